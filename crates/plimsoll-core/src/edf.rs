@@ -1,0 +1,212 @@
+//! The earliest-deadline-first scheduler: weighted round robin in Envoy's order (§3.2).
+//!
+//! Items are indices; weights are asked for when an item is picked, so a weight that changed takes
+//! effect when its item comes round again. Used by weighted round robin, weighted least request and
+//! locality-weighted balancing. Peeking is not offered (preconnect is not).
+
+/// Weights are augmented by this when a start is emulated; it decides ties between multiples.
+const EPSILON: f64 = 1e-13;
+/// Emulated picks are reduced modulo this (u32::MAX / 10), as in Envoy.
+const MAX_EMULATED: u32 = 429_496_729;
+
+/// A schedule over items `0..n`.
+#[derive(Clone, Debug, Default)]
+pub struct Edf {
+    /// Binary min-heap by (deadline, sequence).
+    heap: Vec<Entry>,
+    now: f64,
+    sequence: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    deadline: f64,
+    sequence: u64,
+    item: u32,
+}
+
+impl Entry {
+    fn before(&self, other: &Self) -> bool {
+        (self.deadline, self.sequence) < (other.deadline, other.sequence)
+    }
+}
+
+impl Edf {
+    /// A schedule of `items` (index, weight > 0; indices ascending) as if the low 32 bits of `seed` picks had already
+    /// been made, so that workers that start together do not all start with the same host.
+    pub fn with_emulated_picks(items: &[(u32, f64)], seed: u64) -> Self {
+        debug_assert!(
+            items.iter().all(|&(_, weight)| weight > 0.0),
+            "weights are positive"
+        );
+        #[expect(clippy::cast_possible_truncation, reason = "the low 32 bits are meant")]
+        let picks = (seed as u32) % MAX_EMULATED;
+        let augmented = |weight: f64| weight + EPSILON;
+        let total: f64 = items.iter().map(|&(_, weight)| augmented(weight)).sum();
+        let mut edf = Self {
+            heap: Vec::with_capacity(items.len()),
+            now: 0.0,
+            sequence: 0,
+        };
+        let mut emulated = 0.0;
+        for &(item, weight) in items {
+            let weight = augmented(weight);
+            let rate = f64::from(picks) / total;
+            let mut floor = (weight * f64::from(picks) / total).trunc();
+            if floor > 0.0 && floor / weight >= rate {
+                floor -= 1.0;
+            }
+            emulated += floor;
+            edf.now = edf.now.max(floor / weight);
+            edf.push((floor + 1.0) / weight, item);
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "0..=n"
+        )]
+        let rest = (f64::from(picks) - emulated).max(0.0) as u64;
+        // Un-augmented weights from here on: the remaining picks are ordinary ones.
+        for _ in 0..rest {
+            edf.pick(|item| {
+                let found = items.binary_search_by_key(&item, |&(index, _)| index);
+                found.map_or(1.0, |position| items[position].1)
+            });
+        }
+        edf
+    }
+
+    /// The next item; it re-enters with the weight that `weight_of` gives now.
+    #[inline]
+    pub fn pick(&mut self, weight_of: impl FnOnce(u32) -> f64) -> Option<u32> {
+        let entry = *self.heap.first()?;
+        self.now = entry.deadline;
+        let weight = weight_of(entry.item);
+        // A weight of 0 (or NaN) would never come back or poison the order: it waits very long.
+        let step = if weight > 0.0 {
+            1.0 / weight
+        } else {
+            f64::MAX / 4.0
+        };
+        let deadline = (self.now + step).min(f64::MAX / 2.0);
+        self.heap[0] = Entry {
+            deadline,
+            sequence: self.sequence,
+            item: entry.item,
+        };
+        self.sequence += 1;
+        self.sift_down();
+        Some(entry.item)
+    }
+
+    /// Whether there is nothing to pick.
+    pub fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+
+    fn push(&mut self, deadline: f64, item: u32) {
+        self.heap.push(Entry {
+            deadline,
+            sequence: self.sequence,
+            item,
+        });
+        self.sequence += 1;
+        let mut child = self.heap.len() - 1;
+        while child > 0 {
+            let parent = (child - 1) / 2;
+            if !self.heap[child].before(&self.heap[parent]) {
+                break;
+            }
+            self.heap.swap(child, parent);
+            child = parent;
+        }
+    }
+
+    /// Restores the heap after its root was replaced.
+    fn sift_down(&mut self) {
+        let len = self.heap.len();
+        let mut parent = 0;
+        loop {
+            let left = 2 * parent + 1;
+            if left >= len {
+                break;
+            }
+            let right = left + 1;
+            let child = if right < len && self.heap[right].before(&self.heap[left]) {
+                right
+            } else {
+                left
+            };
+            if !self.heap[child].before(&self.heap[parent]) {
+                break;
+            }
+            self.heap.swap(child, parent);
+            parent = child;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn items(weights: &[f64]) -> Vec<(u32, f64)> {
+        (0..).zip(weights.iter().copied()).collect()
+    }
+
+    fn sequence(weights: &[f64], seed: u64, picks: usize) -> Vec<u32> {
+        let mut edf = Edf::with_emulated_picks(&items(weights), seed);
+        (0..picks)
+            .map(|_| edf.pick(|item| weights[item as usize]).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn multiples_are_ordered_by_the_epsilon() {
+        assert_eq!(sequence(&[1.0, 2.0], 0, 6), [1, 0, 1, 1, 0, 1]);
+    }
+
+    #[test]
+    fn an_emulated_start_continues_the_same_sequence() {
+        let weights = [6.0, 3.0, 1.0];
+        let whole = sequence(&weights, 0, 200);
+        for start in 0..100_usize {
+            let late = sequence(&weights, start as u64, 20);
+            let count = |picks: &[u32], item| picks.iter().filter(|&&pick| pick == item).count();
+            for item in 0..3 {
+                let expected = count(&whole[start..start + 20], item);
+                let actual = count(&late, item);
+                assert!(actual.abs_diff(expected) <= 1, "start {start} item {item}");
+            }
+        }
+    }
+
+    #[test]
+    fn any_seed_starts_quickly_and_in_proportion() {
+        for seed in [u64::MAX, u64::from(u32::MAX), 429_496_728, 123_456_789] {
+            let picks = sequence(&[1.0, 3.0], seed, 400);
+            let heavy = picks.iter().filter(|&&item| item == 1).count();
+            assert!((299..=301).contains(&heavy), "seed {seed}: {heavy}");
+        }
+    }
+
+    #[test]
+    fn a_changed_weight_takes_effect_when_its_item_returns() {
+        let mut edf = Edf::with_emulated_picks(&items(&[1.0, 1.0]), 0);
+        let picks: Vec<_> = (0..300)
+            .filter_map(|_| edf.pick(|item| [1.0, 2.0][item as usize]))
+            .collect();
+        let heavy = picks.iter().filter(|&&item| item == 1).count();
+        assert!((199..=201).contains(&heavy), "{heavy}");
+    }
+
+    #[test]
+    fn nothing_in_nothing_out_and_bad_weights_do_not_poison() {
+        assert_eq!(Edf::with_emulated_picks(&[], 7).pick(|_| 1.0), None);
+        let mut edf = Edf::with_emulated_picks(&items(&[1.0, 1.0]), 0);
+        for _ in 0..100 {
+            edf.pick(|item| if item == 0 { f64::NAN } else { 1.0 });
+        }
+        assert_eq!(edf.pick(|_| 1.0), Some(1));
+    }
+}

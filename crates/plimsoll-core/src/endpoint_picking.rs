@@ -1,0 +1,5 @@
+//! How a host is chosen from a list: one file per policy.
+//!
+//! Tables that cost something to build (`ring_hash`, `maglev`) are built by the writer and are
+//! immutable; cursors and schedules belong to workers (`picker`). Which list is used is decided in
+//! `host_source`.

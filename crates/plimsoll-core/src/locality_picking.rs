@@ -1,0 +1,10 @@
+//! How a locality is chosen: one file per policy, each arithmetic on counts and weights.
+//!
+//! Policies compute tables when something changed (`zone_aware::regenerate`, the schedulers of
+//! `locality_weighted`) and answer picks from them. Hosts are not known here.
+
+pub mod demand;
+pub mod fractions;
+pub mod locality_weighted;
+pub mod sampling;
+pub mod zone_aware;

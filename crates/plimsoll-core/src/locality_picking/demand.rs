@@ -1,0 +1,247 @@
+//! [`Demand`]: how much of the fleet's traffic each zone issues, as exact integer weights.
+//!
+//! Three sources: healthy hosts, weights of healthy hosts, or measured fractions completed by host
+//! counts where a zone is unknown (decisions D2). Age and delivery of fractions live in `fractions`;
+//! what the shares do lives in `zone_aware`.
+
+use std::collections::BTreeMap;
+
+use crate::counts::HostSetCounts;
+use crate::model::locality::Locality;
+use crate::units::{BASIS_POINTS, BasisPoints};
+
+/// Measured shares of demand; presence decides what is known (decisions D2).
+pub type FractionMap = BTreeMap<Locality, BasisPoints>;
+
+/// Relative demand per locality.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// Sorted by locality, one entry each.
+    weights: Vec<(Locality, u64)>,
+    total: u128,
+    /// Known, set by measurement (as opposed to assumed from hosts).
+    measured: bool,
+}
+
+impl Demand {
+    /// As many requests as healthy hosts: what Envoy assumes.
+    pub fn from_host_counts(fleet: &HostSetCounts) -> Self {
+        Self::collect(
+            fleet
+                .localities
+                .iter()
+                .map(|l| (l.locality.clone(), l.healthy)),
+            false,
+        )
+    }
+
+    /// As many requests as weight of healthy hosts.
+    pub fn from_host_weights(fleet: &HostSetCounts) -> Self {
+        Self::collect(
+            fleet
+                .localities
+                .iter()
+                .map(|l| (l.locality.clone(), l.healthy_weight)),
+            false,
+        )
+    }
+
+    /// Measured fractions. Zones of the fleet without one share what the known ones leave over, by
+    /// healthy hosts, in the same units: with S = sum of known and N = hosts of unknown zones, a
+    /// known zone weighs f·N and an unknown one (10000 − S)·n.
+    ///
+    /// `None` when there is nothing to go by: no fraction at all, or all known are 0 and no zone is
+    /// unknown.
+    pub fn from_fractions(fractions: &FractionMap, fleet: &HostSetCounts) -> Option<Self> {
+        if fractions.is_empty() {
+            return None;
+        }
+        let known: u64 = fractions.values().map(|fraction| fraction.get()).sum();
+        let unknown = || {
+            fleet
+                .localities
+                .iter()
+                .filter(|slot| slot.healthy > 0 && !fractions.contains_key(&slot.locality))
+        };
+        let unknown_hosts: u64 = unknown().map(|slot| slot.healthy).sum();
+        if known == 0 && unknown_hosts == 0 {
+            return None;
+        }
+        // Without unknown zones the factor N is left out: it would only make every weight 0.
+        let scale = unknown_hosts.max(1);
+        let rest = BASIS_POINTS.saturating_sub(known);
+        let weights = fractions
+            .iter()
+            .map(|(locality, fraction)| (locality.clone(), fraction.get() * scale))
+            .chain(unknown().map(|slot| (slot.locality.clone(), rest * slot.healthy)));
+        Some(Self::collect(weights, true))
+    }
+
+    /// Any relative weights, for example rates of a planner. Entries of one locality add up.
+    pub fn from_weights(weights: impl IntoIterator<Item = (Locality, u64)>) -> Self {
+        Self::collect(weights.into_iter(), true)
+    }
+
+    /// Share of `locality` in basis points, rounded down as Envoy does; 0 when it has none.
+    pub fn basis_points(&self, locality: &Locality) -> u64 {
+        share_bp(self.weight(locality), self.total)
+    }
+
+    /// Share of `locality`, 0.0 to 1.0.
+    #[expect(clippy::cast_precision_loss, reason = "a share for display")]
+    pub fn share(&self, locality: &Locality) -> f64 {
+        if self.total == 0 {
+            0.0
+        } else {
+            self.weight(locality) as f64 / self.total as f64
+        }
+    }
+
+    /// Localities and their weights, sorted.
+    pub fn weights(&self) -> &[(Locality, u64)] {
+        &self.weights
+    }
+
+    /// Whether the demand was measured: the rules of the measured bases apply (decisions D4).
+    pub const fn is_measured(&self) -> bool {
+        self.measured
+    }
+
+    fn weight(&self, locality: &Locality) -> u64 {
+        match self.weights.binary_search_by(|(key, _)| key.cmp(locality)) {
+            Ok(index) => self.weights[index].1,
+            Err(_) => 0,
+        }
+    }
+
+    fn collect(weights: impl Iterator<Item = (Locality, u64)>, measured: bool) -> Self {
+        let mut weights: Vec<_> = weights.collect();
+        weights.sort_by(|(a, _), (b, _)| a.cmp(b));
+        weights.dedup_by(|(later, weight), (earlier, sum)| {
+            let same = later == earlier;
+            if same {
+                *sum = sum.saturating_add(*weight);
+            }
+            same
+        });
+        let total = weights.iter().map(|&(_, weight)| u128::from(weight)).sum();
+        Self {
+            weights,
+            total,
+            measured,
+        }
+    }
+}
+
+/// `10000 · part // total`, 0 of nothing.
+pub(crate) fn share_bp(part: u64, total: u128) -> u64 {
+    if total == 0 {
+        return 0;
+    }
+    u64::try_from(u128::from(BASIS_POINTS) * u128::from(part) / total).unwrap_or(BASIS_POINTS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counts::LocalityCounts;
+
+    fn fleet(zones: &[(&str, u64)]) -> HostSetCounts {
+        let slot = |&(zone, healthy): &(&str, u64)| LocalityCounts {
+            locality: Locality::zone_only(zone),
+            all: healthy,
+            healthy,
+            ..Default::default()
+        };
+        HostSetCounts {
+            localities: zones.iter().map(slot).collect(),
+            ..Default::default()
+        }
+    }
+
+    fn fractions(zones: &[(&str, u64)]) -> FractionMap {
+        let fraction = |&(zone, bp): &(&str, u64)| {
+            (
+                Locality::zone_only(zone),
+                BasisPoints::new(bp, zone).unwrap(),
+            )
+        };
+        zones.iter().map(fraction).collect()
+    }
+
+    fn shares(demand: &Demand, zones: &[&str]) -> Vec<u64> {
+        zones
+            .iter()
+            .map(|zone| demand.basis_points(&Locality::zone_only(zone)))
+            .collect()
+    }
+
+    #[test]
+    fn partial_fractions_leave_the_rest_to_the_unknown_zones() {
+        // Worked example of seed 000 with only zone a known (envoy-semantics §10, problem 1).
+        let fleet = fleet(&[("a", 3), ("b", 5), ("c", 2)]);
+        let demand = Demand::from_fractions(&fractions(&[("a", 5000)]), &fleet).unwrap();
+        assert_eq!(shares(&demand, &["a", "b", "c"]), [5000, 3571, 1428]);
+        assert!(demand.is_measured());
+    }
+
+    #[test]
+    fn more_than_the_whole_leaves_nothing_to_unknown_zones() {
+        let fleet = fleet(&[("a", 1), ("b", 1), ("c", 1)]);
+        let demand =
+            Demand::from_fractions(&fractions(&[("a", 9000), ("b", 6000)]), &fleet).unwrap();
+        assert_eq!(shares(&demand, &["a", "b", "c"]), [6000, 4000, 0]);
+    }
+
+    #[test]
+    fn an_explicit_zero_is_knowledge() {
+        let fleet = fleet(&[("a", 1), ("b", 1), ("c", 1)]);
+        let demand = Demand::from_fractions(&fractions(&[("a", 0)]), &fleet).unwrap();
+        assert_eq!(shares(&demand, &["a", "b", "c"]), [0, 5000, 5000]);
+        let all_zero = fractions(&[("a", 0), ("b", 0), ("c", 0)]);
+        assert_eq!(Demand::from_fractions(&all_zero, &fleet), None);
+        assert_eq!(Demand::from_fractions(&FractionMap::new(), &fleet), None);
+    }
+
+    #[test]
+    fn a_zone_without_healthy_fleet_hosts_keeps_its_fraction() {
+        // Problem 5: c's proxies are unhealthy, its traffic is still there.
+        let fleet = fleet(&[("a", 3), ("b", 5), ("c", 0)]);
+        let measured = fractions(&[("a", 5000), ("b", 3500), ("c", 1500)]);
+        let demand = Demand::from_fractions(&measured, &fleet).unwrap();
+        assert_eq!(shares(&demand, &["a", "b", "c"]), [5000, 3500, 1500]);
+    }
+
+    #[test]
+    fn an_unknown_zone_without_healthy_hosts_is_not_guessed() {
+        let fleet = fleet(&[("a", 3), ("b", 0)]);
+        let demand = Demand::from_fractions(&fractions(&[("a", 4000)]), &fleet).unwrap();
+        assert_eq!(shares(&demand, &["a", "b"]), [10_000, 0]);
+    }
+
+    #[test]
+    fn host_counts_and_weights() {
+        let mut fleet = fleet(&[("a", 2), ("b", 1)]);
+        fleet.localities[1].healthy_weight = 200;
+        fleet.localities[0].healthy_weight = 200;
+        assert_eq!(
+            shares(&Demand::from_host_counts(&fleet), &["a", "b"]),
+            [6666, 3333]
+        );
+        assert_eq!(
+            shares(&Demand::from_host_weights(&fleet), &["a", "b"]),
+            [5000, 5000]
+        );
+        assert!(!Demand::from_host_counts(&fleet).is_measured());
+    }
+
+    #[test]
+    fn weights_of_one_locality_add_up() {
+        let zone = Locality::zone_only("a");
+        let demand =
+            Demand::from_weights([(zone.clone(), 1), (Locality::zone_only("b"), 2), (zone, 1)]);
+        assert_eq!(shares(&demand, &["a", "b"]), [5000, 5000]);
+        assert_eq!(demand.weights().len(), 2);
+        assert_eq!(Demand::default().share(&Locality::zone_only("a")), 0.0);
+    }
+}

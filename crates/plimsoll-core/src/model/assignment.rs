@@ -1,0 +1,401 @@
+//! [`ClusterLoadAssignment`]: the endpoints of a cluster, by priority and locality (the EDS noun).
+//!
+//! [`AssignmentParts`] is what a converter fills in; [`ClusterLoadAssignment::try_new`] is the one
+//! way in. After it, entries are merged and sorted (priority, locality, address), so the order in
+//! which a management server lists things changes nothing, and every weight and fraction is in range.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::health::HealthStatus;
+use super::locality::Locality;
+use super::zone_aware::FractionSource;
+use crate::units::{BasisPoints, FieldError};
+
+/// Highest priority xDS allows.
+pub const MAX_PRIORITY: u32 = 128;
+/// Default of `policy.overprovisioning_factor` (Envoy): 140 %.
+pub const DEFAULT_OVERPROVISIONING_FACTOR: u32 = 140;
+
+/// One endpoint (`LbEndpoint`), unchecked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LbEndpoint {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// `endpoint.hostname`, may be empty.
+    pub hostname: Arc<str>,
+    /// Health as the assignment says it.
+    pub health_status: HealthStatus,
+    /// At least 1 when set; unset counts as 1.
+    pub load_balancing_weight: Option<u32>,
+    /// `filter_metadata["envoy.lb"].hash_key`: overrides the key of consistent hashing.
+    pub hash_key: Option<Arc<str>>,
+}
+
+impl LbEndpoint {
+    /// A healthy endpoint of weight 1 without name or hash key.
+    pub fn new(address: SocketAddr) -> Self {
+        Self {
+            address,
+            hostname: "".into(),
+            health_status: HealthStatus::Unknown,
+            load_balancing_weight: None,
+            hash_key: None,
+        }
+    }
+
+    /// The weight in force.
+    pub fn weight(&self) -> u32 {
+        self.load_balancing_weight.unwrap_or(1)
+    }
+}
+
+/// One entry of an assignment (`LocalityLbEndpoints`), unchecked.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LocalityParts {
+    /// Where these endpoints are.
+    pub locality: Locality,
+    /// 0 is the first choice; at most 128.
+    pub priority: u32,
+    /// At least 1 when set; unset = no traffic from locality-weighted balancing.
+    pub load_balancing_weight: Option<u32>,
+    /// The endpoints.
+    pub lb_endpoints: Vec<LbEndpoint>,
+    /// `observed_traffic_fraction`, basis points; presence matters (decisions D2).
+    pub observed_traffic_fraction: Option<u64>,
+    /// The same from `filter_metadata["envoy.lb"]`, where numbers are doubles.
+    pub metadata_traffic_fraction: Option<f64>,
+}
+
+/// `policy.drop_overloads[]`, unchecked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DropOverloadParts {
+    /// Name under which drops are counted.
+    pub category: String,
+    /// `drop_percentage.numerator`.
+    pub numerator: u32,
+    /// `drop_percentage.denominator`: 100, 10000 or 1000000.
+    pub denominator: u32,
+}
+
+/// An assignment, unchecked.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AssignmentParts {
+    /// Name of the cluster.
+    pub cluster_name: String,
+    /// Entries, in any order.
+    pub endpoints: Vec<LocalityParts>,
+    /// Shares of requests to drop.
+    pub drop_overloads: Vec<DropOverloadParts>,
+    /// Percent; default 140, above 0.
+    pub overprovisioning_factor: Option<u32>,
+    /// Health of a priority by host weights instead of host counts.
+    pub weighted_priority_health: bool,
+}
+
+/// One locality at one priority, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LocalityLbEndpoints {
+    /// Where.
+    pub locality: Locality,
+    /// At which priority.
+    pub priority: u32,
+    /// Weight of the locality, 0 = none.
+    pub load_balancing_weight: u32,
+    /// Endpoints, sorted by address, all distinct.
+    pub lb_endpoints: Vec<LbEndpoint>,
+}
+
+/// A share of requests to drop, by category.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DropOverload {
+    /// Name under which drops are counted.
+    pub category: Arc<str>,
+    /// Of a million requests.
+    pub per_million: u32,
+}
+
+/// The endpoints of a cluster, checked and in canonical order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClusterLoadAssignment {
+    cluster_name: Arc<str>,
+    endpoints: Vec<LocalityLbEndpoints>,
+    eds_fractions: BTreeMap<Locality, BasisPoints>,
+    metadata_fractions: BTreeMap<Locality, BasisPoints>,
+    drop_overloads: Vec<DropOverload>,
+    overprovisioning_factor: u32,
+    weighted_priority_health: bool,
+}
+
+impl ClusterLoadAssignment {
+    /// Checks everything and sorts. On error nothing has happened; the error names the field.
+    pub fn try_new(parts: AssignmentParts) -> Result<Self, FieldError> {
+        let overprovisioning_factor = parts
+            .overprovisioning_factor
+            .unwrap_or(DEFAULT_OVERPROVISIONING_FACTOR);
+        if overprovisioning_factor == 0 {
+            return Err(FieldError::new(
+                "policy.overprovisioning_factor",
+                "must be above 0",
+            ));
+        }
+        let mut eds_fractions = Fractions::default();
+        let mut metadata_fractions = Fractions::default();
+        for (index, entry) in parts.endpoints.iter().enumerate() {
+            check_entry(index, entry)?;
+            if let Some(value) = entry.observed_traffic_fraction {
+                let path = format!("endpoints[{index}].observed_traffic_fraction");
+                eds_fractions.insert(&entry.locality, value, path)?;
+            }
+            if let Some(value) = entry.metadata_traffic_fraction {
+                let path = format!(
+                    "endpoints[{index}].metadata.filter_metadata[envoy.lb].observed_traffic_fraction"
+                );
+                let whole = whole_number(value, &path)?;
+                metadata_fractions.insert(&entry.locality, whole, path)?;
+            }
+        }
+        check_distinct(&parts.endpoints)?;
+        let endpoints = merge(parts.endpoints)?;
+        check_weight_sums(&endpoints)?;
+        Ok(Self {
+            cluster_name: parts.cluster_name.into(),
+            endpoints,
+            eds_fractions: eds_fractions.0,
+            metadata_fractions: metadata_fractions.0,
+            drop_overloads: check_drops(parts.drop_overloads)?,
+            overprovisioning_factor,
+            weighted_priority_health: parts.weighted_priority_health,
+        })
+    }
+
+    /// Name of the cluster.
+    pub fn cluster_name(&self) -> &Arc<str> {
+        &self.cluster_name
+    }
+
+    /// Entries sorted by priority, then locality.
+    pub fn endpoints(&self) -> &[LocalityLbEndpoints] {
+        &self.endpoints
+    }
+
+    /// Fractions carried by the assignment; presence decides what is known (decisions D2).
+    pub fn fractions(&self, source: FractionSource) -> &BTreeMap<Locality, BasisPoints> {
+        match source {
+            FractionSource::EdsField => &self.eds_fractions,
+            FractionSource::LocalityMetadata => &self.metadata_fractions,
+        }
+    }
+
+    /// Shares of requests to drop.
+    pub fn drop_overloads(&self) -> &[DropOverload] {
+        &self.drop_overloads
+    }
+
+    /// Overprovisioning factor in percent, above 0.
+    pub const fn overprovisioning_factor(&self) -> u32 {
+        self.overprovisioning_factor
+    }
+
+    /// Whether health of a priority goes by host weights.
+    pub const fn weighted_priority_health(&self) -> bool {
+        self.weighted_priority_health
+    }
+
+    /// The same in everything but the fractions: a fraction-only update touches no host list.
+    pub fn same_hosts(&self, other: &Self) -> bool {
+        self.cluster_name == other.cluster_name
+            && self.overprovisioning_factor == other.overprovisioning_factor
+            && self.weighted_priority_health == other.weighted_priority_health
+            && self.drop_overloads == other.drop_overloads
+            && self.endpoints == other.endpoints
+    }
+}
+
+#[derive(Default)]
+struct Fractions(BTreeMap<Locality, BasisPoints>);
+
+impl Fractions {
+    fn insert(&mut self, locality: &Locality, value: u64, path: String) -> Result<(), FieldError> {
+        let fraction = BasisPoints::new(value, &path)?;
+        match self.0.insert(locality.clone(), fraction) {
+            Some(other) if other != fraction => Err(FieldError::new(
+                path,
+                format!(
+                    "{value} contradicts {} of another entry of {locality}",
+                    other.get()
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Metadata numbers are doubles; a fraction must be a whole number in them.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "checked just above"
+)]
+fn whole_number(value: f64, path: &str) -> Result<u64, FieldError> {
+    let whole = value.is_finite() && value >= 0.0 && value.fract() == 0.0 && value <= 1e9;
+    if !whole {
+        return Err(FieldError::new(
+            path,
+            format!("{value} is not a whole number of basis points"),
+        ));
+    }
+    Ok(value as u64)
+}
+
+fn check_entry(index: usize, entry: &LocalityParts) -> Result<(), FieldError> {
+    let error = |field: &str, reason: String| {
+        Err(FieldError::new(
+            format!("endpoints[{index}].{field}"),
+            reason,
+        ))
+    };
+    if entry.priority > MAX_PRIORITY {
+        return error(
+            "priority",
+            format!("{} is above {MAX_PRIORITY}", entry.priority),
+        );
+    }
+    if entry.load_balancing_weight == Some(0) {
+        return error(
+            "load_balancing_weight",
+            "must be at least 1 when set".into(),
+        );
+    }
+    for (position, endpoint) in entry.lb_endpoints.iter().enumerate() {
+        if endpoint.load_balancing_weight == Some(0) {
+            let field = format!("lb_endpoints[{position}].load_balancing_weight");
+            return error(&field, "must be at least 1 when set".into());
+        }
+        if endpoint.address.port() == 0 {
+            let field = format!("lb_endpoints[{position}].endpoint.address");
+            return error(&field, format!("{} has port 0", endpoint.address));
+        }
+    }
+    Ok(())
+}
+
+/// An address may stand in an assignment once: twice would mean two weights or two healths for one.
+fn check_distinct(entries: &[LocalityParts]) -> Result<(), FieldError> {
+    let mut seen: Vec<(SocketAddr, usize, usize)> = entries
+        .iter()
+        .enumerate()
+        .flat_map(|(index, entry)| {
+            let endpoints = entry.lb_endpoints.iter().enumerate();
+            endpoints.map(move |(position, endpoint)| (endpoint.address, index, position))
+        })
+        .collect();
+    seen.sort_unstable();
+    for pair in seen.windows(2) {
+        if let [(address, first, at), (again, second, position)] = pair
+            && address == again
+        {
+            return Err(FieldError::new(
+                format!("endpoints[{second}].lb_endpoints[{position}].endpoint.address"),
+                format!("{address} is already endpoints[{first}].lb_endpoints[{at}]"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Sorts, and joins entries of one locality at one priority, as Envoy does.
+fn merge(entries: Vec<LocalityParts>) -> Result<Vec<LocalityLbEndpoints>, FieldError> {
+    let mut order: Vec<(usize, LocalityParts)> = entries.into_iter().enumerate().collect();
+    order.sort_by(|(_, a), (_, b)| (a.priority, &a.locality).cmp(&(b.priority, &b.locality)));
+    let mut merged: Vec<LocalityLbEndpoints> = Vec::with_capacity(order.len());
+    for (index, entry) in order {
+        let weight = entry.load_balancing_weight.unwrap_or(0);
+        match merged.last_mut() {
+            Some(last) if last.priority == entry.priority && last.locality == entry.locality => {
+                if last.load_balancing_weight != weight {
+                    return Err(FieldError::new(
+                        format!("endpoints[{index}].load_balancing_weight"),
+                        format!("{weight} contradicts another entry of {}", entry.locality),
+                    ));
+                }
+                last.lb_endpoints.extend(entry.lb_endpoints);
+            }
+            _ => merged.push(LocalityLbEndpoints {
+                locality: entry.locality,
+                priority: entry.priority,
+                load_balancing_weight: weight,
+                lb_endpoints: entry.lb_endpoints,
+            }),
+        }
+    }
+    for entry in &mut merged {
+        entry.lb_endpoints.sort_by_key(|endpoint| endpoint.address);
+    }
+    Ok(merged)
+}
+
+/// Sums that do not fit 32 bits would wrap in other implementations: refused, with the place.
+fn check_weight_sums(entries: &[LocalityLbEndpoints]) -> Result<(), FieldError> {
+    let mut by_priority: BTreeMap<u32, u64> = BTreeMap::new();
+    for entry in entries {
+        let hosts: u64 = entry
+            .lb_endpoints
+            .iter()
+            .map(|e| u64::from(e.weight()))
+            .sum();
+        if hosts > u64::from(u32::MAX) {
+            return Err(FieldError::new(
+                format!("endpoints[{}].lb_endpoints", entry.locality),
+                format!("sum of load_balancing_weight {hosts} does not fit 32 bits"),
+            ));
+        }
+        let sum = by_priority.entry(entry.priority).or_default();
+        *sum += u64::from(entry.load_balancing_weight);
+        if *sum > u64::from(u32::MAX) {
+            return Err(FieldError::new(
+                format!("endpoints[{}].load_balancing_weight", entry.locality),
+                format!(
+                    "sum over priority {} is {sum}: does not fit 32 bits",
+                    entry.priority
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_drops(drops: Vec<DropOverloadParts>) -> Result<Vec<DropOverload>, FieldError> {
+    let mut checked = Vec::with_capacity(drops.len());
+    for (index, drop) in drops.into_iter().enumerate() {
+        let path = format!("policy.drop_overloads[{index}]");
+        if drop.category.is_empty() {
+            return Err(FieldError::new(
+                format!("{path}.category"),
+                "must not be empty",
+            ));
+        }
+        let scale = match drop.denominator {
+            100 => 10_000,
+            10_000 => 100,
+            1_000_000 => 1,
+            other => {
+                return Err(FieldError::new(
+                    format!("{path}.drop_percentage.denominator"),
+                    format!("{other} is not 100, 10000 or 1000000"),
+                ));
+            }
+        };
+        // More than the whole means the whole, as in Envoy and gRPC.
+        let per_million = drop.numerator.saturating_mul(scale).min(1_000_000);
+        checked.push(DropOverload {
+            category: drop.category.into(),
+            per_million,
+        });
+    }
+    Ok(checked)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,257 @@
+//! [`ClusterConfig`]: everything a balancer is told about a cluster besides its endpoints.
+//!
+//! Defaults live once, here and beside the policies, each with the clause it comes from. Files and
+//! xDS end in the same checked type.
+
+use std::sync::Arc;
+
+use super::endpoint_policy::EndpointPolicy;
+use super::zone_aware::{RuntimeOverrides, ZoneAware};
+use crate::units::{FieldError, Percent};
+
+/// How a locality is chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LocalityPolicy {
+    /// No locality policy: hosts of all localities in one list. What hash policies use by default.
+    Flat,
+    /// `locality_weighted_lb_config`: by the weights of the assignment (envoy-semantics §3.1). Where
+    /// the weights yield nothing, zone-aware routing with defaults applies, as in Envoy.
+    LocalityWeighted,
+    /// `wrr_locality`: the same choice of locality, as the parent of another policy (§3.3).
+    WrrLocality,
+    /// `zone_aware_lb_config`, also the default of round robin, least request and random.
+    ZoneAware(ZoneAware),
+}
+
+impl Default for LocalityPolicy {
+    fn default() -> Self {
+        Self::ZoneAware(ZoneAware::default())
+    }
+}
+
+impl LocalityPolicy {
+    /// Name of the policy, for explanations and logs.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Flat => "flat",
+            Self::LocalityWeighted => "locality_weighted",
+            Self::WrrLocality => "wrr_locality",
+            Self::ZoneAware(_) => "zone_aware",
+        }
+    }
+}
+
+/// How draws are turned into localities (decisions D4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LocalitySampling {
+    /// Independent draws, as Envoy takes them.
+    #[default]
+    Random,
+    /// The same shares taken evenly: a golden-ratio sequence with a random start per worker.
+    LowDiscrepancy,
+}
+
+/// Settings of health that change what lists a host is in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HealthChecking {
+    /// Active checks are configured: a new host counts as failed until its first check passes.
+    pub active: bool,
+    /// `ignore_new_hosts_until_first_hc`: such a host does not count in the denominators either.
+    pub ignore_new_hosts_until_first_hc: bool,
+}
+
+/// The settings of a cluster, unchecked.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClusterConfigParts {
+    /// Name of the cluster.
+    pub name: String,
+    /// `common_lb_config.healthy_panic_threshold`, percent; default 50.
+    pub healthy_panic_threshold: Option<f64>,
+    /// How a locality is chosen.
+    pub locality_policy: LocalityPolicy,
+    /// How a host is chosen within it.
+    pub endpoint_policy: EndpointPolicy,
+    /// How draws are turned into localities.
+    pub locality_sampling: LocalitySampling,
+    /// Health settings.
+    pub health_checking: HealthChecking,
+    /// Runtime keys in force.
+    pub runtime: RuntimeOverrides,
+}
+
+/// The settings of a cluster, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClusterConfig {
+    name: Arc<str>,
+    panic_threshold: u32,
+    locality_policy: LocalityPolicy,
+    zone_aware: Option<ZoneAware>,
+    endpoint_policy: EndpointPolicy,
+    locality_sampling: LocalitySampling,
+    health_checking: HealthChecking,
+}
+
+/// Default of `healthy_panic_threshold` (Envoy).
+pub const DEFAULT_PANIC_THRESHOLD: u32 = 50;
+
+impl ClusterConfig {
+    /// Checks the settings and applies defaults and runtime keys.
+    pub fn try_new(parts: ClusterConfigParts) -> Result<Self, FieldError> {
+        if parts.name.is_empty() {
+            return Err(FieldError::new("name", "must not be empty"));
+        }
+        let configured = match parts.healthy_panic_threshold {
+            Some(value) => {
+                Percent::new(value, "common_lb_config.healthy_panic_threshold.value")?.truncated()
+            }
+            None => DEFAULT_PANIC_THRESHOLD,
+        };
+        let hash = parts.endpoint_policy.is_hash();
+        let zone_aware = match &parts.locality_policy {
+            LocalityPolicy::ZoneAware(_) if hash => {
+                let reason = format!(
+                    "zone-aware routing cannot be combined with {}: consistent hashing needs a \
+                     deterministic choice; use locality weights instead",
+                    parts.endpoint_policy.name()
+                );
+                return Err(FieldError::new("zone_aware_lb_config", reason));
+            }
+            LocalityPolicy::ZoneAware(zone_aware) => Some(zone_aware.clone()),
+            LocalityPolicy::LocalityWeighted | LocalityPolicy::WrrLocality if !hash => {
+                Some(ZoneAware::default())
+            }
+            _ => None,
+        };
+        Ok(Self {
+            name: parts.name.into(),
+            panic_threshold: parts
+                .runtime
+                .healthy_panic_threshold
+                .unwrap_or(configured)
+                .min(100),
+            zone_aware: zone_aware.map(|zone_aware| zone_aware.with_runtime(&parts.runtime)),
+            locality_policy: parts.locality_policy,
+            endpoint_policy: parts.endpoint_policy,
+            locality_sampling: parts.locality_sampling,
+            health_checking: parts.health_checking,
+        })
+    }
+
+    /// Name of the cluster.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Panic below this percentage of usable hosts; 0 = never.
+    pub const fn panic_threshold(&self) -> u32 {
+        self.panic_threshold
+    }
+
+    /// The locality policy.
+    pub const fn locality_policy(&self) -> &LocalityPolicy {
+        &self.locality_policy
+    }
+
+    /// Whether localities are chosen by the weights of the assignment first.
+    pub const fn locality_weighted(&self) -> bool {
+        matches!(
+            self.locality_policy,
+            LocalityPolicy::LocalityWeighted | LocalityPolicy::WrrLocality
+        )
+    }
+
+    /// Zone-aware settings in force, after runtime keys; `None` for hash policies and flat lists.
+    pub const fn zone_aware(&self) -> Option<&ZoneAware> {
+        self.zone_aware.as_ref()
+    }
+
+    /// The endpoint policy.
+    pub const fn endpoint_policy(&self) -> &EndpointPolicy {
+        &self.endpoint_policy
+    }
+
+    /// How draws are turned into localities.
+    pub const fn locality_sampling(&self) -> LocalitySampling {
+        self.locality_sampling
+    }
+
+    /// Health settings.
+    pub const fn health_checking(&self) -> HealthChecking {
+        self.health_checking
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::endpoint_policy::{ConsistentHashing, Maglev};
+
+    fn parts() -> ClusterConfigParts {
+        ClusterConfigParts {
+            name: "orders".into(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn zone_aware_routing_is_on_by_default() {
+        let config = ClusterConfig::try_new(parts()).unwrap();
+        assert_eq!(config.zone_aware(), Some(&ZoneAware::default()));
+        assert_eq!(config.panic_threshold(), 50);
+        assert!(!config.locality_weighted());
+    }
+
+    #[test]
+    fn hash_policies_refuse_zone_aware_routing_but_take_locality_weights() {
+        let maglev = Maglev::try_new(None, ConsistentHashing::default()).unwrap();
+        let hashed = ClusterConfigParts {
+            endpoint_policy: EndpointPolicy::Maglev(maglev),
+            ..parts()
+        };
+        let error = ClusterConfig::try_new(hashed.clone()).unwrap_err();
+        assert!(error.to_string().contains("maglev"), "{error}");
+        for locality_policy in [LocalityPolicy::Flat, LocalityPolicy::LocalityWeighted] {
+            let parts = ClusterConfigParts {
+                locality_policy,
+                ..hashed.clone()
+            };
+            assert_eq!(ClusterConfig::try_new(parts).unwrap().zone_aware(), None);
+        }
+    }
+
+    #[test]
+    fn the_panic_threshold_truncates_and_runtime_caps_at_100() {
+        let config = ClusterConfigParts {
+            healthy_panic_threshold: Some(33.9),
+            ..parts()
+        };
+        assert_eq!(
+            ClusterConfig::try_new(config).unwrap().panic_threshold(),
+            33
+        );
+        let runtime = RuntimeOverrides {
+            healthy_panic_threshold: Some(250),
+            ..Default::default()
+        };
+        let config = ClusterConfigParts { runtime, ..parts() };
+        assert_eq!(
+            ClusterConfig::try_new(config).unwrap().panic_threshold(),
+            100
+        );
+        let nan = ClusterConfigParts {
+            healthy_panic_threshold: Some(f64::NAN),
+            ..parts()
+        };
+        let error = ClusterConfig::try_new(nan).unwrap_err();
+        assert_eq!(
+            error.path(),
+            "common_lb_config.healthy_panic_threshold.value"
+        );
+    }
+
+    #[test]
+    fn a_cluster_has_a_name() {
+        let error = ClusterConfig::try_new(ClusterConfigParts::default()).unwrap_err();
+        assert_eq!(error.to_string(), "name: must not be empty");
+    }
+}

@@ -1,0 +1,363 @@
+//! Configuration of zone-aware routing: `LocalityLbConfig.ZoneAwareLbConfig`, with the extensions of
+//! seed `000…` (`LRS_REPORTED_RATE`, `lrs_rate_config`) and ours (decisions D4).
+//!
+//! Here lives how settings and runtime keys resolve (envoy-semantics §2.2); what they do lives in
+//! `locality_picking::zone_aware`. Both the legacy `common_lb_config` form (which carries only the
+//! first three fields) and the modern one end in [`ZoneAware`].
+
+use std::time::Duration;
+
+use crate::units::{BasisPoints, FieldError, Percent};
+
+/// How the shares of localities are computed (`LocalityBasis`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "SCREAMING_SNAKE_CASE")
+)]
+pub enum LocalityBasis {
+    /// 0: number of healthy hosts on both sides.
+    #[default]
+    HealthyHostsNum,
+    /// 1: sum of the weights of healthy hosts on both sides.
+    HealthyHostsWeight,
+    /// 2: measured demand on the side of the fleet, capacity on the side of the upstream cluster.
+    LrsReportedRate,
+}
+
+/// What stands for capacity when the demand side is measured (decisions D4; problem 18 of the seed).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "SCREAMING_SNAKE_CASE")
+)]
+pub enum CapacityBasis {
+    /// Number of healthy hosts.
+    #[default]
+    HealthyHostsNum,
+    /// Sum of the weights of healthy hosts.
+    HealthyHostsWeight,
+}
+
+/// Where fractions are read from in the fleet's assignment (`LrsRateConfig.FractionSource`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "SCREAMING_SNAKE_CASE")
+)]
+pub enum FractionSource {
+    /// 0: `LocalityLbEndpoints.observed_traffic_fraction`.
+    #[default]
+    EdsField,
+    /// 1: `filter_metadata["envoy.lb"].observed_traffic_fraction` of the locality.
+    LocalityMetadata,
+}
+
+/// `force_local_zone`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ForceLocalZone {
+    /// Unset means 1; an explicit 0 stays 0 and makes Direct unconditional, also onto an empty list.
+    pub min_size: Option<u32>,
+}
+
+/// `lrs_rate_config`, unchecked.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LrsRateConfigParts {
+    /// Default 60 s, 5 s to 600 s.
+    pub staleness_threshold: Option<Duration>,
+    /// Default the EDS field.
+    pub fraction_source: FractionSource,
+}
+
+/// The fields of `ZoneAwareLbConfig`, unchecked. `Default` is "everything unset".
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ZoneAwareParts {
+    /// Percent of requests that are considered at all; default 100.
+    pub routing_enabled: Option<f64>,
+    /// Fewer healthy upstream hosts switch zone routing off; default 6.
+    pub min_cluster_size: Option<u64>,
+    /// Fail instead of using all hosts in panic.
+    pub fail_traffic_on_panic: bool,
+    /// Deprecated spelling of `force_local_zone { min_size: 1 }`.
+    pub force_locality_direct_routing: bool,
+    /// Keep everything local while enough healthy hosts are there.
+    pub force_local_zone: Option<ForceLocalZone>,
+    /// Default `HEALTHY_HOSTS_NUM`.
+    pub locality_basis: LocalityBasis,
+    /// Settings of `LRS_REPORTED_RATE`.
+    pub lrs_rate_config: LrsRateConfigParts,
+    /// Ours: capacity side of the measured bases; default host counts.
+    pub upstream_locality_basis: CapacityBasis,
+    /// Ours: Direct holds while local ≤ upstream + band; measured bases only; default 100 bp.
+    pub dead_band_bp: Option<u64>,
+    /// Ours: also route by zone at priorities above 0 (Envoy does not).
+    pub all_priorities: bool,
+}
+
+/// `ZoneAwareLbConfig`, checked and with defaults applied.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ZoneAware {
+    routing_enabled: u32,
+    min_cluster_size: u64,
+    fail_traffic_on_panic: bool,
+    force_local_zone: Option<u32>,
+    locality_basis: LocalityBasis,
+    staleness_threshold: Duration,
+    fraction_source: FractionSource,
+    upstream_locality_basis: CapacityBasis,
+    dead_band: BasisPoints,
+    all_priorities: bool,
+}
+
+/// Default of `min_cluster_size` (Envoy).
+pub const DEFAULT_MIN_CLUSTER_SIZE: u64 = 6;
+/// Default of `staleness_threshold` (seed `000…`).
+pub const DEFAULT_STALENESS_THRESHOLD: Duration = Duration::from_secs(60);
+/// Range of `staleness_threshold` (seed `000…`).
+pub const STALENESS_THRESHOLD_RANGE: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(5)..=Duration::from_secs(600);
+/// Default of `dead_band_bp`: below it, noise of one basis point would flip the state (D4).
+pub const DEFAULT_DEAD_BAND_BP: u64 = 100;
+
+impl Default for ZoneAware {
+    fn default() -> Self {
+        Self {
+            routing_enabled: 100,
+            min_cluster_size: DEFAULT_MIN_CLUSTER_SIZE,
+            fail_traffic_on_panic: false,
+            force_local_zone: None,
+            locality_basis: LocalityBasis::default(),
+            staleness_threshold: DEFAULT_STALENESS_THRESHOLD,
+            fraction_source: FractionSource::default(),
+            upstream_locality_basis: CapacityBasis::default(),
+            dead_band: BasisPoints::new(DEFAULT_DEAD_BAND_BP, "").unwrap_or(BasisPoints::ZERO),
+            all_priorities: false,
+        }
+    }
+}
+
+impl ZoneAware {
+    /// Checks the fields and applies the defaults.
+    pub fn try_new(parts: ZoneAwareParts) -> Result<Self, FieldError> {
+        let threshold = parts
+            .lrs_rate_config
+            .staleness_threshold
+            .unwrap_or(DEFAULT_STALENESS_THRESHOLD);
+        if !STALENESS_THRESHOLD_RANGE.contains(&threshold) {
+            return Err(FieldError::new(
+                "lrs_rate_config.staleness_threshold",
+                format!("{threshold:?} is outside 5s to 600s"),
+            ));
+        }
+        let routing_enabled = match parts.routing_enabled {
+            Some(value) => whole_percent(Percent::new(value, "routing_enabled.value")?),
+            None => 100,
+        };
+        let dead_band = BasisPoints::new(
+            parts.dead_band_bp.unwrap_or(DEFAULT_DEAD_BAND_BP),
+            "dead_band_bp",
+        )?;
+        Ok(Self {
+            routing_enabled,
+            min_cluster_size: parts.min_cluster_size.unwrap_or(DEFAULT_MIN_CLUSTER_SIZE),
+            fail_traffic_on_panic: parts.fail_traffic_on_panic,
+            force_local_zone: match parts.force_local_zone {
+                Some(force) => Some(force.min_size.unwrap_or(1)),
+                None => parts.force_locality_direct_routing.then_some(1),
+            },
+            locality_basis: parts.locality_basis,
+            staleness_threshold: threshold,
+            fraction_source: parts.lrs_rate_config.fraction_source,
+            upstream_locality_basis: parts.upstream_locality_basis,
+            dead_band,
+            all_priorities: parts.all_priorities,
+        })
+    }
+
+    /// The settings after runtime keys had their say (envoy-semantics §2.2).
+    #[must_use]
+    pub fn with_runtime(mut self, runtime: &RuntimeOverrides) -> Self {
+        if let Some(enabled) = runtime.zone_routing_enabled {
+            self.routing_enabled = enabled;
+        }
+        if let Some(size) = runtime.zone_routing_min_cluster_size {
+            self.min_cluster_size = size;
+        }
+        // Only a positive runtime value overrides; 0 means "not set" for this key.
+        if let Some(size @ 1..) = runtime.force_local_zone_min_size {
+            self.force_local_zone = Some(size);
+        }
+        self
+    }
+
+    /// Percent of requests considered: 0 never, 100 and above always.
+    pub const fn routing_enabled(&self) -> u32 {
+        self.routing_enabled
+    }
+
+    /// Fewer healthy upstream hosts than this switch zone routing off.
+    pub const fn min_cluster_size(&self) -> u64 {
+        self.min_cluster_size
+    }
+
+    /// Whether panic (of the upstream or of the fleet) fails requests.
+    pub const fn fail_traffic_on_panic(&self) -> bool {
+        self.fail_traffic_on_panic
+    }
+
+    /// Healthy local hosts needed to force Direct; `None` = not forced.
+    pub const fn force_local_zone(&self) -> Option<u32> {
+        self.force_local_zone
+    }
+
+    /// The basis of the shares.
+    pub const fn locality_basis(&self) -> LocalityBasis {
+        self.locality_basis
+    }
+
+    /// Age at which fractions stop counting.
+    pub const fn staleness_threshold(&self) -> Duration {
+        self.staleness_threshold
+    }
+
+    /// Where fractions are read in the fleet's assignment.
+    pub const fn fraction_source(&self) -> FractionSource {
+        self.fraction_source
+    }
+
+    /// Capacity side of the measured bases.
+    pub const fn upstream_locality_basis(&self) -> CapacityBasis {
+        self.upstream_locality_basis
+    }
+
+    /// Slack of the Direct test for the measured bases.
+    pub const fn dead_band(&self) -> BasisPoints {
+        self.dead_band
+    }
+
+    /// Whether priorities above 0 are routed by zone too.
+    pub const fn all_priorities(&self) -> bool {
+        self.all_priorities
+    }
+}
+
+/// Envoy's runtime keys that load balancing reads. Unset keys change nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeOverrides {
+    /// `upstream.healthy_panic_threshold`, percent.
+    pub healthy_panic_threshold: Option<u32>,
+    /// `upstream.zone_routing.enabled`, percent.
+    pub zone_routing_enabled: Option<u32>,
+    /// `upstream.zone_routing.min_cluster_size`.
+    pub zone_routing_min_cluster_size: Option<u64>,
+    /// `upstream.zone_routing.force_local_zone.min_size`; 0 means not set.
+    pub force_local_zone_min_size: Option<u32>,
+}
+
+/// Envoy's arithmetic, kept on purpose: 29 % becomes 28, 99.9 % becomes 99.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "0.0..=100.0"
+)]
+fn whole_percent(percent: Percent) -> u32 {
+    (100.0 * (percent.get() / 100.0)) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolved(parts: ZoneAwareParts) -> ZoneAware {
+        ZoneAware::try_new(parts).unwrap()
+    }
+
+    #[test]
+    fn defaults_are_envoys_and_the_seeds() {
+        let config = resolved(ZoneAwareParts::default());
+        assert_eq!(config, ZoneAware::default());
+        assert_eq!(config.routing_enabled(), 100);
+        assert_eq!(config.min_cluster_size(), 6);
+        assert_eq!(config.staleness_threshold(), Duration::from_secs(60));
+        assert_eq!(config.dead_band().get(), 100);
+    }
+
+    #[test]
+    fn routing_enabled_truncates_like_envoy() {
+        for (percent, whole) in [(29.0, 28), (99.9, 99), (98.0, 98), (100.0, 100), (0.0, 0)] {
+            let parts = ZoneAwareParts {
+                routing_enabled: Some(percent),
+                ..Default::default()
+            };
+            assert_eq!(resolved(parts).routing_enabled(), whole, "{percent}");
+        }
+    }
+
+    #[test]
+    fn force_local_zone_in_all_its_spellings() {
+        let force = |min_size| Some(ForceLocalZone { min_size });
+        let deprecated = ZoneAwareParts {
+            force_locality_direct_routing: true,
+            ..Default::default()
+        };
+        assert_eq!(resolved(deprecated.clone()).force_local_zone(), Some(1));
+        let both = ZoneAwareParts {
+            force_local_zone: force(Some(3)),
+            ..deprecated
+        };
+        assert_eq!(resolved(both).force_local_zone(), Some(3));
+        for (min_size, expected) in [(None, 1), (Some(0), 0), (Some(4), 4)] {
+            let parts = ZoneAwareParts {
+                force_local_zone: force(min_size),
+                ..Default::default()
+            };
+            assert_eq!(resolved(parts).force_local_zone(), Some(expected));
+        }
+    }
+
+    #[test]
+    fn runtime_wins_except_for_a_zero_force() {
+        let runtime = RuntimeOverrides {
+            zone_routing_enabled: Some(0),
+            zone_routing_min_cluster_size: Some(1),
+            force_local_zone_min_size: Some(0),
+            ..Default::default()
+        };
+        let config = ZoneAware::default().with_runtime(&runtime);
+        assert_eq!(config.routing_enabled(), 0);
+        assert_eq!(config.min_cluster_size(), 1);
+        assert_eq!(config.force_local_zone(), None);
+    }
+
+    #[test]
+    fn out_of_range_values_name_their_field() {
+        let stale = |seconds| ZoneAwareParts {
+            lrs_rate_config: LrsRateConfigParts {
+                staleness_threshold: Some(Duration::from_secs(seconds)),
+                ..Default::default()
+            },
+            ..Default::default()
+        };
+        for seconds in [4, 601] {
+            let error = ZoneAware::try_new(stale(seconds)).unwrap_err();
+            assert_eq!(error.path(), "lrs_rate_config.staleness_threshold");
+        }
+        assert!(ZoneAware::try_new(stale(5)).is_ok() && ZoneAware::try_new(stale(600)).is_ok());
+        let nan = ZoneAwareParts {
+            routing_enabled: Some(f64::NAN),
+            ..Default::default()
+        };
+        assert_eq!(
+            ZoneAware::try_new(nan).unwrap_err().path(),
+            "routing_enabled.value"
+        );
+        let band = ZoneAwareParts {
+            dead_band_bp: Some(10_001),
+            ..Default::default()
+        };
+        assert_eq!(ZoneAware::try_new(band).unwrap_err().path(), "dead_band_bp");
+    }
+}

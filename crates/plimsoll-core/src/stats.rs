@@ -1,0 +1,101 @@
+//! Counters, with Envoy's names.
+//!
+//! [`PickerStats`] are bumped by one worker and read by anybody: each counter has a single writer, so
+//! it is a plain load and store, never a locked instruction. [`BalancerStats`] belong to the writer
+//! of a cluster. Exporting them is the driver's business.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A counter with one writer and any number of readers.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds one. Only the owner may call this; two writers would lose counts (never memory safety).
+    #[inline]
+    pub fn increment(&self) {
+        self.0
+            .store(self.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// The current value.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! counters {
+    ($(#[$doc:meta])* $type:ident { $($(#[$field_doc:meta])* $field:ident),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Default)]
+        pub struct $type {
+            $($(#[$field_doc])* pub $field: Counter,)+
+        }
+
+        impl $type {
+            /// Name and value of every counter, in a fixed order.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($field), self.$field.get())),+].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Per-request counters of one worker.
+    PickerStats {
+        /// A host was chosen from all hosts because the priority is in panic.
+        lb_healthy_panic,
+        /// The fleet itself was in panic, so zone-aware routing was left out.
+        lb_local_cluster_not_ok,
+        /// Nothing had spare capacity for the spill.
+        lb_zone_no_capacity_left,
+        /// Kept local because everything is (LocalityDirect).
+        lb_zone_routing_all_directly,
+        /// Sent to another zone.
+        lb_zone_routing_cross_zone,
+        /// Kept local by the split (LocalityResidual).
+        lb_zone_routing_sampled,
+        /// Dropped by `drop_overload`.
+        drop_overload,
+        /// No host could be chosen.
+        upstream_cx_none_healthy,
+    }
+}
+
+counters! {
+    /// Counters of a cluster's writer.
+    BalancerStats {
+        /// Regenerations of zone-aware routing.
+        lb_recalculate_zone_structures,
+        /// Regenerations that failed because the own locality has no fleet host.
+        lb_local_cluster_not_ok,
+        /// Regenerations that failed because of `min_cluster_size`.
+        lb_zone_cluster_too_small,
+        /// Times the measured fractions became too old.
+        lrs_fractions_stale,
+        /// Updates that carried fractions.
+        lrs_fractions_received,
+        /// Regenerations in which some zones of the fleet had no fraction.
+        lrs_fractions_partial,
+        /// Regenerations in which all fractions were 0: no data.
+        lrs_fractions_all_zero,
+        /// Routing snapshots built.
+        snapshots_built,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_listed_by_envoys_names() {
+        let stats = PickerStats::default();
+        stats.lb_zone_routing_sampled.increment();
+        stats.lb_zone_routing_sampled.increment();
+        let listed: Vec<_> = stats.iter().filter(|&(_, value)| value > 0).collect();
+        assert_eq!(listed, [("lb_zone_routing_sampled", 2)]);
+        assert_eq!(BalancerStats::default().iter().count(), 8);
+    }
+}

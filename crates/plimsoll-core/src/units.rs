@@ -1,0 +1,156 @@
+//! Numbers with a meaning: checked once when they enter, trusted afterwards.
+//!
+//! Here live [`BasisPoints`] and [`Percent`], and the [`FieldError`] that every checked constructor
+//! of the crate returns: the path to the field and the reason in words. Wire formats and files do
+//! not live here; they prefix the path with where they found the value.
+
+use std::fmt;
+
+/// Basis points in one whole.
+pub const BASIS_POINTS: u64 = 10_000;
+
+/// What was wrong with an input, and where.
+///
+/// `Display` is the text of a NACK or of a configuration error:
+/// `endpoints[2].lb_endpoints[0].load_balancing_weight: must be at least 1`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    path: String,
+    reason: String,
+}
+
+impl FieldError {
+    /// An error at `path`, for `reason`.
+    pub fn new(path: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self {
+            path: path.into(),
+            reason: reason.into(),
+        }
+    }
+
+    /// The same error, seen from one level further out: `prefix.path`.
+    #[must_use]
+    pub fn under(mut self, prefix: &str) -> Self {
+        let dot = if self.path.is_empty() || self.path.starts_with('[') {
+            ""
+        } else {
+            "."
+        };
+        self.path = format!("{prefix}{dot}{}", self.path);
+        self
+    }
+
+    /// Path to the field, as the specification spells it.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// What is wrong with it.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.is_empty() {
+            return f.write_str(&self.reason);
+        }
+        write!(f, "{}: {}", self.path, self.reason)
+    }
+}
+
+impl std::error::Error for FieldError {}
+
+/// A share in basis points, 0 to 10000 inclusive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(transparent))]
+pub struct BasisPoints(u16);
+
+impl BasisPoints {
+    /// Nothing.
+    pub const ZERO: Self = Self(0);
+
+    /// Checks the range. More than 10000 is refused (decisions D2): a share above the whole means
+    /// that the sender computes something else than a share.
+    pub fn new(value: u64, path: &str) -> Result<Self, FieldError> {
+        match u16::try_from(value) {
+            Ok(bp) if u64::from(bp) <= BASIS_POINTS => Ok(Self(bp)),
+            _ => Err(FieldError::new(
+                path,
+                format!("{value} is above 10000 basis points"),
+            )),
+        }
+    }
+
+    /// The value, 0 to 10000.
+    pub const fn get(self) -> u64 {
+        self.0 as u64
+    }
+}
+
+/// A percentage, finite and 0 to 100 inclusive (`envoy.type.v3.Percent`).
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Percent(f64);
+
+impl Percent {
+    /// Checks the range; NaN and infinities are refused.
+    pub fn new(value: f64, path: &str) -> Result<Self, FieldError> {
+        if (0.0..=100.0).contains(&value) {
+            return Ok(Self(value));
+        }
+        Err(FieldError::new(
+            path,
+            format!("{value} is not a percentage between 0 and 100"),
+        ))
+    }
+
+    /// The value, 0.0 to 100.0.
+    pub const fn get(self) -> f64 {
+        self.0
+    }
+
+    /// Whole percent, truncated: how Envoy reads `healthy_panic_threshold`.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "0.0..=100.0"
+    )]
+    pub const fn truncated(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn basis_points_end_at_ten_thousand() {
+        assert_eq!(BasisPoints::new(10_000, "f").unwrap().get(), 10_000);
+        let error = BasisPoints::new(10_001, "endpoints[0].observed_traffic_fraction").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "endpoints[0].observed_traffic_fraction: 10001 is above 10000 basis points"
+        );
+        assert!(BasisPoints::new(u64::MAX, "f").is_err());
+    }
+
+    #[test]
+    fn percent_refuses_what_is_not_a_percentage() {
+        for bad in [f64::NAN, f64::INFINITY, -0.1, 100.1] {
+            assert!(Percent::new(bad, "p").is_err(), "{bad}");
+        }
+        assert_eq!(Percent::new(99.9, "p").unwrap().truncated(), 99);
+    }
+
+    #[test]
+    fn paths_nest() {
+        let error = FieldError::new("[3].weight", "no")
+            .under("endpoints")
+            .under("cluster");
+        assert_eq!(error.to_string(), "cluster.endpoints[3].weight: no");
+        assert_eq!(FieldError::new("", "empty").under("a").path(), "a");
+        assert_eq!(FieldError::new("", "alone").to_string(), "alone");
+    }
+}

@@ -1,0 +1,225 @@
+//! [`GrainState`]: the zone sums of one grain, and when a plan about them is worth sending.
+//!
+//! Sums follow the changes that `aggregate` reports; `smoothing` follows the sums. Here is decided
+//! whether something happened that receivers must hear of, and when to look again. What a plan then
+//! contains is put together in `planner`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::aggregate::{Change, Rate};
+use super::config::PlannerConfig;
+use super::fractions::ZoneFraction;
+use super::plan::{Plan, UpdateCause};
+use super::smoothing::SmoothedRate;
+use crate::model::locality::Locality;
+use crate::time::Instant;
+
+/// How often a demand that is still being approached is looked at between reports.
+const SMOOTHING_TICK: Duration = Duration::from_secs(1);
+
+/// The sums of one fleet, or of one fleet and one upstream cluster.
+#[derive(Debug)]
+pub(super) struct GrainState {
+    zones: BTreeMap<Locality, ZoneState>,
+    first_report: Instant,
+    /// One reporting interval after the first demand.
+    warm_at: Instant,
+    published: Option<Published>,
+}
+
+#[derive(Debug)]
+struct ZoneState {
+    sum: Rate,
+    reporters: u64,
+    first_report: Instant,
+    smoothed: SmoothedRate,
+}
+
+#[derive(Debug)]
+struct Published {
+    plan: Arc<Plan>,
+    at: Instant,
+}
+
+impl GrainState {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self {
+            zones: BTreeMap::new(),
+            first_report: now,
+            warm_at: now,
+            published: None,
+        }
+    }
+
+    /// Brings the sum of one zone up to date. `interval` is that of the reporter, where one spoke.
+    pub(super) fn apply(
+        &mut self,
+        change: &Change,
+        interval: Option<Duration>,
+        tau: Duration,
+        now: Instant,
+    ) {
+        let interval = interval.unwrap_or_default();
+        if change.after.is_some_and(|rate| rate > Rate::default()) && self.is_idle(tau, now) {
+            self.begin(interval, now);
+        }
+        if self.is_warming_up(now) {
+            let warm_at = self.first_report.saturating_add(interval);
+            self.warm_at = self.warm_at.max(warm_at);
+        }
+        let zone = self
+            .zones
+            .entry(change.locality.clone())
+            .or_insert_with(|| ZoneState::new(interval, now));
+        if let Some(before) = change.before {
+            zone.sum.subtract(before);
+            zone.reporters = zone.reporters.saturating_sub(1);
+        }
+        if let Some(after) = change.after {
+            zone.sum.add(after);
+            zone.reporters += 1;
+        }
+        zone.smoothed.extend(zone.first_report, interval, now);
+        zone.smoothed.set(zone.sum.per_second(), tau, now);
+    }
+
+    /// Whether anybody reports to this grain.
+    pub(super) fn has_reporters(&self) -> bool {
+        self.zones.values().any(|zone| zone.reporters > 0)
+    }
+
+    /// Every zone with a state, and how many report there.
+    pub(super) fn reporters(&self) -> impl Iterator<Item = (&Locality, u64)> {
+        self.zones
+            .iter()
+            .map(|(locality, zone)| (locality, zone.reporters))
+    }
+
+    /// Forgets a zone.
+    pub(super) fn remove_zone(&mut self, locality: &Locality) {
+        self.zones.remove(locality);
+    }
+
+    /// Demand of a zone at `now`, requests per second.
+    pub(super) fn smoothed(&self, locality: &Locality, tau: Duration, now: Instant) -> f64 {
+        let zone = self.zones.get(locality);
+        zone.map_or(0.0, |zone| zone.smoothed.at(tau, now))
+    }
+
+    /// The demand that [`GrainState::smoothed`] approaches.
+    pub(super) fn target(&self, locality: &Locality) -> f64 {
+        let zone = self.zones.get(locality);
+        zone.map_or(0.0, |zone| zone.smoothed.target())
+    }
+
+    /// The last plan.
+    pub(super) fn plan(&self) -> Option<&Arc<Plan>> {
+        self.published.as_ref().map(|published| &published.plan)
+    }
+
+    /// Notes that `plan` goes out.
+    pub(super) fn publish(&mut self, plan: Arc<Plan>, now: Instant) {
+        self.published = Some(Published { plan, at: now });
+    }
+
+    /// Younger than one reporting interval: sums are not complete.
+    pub(super) fn is_warming_up(&self, now: Instant) -> bool {
+        now < self.warm_at
+    }
+
+    /// Why receivers must hear of `zones` (empty = no data) now, if they must.
+    pub(super) fn cause(
+        &self,
+        zones: &[ZoneFraction],
+        config: &PlannerConfig,
+        now: Instant,
+    ) -> Option<UpdateCause> {
+        let Some(Published { plan, at }) = &self.published else {
+            return (!zones.is_empty()).then_some(UpdateCause::FirstData);
+        };
+        match (plan.has_data(), !zones.is_empty()) {
+            (false, false) => return None,
+            (false, true) => return Some(UpdateCause::FirstData),
+            (true, false) => return Some(UpdateCause::NoData),
+            (true, true) => (),
+        }
+        if plan.warming_up && !self.is_warming_up(now) {
+            return Some(UpdateCause::WarmedUp);
+        }
+        if !same_zones(&plan.zones, zones) {
+            return Some(UpdateCause::ZonesChanged);
+        }
+        if largest_move(&plan.zones, zones) >= config.material_change_bp() {
+            return Some(UpdateCause::FractionsMoved);
+        }
+        (at.saturating_add(config.heartbeat()) <= now).then_some(UpdateCause::Heartbeat)
+    }
+
+    /// When to look again if nothing is heard: at the heartbeat, at the end of the first interval,
+    /// and every second while the demand is on its way to `targets` that are worth an update. On
+    /// that way every fraction moves in one direction only, so when the end is not worth one,
+    /// nothing before is.
+    pub(super) fn next_look(
+        &self,
+        targets: &[ZoneFraction],
+        config: &PlannerConfig,
+        now: Instant,
+    ) -> Option<Instant> {
+        let warm = self.is_warming_up(now).then_some(self.warm_at);
+        let published = self.published.as_ref().filter(|last| last.plan.has_data());
+        let heartbeat = published.map(|last| last.at.saturating_add(config.heartbeat()));
+        let tick = published.and_then(|last| {
+            // One less: both ends are rounded.
+            let worth = config.material_change_bp().saturating_sub(1).max(1);
+            let converging = same_zones(&last.plan.zones, targets)
+                && largest_move(&last.plan.zones, targets) >= worth;
+            converging.then(|| now.saturating_add(SMOOTHING_TICK))
+        });
+        [warm, heartbeat, tick].into_iter().flatten().min()
+    }
+
+    /// There is no demand, and none is left to fade.
+    fn is_idle(&self, tau: Duration, now: Instant) -> bool {
+        let idle =
+            |zone: &ZoneState| zone.smoothed.target() <= 0.0 && zone.smoothed.at(tau, now) <= 0.0;
+        self.zones.values().all(idle)
+    }
+
+    /// The first demand, or the first after there was none: nothing is there to smooth it with, so
+    /// for one interval sums are taken as they are.
+    fn begin(&mut self, interval: Duration, now: Instant) {
+        self.first_report = now;
+        self.warm_at = now.saturating_add(interval);
+        for zone in self.zones.values_mut() {
+            zone.first_report = now;
+            zone.smoothed = SmoothedRate::new(interval, now);
+        }
+    }
+}
+
+impl ZoneState {
+    fn new(interval: Duration, now: Instant) -> Self {
+        Self {
+            sum: Rate::default(),
+            reporters: 0,
+            first_report: now,
+            smoothed: SmoothedRate::new(interval, now),
+        }
+    }
+}
+
+fn same_zones(one: &[ZoneFraction], other: &[ZoneFraction]) -> bool {
+    let key = |zone: &ZoneFraction| (zone.locality.clone(), zone.estimated);
+    one.len() == other.len() && one.iter().map(key).eq(other.iter().map(key))
+}
+
+/// The largest move of a fraction, basis points. Both lists have the same zones.
+fn largest_move(one: &[ZoneFraction], other: &[ZoneFraction]) -> u64 {
+    one.iter()
+        .zip(other)
+        .map(|(one, other)| one.fraction.get().abs_diff(other.fraction.get()))
+        .max()
+        .unwrap_or(0)
+}

@@ -1,0 +1,128 @@
+//! Anything in any order: what must hold after every step. `check` holds every plan to its rules.
+
+use super::*;
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Report {
+        node: usize,
+        zone: usize,
+        cluster: usize,
+        requests: u64,
+        interval_ms: u64,
+    },
+    Disconnect(usize),
+    Endpoints(usize, [u8; 3]),
+    Wait(u64),
+    ClockBack(u64),
+}
+
+const ZONES: [&str; 4] = ["a", "b", "c", ""];
+const CLUSTERS: [&str; 3] = [ORDERS, "users", FLEET];
+
+fn step() -> impl Strategy<Value = Step> {
+    let requests = prop_oneof![Just(0), 1_u64..5000, Just(u64::MAX)];
+    let interval_ms = prop_oneof![Just(0), Just(10_000), 1_u64..60_000];
+    prop_oneof![
+        6 => (0_usize..6, 0_usize..4, 0_usize..2, requests, interval_ms).prop_map(
+            |(node, zone, cluster, requests, interval_ms)| Step::Report {
+                node, zone, cluster, requests, interval_ms
+            }
+        ),
+        1 => (0_usize..6).prop_map(Step::Disconnect),
+        1 => (0_usize..3, prop::array::uniform3(0_u8..5)).prop_map(|(c, n)| Step::Endpoints(c, n)),
+        4 => (0_u64..40_000).prop_map(Step::Wait),
+        1 => (0_u64..100_000).prop_map(Step::ClockBack),
+    ]
+}
+
+/// Takes every step; returns the bench and the time.
+fn take(steps: &[Step]) -> (Bench, u64) {
+    let mut bench = Bench::new();
+    let mut now_ms = 500_000;
+    for step in steps {
+        let now = Instant::from_millis(now_ms);
+        match *step {
+            Step::Report {
+                node: id,
+                zone: index,
+                cluster,
+                requests,
+                interval_ms,
+            } => {
+                let interval = Duration::from_millis(interval_ms);
+                let stats = stats(CLUSTERS[cluster], requests, interval, "a");
+                bench.report_stats(&node(&format!("n{id}"), ZONES[index]), &stats, now);
+            }
+            Step::Disconnect(id) => {
+                bench
+                    .planner
+                    .handle_disconnect(&format!("n{id}"), FLEET, now);
+            }
+            Step::Endpoints(cluster, counts) => {
+                let zones: Vec<_> = ZONES.into_iter().zip(counts).collect();
+                let assignment = assignment(CLUSTERS[cluster], &zones);
+                bench.planner.handle_endpoints(&assignment, now);
+            }
+            Step::Wait(ms) => {
+                now_ms += ms;
+                wait(&mut bench, now_ms);
+            }
+            Step::ClockBack(ms) => now_ms -= ms.min(now_ms),
+        }
+        bench.drain(Instant::from_millis(now_ms));
+        let grains = bench
+            .planner
+            .fleets
+            .values()
+            .map(|fleet| fleet.grain_keys().count());
+        let timers = grains.sum::<usize>() + 6;
+        assert!(bench.planner.timers.len() <= timers);
+    }
+    (bench, now_ms)
+}
+
+fn wait(bench: &mut Bench, until_ms: u64) {
+    while let Some(deadline) = bench.planner.poll_timeout()
+        && deadline <= Instant::from_millis(until_ms)
+    {
+        bench.planner.handle_timeout(deadline);
+        bench.drain(deadline);
+        let next = bench.planner.poll_timeout();
+        assert!(
+            next.is_none_or(|next| next > deadline),
+            "no progress at {deadline:?}"
+        );
+    }
+    bench.planner.handle_timeout(Instant::from_millis(until_ms));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn whatever_happens_plans_keep_their_rules_and_silence_ends_everything(
+        steps in prop::collection::vec(step(), 1..80)
+    ) {
+        let (mut bench, now_ms) = take(&steps);
+        let generations: Vec<_> = bench.updates.iter().map(|(_, plan)| plan.generation).collect();
+        prop_assert!(generations.is_sorted_by(|one, other| one < other));
+        // All streams close and nobody comes back: everything is forgotten and withdrawn.
+        for id in 0..6 {
+            let now = Instant::from_millis(now_ms);
+            bench.planner.handle_disconnect(&format!("n{id}"), FLEET, now);
+        }
+        wait(&mut bench, now_ms + 100_000_000);
+        prop_assert!(bench.planner.fleets.is_empty());
+        prop_assert_eq!(bench.planner.timers.len(), 0);
+        prop_assert!(bench.updates.last().is_none_or(|(_, plan)| !plan.has_data()));
+    }
+
+    #[test]
+    fn the_same_steps_give_the_same_plans(steps in prop::collection::vec(step(), 1..40)) {
+        let (one, other) = (take(&steps).0, take(&steps).0);
+        prop_assert_eq!(one.updates, other.updates);
+        prop_assert_eq!(one.events, other.events);
+    }
+}

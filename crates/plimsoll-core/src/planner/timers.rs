@@ -1,0 +1,152 @@
+//! When the planner wants to be woken, and what time it is to it.
+//!
+//! [`Timers`] holds one deadline per key, ordered by time, so that thousands of reporters cost a
+//! logarithm each. [`SteadyClock`] turns the driver's `now` into time that never steps back. What
+//! is due and what happens then is decided in `planner`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::time::Instant;
+
+/// One deadline per key.
+#[derive(Debug)]
+pub(super) struct Timers<K> {
+    by_key: BTreeMap<K, Instant>,
+    by_time: BTreeSet<(Instant, K)>,
+}
+
+impl<K> Default for Timers<K> {
+    fn default() -> Self {
+        Self {
+            by_key: BTreeMap::new(),
+            by_time: BTreeSet::new(),
+        }
+    }
+}
+
+impl<K: Ord + Clone> Timers<K> {
+    /// Moves the deadline of `key`; `None` takes it away.
+    pub(super) fn set(&mut self, key: &K, deadline: Option<Instant>) {
+        let before = match deadline {
+            Some(at) => self.by_key.insert(key.clone(), at),
+            None => self.by_key.remove(key),
+        };
+        if before == deadline {
+            return;
+        }
+        if let Some(before) = before {
+            self.by_time.remove(&(before, key.clone()));
+        }
+        if let Some(at) = deadline {
+            self.by_time.insert((at, key.clone()));
+        }
+    }
+
+    /// Takes out every key that is due at `now`, earliest first.
+    pub(super) fn take_due(&mut self, now: Instant) -> Vec<K> {
+        let mut due = Vec::new();
+        while let Some((at, _)) = self.by_time.first()
+            && *at <= now
+            && let Some((_, key)) = self.by_time.pop_first()
+        {
+            self.by_key.remove(&key);
+            due.push(key);
+        }
+        due
+    }
+
+    /// The earliest deadline.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.by_time.first().map(|(at, _)| *at)
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        assert_eq!(self.by_key.len(), self.by_time.len());
+        self.by_time.len()
+    }
+}
+
+/// Time that only goes forward: the sum of the forward steps of the driver's clock.
+///
+/// Clamping to the latest time seen would stop expiry and heartbeats until a clock that stepped
+/// back has caught up, maybe hours. Here time goes on at once from where it was. While the driver's
+/// clock never steps back, both are the same.
+#[derive(Debug)]
+pub(super) struct SteadyClock {
+    seen: Instant,
+    steady: Instant,
+}
+
+impl SteadyClock {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self {
+            seen: now,
+            steady: now,
+        }
+    }
+
+    /// The driver's clock shows `now`; returns the steady time.
+    pub(super) fn advance(&mut self, now: Instant) -> Instant {
+        let step = now.saturating_duration_since(self.seen);
+        self.steady = self.steady.saturating_add(step);
+        self.seen = now;
+        self.steady
+    }
+
+    /// What the driver's clock will show at the steady time `deadline`.
+    pub(super) fn to_driver(&self, deadline: Instant) -> Instant {
+        let ahead = deadline.saturating_duration_since(self.steady);
+        self.seen.saturating_add(ahead)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(secs: u64) -> Instant {
+        Instant::from_secs(secs)
+    }
+
+    #[test]
+    fn a_key_has_one_deadline() {
+        let mut timers = Timers::default();
+        timers.set(&"a", Some(at(5)));
+        timers.set(&"b", Some(at(3)));
+        timers.set(&"a", Some(at(2)));
+        assert_eq!((timers.next(), timers.len()), (Some(at(2)), 2));
+        timers.set(&"a", Some(at(9)));
+        assert_eq!(timers.next(), Some(at(3)));
+        timers.set(&"b", None);
+        assert_eq!((timers.next(), timers.len()), (Some(at(9)), 1));
+        timers.set(&"b", None);
+        assert_eq!(timers.len(), 1);
+    }
+
+    #[test]
+    fn what_is_due_comes_out_once_in_order_of_time() {
+        let mut timers = Timers::default();
+        for (key, secs) in [("late", 9), ("b", 4), ("a", 4), ("first", 1)] {
+            timers.set(&key, Some(at(secs)));
+        }
+        assert_eq!(timers.take_due(at(4)), ["first", "a", "b"]);
+        assert!(timers.take_due(at(4)).is_empty());
+        assert_eq!((timers.next(), timers.len()), (Some(at(9)), 1));
+    }
+
+    #[test]
+    fn the_steady_clock_ignores_steps_back_and_goes_on() {
+        let mut clock = SteadyClock::new(at(100));
+        assert_eq!(clock.advance(at(110)), at(110));
+        assert_eq!(clock.to_driver(at(115)), at(115));
+        assert_eq!(
+            clock.advance(at(50)),
+            at(110),
+            "an hour back: no time has passed"
+        );
+        assert_eq!(clock.advance(at(53)), at(113), "and it goes on from there");
+        assert_eq!(clock.to_driver(at(115)), at(55));
+        assert_eq!(clock.to_driver(at(1)), at(53), "what is overdue is due now");
+    }
+}

@@ -3,6 +3,8 @@
 //! Priority load, panic and zone-aware routing are arithmetic on these numbers and never look at a
 //! host. The balancer counts once per change of membership or health; vectors write them down.
 
+use crate::model::assignment::ClusterLoadAssignment;
+use crate::model::health::{HealthClass, HealthFlags};
 use crate::model::locality::Locality;
 
 /// Counts of one locality slot. An empty slot keeps its place (envoy-semantics §1.1).
@@ -54,6 +56,14 @@ impl ClassCounts {
         self.all.saturating_sub(self.excluded)
     }
 
+    /// Adds the counts of one slot to the flat ones.
+    pub(crate) const fn add(&mut self, slot: &LocalityCounts) {
+        self.all += slot.all;
+        self.healthy += slot.healthy;
+        self.degraded += slot.degraded;
+        self.excluded += slot.excluded;
+    }
+
     /// Whether the share of usable hosts is strictly below `threshold` percent (§1.4). Always by
     /// count, in doubles and in this order, as Envoy does; threshold 0 never panics.
     #[expect(clippy::cast_precision_loss, reason = "host counts are far below 2^53")]
@@ -73,6 +83,46 @@ impl HostSetCounts {
         self.has_local_locality
             .then(|| self.localities.first())
             .flatten()
+    }
+
+    /// Counts one priority of an assignment by what the assignment says of health; slots as a proxy
+    /// in `own` holds them.
+    pub fn of_assignment(
+        assignment: &ClusterLoadAssignment,
+        priority: u32,
+        own: Option<&Locality>,
+    ) -> Self {
+        let mut counts = Self::default();
+        for entry in assignment.endpoints().iter().filter(|entry| entry.priority == priority) {
+            let locality = entry.locality.clone();
+            let mut slot = LocalityCounts { locality, ..Default::default() };
+            for endpoint in &entry.lb_endpoints {
+                let health = HealthFlags::from_eds(endpoint.health_status);
+                let weight = u64::from(endpoint.weight());
+                slot.all += 1;
+                counts.weights.all += weight;
+                if health.excluded() {
+                    slot.excluded += 1;
+                    counts.weights.excluded += weight;
+                }
+                match health.class() {
+                    HealthClass::Healthy => {
+                        slot.healthy += 1;
+                        slot.healthy_weight += weight;
+                        counts.weights.healthy += weight;
+                    }
+                    HealthClass::Degraded => {
+                        slot.degraded += 1;
+                        counts.weights.degraded += weight;
+                    }
+                    HealthClass::Unhealthy => {}
+                }
+            }
+            counts.flat.add(&slot);
+            counts.localities.push(slot);
+        }
+        counts.has_local_locality = Self::order(&mut counts.localities, own, |slot| &slot.locality);
+        counts
     }
 
     /// Puts slots into balancer order (§1.2): the own locality first if it is there, the others by

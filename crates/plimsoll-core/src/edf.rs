@@ -66,8 +66,9 @@ impl Edf {
             reason = "0..=n"
         )]
         let rest = (f64::from(picks) - emulated).max(0.0) as u64;
-        // Un-augmented weights from here on: the remaining picks are ordinary ones.
-        for _ in 0..rest {
+        // Un-augmented weights from here on: the remaining picks are ordinary ones. Rounding leaves
+        // fewer than two per item; more would mean weights that are not numbers, and hours of work.
+        for _ in 0..rest.min(2 * items.len() as u64) {
             edf.pick(|item| {
                 let found = items.binary_search_by_key(&item, |&(index, _)| index);
                 found.map_or(1.0, |position| items[position].1)
@@ -208,5 +209,7 @@ mod tests {
             edf.pick(|item| if item == 0 { f64::NAN } else { 1.0 });
         }
         assert_eq!(edf.pick(|_| 1.0), Some(1));
+        let endless = Edf::with_emulated_picks(&items(&[f64::INFINITY, 1.0]), u64::MAX);
+        assert!(!endless.is_empty());
     }
 }

@@ -9,6 +9,10 @@ use crate::locality_picking::zone_aware::Reason;
 use crate::model::locality::Locality;
 use crate::model::zone_aware::LocalityBasis;
 
+pub(crate) mod build;
+mod shares;
+mod words;
+
 /// Everything there is to say about the routing of one cluster from one locality.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]

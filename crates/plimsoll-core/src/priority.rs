@@ -194,7 +194,6 @@ pub fn choose_priority(
     healthy_load: &[u32],
     degraded_load: &[u32],
 ) -> (usize, Availability) {
-    #[expect(clippy::cast_possible_truncation, reason = "below 101")]
     let draw = (hash % 100) as u32 + 1;
     let mut accumulated = 0;
     for (loads, availability) in [

@@ -106,6 +106,13 @@ impl FractionStore {
             })
     }
 
+    /// The last fractions that arrived by the way that counts most, stale or not: the best guess of
+    /// true demand, for explanations only.
+    pub fn last_known(&self) -> Option<&FractionMap> {
+        let current = self.current().map(|current| current.fractions);
+        current.or_else(|| self.received.iter().flatten().map(|r| &r.fractions).next())
+    }
+
     /// Fractions are there, but all of them are too old.
     pub fn is_stale(&self) -> bool {
         self.current().is_none()

@@ -56,10 +56,6 @@ impl LocalitySampler {
 
 /// Scales a fraction of 2^64 to `0..range`.
 #[inline]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the product shifted by 64 is below range"
-)]
 pub(crate) fn scale(fraction: u64, range: u64) -> u64 {
     ((u128::from(fraction) * u128::from(range)) >> 64) as u64
 }

@@ -9,6 +9,7 @@
 use super::demand::{Demand, share_bp};
 use super::sampling::{LocalitySampler, remainder, scale};
 use crate::counts::{HostSetCounts, LocalityCounts};
+use crate::explain::StateName;
 use crate::model::locality::Locality;
 use crate::model::zone_aware::{CapacityBasis, LocalityBasis, ZoneAware};
 use crate::rng::Rng;
@@ -70,6 +71,25 @@ pub enum ZoneState {
     LocalityDirect,
     /// Part stays, the rest spills.
     LocalityResidual(Residual),
+}
+
+impl ZoneState {
+    /// Name of the state, as Envoy spells it.
+    pub const fn name(&self) -> StateName {
+        match self {
+            Self::NoLocalityRouting(_) => StateName::NoLocalityRouting,
+            Self::LocalityDirect => StateName::LocalityDirect,
+            Self::LocalityResidual(_) => StateName::LocalityResidual,
+        }
+    }
+
+    /// Why localities play no part; `None` when they do.
+    pub const fn reason(&self) -> Option<Reason> {
+        match self {
+            Self::NoLocalityRouting(reason) => Some(*reason),
+            Self::LocalityDirect | Self::LocalityResidual(_) => None,
+        }
+    }
 }
 
 /// The split of the residual state.
@@ -360,6 +380,22 @@ pub fn seen_from(own: &Locality, counts: &HostSetCounts) -> HostSetCounts {
     seen.has_local_locality =
         HostSetCounts::order(&mut seen.localities, Some(own), |slot| &slot.locality);
     seen
+}
+
+impl Reason {
+    /// The counter that a regeneration bumps when it ends for this reason (§2.3); Envoy has none for
+    /// the others.
+    pub const fn counter(self) -> Option<&'static str> {
+        match self {
+            Self::LocalClusterHasNoHostInOwnLocality => Some("lb_local_cluster_not_ok"),
+            Self::UpstreamTooSmall => Some("lb_zone_cluster_too_small"),
+            Self::NotConfigured
+            | Self::NoLocalCluster
+            | Self::PriorityNotZero
+            | Self::UpstreamFewerThan2Localities
+            | Self::LocalFewerThan2Localities => None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -230,6 +230,10 @@ impl RingHash {
                 ));
             }
         }
+        if minimum == 0 {
+            let reason = "0 makes an empty ring: no request would find a host";
+            return Err(FieldError::new("minimum_ring_size", reason));
+        }
         if minimum > maximum {
             let reason = format!("{minimum} is above maximum_ring_size {maximum}");
             return Err(FieldError::new("minimum_ring_size", reason));
@@ -252,7 +256,7 @@ impl RingHash {
         self.minimum_ring_size
     }
 
-    /// Entries never exceeded.
+    /// Upper bound of the entries; rounding may add one, as in Envoy.
     pub const fn maximum_ring_size(&self) -> u64 {
         self.maximum_ring_size
     }
@@ -343,7 +347,7 @@ impl ConsistentHashing {
 }
 
 fn is_prime(n: u64) -> bool {
-    n >= 2 && (2..).take_while(|d| d * d <= n).all(|d| n % d != 0)
+    n >= 2 && (2..).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d))
 }
 
 #[cfg(test)]

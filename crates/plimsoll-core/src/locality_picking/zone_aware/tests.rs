@@ -244,3 +244,23 @@ fn preconditions_carry_their_numbers() {
     assert_eq!((failed.actual, failed.required), (10, 11));
     assert!(routing.percentages.is_empty() && routing.expected_shares().is_none());
 }
+
+#[test]
+fn reasons_name_counters_that_exist() {
+    let stats = crate::stats::BalancerStats::default();
+    let counted = [
+        Reason::LocalClusterHasNoHostInOwnLocality,
+        Reason::UpstreamTooSmall,
+    ];
+    for reason in counted {
+        let name = reason.counter().unwrap();
+        assert!(stats.iter().any(|(counter, _)| counter == name), "{name}");
+    }
+    for reason in [
+        Reason::UpstreamFewerThan2Localities,
+        Reason::LocalFewerThan2Localities,
+        Reason::PriorityNotZero,
+    ] {
+        assert_eq!(reason.counter(), None);
+    }
+}

@@ -1,0 +1,348 @@
+//! Filling in an [`Explanation`]: asks the functions that decided, for this proxy and for the proxies
+//! of every zone, and sums up what that does to each locality.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::shares::Shares;
+use super::{
+    Explanation, FractionStatus, FractionsExplanation, LocalityExplanation,
+    PreconditionExplanation, PriorityExplanation, StateName, ZoneExplanation, words,
+};
+use crate::counts::{HostSetCounts, LocalityCounts};
+use crate::locality_picking::demand::Demand;
+use crate::locality_picking::zone_aware::{ZoneRouting, ZoneState, regenerate, seen_from};
+use crate::model::locality::Locality;
+use crate::model::zone_aware::{CapacityBasis, LocalityBasis, ZoneAware};
+use crate::snapshot::RoutingSnapshot;
+use crate::units::BASIS_POINTS;
+
+/// Explains a snapshot; priority 0 in detail.
+pub(crate) fn explain(snapshot: &RoutingSnapshot) -> Explanation {
+    let config = &snapshot.config;
+    let off = ZoneRouting::off(crate::locality_picking::zone_aware::Reason::NotConfigured);
+    let zone = snapshot.priorities.first().map_or(&off, |view| &view.source.zone);
+    let true_demand = true_demand(snapshot);
+    let upstream = snapshot.priorities.first().map(|view| &view.table.counts);
+    let localities = upstream.map_or_else(Vec::new, |upstream| upstream.localities.clone());
+    let zones = zones(snapshot, &localities, &true_demand);
+    let own_shares = own_shares(snapshot, zone);
+    let traffic = traffic_shares(&zones, own_shares.as_deref(), localities.len());
+    Explanation {
+        cluster: config.name().to_string(),
+        own_locality: snapshot.own.clone(),
+        generation: snapshot.generation,
+        locality_policy: config.locality_policy().name(),
+        endpoint_policy: config.endpoint_policy().name(),
+        locality_basis: config.zone_aware().map(ZoneAware::locality_basis),
+        state: zone.state.name(),
+        reason: words::reason(zone, config.zone_aware()),
+        reason_code: zone.state.reason(),
+        local_percent_to_route_bp: kept_bp(&zone.state),
+        preconditions: zone.preconditions.iter().map(precondition).collect(),
+        fractions: fractions(snapshot),
+        localities: Rows { snapshot, zone, true_demand: &true_demand }
+            .rows(own_shares.as_deref().unwrap_or_default(), &traffic),
+        zones,
+        priorities: priorities(snapshot),
+        notes: notes(snapshot, own_shares.is_none()),
+    }
+}
+
+fn kept_bp(state: &ZoneState) -> Option<u64> {
+    match state {
+        ZoneState::NoLocalityRouting(_) => None,
+        ZoneState::LocalityDirect => Some(BASIS_POINTS),
+        ZoneState::LocalityResidual(residual) => Some(residual.local_percent_to_route),
+    }
+}
+
+fn precondition(
+    test: &crate::locality_picking::zone_aware::Precondition,
+) -> PreconditionExplanation {
+    PreconditionExplanation {
+        name: test.reason,
+        passed: test.passed,
+        actual: test.actual,
+        required: test.required,
+        text: words::precondition(test),
+    }
+}
+
+/// Where demand really arrives, as far as anybody knows: the last fractions, whatever the basis
+/// makes of them, else healthy proxies.
+fn true_demand(snapshot: &RoutingSnapshot) -> Demand {
+    let Some(fleet) = &snapshot.zone.fleet else { return Demand::default() };
+    let measured = snapshot.zone.fractions.last_known();
+    measured
+        .and_then(|fractions| Demand::from_fractions(fractions, fleet))
+        .unwrap_or_else(|| Demand::from_host_counts(fleet))
+}
+
+fn fractions(snapshot: &RoutingSnapshot) -> FractionsExplanation {
+    let store = &snapshot.zone.fractions;
+    let config = snapshot.config.zone_aware();
+    let measured =
+        config.is_some_and(|config| config.locality_basis() == LocalityBasis::LrsReportedRate);
+    let current = store.current();
+    let status = match current {
+        _ if !measured => FractionStatus::Unused,
+        None if store.is_stale() => FractionStatus::Stale,
+        None => FractionStatus::Absent,
+        Some(_) if !snapshot.zone.demand.is_measured() => FractionStatus::AllZero,
+        Some(current) => {
+            let unknown = |slot: &LocalityCounts| {
+                slot.healthy > 0 && !current.fractions.contains_key(&slot.locality)
+            };
+            let fleet = snapshot.zone.fleet.as_ref();
+            let partial = fleet.is_some_and(|fleet| fleet.localities.iter().any(unknown));
+            if partial { FractionStatus::Partial } else { FractionStatus::Fresh }
+        }
+    };
+    let age = store
+        .last_received_at()
+        .map(|received| snapshot.zone.built_at.saturating_duration_since(received));
+    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    FractionsExplanation {
+        status,
+        origin: current.map(|current| current.origin),
+        age_ms: age.map(millis),
+        staleness_threshold_ms: config
+            .filter(|_| measured)
+            .map(|config| millis(config.staleness_threshold())),
+    }
+}
+
+fn own_shares(snapshot: &RoutingSnapshot, zone: &ZoneRouting) -> Option<Vec<f64>> {
+    let shares = Shares::new(snapshot, 0)?;
+    let order: Vec<usize> = (0..zone.percentages.len()).collect();
+    shares.under(zone, &order)
+}
+
+/// What the proxies of every zone do: of each zone the fleet is in, and of each with demand.
+fn zones(
+    snapshot: &RoutingSnapshot,
+    localities: &[LocalityCounts],
+    true_demand: &Demand,
+) -> Vec<ZoneExplanation> {
+    let (Some(fleet), Some(shares)) = (&snapshot.zone.fleet, Shares::new(snapshot, 0)) else {
+        return Vec::new();
+    };
+    let mut receivers: Vec<Locality> =
+        fleet.localities.iter().map(|slot| slot.locality.clone()).collect();
+    receivers.extend(true_demand.weights().iter().map(|(locality, _)| locality.clone()));
+    receivers.sort();
+    receivers.dedup();
+    let position: BTreeMap<&Locality, usize> =
+        localities.iter().enumerate().map(|(slot, counts)| (&counts.locality, slot)).collect();
+    let explain_zone = |receiver: Locality| {
+        let (zone, order) = zone_of(snapshot, &receiver, &position, fleet);
+        let shares = shares.under(&zone, &order).unwrap_or_else(|| vec![0.0; localities.len()]);
+        let kept = position.get(&receiver).and_then(|&slot| shares.get(slot));
+        ZoneExplanation {
+            demand_share: true_demand.share(&receiver),
+            state: zone.state.name(),
+            kept_local: kept.copied().unwrap_or(0.0),
+            locality: receiver,
+            shares,
+        }
+    };
+    receivers.into_iter().map(explain_zone).collect()
+}
+
+/// The routing of the proxies in `receiver`, and where their slots are in this snapshot's table.
+fn zone_of(
+    snapshot: &RoutingSnapshot,
+    receiver: &Locality,
+    position: &BTreeMap<&Locality, usize>,
+    fleet: &HostSetCounts,
+) -> (ZoneRouting, Vec<usize>) {
+    let off = || ZoneRouting::off(crate::locality_picking::zone_aware::Reason::NotConfigured);
+    let (Some(config), Some(upstream)) = (snapshot.config.zone_aware(), snapshot.counts(0)) else {
+        return (off(), Vec::new());
+    };
+    let upstream = seen_from(receiver, upstream);
+    let order = upstream.localities.iter().filter_map(|slot| position.get(&slot.locality).copied());
+    let order = order.collect();
+    (regenerate(config, &upstream, &seen_from(receiver, fleet), &snapshot.zone.demand), order)
+}
+
+/// Share of the fleet's requests per slot, if every zone's proxies do as explained.
+fn traffic_shares(zones: &[ZoneExplanation], own: Option<&[f64]>, slots: usize) -> Vec<f64> {
+    let mut traffic = vec![0.0; slots];
+    let known: f64 = zones.iter().map(|zone| zone.demand_share).sum();
+    if known <= 0.0 {
+        // Nothing is known of other proxies: all of them are taken to be like this one.
+        return own.map_or(traffic, <[f64]>::to_vec);
+    }
+    for zone in zones {
+        for (sum, share) in traffic.iter_mut().zip(&zone.shares) {
+            *sum += zone.demand_share * share;
+        }
+    }
+    traffic
+}
+
+/// Builds the rows of localities.
+struct Rows<'a> {
+    snapshot: &'a RoutingSnapshot,
+    zone: &'a ZoneRouting,
+    true_demand: &'a Demand,
+}
+
+impl Rows<'_> {
+    fn rows(&self, own_shares: &[f64], traffic: &[f64]) -> Vec<LocalityExplanation> {
+        let Some(view) = self.snapshot.priorities.first() else { return Vec::new() };
+        let upstream = &view.table.counts;
+        let weights: Vec<u32> = view.table.assigned_weights().collect();
+        let capacity: f64 = upstream.localities.iter().map(|slot| self.capacity(slot)).sum();
+        let mut rows: Vec<LocalityExplanation> = Vec::with_capacity(upstream.localities.len());
+        for (index, slot) in upstream.localities.iter().enumerate() {
+            let mut row = self.row(slot);
+            row.load_balancing_weight = weights.get(index).copied().unwrap_or(0);
+            row.own = index == 0 && upstream.has_local_locality;
+            if let Some(percentages) = self.zone.percentages.get(index) {
+                row.local_bp = percentages.local;
+                row.upstream_bp = percentages.upstream;
+            }
+            row.residual_bp = self.residual_bp(index);
+            row.expected_share = own_shares.get(index).copied().unwrap_or(0.0);
+            row.traffic_share = traffic.get(index).copied().unwrap_or(0.0);
+            if capacity > 0.0 {
+                row.capacity_share = self.capacity(slot) / capacity;
+            }
+            row.load_factor =
+                (row.capacity_share > 0.0).then(|| row.traffic_share / row.capacity_share);
+            rows.push(row);
+        }
+        let fleet = self.snapshot.zone.fleet.iter().flat_map(|fleet| &fleet.localities);
+        let missing = fleet.filter(|slot| {
+            !upstream.localities.iter().any(|other| other.locality == slot.locality)
+        });
+        rows.extend(missing.map(|slot| {
+            let nothing =
+                LocalityCounts { locality: slot.locality.clone(), ..Default::default() };
+            let mut row = self.row(&nothing);
+            row.own = Some(&slot.locality) == self.snapshot.own.as_ref();
+            row.local_bp = self.snapshot.zone.demand.basis_points(&slot.locality);
+            row
+        }));
+        rows
+    }
+
+    fn row(&self, slot: &LocalityCounts) -> LocalityExplanation {
+        let fleet = self.snapshot.zone.fleet.as_ref();
+        let fleet = fleet.and_then(|fleet| {
+            fleet.localities.iter().find(|other| other.locality == slot.locality)
+        });
+        let measured = self.snapshot.zone.fractions.last_known();
+        LocalityExplanation {
+            region: slot.locality.region().to_owned(),
+            zone: slot.locality.zone().to_owned(),
+            sub_zone: slot.locality.sub_zone().to_owned(),
+            own: false,
+            hosts: slot.all,
+            healthy: slot.healthy,
+            degraded: slot.degraded,
+            excluded: slot.excluded,
+            healthy_weight: slot.healthy_weight,
+            load_balancing_weight: 0,
+            fleet_hosts: fleet.map_or(0, |fleet| fleet.all),
+            fleet_healthy: fleet.map_or(0, |fleet| fleet.healthy),
+            observed_traffic_fraction_bp: measured
+                .and_then(|fractions| fractions.get(&slot.locality))
+                .map(|fraction| fraction.get()),
+            local_bp: 0,
+            upstream_bp: 0,
+            residual_bp: 0,
+            expected_share: 0.0,
+            demand_share: self.true_demand.share(&slot.locality),
+            traffic_share: 0.0,
+            capacity_share: 0.0,
+            load_factor: None,
+        }
+    }
+
+    /// What one slot can take, in the unit that the decision used.
+    #[expect(clippy::cast_precision_loss, reason = "host counts and weights")]
+    fn capacity(&self, slot: &LocalityCounts) -> f64 {
+        let by_weight = self.snapshot.config.zone_aware().is_some_and(|config| {
+            config.locality_basis() == LocalityBasis::HealthyHostsWeight
+                || config.upstream_locality_basis() == CapacityBasis::HealthyHostsWeight
+        });
+        if by_weight { slot.healthy_weight as f64 } else { slot.healthy as f64 }
+    }
+
+    fn residual_bp(&self, index: usize) -> u64 {
+        let ZoneState::LocalityResidual(residual) = &self.zone.state else { return 0 };
+        let upto = |index: usize| residual.capacity.get(index).copied().unwrap_or(0);
+        upto(index) - index.checked_sub(1).map_or(0, upto)
+    }
+}
+
+fn priorities(snapshot: &RoutingSnapshot) -> Vec<PriorityExplanation> {
+    let load = |loads: &[u32], priority: usize| loads.get(priority).copied().unwrap_or(0);
+    let priority = |(priority, view): (usize, &crate::snapshot::PriorityView)| {
+        let flat = &view.table.counts.flat;
+        PriorityExplanation {
+            priority,
+            healthy_load: load(snapshot.loads.healthy_load(), priority),
+            degraded_load: load(snapshot.loads.degraded_load(), priority),
+            panic: view.source.panic,
+            hosts: flat.all,
+            healthy: flat.healthy,
+            degraded: flat.degraded,
+            excluded: flat.excluded,
+            state: view.source.zone.state.name(),
+            reason_code: view.source.zone.state.reason(),
+        }
+    };
+    snapshot.priorities.iter().enumerate().map(priority).collect()
+}
+
+/// What an operator should know besides the numbers.
+fn notes(snapshot: &RoutingSnapshot, fails: bool) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut note = |text: &str| notes.push(text.to_owned());
+    let Some(view) = snapshot.priorities.first() else {
+        note("no assignment has been seen yet: requests wait");
+        return notes;
+    };
+    let source = &view.source;
+    let zone_active = source.zone.state.name() != StateName::NoLocalityRouting;
+    if source.panic && fails {
+        note("priority 0 is in panic and fail_traffic_on_panic is set: requests fail");
+    } else if source.panic {
+        note("priority 0 is in panic: requests go to all its hosts, healthy or not");
+    }
+    if zone_active && !source.panic {
+        match source.routing_enabled {
+            0 => note("routing_enabled is 0 %: localities play no part in practice"),
+            percent @ 1..=99 => notes.push(format!(
+                "routing_enabled is {percent} %: the other requests ignore localities"
+            )),
+            _ => {}
+        }
+        if source.fleet_panic && source.routing_enabled > 0 {
+            notes.push(if fails {
+                "the fleet itself is in panic and fail_traffic_on_panic is set: requests fail".into()
+            } else {
+                "the fleet itself is in panic: localities play no part until it recovers".into()
+            });
+        }
+    }
+    if snapshot.config.locality_weighted() {
+        let healthy = &view.table.locality_weights[0];
+        notes.push(match healthy {
+            Some(_) => "localities are chosen by the weights of the assignment".into(),
+            None => "no locality has a weight and a usable host: locality weights are ignored".into(),
+        });
+    }
+    if view.table.counts.flat.healthy == 0 && !source.panic {
+        notes.push("priority 0 has no healthy host".into());
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests;

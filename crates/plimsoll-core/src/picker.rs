@@ -1,0 +1,265 @@
+//! [`Picker`]: the worker's side. A snapshot and a few draws in, a host out.
+//!
+//! A pick takes no lock, reads no clock and allocates nothing; it borrows the host from the snapshot
+//! the worker holds. Worker-private state (cursors, schedules, generator) sits here and follows the
+//! snapshot: what changed is rebuilt on the first pick that sees it, the rest is kept. Order of
+//! decisions and draws: drop, priority, list of hosts (`host_source`), host (`endpoint_picking`).
+
+use std::sync::Arc;
+
+use crate::host::Host;
+use crate::host_source::HostSource;
+use crate::priority::Availability;
+use crate::publish::Reader;
+use crate::rng::{Rng, Xoshiro256};
+use crate::snapshot::{HostList, RoutingSnapshot};
+use crate::stats::PickerStats;
+
+mod hashed;
+mod worker;
+
+use worker::Worker;
+
+/// Full decisions made again while the host is one to avoid; then lists are searched.
+const RESELECTIONS: u32 = 3;
+/// Drops are drawn per million.
+const MILLION: u64 = 1_000_000;
+
+/// What a request brings to its pick.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PickArgs<'a> {
+    /// Hash of the request, for consistent hashing; without one a draw is used.
+    pub hash: Option<u64>,
+    /// Hosts already tried for this request: not picked again while there is another.
+    pub avoid: &'a [Arc<Host>],
+}
+
+/// The outcome of a pick, in the words of gRPC.
+#[derive(Clone, Copy, Debug)]
+pub enum PickResult<'p> {
+    /// Send it there.
+    Complete(Pick<'p>),
+    /// Drop it, by order of the assignment.
+    Drop {
+        /// Name under which the drop is counted.
+        category: &'p Arc<str>,
+    },
+    /// There is no host.
+    Fail(PickError),
+    /// No assignment has been seen yet: try again with the next snapshot.
+    Queue,
+}
+
+impl<'p> PickResult<'p> {
+    /// The host, if one was chosen.
+    pub fn host(&self) -> Option<&'p Arc<Host>> {
+        match self {
+            Self::Complete(pick) => Some(pick.host),
+            Self::Drop { .. } | Self::Fail(_) | Self::Queue => None,
+        }
+    }
+}
+
+/// A chosen host and why.
+#[derive(Clone, Copy, Debug)]
+pub struct Pick<'p> {
+    /// The host.
+    pub host: &'p Arc<Host>,
+    /// Its priority.
+    pub priority: usize,
+    /// The list it was chosen from.
+    pub source: HostSource,
+    /// Whether it is in the own locality.
+    pub local: bool,
+    /// Generation of the snapshot that decided.
+    pub generation: u64,
+}
+
+/// Why there is no host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PickError {
+    /// The list that the decision led to is empty.
+    NoHost,
+    /// Panic, and `fail_traffic_on_panic` is set.
+    Panic,
+}
+
+impl std::fmt::Display for PickError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::NoHost => "no host to pick from",
+            Self::Panic => "in panic, and fail_traffic_on_panic is set",
+        })
+    }
+}
+
+impl std::error::Error for PickError {}
+
+/// Picks hosts for one worker.
+#[derive(Debug)]
+pub struct Picker<R = Xoshiro256> {
+    reader: Reader<RoutingSnapshot>,
+    rng: R,
+    worker: Worker,
+    stats: Arc<PickerStats>,
+}
+
+/// A position in a list of hosts: what one decision yields.
+#[derive(Clone, Copy)]
+struct Choice<'p> {
+    list: HostList<'p>,
+    index: usize,
+    priority: usize,
+    source: HostSource,
+}
+
+impl<R: Rng> Picker<R> {
+    /// A picker that follows `reader`. The first draw seeds its cursors, so that workers that start
+    /// together do not all start with the same host.
+    pub fn new(reader: Reader<RoutingSnapshot>, mut rng: R) -> Self {
+        let worker = Worker::new(rng.next_u64());
+        Self { reader, rng, worker, stats: Arc::default() }
+    }
+
+    /// A picker for another worker: own stream of draws, own random start, own counters.
+    #[must_use]
+    pub fn fork(&mut self) -> Self {
+        Self::new(self.reader.clone(), self.rng.fork())
+    }
+
+    /// Counters of this worker; may be read from anywhere.
+    pub fn stats(&self) -> &Arc<PickerStats> {
+        &self.stats
+    }
+
+    /// The newest snapshot, as the next pick would see it.
+    pub fn snapshot(&mut self) -> &Arc<RoutingSnapshot> {
+        self.reader.latest()
+    }
+
+    /// Chooses a host for one request.
+    pub fn pick(&mut self, args: PickArgs<'_>) -> PickResult<'_> {
+        let Self { reader, rng, worker, stats } = self;
+        let snapshot = &**reader.latest();
+        if worker.generation != Some(snapshot.generation) {
+            worker.follow(snapshot, rng);
+        }
+        if !snapshot.ready {
+            return PickResult::Queue;
+        }
+        for drop in &*snapshot.drop_overloads {
+            if rng.next_u64() % MILLION < u64::from(drop.per_million) {
+                stats.drop_overload.increment();
+                return PickResult::Drop { category: &drop.category };
+            }
+        }
+        let chosen = if snapshot.config.endpoint_policy().is_hash() {
+            hashed::choose(snapshot, args, (worker, rng), stats)
+        } else {
+            choose_avoiding(snapshot, args.avoid, (worker, rng), stats)
+        };
+        match chosen {
+            Ok(choice) => PickResult::Complete(Pick {
+                host: &choice.list.hosts[choice.index],
+                priority: choice.priority,
+                source: choice.source,
+                local: choice.index < choice.list.local,
+                generation: snapshot.generation,
+            }),
+            Err(error) => {
+                stats.upstream_cx_none_healthy.increment();
+                PickResult::Fail(error)
+            }
+        }
+    }
+}
+
+/// Decides, and decides again while the host was tried before, as Envoy's retry does; if that did
+/// not help, searches the list and then the whole priority (docs/decisions/0008).
+#[inline]
+fn choose_avoiding<'p, R: Rng>(
+    snapshot: &'p RoutingSnapshot,
+    avoid: &[Arc<Host>],
+    (worker, rng): (&mut Worker, &mut R),
+    stats: &PickerStats,
+) -> Result<Choice<'p>, PickError> {
+    let mut choice = choose(snapshot, (worker, rng), stats)?;
+    if avoid.is_empty() {
+        return Ok(choice);
+    }
+    for _ in 0..RESELECTIONS {
+        if !is_avoided(&choice, avoid) {
+            return Ok(choice);
+        }
+        choice = choose(snapshot, (worker, rng), stats)?;
+    }
+    Ok(search_untried(snapshot, choice, avoid))
+}
+
+/// One full decision: priority, list, host.
+#[inline]
+fn choose<'p, R: Rng>(
+    snapshot: &'p RoutingSnapshot,
+    (worker, rng): (&mut Worker, &mut R),
+    stats: &PickerStats,
+) -> Result<Choice<'p>, PickError> {
+    let hash = rng.next_u64();
+    let (priority, availability) = snapshot.loads.choose(hash);
+    let view = snapshot.priorities.get(priority).ok_or(PickError::NoHost)?;
+    let Worker { priorities, sampler, seed, .. } = worker;
+    let state = &mut priorities[priority];
+    let source = view.source.choose(
+        availability,
+        || state.scheduled_locality(availability, &view.table),
+        (sampler, rng),
+        stats,
+    );
+    let source = source.ok_or(PickError::Panic)?;
+    let list = view.table.list(source);
+    let index = state.pick_host(&list, snapshot, (hash, *seed), rng).ok_or(PickError::NoHost)?;
+    Ok(Choice { list, index, priority, source })
+}
+
+fn is_avoided(choice: &Choice<'_>, avoid: &[Arc<Host>]) -> bool {
+    let host = &choice.list.hosts[choice.index];
+    avoid.iter().any(|tried| Arc::ptr_eq(tried, host))
+}
+
+/// The next host of the list that was not tried; else any such host of the priority's flat list;
+/// else the choice as it stands: a second try at the same host beats none.
+fn search_untried<'p>(
+    snapshot: &'p RoutingSnapshot,
+    choice: Choice<'p>,
+    avoid: &[Arc<Host>],
+) -> Choice<'p> {
+    let untried = |list: HostList<'p>, source: HostSource, from: usize| {
+        let len = list.hosts.len();
+        // Hosts of a list are distinct, so one more than were tried is far enough.
+        let steps = (0..len.min(avoid.len() + 1)).map(|step| (from + step) % len);
+        steps
+            .map(|index| Choice { list, index, source, ..choice })
+            .find(|choice| !is_avoided(choice, avoid))
+    };
+    let flat = match choice.source {
+        HostSource::LocalityHealthyHosts(_) => HostSource::HealthyHosts,
+        HostSource::LocalityDegradedHosts(_) => HostSource::DegradedHosts,
+        same => same,
+    };
+    untried(choice.list, choice.source, choice.index)
+        .or_else(|| {
+            let list = snapshot.priorities[choice.priority].table.list(flat);
+            untried(list, flat, 0)
+        })
+        .unwrap_or(choice)
+}
+
+/// Index of an availability in pairs of (healthy, degraded).
+const fn class(availability: Availability) -> usize {
+    match availability {
+        Availability::Healthy => 0,
+        Availability::Degraded => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests;

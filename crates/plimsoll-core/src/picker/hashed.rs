@@ -1,0 +1,84 @@
+//! Picks by consistent hashing: priority, table entry and retries all follow from the request's hash
+//! (envoy-semantics §1.5, §8.3–8.5).
+//!
+//! Tables are built by the balancer over the healthy hosts of a priority, or over all of them in
+//! panic. Localities take part only through the weights in the table.
+
+use std::sync::Arc;
+
+use super::worker::Worker;
+use super::{Choice, PickArgs, PickError, RESELECTIONS, is_avoided};
+use crate::endpoint_picking::bounded_load;
+use crate::host::Host;
+use crate::host_source::HostSource;
+use crate::model::endpoint_policy::EndpointPolicy;
+use crate::rng::Rng;
+use crate::snapshot::{HashKind, HashTable, HostList, RoutingSnapshot};
+use crate::stats::PickerStats;
+
+/// One decision; further attempts walk the table until a host is found that was not tried.
+pub(super) fn choose<'p, R: Rng>(
+    snapshot: &'p RoutingSnapshot,
+    args: PickArgs<'_>,
+    (worker, rng): (&mut Worker, &mut R),
+    stats: &PickerStats,
+) -> Result<Choice<'p>, PickError> {
+    let hash = args.hash.unwrap_or_else(|| rng.next_u64());
+    let (priority, _) = snapshot.loads.choose(hash);
+    let view = snapshot.priorities.get(priority).ok_or(PickError::NoHost)?;
+    let table = view.hash.as_deref().ok_or(PickError::NoHost)?;
+    if view.source.panic {
+        stats.lb_healthy_panic.increment();
+    }
+    let source = if table.panic { HostSource::AllHosts } else { HostSource::HealthyHosts };
+    let list = HostList { hosts: &table.hosts, id: 0, weighted: false, local: table.local };
+    let mut choice = None;
+    for attempt in 0..=RESELECTIONS {
+        let index = lookup(table, hash, attempt).ok_or(PickError::NoHost)?;
+        let index = bounded(table, snapshot, (hash, index), worker);
+        let next = Choice { list, index: index as usize, priority, source };
+        if !is_avoided(&next, args.avoid) {
+            return Ok(next);
+        }
+        choice = Some(next);
+    }
+    choice.map(|choice| next_untried(choice, args.avoid)).ok_or(PickError::NoHost)
+}
+
+fn lookup(table: &HashTable, hash: u64, attempt: u32) -> Option<u32> {
+    match &table.kind {
+        HashKind::Maglev(maglev) => maglev.lookup(hash, attempt),
+        HashKind::Ring(ring) => ring.lookup(hash, attempt),
+    }
+}
+
+/// The host after bounded load had its say, where it is configured.
+fn bounded(
+    table: &HashTable,
+    snapshot: &RoutingSnapshot,
+    (hash, picked): (u64, u32),
+    worker: &mut Worker,
+) -> u32 {
+    let consistent_hashing = match snapshot.config.endpoint_policy() {
+        EndpointPolicy::Maglev(maglev) => maglev.consistent_hashing(),
+        EndpointPolicy::RingHash(ring) => ring.consistent_hashing(),
+        _ => return picked,
+    };
+    let Some(factor) = consistent_hashing.hash_balance_factor() else { return picked };
+    let cluster_active = table.hosts[picked as usize].cluster_load().active();
+    let load_of = |host: u32| {
+        let active = table.hosts[host as usize].active_requests();
+        let slots = bounded_load::slots(cluster_active, factor, table.weights[host as usize]);
+        bounded_load::overload_factor(active, slots)
+    };
+    bounded_load::choose(hash, picked, table.hosts.len(), &mut worker.scratch, load_of)
+}
+
+/// The next host in table order that was not tried and has weight; else the choice as it stands.
+fn next_untried<'p>(choice: Choice<'p>, avoid: &[Arc<Host>]) -> Choice<'p> {
+    let len = choice.list.hosts.len();
+    (1..len.min(avoid.len() + 2))
+        .map(|step| Choice { index: (choice.index + step) % len, ..choice })
+        .find(|next| !is_avoided(next, avoid))
+        .unwrap_or(choice)
+}

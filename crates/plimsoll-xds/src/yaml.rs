@@ -1,0 +1,43 @@
+//! Envoy's YAML shape of a cluster's load-balancing fields.
+//!
+//! Text becomes a [`Document`] (a tree that remembers lines and columns), the document becomes raw
+//! structs with unknown fields denied ([`ClusterYaml`], [`RuntimeYaml`]), and those become the
+//! checked types of the core, where ranges and defaults live. Every error is a [`ConfigError`]: the
+//! path to the field, the reason, and the place in the text. Nothing that is written is passed over
+//! in silence, except the fields of a cluster that have nothing to do with load balancing; those
+//! are listed in `cluster`.
+//!
+//! Spelling follows the JSON mapping of protobuf, as in Envoy: fields in snake_case or
+//! lowerCamelCase, enums by name or number, durations as `"0.5s"`, numbers also in quotes. One
+//! thing is stricter: a field without a value (YAML null) is refused, because Envoy reads it as
+//! "not set" where the writer usually meant an empty message.
+//!
+//! Scenario files of the binary are read through the same [`Document`].
+
+mod cluster;
+mod de;
+mod document;
+mod endpoint;
+mod error;
+mod legacy;
+mod locality;
+mod policy;
+pub mod proto_json;
+mod runtime;
+
+#[cfg(test)]
+mod tests;
+
+use plimsoll_core::model::cluster::ClusterConfig;
+
+pub use cluster::ClusterYaml;
+pub use document::Document;
+pub use error::{ConfigError, Location};
+pub use runtime::RuntimeYaml;
+
+/// Reads one cluster: the text holds what stands under one entry of Envoy's `clusters` list.
+pub fn parse_cluster(text: &str) -> Result<ClusterConfig, ConfigError> {
+    let document = Document::parse(text)?;
+    let cluster: ClusterYaml = document.read()?;
+    ClusterConfig::try_from(cluster).map_err(|error| document.locate(error))
+}

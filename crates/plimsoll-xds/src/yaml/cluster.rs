@@ -1,0 +1,229 @@
+//! [`ClusterYaml`]: one cluster as Envoy's `clusters` list has it.
+//!
+//! Here lives the choice between the typed and the legacy way, the fields that have nothing to do
+//! with load balancing, and our own block `plimsoll`. Everything else is an error.
+
+use std::fmt;
+
+use plimsoll_core::model::cluster::{
+    ClusterConfig, ClusterConfigParts, HealthChecking, LocalityPolicy, LocalitySampling,
+};
+use plimsoll_core::model::endpoint_policy::EndpointPolicy;
+use plimsoll_core::units::FieldError;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+
+use super::endpoint::{LeastRequestLbConfig, MaglevLbConfig, RingHashLbConfig, RoundRobinLbConfig};
+use super::legacy::{self, CommonLbConfig, LbConfig, LbPolicy};
+use super::policy::LoadBalancingPolicy;
+use super::proto_json::{Named, ProtoEnum};
+
+/// Fields of Envoy's cluster that do not change how hosts are chosen: accepted, whatever they hold.
+/// What is not in this list and not read below is refused. Missing on purpose, among others:
+/// `load_assignment` (endpoints come another way), `lb_subset_config`, `outlier_detection`,
+/// `preconnect_policy` (they do change how hosts are chosen, and we do not have them).
+const NOT_LOAD_BALANCING: [&str; 35] = [
+    "alt_stat_name",
+    "circuit_breakers",
+    "cleanup_interval",
+    "cluster_type",
+    "common_http_protocol_options",
+    "connect_timeout",
+    "connection_pool_per_downstream_connection",
+    "dns_failure_refresh_rate",
+    "dns_jitter",
+    "dns_lookup_family",
+    "dns_refresh_rate",
+    "dns_resolution_config",
+    "dns_resolvers",
+    "eds_cluster_config",
+    "filters",
+    "http2_protocol_options",
+    "http_protocol_options",
+    "ignore_health_on_host_removal",
+    "lrs_report_endpoint_metrics",
+    "lrs_server",
+    "max_requests_per_connection",
+    "metadata",
+    "per_connection_buffer_limit_bytes",
+    "protocol_selection",
+    "respect_dns_ttl",
+    "track_cluster_stats",
+    "track_timeout_budgets",
+    "transport_socket",
+    "transport_socket_matches",
+    "type",
+    "typed_dns_resolver_config",
+    "typed_extension_protocol_options",
+    "upstream_bind_config",
+    "upstream_connection_options",
+    "wait_for_warm_on_init",
+];
+
+/// One cluster, unchecked: becomes [`ClusterConfigParts`] or [`ClusterConfig`] with `try_into`.
+#[derive(Clone, Debug)]
+pub struct ClusterYaml(Fields);
+
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields {
+    name: String,
+    #[serde(default)]
+    lb_policy: Named<LbPolicy>,
+    least_request_lb_config: Option<LeastRequestLbConfig>,
+    maglev_lb_config: Option<MaglevLbConfig>,
+    ring_hash_lb_config: Option<RingHashLbConfig>,
+    round_robin_lb_config: Option<RoundRobinLbConfig>,
+    #[serde(default)]
+    common_lb_config: CommonLbConfig,
+    load_balancing_policy: Option<LoadBalancingPolicy>,
+    /// Only whether there are any: until its first check passes, a new host counts as failed.
+    #[serde(default)]
+    health_checks: Vec<IgnoredAny>,
+    #[serde(default)]
+    plimsoll: Extensions,
+}
+
+/// Our own settings of a cluster, beside Envoy's.
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Extensions {
+    locality_sampling: Named<LocalitySampling>,
+}
+
+impl ProtoEnum for LocalitySampling {
+    const VALUES: &'static [(&'static str, i64, Self)] = &[
+        ("RANDOM", 0, Self::Random),
+        ("LOW_DISCREPANCY", 1, Self::LowDiscrepancy),
+    ];
+}
+
+impl TryFrom<ClusterYaml> for ClusterConfigParts {
+    type Error = FieldError;
+
+    fn try_from(ClusterYaml(fields): ClusterYaml) -> Result<Self, FieldError> {
+        let healthy_panic_threshold = fields.common_lb_config.healthy_panic_threshold();
+        let health_checking = HealthChecking {
+            active: !fields.health_checks.is_empty(),
+            ignore_new_hosts_until_first_hc: fields
+                .common_lb_config
+                .ignore_new_hosts_until_first_hc(),
+        };
+        let name = fields.name.clone();
+        let locality_sampling = fields.plimsoll.locality_sampling.0;
+        let (endpoint_policy, locality_policy) = fields.policies()?;
+        let locality_policy = match locality_policy {
+            Some(policy) => policy,
+            // Zone-aware routing is on unless somebody says otherwise, except for hashing.
+            None if endpoint_policy.is_hash() => LocalityPolicy::Flat,
+            None => LocalityPolicy::default(),
+        };
+        Ok(Self {
+            name,
+            healthy_panic_threshold,
+            locality_policy,
+            endpoint_policy,
+            locality_sampling,
+            health_checking,
+            ..Default::default()
+        })
+    }
+}
+
+impl TryFrom<ClusterYaml> for ClusterConfig {
+    type Error = FieldError;
+
+    fn try_from(yaml: ClusterYaml) -> Result<Self, FieldError> {
+        Self::try_new(yaml.try_into()?)
+    }
+}
+
+impl Fields {
+    /// `load_balancing_policy` if there is one. It supersedes `lb_policy` and its settings, which
+    /// remain for clients that do not know it: they are checked and not used.
+    fn policies(self) -> Result<(EndpointPolicy, Option<LocalityPolicy>), FieldError> {
+        let lb_config = LbConfig {
+            least_request: self.least_request_lb_config,
+            maglev: self.maglev_lb_config,
+            ring_hash: self.ring_hash_lb_config,
+            round_robin: self.round_robin_lb_config,
+        };
+        let lb_policy = self.lb_policy.0;
+        let Some(typed) = self.load_balancing_policy else {
+            return legacy::checked(lb_policy, lb_config, self.common_lb_config);
+        };
+        self.common_lb_config
+            .refuse_choices()
+            .map_err(|error| error.under("common_lb_config"))?;
+        if lb_policy != LbPolicy::LoadBalancingPolicyConfig {
+            legacy::checked(lb_policy, lb_config, CommonLbConfig::default())?;
+        }
+        typed
+            .checked()
+            .map_err(|error| error.under("load_balancing_policy"))
+    }
+}
+
+impl<'de> Deserialize<'de> for ClusterYaml {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ClusterVisitor;
+
+        impl<'de> Visitor<'de> for ClusterVisitor {
+            type Value = ClusterYaml;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a cluster")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ClusterYaml, A::Error> {
+                let fields = MapAccessDeserializer::new(Relevant(map));
+                Fields::deserialize(fields).map(ClusterYaml)
+            }
+        }
+
+        deserializer.deserialize_map(ClusterVisitor)
+    }
+}
+
+/// A map without the fields of [`NOT_LOAD_BALANCING`].
+struct Relevant<A>(A);
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Relevant<A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        mut seed: K,
+    ) -> Result<Option<K::Value>, A::Error> {
+        loop {
+            match self.0.next_key_seed(UnlessIrrelevant(seed))? {
+                None => return Ok(None),
+                Some(Ok(key)) => return Ok(Some(key)),
+                Some(Err(unused)) => seed = unused,
+            }
+            self.0.next_value::<IgnoredAny>()?;
+        }
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
+        self.0.next_value_seed(seed)
+    }
+}
+
+/// Reads a key with the seed, or gives the seed back when the field is irrelevant. It works on the
+/// key's own deserializer so that an error still knows which key it was.
+struct UnlessIrrelevant<K>(K);
+
+impl<'de, K: DeserializeSeed<'de>> DeserializeSeed<'de> for UnlessIrrelevant<K> {
+    type Value = Result<K::Value, K>;
+
+    fn deserialize<D: Deserializer<'de>>(self, key: D) -> Result<Self::Value, D::Error> {
+        let name = String::deserialize(key)?;
+        if NOT_LOAD_BALANCING.contains(&name.as_str()) {
+            return Ok(Err(self.0));
+        }
+        self.0
+            .deserialize(serde::de::value::StringDeserializer::new(name))
+            .map(Ok)
+    }
+}

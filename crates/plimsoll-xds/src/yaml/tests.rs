@@ -1,0 +1,432 @@
+//! Clusters as people write them: both ways of Envoy, both spellings; what is refused, and where.
+
+use std::time::Duration;
+
+use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts};
+use plimsoll_core::model::cluster::{HealthChecking, LocalityPolicy, LocalitySampling};
+use plimsoll_core::model::endpoint_policy::{EndpointPolicy, HashFunction, SelectionMethod};
+use plimsoll_core::model::zone_aware::{
+    CapacityBasis, FractionSource, LocalityBasis, RuntimeOverrides, ZoneAware,
+};
+
+use super::{ClusterYaml, Document, RuntimeYaml, parse_cluster};
+
+mod refused;
+mod scalars;
+
+/// What every `@type` starts with.
+const URL: &str = "type.googleapis.com/envoy.extensions.load_balancing_policies";
+
+/// A cluster with one typed policy; `fields` are those of its `typed_config`, in flow style.
+fn typed(message: &str, fields: &str) -> String {
+    let comma = if fields.is_empty() { "" } else { "," };
+    format!(
+        "name: orders\n\
+         load_balancing_policy:\n  \
+           policies:\n  \
+           - typed_extension_config:\n      \
+               name: envoy.load_balancing_policies.any\n      \
+               typed_config: {{\n        \
+                 {fields}{comma}\n        \
+                 \"@type\": {URL}.{message}\n      \
+               }}\n"
+    )
+}
+
+fn round_robin(fields: &str) -> String {
+    typed("round_robin.v3.RoundRobin", fields)
+}
+
+fn zone_aware_yaml(fields: &str) -> String {
+    round_robin(&format!(
+        "locality_lb_config: {{zone_aware_lb_config: {{{fields}}}}}"
+    ))
+}
+
+fn accepted(text: &str) -> ClusterConfig {
+    parse_cluster(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+fn refused(text: &str) -> String {
+    match parse_cluster(text) {
+        Ok(config) => panic!("accepted: {config:?}\n{text}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// The path of the error, and a word its reason must have.
+fn assert_refused(text: &str, path: &str, reason: &str) {
+    let error = match parse_cluster(text) {
+        Ok(config) => panic!("accepted: {config:?}\n{text}"),
+        Err(error) => error,
+    };
+    assert_eq!(error.path(), path, "{error}\n{text}");
+    assert!(error.reason().contains(reason), "{error}\n{text}");
+    assert!(error.location().is_some(), "{error}\n{text}");
+}
+
+const TYPED_CONFIG: &str = "load_balancing_policy.policies[0].typed_extension_config.typed_config";
+
+#[test]
+fn the_shortest_cluster_is_round_robin_with_zone_aware_routing() {
+    let config = accepted("name: orders\n");
+    assert_eq!(config.name().as_ref(), "orders");
+    assert_eq!(config.endpoint_policy(), &EndpointPolicy::default());
+    assert_eq!(config.zone_aware(), Some(&ZoneAware::default()));
+    assert_eq!(config.panic_threshold(), 50);
+    assert_eq!(config.locality_sampling(), LocalitySampling::Random);
+}
+
+/// Seed 002: the legacy and the typed form of one cluster, with the fields around them.
+#[test]
+fn both_forms_of_a_zone_aware_cluster_mean_the_same() {
+    let around = "name: my_cluster\n\
+                  type: EDS\n\
+                  connect_timeout: 0.25s\n\
+                  eds_cluster_config:\n  \
+                    eds_config:\n    \
+                      api_config_source:\n      \
+                        api_type: GRPC\n      \
+                        grpc_services:\n      \
+                        - envoy_grpc: {cluster_name: xds_cluster}\n";
+    let legacy = format!(
+        "{around}\
+         common_lb_config:\n  \
+           zone_aware_lb_config:\n    \
+             routing_enabled:\n      \
+               value: 80\n    \
+             min_cluster_size: 4\n    \
+             fail_traffic_on_panic: true\n"
+    );
+    let modern = format!(
+        "{around}\
+         load_balancing_policy:\n  \
+           policies:\n  \
+           - typed_extension_config:\n      \
+               name: envoy.load_balancing_policies.round_robin\n      \
+               typed_config:\n        \
+                 \"@type\": {URL}.round_robin.v3.RoundRobin\n        \
+                 locality_lb_config:\n          \
+                   zone_aware_lb_config:\n            \
+                     routing_enabled:\n              \
+                       value: 80\n            \
+                     min_cluster_size: 4\n            \
+                     fail_traffic_on_panic: true\n"
+    );
+    let config = accepted(&modern);
+    assert_eq!(config, accepted(&legacy));
+    let zone_aware = config.zone_aware().unwrap();
+    assert_eq!(zone_aware.routing_enabled(), 80);
+    assert_eq!(zone_aware.min_cluster_size(), 4);
+    assert!(zone_aware.fail_traffic_on_panic());
+}
+
+#[test]
+fn every_field_of_zone_aware_routing_arrives() {
+    let config = accepted(&zone_aware_yaml(
+        "routing_enabled: {value: 12.5}, min_cluster_size: 7, fail_traffic_on_panic: true, \
+         force_local_zone: {min_size: 3}, locality_basis: LRS_REPORTED_RATE, \
+         lrs_rate_config: {staleness_threshold: 7.5s, fraction_source: LOCALITY_METADATA}, \
+         upstream_locality_basis: HEALTHY_HOSTS_WEIGHT, dead_band_bp: 250, all_priorities: true",
+    ));
+    let zone_aware = config.zone_aware().unwrap();
+    assert_eq!(zone_aware.routing_enabled(), 12);
+    assert_eq!(zone_aware.min_cluster_size(), 7);
+    assert!(zone_aware.fail_traffic_on_panic());
+    assert_eq!(zone_aware.force_local_zone(), Some(3));
+    assert_eq!(zone_aware.locality_basis(), LocalityBasis::LrsReportedRate);
+    assert_eq!(
+        zone_aware.staleness_threshold(),
+        Duration::from_millis(7500)
+    );
+    assert_eq!(
+        zone_aware.fraction_source(),
+        FractionSource::LocalityMetadata
+    );
+    assert_eq!(
+        zone_aware.upstream_locality_basis(),
+        CapacityBasis::HealthyHostsWeight
+    );
+    assert_eq!(zone_aware.dead_band().get(), 250);
+    assert!(zone_aware.all_priorities());
+}
+
+#[test]
+fn the_spellings_of_force_local_zone() {
+    let forced = |fields| {
+        let config = accepted(&zone_aware_yaml(fields));
+        config.zone_aware().unwrap().force_local_zone()
+    };
+    assert_eq!(forced(""), None);
+    assert_eq!(forced("force_local_zone: {}"), Some(1));
+    assert_eq!(forced("force_local_zone: {min_size: 0}"), Some(0));
+    assert_eq!(forced("force_locality_direct_routing: true"), Some(1));
+    assert_eq!(forced("force_locality_direct_routing: false"), None);
+}
+
+#[test]
+fn camel_case_numbers_in_quotes_and_enums_by_number() {
+    let snake = zone_aware_yaml(
+        "min_cluster_size: 7, locality_basis: HEALTHY_HOSTS_WEIGHT, \
+         force_local_zone: {min_size: 2}",
+    );
+    let camel = r#"{"name": "orders", "loadBalancingPolicy": {"policies": [
+        {"typedExtensionConfig": {"name": "any", "typedConfig": {
+        "@type": "URL.round_robin.v3.RoundRobin",
+        "localityLbConfig": {"zoneAwareLbConfig": {
+        "minClusterSize": "7", "localityBasis": 1, "forceLocalZone": {"minSize": 2}}}}}}]}}"#;
+    assert_eq!(accepted(&camel.replace("URL", URL)), accepted(&snake));
+}
+
+#[test]
+fn locality_weights_in_all_forms() {
+    for text in [
+        "name: orders\ncommon_lb_config: {locality_weighted_lb_config: {}}\n".to_owned(),
+        round_robin("locality_lb_config: {locality_weighted_lb_config: {}}"),
+        typed("ring_hash.v3.RingHash", "locality_weighted_lb_config: {}"),
+        typed("maglev.v3.Maglev", "locality_weighted_lb_config: {}"),
+    ] {
+        let config = accepted(&text);
+        assert_eq!(config.locality_policy(), &LocalityPolicy::LocalityWeighted);
+    }
+}
+
+#[test]
+fn every_lb_policy_with_its_settings() {
+    let policy = |text: &str| accepted(text).endpoint_policy().clone();
+    let legacy = policy("name: a\nlb_policy: RANDOM\n");
+    assert_eq!(legacy, EndpointPolicy::Random);
+    assert_eq!(legacy, policy(&typed("random.v3.Random", "")));
+
+    let fields = "choice_count: 5, active_request_bias: {default_value: 0.5, runtime_key: bias}, \
+                  slow_start_config: {slow_start_window: 60s}";
+    let legacy = policy(&format!(
+        "{{name: a, lb_policy: LEAST_REQUEST, least_request_lb_config: {{{fields}}}}}"
+    ));
+    let modern = policy(&typed("least_request.v3.LeastRequest", fields));
+    let EndpointPolicy::LeastRequest(least_request) = &legacy else {
+        panic!("{legacy:?}");
+    };
+    let numbers = (
+        least_request.choice_count(),
+        least_request.active_request_bias(),
+    );
+    assert_eq!(numbers, (5, 0.5));
+    assert_eq!(modern, legacy);
+
+    let legacy = policy(
+        "name: a\nlb_policy: RING_HASH\nring_hash_lb_config: {minimum_ring_size: 10, \
+         maximum_ring_size: 20, hash_function: MURMUR_HASH_2}\n\
+         common_lb_config: {consistent_hashing_lb_config: {use_hostname_for_hashing: true, \
+         hash_balance_factor: 150}}\n",
+    );
+    let EndpointPolicy::RingHash(ring) = &legacy else {
+        panic!("{legacy:?}");
+    };
+    assert_eq!(ring.hash_function(), HashFunction::MurmurHash2);
+    assert_eq!(
+        (ring.minimum_ring_size(), ring.maximum_ring_size()),
+        (10, 20)
+    );
+    assert!(ring.consistent_hashing().use_hostname_for_hashing());
+    assert_eq!(ring.consistent_hashing().hash_balance_factor(), Some(150));
+
+    let legacy = policy("name: a\nlb_policy: MAGLEV\nmaglev_lb_config: {table_size: 251}\n");
+    assert_eq!(
+        legacy,
+        policy(&typed("maglev.v3.Maglev", "table_size: 251"))
+    );
+}
+
+#[test]
+fn ring_hash_has_two_spellings_of_its_key_and_its_own_enum() {
+    let new = typed(
+        "ring_hash.v3.RingHash",
+        "consistent_hashing_lb_config: {use_hostname_for_hashing: true, hash_balance_factor: 150}",
+    );
+    let old = typed(
+        "ring_hash.v3.RingHash",
+        "use_hostname_for_hashing: true, hash_balance_factor: 150",
+    );
+    assert_eq!(accepted(&new), accepted(&old));
+    let both = new.replace(
+        "consistent_hashing_lb_config",
+        "hash_balance_factor: 150, consistent_hashing_lb_config",
+    );
+    let path = format!("{TYPED_CONFIG}.hash_balance_factor");
+    assert_refused(&both, &path, "cannot be combined");
+    // 1 is XX_HASH here and MURMUR_HASH_2 in the legacy message.
+    for (number, function) in [
+        (0, HashFunction::XxHash),
+        (1, HashFunction::XxHash),
+        (2, HashFunction::MurmurHash2),
+    ] {
+        let text = typed("ring_hash.v3.RingHash", &format!("hash_function: {number}"));
+        let EndpointPolicy::RingHash(ring) = accepted(&text).endpoint_policy().clone() else {
+            panic!("{text}");
+        };
+        assert_eq!(ring.hash_function(), function);
+    }
+}
+
+#[test]
+fn slow_start_and_full_scan_arrive() {
+    let config = accepted(&round_robin(
+        "slow_start_config: {slow_start_window: 30s, aggression: {default_value: 2.0, \
+         runtime_key: a}, min_weight_percent: {value: 25}}",
+    ));
+    let slow_start = config.endpoint_policy().slow_start().unwrap();
+    assert_eq!(slow_start.window(), Duration::from_secs(30));
+    let ramp = (slow_start.aggression(), slow_start.min_weight_percent());
+    assert_eq!(ramp, (2.0, 25.0));
+    let off = accepted(&round_robin("slow_start_config: {}"));
+    assert_eq!(off.endpoint_policy().slow_start(), None);
+    let scan = typed(
+        "least_request.v3.LeastRequest",
+        "selection_method: FULL_SCAN",
+    );
+    let EndpointPolicy::LeastRequest(scan) = accepted(&scan).endpoint_policy().clone() else {
+        panic!("not least request");
+    };
+    assert_eq!(scan.selection_method(), SelectionMethod::FullScan);
+}
+
+#[test]
+fn health_settings_and_our_own_block() {
+    let config = accepted(
+        "name: a\nhealth_checks: [{timeout: 1s}]\n\
+         common_lb_config: {healthy_panic_threshold: {value: 33.9}, update_merge_window: 0s, \
+         ignore_new_hosts_until_first_hc: true}\nplimsoll: {locality_sampling: LOW_DISCREPANCY}\n",
+    );
+    assert_eq!(config.panic_threshold(), 33);
+    assert_eq!(config.locality_sampling(), LocalitySampling::LowDiscrepancy);
+    let expected = HealthChecking {
+        active: true,
+        ignore_new_hosts_until_first_hc: true,
+    };
+    assert_eq!(config.health_checking(), expected);
+    // The threshold may stand beside a typed policy; only the three choices may not.
+    let text = round_robin("") + "common_lb_config: {healthy_panic_threshold: {value: 0}}\n";
+    assert_eq!(accepted(&text).panic_threshold(), 0);
+}
+
+/// One entry of `policies`: a message and the fields of its `typed_config`, in flow style.
+fn policy((message, fields): &(&str, &str)) -> String {
+    let config = format!("{{\"@type\": {URL}.{message}{fields}}}");
+    format!("{{typed_extension_config: {{name: x, typed_config: {config}}}}}")
+}
+
+fn with_policies(messages: &[(&str, &str)]) -> String {
+    let policies: Vec<_> = messages.iter().map(policy).collect();
+    let policies = policies.join(", ");
+    format!("name: a\nload_balancing_policy: {{policies: [{policies}]}}\n")
+}
+
+const CSWRR: &str = "client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin";
+
+#[test]
+fn the_first_supported_policy_wins() {
+    let text = with_policies(&[
+        (CSWRR, ", blackout_period: 10s"),
+        ("random.v3.Random", ""),
+        ("round_robin.v3.RoundRobin", ""),
+    ]);
+    assert_eq!(accepted(&text).endpoint_policy(), &EndpointPolicy::Random);
+    // Entries behind the winner are checked all the same.
+    let text = with_policies(&[
+        ("random.v3.Random", ""),
+        ("maglev.v3.Maglev", ", table_size: 4"),
+    ]);
+    let path = "load_balancing_policy.policies[1].typed_extension_config.typed_config.table_size";
+    assert_refused(&text, path, "not a prime");
+    // A typed policy supersedes lb_policy, whose settings remain for older clients.
+    let text = with_policies(&[("random.v3.Random", "")])
+        + "lb_policy: RING_HASH\nring_hash_lb_config: {minimum_ring_size: 10}\n";
+    assert_eq!(accepted(&text).endpoint_policy(), &EndpointPolicy::Random);
+    let text = with_policies(&[("random.v3.Random", "")]) + "lb_policy: 7\n";
+    assert_eq!(accepted(&text).endpoint_policy(), &EndpointPolicy::Random);
+}
+
+#[test]
+fn a_policy_we_do_not_have_is_named() {
+    let path = format!("{TYPED_CONFIG}.@type");
+    let only = with_policies(&[(CSWRR, "")]);
+    assert_refused(
+        &only,
+        &path,
+        "client_side_weighted_round_robin is not supported yet",
+    );
+    let unknown = with_policies(&[("round_robbin.v3.RoundRobin", "")]);
+    assert_refused(&unknown, &path, "unknown type");
+    let unknown_first = with_policies(&[("nobody.v1.Knows", ""), ("random.v3.Random", "")]);
+    assert_refused(&unknown_first, &path, "unknown type");
+    assert_refused(
+        "name: a\nload_balancing_policy: {policies: []}\n",
+        "load_balancing_policy.policies",
+        "at least one",
+    );
+}
+
+fn wrr_locality(children: &[(&str, &str)]) -> String {
+    let children: Vec<_> = children.iter().map(policy).collect();
+    let children = children.join(", ");
+    typed(
+        "wrr_locality.v3.WrrLocality",
+        &format!("endpoint_picking_policy: {{policies: [{children}]}}"),
+    )
+}
+
+#[test]
+fn wrr_locality_takes_any_of_our_endpoint_policies() {
+    for (message, policy) in [
+        ("round_robin.v3.RoundRobin", "round_robin"),
+        ("least_request.v3.LeastRequest", "least_request"),
+        ("random.v3.Random", "random"),
+        ("ring_hash.v3.RingHash", "ring_hash"),
+        ("maglev.v3.Maglev", "maglev"),
+    ] {
+        let config = accepted(&wrr_locality(&[(CSWRR, ""), (message, "")]));
+        assert_eq!(config.endpoint_policy().name(), policy);
+        assert_eq!(config.locality_policy(), &LocalityPolicy::WrrLocality);
+    }
+}
+
+#[test]
+fn wrr_locality_refuses_children_that_choose_localities_or_do_not_exist() {
+    let child = format!("{TYPED_CONFIG}.endpoint_picking_policy");
+    let weighted = ", locality_lb_config: {locality_weighted_lb_config: {}}";
+    let text = wrr_locality(&[("round_robin.v3.RoundRobin", weighted)]);
+    assert_refused(&text, &child, "chooses a locality");
+    let text = wrr_locality(&[(CSWRR, "")]);
+    let path = format!("{child}.policies[0].typed_extension_config.typed_config.@type");
+    assert_refused(&text, &path, "not supported yet");
+    let text = wrr_locality(&[("random.v3.Random", ", wheight: 1")]);
+    let path = format!("{child}.policies[0].typed_extension_config.typed_config.wheight");
+    assert_refused(
+        &text,
+        &path,
+        "unknown field, expected one of locality_lb_config",
+    );
+}
+
+#[test]
+fn parts_leave_runtime_keys_to_the_caller() {
+    let document = Document::parse("name: a\n").unwrap();
+    let cluster: ClusterYaml = document.read().unwrap();
+    let mut parts = ClusterConfigParts::try_from(cluster).unwrap();
+    assert_eq!(parts.runtime, RuntimeOverrides::default());
+    let keys = "upstream.healthy_panic_threshold: 1\nupstream.zone_routing.enabled: 2\n\
+                upstream.zone_routing.min_cluster_size: 3\n\
+                upstream.zone_routing.force_local_zone.min_size: 4\n";
+    let document = Document::parse(keys).unwrap();
+    parts.runtime = document.read::<RuntimeYaml>().unwrap().into();
+    let config = ClusterConfig::try_new(parts).unwrap();
+    let zone_aware = config.zone_aware().unwrap();
+    assert_eq!(config.panic_threshold(), 1);
+    assert_eq!(zone_aware.routing_enabled(), 2);
+    assert_eq!(zone_aware.min_cluster_size(), 3);
+    assert_eq!(zone_aware.force_local_zone(), Some(4));
+    let document = Document::parse("upstream.zone_routing.enable: 2\n").unwrap();
+    let error = document.read::<RuntimeYaml>().unwrap_err();
+    assert_eq!(error.path(), "upstream.zone_routing.enable");
+}

@@ -1,0 +1,95 @@
+//! The command line: what it accepts, what it teaches, and what its exit codes mean.
+//!
+//! One variant of [`Command`] and one file per subcommand. A subcommand writes to the writer it is
+//! handed and returns an [`Exit`]; an error it returns means wrong usage or unreadable input.
+
+mod explain;
+mod vectors;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Keeps every zone of a service evenly loaded while keeping traffic local.
+#[derive(Debug, Parser)]
+#[command(name = "plimsoll", version, about, after_help = AFTER_HELP)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Explain(explain::Args),
+    Vectors(vectors::Args),
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  plimsoll explain scenario.yaml    what a proxy would do there, and why
+  plimsoll vectors vectors          check this build against the recorded cases
+  plimsoll vectors vectors --json   the same, for programs
+  plimsoll help vectors             what a case looks like and what is compared
+
+Exit codes:
+  0  fine
+  1  the command ran and found a failure
+  2  wrong usage or unreadable input";
+
+/// How the process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Fine.
+    Ok,
+    /// The command ran and found a failure.
+    Failure,
+    /// Wrong usage or unreadable input.
+    Usage,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        match exit {
+            Exit::Ok => Self::SUCCESS,
+            Exit::Failure => Self::from(1),
+            Exit::Usage => Self::from(2),
+        }
+    }
+}
+
+/// Runs the subcommand that was asked for.
+pub(crate) fn run(cli: Cli, out: &mut impl Write) -> anyhow::Result<Exit> {
+    match cli.command {
+        Command::Explain(args) => explain::run(&args, out),
+        Command::Vectors(args) => vectors::run(&args, out),
+    }
+}
+
+/// Forgives a reader that left: with `plimsoll … | head` the rest of the output is not wanted.
+fn unless_closed(written: io::Result<()>) -> io::Result<()> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn only_a_closed_pipe_is_forgiven() {
+        assert!(unless_closed(Err(io::ErrorKind::BrokenPipe.into())).is_ok());
+        assert!(unless_closed(Err(io::ErrorKind::StorageFull.into())).is_err());
+        assert!(unless_closed(Ok(())).is_ok());
+    }
+}

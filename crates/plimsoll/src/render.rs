@@ -1,0 +1,51 @@
+//! An [`Explanation`] as a page for people: tables and bars, at most 100 columns wide.
+//!
+//! Here lives the order of the sections; cells, bars and colours live below. Nothing is computed
+//! that the explanation does not say. Called by `cmd::explain`; programs get JSON instead.
+
+mod bar;
+mod names;
+mod sections;
+mod style;
+mod table;
+mod tables;
+mod words;
+mod wrap;
+
+use plimsoll_core::explain::Explanation;
+
+pub(crate) use style::Style;
+
+/// What stands above the page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heading<'a> {
+    /// One line; may be empty.
+    pub(crate) title: &'a str,
+    /// A few lines; may be empty.
+    pub(crate) description: &'a str,
+}
+
+/// The page, with a newline at its end.
+pub(crate) fn page(heading: Heading<'_>, explanation: &Explanation, style: Style) -> String {
+    let names = names::Names::new(explanation);
+    let sections = [
+        sections::heading(heading, explanation, style),
+        sections::verdict(explanation, style),
+        sections::preconditions(explanation, style),
+        tables::localities(explanation, &names, style),
+        tables::zones(explanation, &names, style),
+        sections::fractions(explanation, style),
+        tables::priorities(explanation, style),
+    ];
+    let mut page = String::new();
+    for section in sections.iter().filter(|section| !section.is_empty()) {
+        if !page.is_empty() {
+            page.push('\n');
+        }
+        page.push_str(section);
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests;

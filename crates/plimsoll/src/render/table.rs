@@ -1,0 +1,198 @@
+//! Aligned columns: cells are padded by what is seen, then painted.
+
+use super::style::{Style, Tone};
+use super::wrap::WIDTH;
+
+/// One cell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Cell {
+    text: String,
+    tone: Tone,
+}
+
+impl Cell {
+    pub(super) fn new(tone: Tone, text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            tone,
+        }
+    }
+
+    /// A cell in the colour of plain text.
+    pub(super) fn plain(text: impl Into<String>) -> Self {
+        Self::new(Tone::Plain, text)
+    }
+
+    /// Nothing to show.
+    pub(super) fn none() -> Self {
+        Self::new(Tone::Dim, "–")
+    }
+}
+
+/// On which side a column is padded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Align {
+    Left,
+    Right,
+}
+
+/// Rows under a head. The first column holds names and gives way when a line would be too long.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    columns: Vec<Align>,
+    rows: Vec<Row>,
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    marked: bool,
+    cells: Vec<Cell>,
+}
+
+/// Columns between two columns.
+const GAP: usize = 2;
+
+impl Table {
+    /// A table with these columns and their names.
+    pub(super) fn new(columns: &[(Align, &str)]) -> Self {
+        let head = columns
+            .iter()
+            .map(|(_, name)| Cell::new(Tone::Dim, *name))
+            .collect();
+        let mut table = Self {
+            columns: columns.iter().map(|(align, _)| *align).collect(),
+            rows: Vec::new(),
+        };
+        table.row(false, head);
+        table
+    }
+
+    /// Adds a row; a marked one has `▸` in front.
+    pub(super) fn row(&mut self, marked: bool, cells: Vec<Cell>) {
+        self.rows.push(Row { marked, cells });
+    }
+
+    /// Lines of at most [`WIDTH`] columns with nothing behind the last word.
+    pub(super) fn render(mut self, style: Style) -> String {
+        self.shorten_names();
+        let widths = self.widths();
+        let mut text = String::new();
+        for row in &self.rows {
+            text.push_str(if row.marked { "▸ " } else { "  " });
+            let mut pending = 0;
+            for ((cell, align), width) in row.cells.iter().zip(&self.columns).zip(&widths) {
+                let room = width - width_of(&cell.text);
+                let (before, after) = match align {
+                    Align::Left => (0, room),
+                    Align::Right => (room, 0),
+                };
+                pending += before;
+                if !cell.text.is_empty() {
+                    text.push_str(&" ".repeat(pending));
+                    text.push_str(&style.paint(cell.tone, &cell.text));
+                    pending = 0;
+                }
+                pending += after + GAP;
+            }
+            text.push('\n');
+        }
+        text
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let mut widths = vec![0; self.columns.len()];
+        for row in &self.rows {
+            for (width, cell) in widths.iter_mut().zip(&row.cells) {
+                *width = width_of(&cell.text).max(*width);
+            }
+        }
+        widths
+    }
+
+    fn shorten_names(&mut self) {
+        let widths = self.widths();
+        let line: usize = widths.iter().map(|width| GAP + width).sum();
+        let surplus = line.saturating_sub(WIDTH);
+        let Some(first) = widths.first() else { return };
+        let room = first.saturating_sub(surplus).max(1);
+        for row in &mut self.rows {
+            if let Some(name) = row.cells.first_mut() {
+                name.text = end_of(&name.text, room);
+            }
+        }
+    }
+}
+
+/// The text, or as much of its end as fits: names of zones differ at the end.
+pub(super) fn end_of(text: &str, room: usize) -> String {
+    match width_of(text).saturating_sub(room) {
+        0 => text.to_owned(),
+        surplus => format!("…{}", text.chars().skip(surplus + 1).collect::<String>()),
+    }
+}
+
+/// Columns a text takes; one per character, which holds for all but East Asian names.
+pub(super) fn width_of(text: &str) -> usize {
+    text.chars().count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let columns = [
+            (Align::Left, "zone"),
+            (Align::Right, "%"),
+            (Align::Left, ""),
+        ];
+        let mut table = Table::new(&columns);
+        let full = Cell::new(Tone::Good, "██");
+        table.row(true, vec![Cell::plain("a"), Cell::plain("5"), full]);
+        table.row(
+            false,
+            vec![
+                Cell::plain("long name"),
+                Cell::plain("100"),
+                Cell::default(),
+            ],
+        );
+        table
+    }
+
+    #[test]
+    fn columns_line_up_and_lines_end_with_their_last_word() {
+        let expected = "  zone         %\n▸ a            5  ██\n  long name  100\n";
+        assert_eq!(table().render(Style::new(false, None)), expected);
+    }
+
+    #[test]
+    fn names_give_way_when_a_line_would_be_too_long() {
+        let mut table = Table::new(&[(Align::Left, "zone"), (Align::Left, "bar")]);
+        let name = format!("{}-the-end", "x".repeat(60));
+        table.row(false, vec![Cell::plain(name), Cell::plain("#".repeat(60))]);
+        let page = table.render(Style::new(false, None));
+        assert!(page.lines().all(|line| width_of(line) <= WIDTH), "{page}");
+        assert!(
+            page.contains("-the-end  ##") && page.contains("  …xxx"),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn colours_do_not_move_columns() {
+        let painted = table().render(Style::new(true, None));
+        let mut plain = String::new();
+        let mut codes = false;
+        for c in painted.chars() {
+            match c {
+                '\u{1b}' => codes = true,
+                'm' if codes => codes = false,
+                _ if !codes => plain.push(c),
+                _ => {}
+            }
+        }
+        assert_ne!(painted, plain);
+        assert_eq!(plain, table().render(Style::new(false, None)));
+    }
+}

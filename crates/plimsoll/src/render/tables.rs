@@ -1,0 +1,200 @@
+//! The sections of a page that are tables: localities, what every zone does, priorities.
+
+use plimsoll_core::explain::{
+    Explanation, LocalityExplanation, PriorityExplanation, StateName, ZoneExplanation,
+};
+use plimsoll_core::locality_picking::zone_aware::Reason;
+
+use super::bar;
+use super::names::Names;
+use super::style::{Style, Tone};
+use super::table::{Align, Cell, Table, end_of};
+use super::words::{basis_points, painted, state_name, title};
+use super::wrap::wrap;
+
+/// Columns of the name of a locality above the matrix.
+const SHORT_NAME: usize = 8;
+/// Upstream localities that fit side by side; with more, the last column is for the others.
+const MATRIX: usize = 6;
+
+pub(super) fn localities(explanation: &Explanation, names: &Names, style: Style) -> String {
+    if explanation.localities.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&[
+        (Align::Left, "locality"),
+        (Align::Right, "healthy"),
+        (Align::Right, "local%"),
+        (Align::Right, "upstream%"),
+        (Align::Right, "residual%"),
+        (Align::Right, "share"),
+        (Align::Left, ""),
+        (Align::Right, "load"),
+        (Align::Left, "0      1.00     2"),
+    ]);
+    for row in &explanation.localities {
+        table.row(row.own, locality(row, explanation, names));
+    }
+    title("Localities at priority 0 (▸ own)", style)
+        + &table.render(style)
+        + &painted(&wrap("  ", LEGEND), Tone::Dim, style)
+}
+
+const LEGEND: &str = "\
+    local: demand here; upstream: capacity here; residual: room for spill; share: where this proxy \
+    sends; load: traffic ÷ capacity here, if the proxies of every zone decide the same way";
+
+fn locality(row: &LocalityExplanation, explanation: &Explanation, names: &Names) -> Vec<Cell> {
+    let percent = |known: bool, bp: u64| {
+        if known {
+            Cell::plain(basis_points(bp))
+        } else {
+            Cell::none()
+        }
+    };
+    let by_zone = explanation.reason_code.is_none();
+    let residual = explanation.state == StateName::LocalityResidual;
+    let tone = if row.own { Tone::Strong } else { Tone::Plain };
+    let healthy_tone = if row.healthy < row.hosts {
+        Tone::Warning
+    } else {
+        Tone::Plain
+    };
+    let (load, bar) = match row.load_factor {
+        Some(factor) => {
+            let tone = load_tone(factor);
+            (
+                Cell::new(tone, format!("{factor:.2}")),
+                Cell::new(tone, bar::load(factor)),
+            )
+        }
+        None => (Cell::none(), Cell::default()),
+    };
+    vec![
+        Cell::new(tone, names.row(row)),
+        Cell::new(healthy_tone, format!("{}/{}", row.healthy, row.hosts)),
+        percent(by_zone, row.local_bp),
+        percent(by_zone, row.upstream_bp),
+        percent(residual, row.residual_bp),
+        Cell::plain(format!("{:.1} %", row.expected_share * 100.0)),
+        Cell::plain(bar::share(row.expected_share, 8)),
+        load,
+        bar,
+    ]
+}
+
+pub(super) fn zones(explanation: &Explanation, names: &Names, style: Style) -> String {
+    if explanation.zones.is_empty() {
+        return String::new();
+    }
+    let upstream = explanation
+        .zones
+        .iter()
+        .map(|zone| zone.shares.len())
+        .max()
+        .unwrap_or(0);
+    let shown = if upstream > MATRIX {
+        MATRIX - 1
+    } else {
+        upstream
+    };
+    let mut head: Vec<String> = explanation.localities[..shown.min(explanation.localities.len())]
+        .iter()
+        .map(|row| end_of(&names.row(row), SHORT_NAME))
+        .collect();
+    if upstream > shown {
+        head.push(format!("{} more", upstream - shown));
+    }
+    let mut columns = vec![
+        (Align::Left, "proxies in"),
+        (Align::Right, "demand"),
+        (Align::Left, "state"),
+    ];
+    columns.extend(head.iter().map(|name| (Align::Right, name.as_str())));
+    let mut table = Table::new(&columns);
+    for zone in &explanation.zones {
+        let own = explanation.own_locality.as_ref() == Some(&zone.locality);
+        table.row(own, matrix_row(zone, own, names, shown));
+    }
+    title("Where the proxies of every zone send their requests", style) + &table.render(style)
+}
+
+fn matrix_row(zone: &ZoneExplanation, own: bool, names: &Names, shown: usize) -> Vec<Cell> {
+    let tone = if own { Tone::Strong } else { Tone::Plain };
+    let state = match zone.state {
+        StateName::NoLocalityRouting => "none",
+        StateName::LocalityDirect => "direct",
+        StateName::LocalityResidual => "residual",
+    };
+    let mut cells = vec![
+        Cell::new(tone, names.short(&zone.locality)),
+        Cell::plain(format!("{:.1} %", zone.demand_share * 100.0)),
+        Cell::plain(state),
+    ];
+    let share = |share: f64| match share {
+        share if share > 0.0 => Cell::plain(format!("{:.1} %", share * 100.0)),
+        _ => Cell::none(),
+    };
+    cells.extend(zone.shares.iter().take(shown).map(|&value| share(value)));
+    if zone.shares.len() > shown {
+        cells.push(share(zone.shares.iter().skip(shown).sum()));
+    }
+    cells
+}
+
+pub(super) fn priorities(explanation: &Explanation, style: Style) -> String {
+    if explanation.priorities.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&[
+        (Align::Left, "priority"),
+        (Align::Right, "load"),
+        (Align::Right, "degraded load"),
+        (Align::Right, "healthy"),
+        (Align::Right, "degraded"),
+        (Align::Right, "excluded"),
+        (Align::Left, "state"),
+    ]);
+    for priority in &explanation.priorities {
+        table.row(false, priority_row(priority));
+    }
+    title("Priorities", style) + &table.render(style)
+}
+
+fn priority_row(priority: &PriorityExplanation) -> Vec<Cell> {
+    let state = match (priority.panic, priority.reason_code) {
+        (true, _) => Cell::new(Tone::Bad, "panic"),
+        (false, Some(reason)) => Cell::plain(format!("none: {}", in_short(reason))),
+        (false, None) => Cell::plain(state_name(priority.state)),
+    };
+    vec![
+        Cell::plain(priority.priority.to_string()),
+        Cell::plain(format!("{} %", priority.healthy_load)),
+        Cell::plain(format!("{} %", priority.degraded_load)),
+        Cell::plain(format!("{}/{}", priority.healthy, priority.hosts)),
+        Cell::plain(priority.degraded.to_string()),
+        Cell::plain(priority.excluded.to_string()),
+        state,
+    ]
+}
+
+const fn in_short(reason: Reason) -> &'static str {
+    match reason {
+        Reason::NotConfigured => "the policy does not choose by zone",
+        Reason::NoLocalCluster => "no fleet is known",
+        Reason::PriorityNotZero => "priority 0 only",
+        Reason::UpstreamFewerThan2Localities => "upstream in one locality",
+        Reason::LocalFewerThan2Localities => "fleet in one locality",
+        Reason::LocalClusterHasNoHostInOwnLocality => "fleet not in the own locality",
+        Reason::UpstreamTooSmall => "upstream too small",
+    }
+}
+
+/// Up to 5 % above the line is what rounding and few hosts cost; a quarter above hurts.
+fn load_tone(factor: f64) -> Tone {
+    match factor {
+        ..=1.05 => Tone::Good,
+        ..=1.25 => Tone::Warning,
+        _ => Tone::Bad,
+    }
+}

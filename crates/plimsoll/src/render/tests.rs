@@ -1,0 +1,318 @@
+//! Pages of made-up explanations: what is shown, what is left out, and that it fits.
+
+use plimsoll_core::explain::{
+    Explanation, FractionStatus, FractionsExplanation, LocalityExplanation,
+    PreconditionExplanation, PriorityExplanation, StateName, ZoneExplanation,
+};
+use plimsoll_core::locality_picking::fractions::FractionOrigin;
+use plimsoll_core::locality_picking::zone_aware::Reason;
+use plimsoll_core::model::locality::Locality;
+use plimsoll_core::model::zone_aware::LocalityBasis;
+
+use super::table::width_of;
+use super::wrap::WIDTH;
+use super::*;
+
+fn row(zone: &str, own: bool, shares: (f64, f64), load: f64) -> LocalityExplanation {
+    LocalityExplanation {
+        region: "eu".into(),
+        zone: zone.into(),
+        sub_zone: String::new(),
+        own,
+        hosts: 5,
+        healthy: 5,
+        degraded: 0,
+        excluded: 0,
+        healthy_weight: 5,
+        load_balancing_weight: 0,
+        fleet_hosts: 4,
+        fleet_healthy: 4,
+        observed_traffic_fraction_bp: None,
+        local_bp: 4000,
+        upstream_bp: 2500,
+        residual_bp: 0,
+        expected_share: shares.0,
+        demand_share: 0.5,
+        traffic_share: 0.5,
+        capacity_share: shares.1,
+        load_factor: Some(load),
+    }
+}
+
+fn zone(zone: &str, state: StateName, shares: &[f64]) -> ZoneExplanation {
+    ZoneExplanation {
+        locality: Locality::new("eu", zone, ""),
+        demand_share: 0.4,
+        state,
+        kept_local: 0.625,
+        shares: shares.to_vec(),
+    }
+}
+
+fn priority(number: usize, reason_code: Option<Reason>) -> PriorityExplanation {
+    PriorityExplanation {
+        priority: number,
+        healthy_load: 100,
+        degraded_load: 0,
+        panic: false,
+        hosts: 20,
+        healthy: 20,
+        degraded: 0,
+        excluded: 0,
+        state: StateName::LocalityResidual,
+        reason_code,
+    }
+}
+
+fn precondition(passed: bool) -> PreconditionExplanation {
+    PreconditionExplanation {
+        name: Reason::UpstreamTooSmall,
+        passed,
+        actual: 5,
+        required: 6,
+        text: "the upstream cluster has 5 healthy hosts, min_cluster_size is 6".into(),
+    }
+}
+
+/// Two zones, the own one spilling.
+fn residual() -> Explanation {
+    Explanation {
+        cluster: "orders".into(),
+        own_locality: Some(Locality::new("eu", "a", "")),
+        generation: 1,
+        locality_policy: "zone_aware",
+        endpoint_policy: "round_robin",
+        locality_basis: Some(LocalityBasis::LrsReportedRate),
+        state: StateName::LocalityResidual,
+        reason: "the own locality has less capacity than demand".into(),
+        reason_code: None,
+        local_percent_to_route_bp: Some(6250),
+        preconditions: vec![precondition(true)],
+        fractions: FractionsExplanation {
+            status: FractionStatus::Fresh,
+            origin: Some(FractionOrigin::FleetAssignment),
+            age_ms: Some(1500),
+            staleness_threshold_ms: Some(60_000),
+        },
+        localities: vec![
+            row("a", true, (0.625, 0.25), 1.0),
+            row("b", false, (0.375, 0.75), 1.0),
+        ],
+        zones: vec![
+            zone("a", StateName::LocalityResidual, &[0.625, 0.375]),
+            zone("b", StateName::LocalityDirect, &[0.0, 1.0]),
+        ],
+        priorities: vec![priority(0, None)],
+        notes: Vec::new(),
+    }
+}
+
+fn plain(explanation: &Explanation) -> String {
+    let heading = Heading {
+        title: "",
+        description: "",
+    };
+    page(heading, explanation, Style::new(false, None))
+}
+
+#[test]
+fn a_page_from_top_to_bottom() {
+    let heading = Heading {
+        title: "A title",
+        description: "What it\nshows.\n",
+    };
+    let page = page(heading, &residual(), Style::new(false, None));
+    let expected = "\
+A title
+What it shows.
+
+Cluster orders, seen from eu/a: zone_aware over round_robin, basis LRS_REPORTED_RATE
+
+LocalityResidual: 62.50 % stays local, the rest spills
+  the own locality has less capacity than demand
+
+Preconditions
+  ✓ the upstream cluster has 5 healthy hosts, min_cluster_size is 6
+
+Localities at priority 0 (▸ own)
+  locality  healthy  local%  upstream%  residual%   share            load  0      1.00     2
+▸ a             5/5   40.00      25.00       0.00  62.5 %  █████···  1.00  ████████│········
+  b             5/5   40.00      25.00       0.00  37.5 %  ███·····  1.00  ████████│········
+  local: demand here; upstream: capacity here; residual: room for spill; share: where this proxy
+  sends; load: traffic ÷ capacity here, if the proxies of every zone decide the same way
+
+Where the proxies of every zone send their requests
+  proxies in  demand  state          a        b
+▸ a           40.0 %  residual  62.5 %   37.5 %
+  b           40.0 %  direct         –  100.0 %
+
+Measured fractions of demand
+  in force for every zone; 1.5 s old, stale after 60 s, from the fleet's assignment
+
+Priorities
+  priority   load  degraded load  healthy  degraded  excluded  state
+  0         100 %            0 %    20/20         0         0  LocalityResidual
+";
+    assert_eq!(page, expected);
+}
+
+#[test]
+fn without_zone_routing_there_are_no_percentages() {
+    let mut explanation = residual();
+    explanation.state = StateName::NoLocalityRouting;
+    explanation.reason_code = Some(Reason::UpstreamTooSmall);
+    explanation.local_percent_to_route_bp = None;
+    explanation.preconditions = vec![precondition(true), precondition(false)];
+    explanation.localities[1].load_factor = None;
+    explanation.priorities = vec![priority(0, Some(Reason::UpstreamTooSmall))];
+    let page = plain(&explanation);
+    assert!(
+        page.contains("NoLocalityRouting: localities play no part\n"),
+        "{page}"
+    );
+    assert!(
+        page.contains("  ✓ the up") && page.contains("  ✗ the up"),
+        "{page}"
+    );
+    assert!(
+        page.contains("▸ a             5/5       –          –          –  62.5 %"),
+        "{page}"
+    );
+    assert!(
+        page.contains(
+            "  b             5/5       –          –          –  37.5 %  ███·····     –\n"
+        )
+    );
+    assert!(page.contains("  none: upstream too small\n"), "{page}");
+}
+
+#[test]
+fn what_overrules_the_state_comes_before_the_reason() {
+    let mut explanation = residual();
+    explanation.notes = vec!["priority 0 is in panic".into()];
+    explanation.localities[0].expected_share = 0.25;
+    explanation.priorities[0].panic = true;
+    let page = plain(&explanation);
+    let expected = "LocalityResidual, overruled: 25.0 % stays local\n  ! priority 0 is in panic\n  \
+                    otherwise: the own locality";
+    assert!(page.contains(expected), "{page}");
+    assert!(page.trim_end().ends_with("panic"), "{page}");
+    for row in &mut explanation.localities {
+        row.expected_share = 0.0;
+    }
+    assert!(plain(&explanation).contains("LocalityResidual, overruled: requests fail\n"));
+}
+
+#[test]
+fn every_status_of_fractions_has_words() {
+    let said = |status, age_ms| {
+        let mut explanation = residual();
+        explanation.fractions.status = status;
+        explanation.fractions.age_ms = age_ms;
+        plain(&explanation)
+    };
+    for (status, words) in [
+        (
+            FractionStatus::Unused,
+            "known, but the basis does not use them; 90 s old",
+        ),
+        (FractionStatus::Absent, "none so far: host counts are used"),
+        (
+            FractionStatus::Partial,
+            "zones without one share the rest by host count",
+        ),
+        (
+            FractionStatus::AllZero,
+            "all 0, that is no data: host counts are used",
+        ),
+        (
+            FractionStatus::Stale,
+            "too old: host counts are used; 90 s old, stale after 60 s",
+        ),
+    ] {
+        let page = said(status, Some(90_000));
+        assert!(page.contains(words), "{status:?}: {page}");
+    }
+    let unused = said(FractionStatus::Unused, None);
+    assert!(!unused.contains("Measured"), "nothing to say: {unused}");
+    let mut lrs = residual();
+    lrs.fractions.origin = Some(FractionOrigin::LrsResponse);
+    assert!(plain(&lrs).contains("from load reporting"));
+}
+
+/// Regions in the names, 40 zones, more hosts than fit: nothing leaves the page.
+#[test]
+fn big_pages_fit_too() {
+    let mut explanation = residual();
+    let name = |index: usize| format!("a-zone-with-a-rather-long-name-{index:02}");
+    let shares = vec![0.025; 40];
+    explanation.localities = (0..40)
+        .map(|index| {
+            let mut row = row(&name(index), index == 0, (0.025, 0.025), 1234.5);
+            row.region = format!("region-{}", index % 3);
+            (row.hosts, row.healthy) = (123_456, 123_455);
+            row
+        })
+        .collect();
+    explanation.zones = (0..40)
+        .map(|index| zone(&name(index), StateName::LocalityDirect, &shares))
+        .collect();
+    explanation.reason = "many words ".repeat(40);
+    explanation.notes = vec!["a note ".repeat(40)];
+    let page = plain(&explanation);
+    for line in page.lines() {
+        assert!(
+            width_of(line) <= WIDTH,
+            "{} columns: {line}",
+            width_of(line)
+        );
+        assert_eq!(line.trim_end(), line);
+    }
+    assert!(page.contains("35 more"), "{page}");
+    assert!(
+        page.contains("87.5 %"),
+        "the other columns are summed up: {page}"
+    );
+    assert!(page.contains("-name-39"), "{page}");
+    assert!(page.contains("1234.50  ████████│███████▶"), "{page}");
+}
+
+#[test]
+fn colours_change_nothing_but_colours() {
+    let heading = Heading {
+        title: "A title",
+        description: "Words.",
+    };
+    let painted = page(heading, &residual(), Style::new(true, None));
+    let mut stripped = String::new();
+    let mut rest = painted.as_str();
+    while let Some((before, code)) = rest.split_once('\u{1b}') {
+        stripped.push_str(before);
+        rest = code.split_once('m').map_or("", |(_, after)| after);
+    }
+    stripped.push_str(rest);
+    assert_ne!(painted, stripped);
+    assert_eq!(
+        stripped,
+        page(heading, &residual(), Style::new(false, None))
+    );
+    assert!(painted.contains("\u{1b}[32m✓\u{1b}[0m"));
+    for line in painted.lines() {
+        let starts = line.matches("\u{1b}[").count();
+        assert_eq!(starts % 2, 0, "a colour ends on its line: {line:?}");
+    }
+}
+
+#[test]
+fn an_empty_explanation_is_a_page_too() {
+    let mut explanation = residual();
+    explanation.localities.clear();
+    explanation.zones.clear();
+    explanation.priorities.clear();
+    explanation.preconditions.clear();
+    explanation.own_locality = None;
+    explanation.locality_basis = None;
+    let page = plain(&explanation);
+    assert!(page.starts_with("Cluster orders, seen from nowhere: zone_aware over round_robin\n"));
+    assert!(!page.contains("Localities") && !page.contains("Priorities"));
+}

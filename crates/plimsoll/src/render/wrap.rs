@@ -1,0 +1,65 @@
+//! Sentences broken into lines.
+
+use super::table::width_of;
+
+/// Widest line of a page.
+pub(super) const WIDTH: usize = 100;
+
+/// `text` in lines of at most [`WIDTH`] columns: the first one behind `first`, the others behind as
+/// many spaces. Words are never cut, except those that are longer than a line.
+pub(super) fn wrap(first: &str, text: &str) -> String {
+    let indent = " ".repeat(width_of(first));
+    let mut lines = String::from(first);
+    let mut column = width_of(first);
+    let mut begun = false;
+    for word in text
+        .split_whitespace()
+        .flat_map(|word| pieces(word, WIDTH - indent.len()))
+    {
+        let width = width_of(&word);
+        if begun && column + 1 + width > WIDTH {
+            lines.push('\n');
+            lines.push_str(&indent);
+            column = indent.len();
+        } else if begun {
+            lines.push(' ');
+            column += 1;
+        }
+        lines.push_str(&word);
+        column += width;
+        begun = true;
+    }
+    lines.push('\n');
+    lines
+}
+
+fn pieces(word: &str, room: usize) -> Vec<String> {
+    let letters: Vec<char> = word.chars().collect();
+    letters
+        .chunks(room.max(1))
+        .map(|piece| piece.iter().collect())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_broken_between_words_and_hang() {
+        let text = "word ".repeat(30);
+        let wrapped = wrap("  ! ", &text);
+        let lines: Vec<_> = wrapped.lines().collect();
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0].starts_with("  ! word") && lines[1].starts_with("    word"));
+        assert!(lines.iter().all(|line| width_of(line) <= WIDTH));
+    }
+
+    #[test]
+    fn a_word_longer_than_a_line_is_cut() {
+        let wrapped = wrap("  ", &"x".repeat(250));
+        assert!(wrapped.lines().all(|line| width_of(line) <= WIDTH));
+        assert_eq!(wrapped.matches('x').count(), 250);
+        assert_eq!(wrap("", ""), "\n");
+    }
+}

@@ -1,0 +1,94 @@
+//! [`Scenario`]: a situation written down in YAML, and what the core makes of it.
+//!
+//! A scenario has a fleet and an upstream cluster as numbers of hosts per locality, and the cluster
+//! in Envoy's YAML shape (plimsoll-xds reads that). Here they become assignments that are fed to a
+//! real [`Balancer`]; nothing is computed here. How hosts are made lives in `hosts`, what a file
+//! may say in `yaml`. Called by `cmd::explain`.
+
+mod hosts;
+mod yaml;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_core::balancer::Balancer;
+use plimsoll_core::explain::Explanation;
+use plimsoll_core::model::assignment::ClusterLoadAssignment;
+use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts, HealthChecking};
+use plimsoll_core::model::locality::Locality;
+use plimsoll_core::time::Instant;
+use plimsoll_core::units::FieldError;
+use plimsoll_xds::yaml::{ConfigError, Document};
+
+use yaml::ScenarioYaml;
+
+/// A situation, checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    title: String,
+    description: String,
+    own_locality: Locality,
+    config: ClusterConfig,
+    fleet: Option<ClusterLoadAssignment>,
+    upstream: ClusterLoadAssignment,
+    fractions_age: Duration,
+}
+
+impl Scenario {
+    /// Reads a scenario file; the error names the field and its place.
+    pub(crate) fn parse(text: &str) -> Result<Self, ConfigError> {
+        let document = Document::parse(text)?;
+        let yaml: ScenarioYaml = document.read()?;
+        Self::checked(yaml).map_err(|error| document.locate(error))
+    }
+
+    fn checked(yaml: ScenarioYaml) -> Result<Self, FieldError> {
+        let under = |error: FieldError| error.under("cluster");
+        let mut parts = ClusterConfigParts::try_from(yaml.cluster).map_err(under)?;
+        parts.runtime = yaml.runtime.into();
+        // A scenario says how many hosts are healthy; there is no prober whose word to wait for.
+        parts.health_checking = HealthChecking::default();
+        let config = ClusterConfig::try_new(parts).map_err(under)?;
+        let mut budget = hosts::Budget::default();
+        let fleet = yaml.fleet.map(|fleet| fleet.assignment(&mut budget));
+        Ok(Self {
+            title: yaml.title,
+            description: yaml.description,
+            own_locality: yaml.own_locality.checked("own_locality")?,
+            fleet: fleet.transpose()?,
+            upstream: yaml.upstream.assignment(config.name(), &mut budget)?,
+            config,
+            fractions_age: yaml.fractions_age.unwrap_or_default().0,
+        })
+    }
+
+    /// What it is called; may be empty.
+    pub(crate) fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// What it shows; may be empty.
+    pub(crate) fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// Lets a balancer decide and asks it why.
+    pub(crate) fn explain(&self) -> Explanation {
+        let now = Instant::ORIGIN.saturating_add(self.fractions_age);
+        let config = Arc::new(self.config.clone());
+        let mut balancer = Balancer::new(config, self.own_locality.clone(), Instant::ORIGIN);
+        if let Some(fleet) = &self.fleet {
+            balancer.handle_originating(fleet.clone(), Instant::ORIGIN);
+        }
+        // Endpoints arrive when the fractions have their age, so that the snapshot shows it.
+        balancer.handle_assignment(self.upstream.clone(), now);
+        balancer.handle_timeout(now);
+        let snapshot = balancer.poll_snapshot();
+        snapshot
+            .unwrap_or_else(|| balancer.initial_snapshot(now))
+            .explain()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,369 @@
+//! Scenario files: what they become, and what is refused where.
+
+use plimsoll_core::explain::StateName;
+use plimsoll_core::locality_picking::zone_aware::Reason;
+use plimsoll_core::model::health::HealthStatus;
+
+use super::*;
+
+/// A scenario in which the given lines replace the usual ones that start with the same word.
+fn scenario(lines: &[&str]) -> String {
+    let usual = [
+        "own_locality: a",
+        "fleet: {localities: [{locality: a, hosts: 3}, {locality: b, hosts: 5}]}",
+        "upstream: {localities: [{locality: a, hosts: 3}, {locality: b, hosts: 5}]}",
+        "cluster: {name: orders}",
+    ];
+    let word = |line: &str| line.split(':').next().map(str::to_owned);
+    let kept = usual
+        .iter()
+        .filter(|old| !lines.iter().any(|new| word(new) == word(old)));
+    kept.chain(lines).map(|line| format!("{line}\n")).collect()
+}
+
+fn accepted(lines: &[&str]) -> Scenario {
+    let text = scenario(lines);
+    Scenario::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+fn assert_refused(lines: &[&str], path: &str, reason: &str) {
+    let text = scenario(lines);
+    let error = Scenario::parse(&text).expect_err(&text);
+    assert_eq!(error.path(), path, "{error}\n{text}");
+    assert!(error.reason().contains(reason), "{error}\n{text}");
+}
+
+fn upstream(entry: &str) -> String {
+    format!("upstream: {{localities: [{{locality: b, hosts: 9}}, {{locality: a, {entry}}}]}}")
+}
+
+fn fleet(entry: &str) -> String {
+    format!("fleet: {{localities: [{{locality: b, hosts: 9}}, {{locality: a, {entry}}}]}}")
+}
+
+#[test]
+fn hosts_get_distinct_addresses_and_their_health() {
+    let line = upstream("hosts: 7, degraded: 1, draining: 2, healthy: 3");
+    let scenario = accepted(&[&line]);
+    let a = &scenario.upstream.endpoints()[0];
+    let health: Vec<_> = a
+        .lb_endpoints
+        .iter()
+        .map(|endpoint| endpoint.health_status)
+        .collect();
+    use HealthStatus::{Degraded, Draining, Healthy, Unhealthy};
+    assert_eq!(
+        health,
+        [
+            Healthy, Healthy, Healthy, Degraded, Draining, Draining, Unhealthy
+        ]
+    );
+    let fleet = scenario.fleet.as_ref().unwrap();
+    let assignments = [fleet, &scenario.upstream].into_iter();
+    let entries = assignments.flat_map(ClusterLoadAssignment::endpoints);
+    let mut addresses: Vec<_> = entries
+        .flat_map(|entry| &entry.lb_endpoints)
+        .map(|endpoint| endpoint.address)
+        .collect();
+    let hosts = addresses.len();
+    addresses.sort();
+    addresses.dedup();
+    assert_eq!((addresses.len(), hosts), (24, 24));
+    assert_eq!(addresses[0].to_string(), "10.0.0.1:8080");
+}
+
+#[test]
+fn healthy_is_what_is_left_unless_it_is_said() {
+    let healthy = |entry: &str| {
+        let scenario = accepted(&[&upstream(entry)]);
+        let endpoints = scenario.upstream.endpoints()[0].lb_endpoints.clone();
+        endpoints
+            .iter()
+            .filter(|e| e.health_status == HealthStatus::Healthy)
+            .count()
+    };
+    assert_eq!(healthy("hosts: 7"), 7);
+    assert_eq!(healthy("hosts: 7, degraded: 1, draining: 2"), 4);
+    assert_eq!(healthy("hosts: 7, healthy: 0"), 0);
+    assert_eq!(healthy("hosts: 0"), 0);
+}
+
+#[test]
+fn weights_are_one_number_or_one_per_host() {
+    let weights = |entry: &str| -> Vec<Option<u32>> {
+        let scenario = accepted(&[&upstream(entry)]);
+        let endpoints = &scenario.upstream.endpoints()[0].lb_endpoints;
+        endpoints
+            .iter()
+            .map(|endpoint| endpoint.load_balancing_weight)
+            .collect()
+    };
+    assert_eq!(weights("hosts: 2"), [None, None]);
+    assert_eq!(weights("hosts: 2, weights: 7"), [Some(7), Some(7)]);
+    assert_eq!(
+        weights("hosts: 3, healthy: 2, weights: [1, 5]"),
+        [Some(1), Some(5), None]
+    );
+    assert_eq!(
+        weights("hosts: 2, healthy: 1, weights: [1, 5]"),
+        [Some(1), Some(5)]
+    );
+}
+
+#[test]
+fn localities_are_triples_or_zones() {
+    let scenario = accepted(&[
+        "own_locality: {region: eu, zone: a, subZone: r1}",
+        "upstream: {localities: [{locality: {region: eu, zone: a, sub_zone: r1}, hosts: 3}, \
+         {locality: b, priority: 1, hosts: 4, load_balancing_weight: 9}], \
+         overprovisioning_factor: 200, weighted_priority_health: true}",
+    ]);
+    assert_eq!(scenario.own_locality, Locality::new("eu", "a", "r1"));
+    let endpoints = scenario.upstream.endpoints();
+    assert_eq!(endpoints[0].locality, Locality::new("eu", "a", "r1"));
+    assert_eq!(endpoints[1].locality, Locality::zone_only("b"));
+    assert_eq!(
+        (endpoints[1].priority, endpoints[1].load_balancing_weight),
+        (1, 9)
+    );
+    assert_eq!(scenario.upstream.overprovisioning_factor(), 200);
+    assert!(scenario.upstream.weighted_priority_health());
+}
+
+#[test]
+fn the_balancer_decides() {
+    let explanation = accepted(&[]).explain();
+    assert_eq!(explanation.state, StateName::LocalityDirect);
+    assert_eq!(explanation.cluster, "orders");
+    let runtime = "runtime: {upstream.zone_routing.min_cluster_size: 9}";
+    let explanation = accepted(&[runtime]).explain();
+    assert_eq!(explanation.reason_code, Some(Reason::UpstreamTooSmall));
+    // Health checks of the cluster do not overrule what the scenario says about health.
+    let explanation = accepted(&["cluster: {name: orders, health_checks: [{}]}"]).explain();
+    assert_eq!(explanation.localities[0].healthy, 3);
+    let empty = accepted(&["upstream: {localities: []}"]).explain();
+    assert_eq!(empty.state, StateName::NoLocalityRouting);
+}
+
+#[test]
+fn a_scenario_may_be_large_but_not_too_large() {
+    let explanation = accepted(&[&upstream("hosts: 100000")]).explain();
+    assert_eq!(explanation.localities[0].healthy, 100_000);
+    let path = "upstream.localities[1].hosts";
+    assert_refused(
+        &[&upstream("hosts: 999984")],
+        path,
+        "more than 1000000 hosts",
+    );
+    assert_refused(
+        &[&upstream("hosts: 18446744073709551615")],
+        path,
+        "more than 1000000 hosts",
+    );
+}
+
+/// Each row: the entry of zone a, the end of the path, a word of the reason.
+#[test]
+fn bad_hosts_are_refused_at_their_field() {
+    for (entry, field, reason) in [
+        (
+            "hosts: 3, healthy: 4",
+            "healthy",
+            "4 is more than the 3 hosts",
+        ),
+        ("hosts: 3, weights: 0", "weights", "at least 1"),
+        ("hosts: 3, weights: [1, 0, 1]", "weights[1]", "at least 1"),
+        (
+            "hosts: 3, weights: [1, 2]",
+            "weights",
+            "2 weights for 3 healthy hosts",
+        ),
+        (
+            "hosts: 3, weights: [1, 2, -1]",
+            "weights[2]",
+            "-1 is not a whole number",
+        ),
+        (
+            "hosts: 3, weights: 4294967296",
+            "weights",
+            "4294967296 is not a whole number",
+        ),
+        (
+            "hosts: 3, weights: heavy",
+            "weights",
+            "one weight or a list",
+        ),
+        ("hosts: .nan", "hosts", "not a whole number"),
+        ("hosts: -1", "hosts", "not a whole number"),
+        (
+            "hosts: 3, helthy: 1",
+            "helthy",
+            "unknown field, expected one of locality",
+        ),
+        ("healthy: 1", "hosts", "must be set"),
+    ] {
+        let both = [("upstream", upstream(entry)), ("fleet", fleet(entry))];
+        for (block, line) in both {
+            assert_refused(&[&line], &format!("{block}.localities[1].{field}"), reason);
+        }
+    }
+    for (entry, field, reason) in [
+        (
+            "hosts: 3, degraded: 2, draining: 2",
+            "hosts",
+            "less than degraded + draining = 4",
+        ),
+        (
+            "hosts: 3, degraded: 1, healthy: 3",
+            "healthy",
+            "3 is more than the 2 hosts",
+        ),
+        ("hosts: 3, priority: 129", "priority", "above 128"),
+        (
+            "hosts: 3, load_balancing_weight: 0",
+            "load_balancing_weight",
+            "at least 1",
+        ),
+        (
+            "hosts: 3, observed_traffic_fraction: 1",
+            "observed_traffic_fraction",
+            "unknown field",
+        ),
+    ] {
+        assert_refused(
+            &[&upstream(entry)],
+            &format!("upstream.localities[1].{field}"),
+            reason,
+        );
+    }
+    for (entry, field, reason) in [
+        (
+            "hosts: 3, observed_traffic_fraction: 10001",
+            "observed_traffic_fraction",
+            "above 10000",
+        ),
+        (
+            "hosts: 3, observed_traffic_fraction: 0.5",
+            "observed_traffic_fraction",
+            "0.5 is not",
+        ),
+        (
+            "hosts: 3, observed_traffic_fraction: .nan",
+            "observed_traffic_fraction",
+            "not a whole",
+        ),
+        (
+            "hosts: 3, metadata_traffic_fraction: 10001",
+            "metadata_traffic_fraction",
+            "above 10000",
+        ),
+        (
+            "hosts: 3, metadata_traffic_fraction: .nan",
+            "metadata_traffic_fraction",
+            "NaN",
+        ),
+        (
+            "hosts: 3, metadata_traffic_fraction: 0.5",
+            "metadata_traffic_fraction",
+            "0.5",
+        ),
+        ("hosts: 3, priority: 1", "priority", "unknown field"),
+    ] {
+        assert_refused(
+            &[&fleet(entry)],
+            &format!("fleet.localities[1].{field}"),
+            reason,
+        );
+    }
+}
+
+/// Each row: a line, the path, a word of the reason.
+#[test]
+fn bad_scenarios_are_refused_at_their_field() {
+    for (line, path, reason) in [
+        (
+            "own_locality: {region: eu}",
+            "own_locality.zone",
+            "must be set",
+        ),
+        (
+            "own_locality: {zone: ''}",
+            "own_locality.zone",
+            "must not be empty",
+        ),
+        ("own_locality: ''", "own_locality.zone", "must not be empty"),
+        (
+            "own_locality: 7",
+            "own_locality",
+            "a zone or {region, zone, sub_zone}",
+        ),
+        (
+            "own_locality: {zone: a, rack: 1}",
+            "own_locality.rack",
+            "unknown field",
+        ),
+        ("fleet:", "fleet", "has no value"),
+        ("fleet: {}", "fleet.localities", "must be set"),
+        ("upstream: []", "upstream", "invalid type"),
+        (
+            "upstream: {localities: [], overprovisioning_factor: 0}",
+            "upstream.overprovisioning_factor",
+            "above 0",
+        ),
+        (
+            "upstream: {localities: [{locality: {zone: ''}, hosts: 1}]}",
+            "upstream.localities[0].locality.zone",
+            "must not be empty",
+        ),
+        ("fractions_age: 5", "fractions_age", "a duration such as"),
+        ("fractions_age: -5s", "fractions_age", "a duration such as"),
+        (
+            "runtime: {upstream.zone_routing.enabled: x}",
+            "runtime.upstream.zone_routing.enabled",
+            "not a whole number",
+        ),
+        (
+            "runtime: {zone_routing: 1}",
+            "runtime.zone_routing",
+            "unknown field",
+        ),
+        ("cluster: {name: ''}", "cluster.name", "must not be empty"),
+        (
+            "cluster: {name: a, lb_policy: FASTEST}",
+            "cluster.lb_policy",
+            "unknown value FASTEST",
+        ),
+        (
+            "cluster: {name: a, common_lb_config: {healthy_panic_threshold: {value: .nan}}}",
+            "cluster.common_lb_config.healthy_panic_threshold.value",
+            "NaN",
+        ),
+        (
+            "clsuter: {}",
+            "clsuter",
+            "unknown field, expected one of title",
+        ),
+    ] {
+        assert_refused(&[line], path, reason);
+    }
+    let twice = scenario(&[]) + "cluster: {name: again}\n";
+    let error = Scenario::parse(&twice).unwrap_err();
+    assert_eq!(error.to_string(), "cluster: duplicate key (at 5:1)");
+    let error = Scenario::parse("title: x\n").unwrap_err();
+    assert_eq!(error.to_string(), "own_locality: must be set");
+}
+
+#[test]
+fn sums_of_weights_that_overflow_are_refused() {
+    let line = upstream("hosts: 2, weights: 4294967295");
+    assert_refused(
+        &[&line],
+        "upstream.localities[a].weights",
+        "does not fit 32 bits",
+    );
+    let text = "upstream: {localities: [\
+                {locality: a, hosts: 1, load_balancing_weight: 4294967295}, \
+                {locality: b, hosts: 1, load_balancing_weight: 1}]}";
+    let path = "upstream.localities[b].load_balancing_weight";
+    assert_refused(&[text], path, "does not fit 32 bits");
+}

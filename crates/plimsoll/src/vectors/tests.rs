@@ -1,0 +1,154 @@
+//! Envelope of a case, recognition of suites, and the helpers that the tests of the suites use.
+
+use serde_json::json;
+
+use super::*;
+
+type Run = fn(&Case) -> Result<Outcome, CaseError>;
+
+/// The fields in which a case differs; empty = it passes.
+pub(super) fn differing(run: Run, kind: &str, inputs: Value, expected: Value) -> Vec<String> {
+    let case = json!({"id": "t-1", "kind": kind, "inputs": inputs, "expected": expected});
+    differences(&case, run)
+        .into_iter()
+        .map(|(field, _, _)| field)
+        .collect()
+}
+
+/// Asserts that a case passes, and shows the differences when it does not.
+#[track_caller]
+pub(super) fn passes(run: Run, kind: &str, inputs: Value, expected: Value) {
+    let case = json!({"id": "t-1", "kind": kind, "inputs": inputs, "expected": expected});
+    assert_eq!(differences(&case, run), []);
+}
+
+/// Why a case cannot be run.
+#[track_caller]
+pub(super) fn refusal(run: Run, kind: &str, inputs: Value) -> String {
+    let case = json!({"id": "t-1", "kind": kind, "inputs": inputs, "expected": {"x": 1}});
+    let found = differences(&case, run);
+    let [(field, _, Value::String(reason))] = found.as_slice() else {
+        panic!("one refusal: {found:?}")
+    };
+    assert_eq!(field, "inputs", "{reason}");
+    reason.clone()
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the signature of a suite")]
+fn one(_: &Case) -> Result<Outcome, CaseError> {
+    Ok(Outcome::default().exact("one", 1))
+}
+
+fn panicking(_: &Case) -> Result<Outcome, CaseError> {
+    panic!("on purpose")
+}
+
+fn report_of(cases: &[Value], run: Run) -> FileReport {
+    let mut report = FileReport::default();
+    for (index, case) in cases.iter().enumerate() {
+        run_case(index, case, run, &mut report);
+    }
+    report
+}
+
+#[test]
+fn cases_are_counted_and_differences_are_listed() {
+    let case = |id: &str, expected: Value| {
+        let inputs = json!({});
+        json!({
+            "id": id, "kind": "k", "source_test": "T", "inputs": inputs, "expected": expected,
+        })
+    };
+    let cases = [
+        case("a", json!({"one": 1})),
+        case("b", json!({"one": 2, "two": 2})),
+        json!({"id": "c", "kind": "peek"}),
+    ];
+    let report = report_of(&cases, one);
+    assert_eq!((report.passed, report.failed, report.skipped), (1, 1, 1));
+    let fields: Vec<_> = report
+        .failures
+        .iter()
+        .map(|f| (f.id.as_str(), f.field.as_str()))
+        .collect();
+    assert_eq!(
+        fields,
+        [("b", "one"), ("b", "two")],
+        "one failed case, two differences"
+    );
+    assert_eq!(report.failures[0].source_test, "T");
+    assert_eq!(report.failures[0].kind, "k");
+}
+
+#[test]
+fn a_case_without_a_name_is_named_by_its_place() {
+    let cases = [
+        json!({"kind": "k", "inputs": {}, "expected": {"one": 1}}),
+        json!("text"),
+    ];
+    let report = report_of(&cases, one);
+    assert_eq!(report.failed, 2);
+    let ids: Vec<_> = report
+        .failures
+        .iter()
+        .map(|failure| failure.id.as_str())
+        .collect();
+    assert_eq!(ids, ["cases[0]", "cases[1]"]);
+}
+
+#[test]
+fn remarks_may_have_any_form() {
+    let case = json!({
+        "id": "a", "kind": "k", "origin": null, "note": ["x"], "inputs": {}, "expected": {"one": 1},
+    });
+    assert_eq!(differences(&case, one), []);
+}
+
+#[test]
+fn a_panic_is_one_failed_case() {
+    let case = json!({"id": "a", "kind": "k", "inputs": {}, "expected": {"one": 1}});
+    let report = report_of(&[case.clone(), case], panicking);
+    assert_eq!(report.failed, 2);
+    assert_eq!(report.failures[0].actual, json!("the core panicked"));
+}
+
+#[test]
+fn suites_are_recognised_by_their_own_words_first() {
+    let about = |about: &str| json!({"schema": {"about": about}});
+    let name = |path: &str, file: &Value| recognise(Path::new(path), file).map(|suite| suite.name);
+    assert_eq!(
+        name("x.json", &about("Endpoint pickers.  Extra file.")).unwrap(),
+        "pickers"
+    );
+    assert_eq!(
+        name("priority.json", &about("Endpoint pickers.")).unwrap(),
+        "pickers"
+    );
+    assert_eq!(
+        name("priority.json", &about("Something new")).unwrap(),
+        "priority"
+    );
+    assert_eq!(name("dir/orca.json", &json!({})).unwrap(), "orca");
+    let error = name("x.json", &about("Something new")).unwrap_err();
+    assert!(error.to_string().contains("Something new"));
+}
+
+#[test]
+fn every_suite_refuses_a_kind_it_does_not_know() {
+    for suite in &SUITES {
+        let Runner::Run(run) = suite.runner else {
+            continue;
+        };
+        let case = json!({"id": "a", "kind": "nonsense", "inputs": {}, "expected": {"x": 1}});
+        let found = differences(&case, run);
+        assert_eq!(found.len(), 1);
+        assert_eq!(
+            (found[0].0.as_str(), &found[0].2),
+            ("kind", &json!("nonsense"))
+        );
+        assert!(
+            found[0].1.as_str().unwrap().starts_with("one of "),
+            "{found:?}"
+        );
+    }
+}

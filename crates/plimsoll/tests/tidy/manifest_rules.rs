@@ -1,0 +1,248 @@
+//! Dependency arrows: which crate may use which, read from the manifests.
+//!
+//! The table is that of ARCHITECTURE.md. Reads only section headers and keys, which is all that
+//! Cargo's own formatting of a dependency needs.
+
+use super::fault::Fault;
+
+/// What a crate of the workspace may use.
+struct Arrows {
+    name: &'static str,
+    /// Crates of the workspace it may see.
+    workspace: &'static [&'static str],
+    /// Foreign crates: all but these, or only these.
+    foreign: Foreign,
+}
+
+enum Foreign {
+    AllBut(&'static [&'static str]),
+    Only(&'static [&'static str]),
+}
+
+/// Foreign dev-dependencies are free, as they ship nowhere. Arrows between our crates hold for them
+/// too: a test that needs a sibling belongs to the binary.
+const ARROWS: &[Arrows] = &[
+    Arrows {
+        name: "plimsoll-core",
+        workspace: &[],
+        foreign: Foreign::Only(&[
+            "arc-swap",
+            "rand_mt",
+            "rand_xoshiro",
+            "serde",
+            "xxhash-rust",
+        ]),
+    },
+    Arrows {
+        name: "plimsoll-xds",
+        workspace: &["plimsoll-core"],
+        foreign: Foreign::AllBut(&[]),
+    },
+    Arrows {
+        name: "plimsoll-client",
+        workspace: &["plimsoll-core", "plimsoll-xds"],
+        foreign: Foreign::AllBut(&[]),
+    },
+    Arrows {
+        name: "plimsoll-orca",
+        workspace: &["plimsoll-core", "plimsoll-xds"],
+        foreign: Foreign::AllBut(&[]),
+    },
+    Arrows {
+        name: "plimsoll-proxy",
+        workspace: &["plimsoll-core", "plimsoll-xds", "plimsoll-client"],
+        foreign: Foreign::AllBut(&[]),
+    },
+    Arrows {
+        name: "plimsoll-control",
+        workspace: &["plimsoll-core", "plimsoll-xds"],
+        foreign: Foreign::AllBut(&[]),
+    },
+    Arrows {
+        name: "plimsoll-sim",
+        workspace: &["plimsoll-core"],
+        foreign: Foreign::AllBut(&["tokio"]),
+    },
+    Arrows {
+        name: "plimsoll-admin",
+        workspace: &["plimsoll-core"],
+        foreign: Foreign::AllBut(&[]),
+    },
+    Arrows {
+        name: "plimsoll-envoy",
+        workspace: &["plimsoll-core", "plimsoll-xds"],
+        foreign: Foreign::AllBut(&["tokio"]),
+    },
+    Arrows {
+        name: "plimsoll",
+        workspace: &[
+            "plimsoll-admin",
+            "plimsoll-client",
+            "plimsoll-control",
+            "plimsoll-core",
+            "plimsoll-proxy",
+            "plimsoll-sim",
+            "plimsoll-xds",
+        ],
+        foreign: Foreign::AllBut(&[]),
+    },
+];
+
+/// Names of all crates the table knows.
+pub(crate) fn known_crates() -> impl Iterator<Item = &'static str> {
+    ARROWS.iter().map(|arrows| arrows.name)
+}
+
+/// Dependencies of one manifest that the table does not allow.
+pub(crate) fn dependency_arrows(path: &str, manifest: &str) -> Vec<Fault> {
+    let fault = |line, advice: String| Fault::new(path, line, "dependency arrow", advice);
+    let Some((line, name)) = package_name(manifest) else {
+        return vec![fault(1, "no `name` under `[package]`".into())];
+    };
+    let Some(arrows) = ARROWS.iter().find(|arrows| arrows.name == name) else {
+        let advice = format!("`{name}` is not in the table: add it here and in ARCHITECTURE.md");
+        return vec![fault(line, advice)];
+    };
+    let refused = |dependency: &Dependency<'_>| match &arrows.foreign {
+        _ if dependency.name.starts_with("plimsoll") => {
+            !arrows.workspace.contains(&dependency.name)
+        }
+        _ if dependency.dev => false,
+        Foreign::Only(allowed) => !allowed.contains(&dependency.name),
+        Foreign::AllBut(forbidden) => forbidden.contains(&dependency.name),
+    };
+    let broken = dependencies(manifest).into_iter().filter(refused);
+    broken
+        .map(|dependency| {
+            let advice = format!(
+                "`{name}` may not use `{}`: move the code that needs it, or write a decision and \
+                 change the table",
+                dependency.name
+            );
+            fault(dependency.line, advice)
+        })
+        .collect()
+}
+
+struct Dependency<'a> {
+    name: &'a str,
+    line: usize,
+    dev: bool,
+}
+
+/// A line that is neither blank nor a comment, with the section it stands in.
+fn entries(manifest: &str) -> Vec<(usize, &str, &str)> {
+    let mut section = "";
+    let mut entries = Vec::new();
+    for (index, line) in manifest.lines().enumerate() {
+        let line = line.trim();
+        if line.starts_with('[') && line.ends_with(']') {
+            section = line.trim_matches(['[', ']']);
+            entries.push((index + 1, section, ""));
+        } else if !line.is_empty() && !line.starts_with('#') {
+            entries.push((index + 1, section, line));
+        }
+    }
+    entries
+}
+
+fn package_name(manifest: &str) -> Option<(usize, &str)> {
+    entries(manifest)
+        .into_iter()
+        .find_map(|(number, section, line)| {
+            let (key, value) = line.split_once('=')?;
+            (section == "package" && key.trim() == "name")
+                .then(|| (number, value.trim().trim_matches('"')))
+        })
+}
+
+/// `name = …`, `name.workspace = …` and `[dependencies.name]`, for any target.
+fn dependencies(manifest: &str) -> Vec<Dependency<'_>> {
+    let mut found = Vec::new();
+    for (number, section, line) in entries(manifest) {
+        let Some(at) = section.rfind("dependencies") else {
+            continue;
+        };
+        let own_section = section[at..].strip_prefix("dependencies.");
+        let name = match (own_section, line) {
+            (Some(name), "") => name,
+            (None, line) if line.contains('=') => line.split(['.', '=', ' ']).next().unwrap_or(""),
+            _ => continue,
+        };
+        found.push(Dependency {
+            name: name.trim_matches('"'),
+            line: number,
+            dev: section[..at].ends_with("dev-"),
+        });
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(manifest: &str) -> Vec<(usize, String)> {
+        let faults = dependency_arrows("crates/x/Cargo.toml", manifest);
+        faults
+            .into_iter()
+            .map(|fault| (fault.line, fault.advice))
+            .collect()
+    }
+
+    #[test]
+    fn the_core_uses_its_five_and_tests_are_free() {
+        let manifest = "[package]\nname = \"plimsoll-core\"\n[features]\nserde = [\"dep:serde\"]\n\
+                        [dependencies]\narc-swap.workspace = true\n\
+                        serde = { workspace = true, optional = true }\n\
+                        # tokio = \"1\"\n[dev-dependencies]\nproptest.workspace = true\n";
+        assert_eq!(faults(manifest), []);
+        let with_tokio = format!("{manifest}\n[dependencies.tokio]\nversion = \"1\"\n");
+        let found = faults(&with_tokio);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].0, 12);
+        assert!(
+            found[0]
+                .1
+                .starts_with("`plimsoll-core` may not use `tokio`")
+        );
+    }
+
+    #[test]
+    fn siblings_do_not_meet_not_even_in_tests() {
+        let manifest = "[package]\nname = \"plimsoll-sim\"\n[dev-dependencies]\n\
+                        plimsoll-xds = { path = \"../plimsoll-xds\" }\n";
+        assert_eq!(faults(manifest)[0].0, 4);
+        let binary = manifest.replace("plimsoll-sim", "plimsoll");
+        assert_eq!(faults(&binary), []);
+    }
+
+    #[test]
+    fn sections_for_a_target_count() {
+        let manifest = "[package]\nname = \"plimsoll-envoy\"\n\
+                        [target.'cfg(unix)'.dependencies]\ntokio = \"1\"\n\
+                        [build-dependencies]\ncc = \"1\"\n";
+        assert_eq!(faults(manifest).len(), 1);
+    }
+
+    #[test]
+    fn a_crate_is_entered_in_the_table_when_it_is_born() {
+        let found = faults("[package]\nname = \"plimsoll-extra\"\n");
+        assert!(found[0].1.contains("is not in the table"), "{found:?}");
+        assert_eq!(faults("[workspace]\n").len(), 1);
+    }
+
+    #[test]
+    fn the_table_has_no_cycle() {
+        let arrows = |name| ARROWS.iter().find(|arrows| arrows.name == name).unwrap();
+        let mut below: Vec<&str> = Vec::new();
+        while below.len() < ARROWS.len() {
+            let next = ARROWS.iter().find(|candidate| {
+                let ready = candidate.workspace.iter().all(|used| below.contains(used));
+                ready && !below.contains(&candidate.name)
+            });
+            below.push(next.expect("every crate rests on crates below it").name);
+        }
+        assert_eq!(arrows("plimsoll-core").workspace.len(), 0);
+    }
+}

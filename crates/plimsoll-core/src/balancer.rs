@@ -98,15 +98,27 @@ impl Balancer {
     /// The endpoints of the cluster. One that changes nothing builds nothing.
     pub fn handle_assignment(&mut self, assignment: ClusterLoadAssignment, now: Instant) {
         let drops = Arc::clone(&self.members.drop_overloads);
-        let change = self.members.reconcile(&assignment, self.config.health_checking(), now);
+        let change = self
+            .members
+            .reconcile(&assignment, self.config.health_checking(), now);
         if change.added + change.removed > 0 {
             let (added, removed, total) = (change.added, change.removed, change.total);
-            self.events.push_back(Event::MembershipChanged { added, removed, total });
+            self.events.push_back(Event::MembershipChanged {
+                added,
+                removed,
+                total,
+            });
         }
         let first = !std::mem::replace(&mut self.ready, true);
         let drops_changed = !Arc::ptr_eq(&drops, &self.members.drop_overloads);
         if first || drops_changed || !change.dirty.is_empty() {
-            self.refresh(Dirty { tables: change.dirty, ..Default::default() }, now);
+            self.refresh(
+                Dirty {
+                    tables: change.dirty,
+                    ..Default::default()
+                },
+                now,
+            );
         }
     }
 
@@ -123,13 +135,26 @@ impl Balancer {
                 now,
             );
         }
-        self.refresh(Dirty { config: true, zone: true, ..Default::default() }, now);
+        self.refresh(
+            Dirty {
+                config: true,
+                zone: true,
+                ..Default::default()
+            },
+            now,
+        );
     }
 
     /// A judge's word on a host: an active health check, outlier detection.
     pub fn handle_health(&mut self, address: SocketAddr, signal: HealthSignal, now: Instant) {
         if let Some(priority) = self.members.apply_signal(address, signal, now) {
-            self.refresh(Dirty { tables: vec![priority], ..Default::default() }, now);
+            self.refresh(
+                Dirty {
+                    tables: vec![priority],
+                    ..Default::default()
+                },
+                now,
+            );
         }
     }
 
@@ -144,27 +169,49 @@ impl Balancer {
             }
             _ => {
                 let counts = HostSetCounts::of_assignment(&assignment, 0, self.own.as_ref());
-                self.fleet = Some(Fleet { assignment, counts: Arc::new(counts) });
+                self.fleet = Some(Fleet {
+                    assignment,
+                    counts: Arc::new(counts),
+                });
             }
         }
-        self.refresh(Dirty { zone: true, ..Default::default() }, now);
+        self.refresh(
+            Dirty {
+                zone: true,
+                ..Default::default()
+            },
+            now,
+        );
     }
 
     /// Fractions for this very cluster (`LoadStatsResponse.observed_traffic`); empty withdraws them.
     pub fn handle_observed_traffic(&mut self, fractions: FractionMap, now: Instant) {
         self.receive_fractions(FractionOrigin::LrsResponse, fractions, now);
-        self.refresh(Dirty { zone: true, ..Default::default() }, now);
+        self.refresh(
+            Dirty {
+                zone: true,
+                ..Default::default()
+            },
+            now,
+        );
     }
 
     /// The moment asked for by [`Self::poll_timeout`] has come (calling early or late is harmless).
     pub fn handle_timeout(&mut self, now: Instant) {
         let mut dirty = Dirty::default();
         if let Some(threshold) = self.staleness_threshold()
-            && self.fractions.poll_timeout(threshold).is_some_and(|deadline| deadline <= now)
+            && self
+                .fractions
+                .poll_timeout(threshold)
+                .is_some_and(|deadline| deadline <= now)
         {
             for (origin, age) in Arc::make_mut(&mut self.fractions).expire(threshold, now) {
                 self.stats.lrs_fractions_stale.increment();
-                self.events.push_back(Event::FractionsStale { origin, age, threshold });
+                self.events.push_back(Event::FractionsStale {
+                    origin,
+                    age,
+                    threshold,
+                });
                 dirty.zone = true;
             }
         }
@@ -187,9 +234,13 @@ impl Balancer {
 
     /// When [`Self::handle_timeout`] wants to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let fractions =
-            self.staleness_threshold().and_then(|threshold| self.fractions.poll_timeout(threshold));
-        [fractions, self.ramp.poll_timeout()].into_iter().flatten().min()
+        let fractions = self
+            .staleness_threshold()
+            .and_then(|threshold| self.fractions.poll_timeout(threshold));
+        [fractions, self.ramp.poll_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Counters of the writer.
@@ -207,7 +258,10 @@ impl Balancer {
     }
 
     fn fraction_source(&self) -> crate::model::zone_aware::FractionSource {
-        self.config.zone_aware().map(ZoneAware::fraction_source).unwrap_or_default()
+        self.config
+            .zone_aware()
+            .map(ZoneAware::fraction_source)
+            .unwrap_or_default()
     }
 
     /// Only the measured basis has a deadline; for the others the age of fractions means nothing.
@@ -237,7 +291,8 @@ impl Balancer {
     fn refresh_tables(&mut self, dirty: &Dirty) {
         for &priority in &dirty.tables {
             let table = Arc::new(self.members.table(priority));
-            self.loads.set_health(priority, &table.counts, self.members.policy);
+            self.loads
+                .set_health(priority, &table.counts, self.members.policy);
             match self.views.get_mut(priority) {
                 Some(view) => view.table = table,
                 None => self.views.push(PriorityView {
@@ -253,7 +308,11 @@ impl Balancer {
                 }),
             }
         }
-        debug_assert_eq!(self.views.len(), self.members.priorities(), "one view per priority");
+        debug_assert_eq!(
+            self.views.len(),
+            self.members.priorities(),
+            "one view per priority"
+        );
         if dirty.tables.is_empty() && !dirty.config {
             return;
         }
@@ -262,7 +321,8 @@ impl Balancer {
         let panics = self.views.iter_mut().zip(self.loads.panic()).enumerate();
         for (priority, (view, &panic)) in panics {
             if view.source.panic != panic {
-                self.events.push_back(Event::PanicChanged { priority, panic });
+                self.events
+                    .push_back(Event::PanicChanged { priority, panic });
             }
             view.source.panic = panic;
         }
@@ -279,9 +339,10 @@ impl Balancer {
                 continue;
             }
             let zone = self.route(config.as_ref(), priority);
-            let fleet_panic = self.fleet.as_ref().is_some_and(|fleet| {
-                fleet.counts.flat.in_panic(self.config.panic_threshold())
-            });
+            let fleet_panic = self
+                .fleet
+                .as_ref()
+                .is_some_and(|fleet| fleet.counts.flat.in_panic(self.config.panic_threshold()));
             let source = &mut self.views[priority].source;
             if source.zone.state.name() != zone.state.name()
                 || source.zone.state.reason() != zone.state.reason()
@@ -296,15 +357,20 @@ impl Balancer {
             source.zone = zone;
             source.fleet_panic = fleet_panic;
             source.routing_enabled = config.as_ref().map_or(0, ZoneAware::routing_enabled);
-            source.fail_traffic_on_panic =
-                config.as_ref().is_some_and(ZoneAware::fail_traffic_on_panic);
+            source.fail_traffic_on_panic = config
+                .as_ref()
+                .is_some_and(ZoneAware::fail_traffic_on_panic);
         }
     }
 
     /// One regeneration, with Envoy's counters; reasons outside the preconditions count nothing.
     fn route(&self, config: Option<&ZoneAware>, priority: usize) -> ZoneRouting {
-        let Some(config) = config else { return ZoneRouting::off(Reason::NotConfigured) };
-        let Some(fleet) = &self.fleet else { return ZoneRouting::off(Reason::NoLocalCluster) };
+        let Some(config) = config else {
+            return ZoneRouting::off(Reason::NotConfigured);
+        };
+        let Some(fleet) = &self.fleet else {
+            return ZoneRouting::off(Reason::NoLocalCluster);
+        };
         if priority > 0 && !config.all_priorities() {
             return ZoneRouting::off(Reason::PriorityNotZero);
         }

@@ -93,9 +93,16 @@ impl HostSetCounts {
         own: Option<&Locality>,
     ) -> Self {
         let mut counts = Self::default();
-        for entry in assignment.endpoints().iter().filter(|entry| entry.priority == priority) {
+        for entry in assignment
+            .endpoints()
+            .iter()
+            .filter(|entry| entry.priority == priority)
+        {
             let locality = entry.locality.clone();
-            let mut slot = LocalityCounts { locality, ..Default::default() };
+            let mut slot = LocalityCounts {
+                locality,
+                ..Default::default()
+            };
             for endpoint in &entry.lb_endpoints {
                 let health = HealthFlags::from_eds(endpoint.health_status);
                 let weight = u64::from(endpoint.weight());

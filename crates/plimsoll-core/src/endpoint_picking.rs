@@ -4,6 +4,7 @@
 //! immutable; cursors and schedules belong to workers (`picker`). Which list is used is decided in
 //! `host_source`.
 pub mod bounded_load;
+pub mod client_side_weighted_round_robin;
 pub mod hash_key;
 pub mod least_request;
 pub mod maglev;

@@ -29,15 +29,17 @@ pub struct Explanation {
     pub endpoint_policy: &'static str,
     /// Basis of zone-aware shares, where there is one.
     pub locality_basis: Option<LocalityBasis>,
-    /// What happens at priority 0.
+    /// What happens to requests at priority 0, panic and sampling included.
     pub state: StateName,
     /// Why, in words.
     pub reason: String,
     /// Why localities play no part, for programs; `None` when they do.
     pub reason_code: Option<Reason>,
+    /// What zone-aware routing alone would do; differs from `state` when something overrules it.
+    pub zone_state: StateName,
     /// Share of own traffic kept local, basis points; `None` when localities play no part.
     pub local_percent_to_route_bp: Option<u64>,
-    /// The tests made before localities matter, in order.
+    /// The tests made before localities matter: those of a regeneration, then those of a request.
     pub preconditions: Vec<PreconditionExplanation>,
     /// The measured fractions and their age.
     pub fractions: FractionsExplanation,

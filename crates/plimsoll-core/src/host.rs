@@ -53,7 +53,11 @@ pub struct Host {
 
 impl Host {
     /// The host of `endpoint` in `locality`.
-    pub(crate) fn new(endpoint: &LbEndpoint, locality: &Locality, cluster: Arc<ClusterLoad>) -> Self {
+    pub(crate) fn new(
+        endpoint: &LbEndpoint,
+        locality: &Locality,
+        cluster: Arc<ClusterLoad>,
+    ) -> Self {
         Self {
             active: AtomicU64::new(0),
             weight: AtomicU32::new(endpoint.weight().max(1)),
@@ -75,7 +79,10 @@ impl Host {
         self.active.fetch_add(1, Ordering::Relaxed);
         self.issued.fetch_add(1, Ordering::Relaxed);
         self.cluster.active.fetch_add(1, Ordering::Relaxed);
-        ActiveRequest { host: Arc::clone(self), ended: false }
+        ActiveRequest {
+            host: Arc::clone(self),
+            ended: false,
+        }
     }
 
     /// Where it listens.
@@ -107,7 +114,11 @@ impl Host {
     /// Requests issued, succeeded and failed since the host was first seen.
     pub fn totals(&self) -> (u64, u64, u64) {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        (load(&self.issued), load(&self.succeeded), load(&self.failed))
+        (
+            load(&self.issued),
+            load(&self.succeeded),
+            load(&self.failed),
+        )
     }
 
     /// Weight in force, at least 1.
@@ -133,7 +144,8 @@ impl Host {
     }
 
     pub(crate) fn set_slow_start_factor(&self, factor: f64) {
-        self.slow_start_factor.store(factor.to_bits(), Ordering::Relaxed);
+        self.slow_start_factor
+            .store(factor.to_bits(), Ordering::Relaxed);
     }
 
     fn end_request(&self, outcome: RequestOutcome) {
@@ -183,18 +195,32 @@ mod tests {
     fn host(weight: Option<u32>) -> Arc<Host> {
         let mut endpoint = LbEndpoint::new(SocketAddr::from(([10, 0, 0, 1], 80)));
         endpoint.load_balancing_weight = weight;
-        Arc::new(Host::new(&endpoint, &Locality::zone_only("a"), Arc::default()))
+        Arc::new(Host::new(
+            &endpoint,
+            &Locality::zone_only("a"),
+            Arc::default(),
+        ))
     }
 
     #[test]
     fn requests_count_in_and_out() {
         let host = host(None);
-        let (one, two, three) = (host.begin_request(), host.begin_request(), host.begin_request());
-        assert_eq!((host.active_requests(), host.cluster_load().active()), (3, 3));
+        let (one, two, three) = (
+            host.begin_request(),
+            host.begin_request(),
+            host.begin_request(),
+        );
+        assert_eq!(
+            (host.active_requests(), host.cluster_load().active()),
+            (3, 3)
+        );
         one.finish(RequestOutcome::Success);
         two.finish(RequestOutcome::Error);
         drop(three);
-        assert_eq!((host.active_requests(), host.cluster_load().active()), (0, 0));
+        assert_eq!(
+            (host.active_requests(), host.cluster_load().active()),
+            (0, 0)
+        );
         assert_eq!(host.totals(), (3, 1, 2));
     }
 

@@ -118,7 +118,12 @@ impl<R: Rng> Picker<R> {
     /// together do not all start with the same host.
     pub fn new(reader: Reader<RoutingSnapshot>, mut rng: R) -> Self {
         let worker = Worker::new(rng.next_u64());
-        Self { reader, rng, worker, stats: Arc::default() }
+        Self {
+            reader,
+            rng,
+            worker,
+            stats: Arc::default(),
+        }
     }
 
     /// A picker for another worker: own stream of draws, own random start, own counters.
@@ -139,7 +144,12 @@ impl<R: Rng> Picker<R> {
 
     /// Chooses a host for one request.
     pub fn pick(&mut self, args: PickArgs<'_>) -> PickResult<'_> {
-        let Self { reader, rng, worker, stats } = self;
+        let Self {
+            reader,
+            rng,
+            worker,
+            stats,
+        } = self;
         let snapshot = &**reader.latest();
         if worker.generation != Some(snapshot.generation) {
             worker.follow(snapshot, rng);
@@ -150,7 +160,9 @@ impl<R: Rng> Picker<R> {
         for drop in &*snapshot.drop_overloads {
             if rng.next_u64() % MILLION < u64::from(drop.per_million) {
                 stats.drop_overload.increment();
-                return PickResult::Drop { category: &drop.category };
+                return PickResult::Drop {
+                    category: &drop.category,
+                };
             }
         }
         let chosen = if snapshot.config.endpoint_policy().is_hash() {
@@ -206,7 +218,12 @@ fn choose<'p, R: Rng>(
     let hash = rng.next_u64();
     let (priority, availability) = snapshot.loads.choose(hash);
     let view = snapshot.priorities.get(priority).ok_or(PickError::NoHost)?;
-    let Worker { priorities, sampler, seed, .. } = worker;
+    let Worker {
+        priorities,
+        sampler,
+        seed,
+        ..
+    } = worker;
     let state = &mut priorities[priority];
     let source = view.source.choose(
         availability,
@@ -216,8 +233,15 @@ fn choose<'p, R: Rng>(
     );
     let source = source.ok_or(PickError::Panic)?;
     let list = view.table.list(source);
-    let index = state.pick_host(&list, snapshot, (hash, *seed), rng).ok_or(PickError::NoHost)?;
-    Ok(Choice { list, index, priority, source })
+    let index = state
+        .pick_host(&list, snapshot, (hash, *seed), rng)
+        .ok_or(PickError::NoHost)?;
+    Ok(Choice {
+        list,
+        index,
+        priority,
+        source,
+    })
 }
 
 fn is_avoided(choice: &Choice<'_>, avoid: &[Arc<Host>]) -> bool {
@@ -237,7 +261,12 @@ fn search_untried<'p>(
         // Hosts of a list are distinct, so one more than were tried is far enough.
         let steps = (0..len.min(avoid.len() + 1)).map(|step| (from + step) % len);
         steps
-            .map(|index| Choice { list, index, source, ..choice })
+            .map(|index| Choice {
+                list,
+                index,
+                source,
+                ..choice
+            })
             .find(|choice| !is_avoided(choice, avoid))
     };
     let flat = match choice.source {

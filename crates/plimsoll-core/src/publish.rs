@@ -12,7 +12,14 @@ use arc_swap::cache::Cache;
 /// A publisher and its first reader; clone the reader for every worker.
 pub fn channel<T>(first: Arc<T>) -> (Publisher<T>, Reader<T>) {
     let shared = Arc::new(ArcSwap::new(first));
-    (Publisher { shared: Arc::clone(&shared) }, Reader { cache: Cache::new(shared) })
+    (
+        Publisher {
+            shared: Arc::clone(&shared),
+        },
+        Reader {
+            cache: Cache::new(shared),
+        },
+    )
 }
 
 /// The writing end.
@@ -48,7 +55,9 @@ impl<T> Reader<T> {
 
 impl<T> Clone for Reader<T> {
     fn clone(&self) -> Self {
-        Self { cache: self.cache.clone() }
+        Self {
+            cache: self.cache.clone(),
+        }
     }
 }
 
@@ -71,7 +80,11 @@ mod tests {
         publisher.publish(Arc::new(2));
         publisher.publish(Arc::new(3));
         assert_eq!((**reader.latest(), **other.latest()), (3, 3));
-        assert_eq!(Arc::strong_count(&first), 1, "nobody holds the first value any more");
+        assert_eq!(
+            Arc::strong_count(&first),
+            1,
+            "nobody holds the first value any more"
+        );
     }
 
     #[test]

@@ -95,13 +95,30 @@ impl PriorityTable {
     #[inline]
     fn slot_list(&self, index: usize, class: usize) -> HostList<'_> {
         let Some(slot) = self.slots.get(index) else {
-            return HostList { hosts: &[], id: 0, weighted: false, local: 0 };
+            return HostList {
+                hosts: &[],
+                id: 0,
+                weighted: false,
+                local: 0,
+            };
         };
-        let (array, range) =
-            if class == 0 { (&self.healthy, &slot.healthy) } else { (&self.degraded, &slot.degraded) };
+        let (array, range) = if class == 0 {
+            (&self.healthy, &slot.healthy)
+        } else {
+            (&self.degraded, &slot.degraded)
+        };
         let hosts = &array[range.start as usize..range.end as usize];
-        let local = if index == 0 && self.counts.has_local_locality { hosts.len() } else { 0 };
-        HostList { hosts, id: 3 + 2 * index + class, weighted: slot.weighted[class], local }
+        let local = if index == 0 && self.counts.has_local_locality {
+            hosts.len()
+        } else {
+            0
+        };
+        HostList {
+            hosts,
+            id: 3 + 2 * index + class,
+            weighted: slot.weighted[class],
+            local,
+        }
     }
 
     /// The hosts behind a flat source, slot by slot.
@@ -122,7 +139,10 @@ impl PriorityTable {
     }
 
     fn own_slot(&self) -> Option<&Slot> {
-        self.counts.has_local_locality.then(|| self.slots.first()).flatten()
+        self.counts
+            .has_local_locality
+            .then(|| self.slots.first())
+            .flatten()
     }
 
     /// Weight of each locality slot in the assignment.
@@ -202,7 +222,9 @@ impl RoutingSnapshot {
 
     /// All hosts, by priority, then locality (own first), then address.
     pub fn hosts(&self) -> impl Iterator<Item = &Arc<Host>> {
-        self.priorities.iter().flat_map(|view| view.table.all.iter())
+        self.priorities
+            .iter()
+            .flat_map(|view| view.table.all.iter())
     }
 
     /// Counts of one priority.

@@ -36,6 +36,17 @@ pub use error::{ConfigError, Location};
 pub use runtime::RuntimeYaml;
 
 /// Reads one cluster: the text holds what stands under one entry of Envoy's `clusters` list.
+///
+/// ```
+/// use plimsoll_xds::yaml::parse_cluster;
+///
+/// let cluster = parse_cluster("name: orders\nlb_policy: LEAST_REQUEST\n").unwrap();
+/// assert_eq!(cluster.endpoint_policy().name(), "least_request");
+///
+/// let error = parse_cluster("name: orders\ncommon_lb_config: {panic: 1}\n").unwrap_err();
+/// assert_eq!(error.path(), "common_lb_config.panic");
+/// assert!(error.to_string().ends_with("(at 2:20)"));
+/// ```
 pub fn parse_cluster(text: &str) -> Result<ClusterConfig, ConfigError> {
     let document = Document::parse(text)?;
     let cluster: ClusterYaml = document.read()?;

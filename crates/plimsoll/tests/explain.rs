@@ -219,12 +219,12 @@ fn every_reason_why_zone_routing_is_off_has_its_scenario() {
         ("off-no-local-cluster", "no_local_cluster", &[0.3, 0.5, 0.2]),
         (
             "off-upstream-one-locality",
-            "upstream_fewer_than2_localities",
+            "upstream_fewer_than_2_localities",
             &[1.0, 0.0, 0.0],
         ),
         (
             "off-fleet-one-locality",
-            "local_fewer_than2_localities",
+            "local_fewer_than_2_localities",
             &[0.3, 0.5, 0.2],
         ),
         (
@@ -284,39 +284,55 @@ fn above_priority_0_localities_play_no_part() {
     assert_eq!(loads, [&json!(35), &json!(65)]);
 }
 
-/// Panic and sampling leave the state alone and overrule it: the shares and a note say so.
+/// What overrules zone-aware routing is the state; `zone_state` keeps what it overrules.
 #[test]
-fn what_overrules_the_state_shows_in_the_shares() {
-    for (name, shares, note) in [
+fn what_overrules_zone_routing_is_the_reason() {
+    for (name, shares, code, note) in [
         (
             "off-routing-enabled-zero",
             [0.3, 0.5, 0.2],
+            "routing_not_enabled",
             "routing_enabled is 0 %",
         ),
         (
             "off-fleet-panic",
             [0.3, 0.5, 0.2],
+            "local_cluster_in_panic",
             "the fleet itself is in panic",
         ),
         (
             "off-upstream-panic",
             [0.3, 0.5, 0.2],
+            "upstream_in_panic",
             "priority 0 is in panic",
         ),
-        ("off-upstream-panic-fails", [0.0, 0.0, 0.0], "requests fail"),
+        (
+            "off-upstream-panic-fails",
+            [0.0, 0.0, 0.0],
+            "upstream_in_panic",
+            "requests fail",
+        ),
         (
             "locality-weights",
             [0.27, 0.54, 0.19],
+            "locality_weights",
             "weights of the assignment",
         ),
     ] {
         let explanation = json_of(name);
-        assert_ne!(explanation["state"], "NoLocalityRouting", "{name}");
+        assert_eq!(explanation["state"], "NoLocalityRouting", "{name}");
+        assert_ne!(explanation["zone_state"], "NoLocalityRouting", "{name}");
+        assert_eq!(explanation["reason_code"], code, "{name}");
+        assert_eq!(
+            explanation["local_percent_to_route_bp"],
+            Value::Null,
+            "{name}"
+        );
         assert_column(&explanation, "expected_share", &shares);
         let notes = explanation["notes"].to_string();
         assert!(notes.contains(note), "{name}: {notes}");
         let page = page(&[&format!("{name}.yaml")], "");
-        assert!(page.contains(", overruled: "), "{name}: {page}");
+        assert!(page.contains("otherwise: Locality"), "{name}: {page}");
     }
 }
 

@@ -108,7 +108,10 @@ impl Members {
             leftovers: Vec::new(),
             pending: Vec::new(),
         };
-        let highest = assignment.endpoints().last().map_or(0, |entry| entry.priority as usize + 1);
+        let highest = assignment
+            .endpoints()
+            .last()
+            .map_or(0, |entry| entry.priority as usize + 1);
         let count = highest.max(self.priorities.len()).max(1);
         let mut dirty = vec![policy_changed; count];
         let mut entries = assignment.endpoints().iter().peekable();
@@ -128,8 +131,18 @@ impl Members {
         if added + removed > 0 || dirty.contains(&true) {
             self.places = None;
         }
-        let dirty = dirty.iter().enumerate().filter(|&(_, &dirty)| dirty).map(|(p, _)| p).collect();
-        Change { added, removed, total: self.iter().count(), dirty }
+        let dirty = dirty
+            .iter()
+            .enumerate()
+            .filter(|&(_, &dirty)| dirty)
+            .map(|(p, _)| p)
+            .collect();
+        Change {
+            added,
+            removed,
+            total: self.iter().count(),
+            dirty,
+        }
     }
 
     /// Hosts that moved to another priority keep their `Host`. Returns (added, removed).
@@ -137,10 +150,14 @@ impl Members {
         let mut added = pass.pending.len();
         pass.leftovers.sort_by_key(|member| member.host.address());
         for (priority, slot, position) in pass.pending {
-            let Some(slot) = self.priorities[priority].slots.get_mut(slot) else { continue };
+            let Some(slot) = self.priorities[priority].slots.get_mut(slot) else {
+                continue;
+            };
             let fresh = &mut slot.members[position];
             let address = fresh.host.address();
-            let found = pass.leftovers.binary_search_by_key(&address, |old| old.host.address());
+            let found = pass
+                .leftovers
+                .binary_search_by_key(&address, |old| old.host.address());
             if let Ok(index) = found
                 && same_identity(&pass.leftovers[index].host, &fresh.host)
             {
@@ -163,7 +180,9 @@ impl Members {
         now: Instant,
     ) -> Option<usize> {
         let (priority, slot, position) = self.place(address)?;
-        let member = self.priorities[priority].slots[slot].members.get_mut(position)?;
+        let member = self.priorities[priority].slots[slot]
+            .members
+            .get_mut(position)?;
         let before = member.health;
         member.health = before.after(signal);
         if signal == HealthSignal::ActiveCheckPassed && before != member.health {
@@ -181,7 +200,8 @@ impl Members {
 
     /// Healthy members: those that slow start is for.
     pub(super) fn healthy(&self) -> impl Iterator<Item = &Member> {
-        self.iter().filter(|member| member.health.class() == HealthClass::Healthy)
+        self.iter()
+            .filter(|member| member.health.class() == HealthClass::Healthy)
     }
 
     /// How many priorities there are.
@@ -195,7 +215,10 @@ impl Members {
         let slots = priority.slots.iter().map(|slot| SlotHosts {
             locality: &slot.locality,
             weight: slot.weight,
-            hosts: slot.members.iter().map(|member| (&member.host, member.health)),
+            hosts: slot
+                .members
+                .iter()
+                .map(|member| (&member.host, member.health)),
         });
         let factor = self.policy.overprovisioning_factor;
         PriorityTable::build(slots, priority.has_local_locality, factor)
@@ -214,7 +237,9 @@ impl Members {
             places.sort_unstable();
             places
         });
-        let index = places.binary_search_by_key(&address, |&(key, _)| key).ok()?;
+        let index = places
+            .binary_search_by_key(&address, |&(key, _)| key)
+            .ok()?;
         Some(places[index].1)
     }
 }
@@ -250,7 +275,9 @@ impl Reconciliation {
         let mut slots = Vec::with_capacity(order.len());
         for (index, entry) in order.into_iter().enumerate() {
             let before = known.remove(&entry.locality);
-            changed |= before.as_ref().is_none_or(|old| old.weight != entry.load_balancing_weight);
+            changed |= before
+                .as_ref()
+                .is_none_or(|old| old.weight != entry.load_balancing_weight);
             let old = before.map(|slot| slot.members).unwrap_or_default();
             let (members, differs) = self.slot(old, entry, (number, index));
             changed |= differs;
@@ -261,8 +288,15 @@ impl Reconciliation {
             });
         }
         changed |= !known.is_empty();
-        self.leftovers.extend(known.into_values().flat_map(|slot| slot.members));
-        (Priority { slots, has_local_locality }, changed)
+        self.leftovers
+            .extend(known.into_values().flat_map(|slot| slot.members));
+        (
+            Priority {
+                slots,
+                has_local_locality,
+            },
+            changed,
+        )
     }
 
     /// Merge-joins one slot by address; both sides are sorted.
@@ -309,14 +343,18 @@ impl Reconciliation {
             HealthFlags::from_eds(eds)
         };
         let host = Arc::new(Host::new(endpoint, locality, Arc::clone(&self.cluster)));
-        Member { host, health, ramp_from: self.now }
+        Member {
+            host,
+            health,
+            ramp_from: self.now,
+        }
     }
 }
 
 /// The same member after the assignment's new word on it, and whether that changed anything.
 fn update(mut member: Member, endpoint: &LbEndpoint) -> (Member, bool) {
-    let changed = member.host.weight() != endpoint.weight()
-        || member.health.eds() != endpoint.health_status;
+    let changed =
+        member.host.weight() != endpoint.weight() || member.health.eds() != endpoint.health_status;
     member.host.set_weight(endpoint.weight());
     member.health = member.health.with_eds(endpoint.health_status);
     (member, changed)

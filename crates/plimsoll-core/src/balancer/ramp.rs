@@ -26,7 +26,11 @@ pub(super) struct Ramp {
 
 impl Ramp {
     pub(super) const fn new(now: Instant) -> Self {
-        Self { newest: now, active: false, next_tick: None }
+        Self {
+            newest: now,
+            active: false,
+            next_tick: None,
+        }
     }
 
     /// Whether schedules must be used although weights may be equal.
@@ -49,14 +53,18 @@ impl Ramp {
         let was_active = self.active;
         let Some(settings) = settings else {
             if was_active {
-                members.iter().for_each(|member| member.host.set_slow_start_factor(1.0));
+                members
+                    .iter()
+                    .for_each(|member| member.host.set_slow_start_factor(1.0));
             }
             (self.active, self.next_tick) = (false, None);
             return was_active;
         };
         for member in members.healthy() {
             self.newest = self.newest.max(member.ramp_from);
-            member.host.set_slow_start_factor(factor_of(member, settings, now));
+            member
+                .host
+                .set_slow_start_factor(factor_of(member, settings, now));
         }
         self.active = now.saturating_duration_since(self.newest) <= settings.window();
         let tick = (settings.window() / STEPS).clamp(SHORTEST_TICK, LONGEST_TICK);
@@ -67,5 +75,10 @@ impl Ramp {
 
 fn factor_of(member: &Member, settings: &SlowStart, now: Instant) -> f64 {
     let elapsed = now.saturating_duration_since(member.ramp_from);
-    factor(elapsed, settings.window(), settings.aggression(), settings.min_weight_percent())
+    factor(
+        elapsed,
+        settings.window(),
+        settings.aggression(),
+        settings.min_weight_percent(),
+    )
 }

@@ -25,7 +25,9 @@ fn zone(name: &str) -> Locality {
 fn parts(zones: &[(&str, u8)]) -> AssignmentParts {
     let entry = |(index, &(name, hosts)): (usize, &(&str, u8))| LocalityParts {
         locality: zone(name),
-        lb_endpoints: (1..=hosts).map(|host| LbEndpoint::new(address(index, host))).collect(),
+        lb_endpoints: (1..=hosts)
+            .map(|host| LbEndpoint::new(address(index, host)))
+            .collect(),
         ..Default::default()
     };
     AssignmentParts {
@@ -52,7 +54,10 @@ fn with_fractions(zones: &[(&str, u8)], fractions: &[Option<u64>]) -> ClusterLoa
 }
 
 fn config(change: impl FnOnce(&mut ClusterConfigParts)) -> Arc<ClusterConfig> {
-    let mut parts = ClusterConfigParts { name: "orders".into(), ..Default::default() };
+    let mut parts = ClusterConfigParts {
+        name: "orders".into(),
+        ..Default::default()
+    };
     change(&mut parts);
     Arc::new(ClusterConfig::try_new(parts).unwrap())
 }
@@ -82,7 +87,10 @@ fn example(config: Arc<ClusterConfig>, fractions: &[Option<u64>]) -> Balancer {
 fn drain(balancer: &mut Balancer) -> (Option<Arc<RoutingSnapshot>>, Vec<Event>) {
     let snapshot = balancer.poll_snapshot();
     assert!(balancer.poll_snapshot().is_none(), "the newest only");
-    (snapshot, std::iter::from_fn(|| balancer.poll_event()).collect())
+    (
+        snapshot,
+        std::iter::from_fn(|| balancer.poll_event()).collect(),
+    )
 }
 
 fn state(snapshot: &RoutingSnapshot) -> StateName {
@@ -97,9 +105,21 @@ fn before_the_first_assignment_there_is_nothing() {
     assert!(balancer.poll_snapshot().is_none());
     balancer.handle_assignment(checked(AssignmentParts::default()), at(1));
     let (snapshot, events) = drain(&mut balancer);
-    assert!(snapshot.unwrap().is_ready(), "an empty assignment is an answer");
-    assert_eq!(events[0], Event::PanicChanged { priority: 0, panic: true });
-    assert!(matches!(events[1], Event::ZoneRoutingChanged { .. }), "{events:?}");
+    assert!(
+        snapshot.unwrap().is_ready(),
+        "an empty assignment is an answer"
+    );
+    assert_eq!(
+        events[0],
+        Event::PanicChanged {
+            priority: 0,
+            panic: true
+        }
+    );
+    assert!(
+        matches!(events[1], Event::ZoneRoutingChanged { .. }),
+        "{events:?}"
+    );
 }
 
 #[test]
@@ -132,7 +152,11 @@ fn hosts_that_stay_keep_their_identity_and_their_requests() {
     assert!(Arc::ptr_eq(kept, after.hosts().next().unwrap()));
     assert_eq!(kept.active_requests(), 1);
     request.finish(crate::host::RequestOutcome::Success);
-    let changed = Event::MembershipChanged { added: 1, removed: 1, total: 3 };
+    let changed = Event::MembershipChanged {
+        added: 1,
+        removed: 1,
+        total: 3,
+    };
     assert_eq!(events, [changed]);
     assert!(after.generation() > before.generation());
 }
@@ -154,9 +178,18 @@ fn a_host_that_moves_to_another_priority_stays_the_same_host() {
     balancer.handle_assignment(checked(moved), at(1));
     let (after, events) = drain(&mut balancer);
     let after = after.unwrap();
-    assert!(before.hosts().zip(after.hosts()).all(|(one, other)| Arc::ptr_eq(one, other)));
+    assert!(
+        before
+            .hosts()
+            .zip(after.hosts())
+            .all(|(one, other)| Arc::ptr_eq(one, other))
+    );
     assert_eq!(after.counts(1).unwrap().flat.all, 1);
-    assert!(!events.iter().any(|event| matches!(event, Event::MembershipChanged { .. })));
+    assert!(
+        !events
+            .iter()
+            .any(|event| matches!(event, Event::MembershipChanged { .. }))
+    );
     // A priority that vanishes from the assignment becomes empty, as in Envoy.
     balancer.handle_assignment(checked(parts(&[("a", 2)])), at(2));
     let last = balancer.poll_snapshot().unwrap();
@@ -173,7 +206,10 @@ fn a_new_name_or_locality_makes_a_new_host() {
     renamed.endpoints[0].lb_endpoints[0].hostname = "one".into();
     balancer.handle_assignment(checked(renamed), at(1));
     let renamed = balancer.poll_snapshot().unwrap();
-    assert!(!Arc::ptr_eq(before.hosts().next().unwrap(), renamed.hosts().next().unwrap()));
+    assert!(!Arc::ptr_eq(
+        before.hosts().next().unwrap(),
+        renamed.hosts().next().unwrap()
+    ));
     balancer.handle_assignment(checked(parts(&[("z", 1)])), at(2));
     let moved = balancer.poll_snapshot().unwrap();
     assert_eq!(moved.hosts().next().unwrap().locality(), &zone("z"));
@@ -189,7 +225,11 @@ fn weights_and_eds_health_take_effect_in_place() {
     changed.endpoints[0].lb_endpoints[1].health_status = HealthStatus::Draining;
     balancer.handle_assignment(checked(changed), at(1));
     let after = balancer.poll_snapshot().unwrap();
-    assert_eq!(before.hosts().next().unwrap().weight(), 7, "one host, one weight");
+    assert_eq!(
+        before.hosts().next().unwrap().weight(),
+        7,
+        "one host, one weight"
+    );
     let counts = after.counts(0).unwrap();
     assert_eq!((counts.flat.healthy, counts.flat.excluded), (1, 1));
     assert_eq!(counts.localities[0].healthy_weight, 7);
@@ -206,7 +246,13 @@ fn health_signals_move_hosts_between_lists_and_cause_panic() {
     }
     let (snapshot, events) = drain(&mut balancer);
     assert_eq!(snapshot.unwrap().counts(0).unwrap().flat.healthy, 1);
-    assert_eq!(events, [Event::PanicChanged { priority: 0, panic: true }]);
+    assert_eq!(
+        events,
+        [Event::PanicChanged {
+            priority: 0,
+            panic: true
+        }]
+    );
     balancer.handle_health(address(0, 1), HealthSignal::OutlierEjected, at(2));
     assert_eq!(drain(&mut balancer), (None, vec![]), "said before");
     balancer.handle_health(address(9, 9), HealthSignal::OutlierEjected, at(2));
@@ -214,12 +260,21 @@ fn health_signals_move_hosts_between_lists_and_cause_panic() {
     for host in 1..=3 {
         balancer.handle_health(address(0, host), HealthSignal::OutlierReturned, at(3));
     }
-    assert_eq!(drain(&mut balancer).1, [Event::PanicChanged { priority: 0, panic: false }]);
+    assert_eq!(
+        drain(&mut balancer).1,
+        [Event::PanicChanged {
+            priority: 0,
+            panic: false
+        }]
+    );
 }
 
 #[test]
 fn with_active_checks_new_hosts_wait_for_their_first_pass() {
-    let checking = |ignore| HealthChecking { active: true, ignore_new_hosts_until_first_hc: ignore };
+    let checking = |ignore| HealthChecking {
+        active: true,
+        ignore_new_hosts_until_first_hc: ignore,
+    };
     for (ignore, excluded) in [(false, 0), (true, 2)] {
         let config = config(|parts| parts.health_checking = checking(ignore));
         let mut balancer = Balancer::new(config, zone("a"), at(0));
@@ -237,7 +292,10 @@ fn zone_routing_needs_a_fleet_and_says_what_changed() {
     let mut balancer = Balancer::new(config(|_| ()), zone("a"), at(0));
     balancer.handle_assignment(checked(parts(&EXAMPLE)), at(0));
     let (snapshot, _) = drain(&mut balancer);
-    assert_eq!(snapshot.unwrap().explain().reason_code, Some(Reason::NoLocalCluster));
+    assert_eq!(
+        snapshot.unwrap().explain().reason_code,
+        Some(Reason::NoLocalCluster)
+    );
     assert_eq!(balancer.stats().lb_recalculate_zone_structures.get(), 0);
     balancer.handle_originating(checked(parts(&EXAMPLE)), at(1));
     let (snapshot, events) = drain(&mut balancer);
@@ -265,12 +323,20 @@ fn failed_preconditions_are_counted_by_envoys_names() {
 fn a_fraction_only_update_shares_every_host_list() {
     let mut balancer = example(lrs(|_| ()), &DEMAND);
     balancer.handle_originating(with_fractions(&EXAMPLE, &DEMAND), at(1));
-    let one = balancer.poll_snapshot().expect("the same fractions again are an update");
+    let one = balancer
+        .poll_snapshot()
+        .expect("the same fractions again are an update");
     let other = [Some(2000), Some(6000), Some(2000)];
     balancer.handle_originating(with_fractions(&EXAMPLE, &other), at(2));
     let two = balancer.poll_snapshot().unwrap();
-    assert!(Arc::ptr_eq(&one.priorities[0].table, &two.priorities[0].table));
-    assert_eq!((state(&one), state(&two)), (StateName::LocalityResidual, StateName::LocalityDirect));
+    assert!(Arc::ptr_eq(
+        &one.priorities[0].table,
+        &two.priorities[0].table
+    ));
+    assert_eq!(
+        (state(&one), state(&two)),
+        (StateName::LocalityResidual, StateName::LocalityDirect)
+    );
 }
 
 #[test]
@@ -287,7 +353,14 @@ fn fractions_expire_at_the_deadline_and_recover_at_once() {
     assert_eq!(explanation.fractions.age_ms, Some(60_000));
     let minute = Duration::from_secs(60);
     let origin = FractionOrigin::FleetAssignment;
-    assert_eq!(events[0], Event::FractionsStale { origin, age: minute, threshold: minute });
+    assert_eq!(
+        events[0],
+        Event::FractionsStale {
+            origin,
+            age: minute,
+            threshold: minute
+        }
+    );
     assert_eq!(balancer.stats().lrs_fractions_stale.get(), 1);
     assert_eq!(balancer.poll_timeout(), None);
 
@@ -315,16 +388,25 @@ fn fractions_of_the_cluster_win_over_those_of_the_fleet() {
     balancer.handle_observed_traffic(own.into_iter().collect(), at(10));
     let explanation = balancer.poll_snapshot().unwrap().explain();
     assert_eq!(explanation.state, StateName::LocalityDirect);
-    assert_eq!(explanation.fractions.origin, Some(FractionOrigin::LrsResponse));
+    assert_eq!(
+        explanation.fractions.origin,
+        Some(FractionOrigin::LrsResponse)
+    );
     balancer.handle_observed_traffic(FractionMap::new(), at(11));
-    assert_eq!(state(&balancer.poll_snapshot().unwrap()), StateName::LocalityResidual);
+    assert_eq!(
+        state(&balancer.poll_snapshot().unwrap()),
+        StateName::LocalityResidual
+    );
 }
 
 #[test]
 fn the_source_of_fractions_can_be_switched() {
     let source = |fraction_source| {
         lrs(|parts| {
-            parts.lrs_rate_config = LrsRateConfigParts { fraction_source, ..Default::default() };
+            parts.lrs_rate_config = LrsRateConfigParts {
+                fraction_source,
+                ..Default::default()
+            };
         })
     };
     let mut fleet = parts(&EXAMPLE);
@@ -333,9 +415,15 @@ fn the_source_of_fractions_can_be_switched() {
     }
     let mut balancer = example(source(FractionSource::EdsField), &[]);
     balancer.handle_originating(checked(fleet), at(1));
-    assert_eq!(state(&balancer.poll_snapshot().unwrap()), StateName::LocalityDirect);
+    assert_eq!(
+        state(&balancer.poll_snapshot().unwrap()),
+        StateName::LocalityDirect
+    );
     balancer.handle_config(source(FractionSource::LocalityMetadata), at(2));
-    assert_eq!(state(&balancer.poll_snapshot().unwrap()), StateName::LocalityResidual);
+    assert_eq!(
+        state(&balancer.poll_snapshot().unwrap()),
+        StateName::LocalityResidual
+    );
 }
 
 #[test]
@@ -345,7 +433,10 @@ fn partial_and_all_zero_fractions_are_counted() {
     assert_eq!(explanation.local_percent_to_route_bp, Some(6000));
     assert_eq!(explanation.fractions.status, FractionStatus::Partial);
     assert_eq!(balancer.stats().lrs_fractions_partial.get(), 1);
-    balancer.handle_originating(with_fractions(&EXAMPLE, &[Some(0), Some(0), Some(0)]), at(1));
+    balancer.handle_originating(
+        with_fractions(&EXAMPLE, &[Some(0), Some(0), Some(0)]),
+        at(1),
+    );
     let explanation = balancer.poll_snapshot().unwrap().explain();
     assert_eq!(explanation.state, StateName::LocalityDirect);
     assert_eq!(explanation.fractions.status, FractionStatus::AllZero);
@@ -358,7 +449,10 @@ fn higher_priorities_are_routed_by_zone_only_when_asked() {
     let mut second = parts(&EXAMPLE).endpoints;
     for entry in &mut second {
         entry.priority = 1;
-        entry.lb_endpoints.iter_mut().for_each(|endpoint| endpoint.address.set_port(81));
+        entry
+            .lb_endpoints
+            .iter_mut()
+            .for_each(|endpoint| endpoint.address.set_port(81));
     }
     both.endpoints.extend(second);
     let mut balancer = example(lrs(|_| ()), &DEMAND);
@@ -368,7 +462,10 @@ fn higher_priorities_are_routed_by_zone_only_when_asked() {
     assert_eq!(reason(&snapshot), Some(Reason::PriorityNotZero));
     balancer.handle_config(lrs(|parts| parts.all_priorities = true), at(2));
     let snapshot = balancer.poll_snapshot().unwrap();
-    assert_eq!(snapshot.explain().priorities[1].state, StateName::LocalityResidual);
+    assert_eq!(
+        snapshot.explain().priorities[1].state,
+        StateName::LocalityResidual
+    );
 }
 
 #[test]
@@ -376,12 +473,18 @@ fn drops_and_settings_are_published_without_touching_hosts() {
     let mut balancer = example(config(|_| ()), &[]);
     let before = balancer.initial_snapshot(at(0));
     let mut dropping = parts(&EXAMPLE);
-    dropping.drop_overloads =
-        vec![DropOverloadParts { category: "lb".into(), numerator: 5, denominator: 100 }];
+    dropping.drop_overloads = vec![DropOverloadParts {
+        category: "lb".into(),
+        numerator: 5,
+        denominator: 100,
+    }];
     balancer.handle_assignment(checked(dropping), at(1));
     let after = balancer.poll_snapshot().unwrap();
     assert_eq!(after.drop_overloads[0].per_million, 50_000);
-    assert!(Arc::ptr_eq(&before.priorities[0].table, &after.priorities[0].table));
+    assert!(Arc::ptr_eq(
+        &before.priorities[0].table,
+        &after.priorities[0].table
+    ));
 }
 
 #[test]
@@ -404,13 +507,24 @@ fn hash_tables_follow_hosts_panic_and_settings() {
     let two = balancer.poll_snapshot().unwrap();
     assert_eq!(two.priorities[0].hash.as_ref().unwrap().hosts.len(), 3);
     for host in [(0, 2), (1, 1)] {
-        balancer.handle_health(address(host.0, host.1), HealthSignal::ActiveCheckFailed, at(2));
+        balancer.handle_health(
+            address(host.0, host.1),
+            HealthSignal::ActiveCheckFailed,
+            at(2),
+        );
     }
     let panicking = balancer.poll_snapshot().unwrap();
     assert!(panicking.priorities[0].hash.as_ref().unwrap().panic);
-    assert_eq!(panicking.priorities[0].hash.as_ref().unwrap().hosts.len(), 4);
+    assert_eq!(
+        panicking.priorities[0].hash.as_ref().unwrap().hosts.len(),
+        4
+    );
     balancer.handle_config(config(|_| ()), at(3));
-    assert!(balancer.poll_snapshot().unwrap().priorities[0].hash.is_none());
+    assert!(
+        balancer.poll_snapshot().unwrap().priorities[0]
+            .hash
+            .is_none()
+    );
 }
 
 fn slow(window: Duration) -> Arc<ClusterConfig> {
@@ -428,10 +542,16 @@ fn slow_start_ramps_by_tick_and_ends() {
     assert_eq!(host.scheduled_weight(), 0.1);
     balancer.handle_timeout(at(30));
     assert_eq!(host.scheduled_weight(), 0.5);
-    assert!(balancer.poll_snapshot().is_none(), "a tick writes factors, it publishes nothing");
+    assert!(
+        balancer.poll_snapshot().is_none(),
+        "a tick writes factors, it publishes nothing"
+    );
     let mut now = 30;
     while let Some(tick) = balancer.poll_timeout() {
-        assert!(tick > at(now) && tick <= at(now + 1), "ticks of at most a second");
+        assert!(
+            tick > at(now) && tick <= at(now + 1),
+            "ticks of at most a second"
+        );
         now += 1;
         balancer.handle_timeout(at(now));
     }
@@ -449,7 +569,10 @@ fn slow_start_begins_again_when_a_check_passes_and_can_be_switched_off() {
     balancer.handle_health(address(0, 1), HealthSignal::ActiveCheckFailed, at(30));
     balancer.handle_health(address(0, 1), HealthSignal::ActiveCheckPassed, at(31));
     let snapshot = balancer.poll_snapshot().unwrap();
-    let weights: Vec<f64> = snapshot.hosts().map(|host| host.scheduled_weight()).collect();
+    let weights: Vec<f64> = snapshot
+        .hosts()
+        .map(|host| host.scheduled_weight())
+        .collect();
     assert_eq!(weights, [0.1, 1.0]);
     balancer.handle_config(config(|_| ()), at(32));
     assert!(!balancer.poll_snapshot().unwrap().slow_start);
@@ -463,6 +586,9 @@ fn a_clock_that_steps_back_harms_nothing() {
     balancer.handle_originating(with_fractions(&EXAMPLE, &DEMAND), at(100));
     balancer.handle_timeout(at(5));
     balancer.handle_assignment(checked(parts(&[("a", 3), ("b", 5)])), at(1));
-    assert_eq!(state(&balancer.poll_snapshot().unwrap()), StateName::LocalityResidual);
+    assert_eq!(
+        state(&balancer.poll_snapshot().unwrap()),
+        StateName::LocalityResidual
+    );
     assert_eq!(balancer.poll_timeout(), Some(at(160)));
 }

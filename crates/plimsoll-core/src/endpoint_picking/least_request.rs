@@ -52,7 +52,10 @@ pub fn full_scan(
 /// Weight in the schedule: `weight / (active + 1)^bias`. A bias that is negative or not a number
 /// counts as 1.
 #[inline]
-#[expect(clippy::cast_precision_loss, reason = "active requests are far below 2^53")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "active requests are far below 2^53"
+)]
 pub fn weight(weight: f64, active: u64, bias: f64) -> f64 {
     let load = active as f64 + 1.0;
     if bias == 0.0 {
@@ -105,7 +108,10 @@ mod tests {
         for _ in 0..50_000 {
             picked[full_scan(5, &mut rng, |_| 7).unwrap()] += 1;
         }
-        assert!(picked.iter().all(|&count| (9_500..10_500).contains(&count)), "{picked:?}");
+        assert!(
+            picked.iter().all(|&count| (9_500..10_500).contains(&count)),
+            "{picked:?}"
+        );
     }
 
     #[test]

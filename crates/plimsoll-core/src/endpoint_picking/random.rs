@@ -2,9 +2,16 @@
 
 /// The host for a draw, if there is any.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "the remainder is below len")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the remainder is below len"
+)]
 pub const fn index(hash: u64, len: usize) -> Option<usize> {
-    if len == 0 { None } else { Some((hash % len as u64) as usize) }
+    if len == 0 {
+        None
+    } else {
+        Some((hash % len as u64) as usize)
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,10 @@
 
 /// The host for a cursor, if there is any.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "the remainder is below len")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the remainder is below len"
+)]
 pub const fn index(counter: u64, len: usize) -> Option<usize> {
     if len == 0 {
         return None;

@@ -20,7 +20,11 @@ pub fn factor(
     // At least a millisecond, so that a host just seen has some weight even without a floor.
     let elapsed = elapsed.max(Duration::from_millis(1));
     let progress = millis(elapsed) / millis(window);
-    let ramp = if aggression == 1.0 { progress } else { progress.powf(1.0 / aggression) };
+    let ramp = if aggression == 1.0 {
+        progress
+    } else {
+        progress.powf(1.0 / aggression)
+    };
     ramp.max(min_weight_percent / 100.0).min(1.0)
 }
 
@@ -47,7 +51,10 @@ mod tests {
     fn the_floor_and_the_first_millisecond_hold() {
         assert_eq!(factor(Duration::ZERO, WINDOW, 1.0, 10.0), 0.1);
         assert_eq!(factor(Duration::ZERO, WINDOW, 1.0, 0.0), 1.0 / 60_000.0);
-        assert_eq!(factor(Duration::from_nanos(1), Duration::from_micros(5), 1.0, 0.0), 1.0);
+        assert_eq!(
+            factor(Duration::from_nanos(1), Duration::from_micros(5), 1.0, 0.0),
+            1.0
+        );
     }
 
     #[test]

@@ -11,17 +11,24 @@ use super::{
 };
 use crate::counts::{HostSetCounts, LocalityCounts};
 use crate::locality_picking::demand::Demand;
-use crate::locality_picking::zone_aware::{ZoneRouting, ZoneState, regenerate, seen_from};
+use crate::locality_picking::zone_aware::{
+    Precondition, Reason, ZoneRouting, ZoneState, regenerate, seen_from,
+};
 use crate::model::locality::Locality;
 use crate::model::zone_aware::{CapacityBasis, LocalityBasis, ZoneAware};
-use crate::snapshot::RoutingSnapshot;
+use crate::snapshot::{PriorityView, RoutingSnapshot};
 use crate::units::BASIS_POINTS;
 
 /// Explains a snapshot; priority 0 in detail.
 pub(crate) fn explain(snapshot: &RoutingSnapshot) -> Explanation {
     let config = &snapshot.config;
-    let off = ZoneRouting::off(crate::locality_picking::zone_aware::Reason::NotConfigured);
-    let zone = snapshot.priorities.first().map_or(&off, |view| &view.source.zone);
+    let off = ZoneRouting::off(Reason::NotConfigured);
+    let first = snapshot.priorities.first();
+    let zone = first.map_or(&off, |view| &view.source.zone);
+    let (state, reason_code) = first.map_or_else(
+        || (off.state.name(), off.state.reason()),
+        |view| effective(snapshot, view, zone),
+    );
     let true_demand = true_demand(snapshot);
     let upstream = snapshot.priorities.first().map(|view| &view.table.counts);
     let localities = upstream.map_or_else(Vec::new, |upstream| upstream.localities.clone());
@@ -35,14 +42,27 @@ pub(crate) fn explain(snapshot: &RoutingSnapshot) -> Explanation {
         locality_policy: config.locality_policy().name(),
         endpoint_policy: config.endpoint_policy().name(),
         locality_basis: config.zone_aware().map(ZoneAware::locality_basis),
-        state: zone.state.name(),
-        reason: words::reason(zone, config.zone_aware()),
-        reason_code: zone.state.reason(),
-        local_percent_to_route_bp: kept_bp(&zone.state),
-        preconditions: zone.preconditions.iter().map(precondition).collect(),
+        state,
+        reason: words::reason(
+            reason_code,
+            zone,
+            config.zone_aware(),
+            true_demand.is_measured(),
+        ),
+        reason_code,
+        zone_state: zone.state.name(),
+        local_percent_to_route_bp: reason_code
+            .is_none()
+            .then(|| kept_bp(&zone.state))
+            .flatten(),
+        preconditions: preconditions(snapshot),
         fractions: fractions(snapshot),
-        localities: Rows { snapshot, zone, true_demand: &true_demand }
-            .rows(own_shares.as_deref().unwrap_or_default(), &traffic),
+        localities: Rows {
+            snapshot,
+            zone,
+            true_demand: &true_demand,
+        }
+        .rows(own_shares.as_deref().unwrap_or_default(), &traffic),
         zones,
         priorities: priorities(snapshot),
         notes: notes(snapshot, own_shares.is_none()),
@@ -57,22 +77,84 @@ fn kept_bp(state: &ZoneState) -> Option<u64> {
     }
 }
 
-fn precondition(
-    test: &crate::locality_picking::zone_aware::Precondition,
-) -> PreconditionExplanation {
-    PreconditionExplanation {
+/// What really happens: zone-aware routing unless something overrules it, in the order of
+/// `host_source`.
+fn effective(
+    snapshot: &RoutingSnapshot,
+    view: &PriorityView,
+    zone: &ZoneRouting,
+) -> (StateName, Option<Reason>) {
+    let weights = snapshot.config.locality_weighted() && view.table.locality_weights[0].is_some();
+    let overruled = match &view.source {
+        source if source.panic => Some(Reason::UpstreamInPanic),
+        _ if weights => Some(Reason::LocalityWeights),
+        _ if !zone.is_active() => None,
+        source if source.routing_enabled == 0 => Some(Reason::RoutingNotEnabled),
+        source if source.fleet_panic => Some(Reason::LocalClusterInPanic),
+        _ => None,
+    };
+    match overruled {
+        Some(reason) => (StateName::NoLocalityRouting, Some(reason)),
+        None => (zone.state.name(), zone.state.reason()),
+    }
+}
+
+/// The tests of the regeneration, and those every request makes besides.
+fn preconditions(snapshot: &RoutingSnapshot) -> Vec<PreconditionExplanation> {
+    let Some(view) = snapshot.priorities.first() else {
+        return Vec::new();
+    };
+    let threshold = snapshot.config.panic_threshold();
+    let usable = |counts: &HostSetCounts| {
+        let flat = &counts.flat;
+        100 * (flat.healthy + flat.degraded) / flat.considered().max(1)
+    };
+    let test = |reason, passed, actual, required: u32| Precondition {
+        reason,
+        passed,
+        actual,
+        required: u64::from(required),
+    };
+    let source = &view.source;
+    let mut tests = source.zone.preconditions.clone();
+    if snapshot.config.zone_aware().is_some() {
+        let upstream = usable(&view.table.counts);
+        tests.push(test(
+            Reason::UpstreamInPanic,
+            !source.panic,
+            upstream,
+            threshold,
+        ));
+    }
+    if !tests.is_empty()
+        && let Some(fleet) = &snapshot.zone.fleet
+    {
+        let enabled = u64::from(source.routing_enabled);
+        tests.push(test(Reason::RoutingNotEnabled, enabled > 0, enabled, 1));
+        let fleet = usable(fleet);
+        tests.push(test(
+            Reason::LocalClusterInPanic,
+            !source.fleet_panic,
+            fleet,
+            threshold,
+        ));
+    }
+    let explained = |test: &Precondition| PreconditionExplanation {
         name: test.reason,
         passed: test.passed,
         actual: test.actual,
         required: test.required,
         text: words::precondition(test),
-    }
+    };
+    tests.iter().map(explained).collect()
 }
 
 /// Where demand really arrives, as far as anybody knows: the last fractions, whatever the basis
 /// makes of them, else healthy proxies.
 fn true_demand(snapshot: &RoutingSnapshot) -> Demand {
-    let Some(fleet) = &snapshot.zone.fleet else { return Demand::default() };
+    let Some(fleet) = &snapshot.zone.fleet else {
+        return Demand::default();
+    };
     let measured = snapshot.zone.fractions.last_known();
     measured
         .and_then(|fractions| Demand::from_fractions(fractions, fleet))
@@ -96,7 +178,11 @@ fn fractions(snapshot: &RoutingSnapshot) -> FractionsExplanation {
             };
             let fleet = snapshot.zone.fleet.as_ref();
             let partial = fleet.is_some_and(|fleet| fleet.localities.iter().any(unknown));
-            if partial { FractionStatus::Partial } else { FractionStatus::Fresh }
+            if partial {
+                FractionStatus::Partial
+            } else {
+                FractionStatus::Fresh
+            }
         }
     };
     let age = store
@@ -125,23 +211,40 @@ fn zones(
     localities: &[LocalityCounts],
     true_demand: &Demand,
 ) -> Vec<ZoneExplanation> {
-    let (Some(fleet), Some(shares)) = (&snapshot.zone.fleet, Shares::new(snapshot, 0)) else {
+    let (Some(fleet), Some(shares), Some(view)) = (
+        &snapshot.zone.fleet,
+        Shares::new(snapshot, 0),
+        snapshot.priorities.first(),
+    ) else {
         return Vec::new();
     };
-    let mut receivers: Vec<Locality> =
-        fleet.localities.iter().map(|slot| slot.locality.clone()).collect();
-    receivers.extend(true_demand.weights().iter().map(|(locality, _)| locality.clone()));
+    let mut receivers: Vec<Locality> = fleet
+        .localities
+        .iter()
+        .map(|slot| slot.locality.clone())
+        .collect();
+    receivers.extend(
+        true_demand
+            .weights()
+            .iter()
+            .map(|(locality, _)| locality.clone()),
+    );
     receivers.sort();
     receivers.dedup();
-    let position: BTreeMap<&Locality, usize> =
-        localities.iter().enumerate().map(|(slot, counts)| (&counts.locality, slot)).collect();
+    let position: BTreeMap<&Locality, usize> = localities
+        .iter()
+        .enumerate()
+        .map(|(slot, counts)| (&counts.locality, slot))
+        .collect();
     let explain_zone = |receiver: Locality| {
         let (zone, order) = zone_of(snapshot, &receiver, &position, fleet);
-        let shares = shares.under(&zone, &order).unwrap_or_else(|| vec![0.0; localities.len()]);
+        let shares = shares
+            .under(&zone, &order)
+            .unwrap_or_else(|| vec![0.0; localities.len()]);
         let kept = position.get(&receiver).and_then(|&slot| shares.get(slot));
         ZoneExplanation {
             demand_share: true_demand.share(&receiver),
-            state: zone.state.name(),
+            state: effective(snapshot, view, &zone).0,
             kept_local: kept.copied().unwrap_or(0.0),
             locality: receiver,
             shares,
@@ -157,14 +260,25 @@ fn zone_of(
     position: &BTreeMap<&Locality, usize>,
     fleet: &HostSetCounts,
 ) -> (ZoneRouting, Vec<usize>) {
-    let off = || ZoneRouting::off(crate::locality_picking::zone_aware::Reason::NotConfigured);
+    let off = || ZoneRouting::off(Reason::NotConfigured);
     let (Some(config), Some(upstream)) = (snapshot.config.zone_aware(), snapshot.counts(0)) else {
         return (off(), Vec::new());
     };
     let upstream = seen_from(receiver, upstream);
-    let order = upstream.localities.iter().filter_map(|slot| position.get(&slot.locality).copied());
+    let order = upstream
+        .localities
+        .iter()
+        .filter_map(|slot| position.get(&slot.locality).copied());
     let order = order.collect();
-    (regenerate(config, &upstream, &seen_from(receiver, fleet), &snapshot.zone.demand), order)
+    (
+        regenerate(
+            config,
+            &upstream,
+            &seen_from(receiver, fleet),
+            &snapshot.zone.demand,
+        ),
+        order,
+    )
 }
 
 /// Share of the fleet's requests per slot, if every zone's proxies do as explained.
@@ -192,10 +306,16 @@ struct Rows<'a> {
 
 impl Rows<'_> {
     fn rows(&self, own_shares: &[f64], traffic: &[f64]) -> Vec<LocalityExplanation> {
-        let Some(view) = self.snapshot.priorities.first() else { return Vec::new() };
+        let Some(view) = self.snapshot.priorities.first() else {
+            return Vec::new();
+        };
         let upstream = &view.table.counts;
         let weights: Vec<u32> = view.table.assigned_weights().collect();
-        let capacity: f64 = upstream.localities.iter().map(|slot| self.capacity(slot)).sum();
+        let capacity: f64 = upstream
+            .localities
+            .iter()
+            .map(|slot| self.capacity(slot))
+            .sum();
         let mut rows: Vec<LocalityExplanation> = Vec::with_capacity(upstream.localities.len());
         for (index, slot) in upstream.localities.iter().enumerate() {
             let mut row = self.row(slot);
@@ -215,13 +335,23 @@ impl Rows<'_> {
                 (row.capacity_share > 0.0).then(|| row.traffic_share / row.capacity_share);
             rows.push(row);
         }
-        let fleet = self.snapshot.zone.fleet.iter().flat_map(|fleet| &fleet.localities);
+        let fleet = self
+            .snapshot
+            .zone
+            .fleet
+            .iter()
+            .flat_map(|fleet| &fleet.localities);
         let missing = fleet.filter(|slot| {
-            !upstream.localities.iter().any(|other| other.locality == slot.locality)
+            !upstream
+                .localities
+                .iter()
+                .any(|other| other.locality == slot.locality)
         });
         rows.extend(missing.map(|slot| {
-            let nothing =
-                LocalityCounts { locality: slot.locality.clone(), ..Default::default() };
+            let nothing = LocalityCounts {
+                locality: slot.locality.clone(),
+                ..Default::default()
+            };
             let mut row = self.row(&nothing);
             row.own = Some(&slot.locality) == self.snapshot.own.as_ref();
             row.local_bp = self.snapshot.zone.demand.basis_points(&slot.locality);
@@ -233,7 +363,10 @@ impl Rows<'_> {
     fn row(&self, slot: &LocalityCounts) -> LocalityExplanation {
         let fleet = self.snapshot.zone.fleet.as_ref();
         let fleet = fleet.and_then(|fleet| {
-            fleet.localities.iter().find(|other| other.locality == slot.locality)
+            fleet
+                .localities
+                .iter()
+                .find(|other| other.locality == slot.locality)
         });
         let measured = self.snapshot.zone.fractions.last_known();
         LocalityExplanation {
@@ -266,15 +399,30 @@ impl Rows<'_> {
     /// What one slot can take, in the unit that the decision used.
     #[expect(clippy::cast_precision_loss, reason = "host counts and weights")]
     fn capacity(&self, slot: &LocalityCounts) -> f64 {
-        let by_weight = self.snapshot.config.zone_aware().is_some_and(|config| {
-            config.locality_basis() == LocalityBasis::HealthyHostsWeight
-                || config.upstream_locality_basis() == CapacityBasis::HealthyHostsWeight
-        });
-        if by_weight { slot.healthy_weight as f64 } else { slot.healthy as f64 }
+        let measured = self.snapshot.zone.demand.is_measured();
+        let by_weight =
+            self.snapshot
+                .config
+                .zone_aware()
+                .is_some_and(|config| match config.locality_basis() {
+                    LocalityBasis::HealthyHostsNum => false,
+                    LocalityBasis::HealthyHostsWeight => true,
+                    LocalityBasis::LrsReportedRate => {
+                        measured
+                            && config.upstream_locality_basis() == CapacityBasis::HealthyHostsWeight
+                    }
+                });
+        if by_weight {
+            slot.healthy_weight as f64
+        } else {
+            slot.healthy as f64
+        }
     }
 
     fn residual_bp(&self, index: usize) -> u64 {
-        let ZoneState::LocalityResidual(residual) = &self.zone.state else { return 0 };
+        let ZoneState::LocalityResidual(residual) = &self.zone.state else {
+            return 0;
+        };
         let upto = |index: usize| residual.capacity.get(index).copied().unwrap_or(0);
         upto(index) - index.checked_sub(1).map_or(0, upto)
     }
@@ -282,8 +430,9 @@ impl Rows<'_> {
 
 fn priorities(snapshot: &RoutingSnapshot) -> Vec<PriorityExplanation> {
     let load = |loads: &[u32], priority: usize| loads.get(priority).copied().unwrap_or(0);
-    let priority = |(priority, view): (usize, &crate::snapshot::PriorityView)| {
+    let priority = |(priority, view): (usize, &PriorityView)| {
         let flat = &view.table.counts.flat;
+        let (state, reason_code) = effective(snapshot, view, &view.source.zone);
         PriorityExplanation {
             priority,
             healthy_load: load(snapshot.loads.healthy_load(), priority),
@@ -293,11 +442,16 @@ fn priorities(snapshot: &RoutingSnapshot) -> Vec<PriorityExplanation> {
             healthy: flat.healthy,
             degraded: flat.degraded,
             excluded: flat.excluded,
-            state: view.source.zone.state.name(),
-            reason_code: view.source.zone.state.reason(),
+            state,
+            reason_code,
         }
     };
-    snapshot.priorities.iter().enumerate().map(priority).collect()
+    snapshot
+        .priorities
+        .iter()
+        .enumerate()
+        .map(priority)
+        .collect()
 }
 
 /// What an operator should know besides the numbers.
@@ -325,7 +479,8 @@ fn notes(snapshot: &RoutingSnapshot, fails: bool) -> Vec<String> {
         }
         if source.fleet_panic && source.routing_enabled > 0 {
             notes.push(if fails {
-                "the fleet itself is in panic and fail_traffic_on_panic is set: requests fail".into()
+                "the fleet itself is in panic and fail_traffic_on_panic is set: requests fail"
+                    .into()
             } else {
                 "the fleet itself is in panic: localities play no part until it recovers".into()
             });
@@ -335,7 +490,9 @@ fn notes(snapshot: &RoutingSnapshot, fails: bool) -> Vec<String> {
         let healthy = &view.table.locality_weights[0];
         notes.push(match healthy {
             Some(_) => "localities are chosen by the weights of the assignment".into(),
-            None => "no locality has a weight and a usable host: locality weights are ignored".into(),
+            None => {
+                "no locality has a weight and a usable host: locality weights are ignored".into()
+            }
         });
     }
     if view.table.counts.flat.healthy == 0 && !source.panic {

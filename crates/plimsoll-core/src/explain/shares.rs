@@ -5,9 +5,9 @@
 
 use crate::host::Host;
 use crate::host_source::{HostSource, SourcePolicy};
+use crate::locality_picking::zone_aware::ZoneRouting;
 use crate::model::endpoint_policy::EndpointPolicy;
 use crate::snapshot::{PriorityTable, RoutingSnapshot};
-use crate::locality_picking::zone_aware::ZoneRouting;
 use std::sync::Arc;
 
 /// Shares of one priority; slots in the order of the snapshot's table.
@@ -21,7 +21,12 @@ pub(super) struct Shares<'a> {
 impl<'a> Shares<'a> {
     pub(super) fn new(snapshot: &'a RoutingSnapshot, priority: usize) -> Option<Self> {
         let view = snapshot.priorities.get(priority)?;
-        Some(Self { snapshot, table: &view.table, source: &view.source, priority })
+        Some(Self {
+            snapshot,
+            table: &view.table,
+            source: &view.source,
+            priority,
+        })
     }
 
     /// Shares under `zone`, the routing as decided by the proxies in question. `None` = requests
@@ -63,9 +68,21 @@ impl<'a> Shares<'a> {
 
     /// Shares when localities play no part: by weight where the policy weighs, else by count.
     fn flat(&self, source: HostSource) -> Vec<f64> {
-        let by_count = matches!(self.snapshot.config.endpoint_policy(), EndpointPolicy::Random);
+        let by_count = matches!(
+            self.snapshot.config.endpoint_policy(),
+            EndpointPolicy::Random
+        );
         let weigh = |hosts: &[Arc<Host>]| -> f64 {
-            hosts.iter().map(|host| if by_count { 1.0 } else { f64::from(host.weight()) }).sum()
+            hosts
+                .iter()
+                .map(|host| {
+                    if by_count {
+                        1.0
+                    } else {
+                        f64::from(host.weight())
+                    }
+                })
+                .sum()
         };
         normalized(self.table.hosts_by_slot(source).map(weigh).collect())
     }

@@ -3,21 +3,36 @@
 //! Sentences only; the numbers come from the decision itself.
 
 use crate::locality_picking::zone_aware::{Precondition, Reason, ZoneRouting, ZoneState};
-use crate::model::zone_aware::ZoneAware;
+use crate::model::zone_aware::{LocalityBasis, ZoneAware};
 
-/// Why the routing is what it is.
-pub(super) fn reason(zone: &ZoneRouting, config: Option<&ZoneAware>) -> String {
+/// Why requests go where they go. `measured` tells whether demand is known or taken from proxies.
+pub(super) fn reason(
+    code: Option<Reason>,
+    zone: &ZoneRouting,
+    config: Option<&ZoneAware>,
+    measured: bool,
+) -> String {
+    if let Some(code) = code {
+        let failed = zone
+            .preconditions
+            .iter()
+            .find(|test| test.reason == code && !test.passed);
+        return failed.map_or_else(|| off(code).to_owned(), precondition);
+    }
+    let basis = config.map(ZoneAware::locality_basis);
+    let demand = if basis == Some(LocalityBasis::LrsReportedRate) && measured {
+        "issues"
+    } else {
+        "is taken to issue"
+    };
     match &zone.state {
-        ZoneState::NoLocalityRouting(reason) => {
-            let failed = zone.preconditions.iter().find(|test| !test.passed);
-            failed.map_or_else(|| off(*reason).to_owned(), precondition)
-        }
-        ZoneState::LocalityDirect => direct(zone, config),
+        ZoneState::NoLocalityRouting(reason) => off(*reason).to_owned(),
+        ZoneState::LocalityDirect => direct(zone, config, demand),
         ZoneState::LocalityResidual(residual) => {
             let kept = percent(residual.local_percent_to_route);
             match zone.percentages.first() {
                 Some(own) if residual.local_percent_to_route > 0 => format!(
-                    "the own locality issues {} of the demand but has {} of the capacity: {kept} \
+                    "the own locality {demand} {} of the demand but has {} of the capacity: {kept} \
                      stays local, the rest goes where capacity is spare",
                     percent(own.local),
                     percent(own.upstream)
@@ -30,25 +45,26 @@ pub(super) fn reason(zone: &ZoneRouting, config: Option<&ZoneAware>) -> String {
     }
 }
 
-fn direct(zone: &ZoneRouting, config: Option<&ZoneAware>) -> String {
-    let Some(own) = zone.percentages.first() else { return "everything stays local".to_owned() };
+fn direct(zone: &ZoneRouting, config: Option<&ZoneAware>, demand: &str) -> String {
+    let Some(own) = zone.percentages.first() else {
+        return "everything stays local".to_owned();
+    };
     let (local, upstream) = (percent(own.local), percent(own.upstream));
+    let shares = format!(
+        "the own locality {demand} {local} of the demand and has {upstream} of the capacity"
+    );
     if own.upstream > 0 && own.upstream >= own.local {
-        return format!(
-            "the own locality issues {local} of the demand and has {upstream} of the capacity: \
-             everything stays local"
-        );
+        return format!("{shares}: everything stays local");
     }
     let forced = config.and_then(ZoneAware::force_local_zone);
     let band = config.map_or(0, |config| config.dead_band().get());
     match forced {
         Some(min_size) if own.upstream + band < own.local || own.upstream == 0 => format!(
-            "force_local_zone keeps everything local (needs {min_size} healthy local hosts), although \
-             the own locality issues {local} of the demand and has {upstream} of the capacity"
+            "force_local_zone keeps everything local (needs {} there), although {shares}",
+            counted(u64::from(min_size), "healthy host", "healthy hosts")
         ),
         _ => format!(
-            "the own locality issues {local} of the demand and has {upstream} of the capacity: \
-             within the dead band of {}, everything stays local",
+            "{shares}: within the dead band of {}, everything stays local",
             percent(band)
         ),
     }
@@ -56,23 +72,42 @@ fn direct(zone: &ZoneRouting, config: Option<&ZoneAware>) -> String {
 
 /// A precondition and its numbers.
 pub(super) fn precondition(test: &Precondition) -> String {
-    let Precondition { actual, required, .. } = test;
+    let Precondition {
+        actual, required, ..
+    } = *test;
+    let localities = |count| counted(count, "locality", "localities");
     match test.reason {
         Reason::UpstreamFewerThan2Localities => {
-            format!("the upstream cluster is in {actual} localities, {required} are needed")
+            format!(
+                "the upstream cluster is in {}, {required} are needed",
+                localities(actual)
+            )
         }
-        Reason::LocalFewerThan2Localities if *required == 0 => {
-            format!("the fleet is in {actual} localities (force_local_zone lifts the minimum of 2)")
-        }
-        Reason::LocalFewerThan2Localities => {
-            format!("the fleet is in {actual} localities, {required} are needed")
-        }
-        Reason::LocalClusterHasNoHostInOwnLocality => {
-            format!("the fleet has {actual} hosts in the own locality, {required} is needed")
-        }
-        Reason::UpstreamTooSmall => format!(
-            "the upstream cluster has {actual} healthy hosts, min_cluster_size is {required}"
+        Reason::LocalFewerThan2Localities if required == 0 => format!(
+            "the fleet is in {} (force_local_zone lifts the minimum of 2)",
+            localities(actual)
         ),
+        Reason::LocalFewerThan2Localities => {
+            format!(
+                "the fleet is in {}, {required} are needed",
+                localities(actual)
+            )
+        }
+        Reason::LocalClusterHasNoHostInOwnLocality => format!(
+            "the fleet has {} in the own locality, {required} is needed",
+            counted(actual, "host", "hosts")
+        ),
+        Reason::UpstreamTooSmall => format!(
+            "the upstream cluster has {}, min_cluster_size is {required}",
+            counted(actual, "healthy host", "healthy hosts")
+        ),
+        Reason::UpstreamInPanic => {
+            format!("{actual} % of the upstream hosts are usable, panic is below {required} %")
+        }
+        Reason::RoutingNotEnabled => format!("routing_enabled is {actual} %"),
+        Reason::LocalClusterInPanic => {
+            format!("{actual} % of the fleet is usable, panic is below {required} %")
+        }
         other => off(other).to_owned(),
     }
 }
@@ -82,11 +117,24 @@ const fn off(reason: Reason) -> &'static str {
         Reason::NotConfigured => "the policy does not choose by zone",
         Reason::NoLocalCluster => "no fleet (originating cluster) is known",
         Reason::PriorityNotZero => "zone-aware routing covers priority 0 only",
-        Reason::UpstreamFewerThan2Localities => "the upstream cluster is in fewer than 2 localities",
+        Reason::UpstreamFewerThan2Localities => {
+            "the upstream cluster is in fewer than 2 localities"
+        }
         Reason::LocalFewerThan2Localities => "the fleet is in fewer than 2 localities",
         Reason::LocalClusterHasNoHostInOwnLocality => "the fleet has no host in the own locality",
         Reason::UpstreamTooSmall => "the upstream cluster has fewer hosts than min_cluster_size",
+        Reason::UpstreamInPanic => {
+            "the upstream cluster is in panic: too few of its hosts are usable"
+        }
+        Reason::LocalityWeights => "the weights of the assignment choose the locality",
+        Reason::RoutingNotEnabled => "routing_enabled is 0 %: localities play no part",
+        Reason::LocalClusterInPanic => "the fleet itself is in panic: too few proxies are usable",
     }
+}
+
+/// `1 host`, `2 hosts`.
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// Basis points as a percentage without needless digits.
@@ -106,7 +154,12 @@ mod tests {
     #[test]
     fn percentages_have_no_needless_digits() {
         let printed = [0, 5, 50, 6000, 6250, 6666, 10_000].map(percent);
-        assert_eq!(printed, ["0 %", "0.05 %", "0.5 %", "60 %", "62.5 %", "66.66 %", "100 %"]);
+        assert_eq!(
+            printed,
+            [
+                "0 %", "0.05 %", "0.5 %", "60 %", "62.5 %", "66.66 %", "100 %"
+            ]
+        );
     }
 
     #[test]
@@ -119,11 +172,20 @@ mod tests {
             Reason::LocalFewerThan2Localities,
             Reason::LocalClusterHasNoHostInOwnLocality,
             Reason::UpstreamTooSmall,
+            Reason::UpstreamInPanic,
+            Reason::LocalityWeights,
+            Reason::RoutingNotEnabled,
+            Reason::LocalClusterInPanic,
         ] {
-            let words = super::reason(&ZoneRouting::off(reason), None);
+            let words = super::reason(Some(reason), &ZoneRouting::off(reason), None, false);
             assert!(words.len() > 20, "{reason:?}: {words}");
-            let test = Precondition { reason, passed: false, actual: 1, required: 2 };
-            assert!(precondition(&test).len() > 20, "{reason:?}");
+            let test = Precondition {
+                reason,
+                passed: false,
+                actual: 1,
+                required: 2,
+            };
+            assert!(precondition(&test).len() > 15, "{reason:?}");
         }
     }
 }

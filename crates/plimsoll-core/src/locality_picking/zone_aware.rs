@@ -18,11 +18,6 @@ use crate::units::BASIS_POINTS;
 
 /// Why localities play no part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize),
-    serde(rename_all = "snake_case")
-)]
 pub enum Reason {
     /// The policy has no zone-aware routing (consistent hashing, flat lists).
     NotConfigured,
@@ -38,6 +33,14 @@ pub enum Reason {
     LocalClusterHasNoHostInOwnLocality,
     /// Fewer healthy upstream hosts than `min_cluster_size`.
     UpstreamTooSmall,
+    /// Per request: the priority is in panic.
+    UpstreamInPanic,
+    /// Per request: the weights of the assignment choose the locality.
+    LocalityWeights,
+    /// Per request: `routing_enabled` is 0.
+    RoutingNotEnabled,
+    /// Per request: the fleet itself is in panic.
+    LocalClusterInPanic,
 }
 
 /// One test that must hold before localities matter, with its numbers.
@@ -383,18 +386,38 @@ pub fn seen_from(own: &Locality, counts: &HostSetCounts) -> HostSetCounts {
 }
 
 impl Reason {
+    /// The reason for programs: stable, and spelled as the vectors spell it.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::NotConfigured => "not_configured",
+            Self::NoLocalCluster => "no_local_cluster",
+            Self::PriorityNotZero => "priority_not_zero",
+            Self::UpstreamFewerThan2Localities => "upstream_fewer_than_2_localities",
+            Self::LocalFewerThan2Localities => "local_fewer_than_2_localities",
+            Self::LocalClusterHasNoHostInOwnLocality => "local_cluster_has_no_host_in_own_locality",
+            Self::UpstreamTooSmall => "upstream_too_small",
+            Self::UpstreamInPanic => "upstream_in_panic",
+            Self::LocalityWeights => "locality_weights",
+            Self::RoutingNotEnabled => "routing_not_enabled",
+            Self::LocalClusterInPanic => "local_cluster_in_panic",
+        }
+    }
+
     /// The counter that a regeneration bumps when it ends for this reason (§2.3); Envoy has none for
     /// the others.
     pub const fn counter(self) -> Option<&'static str> {
         match self {
             Self::LocalClusterHasNoHostInOwnLocality => Some("lb_local_cluster_not_ok"),
             Self::UpstreamTooSmall => Some("lb_zone_cluster_too_small"),
-            Self::NotConfigured
-            | Self::NoLocalCluster
-            | Self::PriorityNotZero
-            | Self::UpstreamFewerThan2Localities
-            | Self::LocalFewerThan2Localities => None,
+            _ => None,
         }
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for Reason {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.code())
     }
 }
 

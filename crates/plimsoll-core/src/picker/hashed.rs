@@ -30,19 +30,35 @@ pub(super) fn choose<'p, R: Rng>(
     if view.source.panic {
         stats.lb_healthy_panic.increment();
     }
-    let source = if table.panic { HostSource::AllHosts } else { HostSource::HealthyHosts };
-    let list = HostList { hosts: &table.hosts, id: 0, weighted: false, local: table.local };
+    let source = if table.panic {
+        HostSource::AllHosts
+    } else {
+        HostSource::HealthyHosts
+    };
+    let list = HostList {
+        hosts: &table.hosts,
+        id: 0,
+        weighted: false,
+        local: table.local,
+    };
     let mut choice = None;
     for attempt in 0..=RESELECTIONS {
         let index = lookup(table, hash, attempt).ok_or(PickError::NoHost)?;
         let index = bounded(table, snapshot, (hash, index), worker);
-        let next = Choice { list, index: index as usize, priority, source };
+        let next = Choice {
+            list,
+            index: index as usize,
+            priority,
+            source,
+        };
         if !is_avoided(&next, args.avoid) {
             return Ok(next);
         }
         choice = Some(next);
     }
-    choice.map(|choice| next_untried(choice, args.avoid)).ok_or(PickError::NoHost)
+    choice
+        .map(|choice| next_untried(choice, args.avoid))
+        .ok_or(PickError::NoHost)
 }
 
 fn lookup(table: &HashTable, hash: u64, attempt: u32) -> Option<u32> {
@@ -64,21 +80,32 @@ fn bounded(
         EndpointPolicy::RingHash(ring) => ring.consistent_hashing(),
         _ => return picked,
     };
-    let Some(factor) = consistent_hashing.hash_balance_factor() else { return picked };
+    let Some(factor) = consistent_hashing.hash_balance_factor() else {
+        return picked;
+    };
     let cluster_active = table.hosts[picked as usize].cluster_load().active();
     let load_of = |host: u32| {
         let active = table.hosts[host as usize].active_requests();
         let slots = bounded_load::slots(cluster_active, factor, table.weights[host as usize]);
         bounded_load::overload_factor(active, slots)
     };
-    bounded_load::choose(hash, picked, table.hosts.len(), &mut worker.scratch, load_of)
+    bounded_load::choose(
+        hash,
+        picked,
+        table.hosts.len(),
+        &mut worker.scratch,
+        load_of,
+    )
 }
 
 /// The next host in table order that was not tried and has weight; else the choice as it stands.
 fn next_untried<'p>(choice: Choice<'p>, avoid: &[Arc<Host>]) -> Choice<'p> {
     let len = choice.list.hosts.len();
     (1..len.min(avoid.len() + 2))
-        .map(|step| Choice { index: (choice.index + step) % len, ..choice })
+        .map(|step| Choice {
+            index: (choice.index + step) % len,
+            ..choice
+        })
         .find(|next| !is_avoided(next, avoid))
         .unwrap_or(choice)
 }

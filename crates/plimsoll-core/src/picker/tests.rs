@@ -31,25 +31,35 @@ struct Rig {
 
 impl Rig {
     fn new(config: ClusterConfigParts) -> Self {
-        let config = ClusterConfigParts { name: "orders".into(), ..config };
+        let config = ClusterConfigParts {
+            name: "orders".into(),
+            ..config
+        };
         let config = Arc::new(ClusterConfig::try_new(config).unwrap());
         let balancer = Balancer::new(config, Locality::zone_only("a"), NOW);
         let (publisher, reader) = channel(balancer.initial_snapshot(NOW));
-        Self { balancer, publisher, reader }
+        Self {
+            balancer,
+            publisher,
+            reader,
+        }
     }
 
     fn assign(&mut self, parts: AssignmentParts) -> &mut Self {
-        self.balancer.handle_assignment(ClusterLoadAssignment::try_new(parts).unwrap(), NOW);
+        self.balancer
+            .handle_assignment(ClusterLoadAssignment::try_new(parts).unwrap(), NOW);
         self.publish()
     }
 
     fn fleet(&mut self, parts: AssignmentParts) -> &mut Self {
-        self.balancer.handle_originating(ClusterLoadAssignment::try_new(parts).unwrap(), NOW);
+        self.balancer
+            .handle_originating(ClusterLoadAssignment::try_new(parts).unwrap(), NOW);
         self.publish()
     }
 
     fn fail(&mut self, address: SocketAddr) -> &mut Self {
-        self.balancer.handle_health(address, HealthSignal::ActiveCheckFailed, NOW);
+        self.balancer
+            .handle_health(address, HealthSignal::ActiveCheckFailed, NOW);
         self.publish()
     }
 
@@ -73,16 +83,24 @@ fn address(zone: usize, host: u8) -> SocketAddr {
 fn parts(zones: &[(&str, u8)]) -> AssignmentParts {
     let entry = |(index, &(name, hosts)): (usize, &(&str, u8))| LocalityParts {
         locality: Locality::zone_only(name),
-        lb_endpoints: (1..=hosts).map(|host| LbEndpoint::new(address(index, host))).collect(),
+        lb_endpoints: (1..=hosts)
+            .map(|host| LbEndpoint::new(address(index, host)))
+            .collect(),
         ..Default::default()
     };
     let endpoints = zones.iter().enumerate().map(entry).collect();
-    AssignmentParts { cluster_name: "orders".into(), endpoints, ..Default::default() }
+    AssignmentParts {
+        cluster_name: "orders".into(),
+        endpoints,
+        ..Default::default()
+    }
 }
 
 fn lrs() -> ClusterConfigParts {
-    let parts =
-        ZoneAwareParts { locality_basis: LocalityBasis::LrsReportedRate, ..Default::default() };
+    let parts = ZoneAwareParts {
+        locality_basis: LocalityBasis::LrsReportedRate,
+        ..Default::default()
+    };
     let zone_aware = ZoneAware::try_new(parts).unwrap();
     ClusterConfigParts {
         locality_policy: LocalityPolicy::ZoneAware(zone_aware),
@@ -113,10 +131,16 @@ fn hosts(picker: &mut Picker<Script>, count: usize) -> Vec<SocketAddr> {
 fn picks_queue_until_the_first_assignment() {
     let mut rig = Rig::new(ClusterConfigParts::default());
     let mut picker = rig.picker(&[]);
-    assert!(matches!(picker.pick(PickArgs::default()), PickResult::Queue));
+    assert!(matches!(
+        picker.pick(PickArgs::default()),
+        PickResult::Queue
+    ));
     rig.assign(AssignmentParts::default());
     let empty = picker.pick(PickArgs::default());
-    assert!(matches!(empty, PickResult::Fail(PickError::NoHost)), "{empty:?}");
+    assert!(
+        matches!(empty, PickResult::Fail(PickError::NoHost)),
+        "{empty:?}"
+    );
     assert_eq!(picker.stats().upstream_cx_none_healthy.get(), 1);
     rig.assign(parts(&[("a", 1)]));
     assert_eq!(pick(&mut picker), (address(0, 1), true));
@@ -125,7 +149,8 @@ fn picks_queue_until_the_first_assignment() {
 #[test]
 fn draws_are_taken_in_envoys_order() {
     let mut rig = Rig::new(lrs());
-    rig.fleet(demand([5000, 3500, 1500])).assign(parts(&EXAMPLE));
+    rig.fleet(demand([5000, 3500, 1500]))
+        .assign(parts(&EXAMPLE));
     // seed | priority, kept | priority, not kept, residual of b | … of c
     let mut picker = rig.picker(&[0, 7, 5999, 7, 6000, 1499, 7, 9999, 1500]);
     assert_eq!(pick(&mut picker), (address(0, 1), true));
@@ -142,7 +167,10 @@ fn cursors_start_at_the_seed_and_survive_membership() {
     let mut rig = Rig::new(ClusterConfigParts::default());
     rig.assign(parts(&[("a", 3)]));
     let mut picker = rig.picker(&[1]);
-    assert_eq!(hosts(&mut picker, 4), [2, 3, 1, 2].map(|host| address(0, host)));
+    assert_eq!(
+        hosts(&mut picker, 4),
+        [2, 3, 1, 2].map(|host| address(0, host))
+    );
     rig.assign(parts(&[("a", 4)]));
     // The cursor stands at 5: 5 mod 4 = 1.
     assert_eq!(hosts(&mut picker, 2), [address(0, 2), address(0, 3)]);
@@ -161,7 +189,10 @@ fn a_fraction_update_does_not_restart_schedules() {
     rig.fleet(demand([1001, 6000, 2999]));
     actual.extend(hosts(&mut updated, 5));
     assert_eq!(actual, expected);
-    let heavy = expected.iter().filter(|&&host| host == address(0, 1)).count();
+    let heavy = expected
+        .iter()
+        .filter(|&&host| host == address(0, 1))
+        .count();
     assert_eq!(heavy, 4, "weight 2 of 4");
 }
 
@@ -172,7 +203,11 @@ fn forks_have_their_own_stream_start_and_counters() {
     let mut picker = rig.picker(&[0, 2, 0, 0]);
     let mut fork = picker.fork();
     assert_eq!(pick(&mut picker).0, address(0, 1));
-    assert_eq!(pick(&mut fork).0, address(0, 3), "its seed is the next draw: 2");
+    assert_eq!(
+        pick(&mut fork).0,
+        address(0, 3),
+        "its seed is the next draw: 2"
+    );
     assert_eq!(pick(&mut picker).0, address(0, 2));
     assert!(!Arc::ptr_eq(picker.stats(), fork.stats()));
 }
@@ -201,14 +236,19 @@ fn drops_are_drawn_first_and_counted() {
 
 #[test]
 fn panic_uses_all_hosts_or_fails() {
-    let fail = ZoneAwareParts { fail_traffic_on_panic: true, ..Default::default() };
+    let fail = ZoneAwareParts {
+        fail_traffic_on_panic: true,
+        ..Default::default()
+    };
     for (parts_of, fails) in [(ZoneAwareParts::default(), false), (fail, true)] {
         let zone_aware = ZoneAware::try_new(parts_of).unwrap();
         let mut rig = Rig::new(ClusterConfigParts {
             locality_policy: LocalityPolicy::ZoneAware(zone_aware),
             ..Default::default()
         });
-        rig.assign(parts(&[("a", 3)])).fail(address(0, 1)).fail(address(0, 2));
+        rig.assign(parts(&[("a", 3)]))
+            .fail(address(0, 1))
+            .fail(address(0, 2));
         let mut picker = rig.picker(&[0]);
         match picker.pick(PickArgs::default()) {
             PickResult::Complete(pick) => {
@@ -239,8 +279,11 @@ fn degraded_hosts_serve_when_healthy_capacity_is_short() {
 fn a_tried_host_is_not_picked_again_while_there_is_another() {
     for policy in policies() {
         let hash = policy.is_hash();
-        let locality_policy =
-            if hash { LocalityPolicy::Flat } else { LocalityPolicy::default() };
+        let locality_policy = if hash {
+            LocalityPolicy::Flat
+        } else {
+            LocalityPolicy::default()
+        };
         let mut rig = Rig::new(ClusterConfigParts {
             endpoint_policy: policy.clone(),
             locality_policy,
@@ -251,14 +294,23 @@ fn a_tried_host_is_not_picked_again_while_there_is_another() {
         for hash in 0..50 {
             let mut tried: Vec<Arc<Host>> = Vec::new();
             for _ in 0..10 {
-                let args = PickArgs { hash: Some(hash * 7_919), avoid: &tried };
+                let args = PickArgs {
+                    hash: Some(hash * 7_919),
+                    avoid: &tried,
+                };
                 let host = Arc::clone(picker.pick(args).host().unwrap());
                 let again = tried.iter().any(|tried| Arc::ptr_eq(tried, &host));
                 assert!(!again, "{} picked a tried host", policy.name());
                 tried.push(host);
             }
-            let args = PickArgs { hash: Some(hash), avoid: &tried };
-            assert!(picker.pick(args).host().is_some(), "a second try beats none");
+            let args = PickArgs {
+                hash: Some(hash),
+                avoid: &tried,
+            };
+            assert!(
+                picker.pick(args).host().is_some(),
+                "a second try beats none"
+            );
         }
     }
 }
@@ -317,7 +369,11 @@ fn weighted_least_request_is_scheduled_by_weight_and_load() {
     let busy = snapshot.hosts().nth(1).unwrap();
     let requests = [busy.begin_request(), busy.begin_request()];
     let picked = hosts(&mut picker, 40);
-    assert!((19..=22).contains(&count(&picked)), "3/(2+1) is as good as 1: {}", count(&picked));
+    assert!(
+        (19..=22).contains(&count(&picked)),
+        "3/(2+1) is as good as 1: {}",
+        count(&picked)
+    );
     drop(requests);
 }
 
@@ -332,14 +388,23 @@ fn hashing_is_sticky_and_bounded_load_moves_the_excess() {
     });
     rig.assign(parts(&[("a", 2), ("b", 2)]));
     let mut picker = rig.picker(&[]);
-    let args = PickArgs { hash: Some(42), avoid: &[] };
+    let args = PickArgs {
+        hash: Some(42),
+        avoid: &[],
+    };
     let first = Arc::clone(picker.pick(args).host().unwrap());
     assert!(Arc::ptr_eq(picker.pick(args).host().unwrap(), &first));
     let requests: Vec<_> = (0..8).map(|_| first.begin_request()).collect();
-    assert!(!Arc::ptr_eq(picker.pick(args).host().unwrap(), &first), "8 of 9 is too much");
+    assert!(
+        !Arc::ptr_eq(picker.pick(args).host().unwrap(), &first),
+        "8 of 9 is too much"
+    );
     drop(requests);
     assert!(Arc::ptr_eq(picker.pick(args).host().unwrap(), &first));
-    assert!(picker.rng.used() <= 1, "a request with a hash draws nothing (but the seed)");
+    assert!(
+        picker.rng.used() <= 1,
+        "a request with a hash draws nothing (but the seed)"
+    );
 }
 
 #[test]
@@ -354,8 +419,9 @@ fn locality_weights_choose_the_slot_and_fall_through_without() {
     rig.assign(weighted);
     let mut picker = rig.picker(&[0]);
     let picked = hosts(&mut picker, 40);
-    let in_a = picked.iter().filter(|host| host.ip() == address(0, 1).ip()
-        || host.ip() == address(0, 2).ip());
+    let in_a = picked
+        .iter()
+        .filter(|host| host.ip() == address(0, 1).ip() || host.ip() == address(0, 2).ip());
     assert_eq!(in_a.count(), 10);
     rig.assign(parts(&[("a", 2), ("b", 2)]));
     match picker.pick(PickArgs::default()) {
@@ -373,15 +439,19 @@ fn a_policy_switched_at_run_time_takes_effect_at_the_next_pick() {
     let mut picker = rig.picker(&[0]);
     hosts(&mut picker, 3);
     for endpoint_policy in policies() {
-        let locality_policy =
-            if endpoint_policy.is_hash() { LocalityPolicy::Flat } else { Default::default() };
+        let locality_policy = if endpoint_policy.is_hash() {
+            LocalityPolicy::Flat
+        } else {
+            Default::default()
+        };
         let config = ClusterConfigParts {
             name: "orders".into(),
             endpoint_policy,
             locality_policy,
             ..Default::default()
         };
-        rig.balancer.handle_config(Arc::new(ClusterConfig::try_new(config).unwrap()), NOW);
+        rig.balancer
+            .handle_config(Arc::new(ClusterConfig::try_new(config).unwrap()), NOW);
         rig.publish();
         hosts(&mut picker, 3);
     }

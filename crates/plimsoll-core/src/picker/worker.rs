@@ -90,9 +90,13 @@ impl Worker {
             }
         }
         if snapshot.config.endpoint_policy().is_hash() {
-            let longest = snapshot.priorities.iter().filter_map(|view| view.hash.as_ref());
+            let longest = snapshot
+                .priorities
+                .iter()
+                .filter_map(|view| view.hash.as_ref());
             let longest = longest.map(|hash| hash.hosts.len()).max().unwrap_or(0);
-            self.scratch.reserve(longest.saturating_sub(self.scratch.len()));
+            self.scratch
+                .reserve(longest.saturating_sub(self.scratch.len()));
         }
         self.forget_schedules_of_another_policy(&snapshot.config);
     }
@@ -100,8 +104,15 @@ impl Worker {
     /// A schedule made for one endpoint policy means nothing to another.
     fn forget_schedules_of_another_policy(&mut self, config: &Arc<ClusterConfig>) {
         let policy = config.endpoint_policy();
-        if self.config.as_ref().is_some_and(|old| old.endpoint_policy() != policy) {
-            let lists = self.priorities.iter_mut().flat_map(|state| &mut state.lists);
+        if self
+            .config
+            .as_ref()
+            .is_some_and(|old| old.endpoint_policy() != policy)
+        {
+            let lists = self
+                .priorities
+                .iter_mut()
+                .flat_map(|state| &mut state.lists);
             lists.for_each(|list| list.schedule = None);
         }
         self.config = Some(Arc::clone(config));
@@ -114,14 +125,22 @@ impl PriorityState {
         self.locality_weighted = weighted;
         self.lists.iter_mut().for_each(|list| list.schedule = None);
         let lists = self.lists.len().max(view.table.lists());
-        self.lists.resize(lists, ListState { cursor: seed, schedule: None });
+        self.lists.resize(
+            lists,
+            ListState {
+                cursor: seed,
+                schedule: None,
+            },
+        );
         self.localities = [None, None];
         if weighted {
             // One fresh seed for both, as in Envoy.
             let seed = rng.next_u64();
             let weights = &view.table.locality_weights;
             self.localities = [0, 1].map(|class| {
-                weights[class].as_ref().map(|weights: &Vec<f64>| schedule(weights, seed))
+                weights[class]
+                    .as_ref()
+                    .map(|weights: &Vec<f64>| schedule(weights, seed))
             });
         }
     }
@@ -136,7 +155,9 @@ impl PriorityState {
         let class = class(availability);
         let schedule = self.localities[class].as_mut()?;
         let weights = table.locality_weights[class].as_ref()?;
-        schedule.pick(|slot| weights[slot as usize]).map(|slot| slot as usize)
+        schedule
+            .pick(|slot| weights[slot as usize])
+            .map(|slot| slot as usize)
     }
 
     /// The host of a list; `hash` is the draw that chose the priority.
@@ -187,15 +208,21 @@ impl ListState {
         seed: u64,
         weight_of: impl Fn(usize) -> f64,
     ) -> Option<usize> {
-        let schedule = self.schedule.get_or_insert_with(|| build_schedule(list, seed, &weight_of));
-        schedule.pick(|host| weight_of(host as usize)).map(|host| host as usize)
+        let schedule = self
+            .schedule
+            .get_or_insert_with(|| build_schedule(list, seed, &weight_of));
+        schedule
+            .pick(|host| weight_of(host as usize))
+            .map(|host| host as usize)
     }
 }
 
 #[cold]
 fn build_schedule(list: &HostList<'_>, seed: u64, weight_of: impl Fn(usize) -> f64) -> Edf {
-    let items: Vec<(u32, f64)> =
-        (0..).zip(0..list.hosts.len()).map(|(item, host)| (item, weight_of(host))).collect();
+    let items: Vec<(u32, f64)> = (0..)
+        .zip(0..list.hosts.len())
+        .map(|(item, host)| (item, weight_of(host)))
+        .collect();
     Edf::with_emulated_picks(&items, seed)
 }
 

@@ -78,7 +78,10 @@ impl Pass {
         slot: SlotHosts<'a, impl ExactSizeIterator<Item = (&'a Arc<Host>, HealthFlags)>>,
     ) {
         let starts = [self.all.len(), self.healthy.len(), self.degraded.len()];
-        let mut counts = LocalityCounts { locality: slot.locality.clone(), ..Default::default() };
+        let mut counts = LocalityCounts {
+            locality: slot.locality.clone(),
+            ..Default::default()
+        };
         let mut uniform = [Uniform::default(); 2];
         self.all.reserve(slot.hosts.len());
         for (host, health) in slot.hosts {
@@ -130,14 +133,21 @@ impl Pass {
                 .map(|(slot, counts)| WeightedSlot {
                     weight: slot.weight,
                     considered: counts.all - counts.excluded,
-                    eligible: if degraded { counts.degraded } else { counts.healthy },
+                    eligible: if degraded {
+                        counts.degraded
+                    } else {
+                        counts.healthy
+                    },
                 })
                 .collect();
             effective_weights(&slots, overprovisioning_factor)
         });
         let all: HostArray = self.all.into();
-        let healthy =
-            if self.healthy.len() == all.len() { Arc::clone(&all) } else { self.healthy.into() };
+        let healthy = if self.healthy.len() == all.len() {
+            Arc::clone(&all)
+        } else {
+            self.healthy.into()
+        };
         PriorityTable {
             counts: self.counts,
             all,
@@ -169,15 +179,31 @@ pub(crate) fn build_hash_table(
         _ => return None,
     };
     let listed = if panic { &table.all } else { &table.healthy };
-    let own = table.own_slot().map_or(0, |slot| slot_range(slot, panic).len());
+    let own = table
+        .own_slot()
+        .map_or(0, |slot| slot_range(slot, panic).len());
     let weights = table_weights(table, config, panic);
     // Hosts of localities without weight are not in the table at all, as in Envoy.
-    let local = weights.iter().take(own).filter(|&&weight| weight > 0.0).count();
-    let weighty = listed.iter().zip(weights).filter(|&(_, weight)| weight > 0.0);
-    let (hosts, weights): (Vec<Arc<Host>>, Vec<f64>) =
-        weighty.map(|(host, weight)| (Arc::clone(host), weight)).unzip();
-    let keys: Vec<String> = hosts.iter().map(|host| key(host, consistent_hashing)).collect();
-    let hashed = keys.iter().zip(&weights).map(|(key, &weight)| HashedHost { key, weight });
+    let local = weights
+        .iter()
+        .take(own)
+        .filter(|&&weight| weight > 0.0)
+        .count();
+    let weighty = listed
+        .iter()
+        .zip(weights)
+        .filter(|&(_, weight)| weight > 0.0);
+    let (hosts, weights): (Vec<Arc<Host>>, Vec<f64>) = weighty
+        .map(|(host, weight)| (Arc::clone(host), weight))
+        .unzip();
+    let keys: Vec<String> = hosts
+        .iter()
+        .map(|host| key(host, consistent_hashing))
+        .collect();
+    let hashed = keys
+        .iter()
+        .zip(&weights)
+        .map(|(key, &weight)| HashedHost { key, weight });
     let hashed: Vec<HashedHost<'_>> = hashed.collect();
     let kind = match config.endpoint_policy() {
         EndpointPolicy::RingHash(ring) => HashKind::Ring(Ring::build(&hashed, ring)),
@@ -186,7 +212,13 @@ pub(crate) fn build_hash_table(
         }
         _ => return None,
     };
-    Some(HashTable { kind, hosts: hosts.into(), weights, local, panic })
+    Some(HashTable {
+        kind,
+        hosts: hosts.into(),
+        weights,
+        local,
+        panic,
+    })
 }
 
 fn slot_range(slot: &Slot, panic: bool) -> &Range<u32> {
@@ -203,7 +235,10 @@ fn table_weights(table: &PriorityTable, config: &ClusterConfig, panic: bool) -> 
     }
     let by_slot = table.slots.iter().map(|slot| {
         let range = slot_range(slot, panic);
-        (slot.weight, &weights[range.start as usize..range.end as usize])
+        (
+            slot.weight,
+            &weights[range.start as usize..range.end as usize],
+        )
     });
     normalize_by_locality(&by_slot.collect::<Vec<_>>())
 }

@@ -57,14 +57,12 @@ impl Document {
             Ok(root) => return Ok(Self { root }),
             Err(error) => error,
         };
-        // The parser knows line and column of a second key, but not the path to it: look for it in
-        // a lenient second reading.
-        let mut lenient = options();
-        lenient.duplicate_keys = DuplicateKeyPolicy::LastWins;
-        let duplicate = serde_saphyr::from_str_with_options(text, lenient)
-            .ok()
-            .and_then(|root: Node| root.duplicate_key());
-        Err(duplicate.unwrap_or_else(|| syntax_error(&error)))
+        let duplicate = matches!(
+            error.without_snippet(),
+            serde_saphyr::Error::DuplicateMappingKey { .. }
+        );
+        let found = duplicate.then(|| duplicate_key(text)).flatten();
+        Err(found.unwrap_or_else(|| syntax_error(&error)))
     }
 
     /// The document as a `T`.
@@ -91,6 +89,15 @@ fn options() -> Options {
         non_finite_float_policy: NonFiniteFloatPolicy::AsString,
         with_snippet: false,
     }
+}
+
+/// The first duplicate key with its path. The parser knows line and column of a second key, but not
+/// the path to it: it is looked for in a lenient second reading.
+fn duplicate_key(text: &str) -> Option<ConfigError> {
+    let mut lenient = options();
+    lenient.duplicate_keys = DuplicateKeyPolicy::LastWins;
+    let root: Node = serde_saphyr::from_str_with_options(text, lenient).ok()?;
+    root.duplicate_key()
 }
 
 fn syntax_error(error: &serde_saphyr::Error) -> ConfigError {

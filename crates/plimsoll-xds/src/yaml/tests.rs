@@ -12,7 +12,9 @@ use plimsoll_core::model::zone_aware::{
 use super::{ClusterYaml, Document, RuntimeYaml, parse_cluster};
 
 mod refused;
+mod robust;
 mod scalars;
+mod spelling;
 
 /// What every `@type` starts with.
 const URL: &str = "type.googleapis.com/envoy.extensions.load_balancing_policies";

@@ -32,58 +32,33 @@ pub(super) fn heading(heading: Heading<'_>, explanation: &Explanation, style: St
     text + &wrap("", &format!("Cluster {cluster}, seen from {own}: {policy}"))
 }
 
-/// The state, and what overrules it (panic, sampling, locality weights), if anything does.
+/// What happens and why; then what zone-aware routing alone would do, if something overrules it.
 pub(super) fn verdict(explanation: &Explanation, style: Style) -> String {
     let name = state_name(explanation.state);
-    let overruled = overruled(explanation);
-    let (tone, line) = match (explanation.state, &overruled) {
-        (_, Some(instead)) => (Tone::Warning, format!("{name}, overruled: {instead}")),
-        (StateName::NoLocalityRouting, None) => {
+    let rows = &explanation.localities;
+    let served: f64 = rows.iter().map(|row| row.expected_share).sum();
+    let kept = basis_points(explanation.local_percent_to_route_bp.unwrap_or(0));
+    let (tone, line) = match explanation.state {
+        _ if served <= 0.0 && !rows.is_empty() => (Tone::Bad, format!("{name}: requests fail")),
+        StateName::NoLocalityRouting if explanation.locality_policy == "zone_aware" => {
             (Tone::Warning, format!("{name}: localities play no part"))
         }
-        (StateName::LocalityDirect, None) => {
-            (Tone::Good, format!("{name}: everything stays local"))
-        }
-        (StateName::LocalityResidual, None) => {
-            let kept = basis_points(explanation.local_percent_to_route_bp.unwrap_or(0));
-            (
-                Tone::Good,
-                format!("{name}: {kept} % stays local, the rest spills"),
-            )
-        }
+        StateName::NoLocalityRouting => (Tone::Plain, format!("{name}: zones play no part")),
+        StateName::LocalityDirect => (Tone::Good, format!("{name}: everything stays local")),
+        StateName::LocalityResidual => (
+            Tone::Good,
+            format!("{name}: {kept} % stays local, the rest spills"),
+        ),
     };
-    let mut text = painted(&wrap("", &line), tone, style);
+    let mut text = painted(&wrap("", &line), tone, style) + &wrap("  ", &explanation.reason);
     for note in &explanation.notes {
         text += &painted(&wrap("  ! ", note), Tone::Warning, style);
     }
-    let otherwise = if overruled.is_some() {
-        "otherwise: "
-    } else {
-        ""
-    };
-    text + &wrap("  ", &format!("{otherwise}{}", explanation.reason))
-}
-
-/// What happens instead, where the state says one thing and the shares another.
-fn overruled(explanation: &Explanation) -> Option<String> {
-    let served: f64 = explanation
-        .localities
-        .iter()
-        .map(|row| row.expected_share)
-        .sum();
-    if served <= 0.0 && !explanation.localities.is_empty() {
-        return Some("requests fail".to_owned());
+    if explanation.zone_state != explanation.state {
+        let otherwise = format!("otherwise: {}", state_name(explanation.zone_state));
+        text += &painted(&wrap("  ", &otherwise), Tone::Dim, style);
     }
-    let decided = explanation
-        .local_percent_to_route_bp
-        .filter(|&bp| bp <= 10_000)?;
-    let own = explanation
-        .localities
-        .iter()
-        .find(|row| row.own)?
-        .expected_share;
-    let decided = f64::from(u16::try_from(decided).ok()?) / 10_000.0;
-    ((own - decided).abs() > 0.001).then(|| format!("{:.1} % stays local", own * 100.0))
+    text
 }
 
 pub(super) fn preconditions(explanation: &Explanation, style: Style) -> String {

@@ -13,7 +13,7 @@ pub(super) struct Cell {
 impl Cell {
     pub(super) fn new(tone: Tone, text: impl Into<String>) -> Self {
         Self {
-            text: text.into(),
+            text: visible(text.into()),
             tone,
         }
     }
@@ -129,6 +129,14 @@ pub(super) fn end_of(text: &str, room: usize) -> String {
         0 => text.to_owned(),
         surplus => format!("…{}", text.chars().skip(surplus + 1).collect::<String>()),
     }
+}
+
+/// The text with control characters made visible: a name from a file must not move the cursor.
+pub(super) fn visible(text: String) -> String {
+    if text.contains(char::is_control) {
+        return text.replace(char::is_control, "\u{fffd}");
+    }
+    text
 }
 
 /// Columns a text takes; one per character, which holds for all but East Asian names.

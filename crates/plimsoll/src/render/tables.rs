@@ -52,8 +52,8 @@ fn locality(row: &LocalityExplanation, explanation: &Explanation, names: &Names)
             Cell::none()
         }
     };
-    let by_zone = explanation.reason_code.is_none();
-    let residual = explanation.state == StateName::LocalityResidual;
+    let by_zone = explanation.zone_state != StateName::NoLocalityRouting;
+    let residual = explanation.zone_state == StateName::LocalityResidual;
     let tone = if row.own { Tone::Strong } else { Tone::Plain };
     let healthy_tone = if row.healthy < row.hosts {
         Tone::Warning
@@ -187,6 +187,10 @@ const fn in_short(reason: Reason) -> &'static str {
         Reason::LocalFewerThan2Localities => "fleet in one locality",
         Reason::LocalClusterHasNoHostInOwnLocality => "fleet not in the own locality",
         Reason::UpstreamTooSmall => "upstream too small",
+        Reason::UpstreamInPanic => "panic",
+        Reason::LocalityWeights => "locality weights decide",
+        Reason::RoutingNotEnabled => "routing_enabled is 0 %",
+        Reason::LocalClusterInPanic => "the fleet is in panic",
     }
 }
 

@@ -86,6 +86,7 @@ fn residual() -> Explanation {
         state: StateName::LocalityResidual,
         reason: "the own locality has less capacity than demand".into(),
         reason_code: None,
+        zone_state: StateName::LocalityResidual,
         local_percent_to_route_bp: Some(6250),
         preconditions: vec![precondition(true)],
         fractions: FractionsExplanation {
@@ -160,6 +161,7 @@ Priorities
 fn without_zone_routing_there_are_no_percentages() {
     let mut explanation = residual();
     explanation.state = StateName::NoLocalityRouting;
+    explanation.zone_state = StateName::NoLocalityRouting;
     explanation.reason_code = Some(Reason::UpstreamTooSmall);
     explanation.local_percent_to_route_bp = None;
     explanation.preconditions = vec![precondition(true), precondition(false)];
@@ -187,20 +189,22 @@ fn without_zone_routing_there_are_no_percentages() {
 }
 
 #[test]
-fn what_overrules_the_state_comes_before_the_reason() {
+fn what_overrules_zone_routing_is_told_with_what_it_overrules() {
     let mut explanation = residual();
+    explanation.state = StateName::NoLocalityRouting;
+    explanation.reason_code = Some(Reason::UpstreamInPanic);
+    explanation.reason = "the upstream cluster is in panic".into();
     explanation.notes = vec!["priority 0 is in panic".into()];
-    explanation.localities[0].expected_share = 0.25;
     explanation.priorities[0].panic = true;
     let page = plain(&explanation);
-    let expected = "LocalityResidual, overruled: 25.0 % stays local\n  ! priority 0 is in panic\n  \
-                    otherwise: the own locality";
+    let expected = "NoLocalityRouting: localities play no part\n  the upstream cluster is in \
+                    panic\n  ! priority 0 is in panic\n  otherwise: LocalityResidual\n";
     assert!(page.contains(expected), "{page}");
     assert!(page.trim_end().ends_with("panic"), "{page}");
     for row in &mut explanation.localities {
         row.expected_share = 0.0;
     }
-    assert!(plain(&explanation).contains("LocalityResidual, overruled: requests fail\n"));
+    assert!(plain(&explanation).contains("NoLocalityRouting: requests fail\n"));
 }
 
 #[test]
@@ -315,4 +319,22 @@ fn an_empty_explanation_is_a_page_too() {
     let page = plain(&explanation);
     assert!(page.starts_with("Cluster orders, seen from nowhere: zone_aware over round_robin\n"));
     assert!(!page.contains("Localities") && !page.contains("Priorities"));
+}
+
+#[test]
+fn names_from_a_file_cannot_move_the_cursor() {
+    let mut explanation = residual();
+    explanation.cluster = "or\u{1b}[2Jders".into();
+    explanation.localities[1].zone = "b\n\u{7}".into();
+    explanation.reason = "bell \u{7}".into();
+    let heading = Heading {
+        title: "a\u{1b}]0;title\u{7}",
+        description: "x\u{8}y",
+    };
+    let page = page(heading, &explanation, Style::new(false, None));
+    assert!(
+        !page.contains(|c: char| c.is_control() && c != '\n'),
+        "{page:?}"
+    );
+    assert!(page.contains("\n  b\u{fffd}\u{fffd}  "), "{page}");
 }

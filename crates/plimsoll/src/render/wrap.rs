@@ -1,6 +1,6 @@
 //! Sentences broken into lines.
 
-use super::table::width_of;
+use super::table::{visible, width_of};
 
 /// Widest line of a page.
 pub(super) const WIDTH: usize = 100;
@@ -34,7 +34,7 @@ pub(super) fn wrap(first: &str, text: &str) -> String {
 }
 
 fn pieces(word: &str, room: usize) -> Vec<String> {
-    let letters: Vec<char> = word.chars().collect();
+    let letters: Vec<char> = visible(word.to_owned()).chars().collect();
     letters
         .chunks(room.max(1))
         .map(|piece| piece.iter().collect())

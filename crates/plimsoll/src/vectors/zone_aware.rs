@@ -206,7 +206,7 @@ fn describe(zone: &ZoneRouting) -> Outcome {
     };
     let stats = BalancerStats::default();
     Outcome::default()
-        .exact("early_exit", failed.map(early_exit))
+        .exact("early_exit", failed.map(Reason::code))
         .exact("state", name)
         .exact("percentages", percentages)
         .exact(
@@ -223,19 +223,6 @@ fn describe(zone: &ZoneRouting) -> Outcome {
                 .iter()
                 .map(|(name, _)| (name.to_owned(), bumped(name))),
         )
-}
-
-/// The reason as cases spell it.
-const fn early_exit(reason: Reason) -> &'static str {
-    match reason {
-        Reason::NotConfigured => "not_configured",
-        Reason::NoLocalCluster => "no_local_cluster",
-        Reason::PriorityNotZero => "priority_not_zero",
-        Reason::UpstreamFewerThan2Localities => "upstream_fewer_than_2_localities",
-        Reason::LocalFewerThan2Localities => "local_fewer_than_2_localities",
-        Reason::LocalClusterHasNoHostInOwnLocality => "local_cluster_has_no_host_in_own_locality",
-        Reason::UpstreamTooSmall => "upstream_too_small",
-    }
 }
 
 #[cfg(test)]

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::balancer::Balancer;
-use crate::model::assignment::{
-    AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
-};
+use crate::model::assignment::{AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts};
 use crate::model::cluster::{ClusterConfig, ClusterConfigParts, LocalityPolicy};
 use crate::model::health::HealthStatus;
 use crate::model::zone_aware::{ForceLocalZone, ZoneAware, ZoneAwareParts};
@@ -34,8 +32,11 @@ fn assignment(zones: Zones<'_>) -> ClusterLoadAssignment {
         }
     };
     let endpoints = zones.iter().enumerate().map(entry).collect();
-    let parts =
-        AssignmentParts { cluster_name: "orders".into(), endpoints, ..Default::default() };
+    let parts = AssignmentParts {
+        cluster_name: "orders".into(),
+        endpoints,
+        ..Default::default()
+    };
     ClusterLoadAssignment::try_new(parts).unwrap()
 }
 
@@ -61,16 +62,23 @@ fn explained(
 }
 
 fn lrs() -> ZoneAwareParts {
-    ZoneAwareParts { locality_basis: LocalityBasis::LrsReportedRate, ..Default::default() }
+    ZoneAwareParts {
+        locality_basis: LocalityBasis::LrsReportedRate,
+        ..Default::default()
+    }
 }
 
-const FLEET: Zones<'_> =
-    &[("a", 3, 3, Some(5000)), ("b", 5, 5, Some(3500)), ("c", 2, 2, Some(1500))];
+const FLEET: Zones<'_> = &[
+    ("a", 3, 3, Some(5000)),
+    ("b", 5, 5, Some(3500)),
+    ("c", 2, 2, Some(1500)),
+];
 const UPSTREAM: Zones<'_> = &[("a", 3, 3, None), ("b", 5, 5, None), ("c", 2, 2, None)];
 
 fn load_factors(explanation: &Explanation) -> Vec<String> {
     let factor = |row: &LocalityExplanation| {
-        row.load_factor.map_or("none".to_owned(), |factor| format!("{factor:.2}"))
+        row.load_factor
+            .map_or("none".to_owned(), |factor| format!("{factor:.2}"))
     };
     explanation.localities.iter().map(factor).collect()
 }
@@ -81,7 +89,11 @@ fn seed_000_before() {
     assert_eq!(explanation.state, StateName::LocalityDirect);
     assert_eq!(explanation.local_percent_to_route_bp, Some(10_000));
     assert_eq!(load_factors(&explanation), ["1.67", "0.70", "0.75"]);
-    assert!(explanation.reason.contains("30 %"), "{}", explanation.reason);
+    assert!(
+        explanation.reason.contains("30 %"),
+        "{}",
+        explanation.reason
+    );
 }
 
 #[test]
@@ -95,11 +107,18 @@ fn seed_000_after() {
     assert_eq!(column(|row| row.local_bp), [5000, 3500, 1500]);
     assert_eq!(column(|row| row.upstream_bp), [3000, 5000, 2000]);
     assert_eq!(column(|row| row.residual_bp), [0, 1500, 500]);
-    let shares: Vec<_> = rows.iter().map(|row| format!("{:.2}", row.expected_share)).collect();
+    let shares: Vec<_> = rows
+        .iter()
+        .map(|row| format!("{:.2}", row.expected_share))
+        .collect();
     assert_eq!(shares, ["0.60", "0.30", "0.10"]);
     assert!(rows[0].own && !rows[1].own);
     assert_eq!(explanation.fractions.status, FractionStatus::Fresh);
-    let kept: Vec<_> = explanation.zones.iter().map(|zone| zone.kept_local).collect();
+    let kept: Vec<_> = explanation
+        .zones
+        .iter()
+        .map(|zone| zone.kept_local)
+        .collect();
     assert_eq!(kept, [0.6, 1.0, 1.0]);
 }
 
@@ -121,7 +140,11 @@ fn seed_002_worked_example() {
     let upstream: Zones<'_> = &[("0", 5, 5, None), ("1", 10, 10, None), ("2", 5, 5, None)];
     let explanation = explained(ZoneAwareParts::default(), "0", Some(fleet), upstream);
     assert_eq!(explanation.local_percent_to_route_bp, Some(6250));
-    let residual: Vec<_> = explanation.localities.iter().map(|row| row.residual_bp).collect();
+    let residual: Vec<_> = explanation
+        .localities
+        .iter()
+        .map(|row| row.residual_bp)
+        .collect();
     assert_eq!(residual, [0, 1000, 500]);
     assert_eq!(load_factors(&explanation), ["1.00", "1.00", "1.00"]);
 }
@@ -132,9 +155,16 @@ fn a_zone_without_upstream_hosts_is_listed_and_its_demand_counted() {
     let upstream: Zones<'_> = &[("a", 4, 4, None), ("b", 4, 4, None)];
     let explanation = explained(lrs(), "a", Some(fleet), upstream);
     let last = explanation.localities.last().unwrap();
-    assert_eq!((last.zone.as_str(), last.hosts, last.local_bp), ("x", 0, 6000));
+    assert_eq!(
+        (last.zone.as_str(), last.hosts, last.local_bp),
+        ("x", 0, 6000)
+    );
     assert_eq!(last.load_factor, None);
-    let traffic: f64 = explanation.localities.iter().map(|row| row.traffic_share).sum();
+    let traffic: f64 = explanation
+        .localities
+        .iter()
+        .map(|row| row.traffic_share)
+        .sum();
     assert!((traffic - 1.0).abs() < 1e-9, "{traffic}");
 }
 
@@ -145,29 +175,69 @@ fn without_a_fleet_every_host_gets_its_share() {
     assert_eq!(explanation.local_percent_to_route_bp, None);
     assert_eq!(load_factors(&explanation), ["1.00", "1.00", "1.00"]);
     assert!(explanation.zones.is_empty());
-    assert!(explanation.reason.contains("no fleet"), "{}", explanation.reason);
+    assert!(
+        explanation.reason.contains("no fleet"),
+        "{}",
+        explanation.reason
+    );
 }
 
 #[test]
 fn panic_routing_enabled_and_fleet_panic_are_noted() {
     let sick: Zones<'_> = &[("a", 3, 1, None), ("b", 5, 1, None), ("c", 2, 0, None)];
     let explanation = explained(lrs(), "a", Some(FLEET), sick);
-    assert!(explanation.notes[0].contains("panic"), "{:?}", explanation.notes);
-    let shares: Vec<_> =
-        explanation.localities.iter().map(|row| format!("{:.1}", row.expected_share)).collect();
+    assert!(
+        explanation.notes[0].contains("panic"),
+        "{:?}",
+        explanation.notes
+    );
+    let shares: Vec<_> = explanation
+        .localities
+        .iter()
+        .map(|row| format!("{:.1}", row.expected_share))
+        .collect();
     assert_eq!(shares, ["0.3", "0.5", "0.2"], "all hosts count in panic");
 
-    let fails = ZoneAwareParts { fail_traffic_on_panic: true, ..lrs() };
+    let fails = ZoneAwareParts {
+        fail_traffic_on_panic: true,
+        ..lrs()
+    };
     let explanation = explained(fails, "a", Some(FLEET), sick);
-    assert!(explanation.notes[0].contains("fail"), "{:?}", explanation.notes);
-    assert!(explanation.localities.iter().all(|row| row.expected_share == 0.0));
+    assert!(
+        explanation.notes[0].contains("fail"),
+        "{:?}",
+        explanation.notes
+    );
+    assert!(
+        explanation
+            .localities
+            .iter()
+            .all(|row| row.expected_share == 0.0)
+    );
 
-    let explanation = explained(lrs(), "a", Some(&[("a", 3, 1, None), ("b", 5, 1, None)]), UPSTREAM);
-    assert!(explanation.notes.iter().any(|note| note.contains("fleet itself is in panic")));
+    let explanation = explained(
+        lrs(),
+        "a",
+        Some(&[("a", 3, 1, None), ("b", 5, 1, None)]),
+        UPSTREAM,
+    );
+    assert!(
+        explanation
+            .notes
+            .iter()
+            .any(|note| note.contains("fleet itself is in panic"))
+    );
 
-    let half = ZoneAwareParts { routing_enabled: Some(50.0), ..lrs() };
+    let half = ZoneAwareParts {
+        routing_enabled: Some(50.0),
+        ..lrs()
+    };
     let explanation = explained(half, "a", Some(FLEET), UPSTREAM);
-    assert!(explanation.notes[0].contains("50 %"), "{:?}", explanation.notes);
+    assert!(
+        explanation.notes[0].contains("50 %"),
+        "{:?}",
+        explanation.notes
+    );
     let own = explanation.localities[0].expected_share;
     assert!((own - (0.5 * 0.6 + 0.5 * 0.3)).abs() < 1e-12, "{own}");
 }
@@ -180,9 +250,20 @@ fn forced_and_banded_direct_say_so() {
     };
     let explanation = explained(forced, "a", Some(FLEET), UPSTREAM);
     assert_eq!(explanation.state, StateName::LocalityDirect);
-    assert!(explanation.reason.contains("force_local_zone"), "{}", explanation.reason);
-    let near: Zones<'_> =
-        &[("a", 3, 3, Some(3050)), ("b", 5, 5, Some(4950)), ("c", 2, 2, Some(2000))];
+    assert!(
+        explanation.reason.contains("force_local_zone"),
+        "{}",
+        explanation.reason
+    );
+    let near: Zones<'_> = &[
+        ("a", 3, 3, Some(3050)),
+        ("b", 5, 5, Some(4950)),
+        ("c", 2, 2, Some(2000)),
+    ];
     let explanation = explained(lrs(), "a", Some(near), UPSTREAM);
-    assert!(explanation.reason.contains("dead band"), "{}", explanation.reason);
+    assert!(
+        explanation.reason.contains("dead band"),
+        "{}",
+        explanation.reason
+    );
 }

@@ -1,0 +1,111 @@
+//! Broken files: whatever is cut, doubled or swapped, the answer is a cluster or an error that says
+//! where, never a panic.
+
+use super::{CSWRR, parse_cluster, typed, wrr_locality, zone_aware_yaml};
+use crate::yaml::document::Document;
+
+fn texts() -> Vec<String> {
+    vec![
+        zone_aware_yaml(
+            "routing_enabled: {value: 50}, force_local_zone: {min_size: 1}, \
+             lrs_rate_config: {staleness_threshold: 60s, fraction_source: EDS_FIELD}",
+        ),
+        wrr_locality(&[(CSWRR, ""), ("round_robin.v3.RoundRobin", "")]),
+        typed(
+            "ring_hash.v3.RingHash",
+            "hash_function: XX_HASH, minimum_ring_size: 64, \
+             consistent_hashing_lb_config: {hash_balance_factor: 150}",
+        ),
+        "name: a\nlb_policy: MAGLEV\nmaglev_lb_config:\n  table_size: 251\n\
+         common_lb_config:\n  healthy_panic_threshold:\n    value: 30\n"
+            .to_owned(),
+    ]
+}
+
+/// Reads `text`; an error must say what and, unless the top level is at fault, where.
+fn survive(text: &str) {
+    if let Err(error) = parse_cluster(text) {
+        assert!(!error.reason().is_empty(), "{text}");
+        let shown = error.to_string();
+        assert!(shown.contains(error.reason()), "{shown}");
+        if let Some(location) = error.location() {
+            let lines = u64::try_from(text.lines().count()).unwrap();
+            assert!((1..=lines + 1).contains(&location.line), "{shown}\n{text}");
+        }
+    }
+}
+
+#[test]
+fn a_file_cut_anywhere() {
+    for text in texts() {
+        assert!(parse_cluster(&text).is_ok(), "{text}");
+        for (index, _) in text.char_indices() {
+            survive(&text[..index]);
+            survive(&text[index..]);
+        }
+    }
+}
+
+#[test]
+fn a_line_left_out_or_written_twice() {
+    for text in texts() {
+        let lines: Vec<&str> = text.lines().collect();
+        for index in 0..lines.len() {
+            let mut without = lines.clone();
+            without.remove(index);
+            survive(&without.join("\n"));
+            let mut twice = lines.clone();
+            twice.insert(index, lines[index]);
+            survive(&twice.join("\n"));
+        }
+    }
+}
+
+/// Every word is replaced by every one of these.
+#[test]
+fn a_word_replaced_by_nonsense() {
+    let nonsense = [
+        "~",
+        "-1",
+        ".nan",
+        "1e999",
+        "[]",
+        "{}",
+        "[[{}]]",
+        "''",
+        "true",
+        "*x",
+        "&x",
+        "!t",
+        "- -",
+        "\u{1f600}",
+        "\0",
+        "18446744073709551616",
+        "|",
+        "%",
+        "@",
+        "<<",
+        "? x",
+    ];
+    for text in texts() {
+        let words: Vec<&str> = text.split(' ').collect();
+        for index in 0..words.len() {
+            for replacement in nonsense {
+                let mut changed = words.clone();
+                changed[index] = replacement;
+                survive(&changed.join(" "));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_bomb_of_aliases_is_defused() {
+    let mut text = "name: a\nmetadata:\n  x0: &x0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n".to_owned();
+    for level in 1..12 {
+        let previous = format!("*x{}, ", level - 1).repeat(10);
+        text += &format!("  x{level}: &x{level} [{previous}]\n");
+    }
+    let error = Document::parse(&text).unwrap_err();
+    assert!(error.location().is_some(), "{error}");
+}

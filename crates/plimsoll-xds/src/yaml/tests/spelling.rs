@@ -1,0 +1,183 @@
+//! One meaning, several spellings: names and numbers of enums, snake_case and lowerCamelCase, YAML
+//! and JSON, anchors; and the fields of a cluster that mean nothing here.
+
+use plimsoll_core::model::cluster::{ClusterConfig, LocalityPolicy, LocalitySampling};
+use plimsoll_core::model::endpoint_policy::{EndpointPolicy, HashFunction, SelectionMethod};
+use plimsoll_core::model::zone_aware::{CapacityBasis, FractionSource, LocalityBasis, ZoneAware};
+
+use super::{accepted, assert_refused, typed, zone_aware_yaml};
+
+fn zone_aware(fields: &str) -> ZoneAware {
+    let config = accepted(&zone_aware_yaml(fields));
+    config.zone_aware().cloned().unwrap()
+}
+
+#[test]
+fn enums_of_zone_aware_routing_by_name_and_number() {
+    for (name, number, basis) in [
+        ("HEALTHY_HOSTS_NUM", 0, LocalityBasis::HealthyHostsNum),
+        ("HEALTHY_HOSTS_WEIGHT", 1, LocalityBasis::HealthyHostsWeight),
+        ("LRS_REPORTED_RATE", 2, LocalityBasis::LrsReportedRate),
+    ] {
+        let by_name = zone_aware(&format!("locality_basis: {name}"));
+        assert_eq!(by_name.locality_basis(), basis);
+        assert_eq!(by_name, zone_aware(&format!("locality_basis: {number}")));
+    }
+    for (name, number, basis) in [
+        ("HEALTHY_HOSTS_NUM", 0, CapacityBasis::HealthyHostsNum),
+        ("HEALTHY_HOSTS_WEIGHT", 1, CapacityBasis::HealthyHostsWeight),
+    ] {
+        let by_name = zone_aware(&format!("upstream_locality_basis: {name}"));
+        assert_eq!(by_name.upstream_locality_basis(), basis);
+        let by_number = zone_aware(&format!("upstream_locality_basis: {number}"));
+        assert_eq!(by_name, by_number);
+    }
+    for (name, number, source) in [
+        ("EDS_FIELD", 0, FractionSource::EdsField),
+        ("LOCALITY_METADATA", 1, FractionSource::LocalityMetadata),
+    ] {
+        let field = |value: &str| format!("lrs_rate_config: {{fraction_source: {value}}}");
+        let by_name = zone_aware(&field(name));
+        assert_eq!(by_name.fraction_source(), source);
+        assert_eq!(by_name, zone_aware(&field(&number.to_string())));
+    }
+}
+
+#[test]
+fn lb_policies_by_name_and_number() {
+    for (name, number, policy) in [
+        ("ROUND_ROBIN", 0, "round_robin"),
+        ("LEAST_REQUEST", 1, "least_request"),
+        ("RING_HASH", 2, "ring_hash"),
+        ("RANDOM", 3, "random"),
+        ("MAGLEV", 5, "maglev"),
+    ] {
+        let by_name = accepted(&format!("name: a\nlb_policy: {name}\n"));
+        assert_eq!(by_name.endpoint_policy().name(), policy);
+        assert_eq!(
+            by_name,
+            accepted(&format!("name: a\nlb_policy: {number}\n"))
+        );
+        let hash = by_name.endpoint_policy().is_hash();
+        let flat = by_name.locality_policy() == &LocalityPolicy::Flat;
+        assert_eq!(hash, flat, "{name}: only hashing is flat by default");
+    }
+    // 4 was taken away from Envoy's enum, 6 means that the cluster brings its own balancer.
+    for number in [4, 6, 8] {
+        let text = format!("name: a\nlb_policy: {number}\n");
+        assert_refused(&text, "lb_policy", "unknown value");
+    }
+}
+
+#[test]
+fn the_other_enums_by_name_and_number() {
+    for (name, number, function) in [
+        ("XX_HASH", 0, HashFunction::XxHash),
+        ("MURMUR_HASH_2", 1, HashFunction::MurmurHash2),
+    ] {
+        let text = |value: &str| {
+            format!("{{name: a, lb_policy: 2, ring_hash_lb_config: {{hash_function: {value}}}}}")
+        };
+        let by_name = accepted(&text(name));
+        let EndpointPolicy::RingHash(ring) = by_name.endpoint_policy() else {
+            panic!("{by_name:?}");
+        };
+        assert_eq!(ring.hash_function(), function);
+        assert_eq!(by_name, accepted(&text(&number.to_string())));
+    }
+    for (name, number, method) in [
+        ("N_CHOICES", 0, SelectionMethod::NChoices),
+        ("FULL_SCAN", 1, SelectionMethod::FullScan),
+    ] {
+        let text = |value: &str| {
+            typed(
+                "least_request.v3.LeastRequest",
+                &format!("selection_method: {value}"),
+            )
+        };
+        let by_name = accepted(&text(name));
+        let EndpointPolicy::LeastRequest(policy) = by_name.endpoint_policy() else {
+            panic!("{by_name:?}");
+        };
+        assert_eq!(policy.selection_method(), method);
+        assert_eq!(by_name, accepted(&text(&number.to_string())));
+    }
+    for (name, number, sampling) in [
+        ("RANDOM", 0, LocalitySampling::Random),
+        ("LOW_DISCREPANCY", 1, LocalitySampling::LowDiscrepancy),
+    ] {
+        let text = |value: &str| format!("{{name: a, plimsoll: {{locality_sampling: {value}}}}}");
+        assert_eq!(accepted(&text(name)).locality_sampling(), sampling);
+        let by_number = accepted(&text(&number.to_string()));
+        assert_eq!(by_number.locality_sampling(), sampling);
+    }
+}
+
+/// Fields that do not change how hosts are chosen, with contents of every shape.
+#[test]
+fn fields_that_are_not_about_load_balancing_are_accepted_whatever_they_hold() {
+    let plain: ClusterConfig = accepted("name: a\n");
+    for field in [
+        "type: STRICT_DNS",
+        "connect_timeout: 5s",
+        "connectTimeout: not even a duration",
+        "eds_cluster_config: {service_name: x, eds_config: {ads: {}}}",
+        "edsClusterConfig: {serviceName: x}",
+        "transport_socket: {name: tls, typed_config: {\"@type\": anything, x: [1, {y: 2}]}}",
+        "typed_extension_protocol_options: {envoy.http: {\"@type\": anything}}",
+        "circuit_breakers: {thresholds: [{max_connections: 5}]}",
+        "metadata: {filter_metadata: {envoy.lb: {a: null}}}",
+        "lrs_server: {self: {}}",
+        "lrs_report_endpoint_metrics: [named_metrics.foo]",
+        "dns_lookup_family: V4_ONLY",
+        "wait_for_warm_on_init:",
+    ] {
+        let text = format!("name: a\n{field}\n");
+        assert_eq!(accepted(&text), plain, "{field}");
+    }
+}
+
+#[test]
+fn fields_that_do_change_it_and_are_missing_here_are_refused() {
+    for field in [
+        "load_assignment",
+        "lb_subset_config",
+        "outlier_detection",
+        "preconnect_policy",
+        "original_dst_lb_config",
+        "upstream_config",
+    ] {
+        assert_refused(&format!("name: a\n{field}: {{}}\n"), field, "unknown field");
+    }
+    for field in ["override_host_status", "locality_config_specifier"] {
+        let text = format!("name: a\ncommon_lb_config: {{{field}: {{}}}}\n");
+        assert_refused(&text, &format!("common_lb_config.{field}"), "unknown field");
+    }
+}
+
+#[test]
+fn json_is_yaml_and_anchors_are_followed() {
+    let json = r#"{"name": "a", "lb_policy": "LEAST_REQUEST",
+                   "least_request_lb_config": {"choice_count": 3}}"#;
+    let yaml = "name: a\nlb_policy: LEAST_REQUEST\nleast_request_lb_config:\n  choice_count: 3\n";
+    assert_eq!(accepted(json), accepted(yaml));
+    let shared = "metadata: &three\n  choice_count: 3\nname: a\nlb_policy: LEAST_REQUEST\n";
+    let alias = format!("{shared}least_request_lb_config: *three\n");
+    let merged = format!("{shared}least_request_lb_config: {{<<: *three}}\n");
+    assert_eq!(accepted(&alias), accepted(yaml));
+    assert_eq!(accepted(&merged), accepted(yaml));
+}
+
+#[test]
+fn the_order_of_fields_does_not_matter() {
+    let fields = [
+        "name: a",
+        "lb_policy: 3",
+        "common_lb_config: {}",
+        "type: EDS",
+    ];
+    let forward = fields.join("\n");
+    let mut backward = fields;
+    backward.reverse();
+    assert_eq!(accepted(&forward), accepted(&backward.join("\n")));
+}

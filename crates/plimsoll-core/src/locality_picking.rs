@@ -3,8 +3,10 @@
 //! Policies compute tables when something changed (`zone_aware::regenerate`, the schedulers of
 //! `locality_weighted`) and answer picks from them. Hosts are not known here.
 
+pub mod convergent;
 pub mod demand;
 pub mod fractions;
+pub mod load_aware_locality;
 pub mod locality_weighted;
 pub mod sampling;
 pub mod zone_aware;

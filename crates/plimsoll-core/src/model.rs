@@ -4,9 +4,12 @@
 //! in the crate reads these types and trusts them.
 
 pub mod assignment;
+pub mod client_side_weighted_round_robin;
 pub mod cluster;
 pub mod endpoint_policy;
 pub mod health;
+pub mod load_aware_locality;
 pub mod load_report;
 pub mod locality;
+pub mod orca;
 pub mod zone_aware;

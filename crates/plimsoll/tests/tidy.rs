@@ -5,6 +5,7 @@
 //! the REPOSITORY. What clippy checks is not repeated here.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 use std::sync::LazyLock;
 
 use plimsoll_core::stats::{BalancerStats, PickerStats};
@@ -190,4 +191,50 @@ fn counters_and_events_stand_in_the_table() {
     }
     assert!(events > 0, "no event was found: have they moved?");
     assert_none(&text_rules::table_of_names(path, &table, &names));
+}
+
+/// What `plimsoll explain` prints about a scenario.
+fn explain(arguments: &[&str]) -> String {
+    let mut plimsoll = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    plimsoll
+        .arg("explain")
+        .args(arguments)
+        .current_dir(REPOSITORY.root());
+    let output = plimsoll
+        .output()
+        .expect("the binary was built for this test");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "plimsoll explain {arguments:?}: {errors}"
+    );
+    String::from_utf8(output.stdout).expect("a page is text")
+}
+
+#[test]
+fn the_readme_shows_what_explain_prints() {
+    let path = "README.md";
+    let readme = REPOSITORY.text(path).expect("there is a README");
+    let shown = markdown::fenced(&readme, "text");
+    assert!(!shown.is_empty(), "{path} shows no output");
+    let real = explain(&["examples/explain/lrs-rate-after.yaml"]);
+    assert_none(&text_rules::invented_output(path, &shown, &real));
+}
+
+#[test]
+fn every_field_of_the_json_is_documented() {
+    let path = "docs/explain.md";
+    let page = REPOSITORY.text(path).expect("there is a reference");
+    let json = explain(&["--json", "examples/explain/lrs-rate-after.yaml"]);
+    let keys = text_rules::json_keys(&json);
+    assert!(keys.contains("load_factor"), "no key was found in {json}");
+    let missing = keys.iter().filter(|key| {
+        let spellings = [format!("`{key}`"), format!("`{key}[]`")];
+        !spellings.iter().any(|spelling| page.contains(spelling))
+    });
+    let faults = missing.map(|key| {
+        let advice = format!("`{key}` is printed but not described: add a row");
+        Fault::new(path, 1, "JSON field", advice)
+    });
+    assert_none(&faults.collect::<Vec<_>>());
 }

@@ -25,6 +25,17 @@ pub(crate) fn links(text: &str) -> Vec<Link> {
     links
 }
 
+/// Lines of the first fenced block in `language`. Line numbers start at 1.
+pub(crate) fn fenced<'a>(text: &'a str, language: &str) -> Vec<(usize, &'a str)> {
+    let opening = format!("```{language}");
+    let lines = text
+        .lines()
+        .enumerate()
+        .map(|(index, line)| (index + 1, line));
+    let block = lines.skip_while(|(_, line)| line.trim() != opening).skip(1);
+    block.take_while(|(_, line)| !is_fence(line)).collect()
+}
+
 /// Anchors of all headings, spelled as code forges do: lower case, blanks to dashes, marks dropped.
 pub(crate) fn anchors(text: &str) -> Vec<String> {
     let mut fenced = false;
@@ -99,6 +110,13 @@ mod tests {
     #[test]
     fn an_odd_backtick_hides_nothing() {
         assert_eq!(links("it` is [a](a.md)").len(), 1);
+    }
+
+    #[test]
+    fn the_first_block_of_a_language_is_found() {
+        let text = "```rust\nx\n```\n```text\na\n\nb\n```\n```text\nc\n```\n";
+        assert_eq!(fenced(text, "text"), [(5, "a"), (6, ""), (7, "b")]);
+        assert_eq!(fenced(text, "yaml"), []);
     }
 
     #[test]

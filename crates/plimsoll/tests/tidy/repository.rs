@@ -31,6 +31,11 @@ impl Repository {
         Self { root, paths }
     }
 
+    /// The folder of the repository.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// Paths that end with `extension` (with its dot).
     pub(crate) fn paths(&self, extension: &str) -> impl Iterator<Item = &str> {
         let paths = self.paths.iter().map(String::as_str);

@@ -155,6 +155,31 @@ pub(crate) fn table_of_names(path: &str, table: &str, names: &BTreeSet<String>) 
     faults
 }
 
+/// Lines of a shown output that the real output lacks; `…` stands for anything.
+pub(crate) fn invented_output(path: &str, shown: &[(usize, &str)], real: &str) -> Vec<Fault> {
+    let is_real = |line: &str| {
+        real.lines()
+            .any(|other| other.trim_end() == line.trim_end())
+    };
+    let invented = shown
+        .iter()
+        .filter(|(_, line)| line.trim() != "…" && !is_real(line));
+    invented
+        .map(|(line, _)| {
+            let advice = "the program prints something else: run it again and copy what it says";
+            Fault::new(path, *line, "shown output", advice)
+        })
+        .collect()
+}
+
+/// Keys of printed JSON, one member per line.
+pub(crate) fn json_keys(json: &str) -> BTreeSet<String> {
+    let members = json
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix('"')?.split_once("\": "));
+    members.map(|(key, _)| key.to_owned()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,6 +237,20 @@ mod tests {
             enums_named("pub enum AnEvent<T> {\npub enum Other {", "Event"),
             ["AnEvent"]
         );
+    }
+
+    #[test]
+    fn shown_output_is_what_the_program_prints() {
+        let shown = [(4, "a  b"), (5, "  …"), (6, ""), (7, "c")];
+        assert_eq!(invented_output("R.md", &shown, "x\na  b \n\nc\n"), []);
+        assert_eq!(lines(&invented_output("R.md", &shown, "a b\n\nc\n")), [4]);
+    }
+
+    #[test]
+    fn keys_of_json_are_listed() {
+        let json =
+            "{\n  \"a\": [\n    {\n      \"b_c\": \"d: \\\"e\\\": \"\n    },\n    \"f\"\n  ]\n}";
+        assert_eq!(json_keys(json), names(&["a", "b_c"]));
     }
 
     #[test]

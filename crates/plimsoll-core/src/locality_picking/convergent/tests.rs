@@ -1,0 +1,355 @@
+//! The controller in a closed loop: a fluid model of zones whose backends measure late, and proxies
+//! that see what they measured. Noise is drawn from a seeded generator.
+
+use std::collections::VecDeque;
+
+use super::super::load_aware_locality::{SlotLoad, Smoother};
+use super::*;
+use crate::model::load_aware_locality::{LoadAwareLocalityParts, SpillController};
+use crate::rng::{Rng, Xoshiro256};
+
+fn settings(change: impl FnOnce(&mut LoadAwareLocalityParts)) -> LoadAwareLocality {
+    let mut parts = LoadAwareLocalityParts {
+        spill_controller: SpillController::Convergent,
+        ..Default::default()
+    };
+    change(&mut parts);
+    LoadAwareLocality::try_new(parts).unwrap()
+}
+
+/// One proxy per zone and a fluid between them. Utilization is measured over `window` ticks.
+struct Loop {
+    settings: LoadAwareLocality,
+    hosts: Vec<f64>,
+    demand: Vec<f64>,
+    window: usize,
+    noise: f64,
+    rng: Xoshiro256,
+    proxies: Vec<(Smoother, Convergent)>,
+    shares: Vec<Vec<f64>>,
+    history: VecDeque<Vec<f64>>,
+}
+
+impl Loop {
+    /// `demand` in units of mean utilization: fractions × utilization × all hosts.
+    fn new(hosts: &[f64], fractions: &[f64], mean: f64, window: usize) -> Self {
+        let total: f64 = hosts.iter().sum();
+        let zones = hosts.len();
+        let own_first = |own: usize| (0..zones).map(|z| f64::from(u8::from(z == own))).collect();
+        Self {
+            settings: settings(|_| ()),
+            hosts: hosts.to_vec(),
+            demand: fractions
+                .iter()
+                .map(|fraction| fraction * mean * total)
+                .collect(),
+            window,
+            noise: 0.0,
+            rng: Xoshiro256::from_seed(1),
+            proxies: vec![Default::default(); zones],
+            shares: (0..zones).map(own_first).collect(),
+            history: VecDeque::new(),
+        }
+    }
+
+    /// True utilization per zone under the shares in force.
+    fn utilization(&self) -> Vec<f64> {
+        let load = |zone: usize| {
+            let flows = self.demand.iter().zip(&self.shares);
+            flows
+                .map(|(demand, shares)| demand * shares[zone])
+                .sum::<f64>()
+                / self.hosts[zone]
+        };
+        (0..self.hosts.len()).map(load).collect()
+    }
+
+    fn step(&mut self) {
+        self.history.push_back(self.utilization());
+        if self.history.len() > self.window {
+            self.history.pop_front();
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a handful of ticks")]
+        let ticks = self.history.len() as f64;
+        let zones = self.hosts.len();
+        let measured: Vec<f64> = (0..zones)
+            .map(|z| self.history.iter().map(|u| u[z]).sum::<f64>() / ticks)
+            .collect();
+        for own in 0..zones {
+            // Slots as the proxy of this zone holds them: own first.
+            let order: Vec<usize> = std::iter::once(own)
+                .chain((0..zones).filter(|&zone| zone != own))
+                .collect();
+            let localities: Vec<Locality> = order
+                .iter()
+                .map(|zone| Locality::zone_only(&zone.to_string()))
+                .collect();
+            let slots: Vec<SlotLoad> = order
+                .iter()
+                .zip(&localities)
+                .map(|(&zone, locality)| self.sample(zone, measured[zone], locality))
+                .collect();
+            let (smoother, controller) = &mut self.proxies[own];
+            let smoothed = smoother.smooth(self.settings.alpha(), &slots);
+            let controlled: Vec<_> = localities
+                .iter()
+                .zip(smoothed)
+                .map(|(locality, smoothed)| {
+                    (
+                        locality,
+                        ControlledSlot {
+                            smoothed,
+                            report_age: 0.5,
+                        },
+                    )
+                })
+                .collect();
+            let weights = controller
+                .tick(&self.settings, &controlled, true, None)
+                .weights;
+            for (&zone, weight) in order.iter().zip(weights) {
+                self.shares[own][zone] = weight;
+            }
+        }
+    }
+
+    fn sample(&mut self, zone: usize, utilization: f64, locality: &Locality) -> SlotLoad {
+        #[expect(clippy::cast_precision_loss, reason = "a draw")]
+        let draw = self.rng.next_u64() as f64 / u64::MAX as f64 * 2.0 - 1.0;
+        let noisy = utilization * (1.0 + self.noise * draw);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "hosts"
+        )]
+        let eligible = self.hosts[zone] as u64;
+        SlotLoad {
+            locality: locality.clone(),
+            has_hosts: true,
+            eligible,
+            utilization: Some(noisy.clamp(0.0, 1.0)),
+        }
+    }
+
+    /// max ÷ mean utilization of zones.
+    fn imbalance(&self) -> f64 {
+        let utilization = self.utilization();
+        let load: f64 = utilization
+            .iter()
+            .zip(&self.hosts)
+            .map(|(u, hosts)| u * hosts)
+            .sum();
+        let mean = load / self.hosts.iter().sum::<f64>();
+        utilization.iter().fold(0.0_f64, |most, &u| most.max(u)) / mean
+    }
+
+    /// Share of all requests that leave their zone.
+    fn cross_zone(&self) -> f64 {
+        let total: f64 = self.demand.iter().sum();
+        let away = |(zone, demand): (usize, &f64)| demand * (1.0 - self.shares[zone][zone]);
+        self.demand.iter().enumerate().map(away).sum::<f64>() / total
+    }
+
+    /// The least cross-zone share with which all zones can be level.
+    fn minimum(&self) -> f64 {
+        let total: f64 = self.demand.iter().sum();
+        let mean = total / self.hosts.iter().sum::<f64>();
+        let excess = self
+            .demand
+            .iter()
+            .zip(&self.hosts)
+            .map(|(d, hosts)| (d - hosts * mean).max(0.0));
+        excess.sum::<f64>() / total
+    }
+
+    /// Runs `ticks` and returns the mean and the worst imbalance and the mean cross-zone share.
+    fn run(&mut self, ticks: u32) -> (f64, f64, f64) {
+        let (mut sum, mut worst, mut cross) = (0.0, 0.0_f64, 0.0);
+        for _ in 0..ticks {
+            self.step();
+            sum += self.imbalance();
+            worst = worst.max(self.imbalance());
+            cross += self.cross_zone();
+        }
+        (sum / f64::from(ticks), worst, cross / f64::from(ticks))
+    }
+}
+
+const SKEWS: [[f64; 3]; 4] = [
+    [0.6, 0.2, 0.2],
+    [0.5, 0.25, 0.25],
+    [0.45, 0.35, 0.2],
+    [0.4, 0.4, 0.2],
+];
+
+#[test]
+fn it_settles_within_30_seconds_and_stays() {
+    for fractions in SKEWS {
+        for mean in [0.4, 0.6, 0.8] {
+            for window in [1, 3, 10] {
+                let mut world = Loop::new(&[4.0; 3], &fractions, mean, window);
+                world.noise = 0.05;
+                world.run(30);
+                let (average, worst, cross) = world.run(570);
+                let name = format!("{fractions:?} at {mean}, window {window}");
+                assert!(average <= 1.06, "{name}: average {average}");
+                assert!(worst <= 1.12, "{name}: worst {worst}");
+                let bound = world.minimum() + 0.03 + 0.02;
+                assert!(cross <= bound, "{name}: cross-zone {cross} of {bound}");
+            }
+        }
+    }
+}
+
+#[test]
+fn it_follows_a_step_both_ways() {
+    for window in [1, 10] {
+        let mut world = Loop::new(&[4.0; 3], &[0.34, 0.33, 0.33], 0.6, window);
+        world.run(60);
+        assert!(
+            world.cross_zone() < 0.05,
+            "nothing to spill: {}",
+            world.cross_zone()
+        );
+        let even = world.demand.clone();
+        world.demand = vec![0.6 * 7.2, 0.2 * 7.2, 0.2 * 7.2];
+        world.run(30);
+        let (average, worst, _) = world.run(60);
+        assert!(
+            average <= 1.06 && worst <= 1.12,
+            "window {window}: {average} {worst}"
+        );
+        world.demand = even;
+        world.run(30);
+        let (average, worst, cross) = world.run(60);
+        assert!(
+            average <= 1.06 && worst <= 1.12,
+            "window {window}: {average} {worst}"
+        );
+        assert!(cross < 0.06, "back home: {cross}");
+    }
+}
+
+#[test]
+fn uneven_host_counts_and_many_zones() {
+    let hosts = [10.0, 4.0, 2.0, 8.0, 6.0, 3.0, 7.0, 9.0, 5.0, 6.0];
+    let fractions = [0.05, 0.2, 0.1, 0.05, 0.2, 0.1, 0.1, 0.05, 0.1, 0.05];
+    let mut world = Loop::new(&hosts, &fractions, 0.6, 3);
+    world.noise = 0.05;
+    world.run(40);
+    let (average, worst, cross) = world.run(300);
+    assert!(average <= 1.08 && worst <= 1.14, "{average} {worst}");
+    assert!(
+        cross <= world.minimum() + 0.06,
+        "{cross} of {}",
+        world.minimum()
+    );
+}
+
+#[test]
+fn the_own_locality_is_never_locked_out() {
+    // The lock-out of loop-quality.md: the first reports of the own zone say 1.0, then it is idle.
+    let settings = settings(|_| ());
+    let mut controller = Convergent::default();
+    let zones = ["a", "b", "c"].map(Locality::zone_only);
+    let mut tick = |own: f64| {
+        let slots: Vec<_> = zones
+            .iter()
+            .zip([own, 0.3, 0.4])
+            .map(|(zone, utilization)| {
+                let smoothed = SmoothedSlot {
+                    eligible: 4.0,
+                    utilization,
+                    ..Default::default()
+                };
+                (
+                    zone,
+                    ControlledSlot {
+                        smoothed,
+                        report_age: 0.5,
+                    },
+                )
+            })
+            .collect();
+        controller.tick(&settings, &slots, true, None).weights[0]
+    };
+    for _ in 0..300 {
+        assert!(tick(1.0) >= 0.03 - 1e-9, "a probe always stays");
+    }
+    let back = (0..60).map(|_| tick(0.1)).last().unwrap();
+    assert!(back > 0.9, "and it comes home when it can: {back}");
+}
+
+#[test]
+fn measured_demand_leads_and_reports_only_trim() {
+    let settings = settings(|_| ());
+    let mut controller = Convergent::default();
+    let zones = ["a", "b", "c"].map(Locality::zone_only);
+    let slots: Vec<_> = zones
+        .iter()
+        .map(|zone| {
+            let smoothed = SmoothedSlot {
+                eligible: 4.0,
+                utilization: 0.5,
+                ..Default::default()
+            };
+            (
+                zone,
+                ControlledSlot {
+                    smoothed,
+                    report_age: 0.5,
+                },
+            )
+        })
+        .collect();
+    let asked = [0.6, 0.3, 0.1];
+    let first = controller
+        .tick(&settings, &slots, true, Some(&asked))
+        .weights;
+    assert!(
+        (first[0] - 0.6).abs() < 0.02,
+        "from the first tick on: {first:?}"
+    );
+    for _ in 0..200 {
+        let shares = controller
+            .tick(&settings, &slots, true, Some(&asked))
+            .weights;
+        for (share, asked) in shares.iter().zip(asked) {
+            assert!((share - asked).abs() <= TRIM + 0.05, "{shares:?}");
+        }
+    }
+}
+
+#[test]
+fn cold_start_and_special_shapes() {
+    let zones = ["a", "b"].map(Locality::zone_only);
+    let cold = |eligible: [f64; 2]| {
+        let slot = |eligible| ControlledSlot {
+            smoothed: SmoothedSlot {
+                eligible,
+                cold: true,
+                ..Default::default()
+            },
+            report_age: 0.0,
+        };
+        zones.iter().zip(eligible.map(slot)).collect::<Vec<_>>()
+    };
+    let tick = |settings: &LoadAwareLocality, slots: &[(&Locality, ControlledSlot)], local| {
+        Convergent::default()
+            .tick(settings, slots, local, None)
+            .weights
+    };
+    assert_eq!(
+        tick(&settings(|_| ()), &cold([2.0, 2.0]), true),
+        [0.97, 0.03]
+    );
+    let by_count = settings(|parts| parts.cold_start = ColdStart::HostCount);
+    assert_eq!(tick(&by_count, &cold([3.0, 1.0]), true), [0.75, 0.25]);
+    assert_eq!(
+        tick(&settings(|_| ()), &cold([3.0, 1.0]), false),
+        [0.75, 0.25]
+    );
+    assert_eq!(tick(&settings(|_| ()), &cold([0.0, 1.0]), true), [0.0, 1.0]);
+    assert_eq!(tick(&settings(|_| ()), &cold([2.0, 0.0]), true), [1.0, 0.0]);
+    assert!(tick(&settings(|_| ()), &[], false).is_empty());
+}

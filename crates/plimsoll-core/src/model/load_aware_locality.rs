@@ -1,0 +1,321 @@
+//! Configuration of `load_aware_locality`: fields, ranges and defaults of seed `001…`
+//! (envoy-semantics §4.1), and our switches (decisions D6, D8).
+//!
+//! What the settings do lives in `locality_picking::load_aware_locality` and
+//! `locality_picking::convergent`.
+
+use std::time::Duration;
+
+use super::orca::{MetricName, UtilizationPrecedence};
+use crate::units::FieldError;
+
+/// What happens before anybody reported (decisions D6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ColdStart {
+    /// Everything stays local (pseudocode of the seed, and Envoy).
+    #[default]
+    Local,
+    /// By host counts until the first report of any locality (prose of the seed).
+    HostCount,
+}
+
+/// Which remote localities enter the mean that the own one is compared with (decisions D6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RemoteMean {
+    /// All; one that never reported counts as 0.
+    #[default]
+    All,
+    /// Those that have reported, unless none has.
+    ReportingOnly,
+}
+
+/// How much is spilled and where to (decisions D8).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SpillController {
+    /// The seed's rule: everything local inside the threshold, by headroom outside it.
+    #[default]
+    Headroom,
+    /// Ours: settles instead of switching.
+    Convergent,
+}
+
+/// The fields of `LoadAwareLocality`, unchecked.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LoadAwareLocalityParts {
+    /// How often weights are recomputed; default 1 s, at least 100 ms.
+    pub weight_update_period: Option<Duration>,
+    /// Metrics that tell utilization.
+    pub metric_names_for_computing_utilization: Vec<String>,
+    /// Default 0.1, 0 to 1.
+    pub utilization_variance_threshold: Option<f64>,
+    /// Default 5 s, above 0.
+    pub smoothing_time_constant: Option<Duration>,
+    /// Default 0.03, at least 0 and below 1.
+    pub remote_probe_fraction: Option<f64>,
+    /// Default 3 minutes; zero disables expiration.
+    pub weight_expiration_period: Option<Duration>,
+    /// Out-of-band reports.
+    pub enable_oob_load_report: bool,
+    /// Default 10 s; only with out-of-band reports.
+    pub oob_reporting_period: Option<Duration>,
+    /// Ours.
+    pub utilization_precedence: UtilizationPrecedence,
+    /// Ours.
+    pub cold_start: ColdStart,
+    /// Ours.
+    pub remote_mean: RemoteMean,
+    /// Ours.
+    pub spill_controller: SpillController,
+    /// Ours: share of requests that always stays local, so that the own locality keeps reporting.
+    /// Default 0 for HEADROOM (the seed); CONVERGENT keeps at least 0.03.
+    pub local_probe_fraction: Option<f64>,
+}
+
+/// `LoadAwareLocality`, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoadAwareLocality {
+    weight_update_period: Duration,
+    metric_names: Vec<MetricName>,
+    utilization_variance_threshold: f64,
+    alpha: f64,
+    smoothing_time_constant: Duration,
+    remote_probe_fraction: f64,
+    weight_expiration_period: Option<Duration>,
+    oob_reporting_period: Option<Duration>,
+    utilization_precedence: UtilizationPrecedence,
+    cold_start: ColdStart,
+    remote_mean: RemoteMean,
+    spill_controller: SpillController,
+    local_probe_fraction: f64,
+}
+
+/// CONVERGENT never lets the own locality fall silent (the lock-out of loop-quality.md).
+pub const CONVERGENT_LOCAL_PROBE: f64 = 0.03;
+
+impl LoadAwareLocality {
+    /// Checks the fields, in Envoy's order, and applies the defaults.
+    pub fn try_new(parts: LoadAwareLocalityParts) -> Result<Self, FieldError> {
+        let period = parts.weight_update_period.unwrap_or(Duration::from_secs(1));
+        if period < Duration::from_millis(100) {
+            let reason = format!("{period:?} is too short: at least 100ms");
+            return Err(FieldError::new("weight_update_period", reason));
+        }
+        let tau = parts
+            .smoothing_time_constant
+            .unwrap_or(Duration::from_secs(5));
+        if tau < Duration::from_millis(1) {
+            return Err(FieldError::new(
+                "smoothing_time_constant",
+                "must be greater than 0",
+            ));
+        }
+        let threshold = fraction(
+            parts.utilization_variance_threshold.unwrap_or(0.1),
+            "utilization_variance_threshold",
+            true,
+        )?;
+        let probe = fraction(
+            parts.remote_probe_fraction.unwrap_or(0.03),
+            "remote_probe_fraction",
+            false,
+        )?;
+        let local_floor = match parts.spill_controller {
+            SpillController::Headroom => 0.0,
+            SpillController::Convergent => CONVERGENT_LOCAL_PROBE,
+        };
+        let local_probe = fraction(
+            parts.local_probe_fraction.unwrap_or(0.0),
+            "local_probe_fraction",
+            false,
+        )?
+        .max(local_floor);
+        if probe + local_probe > 1.0 {
+            let reason =
+                format!("{local_probe} and remote_probe_fraction {probe} exceed the whole");
+            return Err(FieldError::new("local_probe_fraction", reason));
+        }
+        let expiration = parts
+            .weight_expiration_period
+            .unwrap_or(Duration::from_secs(180));
+        let oob_period = parts
+            .oob_reporting_period
+            .unwrap_or(Duration::from_secs(10));
+        let names = parts.metric_names_for_computing_utilization.iter();
+        Ok(Self {
+            weight_update_period: period,
+            metric_names: names.map(|name| MetricName::new(name)).collect(),
+            utilization_variance_threshold: threshold,
+            // Computed once: `exp` may differ in its last bit between platforms.
+            alpha: 1.0 - (-millis(period) / 1000.0 / (millis(tau) / 1000.0)).exp(),
+            smoothing_time_constant: tau,
+            remote_probe_fraction: probe,
+            weight_expiration_period: (expiration >= Duration::from_millis(1))
+                .then_some(expiration),
+            oob_reporting_period: parts.enable_oob_load_report.then_some(oob_period),
+            utilization_precedence: parts.utilization_precedence,
+            cold_start: parts.cold_start,
+            remote_mean: parts.remote_mean,
+            spill_controller: parts.spill_controller,
+            local_probe_fraction: local_probe,
+        })
+    }
+
+    /// How often weights are recomputed.
+    pub const fn weight_update_period(&self) -> Duration {
+        self.weight_update_period
+    }
+
+    /// Metrics that tell utilization, resolved.
+    pub fn metric_names(&self) -> &[MetricName] {
+        &self.metric_names
+    }
+
+    /// How far above the remote mean the own locality may be before it spills.
+    pub const fn utilization_variance_threshold(&self) -> f64 {
+        self.utilization_variance_threshold
+    }
+
+    /// Smoothing factor of one tick.
+    pub const fn alpha(&self) -> f64 {
+        self.alpha
+    }
+
+    /// Time constant of the smoothing.
+    pub const fn smoothing_time_constant(&self) -> Duration {
+        self.smoothing_time_constant
+    }
+
+    /// Least share of requests to other localities.
+    pub const fn remote_probe_fraction(&self) -> f64 {
+        self.remote_probe_fraction
+    }
+
+    /// Age at which a host's report stops counting; `None` = never.
+    pub const fn weight_expiration_period(&self) -> Option<Duration> {
+        self.weight_expiration_period
+    }
+
+    /// Interval to ask for out of band; `None` = in-band reports only.
+    pub const fn oob_reporting_period(&self) -> Option<Duration> {
+        self.oob_reporting_period
+    }
+
+    /// Which metrics come first.
+    pub const fn utilization_precedence(&self) -> UtilizationPrecedence {
+        self.utilization_precedence
+    }
+
+    /// What happens before anybody reported.
+    pub const fn cold_start(&self) -> ColdStart {
+        self.cold_start
+    }
+
+    /// Which remotes enter the mean.
+    pub const fn remote_mean(&self) -> RemoteMean {
+        self.remote_mean
+    }
+
+    /// How much is spilled and where to.
+    pub const fn spill_controller(&self) -> SpillController {
+        self.spill_controller
+    }
+
+    /// Least share of requests that stays local.
+    pub const fn local_probe_fraction(&self) -> f64 {
+        self.local_probe_fraction
+    }
+}
+
+/// Durations are read in whole milliseconds, as Envoy reads them.
+#[expect(clippy::cast_precision_loss, reason = "milliseconds of a period")]
+fn millis(duration: Duration) -> f64 {
+    duration.as_millis() as f64
+}
+
+fn fraction(value: f64, field: &str, whole_allowed: bool) -> Result<f64, FieldError> {
+    let range = if whole_allowed { "[0, 1]" } else { "[0, 1)" };
+    if value >= 0.0 && (value < 1.0 || (whole_allowed && value <= 1.0)) {
+        return Ok(value);
+    }
+    Err(FieldError::new(
+        field,
+        format!("{value} is outside {range}"),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(
+        change: impl FnOnce(&mut LoadAwareLocalityParts),
+    ) -> Result<LoadAwareLocality, FieldError> {
+        let mut parts = LoadAwareLocalityParts::default();
+        change(&mut parts);
+        LoadAwareLocality::try_new(parts)
+    }
+
+    #[test]
+    fn defaults_are_the_seeds() {
+        let settings = checked(|_| ()).unwrap();
+        assert_eq!(settings.weight_update_period(), Duration::from_secs(1));
+        assert_eq!(settings.alpha(), 0.181_269_246_922_018_18);
+        assert_eq!(settings.remote_probe_fraction(), 0.03);
+        assert_eq!(
+            settings.weight_expiration_period(),
+            Some(Duration::from_secs(180))
+        );
+        assert_eq!(settings.local_probe_fraction(), 0.0);
+        assert_eq!(settings.oob_reporting_period(), None);
+    }
+
+    #[test]
+    fn every_range_is_checked_and_named() {
+        let path =
+            |result: Result<LoadAwareLocality, FieldError>| result.unwrap_err().path().to_owned();
+        let short = Some(Duration::from_millis(99));
+        assert_eq!(
+            path(checked(|p| p.weight_update_period = short)),
+            "weight_update_period"
+        );
+        let zero = Some(Duration::ZERO);
+        assert_eq!(
+            path(checked(|p| p.smoothing_time_constant = zero)),
+            "smoothing_time_constant"
+        );
+        for bad in [-0.1, 1.1, f64::NAN] {
+            let field = "utilization_variance_threshold";
+            assert_eq!(
+                path(checked(|p| p.utilization_variance_threshold = Some(bad))),
+                field
+            );
+        }
+        for bad in [-0.1, 1.0, f64::NAN] {
+            assert_eq!(
+                path(checked(|p| p.remote_probe_fraction = Some(bad))),
+                "remote_probe_fraction"
+            );
+            assert_eq!(
+                path(checked(|p| p.local_probe_fraction = Some(bad))),
+                "local_probe_fraction"
+            );
+        }
+        let both = checked(|p| {
+            p.remote_probe_fraction = Some(0.6);
+            p.local_probe_fraction = Some(0.6);
+        });
+        assert_eq!(path(both), "local_probe_fraction");
+    }
+
+    #[test]
+    fn convergent_always_keeps_a_local_probe() {
+        let settings = checked(|p| p.spill_controller = SpillController::Convergent).unwrap();
+        assert_eq!(settings.local_probe_fraction(), CONVERGENT_LOCAL_PROBE);
+    }
+
+    #[test]
+    fn zero_switches_expiration_off() {
+        let never = checked(|p| p.weight_expiration_period = Some(Duration::ZERO)).unwrap();
+        assert_eq!(never.weight_expiration_period(), None);
+    }
+}

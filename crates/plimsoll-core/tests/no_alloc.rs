@@ -1,0 +1,308 @@
+//! A pick allocates nothing: every endpoint policy under every locality policy it may be used with,
+//! with retries, hashes, bounded load, requests in flight, priorities and panic.
+//!
+//! A worker builds its tables when it first meets a snapshot, and the schedule of a weighted list when
+//! it first picks from that list; from then on it must live on what it has. Allocations are counted
+//! per thread, so tests may run side by side.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use allocation_counter::measure;
+use plimsoll_core::host::{Host, RequestOutcome};
+use plimsoll_core::model::assignment::AssignmentParts;
+use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts};
+use plimsoll_core::model::cluster::{LocalityPolicy, LocalitySampling};
+use plimsoll_core::model::endpoint_policy::{
+    ConsistentHashing, EndpointPolicy, HashFunction, LeastRequest, LeastRequestParts, Maglev,
+    RingHash, RoundRobin, SelectionMethod, SlowStart,
+};
+use plimsoll_core::model::health::HealthStatus;
+use plimsoll_core::model::zone_aware::LocalityBasis;
+use plimsoll_core::picker::{PickArgs, Picker};
+
+mod support;
+
+use support::{Driver, at, parts, zone_aware};
+
+const PICKS: u64 = 10_000;
+
+/// What is measured, by name.
+type Named<T> = (&'static str, T);
+
+fn least_request(selection_method: SelectionMethod) -> EndpointPolicy {
+    let parts = LeastRequestParts {
+        selection_method,
+        active_request_bias: Some(1.5),
+        ..Default::default()
+    };
+    EndpointPolicy::LeastRequest(LeastRequest::try_new(parts).expect("valid"))
+}
+
+fn slow_start() -> EndpointPolicy {
+    let slow_start = SlowStart::try_new(Duration::from_secs(60), None, None).expect("valid");
+    EndpointPolicy::RoundRobin(RoundRobin { slow_start })
+}
+
+fn endpoint_policies() -> Vec<Named<EndpointPolicy>> {
+    vec![
+        ("round_robin", EndpointPolicy::default()),
+        ("slow_start", slow_start()),
+        ("least_request", least_request(SelectionMethod::NChoices)),
+        ("full_scan", least_request(SelectionMethod::FullScan)),
+        ("random", EndpointPolicy::Random),
+    ]
+}
+
+fn hash_policies() -> Vec<Named<EndpointPolicy>> {
+    let plain = ConsistentHashing::default();
+    let bounded = ConsistentHashing::try_new(false, Some(100)).expect("valid");
+    let ring = |hashing| {
+        let ring = RingHash::try_new(HashFunction::XxHash, Some(512), None, hashing);
+        EndpointPolicy::RingHash(ring.expect("valid"))
+    };
+    let maglev =
+        |hashing| EndpointPolicy::Maglev(Maglev::try_new(Some(1_009), hashing).expect("valid"));
+    vec![
+        ("ring_hash", ring(plain)),
+        ("bounded ring_hash", ring(bounded)),
+        ("maglev", maglev(plain)),
+        ("bounded maglev", maglev(bounded)),
+    ]
+}
+
+fn weighted_localities() -> Vec<Named<LocalityPolicy>> {
+    vec![
+        ("flat", LocalityPolicy::Flat),
+        ("locality_weighted", LocalityPolicy::LocalityWeighted),
+        ("wrr_locality", LocalityPolicy::WrrLocality),
+    ]
+}
+
+fn zone_aware_localities() -> Vec<Named<LocalityPolicy>> {
+    vec![
+        (
+            "by hosts",
+            zone_aware(|zone| zone.locality_basis = LocalityBasis::HealthyHostsNum),
+        ),
+        (
+            "by weight",
+            zone_aware(|zone| zone.locality_basis = LocalityBasis::HealthyHostsWeight),
+        ),
+        (
+            "by rate",
+            zone_aware(|zone| zone.locality_basis = LocalityBasis::LrsReportedRate),
+        ),
+        (
+            "sampled",
+            zone_aware(|zone| zone.routing_enabled = Some(50.0)),
+        ),
+        (
+            "forced",
+            zone_aware(|zone| zone.force_locality_direct_routing = true),
+        ),
+    ]
+}
+
+/// Every combination that is allowed, evenly and independently sampled.
+fn configs() -> Vec<(String, Arc<ClusterConfig>)> {
+    let mut configs = Vec::new();
+    let mut add = |endpoint: &Named<EndpointPolicy>, locality: &Named<LocalityPolicy>| {
+        for sampling in [LocalitySampling::Random, LocalitySampling::LowDiscrepancy] {
+            let parts = ClusterConfigParts {
+                name: "orders".into(),
+                locality_policy: locality.1.clone(),
+                endpoint_policy: endpoint.1.clone(),
+                locality_sampling: sampling,
+                ..Default::default()
+            };
+            let name = format!("{}, {}, {sampling:?}", endpoint.0, locality.0);
+            configs.push((
+                name,
+                Arc::new(ClusterConfig::try_new(parts).expect("allowed")),
+            ));
+        }
+    };
+    for endpoint in &endpoint_policies() {
+        let localities = weighted_localities()
+            .into_iter()
+            .chain(zone_aware_localities());
+        localities.for_each(|locality| add(endpoint, &locality));
+    }
+    for endpoint in &hash_policies() {
+        weighted_localities()
+            .iter()
+            .for_each(|locality| add(endpoint, locality));
+    }
+    configs
+}
+
+/// Three zones, two priorities, all kinds of health; `host_weights` makes weights differ.
+fn upstream(host_weights: bool) -> AssignmentParts {
+    let mut parts = parts(&[("a", 4), ("b", 9), ("c", 6), ("d", 3), ("e", 3)]);
+    for (index, entry) in (1_u32..).zip(&mut parts.endpoints) {
+        entry.load_balancing_weight = Some(index);
+        entry.priority = u32::from(index > 3);
+        for (host, endpoint) in (1_u32..).zip(&mut entry.lb_endpoints) {
+            if host_weights {
+                endpoint.load_balancing_weight = Some(host);
+            }
+            endpoint.health_status = match host {
+                3 => HealthStatus::Unhealthy,
+                4 => HealthStatus::Degraded,
+                _ => HealthStatus::Healthy,
+            };
+        }
+    }
+    parts
+}
+
+fn fleet(demand: [u64; 3]) -> AssignmentParts {
+    let mut fleet = parts(&[("a", 5), ("b", 3), ("c", 2)]);
+    for (entry, bp) in fleet.endpoints.iter_mut().zip(demand) {
+        entry.observed_traffic_fraction = Some(bp);
+    }
+    fleet
+}
+
+fn driver(config: &Arc<ClusterConfig>, host_weights: bool) -> Driver {
+    let mut driver = Driver::new(Arc::clone(config), "a");
+    driver.originating(fleet([6000, 3000, 1000]), at(0));
+    driver.assignment(upstream(host_weights), at(0));
+    driver
+}
+
+/// One request as a proxy makes it: pick, begin, and a retry elsewhere when it fails.
+fn request(picker: &mut Picker, avoid: &mut [Arc<Host>; 2], number: u64) {
+    let hash = (number.is_multiple_of(3)).then(|| number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let Some(first) = picker
+        .pick(PickArgs { hash, avoid: &[] })
+        .host()
+        .map(Arc::clone)
+    else {
+        return;
+    };
+    let active = first.begin_request();
+    avoid[0] = Arc::clone(&first);
+    let second = picker
+        .pick(PickArgs {
+            hash,
+            avoid: &avoid[..1],
+        })
+        .host()
+        .map(Arc::clone);
+    let retried = second.as_ref().map(Host::begin_request);
+    if let Some(second) = second {
+        avoid[1] = second;
+        picker.pick(PickArgs {
+            hash,
+            avoid: &avoid[..],
+        });
+    }
+    active.finish(RequestOutcome::Error);
+    if let Some(retried) = retried {
+        retried.finish(RequestOutcome::Success);
+    }
+}
+
+/// Allocations of `PICKS` picks, three to a request, after `warm_up` picks.
+fn allocations(driver: &mut Driver, warm_up: u64) -> u64 {
+    let mut picker = driver.picker(7);
+    let first = driver
+        .snapshot()
+        .hosts()
+        .next()
+        .map(Arc::clone)
+        .expect("there are hosts");
+    // Requests that stay in flight, so that bounded load has something to bound.
+    let busy: Vec<_> = (0..20).map(|_| first.begin_request()).collect();
+    let mut avoid = [Arc::clone(&first), first];
+    for number in 0..warm_up {
+        picker.pick(PickArgs {
+            hash: Some(number),
+            avoid: &[],
+        });
+    }
+    let info =
+        measure(|| (0..PICKS / 3).for_each(|number| request(&mut picker, &mut avoid, number)));
+    drop(busy);
+    info.count_total
+}
+
+#[test]
+fn the_counter_counts() {
+    let info = measure(|| drop(std::hint::black_box(vec![1_u8])));
+    assert_eq!(info.count_total, 1);
+}
+
+/// Lists of equal weights need nothing but a cursor: one pick is enough to warm up.
+#[test]
+fn after_the_first_pick_nothing_is_allocated() {
+    for (name, config) in configs() {
+        if config.endpoint_policy().slow_start().is_some() {
+            continue; // schedules: the next test
+        }
+        assert_eq!(allocations(&mut driver(&config, false), 1), 0, "{name}");
+    }
+}
+
+/// Weighted lists and slow start have a schedule per list, built when the list is first picked from.
+#[test]
+fn after_every_list_was_used_once_schedules_allocate_nothing() {
+    for (name, config) in configs() {
+        assert_eq!(allocations(&mut driver(&config, true), 3_000), 0, "{name}");
+    }
+}
+
+/// Fractions alone cost a worker nothing, not even on the first pick that sees them.
+#[test]
+fn following_an_update_of_fractions_allocates_nothing() {
+    let policy = zone_aware(|zone| zone.locality_basis = LocalityBasis::LrsReportedRate);
+    for (name, endpoint_policy) in endpoint_policies() {
+        let config = support::config(|parts| {
+            parts.locality_policy = policy.clone();
+            parts.endpoint_policy = endpoint_policy;
+        });
+        let mut driver = driver(&config, true);
+        let mut picker = driver.picker(3);
+        (0..3_000).for_each(|_| drop(picker.pick(PickArgs::default()).host().map(Arc::clone)));
+        for step in 1..50 {
+            driver.originating(fleet([6000 - 10 * step, 3000, 1000 + 10 * step]), at(step));
+            let info = measure(|| {
+                for _ in 0..100 {
+                    picker.pick(PickArgs::default());
+                }
+            });
+            assert_eq!(info.count_total, 0, "{name}, update {step}");
+        }
+    }
+}
+
+/// Panic, and drops, take their own ways through a pick.
+#[test]
+fn panic_and_drops_allocate_nothing() {
+    use plimsoll_core::model::assignment::DropOverloadParts;
+    for (name, config) in configs() {
+        let mut assignment = upstream(false);
+        assignment.drop_overloads = vec![DropOverloadParts {
+            category: "throttle".into(),
+            numerator: 10,
+            denominator: 100,
+        }];
+        for endpoint in assignment
+            .endpoints
+            .iter_mut()
+            .flat_map(|entry| &mut entry.lb_endpoints)
+        {
+            endpoint.health_status = HealthStatus::Unhealthy;
+        }
+        let mut driver = Driver::new(config, "a");
+        driver.originating(fleet([6000, 3000, 1000]), at(0));
+        driver.assignment(assignment, at(0));
+        assert!(
+            driver.snapshot().loads().panic().iter().all(|&panic| panic),
+            "{name}"
+        );
+        assert_eq!(allocations(&mut driver, 100), 0, "{name}");
+    }
+}

@@ -1,0 +1,102 @@
+//! `explain` tells what picks do: the shares it names are those that requests get.
+
+use plimsoll_core::explain::{Explanation, StateName};
+use plimsoll_core::model::locality::Locality;
+use plimsoll_core::model::zone_aware::LocalityBasis;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::cases;
+use crate::generate::{self, ZONES};
+use crate::support::{Driver, Tally, at, sampling_error};
+
+const PICKS: u64 = 4_000;
+
+/// Where the numbers that follow from one another do so.
+fn check_consistency(explanation: &Explanation) -> Result<(), TestCaseError> {
+    let first = explanation
+        .priorities
+        .first()
+        .map(|p0| (p0.state, p0.reason_code));
+    if let Some(first) = first {
+        prop_assert_eq!(first, (explanation.state, explanation.reason_code));
+    }
+    let kept = explanation.local_percent_to_route_bp;
+    match explanation.state {
+        StateName::NoLocalityRouting => {
+            prop_assert!(explanation.reason_code.is_some() && kept.is_none());
+        }
+        StateName::LocalityDirect => prop_assert_eq!(kept, Some(10_000)),
+        StateName::LocalityResidual => prop_assert!(kept.is_some_and(|kept| kept < 10_000)),
+    }
+    prop_assert!(explanation.localities.iter().filter(|row| row.own).count() <= 1);
+    for row in &explanation.localities {
+        prop_assert!(
+            row.local_bp <= 10_000 && row.upstream_bp <= 10_000 && row.residual_bp <= 10_000
+        );
+        let expected = (row.capacity_share > 0.0).then(|| row.traffic_share / row.capacity_share);
+        prop_assert_eq!(row.load_factor, expected);
+        prop_assert!(row.healthy + row.degraded <= row.hosts && row.excluded <= row.hosts);
+    }
+    if explanation.locality_basis != Some(LocalityBasis::LrsReportedRate) {
+        prop_assert_eq!(explanation.fractions.staleness_threshold_ms, None);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(cases(48))]
+
+    /// One priority without degraded hosts, any policy that does not hash: every locality gets the
+    /// share that it is said to get; what is said to go to an empty slot fails.
+    #[test]
+    fn shares_are_those_of_real_picks(
+        config in generate::cluster_config(),
+        own in select(&ZONES[..4]),
+        upstream in generate::assignment(4, 1, generate::healthy_or_not()),
+        fleet in generate::fleet(4),
+        seed in any::<u64>(),
+    ) {
+        let mut driver = Driver::new(config, own);
+        driver.assignment(upstream, at(0));
+        driver.originating(fleet, at(0));
+        let explanation = driver.explain();
+        check_consistency(&explanation)?;
+        let tally = Tally::of(&mut driver.picker(seed), PICKS);
+        let mut lost = 1.0;
+        for row in &explanation.localities {
+            let locality = Locality::new(&row.region, &row.zone, &row.sub_zone);
+            let actual = tally.share(&locality);
+            if row.healthy == 0 && actual == 0.0 {
+                continue; // an empty slot: what would go there is lost
+            }
+            lost -= row.expected_share;
+            let tolerance = sampling_error(row.expected_share, PICKS);
+            let error = (actual - row.expected_share).abs();
+            prop_assert!(error <= tolerance, "{}: {} is not {}", locality, actual, row.expected_share);
+        }
+        let failed = crate::support::ratio(tally.failed, PICKS);
+        prop_assert!((failed - lost).abs() <= sampling_error(lost.clamp(0.0, 1.0), PICKS) + 1e-9);
+    }
+
+    /// Any input whatever has an explanation, whose numbers are consistent.
+    #[test]
+    fn every_snapshot_can_be_explained(
+        config in generate::cluster_config(),
+        upstream in proptest::option::of(generate::assignment(5, 3, generate::any_health())),
+        fleet in proptest::option::of(generate::fleet(5)),
+    ) {
+        let mut driver = Driver::new(config, "a");
+        check_consistency(&driver.explain())?;
+        if let Some(fleet) = fleet {
+            driver.originating(fleet, at(0));
+            check_consistency(&driver.explain())?;
+        }
+        if let Some(upstream) = upstream {
+            driver.assignment(upstream, at(1));
+            check_consistency(&driver.explain())?;
+        }
+        driver.timeout(at(61));
+        check_consistency(&driver.explain())?;
+    }
+}

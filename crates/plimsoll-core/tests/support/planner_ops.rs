@@ -1,0 +1,370 @@
+//! Interpreter of operation sequences for the planner: a byte string in, reports and endpoints out.
+//!
+//! The counterpart of `ops.rs`, with the same reading of bytes and the same assignments. Used by
+//! `tests/planner_ops.rs` and by the fuzz target `planner_ops`; uses the public API only.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_core::counts::HostSetCounts;
+use plimsoll_core::model::assignment::{AssignmentParts, ClusterLoadAssignment};
+use plimsoll_core::model::load_report::{ClusterStats, Node, UpstreamLocalityStats};
+use plimsoll_core::model::locality::Locality;
+use plimsoll_core::planner::fleet_weights::FleetWeights;
+use plimsoll_core::planner::weights::ReceiverWeights;
+use plimsoll_core::planner::{
+    Grain, Plan, Planner, PlannerConfig, PlannerConfigParts, PlannerEvent, UpdateCause,
+};
+use plimsoll_core::time::Instant;
+
+#[path = "ops/bytes.rs"]
+#[allow(dead_code, reason = "shared with ops.rs, which reads more")]
+mod bytes;
+#[path = "ops/inputs.rs"]
+#[allow(dead_code, reason = "shared with ops.rs, which breaks inputs too")]
+mod inputs;
+
+use bytes::Bytes;
+
+/// Clusters there are; every one may be a fleet and an upstream cluster.
+const CLUSTERS: [&str; 3] = ["orders", "users", "fleet"];
+const NODES: [&str; 6] = ["n0", "n1", "n2", "n3", "n4", ""];
+
+/// What a string reached: so that a test can tell that its strings reach everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reached {
+    pub(crate) plans: BTreeMap<String, u64>,
+    pub(crate) events: BTreeMap<String, u64>,
+    pub(crate) fleet_weights: u64,
+    pub(crate) locality_weights: u64,
+    pub(crate) refused: u64,
+}
+
+/// Runs the operations that `bytes` mean. Panics where the planner does what it must not.
+pub(crate) fn run(bytes: &[u8]) -> Reached {
+    let mut bytes = Bytes::new(bytes);
+    let mut world = World::new(&mut bytes);
+    while !bytes.is_empty() {
+        world.step(&mut bytes);
+    }
+    world.end();
+    world.reached
+}
+
+struct World {
+    planner: Planner,
+    now: Instant,
+    endpoints: BTreeMap<String, ClusterLoadAssignment>,
+    newest: u64,
+    plans: BTreeMap<Grain, Arc<Plan>>,
+    reached: Reached,
+}
+
+impl World {
+    fn new(bytes: &mut Bytes<'_>) -> Self {
+        let now = Instant::from_secs(u64::from(bytes.byte()) * 100);
+        let seconds =
+            |bytes: &mut Bytes<'_>, choices: &[u64]| bytes.maybe(choices).map(Duration::from_secs);
+        let parts = PlannerConfigParts {
+            tau: seconds(bytes, &[1, 20, 3600]),
+            missed_intervals: bytes.maybe(&[1, 3, 1000]),
+            material_change_bp: bytes.maybe(&[1, 50, 10_000]),
+            heartbeat: seconds(bytes, &[1, 20, 200]),
+            default_report_interval: seconds(bytes, &[1, 10, 3600]),
+            min_cluster_size: bytes.maybe(&[0, 1, 6]),
+            ..Default::default()
+        };
+        let config = PlannerConfig::try_new(parts).expect("valid settings");
+        Self {
+            planner: Planner::new(config, now),
+            now,
+            endpoints: BTreeMap::new(),
+            newest: 0,
+            plans: BTreeMap::new(),
+            reached: Reached::default(),
+        }
+    }
+
+    fn step(&mut self, bytes: &mut Bytes<'_>) {
+        match bytes.below(16) {
+            0..=6 => self.report(bytes),
+            7 | 8 => self.endpoints(bytes),
+            9 => {
+                let name = bytes.one_of(&CLUSTERS);
+                self.endpoints.remove(name);
+                self.planner.handle_endpoints_removed(name, self.now);
+            }
+            10 => {
+                let (node, fleet) = (bytes.one_of(&NODES), bytes.one_of(&CLUSTERS));
+                self.planner.handle_disconnect(node, fleet, self.now);
+            }
+            11 => {
+                let next = self.planner.poll_timeout().unwrap_or(self.now);
+                self.now = next.max(self.now);
+                self.timeout();
+            }
+            12 | 13 => {
+                let steps = [
+                    0,
+                    1,
+                    1_000_000,
+                    1_000_000_000,
+                    10_000_000_000,
+                    61_000_000_000,
+                ];
+                let step = Duration::from_nanos(bytes.one_of(&steps));
+                self.now = self.now.saturating_add(step);
+                self.timeout();
+            }
+            14 => {
+                let back = bytes.one_of(&[1, 1_000_000_000, 3_600_000_000_000]);
+                self.now = Instant::from_nanos(self.now.as_nanos().saturating_sub(back));
+            }
+            _ => self.refuse(bytes),
+        }
+        self.drain();
+    }
+
+    fn report(&mut self, bytes: &mut Bytes<'_>) {
+        let node = Node {
+            id: bytes.one_of(&NODES).into(),
+            cluster: bytes.one_of(&CLUSTERS).into(),
+            locality: inputs::locality(bytes),
+        };
+        let requests = [0, 1, 100, 5000, 1_000_000, u64::MAX];
+        let entry = |bytes: &mut Bytes<'_>| UpstreamLocalityStats {
+            locality: inputs::locality(bytes),
+            total_issued_requests: bytes.one_of(&requests),
+            ..Default::default()
+        };
+        let entries = bytes.below(3);
+        let stats = ClusterStats {
+            cluster_name: bytes.one_of(&CLUSTERS).into(),
+            upstream_locality_stats: (0..entries).map(|_| entry(bytes)).collect(),
+            total_dropped_requests: bytes.one_of(&requests),
+            load_report_interval: Duration::from_millis(bytes.one_of(&[
+                10_000,
+                1000,
+                0,
+                1,
+                60_000,
+                10_000_000,
+                u64::MAX,
+            ])),
+        };
+        self.planner.handle_load_report(&node, &stats, self.now);
+    }
+
+    fn endpoints(&mut self, bytes: &mut Bytes<'_>) {
+        let name = bytes.one_of(&CLUSTERS).to_owned();
+        let parts = AssignmentParts {
+            cluster_name: name.clone(),
+            ..inputs::assignment(bytes)
+        };
+        let assignment = ClusterLoadAssignment::try_new(parts).expect("a valid assignment");
+        self.planner.handle_endpoints(&assignment, self.now);
+        self.endpoints.insert(name, assignment.clone());
+        self.drain();
+        // The same again is no news.
+        self.planner.handle_endpoints(&assignment, self.now);
+        assert!(self.planner.poll_update().is_none(), "nothing changed");
+    }
+
+    /// Once told, nothing is due at that very moment any more.
+    fn timeout(&mut self) {
+        self.planner.handle_timeout(self.now);
+        let next = self.planner.poll_timeout();
+        assert!(
+            next.is_none_or(|next| next > self.now),
+            "{next:?} at {:?}",
+            self.now
+        );
+    }
+
+    /// Settings out of range name their field.
+    fn refuse(&mut self, bytes: &mut Bytes<'_>) {
+        let zero = Some(Duration::ZERO);
+        let mut parts = PlannerConfigParts::default();
+        let field = match bytes.below(5) {
+            0 => {
+                parts.tau = bytes.one_of(&[zero, Some(Duration::MAX)]);
+                "tau"
+            }
+            1 => {
+                parts.missed_intervals = bytes.one_of(&[Some(0), Some(u32::MAX)]);
+                "missed_intervals"
+            }
+            2 => {
+                parts.material_change_bp = bytes.one_of(&[Some(0), Some(10_001)]);
+                "material_change_bp"
+            }
+            3 => {
+                parts.heartbeat = bytes.one_of(&[zero, Some(Duration::MAX)]);
+                "heartbeat"
+            }
+            _ => {
+                parts.default_report_interval = bytes.one_of(&[zero, Some(Duration::MAX)]);
+                "default_report_interval"
+            }
+        };
+        let error = PlannerConfig::try_new(parts).expect_err("out of range");
+        assert_eq!(error.path(), field);
+        self.reached.refused += 1;
+    }
+
+    fn drain(&mut self) {
+        while let Some(plan) = self.planner.poll_update() {
+            assert!(plan.generation > self.newest, "generations grow");
+            self.newest = plan.generation;
+            self.check(&plan);
+            *self
+                .reached
+                .plans
+                .entry(format!("{:?}", plan.cause))
+                .or_default() += 1;
+            self.plans.insert(plan.grain.clone(), plan);
+        }
+        while let Some(event) = self.planner.poll_event() {
+            let name = match event {
+                PlannerEvent::NodeJoined { .. } => "joined",
+                PlannerEvent::NodeLeft { .. } => "left",
+                PlannerEvent::NodeMoved { .. } => "moved",
+                PlannerEvent::ReportIgnored { .. } => "ignored",
+            };
+            *self.reached.events.entry(name.to_owned()).or_default() += 1;
+        }
+        for (grain, plan) in &self.plans {
+            let kept = self.planner.plan(grain);
+            assert!(
+                kept.is_none_or(|kept| Arc::ptr_eq(kept, plan)),
+                "the plan in force"
+            );
+        }
+    }
+
+    /// Everybody hangs up and nobody comes back: everything is withdrawn, and nobody wants to be
+    /// woken any more.
+    fn end(&mut self) {
+        for fleet in CLUSTERS {
+            for node in NODES {
+                self.planner.handle_disconnect(node, fleet, self.now);
+            }
+        }
+        // One interval is enough; the longest that is believed is an hour.
+        self.now = self.now.saturating_add(Duration::from_secs(2 * 3600));
+        self.timeout();
+        self.drain();
+        assert_eq!(
+            self.planner.poll_timeout(),
+            None,
+            "nothing left to wait for"
+        );
+        for (grain, plan) in &self.plans {
+            assert!(!plan.has_data(), "{grain:?} still has data");
+            assert!(self.planner.plan(grain).is_none(), "{grain:?} is forgotten");
+        }
+    }
+
+    fn check(&mut self, plan: &Plan) {
+        let zones = &plan.zones;
+        assert!(
+            zones.is_sorted_by(|one, other| one.locality < other.locality),
+            "{zones:?}"
+        );
+        let sum: u64 = zones.iter().map(|zone| zone.fraction.get()).sum();
+        assert_eq!(sum, if plan.has_data() { 10_000 } else { 0 }, "{zones:?}");
+        for zone in zones {
+            assert!(
+                zone.rate_per_second.is_finite() && zone.rate_per_second >= 0.0,
+                "{zone:?}"
+            );
+            assert!(
+                !zone.locality.is_unset() || zone.estimated,
+                "nobody reports from nowhere"
+            );
+            assert!(!zone.estimated || zone.reporters == 0, "{zone:?}");
+        }
+        assert_eq!(plan.fractions().len(), zones.len());
+        assert!(plan.cause != UpdateCause::NoData || !plan.has_data());
+        match &plan.grain.upstream_cluster {
+            None => assert!(
+                plan.locality_weights.is_empty(),
+                "weights of which cluster?"
+            ),
+            Some(_) => assert!(
+                plan.fleet_weights.is_none(),
+                "a fleet has one set of weights"
+            ),
+        }
+        if let Some(weights) = &plan.fleet_weights {
+            self.reached.fleet_weights += 1;
+            check_fleet_weights(weights, plan);
+        }
+        for receiver in &plan.locality_weights {
+            self.reached.locality_weights += 1;
+            self.check_locality_weights(receiver, plan);
+        }
+    }
+
+    /// One weight per locality of the upstream cluster; they sum to 10000, or nobody is healthy.
+    fn check_locality_weights(&self, receiver: &ReceiverWeights, plan: &Plan) {
+        let upstream = plan.grain.upstream_cluster.as_deref().unwrap_or_default();
+        let assignment = self
+            .endpoints
+            .get(upstream)
+            .expect("endpoints behind the weights");
+        let counts = HostSetCounts::of_assignment(assignment, 0, None);
+        let slots = counts.localities.iter().map(|slot| &slot.locality);
+        assert!(
+            slots.eq(receiver.weights.iter().map(|(locality, _)| locality)),
+            "{receiver:?}"
+        );
+        let weights = || receiver.weights.iter().filter_map(|&(_, weight)| weight);
+        assert!(weights().all(|weight| weight > 0), "{receiver:?}");
+        let sum: u32 = weights().sum();
+        assert!(sum == 10_000 || counts.flat.healthy == 0, "{receiver:?}");
+        // Without data the rules of host counts apply, whose last resort is any slot at all.
+        if plan.has_data() {
+            let mut slots = counts.localities.iter().zip(&receiver.weights);
+            let empty = slots.find(|(slot, (_, weight))| slot.healthy == 0 && weight.is_some());
+            assert!(empty.is_none(), "traffic for nobody: {receiver:?}");
+        }
+    }
+}
+
+/// What a stock Envoy reads from the weights, by its own arithmetic, is the plan: to the basis point,
+/// less one at most where zones without demand have hosts.
+fn check_fleet_weights(weights: &FleetWeights, plan: &Plan) {
+    let mut sums: BTreeMap<&Locality, u64> = BTreeMap::new();
+    let endpoints = weights
+        .endpoints
+        .iter()
+        .map(|endpoint| (&endpoint.locality, endpoint.weight));
+    let phantoms = weights
+        .phantom
+        .iter()
+        .map(|phantom| (&phantom.locality, phantom.weight));
+    for (locality, weight) in endpoints.chain(phantoms) {
+        assert!(weight >= 1, "Envoy refuses weight 0");
+        *sums.entry(locality).or_default() += u64::from(weight);
+    }
+    let total: u64 = sums.values().sum();
+    assert!(
+        sums.values().all(|&sum| sum <= u64::from(u32::MAX)),
+        "{sums:?}"
+    );
+    for zone in &plan.zones {
+        let read = 10_000 * sums.get(&zone.locality).copied().unwrap_or(0) / total;
+        let told = zone.fraction.get();
+        assert!(
+            read == told || read + 1 == told,
+            "{read} is read for {told}: {weights:?}"
+        );
+    }
+    let phantom = |locality: &Locality| plan.zones.iter().any(|zone| zone.locality == *locality);
+    assert!(
+        weights.phantom.iter().all(|p| phantom(&p.locality)),
+        "{weights:?}"
+    );
+}

@@ -19,15 +19,19 @@ use crate::model::assignment::ClusterLoadAssignment;
 use crate::model::cluster::ClusterConfig;
 use crate::model::health::HealthSignal;
 use crate::model::locality::Locality;
-use crate::model::zone_aware::{LocalityBasis, ZoneAware};
+use crate::model::zone_aware::{DEFAULT_STALENESS_THRESHOLD, LocalityBasis, ZoneAware};
 use crate::priority::PriorityLoads;
 use crate::snapshot::{PriorityView, RoutingSnapshot, ZoneContext, build_hash_table};
-use crate::stats::BalancerStats;
+use crate::stats::{BalancerStats, LoadAwareStats};
 use crate::time::Instant;
 
+mod client_weights;
+mod load_aware;
 mod members;
 mod ramp;
 
+use client_weights::ClientWeights;
+use load_aware::LoadAware;
 use members::Members;
 use ramp::Ramp;
 
@@ -51,6 +55,9 @@ pub struct Balancer {
     fractions: Arc<FractionStore>,
     demand: Demand,
     ramp: Ramp,
+    client_weights: ClientWeights,
+    load_aware: LoadAware,
+    load_aware_stats: LoadAwareStats,
     generation: u64,
     pending: Option<Arc<RoutingSnapshot>>,
     events: VecDeque<Event>,
@@ -83,6 +90,9 @@ impl Balancer {
             fractions: Arc::default(),
             demand: Demand::default(),
             ramp: Ramp::new(now),
+            client_weights: ClientWeights::default(),
+            load_aware: LoadAware::default(),
+            load_aware_stats: LoadAwareStats::default(),
             generation: 0,
             pending: None,
             events: VecDeque::new(),
@@ -217,7 +227,21 @@ impl Balancer {
         }
         let tick = self.ramp.poll_timeout().is_some_and(|tick| tick <= now);
         let ramp_changed = tick && self.refresh_ramp(now);
-        if dirty.zone || ramp_changed {
+        if self
+            .client_weights
+            .poll_timeout()
+            .is_some_and(|tick| tick <= now)
+            && self
+                .client_weights
+                .refresh(&self.config, &self.members, now)
+        {
+            dirty.tables = (0..self.members.priorities()).collect();
+        }
+        let load_tick = self
+            .load_aware
+            .poll_timeout()
+            .is_some_and(|tick| tick <= now);
+        if dirty.zone || ramp_changed || load_tick || !dirty.tables.is_empty() {
             self.refresh(dirty, now);
         }
     }
@@ -237,15 +261,22 @@ impl Balancer {
         let fractions = self
             .staleness_threshold()
             .and_then(|threshold| self.fractions.poll_timeout(threshold));
-        [fractions, self.ramp.poll_timeout()]
-            .into_iter()
-            .flatten()
-            .min()
+        let ticks = [
+            self.ramp.poll_timeout(),
+            self.client_weights.poll_timeout(),
+            self.load_aware.poll_timeout(),
+        ];
+        ticks.into_iter().chain([fractions]).flatten().min()
     }
 
     /// Counters of the writer.
     pub const fn stats(&self) -> &BalancerStats {
         &self.stats
+    }
+
+    /// Counters of load_aware_locality.
+    pub const fn load_aware_stats(&self) -> &LoadAwareStats {
+        &self.load_aware_stats
     }
 
     fn receive_fractions(&mut self, origin: FractionOrigin, fractions: FractionMap, now: Instant) {
@@ -264,8 +295,11 @@ impl Balancer {
             .unwrap_or_default()
     }
 
-    /// Only the measured basis has a deadline; for the others the age of fractions means nothing.
+    /// Only who uses fractions has a deadline; for the others their age means nothing.
     fn staleness_threshold(&self) -> Option<std::time::Duration> {
+        if self.config.load_aware_locality().is_some() {
+            return Some(DEFAULT_STALENESS_THRESHOLD);
+        }
         let config = self.config.zone_aware()?;
         (config.locality_basis() == LocalityBasis::LrsReportedRate)
             .then(|| config.staleness_threshold())
@@ -277,10 +311,18 @@ impl Balancer {
     }
 
     /// Recomputes what is dirty and makes the next snapshot.
-    fn refresh(&mut self, dirty: Dirty, now: Instant) {
+    fn refresh(&mut self, mut dirty: Dirty, now: Instant) {
+        if (dirty.config || !dirty.tables.is_empty())
+            && self
+                .client_weights
+                .refresh(&self.config, &self.members, now)
+        {
+            dirty.tables = (0..self.members.priorities()).collect();
+        }
         self.refresh_tables(&dirty);
         self.refresh_zone(&dirty);
         self.refresh_hash(&dirty);
+        self.refresh_load_aware(&dirty, now);
         self.refresh_ramp(now);
         self.generation += 1;
         self.stats.snapshots_built.increment();
@@ -305,6 +347,7 @@ impl Balancer {
                         zone: ZoneRouting::off(Reason::NotConfigured),
                     },
                     hash: None,
+                    load_aware: None,
                 }),
             }
         }
@@ -417,7 +460,8 @@ impl Balancer {
 
     /// Hash tables where lists, panic or settings changed.
     fn refresh_hash(&mut self, dirty: &Dirty) {
-        if !self.config.endpoint_policy().is_hash() {
+        let by_slot = self.config.load_aware_locality().is_some();
+        if by_slot || !self.config.endpoint_policy().is_hash() {
             self.views.iter_mut().for_each(|view| view.hash = None);
             return;
         }
@@ -428,6 +472,37 @@ impl Balancer {
                 view.hash = build_hash_table(&view.table, &self.config, panic).map(Arc::new);
             }
         }
+    }
+
+    /// Weights of load_aware_locality: anew when their tick is due, else put into the present order.
+    fn refresh_load_aware(&mut self, dirty: &Dirty, now: Instant) {
+        let config = Arc::clone(&self.config);
+        let Some(settings) = config.load_aware_locality() else {
+            self.load_aware.stop();
+            self.views
+                .iter_mut()
+                .for_each(|view| view.load_aware = None);
+            return;
+        };
+        if self.ready && self.load_aware.is_due(now) {
+            let asked = self.feed_forward();
+            let stats = &self.load_aware_stats;
+            self.load_aware
+                .tick(settings, &self.views, asked.as_deref(), stats, now);
+        }
+        let panics: Vec<bool> = self.views.iter().map(|view| view.source.panic).collect();
+        let hash_kept = |priority: usize| {
+            !dirty.config && !dirty.tables.contains(&priority) && !panics[priority]
+        };
+        self.load_aware.publish(&mut self.views, &config, hash_kept);
+    }
+
+    /// The shares that measured demand asks for at priority 0, while it is fresh (decisions D8).
+    fn feed_forward(&self) -> Option<Vec<f64>> {
+        let fleet = &self.fleet.as_ref()?.counts;
+        let demand = Demand::from_fractions(self.fractions.current()?.fractions, fleet)?;
+        let upstream = &self.views.first()?.table.counts;
+        regenerate(&ZoneAware::for_measured_demand(), upstream, fleet, &demand).expected_shares()
     }
 
     fn snapshot(&self, now: Instant) -> RoutingSnapshot {

@@ -146,6 +146,8 @@ pub struct LocalityExplanation {
     pub fleet_hosts: u64,
     /// Healthy ones among them.
     pub fleet_healthy: u64,
+    /// Smoothed utilization that its hosts report, under load_aware_locality.
+    pub utilization: Option<f64>,
     /// Measured share of demand, basis points, if known.
     pub observed_traffic_fraction_bp: Option<u64>,
     /// Share of the fleet's demand that the decision used, basis points.

@@ -8,8 +8,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::endpoint_picking::client_side_weighted_round_robin::OrcaWeightSlot;
 use crate::model::assignment::LbEndpoint;
+use crate::model::cluster::ClusterConfig;
+use crate::model::endpoint_policy::EndpointPolicy;
 use crate::model::locality::Locality;
+use crate::model::orca::OrcaLoadReport;
+use crate::time::Instant;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +49,8 @@ pub struct Host {
     issued: AtomicU64,
     succeeded: AtomicU64,
     failed: AtomicU64,
+    utilization: UtilizationSlot,
+    client_weight: OrcaWeightSlot,
     address: SocketAddr,
     locality: Locality,
     hostname: Arc<str>,
@@ -65,6 +72,8 @@ impl Host {
             issued: AtomicU64::new(0),
             succeeded: AtomicU64::new(0),
             failed: AtomicU64::new(0),
+            utilization: UtilizationSlot::default(),
+            client_weight: OrcaWeightSlot::default(),
             address: endpoint.address,
             locality: locality.clone(),
             hostname: Arc::clone(&endpoint.hostname),
@@ -83,6 +92,36 @@ impl Host {
             host: Arc::clone(self),
             ended: false,
         }
+    }
+
+    /// Takes a load report for everybody who wants one: load_aware_locality and the weights of
+    /// client_side_weighted_round_robin. Returns whether anybody could use it; a report that says
+    /// nothing leaves what was there before.
+    pub fn observe_orca(
+        &self,
+        report: &OrcaLoadReport,
+        config: &ClusterConfig,
+        now: Instant,
+    ) -> bool {
+        let mut used = false;
+        if let Some(settings) = config.load_aware_locality() {
+            let names = settings.metric_names();
+            let value = report.utilization(names, settings.utilization_precedence());
+            used |= self.utilization.store(value, now);
+        }
+        if let EndpointPolicy::ClientSideWeightedRoundRobin(settings) = config.endpoint_policy() {
+            used |= self.client_weight.observe(report, settings, now).is_ok();
+        }
+        used
+    }
+
+    /// Utilization last reported, 0.0 to 1.0, and when.
+    pub fn utilization(&self) -> Option<(f64, Instant)> {
+        self.utilization.load()
+    }
+
+    pub(crate) const fn client_weight(&self) -> (&OrcaWeightSlot, &AtomicU32) {
+        (&self.client_weight, &self.weight)
     }
 
     /// Where it listens.
@@ -155,6 +194,38 @@ impl Host {
             RequestOutcome::Success => self.succeeded.fetch_add(1, Ordering::Relaxed),
             RequestOutcome::Error => self.failed.fetch_add(1, Ordering::Relaxed),
         };
+    }
+}
+
+/// The utilization a host reported last. The value is stored before the time (release), so whoever
+/// sees the time sees that value or a newer one.
+#[derive(Debug, Default)]
+struct UtilizationSlot {
+    /// Bits of an f64 in 0.0..=1.0.
+    value: AtomicU64,
+    /// Nanoseconds plus one; 0 = never.
+    at: AtomicU64,
+}
+
+impl UtilizationSlot {
+    /// What is not positive or not finite is no sample (envoy-semantics §4.2); above 1 counts as 1.
+    fn store(&self, value: f64, now: Instant) -> bool {
+        if !(value > 0.0 && value.is_finite()) {
+            return false;
+        }
+        self.value
+            .store(value.min(1.0).to_bits(), Ordering::Relaxed);
+        self.at
+            .store(now.as_nanos().saturating_add(1), Ordering::Release);
+        true
+    }
+
+    fn load(&self) -> Option<(f64, Instant)> {
+        let at = self.at.load(Ordering::Acquire).checked_sub(1)?;
+        Some((
+            f64::from_bits(self.value.load(Ordering::Relaxed)),
+            Instant::from_nanos(at),
+        ))
     }
 }
 

@@ -23,6 +23,8 @@ pub enum HostSource {
     LocalityHealthyHosts(usize),
     /// Degraded hosts of one locality slot.
     LocalityDegradedHosts(usize),
+    /// All hosts of one locality slot: panic under load_aware_locality.
+    LocalityAllHosts(usize),
 }
 
 impl HostSource {

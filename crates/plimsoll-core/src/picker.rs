@@ -16,6 +16,7 @@ use crate::snapshot::{HostList, RoutingSnapshot};
 use crate::stats::PickerStats;
 
 mod hashed;
+mod load_aware;
 mod worker;
 
 use worker::Worker;
@@ -104,6 +105,20 @@ pub struct Picker<R = Xoshiro256> {
     stats: Arc<PickerStats>,
 }
 
+/// What consistent hashing looks up: the hash of the request, and how often it was tried before.
+#[derive(Clone, Copy)]
+struct RequestHash {
+    hash: Option<u64>,
+    attempt: u32,
+}
+
+impl RequestHash {
+    /// The hash and the attempt; a request without a hash gets a draw.
+    fn or_draw(self, rng: &mut impl Rng) -> (u64, u32) {
+        (self.hash.unwrap_or_else(|| rng.next_u64()), self.attempt)
+    }
+}
+
 /// A position in a list of hosts: what one decision yields.
 #[derive(Clone, Copy)]
 struct Choice<'p> {
@@ -165,10 +180,12 @@ impl<R: Rng> Picker<R> {
                 };
             }
         }
-        let chosen = if snapshot.config.endpoint_policy().is_hash() {
+        let flat_hash = snapshot.config.endpoint_policy().is_hash()
+            && snapshot.config.load_aware_locality().is_none();
+        let chosen = if flat_hash {
             hashed::choose(snapshot, args, (worker, rng), stats)
         } else {
-            choose_avoiding(snapshot, args.avoid, (worker, rng), stats)
+            choose_avoiding(snapshot, args, (worker, rng), stats)
         };
         match chosen {
             Ok(choice) => PickResult::Complete(Pick {
@@ -191,33 +208,48 @@ impl<R: Rng> Picker<R> {
 #[inline]
 fn choose_avoiding<'p, R: Rng>(
     snapshot: &'p RoutingSnapshot,
-    avoid: &[Arc<Host>],
+    args: PickArgs<'_>,
     (worker, rng): (&mut Worker, &mut R),
     stats: &PickerStats,
 ) -> Result<Choice<'p>, PickError> {
-    let mut choice = choose(snapshot, (worker, rng), stats)?;
-    if avoid.is_empty() {
+    let mut request = RequestHash {
+        hash: args.hash,
+        attempt: 0,
+    };
+    let mut choice = choose(snapshot, request, (worker, rng), stats)?;
+    if args.avoid.is_empty() {
         return Ok(choice);
     }
-    for _ in 0..RESELECTIONS {
-        if !is_avoided(&choice, avoid) {
+    while request.attempt < RESELECTIONS {
+        if !is_avoided(&choice, args.avoid) {
             return Ok(choice);
         }
-        choice = choose(snapshot, (worker, rng), stats)?;
+        request.attempt += 1;
+        choice = choose(snapshot, request, (worker, rng), stats)?;
     }
-    Ok(search_untried(snapshot, choice, avoid))
+    Ok(search_untried(snapshot, choice, args.avoid))
 }
 
 /// One full decision: priority, list, host.
 #[inline]
 fn choose<'p, R: Rng>(
     snapshot: &'p RoutingSnapshot,
+    request: RequestHash,
     (worker, rng): (&mut Worker, &mut R),
     stats: &PickerStats,
 ) -> Result<Choice<'p>, PickError> {
     let hash = rng.next_u64();
     let (priority, availability) = snapshot.loads.choose(hash);
     let view = snapshot.priorities.get(priority).ok_or(PickError::NoHost)?;
+    if let Some(source) = load_aware::source_of(view, availability) {
+        let chosen = load_aware::Chosen {
+            priority,
+            availability,
+            draw: hash,
+        };
+        let worker = (worker, rng);
+        return load_aware::choose(snapshot, (view, source), (chosen, request), worker, stats);
+    }
     let Worker {
         priorities,
         sampler,
@@ -272,6 +304,7 @@ fn search_untried<'p>(
     let flat = match choice.source {
         HostSource::LocalityHealthyHosts(_) => HostSource::HealthyHosts,
         HostSource::LocalityDegradedHosts(_) => HostSource::DegradedHosts,
+        HostSource::LocalityAllHosts(_) => HostSource::AllHosts,
         same => same,
     };
     untried(choice.list, choice.source, choice.index)

@@ -24,7 +24,7 @@ use crate::time::Instant;
 
 mod build;
 
-pub(crate) use build::{SlotHosts, build_hash_table};
+pub(crate) use build::{SlotHosts, build_hash_table, build_slot_hash_table};
 
 /// Hosts of one class, grouped by locality slot.
 type HostArray = Arc<[Arc<Host>]>;
@@ -49,8 +49,8 @@ pub struct PriorityTable {
 struct Slot {
     healthy: Range<u32>,
     degraded: Range<u32>,
-    /// Unequal weights: healthy, degraded.
-    weighted: [bool; 2],
+    /// Unequal weights: healthy, degraded, all.
+    weighted: [bool; 3],
     /// Weight in the assignment.
     weight: u32,
     all: Range<u32>,
@@ -69,9 +69,9 @@ pub(crate) struct HostList<'a> {
 }
 
 impl PriorityTable {
-    /// How many lists there are: three flat ones and two per slot.
+    /// How many lists there are: three flat ones and three per slot.
     pub(crate) fn lists(&self) -> usize {
-        3 + 2 * self.slots.len()
+        3 + 3 * self.slots.len()
     }
 
     /// The list behind a source; an unknown slot is an empty list.
@@ -89,6 +89,7 @@ impl PriorityTable {
             HostSource::DegradedHosts => flat(&*self.degraded, 2, |slot| &slot.degraded),
             HostSource::LocalityHealthyHosts(index) => self.slot_list(index, 0),
             HostSource::LocalityDegradedHosts(index) => self.slot_list(index, 1),
+            HostSource::LocalityAllHosts(index) => self.slot_list(index, 2),
         }
     }
 
@@ -102,10 +103,10 @@ impl PriorityTable {
                 local: 0,
             };
         };
-        let (array, range) = if class == 0 {
-            (&self.healthy, &slot.healthy)
-        } else {
-            (&self.degraded, &slot.degraded)
+        let (array, range) = match class {
+            0 => (&self.healthy, &slot.healthy),
+            1 => (&self.degraded, &slot.degraded),
+            _ => (&self.all, &slot.all),
         };
         let hosts = &array[range.start as usize..range.end as usize];
         let local = if index == 0 && self.counts.has_local_locality {
@@ -115,7 +116,7 @@ impl PriorityTable {
         };
         HostList {
             hosts,
-            id: 3 + 2 * index + class,
+            id: 3 + 3 * index + class,
             weighted: slot.weighted[class],
             local,
         }
@@ -124,7 +125,7 @@ impl PriorityTable {
     /// The hosts behind a flat source, slot by slot.
     pub(crate) fn hosts_by_slot(&self, source: HostSource) -> impl Iterator<Item = &[Arc<Host>]> {
         let (array, range): (_, fn(&Slot) -> &Range<u32>) = match source {
-            HostSource::AllHosts => (&self.all, |slot| &slot.all),
+            HostSource::AllHosts | HostSource::LocalityAllHosts(_) => (&self.all, |slot| &slot.all),
             HostSource::HealthyHosts | HostSource::LocalityHealthyHosts(_) => {
                 (&self.healthy, |slot| &slot.healthy)
             }
@@ -177,6 +178,26 @@ pub(crate) struct PriorityView {
     pub(crate) table: Arc<PriorityTable>,
     pub(crate) source: SourcePolicy,
     pub(crate) hash: Option<Arc<HashTable>>,
+    pub(crate) load_aware: Option<Arc<LoadAwareTable>>,
+}
+
+/// The weights of load_aware_locality for one priority: healthy, degraded, all hosts.
+#[derive(Debug, Default)]
+pub(crate) struct LoadAwareTable {
+    pub(crate) sources: [LoadAwareSource; 3],
+}
+
+/// Weights of the slots for one source of hosts.
+#[derive(Debug, Default)]
+pub(crate) struct LoadAwareSource {
+    /// Prefix sums of the weights, in slot order.
+    pub(crate) prefix_sums: Vec<f64>,
+    /// Everything goes to slot 0.
+    pub(crate) all_local: bool,
+    /// Smoothed utilization of the slots; `None` = never reported.
+    pub(crate) utilization: Vec<Option<f64>>,
+    /// Tables of a hash policy over each slot's own hosts.
+    pub(crate) hash: Vec<Option<Arc<HashTable>>>,
 }
 
 /// What zone-aware routing was computed from; kept for `explain`.

@@ -85,6 +85,24 @@ counters! {
     }
 }
 
+counters! {
+    /// Counters of load_aware_locality, under `load_aware_locality.`.
+    LoadAwareStats {
+        /// Ticks.
+        recompute_total,
+        /// Ticks in which no locality had headroom.
+        all_overloaded_total,
+        /// Ticks in which the own locality was within the threshold.
+        local_preferred_total,
+        /// Ticks in which the probe floor took effect.
+        probe_active_total,
+        /// Ticks in which the own locality spilled.
+        spill_active_total,
+        /// Localities, per tick, whose reports were all too old.
+        stale_locality_total,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,6 +14,7 @@
 //!
 //! Scenario files of the binary are read through the same [`Document`].
 
+mod client_side_weighted_round_robin;
 mod cluster;
 mod de;
 mod document;
@@ -30,6 +31,7 @@ mod tests;
 
 use plimsoll_core::model::cluster::ClusterConfig;
 
+pub use client_side_weighted_round_robin::ClientSideWeightedRoundRobinYaml;
 pub use cluster::ClusterYaml;
 pub use document::Document;
 pub use error::{ConfigError, Location};

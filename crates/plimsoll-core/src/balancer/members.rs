@@ -204,6 +204,12 @@ impl Members {
             .filter(|member| member.health.class() == HealthClass::Healthy)
     }
 
+    /// Hosts of one priority.
+    pub(super) fn hosts_of(&self, priority: usize) -> impl Iterator<Item = &Host> + Clone {
+        let slots = self.priorities[priority].slots.iter();
+        slots.flat_map(|slot| slot.members.iter().map(|member| &*member.host))
+    }
+
     /// How many priorities there are.
     pub(super) fn priorities(&self) -> usize {
         self.priorities.len()

@@ -87,6 +87,7 @@ fn effective(
     let weights = snapshot.config.locality_weighted() && view.table.locality_weights[0].is_some();
     let overruled = match &view.source {
         source if source.panic => Some(Reason::UpstreamInPanic),
+        _ if view.load_aware.is_some() => Some(Reason::LoadAwareLocality),
         _ if weights => Some(Reason::LocalityWeights),
         _ if !zone.is_active() => None,
         source if source.routing_enabled == 0 => Some(Reason::RoutingNotEnabled),
@@ -211,6 +212,10 @@ fn zones(
     localities: &[LocalityCounts],
     true_demand: &Demand,
 ) -> Vec<ZoneExplanation> {
+    // Under load_aware_locality every proxy decides by the reports that it has seen itself.
+    if snapshot.config.load_aware_locality().is_some() {
+        return Vec::new();
+    }
     let (Some(fleet), Some(shares), Some(view)) = (
         &snapshot.zone.fleet,
         Shares::new(snapshot, 0),
@@ -326,6 +331,10 @@ impl Rows<'_> {
                 row.upstream_bp = percentages.upstream;
             }
             row.residual_bp = self.residual_bp(index);
+            row.utilization = view
+                .load_aware
+                .as_ref()
+                .and_then(|table| table.sources[0].utilization.get(index).copied().flatten());
             row.expected_share = own_shares.get(index).copied().unwrap_or(0.0);
             row.traffic_share = traffic.get(index).copied().unwrap_or(0.0);
             if capacity > 0.0 {
@@ -335,6 +344,7 @@ impl Rows<'_> {
                 (row.capacity_share > 0.0).then(|| row.traffic_share / row.capacity_share);
             rows.push(row);
         }
+        load_by_reports(&mut rows);
         let fleet = self
             .snapshot
             .zone
@@ -380,6 +390,7 @@ impl Rows<'_> {
             excluded: slot.excluded,
             healthy_weight: slot.healthy_weight,
             load_balancing_weight: 0,
+            utilization: None,
             fleet_hosts: fleet.map_or(0, |fleet| fleet.all),
             fleet_healthy: fleet.map_or(0, |fleet| fleet.healthy),
             observed_traffic_fraction_bp: measured
@@ -425,6 +436,23 @@ impl Rows<'_> {
         };
         let upto = |index: usize| residual.capacity.get(index).copied().unwrap_or(0);
         upto(index) - index.checked_sub(1).map_or(0, upto)
+    }
+}
+
+/// Where hosts report their utilization, the load of a locality is what they say of it.
+#[expect(clippy::cast_precision_loss, reason = "host counts")]
+fn load_by_reports(rows: &mut [LocalityExplanation]) {
+    let reported = rows
+        .iter()
+        .filter_map(|row| row.utilization.map(|u| (u, row.healthy as f64)));
+    let (load, hosts) = reported.fold((0.0, 0.0), |(l, h), (u, n)| (l + u * n, h + n));
+    if load <= 0.0 {
+        return;
+    }
+    for row in rows.iter_mut() {
+        row.load_factor = row
+            .utilization
+            .map(|utilization| utilization * hosts / load);
     }
 }
 

@@ -32,6 +32,9 @@ impl<'a> Shares<'a> {
     /// Shares under `zone`, the routing as decided by the proxies in question. `None` = requests
     /// fail. `by_zone` gives the slots of this table the order in which `zone` counted them.
     pub(super) fn under(&self, zone: &ZoneRouting, by_zone: &[usize]) -> Option<Vec<f64>> {
+        if let Some(weights) = self.load_aware_weights() {
+            return Some(normalized(weights));
+        }
         if self.source.panic {
             return (!self.source.fail_traffic_on_panic).then(|| self.flat(HostSource::AllHosts));
         }
@@ -57,6 +60,28 @@ impl<'a> Shares<'a> {
             shares[slot] += share * enabled;
         }
         Some(shares)
+    }
+
+    /// The weights that load_aware_locality gave this proxy, if that is the policy.
+    fn load_aware_weights(&self) -> Option<Vec<f64>> {
+        let table = self
+            .snapshot
+            .priorities
+            .get(self.priority)?
+            .load_aware
+            .as_ref()?;
+        let class = match (self.source.panic, self.serves_degraded()) {
+            (true, _) => 2,
+            (false, degraded) => usize::from(degraded),
+        };
+        let sums = &table.sources[class].prefix_sums;
+        let before = std::iter::once(&0.0).chain(sums);
+        Some(
+            sums.iter()
+                .zip(before)
+                .map(|(upto, before)| upto - before)
+                .collect(),
+        )
     }
 
     /// Only degraded hosts of this priority get traffic.

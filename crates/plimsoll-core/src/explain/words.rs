@@ -129,6 +129,7 @@ const fn off(reason: Reason) -> &'static str {
         Reason::LocalityWeights => "the weights of the assignment choose the locality",
         Reason::RoutingNotEnabled => "routing_enabled is 0 %: localities play no part",
         Reason::LocalClusterInPanic => "the fleet itself is in panic: too few proxies are usable",
+        Reason::LoadAwareLocality => "localities are chosen by the utilization that hosts report",
     }
 }
 
@@ -176,6 +177,7 @@ mod tests {
             Reason::LocalityWeights,
             Reason::RoutingNotEnabled,
             Reason::LocalClusterInPanic,
+            Reason::LoadAwareLocality,
         ] {
             let words = super::reason(Some(reason), &ZoneRouting::off(reason), None, false);
             assert!(words.len() > 20, "{reason:?}: {words}");

@@ -41,6 +41,8 @@ pub enum Reason {
     RoutingNotEnabled,
     /// Per request: the fleet itself is in panic.
     LocalClusterInPanic,
+    /// load_aware_locality chooses by the utilization that hosts report.
+    LoadAwareLocality,
 }
 
 /// One test that must hold before localities matter, with its numbers.
@@ -400,6 +402,7 @@ impl Reason {
             Self::LocalityWeights => "locality_weights",
             Self::RoutingNotEnabled => "routing_not_enabled",
             Self::LocalClusterInPanic => "local_cluster_in_panic",
+            Self::LoadAwareLocality => "load_aware_locality",
         }
     }
 

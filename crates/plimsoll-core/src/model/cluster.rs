@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::endpoint_policy::EndpointPolicy;
+use super::load_aware_locality::LoadAwareLocality;
 use super::zone_aware::{RuntimeOverrides, ZoneAware};
 use crate::units::{FieldError, Percent};
 
@@ -14,6 +15,8 @@ use crate::units::{FieldError, Percent};
 pub enum LocalityPolicy {
     /// No locality policy: hosts of all localities in one list. What hash policies use by default.
     Flat,
+    /// `load_aware_locality`: by the utilization that hosts report, as the parent of another policy.
+    LoadAwareLocality(LoadAwareLocality),
     /// `locality_weighted_lb_config`: by the weights of the assignment (envoy-semantics §3.1). Where
     /// the weights yield nothing, zone-aware routing with defaults applies, as in Envoy.
     LocalityWeighted,
@@ -34,6 +37,7 @@ impl LocalityPolicy {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Flat => "flat",
+            Self::LoadAwareLocality(_) => "load_aware_locality",
             Self::LocalityWeighted => "locality_weighted",
             Self::WrrLocality => "wrr_locality",
             Self::ZoneAware(_) => "zone_aware",
@@ -150,6 +154,14 @@ impl ClusterConfig {
     /// The locality policy.
     pub const fn locality_policy(&self) -> &LocalityPolicy {
         &self.locality_policy
+    }
+
+    /// Settings of load_aware_locality, if that is the locality policy.
+    pub const fn load_aware_locality(&self) -> Option<&LoadAwareLocality> {
+        match &self.locality_policy {
+            LocalityPolicy::LoadAwareLocality(settings) => Some(settings),
+            _ => None,
+        }
     }
 
     /// Whether localities are chosen by the weights of the assignment first.

@@ -5,11 +5,14 @@
 
 use std::time::Duration;
 
+use super::client_side_weighted_round_robin::ClientSideWeightedRoundRobin;
 use crate::units::{FieldError, Percent};
 
 /// How a host is chosen within the list that the locality policy yields.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EndpointPolicy {
+    /// Round robin by weights that follow from load reports.
+    ClientSideWeightedRoundRobin(ClientSideWeightedRoundRobin),
     /// Least request: fewest active requests of a few random hosts.
     LeastRequest(LeastRequest),
     /// Maglev consistent hashing.
@@ -34,9 +37,19 @@ impl EndpointPolicy {
         matches!(self, Self::Maglev(_) | Self::RingHash(_))
     }
 
+    /// Key and bound of consistent hashing, where the policy hashes.
+    pub const fn consistent_hashing(&self) -> Option<ConsistentHashing> {
+        match self {
+            Self::Maglev(policy) => Some(policy.consistent_hashing),
+            Self::RingHash(policy) => Some(policy.consistent_hashing),
+            _ => None,
+        }
+    }
+
     /// Settings of slow start, where the policy has it.
     pub const fn slow_start(&self) -> Option<&SlowStart> {
         match self {
+            Self::ClientSideWeightedRoundRobin(policy) => policy.slow_start(),
             Self::LeastRequest(policy) => policy.slow_start.as_ref(),
             Self::RoundRobin(policy) => policy.slow_start.as_ref(),
             Self::Maglev(_) | Self::Random | Self::RingHash(_) => None,
@@ -46,6 +59,7 @@ impl EndpointPolicy {
     /// Name of the policy, as in `envoy.load_balancing_policies.*`.
     pub const fn name(&self) -> &'static str {
         match self {
+            Self::ClientSideWeightedRoundRobin(_) => "client_side_weighted_round_robin",
             Self::LeastRequest(_) => "least_request",
             Self::Maglev(_) => "maglev",
             Self::Random => "random",

@@ -177,6 +177,16 @@ impl ZoneAware {
         })
     }
 
+    /// Settings for a decision by measured demand alone: no minimum size, no dead band.
+    pub(crate) fn for_measured_demand() -> Self {
+        Self {
+            min_cluster_size: 1,
+            locality_basis: LocalityBasis::LrsReportedRate,
+            dead_band: BasisPoints::ZERO,
+            ..Self::default()
+        }
+    }
+
     /// The settings after runtime keys had their say (envoy-semantics §2.2).
     #[must_use]
     pub fn with_runtime(mut self, runtime: &RuntimeOverrides) -> Self {

@@ -11,7 +11,7 @@ use super::{Choice, PickArgs, PickError, RESELECTIONS, is_avoided};
 use crate::endpoint_picking::bounded_load;
 use crate::host::Host;
 use crate::host_source::HostSource;
-use crate::model::endpoint_policy::EndpointPolicy;
+use crate::model::endpoint_policy::ConsistentHashing;
 use crate::rng::Rng;
 use crate::snapshot::{HashKind, HashTable, HostList, RoutingSnapshot};
 use crate::stats::PickerStats;
@@ -35,22 +35,10 @@ pub(super) fn choose<'p, R: Rng>(
     } else {
         HostSource::HealthyHosts
     };
-    let list = HostList {
-        hosts: &table.hosts,
-        id: 0,
-        weighted: false,
-        local: table.local,
-    };
     let mut choice = None;
     for attempt in 0..=RESELECTIONS {
-        let index = lookup(table, hash, attempt).ok_or(PickError::NoHost)?;
-        let index = bounded(table, snapshot, (hash, index), worker);
-        let next = Choice {
-            list,
-            index: index as usize,
-            priority,
-            source,
-        };
+        let index = index(table, snapshot, (hash, attempt), worker).ok_or(PickError::NoHost)?;
+        let next = choice_of(table, index, priority, source);
         if !is_avoided(&next, args.avoid) {
             return Ok(next);
         }
@@ -59,6 +47,38 @@ pub(super) fn choose<'p, R: Rng>(
     choice
         .map(|choice| next_untried(choice, args.avoid))
         .ok_or(PickError::NoHost)
+}
+
+/// The host that a table gives for a hash and an attempt, bounded load considered.
+pub(super) fn index(
+    table: &HashTable,
+    snapshot: &RoutingSnapshot,
+    (hash, attempt): (u64, u32),
+    worker: &mut Worker,
+) -> Option<u32> {
+    let picked = lookup(table, hash, attempt)?;
+    Some(bounded(table, snapshot, (hash, picked), worker))
+}
+
+/// A host of a table as a choice.
+pub(super) fn choice_of(
+    table: &HashTable,
+    index: u32,
+    priority: usize,
+    source: HostSource,
+) -> Choice<'_> {
+    let list = HostList {
+        hosts: &table.hosts,
+        id: 0,
+        weighted: false,
+        local: table.local,
+    };
+    Choice {
+        list,
+        index: index as usize,
+        priority,
+        source,
+    }
 }
 
 fn lookup(table: &HashTable, hash: u64, attempt: u32) -> Option<u32> {
@@ -75,12 +95,8 @@ fn bounded(
     (hash, picked): (u64, u32),
     worker: &mut Worker,
 ) -> u32 {
-    let consistent_hashing = match snapshot.config.endpoint_policy() {
-        EndpointPolicy::Maglev(maglev) => maglev.consistent_hashing(),
-        EndpointPolicy::RingHash(ring) => ring.consistent_hashing(),
-        _ => return picked,
-    };
-    let Some(factor) = consistent_hashing.hash_balance_factor() else {
+    let consistent_hashing = snapshot.config.endpoint_policy().consistent_hashing();
+    let Some(factor) = consistent_hashing.and_then(ConsistentHashing::hash_balance_factor) else {
         return picked;
     };
     let cluster_active = table.hosts[picked as usize].cluster_load().active();

@@ -93,8 +93,11 @@ impl Worker {
             let longest = snapshot
                 .priorities
                 .iter()
-                .filter_map(|view| view.hash.as_ref());
-            let longest = longest.map(|hash| hash.hosts.len()).max().unwrap_or(0);
+                .map(|view| view.table.counts.flat.all)
+                .max();
+            let longest = longest
+                .and_then(|hosts| usize::try_from(hosts).ok())
+                .unwrap_or(0);
             self.scratch
                 .reserve(longest.saturating_sub(self.scratch.len()));
         }
@@ -174,10 +177,12 @@ impl PriorityState {
         let state = &mut self.lists[list.id];
         match snapshot.config.endpoint_policy() {
             EndpointPolicy::Random => random::index(hash, len),
-            EndpointPolicy::RoundRobin(_) if scheduled => {
+            EndpointPolicy::RoundRobin(_) | EndpointPolicy::ClientSideWeightedRoundRobin(_)
+                if scheduled =>
+            {
                 state.scheduled(list, seed, |host| list.hosts[host].scheduled_weight())
             }
-            EndpointPolicy::RoundRobin(_) => {
+            EndpointPolicy::RoundRobin(_) | EndpointPolicy::ClientSideWeightedRoundRobin(_) => {
                 let index = round_robin::index(state.cursor, len);
                 state.cursor = state.cursor.wrapping_add(1);
                 index

@@ -82,12 +82,13 @@ impl Pass {
             locality: slot.locality.clone(),
             ..Default::default()
         };
-        let mut uniform = [Uniform::default(); 2];
+        let mut uniform = [Uniform::default(); 3];
         self.all.reserve(slot.hosts.len());
         for (host, health) in slot.hosts {
             let weight = host.weight();
             self.all.push(Arc::clone(host));
             self.uniform[0].see(weight);
+            uniform[2].see(weight);
             let weights = &mut self.counts.weights;
             counts.all += 1;
             weights.all += u64::from(weight);
@@ -173,11 +174,7 @@ pub(crate) fn build_hash_table(
     config: &ClusterConfig,
     panic: bool,
 ) -> Option<HashTable> {
-    let consistent_hashing = match config.endpoint_policy() {
-        EndpointPolicy::Maglev(maglev) => maglev.consistent_hashing(),
-        EndpointPolicy::RingHash(ring) => ring.consistent_hashing(),
-        _ => return None,
-    };
+    config.endpoint_policy().consistent_hashing()?;
     let listed = if panic { &table.all } else { &table.healthy };
     let own = table
         .own_slot()
@@ -196,22 +193,7 @@ pub(crate) fn build_hash_table(
     let (hosts, weights): (Vec<Arc<Host>>, Vec<f64>) = weighty
         .map(|(host, weight)| (Arc::clone(host), weight))
         .unzip();
-    let keys: Vec<String> = hosts
-        .iter()
-        .map(|host| key(host, consistent_hashing))
-        .collect();
-    let hashed = keys
-        .iter()
-        .zip(&weights)
-        .map(|(key, &weight)| HashedHost { key, weight });
-    let hashed: Vec<HashedHost<'_>> = hashed.collect();
-    let kind = match config.endpoint_policy() {
-        EndpointPolicy::RingHash(ring) => HashKind::Ring(Ring::build(&hashed, ring)),
-        EndpointPolicy::Maglev(maglev) => {
-            HashKind::Maglev(MaglevTable::build(&hashed, maglev.table_size()))
-        }
-        _ => return None,
-    };
+    let kind = hash_kind(&hosts, &weights, config)?;
     Some(HashTable {
         kind,
         hosts: hosts.into(),
@@ -219,6 +201,51 @@ pub(crate) fn build_hash_table(
         local,
         panic,
     })
+}
+
+/// The hash table over the hosts of one slot, for a hash policy under load_aware_locality
+/// (decisions D6); `None` when the policy does not hash or the slot is empty.
+pub(crate) fn build_slot_hash_table(
+    hosts: &[Arc<Host>],
+    config: &ClusterConfig,
+    local: bool,
+) -> Option<HashTable> {
+    if hosts.is_empty() {
+        return None;
+    }
+    let weights = normalize(&hosts.iter().map(|host| host.weight()).collect::<Vec<_>>());
+    let kind = hash_kind(hosts, &weights, config)?;
+    let local = if local { hosts.len() } else { 0 };
+    Some(HashTable {
+        kind,
+        hosts: hosts.into(),
+        weights,
+        local,
+        panic: false,
+    })
+}
+
+/// The ring or table that the policy asks for over these hosts.
+fn hash_kind(hosts: &[Arc<Host>], weights: &[f64], config: &ClusterConfig) -> Option<HashKind> {
+    let policy = config.endpoint_policy();
+    let consistent_hashing = policy.consistent_hashing()?;
+    let keys: Vec<String> = hosts
+        .iter()
+        .map(|host| key(host, consistent_hashing))
+        .collect();
+    let hashed = keys
+        .iter()
+        .zip(weights)
+        .map(|(key, &weight)| HashedHost { key, weight });
+    let hashed: Vec<HashedHost<'_>> = hashed.collect();
+    match policy {
+        EndpointPolicy::RingHash(ring) => Some(HashKind::Ring(Ring::build(&hashed, ring))),
+        EndpointPolicy::Maglev(maglev) => Some(HashKind::Maglev(MaglevTable::build(
+            &hashed,
+            maglev.table_size(),
+        ))),
+        _ => None,
+    }
 }
 
 fn slot_range(slot: &Slot, panic: bool) -> &Range<u32> {

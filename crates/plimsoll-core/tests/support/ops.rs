@@ -267,6 +267,7 @@ impl World {
                     HostSource::DegradedHosts => 2,
                     HostSource::LocalityHealthyHosts(_) => 3,
                     HostSource::LocalityDegradedHosts(_) => 4,
+                    HostSource::LocalityAllHosts(_) => 5,
                 }] += 1;
                 self.tried.push(Arc::clone(pick.host));
                 if self.requests.len() < IN_FLIGHT {

@@ -234,13 +234,13 @@ impl ConsistentHashingLbConfig {
 /// `SlowStartConfig`, typed and legacy alike.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct SlowStartConfig {
+pub(super) struct SlowStartConfig {
     slow_start_window: Option<ProtoDuration>,
     aggression: Option<RuntimeDouble>,
     min_weight_percent: Option<Percent>,
 }
 
-fn slow_start(config: Option<SlowStartConfig>) -> Result<Option<SlowStart>, FieldError> {
+pub(super) fn slow_start(config: Option<SlowStartConfig>) -> Result<Option<SlowStart>, FieldError> {
     let Some(config) = config else {
         return Ok(None);
     };

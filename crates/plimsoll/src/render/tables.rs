@@ -191,6 +191,7 @@ const fn in_short(reason: Reason) -> &'static str {
         Reason::LocalityWeights => "locality weights decide",
         Reason::RoutingNotEnabled => "routing_enabled is 0 %",
         Reason::LocalClusterInPanic => "the fleet is in panic",
+        Reason::LoadAwareLocality => "by reported utilization",
     }
 }
 

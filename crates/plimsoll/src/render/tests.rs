@@ -27,6 +27,7 @@ fn row(zone: &str, own: bool, shares: (f64, f64), load: f64) -> LocalityExplanat
         load_balancing_weight: 0,
         fleet_hosts: 4,
         fleet_healthy: 4,
+        utilization: None,
         observed_traffic_fraction_bp: None,
         local_bp: 4000,
         upstream_bp: 2500,

@@ -113,6 +113,7 @@ pub(super) fn source(source: HostSource) -> (&'static str, Option<usize>) {
         HostSource::DegradedHosts => ("DegradedHosts", None),
         HostSource::LocalityHealthyHosts(index) => ("LocalityHealthyHosts", Some(index)),
         HostSource::LocalityDegradedHosts(index) => ("LocalityDegradedHosts", Some(index)),
+        HostSource::LocalityAllHosts(index) => ("LocalityAllHosts", Some(index)),
     }
 }
 

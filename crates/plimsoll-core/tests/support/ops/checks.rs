@@ -214,11 +214,15 @@ pub(crate) fn pick(
                 (HealthClass::Degraded, &slot(index).locality)
             );
         }
+        HostSource::LocalityAllHosts(index) => {
+            assert_eq!(&known.locality, &slot(index).locality);
+        }
     }
-    assert!(
-        panic == (pick.source == HostSource::AllHosts),
-        "panic uses all hosts"
+    let all = matches!(
+        pick.source,
+        HostSource::AllHosts | HostSource::LocalityAllHosts(_)
     );
+    assert_eq!(panic, all, "panic uses all hosts");
     let tried = |host: &Arc<Host>| avoid.iter().any(|other| Arc::ptr_eq(other, host));
     if tried(pick.host) {
         let others = model

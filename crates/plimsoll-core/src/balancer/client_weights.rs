@@ -1,0 +1,44 @@
+//! [`ClientWeights`]: the weights of client_side_weighted_round_robin as the writer sets them, every
+//! update period and after every change of the hosts (envoy-semantics §5.4).
+//!
+//! The rules live in `endpoint_picking::client_side_weighted_round_robin`; here is only the timer.
+
+use super::members::Members;
+use crate::endpoint_picking::client_side_weighted_round_robin::WeightUpdater;
+use crate::host::Host;
+use crate::model::cluster::ClusterConfig;
+use crate::model::endpoint_policy::EndpointPolicy;
+use crate::time::Instant;
+
+#[derive(Debug, Default)]
+pub(super) struct ClientWeights {
+    updater: WeightUpdater,
+    next_tick: Option<Instant>,
+}
+
+impl ClientWeights {
+    pub(super) const fn poll_timeout(&self) -> Option<Instant> {
+        self.next_tick
+    }
+
+    /// Sets the weights of all hosts; tells whether any changed, so that lists must be rebuilt.
+    pub(super) fn refresh(
+        &mut self,
+        config: &ClusterConfig,
+        members: &Members,
+        now: Instant,
+    ) -> bool {
+        let EndpointPolicy::ClientSideWeightedRoundRobin(settings) = config.endpoint_policy()
+        else {
+            self.next_tick = None;
+            return false;
+        };
+        self.next_tick = Some(now.saturating_add(settings.weight_update_period()));
+        let mut changed = false;
+        for priority in 0..members.priorities() {
+            let hosts = members.hosts_of(priority).map(Host::client_weight);
+            changed |= self.updater.update(hosts, settings, now);
+        }
+        changed
+    }
+}

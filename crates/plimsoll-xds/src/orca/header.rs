@@ -1,0 +1,98 @@
+//! Which header carries a report, and in which format (envoy-semantics §6).
+//!
+//! Texts of errors are Envoy's, so that a search for them finds its documentation. One deliberate
+//! difference: base64 without padding, which gRPC stacks emit, is accepted (decisions D7).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use plimsoll_core::model::orca::OrcaLoadReport;
+
+use super::{OrcaError, OrcaLimits, json, text};
+use crate::convert;
+
+/// Carries a report as `TEXT …`, `JSON …` or `BIN …`.
+pub const ENDPOINT_LOAD_METRICS: &str = "endpoint-load-metrics";
+/// Carries a report as base64 of the protobuf message.
+pub const ENDPOINT_LOAD_METRICS_BIN: &str = "endpoint-load-metrics-bin";
+
+/// Reads the report out of response headers or trailers.
+///
+/// Names are compared without regard to case. Of each header the first value counts, and
+/// `endpoint-load-metrics-bin` decides alone when it is there, even when it is broken. Nothing is
+/// allocated when there is no report ([`OrcaCode::NotFound`](super::OrcaCode::NotFound)).
+///
+/// ```
+/// use plimsoll_xds::orca::{OrcaLimits, parse};
+///
+/// let headers = [("endpoint-load-metrics", &b"TEXT cpu_utilization=0.3,eps=1"[..])];
+/// let report = parse(headers, &OrcaLimits::default()).unwrap();
+/// assert_eq!((report.cpu_utilization, report.eps), (0.3, 1.0));
+/// ```
+pub fn parse<'h>(
+    headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
+    limits: &OrcaLimits,
+) -> Result<OrcaLoadReport, OrcaError> {
+    let mut prefixed = None;
+    for (name, value) in headers {
+        if name.eq_ignore_ascii_case(ENDPOINT_LOAD_METRICS_BIN) {
+            limits.check_bytes(value.len())?;
+            return limits.check_metrics(binary(value)?);
+        }
+        if prefixed.is_none() && name.eq_ignore_ascii_case(ENDPOINT_LOAD_METRICS) {
+            prefixed = Some(value);
+        }
+    }
+    let value = prefixed.ok_or(OrcaError::NOT_FOUND)?;
+    limits.check_bytes(value.len())?;
+    limits.check_metrics(by_prefix(value)?)
+}
+
+/// Reads a protobuf message as out-of-band streams carry it. An empty one is an empty report.
+pub fn parse_message(message: &[u8], limits: &OrcaLimits) -> Result<OrcaLoadReport, OrcaError> {
+    limits.check_bytes(message.len())?;
+    let report = convert::orca::decode(message)
+        .map_err(|reason| OrcaError::invalid(format!("unable to parse OrcaLoadReport: {reason}")))?;
+    limits.check_metrics(report)
+}
+
+fn by_prefix(value: &[u8]) -> Result<OrcaLoadReport, OrcaError> {
+    if let Some(value) = value.strip_prefix(b"BIN ") {
+        return binary(value);
+    }
+    if let Some(value) = value.strip_prefix(b"TEXT ") {
+        return text::parse(value);
+    }
+    if let Some(value) = value.strip_prefix(b"JSON ") {
+        return json::parse(value);
+    }
+    let start = &value[..value.len().min(5)];
+    let word = start.split(|&byte| byte == b' ').next().unwrap_or(start);
+    let word = String::from_utf8_lossy(word);
+    Err(OrcaError::invalid(format!(
+        "unsupported ORCA header format: {word}"
+    )))
+}
+
+fn binary(value: &[u8]) -> Result<OrcaLoadReport, OrcaError> {
+    if value.is_empty() {
+        return Err(OrcaError::invalid("ORCA binary header value is empty"));
+    }
+    let refused = |reason: &str| {
+        let value = String::from_utf8_lossy(value);
+        OrcaError::invalid(format!("{reason}: {value}"))
+    };
+    // All of the padding or none of it; both engines refuse left-over bits that are not zero.
+    let engine = if value.ends_with(b"=") {
+        &STANDARD
+    } else {
+        &STANDARD_NO_PAD
+    };
+    let message = engine
+        .decode(value)
+        .map_err(|_| refused("unable to decode ORCA binary header value"))?;
+    convert::orca::decode(&message)
+        .map_err(|_| refused("unable to parse binaryheader to OrcaLoadReport"))
+}
+
+#[cfg(test)]
+mod tests;

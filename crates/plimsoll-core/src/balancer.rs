@@ -28,11 +28,13 @@ use crate::time::Instant;
 mod client_weights;
 mod load_aware;
 mod members;
+mod observed_load;
 mod ramp;
 
 use client_weights::ClientWeights;
 use load_aware::LoadAware;
 use members::Members;
+use observed_load::ObservedLoad;
 use ramp::Ramp;
 
 /// The fleet (originating cluster) as this cluster sees it.
@@ -58,6 +60,7 @@ pub struct Balancer {
     client_weights: ClientWeights,
     load_aware: LoadAware,
     load_aware_stats: LoadAwareStats,
+    observed_load: ObservedLoad,
     generation: u64,
     pending: Option<Arc<RoutingSnapshot>>,
     events: VecDeque<Event>,
@@ -93,6 +96,7 @@ impl Balancer {
             client_weights: ClientWeights::default(),
             load_aware: LoadAware::default(),
             load_aware_stats: LoadAwareStats::default(),
+            observed_load: ObservedLoad::default(),
             generation: 0,
             pending: None,
             events: VecDeque::new(),
@@ -237,10 +241,9 @@ impl Balancer {
         {
             dirty.tables = (0..self.members.priorities()).collect();
         }
-        let load_tick = self
-            .load_aware
-            .poll_timeout()
-            .is_some_and(|tick| tick <= now);
+        let due = |tick: Option<Instant>| tick.is_some_and(|tick| tick <= now);
+        dirty.zone |= due(self.observed_load.poll_timeout());
+        let load_tick = due(self.load_aware.poll_timeout());
         if dirty.zone || ramp_changed || load_tick || !dirty.tables.is_empty() {
             self.refresh(dirty, now);
         }
@@ -265,6 +268,7 @@ impl Balancer {
             self.ramp.poll_timeout(),
             self.client_weights.poll_timeout(),
             self.load_aware.poll_timeout(),
+            self.observed_load.poll_timeout(),
         ];
         ticks.into_iter().chain([fractions]).flatten().min()
     }
@@ -320,7 +324,7 @@ impl Balancer {
             dirty.tables = (0..self.members.priorities()).collect();
         }
         self.refresh_tables(&dirty);
-        self.refresh_zone(&dirty);
+        self.refresh_zone(&dirty, now);
         self.refresh_hash(&dirty);
         self.refresh_load_aware(&dirty, now);
         self.refresh_ramp(now);
@@ -372,7 +376,7 @@ impl Balancer {
     }
 
     /// Zone-aware routing, when the fleet, the demand or the hosts it counts have changed.
-    fn refresh_zone(&mut self, dirty: &Dirty) {
+    fn refresh_zone(&mut self, dirty: &Dirty, now: Instant) {
         let config = self.config.zone_aware().cloned();
         if dirty.zone || dirty.config {
             self.refresh_demand(config.as_ref());
@@ -381,7 +385,7 @@ impl Balancer {
             if !(dirty.zone || dirty.config || dirty.tables.contains(&priority)) {
                 continue;
             }
-            let zone = self.route(config.as_ref(), priority);
+            let zone = self.route(config.as_ref(), priority, now);
             let fleet_panic = self
                 .fleet
                 .as_ref()
@@ -407,7 +411,7 @@ impl Balancer {
     }
 
     /// One regeneration, with Envoy's counters; reasons outside the preconditions count nothing.
-    fn route(&self, config: Option<&ZoneAware>, priority: usize) -> ZoneRouting {
+    fn route(&mut self, config: Option<&ZoneAware>, priority: usize, now: Instant) -> ZoneRouting {
         let Some(config) = config else {
             return ZoneRouting::off(Reason::NotConfigured);
         };
@@ -427,7 +431,20 @@ impl Balancer {
             Some(Reason::UpstreamTooSmall) => self.stats.lb_zone_cluster_too_small.increment(),
             _ => {}
         }
-        zone
+        if config.locality_basis() != LocalityBasis::ObservedLoad {
+            self.observed_load.stop();
+            return zone;
+        }
+        let table = &self.views[priority].table;
+        let local = table.counts.has_local_locality;
+        match self
+            .observed_load
+            .shares(table, now)
+            .filter(|_| priority == 0)
+        {
+            Some(shares) => zone.with_shares(shares, local),
+            None => zone,
+        }
     }
 
     /// The demand side in force: measured while fresh, else assumed from hosts (decisions D2, D3).
@@ -438,7 +455,9 @@ impl Balancer {
         };
         let fleet = &*fleet.counts;
         self.demand = match config.locality_basis() {
-            LocalityBasis::HealthyHostsNum => Demand::from_host_counts(fleet),
+            LocalityBasis::HealthyHostsNum | LocalityBasis::ObservedLoad => {
+                Demand::from_host_counts(fleet)
+            }
             LocalityBasis::HealthyHostsWeight => Demand::from_host_weights(fleet),
             LocalityBasis::LrsReportedRate => match self.fractions.current() {
                 None => Demand::from_host_counts(fleet),

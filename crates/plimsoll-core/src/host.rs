@@ -7,6 +7,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::endpoint_picking::client_side_weighted_round_robin::OrcaWeightSlot;
 use crate::model::assignment::LbEndpoint;
@@ -49,6 +50,9 @@ pub struct Host {
     issued: AtomicU64,
     succeeded: AtomicU64,
     failed: AtomicU64,
+    /// Response time of finished requests, nanoseconds, and how many were timed.
+    latency: AtomicU64,
+    timed: AtomicU64,
     utilization: UtilizationSlot,
     client_weight: OrcaWeightSlot,
     address: SocketAddr,
@@ -72,6 +76,8 @@ impl Host {
             issued: AtomicU64::new(0),
             succeeded: AtomicU64::new(0),
             failed: AtomicU64::new(0),
+            latency: AtomicU64::new(0),
+            timed: AtomicU64::new(0),
             utilization: UtilizationSlot::default(),
             client_weight: OrcaWeightSlot::default(),
             address: endpoint.address,
@@ -160,6 +166,14 @@ impl Host {
         )
     }
 
+    /// Sum of response times, nanoseconds, and how many requests it covers. Both only grow.
+    pub(crate) fn latency_totals(&self) -> (u64, u64) {
+        (
+            self.latency.load(Ordering::Relaxed),
+            self.timed.load(Ordering::Relaxed),
+        )
+    }
+
     /// Weight in force, at least 1.
     #[inline]
     pub fn weight(&self) -> u32 {
@@ -243,6 +257,14 @@ impl ActiveRequest {
     pub fn finish(mut self, outcome: RequestOutcome) {
         self.ended = true;
         self.host.end_request(outcome);
+    }
+
+    /// The request has ended after `latency`: what OBSERVED_LOAD goes by.
+    pub fn finish_after(self, outcome: RequestOutcome, latency: Duration) {
+        let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        self.host.latency.fetch_add(nanos, Ordering::Relaxed);
+        self.host.timed.fetch_add(1, Ordering::Relaxed);
+        self.finish(outcome);
     }
 
     /// The host that serves it.

@@ -416,7 +416,7 @@ impl Rows<'_> {
                 .config
                 .zone_aware()
                 .is_some_and(|config| match config.locality_basis() {
-                    LocalityBasis::HealthyHostsNum => false,
+                    LocalityBasis::HealthyHostsNum | LocalityBasis::ObservedLoad => false,
                     LocalityBasis::HealthyHostsWeight => true,
                     LocalityBasis::LrsReportedRate => {
                         measured

@@ -130,6 +130,46 @@ impl ZoneRouting {
         }
     }
 
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "shares are 0.0 to 1.0"
+    )]
+    /// The same routing with shares decided elsewhere (a controller): what is kept in slot 0, and the
+    /// rest in proportion. Nothing changes while localities play no part.
+    #[must_use]
+    pub fn with_shares(mut self, shares: &[f64], has_local_locality: bool) -> Self {
+        if !self.is_active() || shares.len() != self.percentages.len() {
+            return self;
+        }
+        let kept = shares
+            .first()
+            .filter(|_| has_local_locality)
+            .copied()
+            .unwrap_or(0.0);
+        if kept >= 1.0 - 1.0 / BASIS_POINTS as f64 {
+            self.state = ZoneState::LocalityDirect;
+            return self;
+        }
+        let scaled = |share: f64| (share * Self::SHARE_SCALE).max(0.0) as u64;
+        let skipped = usize::from(has_local_locality);
+        let mut upto = 0;
+        let capacity = shares.iter().enumerate().map(|(slot, &share)| {
+            upto += if slot < skipped { 0 } else { scaled(share) };
+            upto
+        });
+        self.state = ZoneState::LocalityResidual(Residual {
+            local_percent_to_route: (kept * BASIS_POINTS as f64) as u64,
+            capacity: capacity.collect(),
+            no_capacity: None,
+        });
+        self
+    }
+
+    /// Resolution of shares that are not basis points.
+    const SHARE_SCALE: f64 = 1e9;
+
     /// Whether a locality is chosen at all.
     pub const fn is_active(&self) -> bool {
         !matches!(self.state, ZoneState::NoLocalityRouting(_))
@@ -299,7 +339,7 @@ fn preconditions(
 /// Both shares of every upstream slot; a slot without healthy hosts has neither.
 fn percentages(config: &ZoneAware, upstream: &HostSetCounts, demand: &Demand) -> Vec<Percentages> {
     let by_weight = match config.locality_basis() {
-        LocalityBasis::HealthyHostsNum => false,
+        LocalityBasis::HealthyHostsNum | LocalityBasis::ObservedLoad => false,
         LocalityBasis::HealthyHostsWeight => true,
         // Without measured demand the classic basis by count applies whole (decisions D3).
         LocalityBasis::LrsReportedRate => {

@@ -24,6 +24,8 @@ pub enum LocalityBasis {
     HealthyHostsWeight,
     /// 2: measured demand on the side of the fleet, capacity on the side of the upstream cluster.
     LrsReportedRate,
+    /// Ours: what this proxy sees of its own requests (decisions D5).
+    ObservedLoad,
 }
 
 /// What stands for capacity when the demand side is measured (decisions D4; problem 18 of the seed).

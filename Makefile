@@ -1,0 +1,40 @@
+# One entry for people and for CI. `make` alone lists the targets.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+# Where rustup puts cargo, for shells that were not told.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+.PHONY: help test demo bench fuzz fmt clean
+
+# Steps of `make test`, all of them when empty: make test STEPS="fmt clippy"
+STEPS ?=
+# Minutes per target of `make fuzz`.
+FUZZ_MINUTES ?= 2
+# Targets of `make fuzz`, all of them when empty.
+FUZZ_TARGETS ?=
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: ## Everything that must hold: format, lints, tests, docs, features, vectors, benches once
+	@scripts/deps.sh test
+	@scripts/test.sh $(STEPS)
+
+demo: ## The worked example of zone-aware routing explained, before and after
+	@scripts/deps.sh demo
+	@scripts/demo.sh
+
+bench: ## Nanoseconds per pick and microseconds per rebuild, beside other balancers (slow to build)
+	@scripts/deps.sh bench
+	@scripts/bench.sh
+
+fuzz: ## Fuzz for FUZZ_MINUTES (default 2) per target; uses cargo-fuzz if it is installed
+	@scripts/deps.sh fuzz
+	@scripts/fuzz.sh $(FUZZ_MINUTES) $(FUZZ_TARGETS)
+
+fmt: ## Format all Rust files
+	@cargo fmt --all
+
+clean: ## Remove everything that was built
+	@cargo clean
+	@rm -rf bench/target fuzz/target

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Installs what a target of the Makefile needs and the machine lacks: deps.sh test|demo|bench|fuzz.
+# Silent when nothing is missing. Debian packages come from apt, as root or through sudo; the Rust
+# toolchain itself is expected to be there.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+fail() {
+  echo "deps: $*" >&2
+  exit 1
+}
+
+have() {
+  command -v "$1" >/dev/null 2>&1
+}
+
+# install_packages PACKAGE...: nothing to do for an empty list.
+install_packages() {
+  (($# > 0)) || return 0
+  local root=()
+  if ((EUID != 0)); then
+    have sudo || fail "please install as root: apt-get install $*"
+    root=(sudo)
+  fi
+  have apt-get || fail "please install the equivalents of these Debian packages: $*"
+  echo "deps: installing $*"
+  "${root[@]}" apt-get update -qq
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null
+}
+
+# rustfmt and clippy, in the version of the toolchain file.
+install_components() {
+  if cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1; then
+    return 0
+  fi
+  have rustup || fail "rustfmt or clippy is missing, and there is no rustup to add it"
+  echo "deps: adding rustfmt and clippy"
+  rustup component add rustfmt clippy
+}
+
+packages=()
+# Rust links with cc; libc6-dev brings the start files and the C library to link against.
+have cc || packages+=(gcc libc6-dev)
+
+case "${1:-}" in
+  test | demo) ;;
+  # The peers in bench/ compile C and C++.
+  bench)
+    have cmake || packages+=(cmake)
+    have make || packages+=(make)
+    have c++ || packages+=(g++)
+    ;;
+  # libFuzzer is C++.
+  fuzz) have c++ || packages+=(g++) ;;
+  *) fail "which target? test, demo, bench or fuzz" ;;
+esac
+
+install_packages "${packages[@]}"
+have cargo || fail "no cargo: install the Rust toolchain first (https://rustup.rs)"
+if [[ ${1} == test ]]; then
+  install_components
+fi

@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Everything that must hold, cheapest first: test.sh [STEP...]. Stops at the first step that fails.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+all_steps=(fmt clippy tests docs features vectors benches)
+log=$(mktemp)
+current=""
+done_steps=()
+
+step_fmt() {
+  cargo fmt --all --check
+  local manifest
+  for manifest in bench/Cargo.toml fuzz/Cargo.toml; do
+    if [[ -f $manifest ]]; then
+      cargo fmt --manifest-path "$manifest" --check
+    fi
+  done
+}
+
+step_clippy() {
+  cargo clippy --quiet --workspace --all-targets --all-features -- -D warnings
+}
+
+# Unit, integration, property, allocation and doc tests, the fuzz interpreter and the house rules.
+step_tests() {
+  cargo test --workspace --all-features -- --quiet 2>&1 | tee "$log"
+}
+
+step_docs() {
+  RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --all-features
+}
+
+# Features add and never alter: every library builds without any, and with each one alone.
+step_features() {
+  local library crate feature
+  for library in crates/*/src/lib.rs; do
+    crate=$(basename "$(dirname "$(dirname "$library")")")
+    for feature in "" $(features_of "crates/$crate/Cargo.toml"); do
+      echo "   $crate with ${feature:-no feature}"
+      cargo clippy --quiet -p "$crate" --lib --no-default-features --features "$feature" -- -D warnings
+    done
+  done
+}
+
+# The binary as the tests have built it: asking for it alone would build its dependencies again,
+# with other features.
+step_vectors() {
+  cargo build --quiet --workspace --all-targets --all-features
+  "${CARGO_TARGET_DIR:-target}/debug/plimsoll" vectors vectors
+}
+
+# Compiled and run once without measuring, so that they cannot rot. Timings: make bench.
+step_benches() {
+  local output
+  if ! output=$(cargo test --quiet --workspace --all-features --bench '*' -- --quiet 2>&1); then
+    echo "$output"
+    return 1
+  fi
+  echo "   $(grep -c '^Success' <<<"$output") benches ran"
+}
+
+# Names under [features] of a manifest.
+features_of() {
+  awk '/^\[/ { on = ($0 == "[features]"); next } on && /^[a-z_]/ { print $1 }' "$1"
+}
+
+finish() {
+  local status=$1 passed
+  passed=$(awk '/^test result: ok/ { sum += $4 } END { if (sum) print ", " sum " tests passed" }' "$log")
+  rm -f "$log"
+  echo
+  if ((status == 0)); then
+    echo "make test: OK in $SECONDS s: ${done_steps[*]}$passed"
+  else
+    echo "make test: FAILED in step '$current' after $SECONDS s (again: make test STEPS=$current)" >&2
+  fi
+}
+
+main() {
+  local steps=("$@") step started
+  if ((${#steps[@]} == 0)); then
+    steps=("${all_steps[@]}")
+  fi
+  for step in "${steps[@]}"; do
+    current=$step
+    if ! declare -F "step_$step" >/dev/null; then
+      echo "no step '$step'; there are: ${all_steps[*]}" >&2
+      exit 2
+    fi
+    started=$SECONDS
+    echo "== $step"
+    "step_$step"
+    done_steps+=("$step")
+    echo "   $step: ok, $((SECONDS - started)) s"
+  done
+}
+
+trap 'finish $?' EXIT
+main "$@"

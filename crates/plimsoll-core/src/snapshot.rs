@@ -185,6 +185,17 @@ pub(crate) struct PriorityView {
 #[derive(Debug, Default)]
 pub(crate) struct LoadAwareTable {
     pub(crate) sources: [LoadAwareSource; 3],
+    /// A tick has seen this priority; until then there are no weights, and picks are not counted.
+    pub(crate) covered: bool,
+}
+
+/// Weights that load_aware_locality gave the localities of one priority, for one set of hosts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LoadAwareWeights {
+    /// Locality and weight of every slot, own locality first.
+    pub weights: Vec<(Locality, f64)>,
+    /// Everything goes to the own locality.
+    pub all_local: bool,
 }
 
 /// Weights of the slots for one source of hosts.
@@ -261,6 +272,32 @@ impl RoutingSnapshot {
     /// How one priority chooses its list of hosts.
     pub fn source_policy(&self, priority: usize) -> Option<&SourcePolicy> {
         self.priorities.get(priority).map(|view| &view.source)
+    }
+
+    /// The weights of load_aware_locality at one priority for its healthy, its degraded or all its
+    /// hosts; `None` under another policy.
+    pub fn load_aware_weights(
+        &self,
+        priority: usize,
+        source: HostSource,
+    ) -> Option<LoadAwareWeights> {
+        let view = self.priorities.get(priority)?;
+        let class = match source {
+            HostSource::HealthyHosts | HostSource::LocalityHealthyHosts(_) => 0,
+            HostSource::DegradedHosts | HostSource::LocalityDegradedHosts(_) => 1,
+            HostSource::AllHosts | HostSource::LocalityAllHosts(_) => 2,
+        };
+        let source = &view.load_aware.as_ref()?.sources[class];
+        let before = std::iter::once(&0.0).chain(&source.prefix_sums);
+        let weights = source.prefix_sums.iter().zip(before);
+        let localities = view.table.counts.localities.iter();
+        Some(LoadAwareWeights {
+            weights: localities
+                .zip(weights)
+                .map(|(slot, (upto, before))| (slot.locality.clone(), upto - before))
+                .collect(),
+            all_local: source.all_local,
+        })
     }
 
     /// Why this snapshot looks as it does.

@@ -172,14 +172,22 @@ fn assert_same_as_host_counts(driver: &mut Driver, own: &str, fleet: &[(&str, us
 
 #[test]
 fn LrsReportedRate_FallsBackToHostCountWhenNoFractions() {
-    // A fleet that is not where the hosts are, so that host counts alone make zones spill.
-    let fleet = [("a", 5), ("b", 3), ("c", 2)];
-    for delivery in DELIVERIES {
+    // Fleets that are not where the hosts are, so that host counts alone make zones spill: one by far,
+    // one by a single point, which the dead band of measured demand would swallow.
+    let by_far = [("a", 5), ("b", 3), ("c", 2)];
+    let by_a_point = [("a", 31), ("b", 49), ("c", 20)];
+    for (delivery, (fleet, kept)) in DELIVERIES
+        .into_iter()
+        .flat_map(|delivery| [(delivery, (by_far, 6000)), (delivery, (by_a_point, 9677))])
+    {
         for own in ["a", "b", "c"] {
             let mut driver = Driver::new(delivery.config(|_| ()), own);
             driver.assignment(parts(&EXAMPLE), at(0));
             let events = driver.originating(parts(&fleet), at(0));
             assert_same_as_host_counts(&mut driver, own, &fleet);
+            let expected = if own == "a" { kept } else { 10_000 };
+            let actual = driver.explain().local_percent_to_route_bp;
+            assert_eq!(actual, Some(expected), "{delivery:?} in {own}");
             let stale = |event: &Event| matches!(event, Event::FractionsStale { .. });
             assert!(
                 !events.iter().any(stale),

@@ -2,3 +2,4 @@
 //! what leaves it is bytes or core types.
 
 pub(crate) mod orca;
+pub(crate) mod orca_request;

@@ -7,4 +7,5 @@
 
 mod convert;
 pub mod orca;
+pub mod service_config;
 pub mod yaml;

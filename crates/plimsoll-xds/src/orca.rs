@@ -6,6 +6,7 @@
 //! | `text`, `json` | two of the formats; the binary one is protobuf and lives in `convert` |
 //! | `once` | the first valid report of a request wins |
 //! | `encode` | the same formats, out |
+//! | [`oob`] | out-of-band: a stream per host on which reports come unasked |
 //!
 //! What a report means does not live here but in `plimsoll_core::model::orca`, nor who it is handed
 //! to. Callers are whatever sees responses (proxy, client, Envoy module) and, for the other
@@ -16,6 +17,7 @@ mod encode;
 mod header;
 mod json;
 mod once;
+pub mod oob;
 mod text;
 
 use std::borrow::Cow;

@@ -25,7 +25,7 @@ use crate::yaml::{ConfigError, Document};
 const SHORTEST_WEIGHT_UPDATE_PERIOD: Duration = Duration::from_millis(100);
 
 /// `errorUtilizationPenalty` when it is not set (A58). Envoy's is 0.0.
-const DEFAULT_ERROR_UTILIZATION_PENALTY: f32 = 1.0;
+const DEFAULT_ERROR_UTILIZATION_PENALTY: f64 = 1.0;
 
 /// Policies we have, for error messages.
 const SUPPORTED: &str = "weighted_round_robin, round_robin";
@@ -138,7 +138,7 @@ impl ServiceConfig {
 impl WeightedRoundRobinLbConfig {
     fn checked(self, features: GrpcFeatures) -> Result<ClientSideWeightedRoundRobin, FieldError> {
         let duration = |value: Option<ProtoDuration>| value.map(|value| value.0);
-        let penalty = self.error_utilization_penalty.map(Double::to_float);
+        let penalty = self.error_utilization_penalty.map(Double::rounded_to_float);
         let mut metric_names = self.metric_names_for_computing_utilization;
         if !features.wrr_custom_metrics {
             metric_names.clear();

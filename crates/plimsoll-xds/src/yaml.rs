@@ -21,6 +21,7 @@ mod document;
 mod endpoint;
 mod error;
 mod legacy;
+mod load_aware_locality;
 mod locality;
 mod policy;
 pub mod proto_json;

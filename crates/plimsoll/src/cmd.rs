@@ -4,6 +4,7 @@
 //! handed and returns an [`Exit`]; an error it returns means wrong usage or unreadable input.
 
 mod explain;
+mod sim;
 mod vectors;
 
 use std::io::{self, Write};
@@ -23,12 +24,14 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Explain(explain::Args),
+    Sim(sim::Args),
     Vectors(vectors::Args),
 }
 
 const AFTER_HELP: &str = "\
 Examples:
   plimsoll explain scenario.yaml    what a proxy would do there, and why
+  plimsoll sim scenario.toml        how policies do over time, side by side
   plimsoll vectors vectors          check this build against the recorded cases
   plimsoll vectors vectors --json   the same, for programs
   plimsoll help vectors             what a case looks like and what is compared
@@ -63,6 +66,7 @@ impl From<Exit> for ExitCode {
 pub(crate) fn run(cli: Cli, out: &mut impl Write) -> anyhow::Result<Exit> {
     match cli.command {
         Command::Explain(args) => explain::run(&args, out),
+        Command::Sim(args) => sim::run(&args, out),
         Command::Vectors(args) => vectors::run(&args, out),
     }
 }

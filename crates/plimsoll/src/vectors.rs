@@ -7,7 +7,10 @@
 
 mod case;
 mod compare;
+mod cswrr;
+mod load_aware_locality;
 mod locality_wrr;
+mod orca;
 mod pickers;
 mod priority;
 mod translate;
@@ -111,9 +114,17 @@ const SUITES: [Suite; 8] = [
         Runner::Run(locality_wrr::run),
     ),
     suite("pickers", "Endpoint pickers", Runner::Run(pickers::run)),
-    suite("load_aware_locality", "load_aware_locality", Runner::Later),
-    suite("orca", "In-band ORCA", Runner::Later),
-    suite("cswrr", "Client side weighted round robin", Runner::Later),
+    suite(
+        "load_aware_locality",
+        "load_aware_locality",
+        Runner::Run(load_aware_locality::run),
+    ),
+    suite("orca", "In-band ORCA", Runner::Run(orca::run)),
+    suite(
+        "cswrr",
+        "Client side weighted round robin",
+        Runner::Run(cswrr::run),
+    ),
     suite("lrs", "Load report stream client", Runner::Later),
 ];
 

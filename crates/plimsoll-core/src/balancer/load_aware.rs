@@ -114,7 +114,8 @@ impl LoadAware {
                 table
             };
             let sources = [source(0), source(1), source(2)];
-            view.load_aware = Some(Arc::new(LoadAwareTable { sources }));
+            let covered = states.is_some();
+            view.load_aware = Some(Arc::new(LoadAwareTable { sources, covered }));
         }
     }
 }

@@ -51,10 +51,9 @@ pub struct ClientSideWeightedRoundRobinParts {
     /// Default 1 s, at least 1 ms. The floor of 100 ms that A58 has is applied by the reader of
     /// gRPC service configs; Envoy has none.
     pub weight_update_period: Option<Duration>,
-    /// Finite and at least 0; a float on the wire. Default 0.0: what Envoy does, although the
-    /// comment in its proto says 1.0. The default of A58, 1.0, is set by the reader of gRPC service
-    /// configs.
-    pub error_utilization_penalty: Option<f32>,
+    /// Finite and at least 0. Default 0.0: what Envoy does, although the comment in its proto says
+    /// 1.0. The default of A58, 1.0, is set by the reader of gRPC service configs.
+    pub error_utilization_penalty: Option<f64>,
     /// Names as in A114; those that no report can have select nothing, as in Envoy.
     pub metric_names_for_computing_utilization: Vec<String>,
     /// Which utilization wins when a report has several (decisions D6).
@@ -107,7 +106,7 @@ impl ClientSideWeightedRoundRobin {
                 DEFAULT_WEIGHT_EXPIRATION_PERIOD,
             ),
             weight_update_period,
-            error_utilization_penalty: f64::from(penalty),
+            error_utilization_penalty: penalty,
             metric_names: names.iter().map(|name| MetricName::new(name)).collect(),
             utilization_precedence: parts.utilization_precedence,
             slow_start: parts.slow_start,

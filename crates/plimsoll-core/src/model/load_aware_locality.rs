@@ -160,6 +160,20 @@ impl LoadAwareLocality {
         })
     }
 
+    /// The same with a threshold and a probe that no configuration may have. Only for cases taken
+    /// from implementations whose own tests build the object past its checks.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn with_unchecked(
+        mut self,
+        utilization_variance_threshold: f64,
+        remote_probe_fraction: f64,
+    ) -> Self {
+        self.utilization_variance_threshold = utilization_variance_threshold;
+        self.remote_probe_fraction = remote_probe_fraction;
+        self
+    }
+
     /// How often weights are recomputed.
     pub const fn weight_update_period(&self) -> Duration {
         self.weight_update_period

@@ -78,15 +78,13 @@ impl OrcaLoadReport {
     /// ```
     pub fn utilization(&self, names: &[MetricName], precedence: UtilizationPrecedence) -> f64 {
         let application = usable(self.application_utilization);
+        let named = || largest(names.iter().filter_map(|name| name.value(self)));
         let chosen = match precedence {
-            UtilizationPrecedence::ApplicationFirst => {
-                application.or_else(|| self.largest_of(names))
-            }
-            UtilizationPrecedence::NamedMetricsFirst => self.largest_of(names).or(application),
+            UtilizationPrecedence::ApplicationFirst => application.or_else(named),
+            UtilizationPrecedence::NamedMetricsFirst => named().or(application),
         };
-        chosen
-            .or_else(|| usable(self.cpu_utilization))
-            .unwrap_or(0.0)
+        let chosen = chosen.or_else(|| usable(self.cpu_utilization));
+        chosen.unwrap_or(0.0)
     }
 
     /// Calls `add` with every metric that `names` select for load reporting, under the name it is
@@ -112,11 +110,6 @@ impl OrcaLoadReport {
             }
         }
     }
-
-    /// The largest usable metric among `names`.
-    fn largest_of(&self, names: &[MetricName]) -> Option<f64> {
-        largest(names.iter().filter_map(|name| name.value(self)))
-    }
 }
 
 /// `value` if it counts as a utilization: finite and above zero (decisions D7).
@@ -127,7 +120,15 @@ fn usable(value: f64) -> Option<f64> {
 
 /// The largest usable one of `values`.
 fn largest(values: impl Iterator<Item = f64>) -> Option<f64> {
-    values.filter_map(usable).reduce(f64::max)
+    // As `usable`, against the best so far: a comparison each, no branch per value.
+    let larger = |best, value| {
+        if value > best && value < f64::INFINITY {
+            value
+        } else {
+            best
+        }
+    };
+    usable(values.fold(0.0, larger))
 }
 
 #[cfg(test)]

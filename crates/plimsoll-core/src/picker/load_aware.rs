@@ -48,7 +48,8 @@ pub(super) fn choose<'p, R: Rng>(
     let wanted = choose_locality(fraction, &source.prefix_sums);
     let usable = |slot: usize| !view.table.list(lists(slot)).hosts.is_empty();
     let slot = usable_slot(wanted, slots, usable).ok_or(PickError::NoHost)?;
-    if !panic && view.table.counts.has_local_locality {
+    let covered = view.load_aware.as_ref().is_some_and(|table| table.covered);
+    if !panic && covered && view.table.counts.has_local_locality {
         zone_counter(slot, source.all_local, stats).increment();
     }
     let (priority, list) = (chosen.priority, lists(slot));

@@ -1,6 +1,7 @@
 //! `explain` tells what picks do: the shares it names are those that requests get.
 
 use plimsoll_core::explain::{Explanation, StateName};
+use plimsoll_core::model::cluster::LocalityPolicy;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::model::zone_aware::LocalityBasis;
 use proptest::prelude::*;
@@ -8,7 +9,7 @@ use proptest::sample::select;
 
 use crate::cases;
 use crate::generate::{self, ZONES};
-use crate::support::{Driver, Tally, at, sampling_error};
+use crate::support::{Driver, Tally, at, config, parts, ratio, sampling_error};
 
 const PICKS: u64 = 4_000;
 
@@ -44,6 +45,34 @@ fn check_consistency(explanation: &Explanation) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// Every locality gets the share that it is said to get; what is said to go to an empty slot fails.
+fn check_picks(driver: &mut Driver, seed: u64) -> Result<(), TestCaseError> {
+    let explanation = driver.explain();
+    check_consistency(&explanation)?;
+    let tally = Tally::of(&mut driver.picker(seed), PICKS);
+    let mut lost = 1.0;
+    for row in &explanation.localities {
+        let locality = Locality::new(&row.region, &row.zone, &row.sub_zone);
+        let (actual, told) = (tally.share(&locality), row.expected_share);
+        if row.healthy == 0 && actual == 0.0 {
+            continue; // an empty slot: what would go there is lost
+        }
+        lost -= told;
+        let error = (actual - told).abs();
+        prop_assert!(
+            error <= sampling_error(told, PICKS),
+            "{locality}: {actual} is not {told}"
+        );
+    }
+    let failed = ratio(tally.failed, PICKS);
+    let tolerance = sampling_error(lost.clamp(0.0, 1.0), PICKS) + 1e-9;
+    prop_assert!(
+        (failed - lost).abs() <= tolerance,
+        "{failed} failed, {lost} expected to"
+    );
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(cases(48))]
 
@@ -60,23 +89,30 @@ proptest! {
         let mut driver = Driver::new(config, own);
         driver.assignment(upstream, at(0));
         driver.originating(fleet, at(0));
-        let explanation = driver.explain();
-        check_consistency(&explanation)?;
-        let tally = Tally::of(&mut driver.picker(seed), PICKS);
-        let mut lost = 1.0;
-        for row in &explanation.localities {
-            let locality = Locality::new(&row.region, &row.zone, &row.sub_zone);
-            let actual = tally.share(&locality);
-            if row.healthy == 0 && actual == 0.0 {
-                continue; // an empty slot: what would go there is lost
-            }
-            lost -= row.expected_share;
-            let tolerance = sampling_error(row.expected_share, PICKS);
-            let error = (actual - row.expected_share).abs();
-            prop_assert!(error <= tolerance, "{}: {} is not {}", locality, actual, row.expected_share);
+        check_picks(&mut driver, seed)?;
+    }
+
+    /// The same where zone-aware routing is never off: a fleet in every zone.
+    #[test]
+    fn shares_of_zone_routing_are_those_of_real_picks(
+        zone_aware in generate::zone_aware(),
+        upstream in generate::assignment(4, 1, generate::healthy_or_not()),
+        hosts in proptest::collection::vec((1_usize..6, proptest::option::of(0_u64..5000)), 4),
+        seed in any::<u64>(),
+    ) {
+        let config = config(|parts| {
+            parts.locality_policy = LocalityPolicy::ZoneAware(zone_aware);
+            parts.runtime.zone_routing_min_cluster_size = Some(1);
+        });
+        let zones: Vec<_> = ZONES.into_iter().zip(hosts.iter().map(|&(n, _)| n)).collect();
+        let mut fleet = parts(&zones);
+        for (entry, &(_, fraction)) in fleet.endpoints.iter_mut().zip(&hosts) {
+            entry.observed_traffic_fraction = fraction;
         }
-        let failed = crate::support::ratio(tally.failed, PICKS);
-        prop_assert!((failed - lost).abs() <= sampling_error(lost.clamp(0.0, 1.0), PICKS) + 1e-9);
+        let mut driver = Driver::new(config, "a");
+        driver.assignment(upstream, at(0));
+        driver.originating(fleet, at(0));
+        check_picks(&mut driver, seed)?;
     }
 
     /// Any input whatever has an explanation, whose numbers are consistent.

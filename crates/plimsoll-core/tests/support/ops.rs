@@ -50,8 +50,8 @@ pub(crate) struct Reached {
     pub(crate) queued: u64,
     pub(crate) local: u64,
     pub(crate) avoided: u64,
-    /// By source: all, healthy, degraded, a locality's healthy, a locality's degraded.
-    pub(crate) sources: [u64; 5],
+    /// By source: all, healthy, degraded; a locality's healthy, degraded, all.
+    pub(crate) sources: [u64; 6],
 }
 
 /// Runs the operations that `bytes` mean. Panics where the core does what it must not.

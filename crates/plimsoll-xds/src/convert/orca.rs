@@ -72,7 +72,9 @@ pub(crate) fn encode_zero() -> Vec<u8> {
 
 fn entries(metrics: &MetricMap) -> BTreeMap<String, f64> {
     let entries = metrics.iter();
-    entries.map(|(name, value)| (name.to_owned(), value)).collect()
+    entries
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
 }
 
 #[cfg(test)]
@@ -171,12 +173,12 @@ mod tests {
     #[test]
     fn what_is_no_message_is_an_error() {
         for bad in [
-            &[9][..],                             // a double without bytes
-            &[9, 0, 0, 0],                        // too few of them
-            &[0],                                 // field 0
-            &[0x0d, 0, 0, 0, 0],                  // field 1 with four bytes
-            &[8 << 3 | 2, 200, 1],                // an entry longer than the message
-            &[8 << 3 | 2, 3, 0x0a, 1, 0xff],      // a key that is not UTF-8
+            &[9][..],                              // a double without bytes
+            &[9, 0, 0, 0],                         // too few of them
+            &[0],                                  // field 0
+            &[0x0d, 0, 0, 0, 0],                   // field 1 with four bytes
+            &[8 << 3 | 2, 200, 1],                 // an entry longer than the message
+            &[8 << 3 | 2, 3, 0x0a, 1, 0xff],       // a key that is not UTF-8
             &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff], // a key without end
         ] {
             assert!(decode(bad).is_err(), "{bad:?}");

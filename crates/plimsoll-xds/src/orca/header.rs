@@ -50,8 +50,9 @@ pub fn parse<'h>(
 /// Reads a protobuf message as out-of-band streams carry it. An empty one is an empty report.
 pub fn parse_message(message: &[u8], limits: &OrcaLimits) -> Result<OrcaLoadReport, OrcaError> {
     limits.check_bytes(message.len())?;
-    let report = convert::orca::decode(message)
-        .map_err(|reason| OrcaError::invalid(format!("unable to parse OrcaLoadReport: {reason}")))?;
+    let report = convert::orca::decode(message).map_err(|reason| {
+        OrcaError::invalid(format!("unable to parse OrcaLoadReport: {reason}"))
+    })?;
     limits.check_metrics(report)
 }
 

@@ -74,10 +74,7 @@ impl<'de> Visitor<'de> for ReportVisitor {
                     report.application_utilization = double(&mut map)?;
                 }
                 Field::Rps => {
-                    report.rps = map
-                        .next_value::<Option<Uint<u64>>>()?
-                        .unwrap_or_default()
-                        .0;
+                    report.rps = map.next_value::<Option<Uint<u64>>>()?.unwrap_or_default().0;
                 }
                 Field::RpsFractional => report.rps_fractional = double(&mut map)?,
                 Field::Eps => report.eps = double(&mut map)?,
@@ -160,8 +157,7 @@ impl<'de> Deserialize<'de> for Double {
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<f64, E> {
-                in_quotes(text)
-                    .ok_or_else(|| E::custom(format_args!("{text:?} is not a number")))
+                in_quotes(text).ok_or_else(|| E::custom(format_args!("{text:?} is not a number")))
             }
         }
 

@@ -56,14 +56,18 @@ mod tests {
     }
 
     fn look(first: &mut FirstReport, headers: &[(&str, String)]) -> Result<Option<f64>, OrcaError> {
-        let pairs = headers.iter().map(|(name, value)| (*name, value.as_bytes()));
+        let pairs = headers
+            .iter()
+            .map(|(name, value)| (*name, value.as_bytes()));
         let found = first.look(pairs, &OrcaLimits::default())?;
         Ok(found.map(|report| report.eps))
     }
 
     fn nothing() -> Vec<(&'static str, String)> {
         let pairs = NOTHING.iter();
-        pairs.map(|(name, value)| (*name, (*value).to_owned())).collect()
+        pairs
+            .map(|(name, value)| (*name, (*value).to_owned()))
+            .collect()
     }
 
     #[test]

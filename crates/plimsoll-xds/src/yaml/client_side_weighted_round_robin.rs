@@ -54,7 +54,7 @@ impl TryFrom<ClientSideWeightedRoundRobinYaml> for ClientSideWeightedRoundRobin 
             blackout_period: duration(yaml.blackout_period),
             weight_expiration_period: duration(yaml.weight_expiration_period),
             weight_update_period: duration(yaml.weight_update_period),
-            error_utilization_penalty: yaml.error_utilization_penalty.map(Double::to_float),
+            error_utilization_penalty: yaml.error_utilization_penalty.map(Double::rounded_to_float),
             metric_names_for_computing_utilization: yaml.metric_names_for_computing_utilization,
             utilization_precedence: yaml.utilization_precedence.0,
             slow_start: slow_start(yaml.slow_start_config)?,
@@ -77,13 +77,13 @@ impl OrcaOobReportingConfig {
 }
 
 impl Double {
-    /// The value of a `float` field, which Envoy and gRPC round before they use it.
+    /// The value of a `float` field, which Envoy and gRPC round to a float before they use it.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a float is what the proto holds"
     )]
-    pub(crate) const fn to_float(self) -> f32 {
-        self.0 as f32
+    pub(crate) fn rounded_to_float(self) -> f64 {
+        f64::from(self.0 as f32)
     }
 }
 

@@ -1,9 +1,10 @@
 //! `load_balancing_policy`: a list of typed policies, of which the first supported one wins.
 //!
 //! Here lives the list, the dispatch by `@type` and `wrr_locality`; the other messages live in
-//! `endpoint`. A policy that Envoy has and we do not is skipped while a later one is supported, as
-//! xDS asks; a type that nobody knows is an error wherever it stands. Entries behind the winner are
-//! checked all the same.
+//! `endpoint`, `client_side_weighted_round_robin` and `load_aware_locality`, which reads the list of
+//! its children in its own way. A policy that Envoy has and we do not is skipped while a later one
+//! is supported, as xDS asks; a type that nobody knows is an error wherever it stands. Entries behind
+//! the winner are checked all the same.
 
 use std::fmt;
 
@@ -13,9 +14,11 @@ use plimsoll_core::units::FieldError;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
+use super::client_side_weighted_round_robin::ClientSideWeightedRoundRobinYaml;
 use super::endpoint::{
     LeastRequestMessage, MaglevMessage, RandomMessage, RingHashMessage, RoundRobinMessage, Typed,
 };
+use super::load_aware_locality::LoadAwareLocalityMessage;
 
 /// `envoy.config.cluster.v3.LoadBalancingPolicy`.
 #[derive(Clone, Debug, serde::Deserialize)]
@@ -24,9 +27,10 @@ pub(super) struct LoadBalancingPolicy {
     policies: Vec<Policy>,
 }
 
+/// One entry of a list.
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Policy {
+pub(super) struct Policy {
     typed_extension_config: TypedExtensionConfig,
 }
 
@@ -40,11 +44,15 @@ struct TypedExtensionConfig {
 /// `typed_config`, by its `@type`.
 #[derive(Clone, Debug)]
 enum TypedConfig {
+    ClientSideWeightedRoundRobin(ClientSideWeightedRoundRobinYaml),
     LeastRequest(LeastRequestMessage),
+    LoadAwareLocality(LoadAwareLocalityMessage),
     Maglev(MaglevMessage),
     Random(RandomMessage),
     RingHash(RingHashMessage),
     RoundRobin(RoundRobinMessage),
+    /// Nobody has it; this is the `@type`.
+    Unknown(String),
     /// Envoy has it, we do not.
     Unsupported(&'static str),
     WrrLocality(WrrLocality),
@@ -61,15 +69,15 @@ struct WrrLocality {
 const PREFIX: &str = "envoy.extensions.load_balancing_policies.";
 
 /// Policies we have, for error messages.
-const SUPPORTED: &str = "round_robin, least_request, random, ring_hash, maglev, wrr_locality";
+pub(super) const SUPPORTED: &str = "round_robin, least_request, random, ring_hash, maglev, \
+                                    client_side_weighted_round_robin, wrr_locality, \
+                                    load_aware_locality";
 
 /// Policies that Envoy has and we do not (yet), as `package.version.Message`.
-const UNSUPPORTED: [&str; 8] = [
-    "client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin",
+const UNSUPPORTED: [&str; 6] = [
     "cluster_provided.v3.ClusterProvided",
     "dynamic_forward_proxy.v3.DynamicForwardProxy",
     "dynamic_modules.v3.DynamicModulesLoadBalancerConfig",
-    "load_aware_locality.v3.LoadAwareLocality",
     "override_host.v3.OverrideHost",
     "pick_first.v3.PickFirst",
     "subset.v3.Subset",
@@ -81,57 +89,105 @@ impl LoadBalancingPolicy {
         let mut first = None;
         let mut unsupported = None;
         for (index, policy) in self.policies.into_iter().enumerate() {
-            let path = format!("policies[{index}].typed_extension_config");
-            let config = policy.typed_extension_config;
-            if config.name.is_empty() {
-                return Err(FieldError::new("name", "must not be empty").under(&path));
+            if let TypedConfig::Unsupported(name) = policy.typed_extension_config.typed_config {
+                unsupported = unsupported.or(Some((index, name)));
+                continue;
             }
-            let checked = config.typed_config.checked();
-            match checked.map_err(|error| error.under("typed_config").under(&path))? {
-                Ok(typed) => first = first.or(Some(typed)),
-                Err(name) => unsupported = unsupported.or(Some((path, name))),
-            }
+            let typed = policy.checked(index)?;
+            first = first.or(Some(typed));
         }
         if let Some(typed) = first {
             return Ok(typed);
         }
         Err(match unsupported {
-            Some((path, name)) => {
+            Some((index, name)) => {
                 let reason = format!(
                     "{name} is not supported yet, and no other policy is given; supported are \
                      {SUPPORTED}"
                 );
-                FieldError::new(format!("{path}.typed_config.@type"), reason)
+                FieldError::new(format!("{}.typed_config.@type", path(index)), reason)
             }
             None => FieldError::new("policies", "must have at least one policy"),
         })
     }
 }
 
+impl Policy {
+    /// Whether we have it.
+    pub(super) const fn is_supported(&self) -> bool {
+        !matches!(
+            self.typed_extension_config.typed_config,
+            TypedConfig::Unknown(_) | TypedConfig::Unsupported(_)
+        )
+    }
+
+    pub(super) const fn is_load_aware_locality(&self) -> bool {
+        let config = &self.typed_extension_config.typed_config;
+        matches!(config, TypedConfig::LoadAwareLocality(_))
+    }
+
+    /// What it says; `index` is its place in the list, for the path of an error.
+    pub(super) fn checked(self, index: usize) -> Result<Typed, FieldError> {
+        let config = self.typed_extension_config;
+        let typed = if config.name.is_empty() {
+            Err(FieldError::new("name", "must not be empty"))
+        } else {
+            let typed = config.typed_config.checked();
+            typed.map_err(|error| error.under("typed_config"))
+        };
+        typed.map_err(|error| error.under(&path(index)))
+    }
+}
+
+fn path(index: usize) -> String {
+    format!("policies[{index}].typed_extension_config")
+}
+
 impl TypedConfig {
-    /// The inner error is the name of a policy that we do not have.
-    fn checked(self) -> Result<Result<Typed, &'static str>, FieldError> {
+    fn checked(self) -> Result<Typed, FieldError> {
         match self {
-            Self::LeastRequest(message) => message.checked().map(Ok),
-            Self::Maglev(message) => message.checked().map(Ok),
-            Self::Random(message) => message.checked().map(Ok),
-            Self::RingHash(message) => message.checked().map(Ok),
-            Self::RoundRobin(message) => message.checked().map(Ok),
-            Self::Unsupported(name) => Ok(Err(name)),
-            Self::WrrLocality(message) => message.checked().map(Ok),
+            Self::ClientSideWeightedRoundRobin(message) => {
+                let policy = EndpointPolicy::ClientSideWeightedRoundRobin(message.try_into()?);
+                Ok((policy, None))
+            }
+            Self::LeastRequest(message) => message.checked(),
+            Self::LoadAwareLocality(message) => message.checked(),
+            Self::Maglev(message) => message.checked(),
+            Self::Random(message) => message.checked(),
+            Self::RingHash(message) => message.checked(),
+            Self::RoundRobin(message) => message.checked(),
+            Self::Unknown(url) => {
+                let reason = format!(
+                    "unknown type {url:?}, expected type.googleapis.com/{PREFIX}* of {SUPPORTED}"
+                );
+                Err(FieldError::new("@type", reason))
+            }
+            Self::Unsupported(name) => {
+                let reason = format!("{name} is not supported yet");
+                Err(FieldError::new("@type", reason))
+            }
+            Self::WrrLocality(message) => message.checked(),
         }
     }
 }
 
+/// The endpoint policy of a child of `parent`, which has chosen the locality already.
+pub(super) fn child_of(
+    parent: &str,
+    (endpoint, locality): Typed,
+) -> Result<EndpointPolicy, FieldError> {
+    if locality.is_some() {
+        let reason = format!("the child chooses a locality, but {parent} has done that already");
+        return Err(FieldError::new("", reason));
+    }
+    Ok(endpoint)
+}
+
 impl WrrLocality {
     fn checked(self) -> Result<Typed, FieldError> {
-        let under = |error: FieldError| error.under("endpoint_picking_policy");
-        let (endpoint, locality): (EndpointPolicy, _) =
-            self.endpoint_picking_policy.checked().map_err(under)?;
-        if locality.is_some() {
-            let reason = "the child chooses a locality, but wrr_locality has done that already";
-            return Err(under(FieldError::new("", reason)));
-        }
+        let child = self.endpoint_picking_policy.checked();
+        let endpoint = child.and_then(|child| child_of("wrr_locality", child));
+        let endpoint = endpoint.map_err(|error| error.under("endpoint_picking_policy"))?;
         Ok((endpoint, Some(LocalityPolicy::WrrLocality)))
     }
 }
@@ -156,6 +212,11 @@ impl<'de> Deserialize<'de> for TypedConfig {
                 let message = map.next_value::<TypeUrl>()?.0;
                 let fields = MapAccessDeserializer::new(map);
                 match message {
+                    Message::ClientSideWeightedRoundRobin => Deserialize::deserialize(fields)
+                        .map(TypedConfig::ClientSideWeightedRoundRobin),
+                    Message::LoadAwareLocality => {
+                        Deserialize::deserialize(fields).map(TypedConfig::LoadAwareLocality)
+                    }
                     Message::LeastRequest => {
                         Deserialize::deserialize(fields).map(TypedConfig::LeastRequest)
                     }
@@ -170,6 +231,9 @@ impl<'de> Deserialize<'de> for TypedConfig {
                     Message::WrrLocality => {
                         Deserialize::deserialize(fields).map(TypedConfig::WrrLocality)
                     }
+                    Message::Unknown(url) => {
+                        IgnoredAny::deserialize(fields).map(|_| TypedConfig::Unknown(url))
+                    }
                     Message::Unsupported(name) => {
                         IgnoredAny::deserialize(fields).map(|_| TypedConfig::Unsupported(name))
                     }
@@ -183,11 +247,14 @@ impl<'de> Deserialize<'de> for TypedConfig {
 
 /// The message that an `@type` names.
 enum Message {
+    ClientSideWeightedRoundRobin,
     LeastRequest,
+    LoadAwareLocality,
     Maglev,
     Random,
     RingHash,
     RoundRobin,
+    Unknown(String),
     Unsupported(&'static str),
     WrrLocality,
 }
@@ -202,17 +269,17 @@ impl<'de> Deserialize<'de> for TypeUrl {
         let message = name
             .and_then(|name| name.strip_prefix(PREFIX))
             .and_then(known_message);
-        message.map(Self).ok_or_else(|| {
-            D::Error::custom(format_args!(
-                "unknown type {url:?}, expected type.googleapis.com/{PREFIX}* of {SUPPORTED}"
-            ))
-        })
+        Ok(Self(message.unwrap_or(Message::Unknown(url))))
     }
 }
 
 fn known_message(name: &str) -> Option<Message> {
     Some(match name {
+        "client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin" => {
+            Message::ClientSideWeightedRoundRobin
+        }
         "least_request.v3.LeastRequest" => Message::LeastRequest,
+        "load_aware_locality.v3.LoadAwareLocality" => Message::LoadAwareLocality,
         "maglev.v3.Maglev" => Message::Maglev,
         "random.v3.Random" => Message::Random,
         "ring_hash.v3.RingHash" => Message::RingHash,

@@ -11,6 +11,7 @@ use plimsoll_core::model::zone_aware::{
 
 use super::{ClusterYaml, Document, RuntimeYaml, parse_cluster};
 
+mod load_aware_locality;
 mod refused;
 mod robust;
 mod scalars;
@@ -326,10 +327,13 @@ fn with_policies(messages: &[(&str, &str)]) -> String {
 
 const CSWRR: &str = "client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin";
 
+/// A policy that Envoy has and we do not.
+const SUBSET: &str = "subset.v3.Subset";
+
 #[test]
 fn the_first_supported_policy_wins() {
     let text = with_policies(&[
-        (CSWRR, ", blackout_period: 10s"),
+        (SUBSET, ", fallback_policy: ANY_ENDPOINT"),
         ("random.v3.Random", ""),
         ("round_robin.v3.RoundRobin", ""),
     ]);
@@ -352,12 +356,8 @@ fn the_first_supported_policy_wins() {
 #[test]
 fn a_policy_we_do_not_have_is_named() {
     let path = format!("{TYPED_CONFIG}.@type");
-    let only = with_policies(&[(CSWRR, "")]);
-    assert_refused(
-        &only,
-        &path,
-        "client_side_weighted_round_robin is not supported yet",
-    );
+    let only = with_policies(&[(SUBSET, "")]);
+    assert_refused(&only, &path, "subset is not supported yet");
     let unknown = with_policies(&[("round_robbin.v3.RoundRobin", "")]);
     assert_refused(&unknown, &path, "unknown type");
     let unknown_first = with_policies(&[("nobody.v1.Knows", ""), ("random.v3.Random", "")]);
@@ -386,8 +386,9 @@ fn wrr_locality_takes_any_of_our_endpoint_policies() {
         ("random.v3.Random", "random"),
         ("ring_hash.v3.RingHash", "ring_hash"),
         ("maglev.v3.Maglev", "maglev"),
+        (CSWRR, "client_side_weighted_round_robin"),
     ] {
-        let config = accepted(&wrr_locality(&[(CSWRR, ""), (message, "")]));
+        let config = accepted(&wrr_locality(&[(SUBSET, ""), (message, "")]));
         assert_eq!(config.endpoint_policy().name(), policy);
         assert_eq!(config.locality_policy(), &LocalityPolicy::WrrLocality);
     }
@@ -399,7 +400,7 @@ fn wrr_locality_refuses_children_that_choose_localities_or_do_not_exist() {
     let weighted = ", locality_lb_config: {locality_weighted_lb_config: {}}";
     let text = wrr_locality(&[("round_robin.v3.RoundRobin", weighted)]);
     assert_refused(&text, &child, "chooses a locality");
-    let text = wrr_locality(&[(CSWRR, "")]);
+    let text = wrr_locality(&[(SUBSET, "")]);
     let path = format!("{child}.policies[0].typed_extension_config.typed_config.@type");
     assert_refused(&text, &path, "not supported yet");
     let text = wrr_locality(&[("random.v3.Random", ", wheight: 1")]);
@@ -409,6 +410,25 @@ fn wrr_locality_refuses_children_that_choose_localities_or_do_not_exist() {
         &path,
         "unknown field, expected one of locality_lb_config",
     );
+}
+
+#[test]
+fn client_side_weights_have_default_zone_aware_routing_at_the_top() {
+    let config = accepted(&typed(CSWRR, "blackout_period: 3s"));
+    let EndpointPolicy::ClientSideWeightedRoundRobin(policy) = config.endpoint_policy() else {
+        panic!("{config:?}");
+    };
+    assert_eq!(policy.blackout_period(), Duration::from_secs(3));
+    assert_eq!(config.zone_aware(), Some(&ZoneAware::default()));
+    let path = format!("{TYPED_CONFIG}.weight_update_period");
+    let text = typed(CSWRR, "weight_update_period: 0s");
+    assert_refused(&text, &path, "less than 1 ms");
+    let text = wrr_locality(&[(CSWRR, ", error_utilization_penalty: -1")]);
+    let path = format!(
+        "{TYPED_CONFIG}.endpoint_picking_policy.policies[0].typed_extension_config.typed_config.\
+         error_utilization_penalty"
+    );
+    assert_refused(&text, &path, "at least 0");
 }
 
 #[test]

@@ -21,8 +21,8 @@ pub(super) struct Outcome(BTreeMap<&'static str, Field>);
 enum Field {
     /// The whole value. Keys of an object that are null may be left out.
     Exact(Value),
-    /// Numbers by name; a name that is left out stands for 0.
-    Sparse(Map<String, Value>),
+    /// Numbers by name, also in tables of such tables; a name that is left out stands for 0.
+    Sparse(Value),
 }
 
 impl Outcome {
@@ -34,15 +34,19 @@ impl Outcome {
 
     /// Adds a table of numbers (counters, weights by index) whose zeros may be left out.
     pub(super) fn sparse<N: Into<Value>>(
-        mut self,
+        self,
         field: &'static str,
         numbers: impl IntoIterator<Item = (String, N)>,
     ) -> Self {
         let numbers = numbers
             .into_iter()
-            .map(|(name, number)| (name, number.into()))
-            .collect();
-        self.0.insert(field, Field::Sparse(numbers));
+            .map(|(name, number)| (name, number.into()));
+        self.sparse_tree(field, Value::Object(numbers.collect()))
+    }
+
+    /// Adds objects and lists, however deep, of tables whose zeros may be left out.
+    pub(super) fn sparse_tree(mut self, field: &'static str, tables: Value) -> Self {
+        self.0.insert(field, Field::Sparse(tables));
         self
     }
 
@@ -88,8 +92,8 @@ impl Outcome {
     }
 }
 
-/// Descends into objects, so that the path of the difference is as long as it can be; lists are
-/// shown whole, because a sequence of picks reads better that way.
+/// Descends into objects and lists of objects, so that the path of the difference is as long as it
+/// can be; other lists are shown whole, because a sequence of picks reads better that way.
 fn exact(
     path: &str,
     expected: &Value,
@@ -97,6 +101,13 @@ fn exact(
     tolerance: f64,
     differences: &mut Vec<(String, Value, Value)>,
 ) {
+    if let Some(pairs) = objects(expected, actual) {
+        for (index, (expected, actual)) in pairs.enumerate() {
+            let path = format!("{path}.{index}");
+            exact(&path, expected, actual, tolerance, differences);
+        }
+        return;
+    }
     let (Value::Object(wanted), Value::Object(found)) = (expected, actual) else {
         if !same(expected, actual, tolerance) {
             differences.push((path.into(), expected.clone(), actual.clone()));
@@ -107,10 +118,7 @@ fn exact(
         let path = format!("{path}.{key}");
         match found.get(key) {
             Some(actual) => exact(&path, expected, actual, tolerance, differences),
-            None => {
-                let actual = format!("unknown key `{key}`");
-                differences.push((path, expected.clone(), actual.into()));
-            }
+            None => differences.push((path, expected.clone(), unknown(key))),
         }
     }
     let left_out = found
@@ -121,35 +129,59 @@ fn exact(
     }
 }
 
+/// The same, but what is left out of an object is 0.
 fn sparse(
     path: &str,
     expected: &Value,
-    actual: &Map<String, Value>,
+    actual: &Value,
     tolerance: f64,
     differences: &mut Vec<(String, Value, Value)>,
 ) {
-    let Value::Object(wanted) = expected else {
-        differences.push((path.into(), expected.clone(), actual.clone().into()));
+    if let Some(pairs) = objects(expected, actual) {
+        for (index, (expected, actual)) in pairs.enumerate() {
+            let path = format!("{path}.{index}");
+            sparse(&path, expected, actual, tolerance, differences);
+        }
+        return;
+    }
+    let (Value::Object(wanted), Value::Object(found)) = (expected, actual) else {
+        if !same(expected, actual, tolerance) {
+            differences.push((path.into(), expected.clone(), actual.clone()));
+        }
         return;
     };
     for (name, expected) in wanted {
         let path = format!("{path}.{name}");
-        match actual.get(name) {
-            Some(actual) if same(expected, actual, tolerance) => {}
-            Some(actual) => differences.push((path, expected.clone(), actual.clone())),
-            None => {
-                let actual = format!("unknown key `{name}`");
-                differences.push((path, expected.clone(), actual.into()));
-            }
+        match found.get(name) {
+            Some(actual) => sparse(&path, expected, actual, tolerance, differences),
+            None => differences.push((path, expected.clone(), unknown(name))),
         }
     }
-    for (name, actual) in actual
-        .iter()
-        .filter(|(name, _)| !wanted.contains_key(*name))
-    {
-        if !same(&0.into(), actual, 0.0) {
-            differences.push((format!("{path}.{name}"), 0.into(), actual.clone()));
-        }
+    let left_out = found.iter().filter(|(name, _)| !wanted.contains_key(*name));
+    for (name, actual) in left_out.filter(|(_, value)| !is_zero(value)) {
+        differences.push((format!("{path}.{name}"), 0.into(), actual.clone()));
+    }
+}
+
+fn unknown(key: &str) -> Value {
+    format!("unknown key `{key}`").into()
+}
+
+/// The elements of two lists of objects, if both are such lists and equally long.
+fn objects<'a>(
+    expected: &'a Value,
+    actual: &'a Value,
+) -> Option<impl Iterator<Item = (&'a Value, &'a Value)>> {
+    let (wanted, found) = (expected.as_array()?, actual.as_array()?);
+    let alike = wanted.len() == found.len() && wanted.iter().chain(found).all(Value::is_object);
+    alike.then(|| wanted.iter().zip(found))
+}
+
+/// A zero, or a table of zeros.
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Object(table) => table.values().all(is_zero),
+        number => same(&0.into(), number, 0.0),
     }
 }
 
@@ -258,6 +290,35 @@ mod tests {
             ["weights.b"]
         );
         assert_eq!(differing(&outcome, &json!({"weights": null})), ["weights"]);
+    }
+
+    #[test]
+    fn tables_may_stand_in_lists_and_tables() {
+        let tables = json!([{"healthy": {"a": 0.5, "b": 0.0}, "all": {"a": 0.0, "b": 0.0}}]);
+        let outcome = Outcome::default()
+            .sparse_tree("weights", tables)
+            .exact("all_local", json!([{"healthy": true, "all": false}]));
+        let weights = |weights: Value| differing(&outcome, &json!({"weights": weights}));
+        assert_eq!(
+            weights(json!([{"healthy": {"a": 0.500_000_000_1}}])),
+            [""; 0]
+        );
+        assert_eq!(
+            weights(json!([{"healthy": {"a": 0.5}, "all": {"b": 0}}])),
+            [""; 0]
+        );
+        let misspelt = json!([{"healthy": {"a": 0.5, "c": 0}}]);
+        assert_eq!(weights(misspelt), ["weights.0.healthy.c"]);
+        let wrong = json!([{"healthy": {"b": 0.1}, "al": {}}]);
+        let fields = ["weights.0.al", "weights.0.healthy.b", "weights.0.healthy.a"];
+        assert_eq!(weights(wrong), fields);
+        assert_eq!(weights(json!([{}])), ["weights.0.healthy"]);
+        assert_eq!(weights(json!([])), ["weights"]);
+        assert_eq!(weights(json!({"healthy": {"a": 0.5}})), ["weights"]);
+        let all_local = |value: Value| differing(&outcome, &json!({"all_local": value}));
+        assert_eq!(all_local(json!([{"healthy": true, "all": false}])), [""; 0]);
+        assert_eq!(all_local(json!([{"healthy": true}])), ["all_local.0.all"]);
+        assert_eq!(all_local(json!([])), ["all_local"]);
     }
 
     #[test]

@@ -155,11 +155,9 @@ fn regenerate(inputs: &RoutingInputs) -> Result<Regenerated, CaseError> {
             let demand = match &inputs.literal_fractions {
                 Some(fractions) => literal_demand(fractions, fleet),
                 None => match settings.locality_basis() {
-                    // Without fractions the measured basis falls back to counts (decisions D3).
-                    LocalityBasis::HealthyHostsNum | LocalityBasis::LrsReportedRate => {
-                        Demand::from_host_counts(fleet)
-                    }
                     LocalityBasis::HealthyHostsWeight => Demand::from_host_weights(fleet),
+                    // Without measurements the measured bases fall back to counts (D3, D5).
+                    _ => Demand::from_host_counts(fleet),
                 },
             };
             zone_aware::regenerate(settings, &upstream, fleet, &demand)

@@ -100,6 +100,17 @@ fn starts_with_crate(entry: &str, crates: &BTreeSet<String>) -> bool {
     name.is_some_and(|name| name == "workspace" || crates.contains(name))
 }
 
+/// Names of the counters in all `counters! { Type { name, … } }`, from code without comments.
+pub(crate) fn counter_names(code: &str) -> BTreeSet<String> {
+    let blocks = code.split("counters! {").skip(1);
+    let bodies = blocks.filter_map(|block| block.split_once('{')?.1.split_once('}'));
+    let names = bodies.flat_map(|(body, _)| body.split(',')).map(str::trim);
+    names
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
 /// Names of public enums that end with `suffix`, from code without comments.
 pub(crate) fn enums_named<'a>(code: &'a str, suffix: &str) -> Vec<&'a str> {
     let headers = code
@@ -223,6 +234,14 @@ mod tests {
                     - **workspace**: born\n- something\n- **plimsoll-more**: x\n\
                     \x20 - nested is free\n";
         assert_eq!(lines(&changelog_entries("C.md", text, &crates)), [5, 6]);
+    }
+
+    #[test]
+    fn counters_of_every_kind_are_found() {
+        let code = "macro_rules! counters {\n  (x) => { pub struct X {} };\n}\n\
+                    counters! {\n  \n  A {\n    one,\n    two,\n  }\n}\n\
+                    counters! {\n  B { three }\n}\n";
+        assert_eq!(counter_names(code), names(&["one", "three", "two"]));
     }
 
     #[test]

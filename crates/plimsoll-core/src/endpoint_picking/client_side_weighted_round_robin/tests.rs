@@ -15,7 +15,7 @@ fn settings(parts: Parts) -> ClientSideWeightedRoundRobin {
     ClientSideWeightedRoundRobin::try_new(parts).unwrap()
 }
 
-fn penalty(penalty: f32) -> ClientSideWeightedRoundRobin {
+fn penalty(penalty: f64) -> ClientSideWeightedRoundRobin {
     settings(Parts {
         error_utilization_penalty: Some(penalty),
         ..Parts::default()
@@ -76,7 +76,7 @@ fn errors_count_as_utilization() {
     );
     let hopeless = report(1e-300, 0.5, f64::MAX);
     assert_eq!(
-        weight(&hopeless, &penalty(f32::MAX)),
+        weight(&hopeless, &penalty(f64::MAX)),
         Ok(0),
         "no NaN, no overflow"
     );

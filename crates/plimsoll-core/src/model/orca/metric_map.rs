@@ -1,25 +1,45 @@
 //! [`MetricMap`]: named numbers of a report, as one sorted list.
 //!
-//! Reports carry a handful of metrics, so that a list is smaller and faster than a tree. Filled by
+//! Reports carry a handful of metrics, so that a list is smaller and faster than a tree: every entry
+//! keeps a hash of its name, and a resolved name compares hashes before it compares text. Filled by
 //! whoever reads a wire form, read by `metric_name` and by load reporting.
+
+use xxhash_rust::xxh64::xxh64;
+
+/// Up to here looking at all hashes is faster than comparing some names.
+const FEW: usize = 32;
 
 /// Metrics by name: names are unique, the order is that of their bytes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct MetricMap(Vec<(Box<str>, f64)>);
+pub struct MetricMap(Vec<Metric>);
+
+#[derive(Clone, Debug, PartialEq)]
+struct Metric {
+    hash: u64,
+    value: f64,
+    name: Box<str>,
+}
+
+/// A name that is looked up again and again: hashed once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Key {
+    hash: u64,
+    name: Box<str>,
+}
 
 impl MetricMap {
     /// The value of `name`, if the report has it.
     pub fn get(&self, name: &str) -> Option<f64> {
-        self.position(name).ok().map(|index| self.0[index].1)
+        self.position(name).ok().map(|index| self.0[index].value)
     }
 
     /// Sets `name` to `value` and returns what it was before.
     pub fn insert(&mut self, name: impl Into<Box<str>>, value: f64) -> Option<f64> {
-        let name = name.into();
-        match self.position(&name) {
-            Ok(index) => Some(std::mem::replace(&mut self.0[index].1, value)),
+        let metric = Metric::new(name.into(), value);
+        match self.position(&metric.name) {
+            Ok(index) => Some(std::mem::replace(&mut self.0[index], metric).value),
             Err(index) => {
-                self.0.insert(index, (name, value));
+                self.0.insert(index, metric);
                 None
             }
         }
@@ -27,7 +47,8 @@ impl MetricMap {
 
     /// All metrics, sorted by name.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, f64)> {
-        self.0.iter().map(|(name, value)| (name.as_ref(), *value))
+        let metrics = self.0.iter();
+        metrics.map(|metric| (metric.name.as_ref(), metric.value))
     }
 
     /// How many there are.
@@ -40,21 +61,57 @@ impl MetricMap {
         self.0.is_empty()
     }
 
-    fn position(&self, name: &str) -> Result<usize, usize> {
-        self.0.binary_search_by(|(found, _)| (**found).cmp(name))
+    /// As [`Self::get`], for a key that was hashed before.
+    pub(super) fn get_hashed(&self, key: &Key) -> Option<f64> {
+        if self.0.len() > FEW {
+            return self.get(&key.name);
+        }
+        let mut metrics = self.0.iter();
+        let found = metrics.find(|metric| metric.hash == key.hash && metric.name == key.name)?;
+        Some(found.value)
     }
+
+    fn position(&self, name: &str) -> Result<usize, usize> {
+        self.0.binary_search_by(|metric| (*metric.name).cmp(name))
+    }
+}
+
+impl Metric {
+    fn new(name: Box<str>, value: f64) -> Self {
+        Self {
+            hash: hash(&name),
+            value,
+            name,
+        }
+    }
+}
+
+impl Key {
+    pub(super) fn new(name: &str) -> Self {
+        Self {
+            hash: hash(name),
+            name: name.into(),
+        }
+    }
+}
+
+/// Only narrows the search: equal hashes are followed by a comparison of names.
+fn hash(name: &str) -> u64 {
+    xxh64(name.as_bytes(), 0)
 }
 
 impl<N: Into<Box<str>>> FromIterator<(N, f64)> for MetricMap {
     /// Of metrics with the same name the last one counts, as in a protobuf map.
     fn from_iter<I: IntoIterator<Item = (N, f64)>>(metrics: I) -> Self {
         let metrics = metrics.into_iter();
-        let mut list: Vec<_> = metrics.map(|(name, value)| (name.into(), value)).collect();
-        list.sort_by(|(left, _): &(Box<str>, f64), (right, _)| left.cmp(right));
+        let mut list: Vec<_> = metrics
+            .map(|(name, value)| Metric::new(name.into(), value))
+            .collect();
+        list.sort_by(|left, right| left.name.cmp(&right.name));
         list.dedup_by(|later, kept| {
-            let same = later.0 == kept.0;
+            let same = later.name == kept.name;
             if same {
-                kept.1 = later.1;
+                kept.value = later.value;
             }
             same
         });
@@ -103,6 +160,32 @@ mod tests {
         assert_eq!(pairs(&map), [("a", 2.0), ("b", 3.0)]);
     }
 
+    #[test]
+    fn hashed_keys_find_the_same_in_short_and_in_long_lists() {
+        for len in [0, 1, FEW - 1, FEW, FEW + 1, 1_000] {
+            let named = |index: usize| format!("metric.{index}");
+            let map: MetricMap = (0..len).map(|index| (named(index), index as f64)).collect();
+            for index in 0..len + 2 {
+                let name = named(index);
+                let expected = (index < len).then_some(index as f64);
+                assert_eq!(map.get(&name), expected, "{name} of {len}");
+                assert_eq!(
+                    map.get_hashed(&Key::new(&name)),
+                    expected,
+                    "{name} of {len}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn equal_hashes_are_not_equal_names() {
+        let map: MetricMap = [("a", 1.0)].into_iter().collect();
+        let mut key = Key::new("b");
+        key.hash = map.0[0].hash;
+        assert_eq!(map.get_hashed(&key), None);
+    }
+
     proptest! {
         #[test]
         fn it_is_a_map(list in vec(("[ab.]{0,3}", -9.0..9.0), 0..20), asked in "[ab.]{0,3}") {
@@ -114,6 +197,7 @@ mod tests {
             prop_assert_eq!(&collected, &inserted);
             let last = list.iter().rev().find(|(name, _)| *name == asked);
             prop_assert_eq!(collected.get(&asked), last.map(|(_, value)| *value));
+            prop_assert_eq!(collected.get_hashed(&Key::new(&asked)), collected.get(&asked));
             prop_assert!(collected.iter().is_sorted_by(|left, right| left.0 < right.0));
         }
     }

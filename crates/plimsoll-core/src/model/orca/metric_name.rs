@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use super::metric_map::Key;
 use super::{MetricMap, OrcaLoadReport, largest};
 
 /// A metric, such as `cpu_utilization`, `named_metrics.queue` or `utilization.*`.
@@ -18,15 +19,15 @@ pub struct MetricName {
     target: Target,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Target {
     CpuUtilization,
     MemUtilization,
     ApplicationUtilization,
     Eps,
     RpsFractional,
-    /// One entry; its key is the name without the prefix of the map.
-    Entry(Map),
+    /// One entry.
+    Entry(Map, Key),
     /// `*`: all entries.
     EveryEntry(Map),
     Unknown,
@@ -69,13 +70,13 @@ impl MetricName {
     /// What `report` says about this metric, unjudged: plain fields are always there, entries of a
     /// map when they were sent. For `*` the largest entry that counts as a utilization.
     pub fn value(&self, report: &OrcaLoadReport) -> Option<f64> {
-        match self.target {
+        match &self.target {
             Target::CpuUtilization => Some(report.cpu_utilization),
             Target::MemUtilization => Some(report.mem_utilization),
             Target::ApplicationUtilization => Some(report.application_utilization),
             Target::Eps => Some(report.eps),
             Target::RpsFractional => Some(report.rps_fractional),
-            Target::Entry(map) => map.of(report).get(&self.name[map.prefix().len()..]),
+            Target::Entry(map, key) => map.of(report).get_hashed(key),
             Target::EveryEntry(map) => largest(map.of(report).iter().map(|(_, value)| value)),
             Target::Unknown => None,
         }
@@ -108,7 +109,7 @@ impl Target {
             .find_map(|map| Some((map, name.strip_prefix(map.prefix())?)));
         match found {
             Some((map, "*")) => Self::EveryEntry(map),
-            Some((map, _)) => Self::Entry(map),
+            Some((map, key)) => Self::Entry(map, Key::new(key)),
             None => Self::Unknown,
         }
     }

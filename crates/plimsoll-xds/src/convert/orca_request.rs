@@ -1,0 +1,60 @@
+//! `xds.service.orca.v3.OrcaLoadReportRequest` to bytes: how often a host is asked to report.
+//!
+//! `request_cost_names` is left out, as in Envoy: a host reports what it has. Called by `orca::oob`.
+
+use std::time::Duration;
+
+use prost::Message;
+
+/// The message, as far as it is sent.
+#[derive(Clone, PartialEq, Message)]
+struct RequestMessage {
+    #[prost(message, optional, tag = "1")]
+    report_interval: Option<DurationMessage>,
+}
+
+/// `google.protobuf.Duration`.
+#[derive(Clone, Copy, PartialEq, Message)]
+struct DurationMessage {
+    #[prost(int64, tag = "1")]
+    seconds: i64,
+    #[prost(int32, tag = "2")]
+    nanos: i32,
+}
+
+/// Asks for a report every `interval`, the longest one a protobuf can name being 10,000 years.
+pub(crate) fn encode(interval: Duration) -> Vec<u8> {
+    /// Range of the message.
+    const MAX_SECONDS: i64 = 315_576_000_000;
+    let seconds = i64::try_from(interval.as_secs()).unwrap_or(MAX_SECONDS);
+    let message = RequestMessage {
+        report_interval: Some(DurationMessage {
+            seconds: seconds.min(MAX_SECONDS),
+            nanos: interval.subsec_nanos().cast_signed(),
+        }),
+    };
+    message.encode_to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_is_field_one() {
+        assert_eq!(encode(Duration::from_secs(10)), [0x0a, 2, 0x08, 10]);
+        // 250,000,000 ns, seven bits at a time.
+        let quarter = [0x0a, 5, 0x10, 0x80, 0xe5, 0x9a, 0x77];
+        assert_eq!(encode(Duration::from_millis(250)), quarter);
+        let both = [0x0a, 7, 0x08, 0xac, 0x02, 0x10, 0xc0, 0x84, 0x3d];
+        assert_eq!(encode(Duration::new(300, 1_000_000)), both);
+        assert_eq!(encode(Duration::ZERO), [0x0a, 0], "there, and zero");
+    }
+
+    #[test]
+    fn what_no_protobuf_can_name_is_cut() {
+        let longest = encode(Duration::from_secs(315_576_000_000));
+        assert_eq!(encode(Duration::from_secs(315_576_000_001)), longest);
+        assert_eq!(encode(Duration::from_secs(u64::MAX)), longest);
+    }
+}

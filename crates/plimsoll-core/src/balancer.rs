@@ -55,7 +55,7 @@ pub struct Balancer {
     views: Vec<PriorityView>,
     fleet: Option<Fleet>,
     fractions: Arc<FractionStore>,
-    demand: Demand,
+    demand: Arc<Demand>,
     ramp: Ramp,
     client_weights: ClientWeights,
     load_aware: LoadAware,
@@ -91,7 +91,7 @@ impl Balancer {
             views: Vec::new(),
             fleet: None,
             fractions: Arc::default(),
-            demand: Demand::default(),
+            demand: Arc::default(),
             ramp: Ramp::new(now),
             client_weights: ClientWeights::default(),
             load_aware: LoadAware::default(),
@@ -237,7 +237,7 @@ impl Balancer {
             .is_some_and(|tick| tick <= now)
             && self
                 .client_weights
-                .refresh(&self.config, &self.members, now)
+                .refresh(&self.config, &mut self.members, now)
         {
             dirty.tables = (0..self.members.priorities()).collect();
         }
@@ -319,7 +319,7 @@ impl Balancer {
         if (dirty.config || !dirty.tables.is_empty())
             && self
                 .client_weights
-                .refresh(&self.config, &self.members, now)
+                .refresh(&self.config, &mut self.members, now)
         {
             dirty.tables = (0..self.members.priorities()).collect();
         }
@@ -450,31 +450,31 @@ impl Balancer {
     /// The demand side in force: measured while fresh, else assumed from hosts (decisions D2, D3).
     fn refresh_demand(&mut self, config: Option<&ZoneAware>) {
         let (Some(config), Some(fleet)) = (config, &self.fleet) else {
-            self.demand = Demand::default();
+            self.demand = Arc::default();
             return;
         };
         let fleet = &*fleet.counts;
-        self.demand = match config.locality_basis() {
+        self.demand = Arc::new(match config.locality_basis() {
             LocalityBasis::HealthyHostsNum | LocalityBasis::ObservedLoad => {
                 Demand::from_host_counts(fleet)
             }
             LocalityBasis::HealthyHostsWeight => Demand::from_host_weights(fleet),
             LocalityBasis::LrsReportedRate => match self.fractions.current() {
                 None => Demand::from_host_counts(fleet),
-                Some(current) => {
-                    let unknown = |slot: &crate::counts::LocalityCounts| {
-                        slot.healthy > 0 && !current.fractions.contains_key(&slot.locality)
-                    };
-                    if fleet.localities.iter().any(unknown) {
-                        self.stats.lrs_fractions_partial.increment();
-                    }
-                    Demand::from_fractions(current.fractions, fleet).unwrap_or_else(|| {
+                Some(current) => match Demand::from_fractions(current.fractions, fleet) {
+                    None => {
                         self.stats.lrs_fractions_all_zero.increment();
                         Demand::from_host_counts(fleet)
-                    })
-                }
+                    }
+                    Some(demand) => {
+                        if demand.is_partial() {
+                            self.stats.lrs_fractions_partial.increment();
+                        }
+                        demand
+                    }
+                },
             },
-        };
+        });
     }
 
     /// Hash tables where lists, panic or settings changed.
@@ -536,7 +536,7 @@ impl Balancer {
             slow_start: self.ramp.is_active(),
             zone: ZoneContext {
                 fleet: self.fleet.as_ref().map(|fleet| Arc::clone(&fleet.counts)),
-                demand: self.demand.clone(),
+                demand: Arc::clone(&self.demand),
                 fractions: Arc::clone(&self.fractions),
                 built_at: now,
             },

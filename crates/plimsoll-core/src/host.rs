@@ -17,6 +17,10 @@ use crate::model::locality::Locality;
 use crate::model::orca::OrcaLoadReport;
 use crate::time::Instant;
 
+pub(crate) mod in_flight;
+
+use in_flight::Counter;
+
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOutcome {
@@ -42,8 +46,9 @@ impl ClusterLoad {
 /// One upstream host.
 #[derive(Debug)]
 pub struct Host {
-    // The three that a pick reads stand together, first.
-    active: AtomicU64,
+    /// Requests in flight; counted beside those of the other hosts.
+    active: Counter,
+    // What schedules read stands together, first.
     weight: AtomicU32,
     /// Bits of an f64 in 0.0..=1.0.
     slow_start_factor: AtomicU64,
@@ -63,14 +68,15 @@ pub struct Host {
 }
 
 impl Host {
-    /// The host of `endpoint` in `locality`.
+    /// The host of `endpoint` in `locality`; `active` is its own.
     pub(crate) fn new(
         endpoint: &LbEndpoint,
         locality: &Locality,
         cluster: Arc<ClusterLoad>,
+        active: Counter,
     ) -> Self {
         Self {
-            active: AtomicU64::new(0),
+            active,
             weight: AtomicU32::new(endpoint.weight().max(1)),
             slow_start_factor: AtomicU64::new(1.0_f64.to_bits()),
             issued: AtomicU64::new(0),
@@ -91,7 +97,7 @@ impl Host {
     /// Counts a request in. Keep the value until the request has ended.
     #[inline]
     pub fn begin_request(self: &Arc<Self>) -> ActiveRequest {
-        self.active.fetch_add(1, Ordering::Relaxed);
+        self.active.increment();
         self.issued.fetch_add(1, Ordering::Relaxed);
         self.cluster.active.fetch_add(1, Ordering::Relaxed);
         ActiveRequest {
@@ -160,7 +166,7 @@ impl Host {
     /// Requests in flight.
     #[inline]
     pub fn active_requests(&self) -> u64 {
-        self.active.load(Ordering::Relaxed)
+        u64::from(self.active.get())
     }
 
     /// Requests issued, succeeded and failed since the host was first seen.
@@ -199,6 +205,10 @@ impl Host {
         &self.cluster
     }
 
+    pub(crate) const fn counter(&self) -> &Counter {
+        &self.active
+    }
+
     pub(crate) fn set_weight(&self, weight: u32) {
         self.weight.store(weight.max(1), Ordering::Relaxed);
     }
@@ -209,7 +219,7 @@ impl Host {
     }
 
     fn end_request(&self, outcome: RequestOutcome) {
-        self.active.fetch_sub(1, Ordering::Relaxed);
+        self.active.decrement();
         self.cluster.active.fetch_sub(1, Ordering::Relaxed);
         match outcome {
             RequestOutcome::Success => self.succeeded.fetch_add(1, Ordering::Relaxed),
@@ -290,15 +300,21 @@ impl Drop for ActiveRequest {
 
 #[cfg(test)]
 mod tests {
+    use super::in_flight::Counters;
     use super::*;
 
     fn host(weight: Option<u32>) -> Arc<Host> {
+        host_with(weight, Counters::default().take())
+    }
+
+    pub(super) fn host_with(weight: Option<u32>, active: Counter) -> Arc<Host> {
         let mut endpoint = LbEndpoint::new(SocketAddr::from(([10, 0, 0, 1], 80)));
         endpoint.load_balancing_weight = weight;
         Arc::new(Host::new(
             &endpoint,
             &Locality::zone_only("a"),
             Arc::default(),
+            active,
         ))
     }
 

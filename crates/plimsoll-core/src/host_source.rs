@@ -63,7 +63,7 @@ pub struct SourcePolicy {
 impl SourcePolicy {
     /// The list for one request; `None` = no host on purpose. `weighted` asks the locality scheduler
     /// (and is `None` when there is none or it yields nothing).
-    #[inline]
+    #[inline(always)]
     pub fn choose<R: Rng>(
         &self,
         availability: Availability,

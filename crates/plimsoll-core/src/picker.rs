@@ -119,13 +119,32 @@ impl RequestHash {
     }
 }
 
-/// A position in a list of hosts: what one decision yields.
+/// A host at its place in a list: what one decision yields.
 #[derive(Clone, Copy)]
 struct Choice<'p> {
-    list: HostList<'p>,
-    index: usize,
+    host: &'p Arc<Host>,
+    index: u32,
+    local: bool,
     priority: usize,
     source: HostSource,
+}
+
+impl<'p> Choice<'p> {
+    /// The choice of the host at `index` of `list`, which is the list behind `source`.
+    #[inline]
+    fn new(list: &HostList<'p>, index: u32, priority: usize, source: HostSource) -> Self {
+        Self {
+            host: list.host(index),
+            index,
+            local: index < list.local(),
+            priority,
+            source,
+        }
+    }
+
+    fn is_one_of(&self, avoid: &[Arc<Host>]) -> bool {
+        avoid.iter().any(|tried| Arc::ptr_eq(tried, self.host))
+    }
 }
 
 impl<R: Rng> Picker<R> {
@@ -166,46 +185,76 @@ impl<R: Rng> Picker<R> {
             stats,
         } = self;
         let snapshot = &**reader.latest();
-        if worker.generation != Some(snapshot.generation) {
+        if !worker.follows(snapshot) {
             worker.follow(snapshot, rng);
         }
-        if !snapshot.ready {
-            return PickResult::Queue;
+        // What most requests need, in one piece; everything else out of its way.
+        if worker.rules.plain && args.avoid.is_empty() {
+            let chosen = choose(snapshot, None, (worker, rng), stats);
+            return outcome(chosen, snapshot.generation, stats);
         }
-        for drop in &*snapshot.drop_overloads {
-            if rng.next_u64() % MILLION < u64::from(drop.per_million) {
-                stats.drop_overload.increment();
-                return PickResult::Drop {
-                    category: &drop.category,
-                };
-            }
+        pick_with_extras(snapshot, args, (worker, rng), stats)
+    }
+}
+
+/// A pick that may have to wait, to be dropped, to follow a hash or load, or to avoid hosts.
+#[inline(never)]
+fn pick_with_extras<'p, R: Rng>(
+    snapshot: &'p RoutingSnapshot,
+    args: PickArgs<'_>,
+    (worker, rng): (&mut Worker, &mut R),
+    stats: &PickerStats,
+) -> PickResult<'p> {
+    if !snapshot.ready {
+        return PickResult::Queue;
+    }
+    for drop in &*snapshot.drop_overloads {
+        if rng.next_u64() % MILLION < u64::from(drop.per_million) {
+            stats.drop_overload.increment();
+            return PickResult::Drop {
+                category: &drop.category,
+            };
         }
-        let flat_hash = snapshot.config.endpoint_policy().is_hash()
-            && snapshot.config.load_aware_locality().is_none();
-        let chosen = if flat_hash {
-            hashed::choose(snapshot, args, (worker, rng), stats)
-        } else {
-            choose_avoiding(snapshot, args, (worker, rng), stats)
-        };
-        match chosen {
-            Ok(choice) => PickResult::Complete(Pick {
-                host: &choice.list.hosts[choice.index],
-                priority: choice.priority,
-                source: choice.source,
-                local: choice.index < choice.list.local,
-                generation: snapshot.generation,
-            }),
-            Err(error) => {
-                stats.upstream_cx_none_healthy.increment();
-                PickResult::Fail(error)
-            }
+    }
+    let flat_hash = snapshot.config.endpoint_policy().is_hash()
+        && snapshot.config.load_aware_locality().is_none();
+    let chosen = if flat_hash {
+        hashed::choose(snapshot, args, (worker, rng), stats)
+    } else {
+        choose_avoiding(snapshot, args, (worker, rng), stats)
+    };
+    outcome(chosen, snapshot.generation, stats)
+}
+
+#[inline(always)]
+fn outcome<'p>(
+    chosen: Result<Choice<'p>, PickError>,
+    generation: u64,
+    stats: &PickerStats,
+) -> PickResult<'p> {
+    match chosen {
+        Ok(Choice {
+            host,
+            local,
+            priority,
+            source,
+            ..
+        }) => PickResult::Complete(Pick {
+            host,
+            priority,
+            source,
+            local,
+            generation,
+        }),
+        Err(error) => {
+            stats.upstream_cx_none_healthy.increment();
+            PickResult::Fail(error)
         }
     }
 }
 
 /// Decides, and decides again while the host was tried before, as Envoy's retry does; if that did
 /// not help, searches the list and then the whole priority (docs/decisions/0008).
-#[inline]
 fn choose_avoiding<'p, R: Rng>(
     snapshot: &'p RoutingSnapshot,
     args: PickArgs<'_>,
@@ -216,32 +265,37 @@ fn choose_avoiding<'p, R: Rng>(
         hash: args.hash,
         attempt: 0,
     };
-    let mut choice = choose(snapshot, request, (worker, rng), stats)?;
-    if args.avoid.is_empty() {
-        return Ok(choice);
-    }
-    while request.attempt < RESELECTIONS {
-        if !is_avoided(&choice, args.avoid) {
+    loop {
+        let choice = choose(snapshot, Some(request), (worker, rng), stats)?;
+        if !choice.is_one_of(args.avoid) {
             return Ok(choice);
         }
+        if request.attempt == RESELECTIONS {
+            return Ok(search_untried(snapshot, choice, args.avoid));
+        }
         request.attempt += 1;
-        choice = choose(snapshot, request, (worker, rng), stats)?;
     }
-    Ok(search_untried(snapshot, choice, args.avoid))
 }
 
-/// One full decision: priority, list, host.
-#[inline]
+/// One full decision: priority, list, host. `request` is for load_aware_locality, and `None` where
+/// that is not the policy.
+#[inline(always)]
 fn choose<'p, R: Rng>(
     snapshot: &'p RoutingSnapshot,
-    request: RequestHash,
+    request: Option<RequestHash>,
     (worker, rng): (&mut Worker, &mut R),
     stats: &PickerStats,
 ) -> Result<Choice<'p>, PickError> {
     let hash = rng.next_u64();
-    let (priority, availability) = snapshot.loads.choose(hash);
+    let (priority, availability) = if worker.rules.first_priority_only {
+        (0, Availability::Healthy)
+    } else {
+        choose_priority(snapshot, hash)
+    };
     let view = snapshot.priorities.get(priority).ok_or(PickError::NoHost)?;
-    if let Some(source) = load_aware::source_of(view, availability) {
+    if let Some(request) = request
+        && let Some(source) = load_aware::source_of(view, availability)
+    {
         let chosen = load_aware::Chosen {
             priority,
             availability,
@@ -252,8 +306,8 @@ fn choose<'p, R: Rng>(
     }
     let Worker {
         priorities,
+        rules,
         sampler,
-        seed,
         ..
     } = worker;
     let state = &mut priorities[priority];
@@ -266,40 +320,34 @@ fn choose<'p, R: Rng>(
     let source = source.ok_or(PickError::Panic)?;
     let list = view.table.list(source);
     let index = state
-        .pick_host(&list, snapshot, (hash, *seed), rng)
+        .pick_host(&list, snapshot, (rules, hash), rng)
         .ok_or(PickError::NoHost)?;
-    Ok(Choice {
-        list,
-        index,
-        priority,
-        source,
-    })
+    Ok(Choice::new(&list, index, priority, source))
 }
 
-fn is_avoided(choice: &Choice<'_>, avoid: &[Arc<Host>]) -> bool {
-    let host = &choice.list.hosts[choice.index];
-    avoid.iter().any(|tried| Arc::ptr_eq(tried, host))
+/// Kept apart: with one healthy priority there is nothing to choose.
+#[inline(never)]
+fn choose_priority(snapshot: &RoutingSnapshot, hash: u64) -> (usize, Availability) {
+    snapshot.loads.choose(hash)
 }
 
 /// The next host of the list that was not tried; else any such host of the priority's flat list;
 /// else the choice as it stands: a second try at the same host beats none.
+#[cold]
 fn search_untried<'p>(
     snapshot: &'p RoutingSnapshot,
     choice: Choice<'p>,
     avoid: &[Arc<Host>],
 ) -> Choice<'p> {
-    let untried = |list: HostList<'p>, source: HostSource, from: usize| {
-        let len = list.hosts.len();
+    let table = &snapshot.priorities[choice.priority].table;
+    let untried = |source: HostSource, from: u32| {
+        let list = table.list(source);
+        let from = from.min(list.len());
         // Hosts of a list are distinct, so one more than were tried is far enough.
-        let steps = (0..len.min(avoid.len() + 1)).map(|step| (from + step) % len);
-        steps
-            .map(|index| Choice {
-                list,
-                index,
-                source,
-                ..choice
-            })
-            .find(|choice| !is_avoided(choice, avoid))
+        let indices = (from..list.len()).chain(0..from).take(avoid.len() + 1);
+        indices
+            .map(|index| Choice::new(&list, index, choice.priority, source))
+            .find(|choice| !choice.is_one_of(avoid))
     };
     let flat = match choice.source {
         HostSource::LocalityHealthyHosts(_) => HostSource::HealthyHosts,
@@ -307,11 +355,8 @@ fn search_untried<'p>(
         HostSource::LocalityAllHosts(_) => HostSource::AllHosts,
         same => same,
     };
-    untried(choice.list, choice.source, choice.index)
-        .or_else(|| {
-            let list = snapshot.priorities[choice.priority].table.list(flat);
-            untried(list, flat, 0)
-        })
+    untried(choice.source, choice.index)
+        .or_else(|| untried(flat, 0))
         .unwrap_or(choice)
 }
 

@@ -5,7 +5,6 @@
 //! update of fractions alone builds a new snapshot without touching a host list. The balancer builds
 //! snapshots; pickers read them; `explain` tells why they look as they do.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use crate::counts::HostSetCounts;
@@ -23,141 +22,18 @@ use crate::priority::PriorityLoads;
 use crate::time::Instant;
 
 mod build;
+mod table;
 
 pub(crate) use build::{SlotHosts, build_hash_table, build_slot_hash_table};
-
-/// Hosts of one class, grouped by locality slot.
-type HostArray = Arc<[Arc<Host>]>;
-
-/// One priority: lists of hosts and what was counted on them. Rebuilt when hosts, health or weights
-/// of the priority change.
-#[derive(Debug)]
-pub struct PriorityTable {
-    pub(crate) counts: HostSetCounts,
-    all: HostArray,
-    healthy: HostArray,
-    degraded: HostArray,
-    slots: Vec<Slot>,
-    /// Unequal weights somewhere in the flat lists: all, healthy, degraded.
-    weighted: [bool; 3],
-    /// Effective locality weights for healthy and degraded hosts; `None` = no scheduler.
-    pub(crate) locality_weights: [Option<Vec<f64>>; 2],
-}
-
-/// One locality slot: its part of each host array.
-#[derive(Debug)]
-struct Slot {
-    healthy: Range<u32>,
-    degraded: Range<u32>,
-    /// Unequal weights: healthy, degraded, all.
-    weighted: [bool; 3],
-    /// Weight in the assignment.
-    weight: u32,
-    all: Range<u32>,
-}
-
-/// A list to pick from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HostList<'a> {
-    pub(crate) hosts: &'a [Arc<Host>],
-    /// Number of the list within its priority: where workers keep its cursor.
-    pub(crate) id: usize,
-    /// Weights differ within it.
-    pub(crate) weighted: bool,
-    /// How many at its start are in the own locality.
-    pub(crate) local: usize,
-}
-
-impl PriorityTable {
-    /// How many lists there are: three flat ones and three per slot.
-    pub(crate) fn lists(&self) -> usize {
-        3 + 3 * self.slots.len()
-    }
-
-    /// The list behind a source; an unknown slot is an empty list.
-    #[inline]
-    pub(crate) fn list(&self, source: HostSource) -> HostList<'_> {
-        let flat = |hosts, id: usize, local: fn(&Slot) -> &Range<u32>| HostList {
-            hosts,
-            id,
-            weighted: self.weighted[id],
-            local: self.own_slot().map_or(0, |slot| local(slot).len()),
-        };
-        match source {
-            HostSource::AllHosts => flat(&*self.all, 0, |slot| &slot.all),
-            HostSource::HealthyHosts => flat(&*self.healthy, 1, |slot| &slot.healthy),
-            HostSource::DegradedHosts => flat(&*self.degraded, 2, |slot| &slot.degraded),
-            HostSource::LocalityHealthyHosts(index) => self.slot_list(index, 0),
-            HostSource::LocalityDegradedHosts(index) => self.slot_list(index, 1),
-            HostSource::LocalityAllHosts(index) => self.slot_list(index, 2),
-        }
-    }
-
-    #[inline]
-    fn slot_list(&self, index: usize, class: usize) -> HostList<'_> {
-        let Some(slot) = self.slots.get(index) else {
-            return HostList {
-                hosts: &[],
-                id: 0,
-                weighted: false,
-                local: 0,
-            };
-        };
-        let (array, range) = match class {
-            0 => (&self.healthy, &slot.healthy),
-            1 => (&self.degraded, &slot.degraded),
-            _ => (&self.all, &slot.all),
-        };
-        let hosts = &array[range.start as usize..range.end as usize];
-        let local = if index == 0 && self.counts.has_local_locality {
-            hosts.len()
-        } else {
-            0
-        };
-        HostList {
-            hosts,
-            id: 3 + 3 * index + class,
-            weighted: slot.weighted[class],
-            local,
-        }
-    }
-
-    /// The hosts behind a flat source, slot by slot.
-    pub(crate) fn hosts_by_slot(&self, source: HostSource) -> impl Iterator<Item = &[Arc<Host>]> {
-        let (array, range): (_, fn(&Slot) -> &Range<u32>) = match source {
-            HostSource::AllHosts | HostSource::LocalityAllHosts(_) => (&self.all, |slot| &slot.all),
-            HostSource::HealthyHosts | HostSource::LocalityHealthyHosts(_) => {
-                (&self.healthy, |slot| &slot.healthy)
-            }
-            HostSource::DegradedHosts | HostSource::LocalityDegradedHosts(_) => {
-                (&self.degraded, |slot| &slot.degraded)
-            }
-        };
-        self.slots.iter().map(move |slot| {
-            let range = range(slot);
-            &array[range.start as usize..range.end as usize]
-        })
-    }
-
-    fn own_slot(&self) -> Option<&Slot> {
-        self.counts
-            .has_local_locality
-            .then(|| self.slots.first())
-            .flatten()
-    }
-
-    /// Weight of each locality slot in the assignment.
-    pub(crate) fn assigned_weights(&self) -> impl Iterator<Item = u32> {
-        self.slots.iter().map(|slot| slot.weight)
-    }
-}
+pub use table::PriorityTable;
+pub(crate) use table::{HostList, Roster};
 
 /// A consistent-hashing table and the hosts it points into.
 #[derive(Debug)]
 pub(crate) struct HashTable {
     pub(crate) kind: HashKind,
     /// The hosts in the table, in table order.
-    pub(crate) hosts: HostArray,
+    pub(crate) hosts: Box<[Arc<Host>]>,
     /// Normalized weights of these hosts, for bounded load.
     pub(crate) weights: Vec<f64>,
     /// How many at the start of `hosts` are in the own locality.
@@ -215,7 +91,7 @@ pub(crate) struct LoadAwareSource {
 #[derive(Clone, Debug)]
 pub(crate) struct ZoneContext {
     pub(crate) fleet: Option<Arc<HostSetCounts>>,
-    pub(crate) demand: Demand,
+    pub(crate) demand: Arc<Demand>,
     pub(crate) fractions: Arc<FractionStore>,
     pub(crate) built_at: Instant,
 }
@@ -254,9 +130,7 @@ impl RoutingSnapshot {
 
     /// All hosts, by priority, then locality (own first), then address.
     pub fn hosts(&self) -> impl Iterator<Item = &Arc<Host>> {
-        self.priorities
-            .iter()
-            .flat_map(|view| view.table.all.iter())
+        self.priorities.iter().flat_map(|view| view.table.hosts())
     }
 
     /// Counts of one priority.

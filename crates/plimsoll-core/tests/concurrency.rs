@@ -1,8 +1,8 @@
 //! One writer, many workers: snapshots are whole, arrive in order, and no count is lost.
 //!
-//! Threads are the business of drivers; here they show that the parts of the core which threads share
-//! (publication, hosts, counters) hold up. Nothing is timed: the writer waits now and then until every
-//! worker has followed, the workers go on until they have seen the last snapshot.
+//! Threads are the business of drivers; here they show that the parts of the core which threads
+//! share (publication, hosts, counters) hold up. Nothing is timed: the writer waits now and then
+//! until every worker has followed, the workers go on until they have seen the last snapshot.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -22,7 +22,7 @@ mod support;
 use support::{Driver, at, by_basis, config, parts};
 
 const WORKERS: usize = 4;
-const UPDATES: u64 = 300;
+const UPDATES: u64 = 200;
 /// Updates after which the writer waits for the workers.
 const PACE: u64 = 20;
 /// Hosts that come and go.
@@ -120,8 +120,8 @@ fn fleet(shift: u64) -> AssignmentParts {
     fleet
 }
 
-/// Publishes `UPDATES` changes of hosts, each followed by one of fractions alone; returns every host
-/// there ever was.
+/// Publishes `UPDATES` changes of hosts, each followed by one of fractions alone; returns every
+/// host there ever was.
 fn write(driver: &mut Driver, generations: &Generations) -> Vec<Arc<Host>> {
     let mut rng = Xoshiro256::from_seed(42);
     let mut hosts: BTreeMap<usize, Arc<Host>> = BTreeMap::new();

@@ -443,3 +443,90 @@ fn observed_load_moves_away_from_a_zone_that_queues() {
     }
     assert!(rig.shares()[0] > 0.9, "and home again: {:?}", rig.shares());
 }
+
+#[test]
+fn weights_are_shown_by_locality_and_source() {
+    let mut rig = Rig::new(load_aware(|_| ()), [2, 1, 1]);
+    rig.report("a", 0.75);
+    rig.pass(1);
+    let weights = |snapshot: &RoutingSnapshot, source| {
+        let weights = snapshot.load_aware_weights(0, source).unwrap();
+        let by_zone = weights.weights.iter();
+        let by_zone: Vec<_> = by_zone
+            .map(|(locality, weight)| (locality.zone().to_owned(), *weight))
+            .collect();
+        (by_zone, weights.all_local)
+    };
+    let expected = [("a", 0.5), ("b", 1.0), ("c", 1.0)].map(|(zone, w)| (zone.to_owned(), w));
+    let snapshot = rig.snapshot();
+    for source in [HostSource::HealthyHosts, HostSource::AllHosts] {
+        assert_eq!(weights(&snapshot, source), (expected.to_vec(), false));
+    }
+    let nobody = weights(&snapshot, HostSource::DegradedHosts).0;
+    assert!(nobody.iter().all(|&(_, weight)| weight == 0.0));
+    assert_eq!(snapshot.load_aware_weights(1, HostSource::AllHosts), None);
+    let mut flat = Rig::new(ClusterConfigParts::default(), [2, 1, 1]);
+    assert_eq!(
+        flat.snapshot().load_aware_weights(0, HostSource::AllHosts),
+        None
+    );
+}
+
+/// Envoy's workers count a pick only when the weights in force cover its priority.
+#[test]
+fn a_priority_that_no_tick_has_seen_is_not_counted() {
+    let mut rig = Rig::new(load_aware(|_| ()), [1, 1, 0]);
+    let entry = LocalityParts {
+        locality: Locality::zone_only("a"),
+        priority: 1,
+        lb_endpoints: vec![LbEndpoint::new(address(0, 1))],
+        ..Default::default()
+    };
+    let parts = AssignmentParts {
+        endpoints: vec![entry],
+        ..Default::default()
+    };
+    let moved = ClusterLoadAssignment::try_new(parts).unwrap();
+    rig.balancer.handle_assignment(moved, rig.now);
+    rig.publish();
+    let counted = |rig: &Rig| {
+        let mut picker = Picker::new(rig.reader.clone(), Xoshiro256::from_seed(5));
+        for _ in 0..10 {
+            let PickResult::Complete(pick) = picker.pick(PickArgs::default()) else {
+                panic!("no host")
+            };
+            assert_eq!((pick.priority, pick.local), (1, true));
+        }
+        let stats = picker.stats();
+        [
+            &stats.lb_zone_routing_all_directly,
+            &stats.lb_zone_routing_sampled,
+            &stats.lb_zone_routing_cross_zone,
+        ]
+        .map(plimsoll_core::stats::Counter::get)
+    };
+    assert_eq!(counted(&rig), [0, 0, 0]);
+    rig.pass(1);
+    assert_eq!(counted(&rig), [0, 10, 0]);
+}
+
+#[test]
+fn a_report_leaves_its_weight_on_the_host() {
+    let child = ClientSideWeightedRoundRobin::default();
+    let config = ClusterConfigParts {
+        endpoint_policy: EndpointPolicy::ClientSideWeightedRoundRobin(child),
+        ..load_aware(|_| ())
+    };
+    let mut rig = Rig::new(config, [1, 1, 1]);
+    let host = rig.snapshot().hosts().next().unwrap().clone();
+    assert_eq!((host.orca_weight(), host.utilization()), (None, None));
+    let report = OrcaLoadReport {
+        application_utilization: 0.5,
+        rps_fractional: 100.0,
+        ..Default::default()
+    };
+    assert!(host.observe_orca(&report, &rig.config, rig.now));
+    assert_eq!(host.orca_weight(), Some(200));
+    assert_eq!(host.utilization(), Some((0.5, rig.now)));
+    assert_eq!(host.weight(), 1, "in force only after the blackout");
+}

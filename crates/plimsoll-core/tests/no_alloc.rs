@@ -1,9 +1,9 @@
 //! A pick allocates nothing: every endpoint policy under every locality policy it may be used with,
 //! with retries, hashes, bounded load, requests in flight, priorities and panic.
 //!
-//! A worker builds its tables when it first meets a snapshot, and the schedule of a weighted list when
-//! it first picks from that list; from then on it must live on what it has. Allocations are counted
-//! per thread, so tests may run side by side.
+//! A worker builds its tables when it first meets a snapshot, and the schedule of a weighted list
+//! when it first picks from that list; from then on it must live on what it has. Allocations are
+//! counted per thread, so tests may run side by side.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -246,7 +246,8 @@ fn after_the_first_pick_nothing_is_allocated() {
     }
 }
 
-/// Weighted lists and slow start have a schedule per list, built when the list is first picked from.
+/// Weighted lists and slow start have a schedule per list, built when the list is first picked
+/// from.
 #[test]
 fn after_every_list_was_used_once_schedules_allocate_nothing() {
     for (name, config) in configs() {

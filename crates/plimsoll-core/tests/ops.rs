@@ -1,5 +1,5 @@
-//! Operation sequences on the balancer and its pickers: seeded random strings and hand-written nasty
-//! ones, through the interpreter that the fuzz targets use.
+//! Operation sequences on the balancer and its pickers: seeded random strings and hand-written
+//! nasty ones, through the interpreter that the fuzz targets use.
 
 #[path = "support/ops.rs"]
 mod ops;

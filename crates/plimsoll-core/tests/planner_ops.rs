@@ -1,5 +1,5 @@
-//! Operation sequences on the planner: seeded random strings and hand-written nasty ones, through the
-//! interpreter that the fuzz target uses.
+//! Operation sequences on the planner: seeded random strings and hand-written nasty ones, through
+//! the interpreter that the fuzz target uses.
 
 #[path = "support/planner_ops.rs"]
 mod planner_ops;

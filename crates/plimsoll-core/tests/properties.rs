@@ -21,7 +21,8 @@ mod loads;
 #[path = "properties/zones.rs"]
 mod zones;
 
-/// So many cases, always the same ones. Failures are printed, not stored: the seed brings them back.
+/// So many cases, always the same ones. Failures are printed, not stored: the seed brings them
+/// back.
 fn cases(cases: u32) -> Config {
     Config {
         cases,

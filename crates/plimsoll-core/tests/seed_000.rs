@@ -1,8 +1,9 @@
-//! The eight test cases that the design of `LRS_REPORTED_RATE` names, under those names, through the
-//! public API: balancer, snapshot, explanation, picker.
+//! The eight test cases that the design of `LRS_REPORTED_RATE` names, under those names, through
+//! the public API: balancer, snapshot, explanation, picker.
 //!
-//! Each runs for every way in which fractions arrive. Where the design contradicts itself, decisions
-//! D2 to D4 are what is tested (partial fractions, explicit zero, deadline, dead band, no capacity).
+//! Each runs for every way in which fractions arrive. Where the design contradicts itself,
+//! decisions D2 to D4 are what is tested (partial fractions, explicit zero, deadline, dead band, no
+//! capacity).
 #![expect(non_snake_case, reason = "the design spells them so")]
 
 use std::sync::Arc;
@@ -172,8 +173,8 @@ fn assert_same_as_host_counts(driver: &mut Driver, own: &str, fleet: &[(&str, us
 
 #[test]
 fn LrsReportedRate_FallsBackToHostCountWhenNoFractions() {
-    // Fleets that are not where the hosts are, so that host counts alone make zones spill: one by far,
-    // one by a single point, which the dead band of measured demand would swallow.
+    // Fleets that are not where the hosts are, so that host counts alone make zones spill: one by
+    // far, one by a single point, which the dead band of measured demand would swallow.
     let by_far = [("a", 5), ("b", 3), ("c", 2)];
     let by_a_point = [("a", 31), ("b", 49), ("c", 20)];
     for (delivery, (fleet, kept)) in DELIVERIES
@@ -704,7 +705,8 @@ fn LrsReportedRate_SpilloverDistribution_without_spare_capacity() {
     }
 }
 
-/// The dead band keeps Direct while demand exceeds capacity by no more than the band (decisions D4).
+/// The dead band keeps Direct while demand exceeds capacity by no more than the band (decisions
+/// D4).
 #[test]
 fn LrsReportedRate_dead_band_at_its_edge() {
     for (band, demand, state) in [

@@ -1,7 +1,7 @@
 //! gRPC service config JSON: which policy `loadBalancingConfig` asks for (gRFCs A24, A58, A114).
 //!
-//! The same settings in xDS spelling are read in `yaml`; both end in the core's checked types. Where
-//! the two worlds have different defaults this file applies those of gRPC. Nothing reads the
+//! The same settings in xDS spelling are read in `yaml`; both end in the core's checked types.
+//! Where the two worlds have different defaults this file applies those of gRPC. Nothing reads the
 //! environment here: whoever calls passes what it found there as [`GrpcFeatures`].
 //!
 //! The first policy of the list that is supported wins, and the ones behind it are checked all the

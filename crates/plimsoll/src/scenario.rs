@@ -1,9 +1,9 @@
 //! [`Scenario`]: a situation written down in YAML, and what the core makes of it.
 //!
 //! A scenario has a fleet and an upstream cluster as numbers of hosts per locality, and the cluster
-//! in Envoy's YAML shape (plimsoll-xds reads that). Here they become assignments that are fed to a
-//! real [`Balancer`]; nothing is computed here. How hosts are made lives in `hosts`, what a file
-//! may say in `yaml`. Called by `cmd::explain`.
+//! in Envoy's YAML shape (plimsoll-xds reads that). Here they become assignments and load reports
+//! that are fed to a real [`Balancer`]; nothing is computed here. How hosts are made lives in
+//! `hosts`, what a file may say in `yaml`. Called by `cmd::explain`.
 
 mod hosts;
 mod yaml;
@@ -14,8 +14,12 @@ use std::time::Duration;
 use plimsoll_core::balancer::Balancer;
 use plimsoll_core::explain::Explanation;
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
-use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts, HealthChecking};
+use plimsoll_core::model::cluster::{
+    ClusterConfig, ClusterConfigParts, HealthChecking, LocalityPolicy,
+};
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::model::orca::OrcaLoadReport;
+use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_core::time::Instant;
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::yaml::{ConfigError, Document};
@@ -28,9 +32,13 @@ pub(crate) struct Scenario {
     title: String,
     description: String,
     own_locality: Locality,
-    config: ClusterConfig,
+    config: Arc<ClusterConfig>,
+    /// The cluster as it was before its policy started: hosts report before the first tick of
+    /// load_aware_locality, so that one tick shows them.
+    config_before: Arc<ClusterConfig>,
     fleet: Option<ClusterLoadAssignment>,
     upstream: ClusterLoadAssignment,
+    reports: hosts::Reports,
     fractions_age: Duration,
 }
 
@@ -48,16 +56,26 @@ impl Scenario {
         parts.runtime = yaml.runtime.into();
         // A scenario says how many hosts are healthy; there is no prober whose word to wait for.
         parts.health_checking = HealthChecking::default();
-        let config = ClusterConfig::try_new(parts).map_err(under)?;
+        let config = Arc::new(ClusterConfig::try_new(parts.clone()).map_err(under)?);
+        let config_before = if config.load_aware_locality().is_some() {
+            parts.locality_policy = LocalityPolicy::Flat;
+            Arc::new(ClusterConfig::try_new(parts).map_err(under)?)
+        } else {
+            Arc::clone(&config)
+        };
         let mut budget = hosts::Budget::default();
         let fleet = yaml.fleet.map(|fleet| fleet.assignment(&mut budget));
+        let fleet = fleet.transpose()?;
+        let (upstream, reports) = yaml.upstream.assignment(config.name(), &mut budget)?;
         Ok(Self {
             title: yaml.title,
             description: yaml.description,
             own_locality: yaml.own_locality.checked("own_locality")?,
-            fleet: fleet.transpose()?,
-            upstream: yaml.upstream.assignment(config.name(), &mut budget)?,
             config,
+            config_before,
+            fleet,
+            upstream,
+            reports,
             fractions_age: yaml.fractions_age.unwrap_or_default().0,
         })
     }
@@ -75,19 +93,40 @@ impl Scenario {
     /// Lets a balancer decide and asks it why.
     pub(crate) fn explain(&self) -> Explanation {
         let now = Instant::ORIGIN.saturating_add(self.fractions_age);
-        let config = Arc::new(self.config.clone());
-        let mut balancer = Balancer::new(config, self.own_locality.clone(), Instant::ORIGIN);
+        let own = self.own_locality.clone();
+        let mut balancer = Balancer::new(Arc::clone(&self.config_before), own, Instant::ORIGIN);
         if let Some(fleet) = &self.fleet {
             balancer.handle_originating(fleet.clone(), Instant::ORIGIN);
         }
         // Endpoints arrive when the fractions have their age, so that the snapshot shows it.
         balancer.handle_assignment(self.upstream.clone(), now);
         balancer.handle_timeout(now);
-        let snapshot = balancer.poll_snapshot();
-        snapshot
-            .unwrap_or_else(|| balancer.initial_snapshot(now))
-            .explain()
+        let mut snapshot = newest(&mut balancer, now);
+        if !Arc::ptr_eq(&self.config, &self.config_before) {
+            self.report(&snapshot, now);
+            balancer.handle_config(Arc::clone(&self.config), now);
+            snapshot = newest(&mut balancer, now);
+        }
+        snapshot.explain()
     }
+
+    /// Every host that reports does so once.
+    fn report(&self, snapshot: &RoutingSnapshot, now: Instant) {
+        for host in snapshot.hosts() {
+            if let Some(&utilization) = self.reports.get(&host.address()) {
+                let report = OrcaLoadReport {
+                    application_utilization: utilization,
+                    ..Default::default()
+                };
+                host.observe_orca(&report, &self.config, now);
+            }
+        }
+    }
+}
+
+fn newest(balancer: &mut Balancer, now: Instant) -> Arc<RoutingSnapshot> {
+    let snapshot = balancer.poll_snapshot();
+    snapshot.unwrap_or_else(|| balancer.initial_snapshot(now))
 }
 
 #[cfg(test)]

@@ -407,6 +407,48 @@ fn fractions_in_all_conditions() {
     );
 }
 
+/// Seed 001: 0.7 against 0.35 spills by headroom; equal zones stay local but for the probe.
+#[test]
+fn load_aware_locality_spills_by_headroom_or_stays_local() {
+    for (name, utilization, shares, load, kept) in [
+        (
+            "load-aware-worked-example",
+            [0.7, 0.3, 0.4],
+            [0.1875, 0.4375, 0.375],
+            [1.5, 0.64, 0.86],
+            "18.75",
+        ),
+        (
+            "load-aware-balanced",
+            [0.45, 0.45, 0.45],
+            [0.97, 0.015, 0.015],
+            [1.0, 1.0, 1.0],
+            "97.00",
+        ),
+    ] {
+        let explanation = json_of(name);
+        assert_eq!(explanation["locality_policy"], "load_aware_locality");
+        assert_eq!(explanation["endpoint_policy"], "round_robin");
+        assert_eq!(explanation["reason_code"], "load_aware_locality");
+        assert_eq!(explanation["state"], "NoLocalityRouting", "{name}");
+        assert_eq!(explanation["local_percent_to_route_bp"], Value::Null);
+        assert_column(&explanation, "utilization", &utilization);
+        assert_column(&explanation, "load_factor", &load);
+        for (row, share) in rows(&explanation).iter().zip(shares) {
+            let found = row["expected_share"].as_f64().unwrap();
+            assert!((found - share).abs() < 1e-9, "{name}: {found}");
+        }
+        let page = page(&[&format!("{name}.yaml")], "");
+        let line = format!("load_aware_locality: {kept} % stays local\n");
+        assert!(page.contains(&line), "{page}");
+        assert!(page.contains("  utilization   share  "), "{page}");
+    }
+    assert_eq!(
+        column(&json_of("lrs-rate-after"), "utilization"),
+        json!([null, null, null])
+    );
+}
+
 #[test]
 fn the_other_examples_show_what_they_promise() {
     let forced = json_of("force-local-zone");
@@ -569,6 +611,7 @@ fn help_tells_what_a_scenario_is() {
     for word in [
         "own_locality",
         "observed_traffic_fraction",
+        "utilization",
         "--json",
         "array",
         "NO_COLOR",

@@ -25,7 +25,7 @@ impl ClientWeights {
     pub(super) fn refresh(
         &mut self,
         config: &ClusterConfig,
-        members: &Members,
+        members: &mut Members,
         now: Instant,
     ) -> bool {
         let EndpointPolicy::ClientSideWeightedRoundRobin(settings) = config.endpoint_policy()
@@ -34,6 +34,7 @@ impl ClientWeights {
             return false;
         };
         self.next_tick = Some(now.saturating_add(settings.weight_update_period()));
+        members.use_reported_weights();
         let mut changed = false;
         for priority in 0..members.priorities() {
             let hosts = members.hosts_of(priority).map(Host::client_weight);

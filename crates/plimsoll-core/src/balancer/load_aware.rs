@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::host::Host;
 use crate::host_source::HostSource;
 use crate::locality_picking::convergent::{ControlledSlot, Convergent};
 use crate::locality_picking::load_aware_locality::{
@@ -18,7 +17,8 @@ use crate::model::cluster::ClusterConfig;
 use crate::model::load_aware_locality::{LoadAwareLocality, SpillController};
 use crate::model::locality::Locality;
 use crate::snapshot::{
-    HashTable, LoadAwareSource, LoadAwareTable, PriorityTable, PriorityView, build_slot_hash_table,
+    HashTable, HostList, LoadAwareSource, LoadAwareTable, PriorityTable, PriorityView,
+    build_slot_hash_table,
 };
 use crate::stats::LoadAwareStats;
 use crate::time::Instant;
@@ -176,12 +176,11 @@ struct Gathered {
 
 /// Stage 1: the mean of the hosts whose report is valid. CONVERGENT weighs a report by its
 /// freshness: with few requests a host's last word may be older than the loop is slow.
-#[expect(clippy::cast_precision_loss, reason = "host counts")]
-fn gather(hosts: &[Arc<Host>], settings: &LoadAwareLocality, now: Instant) -> Gathered {
+fn gather(hosts: HostList<'_>, settings: &LoadAwareLocality, now: Instant) -> Gathered {
     let fading = settings.spill_controller() == SpillController::Convergent;
     let tau = settings.smoothing_time_constant().as_secs_f64();
     let (mut weights, mut sum, mut ages) = (0.0, 0.0, 0.0);
-    for host in hosts {
+    for host in hosts.iter() {
         let Some((utilization, at)) = host.utilization() else {
             continue;
         };
@@ -204,7 +203,7 @@ fn gather(hosts: &[Arc<Host>], settings: &LoadAwareLocality, now: Instant) -> Ga
     }
     let valid = weights > 0.0;
     Gathered {
-        eligible: hosts.len() as u64,
+        eligible: u64::from(hosts.len()),
         utilization: valid.then(|| sum / weights),
         age: if valid { ages / weights } else { 0.0 },
     }
@@ -282,10 +281,9 @@ fn slot_hash_tables(
     if !config.endpoint_policy().is_hash() {
         return Vec::new();
     }
-    let local = |index: usize| index == 0 && table.counts.has_local_locality;
-    let slots = table.hosts_by_slot(source).enumerate();
+    let slots = table.hosts_by_slot(source);
     slots
-        .map(|(index, hosts)| build_slot_hash_table(hosts, config, local(index)).map(Arc::new))
+        .map(|hosts| build_slot_hash_table(hosts, config).map(Arc::new))
         .collect()
 }
 

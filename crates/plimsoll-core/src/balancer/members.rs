@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::counts::HostSetCounts;
+use crate::host::in_flight::{CounterPlace, Counters};
 use crate::host::{ClusterLoad, Host};
 use crate::model::assignment::{
     ClusterLoadAssignment, DEFAULT_OVERPROVISIONING_FACTOR, DropOverload, LbEndpoint,
@@ -19,13 +20,17 @@ use crate::model::cluster::HealthChecking;
 use crate::model::health::{HealthClass, HealthFlags, HealthSignal};
 use crate::model::locality::Locality;
 use crate::priority::PriorityHealthPolicy;
-use crate::snapshot::{PriorityTable, SlotHosts};
+use crate::snapshot::{PriorityTable, Roster, SlotHosts};
 use crate::time::Instant;
 
 /// One host and what the judges say about it.
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) host: Arc<Host>,
+    /// What the assignment last said of it. Kept beside the host, so that an assignment is compared
+    /// and tables are built without a visit to every host in memory.
+    endpoint: LbEndpoint,
+    counter: CounterPlace,
     pub(super) health: HealthFlags,
     /// Start of its slow-start ramp: first seen, or when its active check began to pass.
     pub(super) ramp_from: Instant,
@@ -44,6 +49,8 @@ struct Slot {
 struct Priority {
     slots: Vec<Slot>,
     has_local_locality: bool,
+    /// The hosts of all slots; `None` when some came or went since it was built.
+    roster: Option<Arc<Roster>>,
 }
 
 /// What an assignment changed.
@@ -67,6 +74,9 @@ pub(super) struct Members {
     pub(super) policy: PriorityHealthPolicy,
     pub(super) drop_overloads: Arc<[DropOverload]>,
     cluster: Arc<ClusterLoad>,
+    counters: Counters,
+    /// Weights of hosts may be others than the assignment's: load reports made them.
+    reported_weights: bool,
     /// Places by address; built when first asked for after a change of membership.
     places: Option<Vec<(SocketAddr, Place)>>,
 }
@@ -82,6 +92,8 @@ impl Members {
             },
             drop_overloads: Arc::default(),
             cluster: Arc::default(),
+            counters: Counters::default(),
+            reported_weights: false,
             places: None,
         }
     }
@@ -101,8 +113,12 @@ impl Members {
         if *self.drop_overloads != *assignment.drop_overloads() {
             self.drop_overloads = assignment.drop_overloads().into();
         }
+        self.counters.reclaim();
         let mut pass = Reconciliation {
             cluster: Arc::clone(&self.cluster),
+            counters: mem::take(&mut self.counters),
+            // All weights are the assignment's afterwards.
+            reported_weights: mem::take(&mut self.reported_weights),
             checking,
             now,
             leftovers: Vec::new(),
@@ -128,7 +144,11 @@ impl Members {
             self.priorities.push(priority);
         }
         let (added, removed) = self.settle(pass);
-        if added + removed > 0 || dirty.contains(&true) {
+        if self
+            .priorities
+            .iter()
+            .any(|priority| priority.roster.is_none())
+        {
             self.places = None;
         }
         let dirty = dirty
@@ -137,10 +157,12 @@ impl Members {
             .filter(|&(_, &dirty)| dirty)
             .map(|(p, _)| p)
             .collect();
+        let slots = self.priorities.iter().flat_map(|priority| &priority.slots);
+        let total = slots.map(|slot| slot.members.len()).sum();
         Change {
             added,
             removed,
-            total: self.iter().count(),
+            total,
             dirty,
         }
     }
@@ -148,26 +170,31 @@ impl Members {
     /// Hosts that moved to another priority keep their `Host`. Returns (added, removed).
     fn settle(&mut self, mut pass: Reconciliation) -> (usize, usize) {
         let mut added = pass.pending.len();
-        pass.leftovers.sort_by_key(|member| member.host.address());
+        pass.leftovers.sort_by_key(|member| member.endpoint.address);
         for (priority, slot, position) in pass.pending {
             let Some(slot) = self.priorities[priority].slots.get_mut(slot) else {
                 continue;
             };
             let fresh = &mut slot.members[position];
-            let address = fresh.host.address();
+            let address = fresh.endpoint.address;
             let found = pass
                 .leftovers
-                .binary_search_by_key(&address, |old| old.host.address());
+                .binary_search_by_key(&address, |old| old.endpoint.address);
             if let Ok(index) = found
-                && same_identity(&pass.leftovers[index].host, &fresh.host)
+                && pass.leftovers[index].host.locality() == fresh.host.locality()
+                && pass.leftovers[index].is(&fresh.endpoint)
             {
                 let mut old = pass.leftovers.remove(index);
-                old.host.set_weight(fresh.host.weight());
-                old.health = old.health.with_eds(fresh.health.eds());
+                old.update(&fresh.endpoint, pass.reported_weights);
+                pass.counters.retire(&fresh.host);
                 *fresh = old;
                 added -= 1;
             }
         }
+        for gone in &pass.leftovers {
+            pass.counters.retire(&gone.host);
+        }
+        self.counters = pass.counters;
         (added, pass.leftovers.len())
     }
 
@@ -204,6 +231,11 @@ impl Members {
             .filter(|member| member.health.class() == HealthClass::Healthy)
     }
 
+    /// From now on weights of hosts are set from load reports, until the next assignment.
+    pub(super) const fn use_reported_weights(&mut self) {
+        self.reported_weights = true;
+    }
+
     /// Hosts of one priority.
     pub(super) fn hosts_of(&self, priority: usize) -> impl Iterator<Item = &Host> + Clone {
         let slots = self.priorities[priority].slots.iter();
@@ -216,18 +248,33 @@ impl Members {
     }
 
     /// The table of one priority.
-    pub(super) fn table(&self, priority: usize) -> PriorityTable {
-        let priority = &self.priorities[priority];
-        let slots = priority.slots.iter().map(|slot| SlotHosts {
+    pub(super) fn table(&mut self, priority: usize) -> PriorityTable {
+        let reported = self.reported_weights;
+        let priority = &mut self.priorities[priority];
+        let slots = &priority.slots;
+        let roster = priority.roster.get_or_insert_with(|| {
+            let members = || slots.iter().flat_map(|slot| &slot.members);
+            Arc::new(Roster {
+                hosts: members().map(|member| Arc::clone(&member.host)).collect(),
+                counters: members().map(|member| member.counter).collect(),
+                blocks: self.counters.blocks().clone(),
+            })
+        });
+        let slots = slots.iter().map(|slot| SlotHosts {
             locality: &slot.locality,
             weight: slot.weight,
             hosts: slot
                 .members
                 .iter()
-                .map(|member| (&member.host, member.health)),
+                .map(|member| (member.health, member.weight(reported))),
         });
         let factor = self.policy.overprovisioning_factor;
-        PriorityTable::build(slots, priority.has_local_locality, factor)
+        PriorityTable::build(
+            Arc::clone(roster),
+            slots,
+            priority.has_local_locality,
+            factor,
+        )
     }
 
     fn place(&mut self, address: SocketAddr) -> Option<Place> {
@@ -237,10 +284,11 @@ impl Members {
             for (p, priority) in priorities.iter().enumerate() {
                 for (s, slot) in priority.slots.iter().enumerate() {
                     let members = slot.members.iter().enumerate();
-                    places.extend(members.map(|(m, member)| (member.host.address(), (p, s, m))));
+                    places.extend(members.map(|(m, member)| (member.endpoint.address, (p, s, m))));
                 }
             }
-            places.sort_unstable();
+            // Slots are sorted already: a sort that knows runs has little to do.
+            places.sort_by_key(|&(address, _)| address);
             places
         });
         let index = places
@@ -253,12 +301,34 @@ impl Members {
 /// State of one pass over an assignment.
 struct Reconciliation {
     cluster: Arc<ClusterLoad>,
+    counters: Counters,
+    reported_weights: bool,
     checking: HealthChecking,
     now: Instant,
     /// Known hosts that are not where they were.
     leftovers: Vec<Member>,
     /// Places of hosts that were not known there.
     pending: Vec<Place>,
+}
+
+/// What differs from before.
+#[derive(Clone, Copy, Default)]
+struct Differs {
+    /// Hosts came, went or moved.
+    hosts: bool,
+    /// Weights or health are others.
+    terms: bool,
+}
+
+impl Differs {
+    const fn any(self) -> bool {
+        self.hosts || self.terms
+    }
+
+    const fn add(&mut self, other: Self) {
+        self.hosts |= other.hosts;
+        self.terms |= other.terms;
+    }
 }
 
 impl Reconciliation {
@@ -270,77 +340,105 @@ impl Reconciliation {
         entries: &[&LocalityLbEndpoints],
         own: Option<&Locality>,
     ) -> (Priority, bool) {
+        let old = old.unwrap_or_default();
         let mut known: BTreeMap<Locality, Slot> = BTreeMap::new();
-        for slot in old.map(|old| old.slots).unwrap_or_default() {
+        for slot in old.slots {
             known.insert(slot.locality.clone(), slot);
         }
         // Sorted already; the own locality moves to the front.
         let mut order: Vec<&LocalityLbEndpoints> = entries.to_vec();
         let has_local_locality = HostSetCounts::order(&mut order, own, |entry| &entry.locality);
-        let mut changed = false;
+        let mut differs = Differs::default();
         let mut slots = Vec::with_capacity(order.len());
         for (index, entry) in order.into_iter().enumerate() {
             let before = known.remove(&entry.locality);
-            changed |= before
+            differs.hosts |= before.is_none();
+            differs.terms |= before
                 .as_ref()
                 .is_none_or(|old| old.weight != entry.load_balancing_weight);
             let old = before.map(|slot| slot.members).unwrap_or_default();
-            let (members, differs) = self.slot(old, entry, (number, index));
-            changed |= differs;
+            let (members, slot_differs) = self.slot(old, entry, (number, index));
+            differs.add(slot_differs);
             slots.push(Slot {
                 locality: entry.locality.clone(),
                 weight: entry.load_balancing_weight,
                 members,
             });
         }
-        changed |= !known.is_empty();
+        differs.hosts |= !known.is_empty();
         self.leftovers
             .extend(known.into_values().flat_map(|slot| slot.members));
+        let roster = old.roster.filter(|_| !differs.hosts);
         (
             Priority {
                 slots,
                 has_local_locality,
+                roster,
             },
-            changed,
+            differs.any(),
         )
     }
 
-    /// Merge-joins one slot by address; both sides are sorted.
+    /// One slot after the assignment. Mostly it has the hosts it had: then nothing moves.
     fn slot(
+        &mut self,
+        mut old: Vec<Member>,
+        entry: &LocalityLbEndpoints,
+        place: (usize, usize),
+    ) -> (Vec<Member>, Differs) {
+        let endpoints = &entry.lb_endpoints;
+        let same = old.len() == endpoints.len()
+            && old
+                .iter()
+                .zip(endpoints)
+                .all(|(member, endpoint)| member.is(endpoint));
+        if !same {
+            return self.join(old, entry, place);
+        }
+        let mut differs = Differs::default();
+        for (member, endpoint) in old.iter_mut().zip(endpoints) {
+            differs.terms |= member.update(endpoint, self.reported_weights);
+        }
+        (old, differs)
+    }
+
+    /// Merge-joins one slot by address; both sides are sorted.
+    fn join(
         &mut self,
         old: Vec<Member>,
         entry: &LocalityLbEndpoints,
         (priority, slot): (usize, usize),
-    ) -> (Vec<Member>, bool) {
-        let mut changed = old.len() != entry.lb_endpoints.len();
+    ) -> (Vec<Member>, Differs) {
         let mut old = old.into_iter().peekable();
         let mut members = Vec::with_capacity(entry.lb_endpoints.len());
         for endpoint in &entry.lb_endpoints {
-            while let Some(gone) = old.next_if(|old| old.host.address() < endpoint.address) {
+            while let Some(gone) = old.next_if(|old| old.endpoint.address < endpoint.address) {
                 self.leftovers.push(gone);
-                changed = true;
             }
-            let same = |old: &Member| old.host.address() == endpoint.address;
+            let same = |old: &Member| old.endpoint.address == endpoint.address;
             match old.next_if(same) {
-                Some(kept) if is_endpoint(&kept.host, endpoint) => {
-                    let (kept, differs) = update(kept, endpoint);
-                    changed |= differs;
+                Some(mut kept) if kept.is(endpoint) => {
+                    kept.update(endpoint, self.reported_weights);
                     members.push(kept);
                 }
                 other => {
                     self.leftovers.extend(other);
                     self.pending.push((priority, slot, members.len()));
                     members.push(self.fresh(endpoint, &entry.locality));
-                    changed = true;
                 }
             }
         }
-        changed |= old.peek().is_some();
         self.leftovers.extend(old);
-        (members, changed)
+        (
+            members,
+            Differs {
+                hosts: true,
+                terms: true,
+            },
+        )
     }
 
-    fn fresh(&self, endpoint: &LbEndpoint, locality: &Locality) -> Member {
+    fn fresh(&mut self, endpoint: &LbEndpoint, locality: &Locality) -> Member {
         let eds = endpoint.health_status;
         let health = if self.checking.active {
             let ignore = self.checking.ignore_new_hosts_until_first_hc;
@@ -348,31 +446,52 @@ impl Reconciliation {
         } else {
             HealthFlags::from_eds(eds)
         };
-        let host = Arc::new(Host::new(endpoint, locality, Arc::clone(&self.cluster)));
+        let active = self.counters.take();
+        let counter = active.place();
+        let host = Arc::new(Host::new(
+            endpoint,
+            locality,
+            Arc::clone(&self.cluster),
+            active,
+        ));
         Member {
             host,
+            endpoint: endpoint.clone(),
+            counter,
             health,
             ramp_from: self.now,
         }
     }
 }
 
-/// The same member after the assignment's new word on it, and whether that changed anything.
-fn update(mut member: Member, endpoint: &LbEndpoint) -> (Member, bool) {
-    let changed =
-        member.host.weight() != endpoint.weight() || member.health.eds() != endpoint.health_status;
-    member.host.set_weight(endpoint.weight());
-    member.health = member.health.with_eds(endpoint.health_status);
-    (member, changed)
-}
+impl Member {
+    /// Whether `endpoint` means this host. One whose name or hash key changed is another host: both
+    /// are part of its identity in tables.
+    fn is(&self, endpoint: &LbEndpoint) -> bool {
+        self.endpoint.address == endpoint.address
+            && self.endpoint.hostname == endpoint.hostname
+            && self.endpoint.hash_key == endpoint.hash_key
+    }
 
-/// A host whose name or hash key changed is another host: both are part of its identity in tables.
-fn is_endpoint(host: &Host, endpoint: &LbEndpoint) -> bool {
-    host.hostname() == &endpoint.hostname && host.hash_key() == endpoint.hash_key.as_ref()
-}
+    /// Takes the assignment's new word on this host; returns whether that changed anything.
+    fn update(&mut self, endpoint: &LbEndpoint, reported_weights: bool) -> bool {
+        let changed = self.weight(reported_weights) != endpoint.weight()
+            || self.endpoint.health_status != endpoint.health_status;
+        if changed {
+            self.host.set_weight(endpoint.weight());
+            self.health = self.health.with_eds(endpoint.health_status);
+            self.endpoint.load_balancing_weight = endpoint.load_balancing_weight;
+            self.endpoint.health_status = endpoint.health_status;
+        }
+        changed
+    }
 
-fn same_identity(one: &Host, other: &Host) -> bool {
-    one.locality() == other.locality()
-        && one.hostname() == other.hostname()
-        && one.hash_key() == other.hash_key()
+    /// The weight in force; the host is asked only where it may know better.
+    fn weight(&self, reported_weights: bool) -> u32 {
+        if reported_weights {
+            self.host.weight()
+        } else {
+            self.endpoint.weight()
+        }
+    }
 }

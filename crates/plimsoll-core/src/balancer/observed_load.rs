@@ -13,10 +13,8 @@
 //! than by the baseline of each locality, which is kept apart for that reason.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::host::Host;
 use crate::host_source::HostSource;
 use crate::locality_picking::convergent::{ControlledSlot, Convergent};
 use crate::locality_picking::load_aware_locality::{SlotLoad, Smoother};
@@ -24,7 +22,7 @@ use crate::model::load_aware_locality::{
     LoadAwareLocality, LoadAwareLocalityParts, SpillController,
 };
 use crate::model::locality::Locality;
-use crate::snapshot::PriorityTable;
+use crate::snapshot::{HostList, PriorityTable};
 use crate::time::Instant;
 
 /// How often windows are latched (decisions D5).
@@ -82,7 +80,7 @@ impl ObservedLoad {
             loads.push(SlotLoad {
                 locality: counts.locality.clone(),
                 has_hosts: counts.all > 0,
-                eligible: hosts.len() as u64,
+                eligible: u64::from(hosts.len()),
                 utilization,
             });
         }
@@ -123,7 +121,7 @@ fn settings() -> Option<LoadAwareLocality> {
 /// Latches the counters of one locality; its utilization if requests ended in the window. A host that
 /// came or went makes the sums jump: a window that goes backwards is left out.
 #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a window")]
-fn window(before: Option<Latched>, hosts: &[Arc<Host>]) -> (Latched, Option<f64>) {
+fn window(before: Option<Latched>, hosts: HostList<'_>) -> (Latched, Option<f64>) {
     let sums = hosts.iter().map(|host| host.latency_totals());
     let (latency, timed) = sums.fold((0_u64, 0_u64), |(l, t), (dl, dt)| {
         (l.saturating_add(dl), t.saturating_add(dt))

@@ -97,8 +97,9 @@ impl ClientWeight {
         }
     }
 
-    /// The rule itself, in the order of envoy-semantics §5.3; both limits still belong to the valid
-    /// side. Sums instead of differences, because time may be closer to its origin than a period.
+    /// The rule itself, in the order of envoy-semantics §5.3; both limits still belong to the
+    /// valid side. Sums instead of differences, because time may be closer to its origin than a
+    /// period.
     fn standing(&self, blackout: Duration, expiration: Duration, now: Instant) -> Standing {
         let reached = |start: Instant, period: Duration| start.saturating_add(period) <= now;
         let Some(since) = self.non_empty_since else {

@@ -27,6 +27,7 @@ pub fn choose(
 
 /// The best of all hosts; ties are settled by a reservoir: the k-th of them replaces the candidate
 /// if its draw is divisible by k.
+#[inline(never)]
 pub fn full_scan(
     len: usize,
     rng: &mut impl Rng,

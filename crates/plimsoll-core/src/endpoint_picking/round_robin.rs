@@ -11,16 +11,61 @@
 )]
 pub const fn index(counter: u64, len: usize) -> Option<usize> {
     if len == 0 {
-        return None;
-    }
-    let len = len as u64;
-    // Most cursors fit 32 bits, and so do all lists: the narrow division is several times faster.
-    let index = if counter <= u32::MAX as u64 && len <= u32::MAX as u64 {
-        (counter as u32 % len as u32) as u64
+        None
     } else {
-        counter % len
-    };
-    Some(index as usize)
+        Some((counter % len as u64) as usize)
+    }
+}
+
+/// A cursor over one list. It remembers where the list stands, so that a pick divides only after the
+/// length of the list has changed.
+#[derive(Clone, Copy, Debug)]
+pub struct Cursor {
+    counter: u64,
+    /// `counter % len`.
+    index: u32,
+    /// Length of the list at the last pick.
+    len: u32,
+}
+
+impl Cursor {
+    /// A cursor that starts at `counter`.
+    pub const fn new(counter: u64) -> Self {
+        Self {
+            counter,
+            index: 0,
+            len: 0,
+        }
+    }
+
+    /// The host for the cursor in a list of `len` (below 2^32), if there is any; moves on by one.
+    #[inline]
+    pub const fn next(&mut self, len: u32) -> Option<u32> {
+        if len != self.len {
+            self.measure(len);
+        }
+        let index = self.index;
+        self.counter = self.counter.wrapping_add(1);
+        self.index += 1;
+        // 2^64 is no multiple of most lengths: the index starts anew with the counter as well.
+        if self.index >= len || self.counter == 0 {
+            self.index = 0;
+        }
+        if len == 0 { None } else { Some(index) }
+    }
+
+    #[cold]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the remainder is below len"
+    )]
+    const fn measure(&mut self, len: u32) {
+        self.len = len;
+        self.index = match len {
+            0 => 0,
+            len => (self.counter % len as u64) as u32,
+        };
+    }
 }
 
 #[cfg(test)]
@@ -35,12 +80,23 @@ mod tests {
     }
 
     #[test]
-    fn wide_and_narrow_division_agree() {
-        for counter in [u64::from(u32::MAX), u64::from(u32::MAX) + 1, u64::MAX] {
-            for len in [1, 3, 7, 65_537] {
-                let expected = usize::try_from(counter % len as u64).unwrap();
-                assert_eq!(index(counter, len), Some(expected));
+    fn a_cursor_is_its_counter_modulo_the_length() {
+        // Lengths change on the way, to nothing and back; counters wrap.
+        let lengths = [3, 3, 3, 3, 7, 7, 0, 7, 1, 1, 65_537, 65_537, 3, 3, 3];
+        for start in [0, 6, u64::from(u32::MAX) - 4, u64::MAX - 5, u64::MAX] {
+            let mut cursor = Cursor::new(start);
+            for (step, len) in (0..).zip(lengths) {
+                let expected = index(start.wrapping_add(step), len as usize);
+                let actual = cursor.next(len).map(|index| index as usize);
+                assert_eq!(actual, expected, "start {start}, step {step}, length {len}");
             }
         }
+    }
+
+    #[test]
+    fn a_cursor_survives_the_end_of_its_counter_at_an_unchanged_length() {
+        let mut cursor = Cursor::new(u64::MAX - 1);
+        let picks: Vec<_> = (0..4).filter_map(|_| cursor.next(10)).collect();
+        assert_eq!(picks, [4, 5, 0, 1]);
     }
 }

@@ -3,12 +3,10 @@
 //! Uses the tables and functions that decide picks; nothing is decided here. Called by `build` for
 //! the own locality and for every zone of the fleet.
 
-use crate::host::Host;
 use crate::host_source::{HostSource, SourcePolicy};
 use crate::locality_picking::zone_aware::ZoneRouting;
 use crate::model::endpoint_policy::EndpointPolicy;
-use crate::snapshot::{PriorityTable, RoutingSnapshot};
-use std::sync::Arc;
+use crate::snapshot::{HostList, PriorityTable, RoutingSnapshot};
 
 /// Shares of one priority; slots in the order of the snapshot's table.
 pub(super) struct Shares<'a> {
@@ -97,7 +95,7 @@ impl<'a> Shares<'a> {
             self.snapshot.config.endpoint_policy(),
             EndpointPolicy::Random
         );
-        let weigh = |hosts: &[Arc<Host>]| -> f64 {
+        let weigh = |hosts: HostList<'_>| -> f64 {
             hosts
                 .iter()
                 .map(|host| {

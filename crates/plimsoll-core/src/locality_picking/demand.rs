@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::counts::HostSetCounts;
+use crate::counts::{HostSetCounts, LocalityCounts};
 use crate::model::locality::Locality;
 use crate::units::{BASIS_POINTS, BasisPoints};
 
@@ -21,6 +21,8 @@ pub struct Demand {
     total: u128,
     /// Known, set by measurement (as opposed to assumed from hosts).
     measured: bool,
+    /// Measured, but not for every zone of the fleet.
+    partial: bool,
 }
 
 impl Demand {
@@ -57,24 +59,25 @@ impl Demand {
             return None;
         }
         let known: u64 = fractions.values().map(|fraction| fraction.get()).sum();
-        let unknown = || {
-            fleet
-                .localities
-                .iter()
-                .filter(|slot| slot.healthy > 0 && !fractions.contains_key(&slot.locality))
-        };
-        let unknown_hosts: u64 = unknown().map(|slot| slot.healthy).sum();
+        let unknown = unknown_slots(fractions, fleet);
+        let unknown_hosts: u64 = unknown.iter().map(|slot| slot.healthy).sum();
         if known == 0 && unknown_hosts == 0 {
             return None;
         }
         // Without unknown zones the factor N is left out: it would only make every weight 0.
         let scale = unknown_hosts.max(1);
         let rest = BASIS_POINTS.saturating_sub(known);
+        let assumed = unknown
+            .iter()
+            .map(|slot| (slot.locality.clone(), rest * slot.healthy));
         let weights = fractions
             .iter()
             .map(|(locality, fraction)| (locality.clone(), fraction.get() * scale))
-            .chain(unknown().map(|slot| (slot.locality.clone(), rest * slot.healthy)));
-        Some(Self::collect(weights, true))
+            .chain(assumed);
+        Some(Self {
+            partial: !unknown.is_empty(),
+            ..Self::collect(weights, true)
+        })
     }
 
     /// Any relative weights, for example rates of a planner. Entries of one locality add up.
@@ -107,6 +110,19 @@ impl Demand {
         self.measured
     }
 
+    /// Whether zones of the fleet had no fraction and were given what the others left over.
+    pub const fn is_partial(&self) -> bool {
+        self.partial
+    }
+
+    /// Shares of many localities, fastest when they are asked for in sorted order.
+    pub(crate) const fn lookup(&self) -> DemandLookup<'_> {
+        DemandLookup {
+            demand: self,
+            next: 0,
+        }
+    }
+
     fn weight(&self, locality: &Locality) -> u64 {
         match self.weights.binary_search_by(|(key, _)| key.cmp(locality)) {
             Ok(index) => self.weights[index].1,
@@ -129,8 +145,48 @@ impl Demand {
             weights,
             total,
             measured,
+            partial: false,
         }
     }
+}
+
+/// Looks shares up one after the other. Slots of a host set are sorted but for the own one, and so is
+/// demand: mostly the locality asked for is the next one at hand.
+#[derive(Clone, Debug)]
+pub(crate) struct DemandLookup<'a> {
+    demand: &'a Demand,
+    next: usize,
+}
+
+impl DemandLookup<'_> {
+    /// Share of `locality` in basis points, as [`Demand::basis_points`].
+    pub(crate) fn basis_points(&mut self, locality: &Locality) -> u64 {
+        let weights = &self.demand.weights;
+        let at_hand = weights.get(self.next).filter(|(key, _)| key == locality);
+        let found = match at_hand {
+            Some(_) => Ok(self.next),
+            None => weights.binary_search_by(|(key, _)| key.cmp(locality)),
+        };
+        let Ok(index) = found else { return 0 };
+        self.next = index + 1;
+        share_bp(weights[index].1, self.demand.total)
+    }
+}
+
+/// Slots with healthy hosts for which there is no fraction. One walk along both: mostly the next
+/// slot is the next fraction as well; where it is not, the walk starts anew at the slot.
+fn unknown_slots<'a>(fractions: &FractionMap, fleet: &'a HostSetCounts) -> Vec<&'a LocalityCounts> {
+    let mut walk = fractions.range::<Locality, _>(..);
+    let mut is_known = |slot: &LocalityCounts| {
+        let is_slot = |(key, _): (&Locality, _)| *key == slot.locality;
+        if walk.next().is_some_and(is_slot) {
+            return true;
+        }
+        walk = fractions.range(&slot.locality..);
+        walk.next().is_some_and(is_slot)
+    };
+    let slots = fleet.localities.iter().filter(|slot| slot.healthy > 0);
+    slots.filter(|slot| !is_known(slot)).collect()
 }
 
 /// `10000 · part // total`, 0 of nothing.
@@ -138,13 +194,16 @@ pub(crate) fn share_bp(part: u64, total: u128) -> u64 {
     if total == 0 {
         return 0;
     }
+    // Division of 128 bits is many times slower, and hardly ever needed.
+    if let (Ok(total), Some(scaled)) = (u64::try_from(total), part.checked_mul(BASIS_POINTS)) {
+        return scaled / total;
+    }
     u64::try_from(u128::from(BASIS_POINTS) * u128::from(part) / total).unwrap_or(BASIS_POINTS)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counts::LocalityCounts;
 
     fn fleet(zones: &[(&str, u64)]) -> HostSetCounts {
         let slot = |&(zone, healthy): &(&str, u64)| LocalityCounts {

@@ -5,6 +5,7 @@
 //! Fractions for this upstream cluster (LRS response) win over those for the whole fleet (its
 //! assignment) while they are fresh. What shares follow lives in `demand`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::demand::FractionMap;
@@ -31,7 +32,8 @@ const PRECEDENCE: [FractionOrigin; 2] =
 /// Fractions of one origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Received {
-    fractions: FractionMap,
+    /// Shared: snapshots keep the store they were built from, and it is copied when it changes.
+    fractions: Arc<FractionMap>,
     at: Instant,
     stale: bool,
 }
@@ -69,7 +71,7 @@ impl FractionStore {
         }
         let recovered = slot.as_ref().is_some_and(|old| old.stale);
         *slot = Some(Received {
-            fractions,
+            fractions: Arc::new(fractions),
             at: now,
             stale: false,
         });
@@ -110,7 +112,7 @@ impl FractionStore {
     /// true demand, for explanations only.
     pub fn last_known(&self) -> Option<&FractionMap> {
         let current = self.current().map(|current| current.fractions);
-        current.or_else(|| self.received.iter().flatten().map(|r| &r.fractions).next())
+        current.or_else(|| self.received.iter().flatten().map(|r| &*r.fractions).next())
     }
 
     /// Fractions are there, but all of them are too old.

@@ -176,7 +176,7 @@ impl ZoneRouting {
     }
 
     /// The slot for one request (§2.5), or `None` when localities play no part.
-    #[inline]
+    #[inline(always)]
     pub fn pick(
         &self,
         sampler: &mut LocalitySampler,
@@ -230,7 +230,7 @@ impl Residual {
         self.capacity.last().copied().unwrap_or(0)
     }
 
-    #[inline]
+    #[inline(always)]
     fn pick(
         &self,
         sampler: &mut LocalitySampler,
@@ -253,27 +253,28 @@ impl Residual {
             return 0;
         }
         stats.lb_zone_routing_cross_zone.increment();
-        let draw = |range: u64, rng: &mut dyn FnMut() -> u64| match even {
-            None => rng() % range,
-            Some(fraction) => scale(
-                remainder(fraction, self.local_percent_to_route, BASIS_POINTS),
-                range,
-            ),
-        };
-        let mut next = || rng.next_u64();
-        let total = self.total();
-        if total > 0 {
-            let x = draw(total, &mut next);
-            return self.capacity.partition_point(|&upto| upto <= x);
-        }
-        stats.lb_zone_no_capacity_left.increment();
-        match &self.no_capacity {
-            Some(table) if table.last().is_some_and(|&total| total > 0) => {
-                let x = draw(table.last().copied().unwrap_or(1), &mut next);
-                table.partition_point(|&upto| upto <= x)
+        let (table, range) = match self.total() {
+            0 => {
+                stats.lb_zone_no_capacity_left.increment();
+                match self.no_capacity.as_deref() {
+                    Some(shares @ [.., total]) if *total > 0 => (shares, *total),
+                    // Any slot: no table to look up.
+                    _ => (&[][..], self.capacity.len() as u64),
+                }
             }
-            _ => usize::try_from(draw(self.capacity.len() as u64, &mut next)).unwrap_or(0),
+            total => (&*self.capacity, total),
+        };
+        let draw = match even {
+            None => rng.next_u64() % range,
+            Some(fraction) => {
+                let left = remainder(fraction, self.local_percent_to_route, BASIS_POINTS);
+                scale(left, range)
+            }
+        };
+        if table.is_empty() {
+            return usize::try_from(draw).unwrap_or(0);
         }
+        table.partition_point(|&upto| upto <= draw)
     }
 }
 
@@ -359,6 +360,7 @@ fn percentages(config: &ZoneAware, upstream: &HostSetCounts, demand: &Demand) ->
         .iter()
         .map(|slot| u128::from(weight(slot)))
         .sum();
+    let mut demand = demand.lookup();
     let shares = |slot: &LocalityCounts| match slot.healthy {
         0 => Percentages::default(),
         _ => Percentages {

@@ -2,7 +2,7 @@
 //!
 //! Here live the checked settings, each default with its clause. The rules they drive live in
 //! `endpoint_picking::client_side_weighted_round_robin`; the out-of-band streams that
-//! [`OobReporting`] describes are run by `plimsoll-xds` (`orca::oob`). Both configuration paths, xDS
+//! [`OobReporting`] describes are run by `plimsoll-xds` (`orca::oob`). Both ways to configure, xDS
 //! and gRPC service config, end in [`ClientSideWeightedRoundRobin::try_new`].
 
 use std::sync::Arc;

@@ -160,15 +160,18 @@ impl LoadAwareLocality {
         })
     }
 
-    /// The same with a threshold and a probe that no configuration may have. Only for cases taken
-    /// from implementations whose own tests build the object past its checks.
+    /// The same with numbers that no configuration has: a smoothing factor instead of a time constant,
+    /// a threshold or a probe out of range. Only for cases taken from implementations whose own tests
+    /// build the object past its checks.
     #[doc(hidden)]
     #[must_use]
     pub const fn with_unchecked(
         mut self,
+        alpha: f64,
         utilization_variance_threshold: f64,
         remote_probe_fraction: f64,
     ) -> Self {
+        self.alpha = alpha;
         self.utilization_variance_threshold = utilization_variance_threshold;
         self.remote_probe_fraction = remote_probe_fraction;
         self

@@ -3,25 +3,28 @@
 //! Order and equality are those of Envoy: the three strings compared as bytes, in that order
 //! (envoy-semantics §1.2). Matching between clusters is by the exact triple.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
 /// Region, zone and sub-zone. Cloning is cheap.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+///
+/// One shared string for all three: localities are cloned and compared wherever shares are computed.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Locality {
-    region: Arc<str>,
-    zone: Arc<str>,
-    sub_zone: Arc<str>,
+    /// The three parts, one after the other.
+    parts: Arc<str>,
+    zone_at: usize,
+    sub_zone_at: usize,
 }
 
 impl Locality {
     /// The locality of that triple; empty strings are allowed, as in xDS.
     pub fn new(region: &str, zone: &str, sub_zone: &str) -> Self {
         Self {
-            region: region.into(),
-            zone: zone.into(),
-            sub_zone: sub_zone.into(),
+            parts: [region, zone, sub_zone].concat().into(),
+            zone_at: region.len(),
+            sub_zone_at: region.len() + zone.len(),
         }
     }
 
@@ -32,22 +35,56 @@ impl Locality {
 
     /// Region, for example `eu-central-1`.
     pub fn region(&self) -> &str {
-        &self.region
+        &self.parts[..self.zone_at]
     }
 
     /// Zone within the region, for example `eu-central-1a`.
     pub fn zone(&self) -> &str {
-        &self.zone
+        &self.parts[self.zone_at..self.sub_zone_at]
     }
 
     /// Part of the zone, for example a rack.
     pub fn sub_zone(&self) -> &str {
-        &self.sub_zone
+        &self.parts[self.sub_zone_at..]
     }
 
     /// No part is set: a node without `node.locality`, or an assignment entry without `locality`.
     pub fn is_unset(&self) -> bool {
-        self.region.is_empty() && self.zone.is_empty() && self.sub_zone.is_empty()
+        self.parts.is_empty()
+    }
+
+    fn triple(&self) -> [&str; 3] {
+        [self.region(), self.zone(), self.sub_zone()]
+    }
+}
+
+impl Ord for Locality {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.triple().cmp(&other.triple())
+    }
+}
+
+impl PartialOrd for Locality {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Debug for Locality {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Locality").field(&self.triple()).finish()
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for Locality {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct as _;
+        let mut fields = serializer.serialize_struct("Locality", 3)?;
+        fields.serialize_field("region", self.region())?;
+        fields.serialize_field("zone", self.zone())?;
+        fields.serialize_field("sub_zone", self.sub_zone())?;
+        fields.end()
     }
 }
 
@@ -57,9 +94,8 @@ impl fmt::Display for Locality {
         if self.is_unset() {
             return f.write_str("(none)");
         }
-        let mut parts = [&self.region, &self.zone, &self.sub_zone].into_iter();
         let mut separator = "";
-        for part in parts.by_ref().filter(|part| !part.is_empty()) {
+        for part in self.triple().into_iter().filter(|part| !part.is_empty()) {
             write!(f, "{separator}{part}")?;
             separator = "/";
         }
@@ -81,6 +117,26 @@ mod tests {
         localities.sort();
         let names: Vec<_> = localities.iter().map(ToString::to_string).collect();
         assert_eq!(names, ["r0/z", "r1/a/s", "r1/c"]);
+    }
+
+    #[test]
+    fn equality_is_of_the_triple_not_of_its_letters() {
+        let same = Locality::new("r", "zz", "s");
+        assert_eq!(same, Locality::new("r", "zz", "s"));
+        for other in [
+            Locality::new("rz", "z", "s"),
+            Locality::new("r", "z", "zs"),
+            Locality::new("", "", "rzzs"),
+        ] {
+            assert_ne!(same, other);
+            assert_ne!(same.cmp(&other), Ordering::Equal);
+        }
+        // Shorter parts come first, as with bytes: "r" + "b" before "ra" + "a".
+        assert!(Locality::new("r", "b", "") < Locality::new("ra", "a", ""));
+        assert_eq!(
+            (same.region(), same.zone(), same.sub_zone()),
+            ("r", "zz", "s")
+        );
     }
 
     #[test]

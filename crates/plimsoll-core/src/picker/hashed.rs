@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use super::worker::Worker;
-use super::{Choice, PickArgs, PickError, RESELECTIONS, is_avoided};
+use super::{Choice, PickArgs, PickError, RESELECTIONS};
 use crate::endpoint_picking::bounded_load;
 use crate::host::Host;
 use crate::host_source::HostSource;
 use crate::model::endpoint_policy::ConsistentHashing;
 use crate::rng::Rng;
-use crate::snapshot::{HashKind, HashTable, HostList, RoutingSnapshot};
+use crate::snapshot::{HashKind, HashTable, RoutingSnapshot};
 use crate::stats::PickerStats;
 
 /// One decision; further attempts walk the table until a host is found that was not tried.
@@ -39,13 +39,13 @@ pub(super) fn choose<'p, R: Rng>(
     for attempt in 0..=RESELECTIONS {
         let index = index(table, snapshot, (hash, attempt), worker).ok_or(PickError::NoHost)?;
         let next = choice_of(table, index, priority, source);
-        if !is_avoided(&next, args.avoid) {
+        if !next.is_one_of(args.avoid) {
             return Ok(next);
         }
         choice = Some(next);
     }
     choice
-        .map(|choice| next_untried(choice, args.avoid))
+        .map(|choice| next_untried(table, choice, args.avoid))
         .ok_or(PickError::NoHost)
 }
 
@@ -67,15 +67,11 @@ pub(super) fn choice_of(
     priority: usize,
     source: HostSource,
 ) -> Choice<'_> {
-    let list = HostList {
-        hosts: &table.hosts,
-        id: 0,
-        weighted: false,
-        local: table.local,
-    };
+    let at = index as usize;
     Choice {
-        list,
-        index: index as usize,
+        host: &table.hosts[at],
+        index,
+        local: at < table.local,
         priority,
         source,
     }
@@ -115,13 +111,14 @@ fn bounded(
 }
 
 /// The next host in table order that was not tried and has weight; else the choice as it stands.
-fn next_untried<'p>(choice: Choice<'p>, avoid: &[Arc<Host>]) -> Choice<'p> {
-    let len = choice.list.hosts.len();
-    (1..len.min(avoid.len() + 2))
-        .map(|step| Choice {
-            index: (choice.index + step) % len,
-            ..choice
-        })
-        .find(|next| !is_avoided(next, avoid))
+fn next_untried<'p>(table: &'p HashTable, choice: Choice<'p>, avoid: &[Arc<Host>]) -> Choice<'p> {
+    let Ok(len) = u32::try_from(table.hosts.len()) else {
+        return choice;
+    };
+    (choice.index + 1..len)
+        .chain(0..choice.index)
+        .take(avoid.len() + 1)
+        .map(|index| choice_of(table, index, choice.priority, choice.source))
+        .find(|next| !next.is_one_of(avoid))
         .unwrap_or(choice)
 }

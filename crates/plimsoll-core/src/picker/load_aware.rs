@@ -24,6 +24,7 @@ pub(super) struct Chosen {
 }
 
 /// The host for one request.
+#[inline(never)]
 pub(super) fn choose<'p, R: Rng>(
     snapshot: &'p RoutingSnapshot,
     (view, source): (&'p PriorityView, &'p LoadAwareSource),
@@ -46,7 +47,7 @@ pub(super) fn choose<'p, R: Rng>(
     };
     let slots = view.table.counts.localities.len();
     let wanted = choose_locality(fraction, &source.prefix_sums);
-    let usable = |slot: usize| !view.table.list(lists(slot)).hosts.is_empty();
+    let usable = |slot: usize| !view.table.list(lists(slot)).is_empty();
     let slot = usable_slot(wanted, slots, usable).ok_or(PickError::NoHost)?;
     let covered = view.load_aware.as_ref().is_some_and(|table| table.covered);
     if !panic && covered && view.table.counts.has_local_locality {
@@ -60,18 +61,13 @@ pub(super) fn choose<'p, R: Rng>(
     }
     let hosts = view.table.list(list);
     let Worker {
-        priorities, seed, ..
+        priorities, rules, ..
     } = worker;
     // The child draws for itself: the parent's draw would tie hosts to localities.
     let draw = rng.next_u64();
-    let index = priorities[priority].pick_host(&hosts, snapshot, (draw, *seed), rng);
+    let index = priorities[priority].pick_host(&hosts, snapshot, (rules, draw), rng);
     let index = index.ok_or(PickError::NoHost)?;
-    Ok(Choice {
-        list: hosts,
-        index,
-        priority,
-        source: list,
-    })
+    Ok(Choice::new(&hosts, index, priority, list))
 }
 
 /// The weights for a priority and availability, panic considered.

@@ -8,83 +8,128 @@ use std::sync::Arc;
 
 use super::class;
 use crate::edf::Edf;
-use crate::endpoint_picking::{least_request, random, round_robin};
+use crate::endpoint_picking::round_robin::Cursor;
+use crate::endpoint_picking::{least_request, random};
 use crate::locality_picking::locality_weighted::schedule;
 use crate::locality_picking::sampling::LocalitySampler;
 use crate::model::cluster::ClusterConfig;
-use crate::model::endpoint_policy::{EndpointPolicy, LeastRequest, SelectionMethod};
+use crate::model::endpoint_policy::{EndpointPolicy, SelectionMethod};
 use crate::priority::Availability;
 use crate::rng::Rng;
 use crate::snapshot::{HostList, PriorityTable, PriorityView, RoutingSnapshot};
 
+/// No generation: balancers count up from 0.
+const NONE: u64 = u64::MAX;
+
 #[derive(Debug)]
 pub(super) struct Worker {
-    /// Generation last followed; `None` before the first.
-    pub(super) generation: Option<u64>,
+    /// Generation last followed; [`NONE`] before the first.
+    generation: u64,
     /// Settings last followed.
     config: Option<Arc<ClusterConfig>>,
-    /// Start of every cursor and schedule.
-    pub(super) seed: u64,
+    pub(super) rules: Rules,
     pub(super) sampler: LocalitySampler,
     pub(super) priorities: Vec<PriorityState>,
     /// Room for the probe order of bounded load.
     pub(super) scratch: Vec<u32>,
 }
 
-/// State of one priority.
+/// What all picks from one snapshot have in common: said once when the snapshot is taken over
+/// instead of read together from all over it for every pick.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    /// An assignment has been seen, nothing is to be dropped, and neither a hash nor load decides.
+    pub(super) plain: bool,
+    /// The healthy hosts of the first priority get all traffic.
+    pub(super) first_priority_only: bool,
+    /// The policy minds weights.
+    weighs: bool,
+    /// Some host is in slow start: schedules are used although weights may be equal.
+    slow_start: bool,
+    endpoints: Endpoints,
+    /// Choices of least request.
+    choice_count: u32,
+    /// Start of every cursor and schedule.
+    seed: u64,
+}
+
+/// The endpoint policy, as far as a pick from a list of equal weights asks.
+#[derive(Clone, Copy, Debug)]
+enum Endpoints {
+    /// Consistent hashing: has its own tables (`hashed`).
+    Hash,
+    LeastRequest,
+    LeastRequestFullScan,
+    Random,
+    RoundRobin,
+}
+
+/// State of one priority. Lists are numbered by their table.
 #[derive(Debug)]
 pub(super) struct PriorityState {
     table: Arc<PriorityTable>,
-    lists: Vec<ListState>,
+    cursors: Vec<Cursor>,
+    /// Schedules of weighted lists.
+    schedules: Vec<Option<Edf>>,
     /// Schedules over localities: healthy, degraded.
     localities: [Option<Edf>; 2],
     locality_weighted: bool,
 }
 
-/// State of one list of hosts.
-#[derive(Clone, Debug)]
-struct ListState {
-    cursor: u64,
-    schedule: Option<Edf>,
-}
-
 impl Worker {
     pub(super) const fn new(seed: u64) -> Self {
         Self {
-            generation: None,
+            generation: NONE,
             config: None,
-            seed,
+            rules: Rules {
+                plain: false,
+                first_priority_only: false,
+                weighs: false,
+                slow_start: false,
+                endpoints: Endpoints::Hash,
+                choice_count: 0,
+                seed,
+            },
             sampler: LocalitySampler::Random,
             priorities: Vec::new(),
             scratch: Vec::new(),
         }
     }
 
+    /// Whether this snapshot has been taken over.
+    #[inline]
+    pub(super) fn follows(&self, snapshot: &RoutingSnapshot) -> bool {
+        self.generation == snapshot.generation
+    }
+
     /// Takes over a snapshot: rebuilds what changed, keeps the rest.
     #[cold]
     pub(super) fn follow(&mut self, snapshot: &RoutingSnapshot, rng: &mut impl Rng) {
-        self.generation = Some(snapshot.generation);
+        self.generation = snapshot.generation;
+        self.rules = Rules::of(snapshot, self.rules.seed);
         let sampling = snapshot.config.locality_sampling();
         if !self.sampler.is(sampling) {
             self.sampler = LocalitySampler::new(sampling, rng);
         }
+        let seed = self.rules.seed;
         let weighted = snapshot.config.locality_weighted();
         for (priority, view) in snapshot.priorities.iter().enumerate() {
             match self.priorities.get_mut(priority) {
                 Some(state) => {
                     let same = Arc::ptr_eq(&state.table, &view.table);
                     if !same || state.locality_weighted != weighted {
-                        state.rebuild(view, weighted, self.seed, rng);
+                        state.rebuild(view, weighted, seed, rng);
                     }
                 }
                 None => {
                     let mut state = PriorityState {
                         table: Arc::clone(&view.table),
-                        lists: Vec::new(),
+                        cursors: Vec::new(),
+                        schedules: Vec::new(),
                         localities: [None, None],
                         locality_weighted: weighted,
                     };
-                    state.rebuild(view, weighted, self.seed, rng);
+                    state.rebuild(view, weighted, seed, rng);
                     self.priorities.push(state);
                 }
             }
@@ -112,13 +157,42 @@ impl Worker {
             .as_ref()
             .is_some_and(|old| old.endpoint_policy() != policy)
         {
-            let lists = self
+            let schedules = self
                 .priorities
                 .iter_mut()
-                .flat_map(|state| &mut state.lists);
-            lists.for_each(|list| list.schedule = None);
+                .flat_map(|state| &mut state.schedules);
+            schedules.for_each(|schedule| *schedule = None);
         }
         self.config = Some(Arc::clone(config));
+    }
+}
+
+impl Rules {
+    fn of(snapshot: &RoutingSnapshot, seed: u64) -> Self {
+        let policy = snapshot.config.endpoint_policy();
+        let (endpoints, choice_count) = match policy {
+            EndpointPolicy::LeastRequest(policy) => match policy.selection_method() {
+                SelectionMethod::NChoices => (Endpoints::LeastRequest, policy.choice_count()),
+                SelectionMethod::FullScan => (Endpoints::LeastRequestFullScan, 0),
+            },
+            EndpointPolicy::Maglev(_) | EndpointPolicy::RingHash(_) => (Endpoints::Hash, 0),
+            EndpointPolicy::Random => (Endpoints::Random, 0),
+            EndpointPolicy::ClientSideWeightedRoundRobin(_) | EndpointPolicy::RoundRobin(_) => {
+                (Endpoints::RoundRobin, 0)
+            }
+        };
+        Self {
+            plain: snapshot.ready
+                && snapshot.drop_overloads.is_empty()
+                && !policy.is_hash()
+                && snapshot.config.load_aware_locality().is_none(),
+            first_priority_only: snapshot.loads.healthy_load().first() == Some(&100),
+            weighs: !policy.is_hash() && !matches!(policy, EndpointPolicy::Random),
+            slow_start: snapshot.slow_start,
+            endpoints,
+            choice_count,
+            seed,
+        }
     }
 }
 
@@ -126,15 +200,10 @@ impl PriorityState {
     fn rebuild(&mut self, view: &PriorityView, weighted: bool, seed: u64, rng: &mut impl Rng) {
         self.table = Arc::clone(&view.table);
         self.locality_weighted = weighted;
-        self.lists.iter_mut().for_each(|list| list.schedule = None);
-        let lists = self.lists.len().max(view.table.lists());
-        self.lists.resize(
-            lists,
-            ListState {
-                cursor: seed,
-                schedule: None,
-            },
-        );
+        let lists = self.cursors.len().max(view.table.lists());
+        self.cursors.resize(lists, Cursor::new(seed));
+        self.schedules.clear();
+        self.schedules.resize(lists, None);
         self.localities = [None, None];
         if weighted {
             // One fresh seed for both, as in Envoy.
@@ -157,82 +226,76 @@ impl PriorityState {
     ) -> Option<usize> {
         let class = class(availability);
         let schedule = self.localities[class].as_mut()?;
-        let weights = table.locality_weights[class].as_ref()?;
-        schedule
-            .pick(|slot| weights[slot as usize])
-            .map(|slot| slot as usize)
+        next_locality(schedule, table.locality_weights[class].as_ref()?)
     }
 
     /// The host of a list; `hash` is the draw that chose the priority.
-    #[inline]
+    #[inline(always)]
     pub(super) fn pick_host(
         &mut self,
         list: &HostList<'_>,
         snapshot: &RoutingSnapshot,
-        (hash, seed): (u64, u64),
+        (rules, hash): (&Rules, u64),
         rng: &mut impl Rng,
-    ) -> Option<usize> {
-        let len = list.hosts.len();
-        let scheduled = (list.weighted || snapshot.slow_start) && len > 1;
-        let state = &mut self.lists[list.id];
-        match snapshot.config.endpoint_policy() {
-            EndpointPolicy::Random => random::index(hash, len),
-            EndpointPolicy::RoundRobin(_) | EndpointPolicy::ClientSideWeightedRoundRobin(_)
-                if scheduled =>
-            {
-                state.scheduled(list, seed, |host| list.hosts[host].scheduled_weight())
-            }
-            EndpointPolicy::RoundRobin(_) | EndpointPolicy::ClientSideWeightedRoundRobin(_) => {
-                let index = round_robin::index(state.cursor, len);
-                state.cursor = state.cursor.wrapping_add(1);
-                index
-            }
-            EndpointPolicy::LeastRequest(policy) if scheduled => {
-                state.scheduled(list, seed, |host| least_request_weight(list, policy, host))
-            }
-            EndpointPolicy::LeastRequest(policy) => {
-                let active = |host: usize| list.hosts[host].active_requests();
-                match policy.selection_method() {
-                    SelectionMethod::NChoices => {
-                        least_request::choose(len, policy.choice_count(), rng, active)
-                    }
-                    SelectionMethod::FullScan => least_request::full_scan(len, rng, active),
-                }
-            }
-            // Consistent hashing does not come here: it has its own tables.
-            EndpointPolicy::Maglev(_) | EndpointPolicy::RingHash(_) => None,
+    ) -> Option<u32> {
+        let len = list.len();
+        if rules.weighs && (list.is_weighted() || rules.slow_start) && len > 1 {
+            return self.scheduled_host(list, snapshot, rules.seed);
         }
+        let active = |host: usize| list.active_requests(narrow(host));
+        let index = match rules.endpoints {
+            Endpoints::RoundRobin => return self.cursors[list.id].next(len),
+            Endpoints::Random => random::index(hash, len as usize),
+            Endpoints::LeastRequest => {
+                least_request::choose(len as usize, rules.choice_count, rng, active)
+            }
+            Endpoints::LeastRequestFullScan => least_request::full_scan(len as usize, rng, active),
+            Endpoints::Hash => None,
+        };
+        index.map(narrow)
     }
-}
 
-impl ListState {
-    #[inline]
-    fn scheduled(
+    /// The next host of a list by weight.
+    #[inline(never)]
+    fn scheduled_host(
         &mut self,
         list: &HostList<'_>,
+        snapshot: &RoutingSnapshot,
         seed: u64,
-        weight_of: impl Fn(usize) -> f64,
-    ) -> Option<usize> {
-        let schedule = self
-            .schedule
-            .get_or_insert_with(|| build_schedule(list, seed, &weight_of));
-        schedule
-            .pick(|host| weight_of(host as usize))
-            .map(|host| host as usize)
+    ) -> Option<u32> {
+        let bias = match snapshot.config.endpoint_policy() {
+            EndpointPolicy::LeastRequest(policy) => Some(policy.active_request_bias()),
+            _ => None,
+        };
+        let weight_of = |host: u32| {
+            let host = list.host(host);
+            let weight = host.scheduled_weight();
+            match bias {
+                Some(bias) => least_request::weight(weight, host.active_requests(), bias),
+                None => weight,
+            }
+        };
+        let schedule = self.schedules[list.id].get_or_insert_with(|| {
+            let items: Vec<(u32, f64)> = (0..list.len())
+                .map(|host| (host, weight_of(host)))
+                .collect();
+            Edf::with_emulated_picks(&items, seed)
+        });
+        schedule.pick(weight_of)
     }
 }
 
-#[cold]
-fn build_schedule(list: &HostList<'_>, seed: u64, weight_of: impl Fn(usize) -> f64) -> Edf {
-    let items: Vec<(u32, f64)> = (0..)
-        .zip(0..list.hosts.len())
-        .map(|(item, host)| (item, weight_of(host)))
-        .collect();
-    Edf::with_emulated_picks(&items, seed)
+/// The next slot by weight; out of line, as most clusters have no locality weights.
+#[inline(never)]
+fn next_locality(schedule: &mut Edf, weights: &[f64]) -> Option<usize> {
+    schedule
+        .pick(|slot| weights[slot as usize])
+        .map(|slot| slot as usize)
 }
 
-fn least_request_weight(list: &HostList<'_>, policy: &LeastRequest, host: usize) -> f64 {
-    let host = &list.hosts[host];
-    let bias = policy.active_request_bias();
-    least_request::weight(host.scheduled_weight(), host.active_requests(), bias)
+/// Lists have 32-bit lengths, and so have indices into them.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "an index into a list")]
+const fn narrow(index: usize) -> u32 {
+    index as u32
 }

@@ -1,17 +1,18 @@
 //! Building the tables of a snapshot from hosts and their health.
 //!
-//! Called by the balancer, per priority and only for what changed. One pass over the hosts; lists
-//! are shared instead of copied where every host is healthy.
+//! Called by the balancer, per priority and only for what changed. One pass over health and weights;
+//! the hosts themselves are not touched, their roster is handed in.
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use super::{HashKind, HashTable, HostArray, PriorityTable, Slot};
+use super::table::Extent;
+use super::{HashKind, HashTable, HostList, PriorityTable, Roster};
 use crate::counts::{HostSetCounts, LocalityCounts};
 use crate::endpoint_picking::hash_key::{HashedHost, normalize, normalize_by_locality};
 use crate::endpoint_picking::maglev::MaglevTable;
 use crate::endpoint_picking::ring_hash::Ring;
 use crate::host::Host;
+use crate::host_source::HostSource;
 use crate::locality_picking::locality_weighted::{WeightedSlot, effective_weights};
 use crate::model::cluster::ClusterConfig;
 use crate::model::endpoint_policy::{ConsistentHashing, EndpointPolicy};
@@ -23,148 +24,192 @@ use crate::model::locality::Locality;
 pub(crate) struct SlotHosts<'a, I> {
     pub(crate) locality: &'a Locality,
     pub(crate) weight: u32,
+    /// Health and weight of each host, in the order of the roster.
     pub(crate) hosts: I,
 }
 
-/// Running state of one pass over the hosts of a priority.
+/// Running state of one pass over the hosts of a priority. Threes are: all, healthy, degraded.
 #[derive(Default)]
 struct Pass {
     counts: HostSetCounts,
-    all: Vec<Arc<Host>>,
-    healthy: Vec<Arc<Host>>,
-    degraded: Vec<Arc<Host>>,
-    slots: Vec<Slot>,
-    uniform: [Uniform; 3],
+    healthy: Vec<u32>,
+    degraded: Vec<u32>,
+    flat: [Run; 3],
+    slots: Vec<SlotRuns>,
 }
 
-/// Whether all weights seen so far are equal.
+/// The lists of one slot.
+struct SlotRuns {
+    runs: [Run; 3],
+    /// Weight in the assignment.
+    weight: u32,
+}
+
+/// A list in the making: where it starts among those of its class, how long it is so far, and
+/// whether all its weights are equal.
 #[derive(Clone, Copy, Default)]
-struct Uniform {
-    first: Option<u32>,
-    differ: bool,
+struct Run {
+    start: u32,
+    len: u32,
+    first_weight: u32,
+    weighted: bool,
 }
 
-impl Uniform {
-    fn see(&mut self, weight: u32) {
-        match self.first {
-            None => self.first = Some(weight),
-            Some(first) => self.differ |= first != weight,
+impl Run {
+    const fn push(&mut self, weight: u32) {
+        if self.len == 0 {
+            self.first_weight = weight;
+        }
+        self.weighted |= self.first_weight != weight;
+        // Four billion hosts do not fit in memory.
+        self.len += 1;
+    }
+
+    /// The finished list; `base` is where the positions of its class start, `None` when it has none
+    /// because it is a part of all hosts.
+    fn extent(self, base: Option<u32>, local: u32) -> Extent {
+        Extent {
+            start: base.unwrap_or(0) + self.start,
+            len: self.len,
+            local,
+            weighted: self.weighted,
+            direct: base.is_none(),
         }
     }
 }
 
 impl PriorityTable {
-    /// The table of `slots`, which are in balancer order (own locality first if
-    /// `has_local_locality`).
+    /// The table of the hosts in `roster` and of their `slots`, which are in balancer order (own
+    /// locality first if `has_local_locality`).
     pub(crate) fn build<'a, I>(
-        slots: impl Iterator<Item = SlotHosts<'a, I>>,
+        roster: Arc<Roster>,
+        slots: impl ExactSizeIterator<Item = SlotHosts<'a, I>>,
         has_local_locality: bool,
         overprovisioning_factor: u32,
     ) -> Self
     where
-        I: ExactSizeIterator<Item = (&'a Arc<Host>, HealthFlags)>,
+        I: Iterator<Item = (HealthFlags, u32)>,
     {
-        let mut pass = Pass::default();
+        let mut pass = Pass {
+            healthy: Vec::with_capacity(roster.hosts.len()),
+            ..Default::default()
+        };
+        pass.slots.reserve(slots.len());
+        pass.counts.localities.reserve(slots.len());
         for slot in slots {
             pass.slot(slot);
         }
-        pass.finish(has_local_locality, overprovisioning_factor)
+        let hosts = roster.hosts.len();
+        assert_eq!(
+            pass.flat[0].len as usize, hosts,
+            "the slots have the hosts of the roster"
+        );
+        pass.finish(roster, has_local_locality, overprovisioning_factor)
     }
 }
 
 impl Pass {
-    fn slot<'a>(
-        &mut self,
-        slot: SlotHosts<'a, impl ExactSizeIterator<Item = (&'a Arc<Host>, HealthFlags)>>,
-    ) {
-        let starts = [self.all.len(), self.healthy.len(), self.degraded.len()];
+    fn slot<'a>(&mut self, slot: SlotHosts<'a, impl Iterator<Item = (HealthFlags, u32)>>) {
         let mut counts = LocalityCounts {
             locality: slot.locality.clone(),
             ..Default::default()
         };
-        let mut uniform = [Uniform::default(); 3];
-        self.all.reserve(slot.hosts.len());
-        for (host, health) in slot.hosts {
-            let weight = host.weight();
-            self.all.push(Arc::clone(host));
-            self.uniform[0].see(weight);
-            uniform[2].see(weight);
+        let mut runs = self.flat.map(|flat| Run {
+            start: flat.len,
+            ..Default::default()
+        });
+        for (health, weight) in slot.hosts {
+            let position = self.flat[0].len;
+            let wide = u64::from(weight);
             let weights = &mut self.counts.weights;
-            counts.all += 1;
-            weights.all += u64::from(weight);
+            weights.all += wide;
             if health.excluded() {
                 counts.excluded += 1;
-                weights.excluded += u64::from(weight);
+                weights.excluded += wide;
             }
             match health.class() {
                 HealthClass::Healthy => {
-                    self.healthy.push(Arc::clone(host));
-                    counts.healthy += 1;
-                    counts.healthy_weight += u64::from(weight);
-                    weights.healthy += u64::from(weight);
-                    uniform[0].see(weight);
-                    self.uniform[1].see(weight);
+                    self.healthy.push(position);
+                    counts.healthy_weight += wide;
+                    weights.healthy += wide;
+                    runs[1].push(weight);
+                    self.flat[1].push(weight);
                 }
                 HealthClass::Degraded => {
-                    self.degraded.push(Arc::clone(host));
-                    counts.degraded += 1;
-                    weights.degraded += u64::from(weight);
-                    uniform[1].see(weight);
-                    self.uniform[2].see(weight);
+                    self.degraded.push(position);
+                    weights.degraded += wide;
+                    runs[2].push(weight);
+                    self.flat[2].push(weight);
                 }
                 HealthClass::Unhealthy => {}
             }
+            runs[0].push(weight);
+            self.flat[0].push(weight);
         }
-        self.slots.push(Slot {
-            all: range(starts[0], self.all.len()),
-            healthy: range(starts[1], self.healthy.len()),
-            degraded: range(starts[2], self.degraded.len()),
-            weighted: uniform.map(|uniform| uniform.differ),
-            weight: slot.weight,
-        });
+        [counts.all, counts.healthy, counts.degraded] = runs.map(|run| u64::from(run.len));
         self.counts.flat.add(&counts);
         self.counts.localities.push(counts);
+        self.slots.push(SlotRuns {
+            runs,
+            weight: slot.weight,
+        });
     }
 
-    fn finish(mut self, has_local_locality: bool, overprovisioning_factor: u32) -> PriorityTable {
+    fn finish(
+        mut self,
+        roster: Arc<Roster>,
+        has_local_locality: bool,
+        overprovisioning_factor: u32,
+    ) -> PriorityTable {
         self.counts.has_local_locality = has_local_locality;
-        let locality_weights = [false, true].map(|degraded| {
-            let slots = self.slots.iter().zip(&self.counts.localities);
-            let slots: Vec<WeightedSlot> = slots
-                .map(|(slot, counts)| WeightedSlot {
-                    weight: slot.weight,
-                    considered: counts.all - counts.excluded,
-                    eligible: if degraded {
-                        counts.degraded
-                    } else {
-                        counts.healthy
-                    },
-                })
-                .collect();
-            effective_weights(&slots, overprovisioning_factor)
-        });
-        let all: HostArray = self.all.into();
-        let healthy = if self.healthy.len() == all.len() {
-            Arc::clone(&all)
+        let locality_weights =
+            [1, 2].map(|class| self.locality_weights(class, overprovisioning_factor));
+        // Where every host is healthy, positions would only repeat the roster.
+        let bases = if self.healthy.len() == roster.hosts.len() {
+            self.healthy.clear();
+            [None, None, Some(0)]
         } else {
-            self.healthy.into()
+            [None, Some(0), Some(self.flat[1].len)]
         };
         PriorityTable {
+            lists: self.lists(bases),
+            slot_weights: self.slots.iter().map(|slot| slot.weight).collect(),
             counts: self.counts,
-            all,
-            healthy,
-            degraded: self.degraded.into(),
-            slots: self.slots,
-            weighted: self.uniform.map(|uniform| uniform.differ),
+            roster,
+            positions: [self.healthy, self.degraded].concat().into(),
             locality_weights,
         }
     }
-}
 
-/// Table positions are 32 bits wide: four billion hosts in one priority do not fit in memory.
-fn range(start: usize, end: usize) -> Range<u32> {
-    let position = |n: usize| u32::try_from(n).expect("fewer than 2^32 hosts in a priority");
-    position(start)..position(end)
+    /// All lists, in the order of their numbers.
+    fn lists(&self, bases: [Option<u32>; 3]) -> Box<[Extent]> {
+        let own = self
+            .slots
+            .first()
+            .filter(|_| self.counts.has_local_locality);
+        let local = |class: usize| own.map_or(0, |slot| slot.runs[class].len);
+        let mut lists = Vec::with_capacity(3 + 3 * self.slots.len());
+        lists.extend([0, 1, 2].map(|class| self.flat[class].extent(bases[class], local(class))));
+        for (index, slot) in self.slots.iter().enumerate() {
+            lists.extend([1, 2, 0].map(|class| {
+                let local = if index == 0 { local(class) } else { 0 };
+                slot.runs[class].extent(bases[class], local)
+            }));
+        }
+        lists.into()
+    }
+
+    fn locality_weights(&self, class: usize, overprovisioning_factor: u32) -> Option<Vec<f64>> {
+        let slots = self.slots.iter().zip(&self.counts.localities);
+        let slots: Vec<WeightedSlot> = slots
+            .map(|(slot, counts)| WeightedSlot {
+                weight: slot.weight,
+                considered: counts.all - counts.excluded,
+                eligible: u64::from(slot.runs[class].len),
+            })
+            .collect();
+        effective_weights(&slots, overprovisioning_factor)
+    }
 }
 
 /// The hash table of a priority, over its healthy hosts or, in panic, over all; `None` when the
@@ -175,15 +220,17 @@ pub(crate) fn build_hash_table(
     panic: bool,
 ) -> Option<HashTable> {
     config.endpoint_policy().consistent_hashing()?;
-    let listed = if panic { &table.all } else { &table.healthy };
-    let own = table
-        .own_slot()
-        .map_or(0, |slot| slot_range(slot, panic).len());
-    let weights = table_weights(table, config, panic);
+    let source = if panic {
+        HostSource::AllHosts
+    } else {
+        HostSource::HealthyHosts
+    };
+    let listed = table.list(source);
+    let weights = table_weights(table, config, source);
     // Hosts of localities without weight are not in the table at all, as in Envoy.
     let local = weights
         .iter()
-        .take(own)
+        .take(listed.local() as usize)
         .filter(|&&weight| weight > 0.0)
         .count();
     let weighty = listed
@@ -206,18 +253,17 @@ pub(crate) fn build_hash_table(
 /// The hash table over the hosts of one slot, for a hash policy under load_aware_locality
 /// (decisions D6); `None` when the policy does not hash or the slot is empty.
 pub(crate) fn build_slot_hash_table(
-    hosts: &[Arc<Host>],
+    hosts: HostList<'_>,
     config: &ClusterConfig,
-    local: bool,
 ) -> Option<HashTable> {
     if hosts.is_empty() {
         return None;
     }
+    let local = hosts.local() as usize;
+    let hosts: Vec<Arc<Host>> = hosts.iter().cloned().collect();
     let weights = normalize(&hosts.iter().map(|host| host.weight()).collect::<Vec<_>>());
-    let kind = hash_kind(hosts, &weights, config)?;
-    let local = if local { hosts.len() } else { 0 };
     Some(HashTable {
-        kind,
+        kind: hash_kind(&hosts, &weights, config)?,
         hosts: hosts.into(),
         weights,
         local,
@@ -248,26 +294,19 @@ fn hash_kind(hosts: &[Arc<Host>], weights: &[f64], config: &ClusterConfig) -> Op
     }
 }
 
-fn slot_range(slot: &Slot, panic: bool) -> &Range<u32> {
-    if panic { &slot.all } else { &slot.healthy }
-}
-
 /// Normalized weights of the hosts in a hash table; with locality weights, locality share × host
 /// share.
-fn table_weights(table: &PriorityTable, config: &ClusterConfig, panic: bool) -> Vec<f64> {
-    let hosts = if panic { &table.all } else { &table.healthy };
-    let weights: Vec<u32> = hosts.iter().map(|host| host.weight()).collect();
+fn table_weights(table: &PriorityTable, config: &ClusterConfig, source: HostSource) -> Vec<f64> {
+    let weights = |list: HostList<'_>| -> Vec<u32> { list.iter().map(|h| h.weight()).collect() };
     if !config.locality_weighted() {
-        return normalize(&weights);
+        return normalize(&weights(table.list(source)));
     }
-    let by_slot = table.slots.iter().map(|slot| {
-        let range = slot_range(slot, panic);
-        (
-            slot.weight,
-            &weights[range.start as usize..range.end as usize],
-        )
-    });
-    normalize_by_locality(&by_slot.collect::<Vec<_>>())
+    let by_slot: Vec<(u32, Vec<u32>)> = table
+        .assigned_weights()
+        .zip(table.hosts_by_slot(source).map(weights))
+        .collect();
+    let by_slot: Vec<(u32, &[u32])> = by_slot.iter().map(|(w, hosts)| (*w, &**hosts)).collect();
+    normalize_by_locality(&by_slot)
 }
 
 /// What a host is hashed by: its hash key, else its name if asked for, else its address.

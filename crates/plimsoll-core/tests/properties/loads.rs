@@ -134,7 +134,9 @@ proptest! {
                     let counts = snapshot.counts(pick.priority).expect("a priority there is");
                     let class = health[&pick.host.address()];
                     match pick.source {
-                        HostSource::AllHosts => prop_assert!(snapshot.loads().panic()[pick.priority]),
+                        HostSource::AllHosts => {
+                            prop_assert!(snapshot.loads().panic()[pick.priority]);
+                        }
                         HostSource::HealthyHosts => prop_assert_eq!(class, HealthClass::Healthy),
                         HostSource::LocalityHealthyHosts(slot) => {
                             prop_assert_eq!(class, HealthClass::Healthy);

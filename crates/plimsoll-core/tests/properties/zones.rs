@@ -66,7 +66,8 @@ proptest! {
             prop_assert_eq!(own_shares, Some(true));
             prop_assert!((traffic - 1.0).abs() < 1e-9, "nothing fails: {}", traffic);
         }
-        // Envoy's pick among slots without capacity names empty slots too; everything else does not.
+        // Envoy's pick among slots without capacity names empty slots too; everything else does
+        // not.
         if p0.hosts == 0 && explanation.state == StateName::NoLocalityRouting {
             prop_assert_eq!(own_shares, Some(false));
         }
@@ -126,7 +127,8 @@ proptest! {
             let weight = match fraction {
                 Some(bp) => support::ratio(bp, 1),
                 None => {
-                    support::ratio(10_000_u64.saturating_sub(known) * hosts as u64, unknown_hosts as u64)
+                    let rest = 10_000_u64.saturating_sub(known) * hosts as u64;
+                    support::ratio(rest, unknown_hosts as u64)
                 }
             };
             let share = weight / support::ratio(scale, 1);
@@ -253,12 +255,12 @@ impl World {
 }
 
 // The bound of rounding, in basis points of all traffic. Let n zones have capacity, u_z = ⌊capacity
-// of z⌋ in basis points and f_z its demand; fractions sum to 10000, so only the u_z are rounded, and
-// they miss E < n points of the whole in sum. A zone with f_z > u_z keeps ⌊10⁴·u_z/f_z⌋ basis points
-// of f_z: between u_z − 1 and u_z. What it does not keep spills; all spill S goes to the zones with
-// R_i = u_i − f_i > 0 in proportion. Conservation makes S = ΣR + E + Δ, Δ < 1 being what flooring
-// the kept shares adds over all zones (less than Σf_z/10⁴). So zone i receives
-// u_i + (E + Δ)·R_i/ΣR, between u_i and u_i + n; its capacity is between u_i and u_i + 1. Hence
+// of z⌋ in basis points and f_z its demand; fractions sum to 10000, so only the u_z are rounded,
+// and they miss E < n points of the whole in sum. A zone with f_z > u_z keeps ⌊10⁴·u_z/f_z⌋ basis
+// points of f_z: between u_z − 1 and u_z. What it does not keep spills; all spill S goes to the
+// zones with R_i = u_i − f_i > 0 in proportion. Conservation makes S = ΣR + E + Δ, Δ < 1 being what
+// flooring the kept shares adds over all zones (less than Σf_z/10⁴). So zone i receives u_i + (E +
+// Δ)·R_i/ΣR, between u_i and u_i + n; its capacity is between u_i and u_i + 1. Hence
 //   −2 < traffic − capacity < n        in every zone, and |load factor − 1| < n / capacity_bp.
 // Without spare capacity (ΣR = 0) the spill is E + Δ < n in sum: the same bound.
 proptest! {

@@ -1,8 +1,9 @@
 //! Interpreter of operation sequences: a byte string in, calls on a balancer and its pickers out.
 //!
-//! Every string means something, so that a fuzzer wastes none; after each operation the invariants of
-//! `checks.rs` are held against a plain model. Used by `tests/ops.rs` on seeded random strings and by
-//! the fuzz target `balancer_ops`. Included by path, with `ops/` beside it; uses the public API only.
+//! Every string means something, so that a fuzzer wastes none; after each operation the invariants
+//! of `checks.rs` are held against a plain model. Used by `tests/ops.rs` on seeded random strings
+//! and by the fuzz target `balancer_ops`. Included by path, with `ops/` beside it; uses the public
+//! API only.
 
 use std::sync::Arc;
 use std::time::Duration;

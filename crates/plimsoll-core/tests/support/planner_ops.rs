@@ -333,8 +333,8 @@ impl World {
     }
 }
 
-/// What a stock Envoy reads from the weights, by its own arithmetic, is the plan: to the basis point,
-/// less one at most where zones without demand have hosts.
+/// What a stock Envoy reads from the weights, by its own arithmetic, is the plan: to the basis
+/// point, less one at most where zones without demand have hosts.
 fn check_fleet_weights(weights: &FleetWeights, plan: &Plan) {
     let mut sums: BTreeMap<&Locality, u64> = BTreeMap::new();
     let endpoints = weights

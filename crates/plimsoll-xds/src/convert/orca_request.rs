@@ -1,6 +1,7 @@
 //! `xds.service.orca.v3.OrcaLoadReportRequest` to bytes: how often a host is asked to report.
 //!
-//! `request_cost_names` is left out, as in Envoy: a host reports what it has. Called by `orca::oob`.
+//! `request_cost_names` is left out, as in Envoy: a host reports what it has. Called by
+//! `orca::oob`.
 
 use std::time::Duration;
 

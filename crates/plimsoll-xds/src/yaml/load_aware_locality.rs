@@ -1,7 +1,7 @@
 //! `load_aware_locality.v3.LoadAwareLocality` in Envoy's YAML shape, with its child policy.
 //!
-//! Only names live here; defaults and ranges are those of the core's type of the same name. The list
-//! of child policies is read as Envoy reads this one: what nobody knows is skipped, the first
+//! Only names live here; defaults and ranges are those of the core's type of the same name. The
+//! list of child policies is read as Envoy reads this one: what nobody knows is skipped, the first
 //! supported child wins, and what stands behind it is for other readers. Called by `policy` for a
 //! `typed_config`.
 

@@ -1,10 +1,10 @@
 //! `load_balancing_policy`: a list of typed policies, of which the first supported one wins.
 //!
 //! Here lives the list, the dispatch by `@type` and `wrr_locality`; the other messages live in
-//! `endpoint`, `client_side_weighted_round_robin` and `load_aware_locality`, which reads the list of
-//! its children in its own way. A policy that Envoy has and we do not is skipped while a later one
-//! is supported, as xDS asks; a type that nobody knows is an error wherever it stands. Entries behind
-//! the winner are checked all the same.
+//! `endpoint`, `client_side_weighted_round_robin` and `load_aware_locality`, which reads the list
+//! of its children in its own way. A policy that Envoy has and we do not is skipped while a later
+//! one is supported, as xDS asks; a type that nobody knows is an error wherever it stands. Entries
+//! behind the winner are checked all the same.
 
 use std::fmt;
 

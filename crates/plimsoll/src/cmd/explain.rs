@@ -38,14 +38,15 @@ A scenario has:
                        observed_traffic_fraction, metadata_traffic_fraction}];
                        without `fleet` no originating cluster is known
   upstream             localities: [{locality, priority, hosts, healthy, degraded, draining,
-                       weights, load_balancing_weight}],
+                       weights, load_balancing_weight, utilization}],
                        overprovisioning_factor, weighted_priority_health
   fractions_age        how long ago the fractions arrived, for example \"90s\"
   cluster              name, lb_policy, common_lb_config, load_balancing_policy, … as in Envoy
   runtime              {upstream.zone_routing.min_cluster_size: 1, …}
 
 `healthy` is all hosts unless it is given; `weights` is one number or a list of one per healthy
-host. Unknown fields are errors. Examples are in examples/explain.
+host; `utilization` is what every healthy host reports, 0 to 1. Unknown fields are errors.
+Examples are in examples/explain.
 
 Colours appear on terminals only, and not when NO_COLOR is set.
 

@@ -52,7 +52,7 @@ Examples:
   plimsoll sim noisy-reports.toml --csv series.csv --json > numbers.json
 
 Policies: none, zone_aware_hosts, zone_aware_weights, lrs_by_reporter, lrs_by_destination,
-headroom, convergent, hybrid, optimum (computed, not simulated).
+observed_load, headroom, convergent, hybrid, optimum (computed, not simulated).
 
 A scenario has:
   title, description, seed, duration, measure_from, policies

@@ -2,6 +2,7 @@
 
 use plimsoll_core::explain::{Explanation, FractionStatus, StateName};
 use plimsoll_core::locality_picking::fractions::FractionOrigin;
+use plimsoll_core::locality_picking::zone_aware::Reason;
 
 use super::Heading;
 use super::style::{Style, Tone};
@@ -40,6 +41,12 @@ pub(super) fn verdict(explanation: &Explanation, style: Style) -> String {
     let kept = basis_points(explanation.local_percent_to_route_bp.unwrap_or(0));
     let (tone, line) = match explanation.state {
         _ if served <= 0.0 && !rows.is_empty() => (Tone::Bad, format!("{name}: requests fail")),
+        _ if explanation.reason_code == Some(Reason::LoadAwareLocality) => {
+            let own = rows.iter().find(|row| row.own);
+            let kept = own.map_or(0.0, |row| row.expected_share) * 100.0;
+            let policy = explanation.locality_policy;
+            (Tone::Good, format!("{policy}: {kept:.2} % stays local"))
+        }
         StateName::NoLocalityRouting if explanation.locality_policy == "zone_aware" => {
             (Tone::Warning, format!("{name}: localities play no part"))
         }

@@ -21,30 +21,69 @@ pub(super) fn localities(explanation: &Explanation, names: &Names, style: Style)
     if explanation.localities.is_empty() {
         return String::new();
     }
-    let mut table = Table::new(&[
-        (Align::Left, "locality"),
-        (Align::Right, "healthy"),
-        (Align::Right, "local%"),
-        (Align::Right, "upstream%"),
-        (Align::Right, "residual%"),
+    // Whoever goes by reported utilization does not ask for shares of demand and capacity.
+    let reported = explanation
+        .localities
+        .iter()
+        .any(|row| row.utilization.is_some());
+    let mut columns = vec![(Align::Left, "locality"), (Align::Right, "healthy")];
+    if reported {
+        columns.push((Align::Right, "utilization"));
+    } else {
+        let shares = ["local%", "upstream%", "residual%"];
+        columns.extend(shares.map(|name| (Align::Right, name)));
+    }
+    columns.extend([
         (Align::Right, "share"),
         (Align::Left, ""),
         (Align::Right, "load"),
         (Align::Left, "0      1.00     2"),
     ]);
+    let mut table = Table::new(&columns);
     for row in &explanation.localities {
-        table.row(row.own, locality(row, explanation, names));
+        let mut cells = name_and_health(row, names);
+        if reported {
+            cells.push(utilization(row));
+        } else {
+            cells.extend(percentages(row, explanation));
+        }
+        cells.extend(share_and_load(row));
+        table.row(row.own, cells);
     }
+    let legend = if reported { REPORTED_LEGEND } else { LEGEND };
     title("Localities at priority 0 (▸ own)", style)
         + &table.render(style)
-        + &painted(&wrap("  ", LEGEND), Tone::Dim, style)
+        + &painted(&wrap("  ", legend), Tone::Dim, style)
 }
 
 const LEGEND: &str = "\
     local: demand here; upstream: capacity here; residual: room for spill; share: where this proxy \
     sends; load: traffic ÷ capacity here, if the proxies of every zone decide the same way";
 
-fn locality(row: &LocalityExplanation, explanation: &Explanation, names: &Names) -> Vec<Cell> {
+const REPORTED_LEGEND: &str = "\
+    utilization: what the hosts here report, smoothed; share: where this proxy sends; load: \
+    utilization here ÷ mean utilization of all hosts";
+
+fn name_and_health(row: &LocalityExplanation, names: &Names) -> Vec<Cell> {
+    let tone = if row.own { Tone::Strong } else { Tone::Plain };
+    let healthy_tone = if row.healthy < row.hosts {
+        Tone::Warning
+    } else {
+        Tone::Plain
+    };
+    vec![
+        Cell::new(tone, names.row(row)),
+        Cell::new(healthy_tone, format!("{}/{}", row.healthy, row.hosts)),
+    ]
+}
+
+fn utilization(row: &LocalityExplanation) -> Cell {
+    let cell = |utilization| Cell::plain(format!("{utilization:.2}"));
+    row.utilization.map_or_else(Cell::none, cell)
+}
+
+/// Demand, capacity and room for spill, as far as zone-aware routing asked for them.
+fn percentages(row: &LocalityExplanation, explanation: &Explanation) -> [Cell; 3] {
     let percent = |known: bool, bp: u64| {
         if known {
             Cell::plain(basis_points(bp))
@@ -54,12 +93,14 @@ fn locality(row: &LocalityExplanation, explanation: &Explanation, names: &Names)
     };
     let by_zone = explanation.zone_state != StateName::NoLocalityRouting;
     let residual = explanation.zone_state == StateName::LocalityResidual;
-    let tone = if row.own { Tone::Strong } else { Tone::Plain };
-    let healthy_tone = if row.healthy < row.hosts {
-        Tone::Warning
-    } else {
-        Tone::Plain
-    };
+    [
+        percent(by_zone, row.local_bp),
+        percent(by_zone, row.upstream_bp),
+        percent(residual, row.residual_bp),
+    ]
+}
+
+fn share_and_load(row: &LocalityExplanation) -> [Cell; 4] {
     let (load, bar) = match row.load_factor {
         Some(factor) => {
             let tone = load_tone(factor);
@@ -70,12 +111,7 @@ fn locality(row: &LocalityExplanation, explanation: &Explanation, names: &Names)
         }
         None => (Cell::none(), Cell::default()),
     };
-    vec![
-        Cell::new(tone, names.row(row)),
-        Cell::new(healthy_tone, format!("{}/{}", row.healthy, row.hosts)),
-        percent(by_zone, row.local_bp),
-        percent(by_zone, row.upstream_bp),
-        percent(residual, row.residual_bp),
+    [
         Cell::plain(format!("{:.1} %", row.expected_share * 100.0)),
         Cell::plain(bar::share(row.expected_share, 8)),
         load,
@@ -164,6 +200,7 @@ pub(super) fn priorities(explanation: &Explanation, style: Style) -> String {
 fn priority_row(priority: &PriorityExplanation) -> Vec<Cell> {
     let state = match (priority.panic, priority.reason_code) {
         (true, _) => Cell::new(Tone::Bad, "panic"),
+        (false, Some(reason @ Reason::LoadAwareLocality)) => Cell::plain(in_short(reason)),
         (false, Some(reason)) => Cell::plain(format!("none: {}", in_short(reason))),
         (false, None) => Cell::plain(state_name(priority.state)),
     };

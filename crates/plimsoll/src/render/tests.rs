@@ -209,6 +209,42 @@ fn what_overrules_zone_routing_is_told_with_what_it_overrules() {
 }
 
 #[test]
+fn reported_utilization_takes_the_place_of_shares_of_demand() {
+    let mut explanation = residual();
+    explanation.locality_policy = "load_aware_locality";
+    explanation.locality_basis = None;
+    explanation.state = StateName::NoLocalityRouting;
+    explanation.zone_state = StateName::NoLocalityRouting;
+    explanation.reason_code = Some(Reason::LoadAwareLocality);
+    explanation.reason = "localities are chosen by the utilization that hosts report".into();
+    explanation.priorities = vec![priority(0, Some(Reason::LoadAwareLocality))];
+    let unreported = plain(&explanation);
+    assert!(unreported.contains("local%") && !unreported.contains("utilization:"));
+    explanation.localities[0].utilization = Some(0.704);
+    let page = plain(&explanation);
+    let expected = "\
+load_aware_locality: 62.50 % stays local
+  localities are chosen by the utilization that hosts report
+";
+    assert!(page.contains(expected), "{page}");
+    let expected = "
+  locality  healthy  utilization   share            load  0      1.00     2
+▸ a             5/5         0.70  62.5 %  █████···  1.00  ████████│········
+  b             5/5            –  37.5 %  ███·····  1.00  ████████│········
+  utilization: what the hosts here report, smoothed; share: where this proxy sends; load:
+  utilization here ÷ mean utilization of all hosts
+";
+    assert!(page.contains(expected), "{page}");
+    assert!(page.ends_with("  by reported utilization\n"), "{page}");
+    explanation.localities[0].own = false;
+    let abroad = plain(&explanation);
+    assert!(
+        abroad.contains("load_aware_locality: 0.00 % stays local\n"),
+        "{abroad}"
+    );
+}
+
+#[test]
 fn every_status_of_fractions_has_words() {
     let said = |status, age_ms| {
         let mut explanation = residual();

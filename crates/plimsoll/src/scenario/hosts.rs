@@ -3,6 +3,7 @@
 //! A host is healthy, degraded, draining or else unhealthy, in this order; addresses count up from
 //! 10.0.0.1 over the whole scenario, so none occurs twice. Paths of errors are those of the file.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use plimsoll_core::model::assignment::{
@@ -10,7 +11,7 @@ use plimsoll_core::model::assignment::{
 };
 use plimsoll_core::model::health::HealthStatus;
 use plimsoll_core::units::FieldError;
-use plimsoll_xds::yaml::proto_json::Uint;
+use plimsoll_xds::yaml::proto_json::{Double, Uint};
 
 use super::yaml::{FleetLocalityYaml, FleetYaml, UpstreamLocalityYaml, UpstreamYaml, WeightsYaml};
 
@@ -20,6 +21,9 @@ const MAX_HOSTS: u64 = 1_000_000;
 /// Hosts made so far.
 #[derive(Debug, Default)]
 pub(super) struct Budget(u64);
+
+/// Utilization that hosts report, by address.
+pub(super) type Reports = BTreeMap<SocketAddr, f64>;
 
 impl FleetYaml {
     /// The fleet's own assignment.
@@ -61,16 +65,23 @@ impl FleetLocalityYaml {
 }
 
 impl UpstreamYaml {
-    /// The assignment of the upstream cluster.
+    /// The assignment of the upstream cluster, and what its hosts report.
     pub(super) fn assignment(
         &self,
         cluster_name: &str,
         budget: &mut Budget,
-    ) -> Result<ClusterLoadAssignment, FieldError> {
+    ) -> Result<(ClusterLoadAssignment, Reports), FieldError> {
         let mut endpoints = Vec::with_capacity(self.localities.len());
+        let mut reports = Reports::new();
         for (index, entry) in self.localities.iter().enumerate() {
             let path = format!("upstream.localities[{index}]");
-            endpoints.push(entry.parts(&path, budget)?);
+            let parts = entry.parts(&path, budget)?;
+            if let Some(utilization) = entry.utilization(&path)? {
+                let healthy = parts.lb_endpoints.iter();
+                let healthy = healthy.filter(|host| host.health_status == HealthStatus::Healthy);
+                reports.extend(healthy.map(|host| (host.address, utilization)));
+            }
+            endpoints.push(parts);
         }
         let parts = AssignmentParts {
             cluster_name: cluster_name.into(),
@@ -79,7 +90,9 @@ impl UpstreamYaml {
             weighted_priority_health: self.weighted_priority_health,
             ..Default::default()
         };
-        ClusterLoadAssignment::try_new(parts).map_err(|error| in_file(&error, "upstream"))
+        let assignment = ClusterLoadAssignment::try_new(parts);
+        let assignment = assignment.map_err(|error| in_file(&error, "upstream"))?;
+        Ok((assignment, reports))
     }
 }
 
@@ -99,6 +112,16 @@ impl UpstreamLocalityYaml {
             lb_endpoints: hosts.endpoints(budget).map_err(|error| error.under(path))?,
             ..Default::default()
         })
+    }
+
+    fn utilization(&self, path: &str) -> Result<Option<f64>, FieldError> {
+        match self.utilization {
+            Some(Double(value)) if !(0.0..=1.0).contains(&value) => {
+                let reason = format!("{value} is outside [0, 1]");
+                Err(FieldError::new(format!("{path}.utilization"), reason))
+            }
+            other => Ok(other.map(|Double(value)| value)),
+        }
     }
 }
 

@@ -145,6 +145,67 @@ fn the_balancer_decides() {
     assert_eq!(empty.state, StateName::NoLocalityRouting);
 }
 
+/// A cluster with load_aware_locality; `fields` are those of its message, in flow style.
+fn load_aware(fields: &str) -> String {
+    let url = "type.googleapis.com/envoy.extensions.load_balancing_policies";
+    let policy = |message: &str, fields: &str| {
+        format!(
+            "{{policies: [{{typed_extension_config: {{name: x, typed_config: \
+             {{\"@type\": {url}.{message}{fields}}}}}}}]}}"
+        )
+    };
+    let child = policy("round_robin.v3.RoundRobin", "");
+    let fields = format!(", {fields} endpoint_picking_policy: {child}");
+    let parent = policy("load_aware_locality.v3.LoadAwareLocality", &fields);
+    format!("cluster: {{name: orders, load_balancing_policy: {parent}}}")
+}
+
+/// Utilization and share of the localities.
+fn utilizations(lines: &[&str]) -> Vec<(Option<f64>, f64)> {
+    let explanation = accepted(lines).explain();
+    let rows = explanation.localities.iter();
+    rows.map(|row| (row.utilization, row.expected_share))
+        .collect()
+}
+
+#[test]
+fn healthy_hosts_report_their_utilization_before_the_tick() {
+    let hot = "upstream: {localities: [{locality: a, hosts: 4, healthy: 2, utilization: 0.75}, \
+               {locality: b, hosts: 2, utilization: 0.5}]}";
+    let expected = [(Some(0.75), 0.5 / 1.5), (Some(0.5), 1.0 / 1.5)];
+    assert_eq!(utilizations(&[hot, &load_aware("")]), expected);
+    // Nobody else can use it, and nobody minds.
+    let [a, b] = utilizations(&[hot])[..] else {
+        panic!("two localities")
+    };
+    assert_eq!((a.0, b.0), (None, None));
+    // A locality that says nothing counts as idle; so does one that says 0, as in Envoy.
+    for silent in ["", ", utilization: 0"] {
+        let line = format!(
+            "upstream: {{localities: [{{locality: a, hosts: 1, utilization: 0.5}}, \
+             {{locality: b, hosts: 1{silent}}}]}}"
+        );
+        let expected = [(Some(0.5), 0.5 / 1.5), (None, 1.0 / 1.5)];
+        assert_eq!(utilizations(&[&line, &load_aware("")]), expected);
+    }
+    // Two entries of one locality: the mean of their hosts.
+    let split = "upstream: {localities: [{locality: a, hosts: 1, utilization: 0.25}, \
+                 {locality: a, hosts: 1, utilization: 0.75}, {locality: b, hosts: 2}]}";
+    assert_eq!(utilizations(&[split, &load_aware("")])[0].0, Some(0.5));
+}
+
+#[test]
+fn reports_leave_the_age_of_fractions_alone() {
+    let lines = [
+        "fractions_age: 20s",
+        "fleet: {localities: [{locality: a, hosts: 3, observed_traffic_fraction: 10000}]}",
+        &load_aware("weight_update_period: 5s,"),
+    ];
+    let explanation = accepted(&lines).explain();
+    assert_eq!(explanation.fractions.age_ms, Some(20_000));
+    assert_eq!(explanation.reason_code, Some(Reason::LoadAwareLocality));
+}
+
 #[test]
 fn a_scenario_may_be_large_but_not_too_large() {
     let explanation = accepted(&[&upstream("hosts: 100000")]).explain();
@@ -225,6 +286,14 @@ fn bad_hosts_are_refused_at_their_field() {
             "at least 1",
         ),
         (
+            "hosts: 3, utilization: 1.1",
+            "utilization",
+            "1.1 is outside [0, 1]",
+        ),
+        ("hosts: 3, utilization: -0.1", "utilization", "outside"),
+        ("hosts: 3, utilization: .nan", "utilization", "NaN"),
+        ("hosts: 3, utilization: high", "utilization", "not a number"),
+        (
             "hosts: 3, observed_traffic_fraction: 1",
             "observed_traffic_fraction",
             "unknown field",
@@ -268,6 +337,7 @@ fn bad_hosts_are_refused_at_their_field() {
             "0.5",
         ),
         ("hosts: 3, priority: 1", "priority", "unknown field"),
+        ("hosts: 3, utilization: 0.5", "utilization", "unknown field"),
     ] {
         assert_refused(
             &[&fleet(entry)],

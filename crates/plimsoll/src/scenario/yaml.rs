@@ -76,6 +76,8 @@ pub(super) struct UpstreamLocalityYaml {
     #[serde(default)]
     pub(super) weights: WeightsYaml,
     pub(super) load_balancing_weight: Option<Uint<u32>>,
+    /// What every healthy host reports, 0 to 1; without it nobody does.
+    pub(super) utilization: Option<Double>,
 }
 
 /// `{region, zone, sub_zone}`, or only the zone as a string.

@@ -221,8 +221,8 @@ mod tests {
 
     #[test]
     fn no_report_is_lost_to_an_expiry() {
-        // Each round: an expired weight, one writer and the reader at the same moment. Whoever comes
-        // first, afterwards the report has begun a blackout.
+        // Each round: an expired weight, one writer and the reader at the same moment. Whoever
+        // comes first, afterwards the report has begun a blackout.
         let (old, now) = (Instant::from_secs(1), Instant::from_secs(1000));
         for round in 0..2000 {
             let slot = OrcaWeightSlot::from(ClientWeight {

@@ -1,5 +1,6 @@
 //! The rules of envoy-semantics §5.2 to §5.4 with numbers small enough for a pencil.
 
+use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
@@ -275,7 +276,7 @@ fn the_default_weight_is_the_median() {
 
 proptest! {
     #[test]
-    fn the_median_is_that_of_the_sorted_list(weights in proptest::collection::vec(any::<u32>(), 1..20)) {
+    fn the_median_is_that_of_the_sorted_list(weights in vec(any::<u32>(), 1..20)) {
         let mut sorted = weights.clone();
         sorted.sort_unstable();
         let (lower, upper) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);

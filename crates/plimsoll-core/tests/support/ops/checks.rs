@@ -261,7 +261,8 @@ pub(crate) fn failure(error: PickError, snapshot: &RoutingSnapshot, model: &Mode
         return;
     }
     // An empty list behind an otherwise sensible decision: a locality without hosts of that class,
-    // nobody healthy at all, or hashing, which knows neither degraded hosts nor weightless localities.
+    // nobody healthy at all, or hashing, which knows neither degraded hosts nor weightless
+    // localities.
     let routed = (0..model.priorities)
         .filter_map(|priority| snapshot.source_policy(priority))
         .any(|source| source.zone.is_active());

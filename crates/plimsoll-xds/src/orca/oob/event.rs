@@ -58,9 +58,9 @@ pub struct ResponseHeaders<'a> {
 impl ResponseHeaders<'_> {
     /// Why the stream is over already; `None` while reports may follow.
     ///
-    /// An answer that ends here is gRPC if it has a `grpc-status`; one that goes on is gRPC if it is
-    /// a 200 of that content type. What is not gRPC is judged by its HTTP status, of which only 404
-    /// means that the method does not exist.
+    /// An answer that ends here is gRPC if it has a `grpc-status`; one that goes on is gRPC if it
+    /// is a 200 of that content type. What is not gRPC is judged by its HTTP status, of which only
+    /// 404 means that the method does not exist.
     pub(super) fn end(&self) -> Option<CloseReason> {
         match self.grpc_status {
             Some(status) if self.end_stream => Some(CloseReason::of_status(Some(status))),

@@ -1,5 +1,5 @@
-//! gRPC's framing: [`frame`] makes a body of a message, [`Frames`] takes messages out of a body that
-//! was cut anywhere.
+//! gRPC's framing: [`frame`] makes a body of a message, [`Frames`] takes messages out of a body
+//! that was cut anywhere.
 //!
 //! One byte of flags, four of length, then the message. What is in the message is none of its
 //! business.

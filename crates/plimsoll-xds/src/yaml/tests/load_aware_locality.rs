@@ -9,13 +9,15 @@ use plimsoll_core::model::load_aware_locality::{
 };
 use plimsoll_core::model::orca::UtilizationPrecedence;
 
-use super::{CSWRR, SUBSET, TYPED_CONFIG, accepted, assert_refused, policy, typed, wrr_locality};
+use super::{
+    CSWRR, SUBSET, TYPED_CONFIG, URL, accepted, assert_refused, policy, typed, wrr_locality,
+};
 
 const MESSAGE: &str = "load_aware_locality.v3.LoadAwareLocality";
 const ROUND_ROBIN: (&str, &str) = ("round_robin.v3.RoundRobin", "");
 
 /// A cluster with these fields and children.
-fn load_aware(fields: &str, children: &[(&str, &str)]) -> String {
+pub(super) fn load_aware(fields: &str, children: &[(&str, &str)]) -> String {
     let children: Vec<_> = children.iter().map(policy).collect();
     let children = children.join(", ");
     typed(
@@ -40,23 +42,22 @@ fn assert_child_refused(text: &str, path: &str, reason: &str) {
 /// Seed 001, verbatim, under the name of a cluster.
 #[test]
 fn the_minimal_example_of_the_seed() {
-    let config = accepted(
-        r#"
+    let text = r#"
 name: orders
 load_balancing_policy:
   policies:
   - typed_extension_config:
       name: envoy.load_balancing_policies.load_aware_locality
       typed_config:
-        "@type": type.googleapis.com/envoy.extensions.load_balancing_policies.load_aware_locality.v3.LoadAwareLocality
+        "@type": URL.load_aware_locality.v3.LoadAwareLocality
         endpoint_picking_policy:
           policies:
           - typed_extension_config:
               name: envoy.load_balancing_policies.round_robin
               typed_config:
-                "@type": type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin
-"#,
-    );
+                "@type": URL.round_robin.v3.RoundRobin
+"#;
+    let config = accepted(&text.replace("URL", URL));
     assert_eq!(config.endpoint_policy(), &EndpointPolicy::default());
     let defaults = LoadAwareLocality::try_new(LoadAwareLocalityParts::default()).unwrap();
     assert_eq!(settings(&config), &defaults);

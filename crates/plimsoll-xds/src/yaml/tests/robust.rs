@@ -1,6 +1,7 @@
 //! Broken files: whatever is cut, doubled or swapped, the answer is a cluster or an error that says
 //! where, never a panic.
 
+use super::load_aware_locality::load_aware;
 use super::{CSWRR, parse_cluster, typed, wrr_locality, zone_aware_yaml};
 use crate::yaml::document::Document;
 
@@ -11,6 +12,10 @@ fn texts() -> Vec<String> {
              lrs_rate_config: {staleness_threshold: 60s, fraction_source: EDS_FIELD}",
         ),
         wrr_locality(&[(CSWRR, ""), ("round_robin.v3.RoundRobin", "")]),
+        load_aware(
+            "remote_probe_fraction: 0.05, cold_start: LOCAL,",
+            &[("does_not_exist.v3.DoesNotExist", ", x: 1"), (CSWRR, "")],
+        ),
         typed(
             "ring_hash.v3.RingHash",
             "hash_function: XX_HASH, minimum_ring_size: 64, \

@@ -234,7 +234,7 @@ impl Rig {
             .sparse_tree("shares", self.shares(case))
     }
 
-    /// Shares of the healthy weights of priority 0, by name or, if the case lists them, in its order.
+    /// Shares of the healthy weights of priority 0, by name or, if the case has a list, in order.
     fn shares(&self, case: &Case) -> Value {
         let healthy = self
             .weights

@@ -42,6 +42,8 @@ use ramp::Ramp;
 struct Fleet {
     assignment: ClusterLoadAssignment,
     counts: Arc<HostSetCounts>,
+    /// When the assignment arrived.
+    received_at: Instant,
 }
 
 /// The writer of one cluster.
@@ -143,12 +145,14 @@ impl Balancer {
         self.config = config;
         if reread && let Some(fleet) = &self.fleet {
             let fractions = fleet.assignment.fractions(self.fraction_source()).clone();
+            // Read anew, but as old as the assignment they came with (decisions D3).
             Arc::make_mut(&mut self.fractions).receive(
                 FractionOrigin::FleetAssignment,
                 fractions,
-                now,
+                fleet.received_at,
             );
         }
+        self.expire_fractions(now);
         self.refresh(
             Dirty {
                 config: true,
@@ -180,12 +184,14 @@ impl Balancer {
         match &mut self.fleet {
             Some(fleet) if fleet.assignment.same_hosts(&assignment) => {
                 fleet.assignment = assignment;
+                fleet.received_at = now;
             }
             _ => {
                 let counts = HostSetCounts::of_assignment(&assignment, 0, self.own.as_ref());
                 self.fleet = Some(Fleet {
                     assignment,
                     counts: Arc::new(counts),
+                    received_at: now,
                 });
             }
         }
@@ -212,23 +218,10 @@ impl Balancer {
 
     /// The moment asked for by [`Self::poll_timeout`] has come (calling early or late is harmless).
     pub fn handle_timeout(&mut self, now: Instant) {
-        let mut dirty = Dirty::default();
-        if let Some(threshold) = self.staleness_threshold()
-            && self
-                .fractions
-                .poll_timeout(threshold)
-                .is_some_and(|deadline| deadline <= now)
-        {
-            for (origin, age) in Arc::make_mut(&mut self.fractions).expire(threshold, now) {
-                self.stats.lrs_fractions_stale.increment();
-                self.events.push_back(Event::FractionsStale {
-                    origin,
-                    age,
-                    threshold,
-                });
-                dirty.zone = true;
-            }
-        }
+        let mut dirty = Dirty {
+            zone: self.expire_fractions(now),
+            ..Default::default()
+        };
         let tick = self.ramp.poll_timeout().is_some_and(|tick| tick <= now);
         let ramp_changed = tick && self.refresh_ramp(now);
         if self
@@ -281,6 +274,27 @@ impl Balancer {
     /// Counters of load_aware_locality.
     pub const fn load_aware_stats(&self) -> &LoadAwareStats {
         &self.load_aware_stats
+    }
+
+    /// Takes fractions that are too old out of force; tells whether there were any.
+    fn expire_fractions(&mut self, now: Instant) -> bool {
+        let Some(threshold) = self.staleness_threshold() else {
+            return false;
+        };
+        let deadline = self.fractions.poll_timeout(threshold);
+        if deadline.is_none_or(|deadline| deadline > now) {
+            return false;
+        }
+        for (origin, age) in Arc::make_mut(&mut self.fractions).expire(threshold, now) {
+            self.stats.lrs_fractions_stale.increment();
+            let event = Event::FractionsStale {
+                origin,
+                age,
+                threshold,
+            };
+            self.events.push_back(event);
+        }
+        true
     }
 
     fn receive_fractions(&mut self, origin: FractionOrigin, fractions: FractionMap, now: Instant) {

@@ -9,6 +9,19 @@ const EPSILON: f64 = 1e-13;
 /// Emulated picks are reduced modulo this (u32::MAX / 10), as in Envoy.
 const MAX_EMULATED: u32 = 429_496_729;
 
+/// The least weight: a factor or a bias may underflow to 0, and 0 (or NaN) would poison the order.
+const LEAST_WEIGHT: f64 = 1e-12;
+
+/// A weight that can be scheduled.
+#[inline]
+const fn usable(weight: f64) -> f64 {
+    if weight > LEAST_WEIGHT {
+        weight
+    } else {
+        LEAST_WEIGHT
+    }
+}
+
 /// A schedule over items `0..n`.
 #[derive(Clone, Debug, Default)]
 pub struct Edf {
@@ -32,16 +45,13 @@ impl Entry {
 }
 
 impl Edf {
-    /// A schedule of `items` (index, weight > 0; indices ascending) as if the low 32 bits of `seed` picks had already
-    /// been made, so that workers that start together do not all start with the same host.
+    /// A schedule of `items` (index, weight; indices ascending) as if the low 32 bits of `seed` picks
+    /// had already been made, so that workers that start together do not all start with the same
+    /// host.
     pub fn with_emulated_picks(items: &[(u32, f64)], seed: u64) -> Self {
-        debug_assert!(
-            items.iter().all(|&(_, weight)| weight > 0.0),
-            "weights are positive"
-        );
         #[expect(clippy::cast_possible_truncation, reason = "the low 32 bits are meant")]
         let picks = (seed as u32) % MAX_EMULATED;
-        let augmented = |weight: f64| weight + EPSILON;
+        let augmented = |weight: f64| usable(weight) + EPSILON;
         let total: f64 = items.iter().map(|&(_, weight)| augmented(weight)).sum();
         let mut edf = Self {
             heap: Vec::with_capacity(items.len()),
@@ -83,13 +93,7 @@ impl Edf {
         let entry = *self.heap.first()?;
         self.now = entry.deadline;
         let weight = weight_of(entry.item);
-        // A weight of 0 (or NaN) would never come back or poison the order: it waits very long.
-        let step = if weight > 0.0 {
-            1.0 / weight
-        } else {
-            f64::MAX / 4.0
-        };
-        let deadline = (self.now + step).min(f64::MAX / 2.0);
+        let deadline = self.now + 1.0 / usable(weight);
         self.heap[0] = Entry {
             deadline,
             sequence: self.sequence,

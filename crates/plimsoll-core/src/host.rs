@@ -132,8 +132,8 @@ impl Host {
         self.utilization.load()
     }
 
-    /// Weight that client_side_weighted_round_robin made of the last report it could use; whether it
-    /// counts yet (blackout, expiration) is the balancer's business.
+    /// Weight that client_side_weighted_round_robin made of the last report it could use; whether
+    /// it counts yet (blackout, expiration) is the balancer's business.
     pub fn orca_weight(&self) -> Option<u32> {
         let state = self.client_weight.load();
         state.last_update.map(|_| state.weight)

@@ -1,5 +1,5 @@
-//! Once names are resolved, looking at a report allocates nothing: neither for a utilization nor for
-//! load reporting by plain names. Allocations are counted per thread.
+//! Once names are resolved, looking at a report allocates nothing: neither for a utilization nor
+//! for load reporting by plain names. Allocations are counted per thread.
 
 use std::hint::black_box;
 

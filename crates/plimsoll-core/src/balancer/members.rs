@@ -17,7 +17,7 @@ use crate::model::assignment::{
     LocalityLbEndpoints,
 };
 use crate::model::cluster::HealthChecking;
-use crate::model::health::{HealthClass, HealthFlags, HealthSignal};
+use crate::model::health::{HealthFlags, HealthSignal};
 use crate::model::locality::Locality;
 use crate::priority::PriorityHealthPolicy;
 use crate::snapshot::{PriorityTable, Roster, SlotHosts};
@@ -223,12 +223,6 @@ impl Members {
     pub(super) fn iter(&self) -> impl Iterator<Item = &Member> {
         let slots = self.priorities.iter().flat_map(|priority| &priority.slots);
         slots.flat_map(|slot| &slot.members)
-    }
-
-    /// Healthy members: those that slow start is for.
-    pub(super) fn healthy(&self) -> impl Iterator<Item = &Member> {
-        self.iter()
-            .filter(|member| member.health.class() == HealthClass::Healthy)
     }
 
     /// From now on weights of hosts are set from load reports, until the next assignment.

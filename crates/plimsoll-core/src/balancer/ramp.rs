@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::members::{Member, Members};
 use crate::endpoint_picking::slow_start::factor;
 use crate::model::endpoint_policy::SlowStart;
+use crate::model::health::HealthClass;
 use crate::time::Instant;
 
 /// Fifty steps to a window are smooth enough; faster than 50 ms would only burn the writer.
@@ -60,11 +61,18 @@ impl Ramp {
             (self.active, self.next_tick) = (false, None);
             return was_active;
         };
-        for member in members.healthy() {
-            self.newest = self.newest.max(member.ramp_from);
-            member
-                .host
-                .set_slow_start_factor(factor_of(member, settings, now));
+        for member in members.iter() {
+            // Slow start is for healthy hosts; the others have their full weight, as in Envoy.
+            let healthy = member.health.class() == HealthClass::Healthy;
+            let factor = if healthy {
+                factor_of(member, settings, now)
+            } else {
+                1.0
+            };
+            if healthy {
+                self.newest = self.newest.max(member.ramp_from);
+            }
+            member.host.set_slow_start_factor(factor);
         }
         self.active = now.saturating_duration_since(self.newest) <= settings.window();
         let tick = (settings.window() / STEPS).clamp(SHORTEST_TICK, LONGEST_TICK);

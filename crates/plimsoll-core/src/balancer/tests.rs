@@ -592,3 +592,42 @@ fn a_clock_that_steps_back_harms_nothing() {
     );
     assert_eq!(balancer.poll_timeout(), Some(at(160)));
 }
+
+#[test]
+fn a_host_that_is_not_healthy_has_its_full_weight() {
+    let mut balancer = Balancer::new(slow(Duration::from_secs(60)), zone("a"), at(0));
+    balancer.handle_assignment(checked(parts(&[("a", 1)])), at(0));
+    let mut degraded = parts(&[("a", 1)]);
+    degraded.endpoints[0].lb_endpoints[0].health_status = HealthStatus::Degraded;
+    balancer.handle_assignment(checked(degraded), at(6));
+    let snapshot = balancer.poll_snapshot().unwrap();
+    assert_eq!(snapshot.hosts().next().unwrap().scheduled_weight(), 1.0);
+}
+
+#[test]
+fn new_settings_do_not_make_old_fractions_fresh() {
+    let metadata = || {
+        lrs(|parts| {
+            parts.lrs_rate_config.fraction_source = FractionSource::LocalityMetadata;
+        })
+    };
+    let mut fleet = parts(&EXAMPLE);
+    for entry in &mut fleet.endpoints {
+        entry.observed_traffic_fraction = Some(3000);
+        entry.metadata_traffic_fraction = Some(3000.0);
+    }
+    let status = |balancer: &mut Balancer| balancer.poll_snapshot().unwrap().explain().fractions;
+    // Another source, an hour later.
+    let mut balancer = example(lrs(|_| ()), &[]);
+    balancer.handle_originating(checked(fleet.clone()), at(0));
+    balancer.handle_timeout(at(60));
+    balancer.handle_config(metadata(), at(3600));
+    assert_eq!(status(&mut balancer).status, FractionStatus::Stale);
+    // Another basis, an hour later: told at once, not at the next timeout.
+    let mut balancer = example(config(|_| ()), &[]);
+    balancer.handle_originating(checked(fleet), at(0));
+    balancer.handle_config(lrs(|_| ()), at(3600));
+    assert_eq!(status(&mut balancer).status, FractionStatus::Stale);
+    assert_eq!(balancer.stats().lrs_fractions_stale.get(), 1);
+    assert_eq!(balancer.poll_timeout(), None);
+}

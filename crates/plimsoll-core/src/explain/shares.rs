@@ -6,6 +6,8 @@
 use crate::host_source::{HostSource, SourcePolicy};
 use crate::locality_picking::zone_aware::ZoneRouting;
 use crate::model::endpoint_policy::EndpointPolicy;
+use crate::model::locality::Locality;
+use crate::priority::Availability;
 use crate::snapshot::{HostList, PriorityTable, RoutingSnapshot};
 
 /// Shares of one priority; slots in the order of the snapshot's table.
@@ -33,16 +35,45 @@ impl<'a> Shares<'a> {
         if let Some(weights) = self.load_aware_weights() {
             return Some(normalized(weights));
         }
+        if self.snapshot.config.endpoint_policy().is_hash() {
+            return self.hashed();
+        }
         if self.source.panic {
             return (!self.source.fail_traffic_on_panic).then(|| self.flat(HostSource::AllHosts));
         }
-        let (flat, degraded) = if self.serves_degraded() {
-            (self.flat(HostSource::DegradedHosts), true)
-        } else {
-            (self.flat(HostSource::HealthyHosts), false)
+        let healthy = self.load(Availability::Healthy);
+        let degraded = self.load(Availability::Degraded);
+        if degraded == 0.0 {
+            return self.available(Availability::Healthy, zone, by_zone);
+        }
+        let parts = [
+            (Availability::Healthy, healthy),
+            (Availability::Degraded, degraded),
+        ];
+        let mut shares = vec![0.0; self.table.counts.localities.len()];
+        for (availability, load) in parts.into_iter().filter(|&(_, load)| load > 0.0) {
+            let part = self.available(availability, zone, by_zone)?;
+            for (share, part) in shares.iter_mut().zip(part) {
+                *share += part * load / (healthy + degraded);
+            }
+        }
+        Some(shares)
+    }
+
+    /// Shares of the requests that go to healthy or to degraded hosts.
+    fn available(
+        &self,
+        availability: Availability,
+        zone: &ZoneRouting,
+        by_zone: &[usize],
+    ) -> Option<Vec<f64>> {
+        let (source, class) = match availability {
+            Availability::Healthy => (HostSource::HealthyHosts, 0),
+            Availability::Degraded => (HostSource::DegradedHosts, 1),
         };
+        let flat = self.flat(source);
         if self.snapshot.config.locality_weighted()
-            && let Some(weights) = &self.table.locality_weights[usize::from(degraded)]
+            && let Some(weights) = &self.table.locality_weights[class]
         {
             return Some(normalized(weights.clone()));
         }
@@ -58,6 +89,21 @@ impl<'a> Shares<'a> {
             shares[slot] += share * enabled;
         }
         Some(shares)
+    }
+
+    /// Shares of consistent hashing: the weights of the hosts in its table. An empty table fails.
+    fn hashed(&self) -> Option<Vec<f64>> {
+        let table = self.snapshot.priorities.get(self.priority)?.hash.as_ref()?;
+        let weight_in = |locality: &Locality| -> f64 {
+            let hosts = table.hosts.iter().zip(&table.weights);
+            hosts
+                .filter(|(host, _)| host.locality() == locality)
+                .map(|(_, weight)| weight)
+                .sum()
+        };
+        let slots = self.table.counts.localities.iter();
+        let shares = normalized(slots.map(|slot| weight_in(&slot.locality)).collect());
+        (!table.hosts.is_empty()).then_some(shares)
     }
 
     /// The weights that load_aware_locality gave this proxy, if that is the policy.
@@ -82,11 +128,18 @@ impl<'a> Shares<'a> {
         )
     }
 
+    /// Percent of all traffic that goes to one class of this priority's hosts.
+    fn load(&self, availability: Availability) -> f64 {
+        let loads = match availability {
+            Availability::Healthy => self.snapshot.loads.healthy_load(),
+            Availability::Degraded => self.snapshot.loads.degraded_load(),
+        };
+        f64::from(loads.get(self.priority).copied().unwrap_or(0))
+    }
+
     /// Only degraded hosts of this priority get traffic.
-    pub(super) fn serves_degraded(&self) -> bool {
-        let load = |loads: &[u32]| loads.get(self.priority).copied().unwrap_or(0);
-        load(self.snapshot.loads.healthy_load()) == 0
-            && load(self.snapshot.loads.degraded_load()) > 0
+    fn serves_degraded(&self) -> bool {
+        self.load(Availability::Healthy) == 0.0 && self.load(Availability::Degraded) > 0.0
     }
 
     /// Shares when localities play no part: by weight where the policy weighs, else by count.
@@ -111,11 +164,12 @@ impl<'a> Shares<'a> {
     }
 }
 
-/// Scales to a sum of 1; all zeros stay zeros.
+/// Scales to a sum of 1; all zeros stay zeros, and none is a negative one (the sum of nothing is).
 fn normalized(mut weights: Vec<f64>) -> Vec<f64> {
     let total: f64 = weights.iter().sum();
-    if total > 0.0 {
-        weights.iter_mut().for_each(|weight| *weight /= total);
-    }
+    let scale = if total > 0.0 { 1.0 / total } else { 1.0 };
+    weights
+        .iter_mut()
+        .for_each(|weight| *weight = *weight * scale + 0.0);
     weights
 }

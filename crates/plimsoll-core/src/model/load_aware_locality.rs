@@ -160,9 +160,9 @@ impl LoadAwareLocality {
         })
     }
 
-    /// The same with numbers that no configuration has: a smoothing factor instead of a time constant,
-    /// a threshold or a probe out of range. Only for cases taken from implementations whose own tests
-    /// build the object past its checks.
+    /// The same with numbers that no configuration has: a smoothing factor instead of a time
+    /// constant, a threshold or a probe out of range. Only for cases taken from implementations
+    /// whose own tests build the object past its checks.
     #[doc(hidden)]
     #[must_use]
     pub const fn with_unchecked(

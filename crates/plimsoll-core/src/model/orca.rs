@@ -3,9 +3,9 @@
 //!
 //! Names of metrics are resolved once, when a configuration is read ([`MetricName`]); from then on
 //! a report is looked at without allocating and without comparing field names. Reading and writing
-//! the wire forms does not live here but in `plimsoll-xds` (`orca`); keeping the value and its age is
-//! `host`'s task. Policies that follow utilization call [`OrcaLoadReport::utilization`], load
-//! reporting calls [`OrcaLoadReport::lrs_metrics`].
+//! the wire forms does not live here but in `plimsoll-xds` (`orca`); the value and its age are kept
+//! by `host`. Policies that follow utilization call [`OrcaLoadReport::utilization`], load reporting
+//! calls [`OrcaLoadReport::lrs_metrics`].
 
 mod metric_map;
 mod metric_name;

@@ -1,6 +1,7 @@
 //! Tests of the worker's side: order of draws, what is kept across snapshots, retries, drops.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use super::*;
 use crate::balancer::Balancer;
@@ -10,7 +11,7 @@ use crate::model::assignment::{
 use crate::model::cluster::{ClusterConfig, ClusterConfigParts, LocalityPolicy};
 use crate::model::endpoint_policy::{
     ConsistentHashing, EndpointPolicy, HashFunction, LeastRequest, LeastRequestParts, Maglev,
-    RingHash,
+    RingHash, RoundRobin, SlowStart,
 };
 use crate::model::health::{HealthSignal, HealthStatus};
 use crate::model::locality::Locality;
@@ -454,5 +455,31 @@ fn a_policy_switched_at_run_time_takes_effect_at_the_next_pick() {
             .handle_config(Arc::new(ClusterConfig::try_new(config).unwrap()), NOW);
         rig.publish();
         hosts(&mut picker, 3);
+    }
+}
+
+#[test]
+fn weights_that_vanish_do_not_stop_a_schedule() {
+    // Both settings are valid and both weights underflow to 0.
+    let slow = SlowStart::try_new(Duration::from_secs(60), Some(0.005), Some(0.0)).unwrap();
+    let steep = LeastRequestParts {
+        active_request_bias: Some(2000.0),
+        ..Default::default()
+    };
+    for policy in [
+        EndpointPolicy::RoundRobin(RoundRobin { slow_start: slow }),
+        EndpointPolicy::LeastRequest(LeastRequest::try_new(steep).unwrap()),
+    ] {
+        let mut rig = Rig::new(ClusterConfigParts {
+            endpoint_policy: policy,
+            ..Default::default()
+        });
+        let mut weighted = parts(&[("a", 3)]);
+        weighted.endpoints[0].lb_endpoints[0].load_balancing_weight = Some(2);
+        rig.assign(weighted);
+        let mut picker = rig.picker(&[0]);
+        let busy = Arc::clone(picker.snapshot().hosts().next().unwrap()).begin_request();
+        hosts(&mut picker, 20);
+        drop(busy);
     }
 }

@@ -70,12 +70,18 @@ fn for_receiver(
 ) -> ReceiverWeights {
     let upstream = seen_from(receiver, upstream);
     let routing = regenerate(config, &upstream, &seen_from(receiver, fleet), demand);
-    let shares = match &routing.state {
+    let mut shares = match &routing.state {
         ZoneState::NoLocalityRouting(reason) => {
             return by_capacity(config, receiver, &upstream, *reason);
         }
         _ => routing.expected_shares().unwrap_or_default(),
     };
+    // The classic rule for "no capacity left" picks any slot, empty ones too; a weight must not.
+    for (share, slot) in shares.iter_mut().zip(&upstream.localities) {
+        if slot.healthy == 0 {
+            *share = 0.0;
+        }
+    }
     weighted(
         receiver,
         &upstream,

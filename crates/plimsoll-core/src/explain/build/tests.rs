@@ -6,6 +6,7 @@ use super::*;
 use crate::balancer::Balancer;
 use crate::model::assignment::{AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts};
 use crate::model::cluster::{ClusterConfig, ClusterConfigParts, LocalityPolicy};
+use crate::model::endpoint_policy::{ConsistentHashing, EndpointPolicy, Maglev};
 use crate::model::health::HealthStatus;
 use crate::model::zone_aware::{ForceLocalZone, ZoneAware, ZoneAwareParts};
 use crate::time::Instant;
@@ -265,5 +266,97 @@ fn forced_and_banded_direct_say_so() {
         explanation.reason.contains("dead band"),
         "{}",
         explanation.reason
+    );
+}
+
+/// A cluster with consistent hashing, seen from a; hosts per zone and their locality weights.
+fn hashed(locality_policy: LocalityPolicy, entries: &[LocalityParts]) -> Explanation {
+    let maglev = Maglev::try_new(Some(10_007), ConsistentHashing::default()).unwrap();
+    let config = ClusterConfigParts {
+        name: "orders".into(),
+        locality_policy,
+        endpoint_policy: EndpointPolicy::Maglev(maglev),
+        ..Default::default()
+    };
+    let config = Arc::new(ClusterConfig::try_new(config).unwrap());
+    let mut balancer = Balancer::new(config, Locality::zone_only("a"), Instant::ORIGIN);
+    let parts = AssignmentParts {
+        endpoints: entries.to_vec(),
+        ..Default::default()
+    };
+    let assignment = ClusterLoadAssignment::try_new(parts).unwrap();
+    balancer.handle_assignment(assignment, Instant::ORIGIN);
+    balancer.poll_snapshot().unwrap().explain()
+}
+
+fn zone(index: u8, statuses: &[HealthStatus], weight: Option<u32>) -> LocalityParts {
+    let endpoint = |(host, &health_status): (u8, &HealthStatus)| LbEndpoint {
+        health_status,
+        ..LbEndpoint::new(([10, index, 0, host], 80).into())
+    };
+    LocalityParts {
+        locality: Locality::zone_only(["a", "b"][usize::from(index)]),
+        lb_endpoints: (1..).zip(statuses).map(endpoint).collect(),
+        load_balancing_weight: weight,
+        ..Default::default()
+    }
+}
+
+fn told(explanation: &Explanation) -> Vec<String> {
+    explanation
+        .localities
+        .iter()
+        .map(|row| format!("{:.2}", row.expected_share))
+        .collect()
+}
+
+#[test]
+fn consistent_hashing_is_told_by_its_table() {
+    use HealthStatus::{Degraded, Healthy, Unhealthy};
+    // Availability does not scale locality weights in a hash table.
+    let half = [
+        zone(0, &[Healthy, Unhealthy], Some(1)),
+        zone(1, &[Healthy, Healthy], Some(1)),
+    ];
+    assert_eq!(
+        told(&hashed(LocalityPolicy::LocalityWeighted, &half)),
+        ["0.50", "0.50"]
+    );
+    // Without any weight the table is empty: requests fail.
+    let bare = [zone(0, &[Healthy], None), zone(1, &[Healthy], None)];
+    assert_eq!(
+        told(&hashed(LocalityPolicy::LocalityWeighted, &bare)),
+        ["0.00", "0.00"]
+    );
+    assert_eq!(told(&hashed(LocalityPolicy::Flat, &bare)), ["0.50", "0.50"]);
+    // Degraded hosts are never in a table.
+    let degraded = [zone(0, &[Degraded], Some(1))];
+    assert_eq!(told(&hashed(LocalityPolicy::Flat, &degraded)), ["0.00"]);
+}
+
+#[test]
+fn degraded_load_is_part_of_the_shares() {
+    use HealthStatus::{Degraded, Healthy};
+    let entries = [zone(0, &[Healthy; 2], None), zone(1, &[Degraded; 8], None)];
+    let config = ClusterConfigParts {
+        name: "orders".into(),
+        ..Default::default()
+    };
+    let config = Arc::new(ClusterConfig::try_new(config).unwrap());
+    let mut balancer = Balancer::new(config, Locality::zone_only("a"), Instant::ORIGIN);
+    let parts = AssignmentParts {
+        endpoints: entries.to_vec(),
+        ..Default::default()
+    };
+    balancer.handle_assignment(
+        ClusterLoadAssignment::try_new(parts).unwrap(),
+        Instant::ORIGIN,
+    );
+    let explanation = balancer.poll_snapshot().unwrap().explain();
+    assert_eq!(told(&explanation), ["0.28", "0.72"]);
+    let positive = |row: &LocalityExplanation| row.expected_share.is_sign_positive();
+    assert!(
+        explanation.localities.iter().all(positive),
+        "no negative zero"
     );
 }

@@ -1,8 +1,8 @@
 //! [`MetricMap`]: named numbers of a report, as one sorted list.
 //!
-//! Reports carry a handful of metrics, so that a list is smaller and faster than a tree: every entry
-//! keeps a hash of its name, and a resolved name compares hashes before it compares text. Filled by
-//! whoever reads a wire form, read by `metric_name` and by load reporting.
+//! Reports carry a handful of metrics, so that a list is smaller and faster than a tree. Every
+//! entry keeps a hash of its name, and a resolved name compares hashes before it compares text.
+//! Filled by whoever reads a wire form, read by `metric_name` and by load reporting.
 
 use xxhash_rust::xxh64::xxh64;
 

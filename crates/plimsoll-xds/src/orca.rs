@@ -32,7 +32,7 @@ pub use once::FirstReport;
 /// What a report may cost its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrcaLimits {
-    /// Bytes of a header value or message; default 64 KiB, which is also Envoy's limit for a message.
+    /// Bytes of a header value or message; default 64 KiB, Envoy's limit for a message.
     pub max_bytes: usize,
     /// Entries of the three maps together; default 1000.
     pub max_metrics: usize,

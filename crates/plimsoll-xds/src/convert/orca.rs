@@ -1,7 +1,8 @@
 //! `xds.data.orca.v3.OrcaLoadReport` to and from bytes.
 //!
-//! The message is small and declared by hand. Unknown fields are ignored, values are not judged; a
-//! known field with another wire type is an error here, where Envoy would skip it. Called by `orca`.
+//! The message is small and declared by hand. Unknown fields are ignored, values are not judged. A
+//! known field with another wire type is an error here, where Envoy would skip it. Called by
+//! `orca`.
 
 use std::collections::BTreeMap;
 

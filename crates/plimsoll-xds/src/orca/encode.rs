@@ -28,9 +28,9 @@ pub enum OrcaFormat {
 
 /// Name and value of the header that says `report`.
 ///
-/// Fails for [`OrcaFormat::Text`] only, when the format has no way to say it: `rps`, `request_cost`,
-/// a value that is negative or not finite, a key that is empty or has a character that separates or
-/// is not printable ASCII.
+/// Fails for [`OrcaFormat::Text`] only, when the format has no way to say it: `rps`,
+/// `request_cost`, a value that is negative or not finite, a key that is empty or has a character
+/// that separates or is not printable ASCII.
 ///
 /// ```
 /// use plimsoll_core::model::orca::OrcaLoadReport;

@@ -1,0 +1,183 @@
+//! [`ControlPlane`]: the production planner, fed with load reports, and what it sends back.
+//!
+//! Keyed by the reporter it is what a control plane does. Keyed by the destination it is an exhibit:
+//! each report is taken apart and handed to the same planner as if it came from where the requests
+//! went, which is what the sketch of seed `000…` counts (decisions D1 tells why that is wrong).
+//! Delays and outages live in `world`.
+
+use std::sync::Arc;
+
+use plimsoll_core::locality_picking::demand::FractionMap;
+use plimsoll_core::model::assignment::ClusterLoadAssignment;
+use plimsoll_core::model::load_report::{ClusterStats, Node};
+use plimsoll_core::planner::{Planner, PlannerConfig, PlannerConfigParts};
+use plimsoll_core::time::Instant;
+use plimsoll_core::units::FieldError;
+
+use crate::num;
+use crate::policy::{CLUSTER, Keying};
+use crate::scenario::{NEVER, Scenario};
+use crate::topology::FLEET;
+
+/// The planner and how demand is counted for it.
+#[derive(Debug)]
+pub(crate) struct ControlPlane {
+    planner: Planner,
+    keying: Keying,
+}
+
+impl ControlPlane {
+    pub(crate) fn new(scenario: &Scenario, keying: Keying) -> Result<Self, FieldError> {
+        let settings = &scenario.control_plane;
+        let config = PlannerConfig::try_new(PlannerConfigParts {
+            tau: settings.planner.tau.map(|span| span.0),
+            heartbeat: settings.planner.heartbeat.map(|span| span.0),
+            default_report_interval: Some(std::time::Duration::from_nanos(
+                settings.report_interval,
+            )),
+            min_cluster_size: scenario.balancer.min_cluster_size,
+            ..Default::default()
+        });
+        let config = config.map_err(|error| error.under("control_plane"))?;
+        Ok(Self {
+            planner: Planner::new(config, Instant::ORIGIN),
+            keying,
+        })
+    }
+
+    /// Endpoints of the upstream cluster or of the fleet.
+    pub(crate) fn handle_endpoints(&mut self, assignment: &ClusterLoadAssignment, now: u64) {
+        self.planner.handle_endpoints(assignment, Instant::from_nanos(now));
+    }
+
+    /// A load report has arrived.
+    pub(crate) fn handle_load_report(&mut self, node: &Node, stats: &ClusterStats, now: u64) {
+        let now = Instant::from_nanos(now);
+        match self.keying {
+            Keying::Reporter => self.planner.handle_load_report(node, stats, now),
+            Keying::Destination => {
+                for (node, stats) in by_destination(node, stats) {
+                    self.planner.handle_load_report(&node, &stats, now);
+                }
+            }
+        }
+    }
+
+    /// The stream of a node has closed.
+    pub(crate) fn handle_disconnect(&mut self, node: &Node, now: u64) {
+        self.planner.handle_disconnect(&node.id, FLEET, Instant::from_nanos(now));
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: u64) {
+        self.planner.handle_timeout(Instant::from_nanos(now));
+    }
+
+    /// When [`Self::handle_timeout`] wants to be called.
+    pub(crate) fn poll_timeout(&self) -> u64 {
+        self.planner.poll_timeout().map_or(NEVER, Instant::as_nanos)
+    }
+
+    /// The newest fractions for the upstream cluster, if there is something to send. Plans that do
+    /// not know every proxy yet are held back.
+    pub(crate) fn poll_fractions(&mut self) -> Option<FractionMap> {
+        while self.planner.poll_event().is_some() {}
+        let mut newest = None;
+        while let Some(plan) = self.planner.poll_update() {
+            if plan.grain.upstream_cluster.as_deref() == Some(CLUSTER) && !plan.warming_up {
+                newest = Some(plan.fractions());
+            }
+        }
+        newest
+    }
+}
+
+/// The report taken apart: one per upstream locality, from a node that stands there.
+fn by_destination(node: &Node, stats: &ClusterStats) -> Vec<(Node, ClusterStats)> {
+    let zones = stats.upstream_locality_stats.iter();
+    zones
+        .map(|zone| {
+            let there = Node {
+                id: Arc::from(format!("{}>{}", node.id, zone.locality)),
+                locality: zone.locality.clone(),
+                ..node.clone()
+            };
+            let stats = ClusterStats {
+                upstream_locality_stats: vec![zone.clone()],
+                total_dropped_requests: 0,
+                ..stats.clone()
+            };
+            (there, stats)
+        })
+        .collect()
+}
+
+/// Phase of the reports of one proxy: where in the interval it sends them.
+pub(crate) fn report_phase(interval: u64, draw: f64) -> u64 {
+    num::from_seconds(num::seconds(interval) * draw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proxy::node;
+    use crate::testing::three_zones;
+    use plimsoll_core::model::load_report::UpstreamLocalityStats;
+
+    const SECOND: u64 = num::SECOND;
+
+    /// One proxy in each zone; zone a sends half of its 100 requests/s to b, the others stay.
+    fn fractions(keying: Keying) -> Vec<u64> {
+        let scenario = Scenario::try_new(three_zones()).unwrap();
+        let mut control = ControlPlane::new(&scenario, keying).unwrap();
+        let flows = [[50, 50, 0], [0, 50, 0], [0, 0, 50]];
+        let mut newest = None;
+        for round in 1..=3_u64 {
+            for (zone, row) in scenario.zones.iter().zip(flows) {
+                let sent = row.iter().zip(&scenario.zones).filter(|&(&rate, _)| rate > 0);
+                let stats = sent.map(|(&rate, to)| UpstreamLocalityStats {
+                    locality: to.locality.clone(),
+                    total_issued_requests: rate * 10,
+                    ..Default::default()
+                });
+                let stats = ClusterStats {
+                    cluster_name: CLUSTER.into(),
+                    upstream_locality_stats: stats.collect(),
+                    total_dropped_requests: 0,
+                    load_report_interval: std::time::Duration::from_secs(10),
+                };
+                control.handle_load_report(&node(zone, 0), &stats, round * 10 * SECOND);
+            }
+            newest = control.poll_fractions().or(newest);
+        }
+        newest.unwrap().values().map(|fraction| fraction.get()).collect()
+    }
+
+    #[test]
+    fn demand_is_where_it_arrives_or_where_it_was_sent() {
+        assert_eq!(fractions(Keying::Reporter), [5000, 2500, 2500]);
+        assert_eq!(fractions(Keying::Destination), [2500, 5000, 2500]);
+    }
+
+    #[test]
+    fn the_first_reports_are_held_back_until_all_had_time() {
+        let scenario = Scenario::try_new(three_zones()).unwrap();
+        let mut control = ControlPlane::new(&scenario, Keying::Reporter).unwrap();
+        let stats = ClusterStats {
+            cluster_name: CLUSTER.into(),
+            upstream_locality_stats: Vec::new(),
+            total_dropped_requests: 100,
+            load_report_interval: std::time::Duration::from_secs(10),
+        };
+        control.handle_load_report(&node(&scenario.zones[0], 0), &stats, SECOND);
+        assert_eq!(control.poll_fractions(), None);
+        let due = control.poll_timeout();
+        assert!(due < NEVER);
+        control.handle_timeout(11 * SECOND);
+        assert!(control.poll_fractions().is_some());
+    }
+
+    #[test]
+    fn reports_of_proxies_are_spread_over_the_interval() {
+        assert_eq!(report_phase(10 * SECOND, 0.25), 2_500_000_000);
+    }
+}

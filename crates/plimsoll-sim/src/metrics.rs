@@ -1,0 +1,252 @@
+//! [`Metrics`]: one policy's run in numbers, by the definitions of the measurements on real proxies.
+//!
+//! `recorder` collects while a run is on; `windows`, `oscillation` and `settling` look at it
+//! afterwards; here it becomes the row of the report. Field names are those of the JSON and of
+//! `[[expect]]`.
+
+mod histogram;
+mod oscillation;
+pub(crate) mod recorder;
+mod settling;
+#[cfg(test)]
+mod tests;
+pub(crate) mod windows;
+
+use serde::Serialize;
+
+use crate::num;
+use histogram::Histogram;
+use oscillation::oscillation;
+use recorder::BIN;
+use windows::{FIVE_SECONDS, SECOND, Windows};
+
+/// One policy's run in numbers. Averages, peaks and shares are those of the measured part.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Metrics {
+    /// Highest zone utilization ÷ utilization of all hosts, sliding 1 s means, average.
+    pub max_over_mean_1s_avg: f64,
+    /// The same, highest.
+    pub max_over_mean_1s_peak: f64,
+    /// Trailing 5 s means, average.
+    pub max_over_mean_5s_avg: f64,
+    /// Trailing 5 s means, highest.
+    pub max_over_mean_5s_peak: f64,
+    /// Zone with the highest utilization on average.
+    pub hottest_zone: String,
+    /// Share of requests sent to another zone.
+    pub cross_zone_share: f64,
+    /// Least share that any policy needs.
+    pub cross_zone_needed: f64,
+    /// Share of requests that came to a zone above its capacity (1 s).
+    pub above_capacity_share: f64,
+    /// Longest time to settle after a step, seconds; `null` = did not settle after some step.
+    pub settled_s: Option<f64>,
+    /// Each step and its time to settle.
+    pub settling: Vec<StepMetrics>,
+    /// Whether some zone swings.
+    pub oscillates: bool,
+    /// Period of the swing, seconds.
+    pub oscillation_period_s: Option<f64>,
+    /// Median latency of successful requests, milliseconds.
+    pub latency_p50_ms: Option<f64>,
+    /// 99th percentile, milliseconds.
+    pub latency_p99_ms: Option<f64>,
+    /// Requests of the whole run.
+    pub requests: u64,
+    /// Failed requests of the whole run: refused, sent to dead hosts, or without a host.
+    pub failures: u64,
+    /// Failed ÷ all.
+    pub failure_share: f64,
+    /// Requests under way at the end.
+    pub in_flight: u64,
+    /// Longest time, at least 10 s, in which a proxy sent nothing to its own zone, seconds.
+    pub lock_out_s: f64,
+    /// Proxies (balancers) that this happened to.
+    pub locked_out_balancers: u64,
+    /// Each zone.
+    pub zones: Vec<ZoneMetrics>,
+}
+
+/// One zone's run in numbers.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ZoneMetrics {
+    /// The zone.
+    pub zone: String,
+    /// Requests per second that arrived at its proxies, average.
+    pub demand_rps: f64,
+    /// Requests per second that its hosts can serve, at the end.
+    pub capacity_rps: f64,
+    /// Utilization, average.
+    pub utilization: f64,
+    /// Utilization ÷ that of all hosts: 1.0 is a fair load.
+    pub load_factor: f64,
+    /// Lowest 1 s mean of the utilization.
+    pub utilization_1s_min: f64,
+    /// Highest 1 s mean.
+    pub utilization_1s_max: f64,
+    /// Lowest 5 s mean.
+    pub utilization_5s_min: f64,
+    /// Highest 5 s mean.
+    pub utilization_5s_max: f64,
+    /// Share of the requests of its proxies that stayed.
+    pub kept_local: f64,
+}
+
+/// Settling after one step.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct StepMetrics {
+    /// When the step was, seconds.
+    pub at_s: f64,
+    /// How long it took, seconds; `null` = did not settle.
+    pub settled_s: Option<f64>,
+}
+
+/// Average and highest of a series.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Spread {
+    average: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Metrics {
+    /// Measures a run.
+    pub(crate) fn measure(windows: &Windows<'_>) -> Self {
+        let one = spread(windows.ends(SECOND).filter_map(|end| windows.max_over_mean(end, SECOND)));
+        let ends = windows.ends(FIVE_SECONDS);
+        let five = spread(ends.filter_map(|end| windows.max_over_mean(end, FIVE_SECONDS)));
+        let zones = zones(windows);
+        let (cross, all) = windows.cross_zone(windows.from()..windows.bins());
+        let swing = oscillation(windows);
+        let settling = settling::settling(windows);
+        let latency = latency(windows);
+        let millis = |share| latency.quantile(share).map(|nanos| nanos / 1e6);
+        let totals = windows.recorder.totals();
+        let failed = totals.failed + totals.unpicked;
+        let weight = u64::from(windows.scenario.requests_per_sample);
+        let lock_outs = windows.recorder.lock_outs();
+        Self {
+            max_over_mean_1s_avg: one.average,
+            max_over_mean_1s_peak: one.high,
+            max_over_mean_5s_avg: five.average,
+            max_over_mean_5s_peak: five.high,
+            hottest_zone: hottest(&zones),
+            cross_zone_share: num::ratio(cross as f64, all as f64),
+            cross_zone_needed: cross_zone_needed(windows),
+            above_capacity_share: above_capacity(windows),
+            settled_s: worst(settling.iter().map(|one| one.took)),
+            settling: settling
+                .iter()
+                .map(|one| StepMetrics { at_s: one.step, settled_s: one.took })
+                .collect(),
+            oscillates: swing.is_some(),
+            oscillation_period_s: swing.map(|swing| swing.period),
+            latency_p50_ms: millis(0.5),
+            latency_p99_ms: millis(0.99),
+            requests: totals.issued * weight,
+            failures: failed * weight,
+            failure_share: num::ratio(failed as f64, totals.issued as f64),
+            in_flight: totals.in_flight * weight,
+            lock_out_s: num::seconds(lock_outs.iter().copied().max().unwrap_or(0)),
+            locked_out_balancers: lock_outs.iter().filter(|&&length| length > 0).count() as u64,
+            zones,
+        }
+    }
+}
+
+/// The longest; `None` when one of them is.
+pub(crate) fn worst(times: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    times.fold(Some(0.0), |worst, time| Some(f64::max(worst?, time?)))
+}
+
+/// Least share of traffic between zones that any policy needs, over what is measured.
+pub(crate) fn cross_zone_needed(windows: &Windows<'_>) -> f64 {
+    let bins = windows.from()..windows.bins();
+    let (needed, demand) = bins
+        .map(|bin| windows.needed(bin))
+        .fold((0.0, 0.0), |(a, b), (needed, demand)| (a + needed, b + demand));
+    num::ratio(needed, demand)
+}
+
+fn above_capacity(windows: &Windows<'_>) -> f64 {
+    let (mut above, mut all) = (0.0, 0.0);
+    for end in windows.ends(SECOND) {
+        let capacity = windows.capacity(end);
+        for (zone, capacity) in capacity.iter().enumerate() {
+            let rate = windows.rate(zone, end, SECOND);
+            above += (rate - capacity).max(0.0);
+            all += rate;
+        }
+    }
+    num::ratio(above, all)
+}
+
+fn latency(windows: &Windows<'_>) -> Histogram {
+    let mut sum = Histogram::default();
+    for second in &windows.recorder.latencies()[windows.from().div_ceil(SECOND)..] {
+        sum.merge(second);
+    }
+    sum
+}
+
+fn zones(windows: &Windows<'_>) -> Vec<ZoneMetrics> {
+    let from = windows.from();
+    let length = windows.bins() - from;
+    let mean = windows.mean(windows.bins(), length);
+    let settings = windows.scenario.zones.iter().enumerate();
+    settings
+        .map(|(zone, settings)| {
+            let over = |length: usize| {
+                let ends = windows.ends(length);
+                spread(ends.filter_map(|end| windows.utilization(zone, end, length)))
+            };
+            let (one, five) = (over(SECOND), over(FIVE_SECONDS));
+            let utilization = windows.utilization(zone, windows.bins(), length).unwrap_or(0.0);
+            let (mut issued, mut local) = (0, 0);
+            for bin in from..windows.bins() {
+                issued += u64::from(windows.recorder.issued_in(bin)[zone]);
+                local += u64::from(windows.recorder.local_in(bin)[zone]);
+            }
+            let requests = issued as f64 * f64::from(windows.scenario.requests_per_sample);
+            ZoneMetrics {
+                zone: settings.name.clone(),
+                demand_rps: requests / num::seconds(length as u64 * BIN),
+                capacity_rps: windows.capacity(windows.bins())[zone],
+                utilization,
+                load_factor: num::ratio(utilization, mean),
+                utilization_1s_min: one.low,
+                utilization_1s_max: one.high,
+                utilization_5s_min: five.low,
+                utilization_5s_max: five.high,
+                kept_local: num::ratio(local as f64, issued as f64),
+            }
+        })
+        .collect()
+}
+
+pub(crate) fn hottest(zones: &[ZoneMetrics]) -> String {
+    let hottest = zones.iter().max_by(|a, b| {
+        let order = a.utilization.total_cmp(&b.utilization);
+        // Of equals the first, not the last.
+        order.then_with(|| b.zone.cmp(&a.zone))
+    });
+    hottest.map(|zone| zone.zone.clone()).unwrap_or_default()
+}
+
+fn spread(values: impl Iterator<Item = f64>) -> Spread {
+    let (mut count, mut sum) = (0_u32, 0.0);
+    let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+    for value in values {
+        count += 1;
+        sum += value;
+        (low, high) = (low.min(value), high.max(value));
+    }
+    if count == 0 {
+        return Spread::default();
+    }
+    Spread {
+        average: sum / f64::from(count),
+        low,
+        high,
+    }
+}

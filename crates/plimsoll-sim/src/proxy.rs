@@ -1,0 +1,285 @@
+//! [`Proxy`]: one balancer and one worker of the production engine, and the counters that a load
+//! report is made of.
+//!
+//! What is decided lives in the core. Here live the driver's duties: drain the balancer after every
+//! input, publish, remember when it wants to be woken, find hosts by number, count for LRS.
+
+use std::sync::Arc;
+
+use plimsoll_core::balancer::Balancer;
+use plimsoll_core::explain::Explanation;
+use plimsoll_core::host::Host;
+use plimsoll_core::locality_picking::demand::FractionMap;
+use plimsoll_core::model::assignment::ClusterLoadAssignment;
+use plimsoll_core::model::cluster::ClusterConfig;
+use plimsoll_core::model::load_report::{ClusterStats, Node, UpstreamLocalityStats};
+use plimsoll_core::model::locality::Locality;
+use plimsoll_core::picker::Picker;
+use plimsoll_core::publish::{self, Publisher};
+use plimsoll_core::rng::Xoshiro256;
+use plimsoll_core::snapshot::RoutingSnapshot;
+use plimsoll_core::time::Instant;
+
+use crate::num;
+use crate::policy::CLUSTER;
+use crate::scenario::NEVER;
+use crate::topology;
+
+/// One simulated proxy.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    pub(crate) node: Node,
+    pub(crate) picker: Picker,
+    balancer: Balancer,
+    publisher: Publisher<RoutingSnapshot>,
+    config: Arc<ClusterConfig>,
+    /// Its hosts, by number.
+    hosts: Vec<Arc<Host>>,
+    window: Window,
+    local: LocalStreak,
+}
+
+/// What is counted between two load reports.
+#[derive(Debug)]
+struct Window {
+    since: u64,
+    /// Per upstream zone.
+    zones: Vec<Counts>,
+    dropped: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    issued: u64,
+    succeeded: u64,
+    failed: u64,
+}
+
+/// How long nothing has been sent to the own zone.
+#[derive(Clone, Copy, Debug, Default)]
+struct LocalStreak {
+    since: u64,
+    requests: u64,
+}
+
+/// Requests in a row that must leave a zone before a proxy counts as locked out: fewer may be chance.
+const LOCKED_OUT_REQUESTS: u64 = 50;
+
+impl Proxy {
+    /// A proxy that starts now and knows nothing yet.
+    pub(crate) fn new(
+        config: Arc<ClusterConfig>,
+        node: Node,
+        zones: usize,
+        rng: Xoshiro256,
+        now: u64,
+    ) -> Self {
+        let at = Instant::from_nanos(now);
+        let balancer = Balancer::new(Arc::clone(&config), node.locality.clone(), at);
+        let (publisher, reader) = publish::channel(balancer.initial_snapshot(at));
+        Self {
+            node,
+            picker: Picker::new(reader, rng),
+            balancer,
+            publisher,
+            config,
+            hosts: Vec::new(),
+            window: Window {
+                since: now,
+                zones: vec![Counts::default(); zones],
+                dropped: 0,
+            },
+            local: LocalStreak { since: now, requests: 0 },
+        }
+    }
+
+    pub(crate) fn handle_assignment(&mut self, assignment: ClusterLoadAssignment, now: u64) {
+        self.balancer.handle_assignment(assignment, Instant::from_nanos(now));
+        self.drain();
+        let mut hosts: Vec<Arc<Host>> = self.picker.snapshot().hosts().cloned().collect();
+        hosts.sort_by_key(|host| topology::host_number(host.address()));
+        self.hosts = hosts;
+    }
+
+    pub(crate) fn handle_originating(&mut self, assignment: ClusterLoadAssignment, now: u64) {
+        self.balancer.handle_originating(assignment, Instant::from_nanos(now));
+        self.drain();
+    }
+
+    pub(crate) fn handle_observed_traffic(&mut self, fractions: FractionMap, now: u64) {
+        self.balancer.handle_observed_traffic(fractions, Instant::from_nanos(now));
+        self.drain();
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: u64) {
+        self.balancer.handle_timeout(Instant::from_nanos(now));
+        self.drain();
+    }
+
+    /// When [`Self::handle_timeout`] wants to be called.
+    pub(crate) fn poll_timeout(&self) -> u64 {
+        self.balancer.poll_timeout().map_or(NEVER, Instant::as_nanos)
+    }
+
+    /// The settings, for reports of hosts.
+    pub(crate) fn config(&self) -> &ClusterConfig {
+        &self.config
+    }
+
+    /// The host of a number, as this proxy knows it.
+    pub(crate) fn host(&self, number: usize) -> Option<&Arc<Host>> {
+        self.hosts.get(number)
+    }
+
+    /// Why it routes as it does.
+    pub(crate) fn explain(&mut self) -> Explanation {
+        self.picker.snapshot().explain()
+    }
+
+    /// Counts a request that was sent to a zone.
+    pub(crate) fn count_issued(&mut self, zone: usize) {
+        self.window.zones[zone].issued += 1;
+    }
+
+    /// Counts a request for which there was no host.
+    pub(crate) fn count_dropped(&mut self) {
+        self.window.dropped += 1;
+    }
+
+    /// Counts the answer to a request.
+    pub(crate) fn count_answer(&mut self, zone: usize, success: bool) {
+        let counts = &mut self.window.zones[zone];
+        if success {
+            counts.succeeded += 1;
+        } else {
+            counts.failed += 1;
+        }
+    }
+
+    /// Takes note of where a request went; returns for how long the own zone has got nothing, once
+    /// that cannot be chance any more.
+    pub(crate) fn note_locality(&mut self, local: bool, now: u64) -> Option<u64> {
+        if local {
+            self.local = LocalStreak { since: now, requests: 0 };
+            return None;
+        }
+        self.local.requests += 1;
+        (self.local.requests >= LOCKED_OUT_REQUESTS).then(|| now - self.local.since)
+    }
+
+    /// What happened since the last load report, each sample counted as often as it stands for.
+    pub(crate) fn drain_load_stats(
+        &mut self,
+        localities: &[Locality],
+        weight: u64,
+        now: u64,
+    ) -> ClusterStats {
+        let zones = std::mem::replace(
+            &mut self.window.zones,
+            vec![Counts::default(); localities.len()],
+        );
+        let used = zones.iter().zip(localities).filter(|(counts, _)| counts.issued > 0);
+        let stats = used.map(|(counts, locality)| UpstreamLocalityStats {
+            locality: locality.clone(),
+            total_issued_requests: counts.issued * weight,
+            total_successful_requests: counts.succeeded * weight,
+            total_error_requests: counts.failed * weight,
+            ..Default::default()
+        });
+        let interval = now - std::mem::replace(&mut self.window.since, now);
+        ClusterStats {
+            cluster_name: CLUSTER.into(),
+            upstream_locality_stats: stats.collect(),
+            total_dropped_requests: std::mem::take(&mut self.window.dropped) * weight,
+            load_report_interval: std::time::Duration::from_nanos(interval),
+        }
+    }
+
+    fn drain(&mut self) {
+        while let Some(snapshot) = self.balancer.poll_snapshot() {
+            self.publisher.publish(snapshot);
+        }
+        while self.balancer.poll_event().is_some() {}
+    }
+}
+
+/// The node of the `number`-th balancer of a zone.
+pub(crate) fn node(zone: &crate::scenario::Zone, number: usize) -> Node {
+    Node {
+        id: format!("{}-{}", zone.name, num::index(number)).into(),
+        cluster: topology::FLEET.into(),
+        locality: zone.locality.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::draws::{Purpose, stream};
+    use crate::policy::Policy;
+    use crate::scenario::Scenario;
+    use crate::situation::Situation;
+    use crate::testing::three_zones;
+    use plimsoll_core::picker::PickArgs;
+
+    const SECOND: u64 = num::SECOND;
+
+    fn proxy() -> (Scenario, Proxy) {
+        let scenario = Scenario::try_new(three_zones()).unwrap();
+        let config = Policy::ZoneAwareHosts.checked_config(&scenario).unwrap();
+        let rng = stream(1, Purpose::Picks, 0);
+        let mut proxy = Proxy::new(config, node(&scenario.zones[0], 7), 3, rng, 0);
+        let situation = Situation::at(&scenario, 0);
+        let fleet = topology::fleet(&scenario, &situation, None).unwrap();
+        proxy.handle_originating(fleet, 0);
+        let upstream = topology::upstream(&scenario, &situation, false).unwrap();
+        proxy.handle_assignment(upstream, 0);
+        (scenario, proxy)
+    }
+
+    #[test]
+    fn it_routes_with_the_engine_and_finds_hosts_by_number() {
+        let (_, mut proxy) = proxy();
+        assert_eq!(&*proxy.node.id, "a-7");
+        for number in 0..12 {
+            let host = proxy.host(number).unwrap();
+            assert_eq!(topology::host_number(host.address()), number);
+        }
+        // As many proxies as hosts everywhere: everything stays local.
+        for _ in 0..20 {
+            let pick = proxy.picker.pick(PickArgs::default());
+            assert_eq!(pick.host().unwrap().locality().zone(), "a");
+        }
+        assert_eq!(proxy.explain().zones[0].kept_local, 1.0);
+    }
+
+    #[test]
+    fn load_reports_cover_their_interval_and_start_anew() {
+        let (scenario, mut proxy) = proxy();
+        let localities: Vec<Locality> =
+            scenario.zones.iter().map(|zone| zone.locality.clone()).collect();
+        (0..6).for_each(|_| proxy.count_issued(0));
+        proxy.count_issued(2);
+        proxy.count_answer(2, false);
+        proxy.count_dropped();
+        let stats = proxy.drain_load_stats(&localities, 10, 4 * SECOND);
+        assert_eq!(stats.demand_per_second(), Some(20.0));
+        assert_eq!(stats.upstream_locality_stats.len(), 2);
+        assert_eq!(stats.upstream_locality_stats[1].total_error_requests, 10);
+        let next = proxy.drain_load_stats(&localities, 10, 5 * SECOND);
+        assert_eq!(next.load_report_interval.as_secs(), 1);
+        assert_eq!(next.demand_per_second(), Some(0.0));
+    }
+
+    #[test]
+    fn a_lock_out_needs_many_requests_in_a_row() {
+        let (_, mut proxy) = proxy();
+        assert_eq!(proxy.note_locality(true, SECOND), None);
+        for request in 0..LOCKED_OUT_REQUESTS - 1 {
+            assert_eq!(proxy.note_locality(false, (2 + request) * SECOND), None);
+        }
+        assert_eq!(proxy.note_locality(false, 61 * SECOND), Some(60 * SECOND));
+        assert_eq!(proxy.note_locality(true, 62 * SECOND), None);
+        assert_eq!(proxy.note_locality(false, 63 * SECOND), None);
+    }
+}

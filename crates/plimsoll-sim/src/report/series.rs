@@ -1,0 +1,169 @@
+//! [`Series`]: one policy over time, in half seconds: what CSV and charts are drawn from.
+
+use crate::metrics::recorder::BIN;
+use crate::metrics::windows::{FIVE_SECONDS, SECOND, Windows};
+use crate::num;
+use crate::optimum::mean_utilization;
+
+/// Bins between two points.
+const STEP: usize = 2;
+
+/// One policy over time; every vector has one value per point.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Series {
+    /// Seconds since the start.
+    pub(crate) times: Vec<f64>,
+    /// By zone, then point: 1 s utilization; NaN while a zone has no usable host.
+    pub(crate) utilization: Vec<Vec<f64>>,
+    /// By zone, then point: trailing 5 s utilization.
+    pub(crate) utilization_5s: Vec<Vec<f64>>,
+    /// Lowest and highest 1 s utilization of any zone.
+    pub(crate) lowest: Vec<f64>,
+    pub(crate) highest: Vec<f64>,
+    /// Utilization of all usable hosts together, 1 s.
+    pub(crate) mean: Vec<f64>,
+    /// Highest zone ÷ mean, trailing 5 s; NaN without traffic.
+    pub(crate) max_over_mean: Vec<f64>,
+    /// Share of requests sent to another zone, 1 s.
+    pub(crate) cross_zone: Vec<f64>,
+    /// Least share that any policy needs.
+    pub(crate) needed: Vec<f64>,
+    /// Requests per second that arrive.
+    pub(crate) demand: Vec<f64>,
+    /// Median latency, milliseconds; NaN without answers.
+    pub(crate) p50: Vec<f64>,
+    /// 99th percentile, milliseconds.
+    pub(crate) p99: Vec<f64>,
+    /// Failed requests per second, 1 s.
+    pub(crate) failures: Vec<f64>,
+}
+
+impl Series {
+    /// A simulated run.
+    pub(crate) fn measure(windows: &Windows<'_>) -> Self {
+        let mut series = Self::empty(windows);
+        for end in ends(windows) {
+            series.push_common(windows, end);
+            for zone in 0..windows.recorder.zones() {
+                let of = |length| windows.utilization(zone, end, length).unwrap_or(f64::NAN);
+                series.utilization[zone].push(of(SECOND));
+                series.utilization_5s[zone].push(of(FIVE_SECONDS));
+            }
+            series.push_range();
+            series.mean.push(windows.mean(end, SECOND));
+            let ratio = windows.max_over_mean(end, FIVE_SECONDS);
+            series.max_over_mean.push(ratio.unwrap_or(f64::NAN));
+            let bins = end.saturating_sub(SECOND)..end;
+            let (cross, all) = windows.cross_zone(bins.clone());
+            series.cross_zone.push(num::ratio(cross as f64, all as f64));
+            let failed: u32 = bins.clone().map(|bin| windows.recorder.failed_in(bin)).sum();
+            let weight = f64::from(windows.scenario.requests_per_sample);
+            let seconds = num::seconds(bins.len() as u64 * BIN);
+            series.failures.push(f64::from(failed) * weight / seconds);
+            let second = (end - 1) / SECOND;
+            let latency = &windows.recorder.latencies()[second];
+            let millis = |share| latency.quantile(share).map_or(f64::NAN, |nanos| nanos / 1e6);
+            series.p50.push(millis(0.5));
+            series.p99.push(millis(0.99));
+        }
+        series
+    }
+
+    /// What nobody can beat: every zone at the mean.
+    pub(crate) fn optimum(windows: &Windows<'_>) -> Self {
+        let mut series = Self::empty(windows);
+        for end in ends(windows) {
+            series.push_common(windows, end);
+            let at = (end as u64 * BIN).saturating_sub(1);
+            let mean = mean_utilization(windows.workload, at);
+            for (zone, capacity) in windows.capacity(end).iter().enumerate() {
+                let value = if *capacity > 0.0 { mean } else { f64::NAN };
+                series.utilization[zone].push(value);
+                series.utilization_5s[zone].push(value);
+            }
+            series.push_range();
+            series.mean.push(mean);
+            series.max_over_mean.push(1.0);
+            series.cross_zone.push(*series.needed.last().unwrap_or(&0.0));
+            series.failures.push(0.0);
+            series.p50.push(f64::NAN);
+            series.p99.push(f64::NAN);
+        }
+        series
+    }
+
+    fn empty(windows: &Windows<'_>) -> Self {
+        let zones = windows.recorder.zones();
+        Self {
+            utilization: vec![Vec::new(); zones],
+            utilization_5s: vec![Vec::new(); zones],
+            ..Self::default()
+        }
+    }
+
+    /// The range of the zones at the last point.
+    fn push_range(&mut self) {
+        let last = || self.utilization.iter().filter_map(|values| values.last()).copied();
+        let (low, high) = (last().fold(f64::NAN, f64::min), last().fold(f64::NAN, f64::max));
+        self.lowest.push(low);
+        self.highest.push(high);
+    }
+
+    /// Time and demand are the same for every policy.
+    fn push_common(&mut self, windows: &Windows<'_>, end: usize) {
+        self.times.push(num::seconds(end as u64 * BIN));
+        let (needed, demand) = windows.needed(end - 1);
+        self.needed.push(num::ratio(needed, demand));
+        self.demand.push(demand);
+    }
+}
+
+fn ends(windows: &Windows<'_>) -> impl Iterator<Item = usize> {
+    (STEP..=windows.bins()).step_by(STEP)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::recorder::Recorder;
+    use crate::scenario::Scenario;
+    use crate::testing::three_zones;
+    use crate::workload::Workload;
+
+    #[test]
+    fn every_line_has_one_value_per_point() {
+        let scenario = Scenario::try_new(three_zones()).unwrap();
+        let workload = Workload::new(&scenario);
+        let mut recorder = Recorder::new(&scenario);
+        for request in 0..4_000_u64 {
+            let at = request * num::SECOND / 100;
+            recorder.issued(at, 0);
+            recorder.sent(at, 0, num::slot(request % 2, 1));
+            recorder.answered(at, 3_000_000, request % 10 > 0);
+        }
+        let windows = Windows::new(&scenario, &workload, &recorder);
+        for series in [Series::measure(&windows), Series::optimum(&windows)] {
+            let lines = [
+                &series.lowest,
+                &series.highest,
+                &series.mean,
+                &series.max_over_mean,
+                &series.cross_zone,
+                &series.needed,
+                &series.demand,
+                &series.p50,
+                &series.p99,
+                &series.failures,
+            ];
+            let zones = series.utilization.iter().chain(&series.utilization_5s);
+            for line in lines.into_iter().chain(zones) {
+                assert_eq!(line.len(), series.times.len());
+            }
+            assert_eq!(series.times.len(), 80);
+        }
+        let series = Series::measure(&windows);
+        assert!((series.cross_zone[40] - 0.5).abs() < 0.02);
+        assert!((series.failures[40] - 10.0).abs() < 1.1);
+        assert!((series.needed[40] - 0.267).abs() < 0.001);
+    }
+}

@@ -1,0 +1,146 @@
+//! The report as aligned text: one row per policy, then checks and notes.
+
+use std::fmt::Write as _;
+
+use super::{PolicyReport, Report};
+use crate::metrics::Metrics;
+
+/// Columns between two columns.
+const GAP: usize = 2;
+
+impl Report {
+    /// The table, with what was simulated above it and checks below.
+    pub fn table(&self) -> String {
+        let mut text = String::new();
+        let _ = writeln!(text, "{}", self.facts.title);
+        let _ = writeln!(text, "{}\n", self.facts.in_words());
+        let mut rows = vec![head()];
+        rows.extend(self.policies.iter().map(row));
+        text.push_str(&aligned(&rows));
+        let _ = writeln!(
+            text,
+            "\nmax/mean: highest zone utilization ÷ that of all hosts. Measured from {} s on.",
+            self.facts.measured_from_s
+        );
+        for note in &self.facts.notes {
+            let _ = writeln!(text, "Note: {note}");
+        }
+        for check in &self.checks {
+            let verdict = if check.passed { "ok  " } else { "FAIL" };
+            let found = check.found.map_or("none".to_owned(), |found| format!("{found:.4}"));
+            let (policy, text_of) = (check.policy.name(), &check.text);
+            let _ = writeln!(text, "{verdict} {policy}: {text_of} (found {found})");
+        }
+        text
+    }
+}
+
+fn head() -> Vec<String> {
+    let names = [
+        "policy",
+        "max/mean 1s avg/peak",
+        "5s avg/peak",
+        "hottest zone 1s",
+        "cross-zone (needed)",
+        "above cap.",
+        "settled",
+        "swings",
+        "p50/p99 ms",
+        "failed",
+        "locked out",
+    ];
+    names.map(str::to_owned).into()
+}
+
+fn row(policy: &PolicyReport) -> Vec<String> {
+    let m = &policy.metrics;
+    vec![
+        policy.policy.name().to_owned(),
+        format!("{:.2} / {:.2}", m.max_over_mean_1s_avg, m.max_over_mean_1s_peak),
+        format!("{:.2} / {:.2}", m.max_over_mean_5s_avg, m.max_over_mean_5s_peak),
+        hottest(m),
+        format!("{:.3} ({:.3})", m.cross_zone_share, m.cross_zone_needed),
+        percent(m.above_capacity_share),
+        m.settled_s.map_or("no".into(), |seconds| format!("{seconds:.1} s")),
+        m.oscillation_period_s.map_or("no".into(), |period| format!("{period:.1} s")),
+        match (m.latency_p50_ms, m.latency_p99_ms) {
+            (Some(p50), Some(p99)) => format!("{p50:.0} / {p99:.0}"),
+            _ => "–".into(),
+        },
+        percent(m.failure_share),
+        match m.lock_out_s {
+            0.0 => "no".into(),
+            seconds => format!("{seconds:.0} s ×{}", m.locked_out_balancers),
+        },
+    ]
+}
+
+/// Name and 1 s range of the zone with the highest average.
+fn hottest(metrics: &Metrics) -> String {
+    let zone = metrics.zones.iter().find(|zone| zone.zone == metrics.hottest_zone);
+    zone.map_or("–".into(), |zone| {
+        let (low, high) = (zone.utilization_1s_min, zone.utilization_1s_max);
+        format!("{} {low:.2}..{high:.2}", zone.zone)
+    })
+}
+
+/// A share in percent; what is there but small is not 0.
+pub(crate) fn percent(share: f64) -> String {
+    match share {
+        0.0 => "0 %".into(),
+        share if share < 0.000_5 => "<0.1 %".into(),
+        share => format!("{:.1} %", share * 100.0),
+    }
+}
+
+/// Columns under each other: the first to the left, the others to the right.
+fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let room = " ".repeat(width - cell.chars().count());
+            if column == 0 {
+                let _ = write!(line, "{cell}{room}");
+            } else {
+                let _ = write!(line, "{}{room}{cell}", " ".repeat(GAP));
+            }
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [["a", "bb"], ["ccc", "d"]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(aligned(&rows), "a    bb\nccc   d\n");
+    }
+
+    #[test]
+    fn small_shares_are_not_zero() {
+        let shown = [0.0, 0.000_1, 0.012_34].map(percent);
+        assert_eq!(shown, ["0 %", "<0.1 %", "1.2 %"]);
+    }
+
+    #[test]
+    fn the_table_has_a_row_per_policy_and_says_what_failed() {
+        let table = crate::report::tests::report().table();
+        for part in ["60/20/20", "zone_aware_hosts", "optimum", "a 1.0", "0.000 (0.267)"] {
+            assert!(table.contains(part), "{part} is missing:\n{table}");
+        }
+        assert!(table.contains("FAIL zone_aware_hosts: settled_s at most 30 (found none)"));
+        assert!(table.contains("ok   zone_aware_hosts: requests that got lost at most 0"));
+    }
+}

@@ -1,0 +1,357 @@
+//! From what a file says to what the world trusts: defaults, ranges, and errors with the path.
+//!
+//! Zones live in `zones`, events and expectations in `events`.
+
+use plimsoll_core::units::FieldError;
+
+use super::events::{events, expectations};
+use super::parts::{
+    BalancerParts, HostParts, NetworkParts, ReportsParts, ScenarioParts, TrafficParts,
+};
+use super::span::Span;
+use super::zones::{Names, zones};
+use super::{
+    Arrivals, BalancerSettings, ControlPlane, EndpointPolicyName, HostSettings, Network, Reports,
+    Scenario, Service, Traffic, Wave, Zone,
+};
+use crate::num;
+use crate::policy::Policy;
+
+/// Default length of a run.
+const DEFAULT_DURATION: Span = Span::from_secs(120);
+/// Default of `[host] servers`: enough for latency to rise gently before it rises steeply.
+const DEFAULT_SERVERS: u32 = 3;
+/// More simulated requests than this take an hour: sample instead.
+const MAX_REQUESTS: f64 = 3e8;
+/// More hosts known to balancers than this do not fit the memory of a laptop.
+const MAX_KNOWN_HOSTS: usize = 3_000_000;
+/// Zones × quarter seconds: more do not fit either.
+const MAX_CELLS: u64 = 20_000_000;
+
+impl Scenario {
+    /// Checks the fields and applies the defaults.
+    pub fn try_new(parts: ScenarioParts) -> Result<Self, FieldError> {
+        let (zones, names) = zones(&parts.zone, parts.scale.balancers_per_zone)?;
+        let duration = num::nanos(parts.duration.unwrap_or(DEFAULT_DURATION).0);
+        let measure_from = parts
+            .measure_from
+            .map_or(duration / 2, |from| num::nanos(from.0));
+        if measure_from >= duration {
+            return Err(FieldError::new(
+                "measure_from",
+                "must be before the end of the run",
+            ));
+        }
+        let policies = policies(&parts.policies)?;
+        let scenario = Self {
+            title: parts.title,
+            description: parts.description,
+            seed: parts.seed.unwrap_or(1),
+            duration,
+            measure_from,
+            traffic: traffic(&parts.traffic, &zones, &names)?,
+            events: events(&parts.event, &zones, &names)?,
+            expectations: expectations(&parts.expect, &policies)?,
+            policies,
+            zones,
+            host: host(&parts.host)?,
+            network: network(parts.network)?,
+            reports: reports(&parts.reports)?,
+            control_plane: ControlPlane {
+                report_interval: within(
+                    parts.control_plane.report_interval,
+                    Span::from_secs(10),
+                    "control_plane.report_interval",
+                    (Span::from_millis(100), Span::from_secs(600)),
+                )?,
+                delay: within(
+                    parts.control_plane.delay,
+                    Span::from_millis(100),
+                    "control_plane.delay",
+                    (Span::from_millis(0), Span::from_secs(60)),
+                )?,
+                planner: parts.control_plane,
+            },
+            balancer: balancer(&parts.balancer)?,
+            load_aware: parts.load_aware_locality,
+            requests_per_sample: at_least_one(
+                parts.scale.requests_per_sample,
+                "scale.requests_per_sample",
+            )?,
+        };
+        for &policy in &scenario.policies {
+            // Settings that the core refuses are told now, not in the middle of a run.
+            policy.check(&scenario)?;
+        }
+        check_size(&scenario)?;
+        Ok(scenario)
+    }
+}
+
+/// What a TOML error says, and the line it is in.
+pub(super) fn reason(text: &str, error: &toml::de::Error) -> String {
+    let message = error.message();
+    match error.span() {
+        Some(span) => {
+            let before = text.get(..span.start).unwrap_or("");
+            let line = before.matches('\n').count() + 1;
+            format!("{message} (line {line})")
+        }
+        None => message.to_owned(),
+    }
+}
+
+/// Refuses what would take hours or all memory, and says what to do instead.
+pub(super) fn check_size(scenario: &Scenario) -> Result<(), FieldError> {
+    let error = |path: &str, reason: String| Err(FieldError::new(path, reason));
+    if scenario.duration < num::SECOND * 10 {
+        return error("duration", "must be at least 10s".into());
+    }
+    let seconds = num::seconds(scenario.duration);
+    let sampled = scenario.traffic.requests_per_second / f64::from(scenario.requests_per_sample);
+    let requests = sampled * seconds;
+    if requests > MAX_REQUESTS {
+        let sample = (scenario.traffic.requests_per_second * seconds / MAX_REQUESTS).ceil();
+        let reason = format!("{requests:.0} requests are too many: set it to {sample} or more");
+        return error("scale.requests_per_sample", reason);
+    }
+    let known = scenario.balancer_count() * scenario.host_count() as usize;
+    if known > MAX_KNOWN_HOSTS {
+        let (balancers, hosts) = (scenario.balancer_count(), scenario.host_count());
+        let fit = MAX_KNOWN_HOSTS / hosts.max(1) as usize / scenario.zones.len().max(1);
+        let reason = format!(
+            "{balancers} balancers that know {hosts} hosts each do not fit in memory: set it to \
+             {fit} or less"
+        );
+        return error("scale.balancers_per_zone", reason);
+    }
+    let cells = (scenario.duration / num::SECOND * 4).saturating_mul(scenario.zones.len() as u64);
+    if cells > MAX_CELLS {
+        let reason = format!("too long for {} zones", scenario.zones.len());
+        return error("duration", reason);
+    }
+    Ok(())
+}
+
+fn policies(names: &[String]) -> Result<Vec<Policy>, FieldError> {
+    if names.is_empty() {
+        return Ok(Policy::ALL.to_vec());
+    }
+    let mut policies = Vec::new();
+    for (index, name) in names.iter().enumerate() {
+        let path = format!("policies[{index}]");
+        let policy = Policy::parse(name).map_err(|reason| FieldError::new(&path, reason))?;
+        if policies.contains(&policy) {
+            return Err(FieldError::new(path, format!("{name} is there twice")));
+        }
+        policies.push(policy);
+    }
+    Ok(policies)
+}
+
+fn traffic(parts: &TrafficParts, zones: &[Zone], names: &Names) -> Result<Traffic, FieldError> {
+    let capacity: f64 = zones.iter().map(Zone::capacity).sum();
+    let requests_per_second = match (parts.mean_utilization, parts.requests_per_second) {
+        (Some(mean), None) => positive(mean, "traffic.mean_utilization")? * capacity,
+        (None, Some(rate)) => positive(rate, "traffic.requests_per_second")?,
+        _ => {
+            let reason = "give either mean_utilization or requests_per_second";
+            return Err(FieldError::new("traffic", reason));
+        }
+    };
+    let arrivals = choice(
+        parts.arrivals.as_deref(),
+        &[("paced", Arrivals::Paced), ("poisson", Arrivals::Poisson)],
+        "traffic.arrivals",
+    )?;
+    let mut waves = Vec::new();
+    for (index, wave) in parts.wave.iter().enumerate() {
+        let path = |field: &str| format!("traffic.wave[{index}].{field}");
+        if wave.period < Span::from_secs(1) {
+            return Err(FieldError::new(path("period"), "must be at least 1s"));
+        }
+        waves.push(Wave {
+            zones: names.of_or_all(wave.zone.as_deref(), &path("zone"))?,
+            period: num::nanos(wave.period.0),
+            amplitude: share(wave.amplitude, &path("amplitude"))?,
+            phase: finite(wave.phase, &path("phase"))?,
+        });
+    }
+    Ok(Traffic {
+        requests_per_second,
+        arrivals,
+        waves,
+    })
+}
+
+fn host(parts: &HostParts) -> Result<HostSettings, FieldError> {
+    Ok(HostSettings {
+        service: choice(
+            parts.service.as_deref(),
+            &[
+                ("exponential", Service::Exponential),
+                ("constant", Service::Constant),
+                ("instant", Service::Instant),
+            ],
+            "host.service",
+        )?,
+        servers: match parts.servers.unwrap_or(DEFAULT_SERVERS) {
+            servers @ 1..=1000 => servers,
+            other => {
+                let reason = format!("{other} is outside 1 to 1000");
+                return Err(FieldError::new("host.servers", reason));
+            }
+        },
+        queue: match parts.queue {
+            Some(queue) if !(queue.is_finite() && queue >= 0.0) => {
+                let reason = format!("{queue} is not a number of requests");
+                return Err(FieldError::new("host.queue", reason));
+            }
+            queue => queue,
+        },
+        detection: within(
+            parts.detection,
+            Span::from_secs(3),
+            "host.detection",
+            (Span::from_millis(0), Span::from_secs(600)),
+        )?,
+    })
+}
+
+fn network(parts: NetworkParts) -> Result<Network, FieldError> {
+    let range = (Span::from_millis(0), Span::from_secs(10));
+    let local = Span(std::time::Duration::from_micros(250));
+    Ok(Network {
+        local: within(parts.local, local, "network.local", range)?,
+        remote: within(parts.remote, Span::from_millis(1), "network.remote", range)?,
+    })
+}
+
+fn reports(parts: &ReportsParts) -> Result<Reports, FieldError> {
+    let out_of_band = choice(
+        parts.mode.as_deref(),
+        &[("in_band", false), ("out_of_band", true)],
+        "reports.mode",
+    )?;
+    let period = within(
+        parts.period,
+        Span::from_secs(1),
+        "reports.period",
+        (Span::from_millis(100), Span::from_secs(600)),
+    )?;
+    if parts.period.is_some() && !out_of_band {
+        let reason = "only out_of_band reports have a period";
+        return Err(FieldError::new("reports.period", reason));
+    }
+    Ok(Reports {
+        out_of_band_period: out_of_band.then_some(period),
+        meter_window: within(
+            parts.meter_window,
+            Span::from_secs(1),
+            "reports.meter_window",
+            (Span::from_millis(100), Span::from_secs(60)),
+        )?,
+        noise: share(parts.noise, "reports.noise")?,
+        loss: share(parts.loss, "reports.loss")?,
+        delay: within(
+            parts.delay,
+            Span::from_millis(0),
+            "reports.delay",
+            (Span::from_millis(0), Span::from_secs(60)),
+        )?,
+    })
+}
+
+fn balancer(parts: &BalancerParts) -> Result<BalancerSettings, FieldError> {
+    Ok(BalancerSettings {
+        endpoint_policy: choice(
+            parts.endpoint_policy.as_deref(),
+            &[
+                ("round_robin", EndpointPolicyName::RoundRobin),
+                ("least_request", EndpointPolicyName::LeastRequest),
+                ("random", EndpointPolicyName::Random),
+            ],
+            "balancer.endpoint_policy",
+        )?,
+        low_discrepancy: choice(
+            parts.locality_sampling.as_deref(),
+            &[("random", false), ("low_discrepancy", true)],
+            "balancer.locality_sampling",
+        )?,
+        min_cluster_size: parts.min_cluster_size,
+        capacity_by_weights: choice(
+            parts.upstream_locality_basis.as_deref(),
+            &[("hosts", false), ("weights", true)],
+            "balancer.upstream_locality_basis",
+        )?,
+        start_spread: within(
+            parts.start_spread,
+            Span::from_secs(1),
+            "balancer.start_spread",
+            (Span::from_millis(0), Span::from_secs(600)),
+        )?,
+    })
+}
+
+/// The value of a name; the first of `choices` when there is none.
+fn choice<T: Copy>(
+    name: Option<&str>,
+    choices: &[(&str, T)],
+    path: &str,
+) -> Result<T, FieldError> {
+    let wanted = name.unwrap_or(choices[0].0);
+    let found = choices.iter().find(|(name, _)| *name == wanted);
+    found.map(|&(_, value)| value).ok_or_else(|| {
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        FieldError::new(path, format!("{wanted:?} is not one of {}", names.join(", ")))
+    })
+}
+
+fn within(
+    span: Option<Span>,
+    default: Span,
+    path: &str,
+    (low, high): (Span, Span),
+) -> Result<u64, FieldError> {
+    let span = span.unwrap_or(default);
+    if (low..=high).contains(&span) {
+        return Ok(num::nanos(span.0));
+    }
+    let reason = format!("{span} is outside {low} to {high}");
+    Err(FieldError::new(path, reason))
+}
+
+fn at_least_one(value: Option<u32>, path: &str) -> Result<u32, FieldError> {
+    match value {
+        Some(0) => Err(FieldError::new(path, "must be at least 1")),
+        value => Ok(value.unwrap_or(1)),
+    }
+}
+
+pub(super) fn finite(value: f64, path: &str) -> Result<f64, FieldError> {
+    if value.is_finite() {
+        return Ok(value);
+    }
+    Err(FieldError::new(path, format!("{value} is not a number")))
+}
+
+pub(super) fn positive(value: f64, path: &str) -> Result<f64, FieldError> {
+    if value.is_finite() && value > 0.0 {
+        return Ok(value);
+    }
+    Err(FieldError::new(path, format!("{value} must be above 0")))
+}
+
+pub(super) fn not_negative(value: f64, path: &str) -> Result<f64, FieldError> {
+    if value.is_finite() && value >= 0.0 {
+        return Ok(value);
+    }
+    Err(FieldError::new(path, format!("{value} must be at least 0")))
+}
+
+fn share(value: f64, path: &str) -> Result<f64, FieldError> {
+    if (0.0..=1.0).contains(&value) {
+        return Ok(value);
+    }
+    Err(FieldError::new(path, format!("{value} is outside 0 to 1")))
+}

@@ -1,0 +1,151 @@
+//! Events and expectations of a scenario, checked.
+
+use std::collections::BTreeMap;
+
+use plimsoll_core::units::FieldError;
+
+use super::check::{not_negative, positive};
+use super::parts::{DemandEventParts, EventParts, ExpectParts};
+use super::span::Span;
+use super::zones::Names;
+use super::{Event, Expectation, Happening, NEVER, Zone};
+use crate::checker;
+use crate::num;
+use crate::policy::Policy;
+
+pub(super) fn events(
+    parts: &[EventParts],
+    zones: &[Zone],
+    names: &Names,
+) -> Result<Vec<Event>, FieldError> {
+    let mut events = Vec::new();
+    for (index, event) in parts.iter().enumerate() {
+        let one = one_event(event, zones, names);
+        events.push(one.map_err(|error| error.under(&format!("event[{index}]")))?);
+    }
+    Ok(events)
+}
+
+fn one_event(parts: &EventParts, zones: &[Zone], names: &Names) -> Result<Event, FieldError> {
+    let mut found = Vec::new();
+    if let Some(demand) = &parts.demand {
+        found.push((demand_event(demand, names)?, demand.r#for));
+    }
+    if let Some(shares) = &parts.shares {
+        found.push((shares_event(shares, zones, names)?, None));
+    }
+    if let Some(event) = &parts.lose_hosts {
+        let zones = names.of(&event.zone, "lose_hosts.zone")?;
+        found.push((Happening::LoseHosts { zones }, event.r#for));
+    }
+    if let Some(event) = &parts.lose_zone {
+        let zones = names.of(&event.zone, "lose_zone.zone")?;
+        found.push((Happening::LoseZone { zones }, event.r#for));
+    }
+    if let Some(event) = &parts.unhealthy {
+        let zones = names.of(&event.zone, "unhealthy.zone")?;
+        let hosts = event.hosts;
+        found.push((Happening::Unhealthy { zones, hosts }, event.r#for));
+    }
+    if let Some(event) = &parts.capacity {
+        let zones = names.of(&event.zone, "capacity.zone")?;
+        let factor = positive(event.factor, "capacity.factor")?;
+        found.push((Happening::Capacity { zones, factor }, event.r#for));
+    }
+    if let Some(event) = &parts.stop_reports {
+        let zones = names.of_or_all(event.zone.as_deref(), "stop_reports.zone")?;
+        found.push((Happening::StopReports { zones }, event.r#for));
+    }
+    if let Some(event) = &parts.control_plane_outage {
+        found.push((Happening::ControlPlaneOutage, event.r#for));
+    }
+    let mut found = found.into_iter();
+    match (found.next(), found.next()) {
+        (Some((what, length)), None) => Ok(Event {
+            from: num::nanos(parts.at.0),
+            until: length.map_or(NEVER, |length: Span| num::nanos(parts.at.0 + length.0)),
+            what,
+        }),
+        (None, _) => Err(FieldError::new("", "says no thing that happens")),
+        (Some(_), Some(_)) => {
+            let reason = "says several things: one event, one thing";
+            Err(FieldError::new("", reason))
+        }
+    }
+}
+
+fn demand_event(parts: &DemandEventParts, names: &Names) -> Result<Happening, FieldError> {
+    let over = num::nanos(parts.over.unwrap_or_default().0);
+    if parts.r#for.is_some_and(|length| num::nanos(length.0) < over) {
+        let reason = "is longer than the event itself";
+        return Err(FieldError::new("demand.over", reason));
+    }
+    Ok(Happening::Demand {
+        zones: names.of_or_all(parts.zone.as_deref(), "demand.zone")?,
+        factor: not_negative(parts.factor, "demand.factor")?,
+        over,
+    })
+}
+
+/// Every zone must be named, alone or by its group: what is left out would be a guess.
+fn shares_event(
+    parts: &BTreeMap<String, f64>,
+    zones: &[Zone],
+    names: &Names,
+) -> Result<Happening, FieldError> {
+    let mut shares: Vec<Option<f64>> = vec![None; zones.len()];
+    for (name, &share) in parts {
+        let path = format!("shares.{name}");
+        let share = not_negative(share, &path)?;
+        for zone in names.of(name, &path)? {
+            if shares[zone].replace(share).is_some() {
+                let reason = format!("{} is there twice", zones[zone].name);
+                return Err(FieldError::new(path, reason));
+            }
+        }
+    }
+    let missing = shares.iter().position(Option::is_none);
+    if let Some(zone) = missing {
+        let reason = format!("zone {} is missing", zones[zone].name);
+        return Err(FieldError::new("shares", reason));
+    }
+    let shares: Vec<f64> = shares.into_iter().flatten().collect();
+    let total: f64 = shares.iter().sum();
+    if total <= 0.0 {
+        return Err(FieldError::new("shares", "no zone has any demand"));
+    }
+    let shares = shares.into_iter().map(|share| share / total).collect();
+    Ok(Happening::Shares { shares })
+}
+
+pub(super) fn expectations(
+    parts: &[ExpectParts],
+    policies: &[Policy],
+) -> Result<Vec<Expectation>, FieldError> {
+    let mut expectations = Vec::new();
+    for (index, expect) in parts.iter().enumerate() {
+        let path = |field: &str| format!("expect[{index}].{field}");
+        let policy = Policy::parse(&expect.policy)
+            .map_err(|reason| FieldError::new(path("policy"), reason))?;
+        if !policies.contains(&policy) {
+            let reason = format!("{} is not among the policies", expect.policy);
+            return Err(FieldError::new(path("policy"), reason));
+        }
+        for (field, bounds, at_most) in [
+            ("at_most", &expect.at_most, true),
+            ("at_least", &expect.at_least, false),
+        ] {
+            for (metric, &bound) in bounds {
+                let path = path(&format!("{field}.{metric}"));
+                checker::check_name(metric).map_err(|reason| FieldError::new(path, reason))?;
+                expectations.push(Expectation {
+                    policy,
+                    metric: metric.clone(),
+                    bound,
+                    at_most,
+                });
+            }
+        }
+    }
+    Ok(expectations)
+}

@@ -1,0 +1,88 @@
+//! [`run`]: every policy of a scenario, one after the other, on the same demand and seed.
+
+use plimsoll_core::units::FieldError;
+
+use crate::checker;
+use crate::metrics::Metrics;
+use crate::metrics::recorder::Recorder;
+use crate::metrics::windows::Windows;
+use crate::optimum::optimum;
+use crate::policy::Policy;
+use crate::report::{Facts, PolicyReport, Report, series::Series};
+use crate::scenario::Scenario;
+use crate::workload::Workload;
+use crate::world::{Run, World};
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress {
+    /// The policy that is simulated now.
+    pub policy: Policy,
+    /// Its number, from 0.
+    pub index: usize,
+    /// How many there are.
+    pub policies: usize,
+    /// Share of its simulated time, 0.0 to 1.0.
+    pub done: f64,
+}
+
+/// Simulates every policy of a scenario. `progress` is called about once per simulated second.
+///
+/// The error is one of the scenario's settings, with its path; it comes before anything runs.
+pub fn run(
+    scenario: &Scenario,
+    mut progress: impl FnMut(Progress),
+) -> Result<Report, FieldError> {
+    let workload = Workload::new(scenario);
+    let mut report = Report {
+        facts: Facts::new(scenario),
+        policies: Vec::new(),
+        checks: Vec::new(),
+    };
+    let policies = scenario.policies.len();
+    for (index, &policy) in scenario.policies.iter().enumerate() {
+        let mut tell = |at: u64| {
+            let done = at as f64 / scenario.duration as f64;
+            progress(Progress { policy, index, policies, done });
+        };
+        let one = if policy.is_computed() {
+            computed(scenario, &workload, policy)
+        } else {
+            let run = World::new(scenario, &workload, policy)?.run(&mut tell);
+            let totals = run.recorder.totals();
+            report.checks.push(checker::conservation(policy, totals));
+            simulated(scenario, &workload, policy, run)
+        };
+        report.checks.extend(checker::check(scenario, policy, &one.metrics));
+        report.policies.push(one);
+    }
+    Ok(report)
+}
+
+fn simulated(
+    scenario: &Scenario,
+    workload: &Workload,
+    policy: Policy,
+    run: Run,
+) -> PolicyReport {
+    let windows = Windows::new(scenario, workload, &run.recorder);
+    PolicyReport {
+        policy,
+        description: policy.describe(),
+        metrics: Metrics::measure(&windows),
+        endings: run.endings.into_iter().map(|ending| (ending.zone, ending.reason)).collect(),
+        series: Series::measure(&windows),
+    }
+}
+
+fn computed(scenario: &Scenario, workload: &Workload, policy: Policy) -> PolicyReport {
+    let recorder = Recorder::new(scenario);
+    let windows = Windows::new(scenario, workload, &recorder);
+    PolicyReport {
+        policy,
+        description: policy.describe(),
+        metrics: optimum(&windows),
+        endings: Vec::new(),
+        series: Series::optimum(&windows),
+    }
+}

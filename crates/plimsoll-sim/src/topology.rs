@@ -1,0 +1,200 @@
+//! Assignments of the upstream cluster and of the fleet, as a management server would send them.
+//!
+//! Hosts and proxies have addresses that say their number, so that a picked host is found without
+//! a search. Called by `world` at the start and when health or (for the oracle) demand changes.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use plimsoll_core::model::assignment::{
+    AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
+};
+use plimsoll_core::model::health::HealthStatus;
+use plimsoll_core::units::FieldError;
+
+use crate::num;
+use crate::policy::CLUSTER;
+use crate::scenario::{Scenario, Zone};
+use crate::situation::{Situation, ZoneSituation};
+
+/// `node.cluster` of the proxies.
+pub(crate) const FLEET: &str = "edge";
+
+/// Upstream hosts live in 10.0.0.0/8, proxies in 172.0.0.0/8.
+const HOSTS: u32 = 10 << 24;
+const PROXIES: u32 = 172 << 24;
+/// Sum of the weights of a fleet that is told the true demand: fine enough, and far from 32 bits.
+const TOTAL_WEIGHT: f64 = 1e8;
+/// Weight of the smallest host when capacities are told as weights.
+const UNIT_WEIGHT: f64 = 100.0;
+
+/// The number of the host with that address.
+pub(crate) fn host_number(address: SocketAddr) -> usize {
+    match address {
+        SocketAddr::V4(address) => (address.ip().to_bits() & 0x00ff_ffff) as usize,
+        SocketAddr::V6(_) => usize::MAX,
+    }
+}
+
+fn address(base: u32, number: u32) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::from_bits(base | number), 80))
+}
+
+/// The upstream cluster. `true_capacity`: weights are the capacities (the oracle), else those of the
+/// scenario.
+pub(crate) fn upstream(
+    scenario: &Scenario,
+    situation: &Situation,
+    true_capacity: bool,
+) -> Result<ClusterLoadAssignment, FieldError> {
+    let smallest = smallest_capacity(scenario);
+    let mut number = 0;
+    let mut endpoints = Vec::new();
+    for (zone, situation) in scenario.zones.iter().zip(&situation.zones) {
+        let mut lb_endpoints = Vec::new();
+        for group in &zone.hosts {
+            let weight = if true_capacity {
+                let relative = group.capacity * situation.capacity_factor / smallest;
+                u32::try_from(num::round(relative * UNIT_WEIGHT)).ok()
+            } else {
+                group.weight
+            };
+            for _ in 0..group.count {
+                let mut endpoint = LbEndpoint::new(address(HOSTS, number));
+                number += 1;
+                endpoint.load_balancing_weight = weight.map(|weight| weight.max(1));
+                let first = num::index(lb_endpoints.len());
+                endpoint.health_status = health(situation, first);
+                lb_endpoints.push(endpoint);
+            }
+        }
+        endpoints.push(locality(zone, lb_endpoints));
+    }
+    assignment(CLUSTER, endpoints)
+}
+
+/// The fleet. `true_demand`: weights are the requests per second of each zone (the oracle).
+pub(crate) fn fleet(
+    scenario: &Scenario,
+    situation: &Situation,
+    true_demand: Option<&[f64]>,
+) -> Result<ClusterLoadAssignment, FieldError> {
+    let total: f64 = true_demand.map_or(0.0, |rates| rates.iter().sum());
+    let mut number = 0;
+    let mut endpoints = Vec::new();
+    for (index, zone) in scenario.zones.iter().enumerate() {
+        let weight = true_demand.map(|rates| {
+            let share = num::ratio(rates[index], total);
+            let each = share * TOTAL_WEIGHT / f64::from(zone.proxies);
+            u32::try_from(num::round(each)).unwrap_or(u32::MAX).max(1)
+        });
+        let lost = situation.zones[index].proxies_lost;
+        let lb_endpoints = (0..zone.proxies).map(|_| {
+            let mut endpoint = LbEndpoint::new(address(PROXIES, number));
+            number += 1;
+            endpoint.load_balancing_weight = weight;
+            if lost {
+                endpoint.health_status = HealthStatus::Unhealthy;
+            }
+            endpoint
+        });
+        let lb_endpoints = lb_endpoints.collect();
+        endpoints.push(locality(zone, lb_endpoints));
+    }
+    assignment(FLEET, endpoints)
+}
+
+/// Health of the host that is `position`-th in its zone.
+fn health(situation: &ZoneSituation, position: u32) -> HealthStatus {
+    if situation.hosts_lost || position < situation.unhealthy {
+        HealthStatus::Unhealthy
+    } else {
+        HealthStatus::Healthy
+    }
+}
+
+fn smallest_capacity(scenario: &Scenario) -> f64 {
+    let groups = scenario.zones.iter().flat_map(|zone| &zone.hosts);
+    groups.map(|group| group.capacity).fold(f64::INFINITY, f64::min)
+}
+
+fn locality(zone: &Zone, lb_endpoints: Vec<LbEndpoint>) -> LocalityParts {
+    LocalityParts {
+        locality: zone.locality.clone(),
+        lb_endpoints,
+        ..Default::default()
+    }
+}
+
+fn assignment(
+    name: &str,
+    endpoints: Vec<LocalityParts>,
+) -> Result<ClusterLoadAssignment, FieldError> {
+    ClusterLoadAssignment::try_new(AssignmentParts {
+        cluster_name: name.into(),
+        endpoints,
+        ..Default::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::three_zones;
+
+    fn scenario(events: &str) -> Scenario {
+        let mut parts = three_zones();
+        let given: crate::scenario::ScenarioParts = toml::from_str(events).unwrap();
+        parts.event = given.event;
+        parts.zone[1].hosts[0].capacity = 60.0;
+        parts.zone[2].proxies = Some(5);
+        Scenario::try_new(parts).unwrap()
+    }
+
+    /// Healthy hosts and their common weight, per zone.
+    fn healthy(assignment: &ClusterLoadAssignment) -> Vec<(usize, u32)> {
+        let zones = assignment.endpoints().iter();
+        zones
+            .map(|zone| {
+                let usable = zone
+                    .lb_endpoints
+                    .iter()
+                    .filter(|endpoint| endpoint.health_status != HealthStatus::Unhealthy);
+                (usable.count(), zone.lb_endpoints[0].weight())
+            })
+            .collect()
+    }
+
+    #[test]
+    fn addresses_say_the_number() {
+        let scenario = scenario("");
+        let upstream = upstream(&scenario, &Situation::at(&scenario, 0), false).unwrap();
+        let addresses = upstream.endpoints().iter().flat_map(|zone| &zone.lb_endpoints);
+        let numbers: Vec<usize> = addresses.map(|e| host_number(e.address)).collect();
+        assert_eq!(numbers, (0..12).collect::<Vec<_>>());
+        assert_eq!(host_number("[::1]:80".parse().unwrap()), usize::MAX);
+    }
+
+    #[test]
+    fn the_oracle_is_told_capacity_and_demand() {
+        let scenario = scenario("");
+        let situation = Situation::at(&scenario, 0);
+        let told = upstream(&scenario, &situation, true).unwrap();
+        assert_eq!(healthy(&told), [(4, 100), (4, 200), (4, 100)]);
+        let told = fleet(&scenario, &situation, Some(&[60.0, 20.0, 20.0])).unwrap();
+        assert_eq!(healthy(&told), [(1, 60_000_000), (1, 20_000_000), (5, 4_000_000)]);
+        let untold = fleet(&scenario, &situation, None).unwrap();
+        assert_eq!(healthy(&untold), [(1, 1), (1, 1), (5, 1)]);
+    }
+
+    #[test]
+    fn what_is_broken_is_unhealthy() {
+        let scenario = scenario(
+            "[[event]]\nat = \"0s\"\nlose_zone = { zone = \"c\" }\n\
+             [[event]]\nat = \"0s\"\nunhealthy = { zone = \"a\", hosts = 3 }\n",
+        );
+        let situation = Situation::at(&scenario, 0);
+        let hosts = upstream(&scenario, &situation, false).unwrap();
+        assert_eq!(healthy(&hosts), [(1, 1), (4, 1), (0, 1)]);
+        assert_eq!(healthy(&fleet(&scenario, &situation, None).unwrap())[2].0, 0);
+    }
+}

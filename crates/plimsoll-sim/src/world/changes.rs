@@ -1,0 +1,158 @@
+//! Starts, failures and recoveries, and the oracle.
+//!
+//! A dead host stops answering at once, and is known to be dead after `detection`. What is known
+//! reaches every balancer as a new assignment; that way does not need the control plane (as active
+//! health checks do not).
+
+use super::World;
+use super::queue::Event;
+use crate::control_plane::report_phase;
+use crate::draws::{self, Purpose};
+use crate::num;
+use crate::proxy::{self, Proxy};
+use crate::situation::Situation;
+use crate::topology;
+
+/// How often the oracle looks at the demand.
+const ORACLE_PERIOD: u64 = num::SECOND;
+/// Demand that moved by less than this share of the whole is not worth an update.
+const ORACLE_BAND: f64 = 0.001;
+
+impl World<'_> {
+    /// Posts all that begins by itself.
+    pub(super) fn post_beginnings(&mut self) {
+        let seed = self.scenario.seed;
+        for index in 0..self.balancers.len() {
+            let mut rng = draws::stream(seed, Purpose::Start, index);
+            let spread = num::seconds(self.scenario.balancer.start_spread);
+            let start = num::from_seconds(spread * draws::uniform(&mut rng));
+            let number = num::index(index);
+            self.queue.post(start, Event::Start(number));
+            self.balancers[index].stream.start(start);
+            let stream = &mut self.balancers[index].stream;
+            if let Some(at) = self.workload.next_arrival(stream) {
+                self.queue.post(at, Event::Arrival(number));
+            }
+            if self.control.is_some() {
+                let interval = self.scenario.control_plane.report_interval;
+                let phase = report_phase(interval, draws::uniform(&mut rng));
+                self.queue.post(start + phase.max(num::SECOND / 10), Event::LoadReport(number));
+            }
+        }
+        for (number, &at) in self.scenario.steps().iter().enumerate() {
+            self.queue.post(at, Event::Step(num::index(number)));
+        }
+        if self.policy.is_oracle() {
+            self.queue.post(ORACLE_PERIOD, Event::Oracle);
+        }
+        if let Some(period) = self.scenario.reports.out_of_band_period
+            && self.policy.uses_reports()
+        {
+            let mut rng = draws::stream(seed, Purpose::Start, self.balancers.len());
+            for host in 0..self.hosts.len() {
+                let phase = report_phase(period, draws::uniform(&mut rng));
+                self.queue.post(phase, Event::OutOfBand(num::index(host)));
+            }
+        }
+    }
+
+    /// A proxy starts, unless its zone is lost.
+    pub(super) fn start(&mut self, balancer: u32) {
+        let place = &mut self.balancers[balancer as usize];
+        if self.situation.zones[place.zone].proxies_lost || place.proxy.is_some() {
+            return;
+        }
+        // Another start, another stream of picks.
+        let stream = (place.starts << 32) | balancer as usize;
+        place.starts += 1;
+        let zones = &self.scenario.zones;
+        let mut proxy = Proxy::new(
+            std::sync::Arc::clone(&self.config),
+            proxy::node(&zones[place.zone], place.number),
+            zones.len(),
+            draws::stream(self.scenario.seed, Purpose::Picks, stream),
+            self.now,
+        );
+        proxy.handle_originating(self.fleet.clone(), self.now);
+        proxy.handle_assignment(self.upstream.clone(), self.now);
+        place.proxy = Some(proxy);
+        self.arm(balancer);
+    }
+
+    /// Something of the scenario begins or ends.
+    pub(super) fn step(&mut self, step: u32) {
+        let situation = Situation::at(self.scenario, self.now);
+        self.hosts.apply(&situation);
+        let before = std::mem::replace(&mut self.situation, situation);
+        for balancer in 0..self.balancers.len() {
+            let place = &mut self.balancers[balancer];
+            let lost = self.situation.zones[place.zone].proxies_lost;
+            if lost {
+                if let (Some(proxy), Some(control)) = (place.proxy.take(), &mut self.control) {
+                    control.handle_disconnect(&proxy.node, self.now);
+                }
+            } else if before.zones[place.zone].proxies_lost {
+                self.start(num::index(balancer));
+            }
+        }
+        self.drain_planner();
+        let known = self.now + self.scenario.host.detection;
+        self.queue.post(known, Event::Detected(step));
+    }
+
+    /// What changed at a step is known to everybody now.
+    pub(super) fn detected(&mut self, step: u32) {
+        let Some(&at) = self.scenario.steps().get(step as usize) else {
+            return;
+        };
+        let known = Situation::at(self.scenario, at);
+        let oracle = self.policy.is_oracle();
+        let upstream = topology::upstream(self.scenario, &known, oracle);
+        let fleet = topology::fleet(self.scenario, &known, oracle.then_some(&self.told));
+        // Built from a checked scenario, as the first ones were.
+        let (Ok(upstream), Ok(fleet)) = (upstream, fleet) else {
+            return;
+        };
+        if upstream == self.upstream && fleet == self.fleet {
+            return;
+        }
+        (self.upstream, self.fleet) = (upstream, fleet);
+        if let Some(control) = &mut self.control {
+            control.handle_endpoints(&self.upstream, self.now);
+            control.handle_endpoints(&self.fleet, self.now);
+        }
+        for balancer in 0..self.balancers.len() {
+            if let Some(proxy) = &mut self.balancers[balancer].proxy {
+                proxy.handle_originating(self.fleet.clone(), self.now);
+                proxy.handle_assignment(self.upstream.clone(), self.now);
+            }
+            self.arm(num::index(balancer));
+        }
+        self.drain_planner();
+    }
+
+    /// The oracle tells the true demand when it has moved.
+    pub(super) fn oracle(&mut self) {
+        self.queue.post(self.now + ORACLE_PERIOD, Event::Oracle);
+        let rates = self.workload.rates(self.now);
+        let shares = |rates: &[f64]| -> Vec<f64> {
+            let total: f64 = rates.iter().sum();
+            rates.iter().map(|rate| num::ratio(*rate, total)).collect()
+        };
+        let (now, told) = (shares(rates), shares(&self.told));
+        let moved = now.iter().zip(&told).any(|(a, b)| (a - b).abs() > ORACLE_BAND);
+        if !moved {
+            return;
+        }
+        self.told = rates.to_vec();
+        let Ok(fleet) = topology::fleet(self.scenario, &self.situation, Some(&self.told)) else {
+            return;
+        };
+        self.fleet = fleet;
+        for place in &mut self.balancers {
+            if let Some(proxy) = &mut place.proxy {
+                proxy.handle_originating(self.fleet.clone(), self.now);
+            }
+        }
+    }
+}

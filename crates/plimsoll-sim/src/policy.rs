@@ -141,6 +141,17 @@ impl Policy {
         }
     }
 
+    /// How it turns shares into choices unless the scenario says otherwise: independently, as Envoy
+    /// does, or evenly (decisions D4).
+    const fn sampling(self) -> LocalitySampling {
+        match self {
+            Self::Convergent | Self::Hybrid | Self::ObservedLoad => {
+                LocalitySampling::LowDiscrepancy
+            }
+            _ => LocalitySampling::Random,
+        }
+    }
+
     /// Whether it is told the truth as weights.
     pub(crate) const fn is_oracle(self) -> bool {
         matches!(self, Self::ZoneAwareWeights)
@@ -180,11 +191,7 @@ impl Policy {
             name: CLUSTER.into(),
             locality_policy,
             endpoint_policy,
-            locality_sampling: if balancer.low_discrepancy {
-                LocalitySampling::LowDiscrepancy
-            } else {
-                LocalitySampling::Random
-            },
+            locality_sampling: balancer.sampling.unwrap_or_else(|| self.sampling()),
             ..Default::default()
         })
     }

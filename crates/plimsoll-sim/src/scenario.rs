@@ -12,6 +12,7 @@ pub mod span;
 mod tests;
 mod zones;
 
+use plimsoll_core::model::cluster::LocalitySampling;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
 
@@ -159,7 +160,8 @@ pub(crate) struct ControlPlane {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BalancerSettings {
     pub(crate) endpoint_policy: EndpointPolicyName,
-    pub(crate) low_discrepancy: bool,
+    /// `None` = what suits the policy.
+    pub(crate) sampling: Option<LocalitySampling>,
     pub(crate) min_cluster_size: Option<u64>,
     pub(crate) capacity_by_weights: bool,
     pub(crate) start_spread: u64,

@@ -2,6 +2,7 @@
 //!
 //! Zones live in `zones`, events and expectations in `events`.
 
+use plimsoll_core::model::cluster::LocalitySampling;
 use plimsoll_core::units::FieldError;
 
 use super::events::{events, expectations};
@@ -273,9 +274,13 @@ fn balancer(parts: &BalancerParts) -> Result<BalancerSettings, FieldError> {
             ],
             "balancer.endpoint_policy",
         )?,
-        low_discrepancy: choice(
+        sampling: choice(
             parts.locality_sampling.as_deref(),
-            &[("random", false), ("low_discrepancy", true)],
+            &[
+                ("by_policy", None),
+                ("random", Some(LocalitySampling::Random)),
+                ("low_discrepancy", Some(LocalitySampling::LowDiscrepancy)),
+            ],
             "balancer.locality_sampling",
         )?,
         min_cluster_size: parts.min_cluster_size,

@@ -171,7 +171,8 @@ pub struct ControlPlaneParts {
 pub struct BalancerParts {
     /// `round_robin` (default), `least_request` or `random`.
     pub endpoint_policy: Option<String>,
-    /// `random` (default, Envoy) or `low_discrepancy`.
+    /// `by_policy` (default: evenly for the policies that are ours, independent draws for the
+    /// others, as Envoy does), `random` or `low_discrepancy`.
     pub locality_sampling: Option<String>,
     /// Default 6 (Envoy).
     pub min_cluster_size: Option<u64>,

@@ -1,4 +1,4 @@
-//! [`FirstReport`]: of all reports of one request the first valid one is used (envoy-semantics §6).
+//! [`FirstReport`]: of all reports of a request the first valid one is used (envoy-semantics §6).
 //!
 //! Reading does not live here but in `header`. Called by whatever sees responses.
 
@@ -18,9 +18,9 @@ pub struct FirstReport {
 impl FirstReport {
     /// The report in `headers`, if it is the first valid one.
     ///
-    /// `None` when there is none, and when there was a valid one before: then `headers` are not even
-    /// looked at. An error is a broken report: count it, and leave the values known so far as they
-    /// are. It does not keep a later report from being used.
+    /// `None` when there is none, and when there was a valid one before: then `headers` are not
+    /// even looked at. An error is a broken report: count it, and leave the values known so far as
+    /// they are. It does not keep a later report from being used.
     pub fn look<'h>(
         &mut self,
         headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,

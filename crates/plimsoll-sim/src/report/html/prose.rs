@@ -79,7 +79,7 @@ pub(super) fn cross_zone(policy: &PolicyReport) -> String {
     let verdict = if surplus > 0.05 {
         "more than needed"
     } else if surplus < -0.05 {
-        "too little: someone is overloaded for it"
+        "too little: some zone carries more than its share"
     } else {
         "about what is needed"
     };

@@ -39,6 +39,11 @@ white-space:nowrap}
 .summary th:first-child,.summary td:first-child{text-align:left}
 .summary td:first-child{font-weight:600}
 .summary small{color:var(--dim);font-size:12px}
+.policies{display:grid;grid-template-columns:repeat(auto-fit,minmax(340px,1fr));gap:2px 24px;
+margin:14px 0 0;font-size:13px;color:var(--dim)}
+.policies div{display:flex;gap:8px}
+.policies dt{color:var(--ink);font-weight:600;white-space:nowrap}
+.policies dd{margin:0}
 .tag{display:inline-block;padding:0 7px;border-radius:6px}
 .good{color:var(--good)}.warn{color:var(--warn)}.bad{color:var(--bad)}
 .tag.good{background:var(--good-bg)}.tag.warn{background:var(--warn-bg)}

@@ -24,7 +24,12 @@ pub(super) fn section(report: &Report, page: &mut String) {
     for policy in &report.policies {
         row(policy, page);
     }
-    page.push_str("</tbody></table></div>\n</section>\n");
+    page.push_str("</tbody></table></div>\n<dl class=\"policies\">\n");
+    for policy in &report.policies {
+        let (name, description) = (policy.policy.name(), policy.description);
+        let _ = writeln!(page, "<div><dt>{name}</dt><dd>{description}</dd></div>");
+    }
+    page.push_str("</dl>\n</section>\n");
 }
 
 fn row(policy: &PolicyReport, page: &mut String) {

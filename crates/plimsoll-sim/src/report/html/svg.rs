@@ -150,7 +150,7 @@ impl Chart<'_> {
     }
 
     fn ticks_across(&self) -> u32 {
-        if self.size.width < 300.0 { 3 } else { 6 }
+        if self.size.width < 300.0 { 3 } else { 5 }
     }
 
     fn draw_shape(&self, shape: &Shape<'_>, svg: &mut String) {

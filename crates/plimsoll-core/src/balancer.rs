@@ -204,7 +204,8 @@ impl Balancer {
         );
     }
 
-    /// Fractions for this very cluster (`LoadStatsResponse.observed_traffic`); empty withdraws them.
+    /// Fractions for this very cluster (`LoadStatsResponse.observed_traffic`); empty withdraws
+    /// them.
     pub fn handle_observed_traffic(&mut self, fractions: FractionMap, now: Instant) {
         self.receive_fractions(FractionOrigin::LrsResponse, fractions, now);
         self.refresh(
@@ -507,7 +508,8 @@ impl Balancer {
         }
     }
 
-    /// Weights of load_aware_locality: anew when their tick is due, else put into the present order.
+    /// Weights of load_aware_locality: anew when their tick is due, else put into the present
+    /// order.
     fn refresh_load_aware(&mut self, dirty: &Dirty, now: Instant) {
         let config = Arc::clone(&self.config);
         let Some(settings) = config.load_aware_locality() else {
@@ -521,7 +523,7 @@ impl Balancer {
             let asked = self.feed_forward();
             let stats = &self.load_aware_stats;
             self.load_aware
-                .tick(settings, &self.views, asked.as_deref(), stats, now);
+                .tick(settings, &self.views, (asked.as_deref(), stats), now);
         }
         let panics: Vec<bool> = self.views.iter().map(|view| view.source.panic).collect();
         let hash_kept = |priority: usize| {

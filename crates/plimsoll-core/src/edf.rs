@@ -45,9 +45,9 @@ impl Entry {
 }
 
 impl Edf {
-    /// A schedule of `items` (index, weight; indices ascending) as if the low 32 bits of `seed` picks
-    /// had already been made, so that workers that start together do not all start with the same
-    /// host.
+    /// A schedule of `items` (index, weight; indices ascending) as if the low 32 bits of `seed`
+    /// picks had already been made, so that workers that start together do not all start with the
+    /// same host.
     pub fn with_emulated_picks(items: &[(u32, f64)], seed: u64) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "the low 32 bits are meant")]
         let picks = (seed as u32) % MAX_EMULATED;

@@ -12,8 +12,8 @@ use crate::locality_picking::zone_aware::Reason;
 /// Something a driver may want to log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Measured fractions became too old; host counts are used until new ones arrive, unless another
-    /// origin still has fresh ones.
+    /// Measured fractions became too old; host counts are used until new ones arrive, unless
+    /// another origin still has fresh ones.
     FractionsStale {
         /// Which way they had come.
         origin: FractionOrigin,

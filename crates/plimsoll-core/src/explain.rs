@@ -1,8 +1,8 @@
 //! [`Explanation`]: why a routing snapshot looks as it does, for people and programs.
 //!
-//! Here live the nouns; `explain::build` fills them from a snapshot by asking the same functions that
-//! decided. Rendering does not live here: the CLI prints pages, admin APIs serve the JSON (feature
-//! `serde`). Field names are stable.
+//! Here live the nouns; `explain::build` fills them from a snapshot by asking the same functions
+//! that decided. Rendering does not live here: the CLI prints pages, admin APIs serve the JSON
+//! (feature `serde`). Field names are stable.
 
 use crate::locality_picking::fractions::FractionOrigin;
 use crate::locality_picking::zone_aware::Reason;

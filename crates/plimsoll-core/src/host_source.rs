@@ -1,4 +1,5 @@
-//! Which list of hosts a request is served from, once its priority is chosen (envoy-semantics §1.6).
+//! Which list of hosts a request is served from, once its priority is chosen (envoy-semantics
+//! §1.6).
 //!
 //! Panic, locality weights, sampling of zone-aware routing, panic of the fleet, zone-aware routing:
 //! in this order and with these draws. Lists themselves live in `snapshot`; hosts are picked from
@@ -61,8 +62,8 @@ pub struct SourcePolicy {
 }
 
 impl SourcePolicy {
-    /// The list for one request; `None` = no host on purpose. `weighted` asks the locality scheduler
-    /// (and is `None` when there is none or it yields nothing).
+    /// The list for one request; `None` = no host on purpose. `weighted` asks the locality
+    /// scheduler (and is `None` when there is none or it yields nothing).
     #[inline(always)]
     pub fn choose<R: Rng>(
         &self,

@@ -1,21 +1,22 @@
 //! Every routing decision of Plimsoll, as state machines without IO, clock, threads or entropy.
 //!
 //! The proxy, the embeddable client, the Envoy module, the control plane and the simulator all run
-//! this code. Exact to Envoy 1.40 where Envoy has the feature (priorities, panic, zone-aware routing,
-//! locality weights, endpoint policies), exact to our decisions where it does not
+//! this code. Exact to Envoy 1.40 where Envoy has the feature (priorities, panic, zone-aware
+//! routing, locality weights, endpoint policies), exact to our decisions where it does not
 //! (`LRS_REPORTED_RATE`, planning).
 //!
 //! # Two sides
 //!
-//! One **writer** per cluster owns a [`balancer::Balancer`]: inputs in (`handle_*`, with `now` last),
-//! outputs out (`poll_snapshot`, `poll_event`, `poll_timeout`, drained after every input). It
-//! publishes immutable [`snapshot::RoutingSnapshot`]s through a [`publish::Publisher`]: one swap.
+//! One **writer** per cluster owns a [`balancer::Balancer`]: inputs in (`handle_*`, with `now`
+//! last), outputs out (`poll_snapshot`, `poll_event`, `poll_timeout`, drained after every input).
+//! It publishes immutable [`snapshot::RoutingSnapshot`]s through a [`publish::Publisher`]: one
+//! swap.
 //!
-//! Any number of **workers** own a [`picker::Picker`] each: lock-free, allocation-free picks from the
-//! newest snapshot, with draws from their own seeded generator.
+//! Any number of **workers** own a [`picker::Picker`] each: lock-free, allocation-free picks from
+//! the newest snapshot, with draws from their own seeded generator.
 //!
-//! The control plane's counterpart is [`planner::Planner`]: load reports of a fleet in, fractions of
-//! demand and locality weights out.
+//! The control plane's counterpart is [`planner::Planner`]: load reports of a fleet in, fractions
+//! of demand and locality weights out.
 //!
 //! # Example
 //!

@@ -1,9 +1,10 @@
 //! [`Picker`]: the worker's side. A snapshot and a few draws in, a host out.
 //!
-//! A pick takes no lock, reads no clock and allocates nothing; it borrows the host from the snapshot
-//! the worker holds. Worker-private state (cursors, schedules, generator) sits here and follows the
-//! snapshot: what changed is rebuilt on the first pick that sees it, the rest is kept. Order of
-//! decisions and draws: drop, priority, list of hosts (`host_source`), host (`endpoint_picking`).
+//! A pick takes no lock, reads no clock and allocates nothing; it borrows the host from the
+//! snapshot the worker holds. Worker-private state (cursors, schedules, generator) sits here and
+//! follows the snapshot: what changed is rebuilt on the first pick that sees it, the rest is kept.
+//! Order of decisions and draws: drop, priority, list of hosts (`host_source`), host
+//! (`endpoint_picking`).
 
 use std::sync::Arc;
 

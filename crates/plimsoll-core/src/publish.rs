@@ -1,7 +1,8 @@
 //! One writer, one swap, lock-free readers.
 //!
-//! [`Publisher`] is not `Clone` and publishes through `&mut self`: a second writer does not compile.
-//! [`Reader::latest`] compares one pointer; while nothing changed it touches no reference count.
+//! [`Publisher`] is not `Clone` and publishes through `&mut self`: a second writer does not
+//! compile. [`Reader::latest`] compares one pointer; while nothing changed it touches no reference
+//! count.
 
 use std::fmt;
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 //!
 //! Here lives the [`Rng`] trait that pickers draw from, and the seeded generator used in production
 //! ([`Xoshiro256`]). Entropy does not live here: a driver draws one `u64` seed next to its clock.
-//! Draws are taken in the order of Envoy's balancers (priority hash, sampling, local share, residual,
-//! endpoint), so a script of draws can be compared with Envoy pick by pick.
+//! Draws are taken in the order of Envoy's balancers (priority hash, sampling, local share,
+//! residual, endpoint), so a script of draws can be compared with Envoy pick by pick.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};

@@ -2,8 +2,8 @@
 //!
 //! Membership, health, locality weights, zone-aware tables and hash tables travel together: never
 //! two swaps for one truth. What is expensive (host lists, hash tables) sits behind `Arc`s, so an
-//! update of fractions alone builds a new snapshot without touching a host list. The balancer builds
-//! snapshots; pickers read them; `explain` tells why they look as they do.
+//! update of fractions alone builds a new snapshot without touching a host list. The balancer
+//! builds snapshots; pickers read them; `explain` tells why they look as they do.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Counters, with Envoy's names.
 //!
-//! [`PickerStats`] are bumped by one worker and read by anybody: each counter has a single writer, so
-//! it is a plain load and store, never a locked instruction. [`BalancerStats`] belong to the writer
-//! of a cluster. Exporting them is the driver's business.
+//! [`PickerStats`] are bumped by one worker and read by anybody: each counter has a single writer,
+//! so it is a plain load and store, never a locked instruction. [`BalancerStats`] belong to the
+//! writer of a cluster. Exporting them is the driver's business.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

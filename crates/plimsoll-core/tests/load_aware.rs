@@ -1,5 +1,5 @@
-//! load_aware_locality and client-side weights through the public API: reports in by the hosts, ticks
-//! by the balancer's own timers, picks out.
+//! load_aware_locality and client-side weights through the public API: reports in by the hosts,
+//! ticks by the balancer's own timers, picks out.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Rig {
             name: "orders".into(),
             ..config
         };
-        let config = Arc::new(ClusterConfig::try_new(config).unwrap());
+        let config = Arc::new(ClusterConfig::try_new(config).expect("valid"));
         let now = Instant::from_secs(1000);
         let balancer = Balancer::new(Arc::clone(&config), Locality::zone_only("a"), now);
         let (publisher, reader) = channel(balancer.initial_snapshot(now));
@@ -107,11 +107,11 @@ impl Rig {
         let mut picker = Picker::new(self.reader.clone(), Xoshiro256::from_seed(3));
         let mut counts = [0.0; 3];
         for _ in 0..20_000 {
-            let host = picker.pick(PickArgs::default()).host().unwrap();
+            let host = picker.pick(PickArgs::default()).host().expect("valid");
             let zone = ["a", "b", "c"]
                 .iter()
                 .position(|zone| *zone == host.locality().zone());
-            counts[zone.unwrap()] += 1.0 / 20_000.0;
+            counts[zone.expect("valid")] += 1.0 / 20_000.0;
         }
         counts
     }
@@ -139,13 +139,13 @@ fn assignment(hosts: [u8; 3]) -> ClusterLoadAssignment {
         endpoints,
         ..Default::default()
     };
-    ClusterLoadAssignment::try_new(parts).unwrap()
+    ClusterLoadAssignment::try_new(parts).expect("valid")
 }
 
 fn load_aware(change: impl FnOnce(&mut LoadAwareLocalityParts)) -> ClusterConfigParts {
     let mut parts = LoadAwareLocalityParts::default();
     change(&mut parts);
-    let settings = LoadAwareLocality::try_new(parts).unwrap();
+    let settings = LoadAwareLocality::try_new(parts).expect("valid");
     ClusterConfigParts {
         locality_policy: LocalityPolicy::LoadAwareLocality(settings),
         ..Default::default()

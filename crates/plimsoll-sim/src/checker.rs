@@ -32,7 +32,9 @@ const METRICS: &[(&str, Reading)] = &[
     ("max_over_mean_5s_avg", |m| Some(m.max_over_mean_5s_avg)),
     ("max_over_mean_5s_peak", |m| Some(m.max_over_mean_5s_peak)),
     ("cross_zone_share", |m| Some(m.cross_zone_share)),
-    ("cross_zone_above_needed", |m| Some(m.cross_zone_share - m.cross_zone_needed)),
+    ("cross_zone_above_needed", |m| {
+        Some(m.cross_zone_share - m.cross_zone_needed)
+    }),
     ("above_capacity_share", |m| Some(m.above_capacity_share)),
     ("settled_s", |m| m.settled_s),
     ("oscillates", |m| Some(f64::from(u8::from(m.oscillates)))),
@@ -41,9 +43,16 @@ const METRICS: &[(&str, Reading)] = &[
     ("latency_p99_ms", |m| m.latency_p99_ms),
     ("failure_share", |m| Some(m.failure_share)),
     ("lock_out_s", |m| Some(m.lock_out_s)),
-    ("load_factor_max", |m| Some(m.zones.iter().map(|z| z.load_factor).fold(0.0, f64::max))),
+    ("load_factor_max", |m| {
+        Some(m.zones.iter().map(|z| z.load_factor).fold(0.0, f64::max))
+    }),
     ("load_factor_min", |m| {
-        Some(m.zones.iter().map(|z| z.load_factor).fold(f64::INFINITY, f64::min))
+        Some(
+            m.zones
+                .iter()
+                .map(|z| z.load_factor)
+                .fold(f64::INFINITY, f64::min),
+        )
     }),
 ];
 
@@ -59,11 +68,18 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
 /// All bounds on one policy's run.
 pub(crate) fn check(scenario: &Scenario, policy: Policy, metrics: &Metrics) -> Vec<Check> {
     let expectations = scenario.expectations.iter().filter(|e| e.policy == policy);
-    expectations.map(|expectation| check_one(expectation, metrics)).collect()
+    expectations
+        .map(|expectation| check_one(expectation, metrics))
+        .collect()
 }
 
 fn check_one(expectation: &Expectation, metrics: &Metrics) -> Check {
-    let Expectation { policy, metric, bound, at_most } = expectation;
+    let Expectation {
+        policy,
+        metric,
+        bound,
+        at_most,
+    } = expectation;
     let reading = METRICS.iter().find(|(name, _)| name == metric);
     let found = reading.and_then(|(_, reading)| reading(metrics));
     let words = if *at_most { "at most" } else { "at least" };
@@ -120,8 +136,10 @@ mod tests {
              at_least = { load_factor_min = 0.99 }\n\
              [[expect]]\npolicy = \"none\"\nat_most = { settled_s = 1 }\n",
         );
-        let verdicts: Vec<(&str, bool)> =
-            checks.iter().map(|check| (check.text.as_str(), check.passed)).collect();
+        let verdicts: Vec<(&str, bool)> = checks
+            .iter()
+            .map(|check| (check.text.as_str(), check.passed))
+            .collect();
         let expected = [
             ("cross_zone_share at most 0.2", false),
             ("max_over_mean_5s_avg at most 1", true),
@@ -137,12 +155,22 @@ mod tests {
             "[[expect]]\npolicy = \"optimum\"\nat_most = { latency_p99_ms = 1e9 }\n\
              at_least = { oscillation_period_s = 0 }\n",
         );
-        assert!(checks.iter().all(|check| !check.passed && check.found.is_none()));
+        assert!(
+            checks
+                .iter()
+                .all(|check| !check.passed && check.found.is_none())
+        );
     }
 
     #[test]
     fn lost_requests_are_found() {
-        let mut totals = Totals { issued: 10, succeeded: 5, failed: 2, unpicked: 1, in_flight: 2 };
+        let mut totals = Totals {
+            issued: 10,
+            succeeded: 5,
+            failed: 2,
+            unpicked: 1,
+            in_flight: 2,
+        };
         assert!(conservation(Policy::None, totals).passed);
         totals.in_flight = 1;
         let check = conservation(Policy::None, totals);
@@ -153,6 +181,9 @@ mod tests {
     fn unknown_metrics_are_named() {
         assert!(check_name("settled_s").is_ok());
         let error = check_name("speed").unwrap_err();
-        assert!(error.contains("speed") && error.contains("latency_p99_ms"), "{error}");
+        assert!(
+            error.contains("speed") && error.contains("latency_p99_ms"),
+            "{error}"
+        );
     }
 }

@@ -1,9 +1,9 @@
 //! [`ControlPlane`]: the production planner, fed with load reports, and what it sends back.
 //!
-//! Keyed by the reporter it is what a control plane does. Keyed by the destination it is an exhibit:
-//! each report is taken apart and handed to the same planner as if it came from where the requests
-//! went, which is what the sketch of seed `000…` counts (decisions D1 tells why that is wrong).
-//! Delays and outages live in `world`.
+//! Keyed by the reporter it is what a control plane does. Keyed by the destination it is an
+//! exhibit: each report is taken apart and handed to the same planner as if it came from where the
+//! requests went, which is what the sketch of seed `000…` counts (decisions D1 tells why that is
+//! wrong). Delays and outages live in `world`.
 
 use std::sync::Arc;
 
@@ -47,7 +47,8 @@ impl ControlPlane {
 
     /// Endpoints of the upstream cluster or of the fleet.
     pub(crate) fn handle_endpoints(&mut self, assignment: &ClusterLoadAssignment, now: u64) {
-        self.planner.handle_endpoints(assignment, Instant::from_nanos(now));
+        self.planner
+            .handle_endpoints(assignment, Instant::from_nanos(now));
     }
 
     /// A load report has arrived.
@@ -65,7 +66,8 @@ impl ControlPlane {
 
     /// The stream of a node has closed.
     pub(crate) fn handle_disconnect(&mut self, node: &Node, now: u64) {
-        self.planner.handle_disconnect(&node.id, FLEET, Instant::from_nanos(now));
+        self.planner
+            .handle_disconnect(&node.id, FLEET, Instant::from_nanos(now));
     }
 
     pub(crate) fn handle_timeout(&mut self, now: u64) {
@@ -133,7 +135,10 @@ mod tests {
         let mut newest = None;
         for round in 1..=3_u64 {
             for (zone, row) in scenario.zones.iter().zip(flows) {
-                let sent = row.iter().zip(&scenario.zones).filter(|&(&rate, _)| rate > 0);
+                let sent = row
+                    .iter()
+                    .zip(&scenario.zones)
+                    .filter(|&(&rate, _)| rate > 0);
                 let stats = sent.map(|(&rate, to)| UpstreamLocalityStats {
                     locality: to.locality.clone(),
                     total_issued_requests: rate * 10,
@@ -149,7 +154,11 @@ mod tests {
             }
             newest = control.poll_fractions().or(newest);
         }
-        newest.unwrap().values().map(|fraction| fraction.get()).collect()
+        newest
+            .unwrap()
+            .values()
+            .map(|fraction| fraction.get())
+            .collect()
     }
 
     #[test]

@@ -37,8 +37,8 @@ pub(crate) fn exponential(rng: &mut Xoshiro256) -> f64 {
     -(1.0 - uniform(rng)).ln()
 }
 
-/// About normal, mean 0 and deviation 1: the sum of twelve uniform draws. Its tails end at 6, and it
-/// needs no function whose last bit depends on the platform.
+/// About normal, mean 0 and deviation 1: the sum of twelve uniform draws. Its tails end at 6, and
+/// it needs no function whose last bit depends on the platform.
 pub(crate) fn normal(rng: &mut Xoshiro256) -> f64 {
     (0..12).map(|_| uniform(rng)).sum::<f64>() - 6.0
 }

@@ -83,7 +83,11 @@ impl Hosts {
                 }
             }
         }
-        let servers = if pooled { 0 } else { scenario.host.servers as usize };
+        let servers = if pooled {
+            0
+        } else {
+            scenario.host.servers as usize
+        };
         let mut all = Self {
             settings: scenario.host,
             free: vec![0; hosts.len() * servers],
@@ -138,13 +142,21 @@ impl Hosts {
 
     /// A request arrives at a host.
     pub(crate) fn serve(&mut self, host: usize, at: u64) -> Served {
-        let Host { meter, capacity, .. } = self.hosts[host];
+        let Host {
+            meter, capacity, ..
+        } = self.hosts[host];
         if capacity <= 0.0 {
-            return Served { at, outcome: Outcome::Dead };
+            return Served {
+                at,
+                outcome: Outcome::Dead,
+            };
         }
         self.meters[meter as usize].add(at);
         if self.settings.service == Service::Instant {
-            return Served { at, outcome: Outcome::Success };
+            return Served {
+                at,
+                outcome: Outcome::Success,
+            };
         }
         let patience = num::from_seconds(self.settings.queue.unwrap_or(capacity) / capacity);
         let wait = if self.free.is_empty() {
@@ -154,14 +166,20 @@ impl Hosts {
             self.free[self.next_server(host)].saturating_sub(at)
         };
         if wait > patience {
-            return Served { at, outcome: Outcome::Refused };
+            return Served {
+                at,
+                outcome: Outcome::Refused,
+            };
         }
         let done = at + wait + self.service_time(capacity);
         if !self.free.is_empty() {
             let server = self.next_server(host);
             self.free[server] = done;
         }
-        Served { at: done, outcome: Outcome::Success }
+        Served {
+            at: done,
+            outcome: Outcome::Success,
+        }
     }
 
     /// What the host would say about itself: its own rate ÷ its capacity, not limited to 1.

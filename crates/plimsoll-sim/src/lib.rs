@@ -1,8 +1,8 @@
 //! Fleets in virtual time: the production engine driven by modelled traffic, hosts and failures.
 //!
 //! A [`Scenario`] says where traffic arrives, what hosts can serve, and what goes wrong. [`run`]
-//! simulates it once per [`Policy`], each with the same arrivals, and returns a [`Report`]: numbers,
-//! time series, a table, CSV and a page of charts. Same seed, same bytes.
+//! simulates it once per [`Policy`], each with the same arrivals, and returns a [`Report`]:
+//! numbers, time series, a table, CSV and a page of charts. Same seed, same bytes.
 //!
 //! Nothing that decides lives here: balancers, pickers, hosts and the planner are those of
 //! `plimsoll-core`, called from an event queue. Files and terminals do not live here either; the

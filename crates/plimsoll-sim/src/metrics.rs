@@ -1,4 +1,5 @@
-//! [`Metrics`]: one policy's run in numbers, by the definitions of the measurements on real proxies.
+//! [`Metrics`]: one policy's run in numbers, by the definitions of the measurements on real
+//! proxies.
 //!
 //! `recorder` collects while a run is on; `windows`, `oscillation` and `settling` look at it
 //! afterwards; here it becomes the row of the report. Field names are those of the JSON and of
@@ -112,7 +113,11 @@ struct Spread {
 impl Metrics {
     /// Measures a run.
     pub(crate) fn measure(windows: &Windows<'_>) -> Self {
-        let one = spread(windows.ends(SECOND).filter_map(|end| windows.max_over_mean(end, SECOND)));
+        let one = spread(
+            windows
+                .ends(SECOND)
+                .filter_map(|end| windows.max_over_mean(end, SECOND)),
+        );
         let ends = windows.ends(FIVE_SECONDS);
         let five = spread(ends.filter_map(|end| windows.max_over_mean(end, FIVE_SECONDS)));
         let zones = zones(windows);
@@ -137,7 +142,10 @@ impl Metrics {
             settled_s: worst(settling.iter().map(|one| one.took)),
             settling: settling
                 .iter()
-                .map(|one| StepMetrics { at_s: one.step, settled_s: one.took })
+                .map(|one| StepMetrics {
+                    at_s: one.step,
+                    settled_s: one.took,
+                })
                 .collect(),
             oscillates: swing.is_some(),
             oscillation_period_s: swing.map(|swing| swing.period),
@@ -156,7 +164,8 @@ impl Metrics {
 
 /// The longest; `None` when one of them is.
 pub(crate) fn worst(times: impl Iterator<Item = Option<f64>>) -> Option<f64> {
-    times.fold(Some(0.0), |worst, time| Some(f64::max(worst?, time?)))
+    let mut times = times;
+    times.try_fold(0.0, |worst, time| Some(f64::max(worst, time?)))
 }
 
 /// Least share of traffic between zones that any policy needs, over what is measured.
@@ -164,7 +173,9 @@ pub(crate) fn cross_zone_needed(windows: &Windows<'_>) -> f64 {
     let bins = windows.from()..windows.bins();
     let (needed, demand) = bins
         .map(|bin| windows.needed(bin))
-        .fold((0.0, 0.0), |(a, b), (needed, demand)| (a + needed, b + demand));
+        .fold((0.0, 0.0), |(a, b), (needed, demand)| {
+            (a + needed, b + demand)
+        });
     num::ratio(needed, demand)
 }
 
@@ -201,7 +212,9 @@ fn zones(windows: &Windows<'_>) -> Vec<ZoneMetrics> {
                 spread(ends.filter_map(|end| windows.utilization(zone, end, length)))
             };
             let (one, five) = (over(SECOND), over(FIVE_SECONDS));
-            let utilization = windows.utilization(zone, windows.bins(), length).unwrap_or(0.0);
+            let utilization = windows
+                .utilization(zone, windows.bins(), length)
+                .unwrap_or(0.0);
             let (mut issued, mut local) = (0, 0);
             for bin in from..windows.bins() {
                 issued += u64::from(windows.recorder.issued_in(bin)[zone]);

@@ -28,7 +28,11 @@ impl Network {
 
     /// One way between a proxy and a host.
     pub(crate) const fn delay(&self, local: bool) -> u64 {
-        if local { self.delays.local } else { self.delays.remote }
+        if local {
+            self.delays.local
+        } else {
+            self.delays.remote
+        }
     }
 
     /// What arrives of a report: the value with its noise, or nothing.
@@ -74,8 +78,12 @@ mod tests {
         let mut network = network(0.05, 0.0);
         let values: Vec<f64> = (0..20_000).filter_map(|_| network.transmit(0.5)).collect();
         let mean = values.iter().sum::<f64>() / 20_000.0;
-        let deviation =
-            (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / 20_000.0).sqrt();
+        let deviation = (values
+            .iter()
+            .map(|value| (value - mean).powi(2))
+            .sum::<f64>()
+            / 20_000.0)
+            .sqrt();
         assert!((mean - 0.5).abs() < 0.001, "{mean}");
         assert!((deviation - 0.025).abs() < 0.001, "{deviation}");
     }
@@ -83,7 +91,9 @@ mod tests {
     #[test]
     fn lost_reports_do_not_arrive() {
         let mut network = network(0.0, 0.25);
-        let arrived = (0..20_000).filter(|_| network.transmit(0.5).is_some()).count();
+        let arrived = (0..20_000)
+            .filter(|_| network.transmit(0.5).is_some())
+            .count();
         assert!((14_600..15_400).contains(&arrived), "{arrived}");
     }
 }

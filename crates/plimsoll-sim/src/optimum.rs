@@ -9,10 +9,13 @@ use crate::workload::{TICK, Workload};
 
 /// The row of the optimum. It has no latency: how hosts queue is not computed.
 pub(crate) fn optimum(windows: &Windows<'_>) -> Metrics {
-    let Windows { scenario, workload, .. } = *windows;
+    let Windows {
+        scenario, workload, ..
+    } = *windows;
     let needed = cross_zone_needed(windows);
-    let zones: Vec<ZoneMetrics> =
-        (0..scenario.zones.len()).map(|zone| zone_metrics(scenario, workload, zone)).collect();
+    let zones: Vec<ZoneMetrics> = (0..scenario.zones.len())
+        .map(|zone| zone_metrics(scenario, workload, zone))
+        .collect();
     let settling = scenario.steps().into_iter().map(|step| StepMetrics {
         at_s: num::seconds(step),
         settled_s: Some(0.0),

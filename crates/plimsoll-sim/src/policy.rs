@@ -1,7 +1,8 @@
 //! [`Policy`]: what is compared, by name, and the settings of the core that stand behind a name.
 //!
-//! No routing rule lives here: a policy is a `ClusterConfig` of the production engine, plus what the
-//! world must feed it (true demand as weights, fractions from a planner, load reports of hosts).
+//! No routing rule lives here: a policy is a `ClusterConfig` of the production engine, plus what
+//! the world must feed it (true demand as weights, fractions from a planner, load reports of
+//! hosts).
 
 use std::sync::Arc;
 
@@ -106,7 +107,9 @@ impl Policy {
                 "The same with demand counted where it was sent: it measures its own outcome."
             }
             Self::ObservedLoad => "Each proxy judges by its own requests in flight and latency.",
-            Self::Headroom => "load_aware_locality as specified: a switch, all local or by headroom.",
+            Self::Headroom => {
+                "load_aware_locality as specified: a switch, all local or by headroom."
+            }
             Self::Convergent => "load_aware_locality with a controller that settles.",
             Self::Hybrid => "CONVERGENT that starts from measured demand and only trims.",
             Self::Optimum => "Computed: perfect balance at the least traffic between zones.",
@@ -115,7 +118,10 @@ impl Policy {
 
     /// The policy of a name.
     pub fn parse(name: &str) -> Result<Self, String> {
-        let found = Self::ALL.iter().copied().find(|policy| policy.name() == name);
+        let found = Self::ALL
+            .iter()
+            .copied()
+            .find(|policy| policy.name() == name);
         found.ok_or_else(|| {
             let names: Vec<&str> = Self::ALL.iter().map(|policy| policy.name()).collect();
             format!("there is no policy {name:?}: {}", names.join(", "))
@@ -272,6 +278,9 @@ mod tests {
             assert_eq!(json, format!("\"{}\"", policy.name()));
         }
         let error = Policy::parse("fastest").unwrap_err();
-        assert!(error.contains("fastest") && error.contains("convergent"), "{error}");
+        assert!(
+            error.contains("fastest") && error.contains("convergent"),
+            "{error}"
+        );
     }
 }

@@ -62,7 +62,8 @@ struct LocalStreak {
     requests: u64,
 }
 
-/// Requests in a row that must leave a zone before a proxy counts as locked out: fewer may be chance.
+/// Requests in a row that must leave a zone before a proxy counts as locked out: fewer may be
+/// chance.
 const LOCKED_OUT_REQUESTS: u64 = 50;
 
 impl Proxy {
@@ -89,12 +90,16 @@ impl Proxy {
                 zones: vec![Counts::default(); zones],
                 dropped: 0,
             },
-            local: LocalStreak { since: now, requests: 0 },
+            local: LocalStreak {
+                since: now,
+                requests: 0,
+            },
         }
     }
 
     pub(crate) fn handle_assignment(&mut self, assignment: ClusterLoadAssignment, now: u64) {
-        self.balancer.handle_assignment(assignment, Instant::from_nanos(now));
+        self.balancer
+            .handle_assignment(assignment, Instant::from_nanos(now));
         self.drain();
         let mut hosts: Vec<Arc<Host>> = self.picker.snapshot().hosts().cloned().collect();
         hosts.sort_by_key(|host| topology::host_number(host.address()));
@@ -102,12 +107,14 @@ impl Proxy {
     }
 
     pub(crate) fn handle_originating(&mut self, assignment: ClusterLoadAssignment, now: u64) {
-        self.balancer.handle_originating(assignment, Instant::from_nanos(now));
+        self.balancer
+            .handle_originating(assignment, Instant::from_nanos(now));
         self.drain();
     }
 
     pub(crate) fn handle_observed_traffic(&mut self, fractions: FractionMap, now: u64) {
-        self.balancer.handle_observed_traffic(fractions, Instant::from_nanos(now));
+        self.balancer
+            .handle_observed_traffic(fractions, Instant::from_nanos(now));
         self.drain();
     }
 
@@ -118,7 +125,9 @@ impl Proxy {
 
     /// When [`Self::handle_timeout`] wants to be called.
     pub(crate) fn poll_timeout(&self) -> u64 {
-        self.balancer.poll_timeout().map_or(NEVER, Instant::as_nanos)
+        self.balancer
+            .poll_timeout()
+            .map_or(NEVER, Instant::as_nanos)
     }
 
     /// The settings, for reports of hosts.
@@ -160,7 +169,10 @@ impl Proxy {
     /// that cannot be chance any more.
     pub(crate) fn note_locality(&mut self, local: bool, now: u64) -> Option<u64> {
         if local {
-            self.local = LocalStreak { since: now, requests: 0 };
+            self.local = LocalStreak {
+                since: now,
+                requests: 0,
+            };
             return None;
         }
         self.local.requests += 1;
@@ -178,7 +190,10 @@ impl Proxy {
             &mut self.window.zones,
             vec![Counts::default(); localities.len()],
         );
-        let used = zones.iter().zip(localities).filter(|(counts, _)| counts.issued > 0);
+        let used = zones
+            .iter()
+            .zip(localities)
+            .filter(|(counts, _)| counts.issued > 0);
         let stats = used.map(|(counts, locality)| UpstreamLocalityStats {
             locality: locality.clone(),
             total_issued_requests: counts.issued * weight,
@@ -256,8 +271,11 @@ mod tests {
     #[test]
     fn load_reports_cover_their_interval_and_start_anew() {
         let (scenario, mut proxy) = proxy();
-        let localities: Vec<Locality> =
-            scenario.zones.iter().map(|zone| zone.locality.clone()).collect();
+        let localities: Vec<Locality> = scenario
+            .zones
+            .iter()
+            .map(|zone| zone.locality.clone())
+            .collect();
         (0..6).for_each(|_| proxy.count_issued(0));
         proxy.count_issued(2);
         proxy.count_answer(2, false);

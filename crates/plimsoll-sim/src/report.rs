@@ -92,7 +92,11 @@ impl Facts {
             seed: scenario.seed,
             duration_s: num::seconds(scenario.duration),
             measured_from_s: num::seconds(scenario.measure_from),
-            zones: scenario.zones.iter().map(|zone| zone.name.clone()).collect(),
+            zones: scenario
+                .zones
+                .iter()
+                .map(|zone| zone.name.clone())
+                .collect(),
             hosts: scenario.host_count(),
             proxies: scenario.proxy_count(),
             balancers: scenario.balancer_count(),

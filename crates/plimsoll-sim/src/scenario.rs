@@ -93,7 +93,9 @@ impl Zone {
     /// Requests per second that all its hosts together can serve.
     pub(crate) fn capacity(&self) -> f64 {
         let groups = self.hosts.iter();
-        groups.map(|group| f64::from(group.count) * group.capacity).sum()
+        groups
+            .map(|group| f64::from(group.count) * group.capacity)
+            .sum()
     }
 
     pub(crate) fn host_count(&self) -> u32 {
@@ -193,14 +195,32 @@ impl Event {
 /// What happens.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Happening {
-    Capacity { zones: Vec<usize>, factor: f64 },
+    Capacity {
+        zones: Vec<usize>,
+        factor: f64,
+    },
     ControlPlaneOutage,
-    Demand { zones: Vec<usize>, factor: f64, over: u64 },
-    LoseHosts { zones: Vec<usize> },
-    LoseZone { zones: Vec<usize> },
-    Shares { shares: Vec<f64> },
-    StopReports { zones: Vec<usize> },
-    Unhealthy { zones: Vec<usize>, hosts: u32 },
+    Demand {
+        zones: Vec<usize>,
+        factor: f64,
+        over: u64,
+    },
+    LoseHosts {
+        zones: Vec<usize>,
+    },
+    LoseZone {
+        zones: Vec<usize>,
+    },
+    Shares {
+        shares: Vec<f64>,
+    },
+    StopReports {
+        zones: Vec<usize>,
+    },
+    Unhealthy {
+        zones: Vec<usize>,
+        hosts: u32,
+    },
 }
 
 /// A bound on a metric of one policy.
@@ -263,7 +283,10 @@ impl Scenario {
 
     /// Moments at which something changes, the start included: what settling is counted from.
     pub(crate) fn steps(&self) -> Vec<u64> {
-        let ends = self.events.iter().flat_map(|event| [event.from, event.until]);
+        let ends = self
+            .events
+            .iter()
+            .flat_map(|event| [event.from, event.until]);
         let mut steps: Vec<u64> = ends.filter(|&at| at < self.duration).chain([0]).collect();
         steps.sort_unstable();
         steps.dedup();

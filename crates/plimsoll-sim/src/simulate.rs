@@ -29,10 +29,7 @@ pub struct Progress {
 /// Simulates every policy of a scenario. `progress` is called about once per simulated second.
 ///
 /// The error is one of the scenario's settings, with its path; it comes before anything runs.
-pub fn run(
-    scenario: &Scenario,
-    mut progress: impl FnMut(Progress),
-) -> Result<Report, FieldError> {
+pub fn run(scenario: &Scenario, mut progress: impl FnMut(Progress)) -> Result<Report, FieldError> {
     let workload = Workload::new(scenario);
     let mut report = Report {
         facts: Facts::new(scenario),
@@ -43,7 +40,12 @@ pub fn run(
     for (index, &policy) in scenario.policies.iter().enumerate() {
         let mut tell = |at: u64| {
             let done = at as f64 / scenario.duration as f64;
-            progress(Progress { policy, index, policies, done });
+            progress(Progress {
+                policy,
+                index,
+                policies,
+                done,
+            });
         };
         let one = if policy.is_computed() {
             computed(scenario, &workload, policy)
@@ -53,24 +55,25 @@ pub fn run(
             report.checks.push(checker::conservation(policy, totals));
             simulated(scenario, &workload, policy, run)
         };
-        report.checks.extend(checker::check(scenario, policy, &one.metrics));
+        report
+            .checks
+            .extend(checker::check(scenario, policy, &one.metrics));
         report.policies.push(one);
     }
     Ok(report)
 }
 
-fn simulated(
-    scenario: &Scenario,
-    workload: &Workload,
-    policy: Policy,
-    run: Run,
-) -> PolicyReport {
+fn simulated(scenario: &Scenario, workload: &Workload, policy: Policy, run: Run) -> PolicyReport {
     let windows = Windows::new(scenario, workload, &run.recorder);
     PolicyReport {
         policy,
         description: policy.describe(),
         metrics: Metrics::measure(&windows),
-        endings: run.endings.into_iter().map(|ending| (ending.zone, ending.reason)).collect(),
+        endings: run
+            .endings
+            .into_iter()
+            .map(|ending| (ending.zone, ending.reason))
+            .collect(),
         series: Series::measure(&windows),
     }
 }

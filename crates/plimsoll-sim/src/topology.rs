@@ -39,8 +39,8 @@ fn address(base: u32, number: u32) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::from_bits(base | number), 80))
 }
 
-/// The upstream cluster. `true_capacity`: weights are the capacities (the oracle), else those of the
-/// scenario.
+/// The upstream cluster. `true_capacity`: weights are the capacities (the oracle), else those of
+/// the scenario.
 pub(crate) fn upstream(
     scenario: &Scenario,
     situation: &Situation,
@@ -114,7 +114,9 @@ fn health(situation: &ZoneSituation, position: u32) -> HealthStatus {
 
 fn smallest_capacity(scenario: &Scenario) -> f64 {
     let groups = scenario.zones.iter().flat_map(|zone| &zone.hosts);
-    groups.map(|group| group.capacity).fold(f64::INFINITY, f64::min)
+    groups
+        .map(|group| group.capacity)
+        .fold(f64::INFINITY, f64::min)
 }
 
 fn locality(zone: &Zone, lb_endpoints: Vec<LbEndpoint>) -> LocalityParts {
@@ -168,7 +170,10 @@ mod tests {
     fn addresses_say_the_number() {
         let scenario = scenario("");
         let upstream = upstream(&scenario, &Situation::at(&scenario, 0), false).unwrap();
-        let addresses = upstream.endpoints().iter().flat_map(|zone| &zone.lb_endpoints);
+        let addresses = upstream
+            .endpoints()
+            .iter()
+            .flat_map(|zone| &zone.lb_endpoints);
         let numbers: Vec<usize> = addresses.map(|e| host_number(e.address)).collect();
         assert_eq!(numbers, (0..12).collect::<Vec<_>>());
         assert_eq!(host_number("[::1]:80".parse().unwrap()), usize::MAX);
@@ -181,7 +186,10 @@ mod tests {
         let told = upstream(&scenario, &situation, true).unwrap();
         assert_eq!(healthy(&told), [(4, 100), (4, 200), (4, 100)]);
         let told = fleet(&scenario, &situation, Some(&[60.0, 20.0, 20.0])).unwrap();
-        assert_eq!(healthy(&told), [(1, 60_000_000), (1, 20_000_000), (5, 4_000_000)]);
+        assert_eq!(
+            healthy(&told),
+            [(1, 60_000_000), (1, 20_000_000), (5, 4_000_000)]
+        );
         let untold = fleet(&scenario, &situation, None).unwrap();
         assert_eq!(healthy(&untold), [(1, 1), (1, 1), (5, 1)]);
     }
@@ -195,6 +203,9 @@ mod tests {
         let situation = Situation::at(&scenario, 0);
         let hosts = upstream(&scenario, &situation, false).unwrap();
         assert_eq!(healthy(&hosts), [(1, 1), (4, 1), (0, 1)]);
-        assert_eq!(healthy(&fleet(&scenario, &situation, None).unwrap())[2].0, 0);
+        assert_eq!(
+            healthy(&fleet(&scenario, &situation, None).unwrap())[2].0,
+            0
+        );
     }
 }

@@ -139,7 +139,12 @@ fn rates_at(scenario: &Scenario, situation: &Situation, at: u64) -> Vec<f64> {
         wave.zones.iter().for_each(|&zone| rates[zone] *= factor);
     }
     for event in &scenario.events {
-        if let Happening::Demand { zones, factor, over } = &event.what {
+        if let Happening::Demand {
+            zones,
+            factor,
+            over,
+        } = &event.what
+        {
             let reached = ramp(at, event.from, *over) - ramp(at, event.until, *over);
             let factor = 1.0 + (factor - 1.0) * reached;
             zones.iter().for_each(|&zone| rates[zone] *= factor);

@@ -1,8 +1,9 @@
 //! [`World`]: one policy, one run: the clock, the queue of events, and who handles what.
 //!
-//! Virtual time lives here and nowhere else. Handlers live below: `requests` (arrivals and answers),
-//! `reports` (load of hosts), `control` (load of proxies, fractions), `changes` (starts, failures,
-//! the oracle). Everything that decides is the core's: balancers, pickers, hosts, the planner.
+//! Virtual time lives here and nowhere else. Handlers live below: `requests` (arrivals and
+//! answers), `reports` (load of hosts), `control` (load of proxies, fractions), `changes` (starts,
+//! failures, the oracle). Everything that decides is the core's: balancers, pickers, hosts, the
+//! planner.
 
 mod changes;
 mod control;

@@ -1,5 +1,5 @@
-//! [`ClientWeights`]: the weights of client_side_weighted_round_robin as the writer sets them, every
-//! update period and after every change of the hosts (envoy-semantics §5.4).
+//! [`ClientWeights`]: the weights of client_side_weighted_round_robin as the writer sets them,
+//! every update period and after every change of the hosts (envoy-semantics §5.4).
 //!
 //! The rules live in `endpoint_picking::client_side_weighted_round_robin`; here is only the timer.
 

@@ -2,8 +2,8 @@
 //! localities out, on a timer (envoy-semantics §4.3, decisions D6, D8).
 //!
 //! Stage 1 (averaging the reports of a slot) lives here because it looks at hosts; the other stages
-//! live in `locality_picking::{load_aware_locality, convergent}`. Weights are kept by locality, so a
-//! change of membership between two ticks only puts them into the new order.
+//! live in `locality_picking::{load_aware_locality, convergent}`. Weights are kept by locality, so
+//! a change of membership between two ticks only puts them into the new order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,8 +68,7 @@ impl LoadAware {
         &mut self,
         settings: &LoadAwareLocality,
         views: &[PriorityView],
-        feed_forward: Option<&[f64]>,
-        stats: &LoadAwareStats,
+        (feed_forward, stats): (Option<&[f64]>, &LoadAwareStats),
         now: Instant,
     ) {
         // Re-armed at the start, as in Envoy: a slow tick does not stretch the period.
@@ -287,8 +286,8 @@ fn slot_hash_tables(
         .collect()
 }
 
-/// Counters of one tick: each flag at most once, over priorities and sources; stale slots by the set
-/// of all hosts.
+/// Counters of one tick: each flag at most once, over priorities and sources; stale slots by the
+/// set of all hosts.
 fn count(outcomes: &[(HostSource, LocalityWeights)], stats: &LoadAwareStats) {
     let any = |flag: fn(&LocalityWeights) -> bool| outcomes.iter().any(|(_, o)| flag(o));
     stats.recompute_total.increment();

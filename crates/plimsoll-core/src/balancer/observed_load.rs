@@ -1,12 +1,12 @@
 //! [`ObservedLoad`]: the `OBSERVED_LOAD` basis: what this proxy sees of its own requests (decisions
 //! D5).
 //!
-//! A proxy cannot see other zones' demand, and counting where it sent requests itself would chase its
-//! own tail. What it can see honestly is how long its requests take: per locality, over a window of
-//! latched counters, on a timer. The shortest response time any locality has shown stands for no
-//! queue at all; a locality that takes twice as long is taken to be half utilized (one server, one
-//! queue). These utilizations drive the convergent controller, inside the preconditions of zone-aware
-//! routing. Until a window has been seen, host counts decide.
+//! A proxy cannot see other zones' demand, and counting where it sent requests itself would chase
+//! its own tail. What it can see honestly is how long its requests take: per locality, over a
+//! window of latched counters, on a timer. The shortest response time any locality has shown stands
+//! for no queue at all; a locality that takes twice as long is taken to be half utilized (one
+//! server, one queue). These utilizations drive the convergent controller, inside the preconditions
+//! of zone-aware routing. Until a window has been seen, host counts decide.
 //!
 //! It helps when load shows as waiting: a hot zone whose hosts queue. It cannot help while hosts
 //! answer equally fast up to the point where they break, nor tell a far zone from a busy one other
@@ -118,8 +118,8 @@ fn settings() -> Option<LoadAwareLocality> {
     LoadAwareLocality::try_new(parts).ok()
 }
 
-/// Latches the counters of one locality; its utilization if requests ended in the window. A host that
-/// came or went makes the sums jump: a window that goes backwards is left out.
+/// Latches the counters of one locality; its utilization if requests ended in the window. A host
+/// that came or went makes the sums jump: a window that goes backwards is left out.
 #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a window")]
 fn window(before: Option<Latched>, hosts: HostList<'_>) -> (Latched, Option<f64>) {
     let sums = hosts.iter().map(|host| host.latency_totals());

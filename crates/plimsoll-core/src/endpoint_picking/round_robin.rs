@@ -1,7 +1,7 @@
 //! Round robin over hosts of equal weight (envoy-semantics §8.1).
 //!
-//! The cursor belongs to the worker, starts at the worker's seed and survives changes of membership.
-//! When weights differ, or a host is in slow start, the schedule of `edf` takes over.
+//! The cursor belongs to the worker, starts at the worker's seed and survives changes of
+//! membership. When weights differ, or a host is in slow start, the schedule of `edf` takes over.
 
 /// The host for a cursor, if there is any.
 #[inline]
@@ -17,8 +17,8 @@ pub const fn index(counter: u64, len: usize) -> Option<usize> {
     }
 }
 
-/// A cursor over one list. It remembers where the list stands, so that a pick divides only after the
-/// length of the list has changed.
+/// A cursor over one list. It remembers where the list stands, so that a pick divides only after
+/// the length of the list has changed.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor {
     counter: u64,

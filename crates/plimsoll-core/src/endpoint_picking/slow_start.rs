@@ -1,7 +1,7 @@
 //! Slow start: the share of its weight that a new host gets (envoy-semantics §8.2).
 //!
-//! Only the ramp lives here. The writer (`balancer`) evaluates it on a tick and stores the factor in
-//! the host, so a pick reads no clock (docs/decisions/0006).
+//! Only the ramp lives here. The writer (`balancer`) evaluates it on a tick and stores the factor
+//! in the host, so a pick reads no clock (docs/decisions/0006).
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Filling in an [`Explanation`]: asks the functions that decided, for this proxy and for the proxies
-//! of every zone, and sums up what that does to each locality.
+//! Filling in an [`Explanation`]: asks the functions that decided, for this proxy and for the
+//! proxies of every zone, and sums up what that does to each locality.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! Requests in flight per host, counted side by side.
 //!
 //! Least request compares a few random hosts of thousands. Were each counter inside its host, every
-//! comparison would fetch a far line of memory, and a pick would cost more the more hosts there are;
-//! side by side, the counters of ten thousand hosts fit a near cache. [`Counters`] is the writer's
-//! end: it hands counters out and takes them back. A [`Counter`] belongs to one host as long as
-//! anybody holds that host; tables read many of them through [`CounterBlocks`].
+//! comparison would fetch a far line of memory, and a pick would cost more the more hosts there
+//! are; side by side, the counters of ten thousand hosts fit a near cache. [`Counters`] is the
+//! writer's end: it hands counters out and takes them back. A [`Counter`] belongs to one host as
+//! long as anybody holds that host; tables read many of them through [`CounterBlocks`].
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};

@@ -5,12 +5,12 @@
 //!
 //! Every proxy asks two questions on each tick.
 //!
-//! **How much do I keep?** The reports of my zone say how loaded it was while I kept a certain share.
-//! If it was one and a half times as loaded as the fleet's mean, I should have kept two thirds of
-//! that. So: *share kept := share kept when the reports were made × (goal ÷ utilization reported)*,
-//! with the goal two percent above the fleet's mean. The two percent are the pull back to local: a
-//! zone that is not clearly above the mean keeps everything, so two zones never exchange traffic for
-//! nothing.
+//! **How much do I keep?** The reports of my zone say how loaded it was while I kept a certain
+//! share. If it was one and a half times as loaded as the fleet's mean, I should have kept two
+//! thirds of that. So: *share kept := share kept when the reports were made × (goal ÷ utilization
+//! reported)*, with the goal two percent above the fleet's mean. The two percent are the pull back
+//! to local: a zone that is not clearly above the mean keeps everything, so two zones never
+//! exchange traffic for nothing.
 //!
 //! **Where does the rest go?** Each other zone has room for *(mean − its utilization) × hosts* more
 //! than it gets now, and what I sent there while it was measured is part of what it gets. So: *my
@@ -20,22 +20,23 @@
 //!
 //! The trap of such a loop is delay: reports are averages over seconds, smoothed again, and arrive
 //! late; a rule that compares today's decision with yesterday's reports overshoots, corrects the
-//! overshoot, and swings for ever. Here the reported utilization is divided by the share that was in
-//! force *when it was measured*: shares are put through a filter as slow as the reports are old. If
-//! the two delays were equal, the first correction would be the right one. They are not, but the
+//! overshoot, and swings for ever. Here the reported utilization is divided by the share that was
+//! in force *when it was measured*: shares are put through a filter as slow as the reports are old.
+//! If the two delays were equal, the first correction would be the right one. They are not, but the
 //! loop only sees their difference, and the difference of two low-pass filters is smaller than one
 //! at every frequency: an error shrinks each time round, whatever the delays (the small-gain
-//! theorem). The mean of the fleet moves when all proxies of a zone act alike, but the law is written
-//! in shares of the zone, so it does not matter whether one proxy or a hundred follow it.
+//! theorem). The mean of the fleet moves when all proxies of a zone act alike, but the law is
+//! written in shares of the zone, so it does not matter whether one proxy or a hundred follow it.
 //!
 //! # Limits
 //!
-//! * It balances utilization, not latency: zones whose hosts report on different scales are balanced
+//! * It balances utilization, not latency: zones whose hosts report on different scales are
+//!   balanced
 //!   on those scales.
-//! * Reports capped at 1.0 hide how far a zone is over; it then takes two or three delays instead of
-//!   one.
+//! * Reports capped at 1.0 hide how far a zone is over; it then takes two or three delays, not one.
 //! * With in-band reports a zone is seen only through the requests sent there. The probe floors keep
-//!   every zone in sight, also the own one: a zone that fell silent would be judged by its last word.
+//!   every zone in sight, also the own one: a zone that fell silent would be judged by its last
+//!   word.
 //! * If no split is good enough (all zones overloaded), it evens out the overload.
 
 use std::collections::BTreeMap;

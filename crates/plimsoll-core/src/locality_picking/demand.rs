@@ -1,8 +1,8 @@
 //! [`Demand`]: how much of the fleet's traffic each zone issues, as exact integer weights.
 //!
 //! Three sources: healthy hosts, weights of healthy hosts, or measured fractions completed by host
-//! counts where a zone is unknown (decisions D2). Age and delivery of fractions live in `fractions`;
-//! what the shares do lives in `zone_aware`.
+//! counts where a zone is unknown (decisions D2). Age and delivery of fractions live in
+//! `fractions`; what the shares do lives in `zone_aware`.
 
 use std::collections::BTreeMap;
 
@@ -150,8 +150,8 @@ impl Demand {
     }
 }
 
-/// Looks shares up one after the other. Slots of a host set are sorted but for the own one, and so is
-/// demand: mostly the locality asked for is the next one at hand.
+/// Looks shares up one after the other. Slots of a host set are sorted but for the own one, and so
+/// is demand: mostly the locality asked for is the next one at hand.
 #[derive(Clone, Debug)]
 pub(crate) struct DemandLookup<'a> {
     demand: &'a Demand,

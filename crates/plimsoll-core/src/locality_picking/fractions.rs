@@ -57,7 +57,8 @@ pub struct CurrentFractions<'a> {
 
 impl FractionStore {
     /// Takes what an update carried. An update without fractions withdraws what that origin had
-    /// said before (presence decides) and re-arms nothing. Returns whether a stale origin recovered.
+    /// said before (presence decides) and re-arms nothing. Returns whether a stale origin
+    /// recovered.
     pub fn receive(
         &mut self,
         origin: FractionOrigin,

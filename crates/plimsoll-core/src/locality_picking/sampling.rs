@@ -1,9 +1,9 @@
 //! [`LocalitySampler`]: from draws to positions, independently (Envoy) or evenly (decisions D4).
 //!
-//! Independent draws cost several percent of evenness at a few hundred requests per second. The even
-//! sampler walks a golden-ratio sequence from a random start: any share of requests lands in any
-//! interval in proportion, with an error of one request instead of the square root of their number,
-//! and without a period. One sampler belongs to one worker.
+//! Independent draws cost several percent of evenness at a few hundred requests per second. The
+//! even sampler walks a golden-ratio sequence from a random start: any share of requests lands in
+//! any interval in proportion, with an error of one request instead of the square root of their
+//! number, and without a period. One sampler belongs to one worker.
 
 use crate::model::cluster::LocalitySampling;
 use crate::rng::Rng;

@@ -2,9 +2,9 @@
 //! §2.3–2.5, decisions D4).
 //!
 //! [`regenerate`] runs when the upstream cluster, the fleet or the measured demand changed and
-//! yields an immutable [`ZoneRouting`]; [`ZoneRouting::pick`] answers requests from it. Where demand
-//! comes from lives in `demand` and `fractions`; panic and the choice of priority live outside. For
-//! the two classic bases every number, floor and draw is Envoy's.
+//! yields an immutable [`ZoneRouting`]; [`ZoneRouting::pick`] answers requests from it. Where
+//! demand comes from lives in `demand` and `fractions`; panic and the choice of priority live
+//! outside. For the two classic bases every number, floor and draw is Envoy's.
 
 use super::demand::{Demand, share_bp};
 use super::sampling::{LocalitySampler, remainder, scale};
@@ -136,8 +136,8 @@ impl ZoneRouting {
         clippy::cast_precision_loss,
         reason = "shares are 0.0 to 1.0"
     )]
-    /// The same routing with shares decided elsewhere (a controller): what is kept in slot 0, and the
-    /// rest in proportion. Nothing changes while localities play no part.
+    /// The same routing with shares decided elsewhere (a controller): what is kept in slot 0, and
+    /// the rest in proportion. Nothing changes while localities play no part.
     #[must_use]
     pub fn with_shares(mut self, shares: &[f64], has_local_locality: bool) -> Self {
         if !self.is_active() || shares.len() != self.percentages.len() {
@@ -448,8 +448,8 @@ impl Reason {
         }
     }
 
-    /// The counter that a regeneration bumps when it ends for this reason (§2.3); Envoy has none for
-    /// the others.
+    /// The counter that a regeneration bumps when it ends for this reason (§2.3); Envoy has none
+    /// for the others.
     pub const fn counter(self) -> Option<&'static str> {
         match self {
             Self::LocalClusterHasNoHostInOwnLocality => Some("lb_local_cluster_not_ok"),

@@ -2,7 +2,8 @@
 //!
 //! [`AssignmentParts`] is what a converter fills in; [`ClusterLoadAssignment::try_new`] is the one
 //! way in. After it, entries are merged and sorted (priority, locality, address), so the order in
-//! which a management server lists things changes nothing, and every weight and fraction is in range.
+//! which a management server lists things changes nothing, and every weight and fraction is in
+//! range.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -15,10 +15,11 @@ use crate::units::{FieldError, Percent};
 pub enum LocalityPolicy {
     /// No locality policy: hosts of all localities in one list. What hash policies use by default.
     Flat,
-    /// `load_aware_locality`: by the utilization that hosts report, as the parent of another policy.
+    /// `load_aware_locality`: by the utilization that hosts report, as the parent of another
+    /// policy.
     LoadAwareLocality(LoadAwareLocality),
-    /// `locality_weighted_lb_config`: by the weights of the assignment (envoy-semantics §3.1). Where
-    /// the weights yield nothing, zone-aware routing with defaults applies, as in Envoy.
+    /// `locality_weighted_lb_config`: by the weights of the assignment (envoy-semantics §3.1).
+    /// Where the weights yield nothing, zone-aware routing with defaults applies, as in Envoy.
     LocalityWeighted,
     /// `wrr_locality`: the same choice of locality, as the parent of another policy (§3.3).
     WrrLocality,

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 /// Region, zone and sub-zone. Cloning is cheap.
 ///
-/// One shared string for all three: localities are cloned and compared wherever shares are computed.
+/// One shared string for all three: localities are cloned and compared wherever shares are
+/// computed.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Locality {
     /// The three parts, one after the other.

@@ -1,5 +1,5 @@
-//! Configuration of zone-aware routing: `LocalityLbConfig.ZoneAwareLbConfig`, with the extensions of
-//! seed `000…` (`LRS_REPORTED_RATE`, `lrs_rate_config`) and ours (decisions D4).
+//! Configuration of zone-aware routing: `LocalityLbConfig.ZoneAwareLbConfig`, with the extensions
+//! of seed `000…` (`LRS_REPORTED_RATE`, `lrs_rate_config`) and ours (decisions D4).
 //!
 //! Here lives how settings and runtime keys resolve (envoy-semantics §2.2); what they do lives in
 //! `locality_picking::zone_aware`. Both the legacy `common_lb_config` form (which carries only the
@@ -28,7 +28,8 @@ pub enum LocalityBasis {
     ObservedLoad,
 }
 
-/// What stands for capacity when the demand side is measured (decisions D4; problem 18 of the seed).
+/// What stands for capacity when the demand side is measured (decisions D4; problem 18 of the
+/// seed).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -61,7 +62,8 @@ pub enum FractionSource {
 /// `force_local_zone`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForceLocalZone {
-    /// Unset means 1; an explicit 0 stays 0 and makes Direct unconditional, also onto an empty list.
+    /// Unset means 1; an explicit 0 stays 0 and makes Direct unconditional, also onto an empty
+    /// list.
     pub min_size: Option<u32>,
 }
 

@@ -1,5 +1,5 @@
-//! Picks by consistent hashing: priority, table entry and retries all follow from the request's hash
-//! (envoy-semantics §1.5, §8.3–8.5).
+//! Picks by consistent hashing: priority, table entry and retries all follow from the request's
+//! hash (envoy-semantics §1.5, §8.3–8.5).
 //!
 //! Tables are built by the balancer over the healthy hosts of a priority, or over all of them in
 //! panic. Localities take part only through the weights in the table.

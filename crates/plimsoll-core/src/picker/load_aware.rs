@@ -1,8 +1,8 @@
-//! Picks under load_aware_locality: one draw chooses priority and locality, the endpoint policy picks
-//! within the locality's own hosts (envoy-semantics §4.4).
+//! Picks under load_aware_locality: one draw chooses priority and locality, the endpoint policy
+//! picks within the locality's own hosts (envoy-semantics §4.4).
 //!
-//! Weights are computed by the balancer on a timer; here they are only looked up. A hash policy looks
-//! into a table over the locality's hosts (decisions D6).
+//! Weights are computed by the balancer on a timer; here they are only looked up. A hash policy
+//! looks into a table over the locality's hosts (decisions D6).
 
 use super::worker::Worker;
 use super::{Choice, PickError, RequestHash, class, hashed};

@@ -1,7 +1,7 @@
 //! Building the tables of a snapshot from hosts and their health.
 //!
-//! Called by the balancer, per priority and only for what changed. One pass over health and weights;
-//! the hosts themselves are not touched, their roster is handed in.
+//! Called by the balancer, per priority and only for what changed. One pass over health and
+//! weights; the hosts themselves are not touched, their roster is handed in.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! [`PriorityTable`]: the lists of hosts of one priority, and how a pick reads them.
 //!
-//! A list is a few numbers that say where it lies in the roster of hosts, or in the positions of the
-//! hosts of one class. A pick reads these numbers and one host; what it touches does not grow with
-//! the cluster. Tables are made in `build`; what is decided by their counts lives outside.
+//! A list is a few numbers that say where it lies in the roster of hosts, or in the positions of
+//! the hosts of one class. A pick reads these numbers and one host; what it touches does not grow
+//! with the cluster. Tables are made in `build`; what is decided by their counts lives outside.
 
 use std::sync::Arc;
 

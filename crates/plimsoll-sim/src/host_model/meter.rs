@@ -4,6 +4,8 @@ use crate::num;
 
 /// Parts of a window; a rate is exact to a part of this size.
 const PARTS: u64 = 16;
+/// The window and one part more.
+const LENGTH: usize = 17;
 
 /// Requests of the last window.
 #[derive(Clone, Debug)]
@@ -11,7 +13,7 @@ pub(crate) struct Meter {
     /// Length of one part.
     part: u64,
     /// Requests per part, by part number modulo the length: the window and one part more.
-    counts: [u32; PARTS as usize + 1],
+    counts: [u32; LENGTH],
     /// Newest part seen.
     newest: u64,
 }
@@ -20,7 +22,7 @@ impl Meter {
     pub(crate) fn new(window: u64) -> Self {
         Self {
             part: (window / PARTS).max(1),
-            counts: [0; PARTS as usize + 1],
+            counts: [0; LENGTH],
             newest: 0,
         }
     }
@@ -94,7 +96,10 @@ mod tests {
             meter.add(10 * SECOND + request * SECOND / 100);
         }
         let half = meter.clone().rate(11 * SECOND);
-        assert!((half - 200.0).abs() < 13.0, "the future counts, the past is idle: {half}");
+        assert!(
+            (half - 200.0).abs() < 13.0,
+            "the future counts, the past is idle: {half}"
+        );
         assert!((meter.rate(14 * SECOND) - 100.0).abs() < 7.0);
     }
 

@@ -11,15 +11,20 @@ const TOO_LONG: u64 = u64::MAX;
 
 /// The wait of one request at a host with that utilization.
 ///
-/// Below capacity a request waits with probability ρ^(√(2(c+1)) − 1) (a well-known approximation for c
-/// servers), and then for an exponential time of mean 1 ÷ (capacity · (1 − ρ)). Above capacity the
-/// share that does not fit is refused and the rest waits as long as a full queue takes.
+/// Below capacity a request waits with probability ρ^(√(2(c+1)) − 1) (a well-known approximation
+/// for c servers), and then for an exponential time of mean 1 ÷ (capacity · (1 − ρ)). Above
+/// capacity the share that does not fit is refused and the rest waits as long as a full queue
+/// takes.
 pub(super) fn wait(utilization: f64, servers: u32, capacity: f64, rng: &mut Xoshiro256) -> u64 {
     let (chance, length) = (draws::uniform(rng), draws::exponential(rng));
     if utilization >= 1.0 {
         let refused = 1.0 - 1.0 / utilization;
         // Mean of a nearly full queue; the caller's bound cuts it.
-        return if chance < refused { TOO_LONG } else { num::from_seconds(length.min(0.9)) };
+        return if chance < refused {
+            TOO_LONG
+        } else {
+            num::from_seconds(length.min(0.9))
+        };
     }
     let waits = utilization.powf((2.0 * (f64::from(servers) + 1.0)).sqrt() - 1.0);
     if chance >= waits {
@@ -36,9 +41,14 @@ mod tests {
     /// Mean wait in seconds, and the share that is refused.
     fn mean_wait(utilization: f64) -> (f64, f64) {
         let mut rng = draws::stream(1, Purpose::Service, 0);
-        let waits: Vec<u64> = (0..50_000).map(|_| wait(utilization, 3, 30.0, &mut rng)).collect();
-        let served: Vec<f64> =
-            waits.iter().filter(|&&w| w != TOO_LONG).map(|&w| num::seconds(w)).collect();
+        let waits: Vec<u64> = (0..50_000)
+            .map(|_| wait(utilization, 3, 30.0, &mut rng))
+            .collect();
+        let served: Vec<f64> = waits
+            .iter()
+            .filter(|&&w| w != TOO_LONG)
+            .map(|&w| num::seconds(w))
+            .collect();
         let refused = 1.0 - served.len() as f64 / 50_000.0;
         (served.iter().sum::<f64>() / served.len() as f64, refused)
     }
@@ -46,7 +56,10 @@ mod tests {
     #[test]
     fn waiting_rises_steeply_towards_capacity() {
         let waits: Vec<f64> = [0.2, 0.5, 0.8, 0.95].map(|u| mean_wait(u).0).into();
-        assert!(waits.windows(2).all(|pair| pair[1] > 2.0 * pair[0]), "{waits:?}");
+        assert!(
+            waits.windows(2).all(|pair| pair[1] > 2.0 * pair[0]),
+            "{waits:?}"
+        );
         // Three servers at 80 %: an exact queue waits 0.108 s.
         assert!((waits[2] - 0.1).abs() < 0.02, "{waits:?}");
     }

@@ -28,7 +28,11 @@ fn servers_work_side_by_side_and_then_requests_wait() {
     let mut hosts = hosts(constant);
     let done: Vec<u64> = (0..4).map(|_| hosts.serve(0, SECOND).at - SECOND).collect();
     assert_eq!(done, [100_000_000, 100_000_000, 100_000_000, 200_000_000]);
-    assert_eq!(hosts.serve(1, SECOND).at - SECOND, 100_000_000, "another host");
+    assert_eq!(
+        hosts.serve(1, SECOND).at - SECOND,
+        100_000_000,
+        "another host"
+    );
 }
 
 #[test]
@@ -38,10 +42,16 @@ fn a_full_queue_refuses() {
         parts.host.queue = Some(6.0);
     });
     let outcomes: Vec<Outcome> = (0..12).map(|_| hosts.serve(0, SECOND).outcome).collect();
-    let refused = outcomes.iter().filter(|&&outcome| outcome == Outcome::Refused).count();
+    let refused = outcomes
+        .iter()
+        .filter(|&&outcome| outcome == Outcome::Refused)
+        .count();
     // Three in service, six waiting: the tenth would wait longer than six requests take.
     assert_eq!(refused, 3, "{outcomes:?}");
-    assert_eq!(hosts.serve(0, SECOND + SECOND / 2).outcome, Outcome::Success);
+    assert_eq!(
+        hosts.serve(0, SECOND + SECOND / 2).outcome,
+        Outcome::Success
+    );
 }
 
 #[test]

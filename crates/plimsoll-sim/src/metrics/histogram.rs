@@ -9,6 +9,7 @@ const STEPS: u64 = 8;
 const LOWEST: u32 = 16;
 /// Longer ones as this: 2^36 ns, 69 s.
 const HIGHEST: u32 = 36;
+#[expect(clippy::cast_possible_truncation, reason = "a small constant")]
 const LENGTH: usize = (HIGHEST - LOWEST) as usize * STEPS as usize;
 
 /// How often each latency occurred.

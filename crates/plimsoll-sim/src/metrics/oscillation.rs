@@ -33,7 +33,7 @@ pub(crate) fn oscillation(windows: &Windows<'_>) -> Option<Oscillation> {
         let samples = mean_samples(windows, zone);
         let chance = num::ratio(mean, samples.sqrt());
         let swings = deviation > DISPERSION.sqrt() * chance && deviation > RIPPLE * mean;
-        swings.then(|| (zone, deviation, series))
+        swings.then_some((zone, deviation, series))
     });
     let most = swings.max_by(|(_, a, _), (_, b, _)| a.total_cmp(b));
     let (zone, deviation, series) = most?;
@@ -133,7 +133,10 @@ mod tests {
         for period in [2.5, 5.0, 17.0] {
             let found = measured(|at| if at % period < period / 2.0 { 0.5 } else { 0.2 }).unwrap();
             assert_eq!(found.zone, 0);
-            assert!((found.period - period).abs() <= 0.5, "{found:?}, not {period} s");
+            assert!(
+                (found.period - period).abs() <= 0.5,
+                "{found:?}, not {period} s"
+            );
         }
     }
 

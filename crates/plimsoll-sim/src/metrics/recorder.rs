@@ -191,7 +191,10 @@ mod tests {
         recorder.unpicked(6 * BIN);
         recorder.finish(3);
         let totals = recorder.totals();
-        assert_eq!((totals.succeeded, totals.failed, totals.unpicked), (1, 1, 1));
+        assert_eq!(
+            (totals.succeeded, totals.failed, totals.unpicked),
+            (1, 1, 1)
+        );
         assert_eq!(totals.in_flight, 3);
         assert_eq!((recorder.failed_in(5), recorder.failed_in(6)), (1, 1));
         assert!(recorder.latencies()[1].quantile(1.0).unwrap() < 2e6);

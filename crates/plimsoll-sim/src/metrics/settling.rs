@@ -40,7 +40,9 @@ pub(crate) fn settling(windows: &Windows<'_>) -> Vec<Settling> {
 fn took(windows: &Windows<'_>, begin: usize, end: usize) -> Option<f64> {
     let uneven = |bin: &usize| {
         let length = FIVE_SECONDS.min(bin - begin);
-        windows.max_over_mean(*bin, length).is_some_and(|ratio| ratio > EVEN)
+        windows
+            .max_over_mean(*bin, length)
+            .is_some_and(|ratio| ratio > EVEN)
     };
     // The first second after a step is too short to tell.
     let last = (begin + 4..=end).rev().find(uneven);
@@ -88,7 +90,13 @@ mod tests {
     fn even_from_the_start_takes_no_time() {
         let settlings = measured(|_| false);
         assert_eq!(settlings.len(), 2);
-        assert_eq!(settlings[1], Settling { step: 20.0, took: Some(0.0) });
+        assert_eq!(
+            settlings[1],
+            Settling {
+                step: 20.0,
+                took: Some(0.0)
+            }
+        );
     }
 
     #[test]
@@ -96,7 +104,11 @@ mod tests {
         let settlings = measured(|second| (20..24).contains(&second) || second == 27);
         let took = settlings[1].took.unwrap();
         assert!((7.0..=13.0).contains(&took), "{settlings:?}");
-        assert_eq!(settlings[0].took, Some(0.0), "steps do not look into each other");
+        assert_eq!(
+            settlings[0].took,
+            Some(0.0),
+            "steps do not look into each other"
+        );
     }
 
     #[test]

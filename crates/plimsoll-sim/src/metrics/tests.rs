@@ -24,7 +24,10 @@ fn all_local() -> Metrics {
 }
 
 fn assert_close(value: f64, expected: f64) {
-    assert!((value - expected).abs() < 0.012, "{value} is not {expected}");
+    assert!(
+        (value - expected).abs() < 0.012,
+        "{value} is not {expected}"
+    );
 }
 
 #[test]
@@ -37,7 +40,10 @@ fn all_local_is_what_the_measurements_say() {
     assert_close(metrics.cross_zone_needed, 0.267);
     assert_close(metrics.above_capacity_share, 0.044);
     assert_eq!(metrics.cross_zone_share, 0.0);
-    assert_eq!((metrics.hottest_zone.as_str(), metrics.oscillates), ("a", false));
+    assert_eq!(
+        (metrics.hottest_zone.as_str(), metrics.oscillates),
+        ("a", false)
+    );
     assert_eq!(metrics.settled_s, None, "it is never even");
     assert_close(metrics.zones[0].demand_rps / 129.6, 1.0);
     assert_eq!(metrics.zones[2].kept_local, 1.0);

@@ -71,8 +71,8 @@ impl<'a> Windows<'a> {
     /// Requests per second that went to a zone.
     pub(crate) fn rate(&self, zone: usize, end: usize, length: usize) -> f64 {
         let length = length.min(end).max(1);
-        let requests = self.samples(zone, end, length) as f64
-            * f64::from(self.scenario.requests_per_sample);
+        let requests =
+            self.samples(zone, end, length) as f64 * f64::from(self.scenario.requests_per_sample);
         requests / num::seconds(length as u64 * BIN)
     }
 
@@ -133,7 +133,10 @@ fn moment(end: usize) -> u64 {
 pub(crate) fn needed(rates: &[f64], capacity: &[f64]) -> (f64, f64) {
     let total: f64 = rates.iter().sum();
     let mean = num::ratio(total, capacity.iter().sum());
-    let surplus = rates.iter().zip(capacity).map(|(rate, capacity)| rate - capacity * mean);
+    let surplus = rates
+        .iter()
+        .zip(capacity)
+        .map(|(rate, capacity)| rate - capacity * mean);
     (surplus.map(|surplus| surplus.max(0.0)).sum(), total)
 }
 
@@ -153,7 +156,11 @@ mod tests {
             assert!((needed / total - expected).abs() < 0.001, "{needed}");
         }
         assert_eq!(needed(&[0.0, 0.0], &[1.0, 1.0]), (0.0, 0.0));
-        assert_eq!(needed(&[10.0, 10.0], &[0.0, 1.0]), (10.0, 20.0), "a dead zone sends all");
+        assert_eq!(
+            needed(&[10.0, 10.0], &[0.0, 1.0]),
+            (10.0, 20.0),
+            "a dead zone sends all"
+        );
     }
 
     #[test]

@@ -23,7 +23,11 @@ impl Report {
 fn write_policy(policy: &PolicyReport, zones: &[String], text: &mut String) {
     let series = &policy.series;
     let name = policy.policy.name();
-    let whole = series.times.iter().enumerate().filter(|(_, time)| time.fract() == 0.0);
+    let whole = series
+        .times
+        .iter()
+        .enumerate()
+        .filter(|(_, time)| time.fract() == 0.0);
     for (point, time) in whole {
         let fleet = [
             series.mean[point],
@@ -40,7 +44,10 @@ fn write_policy(policy: &PolicyReport, zones: &[String], text: &mut String) {
         write_values(&fleet, text);
         for (zone, name_of_zone) in zones.iter().enumerate() {
             let _ = write!(text, "{name},{time},{}", quoted(name_of_zone));
-            let here = [series.utilization[zone][point], series.utilization_5s[zone][point]];
+            let here = [
+                series.utilization[zone][point],
+                series.utilization_5s[zone][point],
+            ];
             let nothing = [f64::NAN; 7];
             write_values(&[&here[..], &nothing[..]].concat(), text);
         }

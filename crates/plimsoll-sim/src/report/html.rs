@@ -39,7 +39,11 @@ impl Report {
 fn header(facts: &Facts, page: &mut String) {
     let _ = writeln!(page, "<header>\n<h1>{}</h1>", escape(&facts.title));
     let _ = writeln!(page, "<p class=\"facts\">{}</p>", escape(&facts.in_words()));
-    for paragraph in facts.description.split("\n\n").filter(|text| !text.trim().is_empty()) {
+    for paragraph in facts
+        .description
+        .split("\n\n")
+        .filter(|text| !text.trim().is_empty())
+    {
         let _ = writeln!(page, "<p class=\"lead\">{}</p>", escape(paragraph.trim()));
     }
     if !facts.events.is_empty() {
@@ -68,10 +72,19 @@ fn checks(report: &Report, page: &mut String) {
     };
     let open = if failed > 0 { " open" } else { "" };
     let _ = writeln!(page, "<section>\n<h2>Checks</h2>\n<p>{verdict}</p>");
-    let _ = writeln!(page, "<details{open}><summary>Every bound</summary>\n<table class=\"checks\">");
+    let _ = writeln!(
+        page,
+        "<details{open}><summary>Every bound</summary>\n<table class=\"checks\">"
+    );
     for check in &report.checks {
-        let (class, word) = if check.passed { ("good", "holds") } else { ("bad", "fails") };
-        let found = check.found.map_or("none".to_owned(), |found| format!("{found:.4}"));
+        let (class, word) = if check.passed {
+            ("good", "holds")
+        } else {
+            ("bad", "fails")
+        };
+        let found = check
+            .found
+            .map_or("none".to_owned(), |found| format!("{found:.4}"));
         let (policy, text) = (check.policy.name(), escape(&check.text));
         let _ = writeln!(
             page,
@@ -84,7 +97,12 @@ fn checks(report: &Report, page: &mut String) {
 
 /// How proxies route at the end, in the engine's own words.
 fn endings(report: &Report, page: &mut String) {
-    let told = || report.policies.iter().filter(|policy| !policy.endings.is_empty());
+    let told = || {
+        report
+            .policies
+            .iter()
+            .filter(|policy| !policy.endings.is_empty())
+    };
     if told().next().is_none() {
         return;
     }
@@ -94,7 +112,10 @@ fn endings(report: &Report, page: &mut String) {
     );
     for policy in told() {
         let name = policy.policy.name();
-        let _ = writeln!(page, "<details><summary>{name}</summary>\n<table class=\"checks\">");
+        let _ = writeln!(
+            page,
+            "<details><summary>{name}</summary>\n<table class=\"checks\">"
+        );
         for (zone, reason) in &policy.endings {
             let (zone, reason) = (escape(zone), escape(reason));
             let _ = writeln!(page, "<tr><td>{zone}</td><td>{reason}</td></tr>");
@@ -141,16 +162,23 @@ mod tests {
     #[test]
     fn the_page_stands_alone_and_closes_what_it_opens() {
         let page = crate::report::tests::report().html();
-        for foreign in ["http:", "https:", "<script", "<link", "src=", "url(", "@import"] {
+        for foreign in [
+            "http:", "https:", "<script", "<link", "src=", "url(", "@import",
+        ] {
             assert!(!page.contains(foreign), "{foreign}");
         }
-        for tag in ["main", "section", "table", "details", "svg", "figure", "p", "ol", "div"] {
+        for tag in [
+            "main", "section", "table", "details", "svg", "figure", "p", "ol", "div",
+        ] {
             let opened = page.matches(&format!("<{tag}>")).count()
                 + page.matches(&format!("<{tag} ")).count();
             let closed = page.matches(&format!("</{tag}>")).count();
             assert_eq!(opened, closed, "<{tag}>");
         }
-        assert!(!page.contains("NaN") && !page.contains("inf"), "no number without a value");
+        assert!(
+            !page.contains("NaN") && !page.contains("inf"),
+            "no number without a value"
+        );
     }
 
     #[test]

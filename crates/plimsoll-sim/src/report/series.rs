@@ -56,13 +56,20 @@ impl Series {
             let bins = end.saturating_sub(SECOND)..end;
             let (cross, all) = windows.cross_zone(bins.clone());
             series.cross_zone.push(num::ratio(cross as f64, all as f64));
-            let failed: u32 = bins.clone().map(|bin| windows.recorder.failed_in(bin)).sum();
+            let failed: u32 = bins
+                .clone()
+                .map(|bin| windows.recorder.failed_in(bin))
+                .sum();
             let weight = f64::from(windows.scenario.requests_per_sample);
             let seconds = num::seconds(bins.len() as u64 * BIN);
             series.failures.push(f64::from(failed) * weight / seconds);
             let second = (end - 1) / SECOND;
             let latency = &windows.recorder.latencies()[second];
-            let millis = |share| latency.quantile(share).map_or(f64::NAN, |nanos| nanos / 1e6);
+            let millis = |share| {
+                latency
+                    .quantile(share)
+                    .map_or(f64::NAN, |nanos| nanos / 1e6)
+            };
             series.p50.push(millis(0.5));
             series.p99.push(millis(0.99));
         }
@@ -84,7 +91,9 @@ impl Series {
             series.push_range();
             series.mean.push(mean);
             series.max_over_mean.push(1.0);
-            series.cross_zone.push(*series.needed.last().unwrap_or(&0.0));
+            series
+                .cross_zone
+                .push(*series.needed.last().unwrap_or(&0.0));
             series.failures.push(0.0);
             series.p50.push(f64::NAN);
             series.p99.push(f64::NAN);
@@ -103,8 +112,16 @@ impl Series {
 
     /// The range of the zones at the last point.
     fn push_range(&mut self) {
-        let last = || self.utilization.iter().filter_map(|values| values.last()).copied();
-        let (low, high) = (last().fold(f64::NAN, f64::min), last().fold(f64::NAN, f64::max));
+        let last = || {
+            self.utilization
+                .iter()
+                .filter_map(|values| values.last())
+                .copied()
+        };
+        let (low, high) = (
+            last().fold(f64::NAN, f64::min),
+            last().fold(f64::NAN, f64::max),
+        );
         self.lowest.push(low);
         self.highest.push(high);
     }

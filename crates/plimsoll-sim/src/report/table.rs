@@ -27,7 +27,9 @@ impl Report {
         }
         for check in &self.checks {
             let verdict = if check.passed { "ok  " } else { "FAIL" };
-            let found = check.found.map_or("none".to_owned(), |found| format!("{found:.4}"));
+            let found = check
+                .found
+                .map_or("none".to_owned(), |found| format!("{found:.4}"));
             let (policy, text_of) = (check.policy.name(), &check.text);
             let _ = writeln!(text, "{verdict} {policy}: {text_of} (found {found})");
         }
@@ -56,13 +58,21 @@ fn row(policy: &PolicyReport) -> Vec<String> {
     let m = &policy.metrics;
     vec![
         policy.policy.name().to_owned(),
-        format!("{:.2} / {:.2}", m.max_over_mean_1s_avg, m.max_over_mean_1s_peak),
-        format!("{:.2} / {:.2}", m.max_over_mean_5s_avg, m.max_over_mean_5s_peak),
+        format!(
+            "{:.2} / {:.2}",
+            m.max_over_mean_1s_avg, m.max_over_mean_1s_peak
+        ),
+        format!(
+            "{:.2} / {:.2}",
+            m.max_over_mean_5s_avg, m.max_over_mean_5s_peak
+        ),
         hottest(m),
         format!("{:.3} ({:.3})", m.cross_zone_share, m.cross_zone_needed),
         percent(m.above_capacity_share),
-        m.settled_s.map_or("no".into(), |seconds| format!("{seconds:.1} s")),
-        m.oscillation_period_s.map_or("no".into(), |period| format!("{period:.1} s")),
+        m.settled_s
+            .map_or("no".into(), |seconds| format!("{seconds:.1} s")),
+        m.oscillation_period_s
+            .map_or("no".into(), |period| format!("{period:.1} s")),
         match (m.latency_p50_ms, m.latency_p99_ms) {
             (Some(p50), Some(p99)) => format!("{p50:.0} / {p99:.0}"),
             _ => "–".into(),
@@ -77,7 +87,10 @@ fn row(policy: &PolicyReport) -> Vec<String> {
 
 /// Name and 1 s range of the zone with the highest average.
 fn hottest(metrics: &Metrics) -> String {
-    let zone = metrics.zones.iter().find(|zone| zone.zone == metrics.hottest_zone);
+    let zone = metrics
+        .zones
+        .iter()
+        .find(|zone| zone.zone == metrics.hottest_zone);
     zone.map_or("–".into(), |zone| {
         let (low, high) = (zone.utilization_1s_min, zone.utilization_1s_max);
         format!("{} {low:.2}..{high:.2}", zone.zone)
@@ -137,7 +150,13 @@ mod tests {
     #[test]
     fn the_table_has_a_row_per_policy_and_says_what_failed() {
         let table = crate::report::tests::report().table();
-        for part in ["60/20/20", "zone_aware_hosts", "optimum", "a 1.0", "0.000 (0.267)"] {
+        for part in [
+            "60/20/20",
+            "zone_aware_hosts",
+            "optimum",
+            "a 1.0",
+            "0.000 (0.267)",
+        ] {
             assert!(table.contains(part), "{part} is missing:\n{table}");
         }
         assert!(table.contains("FAIL zone_aware_hosts: settled_s at most 30 (found none)"));

@@ -47,7 +47,12 @@ fn facts_tell_what_was_left_out() {
     parts.traffic.arrivals = Some("poisson".into());
     let facts = Facts::new(&Scenario::try_new(parts).unwrap());
     let notes = facts.notes.join("\n");
-    for part in ["stands for 5", "4 balancers stand for 12", "at once", "Poisson"] {
+    for part in [
+        "stands for 5",
+        "4 balancers stand for 12",
+        "at once",
+        "Poisson",
+    ] {
         assert!(notes.contains(part), "{part} is missing: {notes}");
     }
     assert_eq!(

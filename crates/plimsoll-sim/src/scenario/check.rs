@@ -299,16 +299,15 @@ fn balancer(parts: &BalancerParts) -> Result<BalancerSettings, FieldError> {
 }
 
 /// The value of a name; the first of `choices` when there is none.
-fn choice<T: Copy>(
-    name: Option<&str>,
-    choices: &[(&str, T)],
-    path: &str,
-) -> Result<T, FieldError> {
+fn choice<T: Copy>(name: Option<&str>, choices: &[(&str, T)], path: &str) -> Result<T, FieldError> {
     let wanted = name.unwrap_or(choices[0].0);
     let found = choices.iter().find(|(name, _)| *name == wanted);
     found.map(|&(_, value)| value).ok_or_else(|| {
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-        FieldError::new(path, format!("{wanted:?} is not one of {}", names.join(", ")))
+        FieldError::new(
+            path,
+            format!("{wanted:?} is not one of {}", names.join(", ")),
+        )
     })
 }
 

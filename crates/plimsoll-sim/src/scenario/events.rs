@@ -76,7 +76,10 @@ fn one_event(parts: &EventParts, zones: &[Zone], names: &Names) -> Result<Event,
 
 fn demand_event(parts: &DemandEventParts, names: &Names) -> Result<Happening, FieldError> {
     let over = num::nanos(parts.over.unwrap_or_default().0);
-    if parts.r#for.is_some_and(|length| num::nanos(length.0) < over) {
+    if parts
+        .r#for
+        .is_some_and(|length| num::nanos(length.0) < over)
+    {
         let reason = "is longer than the event itself";
         return Err(FieldError::new("demand.over", reason));
     }

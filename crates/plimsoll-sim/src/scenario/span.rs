@@ -49,7 +49,10 @@ impl fmt::Display for Span {
         let seconds = self.0.as_secs_f64();
         if seconds < 1.0 {
             write!(f, "{} ms", seconds * 1e3)
-        } else if seconds >= 120.0 && self.0.subsec_nanos() == 0 && self.0.as_secs() % 60 == 0 {
+        } else if seconds >= 120.0
+            && self.0.subsec_nanos() == 0
+            && self.0.as_secs().is_multiple_of(60)
+        {
             write!(f, "{} min", self.0.as_secs() / 60)
         } else {
             write!(f, "{seconds} s")
@@ -93,10 +96,7 @@ mod tests {
         ] {
             assert_eq!(Span::parse(text), Ok(Span::from_millis(millis)), "{text}");
         }
-        assert_eq!(
-            Span::parse("5us").unwrap().0,
-            Duration::from_nanos(5_000)
-        );
+        assert_eq!(Span::parse("5us").unwrap().0, Duration::from_nanos(5_000));
     }
 
     #[test]
@@ -109,8 +109,12 @@ mod tests {
 
     #[test]
     fn spans_are_shown_in_the_unit_people_use() {
-        for (millis, shown) in [(250, "250 ms"), (1500, "1.5 s"), (90_000, "90 s"), (600_000, "10 min")]
-        {
+        for (millis, shown) in [
+            (250, "250 ms"),
+            (1500, "1.5 s"),
+            (90_000, "90 s"),
+            (600_000, "10 min"),
+        ] {
             assert_eq!(Span::from_millis(millis).to_string(), shown);
         }
     }

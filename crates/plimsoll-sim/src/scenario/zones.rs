@@ -59,7 +59,10 @@ pub(super) fn zones(
     cap: Option<u32>,
 ) -> Result<(Vec<Zone>, Names), FieldError> {
     if cap == Some(0) {
-        return Err(FieldError::new("scale.balancers_per_zone", "must be at least 1"));
+        return Err(FieldError::new(
+            "scale.balancers_per_zone",
+            "must be at least 1",
+        ));
     }
     let (mut zones, mut names) = (Vec::new(), Names::default());
     for (index, zone) in parts.iter().enumerate() {

@@ -109,8 +109,15 @@ fn poisson_arrivals_have_the_rate_and_the_spread() {
     let counts = arrivals(&scenario("[traffic]\narrivals = \"poisson\"\n"), 0);
     let mean = f64::from(counts.iter().sum::<u32>()) / 40.0;
     assert!((mean - 129.6).abs() < 6.0, "{mean}");
-    let variance = counts.iter().map(|&c| (f64::from(c) - mean).powi(2)).sum::<f64>() / 39.0;
-    assert!((0.5..2.0).contains(&(variance / mean)), "{variance} and {mean}");
+    let variance = counts
+        .iter()
+        .map(|&c| (f64::from(c) - mean).powi(2))
+        .sum::<f64>()
+        / 39.0;
+    assert!(
+        (0.5..2.0).contains(&(variance / mean)),
+        "{variance} and {mean}"
+    );
 }
 
 #[test]

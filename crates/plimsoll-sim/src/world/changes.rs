@@ -36,7 +36,10 @@ impl World<'_> {
             if self.control.is_some() {
                 let interval = self.scenario.control_plane.report_interval;
                 let phase = report_phase(interval, draws::uniform(&mut rng));
-                self.queue.post(start + phase.max(num::SECOND / 10), Event::LoadReport(number));
+                self.queue.post(
+                    start + phase.max(num::SECOND / 10),
+                    Event::LoadReport(number),
+                );
             }
         }
         for (number, &at) in self.scenario.steps().iter().enumerate() {
@@ -140,7 +143,10 @@ impl World<'_> {
             rates.iter().map(|rate| num::ratio(*rate, total)).collect()
         };
         let (now, told) = (shares(rates), shares(&self.told));
-        let moved = now.iter().zip(&told).any(|(a, b)| (a - b).abs() > ORACLE_BAND);
+        let moved = now
+            .iter()
+            .zip(&told)
+            .any(|(a, b)| (a - b).abs() > ORACLE_BAND);
         if !moved {
             return;
         }

@@ -20,7 +20,8 @@ impl World<'_> {
         let weight = u64::from(self.scenario.requests_per_sample);
         let stats = proxy.drain_load_stats(&localities, weight, self.now);
         let number = self.load_reports.insert((proxy.node.clone(), stats));
-        self.queue.post(self.now + settings.delay, Event::LoadReportArrives(number));
+        self.queue
+            .post(self.now + settings.delay, Event::LoadReportArrives(number));
     }
 
     /// A load report arrives at the control plane, if there is one.

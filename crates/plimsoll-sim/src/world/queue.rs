@@ -1,4 +1,5 @@
-//! [`EventQueue`]: what happens next, in order of time and, at the same moment, in order of posting.
+//! [`EventQueue`]: what happens next, in order of time and, at the same moment, in order of
+//! posting.
 //!
 //! [`Slab`] keeps what is too large for an event; the event carries its number.
 
@@ -114,7 +115,14 @@ mod tests {
         queue.post(5, Event::Answer(3));
         queue.post(NEVER, Event::PlannerTimer);
         let order: Vec<_> = std::iter::from_fn(|| queue.next(100)).collect();
-        assert_eq!(order, [(3, Event::Start(2)), (5, Event::Timer(1)), (5, Event::Answer(3))]);
+        assert_eq!(
+            order,
+            [
+                (3, Event::Start(2)),
+                (5, Event::Timer(1)),
+                (5, Event::Answer(3))
+            ]
+        );
     }
 
     #[test]
@@ -132,6 +140,9 @@ mod tests {
         assert_eq!(slab.take(a), Some("a"));
         assert_eq!(slab.take(a), None);
         assert_eq!(slab.insert("c"), a);
-        assert_eq!((slab.len(), slab.take(b), slab.take(7)), (2, Some("b"), None));
+        assert_eq!(
+            (slab.len(), slab.take(b), slab.take(7)),
+            (2, Some("b"), None)
+        );
     }
 }

@@ -77,7 +77,8 @@ impl World<'_> {
         // A host that died with the request in hand does not answer either.
         let dead = request.outcome == Outcome::Dead || self.hosts.is_dead(host);
         let success = request.outcome == Outcome::Success && !dead;
-        self.recorder.answered(self.now, self.now - request.sent, success);
+        self.recorder
+            .answered(self.now, self.now - request.sent, success);
         let zone = self.hosts.zone(host);
         if let Some(proxy) = &mut self.balancers[request.balancer as usize].proxy {
             proxy.count_answer(zone, success);
@@ -88,7 +89,9 @@ impl World<'_> {
         // Only answers are timed: a refusal is quick, and says nothing about how long work takes.
         if success {
             let latency = Duration::from_nanos(self.now - request.sent);
-            request.active.finish_after(RequestOutcome::Success, latency);
+            request
+                .active
+                .finish_after(RequestOutcome::Success, latency);
         } else {
             request.active.finish(RequestOutcome::Error);
         }

@@ -92,7 +92,11 @@ pub(super) fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<Exit> {
     }
     let written = print(&report, args.json, out);
     unless_closed(written.and_then(|()| out.flush())).context("cannot write the report")?;
-    Ok(if report.passed() { Exit::Ok } else { Exit::Failure })
+    Ok(if report.passed() {
+        Exit::Ok
+    } else {
+        Exit::Failure
+    })
 }
 
 fn read(args: &Args) -> anyhow::Result<Scenario> {

@@ -12,8 +12,14 @@ use crate::report::{Facts, PolicyReport, Report};
 const MAX_COLOURS: usize = 6;
 
 /// Three panels in a row on a wide page, and four.
-const LARGE: Size = Size { width: 360.0, height: 180.0 };
-const SMALL: Size = Size { width: 260.0, height: 140.0 };
+const LARGE: Size = Size {
+    width: 360.0,
+    height: 180.0,
+};
+const SMALL: Size = Size {
+    width: 260.0,
+    height: 140.0,
+};
 
 pub(super) fn sections(report: &Report, page: &mut String) {
     utilization(report, page);
@@ -43,28 +49,40 @@ fn utilization(report: &Report, page: &mut String) {
     for policy in &report.policies {
         let shapes = utilization_shapes(policy, &report.facts, few);
         let label = format!("Utilization of each zone under {}", policy.policy.name());
-        let panel = Panel { policy, caption: prose::utilization(policy), label, size: LARGE };
+        let panel = Panel {
+            policy,
+            caption: prose::utilization(policy),
+            label,
+            size: LARGE,
+        };
         panel.write(&report.facts, &axis, shapes, page);
     }
     end(page);
 }
 
-fn utilization_shapes<'a>(
-    policy: &'a PolicyReport,
-    facts: &Facts,
-    few: bool,
-) -> Vec<Shape<'a>> {
+fn utilization_shapes<'a>(policy: &'a PolicyReport, facts: &Facts, few: bool) -> Vec<Shape<'a>> {
     let series = &policy.series;
-    let mut shapes = vec![Shape::Level { at: 1.0, class: "limit" }];
+    let mut shapes = vec![Shape::Level {
+        at: 1.0,
+        class: "limit",
+    }];
     if few {
         for (zone, (values, name)) in series.utilization.iter().zip(&facts.zones).enumerate() {
             let class = format!("z{zone}");
             let title = format!("zone {name}");
-            shapes.push(Shape::Line { values, class, title });
+            shapes.push(Shape::Line {
+                values,
+                class,
+                title,
+            });
         }
     } else {
         let (low, high) = (&series.lowest, &series.highest);
-        shapes.push(Shape::Band { low, high, class: "band" });
+        shapes.push(Shape::Band {
+            low,
+            high,
+            class: "band",
+        });
         let zones = &policy.metrics.zones;
         let by = |a: &usize, b: &usize| zones[*a].utilization.total_cmp(&zones[*b].utilization);
         let ends = [
@@ -75,12 +93,20 @@ fn utilization_shapes<'a>(
             if let Some(zone) = zone {
                 let title = format!("{word}: zone {}", facts.zones[zone]);
                 let values = &series.utilization[zone];
-                shapes.push(Shape::Line { values, class: class.into(), title });
+                shapes.push(Shape::Line {
+                    values,
+                    class: class.into(),
+                    title,
+                });
             }
         }
     }
     let title = "all hosts together".to_owned();
-    shapes.push(Shape::Line { values: &series.mean, class: "mean".into(), title });
+    shapes.push(Shape::Line {
+        values: &series.mean,
+        class: "mean".into(),
+        title,
+    });
     shapes
 }
 
@@ -88,11 +114,18 @@ fn legend(facts: &Facts, few: bool, page: &mut String) {
     page.push_str("<div class=\"legend\">");
     let mut entry = |style: &str, class: &str, name: &str| {
         let name = super::escape(name);
-        let _ = write!(page, "<span><i class=\"{class}\" style=\"{style}\"></i>{name}</span>");
+        let _ = write!(
+            page,
+            "<span><i class=\"{class}\" style=\"{style}\"></i>{name}</span>"
+        );
     };
     if few {
         for (zone, name) in facts.zones.iter().enumerate() {
-            entry(&format!("border-color:var(--z{zone})"), "", &format!("zone {name}"));
+            entry(
+                &format!("border-color:var(--z{zone})"),
+                "",
+                &format!("zone {name}"),
+            );
         }
     } else {
         entry("background:var(--band)", "area", "all zones");
@@ -112,7 +145,9 @@ fn cross_zone(report: &Report, page: &mut String) {
          is overloaded; far above it, traffic is sent around for nothing.",
         page,
     );
-    let high = highest(report, |series| series.cross_zone.iter().chain(&series.needed));
+    let high = highest(report, |series| {
+        series.cross_zone.iter().chain(&series.needed)
+    });
     let axis = linear((high * 1.05).clamp(0.1, 1.0), " %", 100.0);
     page.push_str("<div class=\"grid small\">\n");
     for policy in &report.policies {
@@ -120,12 +155,28 @@ fn cross_zone(report: &Report, page: &mut String) {
         let name = policy.policy.name();
         let title = "leave their zone".to_owned();
         let shapes = vec![
-            Shape::Area { values: &series.cross_zone, class: "fill" },
-            Shape::Line { values: &series.cross_zone, class: "z0".into(), title },
-            Shape::Line { values: &series.needed, class: "mean".into(), title: "needed".into() },
+            Shape::Area {
+                values: &series.cross_zone,
+                class: "fill",
+            },
+            Shape::Line {
+                values: &series.cross_zone,
+                class: "z0".into(),
+                title,
+            },
+            Shape::Line {
+                values: &series.needed,
+                class: "mean".into(),
+                title: "needed".into(),
+            },
         ];
         let label = format!("Share of requests that leave their zone under {name}");
-        let panel = Panel { policy, caption: prose::cross_zone(policy), label, size: SMALL };
+        let panel = Panel {
+            policy,
+            caption: prose::cross_zone(policy),
+            label,
+            size: SMALL,
+        };
         panel.write(&report.facts, &axis, shapes, page);
     }
     end(page);
@@ -140,7 +191,10 @@ fn latency(report: &Report, page: &mut String) {
     );
     let high = highest(report, |series| &series.p99);
     let low = report.policies.iter().flat_map(|policy| &policy.series.p50);
-    let low = low.copied().filter(|value| value.is_finite()).fold(f64::INFINITY, f64::min);
+    let low = low
+        .copied()
+        .filter(|value| value.is_finite())
+        .fold(f64::INFINITY, f64::min);
     let low = if low.is_finite() { low } else { 1.0 };
     let axis = Axis {
         low: (low * 0.7).max(0.05),
@@ -162,7 +216,12 @@ fn latency(report: &Report, page: &mut String) {
             line(&series.p99, "z1", "99th percentile"),
         ];
         let label = format!("Latency under {}", policy.policy.name());
-        let panel = Panel { policy, caption: prose::latency(policy), label, size: SMALL };
+        let panel = Panel {
+            policy,
+            caption: prose::latency(policy),
+            label,
+            size: SMALL,
+        };
         panel.write(&report.facts, &axis, shapes, page);
     }
     end(page);
@@ -182,18 +241,33 @@ fn failures(report: &Report, page: &mut String) {
         let values = &policy.series.failures;
         let title = "failed per second".to_owned();
         let shapes = vec![
-            Shape::Area { values, class: "fail" },
-            Shape::Line { values, class: "hot".into(), title },
+            Shape::Area {
+                values,
+                class: "fail",
+            },
+            Shape::Line {
+                values,
+                class: "hot".into(),
+                title,
+            },
         ];
         let label = format!("Failed requests per second under {}", policy.policy.name());
-        let panel = Panel { policy, caption: prose::failures(policy), label, size: SMALL };
+        let panel = Panel {
+            policy,
+            caption: prose::failures(policy),
+            label,
+            size: SMALL,
+        };
         panel.write(&report.facts, &axis, shapes, page);
     }
     end(page);
 }
 
 fn simulated(report: &Report) -> impl Iterator<Item = &PolicyReport> {
-    report.policies.iter().filter(|policy| !policy.policy.is_computed())
+    report
+        .policies
+        .iter()
+        .filter(|policy| !policy.policy.is_computed())
 }
 
 /// One chart with its name and what it shows.
@@ -239,8 +313,13 @@ fn highest<'a, I>(report: &'a Report, values: impl Fn(&'a Series) -> I) -> f64
 where
     I: IntoIterator<Item = &'a f64>,
 {
-    let all = report.policies.iter().flat_map(|policy| values(&policy.series));
-    all.copied().filter(|value| value.is_finite()).fold(0.0, f64::max)
+    let all = report
+        .policies
+        .iter()
+        .flat_map(|policy| values(&policy.series));
+    all.copied()
+        .filter(|value| value.is_finite())
+        .fold(0.0, f64::max)
 }
 
 const fn linear(high: f64, unit: &'static str, factor: f64) -> Axis {

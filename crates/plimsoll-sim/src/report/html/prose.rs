@@ -54,7 +54,9 @@ pub(super) fn utilization(policy: &PolicyReport) -> String {
     let mut text = match balance(m) {
         Grade::Good => format!("Zones are <b>even</b>: the highest is {ratio:.2} × the mean."),
         Grade::Warn => format!("Nearly even: the highest is {ratio:.2} × the mean."),
-        Grade::Bad => format!("The highest zone is <b>{ratio:.2} × the mean</b>, mostly zone {name}."),
+        Grade::Bad => {
+            format!("The highest zone is <b>{ratio:.2} × the mean</b>, mostly zone {name}.")
+        }
     };
     if let Some(period) = m.oscillation_period_s {
         let (low, high) = widest(m);
@@ -89,7 +91,9 @@ pub(super) fn cross_zone(policy: &PolicyReport) -> String {
 /// What the latency chart of a policy shows.
 pub(super) fn latency(policy: &PolicyReport) -> String {
     match (policy.metrics.latency_p50_ms, policy.metrics.latency_p99_ms) {
-        (Some(p50), Some(p99)) => format!("Median {p50:.0} ms, 99th percentile <b>{p99:.0} ms</b>."),
+        (Some(p50), Some(p99)) => {
+            format!("Median {p50:.0} ms, 99th percentile <b>{p99:.0} ms</b>.")
+        }
         _ => "No request was answered.".into(),
     }
 }
@@ -101,15 +105,25 @@ pub(super) fn failures(policy: &PolicyReport) -> String {
         return "No request failed.".into();
     }
     let share = percent(m.failure_share);
-    format!("<b>{share}</b> failed: {} of {} requests.", m.failures, m.requests)
+    format!(
+        "<b>{share}</b> failed: {} of {} requests.",
+        m.failures, m.requests
+    )
 }
 
 /// The outcome in two or three sentences.
 pub(super) fn verdict(report: &Report) -> String {
-    let simulated = || report.policies.iter().filter(|policy| !policy.policy.is_computed());
+    let simulated = || {
+        report
+            .policies
+            .iter()
+            .filter(|policy| !policy.policy.is_computed())
+    };
     let names = |keep: &dyn Fn(&Metrics) -> bool| {
-        let kept: Vec<&str> =
-            simulated().filter(|p| keep(&p.metrics)).map(|p| p.policy.name()).collect();
+        let kept: Vec<&str> = simulated()
+            .filter(|p| keep(&p.metrics))
+            .map(|p| p.policy.name())
+            .collect();
         list(&kept)
     };
     let frugal = |m: &Metrics| m.cross_zone_share <= m.cross_zone_needed + 0.05;
@@ -122,7 +136,9 @@ pub(super) fn verdict(report: &Report) -> String {
         None => sentences.push("No policy keeps the zones even at the traffic needed.".to_owned()),
     }
     if let Some(wasteful) = names(&|m| even(m) && !frugal(m)) {
-        sentences.push(format!("Even, but with far more traffic between zones: {wasteful}."));
+        sentences.push(format!(
+            "Even, but with far more traffic between zones: {wasteful}."
+        ));
     }
     if let Some(swinging) = names(&|m| m.oscillates) {
         sentences.push(format!("Swings without end: {swinging}."));
@@ -137,14 +153,22 @@ pub(super) fn verdict(report: &Report) -> String {
 }
 
 fn hottest(metrics: &Metrics) -> Option<&ZoneMetrics> {
-    metrics.zones.iter().find(|zone| zone.zone == metrics.hottest_zone)
+    metrics
+        .zones
+        .iter()
+        .find(|zone| zone.zone == metrics.hottest_zone)
 }
 
 /// 1 s range of the zone that moves most.
 fn widest(metrics: &Metrics) -> (f64, f64) {
     let range = |zone: &ZoneMetrics| zone.utilization_1s_max - zone.utilization_1s_min;
-    let widest = metrics.zones.iter().max_by(|a, b| range(a).total_cmp(&range(b)));
-    widest.map_or((0.0, 0.0), |zone| (zone.utilization_1s_min, zone.utilization_1s_max))
+    let widest = metrics
+        .zones
+        .iter()
+        .max_by(|a, b| range(a).total_cmp(&range(b)));
+    widest.map_or((0.0, 0.0), |zone| {
+        (zone.utilization_1s_min, zone.utilization_1s_max)
+    })
 }
 
 /// Names in a row; `None` for none.
@@ -171,7 +195,11 @@ mod tests {
     fn sentences_follow_the_numbers() {
         let mut report = crate::report::tests::report();
         let policy = &mut report.policies[0];
-        assert!(utilization(policy).contains("<b>1.8"), "{}", utilization(policy));
+        assert!(
+            utilization(policy).contains("<b>1.8"),
+            "{}",
+            utilization(policy)
+        );
         assert!(cross_zone(policy).contains("too little"));
         assert!(latency(policy).contains("99th percentile"));
         policy.metrics.oscillates = true;
@@ -186,13 +214,20 @@ mod tests {
     #[test]
     fn the_verdict_names_who_is_good_and_who_is_not() {
         let mut report = crate::report::tests::report();
-        assert!(verdict(&report).starts_with("No policy keeps"), "{}", verdict(&report));
+        assert!(
+            verdict(&report).starts_with("No policy keeps"),
+            "{}",
+            verdict(&report)
+        );
         let metrics = &mut report.policies[0].metrics;
         metrics.max_over_mean_5s_avg = 1.02;
         metrics.cross_zone_share = 0.27;
         metrics.oscillates = true;
         let text = verdict(&report);
         assert!(text.contains("needed: <b>zone_aware_hosts</b>."), "{text}");
-        assert!(text.contains("Swings without end: zone_aware_hosts."), "{text}");
+        assert!(
+            text.contains("Swings without end: zone_aware_hosts."),
+            "{text}"
+        );
     }
 }

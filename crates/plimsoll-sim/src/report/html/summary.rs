@@ -36,15 +36,26 @@ fn row(policy: &PolicyReport, page: &mut String) {
     let m = &policy.metrics;
     let (name, description) = (policy.policy.name(), policy.description);
     let _ = write!(page, "<tr><td title=\"{description}\">{name}</td>");
-    let five = format!("{:.2} / {:.2}", m.max_over_mean_5s_avg, m.max_over_mean_5s_peak);
+    let five = format!(
+        "{:.2} / {:.2}",
+        m.max_over_mean_5s_avg, m.max_over_mean_5s_peak
+    );
     tagged(prose::balance(m), &five, page);
-    let one = format!("{:.2} / {:.2}", m.max_over_mean_1s_avg, m.max_over_mean_1s_peak);
+    let one = format!(
+        "{:.2} / {:.2}",
+        m.max_over_mean_1s_avg, m.max_over_mean_1s_peak
+    );
     plain(&one, page);
     let needed = percent(m.cross_zone_needed);
     let surplus = (m.cross_zone_share - m.cross_zone_needed).abs();
     let share = format!("{} <small>{needed}</small>", percent(m.cross_zone_share));
     tagged(Grade::of(surplus, 0.05, 0.1), &share, page);
-    graded(m.above_capacity_share, (0.0, 0.01), &percent(m.above_capacity_share), page);
+    graded(
+        m.above_capacity_share,
+        (0.0, 0.01),
+        &percent(m.above_capacity_share),
+        page,
+    );
     settled(m, page);
     match m.oscillation_period_s {
         Some(period) => tagged(Grade::Bad, &format!("{period:.1} s"), page),
@@ -54,7 +65,12 @@ fn row(policy: &PolicyReport, page: &mut String) {
         (Some(p50), Some(p99)) => plain(&format!("{p50:.0} / {p99:.0}"), page),
         _ => plain("–", page),
     }
-    graded(m.failure_share, (0.0, 0.01), &percent(m.failure_share), page);
+    graded(
+        m.failure_share,
+        (0.0, 0.01),
+        &percent(m.failure_share),
+        page,
+    );
     if m.lock_out_s > 0.0 {
         tagged(Grade::Bad, &format!("{:.0} s", m.lock_out_s), page);
     } else {
@@ -66,7 +82,11 @@ fn row(policy: &PolicyReport, page: &mut String) {
 fn settled(metrics: &Metrics, page: &mut String) {
     match metrics.settled_s {
         Some(seconds) => {
-            tagged(Grade::of(seconds, 30.0, 60.0), &format!("{seconds:.1} s"), page);
+            tagged(
+                Grade::of(seconds, 30.0, 60.0),
+                &format!("{seconds:.1} s"),
+                page,
+            );
         }
         None => tagged(Grade::Bad, "never", page),
     }
@@ -99,8 +119,14 @@ mod tests {
         let mut page = String::new();
         section(&report, &mut page);
         assert!(page.contains("<span class=\"tag bad\">1.8"), "{page}");
-        assert!(page.contains("<span class=\"tag good\">1.00 / 1.00</span>"), "{page}");
-        assert!(page.contains("<span class=\"tag bad\">never</span>"), "{page}");
+        assert!(
+            page.contains("<span class=\"tag good\">1.00 / 1.00</span>"),
+            "{page}"
+        );
+        assert!(
+            page.contains("<span class=\"tag bad\">never</span>"),
+            "{page}"
+        );
         assert_eq!(page.matches("<tr>").count(), 3);
     }
 }

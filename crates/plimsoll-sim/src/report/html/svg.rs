@@ -1,7 +1,7 @@
 //! Charts as SVG: axes with round numbers, lines with gaps, areas, marks for events.
 //!
-//! Knows nothing of policies; `panels` says what to draw. Coordinates are written with one digit, so
-//! the same numbers give the same bytes.
+//! Knows nothing of policies; `panels` says what to draw. Coordinates are written with one digit,
+//! so the same numbers give the same bytes.
 
 use std::fmt::Write as _;
 
@@ -43,11 +43,22 @@ pub(super) struct Axis {
 #[derive(Clone, Debug)]
 pub(super) enum Shape<'a> {
     /// From below to above, where both have a value.
-    Band { low: &'a [f64], high: &'a [f64], class: &'static str },
+    Band {
+        low: &'a [f64],
+        high: &'a [f64],
+        class: &'static str,
+    },
     /// From the foot of the chart to the line.
-    Area { values: &'a [f64], class: &'static str },
+    Area {
+        values: &'a [f64],
+        class: &'static str,
+    },
     /// A line with gaps where there is no value.
-    Line { values: &'a [f64], class: String, title: String },
+    Line {
+        values: &'a [f64],
+        class: String,
+        title: String,
+    },
     /// A horizontal line.
     Level { at: f64, class: &'static str },
 }
@@ -104,7 +115,9 @@ impl Chart<'_> {
     }
 
     fn y(&self, value: f64) -> f64 {
-        let Axis { low, high, scale, .. } = self.axis;
+        let Axis {
+            low, high, scale, ..
+        } = self.axis;
         let value = value.clamp(low, high);
         let part = match scale {
             Scale::Linear => (value - low) / (high - low),
@@ -177,11 +190,17 @@ impl Chart<'_> {
                         let _ = write!(path, "L{x:.1} {y:.1}");
                     }
                     let last = last.0;
-                    let _ =
-                        writeln!(svg, "<path class=\"{class}\" d=\"{path}L{last:.1} {foot}Z\"/>");
+                    let _ = writeln!(
+                        svg,
+                        "<path class=\"{class}\" d=\"{path}L{last:.1} {foot}Z\"/>"
+                    );
                 }
             }
-            Shape::Line { values, class, title } => {
+            Shape::Line {
+                values,
+                class,
+                title,
+            } => {
                 let path = self.path(values, false);
                 let title = super::escape(title);
                 let _ = writeln!(
@@ -192,8 +211,10 @@ impl Chart<'_> {
             Shape::Level { at, class } => {
                 if (self.axis.low..=self.axis.high).contains(at) {
                     let (y, right) = (self.y(*at), self.right());
-                    let _ =
-                        writeln!(svg, "<path class=\"ln {class}\" d=\"M{LEFT} {y:.1}H{right}\"/>");
+                    let _ = writeln!(
+                        svg,
+                        "<path class=\"ln {class}\" d=\"M{LEFT} {y:.1}H{right}\"/>"
+                    );
                 }
             }
         }
@@ -201,7 +222,12 @@ impl Chart<'_> {
 
     /// Events as numbered dots above the chart, with a line down.
     fn draw_marks(&self, svg: &mut String) {
-        for (number, &at) in self.marks.iter().enumerate().filter(|(_, at)| **at <= self.end()) {
+        for (number, &at) in self
+            .marks
+            .iter()
+            .enumerate()
+            .filter(|(_, at)| **at <= self.end())
+        {
             let (x, foot, number) = (self.x(at), self.foot(), number + 1);
             let _ = writeln!(
                 svg,
@@ -245,7 +271,9 @@ impl Axis {
             Scale::Linear => linear_ticks(self.low, self.high, 5),
             Scale::Logarithmic => {
                 let decades = (-3..=6).map(|power| 10_f64.powi(power));
-                decades.filter(|tick| (self.low..=self.high).contains(tick)).collect()
+                decades
+                    .filter(|tick| (self.low..=self.high).contains(tick))
+                    .collect()
             }
         }
     }
@@ -284,13 +312,22 @@ mod tests {
     use super::*;
 
     fn axis(low: f64, high: f64, scale: Scale) -> Axis {
-        Axis { low, high, scale, unit: "", factor: 1.0 }
+        Axis {
+            low,
+            high,
+            scale,
+            unit: "",
+            factor: 1.0,
+        }
     }
 
     fn chart<'a>(times: &'a [f64], shapes: Vec<Shape<'a>>) -> Chart<'a> {
         Chart {
             label: "a & b".into(),
-            size: Size { width: 520.0, height: 200.0 },
+            size: Size {
+                width: 520.0,
+                height: 200.0,
+            },
             times,
             measured_from: 1.0,
             axis: axis(0.0, 2.0, Scale::Linear),
@@ -302,7 +339,10 @@ mod tests {
     #[test]
     fn ticks_are_round_and_inside() {
         assert_eq!(linear_ticks(0.0, 1.2, 5), [0.0, 0.25, 0.5, 0.75, 1.0]);
-        assert_eq!(linear_ticks(0.0, 120.0, 6), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0, 120.0]);
+        assert_eq!(
+            linear_ticks(0.0, 120.0, 6),
+            [0.0, 20.0, 40.0, 60.0, 80.0, 100.0, 120.0]
+        );
         assert_eq!(linear_ticks(1.0, 1.0, 5), [1.0]);
         let decades = axis(1.0, 5000.0, Scale::Logarithmic).ticks();
         assert_eq!(decades, [1.0, 10.0, 100.0, 1000.0]);
@@ -313,16 +353,27 @@ mod tests {
     fn a_line_has_gaps_where_there_is_no_value() {
         let values = [0.0, 2.0, f64::NAN, 1.0];
         let times = [1.0, 2.0, 3.0, 4.0];
-        let line = Shape::Line { values: &values, class: "z0".into(), title: "zone <a>".into() };
+        let line = Shape::Line {
+            values: &values,
+            class: "z0".into(),
+            title: "zone <a>".into(),
+        };
         let svg = chart(&times, vec![line]).draw();
-        assert!(svg.contains("d=\"M158.0 180.0L276.0 14.0M512.0 97.0\""), "{svg}");
+        assert!(
+            svg.contains("d=\"M158.0 180.0L276.0 14.0M512.0 97.0\""),
+            "{svg}"
+        );
         assert!(svg.contains("<title>zone &lt;a&gt;</title>") && svg.contains("a &amp; b"));
     }
 
     #[test]
     fn values_beyond_the_axis_stay_on_its_edge() {
         let (values, times) = ([9.0, -9.0], [1.0, 2.0]);
-        let line = Shape::Line { values: &values, class: "z0".into(), title: String::new() };
+        let line = Shape::Line {
+            values: &values,
+            class: "z0".into(),
+            title: String::new(),
+        };
         let svg = chart(&times, vec![line]).draw();
         assert!(svg.contains("d=\"M276.0 14.0L512.0 180.0\""), "{svg}");
     }
@@ -331,10 +382,23 @@ mod tests {
     fn areas_and_bands_are_closed_and_marks_outside_are_left_out() {
         let (low, high, times) = ([0.5, 0.5], [1.0, 1.5], [1.0, 4.0]);
         let shapes = vec![
-            Shape::Band { low: &low, high: &high, class: "band" },
-            Shape::Area { values: &high, class: "fill" },
-            Shape::Level { at: 1.0, class: "limit" },
-            Shape::Level { at: 7.0, class: "limit" },
+            Shape::Band {
+                low: &low,
+                high: &high,
+                class: "band",
+            },
+            Shape::Area {
+                values: &high,
+                class: "fill",
+            },
+            Shape::Level {
+                at: 1.0,
+                class: "limit",
+            },
+            Shape::Level {
+                at: 7.0,
+                class: "limit",
+            },
         ];
         let svg = chart(&times, shapes).draw();
         assert_eq!(svg.matches("Z\"/>").count(), 2, "{svg}");
@@ -345,11 +409,14 @@ mod tests {
     #[test]
     fn long_series_are_thinned() {
         let times: Vec<f64> = (1..=10_000).map(f64::from).collect();
-        let svg = chart(&times, vec![Shape::Line {
-            values: &times,
-            class: "z0".into(),
-            title: String::new(),
-        }]);
+        let svg = chart(
+            &times,
+            vec![Shape::Line {
+                values: &times,
+                class: "z0".into(),
+                title: String::new(),
+            }],
+        );
         assert!(svg.draw().len() < 12_000);
     }
 }

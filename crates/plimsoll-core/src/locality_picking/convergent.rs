@@ -31,11 +31,10 @@
 //! # Limits
 //!
 //! * It balances utilization, not latency: zones whose hosts report on different scales are
-//!   balanced
-//!   on those scales.
+//!   balanced on those scales.
 //! * Reports capped at 1.0 hide how far a zone is over; it then takes two or three delays, not one.
-//! * With in-band reports a zone is seen only through the requests sent there. The probe floors keep
-//!   every zone in sight, also the own one: a zone that fell silent would be judged by its last
+//! * With in-band reports a zone is seen only through the requests sent there. The probe floors
+//!   keep every zone in sight, the own one too: one that fell silent would be judged by its last
 //!   word.
 //! * If no split is good enough (all zones overloaded), it evens out the overload.
 

@@ -194,6 +194,8 @@ impl World {
     fn configure(&mut self, bytes: &mut Bytes<'_>) {
         let config = valid_config(bytes);
         self.model.configure(Arc::clone(&config));
+        // Settings under which fractions are already too old take them out of force at once.
+        self.model.expire(self.now);
         self.balancer.handle_config(config, self.now);
         self.drain();
     }

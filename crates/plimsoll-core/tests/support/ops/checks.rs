@@ -119,7 +119,11 @@ fn explanation(explanation: &Explanation, snapshot: &RoutingSnapshot, model: &Mo
     assert!(explanation.localities.len() >= slots, "a row per slot");
     let rows = || explanation.localities.iter();
     // With nobody to send to, what zone routing does not take fails, and the sum stays below 1.
-    let somebody = snapshot.counts(0).is_some_and(|set| set.flat.healthy > 0);
+    // Loads may outlive the hosts they were computed for, so degraded load needs degraded hosts.
+    let degraded_load = snapshot.loads().degraded_load().first().copied();
+    let somebody = snapshot.counts(0).is_some_and(|set| {
+        set.flat.healthy > 0 && (degraded_load == Some(0) || set.flat.degraded > 0)
+    });
     let own: f64 = rows().map(|row| row.expected_share).sum();
     assert!((0.0..=1.0 + 1e-9).contains(&own), "shares sum to {own}");
     if somebody {

@@ -1,1 +1,335 @@
-//! placeholder
+//! Files in, checked scenarios or errors with their path out.
+
+use super::*;
+use crate::testing::three_zones;
+
+const MINIMAL: &str = "
+[traffic]
+mean_utilization = 0.5
+[[zone]]
+name = \"a\"
+demand = 3
+hosts = [{ count = 2, capacity = 10 }]
+[[zone]]
+name = \"b\"
+count = 12
+demand = 1
+proxies = 4
+hosts = [{ count = 1, capacity = 10 }, { count = 1, capacity = 40, weight = 4 }]
+";
+
+fn error_of(text: &str) -> String {
+    Scenario::parse(text).unwrap_err().to_string()
+}
+
+/// The error of the minimal scenario with something changed in it.
+fn error_after(from: &str, to: &str) -> String {
+    assert!(MINIMAL.contains(from), "{from}");
+    error_of(&MINIMAL.replacen(from, to, 1))
+}
+
+/// The error of the minimal scenario with something added.
+fn error_with(more: &str) -> String {
+    error_of(&format!("{MINIMAL}\n{more}"))
+}
+
+#[test]
+fn little_is_needed_and_the_rest_has_defaults() {
+    let scenario = Scenario::parse(MINIMAL).unwrap();
+    assert_eq!(scenario.zones.len(), 13);
+    assert_eq!((scenario.host_count(), scenario.proxy_count()), (26, 49));
+    assert_eq!(scenario.zones[1].name, "b01");
+    assert_eq!(scenario.zones[12].locality, Locality::zone_only("b12"));
+    assert_eq!(
+        scenario.traffic.requests_per_second,
+        0.5 * (20.0 + 12.0 * 50.0)
+    );
+    assert!((scenario.zones[0].share - 0.2).abs() < 1e-12);
+    assert_eq!((scenario.seed, scenario.duration), (1, 120 * num::SECOND));
+    assert_eq!(scenario.measure_from, 60 * num::SECOND);
+    assert_eq!(scenario.policies(), Policy::ALL);
+    assert_eq!(scenario.reports.out_of_band_period, None);
+}
+
+#[test]
+fn toml_errors_name_the_field_and_the_line() {
+    let error = error_with("[host]\nservres = 3\n");
+    assert!(
+        error.starts_with("host.servres: unknown field `servres`"),
+        "{error}"
+    );
+    assert!(error.contains("(line "), "{error}");
+    let error = error_with("[[event]]\nat = \"soon\"\n");
+    assert!(
+        error.starts_with("event[0].at: \"soon\" is not a length of time"),
+        "{error}"
+    );
+    assert!(error_after("demand = 3", "demand = \"much\"").starts_with("zone[0].demand: "));
+    assert!(error_of("title = ").contains("(line 1)"));
+}
+
+#[test]
+fn zones_and_hosts_are_checked() {
+    for (from, to, expected) in [
+        (
+            "name = \"a\"",
+            "name = \"\"",
+            "zone[0].name: must not be empty",
+        ),
+        (
+            "name = \"a\"",
+            "name = \"b\"",
+            "zone[1].name: \"b\" is there twice",
+        ),
+        (
+            "capacity = 10 }]",
+            "capacity = 0 }]",
+            "zone[0].hosts[0].capacity: 0 must be above 0",
+        ),
+        (
+            "{ count = 2,",
+            "{ count = 0,",
+            "zone[0].hosts[0].count: must be at least 1",
+        ),
+        (
+            "weight = 4",
+            "weight = 0",
+            "zone[1].hosts[1].weight: must be at least 1 when set",
+        ),
+        (
+            "proxies = 4",
+            "proxies = 0",
+            "zone[1].proxies: 0 is outside 1 to 100000",
+        ),
+        (
+            "demand = 3",
+            "demand = -3",
+            "zone[0].demand: -3 must be at least 0",
+        ),
+        (
+            "count = 12",
+            "count = 1000",
+            "zone: there must be 1 to 1000 zones",
+        ),
+        (
+            "mean_utilization = 0.5",
+            "",
+            "traffic: give either mean_utilization or \
+                                        requests_per_second",
+        ),
+        (
+            "mean_utilization = 0.5",
+            "mean_utilization = nan",
+            "traffic.mean_utilization: NaN must be above 0",
+        ),
+    ] {
+        assert_eq!(error_after(from, to), expected);
+    }
+    assert_eq!(
+        error_of("[traffic]\nrequests_per_second = 1"),
+        "zone: there must be 1 to 1000 zones"
+    );
+}
+
+#[test]
+fn settings_are_checked() {
+    for (more, expected) in [
+        (
+            "[host]\nservice = \"slow\"",
+            "host.service: \"slow\" is not one of exponential, \
+                                        constant, instant",
+        ),
+        (
+            "[host]\nservers = 0",
+            "host.servers: 0 is outside 1 to 1000",
+        ),
+        (
+            "[host]\nqueue = -1",
+            "host.queue: -1 is not a number of requests",
+        ),
+        (
+            "[network]\nremote = \"1m\"",
+            "network.remote: 60 s is outside 0 ms to 10 s",
+        ),
+        ("[reports]\nnoise = 2", "reports.noise: 2 is outside 0 to 1"),
+        (
+            "[reports]\nperiod = \"1s\"",
+            "reports.period: only out_of_band reports have a period",
+        ),
+        (
+            "[reports]\nmeter_window = \"1ms\"",
+            "reports.meter_window: 1 ms is outside 100 ms to \
+                                               60 s",
+        ),
+        (
+            "[scale]\nrequests_per_sample = 0",
+            "scale.requests_per_sample: must be at least 1",
+        ),
+        (
+            "[scale]\nbalancers_per_zone = 0",
+            "scale.balancers_per_zone: must be at least 1",
+        ),
+        (
+            "[control_plane]\nstaleness_threshold = \"1s\"",
+            "zone_aware.lrs_rate_config.staleness_threshold: 1s is outside 5s to 600s",
+        ),
+        (
+            "[load_aware_locality]\nremote_probe_fraction = 1.5",
+            "load_aware_locality.remote_probe_fraction: 1.5 is not a number from 0 to below 1",
+        ),
+    ] {
+        let error = error_with(more);
+        let path = expected.split(": ").next().unwrap();
+        assert!(
+            error.starts_with(&format!("{path}: ")),
+            "{error}\n  instead of {expected}"
+        );
+        if !path.starts_with("load_aware") {
+            assert_eq!(error, expected);
+        }
+    }
+}
+
+#[test]
+fn policies_are_checked() {
+    let error = error_of(&format!("policies = [\"none\", \"best\"]\n{MINIMAL}"));
+    assert!(
+        error.starts_with("policies[1]: there is no policy \"best\""),
+        "{error}"
+    );
+    let error = error_of(&format!("policies = [\"none\", \"none\"]\n{MINIMAL}"));
+    assert_eq!(error, "policies[1]: none is there twice");
+}
+
+#[test]
+fn events_say_one_thing_about_known_zones() {
+    for (event, expected) in [
+        ("", "event[0]: says no thing that happens"),
+        (
+            "lose_hosts = { zone = \"a\" }\ncontrol_plane_outage = {}",
+            "event[0]: says several things: one event, one thing",
+        ),
+        (
+            "demand = { zone = \"a\", factor = -1 }",
+            "event[0].demand.factor: -1 must be at least 0",
+        ),
+        (
+            "demand = { factor = 2, over = \"9s\", for = \"5s\" }",
+            "event[0].demand.over: is longer than the event itself",
+        ),
+        ("shares = { a = 1 }", "event[0].shares: zone b01 is missing"),
+        (
+            "shares = { a = 0, b = 0 }",
+            "event[0].shares: no zone has any demand",
+        ),
+        (
+            "shares = { a = 1, b = 1, b07 = 2 }",
+            "event[0].shares.b07: b07 is there twice",
+        ),
+        (
+            "capacity = { zone = \"a\", factor = 0 }",
+            "event[0].capacity.factor: 0 must be above 0",
+        ),
+    ] {
+        assert_eq!(
+            error_with(&format!("[[event]]\nat = \"1s\"\n{event}\n")),
+            expected
+        );
+    }
+    let error = error_with("[[event]]\nat = \"1s\"\nlose_zone = { zone = \"x\" }\n");
+    assert!(error.starts_with("event[0].lose_zone.zone: there is no zone \"x\": a, b, b01"));
+}
+
+#[test]
+fn a_group_of_zones_has_a_name_too() {
+    let text = format!("{MINIMAL}\n[[event]]\nat = \"1s\"\nlose_zone = {{ zone = \"b\" }}\n");
+    let scenario = Scenario::parse(&text).unwrap();
+    let Happening::LoseZone { zones } = &scenario.events[0].what else {
+        panic!("{:?}", scenario.events);
+    };
+    assert_eq!(*zones, (1..13).collect::<Vec<_>>());
+    assert_eq!(
+        scenario.in_words(&scenario.events[0].what),
+        "b01 to b12 is lost"
+    );
+}
+
+#[test]
+fn expectations_are_about_known_metrics_of_policies_that_run() {
+    let policies = "policies = [\"none\"]\n";
+    let expect = |body: &str| error_of(&format!("{policies}{MINIMAL}\n[[expect]]\n{body}\n"));
+    let error = expect("policy = \"none\"\nat_most = { speed = 1 }");
+    assert!(
+        error.starts_with("expect[0].at_most.speed: there is no metric"),
+        "{error}"
+    );
+    let error = expect("policy = \"hybrid\"\nat_most = { settled_s = 1 }");
+    assert_eq!(error, "expect[0].policy: hybrid is not among the policies");
+}
+
+#[test]
+fn what_would_take_hours_is_refused_with_the_way_out() {
+    let mut parts = three_zones();
+    parts.traffic.mean_utilization = Some(1e6);
+    let error = Scenario::try_new(parts).unwrap_err().to_string();
+    assert!(error.starts_with("scale.requests_per_sample: ") && error.contains("or more"));
+    let mut parts = three_zones();
+    parts.zone[0].proxies = Some(100_000);
+    parts.zone[0].hosts[0].count = 100;
+    let error = Scenario::try_new(parts.clone()).unwrap_err().to_string();
+    assert!(
+        error.starts_with("scale.balancers_per_zone: 100002 balancers"),
+        "{error}"
+    );
+    parts.scale.balancers_per_zone = Some(5);
+    let scenario = Scenario::try_new(parts).unwrap();
+    assert_eq!(scenario.balancer_count(), 5 + 1 + 1);
+    let short = scenario.with_duration(Span::from_secs(1)).unwrap_err();
+    assert_eq!(short.to_string(), "duration: must be at least 10s");
+}
+
+#[test]
+fn shares_of_balancers_sum_to_one_with_and_without_a_heavy_proxy() {
+    for (proxies, cap, heavy) in [
+        (1, None, None),
+        (8, None, Some(20.0)),
+        (200, Some(4), Some(7.0)),
+    ] {
+        let mut parts = three_zones();
+        parts.zone[0].proxies = Some(proxies);
+        parts.zone[0].heavy_proxy = heavy;
+        parts.scale.balancers_per_zone = cap;
+        let zone = Scenario::try_new(parts).unwrap().zones.remove(0);
+        let sum: f64 = zone.balancers.iter().sum();
+        assert!((sum - 1.0).abs() < 1e-12, "{sum}");
+        if let (Some(heavy), None) = (heavy, cap) {
+            assert!((zone.balancers[0] / zone.balancers[1] - heavy).abs() < 1e-9);
+        }
+    }
+}
+
+#[test]
+fn overrides_change_one_thing() {
+    let scenario = Scenario::try_new(three_zones()).unwrap();
+    assert_eq!(scenario.clone().with_seed(9).seed, 9);
+    let shorter = scenario.clone().with_duration(Span::from_secs(20)).unwrap();
+    assert_eq!(
+        (shorter.duration, shorter.measure_from),
+        (20 * num::SECOND, 10 * num::SECOND)
+    );
+    let one = scenario.with_policies(vec![Policy::Optimum]);
+    assert_eq!(one.policies(), [Policy::Optimum]);
+}
+
+#[test]
+fn steps_are_the_start_and_every_change_before_the_end() {
+    let mut parts = three_zones();
+    let given: ScenarioParts = toml::from_str(
+        "[[event]]\nat = \"10s\"\nlose_hosts = { zone = \"a\", for = \"10s\" }\n\
+         [[event]]\nat = \"20s\"\ncontrol_plane_outage = { for = \"1h\" }\n",
+    )
+    .unwrap();
+    parts.event = given.event;
+    let steps = Scenario::try_new(parts).unwrap().steps();
+    assert_eq!(steps, [0, 10, 20].map(|second| second * num::SECOND));
+}

@@ -118,7 +118,10 @@ mod tests {
         let report = crate::report::tests::report();
         let mut page = String::new();
         section(&report, &mut page);
-        assert!(page.contains("<span class=\"tag bad\">1.8"), "{page}");
+        assert!(
+            page.contains("<span class=\"tag bad\">1.79 / 1.80</span>"),
+            "{page}"
+        );
         assert!(
             page.contains("<span class=\"tag good\">1.00 / 1.00</span>"),
             "{page}"

@@ -31,6 +31,7 @@ pub mod fleet_weights;
 pub mod fractions;
 mod grain;
 pub mod plan;
+pub mod ramp;
 mod smoothing;
 mod timers;
 pub mod weights;

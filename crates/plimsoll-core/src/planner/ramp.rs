@@ -1,0 +1,131 @@
+//! From host counts to measured fractions in steps: what an operator turns up while watching.
+//!
+//! Pure arithmetic between `fractions` and the weights. Who is on which step is the control
+//! plane's business.
+
+use super::fractions::{ZoneFraction, largest_remainder};
+use crate::counts::HostSetCounts;
+use crate::model::locality::Locality;
+use crate::units::{BASIS_POINTS, BasisPoints};
+
+/// The fractions `percent` of the way from the fleet's healthy hosts to `zones`, sorted by
+/// locality and summing to 10000.
+///
+/// At 0 they are what zone-aware routing by host counts would use, at 100 the measured ones
+/// unchanged (more counts as 100). Without measured fractions, or without a healthy host to start from, there is nothing
+/// to blend: the measured ones are returned as they are. Rates and reporters stay what they were.
+pub fn ramped(zones: &[ZoneFraction], fleet: &HostSetCounts, percent: u32) -> Vec<ZoneFraction> {
+    let hosts = |locality: &Locality| {
+        let slot = fleet
+            .localities
+            .iter()
+            .find(|slot| slot.locality == *locality);
+        slot.map_or(0, |slot| slot.healthy)
+    };
+    let mut blended = zones.to_vec();
+    let unmeasured = fleet.localities.iter().filter(|slot| {
+        slot.healthy > 0 && !zones.iter().any(|zone| zone.locality == slot.locality)
+    });
+    blended.extend(unmeasured.map(|slot| ZoneFraction {
+        locality: slot.locality.clone(),
+        fraction: BasisPoints::ZERO,
+        rate_per_second: 0.0,
+        reporters: 0,
+        estimated: true,
+    }));
+    blended.sort_by(|a, b| a.locality.cmp(&b.locality));
+    let total: u64 = blended.iter().map(|zone| hosts(&zone.locality)).sum();
+    let percent = u64::from(percent);
+    if zones.is_empty() || total == 0 || percent >= 100 {
+        return zones.to_vec();
+    }
+    // Both shares over the common denominator 10000 · total · 100: exact integers.
+    let weight = |zone: &ZoneFraction| {
+        zone.fraction.get() * total * percent
+            + BASIS_POINTS * hosts(&zone.locality) * (100 - percent)
+    };
+    let weights: Vec<u64> = blended.iter().map(weight).collect();
+    let shares = largest_remainder(&weights, BASIS_POINTS).unwrap_or_default();
+    for (zone, share) in blended.iter_mut().zip(shares) {
+        zone.fraction = BasisPoints::new(share, "fraction").unwrap_or(BasisPoints::ZERO);
+    }
+    blended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counts::LocalityCounts;
+
+    fn fleet(zones: &[(&str, u64)]) -> HostSetCounts {
+        let slot = |&(zone, healthy): &(&str, u64)| LocalityCounts {
+            locality: Locality::zone_only(zone),
+            all: healthy,
+            healthy,
+            ..Default::default()
+        };
+        HostSetCounts {
+            localities: zones.iter().map(slot).collect(),
+            ..Default::default()
+        }
+    }
+
+    fn measured(zones: &[(&str, u64)]) -> Vec<ZoneFraction> {
+        let zone = |&(zone, bp): &(&str, u64)| ZoneFraction {
+            locality: Locality::zone_only(zone),
+            fraction: BasisPoints::new(bp, "bp").unwrap(),
+            rate_per_second: 1.0,
+            reporters: 1,
+            estimated: false,
+        };
+        zones.iter().map(zone).collect()
+    }
+
+    fn shares(zones: &[ZoneFraction]) -> Vec<(&str, u64)> {
+        let share = |zone: &ZoneFraction| zone.fraction.get();
+        zones
+            .iter()
+            .map(|zone| (zone.locality.zone(), share(zone)))
+            .collect()
+    }
+
+    #[test]
+    fn from_host_counts_to_measured() {
+        let fleet = fleet(&[("a", 3), ("b", 5), ("c", 2)]);
+        let zones = measured(&[("a", 5000), ("b", 3500), ("c", 1500)]);
+        let at = |percent| ramped(&zones, &fleet, percent);
+        assert_eq!(shares(&at(0)), [("a", 3000), ("b", 5000), ("c", 2000)]);
+        assert_eq!(shares(&at(50)), [("a", 4000), ("b", 4250), ("c", 1750)]);
+        assert_eq!(at(100), zones);
+        assert_eq!(at(1000), zones);
+    }
+
+    #[test]
+    fn a_zone_only_one_side_knows_takes_part() {
+        let fleet = fleet(&[("b", 1), ("c", 1)]);
+        let zones = measured(&[("a", 10_000)]);
+        let half = ramped(&zones, &fleet, 50);
+        assert_eq!(shares(&half), [("a", 5000), ("b", 2500), ("c", 2500)]);
+        assert!(half[1].estimated && !half[0].estimated);
+    }
+
+    #[test]
+    fn without_one_side_there_is_nothing_to_blend() {
+        assert!(ramped(&[], &fleet(&[("a", 1)]), 50).is_empty());
+        let zones = measured(&[("a", 6000), ("b", 4000)]);
+        assert_eq!(ramped(&zones, &fleet(&[("a", 0)]), 50), zones);
+    }
+
+    #[test]
+    fn every_step_sums_to_the_whole() {
+        let fleet = fleet(&[("a", 7), ("b", 11), ("c", 13)]);
+        let zones = measured(&[("a", 3333), ("b", 3333), ("c", 3334)]);
+        for percent in 0..=100 {
+            let sum: u64 = ramped(&zones, &fleet, percent)
+                .iter()
+                .map(|zone| zone.fraction.get())
+                .sum();
+            assert_eq!(sum, BASIS_POINTS, "at {percent}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Endpoints in a file: Envoy's `LocalityLbEndpoints`, with a short form for the usual case.
+//!
+//! `lb_endpoints: ["10.0.0.1:80"]` says the same as the nested message. Checking is the core's
+//! ([`LocalityParts`] go into an assignment); here text becomes addresses.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use plimsoll_core::model::assignment::{LbEndpoint, LocalityParts};
+use plimsoll_core::model::health::HealthStatus;
+use plimsoll_core::model::locality::Locality;
+use plimsoll_core::units::FieldError;
+use plimsoll_xds::yaml::proto_json::{Named, ProtoEnum, Uint};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+
+/// Endpoints of one locality at one priority.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LocalityLbEndpointsYaml {
+    #[serde(default)]
+    locality: LocalityYaml,
+    #[serde(default)]
+    priority: Uint<u32>,
+    load_balancing_weight: Option<Uint<u32>>,
+    #[serde(default)]
+    lb_endpoints: Vec<LbEndpointYaml>,
+}
+
+/// Where endpoints are.
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct LocalityYaml {
+    region: String,
+    zone: String,
+    sub_zone: String,
+}
+
+/// One endpoint, in the long form.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LbEndpointFields {
+    endpoint: Option<EndpointYaml>,
+    /// Short for `endpoint.address.socket_address`.
+    address: Option<String>,
+    #[serde(default)]
+    health_status: Named<HealthName>,
+    load_balancing_weight: Option<Uint<u32>>,
+}
+
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EndpointYaml {
+    address: AddressYaml,
+    #[serde(default)]
+    hostname: String,
+}
+
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AddressYaml {
+    socket_address: SocketAddressYaml,
+}
+
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SocketAddressYaml {
+    address: String,
+    port_value: Uint<u32>,
+}
+
+/// One endpoint: a string or the long form.
+#[derive(Clone, Debug)]
+struct LbEndpointYaml(LbEndpointFields);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct HealthName(HealthStatus);
+
+impl ProtoEnum for HealthName {
+    const VALUES: &'static [(&'static str, i64, Self)] = &[
+        ("UNKNOWN", 0, Self(HealthStatus::Unknown)),
+        ("HEALTHY", 1, Self(HealthStatus::Healthy)),
+        ("UNHEALTHY", 2, Self(HealthStatus::Unhealthy)),
+        ("DRAINING", 3, Self(HealthStatus::Draining)),
+        ("TIMEOUT", 4, Self(HealthStatus::Timeout)),
+        ("DEGRADED", 5, Self(HealthStatus::Degraded)),
+    ];
+}
+
+impl<'de> Deserialize<'de> for LbEndpointYaml {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct EndpointVisitor;
+
+        impl<'de> Visitor<'de> for EndpointVisitor {
+            type Value = LbEndpointFields;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an address such as \"10.0.0.1:80\" or an LbEndpoint")
+            }
+
+            fn visit_str<E: Error>(self, address: &str) -> Result<LbEndpointFields, E> {
+                Ok(LbEndpointFields {
+                    endpoint: None,
+                    address: Some(address.to_owned()),
+                    health_status: Named::default(),
+                    load_balancing_weight: None,
+                })
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<LbEndpointFields, A::Error> {
+                LbEndpointFields::deserialize(MapAccessDeserializer::new(map))
+            }
+        }
+
+        deserializer.deserialize_any(EndpointVisitor).map(Self)
+    }
+}
+
+impl LocalityLbEndpointsYaml {
+    /// What the core checks.
+    pub(super) fn parts(self) -> Result<LocalityParts, FieldError> {
+        let LocalityYaml {
+            region,
+            zone,
+            sub_zone,
+        } = &self.locality;
+        let endpoints = self.lb_endpoints.into_iter().enumerate();
+        let endpoints = endpoints.map(|(index, endpoint)| {
+            let path = format!("lb_endpoints[{index}]");
+            endpoint.checked().map_err(|error| error.under(&path))
+        });
+        Ok(LocalityParts {
+            locality: Locality::new(region, zone, sub_zone),
+            priority: self.priority.0,
+            load_balancing_weight: self.load_balancing_weight.map(|weight| weight.0),
+            lb_endpoints: endpoints.collect::<Result<_, _>>()?,
+            ..Default::default()
+        })
+    }
+}
+
+impl LbEndpointYaml {
+    fn checked(self) -> Result<LbEndpoint, FieldError> {
+        let Self(fields) = self;
+        let (address, hostname) = match (&fields.address, fields.endpoint) {
+            (Some(address), None) => {
+                let parsed = address.parse::<SocketAddr>().map_err(|_| {
+                    let reason = format!("{address:?} is not an IP address and port");
+                    FieldError::new("address", reason)
+                })?;
+                (parsed, String::new())
+            }
+            (None, Some(endpoint)) => (
+                endpoint.address.socket_address.checked()?,
+                endpoint.hostname,
+            ),
+            (Some(_), Some(_)) => {
+                return Err(FieldError::new("address", "set twice: also in endpoint"));
+            }
+            (None, None) => return Err(FieldError::new("endpoint", "must be set")),
+        };
+        Ok(LbEndpoint {
+            hostname: hostname.into(),
+            health_status: fields.health_status.0.0,
+            load_balancing_weight: fields.load_balancing_weight.map(|weight| weight.0),
+            ..LbEndpoint::new(address)
+        })
+    }
+}
+
+impl SocketAddressYaml {
+    fn checked(&self) -> Result<SocketAddr, FieldError> {
+        let path = "endpoint.address.socket_address";
+        let address = self.address.parse().map_err(|_| {
+            let reason = format!("{:?} is not an IP address", self.address);
+            FieldError::new(format!("{path}.address"), reason)
+        })?;
+        let port = u16::try_from(self.port_value.0).map_err(|_| {
+            let reason = format!("{} is above 65535", self.port_value.0);
+            FieldError::new(format!("{path}.port_value"), reason)
+        })?;
+        Ok(SocketAddr::new(address, port))
+    }
+}

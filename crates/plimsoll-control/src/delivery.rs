@@ -1,0 +1,128 @@
+//! What a node gets: the deliveries of decisions D9, chosen by what it can take.
+//!
+//! The rule that no version of anything breaks: what only plimsoll data planes understand goes to
+//! nodes that announced it, and to nobody else. Encoding the choice lives in `view`; the admin API
+//! shows it.
+
+use plimsoll_core::model::cluster::LocalityPolicy;
+use plimsoll_core::model::endpoint_policy::EndpointPolicy;
+use plimsoll_xds::node::NodeInfo;
+
+use crate::config::{Delivery, Mode, Service};
+
+/// Kinds of receivers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// Announced that it understands measured demand.
+    Plimsoll,
+    /// A gRPC library: follows locality weights, and needs them.
+    Grpc,
+    /// Everybody else is treated as a stock Envoy.
+    Envoy,
+}
+
+impl Class {
+    /// The class of a node.
+    pub fn of(node: &NodeInfo) -> Self {
+        if node.is_plimsoll() {
+            Self::Plimsoll
+        } else if node.is_grpc() {
+            Self::Grpc
+        } else {
+            Self::Envoy
+        }
+    }
+}
+
+/// How one service is steered at one class of receivers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Steering {
+    /// Not at all: the policy is delivered as it is written.
+    AsConfigured(WhyNot),
+    /// Shadow: measured demand is shown, receivers go by host counts.
+    HostCounts,
+    /// By one of D9; never [`Delivery::Auto`].
+    Demand(Delivery),
+}
+
+/// Why measured demand plays no part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhyNot {
+    /// `mode: OFF`.
+    ModeOff,
+    /// Consistent hashing decides by the request, not by the zone.
+    Hashing,
+    /// `load_aware_locality` steers by what backends report; demand is its feed-forward term at
+    /// most.
+    LoadAwareLocality,
+}
+
+/// How `service` is steered at receivers of `class`. `fleet_ramp` is the ramp that weights and
+/// fractions on the fleet's assignment have: one for all services, so a service on another step
+/// needs weights of its own.
+pub fn steering(service: &Service, class: Class, fleet_ramp: u32) -> Steering {
+    if service.mode == Mode::Off {
+        return Steering::AsConfigured(WhyNot::ModeOff);
+    }
+    if service.config.endpoint_policy().is_hash() {
+        return Steering::AsConfigured(WhyNot::Hashing);
+    }
+    let policy = service.config.locality_policy();
+    if matches!(policy, LocalityPolicy::LoadAwareLocality(_)) {
+        return Steering::AsConfigured(WhyNot::LoadAwareLocality);
+    }
+    if service.mode == Mode::Shadow {
+        return Steering::HostCounts;
+    }
+    let own_weights = service.ramp != fleet_ramp
+        || matches!(
+            policy,
+            LocalityPolicy::LocalityWeighted | LocalityPolicy::WrrLocality
+        );
+    Steering::Demand(match class {
+        Class::Grpc => Delivery::LocalityWeights,
+        // The LRS response is per service, so every step fits.
+        Class::Plimsoll if service.delivery == Delivery::LrsResponse => Delivery::LrsResponse,
+        _ if own_weights => Delivery::LocalityWeights,
+        Class::Plimsoll => match service.delivery {
+            Delivery::Auto => Delivery::EdsField,
+            delivery => delivery,
+        },
+        // A stock Envoy has no zone-aware routing under weights from ORCA (its issue 41992).
+        Class::Envoy if is_weighted_by_orca(service) => Delivery::LocalityWeights,
+        Class::Envoy if service.delivery == Delivery::LocalityWeights => Delivery::LocalityWeights,
+        Class::Envoy => Delivery::FleetWeights,
+    })
+}
+
+/// The ramp of everything that travels on a fleet's assignment: the furthest of the services that
+/// could use it. 100 when there is none.
+pub fn fleet_ramp<'a>(services: impl IntoIterator<Item = &'a Service>) -> u32 {
+    let by_fleet = |service: &&Service| {
+        service.mode == Mode::Enforce
+            && !service.config.endpoint_policy().is_hash()
+            && matches!(
+                service.config.locality_policy(),
+                LocalityPolicy::ZoneAware(_)
+            )
+            && service.delivery != Delivery::LocalityWeights
+    };
+    let ramps = services
+        .into_iter()
+        .filter(by_fleet)
+        .map(|service| service.ramp);
+    ramps.max().unwrap_or(100)
+}
+
+fn is_weighted_by_orca(service: &Service) -> bool {
+    matches!(
+        service.config.endpoint_policy(),
+        EndpointPolicy::ClientSideWeightedRoundRobin(_)
+    )
+}
+
+#[cfg(test)]
+mod tests;

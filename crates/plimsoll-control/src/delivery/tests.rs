@@ -1,0 +1,165 @@
+//! Who gets what.
+
+use std::sync::Arc;
+
+use plimsoll_core::model::load_report::Node;
+use plimsoll_core::model::locality::Locality;
+use plimsoll_xds::node::PLIMSOLL_FEATURE;
+
+use super::*;
+use crate::config::{ControlConfig, File};
+
+const CLASSES: [Class; 3] = [Class::Plimsoll, Class::Grpc, Class::Envoy];
+
+fn service(rest: &str) -> Arc<Service> {
+    service_of("", rest)
+}
+
+fn service_of(cluster: &str, rest: &str) -> Arc<Service> {
+    let text = format!("services: [{{cluster: {{name: orders{cluster}}}{rest}}}]");
+    let file = File {
+        name: "test".to_owned(),
+        text,
+    };
+    let config = ControlConfig::parse(&file, &[]).unwrap();
+    Arc::clone(&config.services["orders"])
+}
+
+fn policy(name: &str, message: &str, fields: &str) -> String {
+    format!(
+        ", load_balancing_policy: {{policies: [{{typed_extension_config: {{name: \
+         envoy.load_balancing_policies.{name}, typed_config: {{'@type': \
+         type.googleapis.com/envoy.extensions.load_balancing_policies.{name}.v3.{message}{fields}\
+         }}}}}}]}}"
+    )
+}
+
+fn chosen(service: &Service, class: Class) -> Delivery {
+    match steering(service, class, 100) {
+        Steering::Demand(delivery) => delivery,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn nodes_say_what_they_are() {
+    let node = |user_agent_name: &str, features: &[&str]| NodeInfo {
+        node: Node {
+            id: "n".into(),
+            cluster: "f".into(),
+            locality: Locality::default(),
+        },
+        user_agent_name: user_agent_name.to_owned(),
+        user_agent_version: String::new(),
+        client_features: features.iter().map(|&name| name.to_owned()).collect(),
+    };
+    assert_eq!(Class::of(&node("envoy", &[])), Class::Envoy);
+    assert_eq!(
+        Class::of(&node("", &[])),
+        Class::Envoy,
+        "the careful choice"
+    );
+    assert_eq!(Class::of(&node("gRPC C-core", &[])), Class::Grpc);
+    assert_eq!(
+        Class::of(&node("envoy", &[PLIMSOLL_FEATURE])),
+        Class::Plimsoll
+    );
+}
+
+#[test]
+fn auto_is_the_best_a_receiver_can_take() {
+    let auto = service("");
+    assert_eq!(chosen(&auto, Class::Plimsoll), Delivery::EdsField);
+    assert_eq!(chosen(&auto, Class::Grpc), Delivery::LocalityWeights);
+    assert_eq!(chosen(&auto, Class::Envoy), Delivery::FleetWeights);
+}
+
+#[test]
+fn what_a_stock_receiver_cannot_take_is_never_chosen_for_it() {
+    let ours = [
+        Delivery::EdsField,
+        Delivery::LocalityMetadata,
+        Delivery::LrsResponse,
+    ];
+    let all = [
+        "AUTO",
+        "EDS_FIELD",
+        "LOCALITY_METADATA",
+        "LRS_RESPONSE",
+        "FLEET_WEIGHTS",
+    ];
+    for asked in all.iter().chain(&["LOCALITY_WEIGHTS"]) {
+        let service = service(&format!(", delivery: {asked}"));
+        for class in [Class::Grpc, Class::Envoy] {
+            for ramp in [0, 50, 100] {
+                if let Steering::Demand(delivery) = steering(&service, class, ramp) {
+                    assert!(!ours.contains(&delivery), "{asked} to {class:?}");
+                    assert_ne!(delivery, Delivery::Auto);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn grpc_always_gets_weights() {
+    let fleet = service(", delivery: FLEET_WEIGHTS");
+    assert_eq!(chosen(&fleet, Class::Grpc), Delivery::LocalityWeights);
+}
+
+#[test]
+fn a_service_on_another_step_of_the_ramp_has_weights_of_its_own() {
+    let young = service(", ramp: 10");
+    assert_eq!(chosen(&young, Class::Envoy), Delivery::LocalityWeights);
+    assert_eq!(chosen(&young, Class::Plimsoll), Delivery::LocalityWeights);
+    let by_response = service(", ramp: 10, delivery: LRS_RESPONSE");
+    assert_eq!(chosen(&by_response, Class::Plimsoll), Delivery::LrsResponse);
+    let same_step = steering(&young, Class::Envoy, 10);
+    assert_eq!(same_step, Steering::Demand(Delivery::FleetWeights));
+}
+
+#[test]
+fn the_fleet_is_on_the_furthest_step() {
+    let services = [
+        service(", ramp: 10"),
+        service(", ramp: 60"),
+        service(", ramp: 90, mode: SHADOW"),
+    ];
+    assert_eq!(fleet_ramp(services.iter().map(AsRef::as_ref)), 60);
+    assert_eq!(fleet_ramp([]), 100);
+}
+
+#[test]
+fn shadow_and_off_deliver_no_demand() {
+    for class in CLASSES {
+        let shadow = steering(&service(", mode: SHADOW"), class, 100);
+        assert_eq!(shadow, Steering::HostCounts);
+        let off = steering(&service(", mode: OFF"), class, 100);
+        assert_eq!(off, Steering::AsConfigured(WhyNot::ModeOff));
+    }
+}
+
+#[test]
+fn policies_that_decide_otherwise_are_left_alone() {
+    let hashing = service_of(", lb_policy: RING_HASH", "");
+    let child = "{policies: [{typed_extension_config: {name: x, typed_config: {'@type': \
+                 type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.\
+                 RoundRobin}}}]}";
+    let fields = format!(", endpoint_picking_policy: {child}");
+    let load_aware = policy("load_aware_locality", "LoadAwareLocality", &fields);
+    let load_aware = service_of(&load_aware, "");
+    for class in CLASSES {
+        let alone = |service| steering(service, class, 100);
+        assert_eq!(alone(&hashing), Steering::AsConfigured(WhyNot::Hashing));
+        let expected = Steering::AsConfigured(WhyNot::LoadAwareLocality);
+        assert_eq!(alone(&load_aware), expected);
+    }
+}
+
+#[test]
+fn weights_from_orca_need_locality_weights_on_a_stock_envoy() {
+    let name = "client_side_weighted_round_robin";
+    let orca = service_of(&policy(name, "ClientSideWeightedRoundRobin", ""), "");
+    assert_eq!(chosen(&orca, Class::Envoy), Delivery::LocalityWeights);
+    assert_eq!(chosen(&orca, Class::Plimsoll), Delivery::EdsField);
+}

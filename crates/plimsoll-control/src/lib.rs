@@ -5,6 +5,8 @@
 //! into resources in `view`. Arithmetic lives in `plimsoll_core::planner`, protobuf in
 //! plimsoll-xds. The binary and tests call in.
 
+pub mod bootstrap;
 pub mod config;
 pub mod delivery;
 pub mod fleet;
+pub mod source;

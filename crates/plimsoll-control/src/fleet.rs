@@ -18,6 +18,10 @@ use plimsoll_core::time::Instant;
 use plimsoll_xds::node::NodeInfo;
 use xxhash_rust::xxh64::xxh64;
 
+/// Endpoints of a fleet that are sent at most. Proxies read zones and weights, so a few stand for
+/// many, and an update does not grow with the fleet it is sent to.
+pub const MAX_ENDPOINTS: usize = 200;
+
 /// What a stream carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamKind {
@@ -133,12 +137,33 @@ impl Fleets {
             .flat_map(BTreeMap::values)
     }
 
-    /// The assignment of a fleet, under `name`; a fleet nobody has seen is empty.
-    pub fn assignment(&self, fleet: &str, name: &str) -> ClusterLoadAssignment {
+    /// Whether a fleet has a member at `locality`.
+    pub fn is_in(&self, fleet: &str, locality: &Locality) -> bool {
+        self.members(fleet)
+            .any(|member| member.info.node.locality == *locality)
+    }
+
+    /// Every member of a fleet as an endpoint; a fleet nobody has seen is empty.
+    pub fn assignment(&self, fleet: &str) -> ClusterLoadAssignment {
+        self.up_to(fleet, usize::MAX)
+    }
+
+    /// The same with [`MAX_ENDPOINTS`] at most, each zone in proportion and none without.
+    pub fn representatives(&self, fleet: &str) -> ClusterLoadAssignment {
+        self.up_to(fleet, MAX_ENDPOINTS)
+    }
+
+    fn up_to(&self, fleet: &str, limit: usize) -> ClusterLoadAssignment {
         let mut zones: BTreeMap<Locality, Vec<LbEndpoint>> = BTreeMap::new();
         for member in self.members(fleet) {
             let zone = zones.entry(member.info.node.locality.clone()).or_default();
             zone.push(LbEndpoint::new(member.address));
+        }
+        let all: usize = zones.values().map(Vec::len).sum();
+        if all > limit {
+            for endpoints in zones.values_mut() {
+                endpoints.truncate((endpoints.len() * limit / all).max(1));
+            }
         }
         let entry = |(locality, lb_endpoints)| LocalityParts {
             locality,
@@ -146,7 +171,7 @@ impl Fleets {
             ..Default::default()
         };
         ClusterLoadAssignment::try_new(AssignmentParts {
-            cluster_name: name.to_owned(),
+            cluster_name: fleet.to_owned(),
             endpoints: zones.into_iter().map(entry).collect(),
             ..Default::default()
         })

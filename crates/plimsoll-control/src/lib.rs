@@ -9,4 +9,5 @@ pub mod bootstrap;
 pub mod config;
 pub mod delivery;
 pub mod fleet;
+pub mod fleet_plan;
 pub mod source;

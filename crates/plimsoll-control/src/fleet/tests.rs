@@ -24,7 +24,7 @@ fn node(id: &str, zone: &str) -> NodeInfo {
 }
 
 fn zones(fleets: &Fleets) -> Vec<(String, usize)> {
-    let assignment = fleets.assignment("gateway", "local");
+    let assignment = fleets.assignment("gateway");
     let zone = |entry: &plimsoll_core::model::assignment::LocalityLbEndpoints| {
         (entry.locality.zone().to_owned(), entry.lb_endpoints.len())
     };
@@ -42,7 +42,7 @@ fn a_fleet_is_who_was_seen() {
         "known"
     );
     assert_eq!(zones(&fleets), [("a".to_owned(), 2), ("b".to_owned(), 1)]);
-    assert!(fleets.assignment("other", "local").endpoints().is_empty());
+    assert!(fleets.assignment("other").endpoints().is_empty());
 }
 
 #[test]
@@ -96,12 +96,34 @@ fn addresses_follow_from_the_id_and_are_distinct() {
         first.open(&node(&id.to_string(), "a"), StreamKind::Ads, at(0));
         second.open(&node(&(499 - id).to_string(), "a"), StreamKind::Ads, at(0));
     }
-    let assignment = first.assignment("gateway", "local");
-    assert_eq!(assignment, second.assignment("gateway", "local"));
+    let assignment = first.assignment("gateway");
+    assert_eq!(assignment, second.assignment("gateway"));
     let endpoints = &assignment.endpoints()[0].lb_endpoints;
     assert_eq!(endpoints.len(), 500);
     assert!(endpoints.iter().all(|endpoint| match endpoint.address {
         SocketAddr::V4(address) => address.ip().octets()[0] >= 240,
         SocketAddr::V6(_) => false,
     }));
+}
+
+#[test]
+fn a_few_stand_for_many() {
+    let mut fleets = Fleets::default();
+    for id in 0..900 {
+        let zone = match id {
+            0..600 => "a",
+            600..899 => "b",
+            _ => "c",
+        };
+        fleets.open(&node(&id.to_string(), zone), StreamKind::Ads, at(0));
+    }
+    let few = fleets.representatives("gateway");
+    let sizes: Vec<_> = few
+        .endpoints()
+        .iter()
+        .map(|zone| zone.lb_endpoints.len())
+        .collect();
+    assert_eq!(sizes, [133, 66, 1], "in proportion, and no zone without");
+    assert!(fleets.is_in("gateway", &Locality::zone_only("c")));
+    assert!(!fleets.is_in("gateway", &Locality::zone_only("d")));
 }

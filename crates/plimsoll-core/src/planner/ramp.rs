@@ -4,7 +4,7 @@
 //! plane's business.
 
 use super::fractions::{ZoneFraction, largest_remainder};
-use crate::counts::HostSetCounts;
+use crate::counts::{HostSetCounts, LocalityCounts};
 use crate::model::locality::Locality;
 use crate::units::{BASIS_POINTS, BasisPoints};
 
@@ -52,10 +52,30 @@ pub fn ramped(zones: &[ZoneFraction], fleet: &HostSetCounts, percent: u32) -> Ve
     blended
 }
 
+/// The fractions of a fleet whose demand is taken to follow its healthy hosts, sorted by locality
+/// and summing to 10000; empty without a healthy host.
+pub fn by_hosts(fleet: &HostSetCounts) -> Vec<ZoneFraction> {
+    let mut slots: Vec<_> = fleet
+        .localities
+        .iter()
+        .filter(|slot| slot.healthy > 0)
+        .collect();
+    slots.sort_by(|a, b| a.locality.cmp(&b.locality));
+    let hosts: Vec<u64> = slots.iter().map(|slot| slot.healthy).collect();
+    let shares = largest_remainder(&hosts, BASIS_POINTS).unwrap_or_default();
+    let zone = |(slot, share): (&&LocalityCounts, u64)| ZoneFraction {
+        locality: slot.locality.clone(),
+        fraction: BasisPoints::new(share, "fraction").unwrap_or(BasisPoints::ZERO),
+        rate_per_second: 0.0,
+        reporters: 0,
+        estimated: true,
+    };
+    slots.iter().zip(shares).map(zone).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counts::LocalityCounts;
 
     fn fleet(zones: &[(&str, u64)]) -> HostSetCounts {
         let slot = |&(zone, healthy): &(&str, u64)| LocalityCounts {
@@ -114,6 +134,14 @@ mod tests {
         assert!(ramped(&[], &fleet(&[("a", 1)]), 50).is_empty());
         let zones = measured(&[("a", 6000), ("b", 4000)]);
         assert_eq!(ramped(&zones, &fleet(&[("a", 0)]), 50), zones);
+    }
+
+    #[test]
+    fn hosts_alone_are_the_lowest_step() {
+        let fleet = fleet(&[("b", 5), ("a", 3), ("c", 0), ("d", 2)]);
+        let alone = by_hosts(&fleet);
+        assert_eq!(shares(&alone), [("a", 3000), ("b", 5000), ("d", 2000)]);
+        assert!(by_hosts(&HostSetCounts::default()).is_empty());
     }
 
     #[test]

@@ -1,0 +1,358 @@
+//! [`State`]: the single writer. Everything the control plane knows, as a machine without IO.
+//!
+//! A driver calls `handle_*` when something happened and then drains [`State::poll_view`],
+//! [`State::poll_traffic`], [`State::poll_event`] and [`State::poll_timeout`], in this order. Who
+//! gets what is decided in `delivery`, resources are made in `view`, demand is the planner's.
+//!
+//! Views are shared by all receivers that see the same thing: one per fleet, kind of receiver and
+//! zone. After a restart, receivers that already have weights keep them until demand is known
+//! again: their view holds back what depends on demand for one reporting interval (`held`).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_core::model::load_report::ClusterStats;
+use plimsoll_core::model::locality::Locality;
+use plimsoll_core::planner::{Planner, PlannerEvent};
+use plimsoll_core::time::Instant;
+use plimsoll_xds::ads::view::View;
+use plimsoll_xds::lrs::{LrsSettings, LrsTraffic};
+use plimsoll_xds::node::NodeInfo;
+
+use crate::config::ControlConfig;
+use crate::delivery::Class;
+use crate::fleet::{Fleets, StreamKind};
+use crate::fleet_plan::{FleetPlan, Plans};
+use crate::view::{Catalog, Held};
+
+/// What a held view waits for beyond one reporting interval: Envoy retries a broken reporting
+/// stream after 5 s.
+const HOLD_MARGIN: Duration = Duration::from_secs(6);
+/// Events that are kept for a driver that does not fetch them; the oldest go first.
+const MAX_EVENTS: usize = 4096;
+/// How long changes of membership are gathered.
+const GATHER: Duration = Duration::from_secs(1);
+
+/// Receivers that see the same thing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ViewKey {
+    /// `node.cluster`.
+    pub fleet: Arc<str>,
+    /// What they understand.
+    pub class: Class,
+    /// `node.locality`.
+    pub locality: Locality,
+    /// They had an assignment before this control plane started.
+    pub returning: bool,
+}
+
+impl ViewKey {
+    /// The key of a node.
+    pub fn of(node: &NodeInfo, returning: bool) -> Self {
+        Self {
+            fleet: Arc::clone(&node.node.cluster),
+            class: Class::of(node),
+            locality: node.node.locality.clone(),
+            returning,
+        }
+    }
+}
+
+/// Something that happened, for logs and counters.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ControlEvent {
+    /// The planner says.
+    Planner(PlannerEvent),
+    /// New settings are in force.
+    ConfigApplied {
+        /// Services now.
+        services: usize,
+    },
+    /// A fleet looks different.
+    FleetChanged {
+        /// Its name.
+        fleet: Arc<str>,
+        /// Proxies now.
+        nodes: usize,
+    },
+}
+
+/// Everything the control plane knows.
+#[derive(Debug)]
+pub struct State {
+    config: Arc<ControlConfig>,
+    catalog: Catalog,
+    fleets: Fleets,
+    planner: Planner,
+    plans: Plans,
+    fleet_plans: BTreeMap<Arc<str>, FleetPlan>,
+    views: BTreeMap<ViewKey, Arc<View>>,
+    generation: u64,
+    hold_until: Option<Instant>,
+    /// Fleets whose plans and views are out of date.
+    dirty: BTreeSet<Arc<str>>,
+    /// Fleets whose membership changed, and when that is to be told. A thousand proxies that come
+    /// one by one must not be a thousand updates for each of them.
+    gathering: BTreeMap<Arc<str>, Instant>,
+    changed_views: BTreeSet<ViewKey>,
+    changed_traffic: BTreeSet<Arc<str>>,
+    events: VecDeque<ControlEvent>,
+}
+
+impl State {
+    /// A control plane that has seen nobody yet.
+    pub fn new(config: Arc<ControlConfig>, now: Instant) -> Self {
+        let hold = config.load_reporting_interval + HOLD_MARGIN;
+        Self {
+            catalog: Catalog::new(&config),
+            fleets: Fleets::default(),
+            planner: Planner::new(config.planner.clone(), now),
+            plans: Plans::new(),
+            fleet_plans: BTreeMap::new(),
+            views: BTreeMap::new(),
+            generation: 0,
+            hold_until: Some(now.saturating_add(hold)),
+            dirty: BTreeSet::new(),
+            gathering: BTreeMap::new(),
+            changed_views: BTreeSet::new(),
+            changed_traffic: BTreeSet::new(),
+            events: VecDeque::new(),
+            config,
+        }
+    }
+
+    /// New settings; everybody hears of what they change.
+    pub fn handle_config(&mut self, config: Arc<ControlConfig>, now: Instant) {
+        let interval = config.load_reporting_interval;
+        self.planner.set_default_report_interval(interval, now);
+        self.catalog = Catalog::new(&config);
+        self.event(ControlEvent::ConfigApplied {
+            services: config.services.len(),
+        });
+        self.config = config;
+        self.dirty.extend(self.fleets.iter().map(|(name, _)| Arc::clone(name)));
+        self.dirty.extend(self.views.keys().map(|key| Arc::clone(&key.fleet)));
+        self.after(now);
+    }
+
+    /// A stream of a node opened. Returns the key of what it sees.
+    pub fn handle_open(
+        &mut self,
+        node: &NodeInfo,
+        kind: StreamKind,
+        returning: bool,
+        now: Instant,
+    ) -> ViewKey {
+        let holding = self.hold_until.is_some_and(|until| now < until);
+        let key = ViewKey::of(node, returning && holding);
+        let new_zone = !self.fleets.is_in(&key.fleet, &key.locality);
+        if self.fleets.open(node, kind, now) {
+            // A zone that is not in its fleet's assignment is not routed by zones at all.
+            let wait = if new_zone { Duration::ZERO } else { GATHER };
+            self.membership_changed(&key.fleet, now.saturating_add(wait));
+        }
+        if kind == StreamKind::Ads && !self.views.contains_key(&key) {
+            self.views.insert(key.clone(), Arc::new(View::new(0)));
+            self.dirty.insert(Arc::clone(&key.fleet));
+        }
+        self.after(now);
+        key
+    }
+
+    /// A stream of a node closed.
+    pub fn handle_close(&mut self, node: &NodeInfo, kind: StreamKind, now: Instant) {
+        let (fleet, id) = (&node.node.cluster, &node.node.id);
+        let last = self.fleets.close(fleet, id, kind, now);
+        if last && kind == StreamKind::Lrs {
+            self.planner.handle_disconnect(id, fleet, now);
+        }
+        self.after(now);
+    }
+
+    /// Nobody looks at a view any more.
+    pub fn handle_unused(&mut self, key: &ViewKey) {
+        self.views.remove(key);
+        self.changed_views.remove(key);
+    }
+
+    /// A node reported. Clusters that are not ours say nothing about demand for ours.
+    pub fn handle_report(&mut self, node: &NodeInfo, stats: &[ClusterStats], now: Instant) {
+        let relayed = self.config.relay.is_some();
+        for stats in stats {
+            if relayed || self.config.services.contains_key(&stats.cluster_name) {
+                self.planner.handle_load_report(&node.node, stats, now);
+            }
+        }
+        self.after(now);
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.planner.handle_timeout(now);
+        for fleet in self.fleets.expire(self.config.leave_after, now) {
+            self.membership_changed(&fleet, now.saturating_add(GATHER));
+        }
+        if self.hold_until.is_some_and(|until| until <= now) {
+            self.hold_until = None;
+            let held = self.views.keys().filter(|key| key.returning);
+            self.dirty.extend(held.map(|key| Arc::clone(&key.fleet)));
+        }
+        self.after(now);
+    }
+
+    /// A view that changed; the newest only.
+    pub fn poll_view(&mut self) -> Option<(ViewKey, Arc<View>)> {
+        self.refresh();
+        let key = self.changed_views.pop_first()?;
+        let view = Arc::clone(self.views.get(&key)?);
+        Some((key, view))
+    }
+
+    /// A fleet whose demand by service changed, for nodes that take it with the LRS response.
+    pub fn poll_traffic(&mut self) -> Option<(Arc<str>, Arc<LrsTraffic>)> {
+        self.refresh();
+        let fleet = self.changed_traffic.pop_first()?;
+        let traffic = self.traffic(&fleet);
+        Some((fleet, traffic))
+    }
+
+    /// Something that happened.
+    pub fn poll_event(&mut self) -> Option<ControlEvent> {
+        self.events.pop_front()
+    }
+
+    /// When to call [`State::handle_timeout`]; the past means now.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let deadlines = [
+            self.planner.poll_timeout(),
+            self.fleets.deadline(self.config.leave_after),
+            self.hold_until,
+            self.gathering.values().min().copied(),
+        ];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// What proxies are asked to report. Named clusters, because "all" would add those that only
+    /// one proxy knows; behind a relay nobody can name them.
+    pub fn lrs_settings(&self) -> LrsSettings {
+        LrsSettings {
+            interval: self.config.load_reporting_interval,
+            send_all_clusters: self.config.relay.is_some(),
+            clusters: self.config.services.keys().cloned().collect(),
+            report_endpoint_granularity: self.config.report_endpoint_granularity,
+        }
+    }
+
+    /// The settings in force.
+    pub const fn config(&self) -> &Arc<ControlConfig> {
+        &self.config
+    }
+
+    /// The proxies seen.
+    pub const fn fleets(&self) -> &Fleets {
+        &self.fleets
+    }
+
+    /// Demand.
+    pub const fn planner(&self) -> &Planner {
+        &self.planner
+    }
+
+    /// What a fleet is told; `None` for one that nobody has seen.
+    pub fn fleet_plan(&self, fleet: &str) -> Option<&FleetPlan> {
+        self.fleet_plans.get(fleet)
+    }
+
+    /// What receivers of `key` see.
+    pub fn view(&self, key: &ViewKey) -> Option<&Arc<View>> {
+        self.views.get(key)
+    }
+
+    fn membership_changed(&mut self, fleet: &Arc<str>, due: Instant) {
+        let nodes = self.fleets.members(fleet).count();
+        self.event(ControlEvent::FleetChanged {
+            fleet: Arc::clone(fleet),
+            nodes,
+        });
+        let waiting = self.gathering.entry(Arc::clone(fleet)).or_insert(due);
+        *waiting = due.min(*waiting);
+    }
+
+    /// Takes what the planner has to say.
+    fn after(&mut self, now: Instant) {
+        let gathering = self.gathering.iter();
+        let due: Vec<_> = gathering
+            .filter(|(_, due)| **due <= now)
+            .map(|(fleet, _)| Arc::clone(fleet))
+            .collect();
+        for fleet in due {
+            self.gathering.remove(&fleet);
+            let assignment = self.fleets.assignment(&fleet);
+            self.planner.handle_endpoints(&assignment, now);
+            self.dirty.insert(fleet);
+        }
+        if self.planner.poll_timeout().is_some_and(|due| due <= now) {
+            self.planner.handle_timeout(now);
+        }
+        while let Some(plan) = self.planner.poll_update() {
+            // Demand of a part of the fleet is worse than none: what was delivered stays.
+            if plan.warming_up {
+                continue;
+            }
+            self.dirty.insert(Arc::clone(&plan.grain.fleet));
+            self.plans.insert(plan.grain.clone(), plan);
+        }
+        while let Some(event) = self.planner.poll_event() {
+            self.event(ControlEvent::Planner(event));
+        }
+    }
+
+    /// Brings plans and views of dirty fleets up to date.
+    fn refresh(&mut self) {
+        while let Some(fleet) = self.dirty.pop_first() {
+            let plan = FleetPlan::new(&fleet, &self.fleets, &self.config, &self.plans);
+            for (key, view) in self.views.range_mut(first_key(&fleet)..) {
+                if key.fleet != fleet {
+                    break;
+                }
+                self.generation += 1;
+                let held = match key.returning && self.hold_until.is_some() {
+                    true => Held::Demand,
+                    false => Held::Nothing,
+                };
+                let next = self.catalog.view(key, &plan, held, self.generation);
+                *view = Arc::new(next);
+                self.changed_views.insert(key.clone());
+            }
+            self.changed_traffic.insert(Arc::clone(&fleet));
+            self.fleet_plans.insert(fleet, plan);
+        }
+    }
+
+    fn traffic(&self, fleet: &str) -> Arc<LrsTraffic> {
+        let plan = self.fleet_plans.get(fleet);
+        let traffic = plan.map(|plan| self.catalog.traffic(plan));
+        Arc::new(traffic.unwrap_or_default())
+    }
+
+    fn event(&mut self, event: ControlEvent) {
+        if self.events.len() >= MAX_EVENTS {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+}
+
+/// The first key that a fleet could have.
+fn first_key(fleet: &Arc<str>) -> ViewKey {
+    ViewKey {
+        fleet: Arc::clone(fleet),
+        class: Class::Plimsoll,
+        locality: Locality::default(),
+        returning: false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! [`Catalog`]: resources as bytes, and the views made of them.
+//!
+//! What depends only on the configuration is encoded once, when it is applied; what depends on
+//! demand is encoded once per fleet and zone and shared by all receivers there. The choice of
+//! delivery is `delivery`'s, the numbers are `fleet_plan`'s; the encoding itself is plimsoll-xds.
+
+mod assignment;
+mod cluster;
+mod route;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use plimsoll_xds::ads::view::{Resource, TypeResources, View};
+use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT, LISTENER, ROUTE_CONFIGURATION};
+use plimsoll_xds::lrs::message::ClusterTraffic;
+use plimsoll_xds::lrs::LrsTraffic;
+
+use crate::config::{ControlConfig, Delivery, Service};
+use crate::delivery::{self, Class, Steering, steering};
+use crate::fleet_plan::{FleetPlan, ServicePlan};
+use crate::state::ViewKey;
+
+/// What a view leaves out for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// Everything is there.
+    Nothing,
+    /// What depends on demand is held back: receivers keep what they have.
+    Demand,
+}
+
+/// Resources that depend on the configuration only.
+#[derive(Clone, Debug)]
+pub(crate) struct Catalog {
+    config: Arc<ControlConfig>,
+    fleet_ramp: u32,
+    by_class: BTreeMap<Class, ClassCatalog>,
+    /// Assignments as they are written, by service.
+    assignments: BTreeMap<Arc<str>, Resource>,
+}
+
+/// The same for every receiver of a class.
+#[derive(Clone, Debug)]
+struct ClassCatalog {
+    clusters: Arc<TypeResources>,
+    listeners: Arc<TypeResources>,
+    routes: Arc<TypeResources>,
+}
+
+impl Catalog {
+    /// Encodes everything that does not depend on demand.
+    pub(crate) fn new(config: &Arc<ControlConfig>) -> Self {
+        let fleet_ramp = delivery::fleet_ramp(config.services.values().map(AsRef::as_ref));
+        let by_class = [Class::Plimsoll, Class::Grpc, Class::Envoy].map(|class| {
+            let clusters = config.services.values().map(|service| {
+                let steering = steering(service, class, fleet_ramp);
+                let body = cluster::encode(service, class, steering);
+                Resource::new(Arc::clone(service.name()), body)
+            });
+            let catalog = ClassCatalog {
+                clusters: Arc::new(TypeResources::new(clusters)),
+                listeners: Arc::new(TypeResources::new(route::listeners(config, class))),
+                routes: Arc::new(TypeResources::new(route::routes(config, class))),
+            };
+            (class, catalog)
+        });
+        let assignments = config.services.values().map(|service| {
+            let body = assignment::as_written(&service.assignment);
+            let name = Arc::clone(service.name());
+            (Arc::clone(&name), Resource::new(name, body))
+        });
+        Self {
+            assignments: assignments.collect(),
+            config: Arc::clone(config),
+            fleet_ramp,
+            by_class: by_class.into_iter().collect(),
+        }
+    }
+
+    /// What receivers of `key` see.
+    pub(crate) fn view(&self, key: &ViewKey, plan: &FleetPlan, held: Held, generation: u64) -> View {
+        let assignments = self.assignments(key, plan, held);
+        let assignments = match held {
+            Held::Nothing => TypeResources::new(assignments),
+            Held::Demand => TypeResources::partial(assignments, []),
+        };
+        let mut view = View::new(generation)
+            .with(CLUSTER_LOAD_ASSIGNMENT, Arc::new(assignments));
+        if let Some(catalog) = self.by_class.get(&key.class) {
+            view = view
+                .with(CLUSTER, Arc::clone(&catalog.clusters))
+                .with(LISTENER, Arc::clone(&catalog.listeners))
+                .with(ROUTE_CONFIGURATION, Arc::clone(&catalog.routes));
+        }
+        view
+    }
+
+    /// Demand by service, for nodes that take it with the LRS response. It is the finer grain, so
+    /// `AUTO` has it too (decisions D1).
+    pub(crate) fn traffic(&self, plan: &FleetPlan) -> LrsTraffic {
+        let wanted = |service: &Service| {
+            let demand = steering(service, Class::Plimsoll, self.fleet_ramp);
+            matches!(demand, Steering::Demand(_))
+                && matches!(service.delivery, Delivery::Auto | Delivery::LrsResponse)
+        };
+        let mut traffic = LrsTraffic::default();
+        for (name, service) in &plan.services {
+            let Some(written) = self.config.services.get(name).filter(|written| wanted(written))
+            else {
+                continue;
+            };
+            if !service.zones.is_empty() {
+                traffic.epoch = traffic.epoch.max(service.epoch);
+                traffic.clusters.push(cluster_traffic(written, service));
+            }
+        }
+        traffic
+    }
+
+    fn assignments(&self, key: &ViewKey, plan: &FleetPlan, held: Held) -> Vec<Resource> {
+        let mut resources = Vec::new();
+        for (name, service) in &self.config.services {
+            let steering = steering(service, key.class, self.fleet_ramp);
+            let weighted = steering == Steering::Demand(Delivery::LocalityWeights)
+                || key.class == Class::Grpc;
+            let measured = plan.services.get(name).filter(|_| weighted);
+            match measured {
+                Some(_) if held == Held::Demand => {}
+                Some(measured) => {
+                    let own = match steering {
+                        Steering::AsConfigured(_) => None,
+                        _ => measured.weights_at(&key.locality),
+                    };
+                    let body = assignment::with_locality_weights(&service.assignment, own);
+                    resources.push(Resource::new(Arc::clone(name), body));
+                }
+                None => resources.extend(self.assignments.get(name).cloned()),
+            }
+        }
+        if held == Held::Nothing {
+            resources.extend(self.fleet_assignments(key, plan));
+        }
+        resources
+    }
+
+    /// The fleet's own assignment under each name that its proxies may ask for.
+    fn fleet_assignments(&self, key: &ViewKey, plan: &FleetPlan) -> Vec<Resource> {
+        let own = Some(&key.fleet);
+        let names = self.config.local_cluster_names.iter().chain(own);
+        let free = names.filter(|name| !self.config.services.contains_key(*name));
+        let repeats = key.class == Class::Plimsoll || self.config.endpoint_stale_after.is_some();
+        free.map(|name| {
+            let body = assignment::of_fleet(name, plan, key.class, &self.config);
+            let resource = Resource::new(Arc::clone(name), body);
+            match repeats {
+                true => resource.with_epoch(plan.epoch),
+                false => resource,
+            }
+        })
+        .collect()
+    }
+}
+
+fn cluster_traffic(written: &Service, plan: &ServicePlan) -> ClusterTraffic {
+    let fractions = plan.zones.iter();
+    ClusterTraffic {
+        cluster_name: Arc::clone(written.name()),
+        fractions: fractions
+            .map(|zone| (zone.locality.clone(), zone.fraction))
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -330,7 +330,8 @@ impl State {
         }
     }
 
-    fn traffic(&self, fleet: &str) -> Arc<LrsTraffic> {
+    /// Demand by service of a fleet, for nodes that take it with the LRS response.
+    pub fn traffic(&self, fleet: &str) -> Arc<LrsTraffic> {
         let plan = self.fleet_plans.get(fleet);
         let traffic = plan.map(|plan| self.catalog.traffic(plan));
         Arc::new(traffic.unwrap_or_default())

@@ -1,0 +1,243 @@
+//! Why traffic of a zone goes where it goes, and what would happen if.
+//!
+//! Both questions are answered by a real balancer that is given what the proxies are given; nothing
+//! is computed here. Served by the admin API.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use plimsoll_core::balancer::Balancer;
+use plimsoll_core::explain::Explanation;
+use plimsoll_core::model::assignment::{
+    AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityLbEndpoints, LocalityParts,
+};
+use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts, LocalityPolicy};
+use plimsoll_core::model::locality::Locality;
+use plimsoll_core::model::zone_aware::{LocalityBasis, LrsRateConfigParts, ZoneAware, ZoneAwareParts};
+use plimsoll_core::planner::fractions::{ZoneFraction, largest_remainder_of_shares};
+use plimsoll_core::time::Instant;
+use plimsoll_core::units::{BASIS_POINTS, FieldError};
+
+use crate::config::Service;
+use crate::delivery::{Class, Steering, steering};
+use crate::fleet_plan::FleetPlan;
+use crate::state::State;
+
+/// The question.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Question {
+    /// The upstream cluster.
+    pub cluster: String,
+    /// The fleet; may be left out where there is only one.
+    pub fleet: Option<String>,
+    /// Where the proxy is; may be left out for the first zone of the fleet.
+    pub locality: Option<Locality>,
+    /// Upstream hosts per zone instead of those there are, all healthy.
+    pub hosts: BTreeMap<String, u32>,
+    /// Demand per zone (any unit) instead of the measured one.
+    pub demand: BTreeMap<String, f64>,
+}
+
+/// Most hosts that a what-if may ask for, in all zones together.
+const MAX_HOSTS: u32 = 100_000;
+
+/// What a proxy of the fleet does, and why.
+pub fn explain(state: &State, question: &Question) -> Result<Explanation, FieldError> {
+    let service = state
+        .config()
+        .services
+        .get(question.cluster.as_str())
+        .ok_or_else(|| unknown("cluster", &question.cluster, state.config().services.keys()))?;
+    let plan = fleet_plan(state, question)?;
+    let locality = match &question.locality {
+        Some(locality) => locality.clone(),
+        None => first_zone(plan),
+    };
+    let assignment = upstream(service, question)?;
+    let fleet = originating(plan, service, question)?;
+    let mut balancer = Balancer::new(Arc::new(rules(service)?), locality, Instant::ORIGIN);
+    balancer.handle_originating(fleet, Instant::ORIGIN);
+    balancer.handle_assignment(assignment, Instant::ORIGIN);
+    let snapshot = balancer.poll_snapshot();
+    let snapshot = snapshot.unwrap_or_else(|| balancer.initial_snapshot(Instant::ORIGIN));
+    Ok(snapshot.explain())
+}
+
+fn fleet_plan<'a>(state: &'a State, question: &Question) -> Result<&'a FleetPlan, FieldError> {
+    let names = || state.fleets().iter().map(|(name, _)| name);
+    let name = match &question.fleet {
+        Some(name) => name.as_str(),
+        None => names().next().map_or("", AsRef::as_ref),
+    };
+    state
+        .fleet_plan(name)
+        .ok_or_else(|| unknown("fleet", name, names()))
+}
+
+fn first_zone(plan: &FleetPlan) -> Locality {
+    let zone = plan.assignment.endpoints().first();
+    zone.map(|zone| zone.locality.clone()).unwrap_or_default()
+}
+
+/// The cluster as a data plane that understands measured demand would have it: the weights that
+/// others get say the same.
+fn rules(service: &Service) -> Result<ClusterConfig, FieldError> {
+    let written = &service.config;
+    let policy = match steering(service, Class::Plimsoll, service.ramp) {
+        Steering::AsConfigured(_) => written.locality_policy().clone(),
+        Steering::HostCounts => by(LocalityBasis::HealthyHostsNum, written)?,
+        Steering::Demand(_) => by(LocalityBasis::LrsReportedRate, written)?,
+    };
+    ClusterConfig::try_new(ClusterConfigParts {
+        name: written.name().to_string(),
+        healthy_panic_threshold: Some(f64::from(written.panic_threshold())),
+        locality_policy: policy,
+        endpoint_policy: written.endpoint_policy().clone(),
+        locality_sampling: written.locality_sampling(),
+        ..Default::default()
+    })
+}
+
+fn by(basis: LocalityBasis, written: &ClusterConfig) -> Result<LocalityPolicy, FieldError> {
+    let written = written.zone_aware().cloned().unwrap_or_default();
+    let rules = ZoneAware::try_new(ZoneAwareParts {
+        locality_basis: basis,
+        routing_enabled: Some(f64::from(written.routing_enabled())),
+        min_cluster_size: Some(written.min_cluster_size()),
+        upstream_locality_basis: written.upstream_locality_basis(),
+        lrs_rate_config: LrsRateConfigParts::default(),
+        dead_band_bp: Some(0),
+        ..Default::default()
+    })?;
+    Ok(LocalityPolicy::ZoneAware(rules))
+}
+
+/// The endpoints there are, or as many per zone as were asked for.
+fn upstream(service: &Service, question: &Question) -> Result<ClusterLoadAssignment, FieldError> {
+    if question.hosts.is_empty() {
+        return Ok(ClusterLoadAssignment::clone(&service.assignment));
+    }
+    let total: u64 = question.hosts.values().map(|&hosts| u64::from(hosts)).sum();
+    if total > u64::from(MAX_HOSTS) {
+        let reason = format!("{total} hosts are more than {MAX_HOSTS}");
+        return Err(FieldError::new("hosts", reason));
+    }
+    let mut entries: Vec<LocalityParts> = Vec::new();
+    for entry in service.assignment.endpoints().iter().filter(|entry| entry.priority == 0) {
+        entries.push(parts(entry));
+    }
+    for (zone, &hosts) in &question.hosts {
+        let known = entries.iter_mut().find(|entry| matches(&entry.locality, zone));
+        match known {
+            Some(entry) => resize(entry, hosts),
+            None => {
+                let mut entry = LocalityParts {
+                    locality: Locality::zone_only(zone),
+                    ..Default::default()
+                };
+                resize(&mut entry, hosts);
+                entries.push(entry);
+            }
+        }
+    }
+    number(&mut entries);
+    ClusterLoadAssignment::try_new(AssignmentParts {
+        cluster_name: question.cluster.clone(),
+        endpoints: entries,
+        ..Default::default()
+    })
+}
+
+fn parts(entry: &LocalityLbEndpoints) -> LocalityParts {
+    LocalityParts {
+        locality: entry.locality.clone(),
+        lb_endpoints: entry.lb_endpoints.clone(),
+        ..Default::default()
+    }
+}
+
+/// Keeps the first ones and invents what is missing.
+fn resize(entry: &mut LocalityParts, hosts: u32) {
+    let wanted = usize::try_from(hosts).unwrap_or(usize::MAX);
+    let invented = LbEndpoint::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 1)));
+    entry.lb_endpoints.resize(wanted, invented);
+}
+
+/// Addresses do not matter here but must differ.
+fn number(entries: &mut [LocalityParts]) {
+    let endpoints = entries.iter_mut().flat_map(|entry| &mut entry.lb_endpoints);
+    for (index, endpoint) in (0_u32..).zip(endpoints) {
+        let ip = Ipv4Addr::from(u32::from(Ipv4Addr::new(240, 0, 0, 0)) | index);
+        endpoint.address = SocketAddr::from((ip, 1));
+    }
+}
+
+/// The fleet with the demand that is delivered to it, or the one that was asked for.
+fn originating(
+    plan: &FleetPlan,
+    service: &Service,
+    question: &Question,
+) -> Result<ClusterLoadAssignment, FieldError> {
+    let zones = match plan.services.get(service.name()) {
+        Some(own) => &own.zones,
+        None => &plan.zones,
+    };
+    let fractions = if question.demand.is_empty() {
+        let measured = |zone: &ZoneFraction| (zone.locality.clone(), zone.fraction.get());
+        zones.iter().map(measured).collect()
+    } else {
+        asked_demand(plan, &question.demand)?
+    };
+    let mut entries: BTreeMap<Locality, LocalityParts> = plan
+        .assignment
+        .endpoints()
+        .iter()
+        .map(|entry| (entry.locality.clone(), parts(entry)))
+        .collect();
+    for (locality, fraction) in fractions {
+        let entry = entries.entry(locality.clone()).or_insert_with(|| LocalityParts {
+            locality,
+            ..Default::default()
+        });
+        entry.observed_traffic_fraction = Some(fraction);
+    }
+    ClusterLoadAssignment::try_new(AssignmentParts {
+        cluster_name: "fleet".to_owned(),
+        endpoints: entries.into_values().collect(),
+        ..Default::default()
+    })
+}
+
+fn asked_demand(
+    plan: &FleetPlan,
+    demand: &BTreeMap<String, f64>,
+) -> Result<Vec<(Locality, u64)>, FieldError> {
+    if let Some((zone, rate)) = demand.iter().find(|(_, rate)| !rate.is_finite() || **rate < 0.0) {
+        let reason = format!("{rate} is not a rate");
+        return Err(FieldError::new(format!("demand.{zone}"), reason));
+    }
+    let rates: Vec<f64> = demand.values().copied().collect();
+    let shares = largest_remainder_of_shares(&rates, BASIS_POINTS)
+        .ok_or_else(|| FieldError::new("demand", "is zero everywhere"))?;
+    let known = plan.assignment.endpoints();
+    let locality = |zone: &String| {
+        let entry = known.iter().find(|entry| matches(&entry.locality, zone));
+        entry.map_or_else(|| Locality::zone_only(zone), |entry| entry.locality.clone())
+    };
+    Ok(demand.keys().map(locality).zip(shares).collect())
+}
+
+/// Zones are asked for by name; the whole locality works too.
+fn matches(locality: &Locality, zone: &str) -> bool {
+    locality.zone() == zone || locality.to_string() == zone
+}
+
+fn unknown<'a>(field: &str, asked: &str, known: impl Iterator<Item = &'a Arc<str>>) -> FieldError {
+    let known: Vec<&str> = known.map(AsRef::as_ref).collect();
+    let known = match known.is_empty() {
+        true => "none is known yet".to_owned(),
+        false => format!("known are {}", known.join(", ")),
+    };
+    FieldError::new(field, format!("{asked:?} is not known; {known}"))
+}

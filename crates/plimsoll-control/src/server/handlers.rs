@@ -1,0 +1,177 @@
+//! [`Discovery`] and [`LoadReporting`]: what the drivers of plimsoll-xds call.
+//!
+//! Each opens a session with the writer and closes it when dropped, whatever ended the stream.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use plimsoll_core::model::load_report::{ClusterStats, Node};
+use plimsoll_xds::ads::Variant;
+use plimsoll_xds::ads::message::NodeMessage;
+use plimsoll_xds::ads::server::{ServerStream, StreamEvent};
+use plimsoll_xds::driver::{
+    AdsHandler, AdsObserver, AdsSession, Clock, LrsHandler, LrsReporter, LrsSession,
+};
+use plimsoll_xds::node::NodeInfo;
+use tokio::sync::oneshot;
+use tonic::Status;
+
+use super::record::StreamRecord;
+use super::{Close, Handle, Message, Stopped};
+use crate::fleet::StreamKind;
+use crate::state::ViewKey;
+
+/// Serves discovery.
+#[derive(Clone, Debug)]
+pub struct Discovery {
+    pub(super) handle: Handle,
+}
+
+/// Takes load reports.
+#[derive(Clone, Debug)]
+pub struct LoadReporting {
+    pub(super) handle: Handle,
+}
+
+/// One discovery stream, until it is dropped.
+#[derive(Debug)]
+pub struct Observer {
+    handle: Handle,
+    node: Arc<NodeInfo>,
+    key: ViewKey,
+    record: u64,
+}
+
+/// One load reporting stream, until it is dropped.
+#[derive(Debug)]
+pub struct Reporter {
+    handle: Handle,
+    node: Arc<NodeInfo>,
+}
+
+impl Discovery {
+    /// Discovery by the writer behind `handle`.
+    pub const fn new(handle: Handle) -> Self {
+        Self { handle }
+    }
+}
+
+impl LoadReporting {
+    /// Load reports for the writer behind `handle`.
+    pub const fn new(handle: Handle) -> Self {
+        Self { handle }
+    }
+}
+
+impl AdsHandler for Discovery {
+    type Observer = Observer;
+
+    async fn open(
+        &self,
+        node: NodeMessage,
+        variant: Variant,
+        peer: Option<SocketAddr>,
+    ) -> Result<AdsSession<Observer>, Status> {
+        let (reply, answer) = oneshot::channel();
+        let info = Arc::new(node.info);
+        let open = Message::OpenAds {
+            node: NodeInfo::clone(&info),
+            returning: node.returning,
+            reply,
+        };
+        self.handle.send(open).await.map_err(stopped)?;
+        let (key, views) = answer.await.map_err(|_| stopped(Stopped))?;
+        let record = self.handle.records.open(StreamRecord {
+            node: Arc::clone(&info),
+            peer,
+            variant,
+            since: Clock::system().now(),
+            types: Vec::new(),
+        });
+        let observer = Observer {
+            handle: self.handle.clone(),
+            node: info,
+            key,
+            record,
+        };
+        Ok(AdsSession { views, observer })
+    }
+}
+
+impl AdsObserver for Observer {
+    fn handle_event(&mut self, event: StreamEvent, stream: &ServerStream) {
+        if let StreamEvent::Nacked { type_url, refusal } = &event {
+            tracing::warn!(
+                node = %self.node.node.id,
+                fleet = %self.node.node.cluster,
+                type_url = %type_url,
+                version = %refusal.version,
+                reason = %refusal.detail.message,
+                "a proxy refused an update and keeps what it had"
+            );
+        }
+        self.handle.records.update(self.record, stream.status());
+    }
+}
+
+impl Drop for Observer {
+    fn drop(&mut self) {
+        self.handle.records.close(self.record);
+        self.handle.close(Close {
+            node: Arc::clone(&self.node),
+            kind: StreamKind::Ads,
+            key: Some(self.key.clone()),
+        });
+    }
+}
+
+impl LrsHandler for LoadReporting {
+    type Reporter = Reporter;
+
+    async fn open(
+        &self,
+        node: &NodeInfo,
+        _peer: Option<SocketAddr>,
+    ) -> Result<LrsSession<Reporter>, Status> {
+        let (reply, answer) = oneshot::channel();
+        let open = Message::OpenLrs {
+            node: node.clone(),
+            reply,
+        };
+        self.handle.send(open).await.map_err(stopped)?;
+        let instructions = answer.await.map_err(|_| stopped(Stopped))?;
+        let reporter = Reporter {
+            handle: self.handle.clone(),
+            node: Arc::new(node.clone()),
+        };
+        Ok(LrsSession {
+            instructions,
+            reporter,
+        })
+    }
+}
+
+impl LrsReporter for Reporter {
+    async fn report(&mut self, _node: &Node, stats: Vec<ClusterStats>) {
+        if stats.is_empty() {
+            return;
+        }
+        let node = Arc::clone(&self.node);
+        // Without a writer the stream is about to end anyway.
+        let _ = self.handle.send(Message::Report { node, stats }).await;
+    }
+}
+
+impl Drop for Reporter {
+    fn drop(&mut self) {
+        self.handle.close(Close {
+            node: Arc::clone(&self.node),
+            kind: StreamKind::Lrs,
+            key: None,
+        });
+    }
+}
+
+fn stopped(stopped: Stopped) -> Status {
+    Status::unavailable(stopped.to_string())
+}

@@ -1,0 +1,180 @@
+//! [`Writer`]: the task that owns the state.
+//!
+//! Messages are taken in bursts, and what changed is published once after each: a storm of
+//! reconnecting proxies costs as many updates as there were bursts, not proxies.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use plimsoll_core::planner::PlannerEvent;
+use plimsoll_xds::ads::view::View;
+use plimsoll_xds::driver::{Clock, LrsInstructions};
+use tokio::sync::{mpsc, watch};
+
+use super::record::Records;
+use super::{Close, Handle, Message, QUEUE};
+use crate::config::ControlConfig;
+use crate::fleet::StreamKind;
+use crate::state::{ControlEvent, State, ViewKey};
+
+/// Messages that are taken before what changed is published.
+const BURST: usize = 256;
+
+/// The task that owns the state.
+#[derive(Debug)]
+pub struct Writer {
+    state: State,
+    clock: Clock,
+    messages: mpsc::Receiver<Message>,
+    closes: mpsc::UnboundedReceiver<Close>,
+    views: BTreeMap<ViewKey, watch::Sender<Arc<View>>>,
+    /// By fleet.
+    instructions: BTreeMap<Arc<str>, watch::Sender<LrsInstructions>>,
+}
+
+/// A writer and the way to it. It works as long as somebody polls [`Writer::run`].
+pub fn start(config: Arc<ControlConfig>) -> (Writer, Handle) {
+    let (messages, receiver) = mpsc::channel(QUEUE);
+    let (closes, close_receiver) = mpsc::unbounded_channel();
+    let clock = Clock::system();
+    let writer = Writer {
+        state: State::new(config, clock.now()),
+        clock,
+        messages: receiver,
+        closes: close_receiver,
+        views: BTreeMap::new(),
+        instructions: BTreeMap::new(),
+    };
+    let handle = Handle {
+        messages,
+        closes,
+        records: Arc::new(Records::default()),
+    };
+    (writer, handle)
+}
+
+impl Writer {
+    /// Works until every handle is gone.
+    pub async fn run(mut self) {
+        loop {
+            let deadline = self.state.poll_timeout();
+            tokio::select! {
+                message = self.messages.recv() => match message {
+                    Some(message) => self.handle(message),
+                    None => return,
+                },
+                Some(close) = self.closes.recv() => self.close(&close),
+                () = self.clock.sleep_until(deadline) => {
+                    self.state.handle_timeout(self.clock.now());
+                }
+            }
+            for _ in 0..BURST {
+                let Ok(message) = self.messages.try_recv() else {
+                    break;
+                };
+                self.handle(message);
+            }
+            while let Ok(close) = self.closes.try_recv() {
+                self.close(&close);
+            }
+            self.publish();
+        }
+    }
+
+    fn handle(&mut self, message: Message) {
+        let now = self.clock.now();
+        match message {
+            Message::OpenAds {
+                node,
+                returning,
+                reply,
+            } => {
+                let key = self.state.handle_open(&node, StreamKind::Ads, returning, now);
+                if !self.views.contains_key(&key) {
+                    // The stream must not see an empty world first.
+                    self.publish();
+                    let view = self.state.view(&key).cloned().unwrap_or_default();
+                    self.views.insert(key.clone(), watch::Sender::new(view));
+                }
+                if let Some(views) = self.views.get(&key) {
+                    let _ = reply.send((key, views.subscribe()));
+                }
+            }
+            Message::OpenLrs { node, reply } => {
+                self.state.handle_open(&node, StreamKind::Lrs, false, now);
+                let fleet = &node.node.cluster;
+                if !self.instructions.contains_key(fleet) {
+                    let first = LrsInstructions {
+                        settings: Arc::new(self.state.lrs_settings()),
+                        traffic: self.state.traffic(fleet),
+                    };
+                    let sender = watch::Sender::new(first);
+                    self.instructions.insert(Arc::clone(fleet), sender);
+                }
+                if let Some(instructions) = self.instructions.get(fleet) {
+                    let _ = reply.send(instructions.subscribe());
+                }
+            }
+            Message::Report { node, stats } => self.state.handle_report(&node, &stats, now),
+            Message::Config(config) => self.configure(config),
+            Message::Inspect(look) => look(&self.state, now),
+        }
+    }
+
+    fn configure(&mut self, config: Arc<ControlConfig>) {
+        self.state.handle_config(config, self.clock.now());
+        let settings = Arc::new(self.state.lrs_settings());
+        for instructions in self.instructions.values() {
+            instructions.send_modify(|current| current.settings = Arc::clone(&settings));
+        }
+    }
+
+    fn close(&mut self, close: &Close) {
+        let now = self.clock.now();
+        self.state.handle_close(&close.node, close.kind, now);
+        if let Some(key) = &close.key
+            && self.views.get(key).is_some_and(|view| view.receiver_count() == 0)
+        {
+            self.views.remove(key);
+            self.state.handle_unused(key);
+        }
+        let fleet = &close.node.node.cluster;
+        if close.kind == StreamKind::Lrs
+            && let Some(instructions) = self.instructions.get(fleet)
+            && instructions.receiver_count() == 0
+        {
+            self.instructions.remove(fleet);
+        }
+    }
+
+    fn publish(&mut self) {
+        while let Some((key, view)) = self.state.poll_view() {
+            if let Some(views) = self.views.get(&key) {
+                views.send_replace(view);
+            }
+        }
+        while let Some((fleet, traffic)) = self.state.poll_traffic() {
+            if let Some(instructions) = self.instructions.get(&fleet) {
+                instructions.send_modify(|current| current.traffic = traffic);
+            }
+        }
+        while let Some(event) = self.state.poll_event() {
+            log(&event);
+        }
+    }
+}
+
+fn log(event: &ControlEvent) {
+    match event {
+        ControlEvent::ConfigApplied { services } => {
+            tracing::info!(services, "configuration applied");
+        }
+        ControlEvent::FleetChanged { fleet, nodes } => {
+            tracing::debug!(%fleet, nodes, "fleet changed");
+        }
+        ControlEvent::Planner(event @ PlannerEvent::ReportIgnored { .. }) => {
+            tracing::warn!(?event, "load report ignored");
+        }
+        ControlEvent::Planner(event) => tracing::info!(?event, "demand"),
+    }
+}

@@ -1,5 +1,13 @@
-//! Protobuf to and from the nouns of the core. Wire types are named in this folder and nowhere
-//! else; what leaves it is bytes or core types.
+//! Protobuf to and from the nouns of the core and of the protocols. Wire types are named in this
+//! folder and nowhere else; what leaves it is bytes or our own types. What others may call is
+//! listed in `wire`.
 
+pub(crate) mod discovery;
+mod field;
+#[cfg(test)]
+mod hex;
+pub(crate) mod load_report;
+pub(crate) mod node;
 pub(crate) mod orca;
 pub(crate) mod orca_request;
+mod pb;

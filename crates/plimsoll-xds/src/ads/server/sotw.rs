@@ -111,34 +111,27 @@ fn next_whole(state: &mut TypeState, resources: &TypeResources, keep: bool) -> N
     if is_unresolved(state, resources) {
         return Next::Nothing;
     }
-    let mut set: BTreeMap<Arc<str>, Resource> = BTreeMap::new();
-    for resource in state.wanted(resources) {
-        set.insert(Arc::clone(&resource.name), resource.clone());
-    }
-    let mut kept = false;
-    for (name, held) in &state.held {
-        let absent = resources.is_absent(name);
-        if !set.contains_key(name) && (keep || !absent) {
-            kept |= absent;
-            set.insert(Arc::clone(name), held.clone());
-        }
-    }
+    let (set, kept) = whole_set(state, resources, keep);
     let nothing = if kept { Next::Kept } else { Next::Nothing };
-    let version = set_version(set.values().map(|r| (&*r.name, &*r.version)));
-    if state
-        .claimed
-        .take()
-        .is_some_and(|claimed| *claimed == *version)
-    {
+    let version = if state.subscription.is_wildcard() && set.len() == resources.len() {
+        Arc::clone(resources.version())
+    } else {
+        set_version(set.values().map(|r| (&*r.name, &*r.version)))
+    };
+    // A name without resource is answered in any case: the client waits to hear that.
+    let all_there = |set: &BTreeMap<_, _>| {
+        let mut names = state.subscription.names().iter();
+        names.all(|name| set.contains_key(name))
+    };
+    if state.claimed.take().as_deref() == Some(&*version) && all_there(&set) {
         state.held = set;
         state.forced.clear();
         state.owed = false;
         state.status.acked = Some(version);
         return nothing;
     }
-    let changed = set
-        .values()
-        .any(|resource| differs(state.held.get(&resource.name), resource));
+    let mut resources = set.values();
+    let changed = resources.any(|new| differs(state.held.get(&new.name), new));
     let due = state.owed || changed || set.len() != state.held.len();
     if !due || state.refused_set.as_ref() == Some(&version) {
         return nothing;
@@ -148,6 +141,27 @@ fn next_whole(state: &mut TypeState, resources: &TypeResources, keep: bool) -> N
         removed: Vec::new(),
         whole: true,
     })
+}
+
+/// All that the client is to have, and whether some of it is gone but kept.
+fn whole_set(
+    state: &TypeState,
+    resources: &TypeResources,
+    keep: bool,
+) -> (BTreeMap<Arc<str>, Resource>, bool) {
+    let wanted = state.wanted(resources).into_iter();
+    let mut set: BTreeMap<_, _> = wanted
+        .map(|resource| (Arc::clone(&resource.name), resource.clone()))
+        .collect();
+    let mut kept = false;
+    for (name, held) in &state.held {
+        let absent = resources.is_absent(name);
+        if !set.contains_key(name) && (keep || !absent) {
+            kept |= absent;
+            set.insert(Arc::clone(name), held.clone());
+        }
+    }
+    (set, kept)
 }
 
 /// Whether a whole set cannot be listed yet, because what it would leave out may exist.

@@ -199,6 +199,7 @@ impl TypeState {
     /// were refused together, one; of those refused alone, none.
     pub(super) fn changed(&mut self, resources: &TypeResources) -> Vec<Resource> {
         self.adopt_epochs(resources);
+        self.forgive(resources);
         let due = |resource: &&Resource| {
             self.forced.contains(&resource.name) || differs(self.held.get(&resource.name), resource)
         };
@@ -347,6 +348,16 @@ impl TypeState {
             after.remove(&**name);
         }
         set_version(after.into_iter())
+    }
+
+    /// What was refused counts until there is other content.
+    fn forgive(&mut self, resources: &TypeResources) {
+        let is_current = |name: &Arc<str>, version: &mut Arc<str>| {
+            let resource = resources.get(name);
+            resource.is_some_and(|resource| resource.version == *version)
+        };
+        self.refused.retain(is_current);
+        self.suspects.retain(is_current);
     }
 
     /// What was brought from an earlier stream counts as sent now, if it is the same.

@@ -1,0 +1,281 @@
+//! The messages of `ads::message` to bytes and back, both variants, both directions.
+//!
+//! Bodies of resources are never copied on the way in: they are slices of the input. On the way out
+//! a response is the sum of its parts: protobuf lets a message be put together by concatenation, so
+//! [`encode_any`] and [`encode_delta_resource`] can be done once for all receivers, and a response
+//! without resources is the head to put in front of them. Called through `wire`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use prost::Message;
+
+use super::field::{field_len, fields, put_field, put_head, put_string, string_len};
+use super::node::decode_node;
+use super::pb::AnyMessage;
+use super::pb::discovery::{
+    DeltaDiscoveryRequestMessage, DeltaDiscoveryResponseMessage, DiscoveryRequestMessage,
+    DiscoveryResponseMessage, ResourceMessage, StatusMessage,
+};
+use crate::ads::message::{
+    Any, DeltaDiscoveryRequest, DeltaDiscoveryResponse, DeltaResource, DiscoveryRequest,
+    DiscoveryResponse, ErrorDetail, NodeMessage,
+};
+use crate::error::DecodeError;
+
+/// Type of the wrapper that may stand around a resource.
+const RESOURCE: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
+/// Field of the resources in both responses.
+const RESOURCES: u32 = 2;
+
+/// Reads a state-of-the-world request.
+pub fn decode_discovery_request(bytes: Bytes) -> Result<DiscoveryRequest, DecodeError> {
+    let message = DiscoveryRequestMessage::decode(bytes)?;
+    Ok(DiscoveryRequest {
+        node: message.node.map(node).transpose()?,
+        type_url: message.type_url.into(),
+        version_info: message.version_info,
+        response_nonce: message.response_nonce,
+        resource_names: names(message.resource_names),
+        error_detail: message.error_detail.map(error_detail),
+    })
+}
+
+/// Writes a state-of-the-world request; the node goes out as its raw bytes.
+pub fn encode_discovery_request(request: &DiscoveryRequest) -> Vec<u8> {
+    let message = DiscoveryRequestMessage {
+        version_info: request.version_info.clone(),
+        node: request.node.as_ref().map(|node| node.raw.clone()),
+        resource_names: strings(&request.resource_names),
+        type_url: request.type_url.as_ref().to_owned(),
+        response_nonce: request.response_nonce.clone(),
+        error_detail: request.error_detail.as_ref().map(status),
+    };
+    message.encode_to_vec()
+}
+
+/// Reads a state-of-the-world response. Wrapped resources stay wrapped: see [`unwrap_resource`].
+pub fn decode_discovery_response(bytes: Bytes) -> Result<DiscoveryResponse, DecodeError> {
+    let message = DiscoveryResponseMessage::decode(bytes)?;
+    Ok(DiscoveryResponse {
+        type_url: message.type_url.into(),
+        version_info: message.version_info,
+        nonce: message.nonce,
+        resources: message.resources.into_iter().map(any).collect(),
+    })
+}
+
+/// Writes a state-of-the-world response.
+pub fn encode_discovery_response(response: &DiscoveryResponse) -> Bytes {
+    let head = DiscoveryResponseMessage {
+        version_info: response.version_info.clone(),
+        resources: Vec::new(),
+        type_url: response.type_url.as_ref().to_owned(),
+        nonce: response.nonce.clone(),
+    };
+    let head = head.encode_to_vec();
+    let resources = response.resources.iter();
+    let body: usize = resources
+        .map(|any| field_len(RESOURCES, any_len(any)))
+        .sum();
+    let mut out = BytesMut::with_capacity(head.len() + body);
+    out.extend_from_slice(&head);
+    for any in &response.resources {
+        put_any(&mut out, RESOURCES, any);
+    }
+    out.freeze()
+}
+
+/// Reads an incremental request.
+pub fn decode_delta_discovery_request(bytes: Bytes) -> Result<DeltaDiscoveryRequest, DecodeError> {
+    let message = DeltaDiscoveryRequestMessage::decode(bytes)?;
+    let versions = message.initial_resource_versions.into_iter();
+    Ok(DeltaDiscoveryRequest {
+        node: message.node.map(node).transpose()?,
+        type_url: message.type_url.into(),
+        resource_names_subscribe: names(message.resource_names_subscribe),
+        resource_names_unsubscribe: names(message.resource_names_unsubscribe),
+        initial_resource_versions: versions
+            .map(|(name, version)| (name.into(), version))
+            .collect(),
+        response_nonce: message.response_nonce,
+        error_detail: message.error_detail.map(error_detail),
+    })
+}
+
+/// Writes an incremental request; the node goes out as its raw bytes.
+pub fn encode_delta_discovery_request(request: &DeltaDiscoveryRequest) -> Vec<u8> {
+    let versions: BTreeMap<String, String> = request
+        .initial_resource_versions
+        .iter()
+        .map(|(name, version)| (name.as_ref().to_owned(), version.clone()))
+        .collect();
+    let message = DeltaDiscoveryRequestMessage {
+        node: request.node.as_ref().map(|node| node.raw.clone()),
+        type_url: request.type_url.as_ref().to_owned(),
+        resource_names_subscribe: strings(&request.resource_names_subscribe),
+        resource_names_unsubscribe: strings(&request.resource_names_unsubscribe),
+        initial_resource_versions: versions,
+        response_nonce: request.response_nonce.clone(),
+        error_detail: request.error_detail.as_ref().map(status),
+    };
+    message.encode_to_vec()
+}
+
+/// Reads an incremental response.
+pub fn decode_delta_discovery_response(
+    bytes: Bytes,
+) -> Result<DeltaDiscoveryResponse, DecodeError> {
+    let message = DeltaDiscoveryResponseMessage::decode(bytes)?;
+    let resources = message.resources.into_iter().map(|resource| DeltaResource {
+        name: resource.name.into(),
+        version: resource.version,
+        resource: resource.resource.map(any),
+    });
+    Ok(DeltaDiscoveryResponse {
+        type_url: message.type_url.into(),
+        system_version_info: message.system_version_info,
+        nonce: message.nonce,
+        resources: resources.collect(),
+        removed_resources: names(message.removed_resources),
+    })
+}
+
+/// Writes an incremental response.
+pub fn encode_delta_discovery_response(response: &DeltaDiscoveryResponse) -> Bytes {
+    let head = DeltaDiscoveryResponseMessage {
+        system_version_info: response.system_version_info.clone(),
+        resources: Vec::new(),
+        type_url: response.type_url.as_ref().to_owned(),
+        nonce: response.nonce.clone(),
+        removed_resources: strings(&response.removed_resources),
+    };
+    let head = head.encode_to_vec();
+    let resources = response.resources.iter();
+    let body: usize = resources
+        .map(|resource| field_len(RESOURCES, resource_len(resource)))
+        .sum();
+    let mut out = BytesMut::with_capacity(head.len() + body);
+    out.extend_from_slice(&head);
+    for resource in &response.resources {
+        put_resource(&mut out, resource);
+    }
+    out.freeze()
+}
+
+/// One element of `DiscoveryResponse.resources`, with tag and length: what a response is
+/// concatenated from.
+pub fn encode_any(any: &Any) -> Bytes {
+    let mut out = BytesMut::with_capacity(field_len(RESOURCES, any_len(any)));
+    put_any(&mut out, RESOURCES, any);
+    out.freeze()
+}
+
+/// One element of `DeltaDiscoveryResponse.resources`, with tag and length.
+pub fn encode_delta_resource(resource: &DeltaResource) -> Bytes {
+    let mut out = BytesMut::with_capacity(field_len(RESOURCES, resource_len(resource)));
+    put_resource(&mut out, resource);
+    out.freeze()
+}
+
+/// The resource itself, if `any` is the wrapper `envoy.service.discovery.v3.Resource`, else `any`.
+/// `None` when the wrapper is empty (a heartbeat) or cannot be read.
+pub fn unwrap_resource(any: &Any) -> Option<Any> {
+    if any.type_url.as_ref() != RESOURCE {
+        return Some(any.clone());
+    }
+    let wrapper = ResourceMessage::decode(any.value.clone()).ok()?;
+    wrapper.resource.map(self::any)
+}
+
+/// Name of a resource: field 1 in every type that is served by name; looks into the wrapper
+/// `envoy.service.discovery.v3.Resource`. `None` when there is no name or it cannot be read.
+pub fn resource_name(type_url: &str, body: &[u8]) -> Option<String> {
+    if type_url == RESOURCE {
+        let wrapper = ResourceMessage::decode(body).ok()?;
+        if !wrapper.name.is_empty() {
+            return Some(wrapper.name);
+        }
+        let inner = wrapper.resource?;
+        // One level: a wrapper in a wrapper is nothing anybody sends.
+        return first_string(&inner.value);
+    }
+    first_string(body)
+}
+
+/// Field 1 as a string; the last one counts, as for every reader of protobuf.
+fn first_string(body: &[u8]) -> Option<String> {
+    let mut name = None;
+    for field in fields(body) {
+        let field = field.ok()?;
+        if field.number == 1 && field.has_length {
+            name = Some(field.value);
+        }
+    }
+    let name = std::str::from_utf8(name?).ok()?;
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+fn any(message: AnyMessage) -> Any {
+    Any {
+        type_url: message.type_url.into(),
+        value: message.value,
+    }
+}
+
+fn any_len(any: &Any) -> usize {
+    string_len(1, &any.type_url) + field_len(2, any.value.len())
+}
+
+fn put_any(out: &mut BytesMut, number: u32, any: &Any) {
+    put_head(out, number, any_len(any));
+    put_string(out, 1, &any.type_url);
+    put_field(out, 2, &any.value);
+}
+
+fn resource_len(resource: &DeltaResource) -> usize {
+    let body = resource.resource.as_ref();
+    string_len(1, &resource.version)
+        + body.map_or(0, |any| field_len(2, any_len(any)))
+        + string_len(3, &resource.name)
+}
+
+fn put_resource(out: &mut BytesMut, resource: &DeltaResource) {
+    put_head(out, RESOURCES, resource_len(resource));
+    put_string(out, 1, &resource.version);
+    if let Some(any) = &resource.resource {
+        put_any(out, 2, any);
+    }
+    put_string(out, 3, &resource.name);
+}
+
+fn node(raw: Bytes) -> Result<NodeMessage, DecodeError> {
+    let info = decode_node(&raw).map_err(|error| error.under("node"))?;
+    Ok(NodeMessage { info, raw })
+}
+
+fn names(strings: Vec<String>) -> Vec<Arc<str>> {
+    strings.into_iter().map(Into::into).collect()
+}
+
+fn strings(names: &[Arc<str>]) -> Vec<String> {
+    names.iter().map(|name| name.as_ref().to_owned()).collect()
+}
+
+fn error_detail(status: StatusMessage) -> ErrorDetail {
+    ErrorDetail {
+        code: status.code,
+        message: status.message,
+    }
+}
+
+fn status(detail: &ErrorDetail) -> StatusMessage {
+    StatusMessage {
+        code: detail.code,
+        message: detail.message.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

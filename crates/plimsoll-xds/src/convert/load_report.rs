@@ -1,0 +1,238 @@
+//! `envoy.service.load_stats.v3` to and from the messages of `lrs::message`.
+//!
+//! Reading keeps the counts that decide something and skips the rest without building it; writing
+//! has every field. Called through `wire`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use plimsoll_core::model::load_report::{ClusterStats, UpstreamLocalityStats};
+use plimsoll_core::units::BasisPoints;
+use prost::Message;
+
+use super::node::{decode_node, encode_node};
+use super::pb::duration;
+use super::pb::load_stats::{
+    ClusterStatsCounts, ClusterStatsFields, ClusterTrafficMessage, DroppedRequestsMessage,
+    EndpointStatsFields, LoadStatsRequestCounts, LoadStatsRequestMessage, LoadStatsResponseMessage,
+    LocalityFractionMessage, LocalityStatsCounts, LocalityStatsFields, NamedMetricMessage,
+    UnnamedMetricMessage,
+};
+use crate::error::DecodeError;
+use crate::lrs::message::{
+    ClusterStatsMessage, ClusterTraffic, LoadReport, LoadStatsRequest, LoadStatsResponse,
+    MetricStats, UpstreamEndpointStats, UpstreamLocalityStatsMessage,
+};
+use crate::node::NodeInfo;
+
+/// Reads a report, as far as a server needs it.
+pub fn decode_load_stats_request(bytes: Bytes) -> Result<LoadStatsRequest, DecodeError> {
+    let message = LoadStatsRequestCounts::decode(bytes)?;
+    let node = message.node.map(|raw| decode_node(&raw)).transpose();
+    let mut cluster_stats = Vec::with_capacity(message.cluster_stats.len());
+    for (index, counts) in message.cluster_stats.into_iter().enumerate() {
+        let stats = cluster_counts(counts);
+        cluster_stats.push(stats.map_err(|error| error.under(&format!("cluster_stats[{index}]")))?);
+    }
+    Ok(LoadStatsRequest {
+        node: node.map_err(|error| error.under("node"))?,
+        cluster_stats,
+    })
+}
+
+/// Writes what [`decode_load_stats_request`] reads.
+pub fn encode_load_stats_request(request: &LoadStatsRequest) -> Vec<u8> {
+    let stats = request
+        .cluster_stats
+        .iter()
+        .map(|stats| ClusterStatsFields {
+            cluster_name: stats.cluster_name.as_ref().to_owned(),
+            upstream_locality_stats: stats
+                .upstream_locality_stats
+                .iter()
+                .map(locality_fields)
+                .collect(),
+            total_dropped_requests: stats.total_dropped_requests,
+            load_report_interval: Some(stats.load_report_interval.into()),
+            ..Default::default()
+        });
+    encode_stats(request.node.as_ref(), stats.collect())
+}
+
+/// Writes a report with every field.
+pub fn encode_load_report(report: &LoadReport) -> Vec<u8> {
+    let stats = report.cluster_stats.iter().map(cluster_fields);
+    encode_stats(report.node.as_ref(), stats.collect())
+}
+
+/// Reads what a server asks for.
+pub fn decode_load_stats_response(bytes: &[u8]) -> Result<LoadStatsResponse, DecodeError> {
+    let message = LoadStatsResponseMessage::decode(bytes)?;
+    let interval = duration(message.load_reporting_interval, "load_reporting_interval")?;
+    let mut observed_traffic = Vec::with_capacity(message.observed_traffic.len());
+    for (index, traffic) in message.observed_traffic.into_iter().enumerate() {
+        let traffic = cluster_traffic(traffic);
+        let place = || format!("observed_traffic[{index}]");
+        observed_traffic.push(traffic.map_err(|error| error.under(&place()))?);
+    }
+    Ok(LoadStatsResponse {
+        clusters: message.clusters.into_iter().map(Into::into).collect(),
+        send_all_clusters: message.send_all_clusters,
+        load_reporting_interval: interval.unwrap_or_default(),
+        report_endpoint_granularity: message.report_endpoint_granularity,
+        observed_traffic,
+    })
+}
+
+/// Writes what a server asks for. `observed_traffic` must be empty for receivers that have not
+/// announced that they know it (decisions D9); that is for the caller to see to.
+pub fn encode_load_stats_response(response: &LoadStatsResponse) -> Bytes {
+    let traffic = response.observed_traffic.iter();
+    let message = LoadStatsResponseMessage {
+        clusters: response.clusters.iter().map(string).collect(),
+        load_reporting_interval: Some(response.load_reporting_interval.into()),
+        report_endpoint_granularity: response.report_endpoint_granularity,
+        send_all_clusters: response.send_all_clusters,
+        observed_traffic: traffic.map(traffic_fields).collect(),
+    };
+    message.encode_to_vec().into()
+}
+
+fn cluster_counts(counts: ClusterStatsCounts) -> Result<ClusterStats, DecodeError> {
+    let localities = counts.upstream_locality_stats.into_iter();
+    let interval = duration(counts.load_report_interval, "load_report_interval")?;
+    Ok(ClusterStats {
+        cluster_name: counts.cluster_name.into(),
+        upstream_locality_stats: localities.map(locality_counts).collect(),
+        total_dropped_requests: counts.total_dropped_requests,
+        load_report_interval: interval.unwrap_or(Duration::ZERO),
+    })
+}
+
+fn locality_counts(counts: LocalityStatsCounts) -> UpstreamLocalityStats {
+    UpstreamLocalityStats {
+        locality: counts.locality.map(Into::into).unwrap_or_default(),
+        priority: counts.priority,
+        total_issued_requests: counts.total_issued_requests,
+        total_successful_requests: counts.total_successful_requests,
+        total_error_requests: counts.total_error_requests,
+        total_requests_in_progress: counts.total_requests_in_progress,
+    }
+}
+
+fn cluster_traffic(message: ClusterTrafficMessage) -> Result<ClusterTraffic, DecodeError> {
+    let mut fractions = Vec::with_capacity(message.fractions.len());
+    for (index, fraction) in message.fractions.into_iter().enumerate() {
+        let path = format!("fractions[{index}].observed_traffic_fraction");
+        let share = BasisPoints::new(u64::from(fraction.observed_traffic_fraction), &path)?;
+        let locality = fraction.locality.map(Into::into).unwrap_or_default();
+        fractions.push((locality, share));
+    }
+    Ok(ClusterTraffic {
+        cluster_name: message.cluster_name.into(),
+        fractions,
+    })
+}
+
+fn traffic_fields(traffic: &ClusterTraffic) -> ClusterTrafficMessage {
+    let fractions = traffic.fractions.iter();
+    ClusterTrafficMessage {
+        cluster_name: string(&traffic.cluster_name),
+        fractions: fractions
+            .map(|(locality, share)| LocalityFractionMessage {
+                locality: Some(locality.into()),
+                // At most 10,000.
+                observed_traffic_fraction: u32::try_from(share.get()).unwrap_or_default(),
+            })
+            .collect(),
+    }
+}
+
+fn encode_stats(node: Option<&NodeInfo>, cluster_stats: Vec<ClusterStatsFields>) -> Vec<u8> {
+    let message = LoadStatsRequestMessage {
+        node: node.map(encode_node),
+        cluster_stats,
+    };
+    message.encode_to_vec()
+}
+
+fn cluster_fields(stats: &ClusterStatsMessage) -> ClusterStatsFields {
+    let localities = stats.upstream_locality_stats.iter();
+    let dropped = stats.dropped_requests.iter();
+    ClusterStatsFields {
+        cluster_name: string(&stats.cluster_name),
+        upstream_locality_stats: localities.map(locality_message_fields).collect(),
+        total_dropped_requests: stats.total_dropped_requests,
+        load_report_interval: Some(stats.load_report_interval.into()),
+        dropped_requests: dropped
+            .map(|(category, &dropped_count)| DroppedRequestsMessage {
+                category: string(category),
+                dropped_count,
+            })
+            .collect(),
+        cluster_service_name: string(&stats.cluster_service_name),
+    }
+}
+
+fn locality_fields(stats: &UpstreamLocalityStats) -> LocalityStatsFields {
+    LocalityStatsFields {
+        locality: Some((&stats.locality).into()),
+        total_successful_requests: stats.total_successful_requests,
+        total_requests_in_progress: stats.total_requests_in_progress,
+        total_error_requests: stats.total_error_requests,
+        priority: stats.priority,
+        total_issued_requests: stats.total_issued_requests,
+        ..Default::default()
+    }
+}
+
+fn locality_message_fields(message: &UpstreamLocalityStatsMessage) -> LocalityStatsFields {
+    let endpoints = message.upstream_endpoint_stats.iter();
+    LocalityStatsFields {
+        load_metric_stats: named(&message.load_metric_stats),
+        upstream_endpoint_stats: endpoints.map(endpoint_fields).collect(),
+        cpu_utilization: unnamed(message.cpu_utilization),
+        mem_utilization: unnamed(message.mem_utilization),
+        application_utilization: unnamed(message.application_utilization),
+        ..locality_fields(&message.stats)
+    }
+}
+
+fn endpoint_fields(stats: &UpstreamEndpointStats) -> EndpointStatsFields {
+    EndpointStatsFields {
+        address: Some(stats.address.into()),
+        total_successful_requests: stats.total_successful_requests,
+        total_requests_in_progress: stats.total_requests_in_progress,
+        total_error_requests: stats.total_error_requests,
+        load_metric_stats: named(&stats.load_metric_stats),
+        total_issued_requests: stats.total_issued_requests,
+    }
+}
+
+fn named(metrics: &BTreeMap<Arc<str>, MetricStats>) -> Vec<NamedMetricMessage> {
+    let metrics = metrics.iter();
+    metrics
+        .map(|(name, stats)| NamedMetricMessage {
+            metric_name: string(name),
+            num_requests_finished_with_metric: stats.num_requests_finished_with_metric,
+            total_metric_value: stats.total_metric_value,
+        })
+        .collect()
+}
+
+fn unnamed(stats: MetricStats) -> Option<UnnamedMetricMessage> {
+    let count = stats.num_requests_finished_with_metric;
+    (count != 0).then_some(UnnamedMetricMessage {
+        num_requests_finished_with_metric: count,
+        total_metric_value: stats.total_metric_value,
+    })
+}
+
+fn string(text: &Arc<str>) -> String {
+    text.as_ref().to_owned()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! Load reports against bytes that protobuf for Python wrote, and round trips.
+
+use plimsoll_core::model::locality::Locality;
+use proptest::prelude::*;
+
+use super::*;
+use crate::convert::hex::hex;
+
+/// A report with every field, without a node.
+const REPORT: &str = "12730a02757012540a031201611064180320022a0e0a016d100219000000000000f83f30013a18\
+                      0a0e0a0c120831302e302e302e311850100118022003380440ac02620b080211000000000000e0\
+                      3f720b080111000000000000d03f1805220610f88eb6dc032a080a047368656410043203737663";
+/// A node of Envoy's kind in front of it.
+const NODE: &str = "0a36 0a026e31 1205666c656574 1a0a0a080a016b12031a0176 2203120161 \
+                    3205656e766f79 42060a0408011028 4a060a0178120179 520166";
+
+fn counts() -> UpstreamLocalityStats {
+    UpstreamLocalityStats {
+        locality: Locality::zone_only("a"),
+        priority: 1,
+        total_issued_requests: 300,
+        total_successful_requests: 100,
+        total_error_requests: 2,
+        total_requests_in_progress: 3,
+    }
+}
+
+fn metric(count: u64, total: f64) -> MetricStats {
+    MetricStats {
+        num_requests_finished_with_metric: count,
+        total_metric_value: total,
+    }
+}
+
+/// What [`REPORT`] says.
+fn report() -> LoadReport {
+    let endpoint = UpstreamEndpointStats {
+        address: "10.0.0.1:80".parse().unwrap(),
+        total_successful_requests: 1,
+        total_requests_in_progress: 2,
+        total_error_requests: 3,
+        total_issued_requests: 4,
+        load_metric_stats: BTreeMap::new(),
+    };
+    let locality = UpstreamLocalityStatsMessage {
+        stats: counts(),
+        load_metric_stats: BTreeMap::from([("m".into(), metric(2, 1.5))]),
+        cpu_utilization: metric(2, 0.5),
+        mem_utilization: MetricStats::default(),
+        application_utilization: metric(1, 0.25),
+        upstream_endpoint_stats: vec![endpoint],
+    };
+    LoadReport {
+        node: None,
+        cluster_stats: vec![ClusterStatsMessage {
+            cluster_name: "up".into(),
+            cluster_service_name: "svc".into(),
+            upstream_locality_stats: vec![locality],
+            total_dropped_requests: 5,
+            dropped_requests: BTreeMap::from([("shed".into(), 4)]),
+            load_report_interval: Duration::from_micros(999_131),
+        }],
+    }
+}
+
+#[test]
+fn a_report_of_another_implementation_is_read() {
+    let read = decode_load_stats_request(hex(&[NODE, REPORT].concat()).into()).unwrap();
+    let node = read.node.unwrap();
+    assert_eq!(node.node.cluster.as_ref(), "fleet");
+    assert_eq!(node.client_features, ["f"]);
+    let stats = report().cluster_stats[0].stats();
+    assert_eq!(stats.upstream_locality_stats, [counts()]);
+    assert_eq!(read.cluster_stats, [stats]);
+}
+
+#[test]
+fn a_report_is_written_as_others_write_it() {
+    assert_eq!(encode_load_report(&report()), hex(REPORT));
+}
+
+#[test]
+fn what_is_written_short_is_read() {
+    let request = LoadStatsRequest {
+        node: Some(decode_node(&hex(NODE)[2..]).unwrap()),
+        cluster_stats: vec![report().cluster_stats[0].stats()],
+    };
+    let bytes = encode_load_stats_request(&request);
+    assert_eq!(decode_load_stats_request(bytes.into()).unwrap(), request);
+}
+
+#[test]
+fn a_negative_interval_is_refused_with_its_place() {
+    // seconds: -1
+    let bytes = hex("1210 0a0161 220b 08ffffffffffffffffff01").into();
+    let error = decode_load_stats_request(bytes).unwrap_err();
+    assert_eq!(error.path(), "cluster_stats[0].load_report_interval");
+}
+
+#[test]
+fn settings_of_another_implementation() {
+    let bytes = hex("0a0161 0a0162 1202080a 1801 2001");
+    let read = decode_load_stats_response(&bytes).unwrap();
+    let wanted = LoadStatsResponse {
+        clusters: vec!["a".into(), "b".into()],
+        send_all_clusters: true,
+        load_reporting_interval: Duration::from_secs(10),
+        report_endpoint_granularity: true,
+        observed_traffic: Vec::new(),
+    };
+    assert_eq!(read, wanted);
+    assert_eq!(encode_load_stats_response(&read), bytes);
+}
+
+#[test]
+fn traffic_is_field_five() {
+    let bytes = hex("1200 2a19 0a08757073747265616d 120d 0a08 1206 7a6f6e652d61 10 8827");
+    let mut read = decode_load_stats_response(&bytes).unwrap();
+    let traffic = ClusterTraffic {
+        cluster_name: "upstream".into(),
+        fractions: vec![(
+            Locality::zone_only("zone-a"),
+            BasisPoints::new(5000, "").unwrap(),
+        )],
+    };
+    assert_eq!(read.observed_traffic, [traffic]);
+    assert_eq!(encode_load_stats_response(&read), bytes);
+    // Nothing of it is sent when there is nothing to send.
+    read.observed_traffic.clear();
+    assert_eq!(encode_load_stats_response(&read), hex("1200"));
+}
+
+#[test]
+fn a_share_above_the_whole_is_refused_with_its_place() {
+    let error = decode_load_stats_response(&hex("2a06 0a0161 1203 10914e")).unwrap_err();
+    assert!(!error.to_string().is_empty());
+    let error = decode_load_stats_response(&hex("2a08 0a0161 1203 10914e")).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "observed_traffic[0].fractions[0].observed_traffic_fraction: 10001 is above 10000 basis \
+         points"
+    );
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_are_too_strange(noise in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = decode_load_stats_request(noise.clone().into());
+        let _ = decode_load_stats_response(&noise);
+    }
+
+    #[test]
+    fn counts_come_back_as_they_were(
+        counts in prop::collection::vec((any::<[u64; 4]>(), any::<u32>(), "[a-z]{0,3}"), 0..6),
+        dropped: u64,
+        (seconds, nanos) in (0u64..315_576_000_000, 0u32..1_000_000_000),
+    ) {
+        let stats = counts.into_iter().map(|([issued, success, error, active], priority, zone)| {
+            UpstreamLocalityStats {
+                locality: Locality::new("r", &zone, ""),
+                priority,
+                total_issued_requests: issued,
+                total_successful_requests: success,
+                total_error_requests: error,
+                total_requests_in_progress: active,
+            }
+        });
+        let request = LoadStatsRequest {
+            node: None,
+            cluster_stats: vec![ClusterStats {
+                cluster_name: "up".into(),
+                upstream_locality_stats: stats.collect(),
+                total_dropped_requests: dropped,
+                load_report_interval: Duration::new(seconds, nanos),
+            }],
+        };
+        let bytes = encode_load_stats_request(&request);
+        prop_assert_eq!(decode_load_stats_request(bytes.into()).unwrap(), request);
+    }
+}

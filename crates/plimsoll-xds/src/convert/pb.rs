@@ -1,0 +1,258 @@
+//! The protobuf messages we read and write, declared by hand and reduced to the fields we use.
+//!
+//! By hand instead of generated for the whole API: what we do not read is skipped without being
+//! built (60 KB of extensions in a node), fields that only we have stand beside the others, and a
+//! build does not compile 1,500 messages. Names and numbers are Envoy's; tests hold them against
+//! bytes that other implementations wrote. Here are the messages that several files share; the
+//! others are one file per package. Wrappers of `google.protobuf` are the plain types, as in prost:
+//! `Option<u32>` is a `UInt32Value`, `()` an empty message.
+
+pub(crate) mod discovery;
+pub(crate) mod load_stats;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use plimsoll_core::model::locality::Locality;
+use plimsoll_core::units::FieldError;
+use prost::Message;
+
+/// `google.protobuf.Duration`.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct DurationMessage {
+    #[prost(int64, tag = "1")]
+    pub(crate) seconds: i64,
+    #[prost(int32, tag = "2")]
+    pub(crate) nanos: i32,
+}
+
+/// Longest duration a protobuf can name: 10,000 years.
+const MAX_SECONDS: i64 = 315_576_000_000;
+
+impl From<Duration> for DurationMessage {
+    fn from(duration: Duration) -> Self {
+        let seconds = i64::try_from(duration.as_secs()).unwrap_or(MAX_SECONDS);
+        Self {
+            seconds: seconds.min(MAX_SECONDS),
+            nanos: duration.subsec_nanos().cast_signed(),
+        }
+    }
+}
+
+impl DurationMessage {
+    /// The value; negative ones and those out of the message's range are errors at `path`.
+    pub(crate) fn checked(self, path: &str) -> Result<Duration, FieldError> {
+        let seconds = u64::try_from(self.seconds).ok();
+        let nanos = u32::try_from(self.nanos).ok();
+        match (seconds, nanos) {
+            (Some(seconds), Some(nanos @ ..1_000_000_000)) if self.seconds <= MAX_SECONDS => {
+                Ok(Duration::new(seconds, nanos))
+            }
+            _ => {
+                let reason = format!(
+                    "{} s and {} ns is not a duration of at least 0",
+                    self.seconds, self.nanos
+                );
+                Err(FieldError::new(path, reason))
+            }
+        }
+    }
+}
+
+/// An optional duration; the error is at `path`.
+pub(crate) fn duration(
+    message: Option<DurationMessage>,
+    path: &str,
+) -> Result<Option<Duration>, FieldError> {
+    message.map(|message| message.checked(path)).transpose()
+}
+
+/// `google.protobuf.Any`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct AnyMessage {
+    #[prost(string, tag = "1")]
+    pub(crate) type_url: String,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub(crate) value: Bytes,
+}
+
+impl AnyMessage {
+    /// `message` as an `Any` of the type with that full name.
+    pub(crate) fn pack(full_name: &str, message: &impl Message) -> Self {
+        Self {
+            type_url: format!("type.googleapis.com/{full_name}"),
+            value: message.encode_to_vec().into(),
+        }
+    }
+}
+
+/// `google.protobuf.Struct`, strings and numbers only: nothing else is read.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct StructMessage {
+    #[prost(btree_map = "string, message", tag = "1")]
+    pub(crate) fields: BTreeMap<String, ValueMessage>,
+}
+
+/// `google.protobuf.Value`. A oneof in the original; here other kinds read as nothing.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ValueMessage {
+    #[prost(double, optional, tag = "2")]
+    pub(crate) number_value: Option<f64>,
+    #[prost(string, optional, tag = "3")]
+    pub(crate) string_value: Option<String>,
+}
+
+/// `envoy.config.core.v3.Metadata`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct MetadataMessage {
+    #[prost(btree_map = "string, message", tag = "1")]
+    pub(crate) filter_metadata: BTreeMap<String, StructMessage>,
+}
+
+/// Namespace of the metadata that load balancing reads.
+const ENVOY_LB: &str = "envoy.lb";
+
+impl MetadataMessage {
+    /// Metadata with one value in `envoy.lb`.
+    pub(crate) fn envoy_lb(key: &str, value: ValueMessage) -> Self {
+        let fields = BTreeMap::from([(key.to_owned(), value)]);
+        Self {
+            filter_metadata: BTreeMap::from([(ENVOY_LB.to_owned(), StructMessage { fields })]),
+        }
+    }
+
+    /// `filter_metadata["envoy.lb"][key]`.
+    pub(crate) fn in_envoy_lb(&self, key: &str) -> Option<&ValueMessage> {
+        self.filter_metadata.get(ENVOY_LB)?.fields.get(key)
+    }
+}
+
+/// `envoy.config.core.v3.Locality`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct LocalityMessage {
+    #[prost(string, tag = "1")]
+    pub(crate) region: String,
+    #[prost(string, tag = "2")]
+    pub(crate) zone: String,
+    #[prost(string, tag = "3")]
+    pub(crate) sub_zone: String,
+}
+
+impl From<&Locality> for LocalityMessage {
+    fn from(locality: &Locality) -> Self {
+        Self {
+            region: locality.region().to_owned(),
+            zone: locality.zone().to_owned(),
+            sub_zone: locality.sub_zone().to_owned(),
+        }
+    }
+}
+
+impl From<LocalityMessage> for Locality {
+    fn from(message: LocalityMessage) -> Self {
+        Self::new(&message.region, &message.zone, &message.sub_zone)
+    }
+}
+
+/// `envoy.config.core.v3.Address`; a pipe or an internal listener reads as nothing.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct AddressMessage {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) socket_address: Option<SocketAddressMessage>,
+}
+
+/// `envoy.config.core.v3.SocketAddress`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct SocketAddressMessage {
+    #[prost(int32, tag = "1")]
+    pub(crate) protocol: i32,
+    #[prost(string, tag = "2")]
+    pub(crate) address: String,
+    #[prost(uint32, optional, tag = "3")]
+    pub(crate) port_value: Option<u32>,
+}
+
+impl From<std::net::SocketAddr> for AddressMessage {
+    fn from(address: std::net::SocketAddr) -> Self {
+        Self {
+            socket_address: Some(SocketAddressMessage {
+                protocol: 0,
+                address: address.ip().to_string(),
+                port_value: Some(u32::from(address.port())),
+            }),
+        }
+    }
+}
+
+/// `envoy.config.core.v3.ConfigSource`, the two ways we use.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct ConfigSourceMessage {
+    #[prost(message, optional, tag = "3")]
+    pub(crate) ads: Option<()>,
+    /// `self`.
+    #[prost(message, optional, tag = "5")]
+    pub(crate) this_server: Option<()>,
+    #[prost(int32, tag = "6")]
+    pub(crate) resource_api_version: i32,
+}
+
+/// `ApiVersion.V3`.
+const V3: i32 = 2;
+
+impl ConfigSourceMessage {
+    /// `ads: {}` in version 3.
+    pub(crate) const fn ads() -> Self {
+        Self {
+            ads: Some(()),
+            this_server: None,
+            resource_api_version: V3,
+        }
+    }
+
+    /// `self: {}` in version 3.
+    pub(crate) const fn this_server() -> Self {
+        Self {
+            ads: None,
+            this_server: Some(()),
+            resource_api_version: V3,
+        }
+    }
+}
+
+/// `envoy.type.v3.Percent`.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct PercentMessage {
+    #[prost(double, tag = "1")]
+    pub(crate) value: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_checked_and_cut() {
+        let message = |seconds, nanos| DurationMessage { seconds, nanos };
+        let half = message(1, 500_000_000).checked("x").unwrap();
+        assert_eq!(half, Duration::from_millis(1500));
+        for bad in [
+            message(-1, 0),
+            message(0, -1),
+            message(0, 1_000_000_000),
+            message(MAX_SECONDS + 1, 0),
+        ] {
+            assert_eq!(bad.checked("a.b").unwrap_err().path(), "a.b", "{bad:?}");
+        }
+        let cut = DurationMessage::from(Duration::from_secs(u64::MAX));
+        assert_eq!(cut, message(MAX_SECONDS, 0));
+    }
+
+    #[test]
+    fn values_of_other_kinds_read_as_nothing() {
+        // {"envoy.lb": {"canary": true}}: bool_value is field 4.
+        let value = [0x20, 1];
+        let read = ValueMessage::decode(&value[..]).unwrap();
+        assert_eq!((read.number_value, read.string_value), (None, None));
+    }
+}

@@ -1,0 +1,200 @@
+//! [`Client`]: load reporting as a data plane does it, over all its streams to one server.
+//!
+//! It knows when a report is due, which clusters are wanted and what could not be sent yet. The
+//! counters themselves stay with their owner, which drains them when [`ClientEvent::Collect`] asks
+//! for it: what is not asked for keeps adding up there, so an outage loses no count (Envoy latches
+//! its counters at every failed retry and loses them). Sockets and pauses belong to the driver.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_core::time::Instant;
+
+use super::SUPPORTS_SEND_ALL_CLUSTERS;
+use super::merge::merge;
+use super::message::{ClusterStatsMessage, ClusterTraffic, LoadReport, LoadStatsResponse};
+use crate::node::NodeInfo;
+
+/// A server that names no interval, or a very short one, must not make us report in a loop.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Whose load a server wants to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Every cluster's.
+    All,
+    /// That of clusters with these names (not those of EDS).
+    Named(Vec<Arc<str>>),
+}
+
+/// What the owner of the counters has to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientEvent {
+    /// Drain the counters of these clusters and call [`Client::handle_stats`].
+    Collect {
+        /// Whose.
+        wanted: Wanted,
+        /// Whether endpoints are wanted one by one.
+        report_endpoint_granularity: bool,
+    },
+    /// The demand of the whole fleet, as the server measured it (decisions D9).
+    ObservedTraffic(Vec<ClusterTraffic>),
+}
+
+/// The reporting side of a data plane.
+#[derive(Debug)]
+pub struct Client {
+    node: NodeInfo,
+    settings: Option<Settings>,
+    connected: bool,
+    /// The first message of this stream, the one with the node, is still to be sent.
+    node_due: bool,
+    report_due: bool,
+    /// Drained, and not sent yet.
+    unsent: Vec<ClusterStatsMessage>,
+    deadline: Option<Instant>,
+    events: VecDeque<ClientEvent>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Settings {
+    wanted: Wanted,
+    interval: Duration,
+    report_endpoint_granularity: bool,
+}
+
+impl Client {
+    /// A client that was never connected. What it can do is added to the features of `node`.
+    pub fn new(mut node: NodeInfo) -> Self {
+        let features = &mut node.client_features;
+        if !features
+            .iter()
+            .any(|name| name == SUPPORTS_SEND_ALL_CLUSTERS)
+        {
+            features.push(SUPPORTS_SEND_ALL_CLUSTERS.to_owned());
+        }
+        Self {
+            node,
+            settings: None,
+            connected: false,
+            node_due: false,
+            report_due: false,
+            unsent: Vec::new(),
+            deadline: None,
+            events: VecDeque::new(),
+        }
+    }
+
+    /// A stream is open. Settings of an earlier one stay in force, and what happened meanwhile is
+    /// reported at once: a server that was restarted knows nothing until then.
+    pub fn handle_connected(&mut self, now: Instant) {
+        self.connected = true;
+        self.node_due = true;
+        if self.settings.is_some() {
+            self.collect(now);
+        }
+    }
+
+    /// The stream is over. Reports wait for the next one.
+    pub fn handle_disconnected(&mut self) {
+        self.connected = false;
+        self.node_due = false;
+        self.report_due = !self.unsent.is_empty();
+        self.deadline = None;
+    }
+
+    /// A response arrived. One that repeats the settings is data only and leaves the timer alone
+    /// (decisions D9).
+    pub fn handle_response(&mut self, response: LoadStatsResponse, now: Instant) {
+        let wanted = match response.send_all_clusters {
+            true => Wanted::All,
+            false => Wanted::Named(response.clusters),
+        };
+        let settings = Settings {
+            wanted,
+            interval: response.load_reporting_interval.max(SHORTEST_INTERVAL),
+            report_endpoint_granularity: response.report_endpoint_granularity,
+        };
+        if self.settings.as_ref() != Some(&settings) {
+            self.deadline = Some(now.saturating_add(settings.interval));
+            self.settings = Some(settings);
+        }
+        if !response.observed_traffic.is_empty() {
+            // Only the newest counts, however slow the owner is.
+            self.events
+                .retain(|event| !matches!(event, ClientEvent::ObservedTraffic(_)));
+            let traffic = ClientEvent::ObservedTraffic(response.observed_traffic);
+            self.events.push_back(traffic);
+        }
+    }
+
+    /// What the owner drained. Clusters without any traffic belong in it too.
+    pub fn handle_stats(&mut self, stats: Vec<ClusterStatsMessage>) {
+        merge(&mut self.unsent, stats);
+        self.report_due = true;
+    }
+
+    /// A report from [`Self::poll_transmit`] never left: it is added to the next one.
+    pub fn handle_unsent(&mut self, report: LoadReport) {
+        let later = std::mem::replace(&mut self.unsent, report.cluster_stats);
+        merge(&mut self.unsent, later);
+        self.report_due = !self.unsent.is_empty();
+    }
+
+    /// The moment asked for by [`Self::poll_timeout`] has come (early or late is harmless).
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.collect(now);
+        }
+    }
+
+    /// When [`Self::handle_timeout`] wants to be called.
+    pub const fn poll_timeout(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// What the owner has to do next.
+    pub fn poll_event(&mut self) -> Option<ClientEvent> {
+        self.events.pop_front()
+    }
+
+    /// Whether [`Self::poll_transmit`] has something.
+    pub const fn has_transmit(&self) -> bool {
+        self.connected && (self.node_due || self.report_due)
+    }
+
+    /// The message that is due. The driver asks only when the stream has room for it, so that
+    /// reports add up here and not in a queue.
+    pub fn poll_transmit(&mut self) -> Option<LoadReport> {
+        if !self.has_transmit() {
+            return None;
+        }
+        let node = std::mem::take(&mut self.node_due).then(|| self.node.clone());
+        self.report_due = false;
+        let cluster_stats = std::mem::take(&mut self.unsent);
+        Some(LoadReport {
+            node,
+            cluster_stats,
+        })
+    }
+
+    /// Asks for the counters and sets the next time to do so. Missed times are not made up for.
+    fn collect(&mut self, now: Instant) {
+        let Some(settings) = &self.settings else {
+            return;
+        };
+        self.deadline = Some(now.saturating_add(settings.interval));
+        let collect = ClientEvent::Collect {
+            wanted: settings.wanted.clone(),
+            report_endpoint_granularity: settings.report_endpoint_granularity,
+        };
+        // Asked already and not answered: the counters will be drained once.
+        self.events
+            .retain(|event| !matches!(event, ClientEvent::Collect { .. }));
+        self.events.push_back(collect);
+    }
+}
+
+#[cfg(test)]
+mod tests;

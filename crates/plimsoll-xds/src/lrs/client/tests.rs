@@ -1,0 +1,187 @@
+//! Conversations of a data plane with load reporting servers.
+
+use plimsoll_core::model::load_report::Node;
+use plimsoll_core::model::locality::Locality;
+use plimsoll_core::units::BasisPoints;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn at(seconds: u64) -> Instant {
+    Instant::from_secs(seconds)
+}
+
+fn client() -> Client {
+    Client::new(NodeInfo {
+        node: Node {
+            id: "n1".into(),
+            cluster: "fleet".into(),
+            locality: Locality::zone_only("a"),
+        },
+        user_agent_name: "plimsoll".to_owned(),
+        user_agent_version: String::new(),
+        client_features: Vec::new(),
+    })
+}
+
+fn response(seconds: u64) -> LoadStatsResponse {
+    LoadStatsResponse {
+        send_all_clusters: true,
+        load_reporting_interval: Duration::from_secs(seconds),
+        ..Default::default()
+    }
+}
+
+fn stats(dropped: u64) -> Vec<ClusterStatsMessage> {
+    vec![ClusterStatsMessage {
+        cluster_name: "orders".into(),
+        total_dropped_requests: dropped,
+        load_report_interval: SECOND,
+        ..Default::default()
+    }]
+}
+
+fn is_collect(event: Option<ClientEvent>) -> bool {
+    matches!(
+        event,
+        Some(ClientEvent::Collect {
+            wanted: Wanted::All,
+            ..
+        })
+    )
+}
+
+/// A client that said hello at 0 and was answered with an interval of ten seconds.
+fn reporting() -> Client {
+    let mut client = client();
+    client.handle_connected(at(0));
+    assert!(client.poll_transmit().is_some());
+    client.handle_response(response(10), at(0));
+    client
+}
+
+#[test]
+fn the_first_message_has_the_node_and_later_ones_do_not() {
+    let mut client = client();
+    assert_eq!(client.poll_transmit(), None);
+    client.handle_connected(at(0));
+    let hello = client.poll_transmit().unwrap();
+    let features = hello.node.unwrap().client_features;
+    assert_eq!(features, [SUPPORTS_SEND_ALL_CLUSTERS]);
+    assert!(hello.cluster_stats.is_empty());
+    assert_eq!(
+        (client.poll_transmit(), client.poll_timeout()),
+        (None, None)
+    );
+    client.handle_response(response(10), at(1));
+    assert_eq!(client.poll_timeout(), Some(at(11)));
+    client.handle_timeout(at(10));
+    assert_eq!(client.poll_event(), None);
+    client.handle_timeout(at(11));
+    assert!(is_collect(client.poll_event()));
+    client.handle_stats(stats(1));
+    let report = client.poll_transmit().unwrap();
+    assert_eq!((report.node, report.cluster_stats), (None, stats(1)));
+    assert_eq!(client.poll_timeout(), Some(at(21)));
+}
+
+#[test]
+fn a_response_with_the_same_settings_is_data_only() {
+    let mut client = reporting();
+    let fractions = vec![(Locality::zone_only("a"), BasisPoints::ZERO)];
+    let traffic = vec![ClusterTraffic {
+        cluster_name: "orders".into(),
+        fractions,
+    }];
+    for second in 1..10 {
+        let mut same = response(10);
+        same.observed_traffic.clone_from(&traffic);
+        client.handle_response(same, at(second));
+    }
+    assert_eq!(client.poll_timeout(), Some(at(10)));
+    assert_eq!(
+        client.poll_event(),
+        Some(ClientEvent::ObservedTraffic(traffic))
+    );
+    assert_eq!(client.poll_event(), None);
+    client.handle_response(response(2), at(9));
+    assert_eq!(client.poll_timeout(), Some(at(11)));
+}
+
+#[test]
+fn an_outage_loses_no_count() {
+    let mut client = reporting();
+    client.handle_timeout(at(10));
+    assert!(is_collect(client.poll_event()));
+    client.handle_stats(stats(1));
+    client.handle_disconnected();
+    assert_eq!(
+        (client.poll_transmit(), client.poll_timeout()),
+        (None, None)
+    );
+    client.handle_timeout(at(20));
+    assert_eq!(client.poll_event(), None);
+
+    client.handle_connected(at(30));
+    assert!(is_collect(client.poll_event()));
+    let hello = client.poll_transmit().unwrap();
+    assert!(hello.node.is_some());
+    assert_eq!(hello.cluster_stats, stats(1));
+    client.handle_stats(stats(5));
+    assert_eq!(client.poll_transmit().unwrap().cluster_stats, stats(5));
+    assert_eq!(client.poll_timeout(), Some(at(40)));
+}
+
+#[test]
+fn a_report_that_never_left_is_added_to_the_next_one() {
+    let mut client = reporting();
+    client.handle_stats(stats(1));
+    let report = client.poll_transmit().unwrap();
+    client.handle_stats(stats(2));
+    client.handle_unsent(report);
+    let sum = client.poll_transmit().unwrap().cluster_stats;
+    assert_eq!(sum[0].total_dropped_requests, 3);
+    assert_eq!(sum[0].load_report_interval, 2 * SECOND);
+    assert_eq!(client.poll_transmit(), None);
+}
+
+#[test]
+fn a_slow_stream_gets_one_report_with_the_sum() {
+    let mut client = reporting();
+    for round in 1..=3 {
+        client.handle_timeout(at(10 * round));
+        assert!(is_collect(client.poll_event()));
+        client.handle_stats(stats(1));
+    }
+    assert_eq!(
+        client.poll_transmit().unwrap().cluster_stats[0].total_dropped_requests,
+        3
+    );
+    assert_eq!(client.poll_transmit(), None);
+}
+
+#[test]
+fn an_owner_that_does_not_drain_is_asked_once() {
+    let mut client = reporting();
+    client.handle_timeout(at(10));
+    client.handle_timeout(at(20));
+    assert!(is_collect(client.poll_event()));
+    assert_eq!(client.poll_event(), None);
+}
+
+#[test]
+fn a_server_without_interval_does_not_make_a_loop() {
+    let mut client = reporting();
+    let named = LoadStatsResponse {
+        clusters: vec!["orders".into()],
+        ..Default::default()
+    };
+    client.handle_response(named, at(1));
+    assert!(client.poll_timeout() >= Some(at(1).saturating_add(SHORTEST_INTERVAL)));
+    client.handle_timeout(at(2));
+    let Some(ClientEvent::Collect { wanted, .. }) = client.poll_event() else {
+        panic!("nothing to collect");
+    };
+    assert_eq!(wanted, Wanted::Named(vec!["orders".into()]));
+}

@@ -1,0 +1,125 @@
+//! Adding one report to another, so that a report that could not be sent is not lost.
+//!
+//! Counts and intervals add up; what is in progress is a gauge, so the later value counts. Called
+//! by `lrs::client` only.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::message::{
+    ClusterStatsMessage, MetricStats, UpstreamEndpointStats, UpstreamLocalityStatsMessage,
+};
+
+/// Adds what happened later to what happened before, cluster by cluster.
+pub(super) fn merge(earlier: &mut Vec<ClusterStatsMessage>, later: Vec<ClusterStatsMessage>) {
+    if earlier.is_empty() {
+        *earlier = later;
+        return;
+    }
+    for stats in later {
+        let same = |known: &&mut ClusterStatsMessage| {
+            known.cluster_name == stats.cluster_name
+                && known.cluster_service_name == stats.cluster_service_name
+        };
+        match earlier.iter_mut().find(same) {
+            Some(known) => add_cluster(known, stats),
+            None => earlier.push(stats),
+        }
+    }
+}
+
+fn add_cluster(known: &mut ClusterStatsMessage, later: ClusterStatsMessage) {
+    add(
+        &mut known.total_dropped_requests,
+        later.total_dropped_requests,
+    );
+    for (category, count) in later.dropped_requests {
+        add(known.dropped_requests.entry(category).or_default(), count);
+    }
+    known.load_report_interval = known
+        .load_report_interval
+        .saturating_add(later.load_report_interval);
+    // A locality that is not mentioned any more has nothing in progress.
+    for locality in &mut known.upstream_locality_stats {
+        locality.stats.total_requests_in_progress = 0;
+        for endpoint in &mut locality.upstream_endpoint_stats {
+            endpoint.total_requests_in_progress = 0;
+        }
+    }
+    for stats in later.upstream_locality_stats {
+        let same = |known: &&mut UpstreamLocalityStatsMessage| {
+            known.stats.locality == stats.stats.locality
+                && known.stats.priority == stats.stats.priority
+        };
+        match known.upstream_locality_stats.iter_mut().find(same) {
+            Some(known) => add_locality(known, stats),
+            None => known.upstream_locality_stats.push(stats),
+        }
+    }
+}
+
+fn add_locality(known: &mut UpstreamLocalityStatsMessage, later: UpstreamLocalityStatsMessage) {
+    let (counts, more) = (&mut known.stats, &later.stats);
+    add(
+        &mut counts.total_issued_requests,
+        more.total_issued_requests,
+    );
+    add(
+        &mut counts.total_successful_requests,
+        more.total_successful_requests,
+    );
+    add(&mut counts.total_error_requests, more.total_error_requests);
+    counts.total_requests_in_progress = more.total_requests_in_progress;
+    add_metric(&mut known.cpu_utilization, later.cpu_utilization);
+    add_metric(&mut known.mem_utilization, later.mem_utilization);
+    add_metric(
+        &mut known.application_utilization,
+        later.application_utilization,
+    );
+    add_metrics(&mut known.load_metric_stats, later.load_metric_stats);
+    for stats in later.upstream_endpoint_stats {
+        let mut endpoints = known.upstream_endpoint_stats.iter_mut();
+        match endpoints.find(|known| known.address == stats.address) {
+            Some(known) => add_endpoint(known, stats),
+            None => known.upstream_endpoint_stats.push(stats),
+        }
+    }
+}
+
+fn add_endpoint(known: &mut UpstreamEndpointStats, later: UpstreamEndpointStats) {
+    add(
+        &mut known.total_issued_requests,
+        later.total_issued_requests,
+    );
+    add(
+        &mut known.total_successful_requests,
+        later.total_successful_requests,
+    );
+    add(&mut known.total_error_requests, later.total_error_requests);
+    known.total_requests_in_progress = later.total_requests_in_progress;
+    add_metrics(&mut known.load_metric_stats, later.load_metric_stats);
+}
+
+fn add_metrics(
+    known: &mut BTreeMap<Arc<str>, MetricStats>,
+    later: BTreeMap<Arc<str>, MetricStats>,
+) {
+    for (name, metric) in later {
+        add_metric(known.entry(name).or_default(), metric);
+    }
+}
+
+fn add_metric(known: &mut MetricStats, later: MetricStats) {
+    add(
+        &mut known.num_requests_finished_with_metric,
+        later.num_requests_finished_with_metric,
+    );
+    known.total_metric_value += later.total_metric_value;
+}
+
+fn add(known: &mut u64, later: u64) {
+    *known = known.saturating_add(later);
+}
+
+#[cfg(test)]
+mod tests;

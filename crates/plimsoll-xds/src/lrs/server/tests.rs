@@ -1,0 +1,172 @@
+//! Conversations with one load reporting stream.
+
+use plimsoll_core::model::load_report::Node;
+use plimsoll_core::model::locality::Locality;
+use plimsoll_core::units::BasisPoints;
+
+use super::*;
+use crate::node::PLIMSOLL_FEATURE;
+
+fn node(id: &str, features: &[&str]) -> NodeInfo {
+    NodeInfo {
+        node: Node {
+            id: id.into(),
+            cluster: "fleet".into(),
+            locality: Locality::zone_only("a"),
+        },
+        user_agent_name: String::new(),
+        user_agent_version: String::new(),
+        client_features: features.iter().map(|&name| name.to_owned()).collect(),
+    }
+}
+
+fn settings(seconds: u64, clusters: &[&str]) -> Arc<LrsSettings> {
+    Arc::new(LrsSettings {
+        interval: Duration::from_secs(seconds),
+        send_all_clusters: true,
+        clusters: clusters.iter().map(|&name| name.into()).collect(),
+        report_endpoint_granularity: false,
+    })
+}
+
+fn traffic(epoch: u64, bp: u64) -> Arc<LrsTraffic> {
+    let fraction = BasisPoints::new(bp, "").unwrap();
+    Arc::new(LrsTraffic {
+        epoch,
+        clusters: vec![ClusterTraffic {
+            cluster_name: "orders".into(),
+            fractions: vec![(Locality::zone_only("a"), fraction)],
+        }],
+    })
+}
+
+fn request(node: Option<NodeInfo>, issued: &[&str]) -> LoadStatsRequest {
+    let stats = |&name: &&str| ClusterStats {
+        cluster_name: name.into(),
+        upstream_locality_stats: Vec::new(),
+        total_dropped_requests: 0,
+        load_report_interval: Duration::from_secs(1),
+    };
+    LoadStatsRequest {
+        node,
+        cluster_stats: issued.iter().map(stats).collect(),
+    }
+}
+
+fn opened(features: &[&str]) -> ServerStream {
+    let mut stream = ServerStream::new(settings(10, &["orders"]));
+    let hello = request(Some(node("n1", features)), &[]);
+    assert!(stream.handle_request(hello).unwrap().is_new_node);
+    stream
+}
+
+#[test]
+fn the_first_message_must_say_who_sends() {
+    let mut stream = ServerStream::new(settings(10, &[]));
+    assert_eq!(
+        stream.handle_request(request(None, &["orders"])),
+        Err(NoNode)
+    );
+    assert_eq!(stream.poll_transmit(), None);
+}
+
+#[test]
+fn the_node_is_remembered_when_it_is_said_only_once() {
+    let mut stream = opened(&[]);
+    let report = stream.handle_request(request(None, &["orders"])).unwrap();
+    assert_eq!(&*report.node.node.id, "n1");
+    assert!(!report.is_new_node);
+    assert_eq!(report.cluster_stats.len(), 1);
+}
+
+#[test]
+fn a_node_said_again_is_no_news_and_another_one_moves_the_stream() {
+    let mut stream = opened(&[]);
+    let first = Arc::clone(stream.node().unwrap());
+    let again = stream
+        .handle_request(request(Some(node("n1", &[])), &[]))
+        .unwrap();
+    assert!(Arc::ptr_eq(&first, &again.node) && !again.is_new_node);
+    let moved = stream
+        .handle_request(request(Some(node("n2", &[])), &[]))
+        .unwrap();
+    assert!(moved.is_new_node);
+    assert_eq!(&*moved.node.node.id, "n2");
+}
+
+#[test]
+fn settings_are_sent_once_and_again_only_when_they_change() {
+    let mut stream = opened(&[SUPPORTS_SEND_ALL_CLUSTERS]);
+    let first = stream.poll_transmit().unwrap();
+    assert!(first.send_all_clusters && first.clusters.is_empty());
+    assert_eq!(first.load_reporting_interval, Duration::from_secs(10));
+    assert_eq!(stream.poll_transmit(), None);
+    stream.set_settings(settings(10, &["orders"]));
+    assert_eq!(stream.poll_transmit(), None);
+    stream.set_settings(settings(5, &["orders"]));
+    let interval = stream.poll_transmit().unwrap().load_reporting_interval;
+    assert_eq!(interval, Duration::from_secs(5));
+}
+
+#[test]
+fn a_new_cluster_is_news_only_to_clients_that_need_the_names() {
+    let mut by_all = opened(&[SUPPORTS_SEND_ALL_CLUSTERS]);
+    let mut by_name = opened(&[]);
+    assert!(by_all.poll_transmit().is_some());
+    let first = by_name.poll_transmit().unwrap();
+    assert!(!first.send_all_clusters);
+    assert_eq!(first.clusters, ["orders".into()]);
+    for stream in [&mut by_all, &mut by_name] {
+        stream.set_settings(settings(10, &["orders", "users"]));
+    }
+    assert_eq!(by_all.poll_transmit(), None);
+    assert_eq!(by_name.poll_transmit().unwrap().clusters.len(), 2);
+}
+
+#[test]
+fn traffic_is_never_sent_to_a_stock_client() {
+    let mut stream = opened(&[SUPPORTS_SEND_ALL_CLUSTERS]);
+    stream.set_traffic(traffic(0, 5000));
+    let first = stream.poll_transmit().unwrap();
+    assert!(first.observed_traffic.is_empty());
+    stream.set_traffic(traffic(1, 6000));
+    assert_eq!(stream.poll_transmit(), None);
+    stream.set_settings(settings(1, &[]));
+    assert!(stream.poll_transmit().unwrap().observed_traffic.is_empty());
+}
+
+#[test]
+fn traffic_reaches_plimsoll_when_it_moves_and_at_every_heartbeat() {
+    let mut stream = opened(&[PLIMSOLL_FEATURE, SUPPORTS_SEND_ALL_CLUSTERS]);
+    stream.set_traffic(traffic(0, 5000));
+    let first = stream.poll_transmit().unwrap();
+    assert_eq!(first.observed_traffic, traffic(0, 5000).clusters);
+    stream.set_traffic(traffic(0, 5000));
+    assert_eq!(stream.poll_transmit(), None);
+    for next in [traffic(0, 6000), traffic(1, 6000)] {
+        stream.set_traffic(Arc::clone(&next));
+        let response = stream.poll_transmit().unwrap();
+        assert_eq!(response.observed_traffic, next.clusters);
+        // Without the settings it would read as "report nothing".
+        assert!(response.send_all_clusters);
+        assert_eq!(response.load_reporting_interval, Duration::from_secs(10));
+    }
+}
+
+#[test]
+fn an_interval_of_zero_is_never_sent() {
+    let mut stream = ServerStream::new(settings(0, &[]));
+    stream
+        .handle_request(request(Some(node("n1", &[])), &[]))
+        .unwrap();
+    let interval = stream.poll_transmit().unwrap().load_reporting_interval;
+    assert_eq!(interval, SHORTEST_INTERVAL);
+}
+
+#[test]
+fn nothing_is_sent_before_the_client_spoke() {
+    let mut stream = ServerStream::new(settings(10, &[]));
+    stream.set_traffic(traffic(1, 1));
+    stream.set_settings(settings(5, &[]));
+    assert_eq!(stream.poll_transmit(), None);
+}

@@ -1,0 +1,246 @@
+//! A client by hand, and views in short: `view(&[(CLUSTER, &[("a", "1")])])`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use plimsoll_core::model::load_report::Node;
+use plimsoll_core::model::locality::Locality;
+use plimsoll_core::time::Instant;
+use plimsoll_xds::ads::message::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+    ErrorDetail, NodeMessage,
+};
+use plimsoll_xds::ads::server::{Limits, ProtocolError, ServerStream, StreamEvent};
+use plimsoll_xds::ads::view::{Resource, TypeResources, View};
+use plimsoll_xds::ads::{Request, Response, Variant};
+use plimsoll_xds::node::NodeInfo;
+
+/// Name and body.
+pub(crate) type Short<'a> = (&'a str, &'a str);
+
+/// The body is `name=text`, so that responses can be read back.
+pub(crate) fn resource(&(name, text): &Short<'_>) -> Resource {
+    Resource::new(name, Bytes::from(format!("{name}={text}")))
+}
+
+pub(crate) fn complete(resources: &[Short<'_>]) -> Arc<TypeResources> {
+    Arc::new(TypeResources::new(resources.iter().map(resource)))
+}
+
+pub(crate) fn view(types: &[(&str, &[Short<'_>])]) -> Arc<View> {
+    let add =
+        |view: View, (url, resources): &(&str, &[Short<'_>])| view.with(*url, complete(resources));
+    Arc::new(types.iter().fold(View::new(1), add))
+}
+
+pub(crate) fn node() -> NodeMessage {
+    NodeMessage {
+        info: NodeInfo {
+            node: Node {
+                id: "n".into(),
+                cluster: "fleet".into(),
+                locality: Locality::default(),
+            },
+            user_agent_name: "envoy".to_owned(),
+            user_agent_version: String::new(),
+            client_features: Vec::new(),
+        },
+        raw: Bytes::new(),
+    }
+}
+
+/// One end of a stream, with the machine at the other.
+pub(crate) struct Peer {
+    pub(crate) stream: ServerStream,
+}
+
+impl Peer {
+    pub(crate) fn new(variant: Variant) -> Self {
+        Self {
+            stream: ServerStream::new(variant, Limits::default()),
+        }
+    }
+
+    pub(crate) fn sotw(view: &Arc<View>) -> Self {
+        let mut peer = Self::new(Variant::Sotw);
+        peer.stream.set_view(Arc::clone(view));
+        peer
+    }
+
+    pub(crate) fn delta(view: &Arc<View>) -> Self {
+        let mut peer = Self::new(Variant::Delta);
+        peer.stream.set_view(Arc::clone(view));
+        peer
+    }
+
+    pub(crate) fn handle(&mut self, request: Request) -> Result<(), ProtocolError> {
+        self.stream.handle_request(request, Instant::ORIGIN)
+    }
+
+    /// A state-of-the-world request: version, nonce, names.
+    pub(crate) fn ask(&mut self, type_url: &str, version: &str, nonce: &str, names: &[&str]) {
+        let request = sotw_request(type_url, version, nonce, names);
+        self.handle(Request::Sotw(request)).expect("valid");
+    }
+
+    pub(crate) fn ack(&mut self, response: &DiscoveryResponse, names: &[&str]) {
+        let (version, nonce) = (&response.version_info, &response.nonce);
+        self.ask(&response.type_url, version, nonce, names);
+    }
+
+    pub(crate) fn nack(&mut self, response: &DiscoveryResponse, version: &str, names: &[&str]) {
+        let mut request = sotw_request(&response.type_url, version, &response.nonce, names);
+        request.error_detail = Some(refusal());
+        self.handle(Request::Sotw(request)).expect("valid");
+    }
+
+    /// The next response, which must be one of these.
+    pub(crate) fn next_sotw(&mut self) -> Option<DiscoveryResponse> {
+        match self.stream.poll_transmit()? {
+            Response::Sotw(response) => Some(response),
+            Response::Delta(response) => panic!("{response:?}"),
+        }
+    }
+
+    /// The next response must be of this type and hold exactly this.
+    pub(crate) fn expect(&mut self, type_url: &str, resources: &[Short<'_>]) -> DiscoveryResponse {
+        let response = self.next_sotw().expect("a response");
+        assert_eq!(&*response.type_url, type_url);
+        let bodies: Vec<_> = response
+            .resources
+            .iter()
+            .map(|any| text(&any.value))
+            .collect();
+        let wanted: Vec<_> = resources
+            .iter()
+            .map(|(name, text)| format!("{name}={text}"))
+            .collect();
+        assert_eq!(bodies, wanted);
+        response
+    }
+
+    /// Expects a response and accepts it.
+    pub(crate) fn expect_ack(&mut self, type_url: &str, resources: &[Short<'_>], names: &[&str]) {
+        let response = self.expect(type_url, resources);
+        self.ack(&response, names);
+    }
+
+    pub(crate) fn expect_nothing(&mut self) {
+        assert_eq!(self.stream.poll_transmit(), None);
+    }
+
+    pub(crate) fn change(&mut self, type_url: &str, subscribe: &[&str], unsubscribe: &[&str]) {
+        let request = delta_request(type_url, subscribe, unsubscribe);
+        self.handle(Request::Delta(request)).expect("valid");
+    }
+
+    /// A first incremental request with what the client has.
+    pub(crate) fn resume(&mut self, type_url: &str, subscribe: &[&str], has: &[Short<'_>]) {
+        let mut request = delta_request(type_url, subscribe, &[]);
+        let versions = has.iter().map(|short| {
+            let resource = resource(short);
+            (resource.name, resource.version.to_string())
+        });
+        request.initial_resource_versions = versions.collect::<BTreeMap<_, _>>();
+        self.handle(Request::Delta(request)).expect("valid");
+    }
+
+    pub(crate) fn answer(&mut self, response: &DeltaDiscoveryResponse, error: Option<ErrorDetail>) {
+        let request = DeltaDiscoveryRequest {
+            type_url: Arc::clone(&response.type_url),
+            response_nonce: response.nonce.clone(),
+            error_detail: error,
+            ..DeltaDiscoveryRequest::default()
+        };
+        self.handle(Request::Delta(request)).expect("valid");
+    }
+
+    /// The next incremental response must be of this type, with these resources and removals.
+    pub(crate) fn expect_delta(
+        &mut self,
+        type_url: &str,
+        resources: &[Short<'_>],
+        removed: &[&str],
+    ) -> DeltaDiscoveryResponse {
+        let Some(Response::Delta(response)) = self.stream.poll_transmit() else {
+            panic!("no incremental response");
+        };
+        assert_eq!(&*response.type_url, type_url);
+        let bodies = response.resources.iter();
+        let bodies: Vec<_> = bodies
+            .map(|resource| text(&resource.resource.as_ref().expect("a body").value))
+            .collect();
+        let wanted: Vec<_> = resources
+            .iter()
+            .map(|(name, text)| format!("{name}={text}"))
+            .collect();
+        assert_eq!(bodies, wanted);
+        let gone: Vec<_> = response
+            .removed_resources
+            .iter()
+            .map(|name| &**name)
+            .collect();
+        assert_eq!(gone, removed);
+        response
+    }
+
+    pub(crate) fn expect_delta_ack(
+        &mut self,
+        type_url: &str,
+        resources: &[Short<'_>],
+        removed: &[&str],
+    ) {
+        let response = self.expect_delta(type_url, resources, removed);
+        self.answer(&response, None);
+    }
+
+    pub(crate) fn events(&mut self) -> Vec<StreamEvent> {
+        std::iter::from_fn(|| self.stream.poll_event()).collect()
+    }
+
+    pub(crate) fn set(&mut self, types: &[(&str, &[Short<'_>])]) {
+        self.stream.set_view(view(types));
+    }
+}
+
+pub(crate) fn refusal() -> ErrorDetail {
+    ErrorDetail {
+        code: 3,
+        message: "weight 0".to_owned(),
+    }
+}
+
+pub(crate) fn sotw_request(
+    url: &str,
+    version: &str,
+    nonce: &str,
+    names: &[&str],
+) -> DiscoveryRequest {
+    DiscoveryRequest {
+        node: Some(node()),
+        type_url: url.into(),
+        version_info: version.to_owned(),
+        response_nonce: nonce.to_owned(),
+        resource_names: names.iter().map(|&name| name.into()).collect(),
+        error_detail: None,
+    }
+}
+
+pub(crate) fn delta_request(
+    url: &str,
+    subscribe: &[&str],
+    unsubscribe: &[&str],
+) -> DeltaDiscoveryRequest {
+    DeltaDiscoveryRequest {
+        node: Some(node()),
+        type_url: url.into(),
+        resource_names_subscribe: subscribe.iter().map(|&name| name.into()).collect(),
+        resource_names_unsubscribe: unsubscribe.iter().map(|&name| name.into()).collect(),
+        ..DeltaDiscoveryRequest::default()
+    }
+}
+
+fn text(body: &Bytes) -> String {
+    String::from_utf8(body.to_vec()).expect("text")
+}

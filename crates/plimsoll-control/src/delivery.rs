@@ -4,8 +4,9 @@
 //! nodes that announced it, and to nobody else. Encoding the choice lives in `view`; the admin API
 //! shows it.
 
-use plimsoll_core::model::cluster::LocalityPolicy;
+use plimsoll_core::model::cluster::{ClusterConfig, LocalityPolicy};
 use plimsoll_core::model::endpoint_policy::EndpointPolicy;
+use plimsoll_core::model::zone_aware::{FractionSource, LocalityBasis};
 use plimsoll_xds::node::NodeInfo;
 
 use crate::config::{Delivery, Mode, Service};
@@ -115,6 +116,26 @@ pub fn fleet_ramp<'a>(services: impl IntoIterator<Item = &'a Service>) -> u32 {
         .filter(by_fleet)
         .map(|service| service.ramp);
     ramps.max().unwrap_or(100)
+}
+
+/// The cluster of a service as a data plane that understands measured demand must have it.
+pub(crate) fn steered_config(service: &Service, steering: Steering) -> ClusterConfig {
+    let (basis, source) = match steering {
+        Steering::AsConfigured(_) => return ClusterConfig::clone(&service.config),
+        Steering::HostCounts => (LocalityBasis::HealthyHostsNum, FractionSource::EdsField),
+        Steering::Demand(Delivery::LocalityMetadata) => (
+            LocalityBasis::LrsReportedRate,
+            FractionSource::LocalityMetadata,
+        ),
+        Steering::Demand(Delivery::FleetWeights) => {
+            (LocalityBasis::HealthyHostsWeight, FractionSource::EdsField)
+        }
+        Steering::Demand(_) => (LocalityBasis::LrsReportedRate, FractionSource::EdsField),
+    };
+    let written = service.config.zone_aware().cloned().unwrap_or_default();
+    service
+        .config
+        .with_zone_aware(written.on_basis(basis, source))
 }
 
 fn is_weighted_by_orca(service: &Service) -> bool {

@@ -12,15 +12,14 @@ use plimsoll_core::explain::Explanation;
 use plimsoll_core::model::assignment::{
     AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityLbEndpoints, LocalityParts,
 };
-use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts, LocalityPolicy};
+use plimsoll_core::model::cluster::{ClusterConfig, LocalityPolicy};
 use plimsoll_core::model::locality::Locality;
-use plimsoll_core::model::zone_aware::{LocalityBasis, LrsRateConfigParts, ZoneAware, ZoneAwareParts};
 use plimsoll_core::planner::fractions::{ZoneFraction, largest_remainder_of_shares};
 use plimsoll_core::time::Instant;
 use plimsoll_core::units::{BASIS_POINTS, FieldError};
 
-use crate::config::Service;
-use crate::delivery::{Class, Steering, steering};
+use crate::config::{Delivery, Service};
+use crate::delivery::{Class, Steering, steered_config, steering};
 use crate::fleet_plan::FleetPlan;
 use crate::state::State;
 
@@ -56,7 +55,7 @@ pub fn explain(state: &State, question: &Question) -> Result<Explanation, FieldE
     };
     let assignment = upstream(service, question)?;
     let fleet = originating(plan, service, question)?;
-    let mut balancer = Balancer::new(Arc::new(rules(service)?), locality, Instant::ORIGIN);
+    let mut balancer = Balancer::new(Arc::new(rules(service)), locality, Instant::ORIGIN);
     balancer.handle_originating(fleet, Instant::ORIGIN);
     balancer.handle_assignment(assignment, Instant::ORIGIN);
     let snapshot = balancer.poll_snapshot();
@@ -81,36 +80,19 @@ fn first_zone(plan: &FleetPlan) -> Locality {
 }
 
 /// The cluster as a data plane that understands measured demand would have it: the weights that
-/// others get say the same.
-fn rules(service: &Service) -> Result<ClusterConfig, FieldError> {
-    let written = &service.config;
-    let policy = match steering(service, Class::Plimsoll, service.ramp) {
-        Steering::AsConfigured(_) => written.locality_policy().clone(),
-        Steering::HostCounts => by(LocalityBasis::HealthyHostsNum, written)?,
-        Steering::Demand(_) => by(LocalityBasis::LrsReportedRate, written)?,
+/// others get say the same, and have no dead band.
+fn rules(service: &Service) -> ClusterConfig {
+    let steering = match steering(service, Class::Plimsoll, service.ramp) {
+        Steering::Demand(_) => Steering::Demand(Delivery::EdsField),
+        other => other,
     };
-    ClusterConfig::try_new(ClusterConfigParts {
-        name: written.name().to_string(),
-        healthy_panic_threshold: Some(f64::from(written.panic_threshold())),
-        locality_policy: policy,
-        endpoint_policy: written.endpoint_policy().clone(),
-        locality_sampling: written.locality_sampling(),
-        ..Default::default()
-    })
-}
-
-fn by(basis: LocalityBasis, written: &ClusterConfig) -> Result<LocalityPolicy, FieldError> {
-    let written = written.zone_aware().cloned().unwrap_or_default();
-    let rules = ZoneAware::try_new(ZoneAwareParts {
-        locality_basis: basis,
-        routing_enabled: Some(f64::from(written.routing_enabled())),
-        min_cluster_size: Some(written.min_cluster_size()),
-        upstream_locality_basis: written.upstream_locality_basis(),
-        lrs_rate_config: LrsRateConfigParts::default(),
-        dead_band_bp: Some(0),
-        ..Default::default()
-    })?;
-    Ok(LocalityPolicy::ZoneAware(rules))
+    let config = steered_config(service, steering);
+    match config.locality_policy() {
+        LocalityPolicy::ZoneAware(rules) => {
+            config.with_zone_aware(rules.clone().without_dead_band())
+        }
+        _ => config,
+    }
 }
 
 /// The endpoints there are, or as many per zone as were asked for.
@@ -124,11 +106,18 @@ fn upstream(service: &Service, question: &Question) -> Result<ClusterLoadAssignm
         return Err(FieldError::new("hosts", reason));
     }
     let mut entries: Vec<LocalityParts> = Vec::new();
-    for entry in service.assignment.endpoints().iter().filter(|entry| entry.priority == 0) {
+    for entry in service
+        .assignment
+        .endpoints()
+        .iter()
+        .filter(|entry| entry.priority == 0)
+    {
         entries.push(parts(entry));
     }
     for (zone, &hosts) in &question.hosts {
-        let known = entries.iter_mut().find(|entry| matches(&entry.locality, zone));
+        let known = entries
+            .iter_mut()
+            .find(|entry| matches(&entry.locality, zone));
         match known {
             Some(entry) => resize(entry, hosts),
             None => {
@@ -196,10 +185,12 @@ fn originating(
         .map(|entry| (entry.locality.clone(), parts(entry)))
         .collect();
     for (locality, fraction) in fractions {
-        let entry = entries.entry(locality.clone()).or_insert_with(|| LocalityParts {
-            locality,
-            ..Default::default()
-        });
+        let entry = entries
+            .entry(locality.clone())
+            .or_insert_with(|| LocalityParts {
+                locality,
+                ..Default::default()
+            });
         entry.observed_traffic_fraction = Some(fraction);
     }
     ClusterLoadAssignment::try_new(AssignmentParts {
@@ -213,7 +204,10 @@ fn asked_demand(
     plan: &FleetPlan,
     demand: &BTreeMap<String, f64>,
 ) -> Result<Vec<(Locality, u64)>, FieldError> {
-    if let Some((zone, rate)) = demand.iter().find(|(_, rate)| !rate.is_finite() || **rate < 0.0) {
+    if let Some((zone, rate)) = demand
+        .iter()
+        .find(|(_, rate)| !rate.is_finite() || **rate < 0.0)
+    {
         let reason = format!("{rate} is not a rate");
         return Err(FieldError::new(format!("demand.{zone}"), reason));
     }

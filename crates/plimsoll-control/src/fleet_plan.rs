@@ -9,9 +9,8 @@ use std::sync::Arc;
 
 use plimsoll_core::counts::HostSetCounts;
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
-use plimsoll_core::model::cluster::LocalityPolicy;
 use plimsoll_core::model::locality::Locality;
-use plimsoll_core::model::zone_aware::{LocalityBasis, ZoneAware, ZoneAwareParts};
+use plimsoll_core::model::zone_aware::{FractionSource, LocalityBasis, ZoneAware};
 use plimsoll_core::planner::fleet_weights::{FleetHosts, FleetWeights, fleet_weights};
 use plimsoll_core::planner::fractions::ZoneFraction;
 use plimsoll_core::planner::ramp::{by_hosts, ramped};
@@ -131,18 +130,10 @@ pub(crate) fn plan<'a>(
 }
 
 /// The rules by which locality weights of a service are computed: those of its cluster, by measured
-/// demand. A band guards a proxy against flipping its state; weights have no state.
+/// demand.
 fn rules(service: &Service) -> ZoneAware {
-    let written = match service.config.locality_policy() {
-        LocalityPolicy::ZoneAware(written) => written.clone(),
-        _ => ZoneAware::default(),
-    };
-    ZoneAware::try_new(ZoneAwareParts {
-        locality_basis: LocalityBasis::LrsReportedRate,
-        min_cluster_size: Some(written.min_cluster_size()),
-        upstream_locality_basis: written.upstream_locality_basis(),
-        dead_band_bp: Some(0),
-        ..Default::default()
-    })
-    .unwrap_or_default()
+    let written = service.config.zone_aware().cloned().unwrap_or_default();
+    written
+        .on_basis(LocalityBasis::LrsReportedRate, FractionSource::EdsField)
+        .without_dead_band()
 }

@@ -5,9 +5,15 @@
 //! into resources in `view`. Arithmetic lives in `plimsoll_core::planner`, protobuf in
 //! plimsoll-xds. The binary and tests call in.
 
+pub mod admin;
 pub mod bootstrap;
 pub mod config;
 pub mod delivery;
+pub mod explain;
 pub mod fleet;
 pub mod fleet_plan;
+pub mod run;
+pub mod server;
 pub mod source;
+pub mod state;
+mod view;

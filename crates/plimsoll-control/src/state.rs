@@ -125,14 +125,18 @@ impl State {
     /// New settings; everybody hears of what they change.
     pub fn handle_config(&mut self, config: Arc<ControlConfig>, now: Instant) {
         let interval = config.load_reporting_interval;
-        self.planner.set_default_report_interval(interval, now);
+        // Checked together with the file, by the same range.
+        let set = self.planner.set_default_report_interval(interval, now);
+        debug_assert!(set.is_ok(), "{set:?}");
         self.catalog = Catalog::new(&config);
         self.event(ControlEvent::ConfigApplied {
             services: config.services.len(),
         });
         self.config = config;
-        self.dirty.extend(self.fleets.iter().map(|(name, _)| Arc::clone(name)));
-        self.dirty.extend(self.views.keys().map(|key| Arc::clone(&key.fleet)));
+        self.dirty
+            .extend(self.fleets.iter().map(|(name, _)| Arc::clone(name)));
+        self.dirty
+            .extend(self.views.keys().map(|key| Arc::clone(&key.fleet)));
         self.after(now);
     }
 

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use plimsoll_xds::ads::view::{Resource, TypeResources, View};
 use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT, LISTENER, ROUTE_CONFIGURATION};
-use plimsoll_xds::lrs::message::ClusterTraffic;
 use plimsoll_xds::lrs::LrsTraffic;
+use plimsoll_xds::lrs::message::ClusterTraffic;
 
 use crate::config::{ControlConfig, Delivery, Service};
 use crate::delivery::{self, Class, Steering, steering};
@@ -79,14 +79,19 @@ impl Catalog {
     }
 
     /// What receivers of `key` see.
-    pub(crate) fn view(&self, key: &ViewKey, plan: &FleetPlan, held: Held, generation: u64) -> View {
+    pub(crate) fn view(
+        &self,
+        key: &ViewKey,
+        plan: &FleetPlan,
+        held: Held,
+        generation: u64,
+    ) -> View {
         let assignments = self.assignments(key, plan, held);
         let assignments = match held {
             Held::Nothing => TypeResources::new(assignments),
             Held::Demand => TypeResources::partial(assignments, []),
         };
-        let mut view = View::new(generation)
-            .with(CLUSTER_LOAD_ASSIGNMENT, Arc::new(assignments));
+        let mut view = View::new(generation).with(CLUSTER_LOAD_ASSIGNMENT, Arc::new(assignments));
         if let Some(catalog) = self.by_class.get(&key.class) {
             view = view
                 .with(CLUSTER, Arc::clone(&catalog.clusters))
@@ -106,7 +111,11 @@ impl Catalog {
         };
         let mut traffic = LrsTraffic::default();
         for (name, service) in &plan.services {
-            let Some(written) = self.config.services.get(name).filter(|written| wanted(written))
+            let Some(written) = self
+                .config
+                .services
+                .get(name)
+                .filter(|written| wanted(written))
             else {
                 continue;
             };
@@ -122,8 +131,8 @@ impl Catalog {
         let mut resources = Vec::new();
         for (name, service) in &self.config.services {
             let steering = steering(service, key.class, self.fleet_ramp);
-            let weighted = steering == Steering::Demand(Delivery::LocalityWeights)
-                || key.class == Class::Grpc;
+            let weighted =
+                steering == Steering::Demand(Delivery::LocalityWeights) || key.class == Class::Grpc;
             let measured = plan.services.get(name).filter(|_| weighted);
             match measured {
                 Some(_) if held == Held::Demand => {}

@@ -19,7 +19,8 @@ pub use backoff::Backoff;
 pub use clock::Clock;
 pub use connect::ConnectOptions;
 pub use handler::{
-    AdsHandler, AdsObserver, AdsSession, LrsHandler, LrsInstructions, LrsReporter, LrsSession,
+    AdsHandler, AdsObserver, AdsOpening, AdsSession, LrsHandler, LrsInstructions, LrsReporter,
+    LrsSession,
 };
 pub use server::{ServerOptions, serve};
 /// How a stream ends.

@@ -6,11 +6,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use plimsoll_core::model::load_report::{ClusterStats, Node};
-use plimsoll_xds::ads::Variant;
-use plimsoll_xds::ads::message::NodeMessage;
 use plimsoll_xds::ads::server::{ServerStream, StreamEvent};
 use plimsoll_xds::driver::{
-    AdsHandler, AdsObserver, AdsSession, Clock, LrsHandler, LrsReporter, LrsSession,
+    AdsHandler, AdsObserver, AdsOpening, AdsSession, Clock, LrsHandler, LrsReporter, LrsSession,
 };
 use plimsoll_xds::node::NodeInfo;
 use tokio::sync::oneshot;
@@ -66,25 +64,20 @@ impl LoadReporting {
 impl AdsHandler for Discovery {
     type Observer = Observer;
 
-    async fn open(
-        &self,
-        node: NodeMessage,
-        variant: Variant,
-        peer: Option<SocketAddr>,
-    ) -> Result<AdsSession<Observer>, Status> {
+    async fn open(&self, opening: AdsOpening) -> Result<AdsSession<Observer>, Status> {
         let (reply, answer) = oneshot::channel();
-        let info = Arc::new(node.info);
+        let info = Arc::new(opening.node.info);
         let open = Message::OpenAds {
             node: NodeInfo::clone(&info),
-            returning: node.returning,
+            returning: opening.returning,
             reply,
         };
         self.handle.send(open).await.map_err(stopped)?;
         let (key, views) = answer.await.map_err(|_| stopped(Stopped))?;
         let record = self.handle.records.open(StreamRecord {
             node: Arc::clone(&info),
-            peer,
-            variant,
+            peer: opening.peer,
+            variant: opening.variant,
             since: Clock::system().now(),
             types: Vec::new(),
         });
@@ -110,7 +103,8 @@ impl AdsObserver for Observer {
                 "a proxy refused an update and keeps what it had"
             );
         }
-        self.handle.records.update(self.record, stream.status());
+        let types = stream.status().collect();
+        self.handle.records.update(self.record, types);
     }
 }
 

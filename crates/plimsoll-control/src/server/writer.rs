@@ -89,7 +89,9 @@ impl Writer {
                 returning,
                 reply,
             } => {
-                let key = self.state.handle_open(&node, StreamKind::Ads, returning, now);
+                let key = self
+                    .state
+                    .handle_open(&node, StreamKind::Ads, returning, now);
                 if !self.views.contains_key(&key) {
                     // The stream must not see an empty world first.
                     self.publish();
@@ -133,7 +135,10 @@ impl Writer {
         let now = self.clock.now();
         self.state.handle_close(&close.node, close.kind, now);
         if let Some(key) = &close.key
-            && self.views.get(key).is_some_and(|view| view.receiver_count() == 0)
+            && self
+                .views
+                .get(key)
+                .is_some_and(|view| view.receiver_count() == 0)
         {
             self.views.remove(key);
             self.state.handle_unused(key);

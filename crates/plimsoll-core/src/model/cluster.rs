@@ -142,6 +142,18 @@ impl ClusterConfig {
         })
     }
 
+    /// The same cluster with zone-aware routing of these settings. Hash policies cannot have it and
+    /// stay what they are.
+    #[must_use]
+    pub fn with_zone_aware(&self, zone_aware: ZoneAware) -> Self {
+        let mut changed = self.clone();
+        if !self.endpoint_policy.is_hash() {
+            changed.locality_policy = LocalityPolicy::ZoneAware(zone_aware.clone());
+            changed.zone_aware = Some(zone_aware);
+        }
+        changed
+    }
+
     /// Name of the cluster.
     pub fn name(&self) -> &Arc<str> {
         &self.name

@@ -191,6 +191,22 @@ impl ZoneAware {
         }
     }
 
+    /// The same settings on another basis, with the fractions read from `source`.
+    #[must_use]
+    pub const fn on_basis(mut self, basis: LocalityBasis, source: FractionSource) -> Self {
+        self.locality_basis = basis;
+        self.fraction_source = source;
+        self
+    }
+
+    /// The same settings without slack. For weights, which have no state that could flip: at the
+    /// edge of Direct the spill is next to nothing, and grows from there without a step.
+    #[must_use]
+    pub const fn without_dead_band(mut self) -> Self {
+        self.dead_band = BasisPoints::ZERO;
+        self
+    }
+
     /// The settings after runtime keys had their say (envoy-semantics §2.2).
     #[must_use]
     pub fn with_runtime(mut self, runtime: &RuntimeOverrides) -> Self {

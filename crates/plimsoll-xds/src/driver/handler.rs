@@ -25,10 +25,21 @@ pub trait AdsHandler: Send + Sync + 'static {
     /// The first request of a stream arrived. An error ends the stream.
     fn open(
         &self,
-        node: NodeMessage,
-        variant: Variant,
-        peer: Option<SocketAddr>,
+        opening: AdsOpening,
     ) -> impl Future<Output = Result<AdsSession<Self::Observer>, Status>> + Send;
+}
+
+/// How a discovery stream begins.
+#[derive(Clone, Debug)]
+pub struct AdsOpening {
+    /// Who it is.
+    pub node: NodeMessage,
+    /// Which variant it speaks.
+    pub variant: Variant,
+    /// Where it comes from.
+    pub peer: Option<SocketAddr>,
+    /// It has resources of an earlier stream already.
+    pub returning: bool,
 }
 
 /// One discovery stream.

@@ -12,7 +12,7 @@ use crate::ads::message::NodeMessage;
 use crate::ads::server::{ProtocolError, ServerStream};
 use crate::ads::{Request, Response, Variant};
 use crate::driver::clock::Clock;
-use crate::driver::handler::{AdsHandler, AdsObserver, AdsSession};
+use crate::driver::handler::{AdsHandler, AdsObserver, AdsOpening, AdsSession};
 use crate::wire;
 
 /// Talks until the client leaves, something is wrong or the server stops.
@@ -73,13 +73,22 @@ async fn open<A: AdsHandler>(
     peer: Option<std::net::SocketAddr>,
 ) -> Result<AdsSession<A::Observer>, Status> {
     let missing = || Status::invalid_argument("node: missing in the first request of the stream");
+    let returning = match request {
+        Request::Sotw(request) => !request.version_info.is_empty(),
+        Request::Delta(request) => !request.initial_resource_versions.is_empty(),
+    };
     let node = node_of(request).as_mut().ok_or_else(missing)?;
     let raw = std::mem::take(&mut node.raw);
-    let whole = NodeMessage {
-        info: node.info.clone(),
-        raw,
+    let opening = AdsOpening {
+        node: NodeMessage {
+            info: node.info.clone(),
+            raw,
+        },
+        variant,
+        peer,
+        returning,
     };
-    handler.open(whole, variant, peer).await
+    handler.open(opening).await
 }
 
 /// Envoy repeats its node with every request unless it is told not to.

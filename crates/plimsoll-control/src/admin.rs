@@ -1,0 +1,49 @@
+//! The admin API: what the control plane knows, as JSON over HTTP.
+//!
+//! Pages are made in `report` from the state, which the writer shows between two messages;
+//! `plimsoll_control::explain` answers why and what if. Nothing can be changed here.
+
+mod metrics;
+mod reloads;
+mod report;
+mod routes;
+
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+
+pub use reloads::Reloads;
+
+use crate::run::Bound;
+use crate::server::Handle;
+
+/// What the API needs.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    handle: Handle,
+    reloads: Arc<Reloads>,
+    bound: Bound,
+}
+
+impl Admin {
+    /// An API about the control plane behind `handle`.
+    pub const fn new(handle: Handle, reloads: Arc<Reloads>, bound: Bound) -> Self {
+        Self {
+            handle,
+            reloads,
+            bound,
+        }
+    }
+}
+
+/// Serves until `shutdown` is done.
+pub async fn serve(
+    listener: TcpListener,
+    admin: Admin,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) {
+    let served = axum::serve(listener, routes::router(admin)).with_graceful_shutdown(shutdown);
+    if let Err(error) = served.await {
+        tracing::error!(%error, "the admin API ended");
+    }
+}

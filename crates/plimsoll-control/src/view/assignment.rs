@@ -1,0 +1,169 @@
+//! Assignments as bytes: of services, with or without locality weights, and of fleets.
+//!
+//! The one place that puts measured demand on an assignment. Fields that only plimsoll data planes
+//! know are set for that class alone, and no weight is ever 0 (decisions D9).
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use plimsoll_core::model::assignment::{
+    ClusterLoadAssignment, DEFAULT_OVERPROVISIONING_FACTOR, DropOverloadParts, LbEndpoint,
+    LocalityLbEndpoints,
+};
+use plimsoll_core::model::health::{HealthClass, HealthFlags};
+use plimsoll_core::model::locality::Locality;
+use plimsoll_core::planner::weights::ReceiverWeights;
+use plimsoll_xds::wire::{AssignmentOut, LocalityOut, encode_assignment};
+
+use crate::config::ControlConfig;
+use crate::delivery::Class;
+use crate::fleet_plan::FleetPlan;
+
+/// The assignment with the locality weights of the file.
+pub(super) fn as_written(assignment: &ClusterLoadAssignment) -> Bytes {
+    encode_assignment(&out(assignment, |entry| {
+        Some(entry.load_balancing_weight).filter(|&weight| weight > 0)
+    }))
+}
+
+/// The assignment with the weights of one receiver at priority 0. Without any, the weights of the
+/// file, or else the number of healthy hosts: a gRPC client drops localities that have none.
+pub(super) fn with_locality_weights(
+    assignment: &ClusterLoadAssignment,
+    own: Option<&ReceiverWeights>,
+) -> Bytes {
+    let written = |entry: &LocalityLbEndpoints| {
+        Some(entry.load_balancing_weight).filter(|&weight| weight > 0)
+    };
+    let any_written = assignment
+        .endpoints()
+        .iter()
+        .any(|entry| written(entry).is_some());
+    let usable = |own: &&ReceiverWeights| own.weights.iter().any(|(_, weight)| weight.is_some());
+    let own = own.filter(usable);
+    encode_assignment(&out(assignment, |entry| match own {
+        Some(own) if entry.priority == 0 => weight_of(own, &entry.locality),
+        _ if any_written => written(entry),
+        _ => healthy(entry),
+    }))
+}
+
+/// A fleet's own assignment, under `name`.
+pub(super) fn of_fleet(
+    name: &Arc<str>,
+    plan: &FleetPlan,
+    class: Class,
+    config: &ControlConfig,
+) -> Bytes {
+    let mut out = out(&plan.assignment, |_| None);
+    out.cluster_name = Arc::clone(name);
+    match class {
+        Class::Plimsoll => put_fractions(&mut out, plan),
+        Class::Envoy | Class::Grpc => {
+            out.endpoint_stale_after = config.endpoint_stale_after;
+            put_weights(&mut out, plan);
+        }
+    }
+    encode_assignment(&out)
+}
+
+fn out(
+    assignment: &ClusterLoadAssignment,
+    weight: impl Fn(&LocalityLbEndpoints) -> Option<u32>,
+) -> AssignmentOut {
+    let localities = assignment.endpoints().iter().map(|entry| LocalityOut {
+        locality: entry.locality.clone(),
+        priority: entry.priority,
+        load_balancing_weight: weight(entry),
+        endpoints: entry.lb_endpoints.clone(),
+        ..Default::default()
+    });
+    let factor = assignment.overprovisioning_factor();
+    let drops = assignment.drop_overloads().iter();
+    AssignmentOut {
+        cluster_name: Arc::clone(assignment.cluster_name()),
+        localities: localities.collect(),
+        drop_overloads: drops
+            .map(|drop| DropOverloadParts {
+                category: drop.category.to_string(),
+                numerator: drop.per_million,
+                denominator: 1_000_000,
+            })
+            .collect(),
+        overprovisioning_factor: Some(factor)
+            .filter(|&factor| factor != DEFAULT_OVERPROVISIONING_FACTOR),
+        weighted_priority_health: assignment.weighted_priority_health(),
+        endpoint_stale_after: None,
+    }
+}
+
+fn weight_of(own: &ReceiverWeights, locality: &Locality) -> Option<u32> {
+    let found = own.weights.iter().find(|(zone, _)| zone == locality);
+    found.and_then(|(_, weight)| *weight)
+}
+
+fn healthy(entry: &LocalityLbEndpoints) -> Option<u32> {
+    let endpoints = entry.lb_endpoints.iter();
+    let healthy = endpoints
+        .filter(|endpoint| {
+            HealthFlags::from_eds(endpoint.health_status).class() == HealthClass::Healthy
+        })
+        .count();
+    // A locality that is all unhealthy stays known, with next to nothing.
+    Some(u32::try_from(healthy).unwrap_or(u32::MAX).max(1))
+}
+
+/// Fractions, by both roads; zones with demand but without proxy are listed without endpoints.
+fn put_fractions(out: &mut AssignmentOut, plan: &FleetPlan) {
+    for zone in &plan.zones {
+        let fraction = u32::try_from(zone.fraction.get()).ok();
+        let position = out
+            .localities
+            .iter()
+            .position(|entry| entry.locality == zone.locality);
+        let index = position.unwrap_or_else(|| {
+            out.localities.push(LocalityOut {
+                locality: zone.locality.clone(),
+                ..Default::default()
+            });
+            out.localities.len() - 1
+        });
+        out.localities[index].observed_traffic_fraction = fraction;
+        out.localities[index].metadata_traffic_fraction = fraction;
+    }
+}
+
+/// Endpoint weights whose zone sums are the fractions. While everybody is listed and nothing is
+/// measured, counting says the same.
+fn put_weights(out: &mut AssignmentOut, plan: &FleetPlan) {
+    let listed: u64 = out
+        .localities
+        .iter()
+        .map(|entry| entry.endpoints.len() as u64)
+        .sum();
+    if plan.zones.is_empty() && listed == plan.counts.flat.all {
+        return;
+    }
+    let weights = &plan.fleet_weights;
+    for entry in &mut out.localities {
+        for endpoint in &mut entry.endpoints {
+            let weight = weights
+                .endpoints
+                .iter()
+                .find(|weight| weight.address == endpoint.address);
+            endpoint.load_balancing_weight = weight.map(|weight| weight.weight.max(1));
+        }
+    }
+    for (index, phantom) in (1_u16..).zip(&weights.phantom) {
+        let address = SocketAddr::from((Ipv4Addr::new(240, 0, 0, 0), index));
+        out.localities.push(LocalityOut {
+            locality: phantom.locality.clone(),
+            endpoints: vec![LbEndpoint {
+                load_balancing_weight: Some(phantom.weight.max(1)),
+                ..LbEndpoint::new(address)
+            }],
+            ..Default::default()
+        });
+    }
+}

@@ -1,0 +1,42 @@
+//! Clusters as bytes, in the words that each class of receivers knows.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use plimsoll_xds::wire::{ClassicBasis, ClusterOut, LocalityDelivery, encode_cluster};
+
+use crate::config::{Delivery, Protocol, Service};
+use crate::delivery::{Class, Steering, steered_config};
+
+/// The cluster of a service for one class of receivers.
+pub(super) fn encode(service: &Service, class: Class, steering: Steering) -> Bytes {
+    let config = match class {
+        Class::Plimsoll => steered_config(service, steering),
+        Class::Grpc | Class::Envoy => service.config.as_ref().clone(),
+    };
+    encode_cluster(&ClusterOut {
+        connect_timeout: service.connect_timeout,
+        // gRPC reports load only where it is told to.
+        load_reporting: class != Class::Envoy,
+        lrs_report_endpoint_metrics: &service.report_metrics,
+        http2: service.protocol == Protocol::Http2,
+        // Without this, Envoys before 1.40 hold a second update of weights back for 1 s.
+        update_merge_window: Some(Duration::ZERO),
+        ..ClusterOut::new(&config, locality(class, steering))
+    })
+}
+
+const fn locality(class: Class, steering: Steering) -> LocalityDelivery {
+    match (class, steering) {
+        (Class::Grpc, _) => LocalityDelivery::Grpc,
+        (_, Steering::Demand(Delivery::LocalityWeights)) => LocalityDelivery::LocalityWeighted,
+        (Class::Plimsoll, _) => LocalityDelivery::AsConfigured,
+        (Class::Envoy, Steering::AsConfigured(_)) => LocalityDelivery::Stock,
+        (Class::Envoy, Steering::HostCounts) => {
+            LocalityDelivery::ZoneAware(ClassicBasis::HealthyHostsNum)
+        }
+        (Class::Envoy, Steering::Demand(_)) => {
+            LocalityDelivery::ZoneAware(ClassicBasis::HealthyHostsWeight)
+        }
+    }
+}

@@ -22,6 +22,7 @@ use crate::counts::HostSetCounts;
 use crate::model::assignment::ClusterLoadAssignment;
 use crate::model::load_report::{ClusterStats, Node};
 use crate::time::Instant;
+use crate::units::FieldError;
 
 mod aggregate;
 pub mod config;
@@ -33,9 +34,11 @@ mod grain;
 pub mod plan;
 mod smoothing;
 mod timers;
+pub mod view;
 pub mod weights;
 
 use aggregate::Change;
+use config::PLAUSIBLE_INTERVAL;
 pub use config::{PlannerConfig, PlannerConfigParts};
 pub use event::{IgnoreReason, LeaveReason, PlannerEvent};
 use fleet::{Fleet, GrainKey};
@@ -44,6 +47,7 @@ use fractions::{ZoneFraction, fractions};
 use grain::GrainState;
 pub use plan::{Grain, Plan, UpdateCause};
 use timers::{SteadyClock, Timers};
+pub use view::{FleetView, GrainView, NodeView, ZoneDemand};
 use weights::{ReceiverWeights, locality_weights};
 
 /// Events that are kept for a driver that does not fetch them; the oldest go first.
@@ -170,6 +174,51 @@ impl Planner {
         if state.reports.handle_disconnect(node_id, now) {
             self.arm_node(&fleet.into(), &node_id.into());
         }
+    }
+
+    /// A node was asked for reports at another interval, which starts its timer anew. It is held to
+    /// the longer of the old and the new one until its reports show which it follows. Does nothing
+    /// for a node that is unknown, disconnected, or was asked for the same before.
+    pub fn handle_interval(
+        &mut self,
+        node_id: &str,
+        fleet: &str,
+        interval: Duration,
+        now: Instant,
+    ) {
+        let now = self.clock.advance(now);
+        let Some(state) = self.fleets.get_mut(fleet) else {
+            return;
+        };
+        let interval = interval.clamp(*PLAUSIBLE_INTERVAL.start(), *PLAUSIBLE_INTERVAL.end());
+        if state.reports.handle_interval(node_id, interval, now) {
+            self.arm_node(&fleet.into(), &node_id.into());
+        }
+    }
+
+    /// From now on every node is asked for reports at this interval: the new default for those to
+    /// come, and [`Planner::handle_interval`] for all that are connected. On error nothing has
+    /// happened.
+    pub fn set_default_report_interval(
+        &mut self,
+        interval: Duration,
+        now: Instant,
+    ) -> Result<(), FieldError> {
+        self.config = self.config.clone().with_default_report_interval(interval)?;
+        let nodes: Vec<_> = self
+            .fleets
+            .iter()
+            .flat_map(|(fleet, state)| {
+                state
+                    .reports
+                    .node_ids()
+                    .map(|id| (fleet.clone(), id.clone()))
+            })
+            .collect();
+        for (fleet, node) in nodes {
+            self.handle_interval(&node, &fleet, interval, now);
+        }
+        Ok(())
     }
 
     /// Time has passed: what is due leaves, and plans that are due are made.

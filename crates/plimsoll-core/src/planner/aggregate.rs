@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::config::{PLAUSIBLE_INTERVAL, PlannerConfig};
 use super::event::{IgnoreReason, LeaveReason};
+use super::view::NodeView;
 use crate::model::load_report::{ClusterStats, Node};
 use crate::model::locality::Locality;
 use crate::time::Instant;
@@ -107,6 +108,8 @@ struct NodeReports {
     /// All it said last was zero: it may be silent for as long as its stream is open, because gRPC
     /// reports zeros once and then nothing until there is traffic again.
     idle: bool,
+    /// The interval it was asked for last, where that was another than the default.
+    asked: Option<Duration>,
     clusters: BTreeMap<Arc<str>, Report>,
 }
 
@@ -114,12 +117,15 @@ struct NodeReports {
 #[derive(Clone, Copy, Debug)]
 struct Report {
     rate: Rate,
-    /// The interval the report covered.
+    /// The interval the report covered, or the one that was asked for since.
     covered: Duration,
     /// When to expect the next: the longer of the last two intervals. A proxy that reconnects first
     /// reports the few seconds since its retry, and only then falls into its usual step.
     expected: Duration,
     at: Instant,
+    /// From when on the next is waited for: when this one came, or when another interval was asked
+    /// for, which starts the reporter's timer anew.
+    awaited_since: Instant,
 }
 
 impl Reports {
@@ -156,13 +162,15 @@ impl Reports {
         }
         known.closed_at = None;
         let last = known.clusters.get(&stats.cluster_name);
-        let expected = covered.max(last.map_or(default, |last| last.covered));
+        let asked = known.asked.unwrap_or(default);
+        let expected = covered.max(last.map_or(asked, |last| last.covered));
         reported.interval = expected;
         let report = Report {
             rate,
             covered,
             expected,
             at: now,
+            awaited_since: now,
         };
         known.replace(&stats.cluster_name, Some(report), &mut reported.changes);
         known.idle = known.total() == Some(Rate::default());
@@ -176,6 +184,28 @@ impl Reports {
         };
         node.closed_at.get_or_insert(now);
         true
+    }
+
+    /// The node was asked for another interval. Returns whether that is news about a node that can
+    /// have heard it: one that is known and whose stream is open.
+    pub(super) fn handle_interval(
+        &mut self,
+        node_id: &str,
+        interval: Duration,
+        now: Instant,
+    ) -> bool {
+        let node = self.nodes.get_mut(node_id);
+        node.is_some_and(|node| node.ask(interval, now))
+    }
+
+    /// Ids of all nodes.
+    pub(super) fn node_ids(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.nodes.keys()
+    }
+
+    /// All nodes as an administrator sees them.
+    pub(super) fn views(&self, now: Instant) -> impl Iterator<Item = NodeView<'_>> {
+        self.nodes.iter().map(move |(id, node)| node.view(id, now))
     }
 
     /// Takes out what is due at `now`.
@@ -228,7 +258,40 @@ impl NodeReports {
             locality,
             closed_at: None,
             idle: false,
+            asked: None,
             clusters: BTreeMap::new(),
+        }
+    }
+
+    /// What was asked for counts as the last interval seen. A longer one must not make the node
+    /// leave by the old one; a shorter one is believed when reports follow it. Being asked twice
+    /// for the same is no news, or a silent node could be kept for ever.
+    fn ask(&mut self, interval: Duration, now: Instant) -> bool {
+        if self.closed_at.is_some() || self.asked == Some(interval) {
+            return false;
+        }
+        self.asked = Some(interval);
+        for report in self.clusters.values_mut() {
+            report.covered = interval;
+            report.expected = report.expected.max(interval);
+            report.awaited_since = now;
+        }
+        true
+    }
+
+    fn view<'a>(&'a self, id: &'a Arc<str>, now: Instant) -> NodeView<'a> {
+        let reports = || self.clusters.values();
+        let last = reports().map(|report| report.at).max();
+        let expected = reports().map(|report| report.expected).max();
+        NodeView {
+            id,
+            locality: &self.locality,
+            rate_per_second: self.total().unwrap_or_default().per_second(),
+            upstream_clusters: self.clusters.len(),
+            last_report_age: now.saturating_duration_since(last.unwrap_or(now)),
+            report_interval: expected.unwrap_or_default(),
+            idle: self.idle,
+            disconnected: self.closed_at.is_some(),
         }
     }
 
@@ -268,7 +331,7 @@ impl NodeReports {
     /// intervals. Once its stream is closed it has one interval to come back.
     fn deadline(&self, report: &Report, missed: u32) -> Option<Instant> {
         let patience = report.expected.saturating_mul(missed);
-        let silent = (!self.idle).then(|| report.at.saturating_add(patience));
+        let silent = (!self.idle).then(|| report.awaited_since.saturating_add(patience));
         let closed = self
             .closed_at
             .map(|closed| closed.saturating_add(report.expected));

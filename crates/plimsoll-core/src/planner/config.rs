@@ -102,12 +102,10 @@ impl PlannerConfig {
                 parts.heartbeat.unwrap_or(DEFAULT_HEARTBEAT),
                 MIN_HEARTBEAT..=MAX_HEARTBEAT,
             )?,
-            default_report_interval: within(
-                "default_report_interval",
+            default_report_interval: check_report_interval(
                 parts
                     .default_report_interval
                     .unwrap_or(DEFAULT_REPORT_INTERVAL),
-                PLAUSIBLE_INTERVAL,
             )?,
             zone_aware,
         })
@@ -138,6 +136,14 @@ impl PlannerConfig {
         self.default_report_interval
     }
 
+    /// The same with another [`PlannerConfig::default_report_interval`].
+    pub fn with_default_report_interval(self, interval: Duration) -> Result<Self, FieldError> {
+        Ok(Self {
+            default_report_interval: check_report_interval(interval)?,
+            ..self
+        })
+    }
+
     /// The rules by which locality weights are computed.
     pub const fn zone_aware(&self) -> &ZoneAware {
         &self.zone_aware
@@ -148,6 +154,10 @@ impl Default for PlannerConfig {
     fn default() -> Self {
         Self::try_new(PlannerConfigParts::default()).expect("every default is inside its range")
     }
+}
+
+fn check_report_interval(interval: Duration) -> Result<Duration, FieldError> {
+    within("default_report_interval", interval, PLAUSIBLE_INTERVAL)
 }
 
 fn within<T: PartialOrd + Copy + std::fmt::Debug>(

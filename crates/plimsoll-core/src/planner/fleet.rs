@@ -57,7 +57,7 @@ impl Fleet {
         key: &GrainKey,
         smoothed: Option<(Duration, Instant)>,
     ) -> BTreeMap<Locality, KnownZone> {
-        let (Some(whole), Some(grain)) = (self.grains.get(&None), self.grains.get(key)) else {
+        let Some(grain) = self.grains.get(key) else {
             return BTreeMap::new();
         };
         if !grain.has_reporters() {
@@ -74,7 +74,7 @@ impl Fleet {
             };
             (locality.clone(), known)
         };
-        whole.reporters().map(zone).collect()
+        self.zone_reporters().map(zone).collect()
     }
 
     pub(super) fn grain(&self, key: &GrainKey) -> Option<&GrainState> {
@@ -83,6 +83,17 @@ impl Fleet {
 
     pub(super) fn grain_mut(&mut self, key: &GrainKey) -> Option<&mut GrainState> {
         self.grains.get_mut(key)
+    }
+
+    /// Every grain there is, the fleet as a whole first.
+    pub(super) fn grains(&self) -> impl Iterator<Item = (&GrainKey, &GrainState)> {
+        self.grains.iter()
+    }
+
+    /// Every zone where a node reports, and how many do.
+    pub(super) fn zone_reporters(&self) -> impl Iterator<Item = (&Locality, u64)> {
+        let whole = self.grains.get(&None).into_iter();
+        whole.flat_map(GrainState::reporters)
     }
 
     pub(super) fn grain_keys(&self) -> impl Iterator<Item = &GrainKey> {

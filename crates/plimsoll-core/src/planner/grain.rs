@@ -119,6 +119,11 @@ impl GrainState {
         self.published.as_ref().map(|published| &published.plan)
     }
 
+    /// When it was made.
+    pub(super) fn published_at(&self) -> Option<Instant> {
+        self.published.as_ref().map(|published| published.at)
+    }
+
     /// Notes that `plan` goes out.
     pub(super) fn publish(&mut self, plan: Arc<Plan>, now: Instant) {
         self.published = Some(Published { plan, at: now });

@@ -88,10 +88,15 @@ impl SteadyClock {
 
     /// The driver's clock shows `now`; returns the steady time.
     pub(super) fn advance(&mut self, now: Instant) -> Instant {
-        let step = now.saturating_duration_since(self.seen);
-        self.steady = self.steady.saturating_add(step);
+        self.steady = self.peek(now);
         self.seen = now;
         self.steady
+    }
+
+    /// The steady time when the driver's clock shows `now`, without taking note of it.
+    pub(super) fn peek(&self, now: Instant) -> Instant {
+        let step = now.saturating_duration_since(self.seen);
+        self.steady.saturating_add(step)
     }
 
     /// What the driver's clock will show at the steady time `deadline`.
@@ -145,6 +150,7 @@ mod tests {
             at(110),
             "an hour back: no time has passed"
         );
+        assert_eq!(clock.peek(at(53)), at(113));
         assert_eq!(clock.advance(at(53)), at(113), "and it goes on from there");
         assert_eq!(clock.to_driver(at(115)), at(55));
         assert_eq!(clock.to_driver(at(1)), at(53), "what is overdue is due now");

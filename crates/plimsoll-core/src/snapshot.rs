@@ -26,7 +26,7 @@ mod table;
 
 pub(crate) use build::{SlotHosts, build_hash_table, build_slot_hash_table};
 pub use table::PriorityTable;
-pub(crate) use table::{HostList, Roster};
+pub(crate) use table::{HostList, Roster, SlotRoster};
 
 /// A consistent-hashing table and the hosts it points into.
 #[derive(Debug)]

@@ -303,4 +303,55 @@ mod tests {
         assert_eq!(demand.weights().len(), 2);
         assert_eq!(Demand::default().share(&Locality::zone_only("a")), 0.0);
     }
+
+    #[test]
+    fn lookups_in_any_order_say_the_same() {
+        let zones = ["a", "b", "c", "d", "e"].map(Locality::zone_only);
+        let demand = Demand::from_weights(zones.iter().cloned().zip([1, 2, 3, 4, 90]));
+        let unknown = Locality::zone_only("bb");
+        // In order, own zone first, backwards, with repetitions and with strangers in between.
+        let orders: [&[usize]; 5] = [
+            &[0, 1, 2, 3, 4],
+            &[3, 0, 1, 2, 4],
+            &[4, 3, 2, 1, 0],
+            &[2, 2, 3, 2],
+            &[0, 5, 1, 5, 4],
+        ];
+        for order in orders {
+            let mut lookup = demand.lookup();
+            for &zone in order {
+                let zone = zones.get(zone).unwrap_or(&unknown);
+                assert_eq!(lookup.basis_points(zone), demand.basis_points(zone));
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_zones_are_found_wherever_they_stand() {
+        // The own zone (c) comes first; b and e have no fraction, d has no healthy host.
+        let fleet = fleet(&[("c", 1), ("a", 1), ("b", 2), ("d", 0), ("e", 1)]);
+        let known = fractions(&[("a", 2500), ("c", 2500), ("z", 1000)]);
+        let unknown: Vec<String> = unknown_slots(&known, &fleet)
+            .iter()
+            .map(|slot| slot.locality.to_string())
+            .collect();
+        assert_eq!(unknown, ["b", "e"]);
+        let demand = Demand::from_fractions(&known, &fleet).unwrap();
+        assert_eq!(
+            shares(&demand, &["a", "b", "c", "e", "z"]),
+            [2500, 2666, 2500, 1333, 1000]
+        );
+        assert!(demand.is_partial());
+        let all = fractions(&[("a", 1), ("b", 1), ("c", 1), ("e", 1)]);
+        assert!(!Demand::from_fractions(&all, &fleet).unwrap().is_partial());
+        assert!(!Demand::from_host_counts(&fleet).is_partial());
+    }
+
+    #[test]
+    fn shares_of_huge_weights_do_not_overflow() {
+        assert_eq!(share_bp(u64::MAX, u128::from(u64::MAX)), 10_000);
+        assert_eq!(share_bp(u64::MAX, 2 * u128::from(u64::MAX)), 5_000);
+        assert_eq!(share_bp(u64::MAX / BASIS_POINTS, u128::from(u64::MAX)), 0);
+        assert_eq!(share_bp(1, 0), 0);
+    }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::table::Extent;
+use super::table::{Extent, Within};
 use super::{HashKind, HashTable, HostList, PriorityTable, Roster};
 use crate::counts::{HostSetCounts, LocalityCounts};
 use crate::endpoint_picking::hash_key::{HashedHost, normalize, normalize_by_locality};
@@ -65,15 +65,14 @@ impl Run {
         self.len += 1;
     }
 
-    /// The finished list; `base` is where the positions of its class start, `None` when it has none
-    /// because it is a part of all hosts.
-    fn extent(self, base: Option<u32>, local: u32) -> Extent {
+    /// The finished list, a part of `within`; what it is a part of has its class start at `base`.
+    const fn extent(self, within: Within, base: u32, local: u32) -> Extent {
         Extent {
-            start: base.unwrap_or(0) + self.start,
+            start: base + self.start,
             len: self.len,
             local,
             weighted: self.weighted,
-            direct: base.is_none(),
+            within,
         }
     }
 }
@@ -91,7 +90,7 @@ impl PriorityTable {
         I: Iterator<Item = (HealthFlags, u32)>,
     {
         let mut pass = Pass {
-            healthy: Vec::with_capacity(roster.hosts.len()),
+            healthy: Vec::with_capacity(roster.len()),
             ..Default::default()
         };
         pass.slots.reserve(slots.len());
@@ -99,9 +98,9 @@ impl PriorityTable {
         for slot in slots {
             pass.slot(slot);
         }
-        let hosts = roster.hosts.len();
         assert_eq!(
-            pass.flat[0].len as usize, hosts,
+            pass.flat[0].len as usize,
+            roster.len(),
             "the slots have the hosts of the roster"
         );
         pass.finish(roster, has_local_locality, overprovisioning_factor)
@@ -165,14 +164,12 @@ impl Pass {
         let locality_weights =
             [1, 2].map(|class| self.locality_weights(class, overprovisioning_factor));
         // Where every host is healthy, positions would only repeat the roster.
-        let bases = if self.healthy.len() == roster.hosts.len() {
+        let all_healthy = self.healthy.len() == roster.len();
+        if all_healthy {
             self.healthy.clear();
-            [None, None, Some(0)]
-        } else {
-            [None, Some(0), Some(self.flat[1].len)]
-        };
+        }
         PriorityTable {
-            lists: self.lists(bases),
+            lists: self.lists(all_healthy),
             slot_weights: self.slots.iter().map(|slot| slot.weight).collect(),
             counts: self.counts,
             roster,
@@ -182,18 +179,36 @@ impl Pass {
     }
 
     /// All lists, in the order of their numbers.
-    fn lists(&self, bases: [Option<u32>; 3]) -> Box<[Extent]> {
+    fn lists(&self, all_healthy: bool) -> Box<[Extent]> {
         let own = self
             .slots
             .first()
             .filter(|_| self.counts.has_local_locality);
         let local = |class: usize| own.map_or(0, |slot| slot.runs[class].len);
+        let whole = |class: usize| class == 0 || (class == 1 && all_healthy);
+        // Positions of healthy hosts come first, if there are any.
+        let base = |class: usize| match class {
+            2 if !all_healthy => self.flat[1].len,
+            _ => 0,
+        };
         let mut lists = Vec::with_capacity(3 + 3 * self.slots.len());
-        lists.extend([0, 1, 2].map(|class| self.flat[class].extent(bases[class], local(class))));
-        for (index, slot) in self.slots.iter().enumerate() {
+        lists.extend([0, 1, 2].map(|class| {
+            let within = if whole(class) {
+                Within::Roster
+            } else {
+                Within::Positions
+            };
+            self.flat[class].extent(within, base(class), local(class))
+        }));
+        for (number, slot) in (0..).zip(&self.slots) {
             lists.extend([1, 2, 0].map(|class| {
-                let local = if index == 0 { local(class) } else { 0 };
-                slot.runs[class].extent(bases[class], local)
+                let within = if whole(class) {
+                    Within::Slot(number)
+                } else {
+                    Within::Positions
+                };
+                let local = if number == 0 { local(class) } else { 0 };
+                slot.runs[class].extent(within, base(class), local)
             }));
         }
         lists.into()

@@ -11,12 +11,54 @@ use crate::host::Host;
 use crate::host::in_flight::{CounterBlocks, CounterPlace};
 use crate::host_source::HostSource;
 
-/// The hosts of one priority, slot by slot, and where their requests in flight are counted.
+/// The hosts of one priority. Rebuilt when hosts come or go; what it knows of a slot is shared
+/// until hosts of that slot do, because to touch ten thousand hosts for one takes long.
 #[derive(Debug)]
 pub(crate) struct Roster {
-    pub(crate) hosts: Box<[Arc<Host>]>,
+    slots: Box<[Arc<[Arc<Host>]>]>,
+    /// Every host, slot by slot: its slot and its position there.
+    places: Box<[(u32, u32)]>,
+    /// Where the requests in flight of every host are counted.
+    counters: Box<[CounterPlace]>,
+    blocks: CounterBlocks,
+}
+
+/// The hosts of one slot, sorted by address, and where their requests in flight are counted.
+#[derive(Debug)]
+pub(crate) struct SlotRoster {
+    pub(crate) hosts: Arc<[Arc<Host>]>,
     pub(crate) counters: Box<[CounterPlace]>,
-    pub(crate) blocks: CounterBlocks,
+}
+
+impl Roster {
+    /// The roster of these slots.
+    pub(crate) fn new<'a>(
+        slots: impl Iterator<Item = &'a SlotRoster> + Clone,
+        blocks: CounterBlocks,
+    ) -> Self {
+        let hosts = slots.clone().map(|slot| slot.hosts.len()).sum();
+        let mut places = Vec::with_capacity(hosts);
+        let mut counters = Vec::with_capacity(hosts);
+        for (number, slot) in (0..).zip(slots.clone()) {
+            places.extend(
+                (0..)
+                    .zip(&slot.counters)
+                    .map(|(position, _)| (number, position)),
+            );
+            counters.extend_from_slice(&slot.counters);
+        }
+        Self {
+            slots: slots.map(|slot| Arc::clone(&slot.hosts)).collect(),
+            places: places.into(),
+            counters: counters.into(),
+            blocks,
+        }
+    }
+
+    /// How many hosts there are.
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
 }
 
 /// One priority: lists of hosts and what was counted on them. Rebuilt when hosts, health or weights
@@ -25,7 +67,7 @@ pub(crate) struct Roster {
 pub struct PriorityTable {
     pub(crate) counts: HostSetCounts,
     pub(super) roster: Arc<Roster>,
-    /// Positions in the roster: of the healthy hosts, then of the degraded ones, slot by slot.
+    /// Positions in the roster: of the healthy hosts, unless every host is, then of the degraded.
     pub(super) positions: Box<[u32]>,
     /// Every list there is: all, healthy, degraded; then healthy, degraded and all of each slot.
     pub(super) lists: Box<[Extent]>,
@@ -44,8 +86,18 @@ pub(super) struct Extent {
     pub(super) local: u32,
     /// Weights differ within it.
     pub(super) weighted: bool,
-    /// It is a part of the roster itself, not of the positions.
-    pub(super) direct: bool,
+    pub(super) within: Within,
+}
+
+/// What a list is a part of.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Within {
+    /// The positions of the table.
+    Positions,
+    /// All hosts of the roster.
+    Roster,
+    /// All hosts of the roster, and of them it is this whole slot.
+    Slot(u32),
 }
 
 impl Extent {
@@ -54,7 +106,7 @@ impl Extent {
         len: 0,
         local: 0,
         weighted: false,
-        direct: true,
+        within: Within::Roster,
     };
 }
 
@@ -106,8 +158,21 @@ impl PriorityTable {
     }
 
     /// All hosts.
-    pub(crate) fn hosts(&self) -> &[Arc<Host>] {
-        &self.roster.hosts
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = &Arc<Host>> {
+        self.roster.slots.iter().flat_map(|slot| &**slot)
+    }
+}
+
+#[cfg(test)]
+impl PriorityTable {
+    /// Whether both tables were built from the same roster.
+    pub(crate) fn shares_roster(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.roster, &other.roster)
+    }
+
+    /// Whether the hosts of slot `index` are the same array in both.
+    pub(crate) fn shares_slot(&self, other: &Self, index: usize) -> bool {
+        Arc::ptr_eq(&self.roster.slots[index], &other.roster.slots[index])
     }
 }
 
@@ -148,26 +213,29 @@ impl<'a> HostList<'a> {
     /// The host at `index`, which is below [`Self::len`].
     #[inline(always)]
     pub(crate) fn host(&self, index: u32) -> &'a Arc<Host> {
-        &self.table.roster.hosts[self.position(index)]
+        let roster = &*self.table.roster;
+        let (slot, position) = match self.extent.within {
+            Within::Slot(slot) => (slot, index),
+            Within::Positions | Within::Roster => roster.places[self.position(index)],
+        };
+        &roster.slots[slot as usize][position as usize]
     }
 
     /// Requests in flight on the host at `index`, without a look at the host.
     #[inline(always)]
     pub(crate) fn active_requests(&self, index: u32) -> u64 {
-        let Roster {
-            counters, blocks, ..
-        } = &*self.table.roster;
-        u64::from(blocks.get(counters[self.position(index)]))
+        let roster = &*self.table.roster;
+        u64::from(roster.blocks.get(roster.counters[self.position(index)]))
     }
 
+    /// Position in the roster of the host at `index`.
     #[inline(always)]
     fn position(&self, index: u32) -> usize {
         debug_assert!(index < self.len(), "an index of the list");
         let at = self.extent.start as usize + index as usize;
-        if self.extent.direct {
-            at
-        } else {
-            self.table.positions[at] as usize
+        match self.extent.within {
+            Within::Positions => self.table.positions[at] as usize,
+            Within::Roster | Within::Slot(_) => at,
         }
     }
 

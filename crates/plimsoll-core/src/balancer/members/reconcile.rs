@@ -1,0 +1,314 @@
+//! How [`Members`] take over an assignment.
+//!
+//! A host that stays keeps its [`Host`], and with it its counters and its requests in flight, also
+//! when it moves to another priority. Slots whose hosts are the same are updated in place: mostly
+//! nothing but a few hosts differs from the assignment before.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::Arc;
+
+use super::{Change, Member, Members, Place, Priority, Slot};
+use crate::counts::HostSetCounts;
+use crate::host::in_flight::Counters;
+use crate::host::{ClusterLoad, Host};
+use crate::model::assignment::{ClusterLoadAssignment, LbEndpoint, LocalityLbEndpoints};
+use crate::model::cluster::HealthChecking;
+use crate::model::health::HealthFlags;
+use crate::model::locality::Locality;
+use crate::priority::PriorityHealthPolicy;
+use crate::time::Instant;
+
+impl Members {
+    /// Takes over an assignment. Priorities never disappear, as in Envoy: they become empty.
+    pub(in crate::balancer) fn reconcile(
+        &mut self,
+        assignment: &ClusterLoadAssignment,
+        checking: HealthChecking,
+        now: Instant,
+    ) -> Change {
+        let policy = PriorityHealthPolicy {
+            overprovisioning_factor: assignment.overprovisioning_factor(),
+            weighted_priority_health: assignment.weighted_priority_health(),
+        };
+        let policy_changed = mem::replace(&mut self.policy, policy) != policy;
+        if *self.drop_overloads != *assignment.drop_overloads() {
+            self.drop_overloads = assignment.drop_overloads().into();
+        }
+        self.counters.reclaim();
+        let mut pass = Reconciliation {
+            cluster: Arc::clone(&self.cluster),
+            counters: mem::take(&mut self.counters),
+            // All weights are the assignment's afterwards.
+            reported_weights: mem::take(&mut self.reported_weights),
+            checking,
+            now,
+            leftovers: Vec::new(),
+            pending: Vec::new(),
+        };
+        let highest = assignment
+            .endpoints()
+            .last()
+            .map_or(0, |entry| entry.priority as usize + 1);
+        let count = highest.max(self.priorities.len()).max(1);
+        let mut dirty = vec![policy_changed; count];
+        let mut entries = assignment.endpoints().iter().peekable();
+        let mut old = mem::take(&mut self.priorities).into_iter();
+        for (number, changed) in dirty.iter_mut().enumerate() {
+            let mut mine = Vec::new();
+            while let Some(entry) = entries.next_if(|entry| entry.priority as usize == number) {
+                mine.push(entry);
+            }
+            let before = old.next();
+            *changed |= before.is_none();
+            let (priority, differs) = pass.priority(number, before, &mine, self.own.as_ref());
+            *changed |= differs;
+            self.priorities.push(priority);
+        }
+        let (added, removed) = self.settle(pass);
+        if self
+            .priorities
+            .iter()
+            .any(|priority| priority.roster.is_none())
+        {
+            self.places = None;
+        }
+        let dirty = dirty
+            .iter()
+            .enumerate()
+            .filter(|&(_, &dirty)| dirty)
+            .map(|(p, _)| p)
+            .collect();
+        let slots = self.priorities.iter().flat_map(|priority| &priority.slots);
+        let total = slots.map(|slot| slot.members.len()).sum();
+        Change {
+            added,
+            removed,
+            total,
+            dirty,
+        }
+    }
+
+    /// Hosts that moved to another priority keep their `Host`. Returns (added, removed).
+    fn settle(&mut self, mut pass: Reconciliation) -> (usize, usize) {
+        let mut added = pass.pending.len();
+        pass.leftovers.sort_by_key(|member| member.endpoint.address);
+        for (priority, slot, position) in pass.pending {
+            let Some(slot) = self.priorities[priority].slots.get_mut(slot) else {
+                continue;
+            };
+            let fresh = &mut slot.members[position];
+            let address = fresh.endpoint.address;
+            let found = pass
+                .leftovers
+                .binary_search_by_key(&address, |old| old.endpoint.address);
+            if let Ok(index) = found
+                && pass.leftovers[index].host.locality() == fresh.host.locality()
+                && pass.leftovers[index].is(&fresh.endpoint)
+            {
+                let mut old = pass.leftovers.remove(index);
+                old.update(&fresh.endpoint, pass.reported_weights);
+                pass.counters.retire(&fresh.host);
+                *fresh = old;
+                added -= 1;
+            }
+        }
+        for gone in &pass.leftovers {
+            pass.counters.retire(&gone.host);
+        }
+        self.counters = pass.counters;
+        (added, pass.leftovers.len())
+    }
+}
+
+/// State of one pass over an assignment.
+struct Reconciliation {
+    cluster: Arc<ClusterLoad>,
+    counters: Counters,
+    reported_weights: bool,
+    checking: HealthChecking,
+    now: Instant,
+    /// Known hosts that are not where they were.
+    leftovers: Vec<Member>,
+    /// Places of hosts that were not known there.
+    pending: Vec<Place>,
+}
+
+/// What differs from before.
+#[derive(Clone, Copy, Default)]
+struct Differs {
+    /// Hosts came, went or moved.
+    hosts: bool,
+    /// Weights or health are others.
+    terms: bool,
+}
+
+impl Differs {
+    const fn any(self) -> bool {
+        self.hosts || self.terms
+    }
+
+    const fn add(&mut self, other: Self) {
+        self.hosts |= other.hosts;
+        self.terms |= other.terms;
+    }
+}
+
+impl Reconciliation {
+    /// One priority after the assignment, and whether anything in it changed.
+    fn priority(
+        &mut self,
+        number: usize,
+        old: Option<Priority>,
+        entries: &[&LocalityLbEndpoints],
+        own: Option<&Locality>,
+    ) -> (Priority, bool) {
+        let old = old.unwrap_or_default();
+        let mut known: BTreeMap<Locality, Slot> = BTreeMap::new();
+        for slot in old.slots {
+            known.insert(slot.locality.clone(), slot);
+        }
+        // Sorted already; the own locality moves to the front.
+        let mut order: Vec<&LocalityLbEndpoints> = entries.to_vec();
+        let has_local_locality = HostSetCounts::order(&mut order, own, |entry| &entry.locality);
+        let mut differs = Differs::default();
+        let mut slots = Vec::with_capacity(order.len());
+        for (index, entry) in order.into_iter().enumerate() {
+            let before = known.remove(&entry.locality);
+            differs.hosts |= before.is_none();
+            differs.terms |= before
+                .as_ref()
+                .is_none_or(|old| old.weight != entry.load_balancing_weight);
+            let (old, roster) = before
+                .map(|slot| (slot.members, slot.roster))
+                .unwrap_or_default();
+            let (members, slot_differs) = self.slot(old, entry, (number, index));
+            differs.add(slot_differs);
+            slots.push(Slot {
+                locality: entry.locality.clone(),
+                weight: entry.load_balancing_weight,
+                members,
+                roster: roster.filter(|_| !slot_differs.hosts),
+            });
+        }
+        differs.hosts |= !known.is_empty();
+        self.leftovers
+            .extend(known.into_values().flat_map(|slot| slot.members));
+        let roster = old.roster.filter(|_| !differs.hosts);
+        (
+            Priority {
+                slots,
+                has_local_locality,
+                roster,
+            },
+            differs.any(),
+        )
+    }
+
+    /// One slot after the assignment. Mostly it has the hosts it had: then nothing moves.
+    fn slot(
+        &mut self,
+        mut old: Vec<Member>,
+        entry: &LocalityLbEndpoints,
+        place: (usize, usize),
+    ) -> (Vec<Member>, Differs) {
+        let endpoints = &entry.lb_endpoints;
+        let same = old.len() == endpoints.len()
+            && old
+                .iter()
+                .zip(endpoints)
+                .all(|(member, endpoint)| member.is(endpoint));
+        if !same {
+            return self.join(old, entry, place);
+        }
+        let mut differs = Differs::default();
+        for (member, endpoint) in old.iter_mut().zip(endpoints) {
+            differs.terms |= member.update(endpoint, self.reported_weights);
+        }
+        (old, differs)
+    }
+
+    /// Merge-joins one slot by address; both sides are sorted.
+    fn join(
+        &mut self,
+        old: Vec<Member>,
+        entry: &LocalityLbEndpoints,
+        (priority, slot): (usize, usize),
+    ) -> (Vec<Member>, Differs) {
+        let mut old = old.into_iter().peekable();
+        let mut members = Vec::with_capacity(entry.lb_endpoints.len());
+        for endpoint in &entry.lb_endpoints {
+            while let Some(gone) = old.next_if(|old| old.endpoint.address < endpoint.address) {
+                self.leftovers.push(gone);
+            }
+            let same = |old: &Member| old.endpoint.address == endpoint.address;
+            match old.next_if(same) {
+                Some(mut kept) if kept.is(endpoint) => {
+                    kept.update(endpoint, self.reported_weights);
+                    members.push(kept);
+                }
+                other => {
+                    self.leftovers.extend(other);
+                    self.pending.push((priority, slot, members.len()));
+                    members.push(self.fresh(endpoint, &entry.locality));
+                }
+            }
+        }
+        self.leftovers.extend(old);
+        (
+            members,
+            Differs {
+                hosts: true,
+                terms: true,
+            },
+        )
+    }
+
+    fn fresh(&mut self, endpoint: &LbEndpoint, locality: &Locality) -> Member {
+        let eds = endpoint.health_status;
+        let health = if self.checking.active {
+            let ignore = self.checking.ignore_new_hosts_until_first_hc;
+            HealthFlags::awaiting_first_check(eds, ignore)
+        } else {
+            HealthFlags::from_eds(eds)
+        };
+        let active = self.counters.take();
+        let counter = active.place();
+        let host = Arc::new(Host::new(
+            endpoint,
+            locality,
+            Arc::clone(&self.cluster),
+            active,
+        ));
+        Member {
+            host,
+            endpoint: endpoint.clone(),
+            counter,
+            health,
+            ramp_from: self.now,
+        }
+    }
+}
+
+impl Member {
+    /// Whether `endpoint` means this host. One whose name or hash key changed is another host: both
+    /// are part of its identity in tables.
+    fn is(&self, endpoint: &LbEndpoint) -> bool {
+        self.endpoint.address == endpoint.address
+            && self.endpoint.hostname == endpoint.hostname
+            && self.endpoint.hash_key == endpoint.hash_key
+    }
+
+    /// Takes the assignment's new word on this host; returns whether that changed anything.
+    fn update(&mut self, endpoint: &LbEndpoint, reported_weights: bool) -> bool {
+        let changed = self.weight(reported_weights) != endpoint.weight()
+            || self.endpoint.health_status != endpoint.health_status;
+        if changed {
+            self.host.set_weight(endpoint.weight());
+            self.health = self.health.with_eds(endpoint.health_status);
+            self.endpoint.load_balancing_weight = endpoint.load_balancing_weight;
+            self.endpoint.health_status = endpoint.health_status;
+        }
+        changed
+    }
+}

@@ -207,7 +207,7 @@ impl Balancer {
     /// Fractions for this very cluster (`LoadStatsResponse.observed_traffic`); empty withdraws
     /// them.
     pub fn handle_observed_traffic(&mut self, fractions: FractionMap, now: Instant) {
-        self.receive_fractions(FractionOrigin::LrsResponse, fractions, now);
+        self.receive_fractions(FractionOrigin::LrsResponse, Arc::new(fractions), now);
         self.refresh(
             Dirty {
                 zone: true,
@@ -298,7 +298,12 @@ impl Balancer {
         true
     }
 
-    fn receive_fractions(&mut self, origin: FractionOrigin, fractions: FractionMap, now: Instant) {
+    fn receive_fractions(
+        &mut self,
+        origin: FractionOrigin,
+        fractions: Arc<FractionMap>,
+        now: Instant,
+    ) {
         if !fractions.is_empty() {
             self.stats.lrs_fractions_received.increment();
         }

@@ -62,9 +62,10 @@ impl FractionStore {
     pub fn receive(
         &mut self,
         origin: FractionOrigin,
-        fractions: FractionMap,
+        fractions: impl Into<Arc<FractionMap>>,
         now: Instant,
     ) -> bool {
+        let fractions = fractions.into();
         let slot = &mut self.received[origin as usize];
         if fractions.is_empty() {
             *slot = None;
@@ -72,7 +73,7 @@ impl FractionStore {
         }
         let recovered = slot.as_ref().is_some_and(|old| old.stale);
         *slot = Some(Received {
-            fractions: Arc::new(fractions),
+            fractions,
             at: now,
             stale: false,
         });

@@ -121,9 +121,10 @@ pub struct DropOverload {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterLoadAssignment {
     cluster_name: Arc<str>,
-    endpoints: Vec<LocalityLbEndpoints>,
-    eds_fractions: BTreeMap<Locality, BasisPoints>,
-    metadata_fractions: BTreeMap<Locality, BasisPoints>,
+    /// Shared: the assignment of a fleet goes to the balancer of every cluster.
+    endpoints: Arc<[LocalityLbEndpoints]>,
+    eds_fractions: Arc<BTreeMap<Locality, BasisPoints>>,
+    metadata_fractions: Arc<BTreeMap<Locality, BasisPoints>>,
     drop_overloads: Vec<DropOverload>,
     overprovisioning_factor: u32,
     weighted_priority_health: bool,
@@ -162,9 +163,9 @@ impl ClusterLoadAssignment {
         check_weight_sums(&endpoints)?;
         Ok(Self {
             cluster_name: parts.cluster_name.into(),
-            endpoints,
-            eds_fractions: eds_fractions.0,
-            metadata_fractions: metadata_fractions.0,
+            endpoints: endpoints.into(),
+            eds_fractions: Arc::new(eds_fractions.0),
+            metadata_fractions: Arc::new(metadata_fractions.0),
             drop_overloads: check_drops(parts.drop_overloads)?,
             overprovisioning_factor,
             weighted_priority_health: parts.weighted_priority_health,
@@ -181,8 +182,9 @@ impl ClusterLoadAssignment {
         &self.endpoints
     }
 
-    /// Fractions carried by the assignment; presence decides what is known (decisions D2).
-    pub fn fractions(&self, source: FractionSource) -> &BTreeMap<Locality, BasisPoints> {
+    /// Fractions carried by the assignment; presence decides what is known (decisions D2). Shared,
+    /// because they change far more often than the hosts beside them.
+    pub fn fractions(&self, source: FractionSource) -> &Arc<BTreeMap<Locality, BasisPoints>> {
         match source {
             FractionSource::EdsField => &self.eds_fractions,
             FractionSource::LocalityMetadata => &self.metadata_fractions,
@@ -210,7 +212,7 @@ impl ClusterLoadAssignment {
             && self.overprovisioning_factor == other.overprovisioning_factor
             && self.weighted_priority_health == other.weighted_priority_health
             && self.drop_overloads == other.drop_overloads
-            && self.endpoints == other.endpoints
+            && (Arc::ptr_eq(&self.endpoints, &other.endpoints) || self.endpoints == other.endpoints)
     }
 }
 

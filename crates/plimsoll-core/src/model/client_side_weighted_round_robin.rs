@@ -246,7 +246,8 @@ impl OobReporting {
     }
 }
 
-fn whole_millis(duration: Duration) -> Duration {
+/// Durations as Envoy reads them: what is left of a millisecond does not count.
+pub(super) fn whole_millis(duration: Duration) -> Duration {
     Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::client_side_weighted_round_robin::{OobReporting, OobReportingConfig, whole_millis};
 use super::orca::{MetricName, UtilizationPrecedence};
 use crate::units::FieldError;
 
@@ -56,7 +57,8 @@ pub struct LoadAwareLocalityParts {
     pub weight_expiration_period: Option<Duration>,
     /// Out-of-band reports.
     pub enable_oob_load_report: bool,
-    /// Default 10 s; only with out-of-band reports.
+    /// Default 10 s, also for 0, as for client side weighted round robin; only with out-of-band
+    /// reports.
     pub oob_reporting_period: Option<Duration>,
     /// Ours.
     pub utilization_precedence: UtilizationPrecedence,
@@ -93,17 +95,17 @@ pub struct LoadAwareLocality {
 pub const CONVERGENT_LOCAL_PROBE: f64 = 0.03;
 
 impl LoadAwareLocality {
-    /// Checks the fields, in Envoy's order, and applies the defaults.
+    /// Checks the fields, in Envoy's order, and applies the defaults. Durations are cut to whole
+    /// milliseconds, as Envoy reads them.
     pub fn try_new(parts: LoadAwareLocalityParts) -> Result<Self, FieldError> {
-        let period = parts.weight_update_period.unwrap_or(Duration::from_secs(1));
+        let or = |value: Option<Duration>, default| value.map_or(default, whole_millis);
+        let period = or(parts.weight_update_period, Duration::from_secs(1));
         if period < Duration::from_millis(100) {
             let reason = format!("{period:?} is too short: at least 100ms");
             return Err(FieldError::new("weight_update_period", reason));
         }
-        let tau = parts
-            .smoothing_time_constant
-            .unwrap_or(Duration::from_secs(5));
-        if tau < Duration::from_millis(1) {
+        let tau = or(parts.smoothing_time_constant, Duration::from_secs(5));
+        if tau.is_zero() {
             return Err(FieldError::new(
                 "smoothing_time_constant",
                 "must be greater than 0",
@@ -134,12 +136,8 @@ impl LoadAwareLocality {
                 format!("{local_probe} and remote_probe_fraction {probe} exceed the whole");
             return Err(FieldError::new("local_probe_fraction", reason));
         }
-        let expiration = parts
-            .weight_expiration_period
-            .unwrap_or(Duration::from_secs(180));
-        let oob_period = parts
-            .oob_reporting_period
-            .unwrap_or(Duration::from_secs(10));
+        let expiration = or(parts.weight_expiration_period, Duration::from_secs(180));
+        let oob = OobReporting::try_new(parts.oob_reporting_period, OobReportingConfig::default())?;
         let names = parts.metric_names_for_computing_utilization.iter();
         Ok(Self {
             weight_update_period: period,
@@ -149,9 +147,8 @@ impl LoadAwareLocality {
             alpha: 1.0 - (-millis(period) / 1000.0 / (millis(tau) / 1000.0)).exp(),
             smoothing_time_constant: tau,
             remote_probe_fraction: probe,
-            weight_expiration_period: (expiration >= Duration::from_millis(1))
-                .then_some(expiration),
-            oob_reporting_period: parts.enable_oob_load_report.then_some(oob_period),
+            weight_expiration_period: (!expiration.is_zero()).then_some(expiration),
+            oob_reporting_period: parts.enable_oob_load_report.then(|| oob.period()),
             utilization_precedence: parts.utilization_precedence,
             cold_start: parts.cold_start,
             remote_mean: parts.remote_mean,
@@ -328,6 +325,53 @@ mod tests {
     fn convergent_always_keeps_a_local_probe() {
         let settings = checked(|p| p.spill_controller = SpillController::Convergent).unwrap();
         assert_eq!(settings.local_probe_fraction(), CONVERGENT_LOCAL_PROBE);
+    }
+
+    #[test]
+    fn an_oob_period_of_nothing_is_the_default() {
+        let enabled = |period| {
+            let settings = checked(|p| {
+                p.enable_oob_load_report = true;
+                p.oob_reporting_period = period;
+            });
+            settings.unwrap().oob_reporting_period()
+        };
+        let ten = Some(Duration::from_secs(10));
+        assert_eq!(enabled(None), ten);
+        assert_eq!(enabled(Some(Duration::ZERO)), ten);
+        assert_eq!(enabled(Some(Duration::from_micros(999))), ten);
+        assert_eq!(
+            enabled(Some(Duration::from_micros(2_500))),
+            Some(Duration::from_millis(2))
+        );
+    }
+
+    #[test]
+    fn durations_are_cut_to_whole_milliseconds() {
+        let micros = |micros| Some(Duration::from_micros(micros));
+        let settings = checked(|p| {
+            p.weight_update_period = micros(100_999);
+            p.smoothing_time_constant = micros(1_999);
+            p.weight_expiration_period = micros(2_001);
+        })
+        .unwrap();
+        let millis = Duration::from_millis;
+        assert_eq!(settings.weight_update_period(), millis(100));
+        assert_eq!(settings.smoothing_time_constant(), millis(1));
+        assert_eq!(settings.weight_expiration_period(), Some(millis(2)));
+        let same = checked(|p| {
+            p.weight_update_period = micros(100_000);
+            p.smoothing_time_constant = micros(1_000);
+        });
+        assert_eq!(settings.alpha(), same.unwrap().alpha());
+        for below in [
+            checked(|p| p.weight_update_period = micros(99_999)),
+            checked(|p| p.smoothing_time_constant = micros(999)),
+        ] {
+            assert!(below.is_err());
+        }
+        let never = checked(|p| p.weight_expiration_period = micros(999)).unwrap();
+        assert_eq!(never.weight_expiration_period(), None);
     }
 
     #[test]

@@ -133,6 +133,7 @@ impl ProtoEnum for LocalityBasis {
         ("HEALTHY_HOSTS_NUM", 0, Self::HealthyHostsNum),
         ("HEALTHY_HOSTS_WEIGHT", 1, Self::HealthyHostsWeight),
         ("LRS_REPORTED_RATE", 2, Self::LrsReportedRate),
+        ("OBSERVED_LOAD", 3, Self::ObservedLoad),
     ];
 }
 

@@ -155,6 +155,25 @@ fn every_field_of_zone_aware_routing_arrives() {
 }
 
 #[test]
+fn the_basis_of_a_proxys_own_eyes_arrives_with_its_settings() {
+    let fields = "locality_basis: OBSERVED_LOAD, min_cluster_size: 2, all_priorities: true, \
+                  upstream_locality_basis: HEALTHY_HOSTS_WEIGHT, dead_band_bp: 0";
+    let config = accepted(&zone_aware_yaml(fields));
+    let zone_aware = config.zone_aware().unwrap();
+    assert_eq!(zone_aware.locality_basis(), LocalityBasis::ObservedLoad);
+    assert_eq!(zone_aware.min_cluster_size(), 2);
+    assert_eq!(zone_aware.dead_band().get(), 0);
+    assert_eq!(
+        zone_aware.upstream_locality_basis(),
+        CapacityBasis::HealthyHostsWeight
+    );
+    assert!(zone_aware.all_priorities());
+    let camel = "localityBasis: 3, minClusterSize: 2, allPriorities: true, \
+                 upstreamLocalityBasis: 1, deadBandBp: 0";
+    assert_eq!(accepted(&zone_aware_yaml(camel)), config);
+}
+
+#[test]
 fn the_spellings_of_force_local_zone() {
     let forced = |fields| {
         let config = accepted(&zone_aware_yaml(fields));

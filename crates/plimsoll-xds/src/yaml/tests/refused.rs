@@ -71,7 +71,7 @@ fn bad_values_of_zone_aware_routing_are_refused_at_their_field() {
             "locality_basis",
             "expected one of HEALTHY_HOSTS_NUM",
         ),
-        ("locality_basis: 3", "locality_basis", "unknown value 3"),
+        ("locality_basis: 4", "locality_basis", "unknown value 4"),
         ("locality_basis: -1", "locality_basis", "unknown value -1"),
         (
             "upstream_locality_basis: 2",

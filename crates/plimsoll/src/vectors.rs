@@ -13,6 +13,7 @@ mod locality_wrr;
 mod orca;
 mod pickers;
 mod priority;
+mod report;
 mod translate;
 mod zone_aware;
 

@@ -15,7 +15,6 @@ use plimsoll_core::endpoint_picking::client_side_weighted_round_robin::{
 use plimsoll_core::model::client_side_weighted_round_robin::{
     ClientSideWeightedRoundRobin, ClientSideWeightedRoundRobinParts, OobReporting,
 };
-use plimsoll_core::model::orca::OrcaLoadReport;
 use serde_json::Value;
 
 use self::inputs::{
@@ -49,14 +48,14 @@ pub(super) fn run(case: &Case) -> Result<Outcome, CaseError> {
 }
 
 fn utilization(inputs: UtilizationInputs) -> Result<Outcome, CaseError> {
-    let report = OrcaLoadReport::from(inputs.report);
+    let report = inputs.report.0;
     let settings = rules(inputs.metric_names, inputs.named_metrics_first, 0.0)?;
     let (names, precedence) = (settings.metric_names(), settings.utilization_precedence());
     Ok(Outcome::default().exact("utilization", report.utilization(names, precedence)))
 }
 
 fn weight_of(inputs: WeightInputs) -> Result<Outcome, CaseError> {
-    let report = OrcaLoadReport::from(inputs.report);
+    let report = inputs.report.0;
     let penalty = inputs.error_utilization_penalty;
     let settings = rules(inputs.metric_names, inputs.named_metrics_first, penalty)?;
     let weight = weight(&report, &settings);
@@ -87,7 +86,7 @@ fn report(inputs: ReportInputs) -> Result<Outcome, CaseError> {
         inputs.weight,
         (inputs.non_empty_since_s, inputs.last_update_s),
     );
-    let report = OrcaLoadReport::from(inputs.report);
+    let report = inputs.report.0;
     let penalty = inputs.error_utilization_penalty;
     let settings = rules(inputs.metric_names, inputs.named_metrics_first, penalty)?;
     let observed = slot.observe(&report, &settings, inputs.now_s.instant());

@@ -28,11 +28,10 @@ use plimsoll_core::model::load_aware_locality::{LoadAwareLocality, LoadAwareLoca
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::model::orca::{OrcaLoadReport, UtilizationPrecedence};
 use plimsoll_core::time::Instant;
-use plimsoll_xds::orca::{ENDPOINT_LOAD_METRICS, OrcaLimits, parse};
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::compare::Outcome;
+use super::report::{ReportInput, number};
 use super::{Case, CaseError};
 
 const KINDS: [&str; 7] = [
@@ -102,7 +101,7 @@ fn prefix_sums(weights: &[f64]) -> Vec<f64> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct UtilizationInputs {
-    report: Value,
+    report: ReportInput,
     #[serde(default)]
     metric_names: Vec<String>,
     #[serde(default = "yes")]
@@ -116,7 +115,7 @@ fn utilization(inputs: UtilizationInputs) -> Result<Outcome, CaseError> {
         ..LoadAwareLocalityParts::default()
     })?;
     let config = cluster(settings, EndpointPolicy::default())?;
-    let host = observing(&config, &report(&inputs.report)?)?;
+    let host = observing(&config, &inputs.report.0)?;
     let utilization = host.utilization().map(|(utilization, _)| utilization);
     Ok(Outcome::default()
         .exact("stored", utilization.is_some())
@@ -126,12 +125,12 @@ fn utilization(inputs: UtilizationInputs) -> Result<Outcome, CaseError> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FanoutInputs {
-    report: Value,
+    report: ReportInput,
     #[serde(default)]
     metric_names: Vec<String>,
     #[serde(default = "yes")]
     named_metrics_first: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "number")]
     error_utilization_penalty: f64,
 }
 
@@ -150,7 +149,7 @@ fn fanout(inputs: FanoutInputs) -> Result<Outcome, CaseError> {
         ..ClientSideWeightedRoundRobinParts::default()
     })?;
     let child = EndpointPolicy::ClientSideWeightedRoundRobin(child);
-    let host = observing(&cluster(settings, child)?, &report(&inputs.report)?)?;
+    let host = observing(&cluster(settings, child)?, &inputs.report.0)?;
     let utilization = host.utilization().map(|(utilization, _)| utilization);
     Ok(Outcome::default()
         .exact("locality_utilization", utilization)
@@ -192,14 +191,6 @@ fn cluster(
         ..ClusterConfigParts::default()
     })?;
     Ok(Arc::new(config))
-}
-
-/// A report as cases write it: the JSON mapping of the message.
-fn report(json: &Value) -> Result<OrcaLoadReport, CaseError> {
-    let header = format!("JSON {json}");
-    let headers = [(ENDPOINT_LOAD_METRICS, header.as_bytes())];
-    parse(headers, &OrcaLimits::default())
-        .map_err(|error| CaseError::inputs(format!("report: {error}")))
 }
 
 const fn precedence(named_metrics_first: bool) -> UtilizationPrecedence {

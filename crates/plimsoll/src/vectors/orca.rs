@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::compare::Outcome;
+use super::report::ReportInput;
 use super::{Case, CaseError};
 
 const KINDS: [&str; 3] = ["parse", "once", "lrs_metrics"];
@@ -16,7 +17,7 @@ pub(super) fn run(case: &Case) -> Result<Outcome, CaseError> {
     match case.kind.as_str() {
         "parse" => Ok(parse(&case.inputs()?, &case.expected)),
         "once" => once(&case.inputs()?, &case.expected),
-        "lrs_metrics" => lrs_metrics(&case.inputs()?),
+        "lrs_metrics" => Ok(lrs_metrics(&case.inputs()?)),
         _ => Err(CaseError::unknown_kind(case, &KINDS)),
     }
 }
@@ -40,7 +41,7 @@ struct OnceInputs {
 #[serde(deny_unknown_fields)]
 struct LrsInputs {
     metric_names: Vec<String>,
-    report: Value,
+    report: ReportInput,
 }
 
 fn parse(inputs: &ParseInputs, expected: &Map<String, Value>) -> Outcome {
@@ -83,11 +84,11 @@ fn once(inputs: &OnceInputs, expected: &Map<String, Value>) -> Result<Outcome, C
     }
 }
 
-fn lrs_metrics(inputs: &LrsInputs) -> Result<Outcome, CaseError> {
+fn lrs_metrics(inputs: &LrsInputs) -> Outcome {
     let names = inputs.metric_names.iter();
     let names: Vec<_> = names.map(|name| MetricName::new(name)).collect();
     let mut stats: BTreeMap<String, (u64, f64)> = BTreeMap::new();
-    report(&inputs.report)?.lrs_metrics(&names, |name, value| {
+    inputs.report.0.lrs_metrics(&names, |name, value| {
         let (requests, total) = stats.entry(name.to_owned()).or_default();
         *requests += 1;
         *total += value;
@@ -96,20 +97,12 @@ fn lrs_metrics(inputs: &LrsInputs) -> Result<Outcome, CaseError> {
         .into_iter()
         .map(|(name, (requests, total))| (name, json!([requests, number(total)])))
         .collect();
-    Ok(Outcome::default().exact("stats", stats))
+    Outcome::default().exact("stats", stats)
 }
 
 fn bytes(pairs: &Pairs) -> impl Iterator<Item = (&str, &[u8])> {
     let pairs = pairs.iter();
     pairs.map(|(name, value)| (name.as_str(), value.as_bytes()))
-}
-
-/// A report as cases write it: the JSON mapping of the message.
-fn report(json: &Value) -> Result<OrcaLoadReport, CaseError> {
-    let value = format!("JSON {json}");
-    let headers = [(orca::ENDPOINT_LOAD_METRICS, value.as_bytes())];
-    orca::parse(headers, &OrcaLimits::default())
-        .map_err(|error| CaseError::inputs(format!("report: {error}")))
 }
 
 /// The report as cases write it. Fields that are 0 or empty may be left out of the case; where it

@@ -1,6 +1,5 @@
 //! Inputs of the suite `cswrr` and their translation to core types.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
@@ -10,44 +9,14 @@ use plimsoll_core::endpoint_picking::client_side_weighted_round_robin::{
 use plimsoll_core::model::client_side_weighted_round_robin::{
     ClientSideWeightedRoundRobin, ClientSideWeightedRoundRobinParts, OobReportingConfig,
 };
-use plimsoll_core::model::orca::{OrcaLoadReport, UtilizationPrecedence};
+use plimsoll_core::model::orca::UtilizationPrecedence;
 use plimsoll_core::time::Instant;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::vectors::CaseError;
-
-/// A load report; fields that are left out are 0.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct ReportInput {
-    cpu_utilization: f64,
-    mem_utilization: f64,
-    application_utilization: f64,
-    rps: f64,
-    rps_fractional: f64,
-    eps: f64,
-    named_metrics: BTreeMap<String, f64>,
-    utilization: BTreeMap<String, f64>,
-    request_cost: BTreeMap<String, f64>,
-}
-
-impl From<ReportInput> for OrcaLoadReport {
-    fn from(input: ReportInput) -> Self {
-        Self {
-            cpu_utilization: input.cpu_utilization,
-            mem_utilization: input.mem_utilization,
-            application_utilization: input.application_utilization,
-            rps: whole(input.rps),
-            rps_fractional: input.rps_fractional,
-            eps: input.eps,
-            named_metrics: input.named_metrics.into_iter().collect(),
-            utilization: input.utilization.into_iter().collect(),
-            request_cost: input.request_cost.into_iter().collect(),
-        }
-    }
-}
+use crate::vectors::report::{ReportInput, number};
 
 /// `kind.utilization`.
 #[derive(Debug, Deserialize)]
@@ -69,7 +38,7 @@ pub(super) struct WeightInputs {
     pub(super) metric_names: Vec<String>,
     #[serde(default = "yes")]
     pub(super) named_metrics_first: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "number")]
     pub(super) error_utilization_penalty: f64,
 }
 
@@ -82,7 +51,7 @@ pub(super) struct ReportInputs {
     pub(super) metric_names: Vec<String>,
     #[serde(default = "yes")]
     pub(super) named_metrics_first: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "number")]
     pub(super) error_utilization_penalty: f64,
     pub(super) now_s: Seconds,
     #[serde(default)]
@@ -263,15 +232,6 @@ pub(super) fn slot(weight: u32, times: (Option<Seconds>, Option<Seconds>)) -> Or
 /// Envoy's durations may be negative, ours not: both mean the default.
 pub(super) fn not_negative_millis(millis: i64) -> Duration {
     Duration::from_millis(u64::try_from(millis).unwrap_or(0))
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a field that decides nothing, and `as` ends at the bounds"
-)]
-const fn whole(number: f64) -> u64 {
-    number as u64
 }
 
 const fn yes() -> bool {

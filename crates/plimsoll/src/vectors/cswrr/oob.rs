@@ -18,9 +18,10 @@ use plimsoll_xds::orca::oob::{
 };
 use serde::Deserialize;
 
-use super::inputs::{ReportInput, not_negative_millis};
+use super::inputs::not_negative_millis;
 use crate::vectors::CaseError;
 use crate::vectors::compare::Outcome;
+use crate::vectors::report::ReportInput;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -174,7 +175,7 @@ impl Host {
                 no_recipient,
             } => {
                 self.refuse = recipient_error || no_recipient;
-                self.data(&frame(&OrcaLoadReport::from(report)), false);
+                self.data(&frame(&report.0), false);
             }
             Event::Reset {} => self.send(OobEvent::Reset),
             Event::Trailers { status } => {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::own;
 use super::settings::SettingsInput;
 use crate::vectors::CaseError;
-use crate::vectors::load_aware_locality::report;
+use crate::vectors::report::report;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

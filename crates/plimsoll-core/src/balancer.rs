@@ -398,6 +398,11 @@ impl Balancer {
     /// Zone-aware routing, when the fleet, the demand or the hosts it counts have changed.
     fn refresh_zone(&mut self, dirty: &Dirty, now: Instant) {
         let config = self.config.zone_aware().cloned();
+        let basis = config.as_ref().map(ZoneAware::locality_basis);
+        if basis != Some(LocalityBasis::ObservedLoad) {
+            // Also without zone-aware routing: a tick that nobody takes would be due for ever.
+            self.observed_load.stop();
+        }
         if dirty.zone || dirty.config {
             self.refresh_demand(config.as_ref());
         }
@@ -451,17 +456,13 @@ impl Balancer {
             Some(Reason::UpstreamTooSmall) => self.stats.lb_zone_cluster_too_small.increment(),
             _ => {}
         }
-        if config.locality_basis() != LocalityBasis::ObservedLoad {
-            self.observed_load.stop();
+        // What is observed is priority 0; above it host counts decide.
+        if priority > 0 || config.locality_basis() != LocalityBasis::ObservedLoad {
             return zone;
         }
         let table = &self.views[priority].table;
         let local = table.counts.has_local_locality;
-        match self
-            .observed_load
-            .shares(table, now)
-            .filter(|_| priority == 0)
-        {
+        match self.observed_load.shares(table, now) {
             Some(shares) => zone.with_shares(shares, local),
             None => zone,
         }

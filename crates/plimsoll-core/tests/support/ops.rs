@@ -29,6 +29,8 @@ mod checks;
 mod configs;
 #[path = "ops/inputs.rs"]
 pub(crate) mod inputs;
+#[path = "ops/loads.rs"]
+mod loads;
 #[path = "ops/model.rs"]
 mod model;
 
@@ -51,6 +53,8 @@ pub(crate) struct Reached {
     pub(crate) queued: u64,
     pub(crate) local: u64,
     pub(crate) avoided: u64,
+    /// Load reports that somebody used.
+    pub(crate) reports: u64,
     /// By source: all, healthy, degraded; a locality's healthy, degraded, all.
     pub(crate) sources: [u64; 6],
 }
@@ -108,7 +112,7 @@ impl World {
     }
 
     fn step(&mut self, bytes: &mut Bytes<'_>) {
-        match bytes.below(24) {
+        match bytes.below(27) {
             0..=2 => self.assign(valid_assignment(bytes)),
             3 => self.repeat_assignment(),
             4 => self.refuse(bytes),
@@ -152,6 +156,7 @@ impl World {
             20 => self.pick(None, true),
             21 => self.finish(bytes),
             22 => self.tried.clear(),
+            23..=25 => self.report(bytes),
             _ => self.replace_picker(bytes),
         }
     }
@@ -168,8 +173,12 @@ impl World {
         self.drain();
     }
 
-    /// The same again is no news, whatever happened in between.
+    /// The same again is no news, whatever happened in between; unless weights of hosts are made of
+    /// reports, which an assignment resets.
     fn repeat_assignment(&mut self) {
+        if self.model.reported_weights {
+            return;
+        }
         if let Some(assignment) = self.model.assignment.clone() {
             self.balancer.handle_assignment(assignment, self.now);
             assert!(self.balancer.poll_snapshot().is_none(), "nothing changed");
@@ -198,6 +207,24 @@ impl World {
         self.model.expire(self.now);
         self.balancer.handle_config(config, self.now);
         self.drain();
+    }
+
+    /// A load report of a host, which is good for somebody or not.
+    fn report(&mut self, bytes: &mut Bytes<'_>) {
+        let report = loads::report(bytes);
+        let snapshot = Arc::clone(self.reader.latest());
+        let config = snapshot.config();
+        let hosts: Vec<_> = snapshot.hosts().collect();
+        if hosts.is_empty() {
+            return;
+        }
+        let host = hosts[bytes.below(hosts.len())];
+        let used = host.observe_orca(&report, config, self.now);
+        let wanted = self.model.follows_reports();
+        assert!(wanted || !used, "nobody wants reports");
+        let utilization = host.utilization().map(|(utilization, _)| utilization);
+        assert!(utilization.is_none_or(|value| (0.0..=1.0).contains(&value)));
+        self.reached.reports += u64::from(used);
     }
 
     fn signal(&mut self, bytes: &mut Bytes<'_>) {
@@ -312,7 +339,10 @@ impl World {
         let good = bytes.flag();
         match bytes.below(3) {
             0 => drop(request),
-            _ if good => request.finish(RequestOutcome::Success),
+            _ if good => {
+                let latency = Duration::from_micros(bytes.one_of(&[1_000, 0, 50_000]));
+                request.finish_after(RequestOutcome::Success, latency);
+            }
             _ => request.finish(RequestOutcome::Error),
         }
         let after = host.totals();
@@ -362,8 +392,7 @@ impl World {
             "each told once"
         );
         assert_eq!(stats.snapshots_built.get(), self.reached.snapshots);
-        let slow_start = self.model.config.endpoint_policy().slow_start().is_some();
-        if !slow_start && self.model.knows_ages() {
+        if !self.model.ticks() && self.model.knows_ages() {
             assert_eq!(self.balancer.poll_timeout(), self.model.deadline());
         }
         for request in &self.requests {

@@ -306,9 +306,10 @@ impl Member {
         if changed {
             self.host.set_weight(endpoint.weight());
             self.health = self.health.with_eds(endpoint.health_status);
-            self.endpoint.load_balancing_weight = endpoint.load_balancing_weight;
             self.endpoint.health_status = endpoint.health_status;
         }
+        // Also when it is what reports had made of the old one: it is the assignment's word.
+        self.endpoint.load_balancing_weight = endpoint.load_balancing_weight;
         changed
     }
 }

@@ -16,15 +16,17 @@ use plimsoll_core::model::zone_aware::{
 use plimsoll_core::units::FieldError;
 
 use super::bytes::Bytes;
+use super::loads;
 
 /// Valid settings of a cluster.
 pub(crate) fn config(bytes: &mut Bytes<'_>) -> ClusterConfigParts {
     let endpoint_policy = endpoint_policy(bytes);
-    let choices = if endpoint_policy.is_hash() { 3 } else { 8 };
+    let choices = if endpoint_policy.is_hash() { 4 } else { 10 };
     let locality_policy = match bytes.below(choices) {
         0 => LocalityPolicy::Flat,
         1 => LocalityPolicy::LocalityWeighted,
         2 => LocalityPolicy::WrrLocality,
+        3 | 4 => LocalityPolicy::LoadAwareLocality(loads::load_aware_locality(bytes)),
         _ => LocalityPolicy::ZoneAware(zone_aware(bytes)),
     };
     ClusterConfigParts {
@@ -62,6 +64,7 @@ fn zone_aware(bytes: &mut Bytes<'_>) -> ZoneAware {
             LocalityBasis::HealthyHostsNum,
             LocalityBasis::HealthyHostsWeight,
             LocalityBasis::LrsReportedRate,
+            LocalityBasis::ObservedLoad,
         ]),
         lrs_rate_config: LrsRateConfigParts {
             staleness_threshold: bytes.maybe(&[5, 600, 17]).map(Duration::from_secs),
@@ -80,7 +83,7 @@ fn zone_aware(bytes: &mut Bytes<'_>) -> ZoneAware {
 
 fn endpoint_policy(bytes: &mut Bytes<'_>) -> EndpointPolicy {
     let methods = [SelectionMethod::NChoices, SelectionMethod::FullScan];
-    match bytes.below(6) {
+    match bytes.below(7) {
         0 | 1 => EndpointPolicy::RoundRobin(RoundRobin {
             slow_start: slow_start(bytes),
         }),
@@ -102,6 +105,7 @@ fn endpoint_policy(bytes: &mut Bytes<'_>) -> EndpointPolicy {
             let ring = RingHash::try_new(function, Some(least), Some(most), hashing);
             EndpointPolicy::RingHash(ring.expect("valid"))
         }
+        5 => loads::client_side_weights(bytes),
         _ => {
             let size = bytes.one_of(&[2, 7, 101, 251]);
             let maglev = Maglev::try_new(Some(size), consistent_hashing(bytes));

@@ -13,9 +13,10 @@ use plimsoll_core::host::Host;
 use plimsoll_core::locality_picking::fractions::FractionOrigin;
 use plimsoll_core::model::assignment::{ClusterLoadAssignment, LbEndpoint};
 use plimsoll_core::model::cluster::ClusterConfig;
+use plimsoll_core::model::endpoint_policy::EndpointPolicy;
 use plimsoll_core::model::health::{HealthClass, HealthFlags, HealthSignal};
 use plimsoll_core::model::locality::Locality;
-use plimsoll_core::model::zone_aware::{LocalityBasis, ZoneAware};
+use plimsoll_core::model::zone_aware::{DEFAULT_STALENESS_THRESHOLD, LocalityBasis, ZoneAware};
 use plimsoll_core::time::Instant;
 
 /// One host and what is known of it.
@@ -45,6 +46,8 @@ pub(crate) struct Model {
     pub(crate) fleet: Option<ClusterLoadAssignment>,
     lrs_response: Received,
     fleet_assignment: Received,
+    /// Weights of hosts may be made of reports, since an assignment came or settings asked for it.
+    pub(crate) reported_weights: bool,
     /// The source of fractions changed since the fleet spoke: the age is not ours to say.
     reread: bool,
 }
@@ -60,8 +63,27 @@ impl Model {
             fleet: None,
             lrs_response: None,
             fleet_assignment: None,
+            reported_weights: false,
             reread: false,
         }
+    }
+
+    /// Whether load reports change anything.
+    pub(crate) fn follows_reports(&self) -> bool {
+        self.weighs_by_reports() || self.config.load_aware_locality().is_some()
+    }
+
+    fn weighs_by_reports(&self) -> bool {
+        let policy = self.config.endpoint_policy();
+        matches!(policy, EndpointPolicy::ClientSideWeightedRoundRobin(_))
+    }
+
+    /// Whether the balancer wakes for more than the age of fractions.
+    pub(crate) fn ticks(&self) -> bool {
+        let basis = self.config.zone_aware().map(ZoneAware::locality_basis);
+        self.follows_reports()
+            || basis == Some(LocalityBasis::ObservedLoad)
+            || self.config.endpoint_policy().slow_start().is_some()
     }
 
     pub(crate) fn assign(&mut self, assignment: ClusterLoadAssignment) {
@@ -92,6 +114,7 @@ impl Model {
             }
         }
         self.assignment = Some(assignment);
+        self.reported_weights = self.weighs_by_reports();
     }
 
     fn fresh(&self, endpoint: &LbEndpoint) -> HealthFlags {
@@ -114,6 +137,7 @@ impl Model {
         let source = |config: &ClusterConfig| config.zone_aware().map(ZoneAware::fraction_source);
         self.reread |= self.fleet.is_some() && source(&self.config) != source(&config);
         self.config = config;
+        self.reported_weights |= self.weighs_by_reports();
     }
 
     pub(crate) fn originate(&mut self, assignment: ClusterLoadAssignment, now: Instant) {
@@ -130,6 +154,9 @@ impl Model {
 
     /// The age at which fractions stop counting, where they count at all.
     pub(crate) fn threshold(&self) -> Option<Duration> {
+        if self.config.load_aware_locality().is_some() {
+            return Some(DEFAULT_STALENESS_THRESHOLD);
+        }
         let zone_aware = self.config.zone_aware()?;
         let measured = zone_aware.locality_basis() == LocalityBasis::LrsReportedRate;
         measured.then(|| zone_aware.staleness_threshold())

@@ -445,6 +445,30 @@ fn observed_load_moves_away_from_a_zone_that_queues() {
 }
 
 #[test]
+fn observed_load_stops_with_its_basis() {
+    let parts = ZoneAwareParts {
+        locality_basis: LocalityBasis::ObservedLoad,
+        ..Default::default()
+    };
+    let config = ClusterConfigParts {
+        locality_policy: LocalityPolicy::ZoneAware(ZoneAware::try_new(parts).unwrap()),
+        ..Default::default()
+    };
+    let mut rig = Rig::new(config, [2, 2, 2]);
+    rig.balancer
+        .handle_originating(assignment([2, 2, 2]), rig.now);
+    assert!(rig.balancer.poll_timeout().is_some());
+    let flat = ClusterConfigParts {
+        name: "orders".into(),
+        locality_policy: LocalityPolicy::Flat,
+        ..Default::default()
+    };
+    let flat = Arc::new(ClusterConfig::try_new(flat).unwrap());
+    rig.balancer.handle_config(flat, rig.now);
+    assert_eq!(rig.balancer.poll_timeout(), None);
+}
+
+#[test]
 fn weights_are_shown_by_locality_and_source() {
     let mut rig = Rig::new(load_aware(|_| ()), [2, 1, 1]);
     rig.report("a", 0.75);

@@ -87,7 +87,7 @@ impl World {
     }
 
     fn step(&mut self, bytes: &mut Bytes<'_>) {
-        match bytes.below(16) {
+        match bytes.below(18) {
             0..=6 => self.report(bytes),
             7 | 8 => self.endpoints(bytes),
             9 => {
@@ -121,9 +121,49 @@ impl World {
                 let back = bytes.one_of(&[1, 1_000_000_000, 3_600_000_000_000]);
                 self.now = Instant::from_nanos(self.now.as_nanos().saturating_sub(back));
             }
+            15 => {
+                let interval = Duration::from_secs(bytes.one_of(&[1, 10, 60, 3600]));
+                let (node, fleet) = (bytes.one_of(&NODES), bytes.one_of(&CLUSTERS));
+                self.planner
+                    .handle_interval(node, fleet, interval, self.now);
+            }
+            16 => self.ask(bytes),
             _ => self.refuse(bytes),
         }
         self.drain();
+        self.look();
+    }
+
+    /// Another default interval; what no node can mean changes nothing.
+    fn ask(&mut self, bytes: &mut Bytes<'_>) {
+        let interval = Duration::from_secs(bytes.one_of(&[1, 10, 60, 3600, 0, u64::MAX]));
+        let before = self.planner.config().clone();
+        let asked = self.planner.set_default_report_interval(interval, self.now);
+        let after = self.planner.config();
+        match asked {
+            Ok(()) => assert_eq!(after.default_report_interval(), interval),
+            Err(error) => {
+                assert_eq!(error.path(), "default_report_interval");
+                assert_eq!(after, &before);
+            }
+        }
+    }
+
+    /// What an administrator sees agrees with itself.
+    fn look(&self) {
+        for fleet in self.planner.fleets(self.now) {
+            let nodes: Vec<_> = fleet.nodes().collect();
+            let reported: f64 = nodes.iter().map(|node| node.rate_per_second).sum();
+            for grain in fleet.grains() {
+                let demand: Vec<_> = grain.demand().collect();
+                let reporters: u64 = demand.iter().map(|zone| zone.reporters).sum();
+                assert_eq!(reporters, nodes.len() as u64, "every node counts once");
+                let raw: f64 = demand.iter().map(|zone| zone.raw_per_second).sum();
+                assert!(raw <= reported * (1.0 + 1e-9), "{raw} of {reported}");
+                assert!(demand.iter().all(|zone| zone.smoothed_per_second >= 0.0));
+                assert_eq!(grain.plan().is_some(), grain.plan_age().is_some());
+            }
+        }
     }
 
     fn report(&mut self, bytes: &mut Bytes<'_>) {

@@ -343,3 +343,14 @@ fn reported_weights_count_until_the_next_assignment() {
     assert_eq!(weighs(&mut members), (2, false));
     assert!(assign(&mut members, endpoints).dirty.is_empty());
 }
+
+#[test]
+fn an_assignment_that_says_what_reports_had_made_of_the_last_is_kept() {
+    let mut members = members();
+    assign(&mut members, vec![entry("a", 0, vec![weighted(1, 9)])]);
+    members.use_reported_weights();
+    members.hosts_of(0).for_each(|host| host.set_weight(1));
+    let change = assign(&mut members, vec![entry("a", 0, vec![weighted(1, 1)])]);
+    assert_eq!(change.dirty, [0; 0], "tables have that weight already");
+    assert_eq!(members.table(0).counts.weights.all, 1, "and not 9 again");
+}

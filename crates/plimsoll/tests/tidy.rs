@@ -177,6 +177,8 @@ fn counters_and_events_stand_in_the_table() {
         names.extend(text_rules::counter_names(&file.views.code));
     }
     assert!(!names.is_empty(), "no counter was found: have they moved?");
+    let oob = plimsoll_xds::orca::oob::OobStats::default();
+    names.extend(oob.iter().map(|(name, _)| name.to_owned()));
     let mut events = 0;
     for file in rust_files_under("crates/plimsoll-core/src/") {
         let code = &file.views.code;

@@ -1,8 +1,8 @@
 //! Tests of the planner as its driver sees it: reports and time in, plans and deadlines out.
 //!
 //! Here lives the bench; the tests are in `tests/`: `reports` (whose demand counts, where, how
-//! long), `intervals` (when it may change), `updates` (when plans are made), `closed_loop` (what they
-//! lead to), `views` (what an administrator sees), `sequences` (anything in any order).
+//! long), `intervals` (when it may change), `updates` (when plans are made), `closed_loop` (what
+//! they lead to), `views` (what an administrator sees), `sequences` (anything in any order).
 
 use super::*;
 use crate::model::assignment::{AssignmentParts, LbEndpoint, LocalityParts};

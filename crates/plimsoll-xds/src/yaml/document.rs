@@ -16,6 +16,11 @@ use serde_saphyr::{
 use super::error::{ConfigError, Location};
 use super::proto_json::snake_case;
 
+/// Deeper nesting is refused. Reading goes down the stack, 40 KiB per level without optimization,
+/// so that the parser's own limit is more than a thread of 2 MiB holds. A cluster with every field
+/// needs half of this.
+const MAX_DEPTH: usize = 32;
+
 /// A YAML text, read.
 #[derive(Clone, Debug)]
 pub struct Document {
@@ -88,6 +93,7 @@ fn options() -> Options {
         reject_unsupported_tags: true,
         non_finite_float_policy: NonFiniteFloatPolicy::AsString,
         with_snippet: false,
+        budget: serde_saphyr::budget! { max_depth: MAX_DEPTH },
     }
 }
 

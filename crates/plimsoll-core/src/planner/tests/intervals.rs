@@ -5,12 +5,13 @@ use super::*;
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn left(bench: &Bench) -> Vec<&str> {
-    let left = |event: &'_ PlannerEvent| matches!(event, PlannerEvent::NodeLeft { .. });
-    let name = |event| match event {
-        &PlannerEvent::NodeLeft { ref node, .. } => &**node,
-        _ => "",
-    };
-    bench.events.iter().filter(|e| left(e)).map(name).collect()
+    let mut left = Vec::new();
+    for event in &bench.events {
+        if let PlannerEvent::NodeLeft { node, .. } = event {
+            left.push(&**node);
+        }
+    }
+    left
 }
 
 impl Bench {

@@ -81,7 +81,7 @@ fn grains_show_demand_as_it_is_and_as_it_is_followed() {
     let other = stats("other", 100, INTERVAL, "a");
     bench.report_stats(&node("b1", "b"), &other, at(40));
     let upstreams = grains(&bench, 60);
-    let names: Vec<_> = upstreams.iter().map(|g| g.upstream_cluster()).collect();
+    let names: Vec<_> = upstreams.iter().map(GrainView::upstream_cluster).collect();
     assert_eq!(
         names,
         [None, Some(&ORDERS.into()), Some(&"other".into())],

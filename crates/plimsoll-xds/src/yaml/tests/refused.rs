@@ -1,6 +1,8 @@
 //! What is refused, at which path and for which reason: one row per mistake.
 
-use super::{TYPED_CONFIG, URL, assert_refused, refused, typed, with_policies, zone_aware_yaml};
+use super::{
+    TYPED_CONFIG, URL, accepted, assert_refused, refused, typed, with_policies, zone_aware_yaml,
+};
 
 #[test]
 fn a_typo_is_shown_with_path_place_and_what_was_expected() {
@@ -329,4 +331,19 @@ fn errors_keep_the_spelling_of_the_file() {
         "commonLbConfig.healthyPanicThreshold.value: 200 is not a percentage between 0 and 100 \
          (at 3:34)"
     );
+}
+
+#[test]
+fn what_is_nested_too_deep_is_refused() {
+    // A field whose contents do not matter, so that nothing but the depth can be wrong.
+    for (open, close) in [("{a: ", "}"), ("[", "]"), ("{\"a\":", "}")] {
+        let nested = |depth: usize| {
+            let (open, close) = (open.repeat(depth), close.repeat(depth));
+            format!("{{name: a, transport_socket: {open}1{close}}}")
+        };
+        accepted(&nested(20));
+        for depth in [32, 100, 1_000] {
+            refused(&nested(depth));
+        }
+    }
 }

@@ -1,0 +1,10 @@
+//! Fuzzes the reader of gRPC service configs: a byte string is one, or a part of one, and whatever
+//! is accepted must be in range.
+#![no_main]
+
+#[path = "../../crates/plimsoll-xds/tests/support/service_config.rs"]
+mod service_config;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    service_config::run(bytes);
+});

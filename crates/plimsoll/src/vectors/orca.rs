@@ -33,7 +33,9 @@ struct ParseInputs {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OnceInputs {
+    #[serde(default)]
     headers: Pairs,
+    #[serde(default)]
     trailers: Pairs,
 }
 

@@ -266,3 +266,19 @@ fn misspelt_keys_of_events_are_named() {
         assert!(reason.contains("misspelt"), "{reason}");
     }
 }
+
+#[test]
+fn numbers_that_json_has_no_digits_for_have_names() {
+    let nan =
+        json!({"application_utilization": "NaN", "cpu_utilization": 0.5, "rps_fractional": 100});
+    let inputs = json!({"report": nan, "error_utilization_penalty": "0.0"});
+    passes(
+        run,
+        "weight",
+        inputs,
+        json!({"result": "ok", "weight": 200}),
+    );
+    let report = json!({"application_utilization": 0.5, "rps_fractional": "-Infinity"});
+    let expected = json!({"result": "error", "message": "QPS must be positive"});
+    passes(run, "weight", json!({"report": report}), expected);
+}

@@ -108,13 +108,20 @@ fn a_metric_that_is_named_twice_counts_twice() {
 }
 
 #[test]
+fn a_response_may_have_trailers_only() {
+    let inputs = json!({"trailers": [["endpoint-load-metrics", "TEXT eps=1"]]});
+    let expected = json!({"taken_from": "trailers", "report": {"eps": 1}});
+    passes(run, "once", inputs, expected);
+}
+
+#[test]
 fn inputs_are_closed() {
     let reason = |kind, inputs| refusal(run, kind, inputs);
     let extra = json!({"headers": [], "headres": []});
     assert!(reason("parse", extra).contains("`headres`"));
     let triple = json!({"headers": [["a", "b", "c"]]});
     assert!(!reason("parse", triple).is_empty());
-    assert!(reason("once", json!({"headers": []})).contains("`trailers`"));
+    assert!(reason("once", json!({"trailres": []})).contains("`trailres`"));
     let misspelt = json!({"metric_names": [], "report": {"cpu_utilisation": 1}});
     assert!(reason("lrs_metrics", misspelt).contains("`cpu_utilisation`"));
     let null = json!({"metric_names": [], "report": null});

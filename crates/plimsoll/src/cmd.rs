@@ -3,6 +3,8 @@
 //! One variant of [`Command`] and one file per subcommand. A subcommand writes to the writer it is
 //! handed and returns an [`Exit`]; an error it returns means wrong usage or unreadable input.
 
+mod bootstrap;
+mod control;
 mod explain;
 mod sim;
 mod vectors;
@@ -23,6 +25,8 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Bootstrap(bootstrap::Args),
+    Control(control::Args),
     Explain(explain::Args),
     Sim(sim::Args),
     Vectors(vectors::Args),
@@ -30,6 +34,8 @@ enum Command {
 
 const AFTER_HELP: &str = "\
 Examples:
+  plimsoll control -c control.yaml  steer Envoys and gRPC clients by measured demand
+  plimsoll bootstrap envoy --zone a what an Envoy needs to find the control plane
   plimsoll explain scenario.yaml    what a proxy would do there, and why
   plimsoll sim scenario.toml        how policies do over time, side by side
   plimsoll vectors vectors          check this build against the recorded cases
@@ -65,6 +71,8 @@ impl From<Exit> for ExitCode {
 /// Runs the subcommand that was asked for.
 pub(crate) fn run(cli: Cli, out: &mut impl Write) -> anyhow::Result<Exit> {
     match cli.command {
+        Command::Bootstrap(args) => bootstrap::run(args, out),
+        Command::Control(args) => control::run(args, out),
         Command::Explain(args) => explain::run(&args, out),
         Command::Sim(args) => sim::run(&args, out),
         Command::Vectors(args) => vectors::run(&args, out),

@@ -4,6 +4,7 @@
 //! every decision lives in plimsoll-core.
 
 mod cmd;
+mod logging;
 mod render;
 mod scenario;
 mod vectors;

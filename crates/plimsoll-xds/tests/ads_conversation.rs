@@ -5,6 +5,8 @@
 
 #[path = "ads/delta.rs"]
 mod delta;
+#[path = "ads/node.rs"]
+mod node;
 #[path = "ads/order.rs"]
 mod order;
 #[path = "ads/peer.rs"]

@@ -283,7 +283,7 @@ fn converges(variant: Variant, ops: &[Op]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn state_of_the_world_converges(ops in ops()) {

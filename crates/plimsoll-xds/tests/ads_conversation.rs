@@ -13,3 +13,5 @@ mod order;
 mod peer;
 #[path = "ads/sotw.rs"]
 mod sotw;
+#[path = "ads/strangers.rs"]
+mod strangers;

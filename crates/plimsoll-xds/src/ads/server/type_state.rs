@@ -161,6 +161,18 @@ impl TypeState {
         }
     }
 
+    /// Whether the response under way, or one that waits for its answer, brings something that the
+    /// client never had.
+    pub(super) fn has_news_under_way(&self, view: &View) -> bool {
+        let is_news = |resource: &Resource| {
+            let refused = self.refused.get(&resource.name) == Some(&resource.version);
+            !refused && !self.held.contains_key(&resource.name)
+        };
+        let resources = view.get(&self.type_url);
+        let mut wanted = resources.into_iter().flat_map(|all| self.wanted(all));
+        self.in_flight.is_some() && wanted.any(is_news)
+    }
+
     /// The resources of a view that the client wants.
     pub(super) fn wanted<'a>(&self, resources: &'a TypeResources) -> Vec<&'a Resource> {
         if self.subscription.is_wildcard() {
@@ -204,9 +216,13 @@ impl TypeState {
             && self.refused_sets.contains(version)
     }
 
-    /// Everything the client has is to be sent again.
+    /// Everything the client has or is about to have is to be sent again.
     pub(super) fn force_all(&mut self) {
         self.forced.extend(self.held.keys().cloned());
+        if let Some(in_flight) = &self.in_flight {
+            let sent = names(&in_flight.draft.resources);
+            self.forced.extend(sent.cloned());
+        }
         self.touch();
     }
 

@@ -219,7 +219,7 @@ impl World {
                 while self.client.poll_event().is_some() {}
             }
         }
-        panic!("they never fall silent");
+        unreachable!("they never fall silent");
     }
 
     fn wants(&self, kind: usize, name: usize) -> bool {
@@ -229,14 +229,13 @@ impl World {
     /// The client has what the view says, as far as it can be said.
     fn check(&self) {
         let has_bad = |kind: usize| self.contents[kind].contains(&Some(BAD));
-        for kind in 0..TYPES.len() {
-            let resources = self.client.resources(TYPES[kind]);
+        for (kind, type_url) in TYPES.into_iter().enumerate() {
+            let resources = self.client.resources(type_url);
             let has: BTreeMap<_, _> = resources.map(|r| (&*r.name, &*r.body)).collect();
-            let whole = [CLUSTER, LISTENER].contains(&TYPES[kind]);
+            let whole = [CLUSTER, LISTENER].contains(&type_url);
             let says_gone = whole || self.variant == Variant::Delta;
             // Clusters stay while what refers to them is refused, and assignments with them.
             let kept = kind < 2 && (has_bad(2) || has_bad(3));
-            // Assignments are not sent by wildcard in the state of the world: there is no such form.
             for (name, text) in NAMES.iter().enumerate() {
                 let got = has.get(text);
                 match self.contents[kind][name] {
@@ -244,10 +243,10 @@ impl World {
                     Some(BAD) => {}
                     Some(content) => {
                         let body = format!("{text}={content}");
-                        assert_eq!(got, Some(&body.as_bytes()), "{} {text}", TYPES[kind]);
+                        assert_eq!(got, Some(&body.as_bytes()), "{type_url} {text}");
                     }
                     None if says_gone && !kept => {
-                        assert_eq!(got, None, "{} {text}", TYPES[kind]);
+                        assert_eq!(got, None, "{type_url} {text}");
                     }
                     None => {}
                 }

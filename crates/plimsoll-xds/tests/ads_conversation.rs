@@ -1,7 +1,7 @@
 //! Scripted conversations with one server stream, message by message and without sockets.
 //!
-//! `ads/peer.rs` is the other end: it writes requests the way Envoy and gRPC do. What our own client
-//! and server do together is in `ads_convergence.rs`.
+//! `ads/peer.rs` is the other end: it writes requests the way Envoy and gRPC do. What our own
+//! client and server do together is in `ads_convergence.rs`.
 
 #[path = "ads/delta.rs"]
 mod delta;

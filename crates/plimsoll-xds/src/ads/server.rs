@@ -14,10 +14,10 @@
 //!   what waited before;
 //! * assignments wait until clusters are sent, listeners until new clusters and assignments are
 //!   answered, routes until new listeners are answered too;
-//! * clusters that are gone are kept until listeners and routes of the view are accepted, then their
-//!   assignments go last;
-//! * a changed cluster gets its assignment again even if that did not change, because Envoy warms it
-//!   until one arrives; a changed listener its routes likewise.
+//! * clusters that are gone are kept until listeners and routes of the view are accepted, then
+//!   their assignments go last;
+//! * a changed cluster gets its assignment again even if that did not change, because Envoy warms
+//!   it until one arrives; a changed listener its routes likewise.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -81,7 +81,7 @@ impl Peer {
     pub(crate) fn next_sotw(&mut self) -> Option<DiscoveryResponse> {
         match self.stream.poll_transmit()? {
             Response::Sotw(response) => Some(response),
-            Response::Delta(response) => panic!("{response:?}"),
+            Response::Delta(response) => unreachable!("{response:?}"),
         }
     }
 
@@ -146,7 +146,7 @@ impl Peer {
         removed: &[&str],
     ) -> DeltaDiscoveryResponse {
         let Some(Response::Delta(response)) = self.stream.poll_transmit() else {
-            panic!("no incremental response");
+            unreachable!("no incremental response");
         };
         assert_eq!(&*response.type_url, type_url);
         let bodies = response.resources.iter();

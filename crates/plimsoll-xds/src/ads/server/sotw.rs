@@ -33,8 +33,8 @@ pub(super) fn handle_request(
     } else if *nonce == state.last_nonce {
         events.extend(state.answer(nonce, request.error_detail.as_ref(), now));
     } else {
-        // The client wrote this before it saw the last response: no answer, and none is due. What it
-        // wants is news all the same. If it drops a name and takes it up again while a response is
+        // The client wrote this before it saw the last response: no answer, and none is due. What
+        // it wants is news all the same. If it drops a name and takes it up again while a response is
         // under way, only these requests tell.
         state.status.stale += 1;
     }

@@ -41,14 +41,14 @@ impl Subscriber {
     fn sotw(&mut self) -> DiscoveryRequest {
         match self.client.poll_transmit(self.now) {
             Some(Request::Sotw(request)) => request,
-            other => panic!("{other:?}"),
+            other => unreachable!("{other:?}"),
         }
     }
 
     fn delta(&mut self) -> DeltaDiscoveryRequest {
         match self.client.poll_transmit(self.now) {
             Some(Request::Delta(request)) => request,
-            other => panic!("{other:?}"),
+            other => unreachable!("{other:?}"),
         }
     }
 

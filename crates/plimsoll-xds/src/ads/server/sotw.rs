@@ -34,8 +34,8 @@ pub(super) fn handle_request(
         events.extend(state.answer(nonce, request.error_detail.as_ref(), now));
     } else {
         // The client wrote this before it saw the last response: no answer, and none is due. What
-        // it wants is news all the same. If it drops a name and takes it up again while a response is
-        // under way, only these requests tell.
+        // it wants is news all the same. If it drops a name and takes it up again while a response
+        // is under way, only these requests tell.
         state.status.stale += 1;
     }
     subscribe(state, request, events);

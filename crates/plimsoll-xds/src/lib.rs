@@ -7,6 +7,8 @@
 
 pub mod ads;
 mod convert;
+#[cfg(feature = "driver")]
+pub mod driver;
 pub mod error;
 pub mod lrs;
 pub mod node;

@@ -159,10 +159,15 @@ impl Client {
         self.events.pop_front()
     }
 
+    /// Whether [`Self::poll_transmit`] has something.
+    pub const fn has_transmit(&self) -> bool {
+        self.connected && (self.node_due || self.report_due)
+    }
+
     /// The message that is due. The driver asks only when the stream has room for it, so that
     /// reports add up here and not in a queue.
     pub fn poll_transmit(&mut self) -> Option<LoadReport> {
-        if !self.connected || !(self.node_due || self.report_due) {
+        if !self.has_transmit() {
             return None;
         }
         let node = std::mem::take(&mut self.node_due).then(|| self.node.clone());

@@ -1,0 +1,39 @@
+//! Streams over sockets: the only place of this crate that awaits.
+//!
+//! [`serve`] answers discovery and load reporting for whoever implements [`AdsHandler`] and
+//! [`LrsHandler`]; [`lrs_client`] is the other end of the latter. All of them are thin: they
+//! move messages between a transport and a machine of `ads` or `lrs`, and machines decide. Messages
+//! cross the transport as bytes, so generated types are not needed here.
+
+mod backoff;
+mod clock;
+mod codec;
+mod connect;
+mod handler;
+pub mod lrs_client;
+mod messages;
+mod server;
+mod session;
+
+pub use backoff::Backoff;
+pub use clock::Clock;
+pub use connect::ConnectOptions;
+pub use handler::{
+    AdsHandler, AdsObserver, AdsSession, LrsHandler, LrsInstructions, LrsReporter, LrsSession,
+};
+pub use server::{ServerOptions, serve};
+/// How a stream ends.
+pub use tonic::{Code, Status};
+
+/// `:path` of state-of-the-world discovery.
+pub const STREAM_AGGREGATED_RESOURCES: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+/// `:path` of incremental discovery.
+pub const DELTA_AGGREGATED_RESOURCES: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+/// `:path` of load reporting.
+pub const STREAM_LOAD_STATS: &str =
+    "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,211 @@
+//! [`Link`]: a stream to a server that is opened again and again.
+//!
+//! Waits, dials and reads; the client drivers run their machines beside it. Pauses are those of
+//! `backoff`, and start over with the first message that arrives.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::client::Grpc;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status, Streaming};
+
+use super::backoff::Backoff;
+use super::codec::BytesCodec;
+
+/// Where a server is, and how patient to be with it.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// `http://host:port`
+    pub uri: String,
+    /// How long dialling may take; 5 s.
+    pub connect_timeout: Duration,
+    /// Silence after which the server is asked for a sign of life; 30 s.
+    pub keepalive_interval: Duration,
+    /// How long that sign may take; 10 s.
+    pub keepalive_timeout: Duration,
+    /// Longest message that is read; 64 MiB, because a relay must take what others serve.
+    pub max_message_size: usize,
+    /// Bounds of the pause between two attempts; 1 s and 30 s.
+    pub backoff: (Duration, Duration),
+}
+
+impl ConnectOptions {
+    /// The defaults, for a server at `uri`.
+    pub fn new(uri: impl Into<String>) -> Self {
+        Self {
+            uri: uri.into(),
+            connect_timeout: Duration::from_secs(5),
+            keepalive_interval: Duration::from_secs(30),
+            keepalive_timeout: Duration::from_secs(10),
+            max_message_size: 64 << 20,
+            backoff: (Duration::from_secs(1), Duration::from_secs(30)),
+        }
+    }
+}
+
+/// What happened to a link.
+#[derive(Debug)]
+pub(super) enum LinkEvent<T> {
+    /// A stream can be written to. Nothing was said on it yet.
+    Connected(Requests<T>),
+    /// A message arrived.
+    Message(Bytes),
+    /// The stream, or the attempt to open one, is over; another attempt follows.
+    Lost(Status),
+}
+
+/// The writing half of a stream, with room for one request.
+#[derive(Debug)]
+pub(super) struct Requests<T> {
+    sender: mpsc::Sender<Cell<T>>,
+    last: Cell<T>,
+}
+
+/// A request until the transport takes it.
+type Cell<T> = Arc<Mutex<Option<T>>>;
+type Opening<T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send>>;
+
+/// A stream that is opened again and again.
+pub(super) struct Link<T> {
+    options: ConnectOptions,
+    path: &'static str,
+    encode: fn(&T) -> Bytes,
+    backoff: Backoff,
+    state: State,
+}
+
+enum State {
+    Dialling(Opening<Channel>),
+    Opening(Opening<Streaming<Bytes>>),
+    Open(Box<Streaming<Bytes>>),
+    Waiting(Pin<Box<tokio::time::Sleep>>),
+}
+
+impl<T: Send + 'static> Link<T> {
+    /// Starts to dial with the first [`Self::next`].
+    pub(super) fn new(
+        options: ConnectOptions,
+        path: &'static str,
+        encode: fn(&T) -> Bytes,
+    ) -> Self {
+        let (first, longest) = options.backoff;
+        Self {
+            state: State::Dialling(dial(&options)),
+            options,
+            path,
+            encode,
+            backoff: Backoff::between(first, longest),
+        }
+    }
+
+    /// What happens next. May be dropped and called again: nothing is lost.
+    pub(super) async fn next(&mut self) -> LinkEvent<T> {
+        loop {
+            match &mut self.state {
+                State::Dialling(dialling) => match dialling.await {
+                    Err(status) => return self.lost(status),
+                    Ok(channel) => return LinkEvent::Connected(self.open(channel)),
+                },
+                State::Opening(opening) => match opening.await {
+                    Err(status) => return self.lost(status),
+                    Ok(stream) => self.state = State::Open(Box::new(stream)),
+                },
+                State::Open(stream) => match stream.message().await {
+                    Err(status) => return self.lost(status),
+                    Ok(None) => return self.lost(Status::ok("the server ended the stream")),
+                    Ok(Some(message)) => {
+                        self.backoff.reset();
+                        return LinkEvent::Message(message);
+                    }
+                },
+                State::Waiting(pause) => {
+                    pause.await;
+                    self.state = State::Dialling(dial(&self.options));
+                }
+            }
+        }
+    }
+
+    /// Gives the stream up, because of what was said on it. Hands the reason back.
+    pub(super) fn abandon(&mut self, status: Status) -> Status {
+        let pause = tokio::time::sleep(self.backoff.next_pause());
+        self.state = State::Waiting(Box::pin(pause));
+        status
+    }
+
+    fn lost(&mut self, status: Status) -> LinkEvent<T> {
+        LinkEvent::Lost(self.abandon(status))
+    }
+
+    /// Some servers send nothing, not even headers, before they were asked: so requests must be
+    /// able to flow before the call has returned.
+    fn open(&mut self, channel: Channel) -> Requests<T> {
+        let (sender, receiver) = mpsc::channel::<Cell<T>>(1);
+        let encode = self.encode;
+        let requests = ReceiverStream::new(receiver)
+            .filter_map(move |cell| take(&cell).map(|request| encode(&request)));
+        let path = PathAndQuery::from_static(self.path);
+        let mut grpc = Grpc::new(channel).max_decoding_message_size(self.options.max_message_size);
+        self.state = State::Opening(Box::pin(async move {
+            let unready = |error: tonic::transport::Error| Status::from_error(error.into());
+            grpc.ready().await.map_err(unready)?;
+            let call = grpc.streaming(Request::new(requests), path, BytesCodec);
+            Ok(call.await?.into_inner())
+        }));
+        Requests {
+            sender,
+            last: Cell::default(),
+        }
+    }
+}
+
+impl<T> Requests<T> {
+    /// Sends a request; hands it back if there is no room.
+    pub(super) fn send(&mut self, request: T) -> Option<T> {
+        let Ok(room) = self.sender.try_reserve() else {
+            return Some(request);
+        };
+        self.last = Arc::new(Mutex::new(Some(request)));
+        room.send(Arc::clone(&self.last));
+        None
+    }
+
+    /// The request that the transport did not take before the stream was over.
+    pub(super) fn unsent(self) -> Option<T> {
+        take(&self.last)
+    }
+}
+
+/// Done when there is room for a request. Never, when there is no stream or it is over.
+pub(super) async fn room<T>(requests: Option<&Requests<T>>) {
+    match requests {
+        Some(requests) if requests.sender.reserve().await.is_ok() => {}
+        _ => std::future::pending().await,
+    }
+}
+
+fn take<T>(cell: &Cell<T>) -> Option<T> {
+    cell.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+fn dial(options: &ConnectOptions) -> Opening<Channel> {
+    let options = options.clone();
+    Box::pin(async move {
+        let failed = |error: tonic::transport::Error| Status::from_error(error.into());
+        let endpoint = Endpoint::from_shared(options.uri).map_err(failed)?;
+        let endpoint = endpoint
+            .connect_timeout(options.connect_timeout)
+            .http2_keep_alive_interval(options.keepalive_interval)
+            .keep_alive_timeout(options.keepalive_timeout)
+            .keep_alive_while_idle(true)
+            .tcp_nodelay(true);
+        endpoint.connect().await.map_err(failed)
+    })
+}

@@ -1,0 +1,119 @@
+//! One discovery conversation: requests and views in, responses out.
+//!
+//! Decisions are those of `ads::ServerStream`; what a stream sees is the handler's.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use tonic::{Code, Status};
+
+use super::{Shared, Stream, malformed, stopped};
+use crate::ads::message::NodeMessage;
+use crate::ads::server::{ProtocolError, ServerStream};
+use crate::ads::view::View;
+use crate::ads::{Request, Response, Variant};
+use crate::driver::clock::Clock;
+use crate::driver::handler::{AdsHandler, AdsObserver, AdsSession};
+use crate::wire;
+
+/// Talks until the client leaves, something is wrong or the server stops.
+pub(super) async fn run<A: AdsHandler, L>(
+    mut stream: Stream,
+    variant: Variant,
+    shared: Arc<Shared<A, L>>,
+) -> Result<(), Status> {
+    let patience = shared.options.first_message_timeout;
+    let Some(bytes) = stream.first(patience).await? else {
+        return Ok(());
+    };
+    let clock = Clock::system();
+    let mut machine = ServerStream::new(variant, shared.options.ads);
+    let mut request = decode(variant, bytes)?;
+    let mut session = open(&shared.ads, &mut request, variant, stream.peer).await?;
+    machine
+        .handle_request(request, clock.now())
+        .map_err(ended)?;
+    machine.set_view(newest(&mut session.views));
+    loop {
+        while let Some(event) = machine.poll_event() {
+            session.observer.handle_event(event, &machine);
+        }
+        // Sending may have taken long: look at the newest view before making the next response.
+        if session.views.has_changed().unwrap_or_default() {
+            machine.set_view(newest(&mut session.views));
+        }
+        if let Some(response) = machine.poll_transmit() {
+            stream.outbox.send(encode(&response)).await;
+            continue;
+        }
+        tokio::select! {
+            message = stream.messages.next() => {
+                let Some(bytes) = message? else {
+                    return Ok(());
+                };
+                let mut request = decode(variant, bytes)?;
+                take_node(&mut request);
+                machine.handle_request(request, clock.now()).map_err(ended)?;
+            }
+            changed = session.views.changed() => {
+                changed.map_err(|_| Status::unavailable("discovery has ended"))?;
+                machine.set_view(newest(&mut session.views));
+            }
+            status = stopped(&mut stream.stopping) => return Err(status),
+        }
+    }
+}
+
+fn newest(views: &mut watch::Receiver<Arc<View>>) -> Arc<View> {
+    Arc::clone(&views.borrow_and_update())
+}
+
+/// Opens the session with the node of the first request, all of it. The machine gets what was read
+/// of it: an Envoy's node has 61 KB, which nobody shall keep by accident.
+async fn open<A: AdsHandler>(
+    handler: &A,
+    request: &mut Request,
+    variant: Variant,
+    peer: Option<std::net::SocketAddr>,
+) -> Result<AdsSession<A::Observer>, Status> {
+    let missing = || Status::invalid_argument("node: missing in the first request of the stream");
+    let node = node_of(request).as_mut().ok_or_else(missing)?;
+    let raw = std::mem::take(&mut node.raw);
+    let whole = NodeMessage {
+        info: node.info.clone(),
+        raw,
+    };
+    handler.open(whole, variant, peer).await
+}
+
+/// Envoy repeats its node with every request unless it is told not to.
+fn take_node(request: &mut Request) {
+    *node_of(request) = None;
+}
+
+fn node_of(request: &mut Request) -> &mut Option<NodeMessage> {
+    match request {
+        Request::Sotw(request) => &mut request.node,
+        Request::Delta(request) => &mut request.node,
+    }
+}
+
+fn decode(variant: Variant, bytes: Bytes) -> Result<Request, Status> {
+    let request = match variant {
+        Variant::Sotw => wire::decode_discovery_request(bytes).map(Request::Sotw),
+        Variant::Delta => wire::decode_delta_discovery_request(bytes).map(Request::Delta),
+    };
+    request.map_err(|error| malformed(&error))
+}
+
+fn encode(response: &Response) -> Bytes {
+    match response {
+        Response::Sotw(response) => wire::encode_discovery_response(response),
+        Response::Delta(response) => wire::encode_delta_discovery_response(response),
+    }
+}
+
+fn ended(error: ProtocolError) -> Status {
+    Status::new(Code::from_i32(error.code.number()), error.message)
+}

@@ -1,0 +1,146 @@
+//! Discovery in both variants.
+
+use super::*;
+use crate::ads;
+use crate::ads::message::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+};
+use crate::ads::view::{Resource, TypeResources};
+use crate::wire;
+
+fn node_message(id: &str) -> NodeMessage {
+    let info = node(id, &[]);
+    NodeMessage {
+        raw: wire::encode_node(&info),
+        info,
+    }
+}
+
+/// A view with one cluster of `size` bytes, filled with its generation.
+fn view(generation: u8, size: usize) -> Arc<View> {
+    let body = Bytes::from(vec![generation; size]);
+    let clusters = TypeResources::new([Resource::new("orders", body)]);
+    Arc::new(View::new(generation.into()).with(ads::CLUSTER, Arc::new(clusters)))
+}
+
+fn request(node: Option<NodeMessage>, answers: Option<&DiscoveryResponse>) -> Vec<u8> {
+    let mut request = DiscoveryRequest {
+        node,
+        type_url: ads::CLUSTER.into(),
+        ..Default::default()
+    };
+    if let Some(response) = answers {
+        request.version_info.clone_from(&response.version_info);
+        request.response_nonce.clone_from(&response.nonce);
+    }
+    wire::encode_discovery_request(&request)
+}
+
+async fn receive(peer: &mut Peer) -> DiscoveryResponse {
+    wire::decode_discovery_response(peer.receive().await).unwrap()
+}
+
+fn generation(response: &DiscoveryResponse) -> u8 {
+    response.resources[0].value[0]
+}
+
+fn is_ack(seen: Seen) -> Option<()> {
+    matches!(seen, Seen::AdsEvent(StreamEvent::Acked { .. })).then_some(())
+}
+
+#[tokio::test]
+async fn state_of_the_world_follows_the_view() {
+    let mut server = Server::start().await;
+    server.control.views.send_replace(view(1, 8));
+    let mut peer = server.dial(STREAM_AGGREGATED_RESOURCES).await;
+    peer.send(request(Some(node_message("n1")), None)).await;
+    let opened = Seen::AdsOpened("n1".into(), Variant::Sotw);
+    assert_eq!(server.seen().await, opened);
+    for next in 2..5 {
+        let response = receive(&mut peer).await;
+        assert_eq!(generation(&response), next - 1);
+        peer.send(request(Some(node_message("n1")), Some(&response)))
+            .await;
+        server.find(is_ack).await;
+        server.control.views.send_replace(view(next, 8));
+    }
+    drop(peer);
+    let closed = |seen| (seen == Seen::AdsClosed("n1".into())).then_some(());
+    server.find(closed).await;
+}
+
+#[tokio::test]
+async fn incremental_discovery_sends_changes_and_removals() {
+    let mut server = Server::start().await;
+    server.control.views.send_replace(view(1, 8));
+    let mut peer = server.dial(DELTA_AGGREGATED_RESOURCES).await;
+    let mut request = DeltaDiscoveryRequest {
+        node: Some(node_message("n1")),
+        type_url: ads::CLUSTER.into(),
+        ..Default::default()
+    };
+    peer.send(wire::encode_delta_discovery_request(&request))
+        .await;
+    let opened = Seen::AdsOpened("n1".into(), Variant::Delta);
+    assert_eq!(server.seen().await, opened);
+    let read = wire::decode_delta_discovery_response;
+    let response: DeltaDiscoveryResponse = read(peer.receive().await).unwrap();
+    assert_eq!(&*response.resources[0].name, "orders");
+    request.node = None;
+    request.response_nonce = response.nonce;
+    peer.send(wire::encode_delta_discovery_request(&request))
+        .await;
+    let empty = Arc::new(TypeResources::new([]));
+    let gone = View::new(2).with(ads::CLUSTER, empty);
+    server.control.views.send_replace(Arc::new(gone));
+    let response = read(peer.receive().await).unwrap();
+    assert_eq!(response.removed_resources, ["orders".into()]);
+}
+
+#[tokio::test]
+async fn the_handler_may_refuse_a_node() {
+    let server = Server::start().await;
+    let mut peer = server.dial(STREAM_AGGREGATED_RESOURCES).await;
+    peer.send(request(Some(node_message("stranger")), None))
+        .await;
+    assert_eq!(peer.status().await.code(), Code::PermissionDenied);
+}
+
+/// Neither on its own connection nor on the one it shares.
+#[tokio::test]
+async fn a_slow_receiver_delays_nobody_and_sees_the_newest_view_next() {
+    const SIZE: usize = 1 << 20;
+    const LAST: u8 = 20;
+    let mut server = Server::start().await;
+    server.control.views.send_replace(view(1, SIZE));
+    let mut slow = server.dial(STREAM_AGGREGATED_RESOURCES).await;
+    slow.send(request(Some(node_message("slow")), None)).await;
+    let mut fast = server.dial(STREAM_AGGREGATED_RESOURCES).await;
+    fast.send(request(Some(node_message("fast")), None)).await;
+    let opened = |seen| matches!(seen, Seen::AdsOpened(..)).then_some(());
+    server.find(opened).await;
+    server.find(opened).await;
+    for next in 1..=LAST {
+        server.control.views.send_replace(view(next, SIZE));
+        let response = loop {
+            let response = receive(&mut fast).await;
+            fast.send(request(None, Some(&response))).await;
+            if generation(&response) == next {
+                break response;
+            }
+        };
+        assert_eq!(response.resources[0].value.len(), SIZE);
+    }
+    let first = receive(&mut slow).await;
+    assert!(generation(&first) < LAST);
+    slow.send(request(None, Some(&first))).await;
+    assert_eq!(generation(&receive(&mut slow).await), LAST);
+}
+
+#[tokio::test]
+async fn discovery_ends_when_nobody_makes_views_any_more() {
+    let server = Server::start().await;
+    let mut peer = server.dial(STREAM_AGGREGATED_RESOURCES).await;
+    peer.send(request(Some(node_message("orphan")), None)).await;
+    assert_eq!(peer.status().await.code(), Code::Unavailable);
+}

@@ -1,0 +1,150 @@
+//! What goes wrong on one stream stays there; slowness is felt by those who are slow.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::reporting::{hello, report};
+use super::*;
+
+#[tokio::test]
+async fn malformed_bytes_end_one_stream_and_no_other() {
+    let mut server = Server::start().await;
+    let channel = server.connect().await;
+    let mut good = Peer::open(channel.clone(), STREAM_LOAD_STATS).await;
+    good.send(hello("good", &[])).await;
+    good.receive().await;
+    for path in [
+        STREAM_LOAD_STATS,
+        STREAM_AGGREGATED_RESOURCES,
+        DELTA_AGGREGATED_RESOURCES,
+    ] {
+        let mut bad = Peer::open(channel.clone(), path).await;
+        bad.send(vec![0xff; 20]).await;
+        assert_eq!(bad.status().await.code(), Code::InvalidArgument, "{path}");
+    }
+    let mut bad = Peer::open(channel.clone(), STREAM_LOAD_STATS).await;
+    bad.send(hello("bad", &[])).await;
+    bad.receive().await;
+    bad.send(vec![0xff; 20]).await;
+    assert_eq!(bad.status().await.code(), Code::InvalidArgument);
+    good.send(report(1)).await;
+    assert_eq!(&*server.report().await.0, "good");
+}
+
+#[tokio::test]
+async fn a_stream_must_say_who_it_is() {
+    let server = Server::start().await;
+    for path in [
+        STREAM_LOAD_STATS,
+        STREAM_AGGREGATED_RESOURCES,
+        DELTA_AGGREGATED_RESOURCES,
+    ] {
+        let mut nobody = server.dial(path).await;
+        nobody.send(Bytes::new()).await;
+        let status = nobody.status().await;
+        assert_eq!(status.code(), Code::InvalidArgument, "{path}");
+        assert!(status.message().contains("node"), "{status:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_says_nothing_is_ended() {
+    let options = ServerOptions {
+        first_message_timeout: Duration::from_millis(1),
+        ..Default::default()
+    };
+    let server = Server::start_with(options, "127.0.0.1:0").await;
+    let mut mute = server.dial(STREAM_LOAD_STATS).await;
+    assert_eq!(mute.status().await.code(), Code::DeadlineExceeded);
+}
+
+#[tokio::test]
+async fn long_messages_and_unknown_methods_are_refused() {
+    let options = ServerOptions {
+        max_message_size: 1000,
+        ..Default::default()
+    };
+    let server = Server::start_with(options, "127.0.0.1:0").await;
+    let mut peer = server.dial(STREAM_LOAD_STATS).await;
+    peer.send(vec![0; 1001]).await;
+    assert_eq!(peer.status().await.code(), Code::ResourceExhausted);
+
+    let mut grpc = Grpc::new(server.connect().await);
+    within(grpc.ready()).await.unwrap();
+    let path = PathAndQuery::from_static("/some.Service/Method");
+    let request = Request::new(tokio_stream::empty());
+    let call = grpc.streaming(request, path, BytesCodec);
+    assert_eq!(within(call).await.unwrap_err().code(), Code::Unimplemented);
+}
+
+#[tokio::test]
+async fn an_overloaded_handler_holds_up_its_own_stream_only() {
+    const REPORTS: usize = 2000;
+    let mut server = Server::start().await;
+    let slow = server.dial(STREAM_LOAD_STATS).await;
+    slow.send(hello("slow", &[])).await;
+    // A field that is skipped makes it as long as an Envoy's.
+    let padding = [&[0xfa, 0x07, 0xe0, 0xd4, 0x03][..], &vec![0; 60_000]].concat();
+    let long: Bytes = [report(1), padding].concat().into();
+    let Peer {
+        requests,
+        responses: _responses,
+    } = slow;
+    let sent = tokio::spawn(async move {
+        for _ in 0..REPORTS {
+            requests.send(long.clone()).await.unwrap();
+        }
+        requests
+    });
+    let fast = server.dial(STREAM_LOAD_STATS).await;
+    fast.send(hello("fast", &[])).await;
+    for _ in 0..REPORTS {
+        fast.send(report(1)).await;
+        assert_eq!(&*server.report().await.0, "fast");
+    }
+    assert!(!sent.is_finished(), "120 MB are waiting somewhere");
+    server.control.gate.add_permits(REPORTS);
+    for _ in 0..REPORTS {
+        assert_eq!(&*server.report().await.0, "slow");
+    }
+    within(sent).await.unwrap();
+}
+
+#[tokio::test]
+async fn shutdown_ends_streams_with_unavailable_and_closes_the_port() {
+    let mut server = Server::start().await;
+    let mut spoken = server.dial(STREAM_LOAD_STATS).await;
+    spoken.send(hello("n1", &[])).await;
+    spoken.receive().await;
+    let mut mute = server.dial(STREAM_AGGREGATED_RESOURCES).await;
+    assert_eq!(server.seen().await, Seen::LrsOpened("n1".into()));
+    let address = server.address;
+    server.stop().await;
+    for peer in [&mut spoken, &mut mute] {
+        assert_eq!(peer.status().await.code(), Code::Unavailable);
+    }
+    assert!(TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test]
+async fn a_connection_that_shows_no_sign_of_life_is_closed() {
+    let options = ServerOptions {
+        keepalive_interval: Duration::from_millis(20),
+        keepalive_timeout: Duration::from_millis(20),
+        ..Default::default()
+    };
+    let server = Server::start_with(options, "127.0.0.1:0").await;
+    let mut alive = server.dial(STREAM_LOAD_STATS).await;
+    let mut dead = TcpStream::connect(server.address).await.unwrap();
+    // The preface and empty settings; pings are never answered.
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    dead.write_all(preface).await.unwrap();
+    let mut read = Vec::new();
+    // Closed or reset: both are the end.
+    let _ = within(dead.read_to_end(&mut read)).await;
+    assert!(!read.is_empty());
+
+    // One that answers stays, though it was there before.
+    alive.send(hello("alive", &[])).await;
+    alive.receive().await;
+}

@@ -1,0 +1,153 @@
+//! Load reporting: bytes against the server, and our own client.
+
+use super::*;
+use crate::lrs::message::{ClusterStatsMessage, ClusterTraffic, LoadStatsRequest};
+use crate::lrs::{Client, ClientEvent, SUPPORTS_SEND_ALL_CLUSTERS, Wanted};
+use crate::node::PLIMSOLL_FEATURE;
+use crate::wire;
+
+fn stats(cluster: &str, dropped: u64) -> ClusterStats {
+    ClusterStats {
+        cluster_name: cluster.into(),
+        upstream_locality_stats: Vec::new(),
+        total_dropped_requests: dropped,
+        load_report_interval: Duration::from_secs(1),
+    }
+}
+
+pub(super) fn hello(id: &str, features: &[&str]) -> Vec<u8> {
+    wire::encode_load_stats_request(&LoadStatsRequest {
+        node: Some(node(id, features)),
+        cluster_stats: Vec::new(),
+    })
+}
+
+pub(super) fn report(dropped: u64) -> Vec<u8> {
+    wire::encode_load_stats_request(&LoadStatsRequest {
+        node: None,
+        cluster_stats: vec![stats("orders", dropped)],
+    })
+}
+
+#[tokio::test]
+async fn a_node_is_told_what_is_wanted_and_its_reports_arrive() {
+    let mut server = Server::start().await;
+    let mut peer = server.dial(STREAM_LOAD_STATS).await;
+    peer.send(hello("n1", &[SUPPORTS_SEND_ALL_CLUSTERS])).await;
+    let wanted = wire::decode_load_stats_response(&peer.receive().await).unwrap();
+    assert!(wanted.send_all_clusters);
+    assert_eq!(wanted.load_reporting_interval, Duration::from_secs(60));
+    assert_eq!(server.seen().await, Seen::LrsOpened("n1".into()));
+    for dropped in 1..=3 {
+        peer.send(report(dropped)).await;
+        let expected = ("n1".into(), vec![stats("orders", dropped)]);
+        assert_eq!(server.report().await, expected);
+    }
+    server.control.instructions.send_replace(instructions(5));
+    let changed = wire::decode_load_stats_response(&peer.receive().await).unwrap();
+    assert_eq!(changed.load_reporting_interval, Duration::from_secs(5));
+    drop(peer);
+    assert_eq!(server.seen().await, Seen::LrsClosed("n1".into()));
+}
+
+#[tokio::test]
+async fn another_node_on_the_same_stream_gets_a_session_of_its_own() {
+    let mut server = Server::start().await;
+    let peer = server.dial(STREAM_LOAD_STATS).await;
+    peer.send(hello("n1", &[])).await;
+    peer.send(hello("n2", &[])).await;
+    peer.send(report(1)).await;
+    assert_eq!(server.seen().await, Seen::LrsOpened("n1".into()));
+    assert_eq!(server.seen().await, Seen::LrsOpened("n2".into()));
+    assert_eq!(server.seen().await, Seen::LrsClosed("n1".into()));
+    assert_eq!(&*server.report().await.0, "n2");
+}
+
+/// What an owner of counters holds of a client.
+struct Owner {
+    events: mpsc::Receiver<ClientEvent>,
+    stats: mpsc::Sender<Vec<ClusterStatsMessage>>,
+    _task: JoinHandle<()>,
+}
+
+impl Owner {
+    fn start(server: &Server) -> Self {
+        let (tell, events) = mpsc::channel(1);
+        let (drained, stats) = mpsc::channel(1);
+        let channels = lrs_client::LrsClientChannels {
+            events: tell,
+            stats,
+        };
+        let client = Client::new(node("n1", &[PLIMSOLL_FEATURE]));
+        let task = lrs_client::run(server.options(), client, channels);
+        Self {
+            events,
+            stats: drained,
+            _task: tokio::spawn(task),
+        }
+    }
+
+    async fn event(&mut self) -> ClientEvent {
+        within(self.events.recv()).await.unwrap()
+    }
+
+    /// Waits until it is asked, and answers.
+    async fn drain(&mut self, dropped: u64) {
+        let ClientEvent::Collect { wanted, .. } = self.event().await else {
+            panic!("something else than reports is wanted");
+        };
+        assert_eq!(wanted, Wanted::All);
+        let message = ClusterStatsMessage {
+            cluster_name: "orders".into(),
+            total_dropped_requests: dropped,
+            load_report_interval: Duration::from_secs(1),
+            ..Default::default()
+        };
+        within(self.stats.send(vec![message])).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn our_client_reports_when_asked_and_takes_fractions() {
+    let mut server = Server::start().await;
+    let mut soon = instructions(0);
+    server.control.instructions.send_replace(soon.clone());
+    let mut owner = Owner::start(&server);
+    for dropped in 1..=3 {
+        owner.drain(dropped).await;
+        assert_eq!(server.report().await.1, [stats("orders", dropped)]);
+    }
+    let traffic = vec![ClusterTraffic {
+        cluster_name: "orders".into(),
+        fractions: Vec::new(),
+    }];
+    soon.traffic = Arc::new(LrsTraffic {
+        epoch: 1,
+        clusters: traffic.clone(),
+    });
+    server.control.instructions.send_replace(soon);
+    loop {
+        match owner.event().await {
+            ClientEvent::ObservedTraffic(observed) => break assert_eq!(observed, traffic),
+            ClientEvent::Collect { .. } => {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn our_client_finds_a_server_that_was_restarted_and_reports_at_once() {
+    let mut server = Server::start().await;
+    server.control.instructions.send_replace(instructions(0));
+    let mut owner = Owner::start(&server);
+    owner.drain(1).await;
+    assert_eq!(server.report().await.1, [stats("orders", 1)]);
+    let address = server.address.to_string();
+    server.stop().await;
+
+    let mut server = Server::start_with(ServerOptions::default(), &address).await;
+    // Asked before the outage or after it: either way nothing is lost.
+    owner.drain(7).await;
+    let (id, reported) = server.report().await;
+    assert_eq!(&*id, "n1");
+    assert_eq!(reported, [stats("orders", 7)]);
+}

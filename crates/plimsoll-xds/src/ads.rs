@@ -2,7 +2,7 @@
 //!
 //! [`message`] holds the four messages in our own words, so that machines and their tests need no
 //! protobuf; `convert::discovery` turns them into bytes and back. [`view`] is what receivers are to
-//! see, [`server`] one stream of a server. Sockets belong to `driver`.
+//! see, [`server`] one stream of a server, [`client`] a subscriber. Sockets belong to `driver`.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use self::message::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, NodeMessage,
 };
 
+pub mod client;
 pub mod message;
 pub mod server;
 pub mod view;

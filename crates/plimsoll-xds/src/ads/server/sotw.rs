@@ -30,13 +30,13 @@ pub(super) fn handle_request(
     let first = !state.subscription.has_begun();
     if first || (nonce.is_empty() && state.in_flight.is_none()) {
         begin(state, request);
-    } else if *nonce != state.last_nonce {
-        // The client wrote this before it saw the last response. Its answer to that one will list
-        // what it wants then.
-        state.status.stale += 1;
-        return Ok(());
-    } else {
+    } else if *nonce == state.last_nonce {
         events.extend(state.answer(nonce, request.error_detail.as_ref(), now));
+    } else {
+        // The client wrote this before it saw the last response: no answer, and none is due. What it
+        // wants is news all the same. If it drops a name and takes it up again while a response is
+        // under way, only these requests tell.
+        state.status.stale += 1;
     }
     subscribe(state, request, events);
     Ok(())

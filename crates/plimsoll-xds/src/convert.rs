@@ -2,12 +2,16 @@
 //! folder and nowhere else; what leaves it is bytes or our own types. What others may call is
 //! listed in `wire`.
 
+pub(crate) mod assignment;
+pub(crate) mod cluster;
 pub(crate) mod discovery;
 mod field;
 #[cfg(test)]
 mod hex;
+pub(crate) mod listener;
 pub(crate) mod load_report;
 pub(crate) mod node;
 pub(crate) mod orca;
 pub(crate) mod orca_request;
 mod pb;
+pub(crate) mod route;

@@ -3,14 +3,26 @@
 //! Decoders yield checked types or a [`DecodeError`](crate::error::DecodeError) with the path to
 //! the field. Encoders cannot fail.
 
+pub use crate::convert::assignment::{
+    AssignmentOut, EndpointOut, LocalityOut, decode_assignment, encode_assignment,
+};
+pub use crate::convert::cluster::{
+    CircuitBreakersOut, ClassicBasis, ClusterIn, ClusterOut, LocalityDelivery, OutlierDetectionOut,
+    decode_cluster, encode_cluster, rewrite_cluster_policy,
+};
 pub use crate::convert::discovery::{
     decode_delta_discovery_request, decode_delta_discovery_response, decode_discovery_request,
     decode_discovery_response, encode_any, encode_delta_discovery_request,
     encode_delta_discovery_response, encode_delta_resource, encode_discovery_request,
     encode_discovery_response, resource_name, unwrap_resource,
 };
+pub use crate::convert::listener::{encode_api_listener, encode_http_listener};
 pub use crate::convert::load_report::{
     decode_load_stats_request, decode_load_stats_response, encode_load_report,
     encode_load_stats_request, encode_load_stats_response,
 };
 pub use crate::convert::node::{decode_node, encode_node};
+pub use crate::convert::route::{
+    PathMatch, RetryOut, RouteEntryOut, RouteOut, RouteTarget, VirtualHostOut,
+    encode_route_configuration,
+};

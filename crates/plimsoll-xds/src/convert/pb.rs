@@ -7,8 +7,13 @@
 //! others are one file per package. Wrappers of `google.protobuf` are the plain types, as in prost:
 //! `Option<u32>` is a `UInt32Value`, `()` an empty message.
 
+pub(crate) mod cluster;
 pub(crate) mod discovery;
+pub(crate) mod endpoint;
+pub(crate) mod listener;
 pub(crate) mod load_stats;
+pub(crate) mod policy;
+pub(crate) mod route;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,0 +1,79 @@
+//! `LocalityLbConfig` from bytes, with the fields of seed `000…` and our own.
+
+use plimsoll_core::model::cluster::LocalityPolicy;
+use plimsoll_core::model::zone_aware::{
+    CapacityBasis, ForceLocalZone, FractionSource, LocalityBasis, LrsRateConfigParts, ZoneAware,
+    ZoneAwareParts,
+};
+use plimsoll_core::units::FieldError;
+
+use super::super::pb::duration;
+use super::super::pb::policy::{LocalityLbConfigMessage, LrsRateConfigMessage, ZoneAwareMessage};
+use super::decode_policy::{choice, one_of};
+use super::encode_policy::OBSERVED_LOAD;
+
+/// The choice of a locality; the path of an error includes the name of the message.
+pub(super) fn locality(
+    config: Option<LocalityLbConfigMessage>,
+) -> Result<Option<LocalityPolicy>, FieldError> {
+    let Some(config) = config else {
+        return Ok(None);
+    };
+    let zone_aware = config.zone_aware_lb_config.map(zone_aware);
+    let policy = one_of(zone_aware, config.locality_weighted_lb_config);
+    let policy = policy.and_then(|policy| match policy {
+        Some(policy) => Ok(Some(policy)),
+        // The proto asks for one; an empty message says nothing that could be meant.
+        None => Err(FieldError::new(
+            "",
+            "must have zone_aware_lb_config or locality_weighted_lb_config",
+        )),
+    });
+    policy.map_err(|error| error.under("locality_lb_config"))
+}
+
+fn zone_aware(message: ZoneAwareMessage) -> Result<ZoneAware, FieldError> {
+    let force = message.force_local_zone;
+    ZoneAware::try_new(ZoneAwareParts {
+        routing_enabled: message.routing_enabled.map(|percent| percent.value),
+        min_cluster_size: message.min_cluster_size,
+        fail_traffic_on_panic: message.fail_traffic_on_panic,
+        force_locality_direct_routing: message.force_locality_direct_routing,
+        force_local_zone: force.map(|force| ForceLocalZone {
+            min_size: force.min_size,
+        }),
+        locality_basis: basis(message.locality_basis)?,
+        lrs_rate_config: lrs_rate_config(message.lrs_rate_config.unwrap_or_default())
+            .map_err(|error| error.under("lrs_rate_config"))?,
+        upstream_locality_basis: choice(
+            message.upstream_locality_basis,
+            &[
+                CapacityBasis::HealthyHostsNum,
+                CapacityBasis::HealthyHostsWeight,
+            ],
+            "upstream_locality_basis",
+        )?,
+        dead_band_bp: message.dead_band_bp,
+        all_priorities: message.all_priorities,
+    })
+}
+
+fn basis(number: i32) -> Result<LocalityBasis, FieldError> {
+    if number == OBSERVED_LOAD {
+        return Ok(LocalityBasis::ObservedLoad);
+    }
+    let bases = [
+        LocalityBasis::HealthyHostsNum,
+        LocalityBasis::HealthyHostsWeight,
+        LocalityBasis::LrsReportedRate,
+    ];
+    choice(number, &bases, "locality_basis")
+}
+
+fn lrs_rate_config(message: LrsRateConfigMessage) -> Result<LrsRateConfigParts, FieldError> {
+    let sources = [FractionSource::EdsField, FractionSource::LocalityMetadata];
+    Ok(LrsRateConfigParts {
+        staleness_threshold: duration(message.staleness_threshold, "staleness_threshold")?,
+        fraction_source: choice(message.fraction_source, &sources, "fraction_source")?,
+    })
+}

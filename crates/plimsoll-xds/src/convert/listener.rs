@@ -1,0 +1,74 @@
+//! Listeners to bytes: one for gRPC clients, one for Envoys. Called through `wire`.
+//!
+//! Both find their routes by RDS on the stream they came on. Reading listeners is not here: nobody
+//! needs it yet.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use prost::Message;
+
+use super::pb::listener::{
+    ApiListenerMessage, FilterChainMessage, FilterMessage, HttpConnectionManagerMessage,
+    ListenerMessage, RdsMessage,
+};
+use super::pb::{AnyMessage, ConfigSourceMessage};
+
+/// Full name of the connection manager's configuration.
+const HTTP_CONNECTION_MANAGER: &str =
+    "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
+/// Full name of the configuration of the filter that ends every chain.
+const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
+
+/// A listener for gRPC clients: named after the target they dial, without an address.
+pub fn encode_api_listener(name: &str, route_config_name: &str) -> Bytes {
+    let manager = http_connection_manager(route_config_name, "");
+    let listener = ListenerMessage {
+        name: name.to_owned(),
+        api_listener: Some(ApiListenerMessage {
+            api_listener: Some(manager),
+        }),
+        ..Default::default()
+    };
+    listener.encode_to_vec().into()
+}
+
+/// A listener for Envoys, HTTP/1 and HTTP/2 without TLS. `stat_prefix` must not be empty: Envoy
+/// would refuse it.
+pub fn encode_http_listener(
+    name: &str,
+    address: SocketAddr,
+    route_config_name: &str,
+    stat_prefix: &str,
+) -> Bytes {
+    let manager = http_connection_manager(route_config_name, stat_prefix);
+    let filter = FilterMessage {
+        name: "envoy.filters.network.http_connection_manager".to_owned(),
+        typed_config: Some(manager),
+    };
+    let listener = ListenerMessage {
+        name: name.to_owned(),
+        address: Some(address.into()),
+        filter_chains: vec![FilterChainMessage {
+            filters: vec![filter],
+        }],
+        api_listener: None,
+    };
+    listener.encode_to_vec().into()
+}
+
+fn http_connection_manager(route_config_name: &str, stat_prefix: &str) -> AnyMessage {
+    let router = FilterMessage {
+        name: "envoy.filters.http.router".to_owned(),
+        typed_config: Some(AnyMessage::pack(ROUTER, &())),
+    };
+    let manager = HttpConnectionManagerMessage {
+        stat_prefix: stat_prefix.to_owned(),
+        rds: Some(RdsMessage {
+            config_source: Some(ConfigSourceMessage::ads()),
+            route_config_name: route_config_name.to_owned(),
+        }),
+        http_filters: vec![router],
+    };
+    AnyMessage::pack(HTTP_CONNECTION_MANAGER, &manager)
+}

@@ -1,0 +1,61 @@
+//! `envoy.config.listener.v3` and the HTTP connection manager.
+
+use prost::Message;
+
+use super::{AddressMessage, AnyMessage, ConfigSourceMessage};
+
+/// `Listener`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct ListenerMessage {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) address: Option<AddressMessage>,
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) filter_chains: Vec<FilterChainMessage>,
+    #[prost(message, optional, tag = "19")]
+    pub(crate) api_listener: Option<ApiListenerMessage>,
+}
+
+/// `FilterChain`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct FilterChainMessage {
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) filters: Vec<FilterMessage>,
+}
+
+/// `Filter`, and `HttpFilter`, which has the same two fields.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct FilterMessage {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(message, optional, tag = "4")]
+    pub(crate) typed_config: Option<AnyMessage>,
+}
+
+/// `ApiListener`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct ApiListenerMessage {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) api_listener: Option<AnyMessage>,
+}
+
+/// `envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct HttpConnectionManagerMessage {
+    #[prost(string, tag = "2")]
+    pub(crate) stat_prefix: String,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) rds: Option<RdsMessage>,
+    #[prost(message, repeated, tag = "5")]
+    pub(crate) http_filters: Vec<FilterMessage>,
+}
+
+/// `Rds`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct RdsMessage {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) config_source: Option<ConfigSourceMessage>,
+    #[prost(string, tag = "2")]
+    pub(crate) route_config_name: String,
+}

@@ -1,0 +1,128 @@
+//! Route configurations to bytes. Called through `wire`.
+//!
+//! The part of Envoy's message that clusters of endpoints need: hosts, paths, one or several
+//! clusters, a timeout, retries. Reading route configurations is not here: nobody needs it yet.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message;
+
+use super::pb::route::{
+    ClusterWeightMessage, RetryPolicyMessage, RouteActionMessage, RouteConfigurationMessage,
+    RouteMatchMessage, RouteMessage, VirtualHostMessage, WeightedClusterMessage,
+};
+
+/// `RouteConfiguration`, to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteOut {
+    /// Its name.
+    pub name: String,
+    /// Who is asked for.
+    pub virtual_hosts: Vec<VirtualHostOut>,
+}
+
+/// `VirtualHost`, to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VirtualHostOut {
+    /// Its name, unique in the configuration.
+    pub name: String,
+    /// Authorities it answers to; `*` is all.
+    pub domains: Vec<String>,
+    /// The first match wins.
+    pub routes: Vec<RouteEntryOut>,
+}
+
+/// `Route`, to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteEntryOut {
+    /// Which requests.
+    pub path: PathMatch,
+    /// Where to.
+    pub target: RouteTarget,
+    /// `timeout`; zero is none at all, unset is Envoy's 15 s.
+    pub timeout: Option<Duration>,
+    /// Retries.
+    pub retry: Option<RetryOut>,
+}
+
+/// `RouteMatch`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PathMatch {
+    /// Paths that start so; empty matches everything, also for gRPC.
+    Prefix(String),
+    /// This path.
+    Path(String),
+    /// Whole segments of a path.
+    PathSeparatedPrefix(String),
+}
+
+/// Where requests go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RouteTarget {
+    /// One cluster.
+    Cluster(String),
+    /// Several, by weight; the sum must be above 0.
+    Weighted(Vec<(String, u32)>),
+}
+
+/// `RetryPolicy`, to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryOut {
+    /// Conditions, for example `connect-failure,refused-stream`.
+    pub retry_on: String,
+    /// How often.
+    pub num_retries: u32,
+}
+
+/// Writes a route configuration.
+pub fn encode_route_configuration(route: &RouteOut) -> Bytes {
+    let message = RouteConfigurationMessage {
+        name: route.name.clone(),
+        virtual_hosts: route.virtual_hosts.iter().map(virtual_host).collect(),
+    };
+    message.encode_to_vec().into()
+}
+
+fn virtual_host(host: &VirtualHostOut) -> VirtualHostMessage {
+    VirtualHostMessage {
+        name: host.name.clone(),
+        domains: host.domains.clone(),
+        routes: host.routes.iter().map(entry).collect(),
+    }
+}
+
+fn entry(entry: &RouteEntryOut) -> RouteMessage {
+    let mut route_match = RouteMatchMessage::default();
+    match &entry.path {
+        PathMatch::Prefix(prefix) => route_match.prefix = Some(prefix.clone()),
+        PathMatch::Path(path) => route_match.path = Some(path.clone()),
+        PathMatch::PathSeparatedPrefix(prefix) => {
+            route_match.path_separated_prefix = Some(prefix.clone());
+        }
+    }
+    let mut route = RouteActionMessage {
+        timeout: entry.timeout.map(Into::into),
+        retry_policy: entry.retry.as_ref().map(|retry| RetryPolicyMessage {
+            retry_on: retry.retry_on.clone(),
+            num_retries: Some(retry.num_retries),
+        }),
+        ..Default::default()
+    };
+    match &entry.target {
+        RouteTarget::Cluster(name) => route.cluster = Some(name.clone()),
+        RouteTarget::Weighted(clusters) => {
+            let clusters = clusters.iter().map(|(name, weight)| ClusterWeightMessage {
+                name: name.clone(),
+                weight: Some(*weight),
+            });
+            route.weighted_clusters = Some(WeightedClusterMessage {
+                clusters: clusters.collect(),
+            });
+        }
+    }
+    RouteMessage {
+        route_match: Some(route_match),
+        route: Some(route),
+    }
+}

@@ -28,6 +28,7 @@ use crate::node::NodeInfo;
 mod discovery;
 mod faults;
 mod reporting;
+mod subscribing;
 
 /// Long enough for a busy machine; reached only by a test that fails.
 const DEADLINE: Duration = Duration::from_secs(30);

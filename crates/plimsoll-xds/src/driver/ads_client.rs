@@ -1,7 +1,7 @@
 //! Discovery as a subscriber, over sockets: [`run`].
 //!
-//! What to ask, accept and refuse is decided by `ads::Client`; resources belong to whoever holds the
-//! other ends of the channels: the relay of the control plane, and data planes.
+//! What to ask, accept and refuse is decided by `ads::Client`; resources belong to whoever holds
+//! the other ends of the channels: the relay of the control plane, and data planes.
 
 use std::sync::Arc;
 

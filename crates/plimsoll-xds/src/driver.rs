@@ -1,10 +1,11 @@
 //! Streams over sockets: the only place of this crate that awaits.
 //!
 //! [`serve`] answers discovery and load reporting for whoever implements [`AdsHandler`] and
-//! [`LrsHandler`]; [`lrs_client`] is the other end of the latter. All of them are thin: they
+//! [`LrsHandler`]; [`ads_client`] and [`lrs_client`] are the other ends. All of them are thin: they
 //! move messages between a transport and a machine of `ads` or `lrs`, and machines decide. Messages
 //! cross the transport as bytes, so generated types are not needed here.
 
+pub mod ads_client;
 mod backoff;
 mod clock;
 mod codec;

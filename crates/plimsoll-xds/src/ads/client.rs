@@ -173,6 +173,11 @@ impl Client {
         state.flat_map(TypeState::resources)
     }
 
+    /// Which variant it speaks.
+    pub fn variant(&self) -> Variant {
+        self.variant
+    }
+
     /// Whether a stream is open.
     pub fn is_connected(&self) -> bool {
         self.connected

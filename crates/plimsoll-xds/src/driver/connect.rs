@@ -209,3 +209,41 @@ fn dial(options: &ConnectOptions) -> Opening<Channel> {
         endpoint.connect().await.map_err(failed)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_that_was_not_taken_comes_back() {
+        let (sender, mut receiver) = mpsc::channel(1);
+        let mut requests = Requests {
+            sender,
+            last: Cell::default(),
+        };
+        room(Some(&requests)).await;
+        assert_eq!(requests.send(1), None);
+        assert_eq!(requests.send(2), Some(2));
+        assert_eq!(take(&receiver.recv().await.unwrap()), Some(1));
+        assert_eq!(requests.send(3), None);
+        drop(receiver);
+        assert_eq!(requests.unsent(), Some(3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_grow_while_nobody_listens() {
+        let options = ConnectOptions::new("http://127.0.0.1:0");
+        let mut link = Link::<u32>::new(options, "/a/b", |_| Bytes::new());
+        let mut pauses = Vec::new();
+        for _ in 0..5 {
+            let before = tokio::time::Instant::now();
+            let LinkEvent::Lost(status) = link.next().await else {
+                panic!("port 0 answered");
+            };
+            assert_ne!(status.code(), tonic::Code::Ok);
+            pauses.push(before.elapsed());
+        }
+        assert!(pauses[1] >= Duration::from_millis(500), "{pauses:?}");
+        assert!(pauses[4] >= Duration::from_secs(4), "{pauses:?}");
+    }
+}

@@ -127,3 +127,71 @@ fn trailers(result: &Result<(), Status>) -> HeaderMap {
     }
     trailers
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http_body::Body as _;
+
+    use super::*;
+
+    async fn frame(body: &mut Body) -> Option<Frame<Bytes>> {
+        let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await;
+        frame.transpose().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_conversation_runs_no_further_than_one_message_ahead() {
+        let said = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&said);
+        let response = respond(|outbox| async move {
+            for message in ["one", "two", "three"] {
+                outbox.send(message.into()).await;
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        });
+        let mut body = response.into_body();
+        for (index, message) in ["one", "two", "three"].into_iter().enumerate() {
+            let data = frame(&mut body).await.unwrap().into_data().unwrap();
+            assert_eq!(data[5..], *message.as_bytes());
+            assert_eq!(
+                data[..5],
+                [0, 0, 0, 0, u8::try_from(message.len()).unwrap()]
+            );
+            assert_eq!(said.load(Ordering::Relaxed), index + 1);
+        }
+        let trailers = frame(&mut body).await.unwrap().into_trailers().unwrap();
+        assert_eq!(trailers["grpc-status"], "0");
+        assert!(frame(&mut body).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn what_was_said_before_an_error_is_sent_first() {
+        let response = respond(|outbox| async move {
+            outbox.send("last words".into()).await;
+            Err(Status::aborted("enough"))
+        });
+        let mut body = response.into_body();
+        assert!(frame(&mut body).await.unwrap().is_data());
+        let trailers = frame(&mut body).await.unwrap().into_trailers().unwrap();
+        assert_eq!(trailers["grpc-status"], "10");
+        assert_eq!(trailers["grpc-message"], "enough");
+    }
+
+    #[tokio::test]
+    async fn a_long_message_is_shared_and_not_copied() {
+        let long = Bytes::from(vec![7; COPIED_UP_TO + 1]);
+        let shared = long.clone();
+        let response = respond(|outbox| async move {
+            outbox.send(shared).await;
+            std::future::pending().await
+        });
+        let mut body = response.into_body();
+        let header = frame(&mut body).await.unwrap().into_data().unwrap();
+        assert_eq!(header, [0, 0, 0, 0x10, 0x01].as_slice());
+        let data = frame(&mut body).await.unwrap().into_data().unwrap();
+        assert_eq!(data.as_ptr(), long.as_ptr());
+    }
+}

@@ -28,6 +28,7 @@ use crate::node::NodeInfo;
 mod discovery;
 mod faults;
 mod reporting;
+mod subscribing;
 
 /// Long enough for a busy machine; reached only by a test that fails.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -59,12 +60,13 @@ struct Reporter(Arc<str>, Control);
 impl AdsHandler for Control {
     type Observer = Observer;
 
-    async fn open(
-        &self,
-        node: NodeMessage,
-        variant: Variant,
-        peer: Option<SocketAddr>,
-    ) -> Result<AdsSession<Observer>, Status> {
+    async fn open(&self, opening: AdsOpening) -> Result<AdsSession<Observer>, Status> {
+        let AdsOpening {
+            node,
+            variant,
+            peer,
+            ..
+        } = opening;
         assert!(peer.unwrap().ip().is_loopback() && !node.raw.is_empty());
         let id = node.info.node.id;
         if &*id == "stranger" {

@@ -5,11 +5,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::sync::watch;
 use tonic::{Code, Status};
 
 use super::{Shared, Stream, malformed, stopped};
 use crate::ads::message::NodeMessage;
 use crate::ads::server::{ProtocolError, ServerStream};
+use crate::ads::view::View;
 use crate::ads::{Request, Response, Variant};
 use crate::driver::clock::Clock;
 use crate::driver::handler::{AdsHandler, AdsObserver, AdsOpening, AdsSession};
@@ -32,15 +34,14 @@ pub(super) async fn run<A: AdsHandler, L>(
     machine
         .handle_request(request, clock.now())
         .map_err(ended)?;
-    session.views.mark_changed();
+    machine.set_view(newest(&mut session.views));
     loop {
         while let Some(event) = machine.poll_event() {
             session.observer.handle_event(event, &machine);
         }
         // Sending may have taken long: look at the newest view before making the next response.
         if session.views.has_changed().unwrap_or_default() {
-            let view = Arc::clone(&session.views.borrow_and_update());
-            machine.set_view(view);
+            machine.set_view(newest(&mut session.views));
         }
         if let Some(response) = machine.poll_transmit() {
             stream.outbox.send(encode(&response)).await;
@@ -57,11 +58,15 @@ pub(super) async fn run<A: AdsHandler, L>(
             }
             changed = session.views.changed() => {
                 changed.map_err(|_| Status::unavailable("discovery has ended"))?;
-                session.views.mark_changed();
+                machine.set_view(newest(&mut session.views));
             }
             status = stopped(&mut stream.stopping) => return Err(status),
         }
     }
+}
+
+fn newest(views: &mut watch::Receiver<Arc<View>>) -> Arc<View> {
+    Arc::clone(&views.borrow_and_update())
 }
 
 /// Opens the session with the node of the first request, all of it. The machine gets what was read

@@ -8,7 +8,7 @@ use crate::ads::message::{
 use crate::ads::view::{Resource, TypeResources};
 use crate::wire;
 
-fn node_message(id: &str) -> NodeMessage {
+pub(super) fn node_message(id: &str) -> NodeMessage {
     let info = node(id, &[]);
     NodeMessage {
         raw: wire::encode_node(&info),

@@ -234,7 +234,10 @@ prop_compose! {
             prop::option::of(1u32..1000),
             prop::option::of(0u32..=10_000),
             prop::option::of(0u32..=10_000),
-            prop::collection::vec((0i32..6, prop::option::of(1u32..1000), prop::option::of("[a-z]{1,4}")), 0..4),
+            prop::collection::vec(
+                (0i32..6, prop::option::of(1u32..1000), prop::option::of("[a-z]{1,4}")),
+                0..4,
+            ),
         ), 0..5),
     ) -> Vec<LocalityOut> {
         let mut port = 0;
@@ -287,7 +290,11 @@ proptest! {
     }
 
     #[test]
-    fn edits_and_writing_anew_agree(localities in localities(), weight in 1u32..9, share in 0u32..=10_000) {
+    fn edits_and_writing_anew_agree(
+        localities in localities(),
+        weight in 1u32..9,
+        share in 0u32..=10_000,
+    ) {
         let mut out = AssignmentOut { localities, ..assignment() };
         let original = encode_assignment(&out);
         let edit = LocalityEdit {

@@ -256,6 +256,16 @@ fn client_side_weights_are_combined_with_locality_weights_by_a_parent() {
 }
 
 #[test]
+fn envoy_gets_a_parent_for_client_side_weights_only() {
+    let config = yaml(POLICIES[9]);
+    assert_eq!(*config.locality_policy(), LocalityPolicy::WrrLocality);
+    let bytes = encode_cluster(&ClusterOut::new(&config, LocalityDelivery::Stock));
+    let read = decode_cluster(&bytes).unwrap().config;
+    assert_eq!(*read.locality_policy(), LocalityPolicy::LocalityWeighted);
+    assert_eq!(read.endpoint_policy().name(), "least_request");
+}
+
+#[test]
 fn grpc_gets_words_it_knows() {
     for (policy, lb_policy, typed) in [
         (POLICIES[0], 0, false),
@@ -419,7 +429,10 @@ fn a_policy_is_exchanged_and_nothing_else() {
 proptest! {
     #[test]
     fn exchanging_keeps_every_other_field(
-        others in prop::collection::vec((1u32..2000, prop::collection::vec(any::<u8>(), 0..20)), 0..8),
+        others in prop::collection::vec(
+            (1u32..2000, prop::collection::vec(any::<u8>(), 0..20)),
+            0..8,
+        ),
         at in 0usize..11,
     ) {
         let policy_fields = [6, 23, 27, 37, 41, 52, 56];

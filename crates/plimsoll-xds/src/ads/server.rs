@@ -12,12 +12,12 @@
 //! The order (xDS protocol, "eventual consistency considerations"):
 //! * one response per type is under way at most; a newer view waits for the answer and replaces
 //!   what waited before;
-//! * assignments wait until clusters are sent, listeners until clusters and assignments are
-//!   answered, routes until listeners are answered too;
-//! * clusters that are gone are kept until listeners and routes of the view are accepted, then their
-//!   assignments go last;
-//! * a changed cluster gets its assignment again even if that did not change, because Envoy warms it
-//!   until one arrives; a changed listener its routes likewise.
+//! * assignments wait until clusters are sent, listeners until new clusters and assignments are
+//!   answered, routes until new listeners are answered too;
+//! * clusters that are gone are kept until listeners and routes of the view are accepted, then
+//!   their assignments go last;
+//! * a changed cluster gets its assignment again even if that did not change, because Envoy warms
+//!   it until one arrives; a changed listener its routes likewise.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -175,14 +175,14 @@ impl ServerStream {
     /// or they would have been asked and have sent.
     fn must_wait(&self, index: usize, view: &View) -> bool {
         let rank = Rank::of(&self.types[index].type_url);
-        let before = || {
-            let before = self.types[..index].iter();
-            before.filter(|state| state.in_flight.is_some())
-        };
+        let mut before = self.types[..index].iter();
         match rank {
             Rank::Cluster | Rank::Other => false,
-            Rank::Assignment => before().any(|state| state.has_newer(view)),
-            Rank::Listener | Rank::Route => before().any(|state| Rank::of(&state.type_url) < rank),
+            Rank::Assignment => before.any(|state| state.has_newer(view)),
+            Rank::Listener | Rank::Route => before.any(|state| {
+                // Changes of what is there hold nothing up: assignments may change all the time.
+                Rank::of(&state.type_url) < rank && state.has_news_under_way(view)
+            }),
         }
     }
 

@@ -85,12 +85,43 @@ fn a_changed_cluster_gets_its_assignment_again_and_a_listener_its_routes() {
     peer.set(types);
     let clusters = peer.expect(CLUSTER, &[("old", "2")]);
     let assignments = peer.expect(EDS, &[("old", "1")]);
-    peer.expect_nothing();
-    peer.ack(&clusters, &[]);
-    peer.ack(&assignments, &["old"]);
     peer.expect_ack(LISTENER, &[("l", "2")], &[]);
     peer.expect_ack(RDS, &[("r", "to old")], &["r"]);
+    peer.ack(&clusters, &[]);
+    peer.ack(&assignments, &["old"]);
     peer.expect_nothing();
+}
+
+/// The assignment that is under way arrives before the cluster and does not help it.
+#[test]
+fn a_changed_cluster_gets_its_assignment_again_even_if_one_is_under_way() {
+    let mut peer = envoy();
+    peer.set(&[OLD[0], (EDS, &[("old", "2")]), OLD[2], OLD[3]]);
+    let assignments = peer.expect(EDS, &[("old", "2")]);
+    peer.set(&[
+        (CLUSTER, &[("old", "2")]),
+        (EDS, &[("old", "2")]),
+        OLD[2],
+        OLD[3],
+    ]);
+    peer.expect_ack(CLUSTER, &[("old", "2")], &[]);
+    peer.expect_nothing();
+    peer.ack(&assignments, &["old"]);
+    peer.expect_ack(EDS, &[("old", "2")], &["old"]);
+    peer.expect_nothing();
+}
+
+#[test]
+fn assignments_that_change_all_the_time_do_not_starve_listeners() {
+    let mut peer = envoy();
+    peer.set(&[
+        OLD[0],
+        (EDS, &[("old", "2")]),
+        (LISTENER, &[("l", "2")]),
+        OLD[3],
+    ]);
+    let _unanswered = peer.expect(EDS, &[("old", "2")]);
+    peer.expect(LISTENER, &[("l", "2")]);
 }
 
 #[test]
@@ -115,12 +146,12 @@ fn assignments_do_not_overtake_clusters() {
 fn a_refused_cluster_does_not_stop_listeners() {
     let mut peer = envoy();
     peer.set(&[
-        (CLUSTER, &[("old", "bad")]),
+        (CLUSTER, &[("new", "bad"), ("old", "1")]),
         OLD[1],
         (LISTENER, &[("l", "2")]),
         OLD[3],
     ]);
-    let clusters = peer.expect(CLUSTER, &[("old", "bad")]);
+    let clusters = peer.expect(CLUSTER, &[("new", "bad"), ("old", "1")]);
     peer.expect_ack(EDS, &[("old", "1")], &["old"]);
     peer.expect_nothing();
     peer.nack(&clusters, "", &[]);

@@ -4,17 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use plimsoll_core::model::load_report::Node;
-use plimsoll_core::model::locality::Locality;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::ads::message::{
-    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
-    ErrorDetail, NodeMessage,
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, ErrorDetail,
 };
 use plimsoll_xds::ads::server::{Limits, ProtocolError, ServerStream, StreamEvent};
 use plimsoll_xds::ads::view::{Resource, TypeResources, View};
 use plimsoll_xds::ads::{Request, Response, Variant};
-use plimsoll_xds::node::NodeInfo;
+
+use super::node::node;
 
 /// Name and body.
 pub(crate) type Short<'a> = (&'a str, &'a str);
@@ -32,22 +30,6 @@ pub(crate) fn view(types: &[(&str, &[Short<'_>])]) -> Arc<View> {
     let add =
         |view: View, (url, resources): &(&str, &[Short<'_>])| view.with(*url, complete(resources));
     Arc::new(types.iter().fold(View::new(1), add))
-}
-
-pub(crate) fn node() -> NodeMessage {
-    NodeMessage {
-        info: NodeInfo {
-            node: Node {
-                id: "n".into(),
-                cluster: "fleet".into(),
-                locality: Locality::default(),
-            },
-            user_agent_name: "envoy".to_owned(),
-            user_agent_version: String::new(),
-            client_features: Vec::new(),
-        },
-        raw: Bytes::new(),
-    }
 }
 
 /// One end of a stream, with the machine at the other.
@@ -99,7 +81,7 @@ impl Peer {
     pub(crate) fn next_sotw(&mut self) -> Option<DiscoveryResponse> {
         match self.stream.poll_transmit()? {
             Response::Sotw(response) => Some(response),
-            Response::Delta(response) => panic!("{response:?}"),
+            Response::Delta(response) => unreachable!("{response:?}"),
         }
     }
 
@@ -164,7 +146,7 @@ impl Peer {
         removed: &[&str],
     ) -> DeltaDiscoveryResponse {
         let Some(Response::Delta(response)) = self.stream.poll_transmit() else {
-            panic!("no incremental response");
+            unreachable!("no incremental response");
         };
         assert_eq!(&*response.type_url, type_url);
         let bodies = response.resources.iter();

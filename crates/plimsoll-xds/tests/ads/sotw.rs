@@ -102,7 +102,7 @@ fn one_response_is_under_way_and_only_the_newest_view_follows() {
 }
 
 #[test]
-fn names_changed_without_waiting_are_read_from_the_answer() {
+fn names_changed_without_waiting_are_answered_when_it_is_their_turn() {
     let mut peer = Peer::sotw(&view(&[(EDS, &[("a", "1"), ("b", "1")])]));
     peer.ask(EDS, "", "", &["a"]);
     let first = peer.expect(EDS, &[("a", "1")]);
@@ -112,9 +112,28 @@ fn names_changed_without_waiting_are_read_from_the_answer() {
     peer.ack(&first, &["a", "b"]);
     let second = peer.expect(EDS, &[("b", "1")]);
     // An answer to the first once more is stale, and no answer to the second.
-    peer.ack(&first, &["a"]);
+    peer.ack(&first, &["a", "b"]);
     assert!(peer.stream.status().next().expect("one type").in_flight);
     peer.ack(&second, &["a", "b"]);
+    peer.expect_nothing();
+}
+
+/// It has forgotten the name in between, and its answer to the response that crossed does not show
+/// that.
+#[test]
+fn a_name_dropped_and_taken_up_again_is_sent_again() {
+    let mut peer = Peer::sotw(&view(&[(EDS, &[("a", "1"), ("b", "1")])]));
+    let both = &["a", "b"];
+    peer.ask(EDS, "", "", both);
+    let first = peer.expect(EDS, &[("a", "1"), ("b", "1")]);
+    peer.ack(&first, both);
+    peer.set(&[(EDS, &[("a", "1"), ("b", "2")])]);
+    let second = peer.expect(EDS, &[("b", "2")]);
+    peer.ack(&first, &["b"]);
+    peer.ack(&first, both);
+    peer.expect_nothing();
+    peer.ack(&second, both);
+    peer.expect_ack(EDS, &[("a", "1")], both);
     peer.expect_nothing();
 }
 

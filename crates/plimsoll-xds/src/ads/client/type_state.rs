@@ -1,8 +1,8 @@
 //! What a client wants, has and owes of one type.
 //!
 //! Both variants share it: they differ in how a request is written and in how absence is said.
-//! A resource that is not wanted any more is kept until the server has been told, so that wanting it
-//! again in the meantime finds it.
+//! A resource that is not wanted any more is kept until the server has been told, so that wanting
+//! it again in the meantime finds it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -33,9 +33,9 @@ pub(super) fn handle_request(
     } else if *nonce == state.last_nonce {
         events.extend(state.answer(nonce, request.error_detail.as_ref(), now));
     } else {
-        // The client wrote this before it saw the last response: no answer, and none is due. What it
-        // wants is news all the same. If it drops a name and takes it up again while a response is
-        // under way, only these requests tell.
+        // The client wrote this before it saw the last response: no answer, and none is due. What
+        // it wants is news all the same. If it drops a name and takes it up again while a response
+        // is under way, only these requests tell.
         state.status.stale += 1;
     }
     subscribe(state, request, events);
@@ -84,7 +84,7 @@ pub(super) fn response(
 /// cluster, Envoy has the assignment's version but waits for the assignment.
 fn begin(state: &mut TypeState, request: &DiscoveryRequest) {
     state.held.clear();
-    state.owed = true;
+    state.owed = ads::has_wildcard(&state.type_url);
     state.claimed = Some(request.version_info.clone()).filter(|version| !version.is_empty());
 }
 
@@ -100,8 +100,8 @@ fn subscribe(
     state.forget(&change.removed);
     let added = change.names_added();
     if !added.is_empty() {
-        // The answer may be that there is no such resource.
-        state.owed = true;
+        // The answer may be that there is no such resource, if the type can say so.
+        state.owed = ads::has_wildcard(&state.type_url);
         state.forced.extend(change.added.iter().cloned());
     }
     StreamEvent::push_change(events, &state.type_url, added, change.names_removed());
@@ -130,10 +130,10 @@ fn next_whole(state: &mut TypeState, resources: &TypeResources, keep: bool) -> N
         state.status.acked = Some(version);
         return nothing;
     }
-    let mut resources = set.values();
-    let changed = resources.any(|new| differs(state.held.get(&new.name), new));
+    let mut new = set.values();
+    let changed = new.any(|new| differs(state.held.get(&new.name), new));
     let due = state.owed || changed || set.len() != state.held.len();
-    if !due || state.refused_set.as_ref() == Some(&version) {
+    if !due || state.is_refused(&version, resources) {
         return nothing;
     }
     Next::Send(Draft {

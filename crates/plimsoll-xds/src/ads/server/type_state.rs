@@ -7,7 +7,7 @@
 //! A refused response is never repeated. If it held several resources, each is tried once alone, so
 //! that one bad resource does not hold up the others; what is refused alone waits for new content.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use plimsoll_core::time::Instant;
@@ -21,6 +21,10 @@ use crate::ads::view::{Resource, TypeResources, View, set_version};
 
 /// Epoch of a resource that the client brought from an earlier stream: whatever is current.
 pub(super) const EARLIER: u64 = u64::MAX;
+
+/// How many refused sets are remembered. One view makes two, with and without what is gone; with
+/// fewer the two would take turns for ever.
+const REFUSED_SETS: usize = 8;
 
 /// What to do for a type.
 #[derive(Debug)]
@@ -68,8 +72,10 @@ pub(super) struct TypeState {
     pub(super) last_nonce: String,
     /// Removals wait.
     pub(super) keeps: bool,
-    /// Version of a refused whole set.
-    pub(super) refused_set: Option<Arc<str>>,
+    /// Versions of refused whole sets, newest last.
+    refused_sets: VecDeque<Arc<str>>,
+    /// The content they were made of; of another content all may be tried again.
+    refused_content: Option<Arc<str>>,
     /// Refused alone, by name and version.
     refused: BTreeMap<Arc<str>, Arc<str>>,
     /// Refused together with others, by name and version.
@@ -105,7 +111,8 @@ impl TypeState {
             in_flight: None,
             last_nonce: String::new(),
             keeps: false,
-            refused_set: None,
+            refused_sets: VecDeque::new(),
+            refused_content: None,
             refused: BTreeMap::new(),
             suspects: BTreeMap::new(),
             checked: None,
@@ -154,6 +161,18 @@ impl TypeState {
         }
     }
 
+    /// Whether the response under way, or one that waits for its answer, brings something that the
+    /// client never had.
+    pub(super) fn has_news_under_way(&self, view: &View) -> bool {
+        let is_news = |resource: &Resource| {
+            let refused = self.refused.get(&resource.name) == Some(&resource.version);
+            !refused && !self.held.contains_key(&resource.name)
+        };
+        let resources = view.get(&self.type_url);
+        let mut wanted = resources.into_iter().flat_map(|all| self.wanted(all));
+        self.in_flight.is_some() && wanted.any(is_news)
+    }
+
     /// The resources of a view that the client wants.
     pub(super) fn wanted<'a>(&self, resources: &'a TypeResources) -> Vec<&'a Resource> {
         if self.subscription.is_wildcard() {
@@ -171,11 +190,13 @@ impl TypeState {
         };
         let has = |resource: &Resource| {
             let held = self.held.get(&resource.name);
-            held.is_some_and(|held| held.version == resource.version)
+            let same = held.is_some_and(|held| held.version == resource.version);
+            same && !self.forced.contains(&resource.name)
         };
         let says_gone = variant == Variant::Delta || ads::has_wildcard(&self.type_url);
         let gone = || self.held.keys().any(|name| resources.is_absent(name));
         self.in_flight.is_none()
+            && !self.owed
             && self.wanted(resources).into_iter().all(has)
             && !(says_gone && gone())
     }
@@ -189,9 +210,19 @@ impl TypeState {
         draft.resources.iter().any(news)
     }
 
-    /// Everything the client has is to be sent again.
+    /// Whether a whole set of this version, made of these, was refused.
+    pub(super) fn is_refused(&self, version: &Arc<str>, resources: &TypeResources) -> bool {
+        self.refused_content.as_ref() == Some(resources.version())
+            && self.refused_sets.contains(version)
+    }
+
+    /// Everything the client has or is about to have is to be sent again.
     pub(super) fn force_all(&mut self) {
         self.forced.extend(self.held.keys().cloned());
+        if let Some(in_flight) = &self.in_flight {
+            let sent = names(&in_flight.draft.resources);
+            self.forced.extend(sent.cloned());
+        }
         self.touch();
     }
 
@@ -286,7 +317,7 @@ impl TypeState {
     fn accept(&mut self, answered: InFlight) {
         if answered.draft.whole {
             self.held.clear();
-            self.refused_set = None;
+            self.refused_sets.clear();
         }
         for resource in answered.draft.resources {
             if self.subscription.covers(&resource.name) {
@@ -310,9 +341,21 @@ impl TypeState {
             removed,
             whole,
         } = answered.draft;
+        // The client may have taken the good ones of them (gRPC does, gRFC A46, and Envoy with
+        // clusters): what it has is not known until it accepts something.
+        self.owed |= whole;
+        self.forced.extend(names(&resources).cloned());
         let version = |resource: Resource| (resource.name, resource.version);
         if whole {
-            self.refused_set = Some(answered.version);
+            let content = Some(answered.source.version());
+            if self.refused_content.as_ref() != content {
+                self.refused_sets.clear();
+                self.refused_content = content.cloned();
+            }
+            self.refused_sets.push_back(answered.version);
+            if self.refused_sets.len() > REFUSED_SETS {
+                self.refused_sets.pop_front();
+            }
         } else if resources.len() == 1 {
             self.refused.extend(resources.into_iter().map(version));
         } else {

@@ -4,7 +4,8 @@
 //! the field. Encoders cannot fail.
 
 pub use crate::convert::assignment::{
-    AssignmentOut, EndpointOut, LocalityOut, decode_assignment, encode_assignment,
+    AssignmentEdits, AssignmentOut, Edit, EndpointOut, LocalityEdit, LocalityOut,
+    decode_assignment, encode_assignment, rewrite_assignment,
 };
 pub use crate::convert::cluster::{
     CircuitBreakersOut, ClassicBasis, ClusterIn, ClusterOut, LocalityDelivery, OutlierDetectionOut,

@@ -5,6 +5,8 @@
 //! endpoints go stale, and a fraction by either road. Changing an assignment of somebody else
 //! without losing what we do not know is done in `rewrite`. Called through `wire`.
 
+mod rewrite;
+
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +19,8 @@ use plimsoll_core::model::health::HealthStatus;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
 use prost::Message;
+
+pub use rewrite::{AssignmentEdits, Edit, LocalityEdit, rewrite_assignment};
 
 use super::pb::endpoint::{
     AssignmentMessage, AssignmentPolicyMessage, DropOverloadMessage, EndpointMessage,

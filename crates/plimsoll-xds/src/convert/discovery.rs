@@ -62,7 +62,7 @@ pub fn decode_discovery_response(bytes: Bytes) -> Result<DiscoveryResponse, Deco
         type_url: message.type_url.into(),
         version_info: message.version_info,
         nonce: message.nonce,
-        resources: message.resources.into_iter().map(any).collect(),
+        resources: message.resources.into_iter().map(from_message).collect(),
     })
 }
 
@@ -131,7 +131,7 @@ pub fn decode_delta_discovery_response(
     let resources = message.resources.into_iter().map(|resource| DeltaResource {
         name: resource.name.into(),
         version: resource.version,
-        resource: resource.resource.map(any),
+        resource: resource.resource.map(from_message),
     });
     Ok(DeltaDiscoveryResponse {
         type_url: message.type_url.into(),
@@ -186,7 +186,7 @@ pub fn unwrap_resource(any: &Any) -> Option<Any> {
         return Some(any.clone());
     }
     let wrapper = ResourceMessage::decode(any.value.clone()).ok()?;
-    wrapper.resource.map(self::any)
+    wrapper.resource.map(from_message)
 }
 
 /// Name of a resource: field 1 in every type that is served by name; looks into the wrapper
@@ -217,7 +217,7 @@ fn first_string(body: &[u8]) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-fn any(message: AnyMessage) -> Any {
+fn from_message(message: AnyMessage) -> Any {
     Any {
         type_url: message.type_url.into(),
         value: message.value,

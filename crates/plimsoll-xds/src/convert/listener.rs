@@ -72,3 +72,17 @@ fn http_connection_manager(route_config_name: &str, stat_prefix: &str) -> AnyMes
     };
     AnyMessage::pack(HTTP_CONNECTION_MANAGER, &manager)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::convert::hex::message;
+
+    #[test]
+    fn listeners_are_written_as_others_write_them() {
+        assert_eq!(encode_api_listener("svc", "rc"), message("api"));
+        let address = "127.0.0.1:8000".parse().unwrap();
+        let listener = encode_http_listener("in", address, "rc", "sp");
+        assert_eq!(listener, message("http"));
+    }
+}

@@ -126,3 +126,46 @@ fn entry(entry: &RouteEntryOut) -> RouteMessage {
         route: Some(route),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::convert::hex::message;
+
+    fn route(path: PathMatch, target: RouteTarget) -> RouteEntryOut {
+        RouteEntryOut {
+            path,
+            target,
+            timeout: None,
+            retry: None,
+        }
+    }
+
+    #[test]
+    fn routes_are_written_as_others_write_them() {
+        let cluster = || RouteTarget::Cluster("c".into());
+        let weighted = RouteTarget::Weighted(vec![("a".into(), 1), ("b".into(), 3)]);
+        let first = RouteEntryOut {
+            timeout: Some(Duration::from_millis(500)),
+            retry: Some(RetryOut {
+                retry_on: "connect-failure".into(),
+                num_retries: 2,
+            }),
+            ..route(PathMatch::Prefix(String::new()), cluster())
+        };
+        let host = VirtualHostOut {
+            name: "v".into(),
+            domains: vec!["*".into()],
+            routes: vec![
+                first,
+                route(PathMatch::Path("/x".into()), weighted),
+                route(PathMatch::PathSeparatedPrefix("/y".into()), cluster()),
+            ],
+        };
+        let out = RouteOut {
+            name: "rc".into(),
+            virtual_hosts: vec![host],
+        };
+        assert_eq!(encode_route_configuration(&out), message("route"));
+    }
+}

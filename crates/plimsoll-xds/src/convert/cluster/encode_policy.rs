@@ -129,22 +129,25 @@ fn wanted(config: &ClusterConfig, locality: LocalityDelivery) -> Wanted<'_> {
                 ..zone_aware(&settings, false)
             })
         }
-        LocalityDelivery::AsConfigured | LocalityDelivery::Stock => {
-            match config.locality_policy() {
-                LocalityPolicy::Flat if config.endpoint_policy().is_hash() => Wanted::Nothing,
-                // Only hash policies are flat by default: for the others routing by zone is off.
-                LocalityPolicy::Flat => Wanted::ZoneAware(ZoneAwareMessage {
-                    routing_enabled: Some(PercentMessage { value: 0.0 }),
-                    ..Default::default()
-                }),
-                LocalityPolicy::LoadAwareLocality(settings) => Wanted::LoadAware(settings),
-                LocalityPolicy::LocalityWeighted => Wanted::Weights,
-                LocalityPolicy::WrrLocality => Wanted::WrrLocality,
-                LocalityPolicy::ZoneAware(_) => {
-                    let settings = config.zone_aware().cloned().unwrap_or_default();
-                    Wanted::ZoneAware(zone_aware(&settings, own))
-                }
-            }
+        LocalityDelivery::AsConfigured | LocalityDelivery::Stock => as_configured(config, own),
+    }
+}
+
+fn as_configured(config: &ClusterConfig, own: bool) -> Wanted<'_> {
+    match config.locality_policy() {
+        LocalityPolicy::Flat if config.endpoint_policy().is_hash() => Wanted::Nothing,
+        // Only hash policies are flat by default: for the others routing by zone is off.
+        LocalityPolicy::Flat => Wanted::ZoneAware(ZoneAwareMessage {
+            routing_enabled: Some(PercentMessage { value: 0.0 }),
+            ..Default::default()
+        }),
+        LocalityPolicy::LoadAwareLocality(settings) => Wanted::LoadAware(settings),
+        LocalityPolicy::WrrLocality if own => Wanted::WrrLocality,
+        // Envoy takes wrr_locality over client_side_weighted_round_robin only.
+        LocalityPolicy::LocalityWeighted | LocalityPolicy::WrrLocality => Wanted::Weights,
+        LocalityPolicy::ZoneAware(_) => {
+            let settings = config.zone_aware().cloned().unwrap_or_default();
+            Wanted::ZoneAware(zone_aware(&settings, own))
         }
     }
 }

@@ -1,1 +1,474 @@
-//! x
+//! Clusters against bytes of another implementation, round trips, refusals and exchanged policies.
+
+use plimsoll_core::model::cluster::{ClusterConfigParts, LocalityPolicy};
+use plimsoll_core::model::endpoint_policy::EndpointPolicy;
+use plimsoll_core::model::zone_aware::{LocalityBasis, ZoneAware};
+use proptest::prelude::*;
+
+use super::*;
+use crate::convert::field::{fields, put_field};
+use crate::convert::hex::{hex, message};
+use crate::yaml::parse_cluster;
+
+/// Policies in the YAML that the reader beside us takes; what is read from bytes must be the same.
+const POLICIES: &[&str] = &[
+    "round_robin.v3.RoundRobin'}",
+    "round_robin.v3.RoundRobin', slow_start_config: {slow_start_window: 30s}}",
+    "round_robin.v3.RoundRobin', locality_lb_config: {locality_weighted_lb_config: {}}}",
+    "round_robin.v3.RoundRobin', locality_lb_config: {zone_aware_lb_config: {routing_enabled: \
+     {value: 29}, min_cluster_size: 1, fail_traffic_on_panic: true, force_local_zone: {min_size: \
+     0}, locality_basis: HEALTHY_HOSTS_WEIGHT}}}",
+    "least_request.v3.LeastRequest', choice_count: 5, active_request_bias: {default_value: 0.5, \
+     runtime_key: k}, selection_method: FULL_SCAN, slow_start_config: {slow_start_window: 1s, \
+     aggression: {default_value: 2, runtime_key: k}, min_weight_percent: {value: 12.5}}}",
+    "random.v3.Random', locality_lb_config: {zone_aware_lb_config: {locality_basis: \
+     LRS_REPORTED_RATE, lrs_rate_config: {staleness_threshold: 30s, fraction_source: \
+     LOCALITY_METADATA}, upstream_locality_basis: HEALTHY_HOSTS_WEIGHT, dead_band_bp: 7, \
+     all_priorities: true}}}",
+    "ring_hash.v3.RingHash', hash_function: MURMUR_HASH_2, minimum_ring_size: 10, \
+     maximum_ring_size: 20}",
+    "maglev.v3.Maglev', table_size: 7, locality_weighted_lb_config: {}, \
+     consistent_hashing_lb_config: {use_hostname_for_hashing: true, hash_balance_factor: 150}}",
+    "client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin', enable_oob_load_report: \
+     true, oob_reporting_period: 2s, oob_reporting_config: {port_value: 9, authority: a}, \
+     blackout_period: 0s, weight_expiration_period: 9s, weight_update_period: 0.2s, \
+     error_utilization_penalty: 1.5, metric_names_for_computing_utilization: [named_metrics.q], \
+     utilization_precedence: NAMED_METRICS_FIRST}",
+    "wrr_locality.v3.WrrLocality', endpoint_picking_policy: {policies: [{typed_extension_config: \
+     {name: c, typed_config: {'@type': type.googleapis.com/envoy.extensions.\
+     load_balancing_policies.least_request.v3.LeastRequest}}}]}}",
+    "load_aware_locality.v3.LoadAwareLocality', weight_update_period: 0.5s, \
+     metric_names_for_computing_utilization: [cpu_utilization], utilization_variance_threshold: \
+     0.2, smoothing_time_constant: 3s, remote_probe_fraction: 0.05, weight_expiration_period: 0s, \
+     enable_oob_load_report: true, oob_reporting_period: 4s, utilization_precedence: \
+     NAMED_METRICS_FIRST, cold_start: HOST_COUNT, remote_mean: REPORTING_ONLY, spill_controller: \
+     CONVERGENT, local_probe_fraction: 0.1, endpoint_picking_policy: {policies: \
+     [{typed_extension_config: {name: c, typed_config: {'@type': type.googleapis.com/\
+     envoy.extensions.load_balancing_policies.random.v3.Random}}}]}}",
+];
+
+fn yaml(policy: &str) -> ClusterConfig {
+    let text = format!(
+        "name: up\nload_balancing_policy: {{policies: [{{typed_extension_config: {{name: x, \
+         typed_config: {{'@type': 'type.googleapis.com/envoy.extensions.load_balancing_policies.\
+         {policy}}}}}]}}\n"
+    );
+    parse_cluster(&text).unwrap_or_else(|error| panic!("{policy}: {error}"))
+}
+
+fn configs() -> impl Iterator<Item = ClusterConfig> {
+    POLICIES.iter().map(|policy| yaml(policy))
+}
+
+/// Every way but the one for plimsoll data planes.
+const STOCK: [LocalityDelivery; 6] = [
+    LocalityDelivery::Stock,
+    LocalityDelivery::ZoneAware(ClassicBasis::HealthyHostsNum),
+    LocalityDelivery::ZoneAware(ClassicBasis::HealthyHostsWeight),
+    LocalityDelivery::LocalityWeighted,
+    LocalityDelivery::None,
+    LocalityDelivery::Grpc,
+];
+
+#[test]
+fn a_cluster_is_written_as_others_write_it() {
+    let config = yaml(
+        "round_robin.v3.RoundRobin', locality_lb_config: {zone_aware_lb_config: \
+         {min_cluster_size: 1}}}",
+    );
+    let metrics = ["cpu_utilization".to_owned()];
+    let cluster = ClusterOut {
+        connect_timeout: Duration::from_secs(1),
+        eds_service_name: Some("svc"),
+        load_reporting: true,
+        lrs_report_endpoint_metrics: &metrics,
+        http2: true,
+        update_merge_window: Some(Duration::ZERO),
+        circuit_breakers: Some(CircuitBreakersOut {
+            max_connections: Some(1),
+            max_pending_requests: Some(2),
+            max_requests: Some(3),
+            max_retries: Some(4),
+        }),
+        outlier_detection: Some(OutlierDetectionOut {
+            consecutive_5xx: Some(5),
+            interval: Some(Duration::from_secs(10)),
+            base_ejection_time: Some(Duration::from_secs(30)),
+            max_ejection_percent: Some(10),
+        }),
+        ..ClusterOut::new(
+            &config,
+            LocalityDelivery::ZoneAware(ClassicBasis::HealthyHostsWeight),
+        )
+    };
+    let written = encode_cluster(&cluster);
+    assert_eq!(written, message("cluster"));
+    let read = decode_cluster(&written).unwrap();
+    assert!(read.is_eds && read.lrs_self);
+    assert_eq!(read.eds_service_name.as_deref(), Some("svc"));
+    assert_eq!(read.connect_timeout, Some(Duration::from_secs(1)));
+    assert_eq!(read.lrs_report_endpoint_metrics, metrics);
+}
+
+#[test]
+fn policies_of_another_implementation_are_read_as_yaml_is() {
+    for (name, policy) in [
+        (
+            "p_lr",
+            "least_request.v3.LeastRequest', choice_count: 3, active_request_bias: {default_value: \
+             0.5, runtime_key: k}, slow_start_config: {slow_start_window: 10s, aggression: \
+             {default_value: 2, runtime_key: k}, min_weight_percent: {value: 20}}, \
+             locality_lb_config: {zone_aware_lb_config: {routing_enabled: {value: 70}, \
+             min_cluster_size: 3, fail_traffic_on_panic: true, force_local_zone: {min_size: 2}, \
+             locality_basis: HEALTHY_HOSTS_WEIGHT}}, selection_method: FULL_SCAN}",
+        ),
+        (
+            "p_rh",
+            "ring_hash.v3.RingHash', hash_function: MURMUR_HASH_2, minimum_ring_size: 10, \
+             maximum_ring_size: 20, consistent_hashing_lb_config: {use_hostname_for_hashing: true, \
+             hash_balance_factor: 150}, locality_weighted_lb_config: {}}",
+        ),
+        (
+            "p_mg",
+            "maglev.v3.Maglev', table_size: 7, locality_weighted_lb_config: {}}",
+        ),
+        (
+            "p_rn",
+            "random.v3.Random', locality_lb_config: {locality_weighted_lb_config: {}}}",
+        ),
+        (
+            "p_wl",
+            "wrr_locality.v3.WrrLocality', endpoint_picking_policy: {policies: \
+             [{typed_extension_config: {name: c, typed_config: {'@type': type.googleapis.com/\
+             envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.\
+             ClientSideWeightedRoundRobin, enable_oob_load_report: true, oob_reporting_period: 5s, \
+             blackout_period: 1s, weight_expiration_period: 60s, weight_update_period: 0.5s, \
+             error_utilization_penalty: 1.5, metric_names_for_computing_utilization: \
+             [named_metrics.foo]}}}]}}",
+        ),
+    ] {
+        let read = decode_cluster(&message(name)).unwrap().config;
+        let wanted = yaml(policy);
+        assert_eq!(read.endpoint_policy(), wanted.endpoint_policy(), "{name}");
+        assert_eq!(read.locality_policy(), wanted.locality_policy(), "{name}");
+    }
+}
+
+#[test]
+fn legacy_fields_of_another_implementation_are_read_as_yaml_is() {
+    let read = decode_cluster(&message("legacy")).unwrap();
+    let text = "{name: x, lb_policy: LEAST_REQUEST, least_request_lb_config: {choice_count: 4}, \
+                common_lb_config: {healthy_panic_threshold: {value: 30}, zone_aware_lb_config: \
+                {routing_enabled: {value: 80}, min_cluster_size: 2, fail_traffic_on_panic: true}, \
+                ignore_new_hosts_until_first_hc: true}, health_checks: [{}]}";
+    assert_eq!(read.config, parse_cluster(text).unwrap());
+    assert!(!read.is_eds && !read.lrs_self);
+    let read = decode_cluster(&message("legacy_ring")).unwrap();
+    let text = "{name: x, lb_policy: RING_HASH, ring_hash_lb_config: {minimum_ring_size: 10, \
+                maximum_ring_size: 20, hash_function: MURMUR_HASH_2}, common_lb_config: \
+                {locality_weighted_lb_config: {}, consistent_hashing_lb_config: \
+                {use_hostname_for_hashing: true}}}";
+    assert_eq!(read.config, parse_cluster(text).unwrap());
+}
+
+#[test]
+fn what_a_plimsoll_data_plane_gets_is_everything() {
+    for config in configs() {
+        let out = ClusterOut::new(&config, LocalityDelivery::AsConfigured);
+        let read = decode_cluster(&encode_cluster(&out)).unwrap();
+        assert_eq!(read.config, config);
+    }
+    let low = parse_cluster("{name: up, plimsoll: {locality_sampling: LOW_DISCREPANCY}}").unwrap();
+    let out = ClusterOut::new(&low, LocalityDelivery::AsConfigured);
+    assert_eq!(decode_cluster(&encode_cluster(&out)).unwrap().config, low);
+}
+
+/// Every field number in a message that is made of messages, policies unpacked.
+fn numbers(bytes: &[u8], found: &mut Vec<u32>) {
+    let walked: Result<Vec<_>, _> = fields(bytes).collect();
+    for field in walked.into_iter().flatten() {
+        found.push(field.number);
+        if field.has_length {
+            numbers(field.value, found);
+        }
+    }
+}
+
+#[test]
+fn a_stock_envoy_never_gets_what_it_does_not_know() {
+    for config in configs() {
+        for locality in STOCK {
+            let bytes = encode_cluster(&ClusterOut::new(&config, locality));
+            let mut found = Vec::new();
+            numbers(&bytes, &mut found);
+            let own = found
+                .iter()
+                .any(|&number| number > 50_000 && number < 60_000);
+            assert!(!own, "{config:?} {locality:?}");
+            let read = decode_cluster(&bytes).unwrap().config;
+            let basis = read.zone_aware().map(ZoneAware::locality_basis);
+            let classic = [
+                None,
+                Some(LocalityBasis::HealthyHostsNum),
+                Some(LocalityBasis::HealthyHostsWeight),
+            ];
+            assert!(classic.contains(&basis), "{config:?} {locality:?}");
+        }
+    }
+}
+
+#[test]
+fn the_locality_part_is_what_was_asked_for() {
+    let config = yaml(POLICIES[5]);
+    let read = |locality| {
+        let bytes = encode_cluster(&ClusterOut::new(&config, locality));
+        decode_cluster(&bytes).unwrap().config
+    };
+    let weight = read(LocalityDelivery::ZoneAware(
+        ClassicBasis::HealthyHostsWeight,
+    ));
+    let basis = weight.zone_aware().unwrap().locality_basis();
+    assert_eq!(basis, LocalityBasis::HealthyHostsWeight);
+    let stock = read(LocalityDelivery::Stock);
+    let basis = stock.zone_aware().unwrap().locality_basis();
+    assert_eq!(basis, LocalityBasis::HealthyHostsNum);
+    let weighted = read(LocalityDelivery::LocalityWeighted);
+    assert_eq!(
+        *weighted.locality_policy(),
+        LocalityPolicy::LocalityWeighted
+    );
+    let none = read(LocalityDelivery::None);
+    assert_eq!(*none.locality_policy(), LocalityPolicy::default());
+}
+
+#[test]
+fn client_side_weights_are_combined_with_locality_weights_by_a_parent() {
+    let config = yaml(POLICIES[8]);
+    for locality in [LocalityDelivery::LocalityWeighted, LocalityDelivery::Grpc] {
+        let bytes = encode_cluster(&ClusterOut::new(&config, locality));
+        let read = decode_cluster(&bytes).unwrap().config;
+        assert_eq!(*read.locality_policy(), LocalityPolicy::WrrLocality);
+        assert_eq!(
+            read.endpoint_policy().name(),
+            "client_side_weighted_round_robin"
+        );
+    }
+}
+
+#[test]
+fn envoy_gets_a_parent_for_client_side_weights_only() {
+    let config = yaml(POLICIES[9]);
+    assert_eq!(*config.locality_policy(), LocalityPolicy::WrrLocality);
+    let bytes = encode_cluster(&ClusterOut::new(&config, LocalityDelivery::Stock));
+    let read = decode_cluster(&bytes).unwrap().config;
+    assert_eq!(*read.locality_policy(), LocalityPolicy::LocalityWeighted);
+    assert_eq!(read.endpoint_policy().name(), "least_request");
+}
+
+#[test]
+fn grpc_gets_words_it_knows() {
+    for (policy, lb_policy, typed) in [
+        (POLICIES[0], 0, false),
+        (POLICIES[4], 0, true),
+        (POLICIES[5], 0, false),
+        (POLICIES[6], 2, false),
+        (POLICIES[7], 2, false),
+        (POLICIES[8], 0, true),
+    ] {
+        let config = yaml(policy);
+        let bytes = encode_cluster(&ClusterOut::new(&config, LocalityDelivery::Grpc));
+        let message = ClusterMessage::decode(bytes).unwrap();
+        assert_eq!(message.lb_policy, lb_policy, "{policy}");
+        assert_eq!(message.load_balancing_policy.is_some(), typed, "{policy}");
+    }
+}
+
+#[test]
+fn flat_lists_of_other_policies_than_hashing_are_zone_routing_switched_off() {
+    let flat = ClusterConfig::try_new(ClusterConfigParts {
+        name: "up".into(),
+        locality_policy: LocalityPolicy::Flat,
+        endpoint_policy: EndpointPolicy::Random,
+        ..Default::default()
+    })
+    .unwrap();
+    let bytes = encode_cluster(&ClusterOut::new(&flat, LocalityDelivery::Stock));
+    let read = decode_cluster(&bytes).unwrap().config;
+    assert_eq!(read.zone_aware().unwrap().routing_enabled(), 0);
+}
+
+/// A cluster `x` with one policy of that type and body.
+fn typed(package_and_message: &str, body: &[u8]) -> Vec<u8> {
+    let mut any = Vec::new();
+    let url = format!(
+        "type.googleapis.com/envoy.extensions.load_balancing_policies.{package_and_message}"
+    );
+    put_field(&mut any, 1, url.as_bytes());
+    put_field(&mut any, 2, body);
+    let mut bytes = hex("0a0178");
+    put_field(&mut bytes, 41, &wrapped(&any));
+    bytes
+}
+
+/// A list with one policy of that `Any`.
+fn wrapped(any: &[u8]) -> Vec<u8> {
+    let mut config = hex("0a0170");
+    put_field(&mut config, 2, any);
+    let mut policy = Vec::new();
+    put_field(&mut policy, 4, &config);
+    let mut list = Vec::new();
+    put_field(&mut list, 1, &policy);
+    list
+}
+
+#[test]
+fn refusals_name_the_field() {
+    let inside = "load_balancing_policy.policies[0].typed_extension_config.typed_config";
+    for (bytes, path) in [
+        (hex(""), "name".to_owned()),
+        (hex("0a0178 3006"), "lb_policy".to_owned()),
+        (hex("0a0178 3007"), "load_balancing_policy".to_owned()),
+        (hex("0a0178 b20100"), "lb_subset_config".to_owned()),
+        (
+            hex("0a0178 ca0200"),
+            "load_balancing_policy.policies".to_owned(),
+        ),
+        (
+            typed("pick_first.v3.PickFirst", &[]),
+            "load_balancing_policy.policies".to_owned(),
+        ),
+        (
+            hex("0a0178 3002 ba0104 0a020800"),
+            "ring_hash_lb_config.minimum_ring_size".to_owned(),
+        ),
+        (
+            hex("0a0178 3002 da0102 1200"),
+            "common_lb_config.zone_aware_lb_config".to_owned(),
+        ),
+        (
+            hex("0a0178 da0104 1200 1a00"),
+            "common_lb_config.locality_weighted_lb_config".to_owned(),
+        ),
+        (
+            typed("random.v3.Random", &hex("0a00")),
+            format!("{inside}.locality_lb_config"),
+        ),
+        (
+            typed("random.v3.Random", &hex("0a04 0a02 3003")),
+            format!("{inside}.locality_lb_config.zone_aware_lb_config.locality_basis"),
+        ),
+        (
+            typed("random.v3.Random", &hex("0a08 0a06 3a04 0a02 0801")),
+            format!(
+                "{inside}.locality_lb_config.zone_aware_lb_config.lrs_rate_config.\
+                 staleness_threshold"
+            ),
+        ),
+        (
+            typed("least_request.v3.LeastRequest", &hex("0a02 0801")),
+            format!("{inside}.choice_count"),
+        ),
+        (
+            typed("ring_hash.v3.RingHash", &hex("0803")),
+            format!("{inside}.hash_function"),
+        ),
+        (
+            typed("wrr_locality.v3.WrrLocality", &[]),
+            format!("{inside}.endpoint_picking_policy.policies"),
+        ),
+    ] {
+        let error = decode_cluster(&bytes).unwrap_err();
+        assert_eq!(error.path(), path, "{error}");
+    }
+}
+
+#[test]
+fn unknown_policies_are_skipped_while_a_later_one_is_known() {
+    let round_robin = typed("round_robin.v3.RoundRobin", &[]);
+    let mut bytes = typed("who.v3.Knows", &[1, 2, 3]);
+    // Lists of two occurrences of the field are one list.
+    bytes.extend_from_slice(&round_robin[3..]);
+    let read = decode_cluster(&bytes).unwrap().config;
+    assert_eq!(read.endpoint_policy().name(), "round_robin");
+}
+
+#[test]
+fn lists_cannot_nest_without_end() {
+    let url = "type.googleapis.com/envoy.extensions.load_balancing_policies.wrr_locality.v3.\
+               WrrLocality";
+    let mut body = Vec::new();
+    for _ in 0..2000 {
+        let mut any = Vec::new();
+        put_field(&mut any, 1, url.as_bytes());
+        put_field(&mut any, 2, &body);
+        body.clear();
+        put_field(&mut body, 1, &wrapped(&any));
+    }
+    let error = decode_cluster(&typed("wrr_locality.v3.WrrLocality", &body)).unwrap_err();
+    assert!(error.reason().contains("has done that already"), "{error}");
+}
+
+#[test]
+fn a_policy_is_exchanged_and_nothing_else() {
+    // Name, unknown 99, lb_policy, common with panic threshold and zone_aware, 41, TLS (24).
+    let original = hex(
+        "0a0178 9a0603616263 3001 da0113 0a09090000000000003e40 1200 9a0603646566 aa0200 ca0200 \
+         c2010178",
+    );
+    let config = yaml(POLICIES[0]);
+    let written =
+        rewrite_cluster_policy(&original, &config, LocalityDelivery::LocalityWeighted).unwrap();
+    let kept = hex("0a0178 9a0603616263 da0111 0a09090000000000003e40 9a0603646566 c2010178");
+    assert_eq!(written[..kept.len()], kept);
+    let policy: Vec<_> = fields(&written[kept.len()..])
+        .map(|field| field.unwrap().number)
+        .collect();
+    assert_eq!(policy, [41]);
+}
+
+proptest! {
+    #[test]
+    fn exchanging_keeps_every_other_field(
+        others in prop::collection::vec(
+            (1u32..2000, prop::collection::vec(any::<u8>(), 0..20)),
+            0..8,
+        ),
+        at in 0usize..11,
+    ) {
+        let policy_fields = [6, 23, 27, 37, 41, 52, 56];
+        let mut original = Vec::new();
+        for (number, value) in &others {
+            put_field(&mut original, *number, value);
+        }
+        let config = yaml(POLICIES[at % POLICIES.len()]);
+        // A field 27 of noise may be refused; nothing else is looked into.
+        let Ok(written) = rewrite_cluster_policy(&original, &config, LocalityDelivery::Stock) else {
+            prop_assert!(others.iter().any(|&(number, _)| number == 27));
+            return Ok(());
+        };
+        let keep = |bytes: &[u8]| -> Vec<Vec<u8>> {
+            fields(bytes)
+                .map(Result::unwrap)
+                .filter(|field| !policy_fields.contains(&field.number))
+                .map(|field| field.raw.to_vec())
+                .collect()
+        };
+        prop_assert_eq!(keep(&written), keep(&original));
+        prop_assert_eq!(fields(&written).filter(|f| f.as_ref().unwrap().number == 41).count(), 1);
+    }
+
+    #[test]
+    fn no_bytes_are_too_strange(noise in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = decode_cluster(&noise);
+        let _ = rewrite_cluster_policy(&noise, &yaml(POLICIES[0]), LocalityDelivery::None);
+    }
+
+    #[test]
+    fn damaged_clusters_never_panic(which in 0usize..5, at in 0usize..500, byte: u8) {
+        let names = ["p_lr", "p_rh", "p_wl", "cluster", "legacy"];
+        let mut bytes = message(names[which]);
+        let at = at % bytes.len();
+        bytes[at] = byte;
+        let _ = decode_cluster(&bytes);
+    }
+}

@@ -179,10 +179,16 @@ proptest! {
 
     #[test]
     fn responses_come_back_as_they_were(
-        bodies in prop::collection::vec((".{0,9}", prop::collection::vec(any::<u8>(), 0..300)), 0..5),
+        bodies in prop::collection::vec(
+            (".{0,9}", prop::collection::vec(any::<u8>(), 0..300)),
+            0..5,
+        ),
         (version, nonce, type_url) in (".{0,9}", ".{0,9}", ".{0,9}"),
     ) {
-        let any = |body: &Vec<u8>| Any { type_url: type_url.as_str().into(), value: body.clone().into() };
+        let any = |body: &Vec<u8>| Any {
+            type_url: type_url.as_str().into(),
+            value: body.clone().into(),
+        };
         let response = DiscoveryResponse {
             type_url: type_url.as_str().into(),
             version_info: version.clone(),

@@ -66,6 +66,15 @@ pub(crate) struct LocalityLbEndpointsMessage {
     pub(crate) observed_traffic_fraction: Option<u32>,
 }
 
+/// Of `LocalityLbEndpoints` what names it.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct LocalityKeyMessage {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) locality: Option<LocalityMessage>,
+    #[prost(uint32, tag = "5")]
+    pub(crate) priority: u32,
+}
+
 /// `LbEndpoint`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct LbEndpointMessage {

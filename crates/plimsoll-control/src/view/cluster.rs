@@ -10,10 +10,8 @@ use crate::delivery::{Class, Steering, steered_config};
 
 /// The cluster of a service for one class of receivers.
 pub(super) fn encode(service: &Service, class: Class, steering: Steering) -> Bytes {
-    let config = match class {
-        Class::Plimsoll => steered_config(service, steering),
-        Class::Grpc | Class::Envoy => service.config.as_ref().clone(),
-    };
+    // The basis that only plimsoll data planes know is replaced below for all others.
+    let config = steered_config(service, steering);
     encode_cluster(&ClusterOut {
         connect_timeout: service.connect_timeout,
         // gRPC reports load only where it is told to.

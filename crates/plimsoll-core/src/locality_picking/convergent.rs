@@ -16,6 +16,15 @@
 //! than it gets now, and what I sent there while it was measured is part of what it gets. So: *my
 //! spill is shared in proportion to what I sent there plus the room that is left*.
 //!
+//! # With measured demand
+//!
+//! When the control plane has measured demand (LRS fractions), it says what the shares should be
+//! before any report does. It leads in two ways. When it *moves*, the shares move along, at once
+//! and in the same direction, but never past what it asks for: whoever saw the change first, acts
+//! first, and a slow measurement of what the reports have already corrected changes nothing. And
+//! where it *stands*, the reports only trim: they move a share by a tenth to either side, and
+//! further only while they insist, so that seconds of wrong reports do little.
+//!
 //! # Why it settles
 //!
 //! The trap of such a loop is delay: reports are averages over seconds, smoothed again, and arrive
@@ -55,6 +64,8 @@ const SLEW_PER_SECOND: f64 = 0.15;
 const METER_LAG_SECONDS: f64 = 1.0;
 /// How far reports may move a share away from what measured demand says it should be.
 const TRIM: f64 = 0.1;
+/// By how much more per second, while they insist.
+const REACH_PER_SECOND: f64 = 0.15;
 /// Utilization below which there is nothing to balance.
 const IDLE: f64 = 1e-6;
 
@@ -79,6 +90,55 @@ struct Flow {
     share: f64,
     /// The share as late as the reports are.
     lagged: f64,
+    /// What measured demand asks for, taken over not faster than shares may move.
+    asked: Option<f64>,
+    /// How far beyond the trim the reports have got by insisting.
+    reach: f64,
+}
+
+impl Flow {
+    const fn new(share: f64) -> Self {
+        Self {
+            share,
+            lagged: share,
+            asked: None,
+            reach: 0.0,
+        }
+    }
+
+    /// Follows what measured demand asks for: a move of it moves the share in the same direction,
+    /// but not past it. The lagged share moves in proportion, because the law reads "this share of
+    /// the demand gave this utilization", and it is the demand that has changed.
+    fn lead(&mut self, asked: f64, seconds: f64) {
+        let before = self.asked.unwrap_or(asked);
+        let slew = SLEW_PER_SECOND * seconds;
+        let now = before + (asked - before).clamp(-slew, slew);
+        self.asked = Some(now);
+        let moved = self.share + (now - before);
+        let share = if now > before {
+            moved.min(now).max(self.share)
+        } else {
+            moved.max(now).min(self.share)
+        };
+        self.lagged = if self.share > IDLE {
+            self.lagged * share / self.share
+        } else {
+            share
+        };
+        self.share = share;
+    }
+
+    /// What reports want, kept near what measured demand asks for.
+    fn trim(&mut self, wanted: f64, seconds: f64) -> f64 {
+        let Some(asked) = self.asked else {
+            return wanted;
+        };
+        let width = TRIM + self.reach;
+        let step = REACH_PER_SECOND * seconds;
+        let insists = (wanted - asked).abs() > width;
+        self.reach = (self.reach + if insists { step } else { -step }).clamp(0.0, 1.0);
+        wanted.clamp(asked - width, asked + width).max(0.0)
+    }
 }
 
 impl Convergent {
@@ -101,15 +161,14 @@ impl Convergent {
             settings.smoothing_time_constant(),
             period,
         );
+        lead(&mut flows, feed_forward, period);
         let mut wanted = match Sight::of(slots) {
             Some(sight) if has_local_locality => with_local(&limits, &flows, slots, sight),
             Some(sight) => without_local(&flows, slots, sight),
             None => start,
         };
-        if let Some(asked) = feed_forward {
-            for (share, asked) in wanted.iter_mut().zip(asked) {
-                *share = share.clamp(asked - TRIM, asked + TRIM).max(0.0);
-            }
+        for (share, flow) in wanted.iter_mut().zip(&mut flows) {
+            *share = flow.trim(*share, period.as_secs_f64());
         }
         let wanted = limits.apply(wanted);
         let shares = approach(&mut flows, &wanted, period);
@@ -121,13 +180,9 @@ impl Convergent {
     /// The flows of the present slots; a slot that is new starts as `start` says.
     fn take_flows(&self, slots: &[(&Locality, ControlledSlot)], start: &[f64]) -> Vec<Flow> {
         let known = |&(locality, _): &(&Locality, _)| self.flows.get(locality).copied();
-        let fresh = |share: f64| Flow {
-            share,
-            lagged: share,
-        };
         let flows = slots.iter().zip(start);
         flows
-            .map(|(slot, &share)| known(slot).unwrap_or_else(|| fresh(share)))
+            .map(|(slot, &share)| known(slot).unwrap_or_else(|| Flow::new(share)))
             .collect()
     }
 }
@@ -227,6 +282,19 @@ fn age(
         let lag = smoothing.as_secs_f64() + slot.report_age.max(0.0) + METER_LAG_SECONDS;
         let alpha = 1.0 - (-period.as_secs_f64() / lag).exp();
         flow.lagged += alpha * (flow.share - flow.lagged);
+    }
+}
+
+/// Lets the shares follow measured demand; without it, forgets what it was.
+fn lead(flows: &mut [Flow], feed_forward: Option<&[f64]>, period: Duration) {
+    let Some(asked) = feed_forward else {
+        for flow in flows {
+            (flow.asked, flow.reach) = (None, 0.0);
+        }
+        return;
+    };
+    for (flow, &asked) in flows.iter_mut().zip(asked) {
+        flow.lead(asked, period.as_secs_f64());
     }
 }
 

@@ -40,6 +40,8 @@ const PERIOD: Duration = Duration::from_secs(1);
 const MEAN_REQUESTS: f64 = 200.0;
 /// Requests behind the mean from which its baseline is taken.
 const BASELINE_REQUESTS: f64 = 400.0;
+/// Requests that must have been seen before a locality is spoken of.
+const KNOWN_REQUESTS: f64 = 100.0;
 /// A baseline forgets slowly, so that a service that became slower for good is believed in the end.
 const BASELINE_GROWTH: f64 = 1.0005;
 /// At least a trace of load: 0 would say that nothing was seen.
@@ -206,7 +208,7 @@ impl Latched {
 
     /// Whether enough has been seen to speak of it.
     fn is_known(&self) -> bool {
-        self.seen >= BASELINE_REQUESTS
+        self.seen >= KNOWN_REQUESTS
     }
 
     /// Load now. Waiting grows faster than load: its root grows about as fast, so that the

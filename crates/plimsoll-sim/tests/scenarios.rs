@@ -1,72 +1,17 @@
-//! Whole scenarios with fixed seeds: what the measurements on real proxies say, what the seeds'
-//! examples say, and the bars that the policies must hold.
+//! Whole scenarios with fixed seeds: what the measurements on real proxies say, and what the seeds'
+//! examples say. The bars of the convergent controller are in `loop_quality.rs`.
 //!
 //! Rows of the measurements are quoted beside the bounds. Runs are short enough for every test run;
 //! the scenarios in `scenarios/` are the long ones, with their own `[[expect]]`.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod support;
+
 use std::collections::BTreeMap;
 
-use plimsoll_sim::metrics::Metrics;
 use plimsoll_sim::scenario::Span;
-use plimsoll_sim::scenario::parts::{EventParts, HostGroupParts, ZoneParts};
-use plimsoll_sim::{Policy, Report, Scenario, ScenarioParts, run};
-
-/// Three zones, four hosts of 30 requests/s each, one proxy per zone: the rig of the measurements.
-fn rig(demand: [f64; 3], mean_utilization: f64) -> ScenarioParts {
-    let zone = |(name, demand): (&str, f64)| ZoneParts {
-        name: name.into(),
-        demand,
-        hosts: vec![HostGroupParts {
-            count: 4,
-            capacity: 30.0,
-            weight: None,
-        }],
-        ..Default::default()
-    };
-    let mut parts = ScenarioParts {
-        duration: Some(Span::from_secs(120)),
-        zone: ["a", "b", "c"].into_iter().zip(demand).map(zone).collect(),
-        ..Default::default()
-    };
-    parts.traffic.mean_utilization = Some(mean_utilization);
-    parts
-}
-
-const SKEWS: [[f64; 3]; 3] = [[60.0, 20.0, 20.0], [50.0, 25.0, 25.0], [45.0, 35.0, 20.0]];
-
-fn report(parts: &ScenarioParts, policies: &[Policy]) -> Report {
-    let scenario = Scenario::try_new(parts.clone())
-        .unwrap()
-        .with_policies(policies.to_vec());
-    run(&scenario, |_| {}).unwrap()
-}
-
-fn metrics(parts: &ScenarioParts, policy: Policy) -> Metrics {
-    let mut report = report(parts, &[policy]);
-    assert!(report.passed(), "{:?}", report.checks);
-    report.policies.remove(0).metrics
-}
-
-fn events(text: &str) -> Vec<EventParts> {
-    toml::from_str::<ScenarioParts>(text).unwrap().event
-}
-
-/// Utilization of a zone (5 s) at a second, from the CSV.
-fn utilization(report: &Report, policy: Policy, zone: &str, second: u32) -> f64 {
-    let key = format!("{},{second},{zone},", policy.name());
-    let csv = report.csv();
-    let row = csv.lines().find(|line| line.starts_with(&key)).unwrap();
-    row.split(',').nth(4).unwrap().parse().unwrap()
-}
-
-#[track_caller]
-fn assert_within(what: &str, value: f64, low: f64, high: f64) {
-    assert!(
-        (low..=high).contains(&value),
-        "{what}: {value} is outside {low} to {high}"
-    );
-}
+use plimsoll_sim::{Policy, Scenario, ScenarioParts, run};
+use support::{SKEWS, assert_within, events, metrics, report, rig, utilization};
 
 #[test]
 fn same_seed_same_bytes() {
@@ -75,7 +20,6 @@ fn same_seed_same_bytes() {
     parts.reports.noise = 0.05;
     parts.event = events("[[event]]\nat = \"10s\"\nlose_zone = { zone = \"b\", for = \"8s\" }\n");
     let all = |seed| {
-        parts.clone().seed = Some(seed);
         let scenario = Scenario::try_new(parts.clone()).unwrap().with_seed(seed);
         let report = run(&scenario, |_| {}).unwrap();
         let json = serde_json::to_string(&report).unwrap();
@@ -84,7 +28,8 @@ fn same_seed_same_bytes() {
     let first = all(7);
     assert_eq!(first, all(7));
     let other = all(8);
-    assert!(first.1 != other.1 && first.2 != other.2 && first.3 != other.3);
+    assert!(first.0 != other.0 && first.1 != other.1);
+    assert!(first.2 != other.2 && first.3 != other.3);
 }
 
 #[test]
@@ -213,99 +158,6 @@ fn slow_meters_make_the_specified_rule_swing_slowly() {
     assert_within("1 s", periods[0], 2.0, 4.0);
     assert_within("3 s", periods[1], 5.0, 9.0);
     assert_within("10 s", periods[2], 14.0, 21.0);
-}
-
-/// What the convergent controller must reach (decisions D8).
-#[track_caller]
-fn assert_converges(what: &str, row: &Metrics) {
-    assert!(
-        row.max_over_mean_5s_avg <= 1.06,
-        "{what}: average {}",
-        row.max_over_mean_5s_avg
-    );
-    assert!(
-        row.max_over_mean_5s_peak <= 1.12,
-        "{what}: peak {}",
-        row.max_over_mean_5s_peak
-    );
-    let allowed = row.cross_zone_needed + 0.03 + 0.02;
-    assert!(
-        row.cross_zone_share <= allowed,
-        "{what}: cross-zone {}",
-        row.cross_zone_share
-    );
-    assert!(
-        row.settled_s.is_some_and(|settled| settled <= 30.0),
-        "{what}: {:?}",
-        row.settling
-    );
-    assert!(!row.oscillates, "{what}: {:?}", row.oscillation_period_s);
-    assert_eq!(row.lock_out_s, 0.0, "{what}");
-}
-
-#[test]
-fn convergent_holds_its_bars_at_every_skew_and_load() {
-    for demand in SKEWS {
-        for mean in [0.4, 0.6, 0.8] {
-            let mut parts = rig(demand, mean);
-            parts.reports.noise = 0.05;
-            assert_converges(
-                &format!("{demand:?} at {mean}"),
-                &metrics(&parts, Policy::Convergent),
-            );
-        }
-    }
-}
-
-#[test]
-fn convergent_holds_its_bars_with_any_number_of_proxies_and_either_kind_of_report() {
-    for proxies in [1, 4, 10, 100] {
-        for mode in ["in_band", "out_of_band"] {
-            let mut parts = rig(SKEWS[0], 0.6);
-            parts.reports.noise = 0.05;
-            parts.reports.mode = Some(mode.into());
-            parts
-                .zone
-                .iter_mut()
-                .for_each(|zone| zone.proxies = Some(proxies));
-            if proxies == 100 {
-                // More hosts, so that each proxy has a few requests per second; a shorter run.
-                parts
-                    .zone
-                    .iter_mut()
-                    .for_each(|zone| zone.hosts[0].count = 16);
-                parts.duration = Some(Span::from_secs(80));
-            }
-            let row = metrics(&parts, Policy::Convergent);
-            assert_converges(&format!("{proxies} proxies, {mode}"), &row);
-        }
-    }
-}
-
-#[test]
-fn convergent_survives_slow_meters() {
-    for proxies in [1, 10] {
-        let mut parts = rig(SKEWS[0], 0.6);
-        parts.reports.noise = 0.05;
-        parts.reports.meter_window = Some(Span::from_secs(10));
-        parts
-            .zone
-            .iter_mut()
-            .for_each(|zone| zone.proxies = Some(proxies));
-        assert_converges(
-            &format!("{proxies} proxies"),
-            &metrics(&parts, Policy::Convergent),
-        );
-    }
-}
-
-#[test]
-fn convergent_has_no_cycle_in_ten_minutes() {
-    let mut parts = rig(SKEWS[2], 0.8);
-    parts.duration = Some(Span::from_secs(600));
-    parts.measure_from = Some(Span::from_secs(30));
-    parts.reports.noise = 0.05;
-    assert_converges("ten minutes", &metrics(&parts, Policy::Convergent));
 }
 
 /// A cold start at full load with hosts that answer at once, as the lock-out was measured.
@@ -480,6 +332,41 @@ fn the_optimum_is_beaten_by_nobody() {
             policy.policy
         );
     }
+}
+
+#[test]
+fn measured_demand_leads_when_it_is_quick_and_holds_nothing_back_when_it_is_slow() {
+    let settled = |interval: u64, tau: u64, policy: Policy| {
+        let mut parts = rig([1.0, 1.0, 1.0], 0.6);
+        parts.duration = Some(Span::from_secs(120));
+        parts.reports.noise = 0.05;
+        parts.control_plane.report_interval = Some(Span::from_secs(interval));
+        parts.control_plane.tau = Some(Span::from_secs(tau));
+        parts.event = events("[[event]]\nat = \"60s\"\nshares = { a = 60, b = 20, c = 20 }\n");
+        metrics(&parts, policy).settling[1].settled_s.unwrap()
+    };
+    let alone = settled(2, 2, Policy::Convergent);
+    let led = settled(2, 2, Policy::Hybrid);
+    assert!(led + 3.0 <= alone, "{led} s with, {alone} s without");
+    assert_within("slow", settled(10, 20, Policy::Hybrid), 5.0, 30.0);
+}
+
+#[test]
+fn observed_load_helps_where_load_shows_as_waiting_and_only_there() {
+    let spread = |servers: u32, service: &str| {
+        let mut parts = rig(SKEWS[0], 0.6);
+        parts.duration = Some(Span::from_secs(200));
+        parts.host.servers = Some(servers);
+        parts.host.service = Some(service.into());
+        parts.zone.iter_mut().for_each(|zone| zone.hosts[0].count = 12);
+        let row = metrics(&parts, Policy::ObservedLoad);
+        (row.max_over_mean_5s_avg, row.cross_zone_share)
+    };
+    let (average, cross) = spread(1, "exponential");
+    assert_within("hosts that queue", average, 1.0, 1.2);
+    assert_within("cross-zone", cross, 0.2, 0.35);
+    let (average, _) = spread(1, "instant");
+    assert_within("hosts that never queue", average, 1.7, 1.81);
 }
 
 #[test]

@@ -10,7 +10,9 @@
 //! thirds of that. So: *share kept := share kept when the reports were made × (goal ÷ utilization
 //! reported)*, with the goal two percent above the fleet's mean. The two percent are the pull back
 //! to local: a zone that is not clearly above the mean keeps everything, so two zones never
-//! exchange traffic for nothing.
+//! exchange traffic for nothing. The pull grows, up to a tenth, while the zone stays below the goal
+//! although requests leave it: then others send here what they could keep, and all of them come
+//! home together.
 //!
 //! **Where does the rest go?** Each other zone has room for *(mean − its utilization) × hosts* more
 //! than it gets now, and what I sent there while it was measured is part of what it gets. So: *my
@@ -56,6 +58,9 @@ use crate::model::locality::Locality;
 
 /// How far above the mean a zone may stay before it spills: the pull back to local.
 const BAND: f64 = 0.02;
+/// By how much the pull grows per second below the goal, and how far.
+const PULL_PER_SECOND: f64 = 0.001;
+const MOST_PULL: f64 = 0.1;
 /// Part of the way to the wanted share that is gone per second; softens noise of single reports.
 const GAIN_PER_SECOND: f64 = 0.5;
 /// Most that a share may change per second: no report, however wrong, moves a zone at once.
@@ -82,6 +87,8 @@ pub struct ControlledSlot {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Convergent {
     flows: BTreeMap<Locality, Flow>,
+    /// Pull back to local beyond the band.
+    pull: f64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -135,8 +142,12 @@ impl Flow {
         };
         let width = TRIM + self.reach;
         let step = REACH_PER_SECOND * seconds;
-        let insists = (wanted - asked).abs() > width;
-        self.reach = (self.reach + if insists { step } else { -step }).clamp(0.0, 1.0);
+        let distance = (wanted - asked).abs();
+        if distance > width {
+            self.reach = (self.reach + step).min(1.0);
+        } else if distance < width - TRIM / 2.0 {
+            self.reach = (self.reach - step).max(0.0);
+        }
         wanted.clamp(asked - width, asked + width).max(0.0)
     }
 }
@@ -163,7 +174,10 @@ impl Convergent {
         );
         lead(&mut flows, feed_forward, period);
         let mut wanted = match Sight::of(slots) {
-            Some(sight) if has_local_locality => with_local(&limits, &flows, slots, sight),
+            Some(sight) if has_local_locality => {
+                self.pull = pulled(self.pull, slots, sight, period);
+                with_local(&limits, &flows, slots, sight.pulled(self.pull))
+            }
             Some(sight) => without_local(&flows, slots, sight),
             None => start,
         };
@@ -177,9 +191,12 @@ impl Convergent {
         outcome(shares, slots, &limits)
     }
 
-    /// The flows of the present slots; a slot that is new starts as `start` says.
+    /// The flows of the present slots; a slot that is new, or had no hosts, starts as `start` says.
     fn take_flows(&self, slots: &[(&Locality, ControlledSlot)], start: &[f64]) -> Vec<Flow> {
-        let known = |&(locality, _): &(&Locality, _)| self.flows.get(locality).copied();
+        let known = |&(locality, _): &(&Locality, _)| {
+            let flow = self.flows.get(locality).copied();
+            flow.filter(|flow| flow.share > 0.0)
+        };
         let flows = slots.iter().zip(start);
         flows
             .map(|(slot, &share)| known(slot).unwrap_or_else(|| Flow::new(share)))
@@ -191,6 +208,8 @@ impl Convergent {
 #[derive(Clone, Copy)]
 struct Sight {
     mean: f64,
+    /// How loaded the own zone may be, ÷ mean.
+    goal: f64,
 }
 
 impl Sight {
@@ -204,7 +223,17 @@ impl Sight {
         };
         let hosts: f64 = known().map(|slot| slot.eligible).sum();
         let load: f64 = known().map(|slot| slot.eligible * slot.utilization).sum();
-        (hosts > 0.0 && load / hosts > IDLE).then(|| Self { mean: load / hosts })
+        (hosts > 0.0 && load / hosts > IDLE).then(|| Self {
+            mean: load / hosts,
+            goal: 1.0 + BAND,
+        })
+    }
+
+    fn pulled(self, pull: f64) -> Self {
+        Self {
+            goal: self.goal * (1.0 + pull),
+            ..self
+        }
     }
 
     /// Utilization of a slot; one that never reported is taken to be like the others.
@@ -229,7 +258,7 @@ fn with_local(
     };
     let own = own.smoothed;
     let utilization = sight.utilization(&own).max(IDLE);
-    let goal = sight.mean * (1.0 + BAND);
+    let goal = sight.mean * sight.goal;
     let kept = if own.eligible > 0.0 {
         flow.lagged * goal / utilization
     } else {
@@ -256,6 +285,17 @@ fn with_local(
         spill * part + limits.probe * by_hosts
     });
     std::iter::once(kept).chain(spilled).collect()
+}
+
+/// The pull of the next tick: it grows while the own zone is below the goal, and halves above it.
+fn pulled(pull: f64, slots: &[(&Locality, ControlledSlot)], sight: Sight, period: Duration) -> f64 {
+    let own = slots.first().map(|(_, slot)| slot.smoothed);
+    let calm = own.is_none_or(|own| sight.utilization(&own) <= sight.mean * sight.goal);
+    if calm {
+        (pull + PULL_PER_SECOND * period.as_secs_f64()).min(MOST_PULL)
+    } else {
+        pull / 2.0
+    }
 }
 
 /// Shares without an own locality: each divided by how loaded it is.

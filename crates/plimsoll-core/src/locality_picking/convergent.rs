@@ -174,7 +174,7 @@ impl Convergent {
         );
         lead(&mut flows, feed_forward, period);
         let mut wanted = match Sight::of(slots) {
-            Some(sight) if has_local_locality => {
+            Some(sight) if limits.has_local_hosts() => {
                 self.pull = pulled(self.pull, slots, sight, period);
                 with_local(&limits, &flows, slots, sight.pulled(self.pull))
             }
@@ -259,12 +259,7 @@ fn with_local(
     let own = own.smoothed;
     let utilization = sight.utilization(&own).max(IDLE);
     let goal = sight.mean * sight.goal;
-    let kept = if own.eligible > 0.0 {
-        flow.lagged * goal / utilization
-    } else {
-        0.0
-    };
-    let kept = kept.clamp(limits.local_floor(), 1.0 - limits.probe);
+    let kept = (flow.lagged * goal / utilization).clamp(limits.local_floor(), 1.0 - limits.probe);
     // All that the own zone issues, in units of hosts × utilization.
     let demand = utilization * own.eligible / flow.lagged.max(limits.local_floor()).max(IDLE);
     let room = |(flow, (_, slot)): (&Flow, &(&Locality, ControlledSlot))| {
@@ -298,7 +293,7 @@ fn pulled(pull: f64, slots: &[(&Locality, ControlledSlot)], sight: Sight, period
     }
 }
 
-/// Shares without an own locality: each divided by how loaded it is.
+/// Shares without an own locality, or while it has no hosts: each divided by how loaded it is.
 fn without_local(flows: &[Flow], slots: &[(&Locality, ControlledSlot)], sight: Sight) -> Vec<f64> {
     let wanted = |(flow, (_, slot)): (&Flow, &(&Locality, ControlledSlot))| {
         let utilization = sight.utilization(&slot.smoothed).max(IDLE);
@@ -389,10 +384,13 @@ impl Limits {
         }
     }
 
+    fn has_local_hosts(&self) -> bool {
+        self.has_local_locality && self.hosts.first().is_some_and(|&own| own > 0.0)
+    }
+
     /// Least share of the own locality: its probe while it has hosts.
     fn local_floor(&self) -> f64 {
-        let own = self.hosts.first().copied().unwrap_or(0.0);
-        if self.has_local_locality && own > 0.0 {
+        if self.has_local_hosts() {
             self.local_probe
         } else {
             0.0
@@ -450,7 +448,7 @@ fn outcome(
     limits: &Limits,
 ) -> LocalityWeights {
     let kept = shares.first().copied().unwrap_or(0.0);
-    let local = limits.has_local_locality && limits.hosts.first().is_some_and(|&own| own > 0.0);
+    let local = limits.has_local_hosts();
     let spills = local && kept < 1.0 - limits.probe - 1e-3;
     LocalityWeights {
         all_local: local && kept >= 1.0 - 1e-9,

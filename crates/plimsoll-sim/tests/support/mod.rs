@@ -7,10 +7,11 @@ use plimsoll_sim::scenario::parts::{EventParts, HostGroupParts, ZoneParts};
 use plimsoll_sim::{Policy, Report, Scenario, ScenarioParts, run};
 
 /// The skews of the measurements.
-pub const SKEWS: [[f64; 3]; 3] = [[60.0, 20.0, 20.0], [50.0, 25.0, 25.0], [45.0, 35.0, 20.0]];
+pub(crate) const SKEWS: [[f64; 3]; 3] =
+    [[60.0, 20.0, 20.0], [50.0, 25.0, 25.0], [45.0, 35.0, 20.0]];
 
 /// Three zones, four hosts of 30 requests/s each, one proxy per zone: the rig of the measurements.
-pub fn rig(demand: [f64; 3], mean_utilization: f64) -> ScenarioParts {
+pub(crate) fn rig(demand: [f64; 3], mean_utilization: f64) -> ScenarioParts {
     let zone = |(name, demand): (&str, f64)| ZoneParts {
         name: name.into(),
         demand,
@@ -31,25 +32,25 @@ pub fn rig(demand: [f64; 3], mean_utilization: f64) -> ScenarioParts {
 }
 
 /// Runs some policies.
-pub fn report(parts: &ScenarioParts, policies: &[Policy]) -> Report {
+pub(crate) fn report(parts: &ScenarioParts, policies: &[Policy]) -> Report {
     let scenario = Scenario::try_new(parts.clone()).unwrap();
     run(&scenario.with_policies(policies.to_vec()), |_| {}).unwrap()
 }
 
 /// Runs one policy; its row, once all checks of the scenario have passed.
-pub fn metrics(parts: &ScenarioParts, policy: Policy) -> Metrics {
+pub(crate) fn metrics(parts: &ScenarioParts, policy: Policy) -> Metrics {
     let mut report = report(parts, &[policy]);
     assert!(report.passed(), "{:?}", report.checks);
     report.policies.remove(0).metrics
 }
 
 /// `[[event]]` tables from their text.
-pub fn events(text: &str) -> Vec<EventParts> {
+pub(crate) fn events(text: &str) -> Vec<EventParts> {
     toml::from_str::<ScenarioParts>(text).unwrap().event
 }
 
 /// Utilization of a zone (5 s) at a second, from the CSV.
-pub fn utilization(report: &Report, policy: Policy, zone: &str, second: u32) -> f64 {
+pub(crate) fn utilization(report: &Report, policy: Policy, zone: &str, second: u32) -> f64 {
     let key = format!("{},{second},{zone},", policy.name());
     let csv = report.csv();
     let row = csv.lines().find(|line| line.starts_with(&key)).unwrap();
@@ -58,7 +59,7 @@ pub fn utilization(report: &Report, policy: Policy, zone: &str, second: u32) -> 
 
 /// A value in a range.
 #[track_caller]
-pub fn assert_within(what: &str, value: f64, low: f64, high: f64) {
+pub(crate) fn assert_within(what: &str, value: f64, low: f64, high: f64) {
     assert!(
         (low..=high).contains(&value),
         "{what}: {value} is outside {low} to {high}"

@@ -185,6 +185,13 @@ impl Convergent {
             *share = flow.trim(*share, period.as_secs_f64());
         }
         let wanted = limits.apply(wanted);
+        for (flow, _) in flows
+            .iter_mut()
+            .zip(&limits.hosts)
+            .filter(|(_, hosts)| **hosts <= 0.0)
+        {
+            *flow = Flow::default();
+        }
         let shares = approach(&mut flows, &wanted, period);
         let keys = slots.iter().map(|&(locality, _)| locality.clone());
         self.flows = keys.zip(flows).collect();

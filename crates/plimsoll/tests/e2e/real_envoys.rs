@@ -135,5 +135,7 @@ fn time_to_effect(world: &World) {
     if took > Duration::from_millis(100) {
         eprintln!("that is more than the 100 ms aimed at; is the machine busy?");
     }
-    world.control.edit(&world.config("delivery: FLEET_WEIGHTS", ""));
+    world
+        .control
+        .edit(&world.config("delivery: FLEET_WEIGHTS", ""));
 }

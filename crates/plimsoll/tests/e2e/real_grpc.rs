@@ -39,7 +39,10 @@ services:
     assert_eq!(node["class"], "grpc");
     assert_eq!(node["delivery"]["orders"]["demand"], "locality_weights");
     assert_eq!(node["load_reporting_streams"], 1);
-    assert!(node["requests_per_second"].as_f64().unwrap() > 0.0, "{node}");
+    assert!(
+        node["requests_per_second"].as_f64().unwrap() > 0.0,
+        "{node}"
+    );
 
     // One standard deviation is 1.2 points.
     let from_a = gained(&mut a, 1500);

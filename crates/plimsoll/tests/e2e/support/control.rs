@@ -31,7 +31,10 @@ impl Control {
 
     fn listen(folder: &Path, xds: SocketAddr) -> Self {
         let mut command = Command::new(PLIMSOLL);
-        command.arg("control").arg("-c").arg(folder.join("control.yaml"));
+        command
+            .arg("control")
+            .arg("-c")
+            .arg(folder.join("control.yaml"));
         command.args(["--admin", "127.0.0.1:0", "--listen", &xds.to_string()]);
         let mut process = Process::start(command, &folder.join("control.log"));
         let mut lines = BufReader::new(process.child.stdout.take().unwrap()).lines();

@@ -48,7 +48,13 @@ impl Envoy {
         let mut command = Command::new(binary(spec.version));
         command.arg("-c").arg(file("json"));
         command.arg("--admin-address-path").arg(file("admin"));
-        command.args(["--concurrency", "1", "--disable-hot-restart", "-l", "warning"]);
+        command.args([
+            "--concurrency",
+            "1",
+            "--disable-hot-restart",
+            "-l",
+            "warning",
+        ]);
         let mut process = Process::start(command, &file("log"));
         let admin = wait_for("an Envoy's admin page", || {
             assert!(process.is_alive(), "Envoy {} ended", spec.version);
@@ -161,7 +167,12 @@ fn binary(version: &str) -> PathBuf {
     let lib = peers().join("venv/lib");
     let pythons = std::fs::read_dir(&lib).unwrap();
     let mut binaries = pythons
-        .map(|python| python.unwrap().path().join("site-packages/envoy/_bin/envoy"))
+        .map(|python| {
+            python
+                .unwrap()
+                .path()
+                .join("site-packages/envoy/_bin/envoy")
+        })
         .filter(|binary| binary.is_file());
     binaries
         .next()

@@ -64,12 +64,15 @@ impl World {
             .iter()
             .map(|(zone, ..)| start_envoy(&folder, spec, zone, &control, &reports))
             .collect();
-        wait_until("every Envoy knows its fleet and the upstream cluster", || {
-            envoys.iter().all(|envoy| {
-                let zones = |cluster| envoy.weights(cluster).len();
-                (zones("local_cluster"), zones("orders")) == (3, 3)
-            })
-        });
+        wait_until(
+            "every Envoy knows its fleet and the upstream cluster",
+            || {
+                envoys.iter().all(|envoy| {
+                    let zones = |cluster| envoy.weights(cluster).len();
+                    (zones("local_cluster"), zones("orders")) == (3, 3)
+                })
+            },
+        );
         Self {
             load: Load::start(&sources(&envoys), TICK),
             envoys,
@@ -109,7 +112,9 @@ impl World {
 /// What backends count while `requests` more are answered by `load`.
 pub(crate) fn measure(backends: &Backends, load: &Load, requests: u64) -> Counts {
     let (before, from) = (backends.counts(), load.succeeded());
-    wait_until("requests are answered", || load.succeeded() >= from + requests);
+    wait_until("requests are answered", || {
+        load.succeeded() >= from + requests
+    });
     let mut counts = backends.counts();
     for (key, count) in &mut counts {
         *count -= before.get(key).copied().unwrap_or_default();
@@ -144,7 +149,10 @@ pub(crate) fn assert_fair(backends: &Backends, counts: &Counts) {
     let factors = load_factors(backends, counts);
     eprintln!("load per server over the mean: {factors:.3?}");
     for (zone, factor) in &factors {
-        assert!((factor - 1.0).abs() < 0.05, "{zone}: {factors:?} of {counts:?}");
+        assert!(
+            (factor - 1.0).abs() < 0.05,
+            "{zone}: {factors:?} of {counts:?}"
+        );
     }
 }
 

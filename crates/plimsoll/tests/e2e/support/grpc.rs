@@ -30,7 +30,9 @@ impl Peer {
     /// A client in `zone` that calls `xds:///orders`.
     pub(crate) fn call(folder: &Path, control: &Control, zone: &str, rate: u32) -> Self {
         let address = control.xds.to_string();
-        let mut args = vec!["grpc", "--zone", zone, "--region", "r1", "--fleet", "checkout"];
+        let mut args = vec![
+            "grpc", "--zone", zone, "--region", "r1", "--fleet", "checkout",
+        ];
         args.extend(["--control", &address]);
         let file = folder.join(format!("checkout-{zone}.json"));
         std::fs::write(&file, bootstrap(&args).to_string()).unwrap();

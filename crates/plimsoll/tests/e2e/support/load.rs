@@ -88,7 +88,10 @@ impl Drop for Load {
 }
 
 fn work(source: &Source, shared: &Shared, orders: &Receiver<()>, done: &Sender<()>) {
-    let head = format!("GET / HTTP/1.1\r\nhost: test\r\nx-from: {}\r\n\r\n", source.from);
+    let head = format!(
+        "GET / HTTP/1.1\r\nhost: test\r\nx-from: {}\r\n\r\n",
+        source.from
+    );
     let mut connection = None;
     while orders.recv().is_ok() {
         for _ in 0..source.per_tick {

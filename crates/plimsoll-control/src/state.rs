@@ -330,8 +330,21 @@ impl State {
                 self.changed_views.insert(key.clone());
             }
             self.changed_traffic.insert(Arc::clone(&fleet));
-            self.fleet_plans.insert(fleet, plan);
+            if self.is_gone(&fleet) {
+                self.plans.retain(|grain, _| grain.fleet != fleet);
+                self.fleet_plans.remove(&fleet);
+            } else {
+                self.fleet_plans.insert(fleet, plan);
+            }
         }
+    }
+
+    /// Whether nobody is left of a fleet, and nobody looks at what it is told. Names of fleets come
+    /// from the network: they must not be remembered for ever.
+    fn is_gone(&self, fleet: &Arc<str>) -> bool {
+        let mut views = self.views.range(first_key(fleet)..);
+        self.fleets.members(fleet).next().is_none()
+            && views.next().is_none_or(|(key, _)| key.fleet != *fleet)
     }
 
     /// Demand by service of a fleet, for nodes that take it with the LRS response.
@@ -360,4 +373,4 @@ fn first_key(fleet: &Arc<str>) -> ViewKey {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

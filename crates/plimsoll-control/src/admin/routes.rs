@@ -228,7 +228,8 @@ async fn what_if(
     Extracted(admin): Extracted<Admin>,
     body: Result<Bytes, BytesRejection>,
 ) -> Page {
-    let mut json = serde_json::Deserializer::from_slice(&body?);
+    let bytes = body?;
+    let mut json = serde_json::Deserializer::from_slice(&bytes);
     let body: WhatIfBody = serde_path_to_error::deserialize(&mut json).map_err(body_error)?;
     let before = Question {
         cluster: body.cluster,

@@ -185,7 +185,8 @@ impl Gauges {
 
     /// Puts all of them into `to`.
     pub(super) fn register(self, to: &mut Registry) {
-        let Self { state, .. } = self;
+        let state = self.state;
+        state.register_demand(to);
         to.register("fleets", "Fleets with a node", state.fleets);
         to.register("nodes", "Nodes known", state.nodes);
         to.register(
@@ -219,41 +220,40 @@ impl Gauges {
             "Messages that may wait for the writer",
             self.capacity,
         );
-        state.register_demand(to);
     }
 }
 
 impl OfState {
-    fn register_demand(self, to: &mut Registry) {
+    fn register_demand(&self, to: &mut Registry) {
         to.register(
             "demand_requests_per_second",
             "Demand by cluster and zone of the proxies, as last reported",
-            self.demand,
+            self.demand.clone(),
         );
         to.register(
             "demand_smoothed_requests_per_second",
             "The same, smoothed: what fractions are made of",
-            self.smoothed,
+            self.smoothed.clone(),
         );
         to.register(
             "fleet_fraction_basis_points",
             "Share of a zone in the demand of a fleet, as delivered",
-            self.fleet_fraction,
+            self.fleet_fraction.clone(),
         );
         to.register(
             "fleet_fraction_age_seconds",
             "Time since that share was confirmed",
-            self.fleet_age,
+            self.fleet_age.clone(),
         );
         to.register(
             "cluster_fraction_basis_points",
             "Share of a zone in the demand for a cluster, as delivered",
-            self.cluster_fraction,
+            self.cluster_fraction.clone(),
         );
         to.register(
             "cluster_fraction_age_seconds",
             "Time since that share was confirmed",
-            self.cluster_age,
+            self.cluster_age.clone(),
         );
     }
 }

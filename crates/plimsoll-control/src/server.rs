@@ -19,11 +19,12 @@ use plimsoll_xds::node::NodeInfo;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::ControlConfig;
+use crate::counters::Counters;
 use crate::fleet::StreamKind;
 use crate::state::{State, ViewKey};
 
 pub use handlers::{Discovery, LoadReporting};
-pub use record::{Records, StreamRecord};
+pub use record::{Records, StreamRecord, Totals};
 pub use writer::{Writer, start};
 
 /// Messages that may wait for the writer. Each is small: a report about a few clusters.
@@ -36,6 +37,7 @@ pub struct Handle {
     /// Closing must not wait, and there are never more of these than open streams.
     closes: mpsc::UnboundedSender<Close>,
     records: Arc<Records>,
+    counters: Counters,
 }
 
 /// What the writer is told.
@@ -100,6 +102,22 @@ impl Handle {
     /// What is known of every discovery stream.
     pub const fn records(&self) -> &Arc<Records> {
         &self.records
+    }
+
+    /// What happened so far.
+    pub(crate) const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Messages that wait for the writer.
+    pub(crate) fn queued(&self) -> usize {
+        let free = self.messages.capacity();
+        self.queue_capacity().saturating_sub(free)
+    }
+
+    /// Messages that may wait for the writer.
+    pub(crate) fn queue_capacity(&self) -> usize {
+        self.messages.max_capacity()
     }
 
     async fn send(&self, message: Message) -> Result<(), Stopped> {

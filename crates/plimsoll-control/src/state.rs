@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use plimsoll_core::model::load_report::ClusterStats;
 use plimsoll_core::model::locality::Locality;
-use plimsoll_core::planner::{Planner, PlannerEvent};
+use plimsoll_core::planner::{Grain, Plan, Planner, PlannerEvent};
 use plimsoll_core::time::Instant;
 use plimsoll_xds::ads::view::View;
 use plimsoll_xds::lrs::{LrsSettings, LrsTraffic};
@@ -64,6 +64,8 @@ impl ViewKey {
 pub enum ControlEvent {
     /// The planner says.
     Planner(PlannerEvent),
+    /// The planner made a plan. It is not delivered while the grain warms up.
+    Planned(Arc<Plan>),
     /// New settings are in force.
     ConfigApplied {
         /// Services now.
@@ -86,6 +88,8 @@ pub struct State {
     fleets: Fleets,
     planner: Planner,
     plans: Plans,
+    /// When the plans in force were made, with their generation.
+    made: BTreeMap<Grain, (u64, Instant)>,
     fleet_plans: BTreeMap<Arc<str>, FleetPlan>,
     views: BTreeMap<ViewKey, Arc<View>>,
     generation: u64,
@@ -109,6 +113,7 @@ impl State {
             fleets: Fleets::default(),
             planner: Planner::new(config.planner.clone(), now),
             plans: Plans::new(),
+            made: BTreeMap::new(),
             fleet_plans: BTreeMap::new(),
             views: BTreeMap::new(),
             generation: 0,
@@ -268,6 +273,30 @@ impl State {
         self.fleet_plans.get(fleet)
     }
 
+    /// Time since the demand was confirmed that a fleet is told: about one service, or about the
+    /// fleet as a whole. `None` when it is told host counts.
+    pub fn delivered_age(
+        &self,
+        fleet: &Arc<str>,
+        service: Option<&Arc<str>>,
+        now: Instant,
+    ) -> Option<Duration> {
+        let plan = self.fleet_plans.get(fleet)?;
+        let own = service.map(|name| plan.services.get(name));
+        let (zones, epoch) = match own {
+            Some(own) => own.map(|own| (&own.zones, own.epoch))?,
+            None => (&plan.zones, plan.epoch),
+        };
+        // A service without reports of its own has the demand of the whole fleet.
+        let grains = [service, None].map(|upstream| Grain {
+            fleet: Arc::clone(fleet),
+            upstream_cluster: upstream.cloned(),
+        });
+        let mut made = grains.iter().filter_map(|grain| self.made.get(grain));
+        let (_, at) = made.find(|(generation, _)| *generation == epoch)?;
+        (!zones.is_empty()).then(|| now.saturating_duration_since(*at))
+    }
+
     /// What receivers of `key` see.
     pub fn view(&self, key: &ViewKey) -> Option<&Arc<View>> {
         self.views.get(key)
@@ -300,11 +329,13 @@ impl State {
             self.planner.handle_timeout(now);
         }
         while let Some(plan) = self.planner.poll_update() {
+            self.event(ControlEvent::Planned(Arc::clone(&plan)));
             // Demand of a part of the fleet is worse than none: what was delivered stays.
             if plan.warming_up {
                 continue;
             }
             self.dirty.insert(Arc::clone(&plan.grain.fleet));
+            self.made.insert(plan.grain.clone(), (plan.generation, now));
             self.plans.insert(plan.grain.clone(), plan);
         }
         while let Some(event) = self.planner.poll_event() {

@@ -29,7 +29,7 @@ step_tests() {
 
 # Real Envoys and real gRPC clients (deps.sh installs them). Two at a time: each is a small fleet.
 step_e2e() {
-  cargo test --all-features -p plimsoll --test e2e -- --test-threads=2 real_ 2>&1 | tee -a "$log"
+  cargo test --workspace --all-features --test e2e -- --test-threads=2 real_ 2>&1 | tee -a "$log"
 }
 
 step_docs() {

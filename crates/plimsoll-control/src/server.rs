@@ -36,6 +36,9 @@ pub struct Handle {
     records: Arc<Records>,
 }
 
+/// A look at the state between two messages.
+type Look = Box<dyn FnOnce(&State, Instant) + Send>;
+
 /// What the writer is told.
 pub(crate) enum Message {
     OpenAds {
@@ -52,7 +55,7 @@ pub(crate) enum Message {
         stats: Vec<ClusterStats>,
     },
     Config(Arc<ControlConfig>),
-    Inspect(Box<dyn FnOnce(&State, Instant) + Send>),
+    Inspect(Look),
 }
 
 /// A stream is over.

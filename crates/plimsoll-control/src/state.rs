@@ -28,8 +28,8 @@ use crate::fleet_plan::{FleetPlan, Plans, plan};
 use crate::view::{Catalog, Held};
 
 /// What a held view waits for at most, beyond one reporting interval. Envoy retries a broken
-/// reporting stream after 5 s; its first report then covers up to 5 s, and for as long the demand of
-/// its fleet is taken to be incomplete. A second for everything else.
+/// reporting stream after 5 s; its first report then covers up to 5 s, and for as long the demand
+/// of its fleet is taken to be incomplete. A second for everything else.
 const HOLD_MARGIN: Duration = Duration::from_secs(11);
 /// Events that are kept for a driver that does not fetch them; the oldest go first.
 const MAX_EVENTS: usize = 4096;

@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::time::Instant;
 
+use super::support::envoy::Envoy;
 use super::support::fleet::{World, WorldSpec, assert_fair, shares};
 use super::support::http::get;
 use super::support::{wait_for, wait_until};
@@ -79,7 +80,7 @@ fn a_refused_update_is_shown_and_the_last_good_state_stays() {
         });
         let page = get(world.envoys[0].admin, "/listeners").unwrap();
         assert!(page.contains("taken::"), "{page}");
-        assert!(world.envoys.iter_mut().all(|envoy| envoy.is_alive()));
+        assert!(world.envoys.iter_mut().all(Envoy::is_alive));
         assert!(world.control.is_alive());
     }
 }

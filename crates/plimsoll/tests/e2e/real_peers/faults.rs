@@ -3,10 +3,10 @@
 use std::net::TcpListener;
 use std::time::Instant;
 
-use super::support::envoy::Envoy;
-use super::support::fleet::{World, WorldSpec, assert_fair, shares};
-use super::support::http::get;
-use super::support::{wait_for, wait_until};
+use crate::support::envoy::Envoy;
+use crate::support::fleet::{World, WorldSpec, assert_fair, shares};
+use crate::support::http::get;
+use crate::support::{wait_for, wait_until};
 
 #[test]
 fn a_killed_control_plane_costs_no_request_and_no_weight() {

@@ -1,8 +1,8 @@
 //! Edits of the file while Envoys are connected: bad ones change nothing, mode and ramp take effect
 //! live.
 
-use super::support::fleet::{World, WorldSpec, shares_from};
-use super::support::wait_until;
+use crate::support::fleet::{World, WorldSpec, shares_from};
+use crate::support::wait_until;
 
 #[test]
 fn bad_edits_change_nothing_and_good_ones_take_effect_live() {

@@ -1,9 +1,9 @@
 //! The running control plane: one task owns the [`State`], streams talk to it over channels.
 //!
-//! Streams open sessions here and get a watch on what they see; reports arrive over a bounded queue,
-//! so that an overloaded writer slows reporters down instead of growing. The admin API asks the
-//! writer to look at the state for it ([`Handle::inspect`]). Sockets are plimsoll-xds' drivers and
-//! `admin`; deciding happens in `state`.
+//! Streams open sessions here and get a watch on what they see; reports arrive over a bounded
+//! queue, so that an overloaded writer slows reporters down instead of growing. The admin API asks
+//! the writer to look at the state for it ([`Handle::inspect`]). Sockets are plimsoll-xds' drivers
+//! and `admin`; deciding happens in `state`.
 
 mod handlers;
 mod record;
@@ -34,29 +34,30 @@ const QUEUE: usize = 4096;
 #[derive(Clone, Debug)]
 pub struct Handle {
     messages: mpsc::Sender<Message>,
-    /// Closing must not wait, and there are never more of these than open streams.
-    closes: mpsc::UnboundedSender<Close>,
     records: Arc<Records>,
     counters: Counters,
 }
 
+/// A look at the state between two messages.
+type Look = Box<dyn FnOnce(&State, Instant) + Send>;
+
 /// What the writer is told.
 pub(crate) enum Message {
     OpenAds {
-        node: NodeInfo,
+        node: Arc<NodeInfo>,
         returning: bool,
-        reply: oneshot::Sender<(ViewKey, watch::Receiver<Arc<View>>)>,
+        reply: oneshot::Sender<(watch::Receiver<Arc<View>>, Ticket)>,
     },
     OpenLrs {
-        node: NodeInfo,
-        reply: oneshot::Sender<watch::Receiver<LrsInstructions>>,
+        node: Arc<NodeInfo>,
+        reply: oneshot::Sender<(watch::Receiver<LrsInstructions>, Ticket)>,
     },
     Report {
         node: Arc<NodeInfo>,
         stats: Vec<ClusterStats>,
     },
     Config(Arc<ControlConfig>),
-    Inspect(Box<dyn FnOnce(&State, Instant) + Send>),
+    Inspect(Look),
 }
 
 /// A stream is over.
@@ -65,6 +66,27 @@ pub(crate) struct Close {
     node: Arc<NodeInfo>,
     kind: StreamKind,
     key: Option<ViewKey>,
+}
+
+/// An open stream as the writer counts it. It travels with the answer: whatever happens to the
+/// answer or to the stream, the writer hears of the end once.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    closes: mpsc::UnboundedSender<Close>,
+    node: Arc<NodeInfo>,
+    kind: StreamKind,
+    key: Option<ViewKey>,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        // Without a writer there is nothing left to close.
+        let _ = self.closes.send(Close {
+            node: Arc::clone(&self.node),
+            kind: self.kind,
+            key: self.key.take(),
+        });
+    }
 }
 
 /// The writer is gone: the process is shutting down.
@@ -122,11 +144,6 @@ impl Handle {
 
     async fn send(&self, message: Message) -> Result<(), Stopped> {
         self.messages.send(message).await.map_err(|_| Stopped)
-    }
-
-    fn close(&self, close: Close) {
-        // Without a writer there is nothing left to close.
-        let _ = self.closes.send(close);
     }
 }
 

@@ -15,9 +15,7 @@ use tokio::sync::oneshot;
 use tonic::Status;
 
 use super::record::StreamRecord;
-use super::{Close, Handle, Message, Stopped};
-use crate::fleet::StreamKind;
-use crate::state::ViewKey;
+use super::{Handle, Message, Stopped, Ticket};
 
 /// Serves discovery.
 #[derive(Clone, Debug)]
@@ -36,8 +34,8 @@ pub struct LoadReporting {
 pub struct Observer {
     handle: Handle,
     node: Arc<NodeInfo>,
-    key: ViewKey,
     record: u64,
+    _ticket: Ticket,
 }
 
 /// One load reporting stream, until it is dropped.
@@ -45,6 +43,7 @@ pub struct Observer {
 pub struct Reporter {
     handle: Handle,
     node: Arc<NodeInfo>,
+    _ticket: Ticket,
 }
 
 impl Discovery {
@@ -68,12 +67,12 @@ impl AdsHandler for Discovery {
         let (reply, answer) = oneshot::channel();
         let info = Arc::new(opening.node.info);
         let open = Message::OpenAds {
-            node: NodeInfo::clone(&info),
+            node: Arc::clone(&info),
             returning: opening.returning,
             reply,
         };
         self.handle.send(open).await.map_err(stopped)?;
-        let (key, views) = answer.await.map_err(|_| stopped(Stopped))?;
+        let (views, ticket) = answer.await.map_err(|_| stopped(Stopped))?;
         let record = self.handle.records.open(StreamRecord {
             node: Arc::clone(&info),
             peer: opening.peer,
@@ -84,8 +83,8 @@ impl AdsHandler for Discovery {
         let observer = Observer {
             handle: self.handle.clone(),
             node: info,
-            key,
             record,
+            _ticket: ticket,
         };
         Ok(AdsSession { views, observer })
     }
@@ -111,11 +110,6 @@ impl AdsObserver for Observer {
 impl Drop for Observer {
     fn drop(&mut self) {
         self.handle.records.close(self.record);
-        self.handle.close(Close {
-            node: Arc::clone(&self.node),
-            kind: StreamKind::Ads,
-            key: Some(self.key.clone()),
-        });
     }
 }
 
@@ -128,15 +122,17 @@ impl LrsHandler for LoadReporting {
         _peer: Option<SocketAddr>,
     ) -> Result<LrsSession<Reporter>, Status> {
         let (reply, answer) = oneshot::channel();
+        let node = Arc::new(node.clone());
         let open = Message::OpenLrs {
-            node: node.clone(),
+            node: Arc::clone(&node),
             reply,
         };
         self.handle.send(open).await.map_err(stopped)?;
-        let instructions = answer.await.map_err(|_| stopped(Stopped))?;
+        let (instructions, ticket) = answer.await.map_err(|_| stopped(Stopped))?;
         let reporter = Reporter {
             handle: self.handle.clone(),
-            node: Arc::new(node.clone()),
+            node,
+            _ticket: ticket,
         };
         Ok(LrsSession {
             instructions,
@@ -154,16 +150,6 @@ impl LrsReporter for Reporter {
         let node = Arc::clone(&self.node);
         // Without a writer the stream is about to end anyway.
         let _ = self.handle.send(Message::Report { node, stats }).await;
-    }
-}
-
-impl Drop for Reporter {
-    fn drop(&mut self) {
-        self.handle.close(Close {
-            node: Arc::clone(&self.node),
-            kind: StreamKind::Lrs,
-            key: None,
-        });
     }
 }
 

@@ -10,10 +10,11 @@ use plimsoll_core::model::load_report::ClusterStats;
 use plimsoll_core::planner::{Grain, PlannerEvent};
 use plimsoll_xds::ads::view::View;
 use plimsoll_xds::driver::{Clock, LrsInstructions};
+use plimsoll_xds::node::NodeInfo;
 use tokio::sync::{mpsc, watch};
 
 use super::record::Records;
-use super::{Close, Handle, Message, QUEUE};
+use super::{Close, Handle, Message, QUEUE, Ticket};
 use crate::config::ControlConfig;
 use crate::counters::{Counters, cause};
 use crate::fleet::StreamKind;
@@ -30,6 +31,8 @@ pub struct Writer {
     messages: mpsc::Receiver<Message>,
     closes: mpsc::UnboundedReceiver<Close>,
     counters: Counters,
+    /// For tickets. Closing must not wait, and there are never more of these than open streams.
+    closer: mpsc::UnboundedSender<Close>,
     views: BTreeMap<ViewKey, watch::Sender<Arc<View>>>,
     /// By fleet.
     instructions: BTreeMap<Arc<str>, watch::Sender<LrsInstructions>>,
@@ -47,12 +50,12 @@ pub fn start(config: Arc<ControlConfig>) -> (Writer, Handle) {
         messages: receiver,
         closes: close_receiver,
         counters: counters.clone(),
+        closer: closes,
         views: BTreeMap::new(),
         instructions: BTreeMap::new(),
     };
     let handle = Handle {
         messages,
-        closes,
         records: Arc::new(Records::default()),
         counters,
     };
@@ -104,8 +107,9 @@ impl Writer {
                     let view = self.state.view(&key).cloned().unwrap_or_default();
                     self.views.insert(key.clone(), watch::Sender::new(view));
                 }
+                let ticket = self.ticket(node, StreamKind::Ads, Some(key.clone()));
                 if let Some(views) = self.views.get(&key) {
-                    let _ = reply.send((key, views.subscribe()));
+                    let _ = reply.send((views.subscribe(), ticket));
                 }
             }
             Message::OpenLrs { node, reply } => {
@@ -119,8 +123,10 @@ impl Writer {
                     let sender = watch::Sender::new(first);
                     self.instructions.insert(Arc::clone(fleet), sender);
                 }
-                if let Some(instructions) = self.instructions.get(fleet) {
-                    let _ = reply.send(instructions.subscribe());
+                let instructions = self.instructions.get(fleet).map(watch::Sender::subscribe);
+                let ticket = self.ticket(node, StreamKind::Lrs, None);
+                if let Some(instructions) = instructions {
+                    let _ = reply.send((instructions, ticket));
                 }
             }
             Message::Report { node, stats } => {
@@ -134,6 +140,15 @@ impl Writer {
             }
             Message::Config(config) => self.configure(config),
             Message::Inspect(look) => look(&self.state, now),
+        }
+    }
+
+    fn ticket(&self, node: Arc<NodeInfo>, kind: StreamKind, key: Option<ViewKey>) -> Ticket {
+        Ticket {
+            closes: self.closer.clone(),
+            node,
+            kind,
+            key,
         }
     }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::support::control::Control;
-use super::support::grpc::Peer;
-use super::support::{scratch, wait_until};
+use crate::support::control::Control;
+use crate::support::grpc::Peer;
+use crate::support::{scratch, wait_until};
 
 #[test]
 fn clients_follow_the_weights_of_their_zone_and_report() {

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::support::fleet::{World, WorldSpec, assert_fair, burst, measure, shares_from};
-use super::support::{wait_for, wait_until};
+use crate::support::fleet::{World, WorldSpec, assert_fair, burst, measure, shares_from};
+use crate::support::{wait_for, wait_until};
 
 /// So many that 5 % of the load of the smallest zone is more than four standard deviations: its
 /// relative deviation is 1.06 / sqrt(n).

@@ -135,12 +135,7 @@ async fn stopped(mut stopping: watch::Receiver<()>) {
 }
 
 async fn watch_files(
-    (source, options, started, mut last): (
-        FileSource,
-        Options,
-        Arc<ControlConfig>,
-        Fingerprint,
-    ),
+    (source, options, started, mut last): (FileSource, Options, Arc<ControlConfig>, Fingerprint),
     handle: Handle,
     reloads: Arc<Reloads>,
     stopping: watch::Receiver<()>,

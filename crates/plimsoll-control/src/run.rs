@@ -179,7 +179,6 @@ fn restart_needed(started: &ControlConfig, edited: &ControlConfig) -> Vec<&'stat
     let fields = [
         ("listen", started.listen != edited.listen),
         ("admin", started.admin != edited.admin),
-        ("relay", started.relay != edited.relay),
         ("demand.smoothing_time_constant", old.tau() != new.tau()),
         (
             "demand.missed_intervals",

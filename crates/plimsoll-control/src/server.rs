@@ -40,6 +40,9 @@ pub struct Handle {
     counters: Counters,
 }
 
+/// A look at the state.
+type Look = Box<dyn FnOnce(&State, Instant) + Send>;
+
 /// What the writer is told.
 pub(crate) enum Message {
     OpenAds {
@@ -56,7 +59,7 @@ pub(crate) enum Message {
         stats: Vec<ClusterStats>,
     },
     Config(Arc<ControlConfig>),
-    Inspect(Box<dyn FnOnce(&State, Instant) + Send>),
+    Inspect(Look),
 }
 
 /// A stream is over.

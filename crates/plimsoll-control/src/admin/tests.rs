@@ -205,10 +205,7 @@ async fn an_empty_control_plane_has_every_page() {
         (&json!(0), &json!(3))
     );
     assert_eq!(status["configuration"]["in_force"], true);
-    assert_eq!(
-        control.get("/api/v1/fleets").await,
-        json!({ "fleets": [] })
-    );
+    assert_eq!(control.get("/api/v1/fleets").await, json!({ "fleets": [] }));
     assert_eq!(control.get("/api/v1/nodes").await["total"], 0);
     assert!(control.get("/").await["paths"].as_array().unwrap().len() > 5);
     for (path, text) in [("/healthz", "ok\n"), ("/readyz", "ready\n")] {
@@ -227,8 +224,13 @@ async fn what_is_wrong_is_said_in_json() {
     assert!(status == 404 && error.contains("/nothing"), "{error}");
     let (status, error, _) = get("/api/v1/what-if").await;
     assert!(status == 405 && error.contains("GET"), "{error}");
-    let (status, error, _) = get("/api/v1/nodes?zonee=a").await;
+    let (status, error, field) = get("/api/v1/nodes?zonee=a").await;
     assert!(status == 400 && error.contains("zonee"), "{error}");
+    assert_eq!(field, "zonee");
+    let (_, error, field) = get("/api/v1/nodes?limit=many").await;
+    assert!(field == "limit" && error.contains("digit"), "{error}");
+    let (_, error, _) = get("/api/v1/explain").await;
+    assert!(error.contains("cluster"), "{error}");
     let (status, error, field) = get("/api/v1/nodes?limit=0").await;
     assert!(status == 400 && error.contains("1000"), "{error}");
     assert_eq!(field, "limit");
@@ -310,7 +312,10 @@ async fn nodes_say_what_they_get_and_what_they_refused() {
     let page = control.get("/api/v1/nodes?limit=1").await;
     assert_eq!(page["total"], 2);
     let node = &page["nodes"][0];
-    assert_eq!((&node["id"], &node["class"]), (&json!("1"), &json!("envoy")));
+    assert_eq!(
+        (&node["id"], &node["class"]),
+        (&json!("1"), &json!("envoy"))
+    );
     assert_eq!(node["requests_per_second"], 300.0);
     let delivery = |index: usize| {
         let each = &node["delivery"][index];
@@ -344,8 +349,9 @@ async fn a_zone_is_explained_by_its_name_alone() {
 #[tokio::test]
 async fn what_if_compares_shares() {
     let (control, _open) = busy().await;
-    let page = control.what_if(&json!({ "cluster": "orders", "hosts": { "a": 9, "r1/c": 1 } }));
-    let page = page.await;
+    let hosts = json!({ "a": 9, "r1/c": 1 });
+    let question = json!({ "cluster": "orders", "hosts": hosts });
+    let page = control.what_if(&question).await;
     let hosts = |side: &str| {
         let localities = page[side]["localities"].as_array().unwrap();
         let hosts = localities.iter().map(|locality| locality["hosts"].clone());
@@ -354,9 +360,12 @@ async fn what_if_compares_shares() {
     assert_eq!(hosts("before"), [3, 3]);
     assert_eq!(hosts("after"), [9, 3, 1]);
     let added = &page["after"]["localities"][2]["locality"];
-    assert_eq!(*added, json!({ "region": "r1", "zone": "c", "sub_zone": "" }));
-    let page = control.what_if(&json!({ "cluster": "orders", "demand": { "b": 7 } }));
-    let page = page.await;
+    assert_eq!(
+        *added,
+        json!({ "region": "r1", "zone": "c", "sub_zone": "" })
+    );
+    let question = json!({ "cluster": "orders", "demand": { "b": 7 } });
+    let page = control.what_if(&question).await;
     assert_eq!(page["after"]["localities"][0]["demand_share"], 0.0);
     assert_eq!(page["after"]["localities"][1]["demand_share"], 1.0);
 }

@@ -94,6 +94,14 @@ fn included_files_add_services_and_nothing_else() {
             .to_string()
             .contains("listen: belongs into the main file")
     );
+    for setting in [
+        "load_reporting: {interval: 1s}",
+        "demand: {heartbeat: 1s}",
+        "fleets: {leave_after: 1s}",
+    ] {
+        let error = ControlConfig::parse(&file(ORDERS), &[extra(setting)]).unwrap_err();
+        assert!(error.to_string().contains("belongs into"), "{error}");
+    }
 }
 
 #[test]

@@ -18,8 +18,9 @@ use plimsoll_xds::driver::LrsInstructions;
 use plimsoll_xds::node::NodeInfo;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::config::ControlConfig;
+use crate::config::{ControlConfig, Relay};
 use crate::fleet::StreamKind;
+use crate::relay::{Overlay, Relayed, Upstreams};
 use crate::state::{State, ViewKey};
 
 pub use handlers::{Discovery, LoadReporting};
@@ -36,6 +37,7 @@ pub struct Handle {
     /// Closing must not wait, and there are never more of these than open streams.
     closes: mpsc::UnboundedSender<Close>,
     records: Arc<Records>,
+    upstreams: Arc<Upstreams>,
 }
 
 /// What the writer is told.
@@ -43,7 +45,7 @@ pub(crate) enum Message {
     OpenAds {
         node: NodeInfo,
         returning: bool,
-        reply: oneshot::Sender<(ViewKey, watch::Receiver<Arc<View>>)>,
+        reply: oneshot::Sender<Opened>,
     },
     OpenLrs {
         node: NodeInfo,
@@ -53,8 +55,15 @@ pub(crate) enum Message {
         node: Arc<NodeInfo>,
         stats: Vec<ClusterStats>,
     },
+    Relayed(Relayed),
     Config(Arc<ControlConfig>),
     Inspect(Box<dyn FnOnce(&State, Instant) + Send>),
+}
+
+/// What a discovery stream gets.
+pub(crate) enum Opened {
+    View(ViewKey, watch::Receiver<Arc<View>>),
+    Relay(ViewKey, watch::Receiver<Arc<Overlay>>, Relay),
 }
 
 /// A stream is over.
@@ -100,6 +109,11 @@ impl Handle {
     /// What is known of every discovery stream.
     pub const fn records(&self) -> &Arc<Records> {
         &self.records
+    }
+
+    /// How the streams to the relayed server are doing.
+    pub const fn upstreams(&self) -> &Arc<Upstreams> {
+        &self.upstreams
     }
 
     async fn send(&self, message: Message) -> Result<(), Stopped> {

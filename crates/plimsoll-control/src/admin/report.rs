@@ -16,6 +16,7 @@ use super::reloads::Counts;
 use crate::config::Service;
 use crate::delivery::{Class, fleet_ramp, steering};
 use crate::fleet::Member;
+use crate::relay::RelayStatus;
 use crate::run::Bound;
 use crate::server::StreamRecord;
 use crate::state::State;
@@ -30,14 +31,27 @@ pub(super) struct Page {
 }
 
 /// The whole at a glance.
-pub(super) fn status(state: &State, reloads: &Counts, streams: usize, bound: Bound) -> Value {
+pub(super) fn status(
+    state: &State,
+    reloads: &Counts,
+    (streams, upstreams): (usize, &RelayStatus),
+    bound: Bound,
+) -> Value {
     let nodes: usize = state
         .fleets()
         .iter()
         .map(|(_, members)| members.len())
         .sum();
+    let relay = state.config().relay.as_ref().map(|relay| {
+        json!({
+            "address": relay.address,
+            "api_type": if relay.delta { "DELTA_GRPC" } else { "GRPC" },
+            "upstream": upstreams,
+        })
+    });
     json!({
         "version": env!("CARGO_PKG_VERSION"),
+        "relay": relay,
         "listen": bound.xds,
         "admin": bound.admin,
         "fleets": state.fleets().iter().count(),

@@ -6,17 +6,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use plimsoll_core::model::load_report::{ClusterStats, Node};
+use plimsoll_xds::ads::message::NodeMessage;
 use plimsoll_xds::ads::server::{ServerStream, StreamEvent};
 use plimsoll_xds::driver::{
     AdsHandler, AdsObserver, AdsOpening, AdsSession, Clock, LrsHandler, LrsReporter, LrsSession,
 };
 use plimsoll_xds::node::NodeInfo;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tonic::Status;
 
 use super::record::StreamRecord;
-use super::{Close, Handle, Message, Stopped};
+use super::{Close, Handle, Message, Opened, Stopped};
 use crate::fleet::StreamKind;
+use crate::relay::{Session, Wanted};
 use crate::state::ViewKey;
 
 /// Serves discovery.
@@ -36,8 +38,19 @@ pub struct LoadReporting {
 pub struct Observer {
     handle: Handle,
     node: Arc<NodeInfo>,
-    key: ViewKey,
     record: u64,
+    /// What the other server is asked for, behind a relay.
+    wanted: Option<watch::Sender<Wanted>>,
+    /// `None` behind a relay: the session there ends after this.
+    _closing: Option<Closing>,
+}
+
+/// Tells the writer that a discovery stream is over.
+#[derive(Debug)]
+struct Closing {
+    handle: Handle,
+    node: Arc<NodeInfo>,
+    key: ViewKey,
 }
 
 /// One load reporting stream, until it is dropped.
@@ -73,7 +86,37 @@ impl AdsHandler for Discovery {
             reply,
         };
         self.handle.send(open).await.map_err(stopped)?;
-        let (key, views) = answer.await.map_err(|_| stopped(Stopped))?;
+        let opened = answer.await.map_err(|_| stopped(Stopped))?;
+        let closing = |key| Closing {
+            handle: self.handle.clone(),
+            node: Arc::clone(&info),
+            key,
+        };
+        let (views, wanted, closing) = match opened {
+            Opened::View(key, views) => (views, None, Some(closing(key))),
+            Opened::Relay(key, overlays, relay) => {
+                let node = NodeMessage {
+                    info: NodeInfo::clone(&info),
+                    raw: opening.node.raw,
+                };
+                let handle = self.handle.clone();
+                let session = Session {
+                    relay,
+                    node,
+                    overlays,
+                    upstreams: Arc::clone(&self.handle.upstreams),
+                    tell: move |relayed| {
+                        let handle = handle.clone();
+                        // Without a writer the stream is about to end anyway.
+                        async move {
+                            let _ = handle.send(Message::Relayed(relayed)).await;
+                        }
+                    },
+                };
+                let (views, wanted) = session.start(closing(key));
+                (views, Some(wanted), None)
+            }
+        };
         let record = self.handle.records.open(StreamRecord {
             node: Arc::clone(&info),
             peer: opening.peer,
@@ -84,8 +127,9 @@ impl AdsHandler for Discovery {
         let observer = Observer {
             handle: self.handle.clone(),
             node: info,
-            key,
             record,
+            wanted,
+            _closing: closing,
         };
         Ok(AdsSession { views, observer })
     }
@@ -103,6 +147,9 @@ impl AdsObserver for Observer {
                 "a proxy refused an update and keeps what it had"
             );
         }
+        if let Some(wanted) = &self.wanted {
+            want(wanted, &event);
+        }
         let types = stream.status().collect();
         self.handle.records.update(self.record, types);
     }
@@ -111,6 +158,11 @@ impl AdsObserver for Observer {
 impl Drop for Observer {
     fn drop(&mut self) {
         self.handle.records.close(self.record);
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
         self.handle.close(Close {
             node: Arc::clone(&self.node),
             kind: StreamKind::Ads,
@@ -163,6 +215,22 @@ impl Drop for Reporter {
             kind: StreamKind::Lrs,
             key: None,
         });
+    }
+}
+
+/// Keeps what the other server is asked for in step with what the receiver wants.
+fn want(wanted: &watch::Sender<Wanted>, event: &StreamEvent) {
+    match event {
+        StreamEvent::Subscribed { type_url, names } => wanted.send_modify(|wanted| {
+            let known = wanted.entry(Arc::clone(type_url)).or_default();
+            known.extend(names.iter().cloned());
+        }),
+        StreamEvent::Unsubscribed { type_url, names } => wanted.send_modify(|wanted| {
+            if let Some(known) = wanted.get_mut(type_url) {
+                known.retain(|name| !names.contains(name));
+            }
+        }),
+        StreamEvent::Acked { .. } | StreamEvent::Nacked { .. } => {}
     }
 }
 

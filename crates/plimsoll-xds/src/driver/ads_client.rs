@@ -13,6 +13,7 @@ use super::clock::Clock;
 use super::connect::{ConnectOptions, Link, LinkEvent, Requests, room};
 use super::{DELTA_AGGREGATED_RESOURCES, STREAM_AGGREGATED_RESOURCES};
 use crate::ads::client::{Client, ClientEvent};
+use crate::ads::message::Any;
 use crate::ads::{Request, Response, Variant};
 use crate::error::DecodeError;
 use crate::wire;
@@ -209,7 +210,16 @@ fn encode(request: &Request) -> Bytes {
 
 fn decode(variant: Variant, bytes: Bytes) -> Result<Response, DecodeError> {
     match variant {
-        Variant::Sotw => wire::decode_discovery_response(bytes).map(Response::Sotw),
+        Variant::Sotw => wire::decode_discovery_response(bytes).map(|mut response| {
+            // Bodies are what the type says, whoever wrapped them on the way. An empty wrapper only
+            // says that its resource lives on.
+            response.resources = unwrapped(&response.resources);
+            Response::Sotw(response)
+        }),
         Variant::Delta => wire::decode_delta_discovery_response(bytes).map(Response::Delta),
     }
+}
+
+fn unwrapped(resources: &[Any]) -> Vec<Any> {
+    resources.iter().filter_map(wire::unwrap_resource).collect()
 }

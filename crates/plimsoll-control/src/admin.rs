@@ -1,8 +1,10 @@
 //! The admin API: what the control plane knows, as JSON over HTTP.
 //!
 //! Pages are made in `report` from the state, which the writer shows between two messages;
-//! `plimsoll_control::explain` answers why and what if. Nothing can be changed here.
+//! `plimsoll_control::explain` answers why and what if; `metrics` is the page for Prometheus. Nothing
+//! can be changed here.
 
+mod failure;
 mod metrics;
 mod reloads;
 mod report;
@@ -12,6 +14,7 @@ use std::sync::Arc;
 
 use tokio::net::TcpListener;
 
+pub use metrics::NAMES as METRIC_NAMES;
 pub use reloads::Reloads;
 
 use crate::run::Bound;
@@ -47,3 +50,6 @@ pub async fn serve(
         tracing::error!(%error, "the admin API ended");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,9 @@
 
 use plimsoll_core::model::cluster::{ClusterConfig, LocalityPolicy};
 use plimsoll_core::model::endpoint_policy::EndpointPolicy;
-use plimsoll_core::model::zone_aware::{FractionSource, LocalityBasis};
+use plimsoll_core::model::zone_aware::{
+    DEFAULT_MIN_CLUSTER_SIZE, FractionSource, LocalityBasis, ZoneAware,
+};
 use plimsoll_xds::node::NodeInfo;
 
 use crate::config::{Delivery, Mode, Service};
@@ -122,7 +124,12 @@ pub fn fleet_ramp<'a>(services: impl IntoIterator<Item = &'a Service>) -> u32 {
 pub(crate) fn steered_config(service: &Service, steering: Steering) -> ClusterConfig {
     let (basis, source) = match steering {
         Steering::AsConfigured(_) => return ClusterConfig::clone(&service.config),
-        Steering::HostCounts => (LocalityBasis::HealthyHostsNum, FractionSource::EdsField),
+        Steering::HostCounts => {
+            let written = service.config.zone_aware().cloned().unwrap_or_default();
+            let basis = LocalityBasis::HealthyHostsNum;
+            let rules = written.on_basis(basis, FractionSource::EdsField);
+            return service.config.with_zone_aware(rules);
+        }
         Steering::Demand(Delivery::LocalityMetadata) => (
             LocalityBasis::LrsReportedRate,
             FractionSource::LocalityMetadata,
@@ -132,10 +139,19 @@ pub(crate) fn steered_config(service: &Service, steering: Steering) -> ClusterCo
         }
         Steering::Demand(_) => (LocalityBasis::LrsReportedRate, FractionSource::EdsField),
     };
+    let rules = steered_rules(service).on_basis(basis, source);
+    service.config.with_zone_aware(rules)
+}
+
+/// The zone-aware settings of a service that is steered. Envoy's default minimum of 6 upstream
+/// hosts guards against guesses from host counts; with measured demand a small service can be
+/// routed by zone too, so it holds only where somebody chose another number.
+pub(crate) fn steered_rules(service: &Service) -> ZoneAware {
     let written = service.config.zone_aware().cloned().unwrap_or_default();
-    service
-        .config
-        .with_zone_aware(written.on_basis(basis, source))
+    match written.min_cluster_size() {
+        DEFAULT_MIN_CLUSTER_SIZE => written.with_min_cluster_size(1),
+        _ => written,
+    }
 }
 
 fn is_weighted_by_orca(service: &Service) -> bool {

@@ -3,7 +3,7 @@
 //! Both questions are answered by a real balancer that is given what the proxies are given; nothing
 //! is computed here. Served by the admin API.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -32,9 +32,10 @@ pub struct Question {
     pub fleet: Option<String>,
     /// Where the proxy is; may be left out for the first zone of the fleet.
     pub locality: Option<Locality>,
-    /// Upstream hosts per zone instead of those there are, all healthy.
+    /// Upstream hosts per zone instead of those there are, all healthy. A zone goes by its name or,
+    /// where that is not clear, by `region/zone/sub_zone`.
     pub hosts: BTreeMap<String, u32>,
-    /// Demand per zone (any unit) instead of the measured one.
+    /// Demand per zone (any unit) instead of the measured one; zones that are left out have none.
     pub demand: BTreeMap<String, f64>,
 }
 
@@ -50,7 +51,7 @@ pub fn explain(state: &State, question: &Question) -> Result<Explanation, FieldE
         .ok_or_else(|| unknown("cluster", &question.cluster, state.config().services.keys()))?;
     let plan = fleet_plan(state, question)?;
     let locality = match &question.locality {
-        Some(locality) => locality.clone(),
+        Some(locality) => zone_of_fleet(plan, locality)?,
         None => first_zone(plan),
     };
     let assignment = upstream(service, question)?;
@@ -77,6 +78,19 @@ fn fleet_plan<'a>(state: &'a State, question: &Question) -> Result<&'a FleetPlan
 fn first_zone(plan: &FleetPlan) -> Locality {
     let zone = plan.assignment.endpoints().first();
     zone.map(|zone| zone.locality.clone()).unwrap_or_default()
+}
+
+/// A zone without region is one of the fleet's: a proxy that nobody has seen is not explained.
+fn zone_of_fleet(plan: &FleetPlan, asked: &Locality) -> Result<Locality, FieldError> {
+    let known = || plan.assignment.endpoints().iter().map(|e| &e.locality);
+    if known().any(|locality| locality == asked) {
+        return Ok(asked.clone());
+    }
+    let name = asked.to_string();
+    find("zone", &name, known())?.ok_or_else(|| {
+        let known: Vec<_> = known().map(|zone| zone.to_string().into()).collect();
+        unknown("zone", &name, known.iter())
+    })
 }
 
 /// The cluster as a data plane that understands measured demand would have it: the weights that
@@ -115,20 +129,17 @@ fn upstream(service: &Service, question: &Question) -> Result<ClusterLoadAssignm
         entries.push(parts(entry));
     }
     for (zone, &hosts) in &question.hosts {
-        let known = entries
-            .iter_mut()
-            .find(|entry| matches(&entry.locality, zone));
-        match known {
-            Some(entry) => resize(entry, hosts),
-            None => {
-                let mut entry = LocalityParts {
-                    locality: Locality::zone_only(zone),
-                    ..Default::default()
-                };
-                resize(&mut entry, hosts);
-                entries.push(entry);
-            }
-        }
+        let field = format!("hosts.{zone}");
+        let locality = found_or_new(&field, zone, entries.iter().map(|entry| &entry.locality))?;
+        let index = entries.iter().position(|entry| entry.locality == locality);
+        let index = index.unwrap_or_else(|| {
+            entries.push(LocalityParts {
+                locality,
+                ..Default::default()
+            });
+            entries.len() - 1
+        });
+        resize(&mut entries[index], hosts);
     }
     number(&mut entries);
     ClusterLoadAssignment::try_new(AssignmentParts {
@@ -215,16 +226,67 @@ fn asked_demand(
     let shares = largest_remainder_of_shares(&rates, BASIS_POINTS)
         .ok_or_else(|| FieldError::new("demand", "is zero everywhere"))?;
     let known = plan.assignment.endpoints();
-    let locality = |zone: &String| {
-        let entry = known.iter().find(|entry| matches(&entry.locality, zone));
-        entry.map_or_else(|| Locality::zone_only(zone), |entry| entry.locality.clone())
-    };
-    Ok(demand.keys().map(locality).zip(shares).collect())
+    // Zones that are left out have no demand, which is not the same as being unknown.
+    let mut fractions: BTreeMap<Locality, u64> = known
+        .iter()
+        .map(|entry| (entry.locality.clone(), 0))
+        .collect();
+    let mut asked = BTreeSet::new();
+    for (zone, share) in demand.keys().zip(shares) {
+        let field = format!("demand.{zone}");
+        let locality = found_or_new(&field, zone, known.iter().map(|entry| &entry.locality))?;
+        if !asked.insert(locality.clone()) {
+            return Err(FieldError::new(field, "is the same zone as another entry"));
+        }
+        fractions.insert(locality, share);
+    }
+    Ok(fractions.into_iter().collect())
 }
 
-/// Zones are asked for by name; the whole locality works too.
-fn matches(locality: &Locality, zone: &str) -> bool {
-    locality.zone() == zone || locality.to_string() == zone
+/// The locality that goes by `name`: the whole of it, or the zone where only one has it.
+fn find<'a>(
+    field: &str,
+    name: &str,
+    known: impl Iterator<Item = &'a Locality> + Clone,
+) -> Result<Option<Locality>, FieldError> {
+    if let Some(exact) = known.clone().find(|locality| locality.to_string() == name) {
+        return Ok(Some(exact.clone()));
+    }
+    let mut matching = known.filter(|locality| locality.zone() == name);
+    match (matching.next(), matching.next()) {
+        (Some(one), Some(other)) => Err(FieldError::new(
+            field,
+            format!("is not clear: {one} or {other}?"),
+        )),
+        (one, _) => Ok(one.cloned()),
+    }
+}
+
+/// The same, or a new locality: `zone`, `region/zone` or `region/zone/sub_zone`. A new zone without
+/// region is in that of the others, if they have one in common.
+fn found_or_new<'a>(
+    field: &str,
+    name: &str,
+    known: impl Iterator<Item = &'a Locality> + Clone,
+) -> Result<Locality, FieldError> {
+    if let Some(found) = find(field, name, known.clone())? {
+        return Ok(found);
+    }
+    let parts: Vec<&str> = name.split('/').collect();
+    if parts.iter().any(|part| part.is_empty()) {
+        return Err(FieldError::new(field, "has an empty part"));
+    }
+    match *parts.as_slice() {
+        [zone] => {
+            let mut regions = known.map(Locality::region);
+            let region = regions.next().unwrap_or_default();
+            let common = regions.all(|other| other == region);
+            Ok(Locality::new(if common { region } else { "" }, zone, ""))
+        }
+        [region, zone] => Ok(Locality::new(region, zone, "")),
+        [region, zone, sub_zone] => Ok(Locality::new(region, zone, sub_zone)),
+        _ => Err(FieldError::new(field, "is not region/zone/sub_zone")),
+    }
 }
 
 fn unknown<'a>(field: &str, asked: &str, known: impl Iterator<Item = &'a Arc<str>>) -> FieldError {

@@ -132,8 +132,7 @@ pub(crate) fn plan<'a>(
 /// The rules by which locality weights of a service are computed: those of its cluster, by measured
 /// demand.
 fn rules(service: &Service) -> ZoneAware {
-    let written = service.config.zone_aware().cloned().unwrap_or_default();
-    written
+    delivery::steered_rules(service)
         .on_basis(LocalityBasis::LrsReportedRate, FractionSource::EdsField)
         .without_dead_band()
 }

@@ -8,6 +8,7 @@
 pub mod admin;
 pub mod bootstrap;
 pub mod config;
+mod counters;
 pub mod delivery;
 pub mod explain;
 pub mod fleet;

@@ -91,7 +91,7 @@ pub async fn run(
     let reloads = Arc::new(Reloads::default());
     let (stop, stopping) = watch::channel(());
     let watching = tokio::spawn(watch_files(
-        (source, options, fingerprint),
+        (source, options, Arc::clone(&config), fingerprint),
         handle.clone(),
         Arc::clone(&reloads),
         stopping.clone(),
@@ -135,7 +135,12 @@ async fn stopped(mut stopping: watch::Receiver<()>) {
 }
 
 async fn watch_files(
-    (source, options, mut last): (FileSource, Options, Fingerprint),
+    (source, options, started, mut last): (
+        FileSource,
+        Options,
+        Arc<ControlConfig>,
+        Fingerprint,
+    ),
     handle: Handle,
     reloads: Arc<Reloads>,
     stopping: watch::Receiver<()>,
@@ -154,8 +159,13 @@ async fn watch_files(
         match source.load() {
             Ok((config, fingerprint)) => {
                 last = fingerprint;
-                reloads.succeeded();
                 let config = options.override_addresses(config);
+                let restart_needed = restart_needed(&started, &config);
+                if !restart_needed.is_empty() {
+                    let fields = restart_needed.join(", ");
+                    tracing::warn!(%fields, "these edits take effect at the next start");
+                }
+                reloads.succeeded(restart_needed);
                 if handle.apply(Arc::new(config)).await.is_err() {
                     return;
                 }
@@ -165,5 +175,53 @@ async fn watch_files(
                 reloads.failed(error.to_string());
             }
         }
+    }
+}
+
+/// Fields that an edit changed but that are read at the start only.
+fn restart_needed(started: &ControlConfig, edited: &ControlConfig) -> Vec<&'static str> {
+    let (old, new) = (&started.planner, &edited.planner);
+    let fields = [
+        ("listen", started.listen != edited.listen),
+        ("admin", started.admin != edited.admin),
+        ("relay", started.relay != edited.relay),
+        ("demand.smoothing_time_constant", old.tau() != new.tau()),
+        (
+            "demand.missed_intervals",
+            old.missed_intervals() != new.missed_intervals(),
+        ),
+        (
+            "demand.material_change_bp",
+            old.material_change_bp() != new.material_change_bp(),
+        ),
+        ("demand.heartbeat", old.heartbeat() != new.heartbeat()),
+    ];
+    let changed = fields.into_iter().filter(|(_, changed)| *changed);
+    changed.map(|(field, _)| field).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::File;
+
+    fn config(text: &str) -> ControlConfig {
+        let file = File {
+            name: "control.yaml".to_owned(),
+            text: text.to_owned(),
+        };
+        ControlConfig::parse(&file, &[]).unwrap()
+    }
+
+    #[test]
+    fn edits_that_need_a_restart_are_named() {
+        let started = config("{}");
+        let edited = config("{load_reporting: {interval: 5s}, services: [{cluster: {name: a}}]}");
+        assert_eq!(restart_needed(&started, &edited), [""; 0]);
+        let edited = config("{listen: '127.0.0.1:1', demand: {heartbeat: 5s}}");
+        assert_eq!(
+            restart_needed(&started, &edited),
+            ["listen", "demand.heartbeat"]
+        );
     }
 }

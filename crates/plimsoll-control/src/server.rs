@@ -19,12 +19,13 @@ use plimsoll_xds::node::NodeInfo;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::{ControlConfig, Relay};
+use crate::counters::Counters;
 use crate::fleet::StreamKind;
 use crate::relay::{Overlay, Relayed, Upstreams};
 use crate::state::{State, ViewKey};
 
 pub use handlers::{Discovery, LoadReporting};
-pub use record::{Records, StreamRecord};
+pub use record::{Records, StreamRecord, Totals};
 pub use writer::{Writer, start};
 
 /// Messages that may wait for the writer. Each is small: a report about a few clusters.
@@ -38,6 +39,7 @@ pub struct Handle {
     closes: mpsc::UnboundedSender<Close>,
     records: Arc<Records>,
     upstreams: Arc<Upstreams>,
+    counters: Counters,
 }
 
 /// What the writer is told.
@@ -114,6 +116,22 @@ impl Handle {
     /// How the streams to the relayed server are doing.
     pub const fn upstreams(&self) -> &Arc<Upstreams> {
         &self.upstreams
+    }
+
+    /// What happened so far.
+    pub(crate) const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Messages that wait for the writer.
+    pub(crate) fn queued(&self) -> usize {
+        let free = self.messages.capacity();
+        self.queue_capacity().saturating_sub(free)
+    }
+
+    /// Messages that may wait for the writer.
+    pub(crate) fn queue_capacity(&self) -> usize {
+        self.messages.max_capacity()
     }
 
     async fn send(&self, message: Message) -> Result<(), Stopped> {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use plimsoll_core::model::load_report::ClusterStats;
 use plimsoll_core::model::locality::Locality;
-use plimsoll_core::planner::{Planner, PlannerEvent};
+use plimsoll_core::planner::{Grain, Plan, Planner, PlannerEvent};
 use plimsoll_core::time::Instant;
 use plimsoll_xds::ads::view::View;
 use plimsoll_xds::lrs::{LrsSettings, LrsTraffic};
@@ -65,6 +65,8 @@ impl ViewKey {
 pub enum ControlEvent {
     /// The planner says.
     Planner(PlannerEvent),
+    /// The planner made a plan. It is not delivered while the grain warms up.
+    Planned(Arc<Plan>),
     /// New settings are in force.
     ConfigApplied {
         /// Services now.
@@ -91,6 +93,8 @@ pub struct State {
     fleets: Fleets,
     planner: Planner,
     plans: Plans,
+    /// When the plans in force were made, with their generation.
+    made: BTreeMap<Grain, (u64, Instant)>,
     fleet_plans: BTreeMap<Arc<str>, FleetPlan>,
     views: BTreeMap<ViewKey, Arc<View>>,
     /// Instead of views, behind a relay.
@@ -117,6 +121,7 @@ impl State {
             fleets: Fleets::default(),
             planner: Planner::new(config.planner.clone(), now),
             plans: Plans::new(),
+            made: BTreeMap::new(),
             fleet_plans: BTreeMap::new(),
             views: BTreeMap::new(),
             overlays: BTreeMap::new(),
@@ -305,6 +310,30 @@ impl State {
         self.fleet_plans.get(fleet)
     }
 
+    /// Time since the demand was confirmed that a fleet is told: about one service, or about the
+    /// fleet as a whole. `None` when it is told host counts.
+    pub fn delivered_age(
+        &self,
+        fleet: &Arc<str>,
+        service: Option<&Arc<str>>,
+        now: Instant,
+    ) -> Option<Duration> {
+        let plan = self.fleet_plans.get(fleet)?;
+        let own = service.map(|name| plan.services.get(name));
+        let (zones, epoch) = match own {
+            Some(own) => own.map(|own| (&own.zones, own.epoch))?,
+            None => (&plan.zones, plan.epoch),
+        };
+        // A service without reports of its own has the demand of the whole fleet.
+        let grains = [service, None].map(|upstream| Grain {
+            fleet: Arc::clone(fleet),
+            upstream_cluster: upstream.cloned(),
+        });
+        let mut made = grains.iter().filter_map(|grain| self.made.get(grain));
+        let (_, at) = made.find(|(generation, _)| *generation == epoch)?;
+        (!zones.is_empty()).then(|| now.saturating_duration_since(*at))
+    }
+
     /// What receivers of `key` see.
     pub fn view(&self, key: &ViewKey) -> Option<&Arc<View>> {
         self.views.get(key)
@@ -342,11 +371,13 @@ impl State {
             self.planner.handle_timeout(now);
         }
         while let Some(plan) = self.planner.poll_update() {
+            self.event(ControlEvent::Planned(Arc::clone(&plan)));
             // Demand of a part of the fleet is worse than none: what was delivered stays.
             if plan.warming_up {
                 continue;
             }
             self.dirty.insert(Arc::clone(&plan.grain.fleet));
+            self.made.insert(plan.grain.clone(), (plan.generation, now));
             self.plans.insert(plan.grain.clone(), plan);
         }
         while let Some(event) = self.planner.poll_event() {
@@ -368,7 +399,8 @@ impl State {
         self.views.contains_key(key) || self.overlays.contains_key(key)
     }
 
-    fn wants_all_reports(&self) -> bool {
+    /// Whether every cluster that is reported counts: behind a relay that improves none by name.
+    pub(crate) fn wants_all_reports(&self) -> bool {
         self.config.relay.is_some() && self.config.services.is_empty()
     }
 
@@ -397,8 +429,21 @@ impl State {
                 self.changed_overlays.insert(key.clone());
             }
             self.changed_traffic.insert(Arc::clone(&fleet));
-            self.fleet_plans.insert(fleet, plan);
+            if self.is_gone(&fleet) {
+                self.plans.retain(|grain, _| grain.fleet != fleet);
+                self.fleet_plans.remove(&fleet);
+            } else {
+                self.fleet_plans.insert(fleet, plan);
+            }
         }
+    }
+
+    /// Whether nobody is left of a fleet, and nobody looks at what it is told. Names of fleets come
+    /// from the network: they must not be remembered for ever.
+    fn is_gone(&self, fleet: &Arc<str>) -> bool {
+        let mut views = self.views.range(first_key(fleet)..);
+        self.fleets.members(fleet).next().is_none()
+            && views.next().is_none_or(|(key, _)| key.fleet != *fleet)
     }
 
     /// Demand by service of a fleet, for nodes that take it with the LRS response.
@@ -435,4 +480,4 @@ fn first_key(fleet: &Arc<str>) -> ViewKey {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

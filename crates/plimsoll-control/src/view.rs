@@ -237,4 +237,4 @@ fn cluster_traffic(written: &Service, plan: &ServicePlan) -> ClusterTraffic {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

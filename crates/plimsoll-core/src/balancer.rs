@@ -27,6 +27,7 @@ use crate::time::Instant;
 
 mod client_weights;
 mod load_aware;
+mod load_stats;
 mod members;
 mod observed_load;
 mod ramp;
@@ -63,6 +64,8 @@ pub struct Balancer {
     load_aware: LoadAware,
     load_aware_stats: LoadAwareStats,
     observed_load: ObservedLoad,
+    /// When load was last reported.
+    load_reported_at: Instant,
     generation: u64,
     pending: Option<Arc<RoutingSnapshot>>,
     events: VecDeque<Event>,
@@ -84,9 +87,11 @@ impl Balancer {
     /// A balancer for a proxy in `local` (unset = the node has no locality).
     pub fn new(config: Arc<ClusterConfig>, local: Locality, now: Instant) -> Self {
         let own = (!local.is_unset()).then_some(local);
+        let mut members = Members::new(own.clone());
+        members.configure_metrics(config.lrs_report_endpoint_metrics());
         Self {
             config,
-            members: Members::new(own.clone()),
+            members,
             own,
             ready: false,
             loads: PriorityLoads::default(),
@@ -99,6 +104,7 @@ impl Balancer {
             load_aware: LoadAware::default(),
             load_aware_stats: LoadAwareStats::default(),
             observed_load: ObservedLoad::default(),
+            load_reported_at: now,
             generation: 0,
             pending: None,
             events: VecDeque::new(),
@@ -142,6 +148,10 @@ impl Balancer {
     pub fn handle_config(&mut self, config: Arc<ClusterConfig>, now: Instant) {
         let source = |config: &ClusterConfig| config.zone_aware().map(ZoneAware::fraction_source);
         let reread = source(&self.config) != source(&config);
+        let metrics = config.lrs_report_endpoint_metrics();
+        if metrics != self.config.lrs_report_endpoint_metrics() {
+            self.members.configure_metrics(metrics);
+        }
         self.config = config;
         if reread && let Some(fleet) = &self.fleet {
             let fractions = fleet.assignment.fractions(self.fraction_source()).clone();
@@ -555,6 +565,7 @@ impl Balancer {
             loads: self.loads.clone(),
             priorities: self.views.clone(),
             drop_overloads: Arc::clone(&self.members.drop_overloads),
+            drop_counts: Arc::clone(&self.members.drop_counts),
             slow_start: self.ramp.is_active(),
             zone: ZoneContext {
                 fleet: self.fleet.as_ref().map(|fleet| Arc::clone(&fleet.counts)),

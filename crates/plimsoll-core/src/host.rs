@@ -5,21 +5,31 @@
 //! decided from these numbers lives in `balancer` and `endpoint_picking`.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::endpoint_picking::client_side_weighted_round_robin::OrcaWeightSlot;
 use crate::model::assignment::LbEndpoint;
 use crate::model::cluster::ClusterConfig;
 use crate::model::endpoint_policy::EndpointPolicy;
+use crate::model::load_report::MetricStats;
 use crate::model::locality::Locality;
 use crate::model::orca::OrcaLoadReport;
 use crate::time::Instant;
 
+mod cluster_load;
 pub(crate) mod in_flight;
+pub(crate) mod load_metrics;
+mod metric_sum;
+mod totals;
 
+pub use cluster_load::ClusterLoad;
+pub(crate) use cluster_load::DropCounts;
 use in_flight::Counter;
+use load_metrics::MetricSums;
+pub use totals::RequestCounts;
+use totals::Totals;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,19 +38,6 @@ pub enum RequestOutcome {
     Success,
     /// An error response, a reset, a timeout.
     Error,
-}
-
-/// Requests of a whole cluster in flight: the mean that bounded load compares with.
-#[derive(Debug, Default)]
-pub struct ClusterLoad {
-    active: AtomicU64,
-}
-
-impl ClusterLoad {
-    /// Requests in flight now.
-    pub fn active(&self) -> u64 {
-        self.active.load(Ordering::Relaxed)
-    }
 }
 
 /// One upstream host.
@@ -52,14 +49,14 @@ pub struct Host {
     weight: AtomicU32,
     /// Bits of an f64 in 0.0..=1.0.
     slow_start_factor: AtomicU64,
-    issued: AtomicU64,
-    succeeded: AtomicU64,
-    failed: AtomicU64,
+    totals: Totals,
     /// Response time of finished requests, nanoseconds, and how many were timed.
     latency: AtomicU64,
     timed: AtomicU64,
     utilization: UtilizationSlot,
     client_weight: OrcaWeightSlot,
+    /// Sums for load reports; unset while no metrics are asked for.
+    metrics: OnceLock<MetricSums>,
     address: SocketAddr,
     locality: Locality,
     hostname: Arc<str>,
@@ -79,13 +76,12 @@ impl Host {
             active,
             weight: AtomicU32::new(endpoint.weight().max(1)),
             slow_start_factor: AtomicU64::new(1.0_f64.to_bits()),
-            issued: AtomicU64::new(0),
-            succeeded: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
+            totals: Totals::new(),
             latency: AtomicU64::new(0),
             timed: AtomicU64::new(0),
             utilization: UtilizationSlot::default(),
             client_weight: OrcaWeightSlot::default(),
+            metrics: OnceLock::new(),
             address: endpoint.address,
             locality: locality.clone(),
             hostname: Arc::clone(&endpoint.hostname),
@@ -98,7 +94,7 @@ impl Host {
     #[inline]
     pub fn begin_request(self: &Arc<Self>) -> ActiveRequest {
         self.active.increment();
-        self.issued.fetch_add(1, Ordering::Relaxed);
+        self.totals.issue();
         self.cluster.active.fetch_add(1, Ordering::Relaxed);
         ActiveRequest {
             host: Arc::clone(self),
@@ -125,6 +121,44 @@ impl Host {
             used |= self.client_weight.observe(report, settings, now).is_ok();
         }
         used
+    }
+
+    /// Takes a report that came with a response: as [`Self::observe_orca`], and its metrics count
+    /// for load reports (`lrs_report_endpoint_metrics`). To be called at most once per request;
+    /// out-of-band reports belong to no request and count for no load report (gRFC A85).
+    pub fn observe_response_orca(
+        &self,
+        report: &OrcaLoadReport,
+        config: &ClusterConfig,
+        now: Instant,
+    ) -> bool {
+        let summed = self.metrics.get();
+        if let Some(sums) = summed {
+            self.cluster.metrics.add(report, sums);
+        }
+        self.observe_orca(report, config, now) || summed.is_some()
+    }
+
+    /// From now on metrics of reports are summed.
+    pub(crate) fn sum_metrics(&self) {
+        self.metrics.get_or_init(load_metrics::empty_sums);
+    }
+
+    /// Takes away what the first slots summed so far; `names` says which metric each slot is.
+    /// Metrics learned since `names` were read wait for the next time.
+    pub(crate) fn take_metrics<'n>(
+        &self,
+        names: &'n [Arc<str>],
+    ) -> impl Iterator<Item = (&'n Arc<str>, MetricStats)> {
+        let sums = self.metrics.get().into_iter().flatten();
+        names.iter().zip(sums).filter_map(|(name, sum)| {
+            let (count, total) = sum.take();
+            let stats = MetricStats {
+                num_requests_finished_with_metric: count,
+                total_metric_value: total,
+            };
+            (count > 0 || total != 0.0).then_some((name, stats))
+        })
     }
 
     /// Utilization last reported, 0.0 to 1.0, and when.
@@ -171,12 +205,13 @@ impl Host {
 
     /// Requests issued, succeeded and failed since the host was first seen.
     pub fn totals(&self) -> (u64, u64, u64) {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        (
-            load(&self.issued),
-            load(&self.succeeded),
-            load(&self.failed),
-        )
+        let counts = self.request_counts();
+        (counts.issued, counts.succeeded, counts.failed)
+    }
+
+    /// The same by name.
+    pub fn request_counts(&self) -> RequestCounts {
+        self.totals.read()
     }
 
     /// Sum of response times, nanoseconds, and how many requests it covers. Both only grow.
@@ -222,9 +257,9 @@ impl Host {
         self.active.decrement();
         self.cluster.active.fetch_sub(1, Ordering::Relaxed);
         match outcome {
-            RequestOutcome::Success => self.succeeded.fetch_add(1, Ordering::Relaxed),
-            RequestOutcome::Error => self.failed.fetch_add(1, Ordering::Relaxed),
-        };
+            RequestOutcome::Success => self.totals.succeed(),
+            RequestOutcome::Error => self.totals.fail(),
+        }
     }
 }
 

@@ -94,5 +94,6 @@ pub mod publish;
 pub mod rng;
 pub mod snapshot;
 pub mod stats;
+mod sync;
 pub mod time;
 pub mod units;

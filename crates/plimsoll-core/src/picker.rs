@@ -209,9 +209,10 @@ fn pick_with_extras<'p, R: Rng>(
     if !snapshot.ready {
         return PickResult::Queue;
     }
-    for drop in &*snapshot.drop_overloads {
+    for (index, drop) in snapshot.drop_overloads.iter().enumerate() {
         if rng.next_u64() % MILLION < u64::from(drop.per_million) {
             stats.drop_overload.increment();
+            snapshot.drop_counts.increment(index);
             return PickResult::Drop {
                 category: &drop.category,
             };

@@ -11,7 +11,7 @@ use crate::counts::HostSetCounts;
 use crate::endpoint_picking::maglev::MaglevTable;
 use crate::endpoint_picking::ring_hash::Ring;
 use crate::explain::Explanation;
-use crate::host::Host;
+use crate::host::{DropCounts, Host};
 use crate::host_source::{HostSource, SourcePolicy};
 use crate::locality_picking::demand::Demand;
 use crate::locality_picking::fractions::FractionStore;
@@ -107,6 +107,8 @@ pub struct RoutingSnapshot {
     pub(crate) loads: PriorityLoads,
     pub(crate) priorities: Vec<PriorityView>,
     pub(crate) drop_overloads: Arc<[DropOverload]>,
+    /// How often each of them was followed.
+    pub(crate) drop_counts: Arc<DropCounts>,
     /// Some host is in slow start: schedules are used although weights may be equal.
     pub(crate) slow_start: bool,
     pub(crate) zone: ZoneContext,

@@ -1,7 +1,14 @@
-//! Paths of the admin API and their answers' shapes: status codes, errors, query strings.
+//! Paths of the admin API, and the way from a request to a question.
+//!
+//! Nothing can be changed here: every path is for reading, and `what-if` is posted only because its
+//! question may be long. Answers are made in `report`, errors in `failure`.
 
-use axum::extract::{Query, State as Extracted};
-use axum::http::{StatusCode, header};
+use std::collections::BTreeMap;
+
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, Query, State as Extracted};
+use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -9,10 +16,19 @@ use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
 use serde_json::{Value, json};
 
+use super::failure::{Failure, body_error};
 use super::{Admin, metrics, report};
 use crate::explain::{Question, explain};
-use crate::server::Stopped;
 use crate::state::State;
+
+/// The largest question: a what-if about thousands of zones fits.
+const MAX_BODY_BYTES: usize = 256 << 10;
+/// Entries of a list when nobody says how many.
+const DEFAULT_LIMIT: usize = 100;
+/// Entries of a list at most: the control plane waits while a page is made.
+const MAX_LIMIT: usize = 1000;
+
+type Page = Result<Json<Value>, Failure>;
 
 /// Everything that is served.
 pub(super) fn router(admin: Admin) -> Router {
@@ -27,36 +43,30 @@ pub(super) fn router(admin: Admin) -> Router {
         .route("/api/v1/clusters", get(clusters))
         .route("/api/v1/explain", get(explain_page))
         .route("/api/v1/what-if", post(what_if))
+        .fallback(|uri: Uri| async move {
+            let error = format!("there is no {}; / lists what there is", uri.path());
+            Failure::new(StatusCode::NOT_FOUND, error)
+        })
+        .method_not_allowed_fallback(|method: Method, uri: Uri| async move {
+            let error = format!("{method} is not for {}", uri.path());
+            Failure::new(StatusCode::METHOD_NOT_ALLOWED, error)
+        })
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(admin)
-}
-
-/// What went wrong, as JSON.
-struct Failure(StatusCode, String);
-
-impl IntoResponse for Failure {
-    fn into_response(self) -> Response {
-        (self.0, Json(json!({ "error": self.1 }))).into_response()
-    }
-}
-
-impl From<Stopped> for Failure {
-    fn from(stopped: Stopped) -> Self {
-        Self(StatusCode::SERVICE_UNAVAILABLE, stopped.to_string())
-    }
-}
-
-impl From<FieldError> for Failure {
-    fn from(error: FieldError) -> Self {
-        Self(StatusCode::BAD_REQUEST, error.to_string())
-    }
 }
 
 async fn index() -> Json<Value> {
     Json(json!({
         "paths": [
-            "/healthz", "/readyz", "/metrics", "/api/v1/status", "/api/v1/fleets",
-            "/api/v1/nodes", "/api/v1/clusters", "/api/v1/explain?cluster=NAME&zone=ZONE",
-            "/api/v1/what-if",
+            "/healthz",
+            "/readyz",
+            "/metrics",
+            "/api/v1/status",
+            "/api/v1/fleets?fleet=FLEET",
+            "/api/v1/nodes?fleet=FLEET&id=ID&offset=0&limit=100",
+            "/api/v1/clusters?cluster=CLUSTER&fleet=FLEET&offset=0&limit=100",
+            "/api/v1/explain?cluster=CLUSTER&fleet=FLEET&zone=ZONE",
+            "/api/v1/what-if (POST)",
         ],
     }))
 }
@@ -81,7 +91,7 @@ async fn metrics_page(Extracted(admin): Extracted<Admin>) -> Result<Response, Fa
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-async fn status(Extracted(admin): Extracted<Admin>) -> Result<Json<Value>, Failure> {
+async fn status(Extracted(admin): Extracted<Admin>) -> Page {
     let reloads = admin.reloads.counts();
     let streams = admin.handle.records().len();
     let upstreams = admin.handle.upstreams().status();
@@ -92,8 +102,19 @@ async fn status(Extracted(admin): Extracted<Admin>) -> Result<Json<Value>, Failu
     Ok(Json(page.await?))
 }
 
-async fn fleets(Extracted(admin): Extracted<Admin>) -> Result<Json<Value>, Failure> {
-    Ok(Json(admin.handle.inspect(report::fleets).await?))
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct FleetsQuery {
+    fleet: Option<String>,
+}
+
+async fn fleets(
+    Extracted(admin): Extracted<Admin>,
+    query: Result<Query<FleetsQuery>, QueryRejection>,
+) -> Page {
+    let Query(FleetsQuery { fleet }) = query?;
+    let look = move |state: &_, now| report::fleets(state, fleet.as_deref(), now);
+    Ok(Json(admin.handle.inspect(look).await?))
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
@@ -107,21 +128,53 @@ struct NodesQuery {
 
 async fn nodes(
     Extracted(admin): Extracted<Admin>,
-    Query(query): Query<NodesQuery>,
-) -> Result<Json<Value>, Failure> {
-    let records = admin.handle.records().all();
+    query: Result<Query<NodesQuery>, QueryRejection>,
+) -> Page {
+    let Query(query) = query?;
     let page = report::Page {
         fleet: query.fleet,
-        id: query.id,
+        name: query.id,
         offset: query.offset,
-        limit: query.limit.unwrap_or(1000).min(10_000),
+        limit: limit(query.limit)?,
     };
+    let records = admin.handle.records().all();
     let look = move |state: &_, now| report::nodes(state, &records, &page, now);
     Ok(Json(admin.handle.inspect(look).await?))
 }
 
-async fn clusters(Extracted(admin): Extracted<Admin>) -> Result<Json<Value>, Failure> {
-    Ok(Json(admin.handle.inspect(report::clusters).await?))
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ClustersQuery {
+    cluster: Option<String>,
+    fleet: Option<String>,
+    offset: usize,
+    limit: Option<usize>,
+}
+
+async fn clusters(
+    Extracted(admin): Extracted<Admin>,
+    query: Result<Query<ClustersQuery>, QueryRejection>,
+) -> Page {
+    let Query(query) = query?;
+    let page = report::Page {
+        fleet: query.fleet,
+        name: query.cluster,
+        offset: query.offset,
+        limit: limit(query.limit)?,
+    };
+    let look = move |state: &_, now| report::clusters(state, &page, now);
+    Ok(Json(admin.handle.inspect(look).await?))
+}
+
+fn limit(asked: Option<usize>) -> Result<usize, FieldError> {
+    let limit = asked.unwrap_or(DEFAULT_LIMIT);
+    match (1..=MAX_LIMIT).contains(&limit) {
+        true => Ok(limit),
+        false => {
+            let reason = format!("{limit} is not between 1 and {MAX_LIMIT}");
+            Err(FieldError::new("limit", reason))
+        }
+    }
 }
 
 #[derive(Debug, serde::Deserialize)]
@@ -137,30 +190,36 @@ struct ExplainQuery {
 }
 
 impl ExplainQuery {
-    fn question(self) -> Question {
-        let Self {
-            region, sub_zone, ..
-        } = &self;
-        let locality = self.zone.as_ref();
-        Question {
-            locality: locality.map(|zone| Locality::new(region, zone, sub_zone)),
+    fn question(self) -> Result<Question, FieldError> {
+        let parts = [("region", &self.region), ("sub_zone", &self.sub_zone)];
+        let lone = parts.iter().find(|(_, part)| !part.is_empty());
+        let locality = match (&self.zone, lone) {
+            (Some(zone), _) => Some(Locality::new(&self.region, zone, &self.sub_zone)),
+            (None, None) => None,
+            (None, Some((field, _))) => return Err(FieldError::new(*field, "needs zone beside it")),
+        };
+        Ok(Question {
+            locality,
             cluster: self.cluster,
             fleet: self.fleet,
             ..Question::default()
-        }
+        })
     }
 }
 
 async fn explain_page(
     Extracted(admin): Extracted<Admin>,
-    Query(query): Query<ExplainQuery>,
-) -> Result<Json<Value>, Failure> {
-    let question = query.question();
+    query: Result<Query<ExplainQuery>, QueryRejection>,
+) -> Page {
+    let Query(query) = query?;
+    let question = query.question()?;
     let explanation = admin
         .handle
         .inspect(move |state, _| explain(state, &question))
         .await??;
-    Ok(Json(json!(explanation)))
+    let mut page = json!(explanation);
+    report::rounded_throughout(&mut page);
+    Ok(Json(page))
 }
 
 #[derive(Debug, serde::Deserialize)]
@@ -169,16 +228,19 @@ struct WhatIfBody {
     cluster: String,
     fleet: Option<String>,
     #[serde(default)]
-    hosts: std::collections::BTreeMap<String, u32>,
+    hosts: BTreeMap<String, u32>,
     #[serde(default)]
-    demand: std::collections::BTreeMap<String, f64>,
+    demand: BTreeMap<String, f64>,
 }
 
 /// Shares before and after a change that nobody has made.
 async fn what_if(
     Extracted(admin): Extracted<Admin>,
-    Json(body): Json<WhatIfBody>,
-) -> Result<Json<Value>, Failure> {
+    body: Result<Bytes, BytesRejection>,
+) -> Page {
+    let bytes = body?;
+    let mut json = serde_json::Deserializer::from_slice(&bytes);
+    let body: WhatIfBody = serde_path_to_error::deserialize(&mut json).map_err(body_error)?;
     let before = Question {
         cluster: body.cluster,
         fleet: body.fleet,

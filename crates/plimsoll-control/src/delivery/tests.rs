@@ -163,3 +163,17 @@ fn weights_from_orca_need_locality_weights_on_a_stock_envoy() {
     assert_eq!(chosen(&orca, Class::Envoy), Delivery::LocalityWeights);
     assert_eq!(chosen(&orca, Class::Plimsoll), Delivery::EdsField);
 }
+
+#[test]
+fn small_services_are_steered_unless_somebody_says_otherwise() {
+    let minimum = |service: &Service| {
+        let config = steered_config(service, Steering::Demand(Delivery::EdsField));
+        config.zone_aware().unwrap().min_cluster_size()
+    };
+    assert_eq!(minimum(&service("")), 1, "not Envoy's 6");
+    let rules = ", common_lb_config: {zone_aware_lb_config: {min_cluster_size: 20}}";
+    assert_eq!(minimum(&service_of(rules, "")), 20);
+    let off = service(", mode: OFF");
+    let as_written = steered_config(&off, Steering::AsConfigured(WhyNot::ModeOff));
+    assert_eq!(as_written.zone_aware().unwrap().min_cluster_size(), 6);
+}

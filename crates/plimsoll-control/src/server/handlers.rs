@@ -199,6 +199,7 @@ impl LrsHandler for LoadReporting {
 
 impl LrsReporter for Reporter {
     async fn report(&mut self, _node: &Node, stats: Vec<ClusterStats>) {
+        self.handle.counters.load_reports.inc();
         if stats.is_empty() {
             return;
         }

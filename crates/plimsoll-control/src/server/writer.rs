@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use plimsoll_core::planner::PlannerEvent;
+use plimsoll_core::model::load_report::ClusterStats;
+use plimsoll_core::planner::{Grain, PlannerEvent};
 use plimsoll_xds::ads::view::View;
 use plimsoll_xds::driver::{Clock, LrsInstructions};
 use tokio::sync::{mpsc, watch};
@@ -14,6 +15,7 @@ use tokio::sync::{mpsc, watch};
 use super::record::Records;
 use super::{Close, Handle, Message, Opened, QUEUE};
 use crate::config::ControlConfig;
+use crate::counters::{Counters, cause};
 use crate::fleet::StreamKind;
 use crate::relay::Overlay;
 use crate::state::{ControlEvent, State, ViewKey};
@@ -28,6 +30,7 @@ pub struct Writer {
     clock: Clock,
     messages: mpsc::Receiver<Message>,
     closes: mpsc::UnboundedReceiver<Close>,
+    counters: Counters,
     views: BTreeMap<ViewKey, watch::Sender<Arc<View>>>,
     /// Instead of views, behind a relay.
     overlays: BTreeMap<ViewKey, watch::Sender<Arc<Overlay>>>,
@@ -40,11 +43,13 @@ pub fn start(config: Arc<ControlConfig>) -> (Writer, Handle) {
     let (messages, receiver) = mpsc::channel(QUEUE);
     let (closes, close_receiver) = mpsc::unbounded_channel();
     let clock = Clock::system();
+    let counters = Counters::default();
     let writer = Writer {
         state: State::new(config, clock.now()),
         clock,
         messages: receiver,
         closes: close_receiver,
+        counters: counters.clone(),
         views: BTreeMap::new(),
         overlays: BTreeMap::new(),
         instructions: BTreeMap::new(),
@@ -54,6 +59,7 @@ pub fn start(config: Arc<ControlConfig>) -> (Writer, Handle) {
         closes,
         records: Arc::new(Records::default()),
         upstreams: Arc::default(),
+        counters,
     };
     (writer, handle)
 }
@@ -115,7 +121,15 @@ impl Writer {
                     let _ = reply.send(instructions.subscribe());
                 }
             }
-            Message::Report { node, stats } => self.state.handle_report(&node, &stats, now),
+            Message::Report { node, stats } => {
+                let config = self.state.config();
+                let unknown = |stats: &&ClusterStats| {
+                    !self.state.wants_all_reports() && !config.services.contains_key(&stats.cluster_name)
+                };
+                let unknown = stats.iter().filter(unknown).count();
+                self.counters.ignored("unknown_cluster", unknown as u64);
+                self.state.handle_report(&node, &stats, now);
+            }
             Message::Relayed(relayed) => self.state.handle_relayed(relayed, now),
             Message::Config(config) => self.configure(config),
             Message::Inspect(look) => look(&self.state, now),
@@ -195,6 +209,7 @@ impl Writer {
             }
         }
         while let Some(event) = self.state.poll_event() {
+            self.counters.event(&event);
             log(&event);
         }
     }
@@ -210,6 +225,14 @@ fn log(event: &ControlEvent) {
         }
         ControlEvent::Planner(event @ PlannerEvent::ReportIgnored { .. }) => {
             tracing::warn!(?event, "load report ignored");
+        }
+        ControlEvent::Planned(plan) => {
+            let Grain {
+                fleet,
+                upstream_cluster,
+            } = &plan.grain;
+            let cause = cause(plan.cause);
+            tracing::debug!(%fleet, ?upstream_cluster, cause, "plan");
         }
         ControlEvent::Planner(event) => tracing::info!(?event, "demand"),
     }

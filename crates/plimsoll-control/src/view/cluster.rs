@@ -30,10 +30,8 @@ pub(crate) fn policy(
     class: Class,
     steering: Steering,
 ) -> (ClusterConfig, LocalityDelivery) {
-    let config = match class {
-        Class::Plimsoll => steered_config(service, steering),
-        Class::Grpc | Class::Envoy => service.config.as_ref().clone(),
-    };
+    // The basis that only plimsoll data planes know is replaced for all others.
+    let config = steered_config(service, steering);
     (config, locality(class, steering))
 }
 

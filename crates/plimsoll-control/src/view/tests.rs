@@ -1,1 +1,242 @@
-//! tests
+//! What the bytes say, read without our own decoder.
+//!
+//! The rule of decisions D9 above all: what only plimsoll data planes understand is sent to nobody
+//! else, by no combination of settings.
+
+pub(crate) mod walk;
+
+use std::sync::Arc;
+
+use plimsoll_xds::ads::view::View;
+use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT};
+
+use crate::config::ControlConfig;
+use crate::delivery::Class;
+use crate::state::ViewKey;
+use crate::state::tests::driver::{Driver, config_of, fleet, node};
+
+const CLASSES: [Class; 3] = [Class::Plimsoll, Class::Grpc, Class::Envoy];
+const DELIVERIES: [&str; 6] = [
+    "AUTO",
+    "EDS_FIELD",
+    "LOCALITY_METADATA",
+    "LRS_RESPONSE",
+    "FLEET_WEIGHTS",
+    "LOCALITY_WEIGHTS",
+];
+const TYPE_PREFIX: &str = "type.googleapis.com/envoy.extensions.load_balancing_policies";
+/// `LRS_REPORTED_RATE`: aborts a stock Envoy.
+const MEASURED_BASIS: u64 = 2;
+
+/// A policy by name, message and fields, as the file has it.
+fn policy(name: &str, message: &str, fields: &str) -> String {
+    format!(
+        "{{policies: [{{typed_extension_config: {{name: {name}, typed_config: {{'@type': \
+         {TYPE_PREFIX}.{name}.v3.{message}{fields}}}}}}}]}}"
+    )
+}
+
+/// Every way to write a cluster that this control plane takes.
+fn policies() -> Vec<String> {
+    let zone_aware = |basis: &str| {
+        format!(", locality_lb_config: {{zone_aware_lb_config: {{min_cluster_size: 1{basis}}}}}")
+    };
+    let measured = zone_aware(", locality_basis: LRS_REPORTED_RATE");
+    let by_weight = zone_aware(", locality_basis: HEALTHY_HOSTS_WEIGHT");
+    let weighted = ", locality_lb_config: {locality_weighted_lb_config: {}}";
+    let round_robin = policy("round_robin", "RoundRobin", "");
+    let child = format!(", endpoint_picking_policy: {round_robin}");
+    let orca = "client_side_weighted_round_robin";
+    let modern = [
+        policy("round_robin", "RoundRobin", &measured),
+        policy("least_request", "LeastRequest", &measured),
+        policy("random", "Random", &measured),
+        policy("least_request", "LeastRequest", &by_weight),
+        policy("round_robin", "RoundRobin", weighted),
+        round_robin,
+        policy("maglev", "Maglev", ""),
+        policy("wrr_locality", "WrrLocality", &child),
+        policy("load_aware_locality", "LoadAwareLocality", &child),
+        policy(orca, "ClientSideWeightedRoundRobin", ""),
+    ];
+    let modern = modern.map(|policy| format!("load_balancing_policy: {policy}"));
+    let legacy = [
+        "lb_policy: LEAST_REQUEST",
+        "lb_policy: RING_HASH",
+        "common_lb_config: {zone_aware_lb_config: {min_cluster_size: 1}}",
+        "common_lb_config: {locality_weighted_lb_config: {}}",
+    ];
+    modern
+        .into_iter()
+        .chain(legacy.map(str::to_owned))
+        .collect()
+}
+
+/// Every service that can be written of them.
+fn every_config() -> Vec<(String, Arc<ControlConfig>)> {
+    let mut configs = Vec::new();
+    for cluster in policies() {
+        for delivery in DELIVERIES {
+            for rest in [
+                "",
+                ", mode: SHADOW",
+                ", mode: OFF",
+                ", ramp: 0",
+                ", ramp: 37",
+            ] {
+                let service = format!("delivery: {delivery}{rest}");
+                let name = format!("{cluster} {service}");
+                configs.push((name, config_of(&cluster, &service)));
+            }
+        }
+    }
+    configs
+}
+
+/// A fleet of all classes whose demand passes through everything it can be: unknown, measured with
+/// one zone at zero and one without a proxy, and gone.
+fn each_stage(config: Arc<ControlConfig>, mut look: impl FnMut(&Driver, &[ViewKey])) {
+    let mut driver = Driver::with_config(config);
+    let nodes: Vec<_> = CLASSES.into_iter().flat_map(fleet).collect();
+    let mut keys: Vec<_> = nodes.iter().map(|node| driver.open(node)).collect();
+    keys.extend(nodes.iter().map(|node| driver.open_as(node, true)));
+    keys.push(driver.open(&node(Class::Envoy, "nowhere", "")));
+    look(&driver, &keys);
+    let moved = node(Class::Envoy, "Envoy-b", "d");
+    driver.traffic(&[(&nodes[0], 7000), (&nodes[2], 0), (&moved, 3)], 3);
+    look(&driver, &keys);
+    // The end of the hold and of all demand.
+    driver.pass(8000);
+    look(&driver, &keys);
+}
+
+#[test]
+fn no_stock_receiver_is_ever_sent_what_it_does_not_know() {
+    let mut looked = 0;
+    let mut measured = 0;
+    for (name, config) in every_config() {
+        each_stage(config, |driver, keys| {
+            for key in keys {
+                let view = driver.view(key);
+                let complaint = complaint(view, key.class);
+                assert_eq!(complaint, None, "{name} to {key:?}");
+                looked += 1;
+                measured += usize::from(uses_measured_basis(view));
+            }
+        });
+    }
+    assert!(looked > 10_000, "{looked}");
+    // The test can fail: those who announced it do get it.
+    assert!(measured > 500, "{measured}");
+}
+
+/// What a stock receiver could not take; `None` when everything is fine.
+fn complaint(view: &View, class: Class) -> Option<String> {
+    for cluster in view.get(CLUSTER)?.iter() {
+        for zone_aware in zone_aware_configs(&cluster.body) {
+            if class == Class::Plimsoll {
+                continue;
+            }
+            if walk::number(&zone_aware, 6) >= MEASURED_BASIS {
+                return Some("locality_basis 2".to_owned());
+            }
+            let ours = walk::fields(&zone_aware);
+            if let Some((number, _)) = ours.iter().find(|(number, _)| *number > 6) {
+                return Some(format!("field {number} of ZoneAwareLbConfig"));
+            }
+        }
+    }
+    for assignment in view.get(CLUSTER_LOAD_ASSIGNMENT)?.iter() {
+        for locality in walk::at(&assignment.body, &[2]) {
+            if class != Class::Plimsoll && (walk::has(&locality, 10) || walk::has(&locality, 9)) {
+                return Some(format!("field 9 or 10 in {}", assignment.name));
+            }
+            let own = walk::at(&locality, &[3]);
+            let endpoints = walk::at(&locality, &[2, 4]);
+            for weight in own.iter().chain(&endpoints) {
+                if walk::number(weight, 1) == 0 {
+                    return Some(format!("weight 0 in {}", assignment.name));
+                }
+            }
+        }
+    }
+    None
+}
+
+fn uses_measured_basis(view: &View) -> bool {
+    let clusters = view.get(CLUSTER).unwrap();
+    let mut configs = clusters
+        .iter()
+        .flat_map(|cluster| zone_aware_configs(&cluster.body));
+    configs.any(|config| walk::number(&config, 6) == MEASURED_BASIS)
+}
+
+/// Every `ZoneAwareLbConfig` in a cluster, of policies inside policies too, and the legacy one.
+fn zone_aware_configs(cluster: &[u8]) -> Vec<Vec<u8>> {
+    let mut found = walk::at(cluster, &[27, 1]);
+    let mut open = walk::at(cluster, &[41]);
+    while let Some(policy) = open.pop() {
+        for any in walk::at(&policy, &[1, 4, 2]) {
+            let message = walk::at(&any, &[2]).pop().unwrap_or_default();
+            let url = walk::text(&any, 1);
+            let field = match url.rsplit('.').next().unwrap() {
+                "RoundRobin" => Some(2),
+                "LeastRequest" => Some(4),
+                "Random" => Some(1),
+                "WrrLocality" | "LoadAwareLocality" => {
+                    open.extend(walk::at(&message, &[1]));
+                    None
+                }
+                // No locality settings, or none of the measured kind.
+                "Maglev" | "RingHash" | "ClientSideWeightedRoundRobin" => None,
+                other => panic!("{other} is not looked into"),
+            };
+            found.extend(
+                field
+                    .map(|field| walk::at(&message, &[field, 1]))
+                    .into_iter()
+                    .flatten(),
+            );
+        }
+    }
+    found
+}
+
+#[test]
+fn load_reports_are_asked_of_grpc_in_its_cluster() {
+    let mut driver = Driver::new("");
+    for (class, asked) in [
+        (Class::Grpc, true),
+        (Class::Plimsoll, true),
+        (Class::Envoy, false),
+    ] {
+        let [a, ..] = fleet(class);
+        let key = driver.open(&a);
+        let clusters = driver.view(&key).get(CLUSTER).unwrap();
+        // `Cluster.lrs_server`; a stock Envoy has it in its bootstrap.
+        let body = &clusters.get("orders").unwrap().body;
+        assert_eq!(walk::has(body, 42), asked, "{class:?}");
+    }
+}
+
+#[test]
+fn versions_change_with_the_content_and_only_with_it() {
+    let mut driver = Driver::new("");
+    let [a, b, c] = fleet(Class::Envoy);
+    let keys = [&a, &b, &c].map(|node| driver.open(node));
+    let traffic = [(&a, 500), (&b, 350), (&c, 150)];
+    driver.traffic(&traffic, 10);
+    let versions = |driver: &Driver| {
+        let resource = |name| driver.assignment(&keys[0], name).unwrap().version;
+        (resource("orders"), resource("local_cluster"))
+    };
+    let before = versions(&driver);
+    driver.traffic(&traffic, 60);
+    assert_eq!(versions(&driver), before, "nothing moved");
+    driver.traffic(&[(&a, 100), (&b, 350), (&c, 150)], 3);
+    let after = versions(&driver);
+    assert_eq!(after.0, before.0, "the service has not changed");
+    assert_ne!(after.1, before.1);
+    let zone_b = driver.assignment(&keys[1], "local_cluster").unwrap();
+    assert_eq!(zone_b.version, after.1, "one for all zones");
+}

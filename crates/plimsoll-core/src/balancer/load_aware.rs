@@ -173,38 +173,81 @@ struct Gathered {
     age: f64,
 }
 
+/// Hosts that a mean should rest on, as far as there are that many: one host's word is mostly noise.
+const ENOUGH_HOSTS: f64 = 3.0;
+/// How often the time that is looked back may double.
+const LOOK_BACK_DOUBLINGS: i32 = 5;
+
 /// Stage 1: the mean of the hosts whose report is valid. CONVERGENT weighs a report by its
-/// freshness: with few requests a host's last word may be older than the loop is slow.
+/// freshness: with few requests a host's last word may be older than the loop is slow. Where fresh
+/// reports are so few that one or two hosts would speak for all, it looks further back; the age
+/// tells the controller.
 fn gather(hosts: HostList<'_>, settings: &LoadAwareLocality, now: Instant) -> Gathered {
-    let fading = settings.spill_controller() == SpillController::Convergent;
-    let tau = settings.smoothing_time_constant().as_secs_f64();
-    let (mut weights, mut sum, mut ages) = (0.0, 0.0, 0.0);
-    for host in hosts.iter() {
-        let Some((utilization, at)) = host.utilization() else {
-            continue;
-        };
-        let age = now.saturating_duration_since(at);
-        if settings
-            .weight_expiration_period()
-            .is_some_and(|expiration| age > expiration)
-        {
-            continue;
+    let mut sums = FadingSums::default();
+    if settings.spill_controller() == SpillController::Convergent {
+        let tau = settings.smoothing_time_constant().as_secs_f64();
+        for doublings in 0..=LOOK_BACK_DOUBLINGS {
+            let tau = tau * 2.0_f64.powi(doublings);
+            sums = FadingSums::of(hosts, settings, now, |age| (-age / tau).exp().max(1e-9));
+            if sums.rests_on_enough() {
+                break;
+            }
         }
-        let age = age.as_secs_f64();
-        let weight = if fading {
-            (-age / tau).exp().max(1e-9)
-        } else {
-            1.0
-        };
-        weights += weight;
-        sum += weight * utilization;
-        ages += weight * age;
+    } else {
+        sums = FadingSums::of(hosts, settings, now, |_| 1.0);
     }
-    let valid = weights > 0.0;
+    let valid = sums.weights > 0.0;
     Gathered {
         eligible: u64::from(hosts.len()),
-        utilization: valid.then(|| sum / weights),
-        age: if valid { ages / weights } else { 0.0 },
+        utilization: valid.then(|| sums.utilization / sums.weights),
+        age: if valid { sums.ages / sums.weights } else { 0.0 },
+    }
+}
+
+/// Weighted sums over the valid reports of a slot.
+#[derive(Clone, Copy, Debug, Default)]
+struct FadingSums {
+    reports: f64,
+    weights: f64,
+    squares: f64,
+    utilization: f64,
+    ages: f64,
+}
+
+impl FadingSums {
+    fn of(
+        hosts: HostList<'_>,
+        settings: &LoadAwareLocality,
+        now: Instant,
+        weight: impl Fn(f64) -> f64,
+    ) -> Self {
+        let mut sums = Self::default();
+        for host in hosts.iter() {
+            let Some((utilization, at)) = host.utilization() else {
+                continue;
+            };
+            let age = now.saturating_duration_since(at);
+            if settings
+                .weight_expiration_period()
+                .is_some_and(|expiration| age > expiration)
+            {
+                continue;
+            }
+            let age = age.as_secs_f64();
+            let weight = weight(age);
+            sums.reports += 1.0;
+            sums.weights += weight;
+            sums.squares += weight * weight;
+            sums.utilization += weight * utilization;
+            sums.ages += weight * age;
+        }
+        sums
+    }
+
+    /// Whether the mean is as good as one of several hosts.
+    fn rests_on_enough(&self) -> bool {
+        let hosts = self.weights * self.weights / self.squares.max(f64::MIN_POSITIVE);
+        hosts >= ENOUGH_HOSTS.min(0.75 * self.reports)
     }
 }
 

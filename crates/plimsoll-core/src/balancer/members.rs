@@ -7,11 +7,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::load_stats::Ledger;
 use crate::host::in_flight::{CounterPlace, Counters};
-use crate::host::{ClusterLoad, Host};
+use crate::host::{ClusterLoad, DropCounts, Host, RequestCounts};
 use crate::model::assignment::{DEFAULT_OVERPROVISIONING_FACTOR, DropOverload, LbEndpoint};
 use crate::model::health::{HealthFlags, HealthSignal};
 use crate::model::locality::Locality;
+use crate::model::orca::MetricName;
 use crate::priority::PriorityHealthPolicy;
 use crate::snapshot::{PriorityTable, Roster, SlotHosts, SlotRoster};
 use crate::time::Instant;
@@ -29,6 +31,9 @@ pub(super) struct Member {
     pub(super) health: HealthFlags,
     /// Start of its slow-start ramp: first seen, or when its active check began to pass.
     pub(super) ramp_from: Instant,
+    pub(super) priority: u32,
+    /// What of its requests was in load reports.
+    pub(super) reported: RequestCounts,
 }
 
 #[derive(Debug)]
@@ -83,7 +88,12 @@ pub(super) struct Members {
     priorities: Vec<Priority>,
     pub(super) policy: PriorityHealthPolicy,
     pub(super) drop_overloads: Arc<[DropOverload]>,
+    pub(super) drop_counts: Arc<DropCounts>,
+    /// Counts of hosts and orders that are no longer in force.
+    pub(super) ledger: Ledger,
     cluster: Arc<ClusterLoad>,
+    /// Metrics of load reports are asked for: hosts sum them.
+    sum_metrics: bool,
     counters: Counters,
     /// Weights of hosts may be others than the assignment's: load reports made them.
     reported_weights: bool,
@@ -101,7 +111,10 @@ impl Members {
                 weighted_priority_health: false,
             },
             drop_overloads: Arc::default(),
+            drop_counts: Arc::default(),
+            ledger: Ledger::default(),
             cluster: Arc::default(),
+            sum_metrics: false,
             counters: Counters::default(),
             reported_weights: false,
             places: None,
@@ -133,6 +146,27 @@ impl Members {
     pub(super) fn iter(&self) -> impl Iterator<Item = &Member> {
         let slots = self.priorities.iter().flat_map(|priority| &priority.slots);
         slots.flat_map(|slot| &slot.members)
+    }
+
+    /// The same, to be changed.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Member> {
+        let priorities = self.priorities.iter_mut();
+        let slots = priorities.flat_map(|priority| &mut priority.slots);
+        slots.flat_map(|slot| &mut slot.members)
+    }
+
+    /// What all hosts share.
+    pub(super) const fn cluster_load(&self) -> &Arc<ClusterLoad> {
+        &self.cluster
+    }
+
+    /// The metrics that load reports sum up. Hosts get room for them before anybody asks for it.
+    pub(super) fn configure_metrics(&mut self, names: &[MetricName]) {
+        if !names.is_empty() && !self.sum_metrics {
+            self.sum_metrics = true;
+            self.iter().for_each(|member| member.host.sum_metrics());
+        }
+        self.cluster.metrics.configure(names);
     }
 
     /// From now on weights of hosts are set from load reports, until the next assignment.

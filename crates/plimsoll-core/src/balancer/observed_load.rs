@@ -2,15 +2,24 @@
 //! D5).
 //!
 //! A proxy cannot see other zones' demand, and counting where it sent requests itself would chase
-//! its own tail. What it can see honestly is how long its requests take: per locality, over a
-//! window of latched counters, on a timer. The shortest response time any locality has shown stands
-//! for no queue at all; a locality that takes twice as long is taken to be half utilized (one
-//! server, one queue). These utilizations drive the convergent controller, inside the preconditions
-//! of zone-aware routing. Until a window has been seen, host counts decide.
+//! its own tail. What it can see honestly is how long its requests take: per locality, over windows
+//! of latched counters, on a timer. The shortest response time that any of them has shown for long
+//! enough stands for no queue at all; what is above it is waiting, and waiting stands for load.
+//! These loads drive the convergent controller, inside the preconditions of zone-aware routing.
+//! Until enough requests have been seen, host counts decide.
+//!
+//! There is one baseline for all localities. With one for each, a zone that was never idle while
+//! this proxy watched would look idle when it is busy, and two zones would send each other what
+//! they should keep. The price: a far zone counts as busier by its distance, so requests leave only
+//! when waiting at home takes longer than the way.
+//!
+//! Response times scatter, and the shortest of many short means is luck: a locality that gets a few
+//! probes would soon seem loaded for ever. So means are taken over requests, not over time, and the
+//! controller is told how old that makes them.
 //!
 //! It helps when load shows as waiting: a hot zone whose hosts queue. It cannot help while hosts
-//! answer equally fast up to the point where they break, nor tell a far zone from a busy one other
-//! than by the baseline of each locality, which is kept apart for that reason.
+//! answer equally fast up to the point where they break, and it is slow and coarse at a few hundred
+//! requests per second: ORCA reports or measured demand are better wherever there are any.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,25 +36,41 @@ use crate::time::Instant;
 
 /// How often windows are latched (decisions D5).
 const PERIOD: Duration = Duration::from_secs(1);
+/// Requests behind the mean response time of a locality: a mean of fewer is mostly chance.
+const MEAN_REQUESTS: f64 = 200.0;
+/// Requests behind the mean from which its baseline is taken.
+const BASELINE_REQUESTS: f64 = 400.0;
+/// Requests that must have been seen before a locality is spoken of.
+const KNOWN_REQUESTS: f64 = 100.0;
 /// A baseline forgets slowly, so that a service that became slower for good is believed in the end.
 const BASELINE_GROWTH: f64 = 1.0005;
+/// At least a trace of load: 0 would say that nothing was seen.
+const TRACE: f64 = 0.1;
 
 #[derive(Debug, Default)]
 pub(super) struct ObservedLoad {
     latched: BTreeMap<Locality, Latched>,
+    /// Shortest long mean of any locality so far, nanoseconds; 0 = none yet.
+    baseline: f64,
     smoother: Smoother,
     controller: Convergent,
     shares: Option<Vec<f64>>,
     next_tick: Option<Instant>,
 }
 
-/// What was known of a locality at the last tick.
+/// What is known of a locality.
 #[derive(Clone, Copy, Debug, Default)]
 struct Latched {
+    /// Counters at the last tick.
     latency: u64,
     timed: u64,
-    /// Shortest mean response time of a window so far, nanoseconds.
-    baseline: f64,
+    /// Requests seen in all, as far as it matters.
+    seen: f64,
+    /// Mean response time, nanoseconds, and its age in ticks.
+    mean: f64,
+    age: f64,
+    /// Mean over more requests.
+    long: f64,
 }
 
 impl ObservedLoad {
@@ -67,34 +92,54 @@ impl ObservedLoad {
         self.shares.as_deref()
     }
 
+    /// The shortest mean counts, and is forgotten slowly.
+    fn learn_baseline(&mut self, latched: &[Latched]) {
+        let known = latched.iter().filter(|one| one.is_known());
+        let Some(least) = known.map(|one| one.long).reduce(f64::min) else {
+            return;
+        };
+        self.baseline = if self.baseline > 0.0 {
+            least.min(self.baseline * BASELINE_GROWTH)
+        } else {
+            least
+        };
+    }
+
     fn tick(&mut self, table: &PriorityTable) {
         let Some(settings) = settings() else { return };
-        let hosts = table.hosts_by_slot(HostSource::HealthyHosts);
-        let slots = table.counts.localities.iter().zip(hosts);
-        let mut latched = BTreeMap::new();
-        let mut loads = Vec::with_capacity(table.counts.localities.len());
-        for (counts, hosts) in slots {
-            let before = self.latched.get(&counts.locality).copied();
-            let (after, utilization) = window(before, hosts);
-            latched.insert(counts.locality.clone(), after);
-            loads.push(SlotLoad {
-                locality: counts.locality.clone(),
-                has_hosts: counts.all > 0,
-                eligible: u64::from(hosts.len()),
-                utilization,
+        let localities = &table.counts.localities;
+        let hosts: Vec<_> = table.hosts_by_slot(HostSource::HealthyHosts).collect();
+        let mut latched = Vec::with_capacity(localities.len());
+        for (counts, &hosts) in localities.iter().zip(&hosts) {
+            let known = self.latched.remove(&counts.locality);
+            latched.push(match known {
+                Some(known) => known.after_tick(totals(hosts)),
+                None => Latched::new(totals(hosts)),
             });
         }
-        self.latched = latched;
+        self.learn_baseline(&latched);
+        let slots = localities.iter().zip(&hosts).zip(&latched);
+        let loads = slots.map(|((counts, hosts), latched)| SlotLoad {
+            locality: counts.locality.clone(),
+            has_hosts: counts.all > 0,
+            eligible: u64::from(hosts.len()),
+            utilization: latched.load(self.baseline),
+        });
+        let loads: Vec<SlotLoad> = loads.collect();
+        let ages: Vec<f64> = latched.iter().map(|one| one.age).collect();
+        let keys = localities.iter().map(|counts| counts.locality.clone());
+        self.latched = keys.zip(latched).collect();
         let smoothed = self.smoother.smooth(settings.alpha(), &loads);
         if smoothed.iter().all(|slot| slot.cold) {
             return;
         }
-        let controlled = loads.iter().zip(smoothed).map(|(load, smoothed)| {
+        let slots = loads.iter().zip(smoothed).zip(&ages);
+        let controlled = slots.map(|((load, smoothed), age)| {
             (
                 &load.locality,
                 ControlledSlot {
                     smoothed,
-                    report_age: PERIOD.as_secs_f64() / 2.0,
+                    report_age: PERIOD.as_secs_f64() * (0.5 + age),
                 },
             )
         });
@@ -118,53 +163,59 @@ fn settings() -> Option<LoadAwareLocality> {
     LoadAwareLocality::try_new(parts).ok()
 }
 
-/// Latches the counters of one locality; its utilization if requests ended in the window. A host
-/// that came or went makes the sums jump: a window that goes backwards is left out.
-#[expect(clippy::cast_precision_loss, reason = "nanoseconds of a window")]
-fn window(before: Option<Latched>, hosts: HostList<'_>) -> (Latched, Option<f64>) {
+/// Sums of response times and of requests behind them.
+fn totals(hosts: HostList<'_>) -> (u64, u64) {
     let sums = hosts.iter().map(|host| host.latency_totals());
-    let (latency, timed) = sums.fold((0_u64, 0_u64), |(l, t), (dl, dt)| {
+    sums.fold((0, 0), |(l, t), (dl, dt)| {
         (l.saturating_add(dl), t.saturating_add(dt))
-    });
-    let Some(before) = before else {
-        return (
-            Latched {
-                latency,
-                timed,
-                baseline: 0.0,
-            },
-            None,
-        );
-    };
-    let elapsed = latency.checked_sub(before.latency);
-    let ended = timed.checked_sub(before.timed).filter(|&ended| ended > 0);
-    let mean = elapsed
-        .zip(ended)
-        .map(|(latency, ended)| latency as f64 / ended as f64);
-    let Some(mean) = mean.filter(|&mean| mean > 0.0) else {
-        return (
-            Latched {
-                latency,
-                timed,
-                ..before
-            },
-            None,
-        );
-    };
-    let grown = before.baseline * BASELINE_GROWTH;
-    let baseline = if before.baseline > 0.0 {
-        grown.min(mean)
-    } else {
-        mean
-    };
-    // At least a trace of load: 0 would say that nothing was seen.
-    let utilization = (1.0 - baseline / mean).clamp(0.01, 1.0);
-    (
-        Latched {
+    })
+}
+
+impl Latched {
+    fn new((latency, timed): (u64, u64)) -> Self {
+        Self {
             latency,
             timed,
-            baseline,
-        },
-        Some(utilization),
-    )
+            ..Default::default()
+        }
+    }
+
+    /// One tick on, with the present counters. A host that came or went makes the sums jump: a
+    /// window that goes backwards is left out.
+    #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a window")]
+    fn after_tick(self, (latency, timed): (u64, u64)) -> Self {
+        let mut next = Self {
+            latency,
+            timed,
+            ..self
+        };
+        let elapsed = latency.checked_sub(self.latency).filter(|&sum| sum > 0);
+        let ended = timed.checked_sub(self.timed).filter(|&ended| ended > 0);
+        let (Some(elapsed), Some(ended)) = (elapsed, ended) else {
+            next.age += 1.0;
+            return next;
+        };
+        let ended = ended as f64;
+        let window = elapsed as f64 / ended;
+        next.seen = (self.seen + ended).min(BASELINE_REQUESTS);
+        let part = |requests: f64| ended / (ended + requests.min(self.seen));
+        let alpha = part(MEAN_REQUESTS);
+        next.mean += alpha * (window - self.mean);
+        next.age = (1.0 - alpha) * (self.age + 1.0);
+        next.long += part(BASELINE_REQUESTS) * (window - self.long);
+        next
+    }
+
+    /// Whether enough has been seen to speak of it.
+    fn is_known(&self) -> bool {
+        self.seen >= KNOWN_REQUESTS
+    }
+
+    /// Load now. Waiting grows faster than load: its root grows about as fast, so that the
+    /// controller neither overshoots nor crawls.
+    fn load(&self, baseline: f64) -> Option<f64> {
+        let waiting = 1.0 - baseline / self.mean.max(1.0);
+        self.is_known()
+            .then(|| waiting.max(0.0).sqrt().clamp(TRACE, 1.0))
+    }
 }

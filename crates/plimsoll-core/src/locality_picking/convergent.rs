@@ -10,11 +10,22 @@
 //! thirds of that. So: *share kept := share kept when the reports were made × (goal ÷ utilization
 //! reported)*, with the goal two percent above the fleet's mean. The two percent are the pull back
 //! to local: a zone that is not clearly above the mean keeps everything, so two zones never
-//! exchange traffic for nothing.
+//! exchange traffic for nothing. The pull grows, up to a tenth, while the zone stays below the goal
+//! although requests leave it: then others send here what they could keep, and all of them come
+//! home together.
 //!
 //! **Where does the rest go?** Each other zone has room for *(mean − its utilization) × hosts* more
 //! than it gets now, and what I sent there while it was measured is part of what it gets. So: *my
 //! spill is shared in proportion to what I sent there plus the room that is left*.
+//!
+//! # With measured demand
+//!
+//! When the control plane has measured demand (LRS fractions), it says what the shares should be
+//! before any report does. It leads in two ways. When it *moves*, the shares move along, at once
+//! and in the same direction, but never past what it asks for: whoever saw the change first, acts
+//! first, and a slow measurement of what the reports have already corrected changes nothing. And
+//! where it *stands*, the reports only trim: they move a share by a tenth to either side, and
+//! further only while they insist, so that seconds of wrong reports do little.
 //!
 //! # Why it settles
 //!
@@ -47,6 +58,9 @@ use crate::model::locality::Locality;
 
 /// How far above the mean a zone may stay before it spills: the pull back to local.
 const BAND: f64 = 0.02;
+/// By how much the pull grows per second below the goal, and how far.
+const PULL_PER_SECOND: f64 = 0.001;
+const MOST_PULL: f64 = 0.1;
 /// Part of the way to the wanted share that is gone per second; softens noise of single reports.
 const GAIN_PER_SECOND: f64 = 0.5;
 /// Most that a share may change per second: no report, however wrong, moves a zone at once.
@@ -55,6 +69,8 @@ const SLEW_PER_SECOND: f64 = 0.15;
 const METER_LAG_SECONDS: f64 = 1.0;
 /// How far reports may move a share away from what measured demand says it should be.
 const TRIM: f64 = 0.1;
+/// By how much more per second, while they insist.
+const REACH_PER_SECOND: f64 = 0.15;
 /// Utilization below which there is nothing to balance.
 const IDLE: f64 = 1e-6;
 
@@ -71,6 +87,8 @@ pub struct ControlledSlot {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Convergent {
     flows: BTreeMap<Locality, Flow>,
+    /// Pull back to local beyond the band.
+    pull: f64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -79,6 +97,59 @@ struct Flow {
     share: f64,
     /// The share as late as the reports are.
     lagged: f64,
+    /// What measured demand asks for, taken over not faster than shares may move.
+    asked: Option<f64>,
+    /// How far beyond the trim the reports have got by insisting.
+    reach: f64,
+}
+
+impl Flow {
+    const fn new(share: f64) -> Self {
+        Self {
+            share,
+            lagged: share,
+            asked: None,
+            reach: 0.0,
+        }
+    }
+
+    /// Follows what measured demand asks for: a move of it moves the share in the same direction,
+    /// but not past it. The lagged share moves in proportion, because the law reads "this share of
+    /// the demand gave this utilization", and it is the demand that has changed.
+    fn lead(&mut self, asked: f64, seconds: f64) {
+        let before = self.asked.unwrap_or(asked);
+        let slew = SLEW_PER_SECOND * seconds;
+        let now = before + (asked - before).clamp(-slew, slew);
+        self.asked = Some(now);
+        let moved = self.share + (now - before);
+        let share = if now > before {
+            moved.min(now).max(self.share)
+        } else {
+            moved.max(now).min(self.share)
+        };
+        self.lagged = if self.share > IDLE {
+            self.lagged * share / self.share
+        } else {
+            share
+        };
+        self.share = share;
+    }
+
+    /// What reports want, kept near what measured demand asks for.
+    fn trim(&mut self, wanted: f64, seconds: f64) -> f64 {
+        let Some(asked) = self.asked else {
+            return wanted;
+        };
+        let width = TRIM + self.reach;
+        let step = REACH_PER_SECOND * seconds;
+        let distance = (wanted - asked).abs();
+        if distance > width {
+            self.reach = (self.reach + step).min(1.0);
+        } else if distance < width - TRIM / 2.0 {
+            self.reach = (self.reach - step).max(0.0);
+        }
+        wanted.clamp(asked - width, asked + width).max(0.0)
+    }
 }
 
 impl Convergent {
@@ -101,33 +172,41 @@ impl Convergent {
             settings.smoothing_time_constant(),
             period,
         );
+        lead(&mut flows, feed_forward, period);
         let mut wanted = match Sight::of(slots) {
-            Some(sight) if has_local_locality => with_local(&limits, &flows, slots, sight),
+            Some(sight) if limits.has_local_hosts() => {
+                self.pull = pulled(self.pull, slots, sight, period);
+                with_local(&limits, &flows, slots, sight.pulled(self.pull))
+            }
             Some(sight) => without_local(&flows, slots, sight),
             None => start,
         };
-        if let Some(asked) = feed_forward {
-            for (share, asked) in wanted.iter_mut().zip(asked) {
-                *share = share.clamp(asked - TRIM, asked + TRIM).max(0.0);
-            }
+        for (share, flow) in wanted.iter_mut().zip(&mut flows) {
+            *share = flow.trim(*share, period.as_secs_f64());
         }
         let wanted = limits.apply(wanted);
+        for (flow, _) in flows
+            .iter_mut()
+            .zip(&limits.hosts)
+            .filter(|(_, hosts)| **hosts <= 0.0)
+        {
+            *flow = Flow::default();
+        }
         let shares = approach(&mut flows, &wanted, period);
         let keys = slots.iter().map(|&(locality, _)| locality.clone());
         self.flows = keys.zip(flows).collect();
         outcome(shares, slots, &limits)
     }
 
-    /// The flows of the present slots; a slot that is new starts as `start` says.
+    /// The flows of the present slots; a slot that is new, or had no hosts, starts as `start` says.
     fn take_flows(&self, slots: &[(&Locality, ControlledSlot)], start: &[f64]) -> Vec<Flow> {
-        let known = |&(locality, _): &(&Locality, _)| self.flows.get(locality).copied();
-        let fresh = |share: f64| Flow {
-            share,
-            lagged: share,
+        let known = |&(locality, _): &(&Locality, _)| {
+            let flow = self.flows.get(locality).copied();
+            flow.filter(|flow| flow.share > 0.0)
         };
         let flows = slots.iter().zip(start);
         flows
-            .map(|(slot, &share)| known(slot).unwrap_or_else(|| fresh(share)))
+            .map(|(slot, &share)| known(slot).unwrap_or_else(|| Flow::new(share)))
             .collect()
     }
 }
@@ -136,6 +215,8 @@ impl Convergent {
 #[derive(Clone, Copy)]
 struct Sight {
     mean: f64,
+    /// How loaded the own zone may be, ÷ mean.
+    goal: f64,
 }
 
 impl Sight {
@@ -149,7 +230,17 @@ impl Sight {
         };
         let hosts: f64 = known().map(|slot| slot.eligible).sum();
         let load: f64 = known().map(|slot| slot.eligible * slot.utilization).sum();
-        (hosts > 0.0 && load / hosts > IDLE).then(|| Self { mean: load / hosts })
+        (hosts > 0.0 && load / hosts > IDLE).then(|| Self {
+            mean: load / hosts,
+            goal: 1.0 + BAND,
+        })
+    }
+
+    fn pulled(self, pull: f64) -> Self {
+        Self {
+            goal: self.goal * (1.0 + pull),
+            ..self
+        }
     }
 
     /// Utilization of a slot; one that never reported is taken to be like the others.
@@ -174,13 +265,8 @@ fn with_local(
     };
     let own = own.smoothed;
     let utilization = sight.utilization(&own).max(IDLE);
-    let goal = sight.mean * (1.0 + BAND);
-    let kept = if own.eligible > 0.0 {
-        flow.lagged * goal / utilization
-    } else {
-        0.0
-    };
-    let kept = kept.clamp(limits.local_floor(), 1.0 - limits.probe);
+    let goal = sight.mean * sight.goal;
+    let kept = (flow.lagged * goal / utilization).clamp(limits.local_floor(), 1.0 - limits.probe);
     // All that the own zone issues, in units of hosts × utilization.
     let demand = utilization * own.eligible / flow.lagged.max(limits.local_floor()).max(IDLE);
     let room = |(flow, (_, slot)): (&Flow, &(&Locality, ControlledSlot))| {
@@ -203,7 +289,18 @@ fn with_local(
     std::iter::once(kept).chain(spilled).collect()
 }
 
-/// Shares without an own locality: each divided by how loaded it is.
+/// The pull of the next tick: it grows while the own zone is below the goal, and halves above it.
+fn pulled(pull: f64, slots: &[(&Locality, ControlledSlot)], sight: Sight, period: Duration) -> f64 {
+    let own = slots.first().map(|(_, slot)| slot.smoothed);
+    let calm = own.is_none_or(|own| sight.utilization(&own) <= sight.mean * sight.goal);
+    if calm {
+        (pull + PULL_PER_SECOND * period.as_secs_f64()).min(MOST_PULL)
+    } else {
+        pull / 2.0
+    }
+}
+
+/// Shares without an own locality, or while it has no hosts: each divided by how loaded it is.
 fn without_local(flows: &[Flow], slots: &[(&Locality, ControlledSlot)], sight: Sight) -> Vec<f64> {
     let wanted = |(flow, (_, slot)): (&Flow, &(&Locality, ControlledSlot))| {
         let utilization = sight.utilization(&slot.smoothed).max(IDLE);
@@ -227,6 +324,19 @@ fn age(
         let lag = smoothing.as_secs_f64() + slot.report_age.max(0.0) + METER_LAG_SECONDS;
         let alpha = 1.0 - (-period.as_secs_f64() / lag).exp();
         flow.lagged += alpha * (flow.share - flow.lagged);
+    }
+}
+
+/// Lets the shares follow measured demand; without it, forgets what it was.
+fn lead(flows: &mut [Flow], feed_forward: Option<&[f64]>, period: Duration) {
+    let Some(asked) = feed_forward else {
+        for flow in flows {
+            (flow.asked, flow.reach) = (None, 0.0);
+        }
+        return;
+    };
+    for (flow, &asked) in flows.iter_mut().zip(asked) {
+        flow.lead(asked, period.as_secs_f64());
     }
 }
 
@@ -281,10 +391,13 @@ impl Limits {
         }
     }
 
+    fn has_local_hosts(&self) -> bool {
+        self.has_local_locality && self.hosts.first().is_some_and(|&own| own > 0.0)
+    }
+
     /// Least share of the own locality: its probe while it has hosts.
     fn local_floor(&self) -> f64 {
-        let own = self.hosts.first().copied().unwrap_or(0.0);
-        if self.has_local_locality && own > 0.0 {
+        if self.has_local_hosts() {
             self.local_probe
         } else {
             0.0
@@ -342,7 +455,7 @@ fn outcome(
     limits: &Limits,
 ) -> LocalityWeights {
     let kept = shares.first().copied().unwrap_or(0.0);
-    let local = limits.has_local_locality && limits.hosts.first().is_some_and(|&own| own > 0.0);
+    let local = limits.has_local_hosts();
     let spills = local && kept < 1.0 - limits.probe - 1e-3;
     LocalityWeights {
         all_local: local && kept >= 1.0 - 1e-9,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::endpoint_policy::EndpointPolicy;
 use super::load_aware_locality::LoadAwareLocality;
+use super::orca::MetricName;
 use super::zone_aware::{RuntimeOverrides, ZoneAware};
 use crate::units::{FieldError, Percent};
 
@@ -82,6 +83,8 @@ pub struct ClusterConfigParts {
     pub health_checking: HealthChecking,
     /// Runtime keys in force.
     pub runtime: RuntimeOverrides,
+    /// Metrics of backends that load reports sum up (gRFC A85); names nobody knows are ignored.
+    pub lrs_report_endpoint_metrics: Vec<String>,
 }
 
 /// The settings of a cluster, checked.
@@ -94,6 +97,7 @@ pub struct ClusterConfig {
     endpoint_policy: EndpointPolicy,
     locality_sampling: LocalitySampling,
     health_checking: HealthChecking,
+    lrs_report_endpoint_metrics: Vec<MetricName>,
 }
 
 /// Default of `healthy_panic_threshold` (Envoy).
@@ -139,6 +143,11 @@ impl ClusterConfig {
             endpoint_policy: parts.endpoint_policy,
             locality_sampling: parts.locality_sampling,
             health_checking: parts.health_checking,
+            lrs_report_endpoint_metrics: parts
+                .lrs_report_endpoint_metrics
+                .iter()
+                .map(|name| MetricName::new(name))
+                .collect(),
         })
     }
 
@@ -212,6 +221,11 @@ impl ClusterConfig {
     /// Health settings.
     pub const fn health_checking(&self) -> HealthChecking {
         self.health_checking
+    }
+
+    /// Metrics of backends that load reports sum up.
+    pub fn lrs_report_endpoint_metrics(&self) -> &[MetricName] {
+        &self.lrs_report_endpoint_metrics
     }
 }
 

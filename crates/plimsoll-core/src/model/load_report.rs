@@ -1,8 +1,12 @@
-//! The LRS nouns: who reports ([`Node`]) and what ([`ClusterStats`]).
+//! The LRS nouns: who reports ([`Node`]) and what: [`ClusterStats`] as a control plane keeps it,
+//! [`ClusterLoadStats`] as a data plane makes it.
 //!
-//! Aggregation does not live here but in `planner`. Only the fields that decide something are kept;
-//! a converter may drop the rest of a report without building it.
+//! Aggregation does not live here but in `planner`, counting in `host` and `balancer`. A control
+//! plane keeps only the fields that decide something, and a converter may drop the rest of a report
+//! without building it; a data plane reports all that apply.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +51,68 @@ pub struct UpstreamLocalityStats {
     pub total_error_requests: u64,
     /// In flight when the report was made.
     pub total_requests_in_progress: u64,
+}
+
+/// Everything one balancer did since it was last asked.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClusterLoadStats {
+    /// The upstream cluster.
+    pub cluster_name: Arc<str>,
+    /// Per upstream locality and priority; those without any traffic are left out.
+    pub localities: Vec<LocalityLoadStats>,
+    /// Requests dropped before they were issued, for whatever reason.
+    pub total_dropped_requests: u64,
+    /// The part of them that has a category: `drop_overloads` of the assignment.
+    pub dropped_requests: BTreeMap<Arc<str>, u64>,
+    /// The interval the counts cover.
+    pub load_report_interval: Duration,
+}
+
+/// Everything sent to one upstream locality at one priority.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LocalityLoadStats {
+    /// Locality, priority and counts.
+    pub stats: UpstreamLocalityStats,
+    /// Metrics of backends, under the names of `lrs_report_endpoint_metrics` (gRFC A85).
+    pub load_metric_stats: BTreeMap<Arc<str>, MetricStats>,
+    /// Per endpoint; empty unless asked for.
+    pub endpoints: Vec<UpstreamEndpointStats>,
+}
+
+/// A metric summed over requests (`EndpointLoadMetricStats` without the name).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MetricStats {
+    /// Requests that finished with this metric; zero means the metric is absent.
+    pub num_requests_finished_with_metric: u64,
+    /// Sum of its values.
+    pub total_metric_value: f64,
+}
+
+/// What one endpoint got (`UpstreamEndpointStats`).
+#[derive(Clone, Debug, PartialEq)]
+pub struct UpstreamEndpointStats {
+    /// Which one.
+    pub address: SocketAddr,
+    /// Completed without error.
+    pub total_successful_requests: u64,
+    /// In flight when the report was made.
+    pub total_requests_in_progress: u64,
+    /// Completed with an error.
+    pub total_error_requests: u64,
+    /// Issued in the interval.
+    pub total_issued_requests: u64,
+    /// Custom metrics by name.
+    pub load_metric_stats: BTreeMap<Arc<str>, MetricStats>,
+}
+
+impl MetricStats {
+    /// Adds the requests of another sum.
+    pub fn add(&mut self, other: Self) {
+        self.num_requests_finished_with_metric = self
+            .num_requests_finished_with_metric
+            .saturating_add(other.num_requests_finished_with_metric);
+        self.total_metric_value += other.total_metric_value;
+    }
 }
 
 impl ClusterStats {

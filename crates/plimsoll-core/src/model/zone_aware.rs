@@ -199,6 +199,13 @@ impl ZoneAware {
         self
     }
 
+    /// The same settings, with another number of upstream hosts that switches zone routing off.
+    #[must_use]
+    pub const fn with_min_cluster_size(mut self, hosts: u64) -> Self {
+        self.min_cluster_size = hosts;
+        self
+    }
+
     /// The same settings without slack. For weights, which have no state that could flip: at the
     /// edge of Direct the spill is next to nothing, and grows from there without a step.
     #[must_use]

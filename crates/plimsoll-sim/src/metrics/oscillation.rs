@@ -5,6 +5,9 @@
 //! would. At high rates chance is so small that this alone would call a ripple of 1 % a swing, so
 //! the deviation must also be 4 % of the mean.
 
+use std::ops::Range;
+
+use super::recorder::BIN;
 use super::windows::{SECOND, Windows};
 use crate::num;
 
@@ -15,6 +18,11 @@ const RIPPLE: f64 = 0.04;
 /// A crossing counts when the series has been this many deviations on the other side.
 const HYSTERESIS: f64 = 0.5;
 
+/// Bins after a step in which things may still move: 20 s.
+const SETTLING: usize = 80;
+/// Bins that a stretch needs to show a cycle: 10 s.
+const SHORTEST: usize = 40;
+
 /// Swing of one zone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Oscillation {
@@ -24,26 +32,43 @@ pub(crate) struct Oscillation {
     pub(crate) period: f64,
 }
 
-/// The swing of the zone that moves most, if it is one.
+/// The largest swing of any zone between two steps of the scenario, if there is one.
 pub(crate) fn oscillation(windows: &Windows<'_>) -> Option<Oscillation> {
-    let zones = 0..windows.recorder.zones();
-    let swings = zones.filter_map(|zone| {
-        let series = relative_load(windows, zone);
-        let (mean, deviation) = moments(&series);
-        let samples = mean_samples(windows, zone);
-        let chance = num::ratio(mean, samples.sqrt());
-        let swings = deviation > DISPERSION.sqrt() * chance && deviation > RIPPLE * mean;
-        swings.then_some((zone, deviation, series))
+    let mut most: Option<(f64, Oscillation)> = None;
+    for bins in calm_stretches(windows) {
+        for zone in 0..windows.recorder.zones() {
+            let series = relative_load(windows, zone, bins.clone());
+            let (mean, deviation) = moments(&series);
+            let chance = num::ratio(mean, mean_samples(windows, zone, &bins).sqrt());
+            let swings = deviation > DISPERSION.sqrt() * chance && deviation > RIPPLE * mean;
+            if !swings || most.is_some_and(|(other, _)| other >= deviation) {
+                continue;
+            }
+            if let Some(period) = period(&series, deviation * HYSTERESIS) {
+                most = Some((deviation, Oscillation { zone, period }));
+            }
+        }
+    }
+    most.map(|(_, swing)| swing)
+}
+
+/// What is measured, cut at every step of the scenario, without the time to settle after it: a
+/// change that was ordered is no swing. Stretches that are too short to tell are left out.
+fn calm_stretches(windows: &Windows<'_>) -> Vec<Range<usize>> {
+    let steps = windows.scenario.steps();
+    let mut cuts: Vec<usize> = steps.iter().map(|&step| num::slot(step, BIN)).collect();
+    cuts.push(windows.bins());
+    let stretches = cuts.windows(2).map(|pair| {
+        let (begin, end) = (pair[0], pair[1]);
+        let calm = begin + SETTLING.min((end - begin) / 2);
+        calm.max(windows.from())..end
     });
-    let most = swings.max_by(|(_, a, _), (_, b, _)| a.total_cmp(b));
-    let (zone, deviation, series) = most?;
-    let period = period(&series, deviation * HYSTERESIS)?;
-    Some(Oscillation { zone, period })
+    stretches.filter(|bins| bins.len() >= SHORTEST).collect()
 }
 
 /// Utilization of a zone ÷ that of all hosts, so that waves of demand are no swings; 1 s means.
-fn relative_load(windows: &Windows<'_>, zone: usize) -> Vec<f64> {
-    let ends = windows.ends(SECOND);
+fn relative_load(windows: &Windows<'_>, zone: usize, bins: Range<usize>) -> Vec<f64> {
+    let ends = bins.start + SECOND..=bins.end;
     ends.filter_map(|end| {
         let utilization = windows.utilization(zone, end, SECOND)?;
         let mean = windows.mean(end, SECOND);
@@ -53,10 +78,9 @@ fn relative_load(windows: &Windows<'_>, zone: usize) -> Vec<f64> {
 }
 
 /// Samples per second of a zone.
-fn mean_samples(windows: &Windows<'_>, zone: usize) -> f64 {
-    let length = windows.bins() - windows.from();
-    let samples = windows.samples(zone, windows.bins(), length) as f64;
-    samples * SECOND as f64 / length as f64
+fn mean_samples(windows: &Windows<'_>, zone: usize, bins: &Range<usize>) -> f64 {
+    let samples = windows.samples(zone, bins.end, bins.len()) as f64;
+    samples * SECOND as f64 / bins.len() as f64
 }
 
 fn moments(series: &[f64]) -> (f64, f64) {
@@ -94,13 +118,18 @@ mod tests {
     use super::*;
     use crate::draws::{self, Purpose};
     use crate::metrics::recorder::Recorder;
-    use crate::scenario::{Scenario, Span};
+    use crate::scenario::{Scenario, ScenarioParts, Span};
     use crate::testing::three_zones;
     use crate::workload::Workload;
 
     /// A run in which zone a gets `share(t)` of 216 requests/s and the others the rest.
     fn measured(share: impl Fn(f64) -> f64) -> Option<Oscillation> {
+        measured_with("", share)
+    }
+
+    fn measured_with(events: &str, share: impl Fn(f64) -> f64) -> Option<Oscillation> {
         let mut parts = three_zones();
+        parts.event = toml::from_str::<ScenarioParts>(events).unwrap().event;
         parts.duration = Some(Span::from_secs(120));
         let scenario = Scenario::try_new(parts).unwrap();
         let workload = Workload::new(&scenario);
@@ -138,6 +167,26 @@ mod tests {
                 "{found:?}, not {period} s"
             );
         }
+    }
+
+    #[test]
+    fn what_a_step_moves_is_no_swing_but_what_goes_on_after_it_is() {
+        let events = "[[event]]\nat = \"80s\"\ndemand = { factor = 1.0 }\n";
+        let moved = |at: f64| (60.0..100.0).contains(&at) && at % 5.0 < 2.5;
+        let share = |at: f64| if moved(at) { 0.5 } else { 0.3 };
+        assert!(measured_with("", share).is_some());
+        assert_eq!(
+            measured_with(events, |at| if at < 80.0 { 0.3 } else { share(at) }),
+            None
+        );
+        let after = |at: f64| {
+            if at > 100.0 && at % 5.0 < 2.5 {
+                0.5
+            } else {
+                0.3
+            }
+        };
+        assert!(measured_with(events, after).is_some());
     }
 
     #[test]

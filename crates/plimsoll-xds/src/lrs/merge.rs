@@ -70,12 +70,11 @@ fn add_locality(known: &mut UpstreamLocalityStatsMessage, later: UpstreamLocalit
     );
     add(&mut counts.total_error_requests, more.total_error_requests);
     counts.total_requests_in_progress = more.total_requests_in_progress;
-    add_metric(&mut known.cpu_utilization, later.cpu_utilization);
-    add_metric(&mut known.mem_utilization, later.mem_utilization);
-    add_metric(
-        &mut known.application_utilization,
-        later.application_utilization,
-    );
+    known.cpu_utilization.add(later.cpu_utilization);
+    known.mem_utilization.add(later.mem_utilization);
+    known
+        .application_utilization
+        .add(later.application_utilization);
     add_metrics(&mut known.load_metric_stats, later.load_metric_stats);
     for stats in later.upstream_endpoint_stats {
         let mut endpoints = known.upstream_endpoint_stats.iter_mut();
@@ -105,16 +104,8 @@ fn add_metrics(
     later: BTreeMap<Arc<str>, MetricStats>,
 ) {
     for (name, metric) in later {
-        add_metric(known.entry(name).or_default(), metric);
+        known.entry(name).or_default().add(metric);
     }
-}
-
-fn add_metric(known: &mut MetricStats, later: MetricStats) {
-    add(
-        &mut known.num_requests_finished_with_metric,
-        later.num_requests_finished_with_metric,
-    );
-    known.total_metric_value += later.total_metric_value;
 }
 
 fn add(known: &mut u64, later: u64) {

@@ -5,11 +5,13 @@
 //! and back; `lrs::server` and `lrs::client` speak in them.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_core::model::load_report::{ClusterStats, UpstreamLocalityStats};
+use plimsoll_core::model::load_report::{
+    ClusterLoadStats, ClusterStats, LocalityLoadStats, UpstreamLocalityStats,
+};
+pub use plimsoll_core::model::load_report::{MetricStats, UpstreamEndpointStats};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::BasisPoints;
 
@@ -67,32 +69,6 @@ pub struct UpstreamLocalityStatsMessage {
     pub upstream_endpoint_stats: Vec<UpstreamEndpointStats>,
 }
 
-/// A metric summed over requests (`EndpointLoadMetricStats` without the name).
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct MetricStats {
-    /// Requests that finished with this metric; zero means the metric is absent.
-    pub num_requests_finished_with_metric: u64,
-    /// Sum of its values.
-    pub total_metric_value: f64,
-}
-
-/// What one endpoint got (`UpstreamEndpointStats`).
-#[derive(Clone, Debug, PartialEq)]
-pub struct UpstreamEndpointStats {
-    /// Which one.
-    pub address: SocketAddr,
-    /// Completed without error.
-    pub total_successful_requests: u64,
-    /// In flight when the report was made.
-    pub total_requests_in_progress: u64,
-    /// Completed with an error.
-    pub total_error_requests: u64,
-    /// Issued in the interval.
-    pub total_issued_requests: u64,
-    /// Custom metrics by name.
-    pub load_metric_stats: BTreeMap<Arc<str>, MetricStats>,
-}
-
 /// What a server asks for, and what it tells plimsoll data planes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadStatsResponse {
@@ -127,5 +103,98 @@ impl ClusterStatsMessage {
             total_dropped_requests: self.total_dropped_requests,
             load_report_interval: self.load_report_interval,
         }
+    }
+}
+
+impl From<ClusterLoadStats> for ClusterStatsMessage {
+    /// What a balancer counted, ready to be sent. The name in EDS is not known to a balancer and
+    /// stays empty.
+    fn from(load: ClusterLoadStats) -> Self {
+        Self {
+            cluster_name: load.cluster_name,
+            cluster_service_name: Arc::default(),
+            upstream_locality_stats: load.localities.into_iter().map(Into::into).collect(),
+            total_dropped_requests: load.total_dropped_requests,
+            dropped_requests: load.dropped_requests,
+            load_report_interval: load.load_report_interval,
+        }
+    }
+}
+
+impl From<LocalityLoadStats> for UpstreamLocalityStatsMessage {
+    /// The three utilizations are in their own fields, where gRFC A85 puts them, and among the
+    /// named metrics, where Envoy puts them: a server of either kind finds them.
+    fn from(load: LocalityLoadStats) -> Self {
+        let metric = |name: &str| load.load_metric_stats.get(name).copied();
+        Self {
+            cpu_utilization: metric("cpu_utilization").unwrap_or_default(),
+            mem_utilization: metric("mem_utilization").unwrap_or_default(),
+            application_utilization: metric("application_utilization").unwrap_or_default(),
+            stats: load.stats,
+            load_metric_stats: load.load_metric_stats,
+            upstream_endpoint_stats: load.endpoints,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_balancer_counted_is_sent_whole() {
+        let metric = |count, total| MetricStats {
+            num_requests_finished_with_metric: count,
+            total_metric_value: total,
+        };
+        let metrics = [
+            ("cpu_utilization", metric(2, 0.5)),
+            ("application_utilization", metric(3, 1.5)),
+            ("named_metrics.queue", metric(4, 8.0)),
+        ];
+        let metrics: BTreeMap<Arc<str>, MetricStats> = metrics
+            .into_iter()
+            .map(|(name, stats)| (name.into(), stats))
+            .collect();
+        let endpoint = UpstreamEndpointStats {
+            address: ([10, 0, 0, 1], 80).into(),
+            total_successful_requests: 1,
+            total_requests_in_progress: 2,
+            total_error_requests: 3,
+            total_issued_requests: 6,
+            load_metric_stats: metrics.clone(),
+        };
+        let locality = LocalityLoadStats {
+            stats: UpstreamLocalityStats {
+                locality: Locality::zone_only("a"),
+                priority: 1,
+                total_issued_requests: 6,
+                ..Default::default()
+            },
+            load_metric_stats: metrics.clone(),
+            endpoints: vec![endpoint.clone()],
+        };
+        let load = ClusterLoadStats {
+            cluster_name: "orders".into(),
+            localities: vec![locality.clone()],
+            total_dropped_requests: 9,
+            dropped_requests: [(Arc::from("throttle"), 5)].into(),
+            load_report_interval: Duration::from_secs(10),
+        };
+        let message = ClusterStatsMessage::from(load.clone());
+        assert_eq!(message.dropped_requests, load.dropped_requests);
+        assert_eq!(message.stats().total_dropped_requests, 9);
+        assert_eq!(message.load_report_interval, Duration::from_secs(10));
+        let [sent] = &message.upstream_locality_stats[..] else {
+            panic!("one locality: {message:?}");
+        };
+        assert_eq!(
+            (&sent.stats, &sent.load_metric_stats),
+            (&locality.stats, &metrics)
+        );
+        assert_eq!(sent.upstream_endpoint_stats, [endpoint]);
+        assert_eq!(sent.cpu_utilization, metric(2, 0.5));
+        assert_eq!(sent.application_utilization, metric(3, 1.5));
+        assert_eq!(sent.mem_utilization, MetricStats::default(), "absent");
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::{Change, Member, Members, Place, Priority, Slot};
 use crate::counts::HostSetCounts;
 use crate::host::in_flight::Counters;
-use crate::host::{ClusterLoad, Host};
+use crate::host::{ClusterLoad, DropCounts, Host, RequestCounts};
 use crate::model::assignment::{ClusterLoadAssignment, LbEndpoint, LocalityLbEndpoints};
 use crate::model::cluster::HealthChecking;
 use crate::model::health::HealthFlags;
@@ -34,13 +34,19 @@ impl Members {
         let policy_changed = mem::replace(&mut self.policy, policy) != policy;
         if *self.drop_overloads != *assignment.drop_overloads() {
             self.drop_overloads = assignment.drop_overloads().into();
+            let counts = Arc::new(DropCounts::new(&self.drop_overloads));
+            let before = mem::replace(&mut self.drop_counts, counts);
+            self.ledger.retire_drops(before);
         }
+        // The ledger first: it may be the last to hold a host.
+        self.ledger.sweep();
         self.counters.reclaim();
         let mut pass = Reconciliation {
             cluster: Arc::clone(&self.cluster),
             counters: mem::take(&mut self.counters),
             // All weights are the assignment's afterwards.
             reported_weights: mem::take(&mut self.reported_weights),
+            sum_metrics: self.sum_metrics,
             checking,
             now,
             leftovers: Vec::new(),
@@ -109,15 +115,19 @@ impl Members {
                 let mut old = pass.leftovers.remove(index);
                 old.update(&fresh.endpoint, pass.reported_weights);
                 pass.counters.retire(&fresh.host);
+                let before = mem::replace(&mut old.priority, fresh.priority);
+                self.ledger.carry(&old.host, before, &mut old.reported);
                 *fresh = old;
                 added -= 1;
             }
         }
-        for gone in &pass.leftovers {
+        let removed = pass.leftovers.len();
+        for gone in pass.leftovers {
             pass.counters.retire(&gone.host);
+            self.ledger.retire(gone.host, gone.priority, gone.reported);
         }
         self.counters = pass.counters;
-        (added, pass.leftovers.len())
+        (added, removed)
     }
 }
 
@@ -126,6 +136,7 @@ struct Reconciliation {
     cluster: Arc<ClusterLoad>,
     counters: Counters,
     reported_weights: bool,
+    sum_metrics: bool,
     checking: HealthChecking,
     now: Instant,
     /// Known hosts that are not where they were.
@@ -250,7 +261,7 @@ impl Reconciliation {
                 other => {
                     self.leftovers.extend(other);
                     self.pending.push((priority, slot, members.len()));
-                    members.push(self.fresh(endpoint, &entry.locality));
+                    members.push(self.fresh(endpoint, entry));
                 }
             }
         }
@@ -264,7 +275,7 @@ impl Reconciliation {
         )
     }
 
-    fn fresh(&mut self, endpoint: &LbEndpoint, locality: &Locality) -> Member {
+    fn fresh(&mut self, endpoint: &LbEndpoint, entry: &LocalityLbEndpoints) -> Member {
         let eds = endpoint.health_status;
         let health = if self.checking.active {
             let ignore = self.checking.ignore_new_hosts_until_first_hc;
@@ -276,16 +287,21 @@ impl Reconciliation {
         let counter = active.place();
         let host = Arc::new(Host::new(
             endpoint,
-            locality,
+            &entry.locality,
             Arc::clone(&self.cluster),
             active,
         ));
+        if self.sum_metrics {
+            host.sum_metrics();
+        }
         Member {
             host,
             endpoint: endpoint.clone(),
             counter,
             health,
             ramp_from: self.now,
+            priority: entry.priority,
+            reported: RequestCounts::default(),
         }
     }
 }

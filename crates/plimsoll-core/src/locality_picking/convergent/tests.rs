@@ -59,7 +59,7 @@ impl Loop {
             flows
                 .map(|(demand, shares)| demand * shares[zone])
                 .sum::<f64>()
-                / self.hosts[zone]
+                / self.hosts[zone].max(1e-9)
         };
         (0..self.hosts.len()).map(load).collect()
     }
@@ -352,4 +352,57 @@ fn cold_start_and_special_shapes() {
     assert_eq!(tick(&settings(|_| ()), &cold([0.0, 1.0]), true), [0.0, 1.0]);
     assert_eq!(tick(&settings(|_| ()), &cold([2.0, 0.0]), true), [1.0, 0.0]);
     assert!(tick(&settings(|_| ()), &[], false).is_empty());
+}
+
+#[test]
+fn a_zone_that_lost_its_hosts_shares_out_without_swinging_and_comes_home_after() {
+    let mut world = Loop::new(&[4.0; 3], &[0.4, 0.3, 0.3], 0.5, 3);
+    world.noise = 0.05;
+    world.run(60);
+    let demand: f64 = world.demand.iter().sum();
+    world.hosts[0] = 0.0;
+    world.run(30);
+    for _ in 0..60 {
+        world.step();
+        for zone in 1..3 {
+            let load = world.utilization()[zone] * 8.0 / demand;
+            assert!((0.9..1.1).contains(&load), "zone {zone} is at {load}");
+        }
+    }
+    world.hosts[0] = 4.0;
+    world.run(60);
+    let (average, _, cross) = world.run(60);
+    assert!(average < 1.06, "{average}");
+    assert!(cross < world.minimum() + 0.08, "{cross}");
+}
+
+#[test]
+fn zones_that_exchange_traffic_for_nothing_come_home() {
+    let mut world = Loop::new(&[4.0; 3], &[1.0 / 3.0; 3], 0.6, 3);
+    world.run(5);
+    for (own, (_, controller)) in world.proxies.iter_mut().enumerate() {
+        for (zone, flow) in controller.flows.values_mut().enumerate() {
+            *flow = Flow::new(if zone == own { 0.2 } else { 0.4 });
+        }
+    }
+    world.step();
+    assert!(world.cross_zone() > 0.5, "{}", world.cross_zone());
+    world.run(180);
+    assert!(world.cross_zone() < 0.1, "{}", world.cross_zone());
+}
+
+#[test]
+fn demand_that_moves_takes_the_shares_along_and_never_past_it() {
+    let mut flow = Flow::new(0.9);
+    flow.lead(0.9, 1.0);
+    flow.lead(0.5, 1.0);
+    assert!((flow.share - 0.75).abs() < 1e-9, "slewed: {flow:?}");
+    flow.lead(0.5, 10.0);
+    assert!((flow.share - 0.5).abs() < 1e-9, "{flow:?}");
+    // Reports were quicker: the share is where demand only now says it should be.
+    let mut flow = Flow::new(0.9);
+    flow.lead(0.9, 1.0);
+    flow.share = 0.5;
+    flow.lead(0.6, 10.0);
+    assert!((flow.share - 0.5).abs() < 1e-9, "{flow:?}");
 }

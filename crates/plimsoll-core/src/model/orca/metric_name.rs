@@ -82,8 +82,13 @@ impl MetricName {
         }
     }
 
+    /// Whether it stands for a whole map.
+    pub(crate) const fn is_every_entry(&self) -> bool {
+        matches!(self.target, Target::EveryEntry(_))
+    }
+
     /// For `*`, the map of `report` it stands for and the prefix of that map's names.
-    pub(super) fn every_entry_of<'r>(
+    pub(crate) fn every_entry_of<'r>(
         &self,
         report: &'r OrcaLoadReport,
     ) -> Option<(&'static str, &'r MetricMap)> {

@@ -77,6 +77,7 @@ fn config_parts(message: &ClusterMessage) -> Result<ClusterConfigParts, FieldErr
             active: !message.health_checks.is_empty(),
             ignore_new_hosts_until_first_hc: common.ignore_new_hosts_until_first_hc,
         },
+        lrs_report_endpoint_metrics: message.lrs_report_endpoint_metrics.clone(),
         ..Default::default()
     })
 }

@@ -1,0 +1,259 @@
+//! Gauges: how things are now. Taken from the state in one look, so that they belong together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use plimsoll_core::planner::fractions::ZoneFraction;
+use plimsoll_core::time::Instant;
+use plimsoll_xds::ads::Variant;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use super::super::report::{class_name, mode_name};
+use crate::delivery::Class;
+use crate::server::Handle;
+use crate::state::State;
+
+/// Labels of one series.
+type Labels = Vec<(&'static str, String)>;
+/// Whole numbers by labels.
+type Counts = Family<Labels, Gauge>;
+/// Other numbers by labels.
+type Reals = Family<Labels, Gauge<f64, AtomicU64>>;
+
+/// Gauges of the state.
+#[derive(Debug, Default)]
+pub(super) struct OfState {
+    fleets: Gauge,
+    nodes: Counts,
+    load_reporting_streams: Gauge,
+    demand: Reals,
+    smoothed: Reals,
+    fleet_fraction: Counts,
+    fleet_age: Reals,
+    cluster_fraction: Counts,
+    cluster_age: Reals,
+    clusters: Counts,
+    ramp: Counts,
+}
+
+/// All gauges.
+#[derive(Debug)]
+pub(super) struct Gauges {
+    state: OfState,
+    streams: Counts,
+    nacked: Counts,
+    queued: Gauge,
+    capacity: Gauge,
+}
+
+impl OfState {
+    /// How things are.
+    pub(super) fn new(state: &State, now: Instant) -> Self {
+        let gauges = Self::default();
+        for service in state.config().services.values() {
+            let mode = vec![("mode", mode_name(service.mode).to_owned())];
+            gauges.clusters.get_or_create(&mode).inc();
+            let cluster = vec![("cluster", service.name().to_string())];
+            gauges
+                .ramp
+                .get_or_create(&cluster)
+                .set(i64::from(service.ramp));
+        }
+        for (fleet, members) in state.fleets().iter() {
+            gauges.fleets.inc();
+            for member in members.values() {
+                let labels = vec![
+                    ("fleet", fleet.to_string()),
+                    ("locality", member.info.node.locality.to_string()),
+                    ("class", class_name(Class::of(&member.info)).to_owned()),
+                ];
+                gauges.nodes.get_or_create(&labels).inc();
+                gauges
+                    .load_reporting_streams
+                    .inc_by(i64::from(member.lrs_streams));
+            }
+            gauges.demand_of(state, fleet, now);
+            gauges.delivered_to(state, fleet, now);
+        }
+        gauges
+    }
+
+    /// Demand for each cluster; the whole is their sum.
+    fn demand_of(&self, state: &State, fleet: &Arc<str>, now: Instant) {
+        let Some(view) = state.planner().fleet(fleet, now) else {
+            return;
+        };
+        for grain in view.grains() {
+            let Some(cluster) = grain.upstream_cluster() else {
+                continue;
+            };
+            for zone in grain.demand() {
+                let mut labels = vec![("fleet", fleet.to_string())];
+                labels.push(("cluster", cluster.to_string()));
+                labels.push(("locality", zone.locality.to_string()));
+                self.demand.get_or_create(&labels).set(zone.raw_per_second);
+                self.smoothed
+                    .get_or_create(&labels)
+                    .set(zone.smoothed_per_second);
+            }
+        }
+    }
+
+    fn delivered_to(&self, state: &State, fleet: &Arc<str>, now: Instant) {
+        let Some(plan) = state.fleet_plan(fleet) else {
+            return;
+        };
+        let labels = vec![("fleet", fleet.to_string())];
+        let age = state.delivered_age(fleet, None, now);
+        put(
+            (&self.fleet_fraction, &self.fleet_age),
+            (&plan.zones, age),
+            &labels,
+        );
+        for (cluster, service) in &plan.services {
+            let mut labels = labels.clone();
+            labels.push(("cluster", cluster.to_string()));
+            let age = state.delivered_age(fleet, Some(cluster), now);
+            put(
+                (&self.cluster_fraction, &self.cluster_age),
+                (&service.zones, age),
+                &labels,
+            );
+        }
+    }
+}
+
+fn put(
+    (fractions, ages): (&Counts, &Reals),
+    (zones, age): (&[ZoneFraction], Option<Duration>),
+    labels: &Labels,
+) {
+    for zone in zones {
+        let mut labels = labels.clone();
+        labels.push(("locality", zone.locality.to_string()));
+        let fraction = i64::try_from(zone.fraction.get()).unwrap_or(i64::MAX);
+        fractions.get_or_create(&labels).set(fraction);
+    }
+    if let Some(age) = age {
+        ages.get_or_create(labels).set(age.as_secs_f64());
+    }
+}
+
+impl Gauges {
+    /// Those of the state, and those of streams and queues.
+    pub(super) fn new(state: OfState, handle: &Handle) -> Self {
+        let streams = Counts::default();
+        let variant = |variant| match variant {
+            Variant::Sotw => "sotw",
+            Variant::Delta => "delta",
+        };
+        for each in [Variant::Sotw, Variant::Delta] {
+            streams.get_or_create(&vec![("variant", variant(each).to_owned())]);
+        }
+        let mut refusing: BTreeMap<Arc<str>, BTreeSet<Arc<str>>> = BTreeMap::new();
+        handle.records().for_each(|record| {
+            let label = vec![("variant", variant(record.variant).to_owned())];
+            streams.get_or_create(&label).inc();
+            if record.types.iter().any(|kind| kind.nacked.is_some()) {
+                let node = &record.node.node;
+                let nodes = refusing.entry(Arc::clone(&node.cluster)).or_default();
+                nodes.insert(Arc::clone(&node.id));
+            }
+        });
+        let nacked = Counts::default();
+        for (fleet, nodes) in refusing {
+            let count = i64::try_from(nodes.len()).unwrap_or(i64::MAX);
+            nacked
+                .get_or_create(&vec![("fleet", fleet.to_string())])
+                .set(count);
+        }
+        let (queued, capacity) = (Gauge::default(), Gauge::default());
+        queued.set(i64::try_from(handle.queued()).unwrap_or(i64::MAX));
+        capacity.set(i64::try_from(handle.queue_capacity()).unwrap_or(i64::MAX));
+        Self {
+            state,
+            streams,
+            nacked,
+            queued,
+            capacity,
+        }
+    }
+
+    /// Puts all of them into `to`.
+    pub(super) fn register(self, to: &mut Registry) {
+        let state = self.state;
+        state.register_demand(to);
+        to.register("fleets", "Fleets with a node", state.fleets);
+        to.register("nodes", "Nodes known", state.nodes);
+        to.register(
+            "nodes_nacked",
+            "Nodes that refused an update and keep what they had",
+            self.nacked,
+        );
+        to.register(
+            "discovery_streams",
+            "Discovery streams open, by variant",
+            self.streams,
+        );
+        to.register(
+            "load_reporting_streams",
+            "Load reporting streams open",
+            state.load_reporting_streams,
+        );
+        to.register("clusters", "Services configured, by mode", state.clusters);
+        to.register(
+            "cluster_ramp_percent",
+            "How far from host counts to measured demand",
+            state.ramp,
+        );
+        to.register(
+            "writer_queue_depth",
+            "Messages that wait for the writer",
+            self.queued,
+        );
+        to.register(
+            "writer_queue_capacity",
+            "Messages that may wait for the writer",
+            self.capacity,
+        );
+    }
+}
+
+impl OfState {
+    fn register_demand(&self, to: &mut Registry) {
+        to.register(
+            "demand_requests_per_second",
+            "Demand by cluster and zone of the proxies, as last reported",
+            self.demand.clone(),
+        );
+        to.register(
+            "demand_smoothed_requests_per_second",
+            "The same, smoothed: what fractions are made of",
+            self.smoothed.clone(),
+        );
+        to.register(
+            "fleet_fraction_basis_points",
+            "Share of a zone in the demand of a fleet, as delivered",
+            self.fleet_fraction.clone(),
+        );
+        to.register(
+            "fleet_fraction_age_seconds",
+            "Time since that share was confirmed",
+            self.fleet_age.clone(),
+        );
+        to.register(
+            "cluster_fraction_basis_points",
+            "Share of a zone in the demand for a cluster, as delivered",
+            self.cluster_fraction.clone(),
+        );
+        to.register(
+            "cluster_fraction_age_seconds",
+            "Time since that share was confirmed",
+            self.cluster_age.clone(),
+        );
+    }
+}

@@ -1,0 +1,430 @@
+//! The API as a client sees it: the router without sockets, and once over one.
+
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::http::{Method, Request, StatusCode};
+use axum::response::Response;
+use plimsoll_core::model::load_report::{ClusterStats, Node, UpstreamLocalityStats};
+use plimsoll_core::model::locality::Locality;
+use plimsoll_xds::ads::message::{ErrorDetail, NodeMessage};
+use plimsoll_xds::ads::server::{Refusal, TypeStatus};
+use plimsoll_xds::ads::{CLUSTER, Variant};
+use plimsoll_xds::driver::{AdsHandler, AdsOpening, LrsHandler, LrsReporter, LrsSession};
+use plimsoll_xds::node::NodeInfo;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use super::*;
+use crate::config::{ControlConfig, File};
+use crate::server::{Discovery, LoadReporting, start};
+
+const CONFIG: &str = "
+load_reporting: {interval: 0.1s}
+services:
+- cluster: {name: orders}
+  endpoints:
+  - locality: {region: r1, zone: a}
+    lb_endpoints: ['10.0.0.1:80', '10.0.0.2:80', '10.0.0.3:80']
+  - locality: {region: r1, zone: b}
+    lb_endpoints: ['10.0.1.1:80', '10.0.1.2:80', '10.0.1.3:80']
+- cluster: {name: legacy}
+  mode: OFF
+- cluster: {name: trial}
+  mode: SHADOW
+";
+
+/// A control plane without sockets.
+struct Control {
+    handle: Handle,
+    admin: Admin,
+}
+
+impl Control {
+    fn new() -> Self {
+        let file = File {
+            name: "control.yaml".to_owned(),
+            text: CONFIG.to_owned(),
+        };
+        let config = ControlConfig::parse(&file, &[]).unwrap();
+        let (writer, handle) = start(Arc::new(config));
+        tokio::spawn(writer.run());
+        let bound = Bound {
+            xds: "127.0.0.1:18000".parse().unwrap(),
+            admin: None,
+        };
+        let admin = Admin::new(handle.clone(), Arc::new(Reloads::default()), bound);
+        Self { handle, admin }
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: &str) -> (StatusCode, String) {
+        let request = Request::builder().method(method).uri(path);
+        let request = request.body(Body::from(body.to_owned())).unwrap();
+        let response: Response = routes::router(self.admin.clone())
+            .oneshot(request)
+            .await
+            .unwrap();
+        let status = response.status();
+        let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        (status, String::from_utf8(body.into()).unwrap())
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        let (status, body) = self.ask(Method::GET, path, "").await;
+        assert_eq!(status, StatusCode::OK, "{path}: {body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    /// Status, error and field.
+    async fn refused(&self, method: Method, path: &str, body: &str) -> (u16, String, Value) {
+        let (status, body) = self.ask(method, path, body).await;
+        let json: Value = serde_json::from_str(&body).unwrap_or_else(|_| panic!("{path}: {body}"));
+        let error = json["error"].as_str().unwrap().to_owned();
+        (status.as_u16(), error, json["field"].clone())
+    }
+
+    async fn what_if(&self, body: &Value) -> Value {
+        let path = "/api/v1/what-if";
+        let (status, text) = self.ask(Method::POST, path, &body.to_string()).await;
+        assert_eq!(status, StatusCode::OK, "{text}");
+        serde_json::from_str(&text).unwrap()
+    }
+}
+
+fn node(id: &str, zone: &str) -> NodeInfo {
+    NodeInfo {
+        node: Node {
+            id: id.into(),
+            cluster: "gateway".into(),
+            locality: Locality::new("r1", zone, ""),
+        },
+        user_agent_name: "envoy".to_owned(),
+        user_agent_version: "1.40.0".to_owned(),
+        client_features: Vec::new(),
+    }
+}
+
+async fn discover(control: &Control, info: NodeInfo) -> impl Sized + use<> {
+    let opening = AdsOpening {
+        node: NodeMessage {
+            info,
+            raw: Default::default(),
+        },
+        variant: Variant::Delta,
+        peer: None,
+        returning: false,
+    };
+    let discovery = Discovery::new(control.handle.clone());
+    AdsHandler::open(&discovery, opening).await.unwrap()
+}
+
+async fn report_to(
+    control: &Control,
+    info: &NodeInfo,
+) -> LrsSession<<LoadReporting as LrsHandler>::Reporter> {
+    let reporting = LoadReporting::new(control.handle.clone());
+    LrsHandler::open(&reporting, info, None).await.unwrap()
+}
+
+fn stats(cluster: &str, requests: u64) -> ClusterStats {
+    ClusterStats {
+        cluster_name: cluster.into(),
+        upstream_locality_stats: vec![UpstreamLocalityStats {
+            total_issued_requests: requests,
+            ..Default::default()
+        }],
+        total_dropped_requests: 0,
+        load_report_interval: Duration::from_millis(100),
+    }
+}
+
+/// Two proxies, three quarters of the demand in zone a, until that is what is delivered.
+async fn busy() -> (Control, Vec<Box<dyn Open>>) {
+    let control = Control::new();
+    let mut open: Vec<Box<dyn Open>> = Vec::new();
+    let mut reporters = Vec::new();
+    for (id, zone, requests) in [("1", "a", 30), ("2", "b", 10)] {
+        let info = node(id, zone);
+        open.push(Box::new(discover(&control, info.clone()).await));
+        reporters.push((report_to(&control, &info).await, info, requests));
+    }
+    let work = async {
+        loop {
+            for (session, info, requests) in &mut reporters {
+                let stats = vec![stats("orders", *requests), stats("unknown", 1)];
+                session.reporter.report(&info.node, stats).await;
+            }
+            let page = control.get("/api/v1/clusters?cluster=orders").await;
+            if page["clusters"][0]["fleets"][0]["basis"] == "measured_demand" {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), work)
+        .await
+        .expect("demand is delivered");
+    open.extend(reporters.into_iter().map(|each| Box::new(each) as _));
+    (control, open)
+}
+
+/// Anything that is kept open.
+trait Open {}
+impl<T> Open for T {}
+
+fn refusal() -> TypeStatus {
+    TypeStatus {
+        type_url: CLUSTER.into(),
+        wildcard: true,
+        names: 0,
+        sent: Some("2".into()),
+        acked: Some("1".into()),
+        nacked: Some(Refusal {
+            version: "2".into(),
+            names: vec!["orders".into()],
+            detail: ErrorDetail {
+                code: 3,
+                message: "no such policy".to_owned(),
+            },
+        }),
+        in_flight: false,
+        answered_at: None,
+        responses: 2,
+        acks: 1,
+        nacks: 1,
+        stale: 0,
+    }
+}
+
+#[tokio::test]
+async fn an_empty_control_plane_has_every_page() {
+    let control = Control::new();
+    let status = control.get("/api/v1/status").await;
+    assert_eq!(
+        (&status["fleets"], &status["clusters"]),
+        (&json!(0), &json!(3))
+    );
+    assert_eq!(status["configuration"]["in_force"], true);
+    assert_eq!(
+        control.get("/api/v1/fleets").await,
+        json!({ "fleets": [] })
+    );
+    assert_eq!(control.get("/api/v1/nodes").await["total"], 0);
+    assert!(control.get("/").await["paths"].as_array().unwrap().len() > 5);
+    for (path, text) in [("/healthz", "ok\n"), ("/readyz", "ready\n")] {
+        let answer = control.ask(Method::GET, path, "").await;
+        assert_eq!(answer, (StatusCode::OK, text.to_owned()));
+    }
+    let head = control.ask(Method::HEAD, "/api/v1/status", "").await;
+    assert_eq!(head, (StatusCode::OK, String::new()));
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said_in_json() {
+    let control = Control::new();
+    let get = |path: &'static str| control.refused(Method::GET, path, "");
+    let (status, error, _) = get("/nothing").await;
+    assert!(status == 404 && error.contains("/nothing"), "{error}");
+    let (status, error, _) = get("/api/v1/what-if").await;
+    assert!(status == 405 && error.contains("GET"), "{error}");
+    let (status, error, _) = get("/api/v1/nodes?zonee=a").await;
+    assert!(status == 400 && error.contains("zonee"), "{error}");
+    let (status, error, field) = get("/api/v1/nodes?limit=0").await;
+    assert!(status == 400 && error.contains("1000"), "{error}");
+    assert_eq!(field, "limit");
+    let (status, error, field) = get("/api/v1/explain?cluster=order").await;
+    assert!(status == 400 && error.contains("orders"), "{error}");
+    assert_eq!(field, "cluster");
+    let (_, error, field) = get("/api/v1/explain?cluster=orders&fleet=x").await;
+    assert!(error.contains("none is known yet"), "{error}");
+    assert_eq!(field, "fleet");
+    let (_, _, field) = get("/api/v1/explain?cluster=orders&region=r1").await;
+    assert_eq!(field, "region");
+    let path = "/api/v1/status";
+    for method in [Method::POST, Method::PUT, Method::DELETE] {
+        assert_eq!(control.refused(method, path, "").await.0, 405);
+    }
+}
+
+#[tokio::test]
+async fn a_bad_question_names_its_field() {
+    let (control, _open) = busy().await;
+    let post = |body: Value| {
+        let control = &control;
+        async move {
+            let path = "/api/v1/what-if";
+            control.refused(Method::POST, path, &body.to_string()).await
+        }
+    };
+    let (_, _, field) = post(json!({ "cluster": "orders", "hosts": { "a": -1 } })).await;
+    assert_eq!(field, "hosts.a");
+    let (_, error, _) = post(json!({ "cluster": "orders", "host": {} })).await;
+    assert!(error.contains("unknown field `host`"), "{error}");
+    let (_, error, field) = post(json!({ "cluster": "orders", "demand": { "a": 0 } })).await;
+    assert!(field == "demand" && error.contains("zero"), "{error}");
+    let (_, error, field) = post(json!({ "cluster": "orders", "demand": { "a": -2.5 } })).await;
+    assert!(field == "demand.a" && error.contains("-2.5"), "{error}");
+    let both = json!({ "a": 1, "r1/a": 1 });
+    let (_, _, field) = post(json!({ "cluster": "orders", "demand": both })).await;
+    assert_eq!(field, "demand.r1/a");
+    let (_, error, field) = post(json!({ "cluster": "orders", "hosts": { "1/2/3/4": 1 } })).await;
+    assert!(field == "hosts.1/2/3/4" && error.contains("region/zone"));
+    let (_, error, _) = post(json!({ "cluster": "orders", "hosts": { "a": 100_001 } })).await;
+    assert!(error.contains("100000"), "{error}");
+    let long = format!("\"{}\"", "x".repeat(300 << 10));
+    let answer = control.refused(Method::POST, "/api/v1/what-if", &long);
+    assert_eq!(answer.await.0, 413);
+    let (status, ..) = control.refused(Method::POST, "/api/v1/what-if", "{").await;
+    assert_eq!(status, 400);
+}
+
+#[tokio::test]
+async fn pages_show_demand_and_what_is_delivered() {
+    let (control, _open) = busy().await;
+    let page = control.get("/api/v1/clusters?cluster=orders").await;
+    let fleet = &page["clusters"][0]["fleets"][0];
+    assert_eq!(fleet["delivered"][0]["fraction_bp"], 7500, "{fleet}");
+    assert!(fleet["delivered_age_ms"].is_u64(), "{fleet}");
+    let envoy = &page["clusters"][0]["delivery"][2];
+    let expected = json!({ "class": "envoy", "delivery": "fleet_weights", "reason": null });
+    assert_eq!(*envoy, expected);
+    let page = control.get("/api/v1/clusters?offset=2&limit=1").await;
+    assert_eq!((&page["total"], &page["offset"]), (&json!(3), &json!(2)));
+    assert_eq!(page["clusters"][0]["cluster"], "trial");
+    assert_eq!(page["clusters"].as_array().unwrap().len(), 1);
+    let page = control.get("/api/v1/fleets?fleet=gateway").await;
+    let demand = &page["fleets"][0]["demand"];
+    assert_eq!(demand[0]["cluster"], Value::Null, "the whole comes first");
+    assert_eq!(demand[1]["zones"][0]["requests_per_second"], 300.0);
+    assert_eq!(page["fleets"][0]["zones"][1]["nodes"], 1);
+    assert_eq!(
+        control.get("/api/v1/fleets?fleet=x").await,
+        json!({ "fleets": [] })
+    );
+}
+
+#[tokio::test]
+async fn nodes_say_what_they_get_and_what_they_refused() {
+    let (control, _open) = busy().await;
+    control.handle.records().update(0, vec![refusal()]);
+    let page = control.get("/api/v1/nodes?limit=1").await;
+    assert_eq!(page["total"], 2);
+    let node = &page["nodes"][0];
+    assert_eq!((&node["id"], &node["class"]), (&json!("1"), &json!("envoy")));
+    assert_eq!(node["requests_per_second"], 300.0);
+    let delivery = |index: usize| {
+        let each = &node["delivery"][index];
+        (each["delivery"].clone(), each["reason"].clone())
+    };
+    assert_eq!(delivery(0), (json!("as_configured"), json!("mode_off")));
+    assert_eq!(delivery(1), (json!("fleet_weights"), Value::Null));
+    assert_eq!(delivery(2), (json!("host_counts"), json!("mode_shadow")));
+    let nacked = &node["discovery"][0]["types"][0]["nacked"];
+    assert_eq!(nacked["message"], "no such policy");
+    let page = control.get("/api/v1/nodes?offset=1").await;
+    assert_eq!(page["nodes"][0]["id"], "2");
+    let page = control.get("/api/v1/nodes?id=2&fleet=gateway").await;
+    assert_eq!(page["total"], 1);
+}
+
+#[tokio::test]
+async fn a_zone_is_explained_by_its_name_alone() {
+    let (control, _open) = busy().await;
+    let page = control.get("/api/v1/explain?cluster=orders&zone=a").await;
+    assert_eq!(page["own_locality"]["region"], "r1", "{page}");
+    assert_eq!(page["localities"][0]["demand_share"], 0.75);
+    assert_eq!(page["localities"][0]["expected_share"], 0.667, "rounded");
+    let same = "/api/v1/explain?cluster=orders&region=r1&zone=a";
+    assert_eq!(control.get(same).await, page);
+    let path = "/api/v1/explain?cluster=orders&zone=z";
+    let (_, error, field) = control.refused(Method::GET, path, "").await;
+    assert!(field == "zone" && error.contains("r1/a, r1/b"), "{error}");
+}
+
+#[tokio::test]
+async fn what_if_compares_shares() {
+    let (control, _open) = busy().await;
+    let page = control.what_if(&json!({ "cluster": "orders", "hosts": { "a": 9, "r1/c": 1 } }));
+    let page = page.await;
+    let hosts = |side: &str| {
+        let localities = page[side]["localities"].as_array().unwrap();
+        let hosts = localities.iter().map(|locality| locality["hosts"].clone());
+        hosts.collect::<Vec<_>>()
+    };
+    assert_eq!(hosts("before"), [3, 3]);
+    assert_eq!(hosts("after"), [9, 3, 1]);
+    let added = &page["after"]["localities"][2]["locality"];
+    assert_eq!(*added, json!({ "region": "r1", "zone": "c", "sub_zone": "" }));
+    let page = control.what_if(&json!({ "cluster": "orders", "demand": { "b": 7 } }));
+    let page = page.await;
+    assert_eq!(page["after"]["localities"][0]["demand_share"], 0.0);
+    assert_eq!(page["after"]["localities"][1]["demand_share"], 1.0);
+}
+
+#[tokio::test]
+async fn every_metric_has_its_name_in_the_list() {
+    let (control, open) = busy().await;
+    control.handle.records().update(0, vec![refusal()]);
+    drop(open);
+    // A reporter that leaves is counted too, some time after its stream closed.
+    let left = async {
+        loop {
+            let (_, text) = control.ask(Method::GET, "/metrics", "").await;
+            if text.contains("reporters_left_total") {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let left = tokio::time::timeout(Duration::from_secs(30), left);
+    left.await.expect("reporters leave");
+    let (control, _open) = busy().await;
+    control.handle.records().update(0, vec![refusal()]);
+    let (status, text) = control.ask(Method::GET, "/metrics", "").await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(text.ends_with("# EOF\n"));
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    let mut names: Vec<&str> = samples
+        .map(|line| line.split(['{', ' ']).next().unwrap())
+        .collect();
+    names.push("plimsoll_control_reporters_left_total");
+    names.sort_unstable();
+    names.dedup();
+    let mut listed = METRIC_NAMES.to_vec();
+    listed.sort_unstable();
+    assert_eq!(names, listed);
+    let has = |line: &str| assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+    has(r#"plimsoll_control_nodes{fleet="gateway",locality="r1/a",class="envoy"} 1"#);
+    has(r#"plimsoll_control_nodes_nacked{fleet="gateway"} 1"#);
+    has(r#"plimsoll_control_discovery_nacks_total{type="Cluster"} 1"#);
+    has(r#"plimsoll_control_discovery_streams{variant="delta"} 2"#);
+    let orders = r#"fleet="gateway",cluster="orders",locality="r1/a""#;
+    has(&format!(
+        "plimsoll_control_demand_requests_per_second{{{orders}}} 300.0"
+    ));
+    has(&format!(
+        "plimsoll_control_cluster_fraction_basis_points{{{orders}}} 7500"
+    ));
+    assert!(text.contains(r#"load_reports_ignored_total{reason="unknown_cluster"}"#));
+}
+
+#[tokio::test]
+async fn it_is_served_over_a_socket() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let control = Control::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let shutdown = async {
+        let _ = stopped.await;
+    };
+    let served = tokio::spawn(serve(listener, control.admin.clone(), shutdown));
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    stop.send(()).unwrap();
+    served.await.unwrap();
+}

@@ -1,0 +1,108 @@
+//! New settings while receivers are connected.
+
+use std::time::Duration;
+
+use plimsoll_xds::ads::{CLUSTER, LISTENER};
+
+use super::driver::{Driver, HEAD, config, endpoint_weights, fleet, locality_weights, parse};
+use crate::delivery::Class;
+use crate::state::ControlEvent;
+
+#[test]
+fn endpoints_and_services_follow_the_file() {
+    let mut driver = Driver::new("");
+    let [a, ..] = fleet(Class::Envoy);
+    let key = driver.open(&a);
+    driver.news(&key);
+    driver.reload(parse(&format!(
+        "{HEAD}services: [{{cluster: {{name: orders}}, endpoints: [{{locality: {{zone: a}}, \
+         lb_endpoints: ['10.9.9.9:80']}}]}}, {{cluster: {{name: carts}}}}]"
+    )));
+    assert_eq!(driver.news(&key), 1);
+    let orders = driver.assignment(&key, "orders").unwrap();
+    assert_eq!(endpoint_weights(&orders).len(), 1);
+    assert!(driver.assignment(&key, "carts").is_some());
+    assert_eq!(driver.view(&key).get(CLUSTER).unwrap().len(), 2);
+    driver.reload(parse("services: [{cluster: {name: carts}}]"));
+    assert!(driver.assignment(&key, "orders").is_none());
+    assert!(driver.view(&key).get(CLUSTER).unwrap().is_absent("orders"));
+    let applied = |event: &&ControlEvent| matches!(event, ControlEvent::ConfigApplied { .. });
+    assert_eq!(driver.events.iter().filter(applied).count(), 2);
+}
+
+#[test]
+fn mode_and_ramp_take_effect_without_new_reports() {
+    let mut driver = Driver::new("");
+    let nodes = fleet(Class::Grpc);
+    let keys = [0, 1, 2].map(|index: usize| driver.open(&nodes[index]));
+    let [a, b, c] = &nodes;
+    driver.traffic(&[(a, 500), (b, 350), (c, 150)], 10);
+    let mut local = |service: &str| {
+        driver.reload(config(service));
+        locality_weights(&driver.assignment(&keys[0], "orders").unwrap())["a"]
+    };
+    assert_eq!(local(""), 6000);
+    assert_eq!(local("mode: SHADOW"), 9000);
+    let half = local("ramp: 50");
+    assert!((7150..=7250).contains(&half), "{half}");
+    let none = local("ramp: 0");
+    assert!((8995..=9000).contains(&none), "{none}");
+    assert_eq!(local("ramp: 100"), 6000);
+    assert_eq!(local("mode: OFF"), 3, "as written: one weight per host");
+}
+
+#[test]
+fn what_proxies_are_asked_for_follows_the_file() {
+    let mut driver = Driver::new("");
+    let settings = driver.state.lrs_settings();
+    assert_eq!(settings.interval, Duration::from_secs(1));
+    assert_eq!(settings.clusters, ["orders".into()]);
+    assert!(!settings.send_all_clusters);
+    driver.reload(parse(
+        "load_reporting: {interval: 4s, report_endpoint_granularity: true}\n\
+         services: [{cluster: {name: carts}}, {cluster: {name: orders}}]",
+    ));
+    let settings = driver.state.lrs_settings();
+    assert_eq!(settings.interval, Duration::from_secs(4));
+    assert_eq!(settings.clusters, ["carts".into(), "orders".into()]);
+    assert!(settings.report_endpoint_granularity);
+}
+
+#[test]
+fn a_longer_interval_does_not_make_reporters_late() {
+    let mut driver = Driver::new("");
+    let nodes = fleet(Class::Envoy);
+    let keys = [0, 1, 2].map(|index: usize| driver.open(&nodes[index]));
+    let [a, b, c] = &nodes;
+    driver.traffic(&[(a, 500), (b, 350), (c, 150)], 10);
+    let text = "load_reporting: {interval: 20s}\nservices: [{cluster: {name: orders}}]";
+    driver.reload(parse(text));
+    driver.pass(30_000);
+    let local = driver.assignment(&keys[0], "local_cluster").unwrap();
+    let weights = endpoint_weights(&local);
+    assert!(
+        weights["a"] > weights["c"],
+        "they report every 20 s now: {weights:?}"
+    );
+}
+
+#[test]
+fn listeners_are_for_envoys_and_names_of_services_for_grpc() {
+    let text = format!(
+        "{HEAD}services: [{{cluster: {{name: orders}}}}]\nlisteners: [{{name: public, address: \
+         '127.0.0.1:80', virtual_hosts: [{{name: any, routes: [{{match: {{prefix: /}}, route: \
+         {{cluster: orders}}}}]}}]}}]"
+    );
+    let mut driver = Driver::with_config(parse(&text));
+    for (class, expected) in [
+        (Class::Envoy, "public"),
+        (Class::Grpc, "orders"),
+        (Class::Plimsoll, "orders"),
+    ] {
+        let [a, ..] = fleet(class);
+        let key = driver.open(&a);
+        let listeners = driver.view(&key).get(LISTENER).unwrap();
+        assert_eq!(listeners.len(), 1);
+        assert!(listeners.get(expected).is_some(), "{class:?}");
+    }
+}

@@ -1,0 +1,13 @@
+//! The control plane with real peers: stock Envoys of three releases and gRPC clients.
+//!
+//! `make test` installs the peers; without them every test here fails and says so. Everything
+//! listens on loopback, on ports that the system chooses. What is asserted are shares, states and
+//! the absence of failures; times are printed, never asserted.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![expect(clippy::print_stderr, reason = "figures for people")]
+
+mod real_envoys;
+mod real_faults;
+mod real_grpc;
+mod real_reloads;
+mod support;

@@ -1,0 +1,190 @@
+//! [`Envoy`]: a stock Envoy with the bootstrap that `plimsoll bootstrap envoy` prints.
+//!
+//! A static listener is added, which sends everything to `orders`, and where a test asks for it
+//! load reports take a way of their own.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::control::bootstrap;
+use super::http::{get, get_json};
+use super::process::Process;
+use super::{peers, wait_for};
+
+/// The release that tests use unless they say otherwise.
+pub(crate) const CURRENT: &str = "1.40.0";
+
+/// What an Envoy is to be.
+#[derive(Clone, Debug)]
+pub(crate) struct EnvoySpec {
+    pub(crate) zone: String,
+    pub(crate) version: &'static str,
+    pub(crate) delta: bool,
+    pub(crate) control: SocketAddr,
+    /// Where load reports go, if not to the control plane directly.
+    pub(crate) reports_to: Option<SocketAddr>,
+}
+
+/// A running Envoy. Killed when dropped.
+pub(crate) struct Envoy {
+    pub(crate) id: String,
+    pub(crate) zone: String,
+    /// Where it takes requests.
+    pub(crate) listener: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    process: Process,
+}
+
+impl Envoy {
+    /// Starts one; its files go into `folder`.
+    pub(crate) fn start(folder: &Path, spec: &EnvoySpec) -> Self {
+        let id = format!("gateway-{}", spec.zone);
+        let file = |end: &str| folder.join(format!("{id}.{end}"));
+        std::fs::write(file("json"), spec.bootstrap().to_string()).unwrap();
+        let mut command = Command::new(binary(spec.version));
+        command.arg("-c").arg(file("json"));
+        command.arg("--admin-address-path").arg(file("admin"));
+        command.args([
+            "--concurrency",
+            "1",
+            "--disable-hot-restart",
+            "-l",
+            "warning",
+        ]);
+        let mut process = Process::start(command, &file("log"));
+        let admin = wait_for("an Envoy's admin page", || {
+            assert!(process.is_alive(), "Envoy {} ended", spec.version);
+            let text = std::fs::read_to_string(file("admin")).ok()?;
+            text.trim().parse().ok()
+        });
+        Self {
+            listener: wait_for("an Envoy's listener", || listener(admin)),
+            id,
+            zone: spec.zone.clone(),
+            admin,
+            process,
+        }
+    }
+
+    /// Sums of the endpoint weights of a cluster, by zone.
+    pub(crate) fn weights(&self, cluster: &str) -> BTreeMap<String, u64> {
+        let page = get_json(self.admin, "/clusters?format=json").unwrap_or_default();
+        let clusters = page["cluster_statuses"].as_array().cloned();
+        let clusters = clusters.unwrap_or_default();
+        let own = clusters.iter().find(|entry| entry["name"] == cluster);
+        let hosts = own.and_then(|entry| entry["host_statuses"].as_array());
+        let mut weights = BTreeMap::new();
+        for host in hosts.into_iter().flatten() {
+            let zone = host["locality"]["zone"].as_str().unwrap_or_default();
+            *weights.entry(zone.to_owned()).or_default() += host["weight"].as_u64().unwrap();
+        }
+        weights
+    }
+
+    /// A counter or gauge.
+    pub(crate) fn stat(&self, name: &str) -> Option<u64> {
+        let text = get(self.admin, &format!("/stats?filter=^{name}$"))?;
+        text.trim().rsplit(' ').next()?.parse().ok()
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn is_alive(&mut self) -> bool {
+        self.process.is_alive()
+    }
+}
+
+impl EnvoySpec {
+    fn bootstrap(&self) -> Value {
+        let control = self.control.to_string();
+        let mut args = vec!["envoy", "--zone", &self.zone, "--region", "r1"];
+        args.extend(["--control", &control, "--admin-port", "0"]);
+        if self.delta {
+            args.push("--delta");
+        }
+        let mut bootstrap = bootstrap(&args);
+        bootstrap["static_resources"]["listeners"] = json!([entrance()]);
+        if let Some(way) = self.reports_to {
+            let clusters = &mut bootstrap["static_resources"]["clusters"];
+            let mut reports = clusters[0].clone();
+            reports["name"] = json!("reports");
+            reports["load_assignment"]["cluster_name"] = json!("reports");
+            let address = "/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address";
+            reports.pointer_mut(address).unwrap()["socket_address"]["port_value"] =
+                json!(way.port());
+            // A gate that is shut must look like silence, not like a broken connection.
+            let options = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+            reports["typed_extension_protocol_options"][options]["explicit_http_config"] =
+                json!({ "http2_protocol_options": {} });
+            clusters.as_array_mut().unwrap().push(reports);
+            let config = &mut bootstrap["cluster_manager"]["load_stats_config"];
+            config["grpc_services"][0]["envoy_grpc"]["cluster_name"] = json!("reports");
+        }
+        bootstrap
+    }
+}
+
+/// A listener on a free port that sends everything to `orders`, which may come later.
+fn entrance() -> Value {
+    let filters = "type.googleapis.com/envoy.extensions.filters";
+    json!({
+        "name": "entrance",
+        "address": { "socket_address": { "address": "127.0.0.1", "port_value": 0 } },
+        "filter_chains": [{ "filters": [{
+            "name": "http",
+            "typed_config": {
+                "@type": format!(
+                    "{filters}.network.http_connection_manager.v3.HttpConnectionManager"
+                ),
+                "stat_prefix": "entrance",
+                "http_filters": [{
+                    "name": "router",
+                    "typed_config": { "@type": format!("{filters}.http.router.v3.Router") },
+                }],
+                "route_config": {
+                    "validate_clusters": false,
+                    "virtual_hosts": [{
+                        "name": "any",
+                        "domains": ["*"],
+                        "routes": [{
+                            "match": { "prefix": "/" },
+                            "route": { "cluster": "orders" },
+                        }],
+                    }],
+                },
+            },
+        }] }],
+    })
+}
+
+fn binary(version: &str) -> PathBuf {
+    if version != CURRENT {
+        return peers().join(format!("envoy-{version}/envoy/_bin/envoy"));
+    }
+    let lib = peers().join("venv/lib");
+    let pythons = std::fs::read_dir(&lib).unwrap();
+    let mut binaries = pythons
+        .map(|python| {
+            python
+                .unwrap()
+                .path()
+                .join("site-packages/envoy/_bin/envoy")
+        })
+        .filter(|binary| binary.is_file());
+    binaries
+        .next()
+        .unwrap_or_else(|| panic!("no Envoy under {}: run `make test` once", lib.display()))
+}
+
+/// The address the system chose for the static listener.
+fn listener(admin: SocketAddr) -> Option<SocketAddr> {
+    let page = get_json(admin, "/listeners?format=json")?;
+    let listeners = page["listener_statuses"].as_array()?;
+    let own = listeners.iter().find(|entry| entry["name"] == "entrance")?;
+    let address = &own["local_address"]["socket_address"];
+    let port = u16::try_from(address["port_value"].as_u64()?).ok()?;
+    Some(SocketAddr::from(([127, 0, 0, 1], port)))
+}

@@ -1,0 +1,113 @@
+//! [`Load`]: paced requests in fixed proportions.
+//!
+//! All sources move in step: a tick is over when every source has its answers. So a slow machine
+//! makes traffic slower and never changes how it is spread over zones.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::http::Connection;
+
+/// Where requests enter, as what they are counted, and how many per tick.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub(crate) to: SocketAddr,
+    pub(crate) from: String,
+    pub(crate) per_tick: u64,
+}
+
+/// Traffic until it is stopped or dropped.
+pub(crate) struct Load {
+    shared: Arc<Shared>,
+    conductor: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    succeeded: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Load {
+    /// Starts. A tick of zero is as fast as it goes.
+    pub(crate) fn start(sources: &[Source], tick: Duration) -> Self {
+        let shared = Arc::new(Shared::default());
+        let (done, answers) = channel();
+        let workers: Vec<Sender<()>> = sources
+            .iter()
+            .map(|source| {
+                let (go, orders) = channel();
+                let (source, shared, done) = (source.clone(), Arc::clone(&shared), done.clone());
+                thread::spawn(move || work(&source, &shared, &orders, &done));
+                go
+            })
+            .collect();
+        let conducted = Arc::clone(&shared);
+        let conductor = thread::spawn(move || {
+            while !conducted.stop.load(Ordering::Relaxed) {
+                let next = Instant::now() + tick;
+                for worker in &workers {
+                    worker.send(()).unwrap();
+                }
+                for _ in &workers {
+                    answers.recv().unwrap();
+                }
+                thread::sleep(next.saturating_duration_since(Instant::now()));
+            }
+        });
+        Self {
+            shared,
+            conductor: Some(conductor),
+        }
+    }
+
+    /// Requests that were answered with 200.
+    pub(crate) fn succeeded(&self) -> u64 {
+        self.shared.succeeded.load(Ordering::Relaxed)
+    }
+
+    /// Requests that were not.
+    pub(crate) fn failed(&self) -> u64 {
+        self.shared.failed.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(conductor) = self.conductor.take() {
+            // A worker that panicked has said so.
+            let _ = conductor.join();
+        }
+    }
+}
+
+fn work(source: &Source, shared: &Shared, orders: &Receiver<()>, done: &Sender<()>) {
+    let head = format!(
+        "GET / HTTP/1.1\r\nhost: test\r\nx-from: {}\r\n\r\n",
+        source.from
+    );
+    let mut connection = None;
+    while orders.recv().is_ok() {
+        for _ in 0..source.per_tick {
+            let mut kept = match connection.take() {
+                Some(kept) => Ok(kept),
+                None => Connection::open(source.to),
+            };
+            let answer = kept.as_mut().map(|kept| kept.request(&head));
+            if let Ok(Ok((200, _))) = answer {
+                shared.succeeded.fetch_add(1, Ordering::Relaxed);
+                connection = kept.ok();
+            } else {
+                shared.failed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        // Without a conductor there is nobody to tell.
+        let _ = done.send(());
+    }
+}

@@ -1,0 +1,230 @@
+//! `plimsoll sim` from outside: the forms of the report, overrides, errors with their path, exit
+//! codes. What is simulated is tested in plimsoll-sim.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+const SCENARIO: &str = r#"
+title = "Three quarters in one zone"
+duration = "20s"
+policies = ["zone_aware_hosts", "zone_aware_weights", "optimum"]
+
+[traffic]
+mean_utilization = 0.5
+
+[[zone]]
+name = "a"
+demand = 75
+hosts = [{ count = 4, capacity = 30 }]
+
+[[zone]]
+name = "b"
+demand = 25
+hosts = [{ count = 4, capacity = 30 }]
+"#;
+
+/// Runs `plimsoll sim - ARGS` with a scenario on its standard input.
+fn sim(scenario: &str, args: &[&str]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+        .args(["sim", "-"])
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A process that refuses its arguments does not read.
+    let _ = child.stdin.take().unwrap().write_all(scenario.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn file(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+#[test]
+fn the_table_has_one_row_per_policy_and_no_progress_off_a_terminal() {
+    let output = sim(SCENARIO, &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "");
+    let table = text(&output.stdout);
+    assert!(
+        table.starts_with("Three quarters in one zone\n2 zones, 8 hosts"),
+        "{table}"
+    );
+    for policy in ["zone_aware_hosts ", "zone_aware_weights ", "optimum "] {
+        let rows = table.lines().filter(|line| line.starts_with(policy));
+        assert_eq!(rows.count(), 1, "{policy}:\n{table}");
+    }
+    assert!(!table.contains('\u{1b}'));
+}
+
+#[test]
+fn all_forms_are_written_and_the_same_every_time() {
+    let (html, csv) = (file("sim.html"), file("sim.csv"));
+    let write = || {
+        let args = [
+            "--html",
+            html.to_str().unwrap(),
+            "--csv",
+            csv.to_str().unwrap(),
+            "--json",
+        ];
+        let output = sim(SCENARIO, &args);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let files = [&html, &csv].map(|path| std::fs::read_to_string(path).unwrap());
+        (text(&output.stdout), files)
+    };
+    let (json, [page, rows]) = write();
+    assert_eq!((json.clone(), [page.clone(), rows.clone()]), write());
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("<svg"));
+    assert!(rows.starts_with("policy,time_s,zone,"));
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["facts"]["title"], "Three quarters in one zone");
+    let ratio = json["policies"][0]["metrics"]["max_over_mean_5s_avg"]
+        .as_f64()
+        .unwrap();
+    assert!((ratio - 1.5).abs() < 0.01, "{ratio}");
+}
+
+#[test]
+fn seed_duration_and_policies_can_be_chosen() {
+    let args = [
+        "--seed",
+        "9",
+        "--duration",
+        "15s",
+        "--policy",
+        "none,optimum",
+        "--json",
+    ];
+    let output = sim(SCENARIO, &args);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&json["facts"]["seed"], &json["facts"]["duration_s"]),
+        (&9.into(), &15.0.into())
+    );
+    let names: Vec<&Value> = json["policies"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|p| &p["policy"])
+        .collect();
+    assert_eq!(names, ["none", "optimum"]);
+}
+
+#[test]
+fn what_was_expected_and_did_not_come_out_ends_with_1() {
+    let expect = "[[expect]]\npolicy = \"zone_aware_hosts\"\nat_most = { settled_s = 30 }\n";
+    let output = sim(&format!("{SCENARIO}\n{expect}"), &[]);
+    assert_eq!(output.status.code(), Some(1));
+    let table = text(&output.stdout);
+    assert!(
+        table.contains("FAIL zone_aware_hosts: settled_s at most 30"),
+        "{table}"
+    );
+}
+
+#[test]
+fn invalid_input_ends_with_2_and_names_the_field() {
+    let broken = SCENARIO.replace("demand = 25", "demnad = 25");
+    let wrong = SCENARIO.replace("capacity = 30", "capacity = -30");
+    for (scenario, args, hint) in [
+        (
+            broken.as_str(),
+            &[][..],
+            "standard input: zone[1].demnad: unknown field",
+        ),
+        (
+            wrong.as_str(),
+            &[],
+            "standard input: zone[0].hosts[0].capacity: -30 must be above 0",
+        ),
+        (SCENARIO, &["--duration", "soon"], "\"90s\""),
+        (
+            SCENARIO,
+            &["--duration", "1s"],
+            "duration: must be at least 10s",
+        ),
+        (SCENARIO, &["--policy", "best"], "there is no policy"),
+        (
+            SCENARIO,
+            &["--html", "/no/such/folder/x.html"],
+            "cannot write /no/such/folder/x.html",
+        ),
+    ] {
+        let output = sim(scenario, args);
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{args:?}: {}",
+            text(&output.stdout)
+        );
+        assert!(output.stdout.is_empty(), "{args:?}");
+        assert!(
+            text(&output.stderr).contains(hint),
+            "{hint}: {}",
+            text(&output.stderr)
+        );
+    }
+    let missing = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+        .args(["sim", "no-such-file.toml"])
+        .output()
+        .unwrap();
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(text(&missing.stderr).starts_with("error: no-such-file.toml: "));
+}
+
+#[test]
+fn help_names_every_policy_and_every_table_of_a_scenario() {
+    let output = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+        .args(["sim", "--help"])
+        .output()
+        .unwrap();
+    let help = text(&output.stdout);
+    for policy in plimsoll_sim::Policy::ALL {
+        assert!(help.contains(policy.name()), "{policy:?}");
+    }
+    for part in [
+        "Examples:",
+        "--html",
+        "--csv",
+        "--seed",
+        "[traffic]",
+        "[[zone]]",
+        "[[event]]",
+        "[[expect]]",
+        "Exit codes:",
+    ] {
+        assert!(help.contains(part), "{part} is missing:\n{help}");
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let scenario = file("sim-pipe.toml");
+    std::fs::write(&scenario, SCENARIO).unwrap();
+    let child = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+        .arg("sim")
+        .arg(&scenario)
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(
+        (output.status.code(), text(&output.stderr).as_str()),
+        (Some(0), "")
+    );
+}

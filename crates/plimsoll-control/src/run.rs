@@ -135,12 +135,7 @@ async fn stopped(mut stopping: watch::Receiver<()>) {
 }
 
 async fn watch_files(
-    (source, options, started, mut last): (
-        FileSource,
-        Options,
-        Arc<ControlConfig>,
-        Fingerprint,
-    ),
+    (source, options, started, mut last): (FileSource, Options, Arc<ControlConfig>, Fingerprint),
     handle: Handle,
     reloads: Arc<Reloads>,
     stopping: watch::Receiver<()>,
@@ -184,7 +179,6 @@ fn restart_needed(started: &ControlConfig, edited: &ControlConfig) -> Vec<&'stat
     let fields = [
         ("listen", started.listen != edited.listen),
         ("admin", started.admin != edited.admin),
-        ("relay", started.relay != edited.relay),
         ("demand.smoothing_time_constant", old.tau() != new.tau()),
         (
             "demand.missed_intervals",

@@ -35,8 +35,6 @@ const QUEUE: usize = 4096;
 #[derive(Clone, Debug)]
 pub struct Handle {
     messages: mpsc::Sender<Message>,
-    /// Closing must not wait, and there are never more of these than open streams.
-    closes: mpsc::UnboundedSender<Close>,
     records: Arc<Records>,
     upstreams: Arc<Upstreams>,
     counters: Counters,
@@ -45,13 +43,13 @@ pub struct Handle {
 /// What the writer is told.
 pub(crate) enum Message {
     OpenAds {
-        node: NodeInfo,
+        node: Arc<NodeInfo>,
         returning: bool,
         reply: oneshot::Sender<Opened>,
     },
     OpenLrs {
-        node: NodeInfo,
-        reply: oneshot::Sender<watch::Receiver<LrsInstructions>>,
+        node: Arc<NodeInfo>,
+        reply: oneshot::Sender<(watch::Receiver<LrsInstructions>, Ticket)>,
     },
     Report {
         node: Arc<NodeInfo>,
@@ -64,8 +62,8 @@ pub(crate) enum Message {
 
 /// What a discovery stream gets.
 pub(crate) enum Opened {
-    View(ViewKey, watch::Receiver<Arc<View>>),
-    Relay(ViewKey, watch::Receiver<Arc<Overlay>>, Relay),
+    View(watch::Receiver<Arc<View>>, Ticket),
+    Relay(watch::Receiver<Arc<Overlay>>, Relay, Ticket),
 }
 
 /// A stream is over.
@@ -74,6 +72,27 @@ pub(crate) struct Close {
     node: Arc<NodeInfo>,
     kind: StreamKind,
     key: Option<ViewKey>,
+}
+
+/// An open stream as the writer counts it. It travels with the answer: whatever happens to the
+/// answer or to the stream, the writer hears of the end once.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    closes: mpsc::UnboundedSender<Close>,
+    node: Arc<NodeInfo>,
+    kind: StreamKind,
+    key: Option<ViewKey>,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        // Without a writer there is nothing left to close.
+        let _ = self.closes.send(Close {
+            node: Arc::clone(&self.node),
+            kind: self.kind,
+            key: self.key.take(),
+        });
+    }
 }
 
 /// The writer is gone: the process is shutting down.
@@ -136,11 +155,6 @@ impl Handle {
 
     async fn send(&self, message: Message) -> Result<(), Stopped> {
         self.messages.send(message).await.map_err(|_| Stopped)
-    }
-
-    fn close(&self, close: Close) {
-        // Without a writer there is nothing left to close.
-        let _ = self.closes.send(close);
     }
 }
 

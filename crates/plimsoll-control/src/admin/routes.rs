@@ -196,7 +196,9 @@ impl ExplainQuery {
         let locality = match (&self.zone, lone) {
             (Some(zone), _) => Some(Locality::new(&self.region, zone, &self.sub_zone)),
             (None, None) => None,
-            (None, Some((field, _))) => return Err(FieldError::new(*field, "needs zone beside it")),
+            (None, Some((field, _))) => {
+                return Err(FieldError::new(*field, "needs zone beside it"));
+            }
         };
         Ok(Question {
             locality,
@@ -234,10 +236,7 @@ struct WhatIfBody {
 }
 
 /// Shares before and after a change that nobody has made.
-async fn what_if(
-    Extracted(admin): Extracted<Admin>,
-    body: Result<Bytes, BytesRejection>,
-) -> Page {
+async fn what_if(Extracted(admin): Extracted<Admin>, body: Result<Bytes, BytesRejection>) -> Page {
     let bytes = body?;
     let mut json = serde_json::Deserializer::from_slice(&bytes);
     let body: WhatIfBody = serde_path_to_error::deserialize(&mut json).map_err(body_error)?;

@@ -205,10 +205,7 @@ async fn an_empty_control_plane_has_every_page() {
         (&json!(0), &json!(3))
     );
     assert_eq!(status["configuration"]["in_force"], true);
-    assert_eq!(
-        control.get("/api/v1/fleets").await,
-        json!({ "fleets": [] })
-    );
+    assert_eq!(control.get("/api/v1/fleets").await, json!({ "fleets": [] }));
     assert_eq!(control.get("/api/v1/nodes").await["total"], 0);
     assert!(control.get("/").await["paths"].as_array().unwrap().len() > 5);
     for (path, text) in [("/healthz", "ok\n"), ("/readyz", "ready\n")] {
@@ -310,7 +307,10 @@ async fn nodes_say_what_they_get_and_what_they_refused() {
     let page = control.get("/api/v1/nodes?limit=1").await;
     assert_eq!(page["total"], 2);
     let node = &page["nodes"][0];
-    assert_eq!((&node["id"], &node["class"]), (&json!("1"), &json!("envoy")));
+    assert_eq!(
+        (&node["id"], &node["class"]),
+        (&json!("1"), &json!("envoy"))
+    );
     assert_eq!(node["requests_per_second"], 300.0);
     let delivery = |index: usize| {
         let each = &node["delivery"][index];
@@ -354,7 +354,10 @@ async fn what_if_compares_shares() {
     assert_eq!(hosts("before"), [3, 3]);
     assert_eq!(hosts("after"), [9, 3, 1]);
     let added = &page["after"]["localities"][2]["locality"];
-    assert_eq!(*added, json!({ "region": "r1", "zone": "c", "sub_zone": "" }));
+    assert_eq!(
+        *added,
+        json!({ "region": "r1", "zone": "c", "sub_zone": "" })
+    );
     let page = control.what_if(&json!({ "cluster": "orders", "demand": { "b": 7 } }));
     let page = page.await;
     assert_eq!(page["after"]["localities"][0]["demand_share"], 0.0);

@@ -16,10 +16,8 @@ use tokio::sync::{oneshot, watch};
 use tonic::Status;
 
 use super::record::StreamRecord;
-use super::{Close, Handle, Message, Opened, Stopped};
-use crate::fleet::StreamKind;
+use super::{Handle, Message, Opened, Stopped, Ticket};
 use crate::relay::{Session, Wanted};
-use crate::state::ViewKey;
 
 /// Serves discovery.
 #[derive(Clone, Debug)]
@@ -41,16 +39,8 @@ pub struct Observer {
     record: u64,
     /// What the other server is asked for, behind a relay.
     wanted: Option<watch::Sender<Wanted>>,
-    /// `None` behind a relay: the session there ends after this.
-    _closing: Option<Closing>,
-}
-
-/// Tells the writer that a discovery stream is over.
-#[derive(Debug)]
-struct Closing {
-    handle: Handle,
-    node: Arc<NodeInfo>,
-    key: ViewKey,
+    /// `None` behind a relay: the session there has it, and ends after this.
+    _ticket: Option<Ticket>,
 }
 
 /// One load reporting stream, until it is dropped.
@@ -58,6 +48,7 @@ struct Closing {
 pub struct Reporter {
     handle: Handle,
     node: Arc<NodeInfo>,
+    _ticket: Ticket,
 }
 
 impl Discovery {
@@ -81,20 +72,15 @@ impl AdsHandler for Discovery {
         let (reply, answer) = oneshot::channel();
         let info = Arc::new(opening.node.info);
         let open = Message::OpenAds {
-            node: NodeInfo::clone(&info),
+            node: Arc::clone(&info),
             returning: opening.returning,
             reply,
         };
         self.handle.send(open).await.map_err(stopped)?;
         let opened = answer.await.map_err(|_| stopped(Stopped))?;
-        let closing = |key| Closing {
-            handle: self.handle.clone(),
-            node: Arc::clone(&info),
-            key,
-        };
-        let (views, wanted, closing) = match opened {
-            Opened::View(key, views) => (views, None, Some(closing(key))),
-            Opened::Relay(key, overlays, relay) => {
+        let (views, wanted, ticket) = match opened {
+            Opened::View(views, ticket) => (views, None, Some(ticket)),
+            Opened::Relay(overlays, relay, ticket) => {
                 let node = NodeMessage {
                     info: NodeInfo::clone(&info),
                     raw: opening.node.raw,
@@ -113,7 +99,7 @@ impl AdsHandler for Discovery {
                         }
                     },
                 };
-                let (views, wanted) = session.start(closing(key));
+                let (views, wanted) = session.start(ticket);
                 (views, Some(wanted), None)
             }
         };
@@ -129,7 +115,7 @@ impl AdsHandler for Discovery {
             node: info,
             record,
             wanted,
-            _closing: closing,
+            _ticket: ticket,
         };
         Ok(AdsSession { views, observer })
     }
@@ -161,16 +147,6 @@ impl Drop for Observer {
     }
 }
 
-impl Drop for Closing {
-    fn drop(&mut self) {
-        self.handle.close(Close {
-            node: Arc::clone(&self.node),
-            kind: StreamKind::Ads,
-            key: Some(self.key.clone()),
-        });
-    }
-}
-
 impl LrsHandler for LoadReporting {
     type Reporter = Reporter;
 
@@ -180,15 +156,17 @@ impl LrsHandler for LoadReporting {
         _peer: Option<SocketAddr>,
     ) -> Result<LrsSession<Reporter>, Status> {
         let (reply, answer) = oneshot::channel();
+        let node = Arc::new(node.clone());
         let open = Message::OpenLrs {
-            node: node.clone(),
+            node: Arc::clone(&node),
             reply,
         };
         self.handle.send(open).await.map_err(stopped)?;
-        let instructions = answer.await.map_err(|_| stopped(Stopped))?;
+        let (instructions, ticket) = answer.await.map_err(|_| stopped(Stopped))?;
         let reporter = Reporter {
             handle: self.handle.clone(),
-            node: Arc::new(node.clone()),
+            node,
+            _ticket: ticket,
         };
         Ok(LrsSession {
             instructions,
@@ -206,16 +184,6 @@ impl LrsReporter for Reporter {
         let node = Arc::clone(&self.node);
         // Without a writer the stream is about to end anyway.
         let _ = self.handle.send(Message::Report { node, stats }).await;
-    }
-}
-
-impl Drop for Reporter {
-    fn drop(&mut self) {
-        self.handle.close(Close {
-            node: Arc::clone(&self.node),
-            kind: StreamKind::Lrs,
-            key: None,
-        });
     }
 }
 

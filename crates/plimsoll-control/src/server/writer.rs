@@ -10,10 +10,11 @@ use plimsoll_core::model::load_report::ClusterStats;
 use plimsoll_core::planner::{Grain, PlannerEvent};
 use plimsoll_xds::ads::view::View;
 use plimsoll_xds::driver::{Clock, LrsInstructions};
+use plimsoll_xds::node::NodeInfo;
 use tokio::sync::{mpsc, watch};
 
 use super::record::Records;
-use super::{Close, Handle, Message, Opened, QUEUE};
+use super::{Close, Handle, Message, Opened, QUEUE, Ticket};
 use crate::config::ControlConfig;
 use crate::counters::{Counters, cause};
 use crate::fleet::StreamKind;
@@ -31,6 +32,8 @@ pub struct Writer {
     messages: mpsc::Receiver<Message>,
     closes: mpsc::UnboundedReceiver<Close>,
     counters: Counters,
+    /// For tickets. Closing must not wait, and there are never more of these than open streams.
+    closer: mpsc::UnboundedSender<Close>,
     views: BTreeMap<ViewKey, watch::Sender<Arc<View>>>,
     /// Instead of views, behind a relay.
     overlays: BTreeMap<ViewKey, watch::Sender<Arc<Overlay>>>,
@@ -50,13 +53,13 @@ pub fn start(config: Arc<ControlConfig>) -> (Writer, Handle) {
         messages: receiver,
         closes: close_receiver,
         counters: counters.clone(),
+        closer: closes,
         views: BTreeMap::new(),
         overlays: BTreeMap::new(),
         instructions: BTreeMap::new(),
     };
     let handle = Handle {
         messages,
-        closes,
         records: Arc::new(Records::default()),
         upstreams: Arc::default(),
         counters,
@@ -103,8 +106,9 @@ impl Writer {
                 let key = self
                     .state
                     .handle_open(&node, StreamKind::Ads, returning, now);
+                let ticket = self.ticket(node, StreamKind::Ads, Some(key.clone()));
                 // Who asked may have gone.
-                let _ = reply.send(self.open(key));
+                let _ = reply.send(self.open(key, ticket));
             }
             Message::OpenLrs { node, reply } => {
                 self.state.handle_open(&node, StreamKind::Lrs, false, now);
@@ -117,14 +121,17 @@ impl Writer {
                     let sender = watch::Sender::new(first);
                     self.instructions.insert(Arc::clone(fleet), sender);
                 }
-                if let Some(instructions) = self.instructions.get(fleet) {
-                    let _ = reply.send(instructions.subscribe());
+                let instructions = self.instructions.get(fleet).map(watch::Sender::subscribe);
+                let ticket = self.ticket(node, StreamKind::Lrs, None);
+                if let Some(instructions) = instructions {
+                    let _ = reply.send((instructions, ticket));
                 }
             }
             Message::Report { node, stats } => {
                 let config = self.state.config();
                 let unknown = |stats: &&ClusterStats| {
-                    !self.state.wants_all_reports() && !config.services.contains_key(&stats.cluster_name)
+                    !self.state.wants_all_reports()
+                        && !config.services.contains_key(&stats.cluster_name)
                 };
                 let unknown = stats.iter().filter(unknown).count();
                 self.counters.ignored("unknown_cluster", unknown as u64);
@@ -137,7 +144,7 @@ impl Writer {
     }
 
     /// What a stream with this key gets. It must not see an empty world first.
-    fn open(&mut self, key: ViewKey) -> Opened {
+    fn open(&mut self, key: ViewKey, ticket: Ticket) -> Opened {
         if !self.views.contains_key(&key) && !self.overlays.contains_key(&key) {
             self.publish();
         }
@@ -146,13 +153,22 @@ impl Writer {
                 let overlay = self.state.overlay_of(&key).cloned();
                 watch::Sender::new(overlay.unwrap_or_default())
             });
-            return Opened::Relay(key, overlays.subscribe(), relay);
+            return Opened::Relay(overlays.subscribe(), relay, ticket);
         }
         let views = self.views.entry(key.clone()).or_insert_with(|| {
             let view = self.state.view(&key).cloned();
             watch::Sender::new(view.unwrap_or_default())
         });
-        Opened::View(key, views.subscribe())
+        Opened::View(views.subscribe(), ticket)
+    }
+
+    fn ticket(&self, node: Arc<NodeInfo>, kind: StreamKind, key: Option<ViewKey>) -> Ticket {
+        Ticket {
+            closes: self.closer.clone(),
+            node,
+            kind,
+            key,
+        }
     }
 
     fn configure(&mut self, config: Arc<ControlConfig>) {

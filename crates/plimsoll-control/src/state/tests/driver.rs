@@ -62,7 +62,7 @@ impl Driver {
             .handle_open(node, StreamKind::Ads, returning, self.now);
         self.state
             .handle_open(node, StreamKind::Lrs, false, self.now);
-        self.drain();
+        self.settle();
         key
     }
 
@@ -70,18 +70,18 @@ impl Driver {
         for kind in [StreamKind::Ads, StreamKind::Lrs] {
             self.state.handle_close(node, kind, self.now);
         }
-        self.drain();
+        self.settle();
     }
 
     pub(crate) fn reload(&mut self, config: Arc<ControlConfig>) {
         self.state.handle_config(config, self.now);
-        self.drain();
+        self.settle();
     }
 
     pub(crate) fn report(&mut self, node: &NodeInfo, cluster: &str, requests: u64) {
         let stats = stats(cluster, requests);
         self.state.handle_report(node, &[stats], self.now);
-        self.drain();
+        self.settle();
     }
 
     /// Lets time pass, waking the state whenever it asked for it.
@@ -91,7 +91,7 @@ impl Driver {
         while let Some(due) = self.state.poll_timeout().filter(|due| *due <= end) {
             self.now = self.now.max(due);
             self.state.handle_timeout(self.now);
-            self.drain();
+            self.settle();
             woken += 1;
             assert!(woken < 10_000, "{due:?} never comes to an end");
         }
@@ -123,7 +123,8 @@ impl Driver {
         assignments.get(name).cloned()
     }
 
-    fn drain(&mut self) {
+    /// Takes everything that is due, as the writer does after each message.
+    pub(crate) fn settle(&mut self) {
         while let Some((key, _)) = self.state.poll_view() {
             *self.published.entry(key).or_default() += 1;
         }

@@ -128,7 +128,10 @@ fn a_restart_holds_back_locality_weights_too() {
     driver.pass(10_000);
     let orders = driver.assignment(&key, "orders").unwrap();
     let weights = locality_weights(&orders);
-    assert_eq!(weights["a"], 3000, "the whole fleet is here, three tenths of the servers are");
+    assert_eq!(
+        weights["a"], 3000,
+        "the whole fleet is here, three tenths of the servers are"
+    );
 }
 
 #[test]

@@ -31,7 +31,6 @@ pub(crate) struct EnvoySpec {
 
 /// A running Envoy. Killed when dropped.
 pub(crate) struct Envoy {
-    pub(crate) id: String,
     pub(crate) zone: String,
     /// Where it takes requests.
     pub(crate) listener: SocketAddr,
@@ -63,7 +62,6 @@ impl Envoy {
         });
         Self {
             listener: wait_for("an Envoy's listener", || listener(admin)),
-            id,
             zone: spec.zone.clone(),
             admin,
             process,

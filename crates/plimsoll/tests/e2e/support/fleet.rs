@@ -2,7 +2,7 @@
 //! traffic 50/35/15.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use super::backends::{Backends, Counts};
@@ -38,7 +38,6 @@ pub(crate) struct World {
     pub(crate) reports: Gate,
     pub(crate) control: Control,
     pub(crate) backends: Backends,
-    pub(crate) folder: PathBuf,
 }
 
 impl Default for WorldSpec {
@@ -79,7 +78,6 @@ impl World {
             reports,
             control,
             backends,
-            folder,
         }
     }
 

@@ -223,3 +223,23 @@ fn decode(variant: Variant, bytes: Bytes) -> Result<Response, DecodeError> {
 fn unwrapped(resources: &[Any]) -> Vec<Any> {
     resources.iter().filter_map(wire::unwrap_resource).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrapped_resources_are_unwrapped_and_empty_wrappers_left_out() {
+        let any = |type_url: &str, value: &'static [u8]| Any {
+            type_url: type_url.into(),
+            value: Bytes::from_static(value),
+        };
+        let wrapper = "type.googleapis.com/envoy.service.discovery.v3.Resource";
+        let plain = any("t", b"\x0a\x01a");
+        // resource (2): {type_url (1): "t", value (2): the plain one}, name (3): "a".
+        let wrapped = any(wrapper, b"\x12\x08\x0a\x01t\x12\x03\x0a\x01a\x1a\x01a");
+        let heartbeat = any(wrapper, b"\x1a\x01a");
+        let all = unwrapped(&[plain.clone(), wrapped, heartbeat]);
+        assert_eq!(all, [plain.clone(), plain]);
+    }
+}

@@ -9,5 +9,6 @@
 mod real_envoys;
 mod real_faults;
 mod real_grpc;
+mod real_relay;
 mod real_reloads;
 mod support;

@@ -195,6 +195,12 @@ impl ControlConfig {
                 .checked(extras)
                 .map_err(|error| error.under(&format!("services[{index}]")))?;
             let name = Arc::clone(service.name());
+            if self.relay.is_some() && !service.assignment.endpoints().is_empty() {
+                return Err(FieldError::new(
+                    format!("services[{index}].endpoints"),
+                    "come from the management server behind the relay",
+                ));
+            }
             if let Some(other) = seen.insert(Arc::clone(&name), file.to_owned()) {
                 return Err(FieldError::new(
                     format!("services[{index}].cluster.name"),

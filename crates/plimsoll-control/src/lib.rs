@@ -13,6 +13,7 @@ pub mod delivery;
 pub mod explain;
 pub mod fleet;
 pub mod fleet_plan;
+pub mod relay;
 pub mod run;
 pub mod server;
 pub mod source;

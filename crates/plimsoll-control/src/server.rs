@@ -18,9 +18,10 @@ use plimsoll_xds::driver::LrsInstructions;
 use plimsoll_xds::node::NodeInfo;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::config::ControlConfig;
+use crate::config::{ControlConfig, Relay};
 use crate::counters::Counters;
 use crate::fleet::StreamKind;
+use crate::relay::{Overlay, Relayed, Upstreams};
 use crate::state::{State, ViewKey};
 
 pub use handlers::{Discovery, LoadReporting};
@@ -35,6 +36,7 @@ const QUEUE: usize = 4096;
 pub struct Handle {
     messages: mpsc::Sender<Message>,
     records: Arc<Records>,
+    upstreams: Arc<Upstreams>,
     counters: Counters,
 }
 
@@ -46,7 +48,7 @@ pub(crate) enum Message {
     OpenAds {
         node: Arc<NodeInfo>,
         returning: bool,
-        reply: oneshot::Sender<(watch::Receiver<Arc<View>>, Ticket)>,
+        reply: oneshot::Sender<Opened>,
     },
     OpenLrs {
         node: Arc<NodeInfo>,
@@ -56,8 +58,15 @@ pub(crate) enum Message {
         node: Arc<NodeInfo>,
         stats: Vec<ClusterStats>,
     },
+    Relayed(Relayed),
     Config(Arc<ControlConfig>),
     Inspect(Look),
+}
+
+/// What a discovery stream gets.
+pub(crate) enum Opened {
+    View(watch::Receiver<Arc<View>>, Ticket),
+    Relay(watch::Receiver<Arc<Overlay>>, Relay, Ticket),
 }
 
 /// A stream is over.
@@ -124,6 +133,11 @@ impl Handle {
     /// What is known of every discovery stream.
     pub const fn records(&self) -> &Arc<Records> {
         &self.records
+    }
+
+    /// How the streams to the relayed server are doing.
+    pub const fn upstreams(&self) -> &Arc<Upstreams> {
+        &self.upstreams
     }
 
     /// What happened so far.

@@ -25,6 +25,7 @@ use crate::config::ControlConfig;
 use crate::delivery::Class;
 use crate::fleet::{Fleets, StreamKind};
 use crate::fleet_plan::{FleetPlan, Plans, plan};
+use crate::relay::{Known, Overlay, Relayed};
 use crate::view::{Catalog, Held};
 
 /// What a held view waits for at most, beyond one reporting interval. Envoy retries a broken
@@ -85,7 +86,11 @@ pub enum ControlEvent {
 /// Everything the control plane knows.
 #[derive(Debug)]
 pub struct State {
+    /// As the files say it.
+    written: Arc<ControlConfig>,
+    /// The same, completed by what is known of relayed clusters.
     config: Arc<ControlConfig>,
+    known: Known,
     catalog: Catalog,
     fleets: Fleets,
     planner: Planner,
@@ -94,6 +99,9 @@ pub struct State {
     made: BTreeMap<Grain, (u64, Instant)>,
     fleet_plans: BTreeMap<Arc<str>, FleetPlan>,
     views: BTreeMap<ViewKey, Arc<View>>,
+    /// Instead of views, behind a relay.
+    overlays: BTreeMap<ViewKey, Arc<Overlay>>,
+    changed_overlays: BTreeSet<ViewKey>,
     generation: u64,
     hold_until: Option<Instant>,
     /// Fleets whose plans and views are out of date.
@@ -118,6 +126,8 @@ impl State {
             made: BTreeMap::new(),
             fleet_plans: BTreeMap::new(),
             views: BTreeMap::new(),
+            overlays: BTreeMap::new(),
+            changed_overlays: BTreeSet::new(),
             generation: 0,
             hold_until: Some(now.saturating_add(hold)),
             dirty: BTreeSet::new(),
@@ -125,6 +135,8 @@ impl State {
             changed_views: BTreeSet::new(),
             changed_traffic: BTreeSet::new(),
             events: VecDeque::new(),
+            known: Known::default(),
+            written: Arc::clone(&config),
             config,
         }
     }
@@ -135,15 +147,25 @@ impl State {
         // Checked together with the file, by the same range.
         let set = self.planner.set_default_report_interval(interval, now);
         debug_assert!(set.is_ok(), "{set:?}");
-        self.catalog = Catalog::new(&config);
         self.event(ControlEvent::ConfigApplied {
             services: config.services.len(),
         });
-        self.config = config;
-        self.dirty
-            .extend(self.fleets.iter().map(|(name, _)| Arc::clone(name)));
-        self.dirty
-            .extend(self.views.keys().map(|key| Arc::clone(&key.fleet)));
+        if config.relay != self.written.relay {
+            // Another world: streams begin anew.
+            self.known.clear();
+            self.views.clear();
+            self.overlays.clear();
+        }
+        self.written = config;
+        self.complete_config();
+        self.after(now);
+    }
+
+    /// A cluster of another server that is to be improved was seen.
+    pub fn handle_relayed(&mut self, relayed: Relayed, now: Instant) {
+        if self.known.learn(relayed) {
+            self.complete_config();
+        }
         self.after(now);
     }
 
@@ -164,9 +186,13 @@ impl State {
             let wait = if new_zone { Duration::ZERO } else { GATHER };
             self.membership_changed(&key.fleet, now.saturating_add(wait));
         }
-        if kind == StreamKind::Ads && !self.views.contains_key(&key) {
-            self.views.insert(key.clone(), Arc::new(View::new(0)));
+        if kind == StreamKind::Ads && !self.is_seen(&key) {
             self.dirty.insert(Arc::clone(&key.fleet));
+            match self.config.relay {
+                // What they see is made before anybody looks.
+                Some(_) => drop(self.overlays.insert(key.clone(), Arc::default())),
+                None => drop(self.views.insert(key.clone(), Arc::default())),
+            }
         }
         self.after(now);
         key
@@ -186,13 +212,15 @@ impl State {
     pub fn handle_unused(&mut self, key: &ViewKey) {
         self.views.remove(key);
         self.changed_views.remove(key);
+        self.overlays.remove(key);
+        self.changed_overlays.remove(key);
     }
 
     /// A node reported. Clusters that are not ours say nothing about demand for ours.
     pub fn handle_report(&mut self, node: &NodeInfo, stats: &[ClusterStats], now: Instant) {
-        let relayed = self.config.relay.is_some();
+        let all = self.wants_all_reports();
         for stats in stats {
-            if relayed || self.config.services.contains_key(&stats.cluster_name) {
+            if all || self.config.services.contains_key(&stats.cluster_name) {
                 self.planner.handle_load_report(&node.node, stats, now);
             }
         }
@@ -207,7 +235,8 @@ impl State {
         }
         if self.hold_until.is_some_and(|until| until <= now) {
             self.hold_until = None;
-            let held = self.views.keys().filter(|key| key.returning);
+            let keys = self.views.keys().chain(self.overlays.keys());
+            let held = keys.filter(|key| key.returning);
             self.dirty.extend(held.map(|key| Arc::clone(&key.fleet)));
         }
         self.after(now);
@@ -219,6 +248,14 @@ impl State {
         let key = self.changed_views.pop_first()?;
         let view = Arc::clone(self.views.get(&key)?);
         Some((key, view))
+    }
+
+    /// The same behind a relay.
+    pub fn poll_overlay(&mut self) -> Option<(ViewKey, Arc<Overlay>)> {
+        self.refresh();
+        let key = self.changed_overlays.pop_first()?;
+        let overlay = Arc::clone(self.overlays.get(&key)?);
+        Some((key, overlay))
     }
 
     /// A fleet whose demand by service changed, for nodes that take it with the LRS response.
@@ -246,17 +283,17 @@ impl State {
     }
 
     /// What proxies are asked to report. Named clusters, because "all" would add those that only
-    /// one proxy knows; behind a relay nobody can name them.
+    /// one proxy knows; behind a relay that improves nothing, nobody has named any.
     pub fn lrs_settings(&self) -> LrsSettings {
         LrsSettings {
             interval: self.config.load_reporting_interval,
-            send_all_clusters: self.config.relay.is_some(),
+            send_all_clusters: self.wants_all_reports(),
             clusters: self.config.services.keys().cloned().collect(),
             report_endpoint_granularity: self.config.report_endpoint_granularity,
         }
     }
 
-    /// The settings in force.
+    /// The settings in force, with what is known of relayed clusters.
     pub const fn config(&self) -> &Arc<ControlConfig> {
         &self.config
     }
@@ -305,6 +342,11 @@ impl State {
         self.views.get(key)
     }
 
+    /// What receivers of `key` behind a relay see.
+    pub fn overlay_of(&self, key: &ViewKey) -> Option<&Arc<Overlay>> {
+        self.overlays.get(key)
+    }
+
     fn membership_changed(&mut self, fleet: &Arc<str>, due: Instant) {
         let nodes = self.fleets.members(fleet).count();
         self.event(ControlEvent::FleetChanged {
@@ -346,6 +388,25 @@ impl State {
         }
     }
 
+    /// Everybody hears of other settings, or of what is now known of clusters.
+    fn complete_config(&mut self) {
+        self.config = self.known.complete(&self.written);
+        self.catalog = Catalog::new(&self.config);
+        let keys = self.views.keys().chain(self.overlays.keys());
+        self.dirty.extend(keys.map(|key| Arc::clone(&key.fleet)));
+        self.dirty
+            .extend(self.fleets.iter().map(|(name, _)| Arc::clone(name)));
+    }
+
+    fn is_seen(&self, key: &ViewKey) -> bool {
+        self.views.contains_key(key) || self.overlays.contains_key(key)
+    }
+
+    /// Whether every cluster that is reported counts: behind a relay that improves none by name.
+    pub(crate) fn wants_all_reports(&self) -> bool {
+        self.config.relay.is_some() && self.config.services.is_empty()
+    }
+
     /// Brings plans and views of dirty fleets up to date.
     fn refresh(&mut self) {
         while let Some(fleet) = self.dirty.pop_first() {
@@ -356,13 +417,20 @@ impl State {
                     break;
                 }
                 self.generation += 1;
-                let held = match key.returning && holding {
-                    true => Held::Demand,
-                    false => Held::Nothing,
-                };
+                let held = held(key, holding);
                 let next = self.catalog.view(key, &plan, held, self.generation);
                 *view = Arc::new(next);
                 self.changed_views.insert(key.clone());
+            }
+            for (key, overlay) in self.overlays.range_mut(first_key(&fleet)..) {
+                if key.fleet != fleet {
+                    break;
+                }
+                self.generation += 1;
+                let held = held(key, holding);
+                let next = self.catalog.overlay(key, &plan, held, self.generation);
+                *overlay = Arc::new(next);
+                self.changed_overlays.insert(key.clone());
             }
             self.changed_traffic.insert(Arc::clone(&fleet));
             if self.is_gone(&fleet) {
@@ -377,9 +445,11 @@ impl State {
     /// Whether nobody is left of a fleet, and nobody looks at what it is told. Names of fleets come
     /// from the network: they must not be remembered for ever.
     fn is_gone(&self, fleet: &Arc<str>) -> bool {
-        let mut views = self.views.range(first_key(fleet)..);
+        let first = first_key(fleet);
+        let view = self.views.range(&first..).next().map(|(key, _)| key);
+        let overlay = self.overlays.range(&first..).next().map(|(key, _)| key);
         self.fleets.members(fleet).next().is_none()
-            && views.next().is_none_or(|(key, _)| key.fleet != *fleet)
+            && [view, overlay].into_iter().flatten().all(|key| key.fleet != *fleet)
     }
 
     /// Demand by service of a fleet, for nodes that take it with the LRS response.
@@ -400,6 +470,14 @@ impl State {
 /// Whether demand of a fleet is known, of all of it.
 fn has_demand(plans: &Plans, fleet: &Arc<str>) -> bool {
     plan(plans, fleet, None).is_some_and(|plan| plan.has_data())
+}
+
+/// What a view or overlay of `key` leaves out.
+fn held(key: &ViewKey, holding: bool) -> Held {
+    match key.returning && holding {
+        true => Held::Demand,
+        false => Held::Nothing,
+    }
 }
 
 /// The first key that a fleet could have.

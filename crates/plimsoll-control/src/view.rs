@@ -4,8 +4,8 @@
 //! demand is encoded once per fleet and zone and shared by all receivers there. The choice of
 //! delivery is `delivery`'s, the numbers are `fleet_plan`'s; the encoding itself is plimsoll-xds.
 
-mod assignment;
-mod cluster;
+pub(crate) mod assignment;
+pub(crate) mod cluster;
 mod route;
 
 use std::collections::BTreeMap;
@@ -19,6 +19,7 @@ use plimsoll_xds::lrs::message::ClusterTraffic;
 use crate::config::{ControlConfig, Delivery, Service};
 use crate::delivery::{self, Class, Steering, steering};
 use crate::fleet_plan::{FleetPlan, ServicePlan};
+use crate::relay::{Improvement, Overlay};
 use crate::state::ViewKey;
 
 /// What a view leaves out for now.
@@ -52,6 +53,15 @@ impl Catalog {
     /// Encodes everything that does not depend on demand.
     pub(crate) fn new(config: &Arc<ControlConfig>) -> Self {
         let fleet_ramp = delivery::fleet_ramp(config.services.values().map(AsRef::as_ref));
+        if config.relay.is_some() {
+            // Clusters and assignments are those of somebody else.
+            return Self {
+                config: Arc::clone(config),
+                fleet_ramp,
+                by_class: BTreeMap::new(),
+                assignments: BTreeMap::new(),
+            };
+        }
         let by_class = [Class::Plimsoll, Class::Grpc, Class::Envoy].map(|class| {
             let clusters = config.services.values().map(|service| {
                 let steering = steering(service, class, fleet_ramp);
@@ -99,6 +109,51 @@ impl Catalog {
                 .with(ROUTE_CONFIGURATION, Arc::clone(&catalog.routes));
         }
         view
+    }
+
+    /// What is done to the resources of another server for receivers of `key`.
+    pub(crate) fn overlay(
+        &self,
+        key: &ViewKey,
+        plan: &FleetPlan,
+        held: Held,
+        generation: u64,
+    ) -> Overlay {
+        let improvement = |(name, service): (&Arc<str>, &Arc<Service>)| {
+            let plan = plan.services.get(name);
+            let improvement = Improvement {
+                service: Arc::clone(service),
+                weights: plan
+                    .and_then(|plan| plan.weights_at(&key.locality))
+                    .cloned(),
+            };
+            (Arc::clone(name), improvement)
+        };
+        let mut overlay = Overlay {
+            generation,
+            class: key.class,
+            fleet_ramp: self.fleet_ramp,
+            held: held == Held::Demand,
+            services: self.config.services.iter().map(improvement).collect(),
+            ..Overlay::default()
+        };
+        for resource in self.fleet_assignments(key, plan) {
+            if self.config.local_cluster_names.contains(&resource.name) {
+                overlay.put(CLUSTER_LOAD_ASSIGNMENT, resource);
+            } else {
+                overlay.fleet = Some(resource);
+            }
+        }
+        // Those of the file, beside those of the other server.
+        if key.class == Class::Envoy {
+            for listener in route::listeners(&self.config, key.class) {
+                overlay.put(LISTENER, listener);
+            }
+            for route in route::routes(&self.config, key.class) {
+                overlay.put(ROUTE_CONFIGURATION, route);
+            }
+        }
+        overlay
     }
 
     /// Demand by service, for nodes that take it with the LRS response. It is the finer grain, so

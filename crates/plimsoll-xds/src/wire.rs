@@ -9,7 +9,7 @@ pub use crate::convert::assignment::{
 };
 pub use crate::convert::cluster::{
     CircuitBreakersOut, ClassicBasis, ClusterIn, ClusterOut, LocalityDelivery, OutlierDetectionOut,
-    decode_cluster, encode_cluster, rewrite_cluster_policy,
+    decode_cluster, encode_cluster, rewrite_cluster_policy, rewrite_load_reporting,
 };
 pub use crate::convert::discovery::{
     decode_delta_discovery_request, decode_delta_discovery_response, decode_discovery_request,

@@ -22,6 +22,7 @@ use crate::config::{Delivery, Mode};
 use crate::counters::cause;
 use crate::delivery::{Class, Steering, WhyNot};
 use crate::fleet::Member;
+use crate::relay::RelayStatus;
 use crate::run::Bound;
 use crate::state::State;
 
@@ -40,12 +41,25 @@ pub(super) struct Page {
 }
 
 /// The whole at a glance.
-pub(super) fn status(state: &State, reloads: &Counts, streams: usize, bound: Bound) -> Value {
+pub(super) fn status(
+    state: &State,
+    reloads: &Counts,
+    (streams, upstreams): (usize, &RelayStatus),
+    bound: Bound,
+) -> Value {
     let fleets = state.fleets();
     let nodes: usize = fleets.iter().map(|(_, members)| members.len()).sum();
     let config = state.config();
+    let relay = config.relay.as_ref().map(|relay| {
+        json!({
+            "address": relay.address,
+            "api_type": if relay.delta { "DELTA_GRPC" } else { "GRPC" },
+            "upstream": upstreams,
+        })
+    });
     json!({
         "version": env!("CARGO_PKG_VERSION"),
+        "relay": relay,
         "listen": bound.xds,
         "admin": bound.admin,
         "fleets": fleets.iter().count(),

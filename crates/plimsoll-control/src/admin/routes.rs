@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use super::failure::{Failure, body_error};
 use super::{Admin, metrics, report};
 use crate::explain::{Question, explain};
+use crate::state::State;
 
 /// The largest question: a what-if about thousands of zones fits.
 const MAX_BODY_BYTES: usize = 256 << 10;
@@ -70,10 +71,18 @@ async fn index() -> Json<Value> {
     }))
 }
 
-/// Ready is who can answer: the writer is alive and has a configuration.
-async fn ready(Extracted(admin): Extracted<Admin>) -> Result<&'static str, Failure> {
-    admin.handle.inspect(|_, _| ()).await?;
-    Ok("ready\n")
+/// Ready is who can answer: the writer is alive and has a configuration. A lost server behind a
+/// relay is told but changes nothing: proxies keep what they have, and demand still reaches them.
+async fn ready(Extracted(admin): Extracted<Admin>) -> Result<String, Failure> {
+    let relayed = |state: &State, _| state.config().relay.is_some();
+    if !admin.handle.inspect(relayed).await? {
+        return Ok("ready\n".to_owned());
+    }
+    let relay = admin.handle.upstreams().status();
+    let (connected, streams) = (relay.connected, relay.streams);
+    Ok(format!(
+        "ready\nrelay: {connected} of {streams} streams connected\n"
+    ))
 }
 
 async fn metrics_page(Extracted(admin): Extracted<Admin>) -> Result<Response, Failure> {
@@ -85,10 +94,11 @@ async fn metrics_page(Extracted(admin): Extracted<Admin>) -> Result<Response, Fa
 async fn status(Extracted(admin): Extracted<Admin>) -> Page {
     let reloads = admin.reloads.counts();
     let streams = admin.handle.records().len();
+    let upstreams = admin.handle.upstreams().status();
     let bound = admin.bound;
     let page = admin
         .handle
-        .inspect(move |state, _| report::status(state, &reloads, streams, bound));
+        .inspect(move |state, _| report::status(state, &reloads, (streams, &upstreams), bound));
     Ok(Json(page.await?))
 }
 

@@ -76,6 +76,9 @@ pub struct Service {
     pub protocol: Protocol,
     /// `lrs_report_endpoint_metrics`.
     pub report_metrics: Vec<String>,
+    /// The file says more of the cluster than its name. Behind a relay it is otherwise the other
+    /// server that says which policy there is to improve.
+    pub is_policy_written: bool,
 }
 
 impl Service {
@@ -148,6 +151,7 @@ impl ServiceYaml {
             } else {
                 Protocol::Http1
             },
+            is_policy_written: extras.cluster.others.keys().any(|key| key != "name"),
             report_metrics: extras.cluster.lrs_report_endpoint_metrics,
         })
     }

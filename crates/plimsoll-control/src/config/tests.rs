@@ -155,6 +155,26 @@ fn errors_name_the_field_and_the_place() {
 }
 
 #[test]
+fn behind_a_relay_a_service_is_a_name_and_how_far_to_go() {
+    let relay = "relay: {address: 'h:1', api_type: DELTA_GRPC}\n";
+    let config = parse(&format!(
+        "{relay}services: [{{cluster: {{name: orders}}, ramp: 40, mode: SHADOW}}]"
+    ));
+    let config = config.unwrap();
+    let orders = &config.services["orders"];
+    assert_eq!((orders.ramp, orders.mode), (40, Mode::Shadow));
+    assert!(!orders.is_policy_written && config.relay.unwrap().delta);
+    let random = "services: [{cluster: {name: orders, lb_policy: RANDOM}}]";
+    let config = parse(&format!("{relay}{random}")).unwrap();
+    assert!(config.services["orders"].is_policy_written);
+    let error = error(&format!("{relay}{ORDERS}"));
+    assert!(
+        error.contains("services[0].endpoints: come from the management server"),
+        "{error}"
+    );
+}
+
+#[test]
 fn routes_must_lead_somewhere() {
     let listener = "
 listeners:

@@ -6,16 +6,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use plimsoll_core::model::load_report::{ClusterStats, Node};
+use plimsoll_xds::ads::message::NodeMessage;
 use plimsoll_xds::ads::server::{ServerStream, StreamEvent};
 use plimsoll_xds::driver::{
     AdsHandler, AdsObserver, AdsOpening, AdsSession, Clock, LrsHandler, LrsReporter, LrsSession,
 };
 use plimsoll_xds::node::NodeInfo;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tonic::Status;
 
 use super::record::StreamRecord;
-use super::{Handle, Message, Stopped, Ticket};
+use super::{Handle, Message, Opened, Stopped, Ticket};
+use crate::relay::{Session, Wanted};
 
 /// Serves discovery.
 #[derive(Clone, Debug)]
@@ -35,7 +37,10 @@ pub struct Observer {
     handle: Handle,
     node: Arc<NodeInfo>,
     record: u64,
-    _ticket: Ticket,
+    /// What the other server is asked for, behind a relay.
+    wanted: Option<watch::Sender<Wanted>>,
+    /// `None` behind a relay: the session there has it, and ends after this.
+    _ticket: Option<Ticket>,
 }
 
 /// One load reporting stream, until it is dropped.
@@ -72,7 +77,32 @@ impl AdsHandler for Discovery {
             reply,
         };
         self.handle.send(open).await.map_err(stopped)?;
-        let (views, ticket) = answer.await.map_err(|_| stopped(Stopped))?;
+        let opened = answer.await.map_err(|_| stopped(Stopped))?;
+        let (views, wanted, ticket) = match opened {
+            Opened::View(views, ticket) => (views, None, Some(ticket)),
+            Opened::Relay(overlays, relay, ticket) => {
+                let node = NodeMessage {
+                    info: NodeInfo::clone(&info),
+                    raw: opening.node.raw,
+                };
+                let handle = self.handle.clone();
+                let session = Session {
+                    relay,
+                    node,
+                    overlays,
+                    upstreams: Arc::clone(&self.handle.upstreams),
+                    tell: move |relayed| {
+                        let handle = handle.clone();
+                        // Without a writer the stream is about to end anyway.
+                        async move {
+                            let _ = handle.send(Message::Relayed(relayed)).await;
+                        }
+                    },
+                };
+                let (views, wanted) = session.start(ticket);
+                (views, Some(wanted), None)
+            }
+        };
         let record = self.handle.records.open(StreamRecord {
             node: Arc::clone(&info),
             peer: opening.peer,
@@ -84,6 +114,7 @@ impl AdsHandler for Discovery {
             handle: self.handle.clone(),
             node: info,
             record,
+            wanted,
             _ticket: ticket,
         };
         Ok(AdsSession { views, observer })
@@ -101,6 +132,9 @@ impl AdsObserver for Observer {
                 reason = %refusal.detail.message,
                 "a proxy refused an update and keeps what it had"
             );
+        }
+        if let Some(wanted) = &self.wanted {
+            want(wanted, &event);
         }
         let types = stream.status().collect();
         self.handle.records.update(self.record, types);
@@ -150,6 +184,22 @@ impl LrsReporter for Reporter {
         let node = Arc::clone(&self.node);
         // Without a writer the stream is about to end anyway.
         let _ = self.handle.send(Message::Report { node, stats }).await;
+    }
+}
+
+/// Keeps what the other server is asked for in step with what the receiver wants.
+fn want(wanted: &watch::Sender<Wanted>, event: &StreamEvent) {
+    match event {
+        StreamEvent::Subscribed { type_url, names } => wanted.send_modify(|wanted| {
+            let known = wanted.entry(Arc::clone(type_url)).or_default();
+            known.extend(names.iter().cloned());
+        }),
+        StreamEvent::Unsubscribed { type_url, names } => wanted.send_modify(|wanted| {
+            if let Some(known) = wanted.get_mut(type_url) {
+                known.retain(|name| !names.contains(name));
+            }
+        }),
+        StreamEvent::Acked { .. } | StreamEvent::Nacked { .. } => {}
     }
 }
 

@@ -14,10 +14,11 @@ use plimsoll_xds::node::NodeInfo;
 use tokio::sync::{mpsc, watch};
 
 use super::record::Records;
-use super::{Close, Handle, Message, QUEUE, Ticket};
+use super::{Close, Handle, Message, Opened, QUEUE, Ticket};
 use crate::config::ControlConfig;
 use crate::counters::{Counters, cause};
 use crate::fleet::StreamKind;
+use crate::relay::Overlay;
 use crate::state::{ControlEvent, State, ViewKey};
 
 /// Messages that are taken before what changed is published.
@@ -34,6 +35,8 @@ pub struct Writer {
     /// For tickets. Closing must not wait, and there are never more of these than open streams.
     closer: mpsc::UnboundedSender<Close>,
     views: BTreeMap<ViewKey, watch::Sender<Arc<View>>>,
+    /// Instead of views, behind a relay.
+    overlays: BTreeMap<ViewKey, watch::Sender<Arc<Overlay>>>,
     /// By fleet.
     instructions: BTreeMap<Arc<str>, watch::Sender<LrsInstructions>>,
 }
@@ -52,11 +55,13 @@ pub fn start(config: Arc<ControlConfig>) -> (Writer, Handle) {
         counters: counters.clone(),
         closer: closes,
         views: BTreeMap::new(),
+        overlays: BTreeMap::new(),
         instructions: BTreeMap::new(),
     };
     let handle = Handle {
         messages,
         records: Arc::new(Records::default()),
+        upstreams: Arc::default(),
         counters,
     };
     (writer, handle)
@@ -101,16 +106,9 @@ impl Writer {
                 let key = self
                     .state
                     .handle_open(&node, StreamKind::Ads, returning, now);
-                if !self.views.contains_key(&key) {
-                    // The stream must not see an empty world first.
-                    self.publish();
-                    let view = self.state.view(&key).cloned().unwrap_or_default();
-                    self.views.insert(key.clone(), watch::Sender::new(view));
-                }
                 let ticket = self.ticket(node, StreamKind::Ads, Some(key.clone()));
-                if let Some(views) = self.views.get(&key) {
-                    let _ = reply.send((views.subscribe(), ticket));
-                }
+                // Who asked may have gone.
+                let _ = reply.send(self.open(key, ticket));
             }
             Message::OpenLrs { node, reply } => {
                 self.state.handle_open(&node, StreamKind::Lrs, false, now);
@@ -132,15 +130,36 @@ impl Writer {
             Message::Report { node, stats } => {
                 let config = self.state.config();
                 let unknown = |stats: &&ClusterStats| {
-                    config.relay.is_none() && !config.services.contains_key(&stats.cluster_name)
+                    !self.state.wants_all_reports()
+                        && !config.services.contains_key(&stats.cluster_name)
                 };
                 let unknown = stats.iter().filter(unknown).count();
                 self.counters.ignored("unknown_cluster", unknown as u64);
                 self.state.handle_report(&node, &stats, now);
             }
+            Message::Relayed(relayed) => self.state.handle_relayed(relayed, now),
             Message::Config(config) => self.configure(config),
             Message::Inspect(look) => look(&self.state, now),
         }
+    }
+
+    /// What a stream with this key gets. It must not see an empty world first.
+    fn open(&mut self, key: ViewKey, ticket: Ticket) -> Opened {
+        if !self.views.contains_key(&key) && !self.overlays.contains_key(&key) {
+            self.publish();
+        }
+        if let Some(relay) = self.state.config().relay.clone() {
+            let overlays = self.overlays.entry(key.clone()).or_insert_with(|| {
+                let overlay = self.state.overlay_of(&key).cloned();
+                watch::Sender::new(overlay.unwrap_or_default())
+            });
+            return Opened::Relay(overlays.subscribe(), relay, ticket);
+        }
+        let views = self.views.entry(key.clone()).or_insert_with(|| {
+            let view = self.state.view(&key).cloned();
+            watch::Sender::new(view.unwrap_or_default())
+        });
+        Opened::View(views.subscribe(), ticket)
     }
 
     fn ticket(&self, node: Arc<NodeInfo>, kind: StreamKind, key: Option<ViewKey>) -> Ticket {
@@ -153,6 +172,11 @@ impl Writer {
     }
 
     fn configure(&mut self, config: Arc<ControlConfig>) {
+        if config.relay != self.state.config().relay {
+            // Streams end and come back to the other world.
+            self.views.clear();
+            self.overlays.clear();
+        }
         self.state.handle_config(config, self.clock.now());
         let settings = Arc::new(self.state.lrs_settings());
         for instructions in self.instructions.values() {
@@ -163,14 +187,17 @@ impl Writer {
     fn close(&mut self, close: &Close) {
         let now = self.clock.now();
         self.state.handle_close(&close.node, close.kind, now);
-        if let Some(key) = &close.key
-            && self
+        if let Some(key) = &close.key {
+            let unseen = self
                 .views
                 .get(key)
-                .is_some_and(|view| view.receiver_count() == 0)
-        {
-            self.views.remove(key);
-            self.state.handle_unused(key);
+                .is_some_and(|view| view.receiver_count() == 0);
+            let overlay = self.overlays.get(key);
+            if unseen || overlay.is_some_and(|overlay| overlay.receiver_count() == 0) {
+                self.views.remove(key);
+                self.overlays.remove(key);
+                self.state.handle_unused(key);
+            }
         }
         let fleet = &close.node.node.cluster;
         if close.kind == StreamKind::Lrs
@@ -185,6 +212,11 @@ impl Writer {
         while let Some((key, view)) = self.state.poll_view() {
             if let Some(views) = self.views.get(&key) {
                 views.send_replace(view);
+            }
+        }
+        while let Some((key, overlay)) = self.state.poll_overlay() {
+            if let Some(overlays) = self.overlays.get(&key) {
+                overlays.send_replace(overlay);
             }
         }
         while let Some((fleet, traffic)) = self.state.poll_traffic() {

@@ -33,6 +33,14 @@ pub(super) fn with_locality_weights(
     assignment: &ClusterLoadAssignment,
     own: Option<&ReceiverWeights>,
 ) -> Bytes {
+    encode_assignment(&out(assignment, locality_weights(assignment, own)))
+}
+
+/// The rule of [`with_locality_weights`], for each locality of the assignment.
+pub(crate) fn locality_weights<'a>(
+    assignment: &ClusterLoadAssignment,
+    own: Option<&'a ReceiverWeights>,
+) -> impl Fn(&LocalityLbEndpoints) -> Option<u32> + use<'a> {
     let written = |entry: &LocalityLbEndpoints| {
         Some(entry.load_balancing_weight).filter(|&weight| weight > 0)
     };
@@ -42,11 +50,11 @@ pub(super) fn with_locality_weights(
         .any(|entry| written(entry).is_some());
     let usable = |own: &&ReceiverWeights| own.weights.iter().any(|(_, weight)| weight.is_some());
     let own = own.filter(usable);
-    encode_assignment(&out(assignment, |entry| match own {
+    move |entry| match own {
         Some(own) if entry.priority == 0 => weight_of(own, &entry.locality),
         _ if any_written => written(entry),
         _ => healthy(entry),
-    }))
+    }
 }
 
 /// A fleet's own assignment, under `name`.

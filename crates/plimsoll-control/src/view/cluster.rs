@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_xds::wire::{ClassicBasis, ClusterOut, LocalityDelivery, encode_cluster};
 
 use crate::config::{Delivery, Protocol, Service};
@@ -10,8 +11,7 @@ use crate::delivery::{Class, Steering, steered_config};
 
 /// The cluster of a service for one class of receivers.
 pub(super) fn encode(service: &Service, class: Class, steering: Steering) -> Bytes {
-    // The basis that only plimsoll data planes know is replaced below for all others.
-    let config = steered_config(service, steering);
+    let (config, locality) = policy(service, class, steering);
     encode_cluster(&ClusterOut {
         connect_timeout: service.connect_timeout,
         // gRPC reports load only where it is told to.
@@ -20,8 +20,19 @@ pub(super) fn encode(service: &Service, class: Class, steering: Steering) -> Byt
         http2: service.protocol == Protocol::Http2,
         // Without this, Envoys before 1.40 hold a second update of weights back for 1 s.
         update_merge_window: Some(Duration::ZERO),
-        ..ClusterOut::new(&config, locality(class, steering))
+        ..ClusterOut::new(&config, locality)
     })
+}
+
+/// The policy of a service for one class of receivers, and how it is said.
+pub(crate) fn policy(
+    service: &Service,
+    class: Class,
+    steering: Steering,
+) -> (ClusterConfig, LocalityDelivery) {
+    // The basis that only plimsoll data planes know is replaced for all others.
+    let config = steered_config(service, steering);
+    (config, locality(class, steering))
 }
 
 const fn locality(class: Class, steering: Steering) -> LocalityDelivery {

@@ -151,6 +151,15 @@ impl ClusterConfig {
         })
     }
 
+    /// The same cluster for somebody who does not probe, or probes otherwise.
+    #[must_use]
+    pub fn with_health_checking(&self, health_checking: HealthChecking) -> Self {
+        Self {
+            health_checking,
+            ..self.clone()
+        }
+    }
+
     /// The same cluster with zone-aware routing of these settings. Hash policies cannot have it and
     /// stay what they are.
     #[must_use]

@@ -21,7 +21,7 @@ use prost::Message;
 
 pub use decode::{ClusterIn, decode_cluster};
 pub use encode_policy::{ClassicBasis, LocalityDelivery};
-pub use rewrite::rewrite_cluster_policy;
+pub use rewrite::{rewrite_cluster_policy, rewrite_load_reporting};
 
 use super::pb::cluster::{
     CircuitBreakersMessage, ClusterMessage, CommonLbConfigMessage, EdsClusterConfigMessage,

@@ -13,6 +13,7 @@ use super::clock::Clock;
 use super::connect::{ConnectOptions, Link, LinkEvent, Requests, room};
 use super::{DELTA_AGGREGATED_RESOURCES, STREAM_AGGREGATED_RESOURCES};
 use crate::ads::client::{Client, ClientEvent};
+use crate::ads::message::Any;
 use crate::ads::{Request, Response, Variant};
 use crate::error::DecodeError;
 use crate::wire;
@@ -209,7 +210,36 @@ fn encode(request: &Request) -> Bytes {
 
 fn decode(variant: Variant, bytes: Bytes) -> Result<Response, DecodeError> {
     match variant {
-        Variant::Sotw => wire::decode_discovery_response(bytes).map(Response::Sotw),
+        Variant::Sotw => wire::decode_discovery_response(bytes).map(|mut response| {
+            // Bodies are what the type says, whoever wrapped them on the way. An empty wrapper only
+            // says that its resource lives on.
+            response.resources = unwrapped(&response.resources);
+            Response::Sotw(response)
+        }),
         Variant::Delta => wire::decode_delta_discovery_response(bytes).map(Response::Delta),
+    }
+}
+
+fn unwrapped(resources: &[Any]) -> Vec<Any> {
+    resources.iter().filter_map(wire::unwrap_resource).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrapped_resources_are_unwrapped_and_empty_wrappers_left_out() {
+        let any = |type_url: &str, value: &'static [u8]| Any {
+            type_url: type_url.into(),
+            value: Bytes::from_static(value),
+        };
+        let wrapper = "type.googleapis.com/envoy.service.discovery.v3.Resource";
+        let plain = any("t", b"\x0a\x01a");
+        // resource (2): {type_url (1): "t", value (2): the plain one}, name (3): "a".
+        let wrapped = any(wrapper, b"\x12\x08\x0a\x01t\x12\x03\x0a\x01a\x1a\x01a");
+        let heartbeat = any(wrapper, b"\x1a\x01a");
+        let all = unwrapped(&[plain.clone(), wrapped, heartbeat]);
+        assert_eq!(all, [plain.clone(), plain]);
     }
 }

@@ -4,4 +4,5 @@
 mod envoys;
 mod faults;
 mod grpc;
+mod relay;
 mod reloads;

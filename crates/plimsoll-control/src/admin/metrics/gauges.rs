@@ -8,6 +8,7 @@ use std::time::Duration;
 use plimsoll_core::planner::fractions::ZoneFraction;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::ads::Variant;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -48,6 +49,9 @@ pub(super) struct Gauges {
     nacked: Counts,
     queued: Gauge,
     capacity: Gauge,
+    relay: Counts,
+    relay_failures: Counter,
+    relay_unreadable: Counter,
 }
 
 impl OfState {
@@ -175,12 +179,29 @@ impl Gauges {
         let (queued, capacity) = (Gauge::default(), Gauge::default());
         queued.set(i64::try_from(handle.queued()).unwrap_or(i64::MAX));
         capacity.set(i64::try_from(handle.queue_capacity()).unwrap_or(i64::MAX));
+        let upstream = handle.upstreams().status();
+        let relay = Counts::default();
+        let lost = upstream.streams.saturating_sub(upstream.connected);
+        for (name, count) in [("connected", upstream.connected), ("lost", lost)] {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            relay
+                .get_or_create(&vec![("state", name.to_owned())])
+                .set(count);
+        }
+        let counted = |count| {
+            let counter = Counter::default();
+            counter.inc_by(count);
+            counter
+        };
         Self {
             state,
             streams,
             nacked,
             queued,
             capacity,
+            relay,
+            relay_failures: counted(upstream.failures),
+            relay_unreadable: counted(upstream.unreadable),
         }
     }
 
@@ -188,6 +209,21 @@ impl Gauges {
     pub(super) fn register(self, to: &mut Registry) {
         let state = self.state;
         state.register_demand(to);
+        to.register(
+            "relay_streams",
+            "Streams to the relayed server, by state",
+            self.relay,
+        );
+        to.register(
+            "relay_failures",
+            "Streams to the relayed server that were lost or could not be opened",
+            self.relay_failures,
+        );
+        to.register(
+            "relay_unreadable",
+            "Relayed resources that were to be improved and could not be read",
+            self.relay_unreadable,
+        );
         to.register("fleets", "Fleets with a node", state.fleets);
         to.register("nodes", "Nodes known", state.nodes);
         to.register(

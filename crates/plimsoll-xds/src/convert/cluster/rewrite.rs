@@ -8,6 +8,7 @@ use plimsoll_core::model::cluster::ClusterConfig;
 use prost::Message;
 
 use super::super::field::{fields, put_field};
+use super::super::pb::ConfigSourceMessage;
 use super::super::pb::cluster::ClusterMessage;
 use super::LocalityDelivery;
 use super::encode_policy;
@@ -21,6 +22,8 @@ const COMMON: u32 = 27;
 /// Its fields that belong to a policy: `zone_aware_lb_config`, `locality_weighted_lb_config`,
 /// `consistent_hashing_lb_config`.
 const COMMON_POLICY: [u32; 3] = [2, 3, 7];
+/// `lrs_server`.
+const LRS_SERVER: u32 = 42;
 
 /// `original` with the policy of `config` as `locality` says it. All other bytes stay as they were
 /// and in their order; the policy stands at the end.
@@ -48,6 +51,21 @@ pub fn rewrite_cluster_policy(
         }
     }
     out.extend_from_slice(&policy.encode_to_vec());
+    Ok(out.freeze())
+}
+
+/// `original` with `lrs_server: self`: a gRPC client reports load only where it is told to. All
+/// other bytes stay as they were and in their order.
+pub fn rewrite_load_reporting(original: &[u8]) -> Result<Bytes, DecodeError> {
+    let this_server = ConfigSourceMessage::this_server().encode_to_vec();
+    let mut out = BytesMut::with_capacity(original.len() + this_server.len() + 4);
+    for field in fields(original) {
+        let field = field?;
+        if field.number != LRS_SERVER {
+            out.extend_from_slice(field.raw);
+        }
+    }
+    put_field(&mut out, LRS_SERVER, &this_server);
     Ok(out.freeze())
 }
 

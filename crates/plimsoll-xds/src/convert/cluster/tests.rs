@@ -426,6 +426,18 @@ fn a_policy_is_exchanged_and_nothing_else() {
     assert_eq!(policy, [41]);
 }
 
+#[test]
+fn load_reporting_is_switched_on_and_nothing_else_changes() {
+    // name, type, lrs_server to an address of somebody else, an unknown field.
+    let original = hex("0a0178 1003 d202020a00 9a0603616263");
+    assert!(!decode_cluster(&original).unwrap().lrs_self);
+    let written = rewrite_load_reporting(&original).unwrap();
+    let kept = hex("0a0178 1003 9a0603616263");
+    assert_eq!(written[..kept.len()], kept);
+    assert!(decode_cluster(&written).unwrap().lrs_self);
+    assert!(rewrite_load_reporting(&hex("0a05")).is_err());
+}
+
 proptest! {
     #[test]
     fn exchanging_keeps_every_other_field(

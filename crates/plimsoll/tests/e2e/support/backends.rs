@@ -46,6 +46,11 @@ impl Backends {
         zones.collect()
     }
 
+    /// Zones and the addresses of their servers.
+    pub(crate) fn addresses(&self) -> &[(String, Vec<SocketAddr>)] {
+        &self.zones
+    }
+
     /// Requests so far.
     pub(crate) fn counts(&self) -> Counts {
         self.counts.lock().unwrap().clone()

@@ -83,6 +83,18 @@ impl Envoy {
         weights
     }
 
+    /// `connect_timeout` of a cluster that came by discovery; empty while there is none.
+    pub(crate) fn connect_timeout(&self, cluster: &str) -> String {
+        let page = get_json(self.admin, "/config_dump?resource=dynamic_active_clusters");
+        let page = page.unwrap_or_default();
+        let clusters = page["configs"].as_array().cloned().unwrap_or_default();
+        let own = clusters
+            .iter()
+            .find(|entry| entry["cluster"]["name"] == cluster);
+        let timeout = own.and_then(|entry| entry["cluster"]["connect_timeout"].as_str());
+        timeout.unwrap_or_default().to_owned()
+    }
+
     /// A counter or gauge.
     pub(crate) fn stat(&self, name: &str) -> Option<u64> {
         let text = get(self.admin, &format!("/stats?filter=^{name}$"))?;

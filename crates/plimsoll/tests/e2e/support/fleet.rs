@@ -55,13 +55,23 @@ impl World {
     /// Starts everything and waits until every Envoy knows the upstream cluster.
     pub(crate) fn start(spec: &WorldSpec) -> Self {
         let folder = scratch(spec.name);
-        let zones = ZONES.map(|(zone, _, _, hosts)| (zone, hosts));
-        let backends = Backends::start(&zones);
-        let control = Control::start(&folder, &config(&backends, spec.service, ""));
+        let backends = start_backends();
+        let config = config(&backends, spec.service, "");
+        Self::start_with(spec, &folder, backends, &config)
+    }
+
+    /// The same with another configuration.
+    pub(crate) fn start_with(
+        spec: &WorldSpec,
+        folder: &Path,
+        backends: Backends,
+        config: &str,
+    ) -> Self {
+        let control = Control::start(folder, config);
         let reports = Gate::to(control.xds);
         let envoys: Vec<_> = ZONES
             .iter()
-            .map(|(zone, ..)| start_envoy(&folder, spec, zone, &control, &reports))
+            .map(|(zone, ..)| start_envoy(folder, spec, zone, &control, &reports))
             .collect();
         wait_until(
             "every Envoy knows its fleet and the upstream cluster",
@@ -105,6 +115,11 @@ impl World {
     pub(crate) fn measure(&self, requests: u64) -> Counts {
         measure(&self.backends, &self.load, requests)
     }
+}
+
+/// The servers of the example.
+pub(crate) fn start_backends() -> Backends {
+    Backends::start(&ZONES.map(|(zone, _, _, hosts)| (zone, hosts)))
 }
 
 /// What backends count while `requests` more are answered by `load`.

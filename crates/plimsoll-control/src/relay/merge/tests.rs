@@ -1,0 +1,377 @@
+//! What passes, what is improved, and what is known not to exist.
+
+use bytes::Bytes;
+use plimsoll_core::model::locality::Locality;
+use plimsoll_core::planner::weights::ReceiverWeights;
+use plimsoll_xds::ads::{LISTENER, ROUTE_CONFIGURATION};
+use plimsoll_xds::wire::{
+    AssignmentOut, ClusterOut, EndpointOut, LocalityDelivery, LocalityOut, decode_assignment,
+    decode_cluster, encode_assignment, encode_cluster,
+};
+
+use super::*;
+use crate::config::{ControlConfig, File};
+use crate::delivery::Class;
+
+const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+/// A field that nobody knows, at the end of a message: number 1000, a string.
+const UNKNOWN: &[u8] = &[0xc2, 0x3e, 2, b'h', b'i'];
+
+fn service(rest: &str) -> Arc<Service> {
+    let text =
+        format!("relay: {{address: 'h:1'}}\nservices: [{{cluster: {{name: orders}}{rest}}}]");
+    let name = "test".to_owned();
+    let config = ControlConfig::parse(&File { name, text }, &[]).unwrap();
+    Arc::clone(&config.services["orders"])
+}
+
+fn overlay(class: Class, rest: &str, generation: u64) -> Overlay {
+    let weights = ReceiverWeights {
+        receiver: zone("a"),
+        weights: vec![(zone("a"), Some(9000)), (zone("b"), Some(1000))],
+        off: None,
+    };
+    let improvement = Improvement {
+        service: service(rest),
+        weights: Some(weights),
+    };
+    Overlay {
+        generation,
+        class,
+        services: [("orders".into(), improvement)].into(),
+        ..Overlay::default()
+    }
+}
+
+fn zone(name: &str) -> Locality {
+    Locality::new("r", name, "")
+}
+
+fn cluster_bytes(name: &str, eds_service_name: Option<&str>) -> Bytes {
+    let text = format!("services: [{{cluster: {{name: {name}}}}}]");
+    let file = File {
+        name: "test".to_owned(),
+        text,
+    };
+    let config = ControlConfig::parse(&file, &[]).unwrap();
+    let cluster = encode_cluster(&ClusterOut {
+        eds_service_name,
+        ..ClusterOut::new(&config.services[name].config, LocalityDelivery::None)
+    });
+    [&cluster[..], UNKNOWN].concat().into()
+}
+
+fn assignment_bytes(name: &str) -> Bytes {
+    let locality = |zone_name: &str, port| LocalityOut {
+        locality: zone(zone_name),
+        endpoints: vec![EndpointOut::new(([127, 0, 0, 1], port).into())],
+        ..LocalityOut::default()
+    };
+    let assignment = encode_assignment(&AssignmentOut {
+        cluster_name: name.into(),
+        localities: vec![locality("a", 1), locality("b", 2)],
+        ..AssignmentOut::default()
+    });
+    [&assignment[..], UNKNOWN].concat().into()
+}
+
+fn wanted(of: &[(&str, &[&str])]) -> Wanted {
+    let names = |names: &[&str]| names.iter().map(|&name| Arc::from(name)).collect();
+    of.iter()
+        .map(|(kind, all)| (Arc::from(*kind), names(all)))
+        .collect()
+}
+
+fn updated(type_url: &str, name: &str, body: &Bytes) -> ClientEvent {
+    ClientEvent::Updated {
+        type_url: type_url.into(),
+        resource: Resource::new(name, body.clone()),
+    }
+}
+
+fn merge(overlay: Overlay) -> Merge {
+    let mut merge = Merge::new(Arc::new(overlay));
+    merge.want(&wanted(&[
+        (CLUSTER, &["*"]),
+        (
+            CLUSTER_LOAD_ASSIGNMENT,
+            &["orders", "others", "local_cluster", "fleet"],
+        ),
+        (SECRET, &["key"]),
+    ]));
+    merge
+}
+
+fn body(view: &View, type_url: &str, name: &str) -> Option<Bytes> {
+    let resource = view.get(type_url)?.get(name)?;
+    Some(resource.body.clone())
+}
+
+#[test]
+fn all_but_what_is_improved_passes_byte_for_byte() {
+    let mut merge = merge(overlay(Class::Envoy, "", 1));
+    let secret = Bytes::from_static(b"\x0a\x03key\xff\x00 not even protobuf");
+    let (other, other_endpoints) = (cluster_bytes("others", None), assignment_bytes("others"));
+    merge.handle_upstream(updated(SECRET, "key", &secret));
+    merge.handle_upstream(updated(CLUSTER, "others", &other));
+    merge.handle_upstream(updated(CLUSTER_LOAD_ASSIGNMENT, "others", &other_endpoints));
+    merge.handle_upstream(updated(CLUSTER, "orders", &cluster_bytes("orders", None)));
+    let endpoints = assignment_bytes("orders");
+    merge.handle_upstream(updated(CLUSTER_LOAD_ASSIGNMENT, "orders", &endpoints));
+    let view = merge.poll_view().unwrap();
+    assert_eq!(body(&view, SECRET, "key").unwrap(), secret);
+    assert_eq!(body(&view, CLUSTER, "others").unwrap(), other);
+    let shown = body(&view, CLUSTER_LOAD_ASSIGNMENT, "others");
+    assert_eq!(shown.unwrap(), other_endpoints);
+    // The fleet's weights steer this receiver, so its endpoints pass as well.
+    let shown = body(&view, CLUSTER_LOAD_ASSIGNMENT, "orders");
+    assert_eq!(shown.unwrap(), endpoints);
+    let improved = body(&view, CLUSTER, "orders").unwrap();
+    assert!(improved.windows(UNKNOWN.len()).any(|part| part == UNKNOWN));
+    let read = decode_cluster(&improved).unwrap().config;
+    let basis = format!("{:?}", read.zone_aware().unwrap());
+    assert!(basis.contains("HealthyHostsWeight"), "{basis}");
+    assert!(merge.poll_view().is_none(), "nothing happened since");
+}
+
+#[test]
+fn locality_weights_are_put_on_endpoints_and_nothing_else_is() {
+    let delivery = ", delivery: LOCALITY_WEIGHTS";
+    for (class, rest) in [(Class::Envoy, delivery), (Class::Grpc, "")] {
+        let mut merge = merge(overlay(class, rest, 1));
+        // Not the name of the cluster: it says which assignment it has.
+        let cluster = cluster_bytes("orders", Some("others"));
+        let endpoints = assignment_bytes("others");
+        merge.handle_upstream(updated(CLUSTER, "orders", &cluster));
+        merge.handle_upstream(updated(CLUSTER_LOAD_ASSIGNMENT, "others", &endpoints));
+        let unrelated = assignment_bytes("orders");
+        merge.handle_upstream(updated(CLUSTER_LOAD_ASSIGNMENT, "orders", &unrelated));
+        let view = merge.poll_view().unwrap();
+        let shown = body(&view, CLUSTER_LOAD_ASSIGNMENT, "others").unwrap();
+        assert!(shown.ends_with(UNKNOWN));
+        let shown = decode_assignment(&shown).unwrap();
+        let weights = shown
+            .endpoints()
+            .iter()
+            .map(|entry| entry.load_balancing_weight);
+        assert_eq!(weights.collect::<Vec<_>>(), [9000, 1000], "{class:?}");
+        let passed = body(&view, CLUSTER_LOAD_ASSIGNMENT, "orders");
+        assert_eq!(passed.unwrap(), unrelated);
+        let cluster = decode_cluster(&body(&view, CLUSTER, "orders").unwrap()).unwrap();
+        assert_eq!(
+            cluster.lrs_self,
+            class == Class::Grpc,
+            "gRPC must be told to report"
+        );
+        let seen: Vec<_> = std::iter::from_fn(|| merge.poll_event()).collect();
+        let names = seen.iter().map(|event| match event {
+            MergeEvent::Seen(Relayed::Cluster { cluster, .. }) => (&**cluster, 0),
+            MergeEvent::Seen(Relayed::Assignment {
+                cluster,
+                assignment,
+            }) => (&**cluster, assignment.endpoints().len()),
+            MergeEvent::Unreadable { .. } => panic!("{event:?}"),
+        });
+        assert_eq!(names.collect::<Vec<_>>(), [("orders", 0), ("orders", 2)]);
+    }
+}
+
+#[test]
+fn other_weights_make_other_bytes_and_are_no_news_of_the_cluster() {
+    let mut merge = merge(overlay(Class::Grpc, "", 1));
+    merge.handle_upstream(updated(CLUSTER, "orders", &cluster_bytes("orders", None)));
+    let endpoints = assignment_bytes("orders");
+    merge.handle_upstream(updated(CLUSTER_LOAD_ASSIGNMENT, "orders", &endpoints));
+    let before = merge.poll_view().unwrap();
+    while merge.poll_event().is_some() {}
+    let mut next = overlay(Class::Grpc, "", 2);
+    let orders = next.services.get_mut("orders").unwrap();
+    orders.weights.as_mut().unwrap().weights[1].1 = None;
+    merge.handle_overlay(Arc::new(next));
+    let view = merge.poll_view().unwrap();
+    assert_eq!(
+        body(&view, CLUSTER, "orders"),
+        body(&before, CLUSTER, "orders")
+    );
+    let shown = body(&view, CLUSTER_LOAD_ASSIGNMENT, "orders").unwrap();
+    let shown = decode_assignment(&shown).unwrap();
+    let weights = shown
+        .endpoints()
+        .iter()
+        .map(|entry| entry.load_balancing_weight);
+    assert_eq!(
+        weights.collect::<Vec<_>>(),
+        [9000, 0],
+        "0 is how unset is read"
+    );
+    assert_eq!(merge.poll_event(), None);
+}
+
+#[test]
+fn shadow_off_and_hashing_change_no_byte() {
+    for (class, rest) in [
+        (Class::Envoy, ", mode: SHADOW"),
+        (
+            Class::Plimsoll,
+            ", mode: SHADOW, delivery: LOCALITY_WEIGHTS",
+        ),
+        (Class::Grpc, ", mode: OFF"),
+        (Class::Envoy, ", mode: OFF"),
+    ] {
+        let mut merge = merge(overlay(class, rest, 1));
+        let (cluster, endpoints) = (cluster_bytes("orders", None), assignment_bytes("orders"));
+        merge.handle_upstream(updated(CLUSTER, "orders", &cluster));
+        merge.handle_upstream(updated(CLUSTER_LOAD_ASSIGNMENT, "orders", &endpoints));
+        let view = merge.poll_view().unwrap();
+        assert_eq!(body(&view, CLUSTER, "orders").unwrap(), cluster, "{rest}");
+        let shown = body(&view, CLUSTER_LOAD_ASSIGNMENT, "orders");
+        assert_eq!(shown.unwrap(), endpoints, "{rest}");
+        let seen = std::iter::from_fn(|| merge.poll_event()).count();
+        assert_eq!(seen, if rest.contains("OFF") { 0 } else { 2 }, "{rest}");
+    }
+    // type (2): EDS, lb_policy (6): RING_HASH.
+    let hashing = Bytes::from_static(b"\x0a\x06orders\x10\x03\x30\x02");
+    assert!(
+        decode_cluster(&hashing)
+            .unwrap()
+            .config
+            .endpoint_policy()
+            .is_hash()
+    );
+    let mut merge = merge(overlay(Class::Envoy, "", 1));
+    merge.handle_upstream(updated(CLUSTER, "orders", &hashing));
+    let view = merge.poll_view().unwrap();
+    assert_eq!(body(&view, CLUSTER, "orders").unwrap(), hashing);
+}
+
+#[test]
+fn what_cannot_be_read_passes_and_is_told_once() {
+    let mut merge = merge(overlay(Class::Grpc, "", 1));
+    let broken = Bytes::from_static(b"\x0a\x06orders\x1a\xff");
+    merge.handle_upstream(updated(CLUSTER, "orders", &broken));
+    // An assignment without a cluster that we understand is left alone.
+    let endpoints = assignment_bytes("orders");
+    merge.handle_upstream(updated(CLUSTER_LOAD_ASSIGNMENT, "orders", &endpoints));
+    for generation in [1, 2] {
+        merge.handle_overlay(Arc::new(overlay(Class::Grpc, "", generation)));
+        let view = merge.poll_view().unwrap();
+        assert_eq!(body(&view, CLUSTER, "orders").unwrap(), broken);
+        let shown = body(&view, CLUSTER_LOAD_ASSIGNMENT, "orders");
+        assert_eq!(shown.unwrap(), endpoints);
+    }
+    let told = merge.poll_event().unwrap();
+    assert!(
+        matches!(
+            told,
+            MergeEvent::Unreadable {
+                type_url: CLUSTER,
+                ..
+            }
+        ),
+        "{told:?}"
+    );
+    assert_eq!(merge.poll_event(), None);
+}
+
+#[test]
+fn ours_is_never_asked_for_and_the_fleets_name_belongs_to_the_other_server() {
+    let mut ours = overlay(Class::Envoy, "", 1);
+    let local = Bytes::from_static(b"\x0a\x0dlocal_cluster");
+    ours.put(
+        CLUSTER_LOAD_ASSIGNMENT,
+        Resource::new("local_cluster", local.clone()),
+    );
+    let fleet = Bytes::from_static(b"\x0a\x05fleet");
+    ours.fleet = Some(Resource::new("fleet", fleet.clone()));
+    let mut merge = Merge::new(Arc::new(ours.clone()));
+    let names = wanted(&[(CLUSTER_LOAD_ASSIGNMENT, &["local_cluster", "fleet"])]);
+    let commands = merge.want(&names);
+    let watch = AdsCommand::Watch {
+        type_url: CLUSTER_LOAD_ASSIGNMENT.into(),
+        name: "fleet".into(),
+    };
+    assert_eq!(commands, [watch]);
+    let view = merge.poll_view().unwrap();
+    assert_eq!(
+        body(&view, CLUSTER_LOAD_ASSIGNMENT, "local_cluster").unwrap(),
+        local
+    );
+    assert_eq!(
+        body(&view, CLUSTER_LOAD_ASSIGNMENT, "fleet"),
+        None,
+        "not known yet"
+    );
+    merge.handle_upstream(ClientEvent::DoesNotExist {
+        type_url: CLUSTER_LOAD_ASSIGNMENT.into(),
+        name: "fleet".into(),
+    });
+    let view = merge.poll_view().unwrap();
+    assert_eq!(
+        body(&view, CLUSTER_LOAD_ASSIGNMENT, "fleet").unwrap(),
+        fleet
+    );
+    let theirs = assignment_bytes("fleet");
+    merge.handle_upstream(updated(CLUSTER_LOAD_ASSIGNMENT, "fleet", &theirs));
+    let view = merge.poll_view().unwrap();
+    assert_eq!(
+        body(&view, CLUSTER_LOAD_ASSIGNMENT, "fleet").unwrap(),
+        theirs
+    );
+    // Held back: receivers keep what they have, and nothing is gone.
+    ours.held = true;
+    ours.generation = 2;
+    merge.handle_overlay(Arc::new(ours));
+    assert!(merge.want(&names).is_empty());
+    let view = merge.poll_view().unwrap();
+    let held = view.get(CLUSTER_LOAD_ASSIGNMENT).unwrap();
+    assert!(held.get("local_cluster").is_none() && !held.is_absent("local_cluster"));
+}
+
+#[test]
+fn absence_is_known_when_all_were_listed_and_no_name_is_open() {
+    let mut merge = Merge::new(Arc::new(overlay(Class::Envoy, "", 1)));
+    merge.want(&wanted(&[(LISTENER, &["*"])]));
+    merge.handle_upstream(updated(LISTENER, "in", &Bytes::from_static(b"\x0a\x02in")));
+    let listeners = |merge: &mut Merge| {
+        let view = merge.poll_view().unwrap();
+        Arc::clone(view.get(LISTENER).unwrap())
+    };
+    assert!(!listeners(&mut merge).is_complete(), "others may follow");
+    let complete = ClientEvent::Complete {
+        type_url: LISTENER.into(),
+    };
+    merge.handle_upstream(complete);
+    assert!(listeners(&mut merge).is_complete());
+    merge.want(&wanted(&[(LISTENER, &["*", "late"])]));
+    assert!(!listeners(&mut merge).is_absent("late"), "not answered yet");
+    merge.handle_upstream(ClientEvent::Removed {
+        type_url: LISTENER.into(),
+        name: "in".into(),
+    });
+    assert!(listeners(&mut merge).is_absent("in"));
+    merge.handle_upstream(ClientEvent::DoesNotExist {
+        type_url: LISTENER.into(),
+        name: "late".into(),
+    });
+    let now = listeners(&mut merge);
+    assert!(now.is_complete() && now.is_absent("late") && now.is_absent("in"));
+}
+
+#[test]
+fn what_is_not_wanted_any_more_is_forgotten() {
+    let mut merge = Merge::new(Arc::new(overlay(Class::Envoy, "", 1)));
+    merge.want(&wanted(&[(ROUTE_CONFIGURATION, &["a", "b"])]));
+    let route = Bytes::from_static(b"\x0a\x01a");
+    merge.handle_upstream(updated(ROUTE_CONFIGURATION, "a", &route));
+    merge.handle_upstream(updated(ROUTE_CONFIGURATION, "b", &route));
+    let commands = merge.want(&wanted(&[(ROUTE_CONFIGURATION, &["b"])]));
+    let unwatch = AdsCommand::Unwatch {
+        type_url: ROUTE_CONFIGURATION.into(),
+        name: "a".into(),
+    };
+    assert_eq!(commands, [unwatch]);
+    // It was under way.
+    merge.handle_upstream(updated(ROUTE_CONFIGURATION, "a", &route));
+    let view = merge.poll_view().unwrap();
+    assert_eq!(view.get(ROUTE_CONFIGURATION).unwrap().len(), 1);
+}

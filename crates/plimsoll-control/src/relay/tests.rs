@@ -1,0 +1,303 @@
+//! Two of our own servers over loopback: one with files, one that relays it, and our subscriber.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use plimsoll_core::model::load_report::Node;
+use plimsoll_core::model::locality::Locality;
+use plimsoll_xds::ads::client::{Client, ClientEvent, ClientSettings};
+use plimsoll_xds::ads::message::NodeMessage;
+use plimsoll_xds::ads::server::{ServerStream, StreamEvent};
+use plimsoll_xds::ads::view::{TypeResources, View};
+use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT, Variant};
+use plimsoll_xds::driver::ads_client::{self, AdsClientChannels, AdsClientEvent, AdsCommand};
+use plimsoll_xds::driver::{
+    AdsHandler, AdsObserver, AdsOpening, AdsSession, ConnectOptions, ServerOptions, Status, serve,
+};
+use plimsoll_xds::node::NodeInfo;
+use plimsoll_xds::wire;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::*;
+use crate::config::{ControlConfig, File};
+use crate::server::{Discovery, Handle, LoadReporting, start};
+
+const CUSTOM: &str = "type.googleapis.com/example.Custom";
+const VARIANTS: [Variant; 2] = [Variant::Sotw, Variant::Delta];
+
+/// A server that shows every stream the same view, and remembers the nodes' bytes.
+#[derive(Clone)]
+struct Fixed {
+    views: watch::Sender<Arc<View>>,
+    nodes: mpsc::UnboundedSender<Bytes>,
+}
+
+struct Nobody;
+
+impl AdsObserver for Nobody {
+    fn handle_event(&mut self, _: StreamEvent, _: &ServerStream) {}
+}
+
+impl AdsHandler for Fixed {
+    type Observer = Nobody;
+
+    async fn open(&self, opening: AdsOpening) -> Result<AdsSession<Nobody>, Status> {
+        let _ = self.nodes.send(opening.node.raw);
+        Ok(AdsSession {
+            views: self.views.subscribe(),
+            observer: Nobody,
+        })
+    }
+}
+
+/// A server on its socket; it ends when this is dropped.
+struct Server {
+    address: SocketAddr,
+    _stop: oneshot::Sender<()>,
+}
+
+async fn run<A: AdsHandler>(ads: A, handle: Handle) -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    tokio::spawn(async move {
+        let handlers = (ads, LoadReporting::new(handle));
+        let stopped = async { drop(stopped.await) };
+        serve(listener, handlers, ServerOptions::default(), stopped).await
+    });
+    Server {
+        address,
+        _stop: stop,
+    }
+}
+
+fn control(text: &str) -> Handle {
+    let file = File {
+        name: "test".to_owned(),
+        text: text.to_owned(),
+    };
+    let config = ControlConfig::parse(&file, &[]).unwrap();
+    let (writer, handle) = start(Arc::new(config));
+    tokio::spawn(writer.run());
+    handle
+}
+
+async fn relay(to: SocketAddr, variant: Variant, rest: &str) -> (Server, Handle) {
+    let api_type = match variant {
+        Variant::Sotw => "GRPC",
+        Variant::Delta => "DELTA_GRPC",
+    };
+    let handle = control(&format!(
+        "relay: {{address: '{to}', api_type: {api_type}}}\nservices:\n- cluster: {{name: orders}}\n{rest}"
+    ));
+    (
+        run(Discovery::new(handle.clone()), handle.clone()).await,
+        handle,
+    )
+}
+
+fn node(user_agent: &str) -> NodeMessage {
+    let info = NodeInfo {
+        node: Node {
+            id: "n1".into(),
+            cluster: "front".into(),
+            locality: Locality::new("r", "a", ""),
+        },
+        user_agent_name: user_agent.to_owned(),
+        user_agent_version: String::new(),
+        client_features: Vec::new(),
+    };
+    // Metadata that only the other server understands: field 3, whatever it is.
+    let raw = [&wire::encode_node(&info)[..], &[0x1a, 2, 0x52, 0]].concat();
+    NodeMessage {
+        info,
+        raw: raw.into(),
+    }
+}
+
+struct Subscriber {
+    events: mpsc::Receiver<AdsClientEvent>,
+    commands: mpsc::Sender<AdsCommand>,
+    latest: BTreeMap<(Arc<str>, Arc<str>), Bytes>,
+}
+
+impl Subscriber {
+    fn start(server: &Server, variant: Variant, user_agent: &str) -> Self {
+        let (events_in, events) = mpsc::channel(16);
+        let (commands, commands_out) = mpsc::channel(16);
+        let channels = AdsClientChannels {
+            events: events_in,
+            commands: commands_out,
+        };
+        let settings = ClientSettings::default();
+        let client = Client::new(variant, node(user_agent), wire::resource_name, settings);
+        let options = ConnectOptions::new(format!("http://{}", server.address));
+        let accept = |_: &str, _: &str, _: &Bytes| Ok(());
+        tokio::spawn(ads_client::run(options, client, accept, channels));
+        Self {
+            events,
+            commands,
+            latest: BTreeMap::new(),
+        }
+    }
+
+    async fn watch(&self, type_url: &str, name: &str) {
+        let (type_url, name) = (type_url.into(), name.into());
+        let watch = AdsCommand::Watch { type_url, name };
+        self.commands.send(watch).await.unwrap();
+    }
+
+    /// Waits until a resource is as it should be.
+    async fn until(&mut self, type_url: &str, name: &str, good: impl Fn(&Bytes) -> bool) -> Bytes {
+        let key = (Arc::from(type_url), Arc::from(name));
+        let found = async {
+            loop {
+                if let Some(body) = self.latest.get(&key).filter(|body| good(body)) {
+                    return body.clone();
+                }
+                let event = self.events.recv().await.unwrap();
+                if let AdsClientEvent::Resource(ClientEvent::Updated { type_url, resource }) = event
+                {
+                    self.latest.insert((type_url, resource.name), resource.body);
+                }
+            }
+        };
+        let found = tokio::time::timeout(Duration::from_secs(20), found).await;
+        found.unwrap_or_else(|_| panic!("{type_url} {name} never came right"))
+    }
+}
+
+fn weights(body: &Bytes) -> Vec<u32> {
+    let assignment = wire::decode_assignment(body).unwrap();
+    let entries = assignment.endpoints().iter();
+    entries.map(|entry| entry.load_balancing_weight).collect()
+}
+
+const UPSTREAM: &str = "
+services:
+- cluster: {name: orders, lb_policy: LEAST_REQUEST}
+  endpoints:
+  - {locality: {region: r, zone: a}, lb_endpoints: ['127.0.0.1:1', '127.0.0.1:2']}
+  - {locality: {region: r, zone: b}, lb_endpoints: ['127.0.0.1:3']}
+- cluster: {name: others}
+  endpoints: [{locality: {region: r, zone: a}, lb_endpoints: ['127.0.0.1:4']}]
+";
+
+#[tokio::test]
+async fn clusters_and_endpoints_of_another_control_plane_are_improved_in_all_variants() {
+    let behind = control(UPSTREAM);
+    let upstream = run(Discovery::new(behind.clone()), behind.clone()).await;
+    for (above, below) in VARIANTS.into_iter().flat_map(|v| VARIANTS.map(|w| (v, w))) {
+        let rest = "  delivery: LOCALITY_WEIGHTS";
+        let (server, handle) = relay(upstream.address, above, rest).await;
+        let mut direct = Subscriber::start(&upstream, below, "envoy");
+        let mut relayed = Subscriber::start(&server, below, "envoy");
+        for subscriber in [&mut direct, &mut relayed] {
+            subscriber.watch(CLUSTER, "*").await;
+            subscriber.watch(CLUSTER_LOAD_ASSIGNMENT, "orders").await;
+            subscriber.watch(CLUSTER_LOAD_ASSIGNMENT, "others").await;
+            subscriber
+                .watch(CLUSTER_LOAD_ASSIGNMENT, "local_cluster")
+                .await;
+        }
+        for type_url in [CLUSTER, CLUSTER_LOAD_ASSIGNMENT] {
+            let original = direct.until(type_url, "others", |_| true).await;
+            relayed
+                .until(type_url, "others", |body| *body == original)
+                .await;
+        }
+        let weighted = |body: &Bytes| {
+            let config = wire::decode_cluster(body).unwrap().config;
+            config.locality_weighted() && config.endpoint_policy().name() == "least_request"
+        };
+        relayed.until(CLUSTER, "orders", weighted).await;
+        // The only proxy is in zone a: what fits stays there.
+        let of_zone_a = |body: &Bytes| weights(body).iter().sum::<u32>() == 10_000;
+        relayed
+            .until(CLUSTER_LOAD_ASSIGNMENT, "orders", of_zone_a)
+            .await;
+        let local = relayed
+            .until(CLUSTER_LOAD_ASSIGNMENT, "local_cluster", |_| true)
+            .await;
+        let local = wire::decode_assignment(&local).unwrap();
+        assert_eq!(local.endpoints().len(), 1, "the fleet has one proxy");
+        // The state knows the endpoints, and explains with them.
+        let known = handle.inspect(|state, _| {
+            let orders = &state.config().services["orders"];
+            (
+                orders.assignment.endpoints().len(),
+                orders.config.endpoint_policy().name(),
+            )
+        });
+        assert_eq!(known.await.unwrap(), (2, "least_request"));
+        let status = handle.upstreams().status();
+        assert_eq!(
+            (status.streams, status.connected, status.unreadable),
+            (1, 1, 0)
+        );
+    }
+}
+
+#[tokio::test]
+async fn types_that_nobody_here_knows_pass_and_the_node_does_too() {
+    let body = Bytes::from_static(b"\x0a\x01x\xc2\x3e\x02hi");
+    let resources = TypeResources::new([Resource::new("x", body.clone())]);
+    let view = View::new(1).with(CUSTOM, Arc::new(resources));
+    for (above, below) in VARIANTS.into_iter().flat_map(|v| VARIANTS.map(|w| (v, w))) {
+        let (nodes, mut seen) = mpsc::unbounded_channel();
+        let views = watch::Sender::new(Arc::new(view.clone()));
+        let fixed = Fixed { views, nodes };
+        let upstream = run(fixed.clone(), control("services: []")).await;
+        let (server, _handle) = relay(upstream.address, above, "").await;
+        let mut subscriber = Subscriber::start(&server, below, "envoy");
+        subscriber.watch(CUSTOM, "x").await;
+        subscriber.until(CUSTOM, "x", |got| *got == body).await;
+        assert_eq!(seen.recv().await.unwrap(), node("envoy").raw);
+        let next = Bytes::from_static(b"\x0a\x01x\xc2\x3e\x02ho");
+        let resources = TypeResources::new([Resource::new("x", next.clone())]);
+        let view = View::new(2).with(CUSTOM, Arc::new(resources));
+        fixed.views.send_replace(Arc::new(view));
+        subscriber.until(CUSTOM, "x", |got| *got == next).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lost_server_changes_nothing_and_is_seen() {
+    let behind = control(UPSTREAM);
+    let upstream = run(Discovery::new(behind.clone()), behind.clone()).await;
+    let (server, handle) = relay(upstream.address, Variant::Sotw, "").await;
+    let mut first = Subscriber::start(&server, Variant::Delta, "envoy");
+    first.watch(CLUSTER, "*").await;
+    first.until(CLUSTER, "others", |_| true).await;
+    drop(upstream);
+    let lost = async {
+        while handle.upstreams().status().connected > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), lost)
+        .await
+        .unwrap();
+    let status = handle.upstreams().status();
+    assert!(
+        status.failures > 0 && status.last_error.is_some(),
+        "{status:?}"
+    );
+    // What is ours still comes, and nothing that came was taken away.
+    first.watch(CLUSTER_LOAD_ASSIGNMENT, "local_cluster").await;
+    first
+        .until(CLUSTER_LOAD_ASSIGNMENT, "local_cluster", |_| true)
+        .await;
+    drop(first);
+    let gone = async {
+        while handle.upstreams().status().streams > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), gone)
+        .await
+        .unwrap();
+}

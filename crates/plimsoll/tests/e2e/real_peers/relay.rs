@@ -1,0 +1,142 @@
+//! The control plane in front of a management server of others: stock Envoys get their clusters and
+//! endpoints from that one, and balance by demand.
+
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::path::Path;
+use std::process::{ChildStdout, Command};
+
+use serde_json::{Value, json};
+
+use super::support::backends::Backends;
+use super::support::fleet::{World, WorldSpec, assert_fair, start_backends};
+use super::support::process::Process;
+use super::support::{peers, scratch, wait_until};
+
+/// As for Envoys without a relay.
+const ENOUGH: u64 = 8000;
+
+/// `peers/management_server.py`. Killed when dropped.
+struct ManagementServer {
+    port: u16,
+    process: Process,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl ManagementServer {
+    fn start(folder: &Path, resources: &Value) -> Self {
+        let program = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/e2e/peers/management_server.py"
+        );
+        let mut command = Command::new(peers().join("venv/bin/python"));
+        command.arg(program).arg(write(folder, "first", resources));
+        let mut process = Process::start(command, &folder.join("management_server.log"));
+        let mut lines = BufReader::new(process.child.stdout.take().unwrap()).lines();
+        let port = lines.next().expect("it says its port").unwrap();
+        Self {
+            port: port.parse().unwrap(),
+            process,
+            lines,
+        }
+    }
+
+    fn replace(&mut self, folder: &Path, resources: &Value) {
+        let file = write(folder, "next", resources);
+        let stdin = self.process.child.stdin.as_mut().unwrap();
+        writeln!(stdin, "{file}").unwrap();
+        stdin.flush().unwrap();
+        assert_eq!(self.lines.next().unwrap().unwrap(), "ok");
+    }
+}
+
+#[test]
+fn envoys_behind_a_relay_balance_by_demand() {
+    for (name, service) in [
+        ("relay-fleet-weights", "delivery: FLEET_WEIGHTS"),
+        ("relay-locality-weights", "delivery: LOCALITY_WEIGHTS"),
+    ] {
+        let folder = scratch(name);
+        let backends = start_backends();
+        let mut server = ManagementServer::start(&folder, &resources(&backends, "5s"));
+        let spec = WorldSpec {
+            name,
+            // The relay speaks state of the world to the server, and incrementally to Envoys.
+            delta: service.contains("LOCALITY"),
+            ..Default::default()
+        };
+        let config = config(server.port, service);
+        let mut world = World::start_with(&spec, &folder, backends, &config);
+        world.wait_for_demand(100);
+        let relay = world.control.page("status")["relay"].clone();
+        assert_eq!(relay["upstream"]["connected"], 3, "{relay}");
+        assert_eq!(relay["upstream"]["unreadable"], 0, "{relay}");
+        assert_fair(&world.backends, &world.measure(ENOUGH));
+        // The other server's changes arrive.
+        server.replace(&folder, &resources(&world.backends, "7s"));
+        wait_until("every Envoy has the changed cluster", || {
+            world
+                .envoys
+                .iter()
+                .all(|envoy| envoy.connect_timeout("orders") == "7s")
+        });
+        // Without it everything goes on.
+        server.process.kill();
+        wait_until("the loss is seen", || {
+            let relay = world.control.page("status")["relay"].clone();
+            relay["upstream"]["connected"] == 0
+        });
+        assert_fair(&world.backends, &world.measure(ENOUGH));
+        assert!(world.control.is_alive());
+        assert_eq!(world.load.failed(), 0);
+    }
+}
+
+fn config(port: u16, service: &str) -> String {
+    format!(
+        "load_reporting: {{interval: 1s}}\ndemand: {{smoothing_time_constant: 2s}}\n\
+         relay: {{address: '127.0.0.1:{port}'}}\n\
+         services:\n- cluster: {{name: orders}}\n  {service}\n"
+    )
+}
+
+/// A cluster whose assignment has another name, as in many control planes, and another one that
+/// nobody asked to improve.
+fn resources(backends: &Backends, connect_timeout: &str) -> Value {
+    let localities = backends.addresses().iter().map(|(zone, addresses)| {
+        let endpoint = |address: &std::net::SocketAddr| {
+            let address = json!({ "address": "127.0.0.1", "port_value": address.port() });
+            json!({ "endpoint": { "address": { "socket_address": address } } })
+        };
+        json!({
+            "locality": { "region": "r1", "zone": zone },
+            "lb_endpoints": addresses.iter().map(endpoint).collect::<Vec<_>>(),
+        })
+    });
+    let localities: Vec<_> = localities.collect();
+    let mut resources = Vec::new();
+    for name in ["orders", "others"] {
+        let assignment = format!("outbound|80||{name}");
+        resources.push(json!({
+            "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+            "name": name,
+            "type": "EDS",
+            "connect_timeout": connect_timeout,
+            "eds_cluster_config": {
+                "service_name": assignment,
+                "eds_config": { "ads": {}, "resource_api_version": "V3" },
+            },
+        }));
+        resources.push(json!({
+            "@type": "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+            "cluster_name": assignment,
+            "endpoints": localities,
+        }));
+    }
+    Value::Array(resources)
+}
+
+fn write(folder: &Path, name: &str, resources: &Value) -> String {
+    let path = folder.join(format!("{name}.json"));
+    std::fs::write(&path, resources.to_string()).unwrap();
+    path.display().to_string()
+}

@@ -315,6 +315,8 @@ impl OutlierDetector {
             let term = self.config.ejection_time(judged.multiplier);
             if now.saturating_duration_since(since) >= term {
                 judged.ejected_at = None;
+                // What failed while it was out is no reason to send it out again.
+                judged.judged_errors = judged.latched.failed;
                 self.signals
                     .push_back((address, HealthSignal::OutlierReturned));
             }

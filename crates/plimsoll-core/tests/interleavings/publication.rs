@@ -111,7 +111,9 @@ fn work(mut picker: Picker, worker: u64) -> Done {
         done.issued += 1;
         drop(host);
         thread::yield_now();
-        request.host().observe_response_orca(&report, &config, at(0));
+        request
+            .host()
+            .observe_response_orca(&report, &config, at(0));
         done.measured += 1;
         if (number + worker).is_multiple_of(2) {
             done.succeeded += 1;
@@ -175,5 +177,10 @@ fn report_while_hosts_come_and_go() {
     reported.add(&Done::reported(&last));
     assert_eq!(reported, done);
     let progress = last.localities.iter().map(|locality| &locality.stats);
-    assert_eq!(progress.map(|stats| stats.total_requests_in_progress).sum::<u64>(), 0);
+    assert_eq!(
+        progress
+            .map(|stats| stats.total_requests_in_progress)
+            .sum::<u64>(),
+        0
+    );
 }

@@ -209,8 +209,7 @@ fn errors_in_a_row_eject_at_once_and_are_counted_once() {
     rig.requests(0, 0, 5);
     assert_eq!(rig.tick().0, [address(0)], "the tick sees them too");
     rig.requests(0, 0, 50);
-    assert_eq!(rig.tick().1, []);
-    assert_eq!(rig.tick(), (vec![], vec![address(0)]), "twice as long");
+    assert_eq!(rig.tick(), (vec![], vec![address(0)]));
     assert_eq!(
         rig.tick(),
         (vec![], vec![]),

@@ -11,6 +11,7 @@ mod cswrr;
 mod load_aware_locality;
 mod locality_wrr;
 mod orca;
+mod outlier_detection;
 mod pickers;
 mod priority;
 mod report;
@@ -102,7 +103,7 @@ struct Suite {
     runner: Runner,
 }
 
-const SUITES: [Suite; 8] = [
+const SUITES: [Suite; 9] = [
     suite(
         "zone_aware",
         "Zone aware routing",
@@ -125,6 +126,11 @@ const SUITES: [Suite; 8] = [
         "cswrr",
         "Client side weighted round robin",
         Runner::Run(cswrr::run),
+    ),
+    suite(
+        "outlier_detection",
+        "Outlier detection",
+        Runner::Run(outlier_detection::run),
     ),
     suite("lrs", "Load report stream client", Runner::Later),
 ];

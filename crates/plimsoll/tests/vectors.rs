@@ -10,11 +10,12 @@ use serde_json::{Map, Value, json};
 
 const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../vectors");
 /// The suites that are run; the others are skipped by file.
-const SUITES: [&str; 7] = [
+const SUITES: [&str; 8] = [
     "cswrr",
     "load_aware_locality",
     "locality_wrr",
     "orca",
+    "outlier_detection",
     "pickers",
     "priority",
     "zone_aware",

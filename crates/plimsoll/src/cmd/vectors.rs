@@ -27,8 +27,8 @@ pub(crate) struct Args {
 }
 
 const AFTER_HELP: &str = "\
-Suites: zone_aware, priority, locality_wrr, pickers, load_aware_locality, orca, cswrr. Files of lrs
-are skipped, and so are cases of the kinds peek and child_lifecycle.
+Suites: zone_aware, priority, locality_wrr, pickers, load_aware_locality, orca, cswrr,
+outlier_detection. Files of lrs are skipped, and so are cases of the kinds peek and child_lifecycle.
 
 Every key of `expected` is compared: integers exactly, other numbers within 1e-9 or the case's own
 `tolerance`. A key the runner does not know is a failure, never ignored.

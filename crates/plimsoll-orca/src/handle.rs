@@ -104,6 +104,12 @@ impl OrcaHandle {
         self.shared.in_flight()
     }
 
+    /// Requests that failed since the start: with a status of 500 or more, a gRPC status other than
+    /// OK, an error of the service, or a body that broke off.
+    pub fn errors(&self) -> u64 {
+        self.shared.errors()
+    }
+
     /// The service with which reports are asked for out of band.
     pub fn open_rca_service(&self) -> OpenRcaService {
         OpenRcaService::new(Arc::clone(&self.shared))

@@ -163,8 +163,8 @@ mod tests {
         assert_eq!(tick(2, 1, 50), (0.0, 0.0), "less than a tick");
         assert_eq!(tick(31, 2, 100), (300.0, 10.0));
         assert_eq!(tick(401, 5, 1_000), (400.0, 4.0));
-        assert_eq!(tick(502, 5, 1_060), (500.0, 3.810), "from 50 on");
-        assert_eq!(tick(502, 5, 60_000), (0.0, 0.0), "silence");
+        assert_eq!(tick(507, 5, 1_060), (500.0, 3.96), "from 50 on");
+        assert_eq!(tick(507, 5, 60_000), (0.0, 0.0), "silence");
     }
 
     #[test]

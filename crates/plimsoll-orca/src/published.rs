@@ -161,7 +161,7 @@ mod tests {
         let mut report = OrcaLoadReport::default();
         report.request_cost.insert("rows", 2.0);
         let (_, value) = header(&report, OrcaFormat::Text).unwrap();
-        assert_eq!(value, "JSON {\"request_cost\":{\"rows\":2}}");
+        assert_eq!(value, "JSON {\"request_cost\":{\"rows\":2.0}}");
     }
 
     #[test]

@@ -98,6 +98,10 @@ impl Shared {
         self.counts().in_flight
     }
 
+    pub(crate) fn errors(&self) -> u64 {
+        self.counts().errors
+    }
+
     /// What ended is read before what began, so that there is never less than nothing in flight.
     fn counts(&self) -> Counts {
         let finished = self.counters.finished.load(Ordering::Acquire);

@@ -74,7 +74,10 @@ const V2: &[(&str, &str)] = &[
     ),
     ("sys/fs/cgroup/pod/memory.max", "102400\n"),
     ("sys/fs/cgroup/pod/memory.current", "61440\n"),
-    ("sys/fs/cgroup/pod/memory.stat", "anon 1\ninactive_file 10240\n"),
+    (
+        "sys/fs/cgroup/pod/memory.stat",
+        "anon 1\ninactive_file 10240\n",
+    ),
 ];
 
 #[test]
@@ -83,7 +86,10 @@ fn version_2_takes_the_limit_above_if_the_own_group_has_none() {
     let mut sampler = Sampler::new(root.path());
     let first = sampler.cpu(at(10)).unwrap();
     assert_eq!((first.busy, first.capacity), (3.0, 15.0));
-    write(&root, &[("sys/fs/cgroup/pod/cpu.stat", "usage_usec 3750000\n")]);
+    write(
+        &root,
+        &[("sys/fs/cgroup/pod/cpu.stat", "usage_usec 3750000\n")],
+    );
     let second = sampler.cpu(at(11)).unwrap();
     assert_eq!(second.source, first.source);
     assert_eq!((second.busy, second.capacity), (3.75, 16.5));
@@ -141,8 +147,14 @@ const V1: &[(&str, &str)] = &[
     ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n"),
     ("sys/fs/cgroup/cpu,cpuacct/cpuacct.usage", "1\n"),
     ("sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_quota_us", "50000\n"),
-    ("sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_period_us", "100000\n"),
-    ("sys/fs/cgroup/cpu,cpuacct/box/cpuacct.usage", "2500000000\n"),
+    (
+        "sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_period_us",
+        "100000\n",
+    ),
+    (
+        "sys/fs/cgroup/cpu,cpuacct/box/cpuacct.usage",
+        "2500000000\n",
+    ),
     (
         "sys/fs/cgroup/memory/box/a/memory.limit_in_bytes",
         "9223372036854771712\n",

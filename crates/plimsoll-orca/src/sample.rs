@@ -83,8 +83,9 @@ impl Sampler {
         })
     }
 
-    /// Share of memory in use, without what can be dropped at once.
-    pub(crate) fn memory(&self) -> Option<f64> {
+    /// Share of memory in use at `now`, without what can be dropped at once.
+    pub(crate) fn memory(&mut self, now: Duration) -> Option<f64> {
+        self.read_limits(now);
         let limits = self.limits.as_ref();
         match limits.and_then(|limits| limits.memory.as_ref()) {
             Some(limit) => limit.utilization(),

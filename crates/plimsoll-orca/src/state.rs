@@ -128,8 +128,8 @@ impl Shared {
     fn tick(&self, meter: &mut Meter, now: Duration) {
         let Settings { cpu, memory, .. } = self.settings;
         let sample = Sample {
-            cpu: if cpu { meter.sampler.cpu(now) } else { None },
-            memory: if memory { meter.sampler.memory() } else { None },
+            cpu: cpu.then(|| meter.sampler.cpu(now)).flatten(),
+            memory: memory.then(|| meter.sampler.memory(now)).flatten(),
         };
         let mut report = meter.measure.tick(self.counts(), sample, now);
         lock(&self.process).apply(&mut report);

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::rt::TokioIo;
-use plimsoll_orca::{OrcaHandle, OrcaLoadReport};
+use plimsoll_orca::OrcaLoadReport;
 use plimsoll_xds::orca::{OrcaLimits, parse};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -51,15 +51,11 @@ fn report(headers: &HeaderMap) -> Option<OrcaLoadReport> {
     parse(pairs, &OrcaLimits::default()).ok()
 }
 
-/// Waits until a report is as wanted.
-async fn until(handle: &OrcaHandle, wanted: impl Fn(&OrcaLoadReport) -> bool) -> OrcaLoadReport {
+/// Waits until something is so.
+async fn until(what: &str, mut so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        let report = handle.report();
-        if wanted(&report) {
-            return report;
-        }
-        assert!(Instant::now() < deadline, "{report:?}");
+    while !so() {
+        assert!(Instant::now() < deadline, "still waiting: {what}");
         tokio::task::yield_now().await;
     }
 }

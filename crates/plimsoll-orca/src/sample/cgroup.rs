@@ -36,14 +36,13 @@ pub(super) struct MemoryLimit {
 
 /// The lowest limit, if it is below what the machine has.
 pub(super) fn cpu_limit(root: &Path, host_cores: usize) -> Option<CpuLimit> {
-    let limits = if is_v2(root) {
-        levels(root, "", &[""]).into_iter().filter_map(cpu_v2)
-    } else {
-        let cpu = levels(root, "cpu", &["cpu", "cpu,cpuacct"]);
-        let acct = levels(root, "cpuacct", &["cpuacct", "cpu,cpuacct"]);
-        return lowest_cpu(cpu_v1(cpu, &acct), host_cores);
-    };
-    lowest_cpu(limits, host_cores)
+    if is_v2(root) {
+        let levels = levels(root, "", &[""]).into_iter();
+        return lowest_cpu(levels.filter_map(|group| cpu_v2(&group)), host_cores);
+    }
+    let cpu = levels(root, "cpu", &["cpu", "cpu,cpuacct"]);
+    let acct = levels(root, "cpuacct", &["cpuacct", "cpu,cpuacct"]);
+    lowest_cpu(cpu_v1(cpu, &acct), host_cores)
 }
 
 /// The lowest limit, if it is below what the machine has.
@@ -104,16 +103,15 @@ fn levels(root: &Path, controller: &str, mounts: &[&str]) -> Vec<PathBuf> {
 /// Path of the group from `/proc/self/cgroup`: `number:controllers:path`.
 fn own_path(root: &Path, controller: &str) -> Option<String> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
-    let path = groups.lines().find_map(|line| {
+    groups.lines().find_map(|line| {
         let (_, rest) = line.split_once(':')?;
         let (controllers, path) = rest.split_once(':')?;
         let found = controllers.split(',').any(|name| name == controller);
         found.then(|| path.to_owned())
-    });
-    path
+    })
 }
 
-fn cpu_v2(group: PathBuf) -> Option<CpuLimit> {
+fn cpu_v2(group: &Path) -> Option<CpuLimit> {
     let max = fs::read_to_string(group.join("cpu.max")).ok()?;
     let (quota, period) = max.trim().split_once(' ')?;
     let cores = quotient(quota.parse().ok()?, period.parse().ok()?)?;

@@ -48,7 +48,7 @@ fn without_cgroups_the_machine_is_meant() {
     let mut sampler = Sampler::new(root.path());
     let cpu = sampler.cpu(at(0)).unwrap();
     assert_eq!((cpu.busy, cpu.capacity), (150.0, 1_000.0));
-    near(sampler.memory(), 0.4);
+    near(sampler.memory(at(2)), 0.4);
 }
 
 #[test]
@@ -56,9 +56,9 @@ fn without_files_there_is_no_answer() {
     let root = tempfile::tempdir().unwrap();
     let mut sampler = Sampler::new(root.path());
     assert_eq!(sampler.cpu(at(0)), None);
-    assert_eq!(sampler.memory(), None);
+    assert_eq!(sampler.memory(at(0)), None);
     write(&root, &[("proc/stat", "cpu  x"), ("proc/meminfo", "")]);
-    assert_eq!((sampler.cpu(at(1)), sampler.memory()), (None, None));
+    assert_eq!((sampler.cpu(at(1)), sampler.memory(at(1))), (None, None));
 }
 
 const V2: &[(&str, &str)] = &[
@@ -93,7 +93,13 @@ fn version_2_takes_the_limit_above_if_the_own_group_has_none() {
     let second = sampler.cpu(at(11)).unwrap();
     assert_eq!(second.source, first.source);
     assert_eq!((second.busy, second.capacity), (3.75, 16.5));
-    near(sampler.memory(), 0.5);
+    near(sampler.memory(at(2)), 0.5);
+}
+
+#[test]
+fn memory_is_limited_without_a_look_at_the_cpu() {
+    let root = system(V2);
+    near(Sampler::new(root.path()).memory(at(0)), 0.5);
 }
 
 #[test]
@@ -108,7 +114,7 @@ fn the_lowest_limit_binds() {
     let mut sampler = Sampler::new(root.path());
     let cpu = sampler.cpu(at(2)).unwrap();
     assert_eq!((cpu.busy, cpu.capacity), (1e-6, 1.0));
-    near(sampler.memory(), 0.25);
+    near(sampler.memory(at(2)), 0.25);
 }
 
 #[test]
@@ -121,7 +127,7 @@ fn a_limit_above_the_machine_does_not_bind() {
     write(&root, &wide);
     let mut sampler = Sampler::new(root.path());
     assert_eq!(sampler.cpu(at(0)).unwrap().capacity, 1_000.0);
-    near(sampler.memory(), 0.4);
+    near(sampler.memory(at(2)), 0.4);
 }
 
 #[test]
@@ -173,7 +179,7 @@ fn version_1_has_a_hierarchy_per_controller() {
     let mut sampler = Sampler::new(root.path());
     let cpu = sampler.cpu(at(10)).unwrap();
     assert_eq!((cpu.busy, cpu.capacity), (2.5, 5.0));
-    near(sampler.memory(), 0.25);
+    near(sampler.memory(at(2)), 0.25);
 }
 
 #[test]
@@ -212,6 +218,6 @@ fn nonsense_in_files_is_no_limit() {
         ]);
         let mut sampler = Sampler::new(root.path());
         assert_eq!(sampler.cpu(at(1)).unwrap().capacity, 1_000.0, "{max:?}");
-        near(sampler.memory(), 0.4);
+        near(sampler.memory(at(2)), 0.4);
     }
 }

@@ -1,4 +1,5 @@
 //! The layer in real servers: axum, tonic and plain hyper over loopback.
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 #[path = "loopback/axum.rs"]
 mod axum_server;

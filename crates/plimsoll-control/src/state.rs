@@ -449,7 +449,10 @@ impl State {
         let view = self.views.range(&first..).next().map(|(key, _)| key);
         let overlay = self.overlays.range(&first..).next().map(|(key, _)| key);
         self.fleets.members(fleet).next().is_none()
-            && [view, overlay].into_iter().flatten().all(|key| key.fleet != *fleet)
+            && [view, overlay]
+                .into_iter()
+                .flatten()
+                .all(|key| key.fleet != *fleet)
     }
 
     /// Demand by service of a fleet, for nodes that take it with the LRS response.

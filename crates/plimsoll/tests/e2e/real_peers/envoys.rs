@@ -57,7 +57,7 @@ fn delta_and_older_envoys_take_fleet_weights() {
         });
         world.wait_for_fleet_weights(100);
         let node = world.control.node("gateway-zone-a");
-        assert_eq!(node["version"], version);
+        assert_eq!(node["user_agent_version"], version);
         assert_eq!(node["discovery"][0]["variant"], "delta");
         assert_fair(&world.backends, &world.measure(ENOUGH));
         assert_eq!(world.load.failed(), 0);
@@ -75,7 +75,7 @@ fn delta_and_older_envoys_take_locality_weights() {
         });
         world.wait_for_demand(100);
         let node = world.control.node("gateway-zone-a");
-        assert_eq!(node["version"], version);
+        assert_eq!(node["user_agent_version"], version);
         assert_fair(&world.backends, &world.measure(ENOUGH));
         assert_eq!(world.load.failed(), 0);
     }

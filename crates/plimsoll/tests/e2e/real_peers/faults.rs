@@ -76,7 +76,7 @@ fn a_refused_update_is_shown_and_the_last_good_state_stays() {
             .edit(&world.config("delivery: FLEET_WEIGHTS", &free));
         wait_until("the mended update is accepted", || {
             let status = world.control.type_status("gateway-zone-a", "Listener");
-            status["nacked"].is_null() && status["acked"] == status["sent"]
+            status["nacked"].is_null() && status["acked_version"] == status["sent_version"]
         });
         let page = get(world.envoys[0].admin, "/listeners").unwrap();
         assert!(page.contains("taken::"), "{page}");

@@ -37,7 +37,7 @@ services:
     });
     let node = control.node("checkout-zone-a");
     assert_eq!(node["class"], "grpc");
-    assert_eq!(node["delivery"]["orders"]["demand"], "locality_weights");
+    assert_eq!(node["delivery"][0]["delivery"], "locality_weights");
     assert_eq!(node["load_reporting_streams"], 1);
     assert!(
         node["requests_per_second"].as_f64().unwrap() > 0.0,

@@ -11,19 +11,19 @@ fn bad_edits_change_nothing_and_good_ones_take_effect_live() {
         ..Default::default()
     });
     world.wait_for_fleet_weights(100);
-    let reloads = || world.control.page("status")["reloads"].clone();
+    let reloads = || world.control.page("status")["configuration"].clone();
 
     world
         .control
         .edit(&world.config("delivery: FLEET_WEIGHTS\n  ramp: 101", ""));
-    wait_until("the refusal is shown", || reloads()["failed"] == 1);
+    wait_until("the refusal is shown", || reloads()["reloads_failed"] == 1);
     let why = reloads()["error"].as_str().unwrap().to_owned();
     assert!(
         why.contains("services[0].ramp") && why.contains("101"),
         "{why}"
     );
     let clusters = world.control.page("clusters");
-    assert_eq!(clusters["clusters"][0]["ramp"], 100);
+    assert_eq!(clusters["clusters"][0]["ramp_percent"], 100);
     world.wait_for_fleet_weights(100);
 
     // Half of the way from 3333 to 5000.

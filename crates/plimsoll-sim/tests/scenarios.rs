@@ -383,7 +383,8 @@ fn shipped() -> BTreeMap<String, String> {
     let read = entries.map(|entry| {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        (name, std::fs::read_to_string(&path).unwrap())
+        let text = String::from_utf8(std::fs::read(&path).unwrap()).unwrap();
+        (name, text)
     });
     read.collect()
 }

@@ -348,7 +348,7 @@ impl State {
     }
 
     fn membership_changed(&mut self, fleet: &Arc<str>, due: Instant) {
-        let nodes = self.fleets.members(fleet).count();
+        let nodes = self.fleets.len_of(fleet);
         self.event(ControlEvent::FleetChanged {
             fleet: Arc::clone(fleet),
             nodes,

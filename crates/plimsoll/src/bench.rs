@@ -197,7 +197,7 @@ async fn pause(
         tokio::time::sleep(LOOK.min(length)).await;
         let lost = shared.lost.load(Ordering::Relaxed);
         ensure!(
-            (lost as usize) < shared.plan.nodes,
+            usize::try_from(lost).is_ok_and(|lost| lost < shared.plan.nodes),
             "all proxies lost their connection: the control plane has ended"
         );
     }

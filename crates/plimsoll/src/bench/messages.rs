@@ -96,7 +96,7 @@ pub(super) fn stats(interval: Duration, factor: f64) -> ClusterStats {
     )]
     let requests = requests.round() as u64;
     let localities = ZONES.iter().map(|zone| UpstreamLocalityStats {
-        locality: Locality::new("r1", *zone, ""),
+        locality: Locality::new("r1", zone, ""),
         total_issued_requests: requests,
         total_successful_requests: requests,
         ..Default::default()

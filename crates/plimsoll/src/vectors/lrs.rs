@@ -201,10 +201,7 @@ impl World {
         let wanted = |key: &str| expected.get(key).cloned().unwrap_or_default();
         Outcome::default()
             .exact("requests_sent", json!(self.stats["responses"]))
-            .exact(
-                "armed_interval_us",
-                json!(self.armed.map(|armed| armed.as_micros() as u64)),
-            )
+            .exact("armed_interval_us", json!(self.armed.map(micros)))
             .exact("stats", named(&wanted("stats"), &stats))
             .exact(
                 "last_request",
@@ -240,7 +237,7 @@ fn request(stats: &ClusterStatsMessage) -> Value {
         "localities": localities.collect::<Vec<_>>(),
         "total_dropped": stats.total_dropped_requests,
         "dropped_requests": stats.dropped_requests.iter().collect::<Vec<_>>(),
-        "interval_us": stats.load_report_interval.as_micros() as u64,
+        "interval_us": micros(stats.load_report_interval),
     })
 }
 
@@ -281,4 +278,8 @@ fn listed(expected: &Value, mut actual: Vec<Value>, key: &str) -> Value {
     }
     out.extend(actual);
     out.into()
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

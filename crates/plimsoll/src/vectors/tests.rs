@@ -136,9 +136,7 @@ fn suites_are_recognised_by_their_own_words_first() {
 #[test]
 fn every_suite_refuses_a_kind_it_does_not_know() {
     for suite in &SUITES {
-        let Runner::Run(run) = suite.runner else {
-            continue;
-        };
+        let run = suite.runner;
         let case = json!({"id": "a", "kind": "nonsense", "inputs": {}, "expected": {"x": 1}});
         let found = differences(&case, run);
         assert_eq!(found.len(), 1);

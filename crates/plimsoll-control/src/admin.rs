@@ -1,8 +1,8 @@
 //! The admin API: what the control plane knows, as JSON over HTTP.
 //!
 //! Pages are made in `report` from the state, which the writer shows between two messages;
-//! `plimsoll_control::explain` answers why and what if; `metrics` is the page for Prometheus. Nothing
-//! can be changed here.
+//! `plimsoll_control::explain` answers why and what if; `metrics` is the page for Prometheus.
+//! Nothing can be changed here.
 
 mod failure;
 mod metrics;

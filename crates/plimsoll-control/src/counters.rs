@@ -16,7 +16,7 @@ pub(crate) type Label = [(&'static str, &'static str); 1];
 
 /// What happened so far.
 #[derive(Clone, Debug, Default)]
-pub struct Counters {
+pub(crate) struct Counters {
     /// Load reports that arrived.
     pub(crate) load_reports: Counter,
     /// Reports about one cluster that were not used, by reason.

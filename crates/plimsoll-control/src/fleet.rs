@@ -5,7 +5,7 @@
 //! answers: the assignment of a fleet is read for its zones and weights, never dialled. Demand does
 //! not live here but in `plimsoll_core::planner`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +35,9 @@ pub enum StreamKind {
 #[derive(Debug, Default)]
 pub struct Fleets {
     fleets: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Member>>,
+    /// Members without an open stream: since when, fleet, id. They are few, and looked for with
+    /// every message.
+    silent: BTreeSet<(Instant, Arc<str>, Arc<str>)>,
 }
 
 /// One proxy.
@@ -82,7 +85,9 @@ impl Fleets {
                 member.info = info.clone();
             }
             *member.streams(kind) += 1;
-            member.silent_since = None;
+            if let Some(since) = member.silent_since.take() {
+                self.silent.remove(&silent_key(since, &member.info));
+            }
         }
         changed
     }
@@ -96,32 +101,34 @@ impl Fleets {
         let streams = member.streams(kind);
         *streams = streams.saturating_sub(1);
         let last = *streams == 0;
-        if member.ads_streams + member.lrs_streams == 0 {
+        if member.ads_streams + member.lrs_streams == 0 && member.silent_since.is_none() {
             member.silent_since = Some(now);
+            self.silent.insert(silent_key(now, &member.info));
         }
         last
     }
 
     /// Takes out who has been silent for `leave_after`; returns the fleets that look different.
     pub fn expire(&mut self, leave_after: Duration, now: Instant) -> Vec<Arc<str>> {
-        let mut changed = Vec::new();
-        for (name, members) in &mut self.fleets {
-            let before = members.len();
-            members.retain(|_, member| member.deadline(leave_after).is_none_or(|due| due > now));
-            if members.len() < before {
-                changed.push(Arc::clone(name));
+        let mut changed = BTreeSet::new();
+        while self.deadline(leave_after).is_some_and(|due| due <= now)
+            && let Some((_, name, id)) = self.silent.pop_first()
+        {
+            if let Some(members) = self.fleets.get_mut(&name) {
+                members.remove(&id);
+                if members.is_empty() {
+                    self.fleets.remove(&name);
+                }
             }
+            changed.insert(name);
         }
-        self.fleets.retain(|_, members| !members.is_empty());
-        changed
+        changed.into_iter().collect()
     }
 
     /// When the next one leaves.
     pub fn deadline(&self, leave_after: Duration) -> Option<Instant> {
-        let members = self.fleets.values().flat_map(BTreeMap::values);
-        members
-            .filter_map(|member| member.deadline(leave_after))
-            .min()
+        let (since, ..) = self.silent.first()?;
+        Some(since.saturating_add(leave_after))
     }
 
     /// Every fleet and its members.
@@ -135,6 +142,11 @@ impl Fleets {
             .get(fleet)
             .into_iter()
             .flat_map(BTreeMap::values)
+    }
+
+    /// How many members a fleet has.
+    pub fn len_of(&self, fleet: &str) -> usize {
+        self.fleets.get(fleet).map_or(0, BTreeMap::len)
     }
 
     /// Whether a fleet has a member at `locality`.
@@ -186,11 +198,11 @@ impl Member {
             StreamKind::Lrs => &mut self.lrs_streams,
         }
     }
+}
 
-    fn deadline(&self, leave_after: Duration) -> Option<Instant> {
-        self.silent_since
-            .map(|since| since.saturating_add(leave_after))
-    }
+fn silent_key(since: Instant, info: &NodeInfo) -> (Instant, Arc<str>, Arc<str>) {
+    let node = &info.node;
+    (since, Arc::clone(&node.cluster), Arc::clone(&node.id))
 }
 
 /// An address of 240.0.0.0/4, which is routed nowhere. It follows from the id, so that a control

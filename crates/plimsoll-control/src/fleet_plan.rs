@@ -136,3 +136,6 @@ fn rules(service: &Service) -> ZoneAware {
         .on_basis(LocalityBasis::LrsReportedRate, FractionSource::EdsField)
         .without_dead_band()
 }
+
+#[cfg(test)]
+mod tests;

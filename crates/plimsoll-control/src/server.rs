@@ -1,9 +1,9 @@
 //! The running control plane: one task owns the [`State`], streams talk to it over channels.
 //!
-//! Streams open sessions here and get a watch on what they see; reports arrive over a bounded queue,
-//! so that an overloaded writer slows reporters down instead of growing. The admin API asks the
-//! writer to look at the state for it ([`Handle::inspect`]). Sockets are plimsoll-xds' drivers and
-//! `admin`; deciding happens in `state`.
+//! Streams open sessions here and get a watch on what they see; reports arrive over a bounded
+//! queue, so that an overloaded writer slows reporters down instead of growing. The admin API asks
+//! the writer to look at the state for it ([`Handle::inspect`]). Sockets are plimsoll-xds' drivers
+//! and `admin`; deciding happens in `state`.
 
 mod handlers;
 mod record;
@@ -40,6 +40,9 @@ pub struct Handle {
     counters: Counters,
 }
 
+/// A look at the state between two messages.
+type Look = Box<dyn FnOnce(&State, Instant) + Send>;
+
 /// What the writer is told.
 pub(crate) enum Message {
     OpenAds {
@@ -57,7 +60,7 @@ pub(crate) enum Message {
     },
     Relayed(Relayed),
     Config(Arc<ControlConfig>),
-    Inspect(Box<dyn FnOnce(&State, Instant) + Send>),
+    Inspect(Look),
 }
 
 /// What a discovery stream gets.

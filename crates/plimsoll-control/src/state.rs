@@ -5,8 +5,9 @@
 //! gets what is decided in `delivery`, resources are made in `view`, demand is the planner's.
 //!
 //! Views are shared by all receivers that see the same thing: one per fleet, kind of receiver and
-//! zone. After a restart, receivers that already have weights keep them until demand is known
-//! again: their view holds back what depends on demand for one reporting interval (`held`).
+//! zone. After a restart, receivers that already have weights keep them until the demand of their
+//! fleet is known again, or nobody seems to report any more: until then their view holds back what
+//! depends on demand.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -23,13 +24,14 @@ use plimsoll_xds::node::NodeInfo;
 use crate::config::ControlConfig;
 use crate::delivery::Class;
 use crate::fleet::{Fleets, StreamKind};
-use crate::fleet_plan::{FleetPlan, Plans};
+use crate::fleet_plan::{FleetPlan, Plans, plan};
 use crate::relay::{Known, Overlay, Relayed};
 use crate::view::{Catalog, Held};
 
-/// What a held view waits for beyond one reporting interval: Envoy retries a broken reporting
-/// stream after 5 s.
-const HOLD_MARGIN: Duration = Duration::from_secs(6);
+/// What a held view waits for at most, beyond one reporting interval. Envoy retries a broken
+/// reporting stream after 5 s; its first report then covers up to 5 s, and for as long the demand
+/// of its fleet is taken to be incomplete. A second for everything else.
+const HOLD_MARGIN: Duration = Duration::from_secs(11);
 /// Events that are kept for a driver that does not fetch them; the oldest go first.
 const MAX_EVENTS: usize = 4096;
 /// How long changes of membership are gathered.
@@ -175,7 +177,8 @@ impl State {
         returning: bool,
         now: Instant,
     ) -> ViewKey {
-        let holding = self.hold_until.is_some_and(|until| now < until);
+        let holding = self.hold_until.is_some_and(|until| now < until)
+            && !has_demand(&self.plans, &node.node.cluster);
         let key = ViewKey::of(node, returning && holding);
         let new_zone = !self.fleets.is_in(&key.fleet, &key.locality);
         if self.fleets.open(node, kind, now) {
@@ -345,7 +348,7 @@ impl State {
     }
 
     fn membership_changed(&mut self, fleet: &Arc<str>, due: Instant) {
-        let nodes = self.fleets.members(fleet).count();
+        let nodes = self.fleets.len_of(fleet);
         self.event(ControlEvent::FleetChanged {
             fleet: Arc::clone(fleet),
             nodes,
@@ -408,12 +411,13 @@ impl State {
     fn refresh(&mut self) {
         while let Some(fleet) = self.dirty.pop_first() {
             let plan = FleetPlan::new(&fleet, &self.fleets, &self.config, &self.plans);
+            let holding = self.hold_until.is_some() && !has_demand(&self.plans, &fleet);
             for (key, view) in self.views.range_mut(first_key(&fleet)..) {
                 if key.fleet != fleet {
                     break;
                 }
                 self.generation += 1;
-                let held = held(key, self.hold_until);
+                let held = held(key, holding);
                 let next = self.catalog.view(key, &plan, held, self.generation);
                 *view = Arc::new(next);
                 self.changed_views.insert(key.clone());
@@ -423,7 +427,7 @@ impl State {
                     break;
                 }
                 self.generation += 1;
-                let held = held(key, self.hold_until);
+                let held = held(key, holding);
                 let next = self.catalog.overlay(key, &plan, held, self.generation);
                 *overlay = Arc::new(next);
                 self.changed_overlays.insert(key.clone());
@@ -441,9 +445,14 @@ impl State {
     /// Whether nobody is left of a fleet, and nobody looks at what it is told. Names of fleets come
     /// from the network: they must not be remembered for ever.
     fn is_gone(&self, fleet: &Arc<str>) -> bool {
-        let mut views = self.views.range(first_key(fleet)..);
+        let first = first_key(fleet);
+        let view = self.views.range(&first..).next().map(|(key, _)| key);
+        let overlay = self.overlays.range(&first..).next().map(|(key, _)| key);
         self.fleets.members(fleet).next().is_none()
-            && views.next().is_none_or(|(key, _)| key.fleet != *fleet)
+            && [view, overlay]
+                .into_iter()
+                .flatten()
+                .all(|key| key.fleet != *fleet)
     }
 
     /// Demand by service of a fleet, for nodes that take it with the LRS response.
@@ -461,9 +470,14 @@ impl State {
     }
 }
 
+/// Whether demand of a fleet is known, of all of it.
+fn has_demand(plans: &Plans, fleet: &Arc<str>) -> bool {
+    plan(plans, fleet, None).is_some_and(|plan| plan.has_data())
+}
+
 /// What a view or overlay of `key` leaves out.
-fn held(key: &ViewKey, hold_until: Option<Instant>) -> Held {
-    match key.returning && hold_until.is_some() {
+fn held(key: &ViewKey, holding: bool) -> Held {
+    match key.returning && holding {
         true => Held::Demand,
         false => Held::Nothing,
     }

@@ -50,6 +50,8 @@ pub struct Host {
     /// Bits of an f64 in 0.0..=1.0.
     slow_start_factor: AtomicU64,
     totals: Totals,
+    /// Errors since the last success.
+    errors_in_a_row: AtomicU32,
     /// Response time of finished requests, nanoseconds, and how many were timed.
     latency: AtomicU64,
     timed: AtomicU64,
@@ -77,6 +79,7 @@ impl Host {
             weight: AtomicU32::new(endpoint.weight().max(1)),
             slow_start_factor: AtomicU64::new(1.0_f64.to_bits()),
             totals: Totals::new(),
+            errors_in_a_row: AtomicU32::new(0),
             latency: AtomicU64::new(0),
             timed: AtomicU64::new(0),
             utilization: UtilizationSlot::default(),
@@ -214,6 +217,11 @@ impl Host {
         self.totals.read()
     }
 
+    /// Errors since the last success: what outlier detection calls consecutive.
+    pub fn consecutive_errors(&self) -> u32 {
+        self.errors_in_a_row.load(Ordering::Relaxed)
+    }
+
     /// Sum of response times, nanoseconds, and how many requests it covers. Both only grow.
     pub(crate) fn latency_totals(&self) -> (u64, u64) {
         (
@@ -257,8 +265,17 @@ impl Host {
         self.active.decrement();
         self.cluster.active.fetch_sub(1, Ordering::Relaxed);
         match outcome {
-            RequestOutcome::Success => self.totals.succeed(),
-            RequestOutcome::Error => self.totals.fail(),
+            RequestOutcome::Success => {
+                // Mostly there is nothing to forget, and so nothing to write.
+                if self.errors_in_a_row.load(Ordering::Relaxed) != 0 {
+                    self.errors_in_a_row.store(0, Ordering::Relaxed);
+                }
+                self.totals.succeed();
+            }
+            RequestOutcome::Error => {
+                self.errors_in_a_row.fetch_add(1, Ordering::Relaxed);
+                self.totals.fail();
+            }
         }
     }
 }

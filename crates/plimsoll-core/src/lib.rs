@@ -73,6 +73,7 @@
 //! | [`model`] | nouns of xDS, checked once |
 //! | [`counts`], [`priority`], [`locality_picking`], [`host_source`], [`endpoint_picking`], [`edf`] | the deciding, as pure functions and small tables |
 //! | [`balancer`], [`snapshot`], [`publish`], [`picker`], [`host`] | the writer, what it publishes, the workers |
+//! | [`outlier_detection`] | which hosts are taken out for answering badly |
 //! | [`planner`] | the control plane's arithmetic |
 //! | [`explain`], [`event`], [`stats`] | what happened and why |
 //! | [`time`], [`rng`], [`units`] | time, chance and numbers as arguments |
@@ -87,6 +88,7 @@ pub mod host;
 pub mod host_source;
 pub mod locality_picking;
 pub mod model;
+pub mod outlier_detection;
 pub mod picker;
 pub mod planner;
 pub mod priority;

@@ -12,4 +12,5 @@ pub mod load_aware_locality;
 pub mod load_report;
 pub mod locality;
 pub mod orca;
+pub mod outlier_detection;
 pub mod zone_aware;

@@ -103,6 +103,28 @@ counters! {
     }
 }
 
+counters! {
+    /// Counters of outlier detection, under `outlier_detection.`.
+    OutlierStats {
+        /// Hosts ejected.
+        ejections_enforced_total,
+        /// Hosts not ejected because of `max_ejection_percent`.
+        ejections_overflow,
+        /// Outliers by success rate, ejected or not.
+        ejections_detected_success_rate,
+        /// Hosts ejected by success rate.
+        ejections_enforced_success_rate,
+        /// Outliers by failure percentage, ejected or not.
+        ejections_detected_failure_percentage,
+        /// Hosts ejected by failure percentage.
+        ejections_enforced_failure_percentage,
+        /// Outliers by errors in a row, ejected or not.
+        ejections_detected_consecutive_5xx,
+        /// Hosts ejected by errors in a row.
+        ejections_enforced_consecutive_5xx,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

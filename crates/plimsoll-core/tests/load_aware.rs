@@ -418,8 +418,11 @@ fn observed_load_moves_away_from_a_zone_that_queues() {
                 .iter()
                 .position(|zone| *zone == host.locality().zone());
             let latency = Duration::from_millis(millis[zone.unwrap()]);
-            host.begin_request()
-                .finish_after(RequestOutcome::Success, latency);
+            // Enough of them to be more than chance.
+            for _ in 0..20 {
+                host.begin_request()
+                    .finish_after(RequestOutcome::Success, latency);
+            }
         }
         rig.pass(1);
     };

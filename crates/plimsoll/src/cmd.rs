@@ -3,6 +3,7 @@
 //! One variant of [`Command`] and one file per subcommand. A subcommand writes to the writer it is
 //! handed and returns an [`Exit`]; an error it returns means wrong usage or unreadable input.
 
+mod bench;
 mod bootstrap;
 mod control;
 mod explain;
@@ -25,6 +26,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Bench(bench::Args),
     Bootstrap(bootstrap::Args),
     Control(control::Args),
     Explain(explain::Args),
@@ -36,6 +38,7 @@ const AFTER_HELP: &str = "\
 Examples:
   plimsoll control -c control.yaml  steer Envoys and gRPC clients by measured demand
   plimsoll bootstrap envoy --zone a what an Envoy needs to find the control plane
+  plimsoll bench control            how it does with 5,000 proxies on this machine
   plimsoll explain scenario.yaml    what a proxy would do there, and why
   plimsoll sim scenario.toml        how policies do over time, side by side
   plimsoll vectors vectors          check this build against the recorded cases
@@ -71,6 +74,7 @@ impl From<Exit> for ExitCode {
 /// Runs the subcommand that was asked for.
 pub(crate) fn run(cli: Cli, out: &mut impl Write) -> anyhow::Result<Exit> {
     match cli.command {
+        Command::Bench(args) => bench::run(args, out),
         Command::Bootstrap(args) => bootstrap::run(args, out),
         Command::Control(args) => control::run(args, out),
         Command::Explain(args) => explain::run(&args, out),

@@ -3,6 +3,7 @@
 //! Here lives only the way in and out of the process. Subcommands live in `cmd`, one file each;
 //! every decision lives in plimsoll-core.
 
+mod bench;
 mod cmd;
 mod logging;
 mod render;

@@ -179,6 +179,7 @@ fn counters_and_events_stand_in_the_table() {
     assert!(!names.is_empty(), "no counter was found: have they moved?");
     let oob = plimsoll_xds::orca::oob::OobStats::default();
     names.extend(oob.iter().map(|(name, _)| name.to_owned()));
+    names.extend(plimsoll_control::admin::METRIC_NAMES.map(str::to_owned));
     let mut events = 0;
     for file in rust_files_under("crates/plimsoll-core/src/") {
         let code = &file.views.code;
@@ -236,4 +237,72 @@ fn every_field_of_the_json_is_documented() {
         Fault::new(path, 1, "JSON field", advice)
     });
     assert_none(&faults.collect::<Vec<_>>());
+}
+
+#[test]
+fn every_field_of_the_admin_api_is_documented() {
+    let path = "docs/admin-api.md";
+    let page = REPOSITORY.text(path).expect("there is a reference");
+    let folder = "crates/plimsoll-control/src/admin/";
+    let mut faults = Vec::new();
+    let mut found = 0;
+    for file in REPOSITORY
+        .paths(".rs")
+        .filter(|file| file.starts_with(folder))
+    {
+        if file.ends_with("tests.rs") {
+            continue;
+        }
+        let text = REPOSITORY.text(file).unwrap_or_default();
+        for key in text_rules::written_keys(&text) {
+            found += 1;
+            if !page.contains(&format!("`{key}`")) {
+                let advice = format!("`{key}` of {file} is not described: add a row");
+                faults.push(Fault::new(path, 1, "JSON field", advice));
+            }
+        }
+    }
+    assert!(found > 50, "only {found} keys were found: have they moved?");
+    assert_none(&faults);
+}
+
+#[test]
+fn every_path_of_the_admin_api_is_documented() {
+    let path = "docs/admin-api.md";
+    let page = REPOSITORY.text(path).expect("there is a reference");
+    let routes = REPOSITORY.text("crates/plimsoll-control/src/admin/routes.rs");
+    let routes = routes.expect("there are routes");
+    let served: Vec<&str> = routes
+        .split(".route(\"")
+        .skip(1)
+        .filter_map(|rest| rest.split('"').next())
+        .collect();
+    assert!(
+        served.len() > 5,
+        "only {served:?} were found: have they moved?"
+    );
+    let missing = served.iter().filter(|served| {
+        let heading = format!("## `{served}`");
+        !page.lines().any(|line| line == heading)
+    });
+    let faults = missing.map(|served| {
+        let advice = format!("{served} is served but has no section: add it");
+        Fault::new(path, 1, "path", advice)
+    });
+    assert_none(&faults.collect::<Vec<_>>());
+}
+
+#[test]
+fn example_configurations_are_read() {
+    let mains = REPOSITORY
+        .paths(".yaml")
+        .filter(|path| path.starts_with("examples/control/") && path.ends_with("/control.yaml"));
+    let mut read = 0;
+    for path in mains {
+        let source = plimsoll_control::source::FileSource::new(REPOSITORY.root().join(path));
+        let (config, _) = source.load().unwrap_or_else(|error| panic!("{error}"));
+        assert!(!config.services.is_empty(), "{path} has no services");
+        read += 1;
+    }
+    assert!(read > 0, "no example was found: have they moved?");
 }

@@ -52,11 +52,15 @@ impl From<FieldError> for Failure {
 }
 
 impl From<QueryRejection> for Failure {
-    /// The text of the library names the field where it can.
+    /// The text of the library begins with the field where there is one.
     fn from(rejection: QueryRejection) -> Self {
         let text = rejection.body_text();
-        let reason = text.strip_prefix("Failed to deserialize query string: ");
-        Self::new(StatusCode::BAD_REQUEST, reason.unwrap_or(&text))
+        let prefix = "Failed to deserialize query string: ";
+        let reason = text.strip_prefix(prefix).unwrap_or(&text);
+        match reason.split_once(": ") {
+            Some((field, reason)) if !field.contains(' ') => FieldError::new(field, reason).into(),
+            _ => Self::new(StatusCode::BAD_REQUEST, reason),
+        }
     }
 }
 

@@ -2,8 +2,8 @@
 //! house checks that).
 //!
 //! Counters are kept where things happen (`counters`, `server::Records`, [`Reloads`]); gauges are
-//! taken from the state when somebody asks. Each page has a registry of its own. Labels name fleets,
-//! clusters and localities, never nodes.
+//! taken from the state when somebody asks. Each page has a registry of its own. Labels name
+//! fleets, clusters and localities, never nodes.
 //!
 //! [`Reloads`]: super::Reloads
 

@@ -224,8 +224,13 @@ async fn what_is_wrong_is_said_in_json() {
     assert!(status == 404 && error.contains("/nothing"), "{error}");
     let (status, error, _) = get("/api/v1/what-if").await;
     assert!(status == 405 && error.contains("GET"), "{error}");
-    let (status, error, _) = get("/api/v1/nodes?zonee=a").await;
+    let (status, error, field) = get("/api/v1/nodes?zonee=a").await;
     assert!(status == 400 && error.contains("zonee"), "{error}");
+    assert_eq!(field, "zonee");
+    let (_, error, field) = get("/api/v1/nodes?limit=many").await;
+    assert!(field == "limit" && error.contains("digit"), "{error}");
+    let (_, error, _) = get("/api/v1/explain").await;
+    assert!(error.contains("cluster"), "{error}");
     let (status, error, field) = get("/api/v1/nodes?limit=0").await;
     assert!(status == 400 && error.contains("1000"), "{error}");
     assert_eq!(field, "limit");
@@ -344,8 +349,9 @@ async fn a_zone_is_explained_by_its_name_alone() {
 #[tokio::test]
 async fn what_if_compares_shares() {
     let (control, _open) = busy().await;
-    let page = control.what_if(&json!({ "cluster": "orders", "hosts": { "a": 9, "r1/c": 1 } }));
-    let page = page.await;
+    let hosts = json!({ "a": 9, "r1/c": 1 });
+    let question = json!({ "cluster": "orders", "hosts": hosts });
+    let page = control.what_if(&question).await;
     let hosts = |side: &str| {
         let localities = page[side]["localities"].as_array().unwrap();
         let hosts = localities.iter().map(|locality| locality["hosts"].clone());
@@ -358,8 +364,8 @@ async fn what_if_compares_shares() {
         *added,
         json!({ "region": "r1", "zone": "c", "sub_zone": "" })
     );
-    let page = control.what_if(&json!({ "cluster": "orders", "demand": { "b": 7 } }));
-    let page = page.await;
+    let question = json!({ "cluster": "orders", "demand": { "b": 7 } });
+    let page = control.what_if(&question).await;
     assert_eq!(page["after"]["localities"][0]["demand_share"], 0.0);
     assert_eq!(page["after"]["localities"][1]["demand_share"], 1.0);
 }

@@ -28,7 +28,8 @@ services:
       - typed_extension_config:
           name: envoy.load_balancing_policies.least_request
           typed_config:
-            '@type': type.googleapis.com/envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest
+            '@type': type.googleapis.com/envoy.extensions.load_balancing_policies\
+.least_request.v3.LeastRequest
   ramp: 25
   mode: SHADOW
   delivery: LOCALITY_WEIGHTS
@@ -94,6 +95,14 @@ fn included_files_add_services_and_nothing_else() {
             .to_string()
             .contains("listen: belongs into the main file")
     );
+    for setting in [
+        "load_reporting: {interval: 1s}",
+        "demand: {heartbeat: 1s}",
+        "fleets: {leave_after: 1s}",
+    ] {
+        let error = ControlConfig::parse(&file(ORDERS), &[extra(setting)]).unwrap_err();
+        assert!(error.to_string().contains("belongs into"), "{error}");
+    }
 }
 
 #[test]
@@ -137,7 +146,8 @@ fn errors_name_the_field_and_the_place() {
             "services[0].endpoints[0].lb_endpoints[0].address: \"x\" is not an IP address and port",
         ),
         (
-            "services: [{cluster: {name: a}, endpoints: [{lb_endpoints: ['1.1.1.1:1', '1.1.1.1:1']}]}]",
+            "services: [{cluster: {name: a}, endpoints: [{lb_endpoints: ['1.1.1.1:1', \
+             '1.1.1.1:1']}]}]",
             "services[0].endpoints[0].lb_endpoints[1].endpoint.address: 1.1.1.1:1 is already",
         ),
     ] {
@@ -199,7 +209,8 @@ listeners:
         ),
     ] {
         let text = format!(
-            "listeners: [{{name: in, address: '1.1.1.1:1', virtual_hosts: [{{name: v, routes: [{route}]}}]}}]"
+            "listeners: [{{name: in, address: '1.1.1.1:1', virtual_hosts: \
+             [{{name: v, routes: [{route}]}}]}}]"
         );
         let error = error(&text);
         assert!(error.contains(expected), "{error}");

@@ -123,9 +123,27 @@ pub(super) struct ClusterExtrasYaml {
 impl FileYaml {
     /// An included file holds services and listeners; settings have one place.
     pub(super) fn only_services(&self) -> Result<(), FieldError> {
+        let Self {
+            load_reporting,
+            demand,
+            fleets,
+            ..
+        } = self;
+        let reporting =
+            load_reporting.interval.is_some() || load_reporting.report_endpoint_granularity;
+        let demand = demand.smoothing_time_constant.is_some()
+            || demand.missed_intervals.is_some()
+            || demand.material_change_bp.is_some()
+            || demand.heartbeat.is_some();
+        let fleets = fleets.local_cluster_names.is_some()
+            || fleets.leave_after.is_some()
+            || fleets.endpoint_stale_after.is_some();
         let settings = [
             ("listen", self.listen.is_some()),
             ("admin", self.admin.is_some()),
+            ("load_reporting", reporting),
+            ("demand", demand),
+            ("fleets", fleets),
             ("relay", self.relay.is_some()),
             ("include", !self.include.is_empty()),
         ];

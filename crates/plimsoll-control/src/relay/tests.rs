@@ -91,7 +91,8 @@ async fn relay(to: SocketAddr, variant: Variant, rest: &str) -> (Server, Handle)
         Variant::Delta => "DELTA_GRPC",
     };
     let handle = control(&format!(
-        "relay: {{address: '{to}', api_type: {api_type}}}\nservices:\n- cluster: {{name: orders}}\n{rest}"
+        "relay: {{address: '{to}', api_type: {api_type}}}\n\
+         services:\n- cluster: {{name: orders}}\n{rest}"
     ));
     (
         run(Discovery::new(handle.clone()), handle.clone()).await,

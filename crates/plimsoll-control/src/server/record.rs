@@ -99,8 +99,8 @@ impl Records {
     }
 
     /// Calls `look` with every record, without a copy. It must be quick: streams wait for it.
-    pub(crate) fn for_each(&self, mut look: impl FnMut(&StreamRecord)) {
-        self.lock().open.values().for_each(|record| look(record));
+    pub(crate) fn for_each(&self, look: impl FnMut(&StreamRecord)) {
+        self.lock().open.values().for_each(look);
     }
 
     /// How many there are.

@@ -29,11 +29,13 @@ impl Balancer {
         now: Instant,
     ) -> ClusterLoadStats {
         let since = mem::replace(&mut self.load_reported_at, now);
+        self.members.ledger.by_endpoint = report_endpoint_granularity;
+        self.members.ledger.sweep();
         let drops = self.members.drain_drops();
         let ordered: u64 = drops.values().sum();
         ClusterLoadStats {
             cluster_name: Arc::clone(self.config.name()),
-            localities: self.members.drain_localities(report_endpoint_granularity),
+            localities: self.members.drain_localities(),
             total_dropped_requests: ordered + self.members.cluster_load().take_drops(),
             dropped_requests: drops,
             load_report_interval: now.saturating_duration_since(since),
@@ -129,9 +131,8 @@ impl Ledger {
 }
 
 impl Members {
-    fn drain_localities(&mut self, by_endpoint: bool) -> Vec<LocalityLoadStats> {
-        self.ledger.sweep();
-        self.ledger.by_endpoint = by_endpoint;
+    fn drain_localities(&mut self) -> Vec<LocalityLoadStats> {
+        let by_endpoint = self.ledger.by_endpoint;
         let names = self.cluster_load().metrics.names();
         let mut tallies = mem::take(&mut self.ledger.carried);
         for gone in &mut self.ledger.retired {
@@ -159,7 +160,6 @@ impl Members {
     }
 
     fn drain_drops(&mut self) -> BTreeMap<Arc<str>, u64> {
-        self.ledger.sweep();
         let mut drops = mem::take(&mut self.ledger.carried_drops);
         for retired in &self.ledger.retired_drops {
             add_drops(&mut drops, retired);

@@ -219,3 +219,60 @@ impl Latched {
             .then(|| waiting.max(0.0).sqrt().clamp(TRACE, 1.0))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A locality after windows of (requests, mean response time in milliseconds).
+    fn latched(windows: &[(u64, u64)]) -> Latched {
+        let (mut latency, mut timed) = (0, 0);
+        let mut latched = Latched::new((0, 0));
+        for &(requests, millis) in windows {
+            timed += requests;
+            latency += requests * millis * 1_000_000;
+            latched = latched.after_tick((latency, timed));
+        }
+        latched
+    }
+
+    #[test]
+    fn waiting_is_load_and_a_few_requests_say_nothing() {
+        let baseline = 100e6;
+        assert_eq!(latched(&[(99, 400)]).load(baseline), None);
+        let idle = latched(&[(500, 100); 5]).load(baseline).unwrap();
+        let busy = latched(&[(500, 130); 5]).load(baseline).unwrap();
+        let full = latched(&[(500, 1_000); 5]).load(baseline).unwrap();
+        assert_eq!(idle, TRACE);
+        assert!(idle < busy && busy < full && full <= 1.0);
+    }
+
+    #[test]
+    fn one_lucky_window_of_few_requests_moves_neither_mean_nor_baseline_far() {
+        let mut windows = vec![(100, 100); 10];
+        windows.push((2, 10));
+        let latched = latched(&windows);
+        assert!((latched.mean - 100e6).abs() < 1e6, "{latched:?}");
+        let mut observed = ObservedLoad::default();
+        observed.learn_baseline(&[latched]);
+        assert!(observed.baseline > 99e6, "{}", observed.baseline);
+    }
+
+    #[test]
+    fn a_mean_of_few_requests_is_old_and_a_window_that_goes_backwards_is_left_out() {
+        let often = latched(&[(1_000, 100); 20]);
+        let rarely = latched(&[(2, 100); 200]);
+        assert!(often.age < 1.0 && rarely.age > 30.0, "{often:?} {rarely:?}");
+        let after = often.after_tick((5, 5));
+        assert_eq!((after.mean, after.timed), (often.mean, 5));
+    }
+
+    #[test]
+    fn the_baseline_is_the_shortest_of_all_and_is_forgotten_slowly() {
+        let mut observed = ObservedLoad::default();
+        observed.learn_baseline(&[latched(&[(500, 300)]), latched(&[(500, 100)])]);
+        assert_eq!(observed.baseline, 100e6);
+        observed.learn_baseline(&[latched(&[(500, 300)])]);
+        assert!((100e6..101e6).contains(&observed.baseline));
+    }
+}

@@ -12,8 +12,9 @@ use crate::units::{BASIS_POINTS, BasisPoints};
 /// locality and summing to 10000.
 ///
 /// At 0 they are what zone-aware routing by host counts would use, at 100 the measured ones
-/// unchanged (more counts as 100). Without measured fractions, or without a healthy host to start from, there is nothing
-/// to blend: the measured ones are returned as they are. Rates and reporters stay what they were.
+/// unchanged (more counts as 100). Without measured fractions, or without a healthy host to start
+/// from, there is nothing to blend: the measured ones are returned as they are. Rates and reporters
+/// stay what they were.
 pub fn ramped(zones: &[ZoneFraction], fleet: &HostSetCounts, percent: u32) -> Vec<ZoneFraction> {
     let hosts = |locality: &Locality| {
         let slot = fleet

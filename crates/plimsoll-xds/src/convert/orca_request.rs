@@ -1,11 +1,12 @@
-//! `xds.service.orca.v3.OrcaLoadReportRequest` to bytes: how often a host is asked to report.
+//! `xds.service.orca.v3.OrcaLoadReportRequest` to and from bytes: how often a host is asked to
+//! report.
 //!
 //! `request_cost_names` is left out, as in Envoy: a host reports what it has. Called by
 //! `orca::oob`.
 
 use std::time::Duration;
 
-use prost::Message;
+use prost::{DecodeError, Message};
 
 /// The message, as far as it is sent.
 #[derive(Clone, PartialEq, Message)]
@@ -37,9 +38,65 @@ pub(crate) fn encode(interval: Duration) -> Vec<u8> {
     message.encode_to_vec()
 }
 
+/// The interval asked for; `None` when there is none, or none that is above zero. The error is a
+/// reason in words.
+pub(crate) fn decode(bytes: &[u8]) -> Result<Option<Duration>, String> {
+    let message = RequestMessage::decode(bytes).map_err(|error: DecodeError| error.to_string())?;
+    Ok(message.report_interval.and_then(positive))
+}
+
+/// Nanoseconds beyond a second, which no well-formed message has, are cut.
+fn positive(interval: DurationMessage) -> Option<Duration> {
+    let seconds = u64::try_from(interval.seconds).ok()?;
+    let nanos = u32::try_from(interval.nanos).ok()?.min(999_999_999);
+    let interval = Duration::new(seconds, nanos);
+    (!interval.is_zero()).then_some(interval)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_asked_for_is_read_back() {
+        for millis in [1, 250, 1_000, 10_000, 86_400_000] {
+            let interval = Duration::from_millis(millis);
+            assert_eq!(decode(&encode(interval)), Ok(Some(interval)));
+        }
+    }
+
+    #[test]
+    fn no_interval_and_none_above_zero_are_the_same() {
+        let negative = RequestMessage {
+            report_interval: Some(DurationMessage {
+                seconds: -1,
+                nanos: 0,
+            }),
+        };
+        let backwards = RequestMessage {
+            report_interval: Some(DurationMessage {
+                seconds: 1,
+                nanos: -1,
+            }),
+        };
+        let zero = encode(Duration::ZERO);
+        for bytes in [
+            vec![],
+            zero,
+            negative.encode_to_vec(),
+            backwards.encode_to_vec(),
+        ] {
+            assert_eq!(decode(&bytes), Ok(None), "{bytes:?}");
+        }
+        assert!(decode(&[0x0a, 9, 1]).is_err(), "cut in the middle");
+    }
+
+    #[test]
+    fn names_of_costs_are_skipped() {
+        let mut bytes = encode(Duration::from_secs(3));
+        bytes.extend([0x12, 1, b'x']);
+        assert_eq!(decode(&bytes), Ok(Some(Duration::from_secs(3))));
+    }
 
     #[test]
     fn the_interval_is_field_one() {

@@ -142,6 +142,10 @@ impl ServerStream {
             return false;
         }
         let is_new_node = known.is_none_or(|known| known.node != info.node);
+        if info.is_plimsoll() && !known.is_some_and(NodeInfo::is_plimsoll) {
+            // Who was here before has not been told.
+            self.traffic_due |= !self.traffic.clusters.is_empty();
+        }
         self.node = Some(Arc::new(info));
         self.settings_moved = true;
         is_new_node

@@ -15,6 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use plimsoll_core::model::client_side_weighted_round_robin::OobReporting;
 use plimsoll_core::model::orca::OrcaLoadReport;
@@ -28,6 +29,7 @@ mod session;
 pub use event::{CloseReason, OobAction, OobEvent, OobStream, ResponseHeaders};
 
 use self::session::{Session, Stream};
+use super::OrcaError;
 use crate::convert;
 
 /// `:path` of every stream.
@@ -35,6 +37,18 @@ pub const PATH: &str = "/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics";
 
 /// Periods without a report after which a stream counts as stalled.
 const WATCHDOG_PERIODS: u32 = 3;
+
+/// How often the client of a stream wants a report, from the message it opens the stream with.
+///
+/// The other end of a session: for those who serve [`PATH`]. `None` = it has no wish.
+pub fn parse_request(message: &[u8]) -> Result<Option<Duration>, OrcaError> {
+    convert::orca_request::decode(message).map_err(OrcaError::invalid)
+}
+
+/// The message with which a client asks for a report every `interval`.
+pub fn encode_request(interval: Duration) -> Vec<u8> {
+    convert::orca_request::encode(interval)
+}
 
 /// A host that reports.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -22,7 +22,7 @@ use super::proto_json::{Named, ProtoEnum};
 /// What is not in this list and not read below is refused. Missing on purpose, among others:
 /// `load_assignment` (endpoints come another way), `lb_subset_config`, `outlier_detection`,
 /// `preconnect_policy` (they do change how hosts are chosen, and we do not have them).
-const NOT_LOAD_BALANCING: [&str; 35] = [
+const NOT_LOAD_BALANCING: [&str; 34] = [
     "alt_stat_name",
     "circuit_breakers",
     "cleanup_interval",
@@ -41,7 +41,6 @@ const NOT_LOAD_BALANCING: [&str; 35] = [
     "http2_protocol_options",
     "http_protocol_options",
     "ignore_health_on_host_removal",
-    "lrs_report_endpoint_metrics",
     "lrs_server",
     "max_requests_per_connection",
     "metadata",
@@ -80,6 +79,9 @@ struct Fields {
     /// Only whether there are any: until its first check passes, a new host counts as failed.
     #[serde(default)]
     health_checks: Vec<IgnoredAny>,
+    /// Metrics of backends that load reports sum up.
+    #[serde(default)]
+    lrs_report_endpoint_metrics: Vec<String>,
     #[serde(default)]
     plimsoll: Extensions,
 }
@@ -111,6 +113,7 @@ impl TryFrom<ClusterYaml> for ClusterConfigParts {
         };
         let name = fields.name.clone();
         let locality_sampling = fields.plimsoll.locality_sampling.0;
+        let lrs_report_endpoint_metrics = fields.lrs_report_endpoint_metrics.clone();
         let (endpoint_policy, locality_policy) = fields.policies()?;
         let locality_policy = match locality_policy {
             Some(policy) => policy,
@@ -125,6 +128,7 @@ impl TryFrom<ClusterYaml> for ClusterConfigParts {
             endpoint_policy,
             locality_sampling,
             health_checking,
+            lrs_report_endpoint_metrics,
             ..Default::default()
         })
     }

@@ -6,9 +6,5 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 #![expect(clippy::print_stderr, reason = "figures for people")]
 
-mod real_envoys;
-mod real_faults;
-mod real_grpc;
-mod real_relay;
-mod real_reloads;
+mod real_peers;
 mod support;

@@ -45,12 +45,14 @@ pub(crate) fn peers() -> PathBuf {
     peers
 }
 
-/// A new folder for the files and logs of one test.
+/// An empty folder for the files and logs of one test; they stay until the next run.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let folder = format!("e2e-{}-{number}-{name}", std::process::id());
+    let folder = format!("e2e/{name}-{number}");
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(folder);
+    // There may be none of an earlier run.
+    let _ = std::fs::remove_dir_all(&path);
     std::fs::create_dir_all(&path).unwrap();
     path
 }

@@ -183,6 +183,18 @@ pub(crate) fn invented_output(path: &str, shown: &[(usize, &str)], real: &str) -
         .collect()
 }
 
+/// Keys of JSON that Rust code writes down: `"key":` in `json!`, and `["key"] =`.
+pub(crate) fn written_keys(code: &str) -> BTreeSet<String> {
+    let strings = code.split('"').collect::<Vec<_>>();
+    let is_key =
+        |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_lowercase() || c == b'_');
+    let written = strings.windows(2).filter(|pair| {
+        let after = pair[1];
+        is_key(pair[0]) && (after.starts_with(": ") || after.starts_with("] = "))
+    });
+    written.map(|pair| pair[0].to_owned()).collect()
+}
+
 /// Keys of printed JSON, one member per line.
 pub(crate) fn json_keys(json: &str) -> BTreeSet<String> {
     let members = json
@@ -263,6 +275,12 @@ mod tests {
         let shown = [(4, "a  b"), (5, "  …"), (6, ""), (7, "c")];
         assert_eq!(invented_output("R.md", &shown, "x\na  b \n\nc\n"), []);
         assert_eq!(lines(&invented_output("R.md", &shown, "a b\n\nc\n")), [4]);
+    }
+
+    #[test]
+    fn keys_that_code_writes_are_found() {
+        let code = r#"json!({ "one": 1, "two": "three" }); j["four"] = x; ("five", 5); "a: b""#;
+        assert_eq!(written_keys(code), names(&["four", "one", "two"]));
     }
 
     #[test]

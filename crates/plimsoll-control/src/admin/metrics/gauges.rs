@@ -156,7 +156,8 @@ impl Gauges {
             Variant::Delta => "delta",
         };
         for each in [Variant::Sotw, Variant::Delta] {
-            streams.get_or_create(&vec![("variant", variant(each).to_owned())]);
+            let label = vec![("variant", variant(each).to_owned())];
+            streams.get_or_create(&label).set(0);
         }
         let mut refusing: BTreeMap<Arc<str>, BTreeSet<Arc<str>>> = BTreeMap::new();
         handle.records().for_each(|record| {

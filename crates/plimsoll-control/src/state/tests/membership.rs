@@ -1,8 +1,10 @@
 //! Who comes and goes, and what a restart must not break.
 
+use std::time::Duration;
+
 use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT};
 
-use super::driver::{Driver, endpoint_weights, fleet, locality_weights, node};
+use super::driver::{Driver, endpoint_weights, fleet, locality_weights, node, stats};
 use crate::delivery::Class;
 use crate::fleet::StreamKind;
 use crate::state::ControlEvent;
@@ -101,9 +103,20 @@ fn after_a_restart_returning_receivers_keep_their_weights_until_demand_is_known(
     let fresh = driver.open(&node(Class::Envoy, "new", "a"));
     assert!(driver.assignment(&fresh, "local_cluster").is_some());
 
+    driver.pass(5000);
+    // What an Envoy says after it has tried for 5 s in vain.
+    for (node, requests) in [(&a, 2500), (&b, 1750), (&c, 750)] {
+        let mut late = stats("orders", requests);
+        late.load_report_interval = Duration::from_secs(5);
+        driver.state.handle_report(node, &[late], driver.now);
+        driver.settle();
+    }
     let traffic = [(&a, 500), (&b, 350), (&c, 150)];
-    driver.traffic(&traffic, 6);
-    assert!(driver.assignment(&returning, "local_cluster").is_none());
+    driver.traffic(&traffic, 4);
+    assert!(
+        driver.assignment(&returning, "local_cluster").is_none(),
+        "not complete yet"
+    );
     driver.traffic(&traffic, 2);
     let local = driver.assignment(&returning, "local_cluster").unwrap();
     let weights = endpoint_weights(&local);
@@ -125,7 +138,7 @@ fn a_restart_holds_back_locality_weights_too() {
     let [a, ..] = fleet(Class::Grpc);
     let key = driver.open_as(&a, true);
     assert!(driver.assignment(&key, "orders").is_none());
-    driver.pass(10_000);
+    driver.pass(12_000);
     let orders = driver.assignment(&key, "orders").unwrap();
     let weights = locality_weights(&orders);
     assert_eq!(
@@ -139,7 +152,9 @@ fn a_returning_receiver_without_demand_is_served_in_the_end() {
     let mut driver = Driver::new("");
     let key = driver.open_as(&node(Class::Envoy, "0", "a"), true);
     assert!(driver.assignment(&key, "local_cluster").is_none());
-    driver.pass(7000);
+    driver.pass(11_000);
+    assert!(driver.assignment(&key, "local_cluster").is_none());
+    driver.pass(1000);
     assert!(driver.assignment(&key, "local_cluster").is_some());
 }
 

@@ -281,7 +281,7 @@ fn the_own_locality_is_never_locked_out() {
 }
 
 #[test]
-fn measured_demand_leads_and_reports_only_trim() {
+fn measured_demand_leads_and_reports_trim_unless_they_insist() {
     let settings = settings(|_| ());
     let mut controller = Convergent::default();
     let zones = ["a", "b", "c"].map(Locality::zone_only);
@@ -310,14 +310,16 @@ fn measured_demand_leads_and_reports_only_trim() {
         (first[0] - 0.6).abs() < 0.02,
         "from the first tick on: {first:?}"
     );
+    let mut kept = Vec::new();
     for _ in 0..200 {
         let shares = controller
             .tick(&settings, &slots, true, Some(&asked))
             .weights;
-        for (share, asked) in shares.iter().zip(asked) {
-            assert!((share - asked).abs() <= TRIM + 0.05, "{shares:?}");
-        }
+        kept.push(shares[0]);
     }
+    // Level reports speak for keeping more: at once a little, in the end they are believed.
+    assert!(kept[1] <= 0.6 + TRIM, "{kept:?}");
+    assert!(kept[199] > 0.9, "{kept:?}");
 }
 
 #[test]

@@ -46,6 +46,7 @@ pub(crate) fn config(bytes: &mut Bytes<'_>) -> ClusterConfigParts {
             zone_routing_min_cluster_size: bytes.maybe(&[1]),
             force_local_zone_min_size: bytes.once_in(16).then_some(2),
         },
+        lrs_report_endpoint_metrics: Vec::new(),
     }
 }
 

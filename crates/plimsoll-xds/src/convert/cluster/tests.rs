@@ -108,6 +108,8 @@ fn a_cluster_is_written_as_others_write_it() {
     assert_eq!(read.eds_service_name.as_deref(), Some("svc"));
     assert_eq!(read.connect_timeout, Some(Duration::from_secs(1)));
     assert_eq!(read.lrs_report_endpoint_metrics, metrics);
+    let names = read.config.lrs_report_endpoint_metrics().iter();
+    assert!(names.map(|name| name.as_str()).eq(["cpu_utilization"]));
 }
 
 #[test]

@@ -129,12 +129,22 @@ fn fields_that_are_not_about_load_balancing_are_accepted_whatever_they_hold() {
         "circuit_breakers: {thresholds: [{max_connections: 5}]}",
         "metadata: {filter_metadata: {envoy.lb: {a: null}}}",
         "lrs_server: {self: {}}",
-        "lrs_report_endpoint_metrics: [named_metrics.foo]",
         "dns_lookup_family: V4_ONLY",
         "wait_for_warm_on_init:",
     ] {
         let text = format!("name: a\n{field}\n");
         assert_eq!(accepted(&text), plain, "{field}");
+    }
+}
+
+#[test]
+fn metrics_of_load_reports_are_read() {
+    for field in ["lrs_report_endpoint_metrics", "lrsReportEndpointMetrics"] {
+        let text = format!("name: a\n{field}: [named_metrics.foo, eps]\n");
+        let config: ClusterConfig = accepted(&text);
+        let names = config.lrs_report_endpoint_metrics().iter();
+        let names: Vec<_> = names.map(ToString::to_string).collect();
+        assert_eq!(names, ["named_metrics.foo", "eps"]);
     }
 }
 

@@ -224,7 +224,7 @@ fn config(backends: &Backends, service: &str, more: &str) -> String {
     let policy = "type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3";
     format!(
         "load_reporting: {{interval: 1s}}
-demand: {{smoothing_time_constant: 3s}}
+demand: {{smoothing_time_constant: 5s}}
 services:
 - {service}
   cluster:

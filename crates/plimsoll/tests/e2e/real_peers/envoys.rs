@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::support::fleet::{World, WorldSpec, assert_fair, burst, measure, shares_from};
-use super::support::{wait_for, wait_until};
+use crate::support::fleet::{World, WorldSpec, assert_fair, burst, measure, shares_from};
+use crate::support::{wait_for, wait_until};
 
 /// So many that 5 % of the load of the smallest zone is more than four standard deviations: its
 /// relative deviation is 1.06 / sqrt(n).
@@ -57,7 +57,7 @@ fn delta_and_older_envoys_take_fleet_weights() {
         });
         world.wait_for_fleet_weights(100);
         let node = world.control.node("gateway-zone-a");
-        assert_eq!(node["version"], version);
+        assert_eq!(node["user_agent_version"], version);
         assert_eq!(node["discovery"][0]["variant"], "delta");
         assert_fair(&world.backends, &world.measure(ENOUGH));
         assert_eq!(world.load.failed(), 0);
@@ -75,7 +75,7 @@ fn delta_and_older_envoys_take_locality_weights() {
         });
         world.wait_for_demand(100);
         let node = world.control.node("gateway-zone-a");
-        assert_eq!(node["version"], version);
+        assert_eq!(node["user_agent_version"], version);
         assert_fair(&world.backends, &world.measure(ENOUGH));
         assert_eq!(world.load.failed(), 0);
     }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::support::control::Control;
-use super::support::grpc::Peer;
-use super::support::{scratch, wait_until};
+use crate::support::control::Control;
+use crate::support::grpc::Peer;
+use crate::support::{scratch, wait_until};
 
 #[test]
 fn clients_follow_the_weights_of_their_zone_and_report() {
@@ -37,7 +37,7 @@ services:
     });
     let node = control.node("checkout-zone-a");
     assert_eq!(node["class"], "grpc");
-    assert_eq!(node["delivery"]["orders"]["demand"], "locality_weights");
+    assert_eq!(node["delivery"][0]["delivery"], "locality_weights");
     assert_eq!(node["load_reporting_streams"], 1);
     assert!(
         node["requests_per_second"].as_f64().unwrap() > 0.0,

@@ -7,10 +7,10 @@ use std::process::{ChildStdout, Command};
 
 use serde_json::{Value, json};
 
-use super::support::backends::Backends;
-use super::support::fleet::{World, WorldSpec, assert_fair, start_backends};
-use super::support::process::Process;
-use super::support::{peers, scratch, wait_until};
+use crate::support::backends::Backends;
+use crate::support::fleet::{World, WorldSpec, assert_fair, start_backends};
+use crate::support::process::Process;
+use crate::support::{peers, scratch, wait_until};
 
 /// As for Envoys without a relay.
 const ENOUGH: u64 = 8000;

@@ -3,9 +3,10 @@
 use std::net::TcpListener;
 use std::time::Instant;
 
-use super::support::fleet::{World, WorldSpec, assert_fair, shares};
-use super::support::http::get;
-use super::support::{wait_for, wait_until};
+use crate::support::envoy::Envoy;
+use crate::support::fleet::{World, WorldSpec, assert_fair, shares};
+use crate::support::http::get;
+use crate::support::{wait_for, wait_until};
 
 #[test]
 fn a_killed_control_plane_costs_no_request_and_no_weight() {
@@ -75,11 +76,11 @@ fn a_refused_update_is_shown_and_the_last_good_state_stays() {
             .edit(&world.config("delivery: FLEET_WEIGHTS", &free));
         wait_until("the mended update is accepted", || {
             let status = world.control.type_status("gateway-zone-a", "Listener");
-            status["nacked"].is_null() && status["acked"] == status["sent"]
+            status["nacked"].is_null() && status["acked_version"] == status["sent_version"]
         });
         let page = get(world.envoys[0].admin, "/listeners").unwrap();
         assert!(page.contains("taken::"), "{page}");
-        assert!(world.envoys.iter_mut().all(|envoy| envoy.is_alive()));
+        assert!(world.envoys.iter_mut().all(Envoy::is_alive));
         assert!(world.control.is_alive());
     }
 }

@@ -1,0 +1,120 @@
+//! [`Fleet`]: backends in three zones, each with a layer of its own, so that each is like a process.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+
+use axum::Router;
+use axum::response::AppendHeaders;
+use axum::routing::any;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, header};
+use http_body_util::{BodyExt as _, Full};
+use plimsoll_orca::{OpenRcaService, OrcaHandle, OrcaLayer};
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tonic::transport::Server;
+use tower::Service;
+
+/// Zones, by the number that a backend answers with.
+pub(crate) const ZONES: [&str; 3] = ["0", "1", "2"];
+const HOSTS_PER_ZONE: usize = 2;
+
+/// What the backends are made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Axum,
+    Tonic,
+}
+
+/// Backends, by zone.
+pub(crate) struct Fleet {
+    hosts: Vec<(usize, SocketAddr, OrcaHandle)>,
+}
+
+impl Fleet {
+    pub(crate) async fn start(kind: Kind) -> Self {
+        let mut hosts = Vec::new();
+        for (zone, name) in ZONES.into_iter().enumerate() {
+            for _ in 0..HOSTS_PER_ZONE {
+                let layer = OrcaLayer::builder().cpu(false).build().unwrap();
+                let handle = layer.handle();
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                hosts.push((zone, listener.local_addr().unwrap(), handle));
+                match kind {
+                    Kind::Axum => serve_axum(listener, layer, name),
+                    Kind::Tonic => serve_tonic(listener, layer, name),
+                }
+            }
+        }
+        Self { hosts }
+    }
+
+    /// All hosts with the number of their zone.
+    pub(crate) fn addresses(&self) -> Vec<(usize, SocketAddr)> {
+        let hosts = self.hosts.iter();
+        hosts.map(|(zone, at, _)| (*zone, *at)).collect()
+    }
+
+    /// Rates are set too: the ratio of the two is a weight, and must not depend on the traffic.
+    pub(crate) fn set_utilization(&self, utilization: [f64; 3]) {
+        for (zone, _, handle) in &self.hosts {
+            handle.set_cpu_utilization(utilization[*zone]).unwrap();
+            handle.set_rps_fractional(100.0).unwrap();
+            handle.refresh();
+        }
+    }
+}
+
+fn serve_axum(listener: TcpListener, layer: OrcaLayer, zone: &'static str) {
+    let app = Router::new()
+        .route(
+            "/",
+            any(move || async move { AppendHeaders([("x-zone", zone)]) }),
+        )
+        .route_service(OpenRcaService::PATH, layer.handle().open_rca_service())
+        .layer(layer);
+    tokio::spawn(async move { axum::serve(listener, app).await });
+}
+
+fn serve_tonic(listener: TcpListener, layer: OrcaLayer, zone: &'static str) {
+    let handle = layer.handle();
+    let server = Server::builder()
+        .layer(layer)
+        .add_service(Zone(zone))
+        .add_service(handle.open_rca_service());
+    let incoming = TcpListenerStream::new(listener);
+    tokio::spawn(async move { server.serve_with_incoming(incoming).await });
+}
+
+/// Answers every call with an empty message and the zone in its headers.
+#[derive(Clone, Copy)]
+struct Zone(&'static str);
+
+impl NamedService for Zone {
+    const NAME: &'static str = "test.Zone";
+}
+
+impl Service<Request<Body>> for Zone {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<Body>) -> Self::Future {
+        let name = HeaderName::from_static("grpc-status");
+        let trailers = HeaderMap::from_iter([(name, HeaderValue::from_static("0"))]);
+        let message = Full::from(&[0; 5][..]).with_trailers(ready(Some(Ok(trailers))));
+        let mut response = Response::new(Body::new(message));
+        let headers = response.headers_mut();
+        headers.insert("x-zone", HeaderValue::from_static(self.0));
+        let grpc = HeaderValue::from_static("application/grpc");
+        headers.insert(header::CONTENT_TYPE, grpc);
+        ready(Ok(response))
+    }
+}

@@ -1,0 +1,119 @@
+//! An axum router with the layer.
+
+use std::time::{Duration, Instant};
+
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::{Extension, Router, routing};
+use plimsoll_orca::{FieldError, OpenRcaService, OrcaHandle, OrcaLayer, OrcaRecorder, When};
+
+use super::grpc::{self, Reports};
+use super::{get, listen, report, until};
+
+async fn costly(
+    Extension(orca): Extension<OrcaRecorder>,
+    Path(rows): Path<f64>,
+) -> Result<String, (StatusCode, String)> {
+    let refused = |error: FieldError| (StatusCode::BAD_REQUEST, error.to_string());
+    orca.set_request_cost("rows", rows).map_err(refused)?;
+    orca.set_named_metric("queue", 4.0).map_err(refused)?;
+    Ok(format!("{rows} rows"))
+}
+
+async fn serve(layer: OrcaLayer) -> (std::net::SocketAddr, OrcaHandle) {
+    let handle = layer.handle();
+    let app = Router::new()
+        .route("/", routing::get(|| async { "hello" }))
+        .route("/rows/{rows}", routing::get(costly))
+        .route(
+            "/broken",
+            routing::get(|| async { StatusCode::INTERNAL_SERVER_ERROR }),
+        )
+        .route_service(OpenRcaService::PATH, handle.open_rca_service())
+        .layer(layer);
+    let (listener, address) = listen().await;
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    (address, handle)
+}
+
+#[tokio::test]
+async fn one_line_is_enough() {
+    let (address, handle) = serve(plimsoll_orca::layer()).await;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let response = get(address, "/", &[]).await;
+        assert_eq!(response.body(), "hello");
+        assert_eq!(response.headers()["content-length"], "5", "as it was");
+        let said = report(response.headers()).unwrap_or_default();
+        let linux = cfg!(target_os = "linux");
+        let cpu_and_memory = said.cpu_utilization > 0.0 && said.mem_utilization > 0.0;
+        if said.rps_fractional > 0.0 && (cpu_and_memory || !linux) {
+            let value = response.headers()["endpoint-load-metrics"].to_str();
+            assert!(value.unwrap().starts_with("TEXT "));
+            break;
+        }
+        assert!(Instant::now() < deadline, "{said:?}");
+    }
+    until("all is served", || handle.in_flight() == 0).await;
+}
+
+#[tokio::test]
+async fn requests_and_errors_are_measured() {
+    // A window that no slow machine can fall out of.
+    let minute = OrcaLayer::builder().window(Duration::from_secs(60));
+    let (address, handle) = serve(minute.build().unwrap()).await;
+    get(address, "/broken", &[]).await;
+    get(address, "/", &[]).await;
+    until("one error of two requests", || {
+        let report = handle.report();
+        report.eps > 0.0 && (report.rps_fractional - 2.0 * report.eps).abs() < 0.01
+    })
+    .await;
+    assert_eq!(handle.errors(), 1);
+}
+
+#[tokio::test]
+async fn handlers_add_to_the_report_of_their_response() {
+    let (address, _) = serve(plimsoll_orca::layer()).await;
+    let response = get(address, "/rows/12.5", &[]).await;
+    let said = report(response.headers()).unwrap();
+    assert_eq!(said.request_cost.get("rows"), Some(12.5));
+    assert_eq!(said.named_metrics.get("queue"), Some(4.0));
+    let refused = get(address, "/rows/NaN", &[]).await;
+    assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
+    let reason = "request_cost.rows: must be a finite number of at least 0, is NaN";
+    assert_eq!(refused.body(), reason);
+}
+
+#[tokio::test]
+async fn clients_ask_for_the_form_they_like() {
+    let layer = OrcaLayer::builder().when(When::OnRequest).build().unwrap();
+    layer.handle().set_cpu_utilization(0.5).unwrap();
+    layer.handle().refresh();
+    let (address, _) = serve(layer).await;
+    assert_eq!(report(get(address, "/", &[]).await.headers()), None);
+    for form in ["TEXT", "JSON", "BIN"] {
+        let asking = [("endpoint-load-metrics-format", form)];
+        let response = get(address, "/", &asking).await;
+        let value = response.headers()["endpoint-load-metrics"]
+            .to_str()
+            .unwrap();
+        assert!(value.starts_with(form), "{value}");
+        let said = report(response.headers()).unwrap();
+        assert_eq!(said.cpu_utilization, 0.5);
+    }
+}
+
+#[tokio::test]
+async fn an_axum_router_reports_out_of_band() {
+    let layer = OrcaLayer::builder().concurrency_limit(10).build().unwrap();
+    let (address, handle) = serve(layer).await;
+    handle.set_application_utilization(0.25).unwrap();
+    handle.refresh();
+    let mut reports: Reports = grpc::ask(address, 1).await;
+    let first = reports.next().await.unwrap();
+    assert_eq!(first.application_utilization, 0.25);
+    assert_eq!(handle.in_flight(), 0, "the stream is no load");
+    handle.shutdown();
+    assert_eq!(reports.end().await, tonic::Code::Unavailable);
+}

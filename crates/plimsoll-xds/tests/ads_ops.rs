@@ -1,0 +1,37 @@
+//! Discovery with a client that does as it likes, through the interpreter that the fuzz target
+//! uses.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+#[path = "support/ads_ops.rs"]
+mod ads_ops;
+
+use ads_ops::run;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn no_conversation_does_harm(bytes in vec(any::<u8>(), 0..300)) {
+        run(&bytes);
+    }
+}
+
+/// The checks are worth nothing if nothing happens.
+#[test]
+fn everything_happens_in_both_variants() {
+    for variant in 0..2 {
+        // A view, a wish for all clusters, the response, a refusal, another view, an old nonce.
+        let seen = run(&[
+            variant, 0, 0xaa, 2, 8, 15, 0, 9, 0, 0, 0xaa, 15, 0, 11, 0, 5, 0,
+        ]);
+        assert!(seen.responses >= 2 && seen.acks >= 1, "{seen:?}");
+        assert_eq!(
+            (seen.nacks, seen.stale, seen.ended),
+            (1, 1, false),
+            "{seen:?}"
+        );
+    }
+    assert!(run(&[0, 2, u8::MAX]).ended, "a first request without node");
+}

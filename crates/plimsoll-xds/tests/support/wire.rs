@@ -1,0 +1,189 @@
+//! Reads a byte string as a message from the network, and checks what must hold whatever it is.
+//!
+//! The first byte says which message the others are. What is accepted must read back the same after
+//! it was written, and rewriting the resources of somebody else must not change what was not asked
+//! for. Used by the tests of this crate and by the fuzz target `wire`.
+
+use std::fmt::Debug;
+
+use bytes::Bytes;
+use plimsoll_core::model::assignment::ClusterLoadAssignment;
+use plimsoll_core::model::zone_aware::LocalityBasis;
+use plimsoll_xds::ads::CLUSTER_LOAD_ASSIGNMENT;
+use plimsoll_xds::ads::message::Any;
+use plimsoll_xds::error::DecodeError;
+use plimsoll_xds::wire::{
+    AssignmentEdits, ClassicBasis, ClusterOut, Edit, LocalityDelivery, LocalityEdit,
+    decode_assignment, decode_cluster, decode_delta_discovery_request,
+    decode_delta_discovery_response, decode_discovery_request, decode_discovery_response,
+    decode_load_stats_request, decode_load_stats_response, decode_node, encode_cluster,
+    encode_delta_discovery_request, encode_delta_discovery_response, encode_discovery_request,
+    encode_discovery_response, encode_load_stats_request, encode_load_stats_response, encode_node,
+    resource_name, rewrite_assignment, rewrite_cluster_policy, unwrap_resource,
+};
+
+/// How many kinds of input there are: the first byte counts modulo this.
+pub(crate) const KINDS: u8 = 10;
+
+/// The bases that a stock Envoy knows.
+const CLASSIC: [LocalityBasis; 2] = [
+    LocalityBasis::HealthyHostsNum,
+    LocalityBasis::HealthyHostsWeight,
+];
+const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
+
+/// What came of it, so that tests can see that both happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Seen {
+    Nothing,
+    Message,
+    Refused,
+}
+
+/// Reads `bytes`, and panics when something does not hold.
+pub(crate) fn run(bytes: &[u8]) -> Seen {
+    let Some((&kind, rest)) = bytes.split_first() else {
+        return Seen::Nothing;
+    };
+    let owned = || Bytes::copy_from_slice(rest);
+    match kind % KINDS {
+        0 => there_and_back(decode_discovery_request(owned()), |message| {
+            decode_discovery_request(encode_discovery_request(message).into())
+        }),
+        1 => there_and_back(decode_delta_discovery_request(owned()), |message| {
+            decode_delta_discovery_request(encode_delta_discovery_request(message).into())
+        }),
+        2 => there_and_back(decode_discovery_response(owned()), |message| {
+            decode_discovery_response(encode_discovery_response(message))
+        }),
+        3 => there_and_back(decode_delta_discovery_response(owned()), |message| {
+            decode_delta_discovery_response(encode_delta_discovery_response(message))
+        }),
+        4 => there_and_back(decode_load_stats_request(owned()), |message| {
+            decode_load_stats_request(encode_load_stats_request(message).into())
+        }),
+        5 => there_and_back(decode_load_stats_response(rest), |message| {
+            decode_load_stats_response(&encode_load_stats_response(message))
+        }),
+        6 => there_and_back(decode_node(rest), |node| decode_node(&encode_node(node))),
+        7 => assignment(rest),
+        8 => cluster(rest),
+        _ => resource(rest),
+    }
+}
+
+fn there_and_back<T: Debug + PartialEq>(
+    read: Result<T, DecodeError>,
+    again: impl FnOnce(&T) -> Result<T, DecodeError>,
+) -> Seen {
+    match read {
+        Ok(message) => {
+            assert_eq!(again(&message).as_ref(), Ok(&message));
+            Seen::Message
+        }
+        Err(error) => refused(&error),
+    }
+}
+
+fn refused(error: &DecodeError) -> Seen {
+    assert!(!error.to_string().is_empty());
+    Seen::Refused
+}
+
+/// A relay changes weights and fractions and nothing else.
+fn assignment(bytes: &[u8]) -> Seen {
+    let read = decode_assignment(bytes);
+    let kept = rewrite_assignment(bytes, &AssignmentEdits::default());
+    let edits = AssignmentEdits {
+        other_localities: LocalityEdit {
+            load_balancing_weight: Edit::Set(7),
+            observed_traffic_fraction: Edit::Remove,
+        },
+        ..Default::default()
+    };
+    let edited = rewrite_assignment(bytes, &edits);
+    let read = match read {
+        Ok(read) => read,
+        Err(error) => return refused(&error),
+    };
+    let kept = kept.expect("what can be read can be passed on");
+    assert_eq!(decode_assignment(&kept).as_ref(), Ok(&read));
+    let edited = edited.expect("what can be read can be edited");
+    let twice = rewrite_assignment(&edited, &edits).expect("what was edited can be edited");
+    assert_eq!(twice, edited, "the same edit again");
+    // Equal weights cannot be what a check of sums refuses, unless there are very many localities.
+    if let Ok(edited) = decode_assignment(&edited) {
+        same_endpoints(&read, &edited);
+    }
+    Seen::Message
+}
+
+fn same_endpoints(read: &ClusterLoadAssignment, edited: &ClusterLoadAssignment) {
+    assert_eq!(read.cluster_name(), edited.cluster_name());
+    assert_eq!(read.endpoints().len(), edited.endpoints().len());
+    for (before, after) in read.endpoints().iter().zip(edited.endpoints()) {
+        assert_eq!(before.locality, after.locality);
+        assert_eq!(before.lb_endpoints, after.lb_endpoints);
+        assert_eq!(after.load_balancing_weight, 7);
+    }
+}
+
+/// What is read of a cluster can be said to every kind of receiver, and a stock one never hears a
+/// basis that it does not know.
+fn cluster(bytes: &[u8]) -> Seen {
+    let read = match decode_cluster(bytes) {
+        Ok(read) => read,
+        Err(error) => return refused(&error),
+    };
+    for locality in [
+        LocalityDelivery::AsConfigured,
+        LocalityDelivery::Stock,
+        LocalityDelivery::Grpc,
+        LocalityDelivery::LocalityWeighted,
+        LocalityDelivery::ZoneAware(ClassicBasis::HealthyHostsNum),
+        LocalityDelivery::ZoneAware(ClassicBasis::HealthyHostsWeight),
+    ] {
+        let written = encode_cluster(&ClusterOut::new(&read.config, locality));
+        let again = decode_cluster(&written).expect("what we write can be read");
+        let rewritten = rewrite_cluster_policy(bytes, &read.config, locality);
+        let rewritten = rewritten.expect("what can be read can be rewritten");
+        let relayed = decode_cluster(&rewritten).expect("what we rewrote can be read");
+        assert_eq!(relayed.config.name(), read.config.name());
+        assert_eq!(relayed.eds_service_name, read.eds_service_name);
+        assert_eq!(relayed.connect_timeout, read.connect_timeout);
+        for said in [&again, &relayed] {
+            if locality == LocalityDelivery::AsConfigured {
+                assert_eq!(said.config.endpoint_policy(), read.config.endpoint_policy());
+                assert_eq!(said.config.locality_policy(), read.config.locality_policy());
+            } else if let Some(zone_aware) = said.config.zone_aware() {
+                assert!(
+                    CLASSIC.contains(&zone_aware.locality_basis()),
+                    "{locality:?}"
+                );
+            }
+        }
+    }
+    Seen::Message
+}
+
+fn resource(bytes: &[u8]) -> Seen {
+    let name = resource_name(CLUSTER_LOAD_ASSIGNMENT, bytes);
+    if let Ok(read) = decode_assignment(bytes) {
+        assert_eq!(name.as_deref().unwrap_or_default(), &**read.cluster_name());
+    }
+    assert!(name.as_ref().is_none_or(|name| !name.is_empty()));
+    let wrapped = resource_name(WRAPPER, bytes);
+    assert!(wrapped.is_none_or(|name| !name.is_empty()));
+    let any = Any {
+        type_url: WRAPPER.into(),
+        value: Bytes::copy_from_slice(bytes),
+    };
+    if let Some(inner) = unwrap_resource(&any) {
+        assert!(inner.value.len() <= bytes.len());
+    }
+    if name.is_some() {
+        Seen::Message
+    } else {
+        Seen::Refused
+    }
+}

@@ -1,0 +1,284 @@
+//! The suite `lrs`: load reporting as a data plane does it, step by step.
+//!
+//! When to report, and for which clusters, is decided by `plimsoll_xds::lrs::Client`, which is what
+//! runs in production. Counters belong to whoever owns a client: here that is `counters`, which
+//! keeps them by the rules of Envoy, as the cases fix them. Two things of ours do not show here,
+//! because no case does them: a response that repeats the settings leaves the timer alone, and
+//! counts of a report that never left are added to the next one (decisions D9).
+
+mod counters;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_core::model::load_report::Node;
+use plimsoll_core::model::locality::Locality;
+use plimsoll_core::time::Instant;
+use plimsoll_xds::lrs::message::{ClusterStatsMessage, LoadStatsResponse, MetricStats};
+use plimsoll_xds::lrs::{Client, ClientEvent, Wanted};
+use plimsoll_xds::node::NodeInfo;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use self::counters::{ClusterStep, Counters, DropStep, TrafficStep};
+use super::compare::Outcome;
+use super::{Case, CaseError};
+
+pub(super) fn run(case: &Case) -> Result<Outcome, CaseError> {
+    if case.kind != "lrs" {
+        return Err(CaseError::unknown_kind(case, &["lrs"]));
+    }
+    let inputs: Inputs = case.inputs()?;
+    let mut world = World::new();
+    for step in inputs.steps {
+        world.step(step)?;
+    }
+    Ok(world.outcome(&case.expected))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Inputs {
+    steps: Vec<Step>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
+enum Step {
+    Cluster(ClusterStep),
+    Traffic(TrafficStep),
+    Drop(DropStep),
+    TimeUs {
+        t: u64,
+    },
+    Connect {
+        #[serde(default = "yes")]
+        ok: bool,
+    },
+    Close {
+        ok: bool,
+    },
+    Retry {},
+    Response {
+        #[serde(default)]
+        clusters: Vec<Arc<str>>,
+        interval_us: u64,
+        #[serde(default)]
+        send_all_clusters: bool,
+    },
+    Timer {},
+}
+
+const fn yes() -> bool {
+    true
+}
+
+struct World {
+    client: Client,
+    counters: Counters,
+    wanted: Option<Wanted>,
+    /// What the cases call time: it is only read for the length of intervals.
+    now: Instant,
+    /// The time of the client. Cases fire its timer without waiting for it.
+    client_now: Instant,
+    armed: Option<Duration>,
+    deadline: Option<Instant>,
+    last_request: Vec<ClusterStatsMessage>,
+    /// By Envoy's names: `responses` are requests sent, `requests` are responses received.
+    stats: BTreeMap<&'static str, u64>,
+}
+
+impl World {
+    fn new() -> Self {
+        let node = NodeInfo {
+            node: Node {
+                id: "node".into(),
+                cluster: "fleet".into(),
+                locality: Locality::default(),
+            },
+            user_agent_name: String::new(),
+            user_agent_version: String::new(),
+            client_features: Vec::new(),
+        };
+        let names = ["requests", "responses", "errors", "retries"];
+        Self {
+            client: Client::new(node),
+            counters: Counters::default(),
+            wanted: None,
+            now: Instant::ORIGIN,
+            client_now: Instant::ORIGIN,
+            armed: None,
+            deadline: None,
+            last_request: Vec::new(),
+            stats: names.map(|name| (name, 0)).into(),
+        }
+    }
+
+    fn step(&mut self, step: Step) -> Result<(), CaseError> {
+        match step {
+            Step::Cluster(cluster) => self.counters.add_cluster(cluster),
+            Step::Traffic(traffic) => self.counters.count(&traffic)?,
+            Step::Drop(drop) => self.counters.drop_requests(&drop)?,
+            Step::TimeUs { t } => {
+                self.now = Instant::ORIGIN.saturating_add(Duration::from_micros(t));
+            }
+            Step::Connect { ok: true } => self.client.handle_connected(self.client_now),
+            Step::Connect { ok: false } => self.bump("errors"),
+            Step::Close { ok } => {
+                self.client.handle_disconnected();
+                if !ok {
+                    self.bump("errors");
+                }
+            }
+            Step::Retry {} => {
+                self.bump("retries");
+                self.client.handle_connected(self.client_now);
+            }
+            Step::Response {
+                clusters,
+                interval_us,
+                send_all_clusters,
+            } => {
+                self.bump("requests");
+                self.wanted = Some(match send_all_clusters {
+                    true => Wanted::All,
+                    false => Wanted::Named(clusters.clone()),
+                });
+                let response = LoadStatsResponse {
+                    clusters,
+                    send_all_clusters,
+                    load_reporting_interval: Duration::from_micros(interval_us),
+                    ..Default::default()
+                };
+                self.client.handle_response(response, self.client_now);
+                self.start_period();
+            }
+            Step::Timer {} => {
+                let due = self.client.poll_timeout();
+                self.client_now = due.ok_or_else(|| CaseError::inputs("no timer is armed"))?;
+                self.client.handle_timeout(self.client_now);
+            }
+        }
+        self.pump();
+        Ok(())
+    }
+
+    /// Does what the client asks for.
+    fn pump(&mut self) {
+        while let Some(event) = self.client.poll_event() {
+            if let ClientEvent::Collect { .. } = event {
+                let stats = self.counters.drain(self.now);
+                self.client.handle_stats(stats);
+            }
+        }
+        while let Some(report) = self.client.poll_transmit() {
+            self.bump("responses");
+            self.last_request = report.cluster_stats;
+            self.start_period();
+        }
+        let deadline = self.client.poll_timeout();
+        if deadline != self.deadline {
+            self.armed = deadline.map(|at| at.saturating_duration_since(self.client_now));
+            self.deadline = deadline;
+        }
+    }
+
+    fn start_period(&mut self) {
+        if let Some(wanted) = &self.wanted {
+            self.counters.start_period(wanted, self.now);
+        }
+    }
+
+    fn bump(&mut self, name: &'static str) {
+        *self.stats.entry(name).or_default() += 1;
+    }
+
+    /// Cases name only what they are about, so this has what they name.
+    fn outcome(&self, expected: &Map<String, Value>) -> Outcome {
+        let stats = json!(self.stats);
+        let requests = self.last_request.iter().map(request).collect();
+        let wanted = |key: &str| expected.get(key).cloned().unwrap_or_default();
+        Outcome::default()
+            .exact("requests_sent", json!(self.stats["responses"]))
+            .exact(
+                "armed_interval_us",
+                json!(self.armed.map(|armed| armed.as_micros() as u64)),
+            )
+            .exact("stats", named(&wanted("stats"), &stats))
+            .exact(
+                "last_request",
+                listed(&wanted("last_request"), requests, "cluster_name"),
+            )
+    }
+}
+
+fn request(stats: &ClusterStatsMessage) -> Value {
+    let localities = stats.upstream_locality_stats.iter().map(|message| {
+        let counts = &message.stats;
+        let metrics = message.load_metric_stats.iter();
+        let metric = |(name, stats): (&Arc<str>, &MetricStats)| {
+            let pair = json!([
+                stats.num_requests_finished_with_metric,
+                stats.total_metric_value
+            ]);
+            (name.to_string(), pair)
+        };
+        json!({
+            "locality": counts.locality.zone(),
+            "priority": counts.priority,
+            "success": counts.total_successful_requests,
+            "error": counts.total_error_requests,
+            "in_progress": counts.total_requests_in_progress,
+            "issued": counts.total_issued_requests,
+            "metrics": metrics.map(metric).collect::<Map<_, _>>(),
+        })
+    });
+    json!({
+        "cluster_name": *stats.cluster_name,
+        "cluster_service_name": *stats.cluster_service_name,
+        "localities": localities.collect::<Vec<_>>(),
+        "total_dropped": stats.total_dropped_requests,
+        "dropped_requests": stats.dropped_requests.iter().collect::<Vec<_>>(),
+        "interval_us": stats.load_report_interval.as_micros() as u64,
+    })
+}
+
+/// What `actual` says about the keys of `expected`. Drops and metrics that are not expected must
+/// not be there.
+fn named(expected: &Value, actual: &Value) -> Value {
+    let (Value::Object(wanted), Value::Object(found)) = (expected, actual) else {
+        return actual.clone();
+    };
+    let kept = found.iter().filter(|(key, value)| {
+        let empty = value.as_array().is_some_and(Vec::is_empty)
+            || value.as_object().is_some_and(Map::is_empty);
+        let must_not = ["dropped_requests", "metrics", "localities"].contains(&key.as_str());
+        wanted.contains_key(*key) || (must_not && !empty)
+    });
+    let inner = |(key, value): (&String, &Value)| {
+        let value = match (wanted.get(key), value) {
+            (Some(wanted), Value::Array(found)) if key == "localities" => {
+                listed(wanted, found.clone(), "locality")
+            }
+            _ => value.clone(),
+        };
+        (key.clone(), value)
+    };
+    Value::Object(kept.map(inner).collect())
+}
+
+/// The same for a list of objects without order, in the order of `expected`.
+fn listed(expected: &Value, mut actual: Vec<Value>, key: &str) -> Value {
+    let Value::Array(wanted) = expected else {
+        return actual.into();
+    };
+    let mut out = Vec::new();
+    for wanted in wanted {
+        if let Some(index) = actual.iter().position(|found| found[key] == wanted[key]) {
+            out.push(named(wanted, &actual.remove(index)));
+        }
+    }
+    out.extend(actual);
+    out.into()
+}

@@ -1,0 +1,9 @@
+//! Fuzzes load reporting: a byte string is a conversation with one stream of the server.
+#![no_main]
+
+#[path = "../../crates/plimsoll-xds/tests/support/lrs_ops.rs"]
+mod lrs_ops;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    lrs_ops::run(bytes);
+});

@@ -171,7 +171,7 @@ fn report_while_hosts_come_and_go() {
     }
     let mut done = Done::default();
     for worker in workers {
-        done.add(&worker.join().unwrap());
+        done.add(&worker.join().expect("the worker ended"));
     }
     let last = driver.balancer.drain_load_stats(true, at(9));
     reported.add(&Done::reported(&last));

@@ -173,7 +173,7 @@ struct Gathered {
     age: f64,
 }
 
-/// Hosts that a mean should rest on, as far as there are that many: one host's word is mostly noise.
+/// Hosts that a mean should rest on, if there are that many: one host's word is mostly noise.
 const ENOUGH_HOSTS: f64 = 3.0;
 /// How often the time that is looked back may double.
 const LOOK_BACK_DOUBLINGS: i32 = 5;

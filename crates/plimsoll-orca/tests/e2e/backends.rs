@@ -8,14 +8,15 @@ use std::task::{Context, Poll};
 use axum::Router;
 use axum::response::AppendHeaders;
 use axum::routing::any;
+use axum::serve::ListenerExt as _;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, header};
 use http_body_util::{BodyExt as _, Full};
 use plimsoll_orca::{OpenRcaService, OrcaHandle, OrcaLayer};
 use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
 use tower::Service;
 
 /// Zones, by the number that a backend answers with.
@@ -76,6 +77,7 @@ fn serve_axum(listener: TcpListener, layer: OrcaLayer, zone: &'static str) {
         )
         .route_service(OpenRcaService::PATH, layer.handle().open_rca_service())
         .layer(layer);
+    let listener = listener.tap_io(|stream| stream.set_nodelay(true).unwrap());
     tokio::spawn(async move { axum::serve(listener, app).await });
 }
 
@@ -85,7 +87,7 @@ fn serve_tonic(listener: TcpListener, layer: OrcaLayer, zone: &'static str) {
         .layer(layer)
         .add_service(Zone(zone))
         .add_service(handle.open_rca_service());
-    let incoming = TcpListenerStream::new(listener);
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     tokio::spawn(async move { server.serve_with_incoming(incoming).await });
 }
 

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use backends::{Fleet, Kind};
 use envoy::{CLUSTERS, Envoy};
 
-/// Requests per look: the standard deviation of a share is at most 0.9 points.
-const LOOK: u32 = 3_000;
-/// Four standard deviations, and what has not settled yet.
+/// Requests per look: the standard deviation of a share is at most 1.1 points.
+const LOOK: u32 = 2_000;
+/// Nearly four standard deviations.
 const TOLERANCE: f64 = 4.0;
 
 /// Utilizations of the zones, and the shares in percent that follow: of the headroom that is left

@@ -373,10 +373,6 @@ fn observed_load_helps_where_load_shows_as_waiting_and_only_there() {
 }
 
 /// Name and text of every scenario in the repository.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "tests read the shipped scenarios"
-)]
 fn shipped() -> BTreeMap<String, String> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios");
     let entries = std::fs::read_dir(folder).unwrap();

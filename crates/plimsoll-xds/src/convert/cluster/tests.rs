@@ -2,6 +2,7 @@
 
 use plimsoll_core::model::cluster::{ClusterConfigParts, LocalityPolicy};
 use plimsoll_core::model::endpoint_policy::EndpointPolicy;
+use plimsoll_core::model::orca::MetricName;
 use plimsoll_core::model::zone_aware::{LocalityBasis, ZoneAware};
 use proptest::prelude::*;
 
@@ -109,7 +110,7 @@ fn a_cluster_is_written_as_others_write_it() {
     assert_eq!(read.connect_timeout, Some(Duration::from_secs(1)));
     assert_eq!(read.lrs_report_endpoint_metrics, metrics);
     let names = read.config.lrs_report_endpoint_metrics().iter();
-    assert!(names.map(|name| name.as_str()).eq(["cpu_utilization"]));
+    assert!(names.map(MetricName::as_str).eq(["cpu_utilization"]));
 }
 
 #[test]

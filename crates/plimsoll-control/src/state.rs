@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use plimsoll_core::model::load_report::ClusterStats;
 use plimsoll_core::model::locality::Locality;
-use plimsoll_core::planner::{Grain, Plan, Planner, PlannerEvent};
+use plimsoll_core::planner::{FleetView, Grain, Plan, Planner, PlannerEvent};
 use plimsoll_core::time::Instant;
 use plimsoll_xds::ads::view::View;
 use plimsoll_xds::lrs::{LrsSettings, LrsTraffic};
@@ -376,7 +376,7 @@ impl State {
         while let Some(plan) = self.planner.poll_update() {
             self.event(ControlEvent::Planned(Arc::clone(&plan)));
             // Demand of a part of the fleet is worse than none: what was delivered stays.
-            if plan.warming_up {
+            if plan.warming_up && !self.everybody_is_heard(&plan.grain.fleet, now) {
                 continue;
             }
             self.dirty.insert(Arc::clone(&plan.grain.fleet));
@@ -386,6 +386,15 @@ impl State {
         while let Some(event) = self.planner.poll_event() {
             self.event(ControlEvent::Planner(event));
         }
+    }
+
+    /// Whether every proxy of a fleet has reported demand: then sums are complete before the first
+    /// interval is over. After a restart of this control plane that is so with the first reports.
+    fn everybody_is_heard(&self, fleet: &str, now: Instant) -> bool {
+        let view = self.planner.fleet(fleet, now);
+        let nodes = view.iter().flat_map(FleetView::nodes);
+        let heard = nodes.filter(|node| node.rate_per_second > 0.0).count();
+        heard > 0 && heard >= self.fleets.len_of(fleet)
     }
 
     /// Everybody hears of other settings, or of what is now known of clusters.

@@ -137,7 +137,7 @@ impl Planner {
         let dirty = self.apply(
             &node.cluster,
             &reported.changes,
-            Some(self.completes_within(reported.interval)),
+            Some(reported.interval),
             now,
         );
         self.look_at(dirty, false, now);
@@ -263,14 +263,6 @@ impl Planner {
     /// The settings.
     pub const fn config(&self) -> &PlannerConfig {
         &self.config
-    }
-
-    /// How long it takes until everybody has reported, after a report that covers `interval`. One
-    /// that follows an outage covers all of it, but the next ones come as they are asked for. gRPC
-    /// does not report more often than once a second.
-    fn completes_within(&self, interval: Duration) -> Duration {
-        let asked = self.config.default_report_interval();
-        interval.min(asked.max(Duration::from_secs(1)))
     }
 
     fn event(&mut self, event: PlannerEvent) {

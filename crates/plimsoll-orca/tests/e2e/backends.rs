@@ -1,4 +1,5 @@
-//! [`Fleet`]: backends in three zones, each with a layer of its own, so that each is like a process.
+//! [`Fleet`]: backends in three zones, each with a layer of its own, so that each is like a
+//! process.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};

@@ -89,7 +89,7 @@ impl Drop for Child {
 
 fn configuration(plan: &Plan) -> String {
     let mut text = format!(
-        "listen: 127.0.0.1:0\nload_reporting: {{interval: {}s}}\nservices:\n\
+        "listen: 127.0.0.1:0\nadmin: ''\nload_reporting: {{interval: {}s}}\nservices:\n\
          - cluster: {{name: {SERVICE}}}\n  endpoints:\n",
         plan.interval.as_secs_f64(),
     );

@@ -133,6 +133,24 @@ fn after_a_restart_returning_receivers_keep_their_weights_until_demand_is_known(
 }
 
 #[test]
+fn after_a_restart_the_first_reports_of_everybody_are_enough() {
+    let mut driver = Driver::new("");
+    let proxies = fleet(Class::Envoy);
+    let keys = proxies.each_ref().map(|node| driver.open_as(node, true));
+    driver.pass(5000);
+    for (node, requests) in proxies.iter().zip([2500, 1750, 750]) {
+        assert!(driver.assignment(&keys[0], "local_cluster").is_none());
+        let mut late = stats("orders", requests);
+        late.load_report_interval = Duration::from_secs(5);
+        driver.state.handle_report(node, &[late], driver.now);
+        driver.settle();
+    }
+    let local = driver.assignment(&keys[0], "local_cluster").unwrap();
+    let weights = endpoint_weights(&local);
+    assert_eq!(weights["a"] * 7, weights["b"] * 10, "{weights:?}");
+}
+
+#[test]
 fn a_restart_holds_back_locality_weights_too() {
     let mut driver = Driver::new("");
     let [a, ..] = fleet(Class::Grpc);

@@ -1,4 +1,4 @@
-//! [`Fleet`]: backends in three zones, each with a layer of its own, so that each is like a process.
+//! [`Fleet`]: backends in three zones. Each has a layer of its own, as if it were a process.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};

@@ -7,6 +7,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 echo "== plimsoll-core"
 cargo bench -p plimsoll-core --bench '*'
 
+echo "== plimsoll-orca"
+cargo bench -p plimsoll-orca --bench '*'
+
 if [[ -f bench/Cargo.toml ]]; then
   echo "== beside other balancers"
   cargo bench --manifest-path bench/Cargo.toml

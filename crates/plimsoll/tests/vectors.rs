@@ -203,7 +203,7 @@ fn no_expected_value_goes_unchecked() {
     }
 }
 
-/// Maps of a load report: every key is the name of a metric there, hence none is unknown.
+/// Maps whose keys are names of metrics or numbers of hosts, hence none is unknown.
 const FREE_MAPS: [&str; 5] = [
     "metrics",
     "named_metrics",

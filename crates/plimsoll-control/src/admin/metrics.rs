@@ -51,6 +51,9 @@ pub const NAMES: [&str; 27] = [
     "plimsoll_control_config_reloads_total",
     "plimsoll_control_config_in_force",
     "plimsoll_control_config_last_success_timestamp_seconds",
+    "plimsoll_control_relay_streams",
+    "plimsoll_control_relay_failures_total",
+    "plimsoll_control_relay_unreadable_total",
     "plimsoll_control_writer_queue_depth",
     "plimsoll_control_writer_queue_capacity",
 ];

@@ -25,7 +25,7 @@ use crate::server::{Handle, Stopped};
 const PREFIX: &str = "plimsoll_control";
 
 /// Every metric, as Prometheus sees it.
-pub const NAMES: [&str; 27] = [
+pub const NAMES: [&str; 30] = [
     "plimsoll_control_build_info",
     "plimsoll_control_fleets",
     "plimsoll_control_nodes",

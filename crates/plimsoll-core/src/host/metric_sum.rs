@@ -43,7 +43,7 @@ impl MetricSum {
     }
 
     /// Takes away what there is: nothing is counted twice and nothing is lost. A value may be taken
-    /// one time earlier than its count. Taken and not latched, so that a NaN spoils one report only.
+    /// one time earlier than its count. Taken, not latched, so that a NaN spoils one report only.
     pub(crate) fn take(&self) -> (u64, f64) {
         let count = self.count.swap(0, Ordering::Acquire);
         (count, f64::from_bits(self.total.swap(0, Ordering::Relaxed)))

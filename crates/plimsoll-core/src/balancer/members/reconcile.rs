@@ -32,12 +32,7 @@ impl Members {
             weighted_priority_health: assignment.weighted_priority_health(),
         };
         let policy_changed = mem::replace(&mut self.policy, policy) != policy;
-        if *self.drop_overloads != *assignment.drop_overloads() {
-            self.drop_overloads = assignment.drop_overloads().into();
-            let counts = Arc::new(DropCounts::new(&self.drop_overloads));
-            let before = mem::replace(&mut self.drop_counts, counts);
-            self.ledger.retire_drops(before);
-        }
+        self.take_over_drops(assignment);
         // The ledger first: it may be the last to hold a host.
         self.ledger.sweep();
         self.counters.reclaim();
@@ -93,6 +88,17 @@ impl Members {
             total,
             dirty,
         }
+    }
+
+    /// Other orders to drop are counted apart: workers may still follow the old ones.
+    fn take_over_drops(&mut self, assignment: &ClusterLoadAssignment) {
+        if *self.drop_overloads == *assignment.drop_overloads() {
+            return;
+        }
+        self.drop_overloads = assignment.drop_overloads().into();
+        let counts = Arc::new(DropCounts::new(&self.drop_overloads));
+        let before = mem::replace(&mut self.drop_counts, counts);
+        self.ledger.retire_drops(before);
     }
 
     /// Hosts that moved to another priority keep their `Host`. Returns (added, removed).

@@ -17,7 +17,7 @@ fn three_envoys_by_fleet_weights() {
         name: "fleet-weights",
         ..Default::default()
     });
-    world.wait_for_fleet_weights(100);
+    world.wait_for_fleet_weights(60);
     assert_fair(&world.backends, &world.measure(ENOUGH));
     reports_stop_and_return(&world);
     time_to_effect(&world);
@@ -37,7 +37,7 @@ fn three_envoys_by_locality_weights() {
         service: "delivery: LOCALITY_WEIGHTS",
         ..Default::default()
     });
-    world.wait_for_demand(100);
+    world.wait_for_demand(60);
     assert_fair(&world.backends, &world.measure(ENOUGH));
     reports_stop_and_return(&world);
     world.wait_for_demand(40);
@@ -55,7 +55,7 @@ fn delta_and_older_envoys_take_fleet_weights() {
             delta: true,
             ..Default::default()
         });
-        world.wait_for_fleet_weights(100);
+        world.wait_for_fleet_weights(60);
         let node = world.control.node("gateway-zone-a");
         assert_eq!(node["user_agent_version"], version);
         assert_eq!(node["discovery"][0]["variant"], "delta");
@@ -73,7 +73,7 @@ fn delta_and_older_envoys_take_locality_weights() {
             version,
             delta,
         });
-        world.wait_for_demand(100);
+        world.wait_for_demand(60);
         let node = world.control.node("gateway-zone-a");
         assert_eq!(node["user_agent_version"], version);
         assert_fair(&world.backends, &world.measure(ENOUGH));
@@ -95,7 +95,7 @@ fn reports_stop_and_return(world: &World) {
         (local - 0.9).abs() < 0.04
     });
     world.reports.set_open(true);
-    world.wait_for_demand(100);
+    world.wait_for_demand(60);
 }
 
 /// zone-a keeps 60 % and spills 3 : 1.

@@ -66,7 +66,7 @@ fn envoys_behind_a_relay_balance_by_demand() {
         };
         let config = config(server.port, service);
         let mut world = World::start_with(&spec, &folder, backends, &config);
-        world.wait_for_demand(100);
+        world.wait_for_demand(60);
         let relay = world.control.page("status")["relay"].clone();
         assert_eq!(relay["upstream"]["connected"], 3, "{relay}");
         assert_eq!(relay["upstream"]["unreadable"], 0, "{relay}");
@@ -85,6 +85,7 @@ fn envoys_behind_a_relay_balance_by_demand() {
             let relay = world.control.page("status")["relay"].clone();
             relay["upstream"]["connected"] == 0
         });
+        world.wait_for_demand(60);
         assert_fair(&world.backends, &world.measure(ENOUGH));
         assert!(world.control.is_alive());
         assert_eq!(world.load.failed(), 0);
@@ -93,7 +94,7 @@ fn envoys_behind_a_relay_balance_by_demand() {
 
 fn config(port: u16, service: &str) -> String {
     format!(
-        "load_reporting: {{interval: 1s}}\ndemand: {{smoothing_time_constant: 2s}}\n\
+        "load_reporting: {{interval: 1s}}\ndemand: {{smoothing_time_constant: 5s}}\n\
          relay: {{address: '127.0.0.1:{port}'}}\n\
          services:\n- cluster: {{name: orders}}\n  {service}\n"
     )

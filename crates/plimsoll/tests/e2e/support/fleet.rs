@@ -9,6 +9,7 @@ use super::backends::{Backends, Counts};
 use super::control::Control;
 use super::envoy::{CURRENT, Envoy, EnvoySpec};
 use super::gate::Gate;
+use super::http::get;
 use super::load::{Load, Source};
 use super::{scratch, wait_until};
 
@@ -82,6 +83,12 @@ impl World {
                 })
             },
         );
+        // The admin page knows a cluster a moment before the workers do.
+        wait_until("every Envoy serves", || {
+            envoys
+                .iter()
+                .all(|envoy| get(envoy.listener, "/").is_some())
+        });
         Self {
             load: Load::start(&sources(&envoys), TICK),
             envoys,

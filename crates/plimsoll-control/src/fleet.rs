@@ -10,6 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_core::counts::HostSetCounts;
 use plimsoll_core::model::assignment::{
     AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
 };
@@ -153,6 +154,16 @@ impl Fleets {
     pub fn is_in(&self, fleet: &str, locality: &Locality) -> bool {
         self.members(fleet)
             .any(|member| member.info.node.locality == *locality)
+    }
+
+    /// The members of a fleet, counted by locality; all of them are healthy.
+    pub fn counts(&self, fleet: &str) -> HostSetCounts {
+        let mut zones: BTreeMap<&Locality, u64> = BTreeMap::new();
+        for member in self.members(fleet) {
+            *zones.entry(&member.info.node.locality).or_default() += 1;
+        }
+        let zones = zones.into_iter();
+        HostSetCounts::all_healthy(zones.map(|(locality, nodes)| (locality.clone(), nodes)))
     }
 
     /// Every member of a fleet as an endpoint; a fleet nobody has seen is empty.

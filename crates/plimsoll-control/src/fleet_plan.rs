@@ -61,7 +61,7 @@ impl FleetPlan {
         plans: &Plans,
     ) -> Self {
         let assignment = fleets.representatives(fleet);
-        let counts = HostSetCounts::of_assignment(&fleets.assignment(fleet), 0, None);
+        let counts = fleets.counts(fleet);
         let ramp = delivery::fleet_ramp(config.services.values().map(AsRef::as_ref));
         let whole = plan(plans, fleet, None);
         let zones = whole.map_or(&[][..], |plan| &plan.zones);

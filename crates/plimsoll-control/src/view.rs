@@ -15,6 +15,7 @@ use plimsoll_xds::ads::view::{Resource, TypeResources, View};
 use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT, LISTENER, ROUTE_CONFIGURATION};
 use plimsoll_xds::lrs::LrsTraffic;
 use plimsoll_xds::lrs::message::ClusterTraffic;
+use plimsoll_xds::wire::encode_assignment;
 
 use crate::config::{ControlConfig, Delivery, Service};
 use crate::delivery::{self, Class, Steering, steering};
@@ -214,9 +215,10 @@ impl Catalog {
         let names = self.config.local_cluster_names.iter().chain(own);
         let free = names.filter(|name| !self.config.services.contains_key(*name));
         let repeats = key.class == Class::Plimsoll || self.config.endpoint_stale_after.is_some();
+        let mut assignment = assignment::of_fleet(plan, key.class, &self.config);
         free.map(|name| {
-            let body = assignment::of_fleet(name, plan, key.class, &self.config);
-            let resource = Resource::new(Arc::clone(name), body);
+            assignment.cluster_name = Arc::clone(name);
+            let resource = Resource::new(Arc::clone(name), encode_assignment(&assignment));
             match repeats {
                 true => resource.with_epoch(plan.epoch),
                 false => resource,

@@ -85,6 +85,25 @@ impl HostSetCounts {
             .flatten()
     }
 
+    /// Counts of hosts that are all healthy and of weight 1, by locality, for a proxy without own.
+    pub fn all_healthy(zones: impl IntoIterator<Item = (Locality, u64)>) -> Self {
+        let mut counts = Self::default();
+        for (locality, hosts) in zones {
+            let slot = LocalityCounts {
+                locality,
+                all: hosts,
+                healthy: hosts,
+                healthy_weight: hosts,
+                ..Default::default()
+            };
+            counts.flat.add(&slot);
+            counts.localities.push(slot);
+        }
+        counts.weights = counts.flat;
+        Self::order(&mut counts.localities, None, |slot| &slot.locality);
+        counts
+    }
+
     /// Counts one priority of an assignment by what the assignment says of health; slots as a proxy
     /// in `own` holds them.
     pub fn of_assignment(

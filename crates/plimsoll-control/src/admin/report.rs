@@ -8,9 +8,9 @@ mod clusters;
 mod nodes;
 mod what_if;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
+use plimsoll_core::counts::{HostSetCounts, LocalityCounts};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::GrainView;
 use plimsoll_core::planner::fractions::ZoneFraction;
@@ -21,7 +21,6 @@ use super::reloads::Counts;
 use crate::config::{Delivery, Mode};
 use crate::counters::cause;
 use crate::delivery::{Class, Steering, WhyNot};
-use crate::fleet::Member;
 use crate::relay::RelayStatus;
 use crate::run::Bound;
 use crate::state::State;
@@ -92,7 +91,7 @@ pub(super) fn fleets(state: &State, wanted: Option<&str>, now: Instant) -> Value
         json!({
             "fleet": name,
             "nodes": members.len(),
-            "zones": zones(members.values()),
+            "zones": zones(&state.fleets().counts(name)),
             "basis": basis(delivered),
             "delivered": fractions(delivered),
             "delivered_age_ms": state.delivered_age(name, None, now).map(millis),
@@ -102,13 +101,10 @@ pub(super) fn fleets(state: &State, wanted: Option<&str>, now: Instant) -> Value
     json!({ "fleets": fleets.collect::<Vec<_>>() })
 }
 
-fn zones<'a>(members: impl Iterator<Item = &'a Member>) -> Vec<Value> {
-    let mut zones: BTreeMap<&Locality, u64> = BTreeMap::new();
-    for member in members {
-        *zones.entry(&member.info.node.locality).or_default() += 1;
-    }
-    let zone = |(locality, nodes)| json!({ "locality": place(locality), "nodes": nodes });
-    zones.into_iter().map(zone).collect()
+fn zones(nodes: &HostSetCounts) -> Vec<Value> {
+    let zone =
+        |slot: &LocalityCounts| json!({ "locality": place(&slot.locality), "nodes": slot.all });
+    nodes.localities.iter().map(zone).collect()
 }
 
 fn demand(grain: &GrainView<'_>) -> Value {

@@ -42,7 +42,10 @@ fn a_fleet_is_who_was_seen() {
         "known"
     );
     assert_eq!(zones(&fleets), [("a".to_owned(), 2), ("b".to_owned(), 1)]);
+    let counted = HostSetCounts::of_assignment(&fleets.assignment("gateway"), 0, None);
+    assert_eq!(fleets.counts("gateway"), counted);
     assert!(fleets.assignment("other").endpoints().is_empty());
+    assert_eq!(fleets.counts("other"), HostSetCounts::default());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! The one place that puts measured demand on an assignment. Fields that only plimsoll data planes
 //! know are set for that class alone, and no weight is ever 0 (decisions D9).
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -22,9 +23,7 @@ use crate::fleet_plan::FleetPlan;
 
 /// The assignment with the locality weights of the file.
 pub(super) fn as_written(assignment: &ClusterLoadAssignment) -> Bytes {
-    encode_assignment(&out(assignment, |entry| {
-        Some(entry.load_balancing_weight).filter(|&weight| weight > 0)
-    }))
+    encode_assignment(&out(assignment, written))
 }
 
 /// The assignment with the weights of one receiver at priority 0. Without any, the weights of the
@@ -41,9 +40,6 @@ pub(crate) fn locality_weights<'a>(
     assignment: &ClusterLoadAssignment,
     own: Option<&'a ReceiverWeights>,
 ) -> impl Fn(&LocalityLbEndpoints) -> Option<u32> + use<'a> {
-    let written = |entry: &LocalityLbEndpoints| {
-        Some(entry.load_balancing_weight).filter(|&weight| weight > 0)
-    };
     let any_written = assignment
         .endpoints()
         .iter()
@@ -57,15 +53,9 @@ pub(crate) fn locality_weights<'a>(
     }
 }
 
-/// A fleet's own assignment, under `name`.
-pub(super) fn of_fleet(
-    name: &Arc<str>,
-    plan: &FleetPlan,
-    class: Class,
-    config: &ControlConfig,
-) -> Bytes {
+/// A fleet's own assignment; it is sent under several names.
+pub(super) fn of_fleet(plan: &FleetPlan, class: Class, config: &ControlConfig) -> AssignmentOut {
     let mut out = out(&plan.assignment, |_| None);
-    out.cluster_name = Arc::clone(name);
     match class {
         Class::Plimsoll => put_fractions(&mut out, plan),
         Class::Envoy | Class::Grpc => {
@@ -73,7 +63,7 @@ pub(super) fn of_fleet(
             put_weights(&mut out, plan);
         }
     }
-    encode_assignment(&out)
+    out
 }
 
 fn out(
@@ -104,6 +94,11 @@ fn out(
         weighted_priority_health: assignment.weighted_priority_health(),
         endpoint_stale_after: None,
     }
+}
+
+/// The weight that the file gives a locality, if any.
+fn written(entry: &LocalityLbEndpoints) -> Option<u32> {
+    Some(entry.load_balancing_weight).filter(|&weight| weight > 0)
 }
 
 fn weight_of(own: &ReceiverWeights, locality: &Locality) -> Option<u32> {
@@ -154,14 +149,17 @@ fn put_weights(out: &mut AssignmentOut, plan: &FleetPlan) {
         return;
     }
     let weights = &plan.fleet_weights;
-    for entry in &mut out.localities {
-        for endpoint in &mut entry.endpoints {
-            let weight = weights
-                .endpoints
-                .iter()
-                .find(|weight| weight.address == endpoint.address);
-            endpoint.load_balancing_weight = weight.map(|weight| weight.weight.max(1));
-        }
+    let of: BTreeMap<SocketAddr, u32> = weights
+        .endpoints
+        .iter()
+        .map(|weight| (weight.address, weight.weight.max(1)))
+        .collect();
+    for endpoint in out
+        .localities
+        .iter_mut()
+        .flat_map(|entry| &mut entry.endpoints)
+    {
+        endpoint.load_balancing_weight = of.get(&endpoint.address).copied();
     }
     for (index, phantom) in (1_u16..).zip(&weights.phantom) {
         let address = SocketAddr::from((Ipv4Addr::new(240, 0, 0, 0), index));

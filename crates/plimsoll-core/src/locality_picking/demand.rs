@@ -206,16 +206,8 @@ mod tests {
     use super::*;
 
     fn fleet(zones: &[(&str, u64)]) -> HostSetCounts {
-        let slot = |&(zone, healthy): &(&str, u64)| LocalityCounts {
-            locality: Locality::zone_only(zone),
-            all: healthy,
-            healthy,
-            ..Default::default()
-        };
-        HostSetCounts {
-            localities: zones.iter().map(slot).collect(),
-            ..Default::default()
-        }
+        let zone = |&(zone, hosts): &(&str, u64)| (Locality::zone_only(zone), hosts);
+        HostSetCounts::all_healthy(zones.iter().map(zone))
     }
 
     fn fractions(zones: &[(&str, u64)]) -> FractionMap {

@@ -121,10 +121,15 @@ pub fn fractions(
     zones.sort_by(|a, b| a.locality.cmp(&b.locality));
     let rates: Vec<f64> = zones.iter().map(|zone| zone.rate_per_second).collect();
     let shares = largest_remainder_of_shares(&rates, BASIS_POINTS)?;
+    share_out(&mut zones, shares);
+    Some(zones)
+}
+
+/// Gives each zone its share, in basis points.
+pub(super) fn share_out(zones: &mut [ZoneFraction], shares: Vec<u64>) {
     for (zone, share) in zones.iter_mut().zip(shares) {
         zone.fraction = BasisPoints::new(share, "fraction").unwrap_or(BasisPoints::ZERO);
     }
-    Some(zones)
 }
 
 /// Rate of the zones that report, per healthy host of theirs. A fleet whose assignment lists none
@@ -153,20 +158,11 @@ const fn as_f64(count: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counts::LocalityCounts;
     use proptest::prelude::*;
 
     fn fleet(zones: &[(&str, u64)]) -> HostSetCounts {
-        let slot = |&(zone, healthy): &(&str, u64)| LocalityCounts {
-            locality: Locality::zone_only(zone),
-            all: healthy,
-            healthy,
-            ..Default::default()
-        };
-        HostSetCounts {
-            localities: zones.iter().map(slot).collect(),
-            ..Default::default()
-        }
+        let zone = |&(zone, hosts): &(&str, u64)| (Locality::zone_only(zone), hosts);
+        HostSetCounts::all_healthy(zones.iter().map(zone))
     }
 
     fn known(zones: &[(&str, f64, u64)]) -> BTreeMap<Locality, KnownZone> {

@@ -3,8 +3,8 @@
 //! Pure arithmetic between `fractions` and the weights. Who is on which step is the control
 //! plane's business.
 
-use super::fractions::{ZoneFraction, largest_remainder};
-use crate::counts::{HostSetCounts, LocalityCounts};
+use super::fractions::{ZoneFraction, largest_remainder, share_out};
+use crate::counts::HostSetCounts;
 use crate::model::locality::Locality;
 use crate::units::{BASIS_POINTS, BasisPoints};
 
@@ -16,62 +16,56 @@ use crate::units::{BASIS_POINTS, BasisPoints};
 /// from, there is nothing to blend: the measured ones are returned as they are. Rates and reporters
 /// stay what they were.
 pub fn ramped(zones: &[ZoneFraction], fleet: &HostSetCounts, percent: u32) -> Vec<ZoneFraction> {
-    let hosts = |locality: &Locality| {
-        let slot = fleet
-            .localities
-            .iter()
-            .find(|slot| slot.locality == *locality);
-        slot.map_or(0, |slot| slot.healthy)
-    };
-    let mut blended = zones.to_vec();
-    let unmeasured = fleet.localities.iter().filter(|slot| {
-        slot.healthy > 0 && !zones.iter().any(|zone| zone.locality == slot.locality)
-    });
-    blended.extend(unmeasured.map(|slot| ZoneFraction {
-        locality: slot.locality.clone(),
-        fraction: BasisPoints::ZERO,
-        rate_per_second: 0.0,
-        reporters: 0,
-        estimated: true,
-    }));
-    blended.sort_by(|a, b| a.locality.cmp(&b.locality));
-    let total: u64 = blended.iter().map(|zone| hosts(&zone.locality)).sum();
+    let total: u64 = fleet.localities.iter().map(|slot| slot.healthy).sum();
     let percent = u64::from(percent);
     if zones.is_empty() || total == 0 || percent >= 100 {
         return zones.to_vec();
     }
+    let measured = |zone: &ZoneFraction| zones.iter().any(|known| known.locality == zone.locality);
+    let mut blended = zones.to_vec();
+    blended.extend(unmeasured(fleet).filter(|zone| !measured(zone)));
+    blended.sort_by(|a, b| a.locality.cmp(&b.locality));
     // Both shares over the common denominator 10000 · total · 100: exact integers.
     let weight = |zone: &ZoneFraction| {
         zone.fraction.get() * total * percent
-            + BASIS_POINTS * hosts(&zone.locality) * (100 - percent)
+            + BASIS_POINTS * healthy_at(fleet, &zone.locality) * (100 - percent)
     };
     let weights: Vec<u64> = blended.iter().map(weight).collect();
     let shares = largest_remainder(&weights, BASIS_POINTS).unwrap_or_default();
-    for (zone, share) in blended.iter_mut().zip(shares) {
-        zone.fraction = BasisPoints::new(share, "fraction").unwrap_or(BasisPoints::ZERO);
-    }
+    share_out(&mut blended, shares);
     blended
 }
 
 /// The fractions of a fleet whose demand is taken to follow its healthy hosts, sorted by locality
 /// and summing to 10000; empty without a healthy host.
 pub fn by_hosts(fleet: &HostSetCounts) -> Vec<ZoneFraction> {
-    let mut slots: Vec<_> = fleet
+    let mut zones: Vec<_> = unmeasured(fleet).collect();
+    zones.sort_by(|a, b| a.locality.cmp(&b.locality));
+    let hosts = zones.iter().map(|zone| healthy_at(fleet, &zone.locality));
+    let hosts: Vec<u64> = hosts.collect();
+    let shares = largest_remainder(&hosts, BASIS_POINTS).unwrap_or_default();
+    share_out(&mut zones, shares);
+    zones
+}
+
+fn healthy_at(fleet: &HostSetCounts, locality: &Locality) -> u64 {
+    let slot = fleet
         .localities
         .iter()
-        .filter(|slot| slot.healthy > 0)
-        .collect();
-    slots.sort_by(|a, b| a.locality.cmp(&b.locality));
-    let hosts: Vec<u64> = slots.iter().map(|slot| slot.healthy).collect();
-    let shares = largest_remainder(&hosts, BASIS_POINTS).unwrap_or_default();
-    let zone = |(slot, share): (&&LocalityCounts, u64)| ZoneFraction {
+        .find(|slot| slot.locality == *locality);
+    slot.map_or(0, |slot| slot.healthy)
+}
+
+/// The zones where the fleet has healthy hosts, as if nobody reported there.
+fn unmeasured(fleet: &HostSetCounts) -> impl Iterator<Item = ZoneFraction> {
+    let slots = fleet.localities.iter().filter(|slot| slot.healthy > 0);
+    slots.map(|slot| ZoneFraction {
         locality: slot.locality.clone(),
-        fraction: BasisPoints::new(share, "fraction").unwrap_or(BasisPoints::ZERO),
+        fraction: BasisPoints::ZERO,
         rate_per_second: 0.0,
         reporters: 0,
         estimated: true,
-    };
-    slots.iter().zip(shares).map(zone).collect()
+    })
 }
 
 #[cfg(test)]
@@ -79,16 +73,8 @@ mod tests {
     use super::*;
 
     fn fleet(zones: &[(&str, u64)]) -> HostSetCounts {
-        let slot = |&(zone, healthy): &(&str, u64)| LocalityCounts {
-            locality: Locality::zone_only(zone),
-            all: healthy,
-            healthy,
-            ..Default::default()
-        };
-        HostSetCounts {
-            localities: zones.iter().map(slot).collect(),
-            ..Default::default()
-        }
+        let zone = |&(zone, hosts): &(&str, u64)| (Locality::zone_only(zone), hosts);
+        HostSetCounts::all_healthy(zones.iter().map(zone))
     }
 
     fn measured(zones: &[(&str, u64)]) -> Vec<ZoneFraction> {

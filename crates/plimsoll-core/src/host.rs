@@ -96,13 +96,25 @@ impl Host {
     /// Counts a request in. Keep the value until the request has ended.
     #[inline]
     pub fn begin_request(self: &Arc<Self>) -> ActiveRequest {
+        self.reserve_request().issue()
+    }
+
+    /// Counts a request that waits for a connection: in flight, but not yet issued, because the host
+    /// may never see it.
+    #[inline]
+    pub fn reserve_request(self: &Arc<Self>) -> ReservedRequest {
+        self.occupy();
+        ReservedRequest(Some(Arc::clone(self)))
+    }
+
+    fn occupy(&self) {
         self.active.increment();
-        self.totals.issue();
         self.cluster.active.fetch_add(1, Ordering::Relaxed);
-        ActiveRequest {
-            host: Arc::clone(self),
-            ended: false,
-        }
+    }
+
+    fn vacate(&self) {
+        self.active.decrement();
+        self.cluster.active.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Takes a load report for everybody who wants one: load_aware_locality and the weights of
@@ -262,8 +274,7 @@ impl Host {
     }
 
     fn end_request(&self, outcome: RequestOutcome) {
-        self.active.decrement();
-        self.cluster.active.fetch_sub(1, Ordering::Relaxed);
+        self.vacate();
         match outcome {
             RequestOutcome::Success => {
                 // Mostly there is nothing to forget, and so nothing to write.
@@ -312,6 +323,30 @@ impl UtilizationSlot {
     }
 }
 
+/// A request that waits for its connection. Dropped without [`ReservedRequest::issue`] it was never
+/// sent, and no load report will speak of it.
+#[derive(Debug)]
+#[must_use = "the request is given up when this is dropped"]
+pub struct ReservedRequest(Option<Arc<Host>>);
+
+impl ReservedRequest {
+    /// It is sent now.
+    #[inline]
+    pub fn issue(mut self) -> ActiveRequest {
+        let host = self.0.take().expect("a reservation holds its host until it is issued");
+        host.totals.issue();
+        ActiveRequest { host, ended: false }
+    }
+}
+
+impl Drop for ReservedRequest {
+    fn drop(&mut self) {
+        if let Some(host) = self.0.take() {
+            host.vacate();
+        }
+    }
+}
+
 /// A request in flight. Dropped without [`ActiveRequest::finish`] it counts as an error: a request
 /// that was cancelled or whose task died did not succeed.
 #[derive(Debug)]
@@ -334,6 +369,13 @@ impl ActiveRequest {
         self.host.latency.fetch_add(nanos, Ordering::Relaxed);
         self.host.timed.fetch_add(1, Ordering::Relaxed);
         self.finish(outcome);
+    }
+
+    /// The connection gave the request back unsent: as if it had never been issued.
+    pub fn withdraw(mut self) {
+        self.ended = true;
+        self.host.vacate();
+        self.host.totals.withdraw();
     }
 
     /// The host that serves it.
@@ -390,6 +432,23 @@ mod tests {
             (0, 0)
         );
         assert_eq!(host.totals(), (3, 1, 2));
+    }
+
+    #[test]
+    fn what_was_never_sent_is_in_flight_but_not_issued() {
+        let host = host(None);
+        let (given_up, sent) = (host.reserve_request(), host.reserve_request());
+        assert_eq!(host.active_requests(), 2);
+        assert_eq!(host.totals(), (0, 0, 0));
+        drop(given_up);
+        let sent = sent.issue();
+        assert_eq!(host.totals(), (1, 0, 0));
+        sent.withdraw();
+        assert_eq!(host.totals(), (0, 0, 0));
+        assert_eq!(
+            (host.active_requests(), host.cluster_load().active()),
+            (0, 0)
+        );
     }
 
     #[test]

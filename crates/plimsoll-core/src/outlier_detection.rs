@@ -176,8 +176,7 @@ impl OutlierDetector {
                     && known.latched.failed <= sample.totals.failed
             });
             let mut judged = known.unwrap_or_default();
-            judged.window = sample.totals.since(judged.latched);
-            judged.latched = sample.totals;
+            judged.window = sample.totals.report(&mut judged.latched);
             self.hosts.insert(sample.address, judged);
         }
     }

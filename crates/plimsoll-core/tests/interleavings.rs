@@ -49,14 +49,35 @@ fn a_request_never_ends_before_it_began() {
             worker.join().unwrap();
         }
         let end = totals.read();
-        let later = end.since(early);
-        assert_eq!(early.plus(later), end);
+        let mut reported = early;
+        let later = end.report(&mut reported);
+        assert_eq!((early.plus(later), reported), (end, end));
         let all = RequestCounts {
             issued: 2,
             succeeded: 1,
             failed: 1,
         };
         assert_eq!((end, end.in_progress()), (all, 0));
+    });
+}
+
+#[test]
+fn what_was_reported_and_withdrawn_is_missing_from_a_later_report() {
+    loom::model(|| {
+        let totals = Arc::new(Totals::new());
+        let theirs = Arc::clone(&totals);
+        let worker = thread::spawn(move || {
+            theirs.issue();
+            theirs.withdraw();
+            theirs.issue();
+            theirs.succeed();
+        });
+        let mut reported = RequestCounts::default();
+        let early = totals.read().report(&mut reported);
+        worker.join().unwrap();
+        let later = totals.read().report(&mut reported);
+        let both = early.plus(later);
+        assert_eq!((both.issued, both.succeeded), (1, 1));
     });
 }
 

@@ -197,7 +197,7 @@ impl Tally {
     /// What `host` counted that was not `reported`; then it is.
     fn of(host: &Host, reported: &mut RequestCounts, names: &[Arc<str>]) -> Self {
         let totals = host.request_counts();
-        let counts = totals.since(mem::replace(reported, totals));
+        let counts = totals.report(reported);
         let metrics = host.take_metrics(names);
         Self {
             counts,

@@ -5,7 +5,8 @@
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Requests issued, succeeded and failed. They only grow.
+/// Requests issued, succeeded and failed. They only grow, except that an issued request may turn out
+/// never to have been sent.
 #[derive(Debug)]
 pub(crate) struct Totals {
     issued: AtomicU64,
@@ -40,6 +41,12 @@ impl Totals {
         self.issued.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A request that counts as sent was not. It has not ended, so no reader can miss its beginning.
+    #[inline]
+    pub(crate) fn withdraw(&self) {
+        self.issued.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// A request that was sent before succeeded. Release: see [`Self::read`].
     #[inline]
     pub(crate) fn succeed(&self) {
@@ -66,14 +73,16 @@ impl Totals {
 }
 
 impl RequestCounts {
-    /// What happened since `earlier`.
-    #[must_use]
-    pub(crate) const fn since(self, earlier: Self) -> Self {
-        Self {
-            issued: self.issued.wrapping_sub(earlier.issued),
-            succeeded: self.succeeded.wrapping_sub(earlier.succeeded),
-            failed: self.failed.wrapping_sub(earlier.failed),
-        }
+    /// Of totals: what happened since they were `reported`; then it is. A request that was reported
+    /// as issued and withdrawn later is missing from a later report, so that the sum stays right.
+    pub(crate) fn report(self, reported: &mut Self) -> Self {
+        let since = Self {
+            issued: self.issued.saturating_sub(reported.issued),
+            succeeded: self.succeeded.saturating_sub(reported.succeeded),
+            failed: self.failed.saturating_sub(reported.failed),
+        };
+        *reported = reported.plus(since);
+        since
     }
 
     /// Both together.

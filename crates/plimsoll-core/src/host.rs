@@ -99,8 +99,8 @@ impl Host {
         self.reserve_request().issue()
     }
 
-    /// Counts a request that waits for a connection: in flight, but not yet issued, because the host
-    /// may never see it.
+    /// Counts a request that waits for a connection: in flight, but not yet issued, because the
+    /// host may never see it.
     #[inline]
     pub fn reserve_request(self: &Arc<Self>) -> ReservedRequest {
         self.occupy();
@@ -333,7 +333,10 @@ impl ReservedRequest {
     /// It is sent now.
     #[inline]
     pub fn issue(mut self) -> ActiveRequest {
-        let host = self.0.take().expect("a reservation holds its host until it is issued");
+        let host = self
+            .0
+            .take()
+            .expect("a reservation holds its host until it is issued");
         host.totals.issue();
         ActiveRequest { host, ended: false }
     }

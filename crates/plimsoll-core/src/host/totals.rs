@@ -5,8 +5,8 @@
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Requests issued, succeeded and failed. They only grow, except that an issued request may turn out
-/// never to have been sent.
+/// Requests issued, succeeded and failed. They only grow, except that an issued request may turn
+/// out never to have been sent.
 #[derive(Debug)]
 pub(crate) struct Totals {
     issued: AtomicU64,
@@ -41,7 +41,7 @@ impl Totals {
         self.issued.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A request that counts as sent was not. It has not ended, so no reader can miss its beginning.
+    /// A request that counts as sent was not. It has not ended, so no reader misses its beginning.
     #[inline]
     pub(crate) fn withdraw(&self) {
         self.issued.fetch_sub(1, Ordering::Relaxed);

@@ -1,0 +1,219 @@
+//! Bodies: [`RequestBody`] hides what the caller sends, [`ResponseBody`] keeps the accounts.
+//!
+//! A request has ended when its response body has: then it is counted, its connection goes back,
+//! and a load report in the trailers is taken. Sending lives in `service`.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Incoming;
+use plimsoll_core::host::{ActiveRequest, RequestOutcome};
+use plimsoll_core::model::cluster::ClusterConfig;
+use plimsoll_core::time::Instant;
+use plimsoll_xds::driver::Clock;
+use plimsoll_xds::orca::{
+    ENDPOINT_LOAD_METRICS, ENDPOINT_LOAD_METRICS_BIN, FirstReport, OrcaLimits,
+};
+
+use crate::endpoint::Lease;
+use crate::error::BoxError;
+
+/// A request body of any kind.
+pub struct RequestBody(UnsyncBoxBody<Bytes, BoxError>);
+
+impl RequestBody {
+    /// Hides the kind of `body`.
+    pub fn new<B>(body: B) -> Self
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        Self(body.map_err(Into::into).boxed_unsync())
+    }
+}
+
+impl std::fmt::Debug for RequestBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RequestBody")
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Pin::new(&mut self.0).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
+}
+
+/// A response body that counts the request when it ends.
+#[derive(Debug)]
+pub struct ResponseBody {
+    incoming: Incoming,
+    account: Option<Account>,
+}
+
+/// What is due when a request has ended.
+pub(crate) struct Account {
+    pub(crate) request: ActiveRequest,
+    pub(crate) config: Arc<ClusterConfig>,
+    pub(crate) started: Instant,
+    pub(crate) lease: Option<Lease>,
+    grpc: bool,
+    status: StatusCode,
+    grpc_status: Option<bool>,
+    report: FirstReport,
+}
+
+impl std::fmt::Debug for Account {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Account")
+            .field("status", &self.status)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Account {
+    /// The account of a request whose response headers have arrived.
+    pub(crate) fn new(
+        request: ActiveRequest,
+        config: Arc<ClusterConfig>,
+        started: Instant,
+        lease: Option<Lease>,
+    ) -> Self {
+        Self {
+            request,
+            config,
+            started,
+            lease,
+            grpc: false,
+            status: StatusCode::OK,
+            grpc_status: None,
+            report: FirstReport::default(),
+        }
+    }
+
+    /// Response headers: what kind of response it is, and perhaps a load report.
+    pub(crate) fn look_at_headers(&mut self, status: StatusCode, headers: &HeaderMap) {
+        self.status = status;
+        let kind = headers.get(http::header::CONTENT_TYPE);
+        self.grpc = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+        self.look_at_trailers(headers);
+    }
+
+    /// Trailers; of a gRPC response without body, its headers.
+    fn look_at_trailers(&mut self, headers: &HeaderMap) {
+        if let Some(status) = headers.get("grpc-status") {
+            self.grpc_status = Some(status.as_bytes() == b"0");
+        }
+        let names = [ENDPOINT_LOAD_METRICS, ENDPOINT_LOAD_METRICS_BIN];
+        let reports = names.into_iter().flat_map(|name| {
+            let values = headers.get_all(name).iter();
+            values.map(move |value| (name, value.as_bytes()))
+        });
+        // A broken report leaves what is known as it is.
+        if let Ok(Some(report)) = self.report.look(reports, &OrcaLimits::default()) {
+            let now = Clock::system().now();
+            self.request
+                .host()
+                .observe_response_orca(&report, &self.config, now);
+        }
+    }
+
+    /// The response was read to its end, or nobody wants the rest.
+    fn close(self, complete: bool) {
+        let success = match (self.grpc, self.grpc_status) {
+            (true, Some(ok)) => ok,
+            (true, None) => false,
+            (false, _) => self.status.as_u16() < 500,
+        };
+        let outcome = match success {
+            true => RequestOutcome::Success,
+            false => RequestOutcome::Error,
+        };
+        let now = Clock::system().now();
+        let latency = now.saturating_duration_since(self.started);
+        self.request.finish_after(outcome, latency);
+        if complete && let Some(lease) = self.lease {
+            lease.give_back();
+        }
+    }
+}
+
+impl ResponseBody {
+    /// A body that closes `account` when it ends.
+    pub(crate) fn new(incoming: Incoming, account: Account) -> Self {
+        let mut body = Self {
+            incoming,
+            account: Some(account),
+        };
+        if body.incoming.is_end_stream() {
+            body.close(true);
+        }
+        body
+    }
+
+    fn close(&mut self, complete: bool) {
+        if let Some(account) = self.account.take() {
+            account.close(complete);
+        }
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = ready!(Pin::new(&mut self.incoming).poll_frame(cx));
+        match &frame {
+            Some(Ok(frame)) => {
+                if let (Some(trailers), Some(account)) = (frame.trailers_ref(), &mut self.account) {
+                    account.look_at_trailers(trailers);
+                }
+                if self.incoming.is_end_stream() {
+                    self.close(true);
+                }
+            }
+            // The account is dropped unclosed: the request counts as failed.
+            Some(Err(_)) => drop(self.account.take()),
+            None => self.close(true),
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+impl Drop for ResponseBody {
+    fn drop(&mut self) {
+        self.close(false);
+    }
+}

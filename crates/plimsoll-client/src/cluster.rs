@@ -1,0 +1,128 @@
+//! [`Cluster`]: what services of one cluster share: snapshots, connections, limits.
+//!
+//! Written by the cluster manager, read by every request. Nothing here is locked. [`Worker`] is
+//! what a service picks with; services that come and go lend it to each other, so that its cursors
+//! and schedules outlive a single call.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use crossbeam_queue::ArrayQueue;
+use plimsoll_core::host::ClusterLoad;
+use plimsoll_core::picker::Picker;
+use plimsoll_core::publish::Reader;
+use plimsoll_core::rng::Xoshiro256;
+use plimsoll_core::snapshot::RoutingSnapshot;
+use tokio::sync::watch;
+
+use crate::endpoint::Endpoint;
+use crate::options::ClusterOptions;
+
+/// Connections of a cluster, by address.
+pub(crate) type Endpoints = BTreeMap<SocketAddr, Arc<Endpoint>>;
+
+/// Idle workers that are kept for the next service.
+const WORKERS: usize = 64;
+
+/// What services of one cluster share.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) name: Arc<str>,
+    pub(crate) options: ArcSwap<ClusterOptions>,
+    pub(crate) snapshots: Reader<RoutingSnapshot>,
+    pub(crate) endpoints: Reader<Endpoints>,
+    /// Turns true with the first assignment.
+    pub(crate) ready: watch::Receiver<bool>,
+    pub(crate) load: Arc<ClusterLoad>,
+    pub(crate) retries: RetryBudget,
+    workers: ArrayQueue<Worker>,
+    /// Where the draws of the next worker start.
+    seeds: AtomicU64,
+}
+
+/// What the parts of a cluster are read from.
+pub(crate) struct ClusterParts {
+    pub(crate) name: Arc<str>,
+    pub(crate) options: ClusterOptions,
+    pub(crate) snapshots: Reader<RoutingSnapshot>,
+    pub(crate) endpoints: Reader<Endpoints>,
+    pub(crate) ready: watch::Receiver<bool>,
+    pub(crate) load: Arc<ClusterLoad>,
+    pub(crate) seed: u64,
+}
+
+/// Picks hosts and finds their connections; used by one request at a time.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) picker: Picker,
+    pub(crate) endpoints: Reader<Endpoints>,
+}
+
+impl Cluster {
+    pub(crate) fn new(parts: ClusterParts) -> Self {
+        Self {
+            name: parts.name,
+            options: ArcSwap::from_pointee(parts.options),
+            snapshots: parts.snapshots,
+            endpoints: parts.endpoints,
+            ready: parts.ready,
+            load: parts.load,
+            retries: RetryBudget::default(),
+            workers: ArrayQueue::new(WORKERS),
+            seeds: parts.seed.into(),
+        }
+    }
+
+    /// A worker that nobody else uses.
+    pub(crate) fn lend_worker(&self) -> Worker {
+        self.workers.pop().unwrap_or_else(|| Worker {
+            picker: Picker::new(self.snapshots.clone(), self.next_rng()),
+            endpoints: self.endpoints.clone(),
+        })
+    }
+
+    /// A worker is no longer used.
+    pub(crate) fn give_back(&self, worker: Worker) {
+        // More than are kept are not needed.
+        drop(self.workers.push(worker));
+    }
+
+    /// Draws for one more worker, different from all others.
+    fn next_rng(&self) -> Xoshiro256 {
+        /// An odd number near the golden ratio: consecutive seeds differ in all bits.
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        Xoshiro256::from_seed(self.seeds.fetch_add(STEP, Ordering::Relaxed))
+    }
+}
+
+/// Retries in flight.
+#[derive(Debug, Default)]
+pub(crate) struct RetryBudget {
+    in_flight: AtomicU64,
+}
+
+/// One retry, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Retry(Arc<Cluster>);
+
+impl RetryBudget {
+    /// One more retry, if the requests in flight allow it.
+    pub(crate) fn take(cluster: &Arc<Cluster>, options: &ClusterOptions) -> Option<Retry> {
+        let options = &options.retry;
+        let active = cluster.load.active();
+        let share = active.saturating_mul(options.budget_percent) / 100;
+        let allowed = share.max(options.min_retry_concurrency);
+        let taken = cluster.retries.in_flight.fetch_add(1, Ordering::Relaxed);
+        let retry = Retry(Arc::clone(cluster));
+        (taken < allowed).then_some(retry)
+    }
+}
+
+impl Drop for Retry {
+    fn drop(&mut self) {
+        self.0.retries.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,52 @@
+//! An embeddable data plane: a tower service that picks the zone and the host of every request with
+//! the engine of Plimsoll.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use plimsoll_client::{Client, ClusterOptions, RequestBody};
+//! use plimsoll_core::model::assignment::{
+//!     AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
+//! };
+//! use plimsoll_core::model::locality::Locality;
+//! use plimsoll_xds::yaml::parse_cluster;
+//! use tower_service::Service as _;
+//!
+//! let cluster = parse_cluster("name: orders\nlb_policy: LEAST_REQUEST")?;
+//! let endpoints = ClusterLoadAssignment::try_new(AssignmentParts {
+//!     cluster_name: "orders".into(),
+//!     endpoints: vec![LocalityParts {
+//!         locality: Locality::zone_only("zone-a"),
+//!         lb_endpoints: vec![LbEndpoint::new("127.0.0.1:8080".parse()?)],
+//!         ..Default::default()
+//!     }],
+//!     ..Default::default()
+//! })?;
+//! let client = Client::builder()
+//!     .locality(Locality::zone_only("zone-a"))
+//!     .cluster(cluster, endpoints, ClusterOptions::default())
+//!     .build();
+//! let mut orders = client.service("orders")?;
+//! let body = RequestBody::new(http_body_util::Empty::new());
+//! let response = orders.call(http::Request::new(body)).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! One task owns every balancer (`cluster_manager`) and publishes snapshots; services pick from
+//! them without a lock. Connections live in `endpoint`, sending and accounting in `service` and
+//! `body`. Deciding happens in plimsoll-core, the wire is plimsoll-xds.
+
+mod body;
+mod client;
+mod cluster;
+mod cluster_manager;
+mod endpoint;
+mod error;
+mod options;
+mod service;
+
+pub use body::{RequestBody, ResponseBody};
+pub use client::{Client, ClientBuilder};
+pub use error::{Error, ErrorKind};
+pub use options::{CircuitBreakers, ClusterOptions, HttpVersion, RetryOptions};
+pub use service::ClusterService;

@@ -1,0 +1,111 @@
+//! Requests through a client with fixed endpoints, to real servers on loopback.
+
+mod support;
+
+use std::net::SocketAddr;
+
+use plimsoll_client::{Client, ClusterOptions, ErrorKind};
+use plimsoll_core::model::locality::Locality;
+use support::{Backend, endpoints, get, http2, nobody, round_robin};
+
+async fn client(addresses: &[SocketAddr], options: ClusterOptions) -> Client {
+    let assignment = endpoints("orders", &[("a", addresses)]);
+    Client::builder()
+        .locality(Locality::zone_only("a"))
+        .cluster(round_robin("orders"), assignment, options)
+        .seed(7)
+        .build()
+}
+
+#[tokio::test]
+async fn requests_go_round_over_both_protocols() {
+    for options in [ClusterOptions::default(), http2()] {
+        let backends = [Backend::start().await, Backend::start().await];
+        let addresses = [backends[0].address, backends[1].address];
+        let client = client(&addresses, options).await;
+        let mut service = client.service("orders").unwrap();
+        for _ in 0..10 {
+            let (status, body) = get(&mut service, "/").await.unwrap();
+            assert_eq!(status, 200);
+            assert!(addresses.iter().any(|address| address.to_string() == body));
+        }
+        assert_eq!((backends[0].seen(), backends[1].seen()), (5, 5));
+    }
+}
+
+#[tokio::test]
+async fn services_that_come_and_go_are_as_fair_as_one() {
+    let backends = [Backend::start().await, Backend::start().await];
+    let addresses = [backends[0].address, backends[1].address];
+    let client = client(&addresses, ClusterOptions::default()).await;
+    for _ in 0..10 {
+        let mut service = client.service("orders").unwrap();
+        get(&mut service, "/").await.unwrap();
+    }
+    assert_eq!((backends[0].seen(), backends[1].seen()), (5, 5));
+}
+
+#[tokio::test]
+async fn what_nobody_has_seen_is_sent_to_another_host() {
+    let alive = Backend::start().await;
+    let dead = nobody().await;
+    for options in [ClusterOptions::default(), http2()] {
+        let client = client(&[dead, alive.address], options).await;
+        let mut service = client.service("orders").unwrap();
+        for _ in 0..6 {
+            let (_, body) = get(&mut service, "/").await.unwrap();
+            assert_eq!(body, alive.address.to_string());
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_a_host_the_error_says_so() {
+    let client = client(&[], ClusterOptions::default()).await;
+    let mut service = client.service("orders").unwrap();
+    let error = get(&mut service, "/").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoHost);
+    let error = client.service("order").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownCluster);
+    assert!(error.to_string().contains("orders"), "{error}");
+}
+
+#[tokio::test]
+async fn endpoints_and_clusters_change_while_requests_run() {
+    let backends = [Backend::start().await, Backend::start().await];
+    let [one, two] = [backends[0].address, backends[1].address];
+    let client = client(&[one], ClusterOptions::default()).await;
+    let mut service = client.service("orders").unwrap();
+    assert_eq!(get(&mut service, "/").await.unwrap().1, one.to_string());
+    client
+        .update_endpoints(endpoints("orders", &[("a", &[two])]))
+        .await
+        .unwrap();
+    assert_eq!(get(&mut service, "/").await.unwrap().1, two.to_string());
+    client
+        .set_cluster(round_robin("users"), http2())
+        .await
+        .unwrap();
+    client
+        .update_endpoints(endpoints("users", &[("a", &[one])]))
+        .await
+        .unwrap();
+    let mut users = client.service("users").unwrap();
+    assert_eq!(get(&mut users, "/").await.unwrap().1, one.to_string());
+    client.remove_cluster("orders").await.unwrap();
+    assert!(client.service("orders").is_err());
+    // Who has it may go on with what was known.
+    assert_eq!(get(&mut service, "/").await.unwrap().1, two.to_string());
+}
+
+#[tokio::test]
+async fn the_breaker_opens_at_max_requests() {
+    let backend = Backend::start().await;
+    let mut options = ClusterOptions::default();
+    options.circuit_breakers.max_requests = 0;
+    let client = client(&[backend.address], options).await;
+    let mut service = client.service("orders").unwrap();
+    let error = get(&mut service, "/").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Overflow);
+    assert_eq!(backend.seen(), 0);
+}

@@ -1,0 +1,130 @@
+//! Backends on loopback that count what they see, and clusters of them.
+#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Empty, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use plimsoll_client::{ClusterOptions, ClusterService};
+use plimsoll_core::model::assignment::{
+    AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
+};
+use plimsoll_core::model::cluster::ClusterConfig;
+use plimsoll_core::model::locality::Locality;
+use plimsoll_xds::yaml::parse_cluster;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tower_service::Service as _;
+
+/// A server that answers with its address, 200 unless the path says another status: `/503`.
+pub(crate) struct Backend {
+    pub(crate) address: SocketAddr,
+    pub(crate) requests: Arc<AtomicU64>,
+    server: JoinHandle<()>,
+}
+
+impl Backend {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let requests = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&requests);
+        let server = tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let counter = Arc::clone(&counter);
+                let serve = service_fn(move |request: Request<Incoming>| {
+                    counter.fetch_add(1, Ordering::Relaxed);
+                    answer(address, request)
+                });
+                tokio::spawn(async move {
+                    let builder = auto::Builder::new(TokioExecutor::new());
+                    drop(builder.serve_connection(TokioIo::new(stream), serve).await);
+                });
+            }
+        });
+        Self {
+            address,
+            requests,
+            server,
+        }
+    }
+
+    pub(crate) fn seen(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+async fn answer(
+    address: SocketAddr,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let status = request.uri().path().trim_start_matches('/').parse();
+    let body = Full::new(Bytes::from(address.to_string()));
+    Ok(Response::builder()
+        .status(status.unwrap_or(200_u16))
+        .body(body)
+        .unwrap())
+}
+
+/// An address on loopback where nobody listens.
+pub(crate) async fn nobody() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listener.local_addr().unwrap()
+}
+
+/// Endpoints of `cluster`, by zone.
+pub(crate) fn endpoints(cluster: &str, zones: &[(&str, &[SocketAddr])]) -> ClusterLoadAssignment {
+    let zones = zones.iter().map(|(zone, addresses)| LocalityParts {
+        locality: Locality::zone_only(zone),
+        lb_endpoints: addresses.iter().copied().map(LbEndpoint::new).collect(),
+        ..Default::default()
+    });
+    ClusterLoadAssignment::try_new(AssignmentParts {
+        cluster_name: cluster.into(),
+        endpoints: zones.collect(),
+        ..Default::default()
+    })
+    .unwrap()
+}
+
+/// A cluster that goes round.
+pub(crate) fn round_robin(name: &str) -> ClusterConfig {
+    parse_cluster(&format!("name: {name}\nlb_policy: ROUND_ROBIN")).unwrap()
+}
+
+/// Options with another protocol than HTTP/1.1.
+pub(crate) fn http2() -> ClusterOptions {
+    ClusterOptions {
+        http_version: plimsoll_client::HttpVersion::Http2,
+        ..ClusterOptions::default()
+    }
+}
+
+/// One request; the status and the body of its response.
+pub(crate) async fn get(
+    service: &mut ClusterService,
+    path: &str,
+) -> Result<(u16, String), plimsoll_client::Error> {
+    let uri = format!("http://backend{path}");
+    let request = Request::get(uri).body(Empty::<Bytes>::new()).unwrap();
+    let response = service.call(request).await?;
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    Ok((status, String::from_utf8(body.to_vec()).unwrap()))
+}

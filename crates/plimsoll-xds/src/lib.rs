@@ -14,5 +14,7 @@ pub mod lrs;
 pub mod node;
 pub mod orca;
 pub mod service_config;
+pub mod string_match;
+pub mod upstream;
 pub mod wire;
 pub mod yaml;

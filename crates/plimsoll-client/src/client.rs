@@ -16,8 +16,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::cluster_manager::{ClusterManager, Clusters, Settings, Update};
 use crate::error::{Error, ErrorKind};
-use crate::options::ClusterOptions;
 use crate::service::ClusterService;
+use plimsoll_xds::upstream::UpstreamOptions;
 
 /// The clusters of a process. Cloning is cheap; the task behind it ends with the last clone.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub struct Client {
 pub struct ClientBuilder {
     locality: Locality,
     originating: Option<ClusterLoadAssignment>,
-    clusters: Vec<(ClusterConfig, ClusterLoadAssignment, ClusterOptions)>,
+    clusters: Vec<(ClusterConfig, ClusterLoadAssignment, UpstreamOptions)>,
     pools: usize,
     seed: Option<u64>,
 }
@@ -57,7 +57,7 @@ impl ClientBuilder {
         mut self,
         config: ClusterConfig,
         endpoints: ClusterLoadAssignment,
-        options: ClusterOptions,
+        options: UpstreamOptions,
     ) -> Self {
         self.clusters.push((config, endpoints, options));
         self
@@ -91,7 +91,7 @@ impl ClientBuilder {
             manager.handle(Update::Originating(fleet));
         }
         for (config, endpoints, options) in self.clusters {
-            manager.handle(Update::Cluster(Arc::new(config), options));
+            manager.handle(Update::Cluster(Arc::new(config), Arc::new(options)));
             manager.handle(Update::Assignment(endpoints));
         }
         manager.publish();
@@ -133,9 +133,9 @@ impl Client {
     pub async fn set_cluster(
         &self,
         config: ClusterConfig,
-        options: ClusterOptions,
+        options: UpstreamOptions,
     ) -> Result<(), Error> {
-        self.update(Update::Cluster(Arc::new(config), options))
+        self.update(Update::Cluster(Arc::new(config), Arc::new(options)))
             .await?;
         self.flush().await
     }

@@ -19,7 +19,7 @@ use plimsoll_core::snapshot::RoutingSnapshot;
 use tokio::sync::watch;
 
 use crate::endpoint::Endpoint;
-use crate::options::ClusterOptions;
+use plimsoll_xds::upstream::UpstreamOptions;
 
 /// Connections of a cluster, by address.
 pub(crate) type Endpoints = BTreeMap<SocketAddr, Arc<Endpoint>>;
@@ -31,7 +31,7 @@ const WORKERS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) name: Arc<str>,
-    pub(crate) options: ArcSwap<ClusterOptions>,
+    pub(crate) options: ArcSwap<UpstreamOptions>,
     pub(crate) snapshots: Reader<RoutingSnapshot>,
     pub(crate) endpoints: Reader<Endpoints>,
     /// Turns true with the first assignment.
@@ -46,7 +46,7 @@ pub(crate) struct Cluster {
 /// What the parts of a cluster are read from.
 pub(crate) struct ClusterParts {
     pub(crate) name: Arc<str>,
-    pub(crate) options: ClusterOptions,
+    pub(crate) options: Arc<UpstreamOptions>,
     pub(crate) snapshots: Reader<RoutingSnapshot>,
     pub(crate) endpoints: Reader<Endpoints>,
     pub(crate) ready: watch::Receiver<bool>,
@@ -65,7 +65,7 @@ impl Cluster {
     pub(crate) fn new(parts: ClusterParts) -> Self {
         Self {
             name: parts.name,
-            options: ArcSwap::from_pointee(parts.options),
+            options: ArcSwap::new(parts.options),
             snapshots: parts.snapshots,
             endpoints: parts.endpoints,
             ready: parts.ready,
@@ -109,12 +109,23 @@ pub(crate) struct RetryBudget {
 pub(crate) struct Retry(Arc<Cluster>);
 
 impl RetryBudget {
-    /// One more retry, if the requests in flight allow it.
-    pub(crate) fn take(cluster: &Arc<Cluster>, options: &ClusterOptions) -> Option<Retry> {
-        let options = &options.retry;
-        let active = cluster.load.active();
-        let share = active.saturating_mul(options.budget_percent) / 100;
-        let allowed = share.max(options.min_retry_concurrency);
+    /// One more retry, if the breakers allow it.
+    pub(crate) fn take(cluster: &Arc<Cluster>, options: &UpstreamOptions) -> Option<Retry> {
+        let breakers = &options.circuit_breakers;
+        let allowed = match breakers.retry_budget {
+            None => u64::from(breakers.max_retries),
+            Some(budget) => {
+                let active = f64::from(u32::try_from(cluster.load.active()).unwrap_or(u32::MAX));
+                let share = (active * budget.budget_percent / 100.0).floor();
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "at most 2^32, at least 0"
+                )]
+                let share = share as u64;
+                share.max(u64::from(budget.min_retry_concurrency))
+            }
+        };
         let taken = cluster.retries.in_flight.fetch_add(1, Ordering::Relaxed);
         let retry = Retry(Arc::clone(cluster));
         (taken < allowed).then_some(retry)

@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::cluster::{Cluster, ClusterParts, Endpoints};
 use crate::endpoint::Endpoint;
-use crate::options::ClusterOptions;
+use plimsoll_xds::upstream::UpstreamOptions;
 
 /// Updates that may wait for the writer.
 const QUEUE: usize = 1024;
@@ -39,7 +39,7 @@ pub(crate) type Clusters = BTreeMap<Arc<str>, Arc<Cluster>>;
 #[derive(Debug)]
 pub(crate) enum Update {
     /// A new cluster, or other settings of one that is known.
-    Cluster(Arc<ClusterConfig>, ClusterOptions),
+    Cluster(Arc<ClusterConfig>, Arc<UpstreamOptions>),
     /// A cluster is no longer wanted.
     Remove(Arc<str>),
     /// Endpoints of a cluster.
@@ -193,7 +193,7 @@ impl ClusterManager {
     fn handle_cluster(
         &mut self,
         config: Arc<ClusterConfig>,
-        options: ClusterOptions,
+        options: Arc<UpstreamOptions>,
         now: Instant,
     ) {
         match self.managed.get_mut(config.name()) {
@@ -213,7 +213,7 @@ impl ClusterManager {
     fn begin(
         &mut self,
         config: Arc<ClusterConfig>,
-        options: ClusterOptions,
+        options: Arc<UpstreamOptions>,
         now: Instant,
     ) -> Managed {
         let settings = &mut self.settings;
@@ -301,11 +301,10 @@ impl Managed {
     }
 
     /// Other settings: limits apply at once, connections that differ are dialled anew.
-    fn handle_options(&mut self, options: ClusterOptions) {
-        if **self.cluster.options.load() == options {
+    fn handle_options(&mut self, options: Arc<UpstreamOptions>) {
+        if **self.cluster.options.load() == *options {
             return;
         }
-        let options = Arc::new(options);
         self.cluster.options.store(Arc::clone(&options));
         let renew = |address: &SocketAddr| {
             let endpoint = Endpoint::new(*address, Arc::clone(&options), self.pools);

@@ -20,13 +20,16 @@ use tokio::sync::Mutex as AsyncMutex;
 
 use crate::body::RequestBody;
 use crate::error::{BoxError, Error, ErrorKind};
-use crate::options::{ClusterOptions, HttpVersion};
+use plimsoll_xds::upstream::{HttpVersion, UpstreamOptions};
+
+/// Idle HTTP/1.1 connections that are kept per host and pool.
+const IDLE: usize = 256;
 
 /// The connections to one host.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     address: SocketAddr,
-    options: Arc<ClusterOptions>,
+    options: Arc<UpstreamOptions>,
     pools: Box<[Pool]>,
 }
 
@@ -61,11 +64,11 @@ pub(crate) struct Lease {
 
 impl Endpoint {
     /// No connection yet.
-    pub(crate) fn new(address: SocketAddr, options: Arc<ClusterOptions>, pools: usize) -> Self {
+    pub(crate) fn new(address: SocketAddr, options: Arc<UpstreamOptions>, pools: usize) -> Self {
         let pool = || Pool {
             http2: ArcSwapOption::empty(),
             dialling: AsyncMutex::new(()),
-            idle: ArrayQueue::new(options.max_idle_connections.max(1)),
+            idle: ArrayQueue::new(IDLE),
         };
         Self {
             address,

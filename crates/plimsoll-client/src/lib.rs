@@ -3,7 +3,7 @@
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use plimsoll_client::{Client, ClusterOptions, RequestBody};
+//! use plimsoll_client::{Client, UpstreamOptions, RequestBody};
 //! use plimsoll_core::model::assignment::{
 //!     AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
 //! };
@@ -23,7 +23,7 @@
 //! })?;
 //! let client = Client::builder()
 //!     .locality(Locality::zone_only("zone-a"))
-//!     .cluster(cluster, endpoints, ClusterOptions::default())
+//!     .cluster(cluster, endpoints, UpstreamOptions::default())
 //!     .build();
 //! let mut orders = client.service("orders")?;
 //! let body = RequestBody::new(http_body_util::Empty::new());
@@ -48,5 +48,6 @@ mod service;
 pub use body::{RequestBody, ResponseBody};
 pub use client::{Client, ClientBuilder};
 pub use error::{Error, ErrorKind};
-pub use options::{CircuitBreakers, ClusterOptions, HttpVersion, RetryOptions};
+pub use options::{RequestOptions, RetryPolicy};
+pub use plimsoll_xds::upstream::{CircuitBreakers, HttpVersion, UpstreamOptions};
 pub use service::ClusterService;

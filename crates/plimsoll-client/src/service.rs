@@ -22,7 +22,8 @@ use crate::body::{Account, RequestBody, ResponseBody};
 use crate::cluster::{Cluster, RetryBudget, Worker};
 use crate::endpoint::{Endpoint, Sent};
 use crate::error::{BoxError, Error, ErrorKind};
-use crate::options::ClusterOptions;
+use crate::options::RequestOptions;
+use plimsoll_xds::upstream::UpstreamOptions;
 
 /// A tower service that sends requests to one cluster. Clones are cheap and together as fair as
 /// one.
@@ -33,15 +34,25 @@ pub struct ClusterService {
     worker: Option<Worker>,
     /// Which of the connection pools is used.
     pool: usize,
+    /// For requests that bring none.
+    defaults: RequestOptions,
 }
 
 impl ClusterService {
-    pub(crate) const fn new(cluster: Arc<Cluster>, pool: usize) -> Self {
+    pub(crate) fn new(cluster: Arc<Cluster>, pool: usize) -> Self {
         Self {
             cluster,
             worker: None,
             pool,
+            defaults: RequestOptions::default(),
         }
+    }
+
+    /// Options of all requests that do not bring [`RequestOptions`] as an extension.
+    #[must_use]
+    pub fn with_defaults(mut self, defaults: RequestOptions) -> Self {
+        self.defaults = defaults;
+        self
     }
 
     /// Name of the cluster.
@@ -52,7 +63,7 @@ impl ClusterService {
 
 impl Clone for ClusterService {
     fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.cluster), self.pool)
+        Self::new(Arc::clone(&self.cluster), self.pool).with_defaults(self.defaults.clone())
     }
 }
 
@@ -78,21 +89,27 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let worker = self
             .worker
             .get_or_insert_with(|| self.cluster.lend_worker());
-        let options = self.cluster.options.load_full();
-        let first = pick(&self.cluster, worker, &options, &[]);
+        let upstream = self.cluster.options.load_full();
+        let own = request.extensions_mut().remove();
+        let options: RequestOptions = own.unwrap_or_else(|| self.defaults.clone());
+        let args = PickArgs {
+            hash: options.hash,
+            avoid: &[],
+        };
+        let first = pick(&self.cluster, worker, &upstream, args);
         let call = Call {
             cluster: Arc::clone(&self.cluster),
-            timeout: options.timeout,
+            upstream,
             options,
             pool: self.pool,
             tried: Vec::new(),
         };
         let request = request.map(RequestBody::new);
-        Box::pin(async move { within(call.timeout, call.send(first, request)).await })
+        Box::pin(async move { within(call.options.timeout, call.send(first, request)).await })
     }
 }
 
@@ -103,20 +120,20 @@ struct Target {
     config: Arc<ClusterConfig>,
 }
 
-/// A host that is not one of `avoid`, while there is another. `None` = no assignment yet.
+/// Where a request goes. `None` = no assignment yet.
 fn pick(
     cluster: &Cluster,
     worker: &mut Worker,
-    options: &ClusterOptions,
-    avoid: &[Arc<Host>],
+    upstream: &UpstreamOptions,
+    args: PickArgs<'_>,
 ) -> Result<Option<Target>, Error> {
-    let limit = options.circuit_breakers.max_requests;
-    if cluster.load.active() >= limit {
+    let limit = upstream.circuit_breakers.max_requests;
+    if cluster.load.active() >= u64::from(limit) {
         cluster.load.record_drop();
         let message = format!("cluster {}: {limit} requests in flight", cluster.name);
         return Err(Error::new(ErrorKind::Overflow, message));
     }
-    let host = match worker.picker.pick(PickArgs { hash: None, avoid }) {
+    let host = match worker.picker.pick(args) {
         PickResult::Complete(pick) => Arc::clone(pick.host),
         PickResult::Queue => return Ok(None),
         PickResult::Drop { category } => {
@@ -147,8 +164,8 @@ fn pick(
 /// One call, over all its tries.
 struct Call {
     cluster: Arc<Cluster>,
-    options: Arc<ClusterOptions>,
-    timeout: Option<Duration>,
+    upstream: Arc<UpstreamOptions>,
+    options: RequestOptions,
     pool: usize,
     tried: Vec<Arc<Host>>,
 }
@@ -179,7 +196,7 @@ impl Call {
             if tries >= self.options.retry.num_retries {
                 return Err(error);
             }
-            retry = RetryBudget::take(&self.cluster, &self.options);
+            retry = RetryBudget::take(&self.cluster, &self.upstream);
             if retry.is_none() {
                 return Err(error);
             }
@@ -214,7 +231,11 @@ impl Call {
 
     fn pick_again(&self) -> Result<Option<Target>, Error> {
         let mut worker = self.cluster.lend_worker();
-        let picked = pick(&self.cluster, &mut worker, &self.options, &self.tried);
+        let args = PickArgs {
+            hash: self.options.hash,
+            avoid: &self.tried,
+        };
+        let picked = pick(&self.cluster, &mut worker, &self.upstream, args);
         self.cluster.give_back(worker);
         picked
     }

@@ -4,11 +4,11 @@ mod support;
 
 use std::net::SocketAddr;
 
-use plimsoll_client::{Client, ClusterOptions, ErrorKind};
+use plimsoll_client::{Client, ErrorKind, UpstreamOptions};
 use plimsoll_core::model::locality::Locality;
 use support::{Backend, endpoints, get, http2, nobody, round_robin};
 
-async fn client(addresses: &[SocketAddr], options: ClusterOptions) -> Client {
+async fn client(addresses: &[SocketAddr], options: UpstreamOptions) -> Client {
     let assignment = endpoints("orders", &[("a", addresses)]);
     Client::builder()
         .locality(Locality::zone_only("a"))
@@ -19,7 +19,7 @@ async fn client(addresses: &[SocketAddr], options: ClusterOptions) -> Client {
 
 #[tokio::test]
 async fn requests_go_round_over_both_protocols() {
-    for options in [ClusterOptions::default(), http2()] {
+    for options in [UpstreamOptions::default(), http2()] {
         let backends = [Backend::start().await, Backend::start().await];
         let addresses = [backends[0].address, backends[1].address];
         let client = client(&addresses, options).await;
@@ -37,7 +37,7 @@ async fn requests_go_round_over_both_protocols() {
 async fn services_that_come_and_go_are_as_fair_as_one() {
     let backends = [Backend::start().await, Backend::start().await];
     let addresses = [backends[0].address, backends[1].address];
-    let client = client(&addresses, ClusterOptions::default()).await;
+    let client = client(&addresses, UpstreamOptions::default()).await;
     for _ in 0..10 {
         let mut service = client.service("orders").unwrap();
         get(&mut service, "/").await.unwrap();
@@ -49,7 +49,7 @@ async fn services_that_come_and_go_are_as_fair_as_one() {
 async fn what_nobody_has_seen_is_sent_to_another_host() {
     let alive = Backend::start().await;
     let dead = nobody().await;
-    for options in [ClusterOptions::default(), http2()] {
+    for options in [UpstreamOptions::default(), http2()] {
         let client = client(&[dead, alive.address], options).await;
         let mut service = client.service("orders").unwrap();
         for _ in 0..6 {
@@ -61,7 +61,7 @@ async fn what_nobody_has_seen_is_sent_to_another_host() {
 
 #[tokio::test]
 async fn without_a_host_the_error_says_so() {
-    let client = client(&[], ClusterOptions::default()).await;
+    let client = client(&[], UpstreamOptions::default()).await;
     let mut service = client.service("orders").unwrap();
     let error = get(&mut service, "/").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoHost);
@@ -74,7 +74,7 @@ async fn without_a_host_the_error_says_so() {
 async fn endpoints_and_clusters_change_while_requests_run() {
     let backends = [Backend::start().await, Backend::start().await];
     let [one, two] = [backends[0].address, backends[1].address];
-    let client = client(&[one], ClusterOptions::default()).await;
+    let client = client(&[one], UpstreamOptions::default()).await;
     let mut service = client.service("orders").unwrap();
     assert_eq!(get(&mut service, "/").await.unwrap().1, one.to_string());
     client
@@ -101,7 +101,7 @@ async fn endpoints_and_clusters_change_while_requests_run() {
 #[tokio::test]
 async fn the_breaker_opens_at_max_requests() {
     let backend = Backend::start().await;
-    let mut options = ClusterOptions::default();
+    let mut options = UpstreamOptions::default();
     options.circuit_breakers.max_requests = 0;
     let client = client(&[backend.address], options).await;
     let mut service = client.service("orders").unwrap();

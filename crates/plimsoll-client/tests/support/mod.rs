@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use plimsoll_client::{ClusterOptions, ClusterService};
+use plimsoll_client::{ClusterService, UpstreamOptions};
 use plimsoll_core::model::assignment::{
     AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
 };
@@ -109,10 +109,10 @@ pub(crate) fn round_robin(name: &str) -> ClusterConfig {
 }
 
 /// Options with another protocol than HTTP/1.1.
-pub(crate) fn http2() -> ClusterOptions {
-    ClusterOptions {
+pub(crate) fn http2() -> UpstreamOptions {
+    UpstreamOptions {
         http_version: plimsoll_client::HttpVersion::Http2,
-        ..ClusterOptions::default()
+        ..UpstreamOptions::default()
     }
 }
 

@@ -4,7 +4,7 @@
 //! always finds its connections. Updates come over one bounded channel; a burst is taken whole
 //! before anything is published. Nothing is decided here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -24,7 +24,8 @@ use plimsoll_xds::driver::Clock;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::cluster::{Cluster, ClusterParts, Endpoints};
-use crate::endpoint::Endpoint;
+use crate::connect::Dialer;
+use crate::endpoint::{Endpoint, EndpointContext};
 use plimsoll_xds::upstream::UpstreamOptions;
 
 /// Updates that may wait for the writer.
@@ -91,6 +92,7 @@ struct Managed {
     endpoints: Publisher<Endpoints>,
     known: Arc<Endpoints>,
     ready: watch::Sender<bool>,
+    dialer: Arc<Dialer>,
     pools: usize,
 }
 
@@ -231,6 +233,7 @@ impl ClusterManager {
         let known = Arc::new(Endpoints::new());
         let (endpoints, endpoint_reader) = publish::channel(Arc::clone(&known));
         let (ready, is_ready) = watch::channel(false);
+        let dialer = Arc::new(Dialer::new(&options));
         let cluster = Cluster::new(ClusterParts {
             name,
             options,
@@ -238,6 +241,7 @@ impl ClusterManager {
             endpoints: endpoint_reader,
             ready: is_ready,
             load: Arc::clone(balancer.cluster_load()),
+            limits: Arc::default(),
             seed: settings.seed,
         });
         Managed {
@@ -248,6 +252,7 @@ impl ClusterManager {
             endpoints,
             known,
             ready,
+            dialer,
             pools: settings.pools,
         }
     }
@@ -288,57 +293,88 @@ impl ClusterManager {
 impl Managed {
     fn publish(&mut self) {
         if let Some(snapshot) = self.balancer.poll_snapshot() {
-            let addresses: BTreeSet<SocketAddr> =
-                snapshot.hosts().map(|host| host.address()).collect();
-            self.add_endpoints(&addresses);
+            let hosts: BTreeMap<SocketAddr, Arc<str>> = snapshot
+                .hosts()
+                .map(|host| (host.address(), Arc::clone(host.hostname())))
+                .collect();
+            self.add_endpoints(&hosts);
             self.newest = Arc::clone(&snapshot);
             self.snapshots.publish(snapshot);
-            self.remove_endpoints(&addresses);
+            self.remove_endpoints(&hosts);
         }
         while let Some(event) = self.balancer.poll_event() {
             tracing::info!(cluster = %self.cluster.name, ?event, "balancing");
         }
     }
 
-    /// Other settings: limits apply at once, connections that differ are dialled anew.
+    /// Other settings: limits apply at once, connections that would differ are dialled anew.
     fn handle_options(&mut self, options: Arc<UpstreamOptions>) {
-        if **self.cluster.options.load() == *options {
+        let old = self.cluster.options.load_full();
+        if *old == *options {
             return;
         }
         self.cluster.options.store(Arc::clone(&options));
-        let renew = |address: &SocketAddr| {
-            let endpoint = Endpoint::new(*address, Arc::clone(&options), self.pools);
-            (*address, Arc::new(endpoint))
+        if same_connections(&old, &options) {
+            return;
+        }
+        self.dialer = Arc::new(Dialer::new(&options));
+        let known = self.known.values();
+        let renewed = known.filter_map(|endpoint| {
+            let address = endpoint.address()?;
+            Some((address, self.endpoint(address, endpoint.hostname())))
+        });
+        self.replace(renewed.collect());
+    }
+
+    fn add_endpoints(&mut self, hosts: &BTreeMap<SocketAddr, Arc<str>>) {
+        let new = |(address, _): &(&SocketAddr, &Arc<str>)| !self.known.contains_key(*address);
+        let mut new = hosts.iter().filter(new).peekable();
+        if new.peek().is_none() {
+            return;
+        }
+        let mut next = Endpoints::clone(&self.known);
+        for (address, hostname) in new {
+            next.insert(*address, self.endpoint(*address, hostname));
+        }
+        self.replace(next);
+    }
+
+    fn remove_endpoints(&mut self, hosts: &BTreeMap<SocketAddr, Arc<str>>) {
+        if self.known.len() == hosts.len() {
+            return;
+        }
+        let mut next = Endpoints::clone(&self.known);
+        next.retain(|address, _| hosts.contains_key(address));
+        self.replace(next);
+    }
+
+    fn endpoint(&self, address: SocketAddr, hostname: &Arc<str>) -> Arc<Endpoint> {
+        let context = EndpointContext {
+            options: self.cluster.options.load_full(),
+            dialer: Arc::clone(&self.dialer),
+            limits: Arc::clone(&self.cluster.limits),
+            pools: self.pools,
         };
-        self.replace(self.known.keys().map(renew).collect());
-    }
-
-    fn add_endpoints(&mut self, addresses: &BTreeSet<SocketAddr>) {
-        let new = |address: &&SocketAddr| !self.known.contains_key(address);
-        let new: Vec<SocketAddr> = addresses.iter().filter(new).copied().collect();
-        if new.is_empty() {
-            return;
-        }
-        let options = self.cluster.options.load_full();
-        let mut next = Endpoints::clone(&self.known);
-        for address in new {
-            let endpoint = Endpoint::new(address, Arc::clone(&options), self.pools);
-            next.insert(address, Arc::new(endpoint));
-        }
-        self.replace(next);
-    }
-
-    fn remove_endpoints(&mut self, addresses: &BTreeSet<SocketAddr>) {
-        if self.known.len() == addresses.len() {
-            return;
-        }
-        let mut next = Endpoints::clone(&self.known);
-        next.retain(|address, _| addresses.contains(address));
-        self.replace(next);
+        let endpoint = Endpoint::new([address].into(), Arc::clone(hostname), context);
+        Arc::new(endpoint)
     }
 
     fn replace(&mut self, next: Endpoints) {
         self.known = Arc::new(next);
         self.endpoints.publish(Arc::clone(&self.known));
     }
+}
+
+/// Whether connections made with one are as good as those made with the other.
+fn same_connections(one: &UpstreamOptions, other: &UpstreamOptions) -> bool {
+    let connecting = |options: &UpstreamOptions| UpstreamOptions {
+        discovery: Default::default(),
+        circuit_breakers: Default::default(),
+        health_checks: Vec::new(),
+        outlier_detection: None,
+        lrs: false,
+        max_stream_duration: None,
+        ..options.clone()
+    };
+    connecting(one) == connecting(other)
 }

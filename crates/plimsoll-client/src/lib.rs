@@ -33,21 +33,34 @@
 //! ```
 //!
 //! One task owns every balancer (`cluster_manager`) and publishes snapshots; services pick from
-//! them without a lock. Connections live in `endpoint`, sending and accounting in `service` and
+//! them without a lock. Connections live in `endpoint`, tries in `call`, accounting in
 //! `body`. Deciding happens in plimsoll-core, the wire is plimsoll-xds.
 
+mod backoff;
 mod body;
+mod call;
 mod client;
 mod cluster;
 mod cluster_manager;
+mod connect;
+mod connection;
 mod endpoint;
 mod error;
 mod options;
+mod pool;
+mod replay;
+mod request_form;
+mod retry;
 mod service;
+mod stats;
+mod target;
+#[cfg(feature = "tls-ring")]
+mod tls;
 
 pub use body::{RequestBody, ResponseBody};
 pub use client::{Client, ClientBuilder};
 pub use error::{Error, ErrorKind};
 pub use options::{RequestOptions, RetryPolicy};
 pub use plimsoll_xds::upstream::{CircuitBreakers, HttpVersion, UpstreamOptions};
+pub use retry::RetryOn;
 pub use service::ClusterService;

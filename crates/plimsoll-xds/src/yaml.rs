@@ -29,7 +29,7 @@ mod runtime;
 mod upstream;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use plimsoll_core::model::cluster::ClusterConfig;
 

@@ -1,4 +1,5 @@
-//! Clusters read in full: blocks as people paste them, and what is refused.
+//! Clusters read in full: blocks as people paste them, and what is refused. The same blocks as
+//! bytes are read in `convert::cluster`.
 
 use std::time::Duration;
 
@@ -13,114 +14,11 @@ use crate::upstream::{
 };
 use crate::yaml::parse_upstream_cluster;
 
-const STATIC: &str = "
-name: orders
-type: STATIC
-connect_timeout: 0.25s
-alt_stat_name: orders_v1
-lb_policy: LEAST_REQUEST
-per_connection_buffer_limit_bytes: 32768
-circuit_breakers:
-  thresholds:
-  - priority: DEFAULT
-    max_connections: 100
-    max_requests: 200
-    retry_budget: {budget_percent: {value: 25.0}, min_retry_concurrency: 5}
-  - {priority: HIGH, max_connections: 7}
-outlier_detection:
-  consecutive_5xx: 3
-  interval: 5s
-  base_ejection_time: 15s
-  max_ejection_percent: 50
-  enforcing_success_rate: 0
-  enforcing_failure_percentage: 100
-  failure_percentage_threshold: 60
-health_checks:
-- timeout: 1s
-  interval: 10s
-  unhealthy_threshold: 3
-  healthy_threshold: 2
-  http_health_check:
-    path: /healthz
-    host: orders.internal
-    method: HEAD
-    expected_statuses: [{start: 200, end: 205}]
-    request_headers_to_add: [{header: {key: x-check, value: 'yes'}}]
-- timeout: 1s
-  interval: 10s
-  unhealthy_threshold: 3
-  healthy_threshold: 2
-  tcp_health_check: {send: {text: '50494e47'}, receive: [{binary: UE9ORw==}]}
-load_assignment:
-  cluster_name: orders
-  endpoints:
-  - locality: {region: r, zone: a}
-    load_balancing_weight: 2
-    lb_endpoints:
-    - endpoint:
-        address: {socket_address: {address: 10.0.0.1, port_value: 8080}}
-        health_check_config: {port_value: 8081}
-        additional_addresses:
-        - address: {socket_address: {address: '::1', port_value: 8080}}
-      load_balancing_weight: 3
-      health_status: DRAINING
-    - endpoint: {address: {socket_address: {address: 10.0.0.2, port_value: 8080}}}
-  policy: {overprovisioning_factor: 150, drop_overloads: [{category: x, drop_percentage: {numerator: 5}}]}
-";
+pub(crate) const STATIC: &str = include_str!("../../../tests/data/upstream_static.yaml");
 
-const TLS: &str = "
-name: payments
-type: STRICT_DNS
-dns_lookup_family: V4_ONLY
-dns_refresh_rate: 30s
-typed_extension_protocol_options:
-  envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
-    '@type': type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
-    common_http_protocol_options: {idle_timeout: 60s, max_requests_per_connection: 1000}
-    upstream_http_protocol_options: {auto_sni: true, auto_san_validation: true}
-    explicit_http_config:
-      http2_protocol_options:
-        max_concurrent_streams: 100
-        connection_keepalive: {interval: 30s, timeout: 5s}
-transport_socket:
-  name: envoy.transport_sockets.tls
-  typed_config:
-    '@type': type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext
-    sni: payments.example
-    common_tls_context:
-      alpn_protocols: [h2]
-      tls_certificates:
-      - certificate_chain: {filename: /etc/certs/cert.pem}
-        private_key: {inline_string: secret}
-      validation_context:
-        trusted_ca: {filename: /etc/certs/ca.pem}
-        match_typed_subject_alt_names:
-        - {san_type: DNS, matcher: {suffix: .example}}
-upstream_connection_options: {tcp_keepalive: {keepalive_time: 300}}
-load_assignment:
-  cluster_name: payments
-  endpoints:
-  - lb_endpoints:
-    - endpoint: {address: {socket_address: {address: payments.example, port_value: 443}}}
-";
+pub(crate) const TLS: &str = include_str!("../../../tests/data/upstream_tls.yaml");
 
-const EDS: &str = "
-name: users
-type: EDS
-eds_cluster_config:
-  service_name: users-v2
-  eds_config: {ads: {}, resource_api_version: V3}
-lrs_server: {self: {}}
-http2_protocol_options: {}
-common_http_protocol_options: {idle_timeout: 0s}
-max_requests_per_connection: 5
-health_checks:
-- timeout: 1s
-  interval: 10s
-  unhealthy_threshold: 3
-  healthy_threshold: 2
-  grpc_health_check: {service_name: users, authority: u}
-";
+pub(crate) const EDS: &str = include_str!("../../../tests/data/upstream_eds.yaml");
 
 fn read(text: &str) -> UpstreamCluster {
     parse_upstream_cluster(text).unwrap_or_else(|error| panic!("{error}"))

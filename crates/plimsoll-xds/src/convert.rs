@@ -9,9 +9,14 @@ mod field;
 #[cfg(test)]
 mod hex;
 pub(crate) mod listener;
+pub(crate) mod listener_in;
+pub(crate) mod load_assignment;
 pub(crate) mod load_report;
+mod matcher;
 pub(crate) mod node;
 pub(crate) mod orca;
 pub(crate) mod orca_request;
 mod pb;
 pub(crate) mod route;
+pub(crate) mod route_in;
+mod route_match;

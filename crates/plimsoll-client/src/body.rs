@@ -174,8 +174,12 @@ impl Account {
     fn count(self, outcome: RequestOutcome, complete: bool) {
         let now = Clock::system().now();
         let latency = now.saturating_duration_since(self.started);
+        let host = Arc::clone(self.request.host());
         self.request.finish_after(outcome, latency);
         if let Some(lease) = self.lease {
+            if outcome == RequestOutcome::Error {
+                lease.endpoint().limits().handle_error(&host);
+            }
             lease
                 .endpoint()
                 .limits()
@@ -238,8 +242,11 @@ impl Body for ResponseBody {
                     self.close(true);
                 }
             }
-            // The account is dropped unclosed: the request counts as failed.
-            Some(Err(_)) => drop(self.account.take()),
+            Some(Err(_)) => {
+                if let Some(account) = self.account.take() {
+                    account.fail(false);
+                }
+            }
             None => self.close(true),
         }
         Poll::Ready(frame)

@@ -158,9 +158,14 @@ impl Call {
                 }
                 Try::Unsent(request, error)
             }
-            Ok(Sent::Refused(error) | Sent::Failed(error)) => Try::Failed(error),
+            Ok(Sent::Refused(error)) => Try::Failed(error),
+            Ok(Sent::Failed(error)) => {
+                self.cluster.limits.handle_error(&target.host);
+                Try::Failed(error)
+            }
             Err(error) => {
                 stats.upstream_rq_per_try_timeout.increment();
+                self.cluster.limits.handle_error(&target.host);
                 Try::Failed(error)
             }
         }

@@ -33,6 +33,7 @@ pub struct ClientBuilder {
     originating: Option<ClusterLoadAssignment>,
     clusters: Vec<(ClusterConfig, ClusterLoadAssignment, UpstreamOptions)>,
     pools: usize,
+    preconnect: bool,
     seed: Option<u64>,
 }
 
@@ -71,6 +72,14 @@ impl ClientBuilder {
         self
     }
 
+    /// Opens a connection to every host as soon as it is known, rather than with its first request.
+    /// Without effect when there are several pools.
+    #[must_use]
+    pub const fn preconnect(mut self, preconnect: bool) -> Self {
+        self.preconnect = preconnect;
+        self
+    }
+
     /// Fixes all chance, for tests.
     #[must_use]
     pub const fn seed(mut self, seed: u64) -> Self {
@@ -85,6 +94,8 @@ impl ClientBuilder {
         let (mut manager, updates) = ClusterManager::new(Settings {
             locality: self.locality,
             pools: self.pools.max(1),
+            preconnect: self.preconnect,
+            suspicion: Arc::default(),
             seed: self.seed.unwrap_or_else(entropy),
         });
         if let Some(fleet) = self.originating {

@@ -1,7 +1,6 @@
 //! [`ClusterManager`]: the one writer. Owns every [`Balancer`], takes updates, publishes snapshots.
 //!
-//! Endpoints are published before the snapshot that names them and removed after it, so that a pick
-//! always finds its connections. Updates come over one bounded channel; a burst is taken whole
+//! What belongs to one cluster is in `managed`. Updates come over one bounded channel; a burst is taken whole
 //! before anything is published. Nothing is decided here.
 
 use std::collections::BTreeMap;
@@ -17,15 +16,12 @@ use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::model::health::HealthSignal;
 use plimsoll_core::model::load_report::ClusterLoadStats;
 use plimsoll_core::model::locality::Locality;
-use plimsoll_core::publish::{self, Publisher};
-use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::driver::Clock;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::cluster::{Cluster, ClusterParts, Endpoints};
-use crate::connect::Dialer;
-use crate::endpoint::{Endpoint, EndpointContext};
+use crate::cluster::Cluster;
+use crate::managed::Managed;
 use plimsoll_xds::upstream::UpstreamOptions;
 
 /// Updates that may wait for the writer.
@@ -54,6 +50,8 @@ pub(crate) enum Update {
     ObservedTraffic(Arc<str>, FractionMap),
     /// A judge other than the assignment says something about a host.
     Health(Arc<str>, SocketAddr, HealthSignal),
+    /// One of the active checks, by number, has a verdict on a host.
+    Checked(Arc<str>, SocketAddr, (usize, HealthSignal)),
     /// Why does the cluster route as it does?
     Explain(Arc<str>, oneshot::Sender<Option<Explanation>>),
     /// What was sent since the last time?
@@ -76,8 +74,12 @@ pub(crate) struct Settings {
     pub(crate) locality: Locality,
     /// Connection pools per host.
     pub(crate) pools: usize,
+    /// Whether every host gets a connection before the first request.
+    pub(crate) preconnect: bool,
     /// Start of all chance.
     pub(crate) seed: u64,
+    /// Notified when a host has had too many errors in a row.
+    pub(crate) suspicion: Arc<Notify>,
 }
 
 /// The writer.
@@ -86,26 +88,14 @@ pub(crate) struct ClusterManager {
     clock: Clock,
     settings: Settings,
     updates: mpsc::Receiver<Update>,
+    /// For tasks of ours, which must not keep us alive.
+    sender: mpsc::WeakSender<Update>,
     managed: BTreeMap<Arc<str>, Managed>,
     clusters: Arc<ArcSwap<Clusters>>,
     /// Newest fleet: clusters that come later want it too.
     originating: Option<ClusterLoadAssignment>,
     /// Clusters that were removed, until all they counted is reported.
     retired: Vec<Balancer>,
-}
-
-/// One cluster and the ends through which it is published.
-#[derive(Debug)]
-struct Managed {
-    balancer: Balancer,
-    cluster: Arc<Cluster>,
-    snapshots: Publisher<RoutingSnapshot>,
-    newest: Arc<RoutingSnapshot>,
-    endpoints: Publisher<Endpoints>,
-    known: Arc<Endpoints>,
-    ready: watch::Sender<bool>,
-    dialer: Arc<Dialer>,
-    pools: usize,
 }
 
 impl ClusterManager {
@@ -116,6 +106,7 @@ impl ClusterManager {
             clock: Clock::system(),
             settings,
             updates,
+            sender: sender.downgrade(),
             managed: BTreeMap::new(),
             clusters: Arc::default(),
             originating: None,
@@ -137,9 +128,7 @@ impl ClusterManager {
             Update::Remove(name) => self.remove(&name),
             Update::Assignment(name, assignment) => {
                 if let Some(managed) = self.managed.get_mut(&name) {
-                    managed.balancer.handle_assignment(assignment, now);
-                    managed.publish();
-                    managed.ready.send_replace(true);
+                    managed.handle_assignment(assignment, now);
                 }
             }
             Update::Originating(assignment) => {
@@ -155,7 +144,12 @@ impl ClusterManager {
             }
             Update::Health(name, address, signal) => {
                 if let Some(managed) = self.managed.get_mut(&name) {
-                    managed.balancer.handle_health(address, signal, now);
+                    managed.handle_health(address, signal, now);
+                }
+            }
+            Update::Checked(name, address, verdict) => {
+                if let Some(managed) = self.managed.get_mut(&name) {
+                    managed.handle_verdict(address, verdict, now);
                 }
             }
             // Whoever asked the rest may have gone.
@@ -188,6 +182,7 @@ impl ClusterManager {
 
     /// Works until every sender of updates is gone.
     pub(crate) async fn run(mut self) {
+        let suspicion = Arc::clone(&self.settings.suspicion);
         loop {
             self.publish();
             let deadline = self.deadline();
@@ -197,6 +192,12 @@ impl ClusterManager {
                     Some(update) => self.handle(update),
                 },
                 () = self.clock.sleep_until(deadline) => self.handle_timeout(),
+                () = suspicion.notified() => {
+                    let now = self.clock.now();
+                    for managed in self.managed.values_mut() {
+                        managed.handle_suspects(now);
+                    }
+                }
             }
             for _ in 0..BURST {
                 let Ok(update) = self.updates.try_recv() else {
@@ -214,61 +215,21 @@ impl ClusterManager {
         now: Instant,
     ) {
         match self.managed.get_mut(config.name()) {
-            Some(managed) => {
-                managed.balancer.handle_config(config, now);
-                managed.handle_options(options);
-            }
+            Some(managed) => managed.handle_config(&config, options, now),
             None => {
-                let managed = self.begin(config, options, now);
-                let name = Arc::clone(&managed.cluster.name);
-                self.managed.insert(name, managed);
+                let settings = &mut self.settings;
+                settings.seed = settings
+                    .seed
+                    .wrapping_mul(0x2545_f491_4f6c_dd1d)
+                    .wrapping_add(1);
+                let updates = self.sender.clone();
+                let mut managed = Managed::new(&config, options, settings, updates, now);
+                if let Some(fleet) = &self.originating {
+                    managed.balancer.handle_originating(fleet.clone(), now);
+                }
+                self.managed.insert(Arc::clone(config.name()), managed);
                 self.list();
             }
-        }
-    }
-
-    fn begin(
-        &mut self,
-        config: Arc<ClusterConfig>,
-        options: Arc<UpstreamOptions>,
-        now: Instant,
-    ) -> Managed {
-        let settings = &mut self.settings;
-        settings.seed = settings
-            .seed
-            .wrapping_mul(0x2545_f491_4f6c_dd1d)
-            .wrapping_add(1);
-        let name = Arc::clone(config.name());
-        let mut balancer = Balancer::new(config, settings.locality.clone(), now);
-        let newest = balancer.initial_snapshot(now);
-        if let Some(fleet) = &self.originating {
-            balancer.handle_originating(fleet.clone(), now);
-        }
-        let (snapshots, snapshot_reader) = publish::channel(Arc::clone(&newest));
-        let known = Arc::new(Endpoints::new());
-        let (endpoints, endpoint_reader) = publish::channel(Arc::clone(&known));
-        let (ready, is_ready) = watch::channel(false);
-        let dialer = Arc::new(Dialer::new(&options));
-        let cluster = Cluster::new(ClusterParts {
-            name,
-            options,
-            snapshots: snapshot_reader,
-            endpoints: endpoint_reader,
-            ready: is_ready,
-            load: Arc::clone(balancer.cluster_load()),
-            limits: Arc::default(),
-            seed: settings.seed,
-        });
-        Managed {
-            balancer,
-            cluster: Arc::new(cluster),
-            snapshots,
-            newest,
-            endpoints,
-            known,
-            ready,
-            dialer,
-            pools: settings.pools,
         }
     }
 
@@ -316,107 +277,16 @@ impl ClusterManager {
 
     fn deadline(&self) -> Option<Instant> {
         let clusters = self.managed.values();
-        clusters
-            .filter_map(|managed| managed.balancer.poll_timeout())
-            .min()
+        clusters.filter_map(Managed::poll_timeout).min()
     }
 
     fn handle_timeout(&mut self) {
         let now = self.clock.now();
         for managed in self.managed.values_mut() {
-            let due = managed.balancer.poll_timeout();
+            let due = managed.poll_timeout();
             if due.is_some_and(|due| due <= now) {
-                managed.balancer.handle_timeout(now);
+                managed.handle_timeout(now);
             }
         }
     }
-}
-
-impl Managed {
-    fn publish(&mut self) {
-        if let Some(snapshot) = self.balancer.poll_snapshot() {
-            let hosts: BTreeMap<SocketAddr, Arc<str>> = snapshot
-                .hosts()
-                .map(|host| (host.address(), Arc::clone(host.hostname())))
-                .collect();
-            self.add_endpoints(&hosts);
-            self.newest = Arc::clone(&snapshot);
-            self.snapshots.publish(snapshot);
-            self.remove_endpoints(&hosts);
-        }
-        while let Some(event) = self.balancer.poll_event() {
-            tracing::info!(cluster = %self.cluster.name, ?event, "balancing");
-        }
-    }
-
-    /// Other settings: limits apply at once, connections that would differ are dialled anew.
-    fn handle_options(&mut self, options: Arc<UpstreamOptions>) {
-        let old = self.cluster.options.load_full();
-        if *old == *options {
-            return;
-        }
-        self.cluster.options.store(Arc::clone(&options));
-        if same_connections(&old, &options) {
-            return;
-        }
-        self.dialer = Arc::new(Dialer::new(&options));
-        let known = self.known.values();
-        let renewed = known.filter_map(|endpoint| {
-            let address = endpoint.address()?;
-            Some((address, self.endpoint(address, endpoint.hostname())))
-        });
-        self.replace(renewed.collect());
-    }
-
-    fn add_endpoints(&mut self, hosts: &BTreeMap<SocketAddr, Arc<str>>) {
-        let new = |(address, _): &(&SocketAddr, &Arc<str>)| !self.known.contains_key(*address);
-        let mut new = hosts.iter().filter(new).peekable();
-        if new.peek().is_none() {
-            return;
-        }
-        let mut next = Endpoints::clone(&self.known);
-        for (address, hostname) in new {
-            next.insert(*address, self.endpoint(*address, hostname));
-        }
-        self.replace(next);
-    }
-
-    fn remove_endpoints(&mut self, hosts: &BTreeMap<SocketAddr, Arc<str>>) {
-        if self.known.len() == hosts.len() {
-            return;
-        }
-        let mut next = Endpoints::clone(&self.known);
-        next.retain(|address, _| hosts.contains_key(address));
-        self.replace(next);
-    }
-
-    fn endpoint(&self, address: SocketAddr, hostname: &Arc<str>) -> Arc<Endpoint> {
-        let context = EndpointContext {
-            options: self.cluster.options.load_full(),
-            dialer: Arc::clone(&self.dialer),
-            limits: Arc::clone(&self.cluster.limits),
-            pools: self.pools,
-        };
-        let endpoint = Endpoint::new([address].into(), Arc::clone(hostname), context);
-        Arc::new(endpoint)
-    }
-
-    fn replace(&mut self, next: Endpoints) {
-        self.known = Arc::new(next);
-        self.endpoints.publish(Arc::clone(&self.known));
-    }
-}
-
-/// Whether connections made with one are as good as those made with the other.
-fn same_connections(one: &UpstreamOptions, other: &UpstreamOptions) -> bool {
-    let connecting = |options: &UpstreamOptions| UpstreamOptions {
-        discovery: Default::default(),
-        circuit_breakers: Default::default(),
-        health_checks: Vec::new(),
-        outlier_detection: None,
-        lrs: false,
-        max_stream_duration: None,
-        ..options.clone()
-    };
-    connecting(one) == connecting(other)
 }

@@ -4,11 +4,14 @@
 //! Dialling lives in `connect`, keeping and lending connections in `endpoint`.
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
+use crossbeam_queue::SegQueue;
+use plimsoll_core::host::Host;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::upstream::{CircuitBreakers, UpstreamOptions};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -25,6 +28,10 @@ pub(crate) struct Limits {
     /// Somebody may dial now.
     pub(crate) freed: Notify,
     pub(crate) stats: Arc<ClusterStats>,
+    /// Errors in a row that make a host suspect; 0 is never.
+    suspect_after: AtomicU32,
+    suspects: SegQueue<SocketAddr>,
+    suspicion: Arc<Notify>,
 }
 
 /// One connection of a cluster, from before it is dialled until it is closed.
@@ -39,6 +46,34 @@ pub(crate) struct Slot {
 pub(crate) struct Pending<'a>(&'a Limits);
 
 impl Limits {
+    /// No connections yet. `suspicion` is notified when there is a suspect.
+    pub(crate) fn new(suspicion: Arc<Notify>) -> Self {
+        Self {
+            suspicion,
+            ..Self::default()
+        }
+    }
+
+    /// So many errors in a row make a host suspect.
+    pub(crate) fn suspect_after(&self, errors: Option<u32>) {
+        self.suspect_after
+            .store(errors.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// A request to `host` ended with an error.
+    pub(crate) fn handle_error(&self, host: &Host) {
+        let limit = self.suspect_after.load(Ordering::Relaxed);
+        if limit > 0 && host.consecutive_errors() >= limit {
+            self.suspects.push(host.address());
+            self.suspicion.notify_one();
+        }
+    }
+
+    /// A host with too many errors in a row.
+    pub(crate) fn next_suspect(&self) -> Option<SocketAddr> {
+        self.suspects.pop()
+    }
+
     /// The right to open one more connection to a host that has `host` of them. Every host may have
     /// one, whatever the breaker says (as in Envoy: else a cluster with many hosts could not use
     /// the last of them).
@@ -49,15 +84,17 @@ impl Limits {
     ) -> Option<Slot> {
         let others = self.connections.fetch_add(1, Ordering::Relaxed);
         let own = host.fetch_add(1, Ordering::Relaxed);
-        let slot = Slot {
-            limits: Arc::clone(self),
-            host: Arc::clone(host),
-        };
-        let allowed = own == 0 || others < u64::from(breakers.max_connections);
-        if !allowed {
-            self.stats.upstream_cx_overflow.increment();
+        if own == 0 || others < u64::from(breakers.max_connections) {
+            return Some(Slot {
+                limits: Arc::clone(self),
+                host: Arc::clone(host),
+            });
         }
-        allowed.then_some(slot)
+        // Taken back in silence: nothing became free that those who wait could use.
+        host.fetch_sub(1, Ordering::Relaxed);
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+        self.stats.upstream_cx_overflow.increment();
+        None
     }
 
     /// One more request waits for a connection, if it may.

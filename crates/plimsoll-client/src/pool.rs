@@ -6,13 +6,14 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use crossbeam_queue::{ArrayQueue, SegQueue};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use plimsoll_core::time::Instant;
 use plimsoll_xds::upstream::{HttpVersion, UpstreamOptions};
 use tokio::sync::{Mutex as AsyncMutex, Notify, oneshot};
@@ -57,7 +58,9 @@ impl Channel {
                 Sender::Http1(sender)
             }
             HttpVersion::Http2 => {
-                let (sender, task) = http2_builder(options).handshake(socket).await?;
+                let executor = Closable::new(Arc::clone(&closing));
+                let builder = http2_builder(options, executor);
+                let (sender, task) = builder.handshake(socket).await?;
                 tokio::spawn(run(task, closing));
                 Sender::Http2(sender)
             }
@@ -122,9 +125,45 @@ impl Channel {
     }
 }
 
-fn http2_builder(options: &UpstreamOptions) -> http2::Builder<TokioExecutor> {
+/// Spawns what an HTTP/2 connection consists of. The first is the socket, without which the others
+/// end: it alone heeds `closing`, so that requests cost nothing more.
+#[derive(Clone)]
+struct Closable {
+    closing: Arc<Notify>,
+    spawned: Arc<AtomicBool>,
+}
+
+impl Closable {
+    fn new(closing: Arc<Notify>) -> Self {
+        Self {
+            closing,
+            spawned: Arc::default(),
+        }
+    }
+}
+
+impl<F> hyper::rt::Executor<F> for Closable
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, future: F) {
+        if self.spawned.swap(true, Ordering::Relaxed) {
+            tokio::spawn(future);
+            return;
+        }
+        let closing = Arc::clone(&self.closing);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = future => {}
+                () = closing.notified() => {}
+            }
+        });
+    }
+}
+
+fn http2_builder(options: &UpstreamOptions, executor: Closable) -> http2::Builder<Closable> {
     let settings = &options.http2;
-    let mut builder = http2::Builder::new(TokioExecutor::new());
+    let mut builder = http2::Builder::new(executor);
     builder
         .timer(TokioTimer::new())
         .initial_stream_window_size(settings.initial_stream_window_size)

@@ -3,8 +3,12 @@
 //! Counted where it happens, by many tasks; exported by `metrics`. Counters of choosing are the
 //! core's.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use plimsoll_xds::orca::oob::OobStats;
 
 /// A counter that many may write.
 #[derive(Debug, Default)]
@@ -60,6 +64,10 @@ macro_rules! counters {
         pub(crate) struct ClusterStats {
             /// Time from sending a try to the end of its response.
             pub(crate) upstream_rq_time: Histogram,
+            /// What outlier detection counted, and hosts that are out.
+            pub(crate) outliers: ArcSwap<(Vec<(&'static str, u64)>, usize)>,
+            /// Of out-of-band reports.
+            pub(crate) oob: Arc<ArcSwap<OobStats>>,
             $($(#[$doc])* pub(crate) $field: Counter,)+
         }
 
@@ -105,9 +113,20 @@ counters! {
     upstream_cx_connect_timeout,
     /// Connections that were wanted while there were too many.
     upstream_cx_overflow,
+    /// Active health checks.
+    health_check_attempt,
+    /// Of those, the ones with the expected answer.
+    health_check_success,
+    /// And the others.
+    health_check_failure,
 }
 
 impl ClusterStats {
+    /// Counters of outlier detection, and how many hosts are out.
+    pub(crate) fn set_outliers(&self, stats: Vec<(&'static str, u64)>, active: usize) {
+        self.outliers.store(Arc::new((stats, active)));
+    }
+
     /// A response arrived.
     pub(crate) fn count_status(&self, status: u16) {
         match status / 100 {

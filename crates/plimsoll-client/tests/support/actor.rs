@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -36,8 +36,10 @@ pub(crate) struct Seen {
     pub(crate) connections: AtomicU64,
     /// Connections that are open.
     pub(crate) open: AtomicU64,
-    /// Lets `/wait` go on.
+    /// Lets one `/wait` go on.
     pub(crate) go: Notify,
+    /// `/health`, `/maybe` and gRPC's health check fail.
+    pub(crate) sick: AtomicBool,
 }
 
 /// A server whose answer is decided by the path of the request.
@@ -137,6 +139,12 @@ async fn act(
         "/early" => Response::new(full("early".into())),
         "/echo" => Response::new(full(echo(request).await?)),
         "/grpc" => grpc(&request),
+        "/health" | "/maybe" => {
+            let sick = seen.sick.load(Ordering::Relaxed);
+            let response = Response::builder().status(if sick { 503 } else { 200 });
+            response.body(full(address.to_string())).unwrap()
+        }
+        "/grpc.health.v1.Health/Check" => grpc_health(seen.sick.load(Ordering::Relaxed)),
         _ => {
             let status = path.trim_start_matches('/').parse().unwrap_or(200);
             let body = full(address.to_string());
@@ -187,6 +195,23 @@ fn grpc(request: &Request<Incoming>) -> Response<Body> {
         Ok(Frame::trailers(trailers)),
     ];
     let body = StreamBody::new(tokio_stream::iter(frames)).boxed_unsync();
+    response.body(body).unwrap()
+}
+
+fn grpc_health(sick: bool) -> Response<Body> {
+    let message: &[u8] = if sick {
+        b"\0\0\0\0\x02\x08\x02"
+    } else {
+        b"\0\0\0\0\x02\x08\x01"
+    };
+    let status = HeaderValue::from_static("0");
+    let trailers = HeaderMap::from_iter([("grpc-status".parse().unwrap(), status)]);
+    let frames = [
+        Ok(Frame::data(Bytes::from_static(message))),
+        Ok(Frame::trailers(trailers)),
+    ];
+    let body = StreamBody::new(tokio_stream::iter(frames)).boxed_unsync();
+    let response = Response::builder().header("content-type", "application/grpc");
     response.body(body).unwrap()
 }
 

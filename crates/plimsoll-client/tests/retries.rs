@@ -1,4 +1,5 @@
 //! Retries: what is tried again, where, how often, and how long it may take.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 #[path = "support/actor.rs"]
 mod actor;

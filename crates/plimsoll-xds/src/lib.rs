@@ -13,6 +13,7 @@ pub mod error;
 pub mod lrs;
 pub mod node;
 pub mod orca;
+pub mod route;
 pub mod service_config;
 pub mod string_match;
 pub mod upstream;

@@ -6,6 +6,7 @@
 //! checked type or an error that names the fault. Callers are the binary and the drivers.
 
 pub mod ads;
+pub mod bootstrap;
 mod convert;
 #[cfg(feature = "driver")]
 pub mod driver;

@@ -1,4 +1,4 @@
-//! [`Lookups`]: endpoints of clusters that list names instead of addresses (STRICT_DNS, LOGICAL_DNS).
+//! [`Lookups`]: endpoints of clusters that list names, not addresses (STRICT_DNS, LOGICAL_DNS).
 //!
 //! One task per cluster asks the system's resolver again and again and tells the cluster manager
 //! what it found. A lookup that fails changes nothing: endpoints stay until a later one succeeds.

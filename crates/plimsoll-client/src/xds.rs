@@ -2,8 +2,8 @@
 //!
 //! [`XdsOptions`] say which server and what of it. `dependencies` decides which resources are
 //! needed (listener, routes, clusters, assignments), `subscriber` runs the discovery stream and
-//! tells the cluster manager, `load_reporting` sends load reports. Losing the server changes nothing
-//! but the age of the data.
+//! tells the cluster manager, `load_reporting` sends load reports. Losing the server changes
+//! nothing but the age of the data.
 
 use std::sync::Arc;
 

@@ -2,9 +2,9 @@
 //!
 //! A target needs its listener, that its routes, they their clusters, they their assignments. What
 //! is needed is computed anew after every event and compared with what is watched. A resource that
-//! the server takes away is no longer updated, but stays in use, except for clusters: a cluster that
-//! is gone and that no route needs is removed. Routes are handed on when every cluster they name is
-//! there, so that no request meets a name without a cluster.
+//! the server takes away is no longer updated, but stays in use, except for clusters: a cluster
+//! that is gone and that no route needs is removed. Routes are handed on when every cluster they
+//! name is there, so that no request meets a name without a cluster.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -42,8 +42,7 @@ fn feed(last: Option<u64>) -> (Arc<Counting>, Arc<Feed>) {
 }
 
 fn name(event: &Result<Bytes, std::convert::Infallible>) -> String {
-    let Ok(bytes) = event;
-    let text = String::from_utf8_lossy(bytes);
+    let text = String::from_utf8_lossy(event.as_ref().unwrap());
     text.lines().next().unwrap_or_default().replace("event: ", "")
 }
 
@@ -65,8 +64,8 @@ async fn the_source_is_asked_once_for_all_and_not_for_nobody() {
         let mut first = pin!(feed.subscribe());
         let mut second = pin!(feed.subscribe());
         for _ in 0..3 {
-            first.next().await.unwrap();
-            second.next().await.unwrap();
+            first.next().await.unwrap().unwrap();
+            second.next().await.unwrap().unwrap();
         }
         assert_eq!(source.asked.load(Ordering::Relaxed), 3);
     }
@@ -85,12 +84,11 @@ async fn who_is_slow_skips_to_the_newest() {
     assert_eq!(name(&slow.next().await.unwrap()), "full");
     let mut quick = pin!(feed.subscribe());
     for _ in 0..5 {
-        quick.next().await.unwrap();
+        quick.next().await.unwrap().unwrap();
     }
     let event = slow.next().await.unwrap();
     assert_eq!(name(&event), "full", "what it missed cannot be patched");
-    let Ok(bytes) = event;
-    assert!(String::from_utf8_lossy(&bytes).contains("\"taken_unix_ms\":5"));
+    assert!(String::from_utf8_lossy(&event.unwrap()).contains("\"taken_unix_ms\":5"));
 }
 
 #[tokio::test(start_paused = true)]

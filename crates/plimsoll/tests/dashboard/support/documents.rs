@@ -30,8 +30,8 @@ impl Documents {
         let router = Dashboard::new(documents.clone()).router();
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all();
-            runtime.build().unwrap().block_on(async {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(async {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
                 sender.send(listener.local_addr().unwrap()).unwrap();
                 axum::serve(listener, router).await.unwrap();

@@ -34,8 +34,8 @@ pub(crate) struct Proxy {
 /// Starts one; it lives as long as the test program or the control plane.
 pub(crate) fn start(proxy: Proxy, control: SocketAddr) {
     std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all();
-        runtime.build().unwrap().block_on(async {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.unwrap().block_on(async {
             // The control plane may be gone first.
             let _ = proxy.run(control).await;
         });

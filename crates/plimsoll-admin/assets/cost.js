@@ -2,7 +2,7 @@
 // are remembered by this browser only.
 
 import { at, attr, h, num, rows, table, text } from './dom.js';
-import { bytesPerSecond, dollarsPerHour, dollarsPerMonth, known, percent, places, rate } from './format.js';
+import { bytesPerSecond, dollars, known, percent, places, rate } from './format.js';
 
 const HOURS_PER_MONTH = 730;
 const LISTED = 12;
@@ -82,8 +82,8 @@ export function show(state, cluster) {
   const measured = known(cluster.cross_zone_bytes_per_second);
   at('size-label').hidden = measured;
   text(at('cost-note'), measured
-    ? 'Bytes are measured. A month has 730 hours.'
-    : 'Bytes are requests times the size above: load reports do not count bytes. A month has 730 hours.');
+    ? 'Bytes are measured. A month has 730 hours. Saved: against sending every request to any host.'
+    : 'Bytes are requests times the size above: load reports do not count bytes. A month has 730 hours. Saved: against sending every request to any host.');
   const flowing = cluster.flows.length > 0;
   const cross = flowing ? crossing(cluster) : null;
   const each = bytesOf(cluster, setting);
@@ -94,9 +94,9 @@ export function show(state, cluster) {
   const tiles = [
     { name: 'Crosses zones', field: 'cross', value: cross, format: rate },
     { name: 'Bytes', field: 'bytes', value: bytes, format: bytesPerSecond },
-    { name: 'Per hour', field: 'hour', value: hour, format: dollarsPerHour },
-    { name: 'Per month', field: 'month', value: known(hour) ? hour * HOURS_PER_MONTH : null, format: dollarsPerMonth },
-    { name: 'Saved by zones', field: 'saved', value: saved, format: dollarsPerMonth },
+    { name: 'Per hour', field: 'hour', value: hour, format: dollars },
+    { name: 'Per month', field: 'month', value: known(hour) ? hour * HOURS_PER_MONTH : null, format: dollars },
+    { name: 'Saved per month', field: 'saved', value: saved, format: dollars },
   ];
   rows(at('cost-tiles'), tiles, (tile) => tile.name, () => h('div', {}, h('dt'), h('dd')), (element, tile) => {
     attr(element, 'data-tile', tile.field);
@@ -112,7 +112,7 @@ function edges(cluster, each, setting) {
     { label: 'To', show: (edge) => edge.to },
     { label: 'Traffic', number: true, field: 'flow', show: (edge) => edge.rate, format: rate },
     { label: 'Of the bill', number: true, wide: true, show: (edge) => edge.share, format: percent },
-    { label: 'Cost', number: true, field: 'month', show: (edge) => edge.month, format: dollarsPerMonth },
+    { label: 'Per month', number: true, field: 'month', show: (edge) => edge.month, format: dollars },
   ], (edge) => `${edge.from}>${edge.to}`, 'Cost from zone to zone, dearest first');
   const names = places(cluster.zones);
   const cross = crossing(cluster);

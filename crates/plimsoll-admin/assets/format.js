@@ -38,7 +38,6 @@ export function dollars(value) {
     minimumFractionDigits: fraction, maximumFractionDigits: fraction,
   })}`;
 }
-export const dollarsPerHour = (value) => (known(value) ? `${dollars(value)}/h` : UNKNOWN);
 export const dollarsPerMonth = (value) => (known(value) ? `${dollars(value)}/month` : UNKNOWN);
 
 /** Bytes per second in powers of ten, as networks are paid for. */

@@ -10,6 +10,7 @@ const RIBBONS = 12;
 /** Flows in the table beside the map. */
 const LISTED = 50;
 const LABELS = 150;
+const LEAST_LABELS = 104;
 const BAR = 12;
 const SLOT = 40;
 const GAP = 12;
@@ -100,7 +101,7 @@ const sum = (list) => list.reduce((all, [, , value]) => all + value, 0);
 
 function ribbons(map, cluster, names) {
   const width = Math.max(300, map.clientWidth);
-  const labels = Math.min(LABELS, width * 0.29);
+  const labels = Math.max(LEAST_LABELS, Math.min(LABELS, width * 0.22));
   const { left, right, scale, bottom } = layout(cluster, Math.max(280, cluster.zones.length * 70));
   const x = { left: labels, right: width - labels - BAR };
   const parts = [];
@@ -138,7 +139,7 @@ function ribbons(map, cluster, names) {
       const line = y + zone.line * scale;
       parts.push(s('path', { class: 'load-line', d: `M${x.right - 5} ${line}H${x.right + BAR + 5}` }));
     }
-    const words = known(load) ? [rate(zone.served), `${percent(load)} of its line`] : [rate(zone.served)];
+    const words = known(load) ? [rate(zone.served), `${percent(load)} of line`] : [rate(zone.served)];
     parts.push(label(x.right + BAR + 9, y, 'start', names[zone.index], words));
   }
   const words = right.map((zone) => `${names[zone.index]} serves ${rate(zone.served)}, ${levelWords(zone.zone.load)}`);

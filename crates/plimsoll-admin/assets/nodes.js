@@ -26,7 +26,7 @@ export function start(draw) {
   );
   at('nodes-search').addEventListener('input', () => { at('nodes-scroller').scrollTop = 0; draw(); });
   at('nodes-filter').addEventListener('change', () => { at('nodes-scroller').scrollTop = 0; draw(); });
-  at('nodes-scroller').addEventListener('scroll', () => requestAnimationFrame(window_), { passive: true });
+  at('nodes-scroller').addEventListener('scroll', () => requestAnimationFrame(drawRows), { passive: true });
 }
 
 /** Shows the nodes of a document. */
@@ -49,7 +49,7 @@ export function show(next) {
     : all.length === 0 ? 'No node matches.' : null);
   at('nodes-scroller').hidden = all.length === 0;
   attr(at('nodes'), 'aria-rowcount', all.length + 1);
-  window_();
+  drawRows();
   if (open && at('detail').open) {
     const node = state.nodes.get(open);
     if (node) {
@@ -87,7 +87,7 @@ function late(node) {
 }
 
 /** Draws the rows that can be seen. The others are two rows as high as all of them. */
-function window_() {
+function drawRows() {
   const scroller = at('nodes-scroller');
   const body = at('nodes').tBodies[0];
   const seen = Math.ceil((scroller.clientHeight || 400) / ROW);

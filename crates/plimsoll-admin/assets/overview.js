@@ -2,7 +2,7 @@
 
 import { at, attr, empty, h, num, post, rows, say, table, text } from './dom.js';
 import {
-  basisWords, clock, count, dollarsPerMonth, duration, known, level, levelWords, percent, place,
+  basisWords, clock, count, dollarsPerMonth, duration, known, level, levelWords, percent, place, places,
   rate, stateWords, UNKNOWN,
 } from './format.js';
 import { age, clusterKey } from './store.js';
@@ -138,6 +138,7 @@ export function tiles(state, cluster) {
       ? ` at ${cluster.ramp_percent} %` : ''}` : '';
   text(at('cluster-title'), `${cluster.cluster}${fleet} · ${cluster.policy}${mode}`);
   const worst = busiest(cluster);
+  const worstName = worst && places(cluster.zones)[cluster.zones.indexOf(worst)];
   const cross = cluster.flows.length ? crossing(cluster) : null;
   const month = monthly(cluster, settings(state));
   const confirmed = age(cluster.confirmed_unix_ms);
@@ -154,7 +155,7 @@ export function tiles(state, cluster) {
     },
     {
       name: 'Busiest zone', field: 'busiest', value: worst?.load ?? null, format: percent,
-      note: worst ? `${place(worst.locality)}, ${levelWords(worst.load)}` : 'no load reports yet',
+      note: worst ? `${worstName}, ${levelWords(worst.load)}` : 'no load reports yet',
       level: level(worst?.load),
     },
     {
@@ -171,6 +172,7 @@ export function tiles(state, cluster) {
       attr(element, 'data-tile', tile.field);
       text(element.children[0], tile.name);
       num(element.children[1], tile.value, tile.format);
+      attr(element.children[1], 'class', tile.field === 'basis' ? 'words' : null);
       attr(element.children[1], 'data-level', tile.level ?? null);
       text(element.children[2], tile.note);
     });

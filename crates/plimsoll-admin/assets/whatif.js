@@ -36,7 +36,11 @@ export function start(state, current) {
 
 /** Shows the panel; what the viewer typed stays until another cluster is chosen. */
 export function show(state, key, cluster) {
-  at('whatif-card').hidden = !state.what_if || cluster.zones.length === 0;
+  const offered = state.what_if && cluster.zones.length > 0;
+  at('whatif-card').hidden = !offered;
+  // Without a neighbour the cost has the row for itself.
+  at('cost-card').classList.toggle('span12', !offered);
+  at('cost-card').classList.toggle('span6', offered);
   if (shown !== key) {
     shown = key;
     added = [];
@@ -50,14 +54,14 @@ export function show(state, key, cluster) {
 /** Zones of the cluster, and those the viewer added. */
 function entries(cluster) {
   const names = places(cluster.zones);
-  const known_ = cluster.zones.map((zone, index) => ({
+  const there = cluster.zones.map((zone, index) => ({
     key: place(zone.locality),
     name: names[index],
     hosts: zone.healthy_hosts,
     demand: zone.demand_requests_per_second ?? 0,
   }));
   const invented = added.map((name) => ({ key: name, name, hosts: 0, demand: 0 }));
-  return [...known_, ...invented];
+  return [...there, ...invented];
 }
 
 /** Fields that nobody touched follow the numbers as they are. */
@@ -112,14 +116,14 @@ async function ask(cluster) {
   try {
     const answer = await post('dashboard/what-if', question(cluster));
     if (shown === key) {
-      show_answer(box, answer);
+      showAnswer(box, answer);
     }
   } catch (error) {
     box.replaceChildren(h('p', { class: 'error', role: 'alert' }, error.message));
   }
 }
 
-function show_answer(box, { before, after }) {
+function showAnswer(box, { before, after }) {
   const element = h('table', { class: 'stack' });
   const old = new Map(before.zones.map((zone) => [place(zone.locality), zone]));
   const names = places(after.zones);

@@ -1,12 +1,15 @@
 // Tables of a cluster: demand and capacity of every zone, and how its proxies route, with reasons.
 
-import { at, attr, h, num, post, rows, s, say, table, text } from './dom.js';
+import { at, attr, empty, h, num, post, rows, s, say, table, text } from './dom.js';
 import {
   basisPoints, basisWords, count, duration, known, level, levelWords, percent, place, places, rate,
   stateWords, UNKNOWN,
 } from './format.js';
 import { age } from './store.js';
 import { staleness } from './overview.js';
+
+/** More zones than this are shown worst first, in a box of their own. */
+const MANY = 12;
 
 let showZones = null;
 let showRouting = null;
@@ -16,7 +19,7 @@ let current = null;
 function make() {
   const key = ({ zone }) => place(zone.locality);
   showZones = table(at('zones'), [
-    { label: 'Zone', field: 'zone', show: ({ name }) => name },
+    { label: 'Zone', field: 'zone', class: 'nowrap', show: ({ name }) => name },
     { label: 'Healthy hosts', field: 'hosts', number: true, draw: hosts },
     { label: 'Proxies', field: 'proxies', number: true, show: ({ zone }) => zone.proxies, format: count },
     { label: 'Capacity', field: 'capacity', number: true, show: ({ zone }) => zone.capacity_share, format: percent },
@@ -28,7 +31,7 @@ function make() {
     { label: 'Utilization', field: 'utilization', number: true, show: ({ zone }) => zone.utilization, format: percent, class: 'utilization' },
   ], key, 'Demand and capacity by zone');
   showRouting = table(at('routing'), [
-    { label: 'Zone', field: 'zone', show: ({ name }) => name },
+    { label: 'Zone', field: 'zone', class: 'nowrap', show: ({ name }) => name },
     { label: 'State', field: 'state', draw: routingState },
     { label: 'Kept local', field: 'kept', number: true, show: ({ zone }) => zone.kept_local, format: percent },
     { label: 'Planned', field: 'planned', number: true, show: ({ zone }) => zone.kept_local_planned, format: percent },
@@ -49,8 +52,18 @@ export function show(state, cluster) {
     zone.demand_requests_per_second, zone.served_requests_per_second, zone.line_requests_per_second,
   ]).filter(known));
   const items = cluster.zones.map((zone, index) => ({ zone, name: names[index], scale }));
+  const many = items.length > MANY;
+  if (many) {
+    items.sort((a, b) => (b.zone.load ?? -1) - (a.zone.load ?? -1));
+  }
   showZones(items);
-  showRouting(items.filter(({ zone }) => zone.proxies !== 0 || zone.state));
+  const routed = items.filter(({ zone }) => zone.state || zone.proxies > 0);
+  showRouting(routed);
+  empty(at('routing-empty'), routed.length ? null : 'No proxies yet: nobody routes.');
+  at('routing-scroller').hidden = routed.length === 0;
+  for (const box of [at('zones-scroller'), at('routing-scroller')]) {
+    attr(box, 'tabindex', many ? '0' : null);
+  }
   const reports = cluster.zones.some((zone) => known(zone.utilization));
   at('zones').classList.toggle('without-utilization', !reports);
   fractions(cluster);

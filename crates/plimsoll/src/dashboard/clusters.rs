@@ -9,6 +9,7 @@ use plimsoll_control::admin::mode_name;
 use plimsoll_control::config::Service;
 use plimsoll_control::fleet_plan::ServicePlan;
 use plimsoll_control::state::State;
+use plimsoll_core::counts::HostSetCounts;
 use plimsoll_core::explain::{LocalityExplanation, ZoneExplanation};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::{FleetView, GrainView};
@@ -88,12 +89,11 @@ impl Table {
             ..Self::default()
         };
         let Some(words) = words else {
-            for entry in service.assignment.endpoints() {
-                if entry.priority == 0 {
-                    let zone = table.zone(&entry.locality);
-                    zone.hosts += entry.lb_endpoints.len() as u64;
-                    zone.healthy_hosts = zone.hosts;
-                }
+            let counts = HostSetCounts::of_assignment(&service.assignment, 0, None);
+            for slot in &counts.localities {
+                let zone = table.zone(&slot.locality);
+                zone.hosts = slot.all;
+                zone.healthy_hosts = slot.healthy;
             }
             return table;
         };
@@ -129,7 +129,6 @@ impl Table {
         zone.proxies = Some(locality.fleet_hosts);
         zone.capacity_share = Some(rounded(locality.capacity_share));
         zone.utilization = locality.utilization.map(rounded);
-        zone.load = locality.load_factor.map(rounded);
     }
 
     fn proxies(&mut self, explanation: &ZoneExplanation, reason: Option<&String>) {

@@ -27,8 +27,7 @@ fn the_theme_follows_the_system_until_it_is_chosen() {
     page.click("#theme");
     assert_eq!(background(&mut page), light, "light although the system is dark");
     // Remembered.
-    page.eval("location.reload()");
-    page.wait("document.body?.dataset.sequence >= 1");
+    page.reload();
     assert_eq!(page.text("document.querySelector('#theme').textContent"), "Theme: light");
     page.screenshot("demo-light");
     page.assert_tidy();
@@ -118,8 +117,7 @@ fn the_price_can_be_set_and_is_remembered() {
     page.wait(&format!("Math.abs({hour} - {before} * 10) < 1e-9"));
     page.type_into("#size", "20");
     page.wait(&format!("Math.abs({hour} - {before} * 20) < 1e-9"));
-    page.eval("location.reload()");
-    page.wait("document.body?.dataset.sequence >= 1");
+    page.reload();
     page.wait(&format!("Math.abs({hour} - {before} * 20) < 1e-9"));
     assert_eq!(page.text("document.querySelector('#usd').value"), "0.2");
     page.click("#cost-reset");
@@ -182,7 +180,7 @@ fn a_cluster_is_chosen_and_a_zone_explained() {
     page.wait("document.querySelectorAll('#clusters tbody tr').length === 1");
     page.click("#clusters tbody button");
     page.wait("document.body.dataset.cluster === 'search'");
-    page.eval("location.reload()");
+    page.reload();
     page.wait("document.body?.dataset.cluster === 'search'");
     page.close();
 }

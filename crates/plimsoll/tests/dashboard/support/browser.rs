@@ -113,6 +113,7 @@ fn command(folder: &Path) -> Command {
         "--disable-component-update",
         "--disable-extensions",
         "--force-color-profile=srgb",
+        "--hide-scrollbars",
         "--lang=en-US",
     ]);
     command.arg(format!("--user-data-dir={}", folder.join("profile").display()));

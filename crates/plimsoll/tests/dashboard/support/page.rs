@@ -93,6 +93,13 @@ impl Page {
         self.wait(&format!("Number(document.body.dataset.sequence) > {seen}"));
     }
 
+    /// Loads the page again, and waits for the first document.
+    pub(crate) fn reload(&mut self) {
+        self.eval("window.before = true");
+        self.call("Page.reload", &json!({}));
+        self.wait("!window.before && document.body?.dataset.sequence >= 1");
+    }
+
     pub(crate) fn resize(&mut self, size: Size) {
         let params = json!({
             "width": size.width,
@@ -148,6 +155,7 @@ impl Page {
 
     /// Writes what is seen, the whole page, to `target/screenshots/NAME.png`.
     pub(crate) fn screenshot(&mut self, name: &str) {
+        self.eval("window.scrollTo(0, 0)");
         // What is drawn is drawn in a frame.
         self.eval("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))");
         let params = json!({ "format": "png", "captureBeyondViewport": true });
@@ -164,6 +172,8 @@ impl Page {
         assert!(wide.as_i64().unwrap() <= 0, "wider than the window by {wide}");
         let overlaps = self.eval(OVERLAPS);
         assert_eq!(overlaps, json!([]), "these overlap");
+        let cut = self.eval(CUT);
+        assert_eq!(cut, json!([]), "these leave their picture");
         let raw = self.eval(RAW);
         assert_eq!(raw, json!([]), "these numbers are raw");
     }
@@ -184,7 +194,9 @@ impl Page {
 
 /// Pairs of texts that are drawn over each other.
 const OVERLAPS: &str = "(() => {
-  const seen = (e) => e.checkVisibility() && e.textContent.trim() && !e.closest('.said');
+  const clipped = (e) => e && getComputedStyle(e).clipPath !== 'none';
+  const seen = (e) => e.checkVisibility() && e.textContent.trim() && !e.closest('.said')
+    && !clipped(e.closest('thead'));
   const inside = (a, b) => a.contains(b) || b.contains(a);
   const leaves = [...document.querySelectorAll('main *, header *')].filter((e) => seen(e)
     && [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim())
@@ -213,6 +225,12 @@ const OVERLAPS: &str = "(() => {
   }
   return found.slice(0, 10);
 })()";
+
+/// Texts of the map that leave it.
+const CUT: &str = "[...document.querySelectorAll('#map tspan')].filter((e) => {
+  const [own, map] = [e.getBoundingClientRect(), e.closest('svg').getBoundingClientRect()];
+  return own.left < map.left - 1 || own.right > map.right + 1;
+}).map((e) => e.textContent)";
 
 /// Texts with more digits after the point than people read, and cells with what is not a number.
 const RAW: &str = "[...document.querySelectorAll('main td, main th, main dd, main tspan, main p')]

@@ -79,8 +79,7 @@ function layout(cluster, height) {
     left.reduce((all, zone) => all + zone.issued, 0),
     right.reduce((all, zone) => all + reach(zone), 0),
   );
-  const room = height - GAP * Math.max(left.length, right.length);
-  const scale = Math.max(0.000001, room - SLOT * 0.4 * Math.max(left.length, right.length)) / most;
+  const scale = (height - GAP * Math.max(left.length, right.length)) / most;
   const stack = (column, value) => {
     let y = GAP / 2;
     for (const zone of column) {
@@ -102,7 +101,7 @@ const sum = (list) => list.reduce((all, [, , value]) => all + value, 0);
 function ribbons(map, cluster, names) {
   const width = Math.max(300, map.clientWidth);
   const labels = Math.max(LEAST_LABELS, Math.min(LABELS, width * 0.22));
-  const { left, right, scale, bottom } = layout(cluster, Math.max(280, cluster.zones.length * 70));
+  const { left, right, scale, bottom } = layout(cluster, Math.max(300, cluster.zones.length * 70));
   const x = { left: labels, right: width - labels - BAR };
   const parts = [];
   const leftAt = new Map(left.map((zone) => [zone.index, { ...zone, next: zone.y }]));

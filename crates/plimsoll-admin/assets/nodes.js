@@ -9,7 +9,7 @@ const SPARE = 8;
 
 const ANSWERS = { none: 'nothing sent', waiting: 'waiting', accepted: 'accepted', refused: 'refused' };
 const COLUMNS = [
-  ['Node', ''], ['Zone', ''], ['Software', 'wide'], ['Delivery', 'wide'], ['Last update', ''],
+  ['Node', ''], ['Zone', ''], ['Software', 'wide'], ['Delivery', 'wide'], ['Update', ''],
   ['Answered', 'wide number'], ['Reported', 'number'], ['Demand', 'wide number'],
 ];
 
@@ -94,7 +94,7 @@ function drawRows() {
   const first = Math.max(0, Math.min(Math.floor(scroller.scrollTop / ROW) - SPARE, all.length - seen));
   const last = Math.min(all.length, first + seen + 2 * SPARE);
   while (body.rows.length < last - first + 2) {
-    body.append(body.rows.length < 2 ? h('tr', { class: 'filler', 'aria-hidden': 'true' }, h('td', { colspan: COLUMNS.length })) : row());
+    body.append(body.rows.length < 2 ? h('tr', { class: 'filler', 'aria-hidden': 'true' }, h('td')) : row());
     // The second filler stays at the end.
     if (body.rows.length > 2) {
       body.append(body.rows[body.rows.length - 2]);

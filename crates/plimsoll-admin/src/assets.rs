@@ -116,7 +116,10 @@ mod tests {
     fn every_file_is_loaded_by_another() {
         let all: String = FILES.iter().chain([&INDEX]).map(text).collect();
         for file in &FILES {
-            let used = [format!("dashboard/{}", file.name), format!("./{}", file.name)];
+            let used = [
+                format!("dashboard/{}", file.name),
+                format!("./{}", file.name),
+            ];
             assert!(used.iter().any(|name| all.contains(name)), "{}", file.name);
         }
     }

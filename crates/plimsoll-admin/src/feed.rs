@@ -84,7 +84,10 @@ impl Feed {
             let state = self.source.state().await;
             let mut running = self.lock();
             // Asked under the lock: a viewer that comes now finds either this task or none.
-            let Some(frames) = running.as_ref().filter(|frames| frames.receiver_count() > 0) else {
+            let Some(frames) = running
+                .as_ref()
+                .filter(|frames| frames.receiver_count() > 0)
+            else {
                 running.take();
                 return;
             };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Path, State as Extracted};
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -144,8 +144,8 @@ fn question<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, 
 /// A page of another origin can post what a form can post. JSON it can only send after asking,
 /// which nobody here answers.
 fn same_page(headers: &HeaderMap) -> Result<(), Failure> {
-    let sent = headers.get(CONTENT_TYPE).map(|value| value.as_bytes());
-    match sent == Some(b"application/json") {
+    let sent = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    match sent.is_some_and(|kind| kind.starts_with(b"application/json")) {
         true => Ok(()),
         false => {
             let refused = Refused::new("content-type must be application/json");

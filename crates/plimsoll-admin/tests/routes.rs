@@ -28,7 +28,11 @@ impl Source for Host {
             title: "a host".to_owned(),
             ..Default::default()
         };
-        let answer = if self.ended { Err(Ended) } else { Ok(Arc::new(state)) };
+        let answer = if self.ended {
+            Err(Ended)
+        } else {
+            Ok(Arc::new(state))
+        };
         Box::pin(std::future::ready(answer))
     }
 
@@ -131,7 +135,11 @@ async fn questions_are_checked_and_passed_on() {
     assert_eq!(status, StatusCode::BAD_REQUEST);
     assert!(answer["error"].as_str().unwrap().contains("-3"), "{answer}");
     let (status, answer) = post(router(), "/dashboard/explain", kind, "{}").await;
-    assert_eq!(status, StatusCode::BAD_REQUEST, "this host does not explain");
+    assert_eq!(
+        status,
+        StatusCode::BAD_REQUEST,
+        "this host does not explain"
+    );
     assert!(answer["error"].is_string());
 }
 

@@ -78,8 +78,10 @@ impl ControlSource {
         questions: [Question; N],
     ) -> Result<[Explanation; N], Refused> {
         let look = move |state: &State, _| {
-            let answers: Result<Vec<_>, _> =
-                questions.iter().map(|question| explain(state, question)).collect();
+            let answers: Result<Vec<_>, _> = questions
+                .iter()
+                .map(|question| explain(state, question))
+                .collect();
             answers
         };
         let answers = self.inside.handle.inspect(look).await;

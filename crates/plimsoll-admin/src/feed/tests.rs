@@ -43,7 +43,10 @@ fn feed(last: Option<u64>) -> (Arc<Counting>, Arc<Feed>) {
 
 fn name(event: &Result<Bytes, std::convert::Infallible>) -> String {
     let text = String::from_utf8_lossy(event.as_ref().unwrap());
-    text.lines().next().unwrap_or_default().replace("event: ", "")
+    text.lines()
+        .next()
+        .unwrap_or_default()
+        .replace("event: ", "")
 }
 
 #[tokio::test(start_paused = true)]

@@ -115,8 +115,12 @@ impl Viewer {
             self.nodes.clear();
         }
         for node in data["nodes"].as_array().into_iter().flatten() {
-            let (fleet, id) = (node["fleet"].as_str().unwrap(), node["id"].as_str().unwrap());
-            self.nodes.insert(format!("{fleet}\u{1f}{id}"), node.clone());
+            let (fleet, id) = (
+                node["fleet"].as_str().unwrap(),
+                node["id"].as_str().unwrap(),
+            );
+            self.nodes
+                .insert(format!("{fleet}\u{1f}{id}"), node.clone());
         }
         for gone in data["nodes_gone"].as_array().into_iter().flatten() {
             self.nodes.remove(gone.as_str().unwrap());

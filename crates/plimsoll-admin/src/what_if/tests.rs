@@ -52,7 +52,11 @@ fn zones_are_in_order_and_shares_are_those_of_the_explanation() {
     let (before, after) = (explained([4, 4]), explained([9, 3]));
     let answer = WhatIfAnswer::new(&before, &after);
     for (outcome, explanation) in [(&answer.before, &before), (&answer.after, &after)] {
-        let names: Vec<_> = outcome.zones.iter().map(|zone| zone.locality.zone.as_str()).collect();
+        let names: Vec<_> = outcome
+            .zones
+            .iter()
+            .map(|zone| zone.locality.zone.as_str())
+            .collect();
         assert_eq!(names, ["a", "b"]);
         for zone in &outcome.zones {
             let mut all = explanation.localities.iter();
@@ -65,7 +69,12 @@ fn zones_are_in_order_and_shares_are_those_of_the_explanation() {
     // Three quarters of the proxies are in a, half of the hosts: a quarter of all must leave it.
     assert_eq!(answer.before.cross_zone_share, 0.25);
     assert_eq!(answer.after.cross_zone_share, 0.0);
-    let states: Vec<_> = answer.before.zones.iter().map(|zone| zone.state.as_deref()).collect();
+    let states: Vec<_> = answer
+        .before
+        .zones
+        .iter()
+        .map(|zone| zone.state.as_deref())
+        .collect();
     assert_eq!(states, [Some("LocalityResidual"), Some("LocalityDirect")]);
 }
 

@@ -54,7 +54,10 @@ impl Recent {
     /// All that are kept, newest first.
     pub fn all(&self) -> Vec<Happening> {
         let kept = self.lock();
-        kept.iter().rev().map(|kept| kept.happening.clone()).collect()
+        kept.iter()
+            .rev()
+            .map(|kept| kept.happening.clone())
+            .collect()
     }
 
     /// Something happened to the state. Plans are too many to tell.
@@ -181,7 +184,10 @@ mod tests {
             recent.event(&grown("gateway", nodes), Instant::from_secs(1));
         }
         recent.event(&grown("batch", 1), Instant::from_secs(2));
-        let lines = ["fleet batch has 1 proxies", "fleet gateway has 1000 proxies"];
+        let lines = [
+            "fleet batch has 1 proxies",
+            "fleet gateway has 1000 proxies",
+        ];
         assert_eq!(texts(&recent), lines);
     }
 
@@ -211,8 +217,14 @@ mod tests {
         recent.event(&left(LeaveReason::Silent), Instant::ORIGIN);
         recent.event(&left(LeaveReason::Disconnected), Instant::ORIGIN);
         let all = recent.all();
-        assert_eq!(all[1].text, "1 in r1/a does not count any more: it missed its reports");
-        assert_eq!(all[0].text, "1 in r1/a does not count any more: its stream closed");
+        assert_eq!(
+            all[1].text,
+            "1 in r1/a does not count any more: it missed its reports"
+        );
+        assert_eq!(
+            all[0].text,
+            "1 in r1/a does not count any more: its stream closed"
+        );
         assert_eq!(all[0].attention, Attention::Warning);
     }
 }

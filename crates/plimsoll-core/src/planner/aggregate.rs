@@ -213,7 +213,10 @@ impl Reports {
     }
 
     /// Who sent how much to whom as last reported, about one upstream cluster or about all.
-    pub(super) fn flows(&self, cluster: Option<&Arc<str>>) -> BTreeMap<(&Locality, &Locality), f64> {
+    pub(super) fn flows(
+        &self,
+        cluster: Option<&Arc<str>>,
+    ) -> BTreeMap<(&Locality, &Locality), f64> {
         let mut flows = BTreeMap::new();
         for node in self.nodes.values() {
             let reports = node.clusters.iter();

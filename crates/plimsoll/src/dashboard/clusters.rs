@@ -32,7 +32,10 @@ pub(super) fn clusters(
     let services = || state.config().services.values();
     let fleets: Vec<&Arc<str>> = state.fleets().iter().map(|(name, _)| name).collect();
     if fleets.is_empty() {
-        return services().take(MAX).map(|service| written(service)).collect();
+        return services()
+            .take(MAX)
+            .map(|service| written(service))
+            .collect();
     }
     let pairs = fleets
         .into_iter()
@@ -174,7 +177,10 @@ impl Table {
         self.flows_measured = !self.flows.is_empty();
         if !self.flows_measured {
             for ((from, to), share) in &self.planned {
-                let demand = self.zones.get(from).and_then(|z| z.demand_requests_per_second);
+                let demand = self
+                    .zones
+                    .get(from)
+                    .and_then(|z| z.demand_requests_per_second);
                 let rate = demand.unwrap_or_default() * share;
                 if rate > 0.0 {
                     self.flows.insert((from.clone(), to.clone()), rate);

@@ -67,9 +67,7 @@ impl Explained {
         let key = (Arc::clone(fleet), Arc::clone(service.name()));
         let stamp = stamp(state.fleet_plan(fleet)?, service);
         let kept = self.kept.get(&key);
-        let fresh = |kept: &&Kept| {
-            Arc::ptr_eq(&kept.config, state.config()) && kept.stamp == stamp
-        };
+        let fresh = |kept: &&Kept| Arc::ptr_eq(&kept.config, state.config()) && kept.stamp == stamp;
         if self.left == 0 || kept.is_some_and(|kept| fresh(&kept)) {
             return kept.map(|kept| Arc::clone(&kept.words));
         }
@@ -93,8 +91,7 @@ fn stamp(plan: &FleetPlan, service: &Service) -> Stamp {
     let counts = plan.assignment.endpoints().iter();
     let counts = counts.map(|entry| (entry.locality.clone(), Some(entry.lb_endpoints.len()), None));
     let fractions = zones.iter();
-    let fractions =
-        fractions.map(|zone| (zone.locality.clone(), None, Some(zone.fraction.get())));
+    let fractions = fractions.map(|zone| (zone.locality.clone(), None, Some(zone.fraction.get())));
     counts.chain(fractions).collect()
 }
 

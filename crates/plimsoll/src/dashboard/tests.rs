@@ -116,9 +116,15 @@ async fn without_proxies_there_are_hosts_and_nothing_is_made_up() {
     let control = Control::start();
     let document = control.document().await;
     let cluster = &document.clusters[0];
-    assert_eq!((cluster.cluster.as_str(), cluster.fleet.as_str()), ("orders", ""));
+    assert_eq!(
+        (cluster.cluster.as_str(), cluster.fleet.as_str()),
+        ("orders", "")
+    );
     assert_eq!(cluster.zones.len(), 2);
-    assert_eq!((cluster.zones[0].healthy_hosts, cluster.zones[0].hosts), (3, 3));
+    assert_eq!(
+        (cluster.zones[0].healthy_hosts, cluster.zones[0].hosts),
+        (3, 3)
+    );
     assert_eq!(cluster.zones[0].demand_requests_per_second, None);
     assert_eq!(cluster.zones[0].load, None);
     assert_eq!(cluster.flows, []);
@@ -169,8 +175,17 @@ async fn demand_flows_and_reasons_are_shown_as_they_are_known() {
     assert_eq!(nodes[0].requests_per_second, Some(300.0));
     assert_eq!(nodes[0].software, "envoy 1.40.0");
     assert_eq!(nodes[0].delivery, "fleet_weights");
-    assert_eq!(nodes[0].answer, Answer::None, "nothing was sent over a socket");
-    assert!(document.events.iter().any(|event| event.text.contains("reports load")));
+    assert_eq!(
+        nodes[0].answer,
+        Answer::None,
+        "nothing was sent over a socket"
+    );
+    assert!(
+        document
+            .events
+            .iter()
+            .any(|event| event.text.contains("reports load"))
+    );
     // What has not changed reads the same.
     let again = control.document().await;
     assert_eq!(again.nodes, document.nodes);

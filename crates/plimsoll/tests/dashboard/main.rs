@@ -4,7 +4,6 @@
 //! `make test` installs the browser. Everything listens on loopback, on ports that the system
 //! chooses. Screenshots go to `target/screenshots`, for people to look at.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
-#![expect(clippy::print_stderr, reason = "figures for people")]
 
 mod real_browser;
 mod support;

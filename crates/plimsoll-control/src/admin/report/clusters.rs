@@ -7,8 +7,7 @@ use plimsoll_core::time::Instant;
 use serde_json::{Value, json};
 
 use super::{
-    Page, basis, class_name, delivery, delivery_name, fractions, millis, mode_name, place,
-    rounded,
+    Page, basis, class_name, delivery, delivery_name, fractions, millis, mode_name, place, rounded,
 };
 use crate::config::Service;
 use crate::delivery::{Class, fleet_ramp, steering};

@@ -12,8 +12,14 @@ fn shown(page: &mut Page, selector: &str) -> (Value, String) {
         "(() => {{ const e = document.querySelector({selector});
            return e && [e.dataset.value, e.textContent]; }})()"
     ));
-    let text = |index: usize| found[index].as_str().unwrap_or_else(|| panic!("no {selector}"));
-    let value = text(0).parse::<f64>().map_or(Value::Null, |value| json!(value));
+    let text = |index: usize| {
+        found[index]
+            .as_str()
+            .unwrap_or_else(|| panic!("no {selector}"))
+    };
+    let value = text(0)
+        .parse::<f64>()
+        .map_or(Value::Null, |value| json!(value));
     (value, text(1).to_owned())
 }
 
@@ -30,14 +36,22 @@ fn assert_shows(page: &mut Page, selector: &str, wanted: &Value, factor: f64) {
         .chars()
         .filter(|c| c.is_ascii_digit() || *c == '.')
         .collect();
-    let read: f64 = digits.parse().unwrap_or_else(|_| panic!("{selector} shows {text}"));
+    let read: f64 = digits
+        .parse()
+        .unwrap_or_else(|_| panic!("{selector} shows {text}"));
     let exact = wanted * factor;
     // Half of the last digit that is shown.
     let decimals = digits.split_once('.').map_or(0, |(_, rest)| rest.len());
     let half = 0.5 * 0.1_f64.powi(i32::try_from(decimals).unwrap()) + 1e-9;
-    assert!((read - exact).abs() <= half, "{selector}: {text} is not {exact}");
+    assert!(
+        (read - exact).abs() <= half,
+        "{selector}: {text} is not {exact}"
+    );
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || "., ".contains(c));
-    assert!(!unit.is_empty() || exact.fract() == 0.0, "{text} has no unit");
+    assert!(
+        !unit.is_empty() || exact.fract() == 0.0,
+        "{text} has no unit"
+    );
 }
 
 fn cell(table: &str, zone: &str, field: &str) -> String {
@@ -71,15 +85,28 @@ fn numbers_are_those_of_the_admin_api() {
         let locality = zone_of(&explain["localities"], zone);
         let (healthy, words) = shown(&mut page, &cell("zones", zone, "hosts"));
         assert_eq!(healthy.as_f64(), locality["healthy"].as_f64(), "{zone}");
-        assert_eq!(words, format!("{} of {}", locality["healthy"], locality["hosts"]));
+        assert_eq!(
+            words,
+            format!("{} of {}", locality["healthy"], locality["hosts"])
+        );
         let proxies = &locality["fleet_hosts"];
         assert_shows(&mut page, &cell("zones", zone, "proxies"), proxies, 1.0);
         let capacity = &locality["capacity_share"];
         assert_shows(&mut page, &cell("zones", zone, "capacity"), capacity, 100.0);
         let delivered = &zone_of(&fleet["delivered"], zone)["fraction_bp"];
-        assert_shows(&mut page, &cell("routing", zone, "delivered"), delivered, 0.01);
+        assert_shows(
+            &mut page,
+            &cell("routing", zone, "delivered"),
+            delivered,
+            0.01,
+        );
         let measured = &zone_of(&demand["measured"], zone)["fraction_bp"];
-        assert_shows(&mut page, &cell("routing", zone, "measured"), measured, 0.01);
+        assert_shows(
+            &mut page,
+            &cell("routing", zone, "measured"),
+            measured,
+            0.01,
+        );
         let planned = &zone_of(&explain["zones"], zone)["kept_local"];
         assert_shows(&mut page, &cell("routing", zone, "planned"), planned, 100.0);
     }
@@ -98,9 +125,14 @@ fn flows(page: &mut Page, traffic: &Value) {
     let mut cross = 0.0;
     let sum: f64 = flows.iter().map(rate).sum();
     for flow in flows {
-        let (from, to) = (flow["from"]["zone"].as_str().unwrap(), flow["to"]["zone"].as_str().unwrap());
+        let (from, to) = (
+            flow["from"]["zone"].as_str().unwrap(),
+            flow["to"]["zone"].as_str().unwrap(),
+        );
         let ribbon = format!("#map path[data-from=\"{from}\"][data-to=\"{to}\"]");
-        let drawn = page.eval(&format!("Number(document.querySelector('{ribbon}').dataset.value)"));
+        let drawn = page.eval(&format!(
+            "Number(document.querySelector('{ribbon}').dataset.value)"
+        ));
         assert_eq!(drawn.as_f64(), Some(rate(flow)), "{from} to {to}");
         if from != to {
             cross += rate(flow);
@@ -118,11 +150,21 @@ fn flows(page: &mut Page, traffic: &Value) {
         assert_shows(page, &cell("routing", zone, "kept"), &json!(kept), 100.0);
     }
     assert_shows(page, "#tiles [data-tile=cross] dd", &json!(cross), 1.0);
-    assert_shows(page, "#tiles [data-tile=kept] dd", &json!(1.0 - cross / sum), 100.0);
+    assert_shows(
+        page,
+        "#tiles [data-tile=kept] dd",
+        &json!(1.0 - cross / sum),
+        100.0,
+    );
     // 10 kB each, two cents per gigabyte.
     let hour = cross * 10_000.0 * 3600.0 * 0.02 / 1e9;
     assert_shows(page, "#cost-tiles [data-tile=hour] dd", &json!(hour), 1.0);
-    assert_shows(page, "#cost-tiles [data-tile=month] dd", &json!(hour * 730.0), 1.0);
+    assert_shows(
+        page,
+        "#cost-tiles [data-tile=month] dd",
+        &json!(hour * 730.0),
+        1.0,
+    );
 }
 
 #[test]
@@ -133,20 +175,29 @@ fn reasons_states_and_nodes_are_those_of_the_admin_api() {
     for zone in ["zone-a", "zone-b", "zone-c"] {
         let explain = control.page(&format!("explain?cluster=orders&zone={zone}"));
         let cell = cell("routing", zone, "reason");
-        let words = page.text(&format!("document.querySelector('{cell} span').textContent"));
+        let words = page.text(&format!(
+            "document.querySelector('{cell} span').textContent"
+        ));
         assert_eq!(words, explain["reason"], "{zone}");
         let state = format!("#routing tr[data-key=\"r1/{zone}\"] .badge");
         let state = page.text(&format!("document.querySelector('{state}').dataset.state"));
         assert_eq!(state, explain["state"], "{zone}");
     }
     let nodes = control.page("nodes");
-    let ids = page.eval("[...document.querySelectorAll('#nodes tr.node')].map((r) => r.dataset.key)");
-    assert_eq!(ids.as_array().unwrap().len(), nodes["nodes"].as_array().unwrap().len());
+    let ids =
+        page.eval("[...document.querySelectorAll('#nodes tr.node')].map((r) => r.dataset.key)");
+    assert_eq!(
+        ids.as_array().unwrap().len(),
+        nodes["nodes"].as_array().unwrap().len()
+    );
     assert_eq!(ids[0], "gateway-refuses", "trouble comes first");
     page.click("#nodes tr.node button");
     page.wait("document.querySelector('#detail').open");
     let words = page.text("document.querySelector('#detail pre').textContent");
-    assert!(words.contains("weights of a kind that nobody can read"), "{words}");
+    assert!(
+        words.contains("weights of a kind that nobody can read"),
+        "{words}"
+    );
     page.screenshot("node-detail");
     page.press("Escape");
     page.wait("!document.querySelector('#detail').open");

@@ -16,16 +16,27 @@ fn a_hundred_zones_and_five_thousand_nodes_stay_small() {
     let mut page = Page::open("large", &format!("http://{address}/"), DESKTOP);
     page.wait("document.querySelector('#map').dataset.kind === 'matrix'");
     page.next_document();
-    let elements = page.eval("document.querySelectorAll('*').length").as_u64().unwrap();
+    let elements = page
+        .eval("document.querySelectorAll('*').length")
+        .as_u64()
+        .unwrap();
     assert!(elements < MAX_ELEMENTS, "{elements} elements");
-    let rows = page.eval("document.querySelectorAll('#nodes tr.node').length").as_u64().unwrap();
+    let rows = page
+        .eval("document.querySelectorAll('#nodes tr.node').length")
+        .as_u64()
+        .unwrap();
     assert!((5..80).contains(&rows), "{rows} rows");
-    assert_eq!(page.text("document.querySelector('#nodes-count').textContent"), "5,000 nodes");
+    assert_eq!(
+        page.text("document.querySelector('#nodes-count').textContent"),
+        "5,000 nodes"
+    );
     let first = "document.querySelector('#nodes tr.node').dataset.key";
     assert_eq!(page.text(first), "gateway-4321", "the one that refused");
     // All the way down, row by row of what is seen.
     page.eval("document.querySelector('#nodes-scroller').scrollTop = 1e9");
-    page.wait("[...document.querySelectorAll('#nodes tr.node')].at(-1).dataset.key === 'gateway-4999'");
+    page.wait(
+        "[...document.querySelectorAll('#nodes tr.node')].at(-1).dataset.key === 'gateway-4999'",
+    );
     let last = page.eval("[...document.querySelectorAll('#nodes tr.node')].at(-1).ariaRowIndex");
     assert_eq!(last, json!("5001"));
     page.type_into("#nodes-search", "zone-42 envoy");
@@ -76,6 +87,9 @@ fn a_large_document_fits_a_phone() {
     let mut page = Page::open("large-phone", &format!("http://{address}/"), PHONE);
     page.next_document();
     let wide = page.eval("document.documentElement.scrollWidth - window.innerWidth");
-    assert!(wide.as_i64().unwrap() <= 0, "wider than the window by {wide}");
+    assert!(
+        wide.as_i64().unwrap() <= 0,
+        "wider than the window by {wide}"
+    );
     page.close();
 }

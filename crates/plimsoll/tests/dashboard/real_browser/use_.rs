@@ -23,12 +23,22 @@ fn the_theme_follows_the_system_until_it_is_chosen() {
     page.next_document();
     page.screenshot("demo-dark");
     page.click("#theme");
-    assert_eq!(page.text("document.querySelector('#theme').textContent"), "Theme: dark");
+    assert_eq!(
+        page.text("document.querySelector('#theme').textContent"),
+        "Theme: dark"
+    );
     page.click("#theme");
-    assert_eq!(background(&mut page), light, "light although the system is dark");
+    assert_eq!(
+        background(&mut page),
+        light,
+        "light although the system is dark"
+    );
     // Remembered.
     page.reload();
-    assert_eq!(page.text("document.querySelector('#theme').textContent"), "Theme: light");
+    assert_eq!(
+        page.text("document.querySelector('#theme').textContent"),
+        "Theme: light"
+    );
     page.screenshot("demo-light");
     page.assert_tidy();
     page.close();
@@ -39,7 +49,11 @@ fn a_host_that_knows_nothing_is_shown_honestly() {
     let (address, _) = Documents::serve(nothing);
     let mut page = Page::open("nothing", &format!("http://{address}/"), DESKTOP);
     let words = page.text("document.querySelector('main').innerText");
-    for empty in ["No upstream cluster", "No proxy has connected yet", "Nothing has happened"] {
+    for empty in [
+        "No upstream cluster",
+        "No proxy has connected yet",
+        "Nothing has happened",
+    ] {
         assert!(words.contains(empty), "{words}");
     }
     page.screenshot("empty");
@@ -69,7 +83,8 @@ fn buttons_do_what_the_host_offers() {
     assert_eq!(*documents.acted.lock().unwrap(), ["kill"]);
     page.wait("document.querySelector('#said').textContent === 'did kill'");
     // A page of somebody else cannot press them: it could not send JSON without asking.
-    let status = "fetch('dashboard/actions/kill', {method: 'POST', body: 'x'}).then((r) => r.status)";
+    let status =
+        "fetch('dashboard/actions/kill', {method: 'POST', body: 'x'}).then((r) => r.status)";
     assert_eq!(page.eval(status), json!(415));
 }
 
@@ -78,7 +93,10 @@ fn everything_is_reached_by_keyboard_and_has_a_name() {
     let (address, _) = Documents::serve(uneven);
     let mut page = Page::open("keyboard", &format!("http://{address}/"), DESKTOP);
     page.press("Tab");
-    assert_eq!(page.text("document.activeElement.textContent"), "Skip to content");
+    assert_eq!(
+        page.text("document.activeElement.textContent"),
+        "Skip to content"
+    );
     let mut seen = Vec::new();
     for _ in 0..80 {
         page.press("Tab");
@@ -90,8 +108,18 @@ fn everything_is_reached_by_keyboard_and_has_a_name() {
         assert_eq!(ring, json!(true), "focus on {at} is not seen");
         seen.push(at);
     }
-    for wanted in ["theme", "usd", "nodes-search", "nodes-filter", "nodes-scroller", "events"] {
-        assert!(seen.iter().any(|at| at == wanted), "{wanted} is not in {seen:?}");
+    for wanted in [
+        "theme",
+        "usd",
+        "nodes-search",
+        "nodes-filter",
+        "nodes-scroller",
+        "events",
+    ] {
+        assert!(
+            seen.iter().any(|at| at == wanted),
+            "{wanted} is not in {seen:?}"
+        );
     }
     let nameless = page.eval(
         "[...document.querySelectorAll('button, input, select, canvas, section, svg[role=img]')]
@@ -101,7 +129,8 @@ fn everything_is_reached_by_keyboard_and_has_a_name() {
           .map((e) => e.outerHTML.slice(0, 80))",
     );
     assert_eq!(nameless, json!([]));
-    let landmarks = page.eval("['header', 'nav', 'main', 'footer'].every((t) => document.querySelector(t))");
+    let landmarks =
+        page.eval("['header', 'nav', 'main', 'footer'].every((t) => document.querySelector(t))");
     assert_eq!(landmarks, json!(true));
     page.close();
 }
@@ -110,7 +139,9 @@ fn everything_is_reached_by_keyboard_and_has_a_name() {
 fn the_price_can_be_set_and_is_remembered() {
     let control = Control::start("cost").with_proxies();
     let mut page = Page::open("cost-browser", &control.address(), DESKTOP);
-    page.wait("Number(document.querySelector('#cost-tiles [data-tile=hour] dd')?.dataset.value) > 0");
+    page.wait(
+        "Number(document.querySelector('#cost-tiles [data-tile=hour] dd')?.dataset.value) > 0",
+    );
     let hour = "Number(document.querySelector('#cost-tiles [data-tile=hour] dd').dataset.value)";
     let before = page.eval(hour).as_f64().unwrap();
     page.type_into("#usd", "0.2");
@@ -130,7 +161,10 @@ fn a_what_if_answers_as_the_admin_api_does() {
     let control = Control::start("whatif").with_proxies();
     let mut page = Page::open("whatif-browser", &control.address(), DESKTOP);
     page.wait("document.querySelector('#routing [data-field=delivered]')?.dataset.value");
-    page.type_into("#whatif-zones tr[data-key='r1/zone-a'] [data-field=hosts]", "6");
+    page.type_into(
+        "#whatif-zones tr[data-key='r1/zone-a'] [data-field=hosts]",
+        "6",
+    );
     page.click("#whatif-ask");
     page.wait("document.querySelector('#whatif-answer table')");
     let question = json!({ "cluster": "orders", "hosts": { "zone-a": 6 } });
@@ -141,22 +175,39 @@ fn a_what_if_answers_as_the_admin_api_does() {
             ("load", "load_factor"),
             ("demand", "demand_share"),
         ] {
-            let cell = format!("#whatif-answer tbody tr:nth-child({}) [data-field={field}]", index + 1);
-            let value = page.eval(&format!("Number(document.querySelector('{cell}').dataset.value)"));
+            let cell = format!(
+                "#whatif-answer tbody tr:nth-child({}) [data-field={field}]",
+                index + 1
+            );
+            let value = page.eval(&format!(
+                "Number(document.querySelector('{cell}').dataset.value)"
+            ));
             let localities = answer["after"]["localities"].as_array().unwrap();
-            let own = localities.iter().find(|each| each["locality"]["zone"] == zone);
-            assert_eq!(value.as_f64(), own.unwrap()[name].as_f64(), "{zone} {field}");
+            let own = localities
+                .iter()
+                .find(|each| each["locality"]["zone"] == zone);
+            assert_eq!(
+                value.as_f64(),
+                own.unwrap()[name].as_f64(),
+                "{zone} {field}"
+            );
         }
     }
     // A zone that is not there yet, and a question that makes no sense.
     page.type_into("#whatif-new", "zone-d");
     page.click("#whatif-add");
-    page.type_into("#whatif-zones tr[data-key='zone-d'] [data-field=hosts]", "4");
+    page.type_into(
+        "#whatif-zones tr[data-key='zone-d'] [data-field=hosts]",
+        "4",
+    );
     page.click("#whatif-ask");
     page.wait("document.querySelectorAll('#whatif-answer tbody tr').length === 4");
     page.screenshot("what-if");
     page.assert_tidy();
-    page.type_into("#whatif-zones tr[data-key='zone-d'] [data-field=hosts]", "200000");
+    page.type_into(
+        "#whatif-zones tr[data-key='zone-d'] [data-field=hosts]",
+        "200000",
+    );
     page.click("#whatif-ask");
     page.wait("document.querySelector('#whatif-answer .error')?.textContent.includes('100000')");
     page.click("#whatif-reset");
@@ -168,12 +219,19 @@ fn a_cluster_is_chosen_and_a_zone_explained() {
     let control = Control::start("choose").with_proxies();
     let mut page = Page::open("choose-browser", &control.address(), DESKTOP);
     page.wait("document.querySelectorAll('#clusters tbody tr').length === 2");
-    assert_eq!(page.text("document.body.dataset.cluster"), "orders", "the one with demand");
+    assert_eq!(
+        page.text("document.body.dataset.cluster"),
+        "orders",
+        "the one with demand"
+    );
     page.click("#routing tr[data-key='r1/zone-a'] button");
     page.wait("document.querySelector('#detail').open");
     let words = page.text("document.querySelector('#detail').innerText");
     let explain = control.page("explain?cluster=orders&zone=zone-a");
-    assert!(words.contains(explain["reason"].as_str().unwrap()), "{words}");
+    assert!(
+        words.contains(explain["reason"].as_str().unwrap()),
+        "{words}"
+    );
     page.screenshot("explain");
     page.press("Escape");
     page.type_into("#clusters-search", "sea");

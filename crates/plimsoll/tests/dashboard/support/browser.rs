@@ -85,7 +85,10 @@ impl Browser {
 
     /// Events so far, of this method.
     pub(crate) fn events(&self, method: &str) -> impl Iterator<Item = &Value> {
-        let own = self.events.iter().filter(move |event| event["method"] == method);
+        let own = self
+            .events
+            .iter()
+            .filter(move |event| event["method"] == method);
         own.map(|event| &event["params"])
     }
 }
@@ -116,7 +119,10 @@ fn command(folder: &Path) -> Command {
         "--hide-scrollbars",
         "--lang=en-US",
     ]);
-    command.arg(format!("--user-data-dir={}", folder.join("profile").display()));
+    command.arg(format!(
+        "--user-data-dir={}",
+        folder.join("profile").display()
+    ));
     let log = File::create(folder.join("chromium.log")).unwrap();
     command
         .stdin(Stdio::piped())

@@ -47,11 +47,7 @@ impl Control {
         let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
         command.arg("control").arg("-c").arg(config);
         command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut address = |prefix: &str| -> SocketAddr {
             let line = lines.next().unwrap().unwrap();
@@ -67,7 +63,11 @@ impl Control {
     /// Connects proxies: 50/35/15 of the demand, zone-a spills to zone-b, one refuses everything.
     pub(crate) fn with_proxies(self) -> Self {
         let proxies = [
-            ("gateway-a", "zone-a", vec![("zone-a", 300), ("zone-b", 200)]),
+            (
+                "gateway-a",
+                "zone-a",
+                vec![("zone-a", 300), ("zone-b", 200)],
+            ),
             ("gateway-b", "zone-b", vec![("zone-b", 350)]),
             ("gateway-c", "zone-c", vec![("zone-c", 140), ("zone-a", 10)]),
             ("gateway-refuses", "zone-c", vec![]),
@@ -79,8 +79,12 @@ impl Control {
             let page = self.page("clusters?cluster=orders");
             let fleet = &page["clusters"][0]["fleets"][0];
             let refused = self.page("nodes?id=gateway-refuses");
-            let mut types = refused["nodes"][0]["discovery"][0]["types"].as_array()?.iter();
-            let delivered = fleet["delivered"].as_array().is_some_and(|all| all.len() == 3);
+            let mut types = refused["nodes"][0]["discovery"][0]["types"]
+                .as_array()?
+                .iter();
+            let delivered = fleet["delivered"]
+                .as_array()
+                .is_some_and(|all| all.len() == 3);
             (delivered && types.any(|kind| !kind["nacked"].is_null())).then_some(())
         });
         self
@@ -98,14 +102,18 @@ impl Control {
 
     /// What the admin API answers to a question.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
-        request(self.admin, "POST", &format!("/api/v1/{path}"), &body.to_string())
+        request(
+            self.admin,
+            "POST",
+            &format!("/api/v1/{path}"),
+            &body.to_string(),
+        )
     }
 
     /// Asks it to end, and waits for that.
     pub(crate) fn stop(&mut self) {
-        let id = self.child.id().to_string();
-        let killed = Command::new("kill").args(["-TERM", &id]).status().unwrap();
-        assert!(killed.success());
+        let id = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
         wait_for("the control plane ends although a page is open", || {
             self.child.try_wait().unwrap()
         });

@@ -30,7 +30,9 @@ impl Documents {
         let router = Dashboard::new(documents.clone()).router();
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
             runtime.unwrap().block_on(async {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
                 sender.send(listener.local_addr().unwrap()).unwrap();
@@ -113,8 +115,11 @@ pub(crate) fn uneven(look: u64) -> DashboardState {
             measured_bp: Some([5000, 3500, 1500][index]),
             delivered_bp: Some([5000, 3500, 1500][index]),
             state: Some(["LocalityResidual", "LocalityDirect", "LocalityDirect"][index].to_owned()),
-            reason: Some("the own locality issues 50 % of the demand but has 30 % of the capacity: \
-                          60 % stays local, the rest goes where capacity is spare".to_owned()),
+            reason: Some(
+                "the own locality issues 50 % of the demand but has 30 % of the capacity: \
+                          60 % stays local, the rest goes where capacity is spare"
+                    .to_owned(),
+            ),
             ..Default::default()
         }
     });

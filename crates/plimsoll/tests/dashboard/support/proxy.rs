@@ -7,6 +7,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use h2::client::SendRequest;
+use h2::{RecvStream, SendStream};
 use plimsoll_core::model::load_report::{ClusterStats, Node, UpstreamLocalityStats};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_xds::ads::client::{Client, ClientSettings};
@@ -16,9 +19,6 @@ use plimsoll_xds::driver::{Clock, STREAM_AGGREGATED_RESOURCES, STREAM_LOAD_STATS
 use plimsoll_xds::lrs::message::LoadStatsRequest;
 use plimsoll_xds::node::NodeInfo;
 use plimsoll_xds::wire;
-use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
-use h2::client::SendRequest;
-use h2::{RecvStream, SendStream};
 
 /// Compressed flag and length in front of each message.
 const HEADER: usize = 5;
@@ -34,7 +34,9 @@ pub(crate) struct Proxy {
 /// Starts one; it lives as long as the test program or the control plane.
 pub(crate) fn start(proxy: Proxy, control: SocketAddr) {
     std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
         runtime.unwrap().block_on(async {
             // The control plane may be gone first.
             let _ = proxy.run(control).await;
@@ -115,17 +117,20 @@ impl Proxy {
             user_agent_version: "1.40.0".to_owned(),
             client_features: Vec::new(),
         };
-        let raw = Bytes::from(wire::encode_node(&info));
+        let raw = wire::encode_node(&info);
         NodeMessage { info, raw }
     }
 
     fn stats(&self) -> ClusterStats {
-        let sent = self.sent.iter().map(|&(zone, requests)| UpstreamLocalityStats {
-            locality: Locality::new("r1", zone, ""),
-            total_issued_requests: requests,
-            total_successful_requests: requests,
-            ..Default::default()
-        });
+        let sent = self
+            .sent
+            .iter()
+            .map(|&(zone, requests)| UpstreamLocalityStats {
+                locality: Locality::new("r1", zone, ""),
+                total_issued_requests: requests,
+                total_successful_requests: requests,
+                ..Default::default()
+            });
         ClusterStats {
             cluster_name: Arc::from("orders"),
             upstream_locality_stats: sent.collect(),
@@ -178,7 +183,11 @@ impl Stream {
                     return Ok(self.buffer.split_to(length).freeze());
                 }
             }
-            let data = self.responses.data().await.ok_or("the stream has ended")??;
+            let data = self
+                .responses
+                .data()
+                .await
+                .ok_or("the stream has ended")??;
             self.responses.flow_control().release_capacity(data.len())?;
             self.buffer.extend_from_slice(&data);
         }

@@ -1,6 +1,6 @@
 //! [`Feed`]: asks the source once a second while somebody looks, and shares what it says.
 //!
-//! One task, however many viewers; it ends with the last of them. Viewers watch the newest frame, so
+//! One task, however many viewers; it ends with the last of them. Viewers watch the newest frame:
 //! one that is slow skips to it and delays nobody.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -63,15 +63,11 @@ impl Feed {
     }
 
     async fn run(self: Arc<Self>) {
-        let closed = async {
-            self.source.closed().await;
-            // A source that is closed has nothing more to say, and whoever comes later hears so.
-        };
         tokio::select! {
-            () = closed => {}
-            () = self.publish() => return,
+            () = self.publish() => {}
+            // Viewers are let go, and whoever comes later as well.
+            () = self.source.closed() => drop(self.lock().take()),
         }
-        self.lock().take();
     }
 
     /// Until nobody looks or the source ends.
@@ -82,22 +78,17 @@ impl Feed {
         loop {
             ticks.tick().await;
             let state = self.source.state().await;
+            let frame = state.map(|state| Arc::new(Frame::new(&state, last.as_deref())));
             let mut running = self.lock();
             // Asked under the lock: a viewer that comes now finds either this task or none.
-            let Some(frames) = running
-                .as_ref()
-                .filter(|frames| frames.receiver_count() > 0)
-            else {
-                running.take();
-                return;
-            };
-            let Ok(state) = state else {
-                running.take();
-                return;
-            };
-            let frame = Arc::new(Frame::new(&state, last.as_deref()));
-            frames.send_replace(Some(Arc::clone(&frame)));
-            last = Some(frame);
+            let frames = running.as_ref();
+            match (frames.filter(|frames| frames.receiver_count() > 0), frame) {
+                (Some(frames), Ok(frame)) => {
+                    frames.send_replace(Some(Arc::clone(&frame)));
+                    last = Some(frame);
+                }
+                _ => return drop(running.take()),
+            }
         }
     }
 

@@ -3,8 +3,8 @@
 //!
 //! The two crates do not see each other; here they meet. Nothing is decided and hardly anything
 //! computed: demand and flows are the planner's, shares and reasons those of
-//! `plimsoll_control::explain`. Made once a second while somebody looks, between two messages of the
-//! writer, so it must stay quick: explanations are kept until what they explain has changed.
+//! `plimsoll_control::explain`. Made once a second while somebody looks, between two messages of
+//! the writer, so it must stay quick: explanations are kept until what they explain has changed.
 
 mod clusters;
 mod explained;

@@ -1,7 +1,7 @@
 //! [`Recent`]: the last things that happened, in words, for people to look at.
 //!
-//! The writer adds what the state tells, streams add refusals; a page shows them. What is logged and
-//! counted does not come from here.
+//! The writer adds what the state tells, streams add refusals; a page shows them. Logs and counters
+//! do not come from here.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -148,9 +148,8 @@ impl Page {
     /// Types into a field, replacing what is there.
     pub(crate) fn type_into(&mut self, selector: &str, words: &str) {
         let selector = json!(selector);
-        self.eval(&format!(
-            "document.querySelector({selector}).focus(); document.querySelector({selector}).select()"
-        ));
+        let field = format!("document.querySelector({selector})");
+        self.eval(&format!("{field}.focus(); {field}.select()"));
         self.call("Input.insertText", &json!({ "text": words }));
     }
 

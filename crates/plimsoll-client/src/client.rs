@@ -91,8 +91,9 @@ impl ClientBuilder {
             manager.handle(Update::Originating(fleet));
         }
         for (config, endpoints, options) in self.clusters {
+            let name = Arc::clone(config.name());
             manager.handle(Update::Cluster(Arc::new(config), Arc::new(options)));
-            manager.handle(Update::Assignment(endpoints));
+            manager.handle(Update::Assignment(name, endpoints));
         }
         manager.publish();
         let clusters = manager.clusters();
@@ -148,7 +149,8 @@ impl Client {
 
     /// Replaces the endpoints of a cluster. Requests in flight finish where they are.
     pub async fn update_endpoints(&self, endpoints: ClusterLoadAssignment) -> Result<(), Error> {
-        self.update(Update::Assignment(endpoints)).await?;
+        let name = Arc::clone(endpoints.cluster_name());
+        self.update(Update::Assignment(name, endpoints)).await?;
         self.flush().await
     }
 
@@ -189,8 +191,12 @@ impl Client {
         by_endpoint: bool,
     ) -> Result<Vec<ClusterLoadStats>, Error> {
         let (reply, stats) = oneshot::channel();
-        self.update(Update::DrainLoadStats(by_endpoint, reply))
-            .await?;
+        let update = Update::DrainLoadStats {
+            wanted: None,
+            by_endpoint,
+            reply,
+        };
+        self.update(update).await?;
         stats.await.map_err(|_| closed())
     }
 

@@ -32,6 +32,9 @@ const QUEUE: usize = 1024;
 /// Updates that are taken before what changed is published.
 const BURST: usize = 64;
 
+/// Removed clusters whose counts are kept.
+const RETIRED: usize = 64;
+
 /// Clusters by name, as services find them.
 pub(crate) type Clusters = BTreeMap<Arc<str>, Arc<Cluster>>;
 
@@ -42,8 +45,8 @@ pub(crate) enum Update {
     Cluster(Arc<ClusterConfig>, Arc<UpstreamOptions>),
     /// A cluster is no longer wanted.
     Remove(Arc<str>),
-    /// Endpoints of a cluster.
-    Assignment(ClusterLoadAssignment),
+    /// Endpoints of a cluster, whatever name the assignment has.
+    Assignment(Arc<str>, ClusterLoadAssignment),
     /// The proxies that are like us: the fleet, with fractions of demand perhaps.
     Originating(ClusterLoadAssignment),
     /// Fractions of demand for one cluster, from the LRS response.
@@ -52,8 +55,15 @@ pub(crate) enum Update {
     Health(Arc<str>, SocketAddr, HealthSignal),
     /// Why does the cluster route as it does?
     Explain(Arc<str>, oneshot::Sender<Option<Explanation>>),
-    /// What was sent since the last time, of every cluster; endpoints one by one if true.
-    DrainLoadStats(bool, oneshot::Sender<Vec<ClusterLoadStats>>),
+    /// What was sent since the last time?
+    DrainLoadStats {
+        /// Names of clusters, or all.
+        wanted: Option<Vec<Arc<str>>>,
+        /// Whether endpoints are wanted one by one.
+        by_endpoint: bool,
+        /// Where the answer goes.
+        reply: oneshot::Sender<Vec<ClusterLoadStats>>,
+    },
     /// Everything before this is published.
     Flush(oneshot::Sender<()>),
 }
@@ -79,6 +89,8 @@ pub(crate) struct ClusterManager {
     clusters: Arc<ArcSwap<Clusters>>,
     /// Newest fleet: clusters that come later want it too.
     originating: Option<ClusterLoadAssignment>,
+    /// Clusters that were removed, until all they counted is reported.
+    retired: Vec<Balancer>,
 }
 
 /// One cluster and the ends through which it is published.
@@ -105,6 +117,7 @@ impl ClusterManager {
             managed: BTreeMap::new(),
             clusters: Arc::default(),
             originating: None,
+            retired: Vec::new(),
         };
         (manager, sender)
     }
@@ -120,8 +133,8 @@ impl ClusterManager {
         match update {
             Update::Cluster(config, options) => self.handle_cluster(config, options, now),
             Update::Remove(name) => self.remove(&name),
-            Update::Assignment(assignment) => {
-                if let Some(managed) = self.managed.get_mut(assignment.cluster_name()) {
+            Update::Assignment(name, assignment) => {
+                if let Some(managed) = self.managed.get_mut(&name) {
                     managed.balancer.handle_assignment(assignment, now);
                     managed.publish();
                     managed.ready.send_replace(true);
@@ -149,11 +162,13 @@ impl ClusterManager {
                 let managed = self.managed.get(&name);
                 let _ = reply.send(managed.map(|managed| managed.newest.explain()));
             }
-            Update::DrainLoadStats(by_endpoint, reply) => {
-                let managed = self.managed.values_mut();
-                let drain =
-                    |managed: &mut Managed| managed.balancer.drain_load_stats(by_endpoint, now);
-                let _ = reply.send(managed.map(drain).collect());
+            Update::DrainLoadStats {
+                wanted,
+                by_endpoint,
+                reply,
+            } => {
+                let stats = self.drain_load_stats(wanted.as_deref(), by_endpoint, now);
+                let _ = reply.send(stats);
             }
             Update::Flush(reply) => {
                 self.publish();
@@ -254,9 +269,36 @@ impl ClusterManager {
 
     /// Services that have the cluster keep what they have; requests in flight finish.
     fn remove(&mut self, name: &str) {
-        if self.managed.remove(name).is_some() {
+        if let Some(managed) = self.managed.remove(name) {
+            // Where load is not reported nobody ever drains them.
+            if self.retired.len() == RETIRED {
+                self.retired.remove(0);
+            }
+            self.retired.push(managed.balancer);
             self.list();
         }
+    }
+
+    fn drain_load_stats(
+        &mut self,
+        wanted: Option<&[Arc<str>]>,
+        by_endpoint: bool,
+        now: Instant,
+    ) -> Vec<ClusterLoadStats> {
+        let wanted = |name: &Arc<str>| wanted.is_none_or(|names| names.contains(name));
+        let managed = self
+            .managed
+            .values_mut()
+            .map(|managed| &mut managed.balancer);
+        let balancers = managed.chain(&mut self.retired);
+        let balancers = balancers.filter(|balancer| wanted(balancer.config().name()));
+        let stats = balancers
+            .map(|balancer| balancer.drain_load_stats(by_endpoint, now))
+            .collect();
+        // What ends after this drain ends in another one, while there is something to end.
+        self.retired
+            .retain(|balancer| balancer.cluster_load().active() > 0);
+        stats
     }
 
     fn list(&self) {

@@ -99,6 +99,34 @@ async fn endpoints_and_clusters_change_while_requests_run() {
 }
 
 #[tokio::test]
+async fn counts_of_removed_hosts_and_clusters_are_reported() {
+    let backends = [Backend::start().await, Backend::start().await];
+    let [one, two] = [backends[0].address, backends[1].address];
+    let client = client(&[one, two], UpstreamOptions::default()).await;
+    let mut service = client.service("orders").unwrap();
+    for path in ["/", "/", "/503", "/"] {
+        get(&mut service, path).await.unwrap();
+    }
+    let assignment = endpoints("orders", &[("b", &[two])]);
+    client.update_endpoints(assignment).await.unwrap();
+    get(&mut service, "/").await.unwrap();
+    client.remove_cluster("orders").await.unwrap();
+    let stats = client.drain_load_stats(false).await.unwrap();
+    let localities = stats.iter().flat_map(|cluster| &cluster.localities);
+    let counts = localities.map(|locality| &locality.stats);
+    let sums = counts.fold((0, 0, 0), |sums, locality| {
+        (
+            sums.0 + locality.total_issued_requests,
+            sums.1 + locality.total_successful_requests,
+            sums.2 + locality.total_error_requests,
+        )
+    });
+    assert_eq!(sums, (5, 4, 1));
+    assert_eq!(backends[0].seen() + backends[1].seen(), 5);
+    assert!(client.drain_load_stats(false).await.unwrap().is_empty());
+}
+
+#[tokio::test]
 async fn the_breaker_opens_at_max_requests() {
     let backend = Backend::start().await;
     let mut options = UpstreamOptions::default();

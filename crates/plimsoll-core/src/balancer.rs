@@ -277,6 +277,11 @@ impl Balancer {
         ticks.into_iter().chain([fractions]).flatten().min()
     }
 
+    /// Settings in force.
+    pub const fn config(&self) -> &Arc<ClusterConfig> {
+        &self.config
+    }
+
     /// Counters of the writer.
     pub const fn stats(&self) -> &BalancerStats {
         &self.stats

@@ -9,7 +9,9 @@ mod field;
 #[cfg(test)]
 mod hex;
 pub(crate) mod listener;
+pub(crate) mod load_assignment;
 pub(crate) mod load_report;
+mod matcher;
 pub(crate) mod node;
 pub(crate) mod orca;
 pub(crate) mod orca_request;

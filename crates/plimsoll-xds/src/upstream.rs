@@ -6,22 +6,81 @@
 //! one, reads a file or looks up a name.
 
 mod health_check;
+mod load_assignment;
+mod outlier;
 mod tls;
 
 use std::time::Duration;
 
+use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::model::outlier_detection::OutlierDetection;
 use plimsoll_core::units::{FieldError, Percent};
 
+pub(crate) use health_check::payload_text;
 pub use health_check::{
     HealthCheck, HealthCheckKind, HealthCheckParts, HttpHealthCheck, HttpMethod, StatusRange,
 };
+pub use load_assignment::{EndpointExtras, LoadAssignment, NamedEndpoint, NamedLocality};
+pub(crate) use outlier::OutlierFields;
 pub use tls::{CertificatePair, DataSource, SanMatcher, SanType, TrustedCa, UpstreamTls};
 
 /// Envoy's default of `connect_timeout`.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Envoy's default of `idle_timeout`: connections without requests are closed after this time.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// A cluster as somebody wrote it, read in full.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UpstreamCluster {
+    /// Name, policies and health settings.
+    pub config: ClusterConfig,
+    /// Everything else.
+    pub options: UpstreamOptions,
+    /// The endpoints, unless they come by EDS. Checked: for [`Discovery::Static`] it resolves
+    /// without any lookup.
+    pub load_assignment: Option<LoadAssignment>,
+}
+
+impl UpstreamCluster {
+    /// Puts the parts together and checks what concerns several of them.
+    pub fn try_new(
+        config: ClusterConfig,
+        options: UpstreamOptions,
+        load_assignment: Option<LoadAssignment>,
+    ) -> Result<Self, FieldError> {
+        let options = options.checked()?;
+        let eds = matches!(options.discovery, Discovery::Eds { .. });
+        match &load_assignment {
+            Some(_) if eds => {
+                let reason = "has no effect with type EDS";
+                return Err(FieldError::new("load_assignment", reason));
+            }
+            None if !eds => {
+                let reason = "must be set, unless the type is EDS";
+                return Err(FieldError::new("load_assignment", reason));
+            }
+            Some(assignment) => assignment
+                .check(&options.discovery)
+                .map_err(|error| error.under("load_assignment"))?,
+            None => {}
+        }
+        Ok(Self {
+            config,
+            options,
+            load_assignment,
+        })
+    }
+
+    /// The name of the assignment that EDS is asked for.
+    pub fn eds_name(&self) -> Option<&str> {
+        match &self.options.discovery {
+            Discovery::Eds { service_name, .. } => {
+                Some(service_name.as_deref().unwrap_or(self.config.name()))
+            }
+            _ => None,
+        }
+    }
+}
 
 /// Everything about a cluster but its policies and its endpoints.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,9 +115,9 @@ pub struct UpstreamOptions {
     pub auto_san_validation: bool,
     /// `lrs_server: self`: load is reported to the server that sent the cluster.
     pub lrs: bool,
-    /// Requests in flight to a host that was removed are reset when its health fails, or go on.
+    /// Connections to a host are closed when its active checks fail.
     pub close_connections_on_host_health_failure: bool,
-    /// Time between two TCP keep-alive probes and their number.
+    /// Probes on idle connections.
     pub tcp_keepalive: Option<TcpKeepalive>,
 }
 
@@ -115,7 +174,19 @@ pub enum Discovery {
     Eds {
         /// Name of the assignment, when it differs from the cluster's.
         service_name: Option<String>,
+        /// Who has it.
+        source: EdsSource,
     },
+}
+
+/// Where an assignment comes from: `eds_cluster_config.eds_config`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum EdsSource {
+    /// The stream that other resources come on: `ads` or `self`.
+    #[default]
+    Ads,
+    /// A file: `path_config_source`.
+    Path(String),
 }
 
 /// How names become addresses.

@@ -9,7 +9,8 @@ pub use crate::convert::assignment::{
 };
 pub use crate::convert::cluster::{
     CircuitBreakersOut, ClassicBasis, ClusterIn, ClusterOut, LocalityDelivery, OutlierDetectionOut,
-    decode_cluster, encode_cluster, rewrite_cluster_policy, rewrite_load_reporting,
+    decode_cluster, decode_upstream_cluster, encode_cluster, rewrite_cluster_policy,
+    rewrite_load_reporting,
 };
 pub use crate::convert::discovery::{
     decode_delta_discovery_request, decode_delta_discovery_response, decode_discovery_request,
@@ -18,6 +19,7 @@ pub use crate::convert::discovery::{
     encode_discovery_response, resource_name, unwrap_resource,
 };
 pub use crate::convert::listener::{encode_api_listener, encode_http_listener};
+pub use crate::convert::load_assignment::decode_endpoint_extras;
 pub use crate::convert::load_report::{
     decode_load_stats_request, decode_load_stats_response, encode_load_report,
     encode_load_stats_request, encode_load_stats_response,

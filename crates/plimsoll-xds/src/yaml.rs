@@ -26,14 +26,17 @@ mod locality;
 mod policy;
 pub mod proto_json;
 mod runtime;
+mod upstream;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use plimsoll_core::model::cluster::ClusterConfig;
 
+use crate::upstream::UpstreamCluster;
+
 pub use client_side_weighted_round_robin::ClientSideWeightedRoundRobinYaml;
-pub use cluster::ClusterYaml;
+pub use cluster::{ClusterYaml, UpstreamClusterYaml};
 pub use document::Document;
 pub use error::{ConfigError, Location};
 pub use runtime::RuntimeYaml;
@@ -54,4 +57,32 @@ pub fn parse_cluster(text: &str) -> Result<ClusterConfig, ConfigError> {
     let document = Document::parse(text)?;
     let cluster: ClusterYaml = document.read()?;
     ClusterConfig::try_from(cluster).map_err(|error| document.locate(error))
+}
+
+/// Reads one cluster in full: policies, connections, checks and endpoints.
+///
+/// ```
+/// use plimsoll_xds::yaml::parse_upstream_cluster;
+///
+/// let text = "
+/// name: orders
+/// type: STRICT_DNS
+/// connect_timeout: 1s
+/// load_assignment:
+///   cluster_name: orders
+///   endpoints:
+///   - lb_endpoints:
+///     - endpoint: {address: {socket_address: {address: orders.svc, port_value: 80}}}
+/// ";
+/// let cluster = parse_upstream_cluster(text).unwrap();
+/// assert_eq!(cluster.options.connect_timeout.as_secs(), 1);
+/// assert_eq!(cluster.load_assignment.unwrap().names()[0].1, "orders.svc");
+///
+/// let error = parse_upstream_cluster("name: orders\nlb_subset_config: {}\n").unwrap_err();
+/// assert_eq!(error.path(), "lb_subset_config");
+/// ```
+pub fn parse_upstream_cluster(text: &str) -> Result<UpstreamCluster, ConfigError> {
+    let document = Document::parse(text)?;
+    let cluster: UpstreamClusterYaml = document.read()?;
+    UpstreamCluster::try_from(cluster).map_err(|error| document.locate(error))
 }

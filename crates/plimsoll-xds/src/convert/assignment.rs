@@ -114,16 +114,26 @@ pub fn encode_assignment(assignment: &AssignmentOut) -> Bytes {
     message.encode_to_vec().into()
 }
 
-fn locality_parts(message: LocalityLbEndpointsMessage) -> Result<LocalityParts, FieldError> {
+fn locality_parts(mut message: LocalityLbEndpointsMessage) -> Result<LocalityParts, FieldError> {
+    let endpoints = std::mem::take(&mut message.lb_endpoints);
+    let mut parts = locality_parts_without(message)?;
+    parts.lb_endpoints.reserve_exact(endpoints.len());
+    for (position, endpoint) in endpoints.into_iter().enumerate() {
+        let endpoint = lb_endpoint(endpoint);
+        let path = || format!("lb_endpoints[{position}]");
+        let endpoint = endpoint.map_err(|error| error.under(&path()))?;
+        parts.lb_endpoints.push(endpoint);
+    }
+    Ok(parts)
+}
+
+/// Everything of a locality but its endpoints.
+pub(super) fn locality_parts_without(
+    message: LocalityLbEndpointsMessage,
+) -> Result<LocalityParts, FieldError> {
     if message.leds_cluster_locality_config.is_some() {
         let reason = "endpoints from another service are not supported";
         return Err(FieldError::new("leds_cluster_locality_config", reason));
-    }
-    let mut lb_endpoints = Vec::with_capacity(message.lb_endpoints.len());
-    for (position, endpoint) in message.lb_endpoints.into_iter().enumerate() {
-        let endpoint = lb_endpoint(endpoint);
-        let path = || format!("lb_endpoints[{position}]");
-        lb_endpoints.push(endpoint.map_err(|error| error.under(&path()))?);
     }
     let metadata = message.metadata.as_ref();
     let fraction = metadata.and_then(|metadata| metadata.in_envoy_lb(FRACTION));
@@ -131,7 +141,7 @@ fn locality_parts(message: LocalityLbEndpointsMessage) -> Result<LocalityParts, 
         locality: message.locality.map(Into::into).unwrap_or_default(),
         priority: message.priority,
         load_balancing_weight: message.load_balancing_weight,
-        lb_endpoints,
+        lb_endpoints: Vec::new(),
         observed_traffic_fraction: message.observed_traffic_fraction.map(u64::from),
         metadata_traffic_fraction: fraction.map(number).transpose()?,
     })
@@ -145,10 +155,17 @@ fn number(value: &ValueMessage) -> Result<f64, FieldError> {
     })
 }
 
+/// The override of consistent hashing.
+pub(super) fn endpoint_hash_key(message: &LbEndpointMessage) -> Option<Arc<str>> {
+    let hash_key = message.metadata.as_ref()?.in_envoy_lb(HASH_KEY)?;
+    hash_key.string_value.as_deref().map(Into::into)
+}
+
 fn lb_endpoint(message: LbEndpointMessage) -> Result<LbEndpoint, FieldError> {
     if !message.endpoint_name.is_empty() {
         return Err(FieldError::new("endpoint_name", "is not supported"));
     }
+    let hash_key = endpoint_hash_key(&message);
     let endpoint = message.endpoint.unwrap_or_default();
     let address = socket_address(endpoint.address.unwrap_or_default())
         .map_err(|error| error.under("endpoint.address"))?;
@@ -156,14 +173,12 @@ fn lb_endpoint(message: LbEndpointMessage) -> Result<LbEndpoint, FieldError> {
         let reason = format!("{} is not a health status", message.health_status);
         return Err(FieldError::new("health_status", reason));
     };
-    let metadata = message.metadata.as_ref();
-    let hash_key = metadata.and_then(|metadata| metadata.in_envoy_lb(HASH_KEY));
     Ok(LbEndpoint {
         address,
         hostname: endpoint.hostname.into(),
         health_status,
         load_balancing_weight: message.load_balancing_weight,
-        hash_key: hash_key.and_then(|key| key.string_value.as_deref().map(Into::into)),
+        hash_key,
     })
 }
 
@@ -188,7 +203,7 @@ pub(super) fn socket_address(message: AddressMessage) -> Result<SocketAddr, Fiel
     }
 }
 
-fn drop_parts(message: DropOverloadMessage) -> Result<DropOverloadParts, FieldError> {
+pub(super) fn drop_parts(message: DropOverloadMessage) -> Result<DropOverloadParts, FieldError> {
     let percentage = message.drop_percentage.unwrap_or_default();
     let kind = usize::try_from(percentage.denominator).ok();
     let Some(&denominator) = kind.and_then(|kind| DENOMINATORS.get(kind)) else {

@@ -2,7 +2,8 @@
 //!
 //! Here are the cluster and what stands around its policy: discovery, timeouts, breakers. The
 //! policy is written in `encode_policy` and read in `decode_policy` and `legacy`; a policy in the
-//! cluster of somebody else is exchanged in `rewrite`. Called through `wire`.
+//! cluster of somebody else is exchanged in `rewrite`. What clients need of a cluster beyond its
+//! policies is read in `upstream`. Called through `wire`.
 
 mod decode;
 mod decode_locality;
@@ -11,6 +12,10 @@ mod decode_policy;
 mod encode_policy;
 mod legacy;
 mod rewrite;
+mod upstream;
+mod upstream_health;
+mod upstream_http;
+mod upstream_tls;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,6 +27,7 @@ use prost::Message;
 pub use decode::{ClusterIn, decode_cluster};
 pub use encode_policy::{ClassicBasis, LocalityDelivery};
 pub use rewrite::{rewrite_cluster_policy, rewrite_load_reporting};
+pub use upstream::decode_upstream_cluster;
 
 use super::pb::cluster::{
     CircuitBreakersMessage, ClusterMessage, CommonLbConfigMessage, EdsClusterConfigMessage,

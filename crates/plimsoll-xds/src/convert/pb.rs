@@ -14,6 +14,8 @@ pub(crate) mod listener;
 pub(crate) mod load_stats;
 pub(crate) mod policy;
 pub(crate) mod route;
+pub(crate) mod tls;
+pub(crate) mod upstream;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -73,6 +75,22 @@ pub(crate) fn duration(
     message.map(|message| message.checked(path)).transpose()
 }
 
+/// An error at the first field that is set and would be passed over in silence.
+pub(crate) fn refuse(fields: &[(&str, bool)]) -> Result<(), FieldError> {
+    match fields.iter().find(|(_, set)| *set) {
+        Some((field, _)) => Err(FieldError::new(*field, "is not supported")),
+        None => Ok(()),
+    }
+}
+
+/// What was checked, or its error seen from one level further out.
+pub(crate) fn under<T>(
+    checked: Option<Result<T, FieldError>>,
+    field: &str,
+) -> Result<Option<T>, FieldError> {
+    checked.transpose().map_err(|error| error.under(field))
+}
+
 /// `google.protobuf.Any`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct AnyMessage {
@@ -89,6 +107,17 @@ impl AnyMessage {
             type_url: format!("type.googleapis.com/{full_name}"),
             value: message.encode_to_vec().into(),
         }
+    }
+
+    /// Full name of the type.
+    pub(crate) fn type_name(&self) -> &str {
+        let name = self.type_url.rsplit_once('/').map(|(_, name)| name);
+        name.unwrap_or(&self.type_url)
+    }
+
+    /// The message; the path of an error is empty.
+    pub(crate) fn unpack<M: Message + Default>(&self) -> Result<M, FieldError> {
+        M::decode(self.value.clone()).map_err(|error| FieldError::new("", error.to_string()))
     }
 }
 

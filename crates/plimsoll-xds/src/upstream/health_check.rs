@@ -231,6 +231,20 @@ impl HealthCheck {
     }
 }
 
+/// `Payload.text`: bytes in hex.
+pub(crate) fn payload_text(text: &str) -> Result<Bytes, FieldError> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16);
+    let digits: Option<Vec<u32>> = text.as_bytes().iter().map(digit).collect();
+    let pairs = digits.filter(|digits| !digits.is_empty() && digits.len() % 2 == 0);
+    let Some(digits) = pairs else {
+        return Err(FieldError::new("", format!("{text:?} is not hex")));
+    };
+    let bytes = digits
+        .chunks(2)
+        .map(|pair| pair.iter().fold(0, |sum, digit| sum * 16 + digit));
+    Ok(bytes.filter_map(|byte| u8::try_from(byte).ok()).collect())
+}
+
 fn required(field: &str, value: Option<Duration>) -> Result<Duration, FieldError> {
     positive(field, value)?.ok_or_else(|| FieldError::new(field, "must be set"))
 }

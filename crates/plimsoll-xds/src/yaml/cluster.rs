@@ -1,7 +1,10 @@
 //! [`ClusterYaml`]: one cluster as Envoy's `clusters` list has it.
 //!
 //! Here lives the choice between the typed and the legacy way, the fields that have nothing to do
-//! with load balancing, and our own block `plimsoll`. Everything else is an error.
+//! with load balancing, and our own block `plimsoll`. Everything else is an error. Those other
+//! fields are read, for whoever needs them, in `full`.
+
+mod full;
 
 use std::fmt;
 
@@ -12,6 +15,8 @@ use plimsoll_core::model::endpoint_policy::EndpointPolicy;
 use plimsoll_core::units::FieldError;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+
+pub use full::UpstreamClusterYaml;
 
 use super::endpoint::{LeastRequestLbConfig, MaglevLbConfig, RingHashLbConfig, RoundRobinLbConfig};
 use super::legacy::{self, CommonLbConfig, LbConfig, LbPolicy};
@@ -180,7 +185,7 @@ impl<'de> Deserialize<'de> for ClusterYaml {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ClusterYaml, A::Error> {
-                let fields = MapAccessDeserializer::new(Relevant(map));
+                let fields = MapAccessDeserializer::new(Relevant(map, &NOT_LOAD_BALANCING));
                 Fields::deserialize(fields).map(ClusterYaml)
             }
         }
@@ -189,8 +194,8 @@ impl<'de> Deserialize<'de> for ClusterYaml {
     }
 }
 
-/// A map without the fields of [`NOT_LOAD_BALANCING`].
-struct Relevant<A>(A);
+/// A map without some of its fields.
+struct Relevant<A>(A, &'static [&'static str]);
 
 impl<'de, A: MapAccess<'de>> MapAccess<'de> for Relevant<A> {
     type Error = A::Error;
@@ -200,7 +205,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Relevant<A> {
         mut seed: K,
     ) -> Result<Option<K::Value>, A::Error> {
         loop {
-            match self.0.next_key_seed(UnlessIrrelevant(seed))? {
+            match self.0.next_key_seed(UnlessIrrelevant(seed, self.1))? {
                 None => return Ok(None),
                 Some(Ok(key)) => return Ok(Some(key)),
                 Some(Err(unused)) => seed = unused,
@@ -216,14 +221,14 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Relevant<A> {
 
 /// Reads a key with the seed, or gives the seed back when the field is irrelevant. It works on the
 /// key's own deserializer so that an error still knows which key it was.
-struct UnlessIrrelevant<K>(K);
+struct UnlessIrrelevant<K>(K, &'static [&'static str]);
 
 impl<'de, K: DeserializeSeed<'de>> DeserializeSeed<'de> for UnlessIrrelevant<K> {
     type Value = Result<K::Value, K>;
 
     fn deserialize<D: Deserializer<'de>>(self, key: D) -> Result<Self::Value, D::Error> {
         let name = String::deserialize(key)?;
-        if NOT_LOAD_BALANCING.contains(&name.as_str()) {
+        if self.1.contains(&name.as_str()) {
             return Ok(Err(self.0));
         }
         self.0

@@ -16,6 +16,7 @@ mod refused;
 mod robust;
 mod scalars;
 mod spelling;
+pub(crate) mod upstream;
 
 /// What every `@type` starts with.
 const URL: &str = "type.googleapis.com/envoy.extensions.load_balancing_policies";

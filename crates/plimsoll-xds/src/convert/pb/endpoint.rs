@@ -99,3 +99,56 @@ pub(crate) struct EndpointMessage {
     #[prost(string, tag = "3")]
     pub(crate) hostname: String,
 }
+
+/// A second view of `ClusterLoadAssignment`: what connections and checks need of its endpoints.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct ExtrasMessage {
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) endpoints: Vec<LocalityExtrasMessage>,
+}
+
+/// Of `LocalityLbEndpoints`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct LocalityExtrasMessage {
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) lb_endpoints: Vec<LbEndpointExtrasMessage>,
+}
+
+/// Of `LbEndpoint`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct LbEndpointExtrasMessage {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) endpoint: Option<EndpointExtrasMessage>,
+}
+
+/// Of `Endpoint`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct EndpointExtrasMessage {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) address: Option<AddressMessage>,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) health_check_config: Option<HealthCheckConfigMessage>,
+    #[prost(message, repeated, tag = "4")]
+    pub(crate) additional_addresses: Vec<AdditionalAddressMessage>,
+}
+
+/// `Endpoint.HealthCheckConfig`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct HealthCheckConfigMessage {
+    #[prost(uint32, tag = "1")]
+    pub(crate) port_value: u32,
+    #[prost(string, tag = "2")]
+    pub(crate) hostname: String,
+    /// Read only to be refused.
+    #[prost(message, optional, tag = "3")]
+    pub(crate) address: Option<()>,
+    #[prost(bool, tag = "4")]
+    pub(crate) disable_active_health_check: bool,
+}
+
+/// `Endpoint.AdditionalAddress`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct AdditionalAddressMessage {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) address: Option<AddressMessage>,
+}

@@ -91,3 +91,11 @@ fn ranges_of_statuses_are_half_open() {
     }
     assert!(StatusRange::try_new(100, 600).is_ok());
 }
+
+#[test]
+fn text_of_a_payload_is_hex() {
+    assert_eq!(payload_text("50494e470A").unwrap(), "PING\n");
+    for bad in ["", "5", "5g", "\u{e4}a"] {
+        assert!(payload_text(bad).is_err(), "{bad}");
+    }
+}

@@ -1,0 +1,212 @@
+//! A cluster from bytes in full: what a client or a proxy needs of it.
+//!
+//! The policies are read in `decode`. A field that would be passed over and changes what a request
+//! meets is refused by its name. Passed over are statistics, metadata, buffers and Envoy's order of
+//! start, as in `yaml::cluster::full`, and what future versions add.
+
+use std::time::Duration;
+
+use plimsoll_core::units::FieldError;
+use prost::Message;
+
+use super::super::load_assignment::load_assignment;
+use super::super::pb::upstream::{
+    BreakerThresholdsMessage, BreakersMessage, ConnectionOptionsMessage, EdsMessage,
+    OutlierMessage, SourceMessage, UpstreamClusterMessage,
+};
+use super::super::pb::{duration, refuse, under};
+use super::decode::decode_cluster;
+use super::decode_policy::choice;
+use super::{upstream_health, upstream_http, upstream_tls};
+use crate::error::DecodeError;
+use crate::upstream::{
+    CircuitBreakers, Discovery, DnsLookupFamily, DnsOptions, EdsSource, OutlierFields, RetryBudget,
+    TcpKeepalive, UpstreamCluster, UpstreamOptions,
+};
+
+/// Reads a cluster in full.
+pub fn decode_upstream_cluster(bytes: &[u8]) -> Result<UpstreamCluster, DecodeError> {
+    let config = decode_cluster(bytes)?.config;
+    let message = UpstreamClusterMessage::decode(bytes)?;
+    let assignment = message.load_assignment.as_deref().map(load_assignment);
+    let assignment = under(assignment, "load_assignment")?;
+    let options = options(message)?;
+    Ok(UpstreamCluster::try_new(config, options, assignment)?)
+}
+
+fn options(message: UpstreamClusterMessage) -> Result<UpstreamOptions, FieldError> {
+    refuse(&[
+        (
+            "upstream_bind_config",
+            message.upstream_bind_config.is_some(),
+        ),
+        ("cluster_type", message.cluster_type.is_some()),
+        ("filters", !message.filters.is_empty()),
+        (
+            "transport_socket_matches",
+            !message.transport_socket_matches.is_empty(),
+        ),
+        (
+            "transport_socket_matcher",
+            message.transport_socket_matcher.is_some(),
+        ),
+        ("upstream_config", message.upstream_config.is_some()),
+        ("preconnect_policy", message.preconnect_policy.is_some()),
+        (
+            "connection_pool_per_downstream_connection",
+            message.connection_pool_per_downstream_connection,
+        ),
+    ])?;
+    let mut options = UpstreamOptions {
+        discovery: discovery(&message)?,
+        close_connections_on_host_health_failure: message.close_connections_on_host_health_failure,
+        ..Default::default()
+    };
+    upstream_http::put(&message, &mut options)?;
+    if let Some(timeout) = duration(message.connect_timeout, "connect_timeout")? {
+        options.connect_timeout = timeout;
+    }
+    let breakers = message.circuit_breakers.map(circuit_breakers);
+    options.circuit_breakers = under(breakers, "circuit_breakers")?.unwrap_or_default();
+    options.health_checks = upstream_health::health_checks(message.health_checks)?;
+    let outlier = message.outlier_detection.map(outlier_fields);
+    let outlier = outlier.map(|fields| fields.and_then(OutlierFields::checked));
+    options.outlier_detection = under(outlier, "outlier_detection")?;
+    let socket = message.transport_socket.as_ref();
+    let tls = under(socket.map(upstream_tls::upstream_tls), "transport_socket")?;
+    options.tls = tls.flatten();
+    options.lrs = under(message.lrs_server.as_ref().map(is_self), "lrs_server")?.unwrap_or(false);
+    let connection = message.upstream_connection_options.map(tcp_keepalive);
+    options.tcp_keepalive = under(connection, "upstream_connection_options")?.flatten();
+    Ok(options)
+}
+
+fn discovery(message: &UpstreamClusterMessage) -> Result<Discovery, FieldError> {
+    let families = [
+        DnsLookupFamily::Auto,
+        DnsLookupFamily::V4Only,
+        DnsLookupFamily::V6Only,
+        DnsLookupFamily::V4Preferred,
+        DnsLookupFamily::All,
+    ];
+    let mut dns = DnsOptions {
+        lookup_family: choice(message.dns_lookup_family, &families, "dns_lookup_family")?,
+        ..Default::default()
+    };
+    match duration(message.dns_refresh_rate, "dns_refresh_rate")? {
+        Some(rate) if rate < Duration::from_millis(1) => {
+            let reason = "must be at least a millisecond";
+            return Err(FieldError::new("dns_refresh_rate", reason));
+        }
+        Some(rate) => dns.refresh_rate = rate,
+        None => {}
+    }
+    match message.discovery_type {
+        0 => Ok(Discovery::Static),
+        1 => Ok(Discovery::StrictDns(dns)),
+        2 => Ok(Discovery::LogicalDns(dns)),
+        3 => eds(message.eds_cluster_config.clone().unwrap_or_default()),
+        other => Err(FieldError::new("type", format!("{other} is not supported"))),
+    }
+}
+
+fn eds(message: EdsMessage) -> Result<Discovery, FieldError> {
+    let config = message.eds_config.unwrap_or_default();
+    let path = config.path_config_source.map(|source| source.path);
+    let path = path.or((!config.path.is_empty()).then_some(config.path));
+    let source = match (config.ads.or(config.this_server), path) {
+        (Some(()), _) => EdsSource::Ads,
+        (None, Some(path)) => EdsSource::Path(path),
+        (None, None) => {
+            let reason = "must be ads, self or path_config_source";
+            return Err(FieldError::new("eds_cluster_config.eds_config", reason));
+        }
+    };
+    Ok(Discovery::Eds {
+        service_name: (!message.service_name.is_empty()).then_some(message.service_name),
+        source,
+    })
+}
+
+fn is_self(source: &SourceMessage) -> Result<bool, FieldError> {
+    match source.this_server {
+        Some(()) => Ok(true),
+        None => Err(FieldError::new("", "only self is supported")),
+    }
+}
+
+/// The limits of the default priority: no request has another one.
+fn circuit_breakers(message: BreakersMessage) -> Result<CircuitBreakers, FieldError> {
+    refuse(&[(
+        "per_host_thresholds",
+        !message.per_host_thresholds.is_empty(),
+    )])?;
+    let mut breakers = CircuitBreakers::default();
+    for (index, entry) in message.thresholds.into_iter().enumerate() {
+        if entry.priority == 0 {
+            let path = format!("thresholds[{index}]");
+            breakers = thresholds(entry).map_err(|error| error.under(&path))?;
+        }
+    }
+    Ok(breakers)
+}
+
+fn thresholds(entry: BreakerThresholdsMessage) -> Result<CircuitBreakers, FieldError> {
+    refuse(&[("max_connection_pools", entry.max_connection_pools.is_some())])?;
+    let default = CircuitBreakers::default();
+    let pending = entry.max_pending_requests;
+    let budget = entry.retry_budget.map(|budget| {
+        let percent = budget.budget_percent.map(|percent| percent.value);
+        RetryBudget::try_new(percent, budget.min_retry_concurrency)
+    });
+    Ok(CircuitBreakers {
+        max_connections: entry.max_connections.unwrap_or(default.max_connections),
+        max_pending_requests: pending.unwrap_or(default.max_pending_requests),
+        max_requests: entry.max_requests.unwrap_or(default.max_requests),
+        max_retries: entry.max_retries.unwrap_or(default.max_retries),
+        retry_budget: under(budget, "retry_budget")?,
+    })
+}
+
+fn outlier_fields(message: OutlierMessage) -> Result<OutlierFields, FieldError> {
+    Ok(OutlierFields {
+        consecutive_5xx: message.consecutive_5xx,
+        interval: duration(message.interval, "interval")?,
+        base_ejection_time: duration(message.base_ejection_time, "base_ejection_time")?,
+        max_ejection_time: duration(message.max_ejection_time, "max_ejection_time")?,
+        max_ejection_time_jitter: duration(
+            message.max_ejection_time_jitter,
+            "max_ejection_time_jitter",
+        )?,
+        max_ejection_percent: message.max_ejection_percent,
+        enforcing_consecutive_5xx: message.enforcing_consecutive_5xx,
+        enforcing_success_rate: message.enforcing_success_rate,
+        success_rate_minimum_hosts: message.success_rate_minimum_hosts,
+        success_rate_request_volume: message.success_rate_request_volume,
+        success_rate_stdev_factor: message.success_rate_stdev_factor,
+        enforcing_consecutive_gateway_failure: message.enforcing_consecutive_gateway_failure,
+        split_external_local_origin_errors: message.split_external_local_origin_errors,
+        failure_percentage_threshold: message.failure_percentage_threshold,
+        enforcing_failure_percentage: message.enforcing_failure_percentage,
+        failure_percentage_minimum_hosts: message.failure_percentage_minimum_hosts,
+        failure_percentage_request_volume: message.failure_percentage_request_volume,
+        always_eject_one_host: message.always_eject_one_host.unwrap_or(false),
+        has_monitors: !message.monitors.is_empty(),
+    })
+}
+
+fn tcp_keepalive(message: ConnectionOptionsMessage) -> Result<Option<TcpKeepalive>, FieldError> {
+    refuse(&[(
+        "happy_eyeballs_config",
+        message.happy_eyeballs_config.is_some(),
+    )])?;
+    let seconds = |value: u32| Duration::from_secs(u64::from(value));
+    Ok(message.tcp_keepalive.map(|keepalive| TcpKeepalive {
+        probes: keepalive.keepalive_probes,
+        time: keepalive.keepalive_time.map(seconds),
+        interval: keepalive.keepalive_interval.map(seconds),
+    }))
+}
+
+#[cfg(test)]
+mod tests;

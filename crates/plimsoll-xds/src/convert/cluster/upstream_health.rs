@@ -1,0 +1,146 @@
+//! `health_checks` from bytes.
+
+use bytes::Bytes;
+use plimsoll_core::units::FieldError;
+
+use super::super::pb::upstream::{
+    GrpcCheckMessage, HeaderOptionMessage, HealthCheckMessage, HttpCheckMessage, Int64RangeMessage,
+    PayloadMessage, TcpCheckMessage,
+};
+use super::super::pb::{duration, refuse, under};
+use super::decode_policy::choice;
+use crate::upstream::{
+    HealthCheck, HealthCheckKind, HealthCheckParts, HttpHealthCheck, HttpMethod, StatusRange,
+    payload_text,
+};
+
+/// The checks of a cluster; the paths of errors start there.
+pub(super) fn health_checks(
+    messages: Vec<HealthCheckMessage>,
+) -> Result<Vec<HealthCheck>, FieldError> {
+    let checks = messages.into_iter().enumerate().map(|(index, message)| {
+        let path = format!("health_checks[{index}]");
+        health_check(message).map_err(|error| error.under(&path))
+    });
+    checks.collect()
+}
+
+fn health_check(message: HealthCheckMessage) -> Result<HealthCheck, FieldError> {
+    refuse(&[
+        ("tls_options", message.tls_options.is_some()),
+        (
+            "transport_socket_match_criteria",
+            message.transport_socket_match_criteria.is_some(),
+        ),
+    ])?;
+    let http = under(message.http_health_check.map(http), "http_health_check")?;
+    let tcp = under(message.tcp_health_check.map(tcp), "tcp_health_check")?;
+    let grpc = message.grpc_health_check.map(grpc);
+    let Some(kind) = http.or(tcp).or(grpc) else {
+        let reason = "must be one of http_health_check, tcp_health_check and grpc_health_check";
+        return Err(FieldError::new("", reason));
+    };
+    HealthCheck::try_new(HealthCheckParts {
+        timeout: duration(message.timeout, "timeout")?,
+        interval: duration(message.interval, "interval")?,
+        initial_jitter: duration(message.initial_jitter, "initial_jitter")?,
+        interval_jitter: duration(message.interval_jitter, "interval_jitter")?,
+        interval_jitter_percent: message.interval_jitter_percent,
+        unhealthy_threshold: message.unhealthy_threshold,
+        healthy_threshold: message.healthy_threshold,
+        alt_port: message.alt_port,
+        reuse_connection: message.reuse_connection,
+        no_traffic_interval: duration(message.no_traffic_interval, "no_traffic_interval")?,
+        no_traffic_healthy_interval: duration(
+            message.no_traffic_healthy_interval,
+            "no_traffic_healthy_interval",
+        )?,
+        unhealthy_interval: duration(message.unhealthy_interval, "unhealthy_interval")?,
+        unhealthy_edge_interval: duration(
+            message.unhealthy_edge_interval,
+            "unhealthy_edge_interval",
+        )?,
+        healthy_edge_interval: duration(message.healthy_edge_interval, "healthy_edge_interval")?,
+        kind,
+    })
+}
+
+fn http(message: HttpCheckMessage) -> Result<HealthCheckKind, FieldError> {
+    refuse(&[
+        ("send", message.send.is_some()),
+        ("receive", !message.receive.is_empty()),
+        (
+            "service_name_matcher",
+            message.service_name_matcher.is_some(),
+        ),
+    ])?;
+    // By number; CONNECT, 6, cannot check anything.
+    let methods = [
+        Some(HttpMethod::Get),
+        Some(HttpMethod::Get),
+        Some(HttpMethod::Head),
+        Some(HttpMethod::Post),
+        Some(HttpMethod::Put),
+        Some(HttpMethod::Delete),
+        None,
+        Some(HttpMethod::Options),
+        Some(HttpMethod::Trace),
+        Some(HttpMethod::Patch),
+    ];
+    let Some(method) = choice(message.method, &methods, "method")? else {
+        return Err(FieldError::new("method", "CONNECT is not supported"));
+    };
+    Ok(HealthCheckKind::Http(HttpHealthCheck {
+        host: message.host,
+        path: message.path,
+        method,
+        expected_statuses: ranges(&message.expected_statuses, "expected_statuses")?,
+        retriable_statuses: ranges(&message.retriable_statuses, "retriable_statuses")?,
+        request_headers_to_add: headers(message.request_headers_to_add),
+        http2: choice(
+            message.codec_client_type,
+            &[false, true],
+            "codec_client_type",
+        )?,
+    }))
+}
+
+fn ranges(messages: &[Int64RangeMessage], field: &str) -> Result<Vec<StatusRange>, FieldError> {
+    let ranges = messages.iter().enumerate().map(|(index, range)| {
+        StatusRange::try_new(range.start, range.end)
+            .map_err(|error| error.under(&format!("{field}[{index}]")))
+    });
+    ranges.collect()
+}
+
+fn headers(options: Vec<HeaderOptionMessage>) -> Vec<(String, String)> {
+    let headers = options.into_iter().filter_map(|option| option.header);
+    headers.map(|header| (header.key, header.value)).collect()
+}
+
+fn tcp(message: TcpCheckMessage) -> Result<HealthCheckKind, FieldError> {
+    let proxy_protocol = message.proxy_protocol_config.is_some();
+    refuse(&[("proxy_protocol_config", proxy_protocol)])?;
+    let receive = message.receive.into_iter().map(payload);
+    let receive = receive.collect::<Result<_, _>>();
+    Ok(HealthCheckKind::Tcp {
+        send: under(message.send.map(payload), "send")?,
+        receive: receive.map_err(|error: FieldError| error.under("receive"))?,
+    })
+}
+
+fn payload(message: PayloadMessage) -> Result<Bytes, FieldError> {
+    match (message.text, message.binary) {
+        (_, Some(binary)) => Ok(binary),
+        (Some(text), None) => payload_text(&text).map_err(|error| error.under("text")),
+        (None, None) => Err(FieldError::new("", "must have either text or binary")),
+    }
+}
+
+fn grpc(message: GrpcCheckMessage) -> HealthCheckKind {
+    HealthCheckKind::Grpc {
+        service_name: message.service_name,
+        authority: message.authority,
+        initial_metadata: headers(message.initial_metadata),
+    }
+}

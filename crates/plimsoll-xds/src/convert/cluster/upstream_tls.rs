@@ -1,0 +1,191 @@
+//! `transport_socket` from bytes: TLS, or plain text.
+
+use plimsoll_core::units::FieldError;
+
+use super::super::matcher::string_matcher;
+use super::super::pb::tls::{
+    CommonTlsMessage, DataSourceMessage, TlsCertificateMessage, UpstreamTlsMessage,
+    ValidationMessage,
+};
+use super::super::pb::upstream::TransportSocketMessage;
+use super::super::pb::{refuse, under};
+use super::decode_policy::choice;
+use crate::upstream::{CertificatePair, DataSource, SanMatcher, SanType, TrustedCa, UpstreamTls};
+
+const TLS: &str = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
+const RAW_BUFFER: &str = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer";
+
+/// TLS, if it is; the path of an error starts inside the message.
+pub(super) fn upstream_tls(
+    message: &TransportSocketMessage,
+) -> Result<Option<UpstreamTls>, FieldError> {
+    let Some(any) = &message.typed_config else {
+        return Err(FieldError::new("typed_config", "must be set"));
+    };
+    match any.type_name() {
+        RAW_BUFFER => Ok(None),
+        TLS => {
+            let context = any.unpack().and_then(context);
+            context
+                .map(Some)
+                .map_err(|error| error.under("typed_config"))
+        }
+        _ => {
+            let reason = format!("{:?} is not supported", any.type_url);
+            Err(FieldError::new("typed_config.type_url", reason))
+        }
+    }
+}
+
+fn context(message: UpstreamTlsMessage) -> Result<UpstreamTls, FieldError> {
+    let common = message.common_tls_context.unwrap_or_default();
+    let (certificate, ca, sans, alpn) =
+        common_context(common).map_err(|error| error.under("common_tls_context"))?;
+    Ok(UpstreamTls {
+        sni: message.sni,
+        auto_host_sni: message.auto_host_sni,
+        auto_sni_san_validation: message.auto_sni_san_validation,
+        ca,
+        certificate,
+        alpn,
+        match_subject_alt_names: sans,
+    })
+}
+
+type Common = (
+    Option<CertificatePair>,
+    TrustedCa,
+    Vec<SanMatcher>,
+    Vec<String>,
+);
+
+fn common_context(message: CommonTlsMessage) -> Result<Common, FieldError> {
+    refuse(&[
+        ("tls_params", message.tls_params.is_some()),
+        (
+            "tls_certificate_sds_secret_configs",
+            !message.tls_certificate_sds_secret_configs.is_empty(),
+        ),
+        (
+            "validation_context_sds_secret_config",
+            message.validation_context_sds_secret_config.is_some(),
+        ),
+        (
+            "combined_validation_context",
+            message.combined_validation_context.is_some(),
+        ),
+        ("custom_handshaker", message.custom_handshaker.is_some()),
+        (
+            "tls_certificate_provider_instance",
+            message.tls_certificate_provider_instance.is_some(),
+        ),
+        ("tls_certificates[1]", message.tls_certificates.len() > 1),
+    ])?;
+    let pair = message.tls_certificates.into_iter().next();
+    let certificate = under(pair.map(certificate), "tls_certificates[0]")?;
+    let validation = validation(message.validation_context.unwrap_or_default());
+    let (ca, sans) = validation.map_err(|error| error.under("validation_context"))?;
+    Ok((certificate, ca, sans, message.alpn_protocols))
+}
+
+fn certificate(message: TlsCertificateMessage) -> Result<CertificatePair, FieldError> {
+    refuse(&[
+        ("password", message.password.is_some()),
+        (
+            "private_key_provider",
+            message.private_key_provider.is_some(),
+        ),
+        ("pkcs12", message.pkcs12.is_some()),
+    ])?;
+    let required = |source: Option<DataSourceMessage>, field: &str| {
+        data_source(source.unwrap_or_default()).map_err(|error| error.under(field))
+    };
+    Ok(CertificatePair {
+        certificate_chain: required(message.certificate_chain, "certificate_chain")?,
+        private_key: required(message.private_key, "private_key")?,
+    })
+}
+
+fn validation(message: ValidationMessage) -> Result<(TrustedCa, Vec<SanMatcher>), FieldError> {
+    refuse(&[
+        (
+            "verify_certificate_hash",
+            !message.verify_certificate_hash.is_empty(),
+        ),
+        (
+            "verify_certificate_spki",
+            !message.verify_certificate_spki.is_empty(),
+        ),
+        ("crl", message.crl.is_some()),
+        (
+            "allow_expired_certificate",
+            message.allow_expired_certificate,
+        ),
+        (
+            "trust_chain_verification",
+            message.trust_chain_verification != 0,
+        ),
+        (
+            "custom_validator_config",
+            message.custom_validator_config.is_some(),
+        ),
+        (
+            "ca_certificate_provider_instance",
+            message.ca_certificate_provider_instance.is_some(),
+        ),
+    ])?;
+    let pem = under(message.trusted_ca.map(data_source), "trusted_ca")?;
+    let ca = match (pem, message.system_root_certs) {
+        (Some(pem), _) => TrustedCa::Pem(pem),
+        (None, Some(())) => TrustedCa::System,
+        (None, None) => TrustedCa::Unverified,
+    };
+    let types = [
+        SanType::Email,
+        SanType::Dns,
+        SanType::Uri,
+        SanType::IpAddress,
+    ];
+    let mut sans = Vec::new();
+    for (index, san) in message
+        .match_typed_subject_alt_names
+        .into_iter()
+        .enumerate()
+    {
+        let under =
+            |error: FieldError| error.under(&format!("match_typed_subject_alt_names[{index}]"));
+        let matcher = string_matcher(san.matcher.unwrap_or_default());
+        let number = san.san_type.saturating_sub(1);
+        sans.push(SanMatcher {
+            san_type: Some(choice(number, &types, "san_type").map_err(under)?),
+            matcher: matcher.map_err(|error| under(error.under("matcher")))?,
+        });
+    }
+    for (index, matcher) in message.match_subject_alt_names.into_iter().enumerate() {
+        let path = format!("match_subject_alt_names[{index}]");
+        sans.push(SanMatcher {
+            san_type: None,
+            matcher: string_matcher(matcher).map_err(|error| error.under(&path))?,
+        });
+    }
+    if ca == TrustedCa::Unverified && !sans.is_empty() {
+        let reason = "must be set where names are checked";
+        return Err(FieldError::new("trusted_ca", reason));
+    }
+    Ok((ca, sans))
+}
+
+fn data_source(message: DataSourceMessage) -> Result<DataSource, FieldError> {
+    let sources = [
+        message.filename.map(DataSource::Filename),
+        message.inline_bytes.map(DataSource::Inline),
+        message
+            .inline_string
+            .map(|text| DataSource::Inline(text.into())),
+        message
+            .environment_variable
+            .map(DataSource::EnvironmentVariable),
+    ];
+    let source = sources.into_iter().flatten().next();
+    source.ok_or_else(|| FieldError::new("", "must have a source"))
+}

@@ -1,0 +1,33 @@
+//! String matchers from bytes, for certificates and routes.
+
+use plimsoll_core::units::FieldError;
+
+use super::pb::tls::{RegexMessage, StringMatcherMessage};
+use crate::string_match::{SafeRegex, StringMatcher, StringPattern};
+
+/// A matcher; the path of an error starts inside the message.
+pub(super) fn string_matcher(message: StringMatcherMessage) -> Result<StringMatcher, FieldError> {
+    let regex = message.safe_regex.as_ref().map(safe_regex);
+    let regex = regex
+        .transpose()
+        .map_err(|error| error.under("safe_regex"))?;
+    let patterns = [
+        message.exact.map(StringPattern::Exact),
+        message.prefix.map(StringPattern::Prefix),
+        message.suffix.map(StringPattern::Suffix),
+        message.contains.map(StringPattern::Contains),
+        regex.map(StringPattern::Regex),
+    ];
+    match patterns.into_iter().flatten().next() {
+        Some(pattern) => Ok(StringMatcher {
+            pattern,
+            ignore_case: message.ignore_case,
+        }),
+        None => Err(FieldError::new("", "has no pattern, or one we do not know")),
+    }
+}
+
+/// An expression; the path of an error starts inside the message.
+pub(super) fn safe_regex(message: &RegexMessage) -> Result<SafeRegex, FieldError> {
+    SafeRegex::try_new(&message.regex).map_err(|error| error.under("regex"))
+}

@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 
 use super::listener::ListenerYaml;
 use super::{NodeConfig, ProxyConfig};
-use crate::clusters::{UpstreamCluster, UpstreamClusterYaml};
+use crate::clusters::{UpstreamCluster, UpstreamClusterYaml, check_discovery};
 
 /// A whole file.
 #[derive(Debug, Default, Deserialize)]
@@ -144,8 +144,9 @@ impl BootstrapYaml {
         let mut clusters = Vec::new();
         for (index, cluster) in self.static_resources.clusters.into_iter().enumerate() {
             let place = format!("static_resources.clusters[{index}]");
-            let cluster = UpstreamCluster::try_from(cluster);
-            clusters.push(cluster.map_err(|error| error.under(&place))?);
+            let cluster = UpstreamCluster::try_from(cluster).map_err(|error| error.under(&place))?;
+            check_discovery(&cluster).map_err(|error| error.under(&place))?;
+            clusters.push(cluster);
         }
         let locality = &self.node.locality;
         let config = ProxyConfig {

@@ -9,6 +9,7 @@ mod field;
 #[cfg(test)]
 mod hex;
 pub(crate) mod listener;
+pub(crate) mod listener_in;
 pub(crate) mod load_assignment;
 pub(crate) mod load_report;
 mod matcher;
@@ -17,3 +18,5 @@ pub(crate) mod orca;
 pub(crate) mod orca_request;
 mod pb;
 pub(crate) mod route;
+pub(crate) mod route_in;
+mod route_match;

@@ -6,6 +6,7 @@
 //! checked type or an error that names the fault. Callers are the binary and the drivers.
 
 pub mod ads;
+pub mod bootstrap;
 mod convert;
 #[cfg(feature = "driver")]
 pub mod driver;
@@ -13,6 +14,7 @@ pub mod error;
 pub mod lrs;
 pub mod node;
 pub mod orca;
+pub mod route;
 pub mod service_config;
 pub mod string_match;
 pub mod upstream;

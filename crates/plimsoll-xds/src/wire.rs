@@ -19,6 +19,7 @@ pub use crate::convert::discovery::{
     encode_discovery_response, resource_name, unwrap_resource,
 };
 pub use crate::convert::listener::{encode_api_listener, encode_http_listener};
+pub use crate::convert::listener_in::{ApiListener, RouteSource, decode_listener};
 pub use crate::convert::load_assignment::decode_endpoint_extras;
 pub use crate::convert::load_report::{
     decode_load_stats_request, decode_load_stats_response, encode_load_report,
@@ -29,3 +30,4 @@ pub use crate::convert::route::{
     PathMatch, RetryOut, RouteEntryOut, RouteOut, RouteTarget, VirtualHostOut,
     encode_route_configuration,
 };
+pub use crate::convert::route_in::decode_route_configuration;

@@ -34,7 +34,7 @@ const FRACTION: &str = "observed_traffic_fraction";
 /// Key of the override of consistent hashing in the metadata of an endpoint.
 const HASH_KEY: &str = "hash_key";
 /// `FractionalPercent.DenominatorType`, by number.
-const DENOMINATORS: [u32; 3] = [100, 10_000, 1_000_000];
+pub(super) const DENOMINATORS: [u32; 3] = [100, 10_000, 1_000_000];
 
 /// An assignment, to be written.
 #[derive(Clone, Debug, Default, PartialEq)]

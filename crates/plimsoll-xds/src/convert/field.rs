@@ -2,10 +2,13 @@
 //!
 //! prost drops unknown fields, so a relay cannot decode and encode. [`Fields`] walks over the
 //! fields of a message and yields each one with its own bytes, tag included; what is not edited is
-//! copied. Groups, which version 3 of the language does not have, are refused.
+//! copied. So are groups, which version 3 of the language does not have and prost skips: what can
+//! be read can be passed on.
 
 use bytes::BufMut;
-use prost::encoding::{WireType, decode_varint, encode_key, encode_varint};
+use prost::encoding::{
+    DecodeContext, WireType, decode_varint, encode_key, encode_varint, skip_field,
+};
 
 use crate::error::DecodeError;
 
@@ -60,8 +63,8 @@ fn take_field<'a>(rest: &mut &'a [u8]) -> Result<Field<'a>, DecodeError> {
         WireType::LengthDelimited => usize::try_from(decode_varint(rest)?)
             .map_err(|_| DecodeError::new("", "a length that does not fit memory"))?,
         WireType::StartGroup | WireType::EndGroup => {
-            let reason = format!("field {number} is a group");
-            return Err(DecodeError::new("", reason));
+            skip_field(wire_type, number, rest, DecodeContext::default())?;
+            0
         }
     };
     let Some((value, after)) = rest.split_at_checked(length) else {
@@ -116,13 +119,14 @@ mod tests {
 
     #[test]
     fn every_wire_type_is_walked_over() {
-        // 1: varint 300, 2: fixed64, 3: "ab", 4: fixed32.
+        // 1: varint 300, 2: fixed64, 3: "ab", 4: fixed32, 5: a group with a varint.
         let message = [
             0x08, 0xac, 0x02, 0x11, 1, 2, 3, 4, 5, 6, 7, 8, 0x1a, 2, b'a', b'b', 0x25, 1, 2, 3, 4,
+            0x2b, 0x08, 7, 0x2c,
         ];
         let walked: Vec<_> = fields(&message).map(Result::unwrap).collect();
         let lengths: Vec<_> = walked.iter().map(|f| (f.number, f.raw.len())).collect();
-        assert_eq!(lengths, [(1, 3), (2, 9), (3, 4), (4, 5)]);
+        assert_eq!(lengths, [(1, 3), (2, 9), (3, 4), (4, 5), (5, 4)]);
         assert_eq!(walked[2].value, b"ab");
         let again: Vec<u8> = walked.iter().flat_map(|f| f.raw).copied().collect();
         assert_eq!(again, message);
@@ -132,7 +136,8 @@ mod tests {
     fn what_is_no_message_is_an_error_and_the_end() {
         for bad in [
             &[0x0a, 5, 1][..], // longer than the message
-            &[0x0b, 0x0c],     // a group
+            &[0x0b, 0x14],     // a group that another one ends
+            &[0x0c],           // the end of a group that did not begin
             &[0x08],           // a number without its value
             &[0x00, 0x01],     // field 0
             &[0x0d, 1, 2, 3],  // 4 bytes wanted

@@ -1,7 +1,6 @@
 //! Listeners to bytes: one for gRPC clients, one for Envoys. Called through `wire`.
 //!
-//! Both find their routes by RDS on the stream they came on. Reading listeners is not here: nobody
-//! needs it yet.
+//! Both find their routes by RDS on the stream they came on. Reading listeners is in `listener_in`.
 
 use std::net::SocketAddr;
 
@@ -15,10 +14,10 @@ use super::pb::listener::{
 use super::pb::{AnyMessage, ConfigSourceMessage};
 
 /// Full name of the connection manager's configuration.
-const HTTP_CONNECTION_MANAGER: &str =
+pub(super) const HTTP_CONNECTION_MANAGER: &str =
     "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
 /// Full name of the configuration of the filter that ends every chain.
-const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
+pub(super) const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
 
 /// A listener for gRPC clients: named after the target they dial, without an address.
 pub fn encode_api_listener(name: &str, route_config_name: &str) -> Bytes {
@@ -45,6 +44,7 @@ pub fn encode_http_listener(
     let filter = FilterMessage {
         name: "envoy.filters.network.http_connection_manager".to_owned(),
         typed_config: Some(manager),
+        is_optional: false,
     };
     let listener = ListenerMessage {
         name: name.to_owned(),
@@ -61,6 +61,7 @@ fn http_connection_manager(route_config_name: &str, stat_prefix: &str) -> AnyMes
     let router = FilterMessage {
         name: "envoy.filters.http.router".to_owned(),
         typed_config: Some(AnyMessage::pack(ROUTER, &())),
+        is_optional: false,
     };
     let manager = HttpConnectionManagerMessage {
         stat_prefix: stat_prefix.to_owned(),
@@ -69,6 +70,7 @@ fn http_connection_manager(route_config_name: &str, stat_prefix: &str) -> AnyMes
             route_config_name: route_config_name.to_owned(),
         }),
         http_filters: vec![router],
+        ..Default::default()
     };
     AnyMessage::pack(HTTP_CONNECTION_MANAGER, &manager)
 }

@@ -1,7 +1,7 @@
 //! Route configurations to bytes. Called through `wire`.
 //!
 //! The part of Envoy's message that clusters of endpoints need: hosts, paths, one or several
-//! clusters, a timeout, retries. Reading route configurations is not here: nobody needs it yet.
+//! clusters, a timeout, retries. Reading route configurations is in `route_in`.
 
 use std::time::Duration;
 
@@ -80,6 +80,7 @@ pub fn encode_route_configuration(route: &RouteOut) -> Bytes {
     let message = RouteConfigurationMessage {
         name: route.name.clone(),
         virtual_hosts: route.virtual_hosts.iter().map(virtual_host).collect(),
+        ..Default::default()
     };
     message.encode_to_vec().into()
 }
@@ -89,6 +90,7 @@ fn virtual_host(host: &VirtualHostOut) -> VirtualHostMessage {
         name: host.name.clone(),
         domains: host.domains.clone(),
         routes: host.routes.iter().map(entry).collect(),
+        ..Default::default()
     }
 }
 
@@ -106,6 +108,7 @@ fn entry(entry: &RouteEntryOut) -> RouteMessage {
         retry_policy: entry.retry.as_ref().map(|retry| RetryPolicyMessage {
             retry_on: retry.retry_on.clone(),
             num_retries: Some(retry.num_retries),
+            ..Default::default()
         }),
         ..Default::default()
     };
@@ -124,6 +127,7 @@ fn entry(entry: &RouteEntryOut) -> RouteMessage {
     RouteMessage {
         route_match: Some(route_match),
         route: Some(route),
+        ..Default::default()
     }
 }
 

@@ -4,6 +4,7 @@
 //! it was written, and rewriting the resources of somebody else must not change what was not asked
 //! for. Used by the tests of this crate and by the fuzz target `wire`.
 
+use std::borrow::Cow;
 use std::fmt::Debug;
 
 use bytes::Bytes;
@@ -12,18 +13,20 @@ use plimsoll_core::model::zone_aware::LocalityBasis;
 use plimsoll_xds::ads::CLUSTER_LOAD_ASSIGNMENT;
 use plimsoll_xds::ads::message::Any;
 use plimsoll_xds::error::DecodeError;
+use plimsoll_xds::route::{Action, RequestHead};
 use plimsoll_xds::wire::{
     AssignmentEdits, ClassicBasis, ClusterOut, Edit, LocalityDelivery, LocalityEdit,
     decode_assignment, decode_cluster, decode_delta_discovery_request,
     decode_delta_discovery_response, decode_discovery_request, decode_discovery_response,
-    decode_load_stats_request, decode_load_stats_response, decode_node, encode_cluster,
+    decode_endpoint_extras, decode_listener, decode_load_stats_request, decode_load_stats_response,
+    decode_node, decode_route_configuration, decode_upstream_cluster, encode_cluster,
     encode_delta_discovery_request, encode_delta_discovery_response, encode_discovery_request,
     encode_discovery_response, encode_load_stats_request, encode_load_stats_response, encode_node,
     resource_name, rewrite_assignment, rewrite_cluster_policy, unwrap_resource,
 };
 
 /// How many kinds of input there are: the first byte counts modulo this.
-pub(crate) const KINDS: u8 = 10;
+pub(crate) const KINDS: u8 = 14;
 
 /// The bases that a stock Envoy knows.
 const CLASSIC: [LocalityBasis; 2] = [
@@ -68,6 +71,10 @@ pub(crate) fn run(bytes: &[u8]) -> Seen {
         6 => there_and_back(decode_node(rest), |node| decode_node(&encode_node(node))),
         7 => assignment(rest),
         8 => cluster(rest),
+        9 => seen(decode_endpoint_extras(rest)),
+        10 => upstream_cluster(rest),
+        11 => seen(decode_listener(rest)),
+        12 => routes(rest),
         _ => resource(rest),
     }
 }
@@ -83,6 +90,55 @@ fn there_and_back<T: Debug + PartialEq>(
         }
         Err(error) => refused(&error),
     }
+}
+
+fn seen<T>(read: Result<T, DecodeError>) -> Seen {
+    match read {
+        Ok(_) => Seen::Message,
+        Err(error) => refused(&error),
+    }
+}
+
+/// What is read in full chooses hosts like what is read in part, and its endpoints resolve.
+fn upstream_cluster(bytes: &[u8]) -> Seen {
+    let read = match decode_upstream_cluster(bytes) {
+        Ok(read) => read,
+        Err(error) => return refused(&error),
+    };
+    let part = decode_cluster(bytes).expect("what is read in full is read in part");
+    assert_eq!(read.config, part.config);
+    assert_eq!(read.eds_name().is_some(), part.is_eds);
+    if let Some(list) = &read.load_assignment {
+        let resolved = list.resolve(|_| &[]);
+        resolved.expect("what was checked resolves");
+    }
+    Seen::Message
+}
+
+/// Whatever the routes, a request finds at most one, and a cluster that was announced.
+fn routes(bytes: &[u8]) -> Seen {
+    let read = match decode_route_configuration(bytes) {
+        Ok(read) => read,
+        Err(error) => return refused(&error),
+    };
+    let header = |name: &str| (name != "x-missing").then_some(Cow::Borrowed(&b"1"[..]));
+    let clusters = read.clusters();
+    for (authority, path) in [("shop.example", "/cart?k=v"), ("", ""), ("a:80", "*")] {
+        let request = RequestHead {
+            method: "GET",
+            authority,
+            path,
+            header: &header,
+        };
+        let host = read.virtual_host(authority);
+        for draw in [0, u64::MAX] {
+            let route = host.and_then(|host| host.route(&request, draw));
+            if let Some(Action::Forward(action)) = route.map(|route| &route.action) {
+                assert!(clusters.contains(action.target.cluster(draw)));
+            }
+        }
+    }
+    Seen::Message
 }
 
 fn refused(error: &DecodeError) -> Seen {

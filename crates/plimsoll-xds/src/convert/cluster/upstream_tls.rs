@@ -2,7 +2,7 @@
 
 use plimsoll_core::units::FieldError;
 
-use super::super::matcher::string_matcher;
+use super::super::matcher::{data_source, string_matcher};
 use super::super::pb::tls::{
     CommonTlsMessage, DataSourceMessage, TlsCertificateMessage, UpstreamTlsMessage,
     ValidationMessage,
@@ -10,7 +10,7 @@ use super::super::pb::tls::{
 use super::super::pb::upstream::TransportSocketMessage;
 use super::super::pb::{refuse, under};
 use super::decode_policy::choice;
-use crate::upstream::{CertificatePair, DataSource, SanMatcher, SanType, TrustedCa, UpstreamTls};
+use crate::upstream::{CertificatePair, SanMatcher, SanType, TrustedCa, UpstreamTls};
 
 const TLS: &str = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
 const RAW_BUFFER: &str = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer";
@@ -173,19 +173,4 @@ fn validation(message: ValidationMessage) -> Result<(TrustedCa, Vec<SanMatcher>)
         return Err(FieldError::new("trusted_ca", reason));
     }
     Ok((ca, sans))
-}
-
-fn data_source(message: DataSourceMessage) -> Result<DataSource, FieldError> {
-    let sources = [
-        message.filename.map(DataSource::Filename),
-        message.inline_bytes.map(DataSource::Inline),
-        message
-            .inline_string
-            .map(|text| DataSource::Inline(text.into())),
-        message
-            .environment_variable
-            .map(DataSource::EnvironmentVariable),
-    ];
-    let source = sources.into_iter().flatten().next();
-    source.ok_or_else(|| FieldError::new("", "must have a source"))
 }

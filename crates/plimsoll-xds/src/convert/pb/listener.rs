@@ -2,6 +2,8 @@
 
 use prost::Message;
 
+use super::route::RouteConfigurationMessage;
+use super::upstream::CommonHttpMessage;
 use super::{AddressMessage, AnyMessage, ConfigSourceMessage};
 
 /// `Listener`.
@@ -24,13 +26,15 @@ pub(crate) struct FilterChainMessage {
     pub(crate) filters: Vec<FilterMessage>,
 }
 
-/// `Filter`, and `HttpFilter`, which has the same two fields.
+/// `Filter`, and `HttpFilter`, which has the same first two fields and the third.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct FilterMessage {
     #[prost(string, tag = "1")]
     pub(crate) name: String,
     #[prost(message, optional, tag = "4")]
     pub(crate) typed_config: Option<AnyMessage>,
+    #[prost(bool, tag = "6")]
+    pub(crate) is_optional: bool,
 }
 
 /// `ApiListener`.
@@ -49,6 +53,18 @@ pub(crate) struct HttpConnectionManagerMessage {
     pub(crate) rds: Option<RdsMessage>,
     #[prost(message, repeated, tag = "5")]
     pub(crate) http_filters: Vec<FilterMessage>,
+    #[prost(message, optional, tag = "4")]
+    pub(crate) route_config: Option<RouteConfigurationMessage>,
+    #[prost(uint32, tag = "19")]
+    pub(crate) xff_num_trusted_hops: u32,
+    /// Read only to be refused.
+    #[prost(message, optional, tag = "31")]
+    pub(crate) scoped_routes: Option<()>,
+    #[prost(message, optional, tag = "35")]
+    pub(crate) common_http_protocol_options: Option<CommonHttpMessage>,
+    /// Read only to be refused.
+    #[prost(message, repeated, tag = "46")]
+    pub(crate) original_ip_detection_extensions: Vec<()>,
 }
 
 /// `Rds`.

@@ -1,8 +1,11 @@
-//! `envoy.config.route.v3`.
+//! `envoy.config.route.v3`. Fields of type `()` are read only to say that they are there.
 
 use prost::Message;
 
 use super::DurationMessage;
+use super::endpoint::FractionalPercentMessage;
+use super::tls::{DataSourceMessage, RegexMessage, StringMatcherMessage};
+use super::upstream::Int64RangeMessage;
 
 /// `RouteConfiguration`.
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -11,6 +14,16 @@ pub(crate) struct RouteConfigurationMessage {
     pub(crate) name: String,
     #[prost(message, repeated, tag = "2")]
     pub(crate) virtual_hosts: Vec<VirtualHostMessage>,
+    #[prost(message, repeated, tag = "4")]
+    pub(crate) response_headers_to_add: Vec<()>,
+    #[prost(message, repeated, tag = "6")]
+    pub(crate) request_headers_to_add: Vec<()>,
+    #[prost(message, optional, tag = "9")]
+    pub(crate) vhds: Option<()>,
+    #[prost(message, repeated, tag = "13")]
+    pub(crate) request_mirror_policies: Vec<()>,
+    #[prost(bool, tag = "14")]
+    pub(crate) ignore_port_in_host_matching: bool,
 }
 
 /// `VirtualHost`.
@@ -22,6 +35,26 @@ pub(crate) struct VirtualHostMessage {
     pub(crate) domains: Vec<String>,
     #[prost(message, repeated, tag = "3")]
     pub(crate) routes: Vec<RouteMessage>,
+    #[prost(int32, tag = "4")]
+    pub(crate) require_tls: i32,
+    #[prost(message, repeated, tag = "6")]
+    pub(crate) rate_limits: Vec<()>,
+    #[prost(message, repeated, tag = "7")]
+    pub(crate) request_headers_to_add: Vec<()>,
+    #[prost(message, optional, tag = "8")]
+    pub(crate) cors: Option<()>,
+    #[prost(message, repeated, tag = "10")]
+    pub(crate) response_headers_to_add: Vec<()>,
+    #[prost(message, repeated, tag = "15")]
+    pub(crate) typed_per_filter_config: Vec<()>,
+    #[prost(message, optional, tag = "16")]
+    pub(crate) retry_policy: Option<RetryPolicyMessage>,
+    #[prost(message, optional, tag = "17")]
+    pub(crate) hedge_policy: Option<()>,
+    #[prost(message, optional, tag = "21")]
+    pub(crate) matcher: Option<()>,
+    #[prost(message, repeated, tag = "22")]
+    pub(crate) request_mirror_policies: Vec<()>,
 }
 
 /// `Route`.
@@ -32,6 +65,26 @@ pub(crate) struct RouteMessage {
     pub(crate) route_match: Option<RouteMatchMessage>,
     #[prost(message, optional, tag = "2")]
     pub(crate) route: Option<RouteActionMessage>,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) redirect: Option<RedirectMessage>,
+    #[prost(message, optional, tag = "7")]
+    pub(crate) direct_response: Option<DirectResponseMessage>,
+    #[prost(message, repeated, tag = "9")]
+    pub(crate) request_headers_to_add: Vec<()>,
+    #[prost(message, repeated, tag = "10")]
+    pub(crate) response_headers_to_add: Vec<()>,
+    #[prost(string, repeated, tag = "11")]
+    pub(crate) response_headers_to_remove: Vec<String>,
+    #[prost(string, repeated, tag = "12")]
+    pub(crate) request_headers_to_remove: Vec<String>,
+    #[prost(message, repeated, tag = "13")]
+    pub(crate) typed_per_filter_config: Vec<()>,
+    #[prost(string, tag = "14")]
+    pub(crate) name: String,
+    #[prost(message, optional, tag = "17")]
+    pub(crate) filter_action: Option<()>,
+    #[prost(message, optional, tag = "18")]
+    pub(crate) non_forwarding_action: Option<()>,
 }
 
 /// `RouteMatch`.
@@ -41,8 +94,71 @@ pub(crate) struct RouteMatchMessage {
     pub(crate) prefix: Option<String>,
     #[prost(string, optional, tag = "2")]
     pub(crate) path: Option<String>,
+    #[prost(message, optional, tag = "4")]
+    pub(crate) case_sensitive: Option<bool>,
+    #[prost(message, repeated, tag = "6")]
+    pub(crate) headers: Vec<HeaderMatcherMessage>,
+    #[prost(message, repeated, tag = "7")]
+    pub(crate) query_parameters: Vec<QueryParameterMessage>,
+    #[prost(message, optional, tag = "8")]
+    pub(crate) grpc: Option<()>,
+    #[prost(message, optional, tag = "9")]
+    pub(crate) runtime_fraction: Option<RuntimeFractionMessage>,
+    #[prost(message, optional, tag = "10")]
+    pub(crate) safe_regex: Option<RegexMessage>,
+    #[prost(message, optional, tag = "11")]
+    pub(crate) tls_context: Option<()>,
+    #[prost(message, repeated, tag = "13")]
+    pub(crate) dynamic_metadata: Vec<()>,
     #[prost(string, optional, tag = "14")]
     pub(crate) path_separated_prefix: Option<String>,
+    #[prost(message, repeated, tag = "16")]
+    pub(crate) filter_state: Vec<()>,
+}
+
+/// `HeaderMatcher`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct HeaderMatcherMessage {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(string, optional, tag = "4")]
+    pub(crate) exact_match: Option<String>,
+    #[prost(message, optional, tag = "6")]
+    pub(crate) range_match: Option<Int64RangeMessage>,
+    #[prost(bool, optional, tag = "7")]
+    pub(crate) present_match: Option<bool>,
+    #[prost(bool, tag = "8")]
+    pub(crate) invert_match: bool,
+    #[prost(string, optional, tag = "9")]
+    pub(crate) prefix_match: Option<String>,
+    #[prost(string, optional, tag = "10")]
+    pub(crate) suffix_match: Option<String>,
+    #[prost(message, optional, tag = "11")]
+    pub(crate) safe_regex_match: Option<RegexMessage>,
+    #[prost(string, optional, tag = "12")]
+    pub(crate) contains_match: Option<String>,
+    #[prost(message, optional, tag = "13")]
+    pub(crate) string_match: Option<StringMatcherMessage>,
+    #[prost(bool, tag = "14")]
+    pub(crate) treat_missing_header_as_empty: bool,
+}
+
+/// `QueryParameterMatcher`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct QueryParameterMessage {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(message, optional, tag = "5")]
+    pub(crate) string_match: Option<StringMatcherMessage>,
+    #[prost(bool, optional, tag = "6")]
+    pub(crate) present_match: Option<bool>,
+}
+
+/// `envoy.config.core.v3.RuntimeFractionalPercent`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct RuntimeFractionMessage {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) default_value: Option<FractionalPercentMessage>,
 }
 
 /// `RouteAction`.
@@ -50,12 +166,118 @@ pub(crate) struct RouteMatchMessage {
 pub(crate) struct RouteActionMessage {
     #[prost(string, optional, tag = "1")]
     pub(crate) cluster: Option<String>,
+    #[prost(string, optional, tag = "2")]
+    pub(crate) cluster_header: Option<String>,
     #[prost(message, optional, tag = "3")]
     pub(crate) weighted_clusters: Option<WeightedClusterMessage>,
+    #[prost(message, optional, tag = "4")]
+    pub(crate) metadata_match: Option<()>,
+    #[prost(string, tag = "5")]
+    pub(crate) prefix_rewrite: String,
+    #[prost(string, tag = "6")]
+    pub(crate) host_rewrite_literal: String,
+    #[prost(message, optional, tag = "7")]
+    pub(crate) auto_host_rewrite: Option<bool>,
     #[prost(message, optional, tag = "8")]
     pub(crate) timeout: Option<DurationMessage>,
     #[prost(message, optional, tag = "9")]
     pub(crate) retry_policy: Option<RetryPolicyMessage>,
+    #[prost(int32, tag = "11")]
+    pub(crate) priority: i32,
+    #[prost(message, repeated, tag = "13")]
+    pub(crate) rate_limits: Vec<()>,
+    #[prost(message, repeated, tag = "15")]
+    pub(crate) hash_policy: Vec<HashPolicyMessage>,
+    #[prost(message, optional, tag = "17")]
+    pub(crate) cors: Option<()>,
+    #[prost(message, optional, tag = "24")]
+    pub(crate) idle_timeout: Option<DurationMessage>,
+    #[prost(message, repeated, tag = "25")]
+    pub(crate) upgrade_configs: Vec<()>,
+    #[prost(message, optional, tag = "27")]
+    pub(crate) hedge_policy: Option<()>,
+    #[prost(string, tag = "29")]
+    pub(crate) host_rewrite_header: String,
+    #[prost(message, repeated, tag = "30")]
+    pub(crate) request_mirror_policies: Vec<()>,
+    #[prost(message, optional, tag = "32")]
+    pub(crate) regex_rewrite: Option<()>,
+    #[prost(message, optional, tag = "34")]
+    pub(crate) internal_redirect_policy: Option<()>,
+    #[prost(message, optional, tag = "35")]
+    pub(crate) host_rewrite_path_regex: Option<()>,
+    #[prost(message, optional, tag = "36")]
+    pub(crate) max_stream_duration: Option<MaxStreamDurationMessage>,
+    #[prost(string, optional, tag = "37")]
+    pub(crate) cluster_specifier_plugin: Option<String>,
+}
+
+/// `RouteAction.HashPolicy`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct HashPolicyMessage {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<HashHeaderMessage>,
+    #[prost(bool, tag = "4")]
+    pub(crate) terminal: bool,
+    #[prost(message, optional, tag = "6")]
+    pub(crate) filter_state: Option<FilterStateMessage>,
+}
+
+/// `RouteAction.HashPolicy.Header`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct HashHeaderMessage {
+    #[prost(string, tag = "1")]
+    pub(crate) header_name: String,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) regex_rewrite: Option<()>,
+}
+
+/// `RouteAction.HashPolicy.FilterState`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct FilterStateMessage {
+    #[prost(string, tag = "1")]
+    pub(crate) key: String,
+}
+
+/// `RouteAction.MaxStreamDuration`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct MaxStreamDurationMessage {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) max_stream_duration: Option<DurationMessage>,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) grpc_timeout_header_max: Option<DurationMessage>,
+}
+
+/// `RedirectAction`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct RedirectMessage {
+    #[prost(string, tag = "1")]
+    pub(crate) host_redirect: String,
+    #[prost(string, tag = "2")]
+    pub(crate) path_redirect: String,
+    #[prost(int32, tag = "3")]
+    pub(crate) response_code: i32,
+    #[prost(bool, tag = "4")]
+    pub(crate) https_redirect: bool,
+    #[prost(string, tag = "5")]
+    pub(crate) prefix_rewrite: String,
+    #[prost(bool, tag = "6")]
+    pub(crate) strip_query: bool,
+    #[prost(string, tag = "7")]
+    pub(crate) scheme_redirect: String,
+    #[prost(uint32, tag = "8")]
+    pub(crate) port_redirect: u32,
+    #[prost(message, optional, tag = "9")]
+    pub(crate) regex_rewrite: Option<()>,
+}
+
+/// `DirectResponseAction`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct DirectResponseMessage {
+    #[prost(uint32, tag = "1")]
+    pub(crate) status: u32,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) body: Option<DataSourceMessage>,
 }
 
 /// `WeightedCluster`.
@@ -81,4 +303,27 @@ pub(crate) struct RetryPolicyMessage {
     pub(crate) retry_on: String,
     #[prost(message, optional, tag = "2")]
     pub(crate) num_retries: Option<u32>,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) per_try_timeout: Option<DurationMessage>,
+    #[prost(uint32, repeated, tag = "7")]
+    pub(crate) retriable_status_codes: Vec<u32>,
+    #[prost(message, optional, tag = "8")]
+    pub(crate) retry_back_off: Option<RetryBackOffMessage>,
+    #[prost(message, repeated, tag = "9")]
+    pub(crate) retriable_headers: Vec<()>,
+    #[prost(message, repeated, tag = "10")]
+    pub(crate) retriable_request_headers: Vec<()>,
+    #[prost(message, optional, tag = "11")]
+    pub(crate) rate_limited_retry_back_off: Option<()>,
+    #[prost(message, optional, tag = "13")]
+    pub(crate) per_try_idle_timeout: Option<()>,
+}
+
+/// `RetryPolicy.RetryBackOff`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct RetryBackOffMessage {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) base_interval: Option<DurationMessage>,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) max_interval: Option<DurationMessage>,
 }

@@ -1,0 +1,278 @@
+//! Routes against bytes of another implementation, and what is refused.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::convert::hex::message;
+use crate::convert::pb::DurationMessage;
+use crate::convert::pb::route::{
+    ClusterWeightMessage, HeaderMatcherMessage, RetryBackOffMessage, RouteMatchMessage,
+};
+use crate::convert::pb::tls::RegexMessage;
+use crate::route::{HeaderPattern, PathMatcher, RuntimeFraction};
+use crate::string_match::StringPattern;
+
+fn full() -> RouteConfiguration {
+    decode_route_configuration(&message("route_full")).unwrap()
+}
+
+#[test]
+fn what_others_wrote_is_read() {
+    let config = full();
+    assert_eq!(config.name, "rc");
+    assert!(config.unread.is_empty(), "{:?}", config.unread);
+    let [shop, rest] = &config.virtual_hosts[..] else {
+        panic!("{config:?}")
+    };
+    assert_eq!(shop.domains, ["shop.example", "*.shop.example"]);
+    let Action::Forward(action) = &shop.routes[0].action else {
+        panic!("{shop:?}")
+    };
+    let seconds = Duration::from_secs;
+    assert_eq!(action.target, Target::Cluster("carts".into()));
+    assert_eq!(action.timeout, Some(seconds(3)));
+    assert_eq!(action.max_stream_duration, Some(seconds(4)));
+    assert_eq!(action.grpc_timeout_header_max, Some(seconds(5)));
+    let hash = HashPolicy {
+        source: HashSource::Header("x-user".into()),
+        terminal: true,
+    };
+    assert_eq!(action.hash_policy, [hash]);
+    let retry = RetryPolicy {
+        retry_on: vec!["5xx".into(), "connect-failure".into()],
+        num_retries: 4,
+        per_try_timeout: Some(seconds(1)),
+        retriable_status_codes: vec![418],
+        base_interval: Duration::from_millis(10),
+        max_interval: Duration::from_millis(100),
+    };
+    assert_eq!(action.retry_policy, Some(retry));
+    let Action::Forward(last) = &rest.routes[0].action else {
+        panic!("{rest:?}")
+    };
+    assert_eq!(
+        (last.timeout, &last.retry_policy),
+        (Some(Duration::ZERO), &None)
+    );
+}
+
+#[test]
+fn every_kind_of_match_is_read() {
+    let config = full();
+    let routes = &config.virtual_hosts[0].routes;
+    let first = &routes[0].route_match;
+    assert_eq!(first.path, PathMatcher::Prefix("/cart".into()));
+    assert!(!first.case_sensitive);
+    let fraction = RuntimeFraction {
+        numerator: 25,
+        denominator: 10_000,
+    };
+    assert_eq!(first.runtime_fraction, Some(fraction));
+    let strings: Vec<_> = first
+        .headers
+        .iter()
+        .filter_map(|header| match &header.pattern {
+            HeaderPattern::String(matcher) => Some(matcher.pattern.clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(strings[0], StringPattern::Exact("a".into()));
+    assert_eq!(strings[1], StringPattern::Prefix("b".into()));
+    assert_eq!(strings[2], StringPattern::Suffix("c".into()));
+    assert_eq!(strings[3], StringPattern::Contains("d".into()));
+    assert!(matches!(&strings[4], StringPattern::Regex(regex) if regex.as_str() == "e+"));
+    assert_eq!(first.headers[5].pattern, HeaderPattern::Present(true));
+    assert_eq!(first.headers[6].pattern, HeaderPattern::Range(1, 5));
+    let last = &first.headers[7];
+    assert!(last.invert);
+    assert!(matches!(&last.pattern, HeaderPattern::String(matcher) if matcher.ignore_case));
+    assert!(matches!(&routes[1].route_match.path, PathMatcher::Regex(_)));
+    let separated = PathMatcher::PathSeparatedPrefix("/api".into());
+    assert_eq!(routes[4].route_match.path, separated);
+}
+
+#[test]
+fn other_actions_are_kept_apart_and_retries_are_inherited() {
+    let config = full();
+    let routes = &config.virtual_hosts[0].routes;
+    let Action::Forward(weighted) = &routes[1].action else {
+        panic!("{routes:?}")
+    };
+    assert_eq!(weighted.target.cluster(0), "a");
+    assert_eq!(weighted.target.cluster(1), "b");
+    let inherited = weighted.retry_policy.as_ref().unwrap();
+    assert_eq!((inherited.num_retries, inherited.retry_on.len()), (1, 1));
+    assert_eq!(inherited.max_interval, Duration::from_millis(250));
+    let Action::Redirect(redirect) = &routes[2].action else {
+        panic!("{routes:?}")
+    };
+    assert_eq!(
+        (redirect.response_code, redirect.path_redirect.as_str()),
+        (302, "/new")
+    );
+    assert!(matches!(
+        routes[3].action,
+        Action::DirectResponse {
+            status: 418,
+            body: Some(_)
+        }
+    ));
+    let clusters: Vec<_> = config.clusters().into_iter().collect();
+    assert_eq!(clusters, ["a", "api", "b", "carts", "rest"]);
+}
+
+/// What we write we can read.
+#[test]
+fn our_own_routes_are_read() {
+    let read = decode_route_configuration(&message("route")).unwrap();
+    assert_eq!(read.virtual_hosts[0].routes.len(), 3);
+}
+
+fn one(route: RouteMessage) -> RouteConfigurationMessage {
+    RouteConfigurationMessage {
+        virtual_hosts: vec![VirtualHostMessage {
+            domains: vec!["*".into()],
+            routes: vec![route],
+            ..Default::default()
+        }],
+        ..Default::default()
+    }
+}
+
+fn to(change: impl FnOnce(&mut RouteActionMessage)) -> RouteMessage {
+    let mut action = RouteActionMessage {
+        cluster: Some("c".into()),
+        ..Default::default()
+    };
+    change(&mut action);
+    RouteMessage {
+        route_match: Some(RouteMatchMessage {
+            prefix: Some(String::new()),
+            ..Default::default()
+        }),
+        route: Some(action),
+        ..Default::default()
+    }
+}
+
+#[test]
+fn what_cannot_be_followed_is_refused_by_its_path() {
+    let matching = |change: fn(&mut RouteMatchMessage)| {
+        let mut route = to(|_| {});
+        change(route.route_match.as_mut().unwrap());
+        route
+    };
+    let weights = |weights: &[u32]| WeightedClusterMessage {
+        clusters: weights
+            .iter()
+            .map(|&weight| ClusterWeightMessage {
+                name: "c".into(),
+                weight: Some(weight),
+            })
+            .collect(),
+    };
+    let cases = [
+        (matching(|m| m.prefix = None), "match"),
+        (matching(|m| m.tls_context = Some(())), "match.tls_context"),
+        (
+            matching(|m| m.safe_regex = Some(RegexMessage { regex: "(".into() })),
+            "match.safe_regex.regex",
+        ),
+        (
+            matching(|m| m.headers.push(HeaderMatcherMessage::default())),
+            "match.headers[0].name",
+        ),
+        (to(|a| a.cluster = Some(String::new())), "route.cluster"),
+        (to(|a| a.cluster = None), "route"),
+        (
+            to(|a| {
+                a.cluster = None;
+                a.weighted_clusters = Some(weights(&[0, 0]));
+            }),
+            "route.weighted_clusters.clusters",
+        ),
+        (
+            to(|a| {
+                a.timeout = Some(DurationMessage {
+                    seconds: -1,
+                    nanos: 0,
+                });
+            }),
+            "route.timeout",
+        ),
+        (
+            to(|a| {
+                let back_off = RetryBackOffMessage {
+                    base_interval: Some(Duration::ZERO.into()),
+                    max_interval: None,
+                };
+                a.retry_policy = Some(RetryPolicyMessage {
+                    retry_back_off: Some(back_off),
+                    ..Default::default()
+                });
+            }),
+            "route.retry_policy.retry_back_off.base_interval",
+        ),
+        (
+            RouteMessage {
+                route: None,
+                ..to(|_| {})
+            },
+            "route",
+        ),
+    ];
+    for (route, path) in cases {
+        let error = route_configuration(one(route)).unwrap_err();
+        assert_eq!(error.path(), format!("virtual_hosts[0].routes[0].{path}"));
+    }
+    let mut no_domains = one(to(|_| {}));
+    no_domains.virtual_hosts[0].domains.clear();
+    let error = route_configuration(no_domains).unwrap_err();
+    assert_eq!(error.path(), "virtual_hosts[0].domains");
+}
+
+#[test]
+fn what_is_passed_over_is_listed() {
+    let route = to(|action| {
+        action.request_mirror_policies.push(());
+        action.cluster = None;
+        action.cluster_header = Some("x".into());
+    });
+    let read = route_configuration(one(route)).unwrap();
+    let path = "virtual_hosts[0].routes[0].route.request_mirror_policies";
+    assert_eq!(read.unread, [path]);
+    let action = &read.virtual_hosts[0].routes[0].action;
+    assert_eq!(*action, Action::Unsupported("cluster_header"));
+}
+
+proptest! {
+    #[test]
+    fn broken_bytes_do_no_harm(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        end in any::<prop::sample::Index>(),
+        cut in any::<bool>(),
+        draw in any::<u64>(),
+    ) {
+        let mut bytes = message("route_full");
+        for (place, byte) in changes {
+            *place.get_mut(&mut bytes) = byte;
+        }
+        if cut {
+            bytes.truncate(end.index(bytes.len()));
+        }
+        if let Ok(config) = decode_route_configuration(&bytes) {
+            let header = |_: &str| Some(std::borrow::Cow::Borrowed(&b"e"[..]));
+            let request = crate::route::RequestHead {
+                method: "GET",
+                authority: "shop.example",
+                path: "/cart?x",
+                header: &header,
+            };
+            let host = config.virtual_host(request.authority);
+            let route = host.and_then(|host| host.route(&request, draw));
+            if let Some(Action::Forward(action)) = route.map(|route| &route.action) {
+                prop_assert!(config.clusters().contains(action.target.cluster(draw)));
+            }
+        }
+    }
+}

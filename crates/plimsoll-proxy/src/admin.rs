@@ -11,6 +11,7 @@ use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
+use crate::run::SetLogging;
 use crate::state::State;
 
 /// What a page needs.
@@ -18,11 +19,21 @@ use crate::state::State;
 pub(crate) struct Admin {
     pub(crate) state: Arc<State>,
     pub(crate) quit: mpsc::Sender<()>,
+    pub(crate) logging: Option<SetLogging>,
 }
 
 /// Serves pages until the task is aborted.
-pub(crate) async fn serve(listener: TcpListener, state: Arc<State>, quit: mpsc::Sender<()>) {
-    let admin = Admin { state, quit };
+pub(crate) async fn serve(
+    listener: TcpListener,
+    state: Arc<State>,
+    quit: mpsc::Sender<()>,
+    logging: Option<SetLogging>,
+) {
+    let admin = Admin {
+        state,
+        quit,
+        logging,
+    };
     if let Err(error) = axum::serve(listener, router(admin)).await {
         tracing::error!(%error, "the admin pages are gone");
     }
@@ -39,6 +50,7 @@ fn router(admin: Admin) -> Router {
         .route("/config_dump", get(pages::config_dump))
         .route("/listeners", get(pages::listeners))
         .route("/explain", get(pages::explain))
+        .route("/logging", post(pages::logging))
         .route("/quitquitquit", post(pages::quit))
         .with_state(admin)
 }

@@ -30,4 +30,4 @@ mod tls;
 mod upgrade;
 mod worker;
 
-pub use run::{Bound, Options, RunError, check, run};
+pub use run::{Bound, Options, RunError, SetLogging, check, run};

@@ -35,6 +35,33 @@ pub struct Options {
     pub workers: usize,
     /// How long requests may take to finish when the proxy ends.
     pub drain_time: Duration,
+    /// Changes what is logged, if that is possible.
+    pub logging: Option<SetLogging>,
+}
+
+/// Changes what is logged, by directives like those of `RUST_LOG`.
+#[derive(Clone)]
+pub struct SetLogging(Arc<Set>);
+
+type Set = dyn Fn(&str) -> Result<(), Box<dyn std::error::Error>> + Send + Sync;
+
+impl SetLogging {
+    /// Calls `set` with directives.
+    pub fn new(
+        set: impl Fn(&str) -> Result<(), Box<dyn std::error::Error>> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(set))
+    }
+
+    pub(crate) fn set(&self, directives: &str) -> Result<(), String> {
+        (self.0)(directives).map_err(|error| error.to_string())
+    }
+}
+
+impl std::fmt::Debug for SetLogging {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SetLogging")
+    }
 }
 
 /// Where the proxy listens.
@@ -114,7 +141,12 @@ pub async fn run(
         admin: admin_listener.as_ref().and_then(|listener| listener.local_addr().ok()),
     };
     let admin = admin_listener.map(|listener| {
-        tokio::spawn(admin::serve(listener, Arc::clone(&state), quit.clone()))
+        tokio::spawn(admin::serve(
+            listener,
+            Arc::clone(&state),
+            quit.clone(),
+            options.logging.clone(),
+        ))
     });
     ready(bound);
     state.live();

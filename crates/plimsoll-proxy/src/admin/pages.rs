@@ -16,7 +16,7 @@ use crate::stats::HttpStats;
 /// A list of pages.
 pub(super) async fn index() -> &'static str {
     "GET /ready, /server_info, /stats, /stats/prometheus, /clusters, /config_dump, /listeners, \
-     /explain?cluster=NAME; POST /quitquitquit\n"
+     /explain?cluster=NAME; POST /logging?level=LEVEL, /quitquitquit\n"
 }
 
 /// 200 when requests are served.
@@ -168,6 +168,26 @@ pub(super) async fn explain(
         (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n"))
     };
     serde_json::to_value(explained).map(Json).map_err(internal)
+}
+
+/// What to log.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LoggingQuery {
+    level: String,
+}
+
+/// Changes what is logged: a level, or directives like those of `RUST_LOG`.
+pub(super) async fn logging(
+    Extracted(admin): Extracted<Admin>,
+    Query(query): Query<LoggingQuery>,
+) -> (StatusCode, String) {
+    let set = admin.logging.as_ref().map(|logging| logging.set(&query.level));
+    match set {
+        Some(Ok(())) => (StatusCode::OK, format!("active: {}\n", query.level)),
+        Some(Err(error)) => (StatusCode::BAD_REQUEST, format!("{error}\n")),
+        None => (StatusCode::NOT_IMPLEMENTED, "the log cannot be changed here\n".to_owned()),
+    }
 }
 
 /// Ends the proxy as SIGTERM does.

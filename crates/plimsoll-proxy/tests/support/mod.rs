@@ -41,6 +41,7 @@ impl Proxy {
             config: file.clone(),
             workers,
             drain_time,
+            logging: None,
         };
         let (announce, announced) = oneshot::channel();
         let (reload, reloads) = mpsc::channel(1);

@@ -50,7 +50,9 @@ pub(crate) struct ListenerRuntime {
 
 impl std::fmt::Debug for ListenerRuntime {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ListenerRuntime").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("ListenerRuntime")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
     }
 }
 
@@ -60,7 +62,10 @@ impl ListenerRuntime {
         let mut logs = Vec::new();
         for log in &config.access_log {
             let opened = sinks.open(log);
-            let path = log.path.as_deref().unwrap_or(std::path::Path::new("stdout"));
+            let path = log
+                .path
+                .as_deref()
+                .unwrap_or(std::path::Path::new("stdout"));
             logs.push(opened.map_err(|error| format!("{}: {error}", path.display()))?);
         }
         let tls = match &config.tls {
@@ -219,7 +224,13 @@ async fn detect(stream: &TcpStream, connection: &Connection) -> io::Result<bool>
             seen = count;
         }
     };
-    let idle = connection.listener.runtime().config.http.idle_timeout.unwrap_or(Duration::MAX);
+    let idle = connection
+        .listener
+        .runtime()
+        .config
+        .http
+        .idle_timeout
+        .unwrap_or(Duration::MAX);
     tokio::select! {
         found = looking => found,
         () = told_to_end(connection) => Err(io::ErrorKind::ConnectionAborted.into()),

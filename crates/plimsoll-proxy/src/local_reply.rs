@@ -55,9 +55,11 @@ impl LocalReply {
                 "upstream connect error or disconnect/reset before headers. \
                  reset reason: remote connection failure",
             ),
-            ErrorKind::Timeout => {
-                Self::new(StatusCode::GATEWAY_TIMEOUT, "UT", "upstream request timeout")
-            }
+            ErrorKind::Timeout => Self::new(
+                StatusCode::GATEWAY_TIMEOUT,
+                "UT",
+                "upstream request timeout",
+            ),
             _ => Self::new(
                 UNAVAILABLE,
                 "UC",
@@ -181,11 +183,17 @@ mod tests {
         let none = Redirect::default;
         assert_eq!(to(none()), "http://a.example:8080/old/x?q=1");
         let scheme = Some("https".to_owned());
-        assert_eq!(to(Redirect { scheme, ..none() }), "https://a.example/old/x?q=1");
+        assert_eq!(
+            to(Redirect { scheme, ..none() }),
+            "https://a.example/old/x?q=1"
+        );
         let host = Some("b".to_owned());
         assert_eq!(to(Redirect { host, ..none() }), "http://b/old/x?q=1");
         let port = Some(1);
-        assert_eq!(to(Redirect { port, ..none() }), "http://a.example:1/old/x?q=1");
+        assert_eq!(
+            to(Redirect { port, ..none() }),
+            "http://a.example:1/old/x?q=1"
+        );
         let path = PathRedirect::Prefix("/new".into());
         let strip_query = true;
         let changed = Redirect {

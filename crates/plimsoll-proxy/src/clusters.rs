@@ -58,8 +58,8 @@ impl ClusterSource {
         }
     }
 
-    /// Makes the client's clusters those in the list; `fleet` is the one we are a host of.
-    pub async fn apply(
+    /// Adds and changes clusters; `fleet` is the one we are a host of.
+    pub async fn set_all(
         &mut self,
         clusters: &[UpstreamCluster],
         fleet: Option<&str>,
@@ -67,6 +67,11 @@ impl ClusterSource {
         for cluster in clusters {
             self.set(cluster, fleet == Some(cluster.config.name())).await?;
         }
+        Ok(())
+    }
+
+    /// Takes away all clusters but these: after no route names them any more.
+    pub async fn retain(&mut self, clusters: &[UpstreamCluster]) -> Result<(), Error> {
         let gone: Vec<Arc<str>> = self
             .known
             .keys()

@@ -203,7 +203,7 @@ impl Proxy {
     async fn clusters(&mut self) {
         let config = self.config();
         let fleet = config.local_cluster_name.as_deref();
-        if let Err(error) = self.clusters.apply(&config.clusters, fleet).await {
+        if let Err(error) = self.clusters.set_all(&config.clusters, fleet).await {
             tracing::error!(%error, "the client does not take the clusters");
         }
     }
@@ -229,11 +229,14 @@ impl Proxy {
             Ok((loaded, prepared)) => {
                 let restart = loaded.config.admin != self.config().admin;
                 self.state.load(loaded);
-                // Clusters that routes name must be there first, and those that none names any
-                // more go last.
+                // Clusters come before the routes that name them, and go after them.
                 self.clusters().await;
                 self.put_in_force(prepared);
                 self.state.new_epoch();
+                let config = self.config();
+                if let Err(error) = self.clusters.retain(&config.clusters).await {
+                    tracing::error!(%error, "the client does not let go of clusters");
+                }
                 tracing::info!("the new configuration is in force");
                 if restart {
                     tracing::warn!("another admin address takes effect at the next start");

@@ -106,7 +106,10 @@ impl Sinks {
         let sinks = open.values();
         sinks.fold((0, 0), |(written, dropped), sink| {
             let more = sink.dropped.load(Ordering::Relaxed);
-            (written + sink.written.load(Ordering::Relaxed), dropped + more)
+            (
+                written + sink.written.load(Ordering::Relaxed),
+                dropped + more,
+            )
         })
     }
 }
@@ -121,7 +124,9 @@ impl Sink {
             None => Box::new(io::stdout()),
         };
         let name = "access-log".to_owned();
-        thread::Builder::new().name(name).spawn(move || write_lines(&queue, output, &count))?;
+        thread::Builder::new()
+            .name(name)
+            .spawn(move || write_lines(&queue, output, &count))?;
         Ok(Self {
             lines,
             dropped: AtomicU64::new(0),

@@ -65,7 +65,8 @@ impl ClusterSource {
         fleet: Option<&str>,
     ) -> Result<(), Error> {
         for cluster in clusters {
-            self.set(cluster, fleet == Some(cluster.config.name())).await?;
+            self.set(cluster, fleet == Some(cluster.config.name()))
+                .await?;
         }
         Ok(())
     }
@@ -180,7 +181,12 @@ impl Target {
 fn choose(mut ips: Vec<IpAddr>, family: DnsLookupFamily) -> Vec<IpAddr> {
     ips.sort_unstable();
     ips.dedup();
-    let of = |v4: bool| ips.iter().copied().filter(move |ip| ip.is_ipv4() == v4).collect();
+    let of = |v4: bool| {
+        ips.iter()
+            .copied()
+            .filter(move |ip| ip.is_ipv4() == v4)
+            .collect()
+    };
     let (v4, v6): (Vec<IpAddr>, Vec<IpAddr>) = (of(true), of(false));
     match family {
         DnsLookupFamily::V4Only => v4,
@@ -206,6 +212,9 @@ mod tests {
         assert_eq!(choose(both(), DnsLookupFamily::V4Preferred), [v4]);
         assert_eq!(choose(both(), DnsLookupFamily::All), [v4, v6]);
         assert_eq!(choose(vec![v4], DnsLookupFamily::Auto), [v4]);
-        assert_eq!(choose(vec![v4], DnsLookupFamily::V6Only), [IpAddr::from([0, 0, 0, 0]); 0]);
+        assert_eq!(
+            choose(vec![v4], DnsLookupFamily::V6Only),
+            [IpAddr::from([0, 0, 0, 0]); 0]
+        );
     }
 }

@@ -256,7 +256,10 @@ impl ProxyConfig {
             && !known(local)
         {
             let reason = format!("no cluster {local:?} in static_resources");
-            return Err(FieldError::new("cluster_manager.local_cluster_name", reason));
+            return Err(FieldError::new(
+                "cluster_manager.local_cluster_name",
+                reason,
+            ));
         }
         Ok(())
     }

@@ -33,7 +33,9 @@ pub(crate) async fn handle(
     let last = connection.is_last();
     let mut response = answer(connection, request).await;
     if last {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        response
+            .headers_mut()
+            .insert(CONNECTION, HeaderValue::from_static("close"));
     }
     Ok(response)
 }
@@ -97,8 +99,15 @@ fn view<'a>(request: &'a Request<Incoming>, scheme: &'static str) -> Option<Requ
     let uri = request.uri();
     // HTTP/1.0 had no hosts.
     let old = (request.version() == Version::HTTP_10).then_some("");
-    let host = uri.authority().map(http::uri::Authority::as_str).or(field).or(old)?;
-    if host.bytes().any(|byte| matches!(byte, b'/' | b'?' | b'#' | b'@' | b' ')) {
+    let host = uri
+        .authority()
+        .map(http::uri::Authority::as_str)
+        .or(field)
+        .or(old)?;
+    if host
+        .bytes()
+        .any(|byte| matches!(byte, b'/' | b'?' | b'#' | b'@' | b' '))
+    {
         return None;
     }
     Some(RequestView {
@@ -153,7 +162,9 @@ impl Leg<'_> {
             return reply.response(grpc, exchange);
         }
         let id = options.always_set_request_id_in_response;
-        let id = id.then(|| request.headers().get(&X_REQUEST_ID).cloned()).flatten();
+        let id = id
+            .then(|| request.headers().get(&X_REQUEST_ID).cloned())
+            .flatten();
         let watch = watch(&request, options, &mut exchange);
         let request = request.map(|body| RequestStream::new(body, watch.clone()));
         let call = exchange.connection().worker.call(&cluster, request);
@@ -230,14 +241,19 @@ impl Leg<'_> {
             parts.path_and_query = Some(rewritten.map_err(|_| LocalReply::BAD_REQUEST)?);
         }
         if let Some(host) = &self.forward.host_rewrite {
-            let before = parts.authority.as_ref().map(|authority| authority.as_str().to_owned());
+            let before = parts
+                .authority
+                .as_ref()
+                .map(|authority| authority.as_str().to_owned());
             if parts.authority.is_some() {
                 let authority = host.as_bytes().try_into();
                 parts.authority = Some(authority.map_err(|_| LocalReply::BAD_REQUEST)?);
             }
             let fields = request.headers_mut();
             let replaced = fields.insert(HOST, host.clone());
-            let before = before.and_then(|host| HeaderValue::try_from(host).ok()).or(replaced);
+            let before = before
+                .and_then(|host| HeaderValue::try_from(host).ok())
+                .or(replaced);
             if let (true, Some(before)) = (self.forward.append_x_forwarded_host, before) {
                 fields.append(X_FORWARDED_HOST, before);
             }
@@ -261,9 +277,10 @@ impl Leg<'_> {
         }
         let (mut head, body) = response.into_parts();
         headers::remove_hop_by_hop(&mut head.headers);
-        let deadline = self.forward.timeout.map(|timeout| {
-            Instant::from_std(exchange.started()) + timeout
-        });
+        let deadline = self
+            .forward
+            .timeout
+            .map(|timeout| Instant::from_std(exchange.started()) + timeout);
         let head = Response::from_parts(head, ());
         exchange.response(&head);
         head.map(|()| ProxyBody::upstream(body, deadline, exchange))

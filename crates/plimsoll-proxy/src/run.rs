@@ -137,8 +137,14 @@ pub async fn run(
     };
     let (quit, mut quitting) = mpsc::channel(1);
     let bound = Bound {
-        listeners: state.running().iter().map(|one| (one.name.clone(), one.address)).collect(),
-        admin: admin_listener.as_ref().and_then(|listener| listener.local_addr().ok()),
+        listeners: state
+            .running()
+            .iter()
+            .map(|one| (one.name.clone(), one.address))
+            .collect(),
+        admin: admin_listener
+            .as_ref()
+            .and_then(|listener| listener.local_addr().ok()),
     };
     let admin = admin_listener.map(|listener| {
         tokio::spawn(admin::serve(
@@ -257,9 +263,9 @@ impl Proxy {
             let runtime = ListenerRuntime::new(Arc::clone(listener), &self.state.sinks);
             let runtime = runtime.map_err(|error| RunError::Open(at_listener(listener, &error)))?;
             let running = self.state.running();
-            let same = running.iter().find(|one| {
-                one.name == listener.name && one.configured == listener.address
-            });
+            let same = running
+                .iter()
+                .find(|one| one.name == listener.name && one.configured == listener.address);
             let kind = match same {
                 Some(running) => Kind::Known(Arc::clone(&running.listener), running.address),
                 None => Kind::New(self.sockets(listener.address)?),
@@ -319,7 +325,11 @@ impl Proxy {
         for thread in &self.threads {
             thread.tell(Command::Drain(limit));
         }
-        let threads: Vec<_> = self.threads.iter_mut().filter_map(WorkerThread::take_thread).collect();
+        let threads: Vec<_> = self
+            .threads
+            .iter_mut()
+            .filter_map(WorkerThread::take_thread)
+            .collect();
         let joining = tokio::task::spawn_blocking(move || {
             for thread in threads {
                 let _ = thread.join();

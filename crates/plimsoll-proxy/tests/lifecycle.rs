@@ -24,8 +24,12 @@ async fn page(proxy: &Proxy, path: &str) -> String {
 
 async fn counter(proxy: &Proxy, name: &str) -> u64 {
     let page = page(proxy, "/stats").await;
-    let line = page.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
-    line.unwrap_or_else(|| panic!("no {name} in {page}")).parse().unwrap()
+    let line = page
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("{name}: ")));
+    line.unwrap_or_else(|| panic!("no {name} in {page}"))
+        .parse()
+        .unwrap()
 }
 
 #[tokio::test]
@@ -44,9 +48,15 @@ async fn a_good_edit_takes_effect_and_a_bad_one_says_why() {
     })
     .await;
     let info = page(&proxy, "/server_info").await;
-    assert!(info.contains("static_resources.listners: unknown field"), "{info}");
+    assert!(
+        info.contains("static_resources.listners: unknown field"),
+        "{info}"
+    );
     kept.send(request).await;
-    assert!(kept.answer().await.body.starts_with("backend: a\n"), "the old one stays");
+    assert!(
+        kept.answer().await.body.starts_with("backend: a\n"),
+        "the old one stays"
+    );
     proxy.edit(&with("two", &[b.address])).await;
     eventually("the good edit is in force", || async {
         counter(&proxy, "config.reload_success").await == 1
@@ -56,7 +66,11 @@ async fn a_good_edit_takes_effect_and_a_bad_one_says_why() {
     kept.send(request).await;
     assert!(kept.answer().await.body.starts_with("backend: b\n"));
     assert!(!page(&proxy, "/server_info").await.contains("listners"));
-    assert!(page(&proxy, "/config_dump").await.contains("\"cluster\":\"two\""));
+    assert!(
+        page(&proxy, "/config_dump")
+            .await
+            .contains("\"cluster\":\"two\"")
+    );
     assert!(page(&proxy, "/explain?cluster=two").await.contains("two"));
     proxy.ended().await;
 }
@@ -68,7 +82,9 @@ async fn listeners_come_and_go() {
     let before = config(&everything("a"), clusters);
     let proxy = Proxy::start(&before).await;
     let address = proxy.address();
-    proxy.edit(&before.replace("name: front", "name: other")).await;
+    proxy
+        .edit(&before.replace("name: front", "name: other"))
+        .await;
     eventually("another listener", || async {
         page(&proxy, "/listeners").await.starts_with("other::")
     })
@@ -111,7 +127,9 @@ impl Authority {
     fn connector(&self, alpn: &[&str]) -> TlsConnector {
         let mut roots = rustls::RootCertStore::empty();
         let pem = self.certificate.pem();
-        roots.add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();
+        roots
+            .add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap())
+            .unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -138,7 +156,10 @@ async fn tls_with_alpn_and_a_certificate_that_is_replaced() {
     let backend = Backend::echo("a").await;
     let authority = Authority::new();
     let folder = tempfile::tempdir().unwrap();
-    let (chain, key) = (folder.path().join("chain.pem"), folder.path().join("key.pem"));
+    let (chain, key) = (
+        folder.path().join("chain.pem"),
+        folder.path().join("key.pem"),
+    );
     let write = |name: &str| {
         let (certificate, secret) = authority.issue(name);
         support::replace(&key, &secret);
@@ -163,7 +184,10 @@ async fn tls_with_alpn_and_a_certificate_that_is_replaced() {
     let empty = http_body_util::Empty::new().boxed_unsync();
     let request = Request::get("https://first.test/x").body(empty).unwrap();
     let whole = exchange(&mut http2, request).await;
-    assert!(whole.body.contains("x-forwarded-proto: https\n"), "{whole:?}");
+    assert!(
+        whole.body.contains("x-forwarded-proto: https\n"),
+        "{whole:?}"
+    );
     let over1 = authority.connector(&["http/1.1"]);
     let stream = tls(&proxy, &over1, "first.test").await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
@@ -194,8 +218,7 @@ async fn a_request_in_flight_is_finished_and_new_ones_are_turned_away() {
         }
     })
     .await;
-    let mut proxy =
-        Proxy::start(&config(&everything("a"), &[("a", &[backend.address], "")])).await;
+    let mut proxy = Proxy::start(&config(&everything("a"), &[("a", &[backend.address], "")])).await;
     let mut raw = Raw::connect(proxy.address()).await;
     raw.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
     let mut http2 = client::http2(proxy.address()).await;
@@ -205,7 +228,10 @@ async fn a_request_in_flight_is_finished_and_new_ones_are_turned_away() {
     eventually("both requests are there", || async { backend.count() == 2 }).await;
     let address = proxy.address();
     proxy.stop();
-    eventually("nobody listens", || async { TcpStream::connect(address).await.is_err() }).await;
+    eventually("nobody listens", || async {
+        TcpStream::connect(address).await.is_err()
+    })
+    .await;
     release.notify_one();
     release.notify_one();
     let answer = raw.answer().await;
@@ -304,7 +330,9 @@ async fn a_restart_loses_no_request() {
     load.more(50).await;
     let port = format!("port_value: {}}}", old.address().port());
     let text = text.replacen("port_value: 0}", "port_value: 00}", 1);
-    let text = text.replacen("port_value: 0}", &port, 1).replace("00}", "0}");
+    let text = text
+        .replacen("port_value: 0}", &port, 1)
+        .replace("00}", "0}");
     let new = Proxy::start_with(&text, 2, PATIENCE).await;
     assert_eq!(new.address(), old.address());
     load.more(50).await;
@@ -317,7 +345,11 @@ async fn a_restart_loses_no_request() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hosts_and_routes_come_and_go_without_a_failure() {
-    let backends = [Backend::echo("a").await, Backend::echo("b").await, Backend::echo("c").await];
+    let backends = [
+        Backend::echo("a").await,
+        Backend::echo("b").await,
+        Backend::echo("c").await,
+    ];
     let [a, b, c] = backends.each_ref().map(|backend| backend.address);
     let with = |hosts: &[_], cluster: &str| config(&everything(cluster), &[(cluster, hosts, "")]);
     let proxy = Proxy::start_with(&with(&[a, b, c], "one"), 2, PATIENCE).await;
@@ -375,10 +407,18 @@ async fn requests_are_logged_when_they_end() {
 
 #[tokio::test]
 async fn admin_pages_speak_envoys_words() {
-    let proxy = Proxy::start(&config("- match: {prefix: /}\n  direct_response: {status: 200}\n", &[])).await;
+    let proxy = Proxy::start(&config(
+        "- match: {prefix: /}\n  direct_response: {status: 200}\n",
+        &[],
+    ))
+    .await;
     client::get(proxy.address(), "/").await;
     assert_eq!(page(&proxy, "/ready").await, "LIVE\n");
-    assert!(page(&proxy, "/server_info").await.contains("\"state\":\"LIVE\""));
+    assert!(
+        page(&proxy, "/server_info")
+            .await
+            .contains("\"state\":\"LIVE\"")
+    );
     assert_eq!(counter(&proxy, "http.front.downstream_rq_2xx").await, 1);
     let metrics = page(&proxy, "/stats/prometheus").await;
     let line = "plimsoll_http_downstream_rq_2xx{plimsoll_http_conn_manager_prefix=\"front\"} 1\n";
@@ -390,6 +430,9 @@ async fn admin_pages_speak_envoys_words() {
     let quit = client::send(proxy.admin(), &post("/quitquitquit")).await;
     assert_eq!((quit.status, quit.body.as_str()), (200, "OK\n"));
     let address = proxy.address();
-    eventually("nobody listens", || async { TcpStream::connect(address).await.is_err() }).await;
+    eventually("nobody listens", || async {
+        TcpStream::connect(address).await.is_err()
+    })
+    .await;
     proxy.ended().await;
 }

@@ -138,13 +138,16 @@ impl BootstrapYaml {
         let mut listeners = Vec::new();
         for (index, listener) in self.static_resources.listeners.into_iter().enumerate() {
             let place = format!("static_resources.listeners[{index}]");
-            let listener = listener.checked(index).map_err(|error| error.under(&place))?;
+            let listener = listener
+                .checked(index)
+                .map_err(|error| error.under(&place))?;
             listeners.push(Arc::new(listener));
         }
         let mut clusters = Vec::new();
         for (index, cluster) in self.static_resources.clusters.into_iter().enumerate() {
             let place = format!("static_resources.clusters[{index}]");
-            let cluster = UpstreamCluster::try_from(cluster).map_err(|error| error.under(&place))?;
+            let cluster =
+                UpstreamCluster::try_from(cluster).map_err(|error| error.under(&place))?;
             check_discovery(&cluster).map_err(|error| error.under(&place))?;
             clusters.push(cluster);
         }

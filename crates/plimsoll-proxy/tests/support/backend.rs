@@ -77,7 +77,10 @@ impl Drop for Backend {
 
 async fn echo(name: &'static str, request: Request<Incoming>) -> Response<AnyBody> {
     let (head, body) = request.into_parts();
-    let mut text = format!("backend: {name}\n{} {} {:?}\n", head.method, head.uri, head.version);
+    let mut text = format!(
+        "backend: {name}\n{} {} {:?}\n",
+        head.method, head.uri, head.version
+    );
     for (name, value) in &head.headers {
         text.push_str(&format!("{name}: {}\n", value.to_str().unwrap()));
     }

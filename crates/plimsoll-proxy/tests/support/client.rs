@@ -38,7 +38,9 @@ impl Raw {
     /// Reads a response with a length or in chunks.
     pub async fn answer(&mut self) -> Answer {
         let read = tokio::time::timeout(PATIENCE, self.read());
-        read.await.expect("a response in time").expect("a whole response")
+        read.await
+            .expect("a response in time")
+            .expect("a whole response")
     }
 
     async fn read(&mut self) -> Option<Answer> {
@@ -78,7 +80,9 @@ impl Raw {
         let mut text = Vec::new();
         let reading = self.0.read_to_end(&mut text);
         // A reset is an end too.
-        let _ = tokio::time::timeout(PATIENCE, reading).await.expect("the connection ends");
+        let _ = tokio::time::timeout(PATIENCE, reading)
+            .await
+            .expect("the connection ends");
         String::from_utf8_lossy(&text).into_owned()
     }
 }
@@ -97,7 +101,11 @@ fn find(text: &[u8], part: &[u8]) -> Option<usize> {
 
 /// One request over a new connection.
 pub async fn get(address: SocketAddr, path: &str) -> Answer {
-    send(address, &format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n")).await
+    send(
+        address,
+        &format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n"),
+    )
+    .await
 }
 
 /// One request, as written, over a new connection.
@@ -148,5 +156,7 @@ pub async fn exchange(
             body: String::from_utf8_lossy(&collected.to_bytes()).into_owned(),
         }
     };
-    tokio::time::timeout(PATIENCE, exchange).await.expect("a response in time")
+    tokio::time::timeout(PATIENCE, exchange)
+        .await
+        .expect("a response in time")
 }

@@ -109,7 +109,11 @@ pub fn config(routes: &str, clusters: &[(&str, &[SocketAddr], &str)]) -> String 
 }
 
 /// The same with more fields of the connection manager, as flow-style `key: value,`.
-pub fn config_with(manager: &str, routes: &str, clusters: &[(&str, &[SocketAddr], &str)]) -> String {
+pub fn config_with(
+    manager: &str,
+    routes: &str,
+    clusters: &[(&str, &[SocketAddr], &str)],
+) -> String {
     let mut text = format!(
         "admin: {{address: {{socket_address: {{address: 127.0.0.1, port_value: 0}}}}}}\n\
          static_resources:\n  listeners:\n  - name: front\n    \
@@ -131,7 +135,9 @@ pub fn config_with(manager: &str, routes: &str, clusters: &[(&str, &[SocketAddr]
 
 fn indent(text: &str, by: usize) -> String {
     let lines = text.lines().filter(|line| !line.trim().is_empty());
-    lines.map(|line| format!("{}{line}\n", " ".repeat(by))).collect()
+    lines
+        .map(|line| format!("{}{line}\n", " ".repeat(by)))
+        .collect()
 }
 
 fn cluster(name: &str, hosts: &[SocketAddr], more: &str) -> String {

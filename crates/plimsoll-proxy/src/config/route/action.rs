@@ -95,7 +95,9 @@ impl RouteActionYaml {
         }
         Ok(Forward {
             target,
-            timeout: self.timeout.map_or(Some(TIMEOUT), |timeout| zero(timeout.0)),
+            timeout: self
+                .timeout
+                .map_or(Some(TIMEOUT), |timeout| zero(timeout.0)),
             per_try_timeout: per_try.and_then(|timeout| zero(timeout.0)),
             idle_timeout: self.idle_timeout.and_then(|timeout| zero(timeout.0)),
             retry: retry
@@ -211,8 +213,16 @@ impl ProtoEnum for RedirectCode {
         ("MOVED_PERMANENTLY", 0, Self(StatusCode::MOVED_PERMANENTLY)),
         ("FOUND", 1, Self(StatusCode::FOUND)),
         ("SEE_OTHER", 2, Self(StatusCode::SEE_OTHER)),
-        ("TEMPORARY_REDIRECT", 3, Self(StatusCode::TEMPORARY_REDIRECT)),
-        ("PERMANENT_REDIRECT", 4, Self(StatusCode::PERMANENT_REDIRECT)),
+        (
+            "TEMPORARY_REDIRECT",
+            3,
+            Self(StatusCode::TEMPORARY_REDIRECT),
+        ),
+        (
+            "PERMANENT_REDIRECT",
+            4,
+            Self(StatusCode::PERMANENT_REDIRECT),
+        ),
     ];
 }
 
@@ -228,7 +238,10 @@ impl RedirectYaml {
             (Some(path), None) => PathRedirect::Replace(path),
             (None, Some(prefix)) => PathRedirect::Prefix(prefix),
             (Some(_), Some(_)) => {
-                return Err(FieldError::new("prefix_rewrite", "stands beside path_redirect"));
+                return Err(FieldError::new(
+                    "prefix_rewrite",
+                    "stands beside path_redirect",
+                ));
             }
         };
         let https = self.https_redirect.then(|| "https".to_owned());

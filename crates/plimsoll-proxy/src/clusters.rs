@@ -212,9 +212,6 @@ mod tests {
         assert_eq!(choose(both(), DnsLookupFamily::V4Preferred), [v4]);
         assert_eq!(choose(both(), DnsLookupFamily::All), [v4, v6]);
         assert_eq!(choose(vec![v4], DnsLookupFamily::Auto), [v4]);
-        assert_eq!(
-            choose(vec![v4], DnsLookupFamily::V6Only),
-            [IpAddr::from([0, 0, 0, 0]); 0]
-        );
+        assert!(choose(vec![v4], DnsLookupFamily::V6Only).is_empty());
     }
 }

@@ -6,9 +6,10 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, SERVER, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, SERVER, TRANSFER_ENCODING, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use plimsoll_client::RequestOptions;
@@ -199,6 +200,7 @@ impl Leg<'_> {
         let options = &self.runtime.config.http;
         let connection = exchange.connection();
         let hash = self.hash(request, connection);
+        let silent_about_body = has_unexpected_body(request);
         *request.version_mut() = Version::HTTP_11;
         let fields = request.headers_mut();
         headers::remove_hop_by_hop_of_request(fields);
@@ -206,6 +208,9 @@ impl Leg<'_> {
             address: &connection.peer_ip,
             scheme: connection.scheme,
         };
+        if silent_about_body {
+            fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
         headers::add_forwarded(fields, &client, options);
         headers::add_request_id(fields, options, || connection.worker.draw());
         if let Some(tunnel) = tunnel {
@@ -316,13 +321,19 @@ fn too_large(request: &Request<Incoming>, options: &HttpOptions) -> bool {
     length.is_some_and(|length| length > limit)
 }
 
+/// Whether there is a body of unknown length with a method that has none as a rule: HTTP/1.1 would
+/// be sent without it. HTTP/2 has no such field, and takes it off again.
+fn has_unexpected_body(request: &Request<Incoming>) -> bool {
+    let rarely = matches!(*request.method(), Method::GET | Method::HEAD);
+    rarely && !request.body().is_end_stream() && request.body().size_hint().exact().is_none()
+}
+
 /// Counts a body if somebody wants to know or there is a limit.
 fn watch(
     request: &Request<Incoming>,
     options: &HttpOptions,
     exchange: &mut Exchange,
 ) -> Option<Arc<RequestWatch>> {
-    use http_body::Body as _;
     if request.body().is_end_stream() {
         return None;
     }

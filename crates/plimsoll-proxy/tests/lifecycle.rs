@@ -1,5 +1,7 @@
 //! A proxy over time: reloads, certificates, draining, restarts, hosts that come and go.
 
+#![allow(clippy::unwrap_used, reason = "tests and their helpers")]
+
 mod support;
 
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! What HTTP/2 clients must not get away with: frames written by hand, in the manner of h2spec.
 
+#![allow(clippy::unwrap_used, reason = "tests and their helpers")]
+
 mod support;
 
 use support::backend::Backend;

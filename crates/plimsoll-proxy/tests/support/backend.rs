@@ -91,7 +91,7 @@ async fn echo(name: &'static str, request: Request<Incoming>) -> Response<AnyBod
     for (name, value) in collected.trailers().into_iter().flatten() {
         text.push_str(&format!("trailer {name}: {}\n", value.to_str().unwrap()));
     }
-    text.push_str("\n");
+    text.push('\n');
     text.push_str(&String::from_utf8_lossy(&collected.to_bytes()));
     response(200, text)
 }

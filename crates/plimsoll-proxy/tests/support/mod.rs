@@ -1,6 +1,7 @@
 //! A proxy, backends and clients on loopback, for the tests beside this folder.
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 pub mod backend;
 pub mod client;

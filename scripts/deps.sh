@@ -71,7 +71,11 @@ have cc || packages+=(gcc libc6-dev)
 case "${1:-}" in
   demo) ;;
   # Debian's python3 has venv but not what it needs to make one with pip.
-  test) python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3 python3-venv) ;;
+  # A browser without fonts draws nothing.
+  test)
+    python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3 python3-venv)
+    have chromium || packages+=(chromium fonts-liberation)
+    ;;
   # The peers in bench/ compile C and C++.
   bench)
     have cmake || packages+=(cmake)

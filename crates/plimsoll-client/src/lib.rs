@@ -37,17 +37,32 @@
 //! `body`. Deciding happens in plimsoll-core, the wire is plimsoll-xds.
 
 mod body;
+#[cfg(feature = "tonic")]
+mod channel;
 mod client;
 mod cluster;
 mod cluster_manager;
+mod dns;
 mod endpoint;
 mod error;
 mod options;
 mod service;
+mod target;
+#[cfg(feature = "tonic")]
+mod tonic;
+mod xds;
 
 pub use body::{RequestBody, ResponseBody};
+#[cfg(feature = "tonic")]
+pub use channel::channel;
 pub use client::{Client, ClientBuilder};
 pub use error::{Error, ErrorKind};
 pub use options::{RequestOptions, RetryPolicy};
+pub use plimsoll_xds::ads::Variant;
+pub use plimsoll_xds::driver::ConnectOptions;
 pub use plimsoll_xds::upstream::{CircuitBreakers, HttpVersion, UpstreamOptions};
 pub use service::ClusterService;
+pub use target::TargetService;
+#[cfg(feature = "tonic")]
+pub use tonic::Channel;
+pub use xds::{LoadReporting, XdsOptions, XdsState, XdsStatus};

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use plimsoll_xds::route;
+
 /// Timeouts and retries of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestOptions {
@@ -19,12 +21,32 @@ pub struct RequestOptions {
     pub hash: Option<u64>,
 }
 
+impl RequestOptions {
+    /// The same with the earlier of two deadlines.
+    #[must_use]
+    pub fn within(mut self, deadline: Option<Duration>) -> Self {
+        self.timeout = match (self.timeout, deadline) {
+            (Some(own), Some(deadline)) => Some(own.min(deadline)),
+            (own, deadline) => own.or(deadline),
+        };
+        self
+    }
+}
+
 /// Retries of a request: on another host, while the cluster's breakers allow it. What no host has
 /// seen is always tried again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
     /// Tries after the first; 2.
     pub num_retries: u32,
+}
+
+impl From<&route::RetryPolicy> for RetryPolicy {
+    fn from(policy: &route::RetryPolicy) -> Self {
+        Self {
+            num_retries: policy.num_retries,
+        }
+    }
 }
 
 impl Default for RetryPolicy {

@@ -48,6 +48,16 @@ impl ClusterService {
         }
     }
 
+    /// Whether both send to the same cluster, not only to one of the same name.
+    pub(crate) fn is_same_cluster(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.cluster, &other.cluster)
+    }
+
+    /// Options of requests that bring none.
+    pub const fn defaults(&self) -> &RequestOptions {
+        &self.defaults
+    }
+
     /// Options of all requests that do not bring [`RequestOptions`] as an extension.
     #[must_use]
     pub fn with_defaults(mut self, defaults: RequestOptions) -> Self {

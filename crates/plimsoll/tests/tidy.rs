@@ -267,6 +267,33 @@ fn every_field_of_the_admin_api_is_documented() {
 }
 
 #[test]
+fn every_field_of_the_dashboard_is_documented() {
+    let path = "docs/dashboard.md";
+    let page = REPOSITORY.text(path).expect("there is a reference");
+    let mut faults = Vec::new();
+    let mut found = 0;
+    for file in ["state.rs", "what_if.rs"] {
+        let file = format!("crates/plimsoll-admin/src/{file}");
+        let text = REPOSITORY.text(&file).expect("there is a document");
+        let fields = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("    pub ")?.split_once(": "));
+        for (field, _) in fields.filter(|(field, _)| !field.contains('(')) {
+            found += 1;
+            if !page.contains(&format!("`{field}`")) {
+                let advice = format!("`{field}` of {file} is not described: add a row");
+                faults.push(Fault::new(path, 1, "field of the document", advice));
+            }
+        }
+    }
+    assert!(
+        found > 60,
+        "only {found} fields were found: have they moved?"
+    );
+    assert_none(&faults);
+}
+
+#[test]
 fn every_path_of_the_admin_api_is_documented() {
     let path = "docs/admin-api.md";
     let page = REPOSITORY.text(path).expect("there is a reference");

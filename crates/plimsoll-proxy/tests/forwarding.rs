@@ -1,6 +1,6 @@
 //! Requests through a proxy: protocols, header fields, routes, failures.
 
-#![allow(clippy::unwrap_used, reason = "tests and their helpers")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests and their helpers")]
 
 mod support;
 

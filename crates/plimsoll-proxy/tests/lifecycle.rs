@@ -1,6 +1,6 @@
 //! A proxy over time: reloads, certificates, draining, restarts, hosts that come and go.
 
-#![allow(clippy::unwrap_used, reason = "tests and their helpers")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests and their helpers")]
 
 mod support;
 

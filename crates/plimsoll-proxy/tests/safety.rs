@@ -1,6 +1,6 @@
 //! What HTTP/1.1 clients must not get away with. HTTP/2 is in `safety_http2.rs`.
 
-#![allow(clippy::unwrap_used, reason = "tests and their helpers")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests and their helpers")]
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! What HTTP/2 clients must not get away with: frames written by hand, in the manner of h2spec.
 
-#![allow(clippy::unwrap_used, reason = "tests and their helpers")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests and their helpers")]
 
 mod support;
 
@@ -354,5 +354,6 @@ async fn unknown_frames_and_priorities_are_passed_over() {
         .send(frame(HEADERS, END_HEADERS | END_STREAM, 11, GET))
         .await;
     frames.response(11).await;
+    drop(frames);
     proxy.ended().await;
 }

@@ -12,7 +12,6 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
-use plimsoll_client::RequestOptions;
 use tokio::time::Instant;
 
 use crate::body::{ProxyBody, RequestStream, RequestWatch};
@@ -24,7 +23,7 @@ use crate::listener::ListenerRuntime;
 use crate::local_reply::{self, LocalReply};
 use crate::router::{Action, Forward, HashPolicy, HashSource, RequestView, Route, is_grpc};
 use crate::upgrade;
-use crate::worker::UpstreamResponse;
+use crate::worker::{self, UpstreamResponse};
 
 /// Answers a request.
 pub(crate) async fn handle(
@@ -147,9 +146,12 @@ impl Leg<'_> {
             Ok(tunnel) => tunnel,
             Err(reply) => return reply.response(grpc, exchange),
         };
-        let draw = exchange.connection().worker.draw();
-        let cluster = self.forward.target.choose(request.headers(), draw);
-        let Some(cluster) = cluster.map(Arc::<str>::from) else {
+        let worker = Arc::clone(&exchange.connection().worker);
+        let cluster = self
+            .forward
+            .target
+            .choose(request.headers(), || worker.draw());
+        let Some(cluster) = cluster else {
             exchange.connection().stats.no_cluster.inc();
             return LocalReply::NO_CLUSTER.response(grpc, exchange);
         };
@@ -168,7 +170,7 @@ impl Leg<'_> {
             .flatten();
         let watch = watch(&request, options, &mut exchange);
         let request = request.map(|body| RequestStream::new(body, watch.clone()));
-        let call = exchange.connection().worker.call(&cluster, request);
+        let call = worker.call(self.forward, cluster, request);
         let result = match call {
             Ok(call) => call.await,
             Err(error) => Err(error),
@@ -180,7 +182,7 @@ impl Leg<'_> {
                 LocalReply::TOO_LARGE.response(grpc, exchange)
             }
             Err(error) => {
-                tracing::debug!(%cluster, %error, "no response from upstream");
+                tracing::debug!(%error, "no response from upstream");
                 LocalReply::of_error(&error).response(grpc, exchange)
             }
         };
@@ -219,12 +221,10 @@ impl Leg<'_> {
         }
         self.route.request_rules.apply(fields);
         self.rewrite(request)?;
-        request.extensions_mut().insert(RequestOptions {
-            timeout: self.forward.timeout,
-            per_try_timeout: self.forward.per_try_timeout,
-            retry: self.forward.retry.clone(),
-            hash,
-        });
+        if hash.is_some() {
+            let options = worker::options(self.forward, hash);
+            request.extensions_mut().insert(options);
+        }
         Ok(())
     }
 

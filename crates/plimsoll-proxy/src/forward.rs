@@ -6,12 +6,12 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, SERVER, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, SERVER, TRANSFER_ENCODING, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
-use plimsoll_client::RequestOptions;
 use tokio::time::Instant;
 
 use crate::body::{ProxyBody, RequestStream, RequestWatch};
@@ -23,7 +23,7 @@ use crate::listener::ListenerRuntime;
 use crate::local_reply::{self, LocalReply};
 use crate::router::{Action, Forward, HashPolicy, HashSource, RequestView, Route, is_grpc};
 use crate::upgrade;
-use crate::worker::UpstreamResponse;
+use crate::worker::{self, UpstreamResponse};
 
 /// Answers a request.
 pub(crate) async fn handle(
@@ -146,9 +146,12 @@ impl Leg<'_> {
             Ok(tunnel) => tunnel,
             Err(reply) => return reply.response(grpc, exchange),
         };
-        let draw = exchange.connection().worker.draw();
-        let cluster = self.forward.target.choose(request.headers(), draw);
-        let Some(cluster) = cluster.map(Arc::<str>::from) else {
+        let worker = Arc::clone(&exchange.connection().worker);
+        let cluster = self
+            .forward
+            .target
+            .choose(request.headers(), || worker.draw());
+        let Some(cluster) = cluster else {
             exchange.connection().stats.no_cluster.inc();
             return LocalReply::NO_CLUSTER.response(grpc, exchange);
         };
@@ -167,7 +170,7 @@ impl Leg<'_> {
             .flatten();
         let watch = watch(&request, options, &mut exchange);
         let request = request.map(|body| RequestStream::new(body, watch.clone()));
-        let call = exchange.connection().worker.call(&cluster, request);
+        let call = worker.call(self.forward, cluster, request);
         let result = match call {
             Ok(call) => call.await,
             Err(error) => Err(error),
@@ -179,7 +182,7 @@ impl Leg<'_> {
                 LocalReply::TOO_LARGE.response(grpc, exchange)
             }
             Err(error) => {
-                tracing::debug!(%cluster, %error, "no response from upstream");
+                tracing::debug!(%error, "no response from upstream");
                 LocalReply::of_error(&error).response(grpc, exchange)
             }
         };
@@ -199,6 +202,7 @@ impl Leg<'_> {
         let options = &self.runtime.config.http;
         let connection = exchange.connection();
         let hash = self.hash(request, connection);
+        let silent_about_body = has_unexpected_body(request);
         *request.version_mut() = Version::HTTP_11;
         let fields = request.headers_mut();
         headers::remove_hop_by_hop_of_request(fields);
@@ -206,6 +210,9 @@ impl Leg<'_> {
             address: &connection.peer_ip,
             scheme: connection.scheme,
         };
+        if silent_about_body {
+            fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
         headers::add_forwarded(fields, &client, options);
         headers::add_request_id(fields, options, || connection.worker.draw());
         if let Some(tunnel) = tunnel {
@@ -214,12 +221,10 @@ impl Leg<'_> {
         }
         self.route.request_rules.apply(fields);
         self.rewrite(request)?;
-        request.extensions_mut().insert(RequestOptions {
-            timeout: self.forward.timeout,
-            per_try_timeout: self.forward.per_try_timeout,
-            retry: self.forward.retry.clone(),
-            hash,
-        });
+        if hash.is_some() {
+            let options = worker::options(self.forward, hash);
+            request.extensions_mut().insert(options);
+        }
         Ok(())
     }
 
@@ -316,13 +321,19 @@ fn too_large(request: &Request<Incoming>, options: &HttpOptions) -> bool {
     length.is_some_and(|length| length > limit)
 }
 
+/// Whether there is a body of unknown length with a method that has none as a rule: HTTP/1.1 would
+/// be sent without it. HTTP/2 has no such field, and takes it off again.
+fn has_unexpected_body(request: &Request<Incoming>) -> bool {
+    let rarely = matches!(*request.method(), Method::GET | Method::HEAD);
+    rarely && !request.body().is_end_stream() && request.body().size_hint().exact().is_none()
+}
+
 /// Counts a body if somebody wants to know or there is a limit.
 fn watch(
     request: &Request<Incoming>,
     options: &HttpOptions,
     exchange: &mut Exchange,
 ) -> Option<Arc<RequestWatch>> {
-    use http_body::Body as _;
     if request.body().is_end_stream() {
         return None;
     }

@@ -90,8 +90,7 @@ fn http1_builder(options: &HttpOptions) -> http1::Builder {
         .header_read_timeout(None)
         .half_close(false)
         .max_header_size(header_bytes)
-        .max_buf_size(header_bytes.max(64 << 10))
-        .pipeline_flush(true);
+        .max_buf_size(header_bytes.max(64 << 10));
     // Its default of 100 needs no memory of its own.
     if options.max_headers != 100 {
         builder.max_headers(usize::try_from(options.max_headers).unwrap_or(usize::MAX));

@@ -4,7 +4,7 @@
 //! true. A gRPC client gets a gRPC status instead.
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, LOCATION};
+use http::header::{CONNECTION, CONTENT_TYPE, LOCATION};
 use http::{HeaderValue, Response, StatusCode};
 use plimsoll_client::{Error, ErrorKind};
 
@@ -88,6 +88,11 @@ impl LocalReply {
                 let kind = HeaderValue::from_static("text/plain");
                 response.headers_mut().insert(CONTENT_TYPE, kind);
             }
+        }
+        // Whoever sends what is no request may mean anything with what follows.
+        if self == Self::BAD_REQUEST && !exchange.connection().is_http2() {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
         }
         exchange.response(&response);
         response.map(|()| ProxyBody::own(body, exchange))

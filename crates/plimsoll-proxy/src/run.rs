@@ -10,7 +10,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_client::Client;
+use plimsoll_client::{Client, LoadReporting, XdsOptions};
+use plimsoll_core::model::load_report::Node;
+use plimsoll_xds::ads::Variant;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
@@ -121,10 +123,7 @@ pub async fn run(
     let source = FileSource::new(&options.config);
     let (loaded, fingerprint) = source.load().map_err(RunError::Config)?;
     let workers = options.workers.max(1);
-    let client = Client::builder()
-        .locality(loaded.config.node.locality.clone())
-        .pools(workers)
-        .build();
+    let client = client(&loaded.config, workers);
     let state = Arc::new(State::new(client.clone(), workers, loaded));
     let mut proxy = Proxy::start(Arc::clone(&state), client, workers)?;
     proxy.clusters().await;
@@ -176,6 +175,35 @@ pub async fn run(
     Ok(())
 }
 
+/// The client, with the server that the file names.
+fn client(config: &ProxyConfig, workers: usize) -> Client {
+    let locality = config.node.locality.clone();
+    let builder = Client::builder().locality(locality.clone()).pools(workers);
+    let Some(xds) = &config.xds else {
+        return builder.build();
+    };
+    let node = Node {
+        id: config.node.id.as_str().into(),
+        cluster: config.node.cluster.as_str().into(),
+        locality,
+    };
+    let mut options = XdsOptions::new(xds.uri.clone(), node);
+    options.all_clusters = xds.clusters;
+    if xds.delta {
+        options.variant = Variant::Delta;
+    }
+    if let Some(fleet) = &config.local_cluster_name {
+        options.local_cluster_name = fleet.as_str().into();
+    }
+    if xds.report_load {
+        options.load_reporting = LoadReporting::Always;
+    }
+    if let Some(back_off) = xds.back_off {
+        options.server.backoff = back_off;
+    }
+    builder.xds(options).build()
+}
+
 /// Everything that may change.
 struct Proxy {
     state: Arc<State>,
@@ -209,7 +237,7 @@ impl Proxy {
     async fn clusters(&mut self) {
         let config = self.config();
         let fleet = config.local_cluster_name.as_deref();
-        if let Err(error) = self.clusters.apply(&config.clusters, fleet).await {
+        if let Err(error) = self.clusters.set_all(&config.clusters, fleet).await {
             tracing::error!(%error, "the client does not take the clusters");
         }
     }
@@ -233,16 +261,22 @@ impl Proxy {
         };
         match result {
             Ok((loaded, prepared)) => {
-                let restart = loaded.config.admin != self.config().admin;
+                let before = self.config();
+                let restart = loaded.config.admin != before.admin
+                    || loaded.config.node != before.node
+                    || loaded.config.xds != before.xds;
                 self.state.load(loaded);
-                // Clusters that routes name must be there first, and those that none names any
-                // more go last.
+                // Clusters come before the routes that name them, and go after them.
                 self.clusters().await;
                 self.put_in_force(prepared);
                 self.state.new_epoch();
+                let config = self.config();
+                if let Err(error) = self.clusters.retain(&config.clusters).await {
+                    tracing::error!(%error, "the client does not let go of clusters");
+                }
                 tracing::info!("the new configuration is in force");
                 if restart {
-                    tracing::warn!("another admin address takes effect at the next start");
+                    tracing::warn!("another admin, node or server takes effect at the next start");
                 }
                 self.state.reloads.succeeded();
             }

@@ -1,5 +1,7 @@
 //! Requests through a proxy: protocols, header fields, routes, failures.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests and their helpers")]
+
 mod support;
 
 use bytes::Bytes;
@@ -139,6 +141,17 @@ async fn trailers_travel_both_ways_over_http1() {
     );
     assert!(answer.body.contains("grpc-status: 0\r\n"), "{answer:?}");
     assert!(answer.body.contains("x-seen: 42\r\n"), "{answer:?}");
+    proxy.ended().await;
+}
+
+#[tokio::test]
+async fn even_a_get_may_have_a_body() {
+    let backend = Backend::echo("a").await;
+    let config = config(&everything("a"), &[("a", &[backend.address], "")]);
+    let proxy = Proxy::start(&config).await;
+    let get = "GET / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n";
+    let answer = client::send(proxy.address(), get).await;
+    assert!(answer.body.ends_with("\n\nx"), "{answer:?}");
     proxy.ended().await;
 }
 

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::headers::field_name;
 use crate::router::{
-    DirectResponse, Forward, HashPolicy, HashSource, PathRedirect, Redirect, Target,
+    DirectResponse, Forward, ForwardId, HashPolicy, HashSource, PathRedirect, Redirect, Target,
     WeightedCluster,
 };
 
@@ -94,6 +94,7 @@ impl RouteActionYaml {
             hash_policy.push(policy.checked().map_err(|error| error.under(&place))?);
         }
         Ok(Forward {
+            id: ForwardId::new(),
             target,
             timeout: self
                 .timeout
@@ -159,9 +160,12 @@ impl RetryPolicyYaml {
             let reason = format!("{unknown:?} is not supported; known: {}", known.join(", "));
             return Err(FieldError::new("retry_on", reason));
         }
-        Ok(RetryPolicy {
-            num_retries: self.num_retries.map_or(1, |retries| retries.0),
-        })
+        let mut policy = RetryPolicy::default();
+        if let num_retries @ 0..=100 = self.num_retries.map_or(1, |retries| retries.0) {
+            policy.num_retries = num_retries;
+            return Ok(policy);
+        }
+        Err(FieldError::new("num_retries", "is more than 100"))
     }
 }
 

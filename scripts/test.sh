@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-all_steps=(fmt clippy tests e2e docs features vectors benches)
+all_steps=(fmt clippy tests e2e browser docs features vectors benches)
 log=$(mktemp)
 current=""
 done_steps=()
@@ -24,12 +24,17 @@ step_clippy() {
 
 # Unit, integration, property, allocation and doc tests, the fuzz interpreter and the house rules.
 step_tests() {
-  cargo test --workspace --all-features -- --quiet --skip real_peers:: 2>&1 | tee "$log"
+  cargo test --workspace --all-features -- --quiet --skip real_peers:: --skip real_browser:: 2>&1 | tee "$log"
 }
 
 # Real Envoys and real gRPC clients (deps.sh installs them). Two at a time: each is a small fleet.
 step_e2e() {
   cargo test --workspace --all-features --test e2e -- --test-threads=2 real_peers:: 2>&1 | tee -a "$log"
+}
+
+# The dashboard in a real browser. Two at a time: each is a Chromium and mostly a control plane too.
+step_browser() {
+  cargo test --workspace --all-features --test dashboard -- --test-threads=2 real_browser:: 2>&1 | tee -a "$log"
 }
 
 step_docs() {

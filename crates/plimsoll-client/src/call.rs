@@ -19,11 +19,11 @@ use tracing::field::Empty;
 
 use crate::body::{Account, RequestBody, ResponseBody};
 use crate::cluster::{Cluster, Retry, RetryBudget};
+use crate::destination::{self, Target};
 use crate::endpoint::{Sending, Sent};
 use crate::error::{Error, ErrorKind};
 use crate::options::{RequestOptions, RetryPolicy};
 use crate::replay::Replay;
-use crate::target::{self, Target};
 
 /// One call, over all its tries.
 pub(crate) struct Call {
@@ -241,7 +241,7 @@ impl Call {
 
     fn avoid_unreachable(&mut self, host: &Arc<Host>) {
         let mut worker = self.cluster.lend_worker();
-        target::avoid_unreachable(&mut self.unreachable, host, &mut worker);
+        destination::avoid_unreachable(&mut self.unreachable, host, &mut worker);
         self.cluster.give_back(worker);
     }
 
@@ -252,7 +252,7 @@ impl Call {
             hash: self.options.hash,
             avoid: &avoid,
         };
-        let picked = target::pick(&self.cluster, &mut worker, &self.upstream, args);
+        let picked = destination::pick(&self.cluster, &mut worker, &self.upstream, args);
         self.cluster.give_back(worker);
         picked
     }

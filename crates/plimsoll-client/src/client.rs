@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use plimsoll_core::explain::Explanation;
@@ -19,13 +20,48 @@ use crate::cluster_manager::{ClusterManager, Clusters, Settings, Update};
 use crate::error::{Error, ErrorKind};
 use crate::metrics;
 use crate::service::ClusterService;
-use plimsoll_xds::upstream::UpstreamOptions;
+use crate::target::TargetService;
+use crate::xds::subscriber::{self, XdsHandle};
+use crate::xds::{XdsOptions, XdsStatus};
+use plimsoll_core::rng::Xoshiro256;
+use plimsoll_xds::route::RouteConfiguration;
+use plimsoll_xds::upstream::{UpstreamCluster, UpstreamOptions};
 
 /// The clusters of a process. Cloning is cheap; the task behind it ends with the last clone.
 #[derive(Clone, Debug)]
 pub struct Client {
     clusters: Arc<ArcSwap<Clusters>>,
     updates: mpsc::Sender<Update>,
+    xds: Option<XdsHandle>,
+    /// Where the draws of the next target start.
+    seeds: Arc<AtomicU64>,
+}
+
+/// A client that does not keep its task alive.
+#[cfg(feature = "tonic")]
+#[derive(Debug)]
+pub(crate) struct WeakClient {
+    clusters: Arc<ArcSwap<Clusters>>,
+    updates: mpsc::WeakSender<Update>,
+    xds: Option<subscriber::WeakXdsHandle>,
+    seeds: Arc<AtomicU64>,
+}
+
+#[cfg(feature = "tonic")]
+impl WeakClient {
+    /// The client, if somebody else has it.
+    pub(crate) fn upgrade(&self) -> Option<Client> {
+        let xds = match &self.xds {
+            None => None,
+            Some(xds) => Some(xds.upgrade()?),
+        };
+        Some(Client {
+            clusters: Arc::clone(&self.clusters),
+            updates: self.updates.upgrade()?,
+            xds,
+            seeds: Arc::clone(&self.seeds),
+        })
+    }
 }
 
 /// Collects what a client is made of.
@@ -34,6 +70,8 @@ pub struct ClientBuilder {
     locality: Locality,
     originating: Option<ClusterLoadAssignment>,
     clusters: Vec<(ClusterConfig, ClusterLoadAssignment, UpstreamOptions)>,
+    upstreams: Vec<UpstreamCluster>,
+    xds: Option<XdsOptions>,
     pools: usize,
     preconnect: bool,
     seed: Option<u64>,
@@ -66,6 +104,22 @@ impl ClientBuilder {
         self
     }
 
+    /// One cluster as a file has it, with the endpoints that it lists. Those that come by EDS need
+    /// [`Self::xds`].
+    #[must_use]
+    pub fn upstream(mut self, cluster: UpstreamCluster) -> Self {
+        self.upstreams.push(cluster);
+        self
+    }
+
+    /// A management server; its node says where this process is.
+    #[must_use]
+    pub fn xds(mut self, options: XdsOptions) -> Self {
+        self.locality = options.locality().clone();
+        self.xds = Some(options);
+        self
+    }
+
     /// Connection pools per host, for programs with a runtime per core: see
     /// [`Client::service_on`]. One.
     #[must_use]
@@ -93,12 +147,13 @@ impl ClientBuilder {
     pub fn build(self) -> Client {
         // Each RandomState has keys of its own.
         let entropy = || RandomState::new().build_hasher().finish();
+        let seed = self.seed.unwrap_or_else(entropy);
         let (mut manager, updates) = ClusterManager::new(Settings {
             locality: self.locality,
             pools: self.pools.max(1),
             preconnect: self.preconnect,
             suspicion: Arc::default(),
-            seed: self.seed.unwrap_or_else(entropy),
+            seed,
         });
         if let Some(fleet) = self.originating {
             manager.handle(Update::Originating(fleet));
@@ -108,10 +163,19 @@ impl ClientBuilder {
             manager.handle(Update::Cluster(Arc::new(config), Arc::new(options)));
             manager.handle(Update::Assignment(name, endpoints));
         }
+        for cluster in self.upstreams {
+            manager.handle(Update::Upstream(Arc::new(cluster)));
+        }
         manager.publish();
         let clusters = manager.clusters();
         tokio::spawn(manager.run());
-        Client { clusters, updates }
+        let xds = self.xds.map(|options| subscriber::start(options, &updates));
+        Client {
+            clusters,
+            updates,
+            xds,
+            seeds: Arc::new(seed.rotate_left(32).into()),
+        }
     }
 }
 
@@ -137,6 +201,52 @@ impl Client {
         Ok(ClusterService::new(Arc::clone(found), pool))
     }
 
+    /// A service that sends where the routes of a target say: `xds:///name`. Waits until the
+    /// management server has said so.
+    pub async fn target(&self, target: &str) -> Result<TargetService, Error> {
+        let name = target_name(target)?;
+        let xds = self.xds()?;
+        let listener = xds.listener_name(&name);
+        let added = xds.targets.send(Arc::clone(&listener)).await;
+        added.map_err(|_| closed())?;
+        xds.wait_for_routes(&listener).await?;
+        Ok(TargetService::new(self.clone(), listener, name))
+    }
+
+    /// How discovery is doing; `None` without a management server.
+    pub fn xds_status(&self) -> Option<XdsStatus> {
+        let xds = self.xds.as_ref()?;
+        Some(xds.status.borrow().clone())
+    }
+
+    pub(crate) fn routes_of(&self, target: &str) -> Result<Arc<RouteConfiguration>, Error> {
+        let routes = self.xds()?.routes.load();
+        let unknown = || Error::new(ErrorKind::NoRoute, format!("no routes for {target:?}"));
+        routes.get(target).cloned().ok_or_else(unknown)
+    }
+
+    #[cfg(feature = "tonic")]
+    pub(crate) fn downgrade(&self) -> WeakClient {
+        WeakClient {
+            clusters: Arc::clone(&self.clusters),
+            updates: self.updates.downgrade(),
+            xds: self.xds.as_ref().map(XdsHandle::downgrade),
+            seeds: Arc::clone(&self.seeds),
+        }
+    }
+
+    /// Draws that nobody else has.
+    pub(crate) fn next_rng(&self) -> Xoshiro256 {
+        /// An odd number near the golden ratio: consecutive seeds differ in all bits.
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        Xoshiro256::from_seed(self.seeds.fetch_add(STEP, Ordering::Relaxed))
+    }
+
+    fn xds(&self) -> Result<&XdsHandle, Error> {
+        let none = || Error::new(ErrorKind::Config, "targets need a management server");
+        self.xds.as_ref().ok_or_else(none)
+    }
+
     /// Names of the clusters.
     pub fn cluster_names(&self) -> Vec<Arc<str>> {
         self.clusters.load().keys().cloned().collect()
@@ -151,6 +261,12 @@ impl Client {
     ) -> Result<(), Error> {
         self.update(Update::Cluster(Arc::new(config), Arc::new(options)))
             .await?;
+        self.flush().await
+    }
+
+    /// The same for a cluster as a file has it, with the endpoints that it lists.
+    pub async fn set_upstream(&self, cluster: UpstreamCluster) -> Result<(), Error> {
+        self.update(Update::Upstream(Arc::new(cluster))).await?;
         self.flush().await
     }
 
@@ -235,6 +351,25 @@ impl Client {
 
     async fn update(&self, update: Update) -> Result<(), Error> {
         self.updates.send(update).await.map_err(|_| closed())
+    }
+}
+
+/// `xds:///name` and `xds:name`.
+fn target_name(target: &str) -> Result<Arc<str>, Error> {
+    let wrong = |why: &str| Error::new(ErrorKind::Config, format!("target {target:?}: {why}"));
+    let rest = target
+        .strip_prefix("xds:")
+        .ok_or_else(|| wrong("must start with xds:"))?;
+    let name = match rest.strip_prefix("//") {
+        None => rest,
+        Some(rest) => match rest.split_once('/') {
+            Some(("", name)) => name,
+            _ => return Err(wrong("names of authorities are not supported: xds:///name")),
+        },
+    };
+    match name {
+        "" => Err(wrong("has no name")),
+        name => Ok(name.into()),
     }
 }
 

@@ -21,8 +21,9 @@ use plimsoll_xds::driver::Clock;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::cluster::Cluster;
+use crate::dns::Lookups;
 use crate::managed::Managed;
-use plimsoll_xds::upstream::UpstreamOptions;
+use plimsoll_xds::upstream::{Discovery, UpstreamCluster, UpstreamOptions};
 
 /// Updates that may wait for the writer.
 const QUEUE: usize = 1024;
@@ -40,6 +41,8 @@ pub(crate) type Clusters = BTreeMap<Arc<str>, Arc<Cluster>>;
 pub(crate) enum Update {
     /// A new cluster, or other settings of one that is known.
     Cluster(Arc<ClusterConfig>, Arc<UpstreamOptions>),
+    /// The same with the endpoints that it lists.
+    Upstream(Arc<UpstreamCluster>),
     /// A cluster is no longer wanted.
     Remove(Arc<str>),
     /// Endpoints of a cluster, whatever name the assignment has.
@@ -96,6 +99,9 @@ pub(crate) struct ClusterManager {
     originating: Option<ClusterLoadAssignment>,
     /// Clusters that were removed, until all they counted is reported.
     retired: Vec<Balancer>,
+    lookups: Lookups,
+    /// The way here, for tasks that find endpoints.
+    own: mpsc::WeakSender<Update>,
 }
 
 impl ClusterManager {
@@ -111,6 +117,8 @@ impl ClusterManager {
             clusters: Arc::default(),
             originating: None,
             retired: Vec::new(),
+            lookups: Lookups::default(),
+            own: sender.downgrade(),
         };
         (manager, sender)
     }
@@ -125,6 +133,7 @@ impl ClusterManager {
         let now = self.clock.now();
         match update {
             Update::Cluster(config, options) => self.handle_cluster(config, options, now),
+            Update::Upstream(cluster) => self.handle_upstream(&cluster, now),
             Update::Remove(name) => self.remove(&name),
             Update::Assignment(name, assignment) => {
                 if let Some(managed) = self.managed.get_mut(&name) {
@@ -233,8 +242,28 @@ impl ClusterManager {
         }
     }
 
+    fn handle_upstream(&mut self, cluster: &Arc<UpstreamCluster>, now: Instant) {
+        let options = Arc::new(cluster.options.clone());
+        self.handle_cluster(Arc::new(cluster.config.clone()), options, now);
+        self.lookups.follow(cluster, self.own.clone());
+        let listed = cluster.load_assignment.as_ref();
+        if let (Discovery::Static, Some(listed)) = (&cluster.options.discovery, listed) {
+            match listed.resolve(|_| &[]) {
+                Ok(assignment) => {
+                    let name = Arc::clone(cluster.config.name());
+                    self.handle(Update::Assignment(name, assignment));
+                }
+                Err(error) => {
+                    let cluster = cluster.config.name();
+                    tracing::warn!(%cluster, %error, "endpoints cannot be used");
+                }
+            }
+        }
+    }
+
     /// Services that have the cluster keep what they have; requests in flight finish.
     fn remove(&mut self, name: &str) {
+        self.lookups.forget(name);
         if let Some(managed) = self.managed.remove(name) {
             // Where load is not reported nobody ever drains them.
             if self.retired.len() == RETIRED {

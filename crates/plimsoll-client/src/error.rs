@@ -23,6 +23,10 @@ pub enum ErrorKind {
     UnknownCluster,
     /// There is no host to send to, or panic forbids it.
     NoHost,
+    /// No route of the target fits the request.
+    NoRoute,
+    /// The management server did not say what is needed.
+    Discovery,
     /// The assignment orders that a share of requests is dropped.
     Dropped,
     /// A circuit breaker is open.
@@ -63,6 +67,8 @@ impl Error {
         matches!(
             self.kind,
             ErrorKind::NoHost
+                | ErrorKind::NoRoute
+                | ErrorKind::Discovery
                 | ErrorKind::Dropped
                 | ErrorKind::Overflow
                 | ErrorKind::Connect

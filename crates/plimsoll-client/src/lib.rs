@@ -39,11 +39,15 @@
 mod backoff;
 mod body;
 mod call;
+#[cfg(feature = "tonic")]
+mod channel;
 mod client;
 mod cluster;
 mod cluster_manager;
 mod connect;
 mod connection;
+mod destination;
+mod dns;
 mod endpoint;
 mod error;
 mod health_check;
@@ -62,12 +66,23 @@ mod stats;
 mod target;
 #[cfg(feature = "tls-ring")]
 mod tls;
+#[cfg(feature = "tonic")]
+mod tonic;
+mod xds;
 
 pub use body::{RequestBody, ResponseBody};
+#[cfg(feature = "tonic")]
+pub use channel::channel;
 pub use client::{Client, ClientBuilder};
 pub use error::{Error, ErrorKind};
 pub use metrics::METRIC_NAMES;
 pub use options::{RequestOptions, RetryPolicy};
+pub use plimsoll_xds::ads::Variant;
+pub use plimsoll_xds::driver::ConnectOptions;
 pub use plimsoll_xds::upstream::{CircuitBreakers, HttpVersion, UpstreamOptions};
 pub use retry::RetryOn;
 pub use service::ClusterService;
+pub use target::TargetService;
+#[cfg(feature = "tonic")]
+pub use tonic::Channel;
+pub use xds::{LoadReporting, XdsOptions, XdsState, XdsStatus};

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use plimsoll_xds::route;
+
 use crate::retry::RetryOn;
 
 /// Envoy's default of `retry_back_off.base_interval`.
@@ -27,6 +29,18 @@ pub struct RequestOptions {
     pub hash: Option<u64>,
 }
 
+impl RequestOptions {
+    /// The same with the earlier of two deadlines.
+    #[must_use]
+    pub fn within(mut self, deadline: Option<Duration>) -> Self {
+        self.timeout = match (self.timeout, deadline) {
+            (Some(own), Some(deadline)) => Some(own.min(deadline)),
+            (own, deadline) => own.or(deadline),
+        };
+        self
+    }
+}
+
 /// Retries of a request: on another host, and on one of another zone when those of a zone cannot be
 /// reached. What no host has seen is always tried again; the rest under the conditions of
 /// `retry_on`, while the cluster's breakers allow it.
@@ -45,6 +59,25 @@ pub struct RetryPolicy {
     /// A request body is kept for another try up to this length; 64 KiB. A longer one is not tried
     /// again once a host has seen some of it.
     pub max_replay_bytes: usize,
+}
+
+impl From<&route::RetryPolicy> for RetryPolicy {
+    /// Conditions that we do not have are passed over, as gRFC A44 asks.
+    fn from(policy: &route::RetryPolicy) -> Self {
+        let known = policy
+            .retry_on
+            .iter()
+            .filter_map(|name| RetryOn::parse(name).ok());
+        let codes = policy.retriable_status_codes.iter();
+        Self {
+            num_retries: policy.num_retries,
+            retry_on: known.fold(RetryOn::NONE, RetryOn::and),
+            retriable_status_codes: codes.filter_map(|&code| code.try_into().ok()).collect(),
+            base_interval: policy.base_interval,
+            max_interval: policy.max_interval,
+            max_replay_bytes: MAX_REPLAY_BYTES,
+        }
+    }
 }
 
 impl Default for RetryPolicy {

@@ -18,9 +18,9 @@ use tracing::Instrument as _;
 use crate::body::{RequestBody, ResponseBody};
 use crate::call::Call;
 use crate::cluster::{Cluster, Worker};
+use crate::destination;
 use crate::error::{BoxError, Error};
 use crate::options::RequestOptions;
-use crate::target;
 
 /// A tower service that sends requests to one cluster. Clones are cheap and together as fair as
 /// one.
@@ -43,6 +43,16 @@ impl ClusterService {
             pool,
             defaults: RequestOptions::default(),
         }
+    }
+
+    /// Whether both send to the same cluster, not only to one of the same name.
+    pub(crate) fn is_same_cluster(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.cluster, &other.cluster)
+    }
+
+    /// Options of requests that bring none.
+    pub const fn defaults(&self) -> &RequestOptions {
+        &self.defaults
     }
 
     /// Options of all requests that do not bring [`RequestOptions`] as an extension.
@@ -97,7 +107,7 @@ where
             hash: options.hash,
             avoid: &[],
         };
-        let first = target::pick(&self.cluster, worker, &upstream, args);
+        let first = destination::pick(&self.cluster, worker, &upstream, args);
         let call = Call::new(Arc::clone(&self.cluster), upstream, options, self.pool);
         let span = call.span();
         Box::pin(

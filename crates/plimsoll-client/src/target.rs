@@ -1,128 +1,225 @@
-//! [`Target`]: where one try of a request goes. Asks the breaker and the picker, finds the
-//! connections, and steers around hosts that could not be reached a moment ago.
+//! [`TargetService`]: sends requests where the routes of a target say (`xds:///name`).
 //!
-//! Choosing is plimsoll-core's; what is said here is only whom to avoid.
+//! Routes come from the management server and change while requests run; a request sees one
+//! version of them. Matching is plimsoll-xds's, choosing the host the core's.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
-use plimsoll_core::host::Host;
-use plimsoll_core::host_source::HostSource;
-use plimsoll_core::model::cluster::ClusterConfig;
-use plimsoll_core::picker::{PickArgs, PickResult};
-use plimsoll_xds::upstream::UpstreamOptions;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body::Body;
+use plimsoll_core::rng::{Rng as _, Xoshiro256};
+use plimsoll_xds::route::{
+    Action, HashPolicy, HashSource, RequestHead, RouteAction, RouteConfiguration,
+};
+use tower_service::Service;
+use xxhash_rust::xxh64::xxh64;
 
-use crate::cluster::{Cluster, Worker};
-use crate::endpoint::Endpoint;
-use crate::error::{Error, ErrorKind};
+use crate::body::ResponseBody;
+use crate::client::Client;
+use crate::error::{BoxError, Error, ErrorKind};
+use crate::options::{RequestOptions, RetryPolicy};
+use crate::service::ClusterService;
 
-/// Picks that steer around hosts in back-off, before one of them is tried all the same.
-const DETOURS: usize = 8;
-/// Hosts of one locality that could not be reached, after which all of it is avoided.
-const UNREACHABLE: usize = 2;
-
-/// Where a try goes.
+/// A tower service that sends requests where the routes of a target say. Cloning is cheap.
 #[derive(Debug)]
-pub(crate) struct Target {
-    pub(crate) host: Arc<Host>,
-    pub(crate) endpoint: Arc<Endpoint>,
-    pub(crate) config: Arc<ClusterConfig>,
-    pub(crate) source: HostSource,
+pub struct TargetService {
+    client: Client,
+    /// Name of the listener.
+    target: Arc<str>,
+    /// What virtual hosts are looked up by.
+    authority: Arc<str>,
+    rng: Xoshiro256,
+    /// The same for all requests of a channel and its clones (gRFC A42).
+    channel_id: u64,
+    /// Services that were used before, by cluster.
+    services: BTreeMap<Arc<str>, ClusterService>,
 }
 
-/// Where a request goes. `None` = no assignment yet.
-pub(crate) fn pick(
-    cluster: &Cluster,
-    worker: &mut Worker,
-    upstream: &UpstreamOptions,
-    args: PickArgs<'_>,
-) -> Result<Option<Target>, Error> {
-    let limit = upstream.circuit_breakers.max_requests;
-    if cluster.load.active() >= u64::from(limit) {
-        cluster.load.record_drop();
-        let stats = &cluster.limits.stats;
-        stats.upstream_rq_pending_overflow.increment();
-        let message = format!("cluster {}: {limit} requests in flight", cluster.name);
-        return Err(Error::new(ErrorKind::Overflow, message));
-    }
-    match choose(cluster, worker, args)? {
-        Some(target) if target.endpoint.is_in_backoff() => {
-            Ok(Some(detour(cluster, worker, args, target)))
+impl Clone for TargetService {
+    fn clone(&self) -> Self {
+        Self {
+            client: self.client.clone(),
+            target: Arc::clone(&self.target),
+            authority: Arc::clone(&self.authority),
+            rng: self.client.next_rng(),
+            channel_id: self.channel_id,
+            services: BTreeMap::new(),
         }
-        target => Ok(target),
     }
 }
 
-/// All hosts of the locality in which `host` is the last of several that cannot be reached; else
-/// `host` alone. To be called with every such host, in order.
-pub(crate) fn avoid_unreachable(avoid: &mut Vec<Arc<Host>>, host: &Arc<Host>, worker: &mut Worker) {
-    let here = |other: &&Arc<Host>| other.locality() == host.locality();
-    avoid.push(Arc::clone(host));
-    if avoid.iter().filter(here).count() >= UNREACHABLE {
-        let snapshot = worker.picker.snapshot();
-        let known = |host: &&Arc<Host>| !avoid.iter().any(|known| Arc::ptr_eq(known, host));
-        let more: Vec<_> = snapshot
-            .hosts()
-            .filter(here)
-            .filter(known)
-            .cloned()
-            .collect();
-        avoid.extend(more);
+type Answer = Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, Error>> + Send>>;
+
+impl TargetService {
+    /// The client has routes for the listener `target`; `authority` is what was asked for.
+    pub(crate) fn new(client: Client, target: Arc<str>, authority: Arc<str>) -> Self {
+        let mut rng = client.next_rng();
+        Self {
+            channel_id: rng.next_u64(),
+            rng,
+            authority,
+            target,
+            client,
+            services: BTreeMap::new(),
+        }
+    }
+
+    /// What was asked for, without the scheme.
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// Calls with the earlier of the route's timeout and `deadline`.
+    pub(crate) fn call_within<B>(
+        &mut self,
+        mut request: Request<B>,
+        deadline: Option<Duration>,
+    ) -> Answer
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        match self.prepare(&mut request, deadline) {
+            Ok(service) => service.call(request),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
+    }
+
+    /// Finds the cluster, and says in the request what its route asks for.
+    fn prepare<B>(
+        &mut self,
+        request: &mut Request<B>,
+        deadline: Option<Duration>,
+    ) -> Result<&mut ClusterService, Error> {
+        let routes = self.client.routes_of(&self.target)?;
+        let draws = (self.rng.next_u64(), self.rng.next_u64());
+        let action = find(&routes, &self.authority, request, draws.0)?;
+        let hash = hash(&action.hash_policy, request.headers(), self.channel_id);
+        let own = request.extensions_mut().remove::<RequestOptions>();
+        let options = own.unwrap_or_else(|| options_of(action)).within(deadline);
+        request.extensions_mut().insert(RequestOptions {
+            hash: options.hash.or(hash),
+            ..options
+        });
+        self.service(action.target.cluster(draws.1))
+    }
+
+    /// The service for a cluster; another one if the cluster was replaced meanwhile.
+    fn service(&mut self, cluster: &str) -> Result<&mut ClusterService, Error> {
+        let fresh = self.client.service(cluster)?;
+        let known = self.services.get(cluster);
+        if known.is_none_or(|known| !known.is_same_cluster(&fresh)) {
+            self.services.insert(cluster.into(), fresh);
+        }
+        let found = self.services.get_mut(cluster);
+        found.ok_or_else(|| Error::new(ErrorKind::UnknownCluster, cluster))
     }
 }
 
-fn choose(
-    cluster: &Cluster,
-    worker: &mut Worker,
-    args: PickArgs<'_>,
-) -> Result<Option<Target>, Error> {
-    let (host, source) = match worker.picker.pick(args) {
-        PickResult::Complete(pick) => (Arc::clone(pick.host), pick.source),
-        PickResult::Queue => return Ok(None),
-        PickResult::Drop { category } => {
-            let message = format!("dropped by order of the assignment ({category})");
-            return Err(Error::new(ErrorKind::Dropped, message));
-        }
-        PickResult::Fail(error) => {
-            let message = format!("cluster {}: {error}", cluster.name);
-            return Err(Error::new(ErrorKind::NoHost, message));
-        }
-    };
-    let address = host.address();
-    let endpoint = worker.endpoints.latest().get(&address).cloned();
-    // Endpoints are published before the snapshot that knows them, and removed after it.
-    let endpoint = endpoint.ok_or_else(|| {
-        let message = format!("{address} has just been removed");
-        Error::new(ErrorKind::NoHost, message)
+impl<B> Service<Request<B>> for TargetService
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<ResponseBody>;
+    type Error = Error;
+    type Future = Answer;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        self.call_within(request, None)
+    }
+}
+
+fn find<'r, B>(
+    routes: &'r RouteConfiguration,
+    authority: &str,
+    request: &Request<B>,
+    draw: u64,
+) -> Result<&'r RouteAction, Error> {
+    let no_route = |why: String| Error::new(ErrorKind::NoRoute, why);
+    let host = routes.virtual_host(authority).ok_or_else(|| {
+        no_route(format!(
+            "routes {:?} have no virtual host for {authority:?}",
+            routes.name
+        ))
     })?;
-    let config = Arc::clone(worker.picker.snapshot().config());
-    Ok(Some(Target {
-        host,
-        endpoint,
-        config,
-        source,
-    }))
+    let path = request.uri().path_and_query();
+    let header = |name: &str| joined(request.headers(), name);
+    let head = RequestHead {
+        method: request.method().as_str(),
+        authority,
+        path: path.map_or("/", |path| path.as_str()),
+        header: &header,
+    };
+    let path = head.path;
+    let route = host
+        .route(&head, draw)
+        .ok_or_else(|| no_route(format!("no route of {authority:?} fits {path:?}")))?;
+    match &route.action {
+        Action::Forward(action) => Ok(action),
+        other => Err(no_route(format!(
+            "the route of {path:?} does not forward: {other:?}"
+        ))),
+    }
 }
 
-/// Another host than `first`, which could not be reached a moment ago; `first` if there is none.
-/// Not a retry: nothing was tried.
-#[cold]
-fn detour(cluster: &Cluster, worker: &mut Worker, args: PickArgs<'_>, first: Target) -> Target {
-    let mut avoid = args.avoid.to_vec();
-    let mut unreachable = Arc::clone(&first.host);
-    for _ in 0..DETOURS {
-        avoid_unreachable(&mut avoid, &unreachable, worker);
-        let args = PickArgs {
-            hash: args.hash,
-            avoid: &avoid,
+/// The values of a header, joined with commas.
+fn joined<'h>(headers: &'h HeaderMap, name: &str) -> Option<Cow<'h, [u8]>> {
+    let mut values = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    let first = values.next()?;
+    let mut all = Cow::Borrowed(first);
+    for value in values {
+        let all = all.to_mut();
+        all.push(b',');
+        all.extend_from_slice(value);
+    }
+    Some(all)
+}
+
+/// gRFC A42: hashes of several policies are mixed, a terminal one ends the list.
+fn hash(policies: &[HashPolicy], headers: &HeaderMap, channel_id: u64) -> Option<u64> {
+    let mut mixed: Option<u64> = None;
+    for policy in policies {
+        let hash = match &policy.source {
+            HashSource::Header(name) => joined(headers, name).map(|value| xxh64(&value, 0)),
+            HashSource::ChannelId => Some(channel_id),
+            HashSource::Unsupported => None,
         };
-        match choose(cluster, worker, args) {
-            Ok(Some(other)) if !other.endpoint.is_in_backoff() => {
-                let tried = avoid.iter().any(|tried| Arc::ptr_eq(tried, &other.host));
-                return if tried { first } else { other };
-            }
-            Ok(Some(other)) => unreachable = other.host,
-            _ => break,
+        if let Some(hash) = hash {
+            mixed = Some(mixed.map_or(hash, |mixed| mixed.rotate_left(1) ^ hash));
+        }
+        if policy.terminal && mixed.is_some() {
+            break;
         }
     }
-    first
+    mixed
 }
+
+/// What a route asks for. Unset timeouts are none, as in gRPC.
+fn options_of(action: &RouteAction) -> RequestOptions {
+    let limit = |timeout: Option<Duration>| timeout.filter(|timeout| !timeout.is_zero());
+    let longest = action
+        .grpc_timeout_header_max
+        .or(action.max_stream_duration);
+    let retry = action.retry_policy.as_ref();
+    RequestOptions {
+        timeout: limit(action.timeout).or(limit(longest)),
+        per_try_timeout: limit(retry.and_then(|retry| retry.per_try_timeout)),
+        retry: retry.map_or_else(RetryPolicy::default, RetryPolicy::from),
+        hash: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

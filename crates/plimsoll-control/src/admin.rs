@@ -2,7 +2,8 @@
 //!
 //! Pages are made in `report` from the state, which the writer shows between two messages;
 //! `plimsoll_control::explain` answers why and what if; `metrics` is the page for Prometheus.
-//! Nothing can be changed here.
+//! Nothing can be changed here. Whoever starts the control plane may add pages of their own, the
+//! dashboard for one.
 
 mod failure;
 mod metrics;
@@ -12,10 +13,12 @@ mod routes;
 
 use std::sync::Arc;
 
+use axum::Router;
 use tokio::net::TcpListener;
 
 pub use metrics::NAMES as METRIC_NAMES;
-pub use reloads::Reloads;
+pub use reloads::{Counts, Reloads};
+pub use report::{delivery, mode_name};
 
 use crate::run::Bound;
 use crate::server::Handle;
@@ -26,6 +29,7 @@ pub struct Admin {
     handle: Handle,
     reloads: Arc<Reloads>,
     bound: Bound,
+    pages: Option<Router>,
 }
 
 impl Admin {
@@ -35,7 +39,14 @@ impl Admin {
             handle,
             reloads,
             bound,
+            pages: None,
         }
+    }
+
+    /// The same with further pages, which have `/` for themselves.
+    #[must_use]
+    pub fn with_pages(self, pages: Option<Router>) -> Self {
+        Self { pages, ..self }
     }
 }
 

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use plimsoll_xds::driver::{ServerOptions, serve};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -64,9 +65,36 @@ impl std::fmt::Display for RunError {
 
 impl std::error::Error for RunError {}
 
+/// What further pages of the admin API may look at. Their way to the writer must be gone when
+/// `stopping` has no sender any more, or the control plane could not end.
+#[derive(Clone, Debug)]
+pub struct Inside {
+    /// The way to the writer.
+    pub handle: Handle,
+    /// What became of edits.
+    pub reloads: Arc<Reloads>,
+    /// Where it listens.
+    pub bound: Bound,
+    /// Its sender is dropped when the control plane is to end.
+    pub stopping: watch::Receiver<()>,
+}
+
+/// Makes further pages of the admin API, `/` among them.
+pub type Pages = Box<dyn FnOnce(Inside) -> Router + Send>;
+
 /// Runs until `shutdown` is done. `ready` hears where it listens.
 pub async fn run(
     options: Options,
+    ready: impl FnOnce(Bound),
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), RunError> {
+    run_with(options, None, ready, shutdown).await
+}
+
+/// The same with further pages of the admin API.
+pub async fn run_with(
+    options: Options,
+    pages: Option<Pages>,
     ready: impl FnOnce(Bound),
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), RunError> {
@@ -97,7 +125,14 @@ pub async fn run(
         stopping.clone(),
     ));
     let admin = admin_listener.map(|listener| {
-        let admin = admin::Admin::new(handle.clone(), reloads, bound);
+        let inside = Inside {
+            handle: handle.clone(),
+            reloads: Arc::clone(&reloads),
+            bound,
+            stopping: stopping.clone(),
+        };
+        let pages = pages.map(|pages| pages(inside));
+        let admin = admin::Admin::new(handle.clone(), reloads, bound).with_pages(pages);
         tokio::spawn(admin::serve(listener, admin, stopped(stopping.clone())))
     });
     ready(bound);

@@ -6,6 +6,7 @@
 //! and `admin`; deciding happens in `state`.
 
 mod handlers;
+mod recent;
 mod record;
 mod writer;
 
@@ -25,6 +26,7 @@ use crate::relay::{Overlay, Relayed, Upstreams};
 use crate::state::{State, ViewKey};
 
 pub use handlers::{Discovery, LoadReporting};
+pub use recent::{Attention, Happening, Recent};
 pub use record::{Records, StreamRecord, Totals};
 pub use writer::{Writer, start};
 
@@ -36,6 +38,7 @@ const QUEUE: usize = 4096;
 pub struct Handle {
     messages: mpsc::Sender<Message>,
     records: Arc<Records>,
+    recent: Arc<Recent>,
     upstreams: Arc<Upstreams>,
     counters: Counters,
 }
@@ -133,6 +136,11 @@ impl Handle {
     /// What is known of every discovery stream.
     pub const fn records(&self) -> &Arc<Records> {
         &self.records
+    }
+
+    /// The last things that happened.
+    pub const fn recent(&self) -> &Arc<Recent> {
+        &self.recent
     }
 
     /// How the streams to the relayed server are doing.

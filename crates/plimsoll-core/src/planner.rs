@@ -48,7 +48,7 @@ use fractions::{ZoneFraction, fractions};
 use grain::GrainState;
 pub use plan::{Grain, Plan, UpdateCause};
 use timers::{SteadyClock, Timers};
-pub use view::{FleetView, GrainView, NodeView, ZoneDemand};
+pub use view::{FleetView, Flow, GrainView, NodeView, ZoneDemand};
 use weights::{ReceiverWeights, locality_weights};
 
 /// Events that are kept for a driver that does not fetch them; the oldest go first.

@@ -7,6 +7,7 @@ mod bench;
 mod bootstrap;
 mod control;
 mod explain;
+mod proxy;
 mod sim;
 mod vectors;
 
@@ -30,6 +31,7 @@ enum Command {
     Bootstrap(bootstrap::Args),
     Control(control::Args),
     Explain(explain::Args),
+    Proxy(proxy::Args),
     Sim(sim::Args),
     Vectors(vectors::Args),
 }
@@ -40,6 +42,7 @@ Examples:
   plimsoll bootstrap envoy --zone a what an Envoy needs to find the control plane
   plimsoll bench control            how it does with 5,000 proxies on this machine
   plimsoll explain scenario.yaml    what a proxy would do there, and why
+  plimsoll proxy -c proxy.yaml      a sidecar or gateway with the same engine
   plimsoll sim scenario.toml        how policies do over time, side by side
   plimsoll vectors vectors          check this build against the recorded cases
   plimsoll vectors vectors --json   the same, for programs
@@ -78,6 +81,7 @@ pub(crate) fn run(cli: Cli, out: &mut impl Write) -> anyhow::Result<Exit> {
         Command::Bootstrap(args) => bootstrap::run(args, out),
         Command::Control(args) => control::run(args, out),
         Command::Explain(args) => explain::run(&args, out),
+        Command::Proxy(args) => proxy::run(args, out),
         Command::Sim(args) => sim::run(&args, out),
         Command::Vectors(args) => vectors::run(&args, out),
     }

@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal as _};
 
+use plimsoll_proxy::SetLogging;
 use tracing_subscriber::EnvFilter;
 
 /// How log lines look.
@@ -25,4 +26,31 @@ pub(crate) fn start(format: LogFormat) {
         LogFormat::Text => lines.try_init(),
         LogFormat::Json => lines.json().try_init(),
     };
+}
+
+/// The same, and a way to change the filter while the process runs.
+pub(crate) fn start_adjustable(format: LogFormat) -> SetLogging {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let lines = tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal());
+    // An error means that somebody else has already started it.
+    match format {
+        LogFormat::Text => {
+            let lines = lines.with_env_filter(filter).with_filter_reloading();
+            let handle = lines.reload_handle();
+            let _ = lines.try_init();
+            SetLogging::new(move |text| Ok(handle.reload(directives(text)?)?))
+        }
+        LogFormat::Json => {
+            let lines = lines.json().with_env_filter(filter).with_filter_reloading();
+            let handle = lines.reload_handle();
+            let _ = lines.try_init();
+            SetLogging::new(move |text| Ok(handle.reload(directives(text)?)?))
+        }
+    }
+}
+
+fn directives(text: &str) -> Result<EnvFilter, tracing_subscriber::filter::ParseError> {
+    EnvFilter::try_new(text)
 }

@@ -5,6 +5,7 @@
 
 mod bench;
 mod cmd;
+mod dashboard;
 mod logging;
 mod render;
 mod scenario;

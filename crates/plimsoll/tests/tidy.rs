@@ -181,6 +181,8 @@ fn counters_and_events_stand_in_the_table() {
     names.extend(oob.iter().map(|(name, _)| name.to_owned()));
     names.extend(plimsoll_control::admin::METRIC_NAMES.map(str::to_owned));
     names.extend(plimsoll_client::METRIC_NAMES.map(str::to_owned));
+    let proxy = plimsoll_proxy::stats::HttpStats::NAMES;
+    names.extend(proxy.iter().map(|name| (*name).to_owned()));
     let mut events = 0;
     for file in rust_files_under("crates/plimsoll-core/src/") {
         let code = &file.views.code;
@@ -268,6 +270,33 @@ fn every_field_of_the_admin_api_is_documented() {
 }
 
 #[test]
+fn every_field_of_the_dashboard_is_documented() {
+    let path = "docs/dashboard.md";
+    let page = REPOSITORY.text(path).expect("there is a reference");
+    let mut faults = Vec::new();
+    let mut found = 0;
+    for file in ["state.rs", "what_if.rs"] {
+        let file = format!("crates/plimsoll-admin/src/{file}");
+        let text = REPOSITORY.text(&file).expect("there is a document");
+        let fields = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("    pub ")?.split_once(": "));
+        for (field, _) in fields.filter(|(field, _)| !field.contains('(')) {
+            found += 1;
+            if !page.contains(&format!("`{field}`")) {
+                let advice = format!("`{field}` of {file} is not described: add a row");
+                faults.push(Fault::new(path, 1, "field of the document", advice));
+            }
+        }
+    }
+    assert!(
+        found > 60,
+        "only {found} fields were found: have they moved?"
+    );
+    assert_none(&faults);
+}
+
+#[test]
 fn every_path_of_the_admin_api_is_documented() {
     let path = "docs/admin-api.md";
     let page = REPOSITORY.text(path).expect("there is a reference");
@@ -303,6 +332,22 @@ fn example_configurations_are_read() {
         let source = plimsoll_control::source::FileSource::new(REPOSITORY.root().join(path));
         let (config, _) = source.load().unwrap_or_else(|error| panic!("{error}"));
         assert!(!config.services.is_empty(), "{path} has no services");
+        read += 1;
+    }
+    assert!(read > 0, "no example was found: have they moved?");
+}
+
+#[test]
+fn example_configurations_of_the_proxy_are_read() {
+    let files = REPOSITORY
+        .paths(".yaml")
+        .filter(|path| path.starts_with("examples/proxy/"));
+    let mut read = 0;
+    for path in files {
+        let text = REPOSITORY.text(path).unwrap_or_default();
+        let config = plimsoll_proxy::config::ProxyConfig::parse(&text);
+        let config = config.unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert!(!config.listeners.is_empty(), "{path} has no listener");
         read += 1;
     }
     assert!(read > 0, "no example was found: have they moved?");

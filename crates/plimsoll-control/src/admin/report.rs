@@ -129,7 +129,7 @@ fn demand(grain: &GrainView<'_>) -> Value {
 }
 
 /// How a service reaches a kind of receivers, in one word, and why it is not by demand.
-fn delivery(steering: Steering) -> (&'static str, Option<&'static str>) {
+pub fn delivery(steering: Steering) -> (&'static str, Option<&'static str>) {
     match steering {
         Steering::AsConfigured(why) => ("as_configured", Some(why_not(why))),
         Steering::HostCounts => ("host_counts", Some("mode_shadow")),
@@ -166,7 +166,7 @@ pub(super) const fn class_name(class: Class) -> &'static str {
 }
 
 /// The name of a mode, as files spell it.
-pub(super) const fn mode_name(mode: Mode) -> &'static str {
+pub const fn mode_name(mode: Mode) -> &'static str {
     match mode {
         Mode::Enforce => "ENFORCE",
         Mode::Shadow => "SHADOW",

@@ -32,8 +32,12 @@ type Page = Result<Json<Value>, Failure>;
 
 /// Everything that is served.
 pub(super) fn router(admin: Admin) -> Router {
+    let first = match admin.pages.clone() {
+        Some(pages) => pages,
+        None => Router::new().route("/", get(index)),
+    };
     Router::new()
-        .route("/", get(index))
+        .route("/api/v1", get(index))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics_page))
@@ -44,7 +48,7 @@ pub(super) fn router(admin: Admin) -> Router {
         .route("/api/v1/explain", get(explain_page))
         .route("/api/v1/what-if", post(what_if))
         .fallback(|uri: Uri| async move {
-            let error = format!("there is no {}; / lists what there is", uri.path());
+            let error = format!("there is no {}; /api/v1 lists what there is", uri.path());
             Failure::new(StatusCode::NOT_FOUND, error)
         })
         .method_not_allowed_fallback(|method: Method, uri: Uri| async move {
@@ -53,6 +57,7 @@ pub(super) fn router(admin: Admin) -> Router {
         })
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(admin)
+        .merge(first)
 }
 
 async fn index() -> Json<Value> {

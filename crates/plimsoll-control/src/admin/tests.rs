@@ -217,6 +217,20 @@ async fn an_empty_control_plane_has_every_page() {
 }
 
 #[tokio::test]
+async fn further_pages_have_the_root_and_the_api_stays() {
+    let mut control = Control::new();
+    let pages = Router::new().route("/", axum::routing::get(|| async { "a page" }));
+    control.admin = control.admin.with_pages(Some(pages));
+    let (_, root) = control.ask(Method::GET, "/", "").await;
+    assert_eq!(root, "a page");
+    let index = control.get("/api/v1").await;
+    assert!(index["paths"].as_array().unwrap().len() > 5);
+    assert_eq!(control.get("/api/v1/nodes").await["total"], 0);
+    let (status, error, _) = control.refused(Method::GET, "/nothing", "").await;
+    assert!(status == 404 && error.contains("/api/v1"), "{error}");
+}
+
+#[tokio::test]
 async fn what_is_wrong_is_said_in_json() {
     let control = Control::new();
     let get = |path: &'static str| control.refused(Method::GET, path, "");
@@ -287,6 +301,13 @@ async fn pages_show_demand_and_what_is_delivered() {
     let fleet = &page["clusters"][0]["fleets"][0];
     assert_eq!(fleet["delivered"][0]["fraction_bp"], 7500, "{fleet}");
     assert!(fleet["delivered_age_ms"].is_u64(), "{fleet}");
+    let from = |zone: &str| json!({ "region": "r1", "zone": zone, "sub_zone": "" });
+    let to = json!({ "region": "", "zone": "", "sub_zone": "" });
+    let traffic = json!([
+        { "from": from("a"), "to": to, "requests_per_second": 300.0 },
+        { "from": from("b"), "to": to, "requests_per_second": 100.0 },
+    ]);
+    assert_eq!(fleet["traffic"], traffic);
     let envoy = &page["clusters"][0]["delivery"][2];
     let expected = json!({ "class": "envoy", "delivery": "fleet_weights", "reason": null });
     assert_eq!(*envoy, expected);

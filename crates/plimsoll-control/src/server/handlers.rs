@@ -132,6 +132,10 @@ impl AdsObserver for Observer {
                 reason = %refusal.detail.message,
                 "a proxy refused an update and keeps what it had"
             );
+            let node = &self.node.node.id;
+            let (_, what) = type_url.rsplit_once('.').unwrap_or(("", type_url));
+            let (why, now) = (&refusal.detail.message, Clock::system().now());
+            self.handle.recent.refused(node, what, why, now);
         }
         if let Some(wanted) = &self.wanted {
             want(wanted, &event);

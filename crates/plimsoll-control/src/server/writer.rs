@@ -13,6 +13,7 @@ use plimsoll_xds::driver::{Clock, LrsInstructions};
 use plimsoll_xds::node::NodeInfo;
 use tokio::sync::{mpsc, watch};
 
+use super::recent::Recent;
 use super::record::Records;
 use super::{Close, Handle, Message, Opened, QUEUE, Ticket};
 use crate::config::ControlConfig;
@@ -32,6 +33,7 @@ pub struct Writer {
     messages: mpsc::Receiver<Message>,
     closes: mpsc::UnboundedReceiver<Close>,
     counters: Counters,
+    recent: Arc<Recent>,
     /// For tickets. Closing must not wait, and there are never more of these than open streams.
     closer: mpsc::UnboundedSender<Close>,
     views: BTreeMap<ViewKey, watch::Sender<Arc<View>>>,
@@ -47,12 +49,14 @@ pub fn start(config: Arc<ControlConfig>) -> (Writer, Handle) {
     let (closes, close_receiver) = mpsc::unbounded_channel();
     let clock = Clock::system();
     let counters = Counters::default();
+    let recent = Arc::new(Recent::default());
     let writer = Writer {
         state: State::new(config, clock.now()),
         clock,
         messages: receiver,
         closes: close_receiver,
         counters: counters.clone(),
+        recent: Arc::clone(&recent),
         closer: closes,
         views: BTreeMap::new(),
         overlays: BTreeMap::new(),
@@ -61,6 +65,7 @@ pub fn start(config: Arc<ControlConfig>) -> (Writer, Handle) {
     let handle = Handle {
         messages,
         records: Arc::new(Records::default()),
+        recent,
         upstreams: Arc::default(),
         counters,
     };
@@ -226,6 +231,7 @@ impl Writer {
         }
         while let Some(event) = self.state.poll_event() {
             self.counters.event(&event);
+            self.recent.event(&event, self.clock.now());
             log(&event);
         }
     }

@@ -132,6 +132,25 @@ impl ClusterStats {
         #[expect(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
         Some(requests as f64 / seconds)
     }
+
+    /// Requests per second to each upstream locality, all priorities together; those that got none
+    /// are left out. Where requests went is an outcome, never demand (D1).
+    pub fn sent_per_second(&self) -> Vec<(Locality, f64)> {
+        let seconds = self.load_report_interval.as_secs_f64();
+        let mut sent: Vec<(Locality, f64)> = Vec::new();
+        for stats in &self.upstream_locality_stats {
+            if stats.total_issued_requests == 0 || seconds <= 0.0 {
+                continue;
+            }
+            #[expect(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
+            let rate = stats.total_issued_requests as f64 / seconds;
+            match sent.iter_mut().find(|(to, _)| *to == stats.locality) {
+                Some((_, sum)) => *sum += rate,
+                None => sent.push((stats.locality.clone(), rate)),
+            }
+        }
+        sent
+    }
 }
 
 #[cfg(test)]
@@ -162,6 +181,19 @@ mod tests {
     #[test]
     fn a_report_without_interval_has_no_rate() {
         assert_eq!(stats(&[5], 0, Duration::ZERO).demand_per_second(), None);
+        assert_eq!(stats(&[5], 0, Duration::ZERO).sent_per_second(), []);
+    }
+
+    #[test]
+    fn what_was_sent_is_summed_over_priorities_and_drops_went_nowhere() {
+        let mut stats = stats(&[60, 0, 20, 10], 500, Duration::from_secs(10));
+        let places = ["a", "b", "a", "c"].map(Locality::zone_only);
+        for (stats, place) in stats.upstream_locality_stats.iter_mut().zip(places) {
+            stats.locality = place;
+        }
+        stats.upstream_locality_stats[2].priority = 1;
+        let [a, _, _, c] = ["a", "b", "a", "c"].map(Locality::zone_only);
+        assert_eq!(stats.sent_per_second(), [(a, 8.0), (c, 1.0)]);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! Demand is keyed by where the reporter *is* (`node.locality`), never by where its requests went:
 //! that is the outcome of the plans themselves, and counting it closes a feedback loop that settles
 //! in the wrong place. Here live rates per (node, upstream cluster) and their deadlines; every
-//! input yields [`Change`]s, from which `grain` keeps its sums. Smoothing lives in `smoothing`.
+//! input yields [`Change`]s, from which `grain` keeps its sums. Where requests went is kept for
+//! people to look at. Smoothing lives in `smoothing`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -114,9 +115,11 @@ struct NodeReports {
 }
 
 /// The last report of one node about one upstream cluster.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Report {
     rate: Rate,
+    /// Where its requests went, for people to look at. No demand is made of it.
+    sent: Vec<(Locality, f64)>,
     /// The interval the report covered, or the one that was asked for since.
     covered: Duration,
     /// When to expect the next: the longer of the last two intervals. A proxy that reconnects first
@@ -167,6 +170,7 @@ impl Reports {
         reported.interval = expected;
         let report = Report {
             rate,
+            sent: stats.sent_per_second(),
             covered,
             expected,
             at: now,
@@ -206,6 +210,22 @@ impl Reports {
     /// All nodes as an administrator sees them.
     pub(super) fn views(&self, now: Instant) -> impl Iterator<Item = NodeView<'_>> {
         self.nodes.iter().map(move |(id, node)| node.view(id, now))
+    }
+
+    /// Who sent how much to whom as last reported, about one upstream cluster or about all.
+    pub(super) fn flows(
+        &self,
+        cluster: Option<&Arc<str>>,
+    ) -> BTreeMap<(&Locality, &Locality), f64> {
+        let mut flows = BTreeMap::new();
+        for node in self.nodes.values() {
+            let reports = node.clusters.iter();
+            let wanted = reports.filter(|(name, _)| cluster.is_none_or(|cluster| cluster == *name));
+            for (to, rate) in wanted.flat_map(|(_, report)| &report.sent) {
+                *flows.entry((&node.locality, to)).or_default() += rate;
+            }
+        }
+        flows
     }
 
     /// Takes out what is due at `now`.
@@ -307,20 +327,18 @@ impl NodeReports {
     /// Puts, replaces or takes away one report, and says what that does to both sums.
     fn replace(&mut self, cluster: &Arc<str>, report: Option<Report>, changes: &mut Vec<Change>) {
         let total = self.total();
+        let after = report.as_ref().map(|report| report.rate);
         let before = match report {
             Some(report) => self.clusters.insert(Arc::clone(cluster), report),
             None => self.clusters.remove(cluster),
         };
+        let before = before.map(|report| report.rate);
         let change = |upstream_cluster, before, after| Change {
             locality: self.locality.clone(),
             upstream_cluster,
             before,
             after,
         };
-        let (before, after) = (
-            before.map(|report| report.rate),
-            report.map(|report| report.rate),
-        );
         changes.push(change(None, total, self.total()));
         changes.push(change(Some(Arc::clone(cluster)), before, after));
     }

@@ -64,6 +64,17 @@ pub struct ZoneDemand<'a> {
     pub smoothed_per_second: f64,
 }
 
+/// Traffic from the nodes of one zone to the hosts of another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flow<'a> {
+    /// Where the requests arrived: the zone of the nodes.
+    pub from: &'a Locality,
+    /// Where they were sent.
+    pub to: &'a Locality,
+    /// Requests per second, as last reported.
+    pub rate_per_second: f64,
+}
+
 /// When a view is taken, and by which time constant.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
@@ -147,6 +158,17 @@ impl<'a> GrainView<'a> {
                 raw_per_second: grain.target(locality),
                 smoothed_per_second: grain.smoothed(locality, moment.tau, moment.now),
             })
+    }
+
+    /// Who sent how much to whom, in order of locality, without those that sent nothing. An outcome
+    /// to look at: fractions are made of [`GrainView::demand`] alone (decisions D1).
+    pub fn flows(&self) -> impl Iterator<Item = Flow<'a>> + use<'a> {
+        let flows = self.fleet.reports.flows(self.key.as_ref()).into_iter();
+        flows.map(|((from, to), rate_per_second)| Flow {
+            from,
+            to,
+            rate_per_second,
+        })
     }
 
     /// Not every node had the time to report once.

@@ -154,7 +154,8 @@ mod tests {
 
     #[test]
     fn what_we_lack_and_what_is_wrong_is_named() {
-        let cases: [(&str, fn(&mut OutlierFields)); 6] = [
+        type Change = fn(&mut OutlierFields);
+        let cases: [(&str, Change); 6] = [
             ("max_ejection_time_jitter", |f| {
                 f.max_ejection_time_jitter = Some(Duration::from_secs(1));
             }),

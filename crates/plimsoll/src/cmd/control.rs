@@ -8,9 +8,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use plimsoll_control::run::{Bound, Options, run as serve};
+use plimsoll_control::run::{Bound, Options, run_with as serve};
 
 use super::{Exit, unless_closed};
+use crate::dashboard;
 use crate::logging::{self, LogFormat};
 
 /// Run the control plane: load reports in, weights and fractions out
@@ -28,7 +29,7 @@ pub(crate) struct Args {
     /// Where to serve ADS and LRS, instead of the file's `listen`; port 0 picks a free one
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
-    /// Where to serve the admin API, instead of the file's `admin`
+    /// Where to serve the admin API and the dashboard, instead of the file's `admin`
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<SocketAddr>,
     /// How to write the log, to standard error
@@ -74,7 +75,12 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
     };
     let mut announced = Ok(());
     let announce = |bound| announced = announce(bound, out);
-    runtime.block_on(serve(options, announce, stop_signal()))?;
+    runtime.block_on(serve(
+        options,
+        Some(dashboard::pages()),
+        announce,
+        stop_signal(),
+    ))?;
     unless_closed(announced)?;
     Ok(Exit::Ok)
 }
@@ -83,6 +89,7 @@ fn announce(bound: Bound, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "ADS and LRS on {}", bound.xds)?;
     if let Some(admin) = bound.admin {
         writeln!(out, "admin API on http://{admin}")?;
+        writeln!(out, "dashboard on http://{admin}/")?;
     }
     out.flush()
 }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use plimsoll_core::planner::{FleetView, Flow};
 use plimsoll_core::time::Instant;
 use serde_json::{Value, json};
 
 use super::{
-    Page, basis, class_name, delivery, delivery_name, fractions, millis, mode_name, place,
+    Page, basis, class_name, delivery, delivery_name, fractions, millis, mode_name, place, rounded,
 };
 use crate::config::Service;
 use crate::delivery::{Class, fleet_ramp, steering};
@@ -58,10 +59,27 @@ fn fleets(state: &State, service: &Service, page: &Page, now: Instant) -> Vec<Va
             "basis": basis(&plan.zones),
             "delivered": fractions(&plan.zones),
             "delivered_age_ms": age.map(millis),
+            "traffic": traffic(state, fleet, service, now),
             "locality_weights": weights(plan),
         }))
     };
     names.filter_map(fleet).collect()
+}
+
+/// Who sends how much to whom, as last reported.
+fn traffic(state: &State, fleet: &str, service: &Service, now: Instant) -> Vec<Value> {
+    let view = state.planner().fleet(fleet, now);
+    let grains = view.iter().flat_map(FleetView::grains);
+    let mut own = grains.filter(|grain| grain.upstream_cluster() == Some(service.name()));
+    let flows = own.next().into_iter().flat_map(|grain| grain.flows());
+    let flow = |flow: Flow<'_>| {
+        json!({
+            "from": place(flow.from),
+            "to": place(flow.to),
+            "requests_per_second": rounded(flow.rate_per_second),
+        })
+    };
+    flows.map(flow).collect()
 }
 
 /// Where proxies of each zone send, for those that are steered by locality weights.

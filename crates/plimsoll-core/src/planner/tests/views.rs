@@ -112,3 +112,47 @@ fn plans_in_force_are_shown_with_their_age() {
     let early = grains(&bench, 0);
     assert_eq!(early[0].plan_age(), Some(Duration::ZERO), "time is steady");
 }
+
+#[test]
+fn flows_say_who_sent_how_much_to_whom() {
+    let mut bench = Bench::new();
+    let send = |bench: &mut Bench, id: &str, from: &str, cluster: &str, to: &[(&str, u64)]| {
+        let mut stats = stats(cluster, 0, INTERVAL, "nowhere");
+        stats.total_dropped_requests = 70;
+        stats.upstream_locality_stats = to
+            .iter()
+            .map(|&(to, requests)| UpstreamLocalityStats {
+                locality: zone(to),
+                total_issued_requests: requests,
+                ..Default::default()
+            })
+            .collect();
+        bench.report_stats(&node(id, from), &stats, at(0));
+    };
+    send(&mut bench, "a1", "a", ORDERS, &[("a", 300), ("b", 100)]);
+    send(&mut bench, "a2", "a", ORDERS, &[("a", 100)]);
+    send(&mut bench, "b1", "b", ORDERS, &[("b", 50), ("c", 0)]);
+    send(&mut bench, "b1", "b", "other", &[("b", 10)]);
+    let flows = |bench: &Bench, grain: usize, now: u64| -> Vec<(String, String, f64)> {
+        let views = grains(bench, now);
+        let flows = views[grain].flows();
+        let row = |flow: Flow<'_>| {
+            let names = [flow.from, flow.to].map(|place| place.zone().to_owned());
+            let [from, to] = names;
+            (from, to, flow.rate_per_second)
+        };
+        flows.map(row).collect()
+    };
+    let row = |from: &str, to: &str, rate| (from.to_owned(), to.to_owned(), rate);
+    let orders = [row("a", "a", 40.0), row("a", "b", 10.0), row("b", "b", 5.0)];
+    assert_eq!(flows(&bench, 1, 1), orders, "drops went nowhere");
+    let all = [row("a", "a", 40.0), row("a", "b", 10.0), row("b", "b", 6.0)];
+    assert_eq!(flows(&bench, 0, 1), all, "the fleet as a whole");
+    // The newest report of a node counts, and a node that left does not.
+    send(&mut bench, "a1", "a", ORDERS, &[("a", 10)]);
+    assert_eq!(flows(&bench, 1, 1)[0], row("a", "a", 11.0));
+    bench.disconnect("b1", 1);
+    bench.run(12);
+    let left = flows(&bench, 1, 12);
+    assert_eq!(left, [row("a", "a", 11.0)]);
+}

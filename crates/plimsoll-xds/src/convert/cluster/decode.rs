@@ -12,6 +12,7 @@ use plimsoll_core::model::cluster::{
 use plimsoll_core::units::FieldError;
 use prost::Message;
 
+use super::super::field::fields;
 use super::super::pb::cluster::ClusterMessage;
 use super::super::pb::duration;
 use super::decode_policy::{Typed, choice, load_balancing_policy};
@@ -35,8 +36,12 @@ pub struct ClusterIn {
     pub lrs_report_endpoint_metrics: Vec<String>,
 }
 
+/// The map of protocol options by name.
+const TYPED_EXTENSION_PROTOCOL_OPTIONS: u32 = 36;
+
 /// Reads a cluster.
 pub fn decode_cluster(bytes: &[u8]) -> Result<ClusterIn, DecodeError> {
+    well_formed(bytes)?;
     let message = ClusterMessage::decode(bytes)?;
     if message.lb_subset_config.is_some() {
         return Err(DecodeError::new("lb_subset_config", "is not supported"));
@@ -52,6 +57,19 @@ pub fn decode_cluster(bytes: &[u8]) -> Result<ClusterIn, DecodeError> {
         lrs_self: lrs_server.this_server.is_some(),
         lrs_report_endpoint_metrics: message.lrs_report_endpoint_metrics,
     })
+}
+
+/// Maps are read by prost whatever their wire type says. What passes here is read the same by
+/// everybody, and can be rewritten field by field.
+fn well_formed(bytes: &[u8]) -> Result<(), DecodeError> {
+    for field in fields(bytes) {
+        let field = field?;
+        if field.number == TYPED_EXTENSION_PROTOCOL_OPTIONS && !field.has_length {
+            let path = "typed_extension_protocol_options";
+            return Err(DecodeError::new(path, "is not a map"));
+        }
+    }
+    Ok(())
 }
 
 fn config_parts(message: &ClusterMessage) -> Result<ClusterConfigParts, FieldError> {

@@ -17,15 +17,19 @@ pub(super) fn put(
     cluster: &UpstreamClusterMessage,
     options: &mut UpstreamOptions,
 ) -> Result<(), FieldError> {
+    let mut is_typed = false;
     for (key, any) in &cluster.typed_extension_protocol_options {
-        let under =
-            |error: FieldError| error.under(&format!("typed_extension_protocol_options[{key}]"));
-        if any.type_name() != HTTP_PROTOCOL_OPTIONS {
+        let path = format!("typed_extension_protocol_options[{key}]");
+        if any.type_name() != HTTP_PROTOCOL_OPTIONS || is_typed {
             let reason = format!("{:?} is not supported", any.type_url);
-            return Err(under(FieldError::new("type_url", reason)));
+            return Err(FieldError::new("type_url", reason).under(&path));
         }
-        let message = any.unpack().map_err(under)?;
-        return typed(message, options).map_err(under);
+        let put = any.unpack().and_then(|message| typed(message, options));
+        put.map_err(|error| error.under(&path))?;
+        is_typed = true;
+    }
+    if is_typed {
+        return Ok(());
     }
     legacy(cluster, options)
 }

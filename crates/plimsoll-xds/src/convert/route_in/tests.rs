@@ -196,7 +196,7 @@ fn what_cannot_be_followed_is_refused_by_its_path() {
                 a.timeout = Some(DurationMessage {
                     seconds: -1,
                     nanos: 0,
-                })
+                });
             }),
             "route.timeout",
         ),

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use plimsoll_core::model::assignment::LbEndpoint;
 use plimsoll_core::model::outlier_detection::{
     ConsecutiveErrors, FailurePercentageEjection, OutlierDetection, OutlierDetectionParts,
 };
@@ -94,7 +95,11 @@ fn endpoints_of_a_static_cluster() {
         (locality.locality.zone(), locality.load_balancing_weight),
         ("a", 2)
     );
-    let weights: Vec<_> = locality.lb_endpoints.iter().map(|e| e.weight()).collect();
+    let weights: Vec<_> = locality
+        .lb_endpoints
+        .iter()
+        .map(LbEndpoint::weight)
+        .collect();
     assert_eq!(weights, [3, 1]);
     let extras = assignment.extras();
     let extras = &extras[&"10.0.0.1:8080".parse().unwrap()];

@@ -1,0 +1,90 @@
+// The heat matrix: for more zones than ribbons can show. Rows send, columns serve; darkness is the
+// share of the row, the strip on top the load of the column.
+
+import { attr, h, text } from './dom.js';
+import { level, levelWords, percent, rate } from './format.js';
+
+const STRIP = 10;
+
+/** Draws the traffic of a cluster into `map`. */
+export function matrix(map, cluster, names) {
+  let canvas = map.querySelector('canvas');
+  if (!canvas) {
+    canvas = h('canvas', { class: 'matrix', role: 'img', tabindex: '0' });
+    const tip = h('p', { class: 'note tip', 'aria-live': 'polite' });
+    map.replaceChildren(canvas, tip);
+    canvas.addEventListener('pointermove', (event) => {
+      const box = canvas.getBoundingClientRect();
+      const side = box.width / canvas.names.length;
+      const column = Math.floor((event.clientX - box.left) / side);
+      const row = Math.floor((event.clientY - box.top - STRIP) / side);
+      canvas.cell = [row, column];
+      point(canvas, tip);
+    });
+    canvas.addEventListener('keydown', (event) => {
+      const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+      if (step) {
+        event.preventDefault();
+        const last = canvas.names.length - 1;
+        const [row, column] = canvas.cell ?? [0, 0];
+        canvas.cell = [clamp(row + step[0], last), clamp(column + step[1], last)];
+        point(canvas, tip);
+      }
+    });
+  }
+  attr(map, 'data-kind', 'matrix');
+  canvas.names = names;
+  canvas.zones = cluster.zones;
+  canvas.rates = new Map(cluster.flows.map(([from, to, value]) => [from * names.length + to, value]));
+  const cross = cluster.flows.filter(([from, to]) => from !== to).length;
+  attr(canvas, 'aria-label', `Heat matrix of ${names.length} zones, ${cross} flows between different zones. Arrow keys read single cells; the table below lists the largest flows.`);
+  paint(map, canvas, cluster);
+  point(canvas, map.querySelector('.tip'));
+}
+
+const clamp = (value, last) => Math.max(0, Math.min(last, value));
+
+function paint(map, canvas, cluster) {
+  const zones = canvas.zones.length;
+  const width = Math.min(map.clientWidth, 620);
+  const ratio = window.devicePixelRatio || 1;
+  const side = width / zones;
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round((width + STRIP) * ratio);
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${width + STRIP}px`;
+  const context = canvas.getContext('2d');
+  context.scale(ratio, ratio);
+  const style = getComputedStyle(map);
+  const colour = (name) => style.getPropertyValue(`--${name}`).trim();
+  context.fillStyle = colour('sunken');
+  context.fillRect(0, STRIP, width, width);
+  const issued = new Float64Array(zones);
+  cluster.flows.forEach(([from, , value]) => { issued[from] += value; });
+  canvas.issued = issued;
+  canvas.zones.forEach((zone, index) => {
+    context.fillStyle = colour(`load-${level(zone.load)}`);
+    context.fillRect(index * side, 0, Math.max(1, side - 0.5), STRIP - 3);
+  });
+  const local = colour('local');
+  const crossing = colour('cross');
+  for (const [from, to, value] of cluster.flows) {
+    // The square root keeps small shares visible.
+    context.globalAlpha = Math.sqrt(value / Math.max(issued[from], 1e-9));
+    context.fillStyle = from === to ? local : crossing;
+    context.fillRect(to * side, STRIP + from * side, Math.max(1, side), Math.max(1, side));
+  }
+  context.globalAlpha = 1;
+}
+
+function point(canvas, tip) {
+  const [row, column] = canvas.cell ?? [-1, -1];
+  const { names, zones } = canvas;
+  if (!names[row] || !names[column]) {
+    text(tip, 'Rows send, columns serve. Point at a cell, or use the arrow keys.');
+    return;
+  }
+  const value = canvas.rates.get(row * names.length + column) ?? 0;
+  const share = canvas.issued[row] > 0 ? value / canvas.issued[row] : 0;
+  text(tip, `${names[row]} sends ${rate(value)} (${percent(share)} of its demand) to ${names[column]}, which is ${levelWords(zones[column].load)}.`);
+}

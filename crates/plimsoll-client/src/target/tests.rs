@@ -1,0 +1,67 @@
+//! What a route asks for, and what of a request is hashed.
+
+use plimsoll_xds::route::Target;
+
+use super::*;
+
+fn header(name: &str, terminal: bool) -> HashPolicy {
+    HashPolicy {
+        source: HashSource::Header(name.to_owned()),
+        terminal,
+    }
+}
+
+fn action() -> RouteAction {
+    RouteAction {
+        target: Target::Cluster("c".to_owned()),
+        timeout: None,
+        idle_timeout: None,
+        max_stream_duration: None,
+        grpc_timeout_header_max: None,
+        retry_policy: None,
+        hash_policy: Vec::new(),
+        prefix_rewrite: String::new(),
+        host_rewrite_literal: String::new(),
+        auto_host_rewrite: false,
+    }
+}
+
+#[test]
+fn hashes_are_mixed_until_a_terminal_one() {
+    let mut headers = HeaderMap::new();
+    headers.insert("user", "u1".parse().unwrap());
+    headers.append("tag", "a".parse().unwrap());
+    headers.append("tag", "b".parse().unwrap());
+    let (user, tag) = (xxh64(b"u1", 0), xxh64(b"a,b", 0));
+    let hash = |policies: &[HashPolicy]| hash(policies, &headers, 7);
+    assert_eq!(hash(&[header("user", false)]), Some(user));
+    assert_eq!(hash(&[header("none", true)]), None);
+    let both = [header("user", false), header("tag", false)];
+    assert_eq!(hash(&both), Some(user.rotate_left(1) ^ tag));
+    let first = [header("user", true), header("tag", false)];
+    assert_eq!(hash(&first), Some(user));
+    let channel = HashPolicy {
+        source: HashSource::ChannelId,
+        terminal: false,
+    };
+    assert_eq!(hash(&[header("none", true), channel]), Some(7));
+}
+
+#[test]
+fn zero_is_no_limit() {
+    let second = Duration::from_secs(1);
+    let timeout = |timeout, longest| {
+        let action = RouteAction {
+            timeout,
+            max_stream_duration: longest,
+            ..action()
+        };
+        options_of(&action).timeout
+    };
+    assert_eq!(timeout(None, None), None);
+    assert_eq!(timeout(Some(Duration::ZERO), None), None);
+    assert_eq!(timeout(Some(second), Some(second * 2)), Some(second));
+    assert_eq!(timeout(None, Some(second)), Some(second));
+    let options = options_of(&action()).within(Some(second));
+    assert_eq!(options.timeout, Some(second));
+}

@@ -1,0 +1,90 @@
+//! Clusters and routes from a management server: what is asked for, and what becomes of answers.
+//!
+//! [`XdsOptions`] say which server and what of it. `dependencies` decides which resources are
+//! needed (listener, routes, clusters, assignments), `subscriber` runs the discovery stream and
+//! tells the cluster manager, `load_reporting` sends load reports. Losing the server changes
+//! nothing but the age of the data.
+
+use std::sync::Arc;
+
+use plimsoll_core::model::load_report::Node;
+use plimsoll_core::model::locality::Locality;
+use plimsoll_xds::ads::Variant;
+use plimsoll_xds::driver::ConnectOptions;
+use plimsoll_xds::node::{NodeInfo, PLIMSOLL_FEATURE};
+
+pub(crate) mod dependencies;
+pub(crate) mod load_reporting;
+mod status;
+pub(crate) mod subscriber;
+
+pub use status::{XdsState, XdsStatus};
+
+/// Name under which the own fleet is asked for, unless options say otherwise: the one that Envoy's
+/// examples and the bootstrap of the control plane use.
+const LOCAL_CLUSTER: &str = "local_cluster";
+
+/// A management server and what is wanted of it.
+#[derive(Clone, Debug)]
+pub struct XdsOptions {
+    /// Where it is.
+    pub server: ConnectOptions,
+    /// Who we are.
+    pub node: Node,
+    /// State of the world or incremental.
+    pub variant: Variant,
+    /// Whether every cluster of the server is wanted, not only those that routes name.
+    pub all_clusters: bool,
+    /// Clusters that are wanted by name.
+    pub clusters: Vec<Arc<str>>,
+    /// Name of the assignment that holds the processes like this one; asked for when a cluster is
+    /// zone-aware.
+    pub local_cluster_name: Arc<str>,
+    /// When load is reported.
+    pub load_reporting: LoadReporting,
+    /// Name of the listener of a target; `%s` stands for the target.
+    pub listener_template: String,
+}
+
+/// When load is reported to the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoadReporting {
+    /// From the first cluster on that says so (`lrs_server`).
+    #[default]
+    AsClustersSay,
+    /// From the beginning, of all clusters that the server asks for.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl XdsOptions {
+    /// A server at `uri` (`http://host:port`), asked by `node`, for nothing yet.
+    pub fn new(uri: impl Into<String>, node: Node) -> Self {
+        Self {
+            server: ConnectOptions::new(uri),
+            node,
+            variant: Variant::Sotw,
+            all_clusters: false,
+            clusters: Vec::new(),
+            local_cluster_name: LOCAL_CLUSTER.into(),
+            load_reporting: LoadReporting::default(),
+            listener_template: "%s".to_owned(),
+        }
+    }
+
+    /// Where we are.
+    pub const fn locality(&self) -> &Locality {
+        &self.node.locality
+    }
+
+    /// What the server is told about us: among others that measured demand is understood.
+    pub(crate) fn node_info(&self) -> NodeInfo {
+        NodeInfo {
+            node: self.node.clone(),
+            user_agent_name: "plimsoll".to_owned(),
+            user_agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            client_features: vec![PLIMSOLL_FEATURE.to_owned()],
+        }
+    }
+}

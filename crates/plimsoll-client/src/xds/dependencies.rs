@@ -1,0 +1,341 @@
+//! [`Dependencies`]: which resources are needed, given those that are there. Without IO.
+//!
+//! A target needs its listener, that its routes, they their clusters, they their assignments. What
+//! is needed is computed anew after every event and compared with what is watched. A resource that
+//! the server takes away is no longer updated, but stays in use, except for clusters: a cluster
+//! that is gone and that no route needs is removed. Routes are handed on when every cluster they
+//! name is there, so that no request meets a name without a cluster.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use plimsoll_core::model::assignment::ClusterLoadAssignment;
+use plimsoll_core::model::cluster::LocalityPolicy;
+use plimsoll_xds::ads::client::ClientEvent;
+use plimsoll_xds::ads::view::Resource;
+use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT, LISTENER, ROUTE_CONFIGURATION};
+use plimsoll_xds::driver::ads_client::AdsCommand;
+use plimsoll_xds::route::RouteConfiguration;
+use plimsoll_xds::upstream::UpstreamCluster;
+use plimsoll_xds::wire::{self, RouteSource};
+
+/// All resources of a type.
+const WILDCARD: &str = "*";
+
+/// A resource: type and name.
+pub(crate) type Key = (Arc<str>, Arc<str>);
+
+/// What a client is told.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Change {
+    /// A cluster is new or has changed.
+    Cluster(Arc<UpstreamCluster>),
+    /// A cluster is gone.
+    Removed(Arc<str>),
+    /// Endpoints of a cluster.
+    Assignment(Arc<str>, ClusterLoadAssignment),
+    /// The processes that are like this one.
+    Fleet(ClusterLoadAssignment),
+    /// Routes of a target.
+    Routes(Arc<str>, Arc<RouteConfiguration>),
+    /// Something is wrong with a resource, or no longer.
+    Problem(Key, Option<String>),
+}
+
+/// What is wanted from the start.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Roots {
+    pub(crate) listeners: BTreeSet<Arc<str>>,
+    pub(crate) clusters: BTreeSet<Arc<str>>,
+    pub(crate) all_clusters: bool,
+    pub(crate) local_cluster_name: Arc<str>,
+}
+
+/// Where the routes of a listener are.
+#[derive(Clone, Debug)]
+enum Routes {
+    Rds(Arc<str>),
+    Inline(Arc<RouteConfiguration>),
+}
+
+/// The machine.
+#[derive(Debug)]
+pub(crate) struct Dependencies {
+    roots: Roots,
+    listeners: BTreeMap<Arc<str>, Routes>,
+    routes: BTreeMap<Arc<str>, Arc<RouteConfiguration>>,
+    clusters: BTreeMap<Arc<str>, Arc<UpstreamCluster>>,
+    assignments: BTreeMap<Arc<str>, ClusterLoadAssignment>,
+    /// Clusters that the server does not have: routes do not wait for them.
+    missing: BTreeSet<Arc<str>>,
+    /// Routes that were handed on, by target.
+    routed: BTreeMap<Arc<str>, Arc<RouteConfiguration>>,
+    watched: BTreeSet<Key>,
+    commands: VecDeque<AdsCommand>,
+    changes: VecDeque<Change>,
+}
+
+/// Says what is wrong with a resource: its words are sent to the server.
+pub(crate) fn check(type_url: &str, name: &str, body: &Bytes) -> Result<(), String> {
+    let read = match type_url {
+        LISTENER => wire::decode_listener(body).map(drop),
+        ROUTE_CONFIGURATION => wire::decode_route_configuration(body).map(drop),
+        CLUSTER => wire::decode_upstream_cluster(body).map(drop),
+        CLUSTER_LOAD_ASSIGNMENT => wire::decode_assignment(body).map(drop),
+        _ => return Err(format!("resources of type {type_url} were not asked for")),
+    };
+    read.map_err(|error| format!("{name}: {error}"))
+}
+
+impl Dependencies {
+    /// Nothing is known yet; commands for the roots are due.
+    pub(crate) fn new(roots: Roots) -> Self {
+        let mut new = Self {
+            roots,
+            listeners: BTreeMap::new(),
+            routes: BTreeMap::new(),
+            clusters: BTreeMap::new(),
+            assignments: BTreeMap::new(),
+            missing: BTreeSet::new(),
+            routed: BTreeMap::new(),
+            watched: BTreeSet::new(),
+            commands: VecDeque::new(),
+            changes: VecDeque::new(),
+        };
+        new.settle();
+        new
+    }
+
+    /// One more target.
+    pub(crate) fn add_listener(&mut self, name: Arc<str>) {
+        self.roots.listeners.insert(name);
+        self.settle();
+    }
+
+    /// Something became of a resource.
+    pub(crate) fn handle(&mut self, event: ClientEvent) {
+        match event {
+            ClientEvent::Updated { type_url, resource } => {
+                self.handle_updated(&type_url, &resource);
+            }
+            ClientEvent::Removed { type_url, name } => {
+                self.handle_absent(type_url, name, "the server took it away");
+            }
+            ClientEvent::DoesNotExist { type_url, name } => {
+                self.handle_absent(type_url, name, "the server does not have it");
+            }
+            // Refusals are counted by the subscriber; names that a complete list leaves out are
+            // told one by one.
+            ClientEvent::Rejected { .. } | ClientEvent::Complete { .. } => {}
+        }
+        self.settle();
+    }
+
+    /// What is to be asked for, or no longer.
+    pub(crate) fn poll_command(&mut self) -> Option<AdsCommand> {
+        self.commands.pop_front()
+    }
+
+    /// What is new, in the order in which it may be used.
+    pub(crate) fn poll_change(&mut self) -> Option<Change> {
+        self.changes.pop_front()
+    }
+
+    fn handle_updated(&mut self, type_url: &Arc<str>, resource: &Resource) {
+        let name = Arc::clone(&resource.name);
+        let body = &resource.body;
+        // What does not decode was refused before it came here.
+        match &**type_url {
+            LISTENER => {
+                if let Ok(listener) = wire::decode_listener(body) {
+                    let routes = match listener.routes {
+                        RouteSource::Rds(name) => Routes::Rds(name.into()),
+                        RouteSource::Inline(routes) => Routes::Inline(Arc::from(routes)),
+                    };
+                    self.listeners.insert(Arc::clone(&name), routes);
+                }
+            }
+            ROUTE_CONFIGURATION => {
+                if let Ok(routes) = wire::decode_route_configuration(body) {
+                    self.routes.insert(Arc::clone(&name), Arc::new(routes));
+                }
+            }
+            CLUSTER => {
+                if let Ok(cluster) = wire::decode_upstream_cluster(body) {
+                    self.handle_cluster(&name, cluster);
+                }
+            }
+            CLUSTER_LOAD_ASSIGNMENT => {
+                if let Ok(assignment) = wire::decode_assignment(body) {
+                    self.handle_assignment(&name, assignment);
+                }
+            }
+            _ => {}
+        }
+        let key = (Arc::clone(type_url), name);
+        self.changes.push_back(Change::Problem(key, None));
+    }
+
+    fn handle_cluster(&mut self, name: &Arc<str>, cluster: UpstreamCluster) {
+        self.missing.remove(name);
+        if self
+            .clusters
+            .get(name)
+            .is_some_and(|known| **known == cluster)
+        {
+            return;
+        }
+        let cluster = Arc::new(cluster);
+        let before = self.clusters.insert(Arc::clone(name), Arc::clone(&cluster));
+        self.changes
+            .push_back(Change::Cluster(Arc::clone(&cluster)));
+        let same_endpoints = before.is_some_and(|before| before.eds_name() == cluster.eds_name());
+        let assignment = cluster
+            .eds_name()
+            .and_then(|name| self.assignments.get(name));
+        if let Some(assignment) = assignment.filter(|_| !same_endpoints) {
+            let change = Change::Assignment(Arc::clone(name), assignment.clone());
+            self.changes.push_back(change);
+        }
+    }
+
+    fn handle_assignment(&mut self, name: &Arc<str>, assignment: ClusterLoadAssignment) {
+        if **name == *self.roots.local_cluster_name {
+            self.changes.push_back(Change::Fleet(assignment.clone()));
+        }
+        for (cluster_name, cluster) in &self.clusters {
+            if cluster.eds_name() == Some(&**name) {
+                let change = Change::Assignment(Arc::clone(cluster_name), assignment.clone());
+                self.changes.push_back(change);
+            }
+        }
+        self.assignments.insert(Arc::clone(name), assignment);
+    }
+
+    fn handle_absent(&mut self, type_url: Arc<str>, name: Arc<str>, reason: &str) {
+        if &*type_url == CLUSTER {
+            self.missing.insert(Arc::clone(&name));
+            let needed = self.needed_clusters();
+            if self.clusters.contains_key(&name) && !needed.contains(&name) {
+                self.clusters.remove(&name);
+                self.changes.push_back(Change::Removed(Arc::clone(&name)));
+            }
+        }
+        let is_fleet = *name == *self.roots.local_cluster_name;
+        // A server that knows nothing of fleets is nothing unusual.
+        if !(is_fleet && &*type_url == CLUSTER_LOAD_ASSIGNMENT) {
+            let problem = Change::Problem((type_url, name), Some(reason.to_owned()));
+            self.changes.push_back(problem);
+        }
+    }
+
+    /// Brings what is watched and what is handed on in line with what is known.
+    fn settle(&mut self) {
+        self.hand_routes_on();
+        self.forget_clusters();
+        let wanted = self.wanted();
+        let command = |(type_url, name): &Key, watch: bool| {
+            let (type_url, name) = (Arc::clone(type_url), Arc::clone(name));
+            match watch {
+                true => AdsCommand::Watch { type_url, name },
+                false => AdsCommand::Unwatch { type_url, name },
+            }
+        };
+        let new = wanted.difference(&self.watched);
+        self.commands.extend(new.map(|key| command(key, true)));
+        let old = self.watched.difference(&wanted);
+        self.commands.extend(old.map(|key| command(key, false)));
+        self.watched = wanted;
+        let watched = |name: &Arc<str>| {
+            let key = (CLUSTER_LOAD_ASSIGNMENT.into(), Arc::clone(name));
+            self.watched.contains(&key)
+        };
+        self.assignments.retain(|name, _| watched(name));
+    }
+
+    fn hand_routes_on(&mut self) {
+        let targets: Vec<Arc<str>> = self.roots.listeners.iter().cloned().collect();
+        for target in targets {
+            let Some(routes) = self.routes_of(&target) else {
+                continue;
+            };
+            let there =
+                |name: &str| self.clusters.contains_key(name) || self.missing.contains(name);
+            let complete = routes.clusters().into_iter().all(there);
+            if complete && self.routed.get(&target) != Some(&routes) {
+                let change = Change::Routes(Arc::clone(&target), Arc::clone(&routes));
+                self.changes.push_back(change);
+                self.routed.insert(target, routes);
+            }
+        }
+    }
+
+    /// Clusters that nobody needs any more, now that routes changed.
+    fn forget_clusters(&mut self) {
+        if self.roots.all_clusters {
+            return;
+        }
+        let needed = self.needed_clusters();
+        let unneeded = self.clusters.keys().filter(|name| !needed.contains(*name));
+        let unneeded: Vec<Arc<str>> = unneeded.cloned().collect();
+        for name in unneeded {
+            self.clusters.remove(&name);
+            self.changes.push_back(Change::Removed(name));
+        }
+        self.missing.retain(|name| needed.contains(name));
+    }
+
+    fn routes_of(&self, target: &str) -> Option<Arc<RouteConfiguration>> {
+        match self.listeners.get(target)? {
+            Routes::Inline(routes) => Some(Arc::clone(routes)),
+            Routes::Rds(name) => self.routes.get(name).cloned(),
+        }
+    }
+
+    /// Clusters that routes in force, or about to be, name, and those wanted from the start.
+    fn needed_clusters(&self) -> BTreeSet<Arc<str>> {
+        let mut needed = self.roots.clusters.clone();
+        for target in &self.roots.listeners {
+            let coming = self.routes_of(target);
+            let routes = coming.iter().chain(self.routed.get(target));
+            let names = routes.flat_map(|routes| routes.clusters());
+            needed.extend(names.map(Arc::from));
+        }
+        needed
+    }
+
+    fn wanted(&self) -> BTreeSet<Key> {
+        let key = |type_url: &str, name: &Arc<str>| (Arc::from(type_url), Arc::clone(name));
+        let mut wanted = BTreeSet::new();
+        for target in &self.roots.listeners {
+            wanted.insert(key(LISTENER, target));
+            if let Some(Routes::Rds(name)) = self.listeners.get(target) {
+                wanted.insert(key(ROUTE_CONFIGURATION, name));
+            }
+        }
+        if self.roots.all_clusters {
+            wanted.insert(key(CLUSTER, &WILDCARD.into()));
+        }
+        let needed = self.needed_clusters();
+        wanted.extend(needed.iter().map(|name| key(CLUSTER, name)));
+        for cluster in self.clusters.values() {
+            let eds_name = cluster.eds_name().map(Arc::from);
+            wanted.extend(eds_name.map(|name| key(CLUSTER_LOAD_ASSIGNMENT, &name)));
+        }
+        let zone_aware = |cluster: &Arc<UpstreamCluster>| {
+            matches!(
+                cluster.config.locality_policy(),
+                LocalityPolicy::ZoneAware(_)
+            )
+        };
+        if self.clusters.values().any(zone_aware) {
+            let fleet = &self.roots.local_cluster_name;
+            wanted.insert(key(CLUSTER_LOAD_ASSIGNMENT, fleet));
+        }
+        wanted
+    }
+}
+
+#[cfg(test)]
+mod tests;

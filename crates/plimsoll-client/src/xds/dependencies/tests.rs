@@ -1,0 +1,248 @@
+//! Resources in, watches and changes out; no sockets.
+
+use plimsoll_core::model::assignment::LbEndpoint;
+use plimsoll_core::model::locality::Locality;
+use plimsoll_xds::wire::{
+    AssignmentOut, ClusterOut, LocalityDelivery, LocalityOut, PathMatch, RouteEntryOut, RouteOut,
+    RouteTarget, VirtualHostOut,
+};
+use plimsoll_xds::yaml::parse_cluster;
+
+use super::*;
+
+fn machine(listeners: &[&str]) -> Dependencies {
+    Dependencies::new(Roots {
+        listeners: listeners.iter().map(|&name| name.into()).collect(),
+        local_cluster_name: "local_cluster".into(),
+        ..Roots::default()
+    })
+}
+
+fn updated(machine: &mut Dependencies, type_url: &str, name: &str, body: Bytes) {
+    assert_eq!(check(type_url, name, &body), Ok(()), "{type_url} {name}");
+    machine.handle(ClientEvent::Updated {
+        type_url: type_url.into(),
+        resource: Resource {
+            name: name.into(),
+            version: "1".into(),
+            body,
+            epoch: 0,
+        },
+    });
+}
+
+fn listener(machine: &mut Dependencies, name: &str, routes: &str) {
+    let body = wire::encode_api_listener(name, routes);
+    updated(machine, LISTENER, name, body);
+}
+
+fn routes(machine: &mut Dependencies, name: &str, clusters: &[&str]) {
+    let route = |cluster: &&str| RouteEntryOut {
+        path: PathMatch::Prefix(String::new()),
+        target: RouteTarget::Cluster((*cluster).to_owned()),
+        timeout: None,
+        retry: None,
+    };
+    let body = wire::encode_route_configuration(&RouteOut {
+        name: name.to_owned(),
+        virtual_hosts: vec![VirtualHostOut {
+            name: name.to_owned(),
+            domains: vec!["*".to_owned()],
+            routes: clusters.iter().map(route).collect(),
+        }],
+    });
+    updated(machine, ROUTE_CONFIGURATION, name, body);
+}
+
+fn cluster(machine: &mut Dependencies, name: &str, eds_name: Option<&str>) {
+    let weighted = "common_lb_config: {locality_weighted_lb_config: {}}";
+    let config = parse_cluster(&format!("name: {name}\n{weighted}")).unwrap();
+    let mut out = ClusterOut::new(&config, LocalityDelivery::AsConfigured);
+    out.eds_service_name = eds_name;
+    updated(machine, CLUSTER, name, wire::encode_cluster(&out));
+}
+
+fn assignment(machine: &mut Dependencies, name: &str) {
+    let body = wire::encode_assignment(&AssignmentOut {
+        cluster_name: name.into(),
+        localities: vec![LocalityOut {
+            locality: Locality::zone_only("a"),
+            load_balancing_weight: Some(1),
+            endpoints: vec![LbEndpoint::new("10.0.0.1:80".parse().unwrap())],
+            ..LocalityOut::default()
+        }],
+        drop_overloads: Vec::new(),
+        overprovisioning_factor: None,
+        weighted_priority_health: false,
+        endpoint_stale_after: None,
+    });
+    updated(machine, CLUSTER_LOAD_ASSIGNMENT, name, body);
+}
+
+fn absent(machine: &mut Dependencies, type_url: &str, name: &str) {
+    machine.handle(ClientEvent::Removed {
+        type_url: type_url.into(),
+        name: name.into(),
+    });
+}
+
+/// What is asked for now, and no longer: `+orders`, `-orders`.
+fn commands(machine: &mut Dependencies) -> Vec<String> {
+    let all = std::iter::from_fn(|| machine.poll_command());
+    let short = |type_url: &str| type_url.rsplit('.').next().unwrap_or_default().to_owned();
+    all.map(|command| match command {
+        AdsCommand::Watch { type_url, name } => format!("+{} {name}", short(&type_url)),
+        AdsCommand::Unwatch { type_url, name } => format!("-{} {name}", short(&type_url)),
+    })
+    .collect()
+}
+
+fn changes(machine: &mut Dependencies) -> Vec<String> {
+    let all = std::iter::from_fn(|| machine.poll_change());
+    all.filter_map(|change| {
+        Some(match change {
+            Change::Cluster(cluster) => format!("cluster {}", cluster.config.name()),
+            Change::Removed(name) => format!("removed {name}"),
+            Change::Assignment(cluster, _) => format!("endpoints {cluster}"),
+            Change::Fleet(_) => "fleet".to_owned(),
+            Change::Routes(target, _) => format!("routes {target}"),
+            Change::Problem((_, name), Some(problem)) => format!("problem {name}: {problem}"),
+            Change::Problem(_, None) => return None,
+        })
+    })
+    .collect()
+}
+
+/// `orders` is known down to its endpoints.
+fn complete() -> Dependencies {
+    let mut machine = machine(&["orders"]);
+    listener(&mut machine, "orders", "r");
+    routes(&mut machine, "r", &["c1"]);
+    cluster(&mut machine, "c1", None);
+    assignment(&mut machine, "c1");
+    commands(&mut machine);
+    changes(&mut machine);
+    machine
+}
+
+#[test]
+fn a_target_is_followed_down_to_its_endpoints() {
+    let mut machine = machine(&["orders"]);
+    assert_eq!(commands(&mut machine), ["+Listener orders"]);
+    listener(&mut machine, "orders", "r");
+    assert_eq!(commands(&mut machine), ["+RouteConfiguration r"]);
+    routes(&mut machine, "r", &["c1", "c2"]);
+    assert_eq!(commands(&mut machine), ["+Cluster c1", "+Cluster c2"]);
+    assert_eq!(changes(&mut machine), Vec::<String>::new());
+    cluster(&mut machine, "c1", None);
+    assert_eq!(commands(&mut machine), ["+ClusterLoadAssignment c1"]);
+    assert_eq!(changes(&mut machine), ["cluster c1"]);
+    cluster(&mut machine, "c2", Some("service-2"));
+    assert_eq!(commands(&mut machine), ["+ClusterLoadAssignment service-2"]);
+    assert_eq!(changes(&mut machine), ["cluster c2", "routes orders"]);
+    assignment(&mut machine, "service-2");
+    assert_eq!(changes(&mut machine), ["endpoints c2"]);
+}
+
+#[test]
+fn routes_change_only_when_their_clusters_are_there_and_the_old_ones_go_then() {
+    let mut machine = complete();
+    routes(&mut machine, "r", &["c2"]);
+    assert_eq!(commands(&mut machine), ["+Cluster c2"]);
+    assert_eq!(changes(&mut machine), Vec::<String>::new());
+    cluster(&mut machine, "c2", None);
+    let told = changes(&mut machine);
+    assert_eq!(told, ["cluster c2", "routes orders", "removed c1"]);
+    let asked = commands(&mut machine);
+    assert!(asked.contains(&"-Cluster c1".to_owned()), "{asked:?}");
+    assert!(
+        asked.contains(&"-ClusterLoadAssignment c1".to_owned()),
+        "{asked:?}"
+    );
+}
+
+#[test]
+fn routes_do_not_wait_for_a_cluster_that_does_not_exist() {
+    let mut machine = complete();
+    routes(&mut machine, "r", &["c1", "nowhere"]);
+    machine.handle(ClientEvent::DoesNotExist {
+        type_url: CLUSTER.into(),
+        name: "nowhere".into(),
+    });
+    let told = changes(&mut machine);
+    assert_eq!(
+        told,
+        [
+            "problem nowhere: the server does not have it",
+            "routes orders"
+        ]
+    );
+}
+
+#[test]
+fn what_the_server_takes_away_stays_in_use() {
+    let mut machine = complete();
+    for (type_url, name) in [
+        (LISTENER, "orders"),
+        (ROUTE_CONFIGURATION, "r"),
+        (CLUSTER, "c1"),
+        (CLUSTER_LOAD_ASSIGNMENT, "c1"),
+    ] {
+        absent(&mut machine, type_url, name);
+        let told = changes(&mut machine);
+        assert_eq!(told, [format!("problem {name}: the server took it away")]);
+        assert_eq!(commands(&mut machine), Vec::<String>::new());
+    }
+    cluster(&mut machine, "c1", None);
+    assert_eq!(changes(&mut machine), Vec::<String>::new(), "nothing new");
+}
+
+#[test]
+fn with_all_clusters_those_that_go_are_removed() {
+    let mut machine = Dependencies::new(Roots {
+        all_clusters: true,
+        local_cluster_name: "local_cluster".into(),
+        ..Roots::default()
+    });
+    assert_eq!(commands(&mut machine), ["+Cluster *"]);
+    cluster(&mut machine, "c1", None);
+    assert_eq!(commands(&mut machine), ["+ClusterLoadAssignment c1"]);
+    absent(&mut machine, CLUSTER, "c1");
+    let told = changes(&mut machine);
+    assert_eq!(
+        told,
+        [
+            "cluster c1",
+            "removed c1",
+            "problem c1: the server took it away"
+        ]
+    );
+    assert_eq!(commands(&mut machine), ["-ClusterLoadAssignment c1"]);
+}
+
+#[test]
+fn a_zone_aware_cluster_needs_the_fleet() {
+    let mut machine = machine(&[]);
+    machine.roots.clusters.insert("c1".into());
+    machine.settle();
+    let config = parse_cluster("name: c1\ncommon_lb_config: {zone_aware_lb_config: {}}").unwrap();
+    let out = ClusterOut::new(&config, LocalityDelivery::AsConfigured);
+    updated(&mut machine, CLUSTER, "c1", wire::encode_cluster(&out));
+    let asked = commands(&mut machine);
+    assert!(
+        asked.contains(&"+ClusterLoadAssignment local_cluster".to_owned()),
+        "{asked:?}"
+    );
+    assignment(&mut machine, "local_cluster");
+    let told = changes(&mut machine);
+    assert!(told.contains(&"fleet".to_owned()), "{told:?}");
+}
+
+#[test]
+fn refusals_name_the_resource_and_the_field() {
+    let error = check(CLUSTER, "c1", &Bytes::new()).unwrap_err();
+    assert!(error.starts_with("c1: name"), "{error}");
+    let error = check("type.googleapis.com/x.Y", "c1", &Bytes::new()).unwrap_err();
+    assert!(error.contains("not asked for"), "{error}");
+    assert!(check(LISTENER, "l", &Bytes::from_static(b"\xff")).is_err());
+}

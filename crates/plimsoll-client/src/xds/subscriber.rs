@@ -1,0 +1,320 @@
+//! The discovery stream of a client: [`Subscriber`] runs it and tells the cluster manager.
+//!
+//! What is needed is decided by `dependencies`, the protocol is plimsoll-xds's. Ends with the
+//! client: it holds no strong end of the manager's channel.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use plimsoll_xds::ads::LISTENER;
+use plimsoll_xds::ads::client::{Client, ClientEvent, ClientSettings};
+use plimsoll_xds::ads::message::NodeMessage;
+use plimsoll_xds::driver::ads_client::{self, AdsClientChannels, AdsClientEvent, AdsCommand};
+use plimsoll_xds::route::RouteConfiguration;
+use plimsoll_xds::wire;
+use tokio::sync::{mpsc, watch};
+
+use super::dependencies::{Change, Dependencies, Roots, check};
+use super::load_reporting::{self, EdsNames};
+use super::{LoadReporting, XdsOptions, XdsState, XdsStatus};
+use crate::cluster_manager::Update;
+use crate::error::{Error, ErrorKind};
+
+/// Events that may wait for the subscriber.
+const QUEUE: usize = 64;
+
+/// How long a target may be without routes before that is an error: longer than the server has time
+/// to say that it does not exist.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Routes by target.
+pub(crate) type Routes = BTreeMap<Arc<str>, Arc<RouteConfiguration>>;
+
+/// What a client keeps of its subscriber.
+#[derive(Clone, Debug)]
+pub(crate) struct XdsHandle {
+    /// Targets to be added.
+    pub(crate) targets: mpsc::Sender<Arc<str>>,
+    pub(crate) routes: Arc<ArcSwap<Routes>>,
+    pub(crate) status: watch::Receiver<XdsStatus>,
+    /// Changes whenever routes do.
+    pub(crate) routed: watch::Receiver<u64>,
+    listener_template: Arc<str>,
+}
+
+/// The same without keeping the subscriber alive.
+#[cfg(feature = "tonic")]
+#[derive(Debug)]
+pub(crate) struct WeakXdsHandle {
+    targets: mpsc::WeakSender<Arc<str>>,
+    routes: Arc<ArcSwap<Routes>>,
+    status: watch::Receiver<XdsStatus>,
+    routed: watch::Receiver<u64>,
+    listener_template: Arc<str>,
+}
+
+#[cfg(feature = "tonic")]
+impl WeakXdsHandle {
+    pub(crate) fn upgrade(&self) -> Option<XdsHandle> {
+        Some(XdsHandle {
+            targets: self.targets.upgrade()?,
+            routes: Arc::clone(&self.routes),
+            status: self.status.clone(),
+            routed: self.routed.clone(),
+            listener_template: Arc::clone(&self.listener_template),
+        })
+    }
+}
+
+impl XdsHandle {
+    /// Name of the listener of a target.
+    pub(crate) fn listener_name(&self, target: &str) -> Arc<str> {
+        self.listener_template.replace("%s", target).into()
+    }
+
+    #[cfg(feature = "tonic")]
+    pub(crate) fn downgrade(&self) -> WeakXdsHandle {
+        WeakXdsHandle {
+            targets: self.targets.downgrade(),
+            routes: Arc::clone(&self.routes),
+            status: self.status.clone(),
+            routed: self.routed.clone(),
+            listener_template: Arc::clone(&self.listener_template),
+        }
+    }
+
+    /// Until there are routes for `target`, or the server has said that there are none.
+    pub(crate) async fn wait_for_routes(&self, target: &str) -> Result<(), Error> {
+        let (mut routed, mut status) = (self.routed.clone(), self.status.clone());
+        let waiting = async {
+            loop {
+                if self.routes.load().contains_key(target) {
+                    return Ok(());
+                }
+                let problem = problem_of(&status.borrow_and_update(), target);
+                if let Some(problem) = problem {
+                    return Err(Error::new(ErrorKind::Discovery, problem));
+                }
+                let changed = tokio::select! {
+                    changed = routed.changed() => changed,
+                    changed = status.changed() => changed,
+                };
+                changed.map_err(|_| Error::new(ErrorKind::Closed, "the client is shut down"))?;
+            }
+        };
+        match tokio::time::timeout(PATIENCE, waiting).await {
+            Ok(done) => done,
+            Err(_) => {
+                let state = &self.status.borrow().state;
+                let message = format!("no routes for {target:?} within {PATIENCE:?}: {state:?}");
+                Err(Error::new(ErrorKind::Discovery, message))
+            }
+        }
+    }
+}
+
+fn problem_of(status: &XdsStatus, target: &str) -> Option<String> {
+    let key = (LISTENER.into(), target.into());
+    let problem = status.problems.get(&key)?;
+    Some(format!("listener {target:?}: {problem}"))
+}
+
+struct Subscriber {
+    options: XdsOptions,
+    dependencies: Dependencies,
+    updates: mpsc::WeakSender<Update>,
+    routes: Arc<ArcSwap<Routes>>,
+    routed: watch::Sender<u64>,
+    status: watch::Sender<XdsStatus>,
+    eds_names: watch::Sender<EdsNames>,
+    reports_load: bool,
+}
+
+/// Starts to subscribe; needs a tokio runtime around it.
+pub(crate) fn start(options: XdsOptions, updates: &mpsc::Sender<Update>) -> XdsHandle {
+    let roots = Roots {
+        clusters: options.clusters.iter().cloned().collect(),
+        all_clusters: options.all_clusters,
+        local_cluster_name: Arc::clone(&options.local_cluster_name),
+        ..Roots::default()
+    };
+    let (targets, wanted_targets) = mpsc::channel(QUEUE);
+    let (status, status_reader) = watch::channel(XdsStatus::default());
+    let (routed, routed_reader) = watch::channel(0);
+    let routes = Arc::<ArcSwap<Routes>>::default();
+    let listener_template = options.listener_template.as_str().into();
+    let subscriber = Subscriber {
+        dependencies: Dependencies::new(roots),
+        updates: updates.downgrade(),
+        routes: Arc::clone(&routes),
+        routed,
+        status,
+        eds_names: watch::channel(EdsNames::new()).0,
+        reports_load: false,
+        options,
+    };
+    tokio::spawn(subscriber.run(wanted_targets));
+    XdsHandle {
+        targets,
+        routes,
+        status: status_reader,
+        routed: routed_reader,
+        listener_template,
+    }
+}
+
+impl Subscriber {
+    /// Works until the client is gone.
+    async fn run(mut self, mut targets: mpsc::Receiver<Arc<str>>) {
+        let info = self.options.node_info();
+        let node = NodeMessage {
+            raw: wire::encode_node(&info),
+            info,
+        };
+        let client = Client::new(
+            self.options.variant,
+            node,
+            wire::resource_name,
+            ClientSettings::default(),
+        );
+        let (events, mut happened) = mpsc::channel(QUEUE);
+        let (commands, wanted) = mpsc::channel(QUEUE);
+        let channels = AdsClientChannels {
+            events,
+            commands: wanted,
+        };
+        let server = self.options.server.clone();
+        let driver = tokio::spawn(ads_client::run(server, client, check, channels));
+        if self.options.load_reporting == LoadReporting::Always {
+            self.report_load();
+        }
+        loop {
+            if self.settle(&commands).await.is_none() {
+                break;
+            }
+            tokio::select! {
+                target = targets.recv() => match target {
+                    // The client and all its channels are gone.
+                    None => break,
+                    Some(target) => self.dependencies.add_listener(target),
+                },
+                event = happened.recv() => match event {
+                    None => break,
+                    Some(event) => self.handle_event(event),
+                },
+            }
+        }
+        driver.abort();
+    }
+
+    fn handle_event(&mut self, event: AdsClientEvent) {
+        match event {
+            AdsClientEvent::Connected => {
+                self.status
+                    .send_modify(|status| status.state = XdsState::Connected);
+            }
+            AdsClientEvent::Disconnected { message, .. } => {
+                let state = XdsState::Disconnected { message };
+                self.status.send_modify(|status| status.state = state);
+            }
+            AdsClientEvent::Resource(event) => {
+                if let ClientEvent::Rejected {
+                    type_url, reason, ..
+                } = &event
+                {
+                    tracing::warn!(%type_url, error = %reason, "refused what the server sent");
+                    self.status.send_modify(|status| {
+                        status.rejected += 1;
+                        status.last_rejection = Some(reason.clone());
+                    });
+                }
+                self.dependencies.handle(event);
+            }
+        }
+    }
+
+    /// Passes on what is new. `None` when the client is gone.
+    async fn settle(&mut self, commands: &mpsc::Sender<AdsCommand>) -> Option<()> {
+        while let Some(command) = self.dependencies.poll_command() {
+            commands.send(command).await.ok()?;
+        }
+        while let Some(change) = self.dependencies.poll_change() {
+            self.tell(change).await?;
+        }
+        Some(())
+    }
+
+    async fn tell(&mut self, change: Change) -> Option<()> {
+        let update = match change {
+            Change::Cluster(cluster) => {
+                self.name_for_reports(&cluster);
+                if cluster.options.lrs && self.options.load_reporting != LoadReporting::Never {
+                    self.report_load();
+                }
+                Update::Upstream(cluster)
+            }
+            Change::Removed(name) => Update::Remove(name),
+            Change::Assignment(cluster, assignment) => Update::Assignment(cluster, assignment),
+            Change::Fleet(assignment) => Update::Originating(assignment),
+            Change::Routes(target, routes) => {
+                self.flush().await?;
+                let mut next = Routes::clone(&self.routes.load());
+                next.insert(target, routes);
+                self.routes.store(Arc::new(next));
+                self.routed.send_modify(|generation| *generation += 1);
+                return Some(());
+            }
+            Change::Problem(key, problem) => {
+                self.note(key, problem);
+                return Some(());
+            }
+        };
+        self.updates.upgrade()?.send(update).await.ok()
+    }
+
+    /// Waits until clusters are in force: routes name them.
+    async fn flush(&self) -> Option<()> {
+        let (reply, done) = tokio::sync::oneshot::channel();
+        let updates = self.updates.upgrade()?;
+        updates.send(Update::Flush(reply)).await.ok()?;
+        done.await.ok()
+    }
+
+    fn note(&self, key: super::dependencies::Key, problem: Option<String>) {
+        self.status.send_if_modified(|status| match problem {
+            None => status.problems.remove(&key).is_some(),
+            Some(problem) => {
+                let (type_url, name) = &key;
+                tracing::warn!(%type_url, %name, error = problem, "a resource is missing");
+                status.problems.insert(key, problem);
+                true
+            }
+        });
+    }
+
+    fn name_for_reports(&self, cluster: &plimsoll_xds::upstream::UpstreamCluster) {
+        let name = cluster.config.name();
+        let differs = |eds_name: &&str| **eds_name != **name;
+        let eds_name = cluster.eds_name().filter(differs).map(Arc::from);
+        self.eds_names.send_modify(|names| {
+            match eds_name {
+                Some(eds_name) => names.insert(Arc::clone(name), eds_name),
+                None => names.remove(name),
+            };
+        });
+    }
+
+    fn report_load(&mut self) {
+        if std::mem::replace(&mut self.reports_load, true) {
+            return;
+        }
+        tokio::spawn(load_reporting::run(
+            self.options.server.clone(),
+            self.options.node_info(),
+            self.eds_names.subscribe(),
+            self.updates.clone(),
+        ));
+    }
+}

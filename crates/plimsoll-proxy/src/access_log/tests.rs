@@ -1,0 +1,127 @@
+//! Tests of formats and of the writing thread.
+
+use std::time::UNIX_EPOCH;
+
+use http::Method;
+
+use super::*;
+
+fn pending(format: LogFormat) -> Pending {
+    let mut headers = HeaderMap::new();
+    headers.insert("x-request-id", HeaderValue::from_static("id-1"));
+    let view = RequestView {
+        host: "example.com",
+        path: "/a",
+        path_and_query: "/a?b",
+        method: &Method::GET,
+        scheme: "http",
+        headers: &headers,
+    };
+    let sink = Sink::start(None).unwrap();
+    let log = AccessLog {
+        format: Arc::new(format),
+        sink: Arc::new(sink),
+    };
+    let mut pending = log.begin(&view);
+    pending.start = UNIX_EPOCH;
+    pending
+}
+
+fn outcome() -> Outcome {
+    Outcome {
+        protocol: "HTTP/1.1",
+        status: 503,
+        flags: "UH",
+        bytes_received: 1,
+        bytes_sent: 19,
+        duration: Duration::from_millis(7),
+        peer: Some("1.2.3.4:5".parse().unwrap()),
+        ..Default::default()
+    }
+}
+
+fn line(format: LogFormat) -> String {
+    let pending = pending(format);
+    let line = pending.log.format.line(&pending, &outcome());
+    String::from_utf8(line).unwrap()
+}
+
+#[test]
+fn the_default_is_envoys() {
+    assert_eq!(
+        line(LogFormat::default()),
+        "[1970-01-01T00:00:00.000Z] \"GET /a?b HTTP/1.1\" 503 UH 1 19 7 - \"-\" \"-\" \"id-1\" \
+         \"example.com\" \"-\"\n"
+    );
+}
+
+#[test]
+fn json_keeps_numbers_and_nulls() {
+    let template = [
+        ("code", "%RESPONSE_CODE%"),
+        ("host", "%UPSTREAM_HOST%"),
+        ("peer", "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%"),
+        ("what", "%REQ(:METHOD)% %REQ(:PATH)% 100%%"),
+    ];
+    let template = template.map(|(key, format)| (key.to_owned(), format.to_owned()));
+    let format = LogFormat::json(&template.into()).unwrap();
+    assert_eq!(
+        line(format),
+        "{\"code\":503,\"host\":null,\"peer\":\"1.2.3.4\",\"what\":\"GET /a?b 100%\"}\n"
+    );
+}
+
+#[test]
+fn unknown_operators_are_named() {
+    for (format, expected) in [
+        ("%NO_SUCH%", "%NO_SUCH% is not supported"),
+        ("%START", "%START has no end"),
+        ("%REQ(a b)%", "\"a b\" is not a field"),
+    ] {
+        assert_eq!(LogFormat::text(format).unwrap_err(), expected);
+    }
+}
+
+#[test]
+fn lines_reach_the_file_and_listeners_share_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    let sinks = Sinks::default();
+    let config = AccessLogConfig {
+        path: Some(path.clone()),
+        format: Arc::new(LogFormat::text("%RESPONSE_CODE%\n").unwrap()),
+    };
+    let logs = [sinks.open(&config).unwrap(), sinks.open(&config).unwrap()];
+    assert!(Arc::ptr_eq(&logs[0].sink, &logs[1].sink));
+    let headers = HeaderMap::new();
+    let view = RequestView {
+        host: "",
+        path: "/",
+        path_and_query: "/",
+        method: &Method::GET,
+        scheme: "http",
+        headers: &headers,
+    };
+    for log in &logs {
+        log.begin(&view).finish(&outcome());
+    }
+    drop(logs);
+    while sinks.counts().0 < 2 {
+        thread::yield_now();
+    }
+    assert_eq!(std::fs::read_to_string(path).unwrap(), "503\n503\n");
+}
+
+#[test]
+fn a_full_queue_costs_lines_and_they_are_counted() {
+    let (lines, queue) = sync_channel(1);
+    let sink = Sink {
+        lines,
+        dropped: AtomicU64::new(0),
+        written: Arc::default(),
+    };
+    sink.send(b"a".to_vec());
+    sink.send(b"b".to_vec());
+    assert_eq!(sink.dropped.load(Ordering::Relaxed), 1);
+    assert_eq!(queue.recv().unwrap(), b"a");
+}

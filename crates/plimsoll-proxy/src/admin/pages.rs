@@ -1,0 +1,214 @@
+//! What each admin page says.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use axum::Json;
+use axum::extract::{Query, State as Extracted};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::Admin;
+use crate::state::{Phase, State};
+use crate::stats::HttpStats;
+
+/// A list of pages.
+pub(super) async fn index() -> &'static str {
+    "GET /ready, /server_info, /stats, /stats/prometheus, /clusters, /config_dump, /listeners, \
+     /explain?cluster=NAME; POST /logging?level=LEVEL, /quitquitquit\n"
+}
+
+/// 200 when requests are served.
+pub(super) async fn ready(Extracted(admin): Extracted<Admin>) -> (StatusCode, String) {
+    let phase = admin.state.phase();
+    let status = match phase {
+        Phase::Live => StatusCode::OK,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    (status, format!("{}\n", word(phase)))
+}
+
+const fn word(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Initializing => "INITIALIZING",
+        Phase::Live => "LIVE",
+        Phase::Draining => "DRAINING",
+    }
+}
+
+/// Version, state and age.
+pub(super) async fn server_info(Extracted(admin): Extracted<Admin>) -> Json<Value> {
+    let state = &admin.state;
+    let node = &state.loaded().config.node;
+    let (succeeded, failed, error) = state.reloads.counts();
+    Json(json!({
+        "version": concat!("plimsoll/", env!("CARGO_PKG_VERSION")),
+        "state": word(state.phase()),
+        "uptime_current_epoch": format!("{}s", state.started.elapsed().as_secs()),
+        "command_line_options": { "concurrency": state.workers },
+        "node": {
+            "id": node.id,
+            "cluster": node.cluster,
+            "locality": {
+                "region": node.locality.region(),
+                "zone": node.locality.zone(),
+                "sub_zone": node.locality.sub_zone(),
+            },
+        },
+        "reload": { "succeeded": succeeded, "failed": failed, "error": error },
+    }))
+}
+
+/// Every counter with its name; listeners with one prefix are summed up.
+fn counters(state: &State) -> BTreeMap<String, u64> {
+    let mut all = BTreeMap::new();
+    for running in state.running() {
+        let prefix = running.listener.runtime().config.http.stat_prefix.clone();
+        for (name, value) in HttpStats::NAMES.iter().zip(running.listener.totals()) {
+            *all.entry(format!("http.{prefix}.{name}")).or_default() += value;
+        }
+    }
+    let (succeeded, failed, _) = state.reloads.counts();
+    let (written, dropped) = state.sinks.counts();
+    all.insert("server.concurrency".to_owned(), state.workers as u64);
+    all.insert(
+        "server.uptime".to_owned(),
+        state.started.elapsed().as_secs(),
+    );
+    all.insert(
+        "server.live".to_owned(),
+        u64::from(state.phase() == Phase::Live),
+    );
+    all.insert("config.reload_success".to_owned(), succeeded);
+    all.insert("config.reload_failure".to_owned(), failed);
+    all.insert("access_log_file.write_completed".to_owned(), written);
+    all.insert("access_log_file.write_dropped".to_owned(), dropped);
+    all
+}
+
+/// `name: value` lines.
+pub(super) async fn stats(Extracted(admin): Extracted<Admin>) -> String {
+    let mut page = String::new();
+    for (name, value) in counters(&admin.state) {
+        let _ = writeln!(page, "{name}: {value}");
+    }
+    page
+}
+
+/// The same for Prometheus, with the prefix of a listener as a label, as Envoy does.
+pub(super) async fn prometheus(Extracted(admin): Extracted<Admin>) -> Response {
+    let mut families: BTreeMap<String, Vec<(String, u64)>> = BTreeMap::new();
+    for (name, value) in counters(&admin.state) {
+        let (family, labels) = match name.strip_prefix("http.") {
+            Some(rest) => {
+                let (prefix, name) = rest.rsplit_once('.').unwrap_or(("", rest));
+                let labels = format!("{{plimsoll_http_conn_manager_prefix={prefix:?}}}");
+                (format!("http_{name}"), labels)
+            }
+            None => (name.replace('.', "_"), String::new()),
+        };
+        families
+            .entry(format!("plimsoll_{family}"))
+            .or_default()
+            .push((labels, value));
+    }
+    let mut page = String::new();
+    for (family, values) in families {
+        let gauge = family.ends_with("_active") || family.starts_with("plimsoll_server");
+        let kind = if gauge { "gauge" } else { "counter" };
+        let _ = writeln!(page, "# TYPE {family} {kind}");
+        for (labels, value) in values {
+            let _ = writeln!(page, "{family}{labels} {value}");
+        }
+    }
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response()
+}
+
+/// Names of clusters, and what the engine says about each.
+pub(super) async fn clusters(Extracted(admin): Extracted<Admin>) -> Json<Value> {
+    let mut all = serde_json::Map::new();
+    for name in admin.state.client.cluster_names() {
+        let explained = admin.state.client.explain(&name).await;
+        let explained = explained
+            .ok()
+            .and_then(|page| serde_json::to_value(page).ok());
+        all.insert(name.to_string(), explained.unwrap_or_default());
+    }
+    Json(json!({ "cluster_statuses": all }))
+}
+
+/// The file in force, and where its listeners are.
+pub(super) async fn config_dump(Extracted(admin): Extracted<Admin>) -> Json<Value> {
+    let loaded = admin.state.loaded();
+    Json(json!({
+        "configs": [{
+            "@type": "type.googleapis.com/envoy.admin.v3.BootstrapConfigDump",
+            "bootstrap": loaded.json,
+        }],
+    }))
+}
+
+/// `name::address` lines.
+pub(super) async fn listeners(Extracted(admin): Extracted<Admin>) -> String {
+    let mut page = String::new();
+    for running in admin.state.running() {
+        let _ = writeln!(page, "{}::{}", running.name, running.address);
+    }
+    page
+}
+
+/// Which cluster to explain.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ExplainQuery {
+    cluster: Option<String>,
+}
+
+/// Why a cluster routes as it does; of all of them without a name.
+pub(super) async fn explain(
+    Extracted(admin): Extracted<Admin>,
+    Query(query): Query<ExplainQuery>,
+) -> Result<Json<Value>, (StatusCode, String)> {
+    let Some(name) = query.cluster else {
+        return Ok(clusters(Extracted(admin)).await);
+    };
+    let explained = admin.state.client.explain(&name).await;
+    let explained = explained.map_err(|error| (StatusCode::NOT_FOUND, format!("{error}\n")))?;
+    let internal =
+        |error: serde_json::Error| (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n"));
+    serde_json::to_value(explained).map(Json).map_err(internal)
+}
+
+/// What to log.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LoggingQuery {
+    level: String,
+}
+
+/// Changes what is logged: a level, or directives like those of `RUST_LOG`.
+pub(super) async fn logging(
+    Extracted(admin): Extracted<Admin>,
+    Query(query): Query<LoggingQuery>,
+) -> (StatusCode, String) {
+    let set = admin
+        .logging
+        .as_ref()
+        .map(|logging| logging.set(&query.level));
+    match set {
+        Some(Ok(())) => (StatusCode::OK, format!("active: {}\n", query.level)),
+        Some(Err(error)) => (StatusCode::BAD_REQUEST, format!("{error}\n")),
+        None => (
+            StatusCode::NOT_IMPLEMENTED,
+            "the log cannot be changed here\n".to_owned(),
+        ),
+    }
+}
+
+/// Ends the proxy as SIGTERM does.
+pub(super) async fn quit(Extracted(admin): Extracted<Admin>) -> &'static str {
+    // Somebody may have said so already.
+    let _ = admin.quit.try_send(());
+    "OK\n"
+}

@@ -1,0 +1,239 @@
+//! Header fields that a proxy must remove, and those it adds.
+//!
+//! What belongs to one connection never travels on (RFC 9110, 7.6.1). `x-forwarded-for` and
+//! `x-request-id` follow Envoy's rules for the edge and for sidecars. Rules of routes are in
+//! `header_rules`.
+
+use bytes::{BufMut as _, BytesMut};
+use http::header::{CONNECTION, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::config::HttpOptions;
+
+/// Who asked, and how.
+pub(crate) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// The scheme that the client used.
+pub(crate) const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+/// The host that the client asked, when it was replaced.
+pub(crate) const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+/// Names a request in all logs.
+pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
+
+/// Removes what belongs to the connection a message came on.
+pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    if headers.contains_key(CONNECTION) {
+        remove_named_by_connection(headers);
+    }
+    headers.remove(&KEEP_ALIVE);
+    headers.remove(&PROXY_CONNECTION);
+    headers.remove(TRANSFER_ENCODING);
+    headers.remove(UPGRADE);
+}
+
+/// The same for requests: `te` keeps what is about the message, and an expectation was met by us.
+pub(crate) fn remove_hop_by_hop_of_request(headers: &mut HeaderMap) {
+    let trailers = wants_trailers(headers);
+    remove_hop_by_hop(headers);
+    headers.remove(EXPECT);
+    match trailers {
+        true => {
+            headers.insert(TE, TRAILERS);
+        }
+        false => {
+            headers.remove(TE);
+        }
+    }
+}
+
+fn wants_trailers(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(TE).iter();
+    let mut tokens = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    tokens.any(|token| token.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+}
+
+/// Fields that `connection` names go with it; those that hold a message together stay.
+fn remove_named_by_connection(headers: &mut HeaderMap) {
+    let values = headers.get_all(CONNECTION).iter();
+    let tokens = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    let names: Vec<HeaderName> = tokens
+        .filter_map(|token| HeaderName::from_bytes(token.trim_ascii()).ok())
+        .filter(|name| *name != HOST && *name != X_FORWARDED_FOR && *name != TE)
+        .collect();
+    for name in names {
+        headers.remove(name);
+    }
+    headers.remove(CONNECTION);
+}
+
+/// The protocol that a request wants to change to, if it says so properly.
+pub(crate) fn upgrade_of(headers: &HeaderMap) -> Option<&HeaderValue> {
+    let upgrade = headers.get(UPGRADE)?;
+    let values = headers.get_all(CONNECTION).iter();
+    let mut tokens = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    let named = tokens.any(|token| token.trim_ascii().eq_ignore_ascii_case(b"upgrade"));
+    named.then_some(upgrade)
+}
+
+/// What is known of the client.
+pub(crate) struct Client<'a> {
+    pub(crate) address: &'a HeaderValue,
+    pub(crate) scheme: &'static str,
+}
+
+/// Adds what the upstream wants to know about the client.
+pub(crate) fn add_forwarded(headers: &mut HeaderMap, client: &Client<'_>, options: &HttpOptions) {
+    if options.use_remote_address {
+        let appended = headers.get(&X_FORWARDED_FOR).map(|before| {
+            let mut list = BytesMut::with_capacity(before.len() + client.address.len() + 1);
+            list.put_slice(before.as_bytes());
+            list.put_u8(b',');
+            list.put_slice(client.address.as_bytes());
+            HeaderValue::from_maybe_shared(list.freeze())
+        });
+        let value = match appended {
+            Some(Ok(list)) => list,
+            _ => client.address.clone(),
+        };
+        headers.insert(X_FORWARDED_FOR, value);
+    }
+    if options.use_remote_address || !headers.contains_key(&X_FORWARDED_PROTO) {
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(client.scheme));
+    }
+}
+
+/// Gives a request an id unless it has one that is to be kept.
+pub(crate) fn add_request_id(
+    headers: &mut HeaderMap,
+    options: &HttpOptions,
+    draw: impl Fn() -> u64,
+) {
+    if !options.generate_request_id {
+        return;
+    }
+    let kept = !options.use_remote_address || options.preserve_external_request_id;
+    if kept && headers.contains_key(&X_REQUEST_ID) {
+        return;
+    }
+    if let Ok(id) = HeaderValue::from_maybe_shared(uuid(draw(), draw())) {
+        headers.insert(X_REQUEST_ID, id);
+    }
+}
+
+/// A random UUID (RFC 9562, version 4).
+fn uuid(high: u64, low: u64) -> bytes::Bytes {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let high = high & !0xf000 | 0x4000;
+    let low = low & !(0b11 << 62) | 0b10 << 62;
+    let bits = (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
+    let mut text = BytesMut::with_capacity(36);
+    for (index, byte) in bits.into_iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.put_u8(b'-');
+        }
+        text.put_u8(HEX[usize::from(byte >> 4)]);
+        text.put_u8(HEX[usize::from(byte & 0xf)]);
+    }
+    text.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    fn names(headers: &HeaderMap) -> Vec<&str> {
+        let mut names: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn what_belongs_to_a_connection_stays_there() {
+        let mut headers = map(&[
+            ("host", "h"),
+            ("connection", "close, X-Secret"),
+            ("connection", "host, te"),
+            ("x-secret", "1"),
+            ("keep-alive", "5"),
+            ("proxy-connection", "close"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+            ("expect", "100-continue"),
+            ("te", "gzip, Trailers;q=1"),
+            ("te", "trailers"),
+            ("x", "y"),
+        ]);
+        remove_hop_by_hop_of_request(&mut headers);
+        assert_eq!(names(&headers), ["host", "te", "x"]);
+        assert_eq!(headers["te"], "trailers");
+        let mut headers = map(&[("te", "gzip")]);
+        remove_hop_by_hop_of_request(&mut headers);
+        assert_eq!(names(&headers), [""; 0]);
+    }
+
+    #[test]
+    fn an_upgrade_is_named_twice() {
+        let both = map(&[
+            ("connection", "keep-alive, Upgrade"),
+            ("upgrade", "websocket"),
+        ]);
+        assert_eq!(upgrade_of(&both).unwrap(), "websocket");
+        assert!(upgrade_of(&map(&[("upgrade", "websocket")])).is_none());
+        assert!(upgrade_of(&map(&[("connection", "upgrade")])).is_none());
+    }
+
+    #[test]
+    fn the_edge_believes_the_socket_and_a_sidecar_what_it_hears() {
+        let address = HeaderValue::from_static("10.0.0.9");
+        let client = Client {
+            address: &address,
+            scheme: "http",
+        };
+        let said = [
+            ("x-forwarded-for", "1.1.1.1"),
+            ("x-forwarded-proto", "https"),
+        ];
+        let mut headers = map(&said);
+        let mut options = HttpOptions::default();
+        add_forwarded(&mut headers, &client, &options);
+        assert_eq!(headers["x-forwarded-for"], "1.1.1.1");
+        assert_eq!(headers["x-forwarded-proto"], "https");
+        options.use_remote_address = true;
+        add_forwarded(&mut headers, &client, &options);
+        assert_eq!(headers["x-forwarded-for"], "1.1.1.1,10.0.0.9");
+        assert_eq!(headers["x-forwarded-proto"], "http");
+        let mut headers = HeaderMap::new();
+        add_forwarded(&mut headers, &client, &options);
+        assert_eq!(headers["x-forwarded-for"], "10.0.0.9");
+    }
+
+    #[test]
+    fn ids_are_made_kept_or_replaced() {
+        let id = |fields: &[(&'static str, &'static str)], options: &HttpOptions| {
+            let mut headers = map(fields);
+            add_request_id(&mut headers, options, || u64::MAX);
+            let id = headers.get("x-request-id");
+            id.map(|id| id.to_str().unwrap().to_owned())
+        };
+        let made = "ffffffff-ffff-4fff-bfff-ffffffffffff".to_owned();
+        let mut options = HttpOptions::default();
+        assert_eq!(id(&[], &options), Some(made.clone()));
+        assert_eq!(id(&[("x-request-id", "a")], &options), Some("a".to_owned()));
+        options.use_remote_address = true;
+        assert_eq!(id(&[("x-request-id", "a")], &options), Some(made));
+        options.preserve_external_request_id = true;
+        assert_eq!(id(&[("x-request-id", "a")], &options), Some("a".to_owned()));
+        options.generate_request_id = false;
+        assert_eq!(id(&[], &options), None);
+    }
+}

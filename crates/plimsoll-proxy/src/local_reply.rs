@@ -1,0 +1,219 @@
+//! Responses that the proxy makes itself: errors, redirects, direct responses.
+//!
+//! Statuses, short bodies and response flags are Envoy's, so that dashboards and runbooks stay
+//! true. A gRPC client gets a gRPC status instead.
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_TYPE, LOCATION};
+use http::{HeaderValue, Response, StatusCode};
+use plimsoll_client::{Error, ErrorKind};
+
+use crate::body::ProxyBody;
+use crate::exchange::Exchange;
+use crate::router::{PathMatcher, PathRedirect, Redirect, RequestView};
+
+/// A response of our own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LocalReply {
+    pub(crate) status: StatusCode,
+    /// Envoy's short words, for the access log.
+    pub(crate) flags: &'static str,
+    pub(crate) body: &'static str,
+}
+
+impl LocalReply {
+    const fn new(status: StatusCode, flags: &'static str, body: &'static str) -> Self {
+        Self {
+            status,
+            flags,
+            body,
+        }
+    }
+
+    pub(crate) const NO_ROUTE: Self = Self::new(StatusCode::NOT_FOUND, "NR", "");
+    pub(crate) const NO_CLUSTER: Self = Self::new(StatusCode::SERVICE_UNAVAILABLE, "NC", "");
+    pub(crate) const BAD_REQUEST: Self = Self::new(StatusCode::BAD_REQUEST, "DPE", "Bad Request");
+    pub(crate) const UPGRADE_REFUSED: Self = Self::new(StatusCode::FORBIDDEN, "", "");
+    pub(crate) const TOO_LARGE: Self =
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "", "Payload Too Large");
+
+    /// What a client hears about an error of the upstream.
+    pub(crate) fn of_error(error: &Error) -> Self {
+        const UNAVAILABLE: StatusCode = StatusCode::SERVICE_UNAVAILABLE;
+        match error.kind() {
+            ErrorKind::UnknownCluster => Self::NO_CLUSTER,
+            ErrorKind::NoHost => Self::new(UNAVAILABLE, "UH", "no healthy upstream"),
+            ErrorKind::Dropped => Self::new(UNAVAILABLE, "DO", "drop overload"),
+            ErrorKind::Overflow => Self::new(
+                UNAVAILABLE,
+                "UO",
+                "upstream connect error or disconnect/reset before headers. reset reason: overflow",
+            ),
+            ErrorKind::Connect => Self::new(
+                UNAVAILABLE,
+                "UF",
+                "upstream connect error or disconnect/reset before headers. \
+                 reset reason: remote connection failure",
+            ),
+            ErrorKind::Timeout => Self::new(
+                StatusCode::GATEWAY_TIMEOUT,
+                "UT",
+                "upstream request timeout",
+            ),
+            _ => Self::new(
+                UNAVAILABLE,
+                "UC",
+                "upstream connect error or disconnect/reset before headers. \
+                 reset reason: connection termination",
+            ),
+        }
+    }
+
+    /// The response.
+    pub(crate) fn response(self, grpc: bool, mut exchange: Exchange) -> Response<ProxyBody> {
+        exchange.note(|outcome| outcome.flags = self.flags);
+        let mut response = Response::new(());
+        let mut body = Bytes::from_static(self.body.as_bytes());
+        if grpc {
+            let headers = response.headers_mut();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+            headers.insert("grpc-status", HeaderValue::from_static(self.grpc_status()));
+            if !self.body.is_empty() {
+                headers.insert("grpc-message", HeaderValue::from_static(self.body));
+            }
+            body = Bytes::new();
+        } else {
+            *response.status_mut() = self.status;
+            if !body.is_empty() {
+                let kind = HeaderValue::from_static("text/plain");
+                response.headers_mut().insert(CONTENT_TYPE, kind);
+            }
+        }
+        // Whoever sends what is no request may mean anything with what follows.
+        if self == Self::BAD_REQUEST && !exchange.connection().is_http2() {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+        }
+        exchange.response(&response);
+        response.map(|()| ProxyBody::own(body, exchange))
+    }
+
+    /// The status of gRPC for a status of HTTP, as gRPC's own table has it.
+    const fn grpc_status(self) -> &'static str {
+        match self.status.as_u16() {
+            400 => "13",
+            401 => "16",
+            403 => "7",
+            404 => "12",
+            429 | 502 | 503 | 504 => "14",
+            _ => "2",
+        }
+    }
+}
+
+/// Where a redirect leads.
+pub(crate) fn location(
+    redirect: &Redirect,
+    matched: &PathMatcher,
+    request: &RequestView<'_>,
+) -> Option<HeaderValue> {
+    let scheme = redirect.scheme.as_deref().unwrap_or(request.scheme);
+    let (own_host, own_port) = split_port(request.host);
+    let host = redirect.host.as_deref().unwrap_or(own_host);
+    let kept = redirect.host.is_none() && redirect.scheme.is_none();
+    let port = match redirect.port {
+        Some(port) => format!(":{port}"),
+        None if kept => own_port.map(|port| format!(":{port}")).unwrap_or_default(),
+        None => String::new(),
+    };
+    let path = match &redirect.path {
+        PathRedirect::Keep => request.path.to_owned(),
+        PathRedirect::Replace(path) => path.clone(),
+        PathRedirect::Prefix(prefix) => matched.rewrite(request.path, prefix),
+    };
+    let query = match request.path_and_query.split_once('?') {
+        Some((_, query)) if !redirect.strip_query && !path.contains('?') => format!("?{query}"),
+        _ => String::new(),
+    };
+    HeaderValue::try_from(format!("{scheme}://{host}{port}{path}{query}")).ok()
+}
+
+/// Host and port of an authority.
+fn split_port(host: &str) -> (&str, Option<&str>) {
+    match host.rsplit_once(':') {
+        Some((name, port)) if !port.is_empty() && !port.ends_with(']') => (name, Some(port)),
+        _ => (host, None),
+    }
+}
+
+/// The response of a redirect.
+pub(crate) fn redirect(
+    status: StatusCode,
+    location: Option<HeaderValue>,
+    mut exchange: Exchange,
+) -> Response<ProxyBody> {
+    let Some(location) = location else {
+        return LocalReply::BAD_REQUEST.response(false, exchange);
+    };
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    response.headers_mut().insert(LOCATION, location);
+    exchange.response(&response);
+    response.map(|()| ProxyBody::own(Bytes::new(), exchange))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, Method};
+
+    use super::*;
+    use crate::router::Case;
+
+    #[test]
+    fn redirects_change_what_they_name() {
+        let headers = HeaderMap::new();
+        let request = RequestView {
+            host: "a.example:8080",
+            path: "/old/x",
+            path_and_query: "/old/x?q=1",
+            method: &Method::GET,
+            scheme: "http",
+            headers: &headers,
+        };
+        let matched = PathMatcher::Prefix("/old".into(), Case::Sensitive);
+        let to = |redirect: Redirect| {
+            let location = location(&redirect, &matched, &request).unwrap();
+            location.to_str().unwrap().to_owned()
+        };
+        let none = Redirect::default;
+        assert_eq!(to(none()), "http://a.example:8080/old/x?q=1");
+        let scheme = Some("https".to_owned());
+        assert_eq!(
+            to(Redirect { scheme, ..none() }),
+            "https://a.example/old/x?q=1"
+        );
+        let host = Some("b".to_owned());
+        assert_eq!(to(Redirect { host, ..none() }), "http://b/old/x?q=1");
+        let port = Some(1);
+        assert_eq!(
+            to(Redirect { port, ..none() }),
+            "http://a.example:1/old/x?q=1"
+        );
+        let path = PathRedirect::Prefix("/new".into());
+        let strip_query = true;
+        let changed = Redirect {
+            path,
+            strip_query,
+            ..none()
+        };
+        assert_eq!(to(changed), "http://a.example:8080/new/x");
+    }
+
+    #[test]
+    fn ports_are_found_behind_names_and_addresses() {
+        assert_eq!(split_port("a:1"), ("a", Some("1")));
+        assert_eq!(split_port("[::1]:1"), ("[::1]", Some("1")));
+        assert_eq!(split_port("[::1]"), ("[::1]", None));
+        assert_eq!(split_port("a"), ("a", None));
+    }
+}

@@ -1,0 +1,320 @@
+//! Requests through a proxy: protocols, header fields, routes, failures.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests and their helpers")]
+
+mod support;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use support::backend::{Backend, response};
+use support::client::{self, Raw, exchange};
+use support::{HTTP2, Proxy, config, config_with, everything};
+
+fn empty(uri: &str) -> Request<client::ClientBody> {
+    let body = http_body_util::Empty::new().boxed_unsync();
+    Request::get(uri).body(body).unwrap()
+}
+
+#[tokio::test]
+async fn http1_to_http1() {
+    let backend = Backend::echo("a").await;
+    let config = config(&everything("a"), &[("a", &[backend.address], "")]);
+    let proxy = Proxy::start(&config).await;
+    let mut raw = Raw::connect(proxy.address()).await;
+    for round in 0..3 {
+        raw.send(format!(
+            "POST /p?round={round} HTTP/1.1\r\nhost: example\r\ncontent-length: 5\r\n\
+             connection: x-secret\r\nx-secret: 1\r\nx-kept: 2\r\n\r\nhello"
+        ))
+        .await;
+        let answer = raw.answer().await;
+        assert_eq!(answer.status, 200);
+        assert!(
+            answer
+                .body
+                .contains(&format!("POST /p?round={round} HTTP/1.1\n")),
+            "{answer:?}"
+        );
+        assert!(answer.body.contains("host: example\n"), "{answer:?}");
+        assert!(answer.body.contains("x-kept: 2\n") && !answer.body.contains("x-secret"));
+        assert!(
+            answer.body.contains("x-forwarded-proto: http\n"),
+            "{answer:?}"
+        );
+        assert!(answer.body.contains("x-request-id: "), "{answer:?}");
+        assert!(answer.body.ends_with("\nhello"), "{answer:?}");
+    }
+    assert_eq!(backend.count(), 3);
+    proxy.ended().await;
+}
+
+#[tokio::test]
+async fn every_protocol_to_every_protocol() {
+    let backend = Backend::echo("a").await;
+    let routes = "- match: {prefix: /1}\n  route: {cluster: one}\n\
+                  - match: {prefix: /2}\n  route: {cluster: two}\n";
+    let hosts = [backend.address];
+    let config = config(routes, &[("one", &hosts, ""), ("two", &hosts, HTTP2)]);
+    let proxy = Proxy::start(&config).await;
+    let mut http2 = client::http2(proxy.address()).await;
+    for (path, version) in [("/1/x", "HTTP/1.1"), ("/2/x", "HTTP/2.0")] {
+        let answer = client::get(proxy.address(), path).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert!(answer.body.contains(version), "{answer:?}");
+        let whole = exchange(&mut http2, empty(&format!("http://host.test{path}"))).await;
+        assert_eq!(whole.head.status(), 200, "{whole:?}");
+        assert!(
+            whole.body.contains(version) && whole.body.contains("host.test"),
+            "{whole:?}"
+        );
+    }
+    proxy.ended().await;
+}
+
+/// A response with two pieces and trailers, after reading the request.
+async fn with_trailers(
+    request: Request<hyper::body::Incoming>,
+) -> Response<support::backend::AnyBody> {
+    let collected = request.into_body().collect().await.unwrap();
+    let seen = collected
+        .trailers()
+        .and_then(|trailers| trailers.get("x-sum").cloned());
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", HeaderValue::from_static("0"));
+    trailers.insert("x-seen", seen.unwrap_or(HeaderValue::from_static("none")));
+    let frames = [
+        Frame::data(Bytes::from_static(b"one ")),
+        Frame::data(Bytes::from_static(b"two")),
+        Frame::trailers(trailers),
+    ];
+    let frames = frames.map(Ok::<_, std::convert::Infallible>);
+    let body = StreamBody::new(support::frames(frames)).boxed_unsync();
+    Response::builder()
+        .header("trailer", "grpc-status, x-seen")
+        .header("content-type", "application/grpc")
+        .body(body)
+        .unwrap()
+}
+
+#[tokio::test]
+async fn trailers_travel_both_ways_over_http2() {
+    let backend = Backend::start(with_trailers).await;
+    let config = config(&everything("a"), &[("a", &[backend.address], HTTP2)]);
+    let proxy = Proxy::start(&config).await;
+    let mut http2 = client::http2(proxy.address()).await;
+    let mut trailers = HeaderMap::new();
+    trailers.insert("x-sum", HeaderValue::from_static("42"));
+    let frames = [
+        Frame::data(Bytes::from_static(b"x")),
+        Frame::trailers(trailers),
+    ];
+    let frames = frames.map(Ok::<_, std::convert::Infallible>);
+    let request = Request::post("http://h/svc/Method")
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(StreamBody::new(support::frames(frames)).boxed_unsync())
+        .unwrap();
+    let whole = exchange(&mut http2, request).await;
+    assert_eq!(whole.body, "one two");
+    assert_eq!(whole.trailers["grpc-status"], "0");
+    assert_eq!(whole.trailers["x-seen"], "42");
+    proxy.ended().await;
+}
+
+#[tokio::test]
+async fn trailers_travel_both_ways_over_http1() {
+    let backend = Backend::start(with_trailers).await;
+    let config = config(&everything("a"), &[("a", &[backend.address], "")]);
+    let proxy = Proxy::start(&config).await;
+    let answer = client::send(
+        proxy.address(),
+        "POST / HTTP/1.1\r\nhost: h\r\nte: trailers\r\ntrailer: x-sum\r\n\
+         transfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nx-sum: 42\r\n\r\n",
+    )
+    .await;
+    assert_eq!(answer.status, 200);
+    assert!(
+        answer.body.contains("one ") && answer.body.contains("two"),
+        "{answer:?}"
+    );
+    assert!(answer.body.contains("grpc-status: 0\r\n"), "{answer:?}");
+    assert!(answer.body.contains("x-seen: 42\r\n"), "{answer:?}");
+    proxy.ended().await;
+}
+
+#[tokio::test]
+async fn even_a_get_may_have_a_body() {
+    let backend = Backend::echo("a").await;
+    let config = config(&everything("a"), &[("a", &[backend.address], "")]);
+    let proxy = Proxy::start(&config).await;
+    let get = "GET / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n";
+    let answer = client::send(proxy.address(), get).await;
+    assert!(answer.body.ends_with("\n\nx"), "{answer:?}");
+    proxy.ended().await;
+}
+
+#[tokio::test]
+async fn an_expectation_is_met() {
+    let backend = Backend::echo("a").await;
+    let config = config(&everything("a"), &[("a", &[backend.address], "")]);
+    let proxy = Proxy::start(&config).await;
+    let mut raw = Raw::connect(proxy.address()).await;
+    raw.send("POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\nexpect: 100-continue\r\n\r\n")
+        .await;
+    assert_eq!(raw.answer().await.status, 100);
+    raw.send("hi").await;
+    let answer = raw.answer().await;
+    assert!(
+        answer.body.ends_with("\nhi") && !answer.body.contains("expect"),
+        "{answer:?}"
+    );
+    proxy.ended().await;
+}
+
+#[tokio::test]
+async fn routes_rewrite_redirect_and_answer() {
+    let backend = Backend::echo("a").await;
+    let routes = "\
+- match: {prefix: /old/}
+  redirect: {https_redirect: true, prefix_rewrite: /new/, response_code: FOUND}
+- match: {path: /here}
+  direct_response: {status: 202, body: {inline_string: accepted}}
+  response_headers_to_add: [{header: {key: x-own, value: 'yes'}}]
+- match: {prefix: /api, headers: [{name: ':method', exact_match: PUT}]}
+  route: {cluster: a, prefix_rewrite: /v2, host_rewrite_literal: inner, \
+append_x_forwarded_host: true}
+  request_headers_to_add: [{header: {key: x-added, value: '1'}}]
+  request_headers_to_remove: [x-gone]
+";
+    let proxy = Proxy::start(&config(routes, &[("a", &[backend.address], "")])).await;
+    let answer = client::get(proxy.address(), "/old/x?q").await;
+    assert_eq!(answer.status, 302);
+    assert!(
+        answer.head.contains("location: https://test/new/x?q\r\n"),
+        "{answer:?}"
+    );
+    let answer = client::get(proxy.address(), "/here").await;
+    assert_eq!((answer.status, answer.body.as_str()), (202, "accepted"));
+    assert!(answer.head.contains("x-own: yes\r\n"), "{answer:?}");
+    let put = "PUT /api/x?q=1 HTTP/1.1\r\nhost: outer\r\nx-gone: 1\r\n\r\n";
+    let answer = client::send(proxy.address(), put).await;
+    assert!(
+        answer.body.contains("PUT /v2/x?q=1 HTTP/1.1\n"),
+        "{answer:?}"
+    );
+    assert!(answer.body.contains("host: inner\n"), "{answer:?}");
+    assert!(
+        answer.body.contains("x-forwarded-host: outer\n"),
+        "{answer:?}"
+    );
+    assert!(answer.body.contains("x-added: 1\n") && !answer.body.contains("x-gone"));
+    assert_eq!(client::get(proxy.address(), "/api/x").await.status, 404);
+    proxy.ended().await;
+}
+
+#[tokio::test]
+async fn weights_split_requests() {
+    let (a, b) = (Backend::echo("a").await, Backend::echo("b").await);
+    let routes = "- match: {prefix: /}\n  route: {weighted_clusters: {clusters: \
+                  [{name: a, weight: 3}, {name: b, weight: 1}]}}\n";
+    let config = config(routes, &[("a", &[a.address], ""), ("b", &[b.address], "")]);
+    let proxy = Proxy::start(&config).await;
+    let mut raw = Raw::connect(proxy.address()).await;
+    for _ in 0..400 {
+        raw.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
+        assert_eq!(raw.answer().await.status, 200);
+    }
+    assert_eq!(a.count() + b.count(), 400);
+    // More than ten standard deviations on either side.
+    assert!((200..395).contains(&a.count()), "{}", a.count());
+    proxy.ended().await;
+}
+
+#[tokio::test]
+async fn failures_have_envoys_statuses() {
+    let slow = Backend::start(|_| async {
+        std::future::pending::<()>().await;
+        response(200, "")
+    })
+    .await;
+    let gone = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap()
+    };
+    let routes = "\
+- match: {prefix: /slow}
+  route: {cluster: slow, timeout: 0.05s}
+- match: {prefix: /gone}
+  route: {cluster: gone}
+- match: {prefix: /empty}
+  route: {cluster: empty}
+- match: {prefix: /unknown}
+  route: {cluster: nowhere}
+";
+    let clusters: &[(&str, &[_], &str)] = &[
+        ("slow", &[slow.address], ""),
+        ("gone", &[gone], ""),
+        ("empty", &[], ""),
+    ];
+    let proxy = Proxy::start(&config(routes, clusters)).await;
+    for (path, status, body) in [
+        ("/slow", 504, "upstream request timeout"),
+        ("/gone", 503, "upstream connect error"),
+        ("/empty", 503, "no healthy upstream"),
+        ("/unknown", 503, ""),
+        ("/none", 404, ""),
+    ] {
+        let answer = client::get(proxy.address(), path).await;
+        assert_eq!(answer.status, status, "{path}: {answer:?}");
+        assert!(answer.body.starts_with(body), "{path}: {answer:?}");
+    }
+    // A gRPC client hears it in its own words.
+    let mut http2 = client::http2(proxy.address()).await;
+    let request = Request::post("http://h/empty/Method")
+        .header("content-type", "application/grpc")
+        .body(Full::new(Bytes::new()).boxed_unsync())
+        .unwrap();
+    let whole = exchange(&mut http2, request).await;
+    assert_eq!(whole.head.status(), 200);
+    assert_eq!(whole.head.headers()["grpc-status"], "14");
+    proxy.ended().await;
+}
+
+#[tokio::test]
+async fn a_websocket_becomes_a_tunnel() {
+    let backend = Backend::start(|mut request| async move {
+        let upgrade = hyper::upgrade::on(&mut request);
+        tokio::spawn(async move {
+            let mut io = hyper_util::rt::TokioIo::new(upgrade.await.unwrap());
+            let (mut read, mut write) = tokio::io::split(&mut io);
+            let _ = tokio::io::copy(&mut read, &mut write).await;
+        });
+        let mut switched = response(101, "");
+        let headers = switched.headers_mut();
+        headers.insert("connection", HeaderValue::from_static("upgrade"));
+        headers.insert("upgrade", HeaderValue::from_static("websocket"));
+        switched
+    })
+    .await;
+    let upgrades = "upgrade_configs: [{upgrade_type: websocket}]";
+    let clusters: &[(&str, &[_], &str)] = &[("a", &[backend.address], "")];
+    let proxy = Proxy::start(&config_with(upgrades, &everything("a"), clusters)).await;
+    let mut raw = Raw::connect(proxy.address()).await;
+    raw.send("GET /chat HTTP/1.1\r\nhost: h\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n")
+        .await;
+    let answer = raw.answer().await;
+    assert_eq!(answer.status, 101);
+    assert!(answer.head.contains("upgrade: websocket\r\n"), "{answer:?}");
+    raw.send("ping").await;
+    let mut echoed = [0; 4];
+    tokio::io::AsyncReadExt::read_exact(&mut raw.0, &mut echoed)
+        .await
+        .unwrap();
+    assert_eq!(&echoed, b"ping");
+    drop(raw);
+    let other = "GET / HTTP/1.1\r\nhost: h\r\nconnection: upgrade\r\nupgrade: other\r\n\r\n";
+    assert_eq!(client::send(proxy.address(), other).await.status, 403);
+    proxy.ended().await;
+}

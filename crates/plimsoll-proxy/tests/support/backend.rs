@@ -1,0 +1,102 @@
+//! Backends: HTTP/1.1 and HTTP/2 on one port, answering what a test says.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use tokio::net::TcpListener;
+
+pub(crate) type AnyBody = UnsyncBoxBody<Bytes, Infallible>;
+
+/// A backend that runs until the test ends.
+pub(crate) struct Backend {
+    pub(crate) address: SocketAddr,
+    pub(crate) requests: Arc<AtomicUsize>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Backend {
+    /// Answers every request with `answer`.
+    pub(crate) async fn start<F, R>(answer: F) -> Self
+    where
+        F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
+        R: Future<Output = Response<AnyBody>> + Send,
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let requests = Arc::new(AtomicUsize::new(0));
+        let answer = Arc::new(answer);
+        let count = Arc::clone(&requests);
+        let task = tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (answer, count) = (Arc::clone(&answer), Arc::clone(&count));
+                tokio::spawn(async move {
+                    let service = service_fn(move |request| {
+                        count.fetch_add(1, Ordering::SeqCst);
+                        let answer = Arc::clone(&answer);
+                        async move { Ok::<_, Infallible>(answer(request).await) }
+                    });
+                    let builder = auto::Builder::new(TokioExecutor::new());
+                    let io = TokioIo::new(stream);
+                    let _ = builder.serve_connection_with_upgrades(io, service).await;
+                });
+            }
+        });
+        Self {
+            address,
+            requests,
+            task,
+        }
+    }
+
+    /// Answers with the name, method, path, header fields and body of the request, as text.
+    pub(crate) async fn echo(name: &'static str) -> Self {
+        Self::start(move |request| echo(name, request)).await
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.requests.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn echo(name: &'static str, request: Request<Incoming>) -> Response<AnyBody> {
+    let (head, body) = request.into_parts();
+    let mut text = format!(
+        "backend: {name}\n{} {} {:?}\n",
+        head.method, head.uri, head.version
+    );
+    for (name, value) in &head.headers {
+        text.push_str(&format!("{name}: {}\n", value.to_str().unwrap()));
+    }
+    let collected = body.collect().await;
+    let Ok(collected) = collected else {
+        return response(400, "cut off");
+    };
+    for (name, value) in collected.trailers().into_iter().flatten() {
+        text.push_str(&format!("trailer {name}: {}\n", value.to_str().unwrap()));
+    }
+    text.push('\n');
+    text.push_str(&String::from_utf8_lossy(&collected.to_bytes()));
+    response(200, text)
+}
+
+pub(crate) fn response(status: u16, body: impl Into<Bytes>) -> Response<AnyBody> {
+    let body = Full::new(body.into()).boxed_unsync();
+    Response::builder().status(status).body(body).unwrap()
+}

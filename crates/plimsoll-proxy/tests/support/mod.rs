@@ -1,0 +1,194 @@
+//! A proxy, backends and clients on loopback, for the tests beside this folder.
+
+#![allow(dead_code, reason = "every test file uses a part of it")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+pub(crate) mod backend;
+pub(crate) mod client;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use plimsoll_proxy::{Bound, Options, RunError, run};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+/// How long anything may take before a test gives up.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A proxy that runs in this process.
+pub(crate) struct Proxy {
+    pub(crate) bound: Bound,
+    pub(crate) file: PathBuf,
+    pub(crate) reload: mpsc::Sender<()>,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<Result<(), RunError>>,
+    _folder: tempfile::TempDir,
+}
+
+impl Proxy {
+    /// Starts with this configuration on one worker.
+    pub(crate) async fn start(config: &str) -> Self {
+        Self::start_with(config, 1, Duration::from_secs(10)).await
+    }
+
+    /// Starts with so many workers.
+    pub(crate) async fn start_with(config: &str, workers: usize, drain_time: Duration) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("proxy.yaml");
+        std::fs::write(&file, config).unwrap();
+        let options = Options {
+            config: file.clone(),
+            workers,
+            drain_time,
+            logging: None,
+        };
+        let (announce, announced) = oneshot::channel();
+        let (reload, reloads) = mpsc::channel(1);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let task = tokio::spawn(run(
+            options,
+            move |bound| announce.send(bound).unwrap(),
+            reloads,
+            async move {
+                let _ = stopped.await;
+            },
+        ));
+        let Ok(bound) = announced.await else {
+            panic!("the proxy did not start: {:?}", task.await);
+        };
+        Self {
+            bound,
+            file,
+            reload,
+            stop: Some(stop),
+            task,
+            _folder: folder,
+        }
+    }
+
+    /// The first listener.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.bound.listeners[0].1
+    }
+
+    pub(crate) fn admin(&self) -> SocketAddr {
+        self.bound.admin.unwrap()
+    }
+
+    /// Begins to drain.
+    pub(crate) fn stop(&mut self) {
+        drop(self.stop.take());
+    }
+
+    /// Waits for the end.
+    pub(crate) async fn ended(mut self) {
+        self.stop();
+        let ended = tokio::time::timeout(PATIENCE, self.task).await;
+        ended.expect("the proxy ends").unwrap().unwrap();
+    }
+
+    /// Writes another configuration and has it read.
+    pub(crate) async fn edit(&self, config: &str) {
+        replace(&self.file, config);
+        self.reload.send(()).await.unwrap();
+    }
+}
+
+/// Replaces a file as a whole.
+pub(crate) fn replace(path: &Path, text: &str) {
+    let beside = path.with_extension("new");
+    std::fs::write(&beside, text).unwrap();
+    std::fs::rename(beside, path).unwrap();
+}
+
+/// A configuration with one listener, one virtual host and these routes and clusters.
+pub(crate) fn config(routes: &str, clusters: &[(&str, &[SocketAddr], &str)]) -> String {
+    config_with("", routes, clusters)
+}
+
+/// The same with more fields of the connection manager, as flow-style `key: value,`.
+pub(crate) fn config_with(
+    manager: &str,
+    routes: &str,
+    clusters: &[(&str, &[SocketAddr], &str)],
+) -> String {
+    let mut text = format!(
+        "admin: {{address: {{socket_address: {{address: 127.0.0.1, port_value: 0}}}}}}\n\
+         static_resources:\n  listeners:\n  - name: front\n    \
+         address: {{socket_address: {{address: 127.0.0.1, port_value: 0}}}}\n    \
+         filter_chains:\n    - filters:\n      - typed_config:\n          \
+         '@type': type.googleapis.com/envoy.extensions.filters.network.\
+         http_connection_manager.v3.HttpConnectionManager\n          \
+         stat_prefix: front\n{}          route_config:\n            virtual_hosts:\n            \
+         - name: all\n              domains: ['*']\n              routes:\n{}  clusters:{}\n",
+        indent(manager, 10),
+        indent(routes, 14),
+        if clusters.is_empty() { " []" } else { "" },
+    );
+    for (name, hosts, more) in clusters {
+        text.push_str(&cluster(name, hosts, more));
+    }
+    text
+}
+
+fn indent(text: &str, by: usize) -> String {
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    lines
+        .map(|line| format!("{}{line}\n", " ".repeat(by)))
+        .collect()
+}
+
+fn cluster(name: &str, hosts: &[SocketAddr], more: &str) -> String {
+    let endpoints: Vec<String> = hosts
+        .iter()
+        .map(|host| {
+            let (ip, port) = (host.ip(), host.port());
+            format!(
+                "{{endpoint: {{address: {{socket_address: {{address: {ip}, port_value: {port}}}}}}}}}"
+            )
+        })
+        .collect();
+    format!(
+        "  - name: {name}\n    type: STATIC\n{}    load_assignment:\n      cluster_name: {name}\n      \
+         endpoints: [{{lb_endpoints: [{}]}}]\n",
+        indent(more, 4),
+        endpoints.join(", "),
+    )
+}
+
+/// Everything to one cluster.
+pub(crate) fn everything(cluster: &str) -> String {
+    format!("- match: {{prefix: /}}\n  route: {{cluster: {cluster}}}\n")
+}
+
+/// What a cluster over HTTP/2 says.
+pub(crate) const HTTP2: &str = "http2_protocol_options: {}\n";
+
+/// Waits until something holds.
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while !holds().await {
+        assert!(tokio::time::Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Frames as a stream, all there.
+pub(crate) fn frames<T: Send + Unpin + 'static, const N: usize>(frames: [T; N]) -> Frames<T> {
+    Frames(frames.into_iter().collect())
+}
+
+pub(crate) struct Frames<T>(std::collections::VecDeque<T>);
+
+impl<T: Unpin> futures_core::Stream for Frames<T> {
+    type Item = T;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<T>> {
+        std::task::Poll::Ready(self.0.pop_front())
+    }
+}

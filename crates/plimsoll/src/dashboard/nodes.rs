@@ -1,0 +1,102 @@
+//! Nodes of the document: what each is, what it gets, what it answered.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use plimsoll_admin::state::{Answer, NodeState};
+use plimsoll_admin::what_if::rounded;
+use plimsoll_control::admin::delivery;
+use plimsoll_control::delivery::{Class, fleet_ramp, steering};
+use plimsoll_control::fleet::Member;
+use plimsoll_control::server::StreamRecord;
+use plimsoll_control::state::State;
+use plimsoll_core::planner::{FleetView, NodeView};
+use plimsoll_core::time::Instant;
+use plimsoll_xds::ads::CLUSTER_LOAD_ASSIGNMENT;
+
+use super::{Outside, millis};
+
+/// Characters of a refusal that are shown; some go on for pages.
+const MAX_REFUSAL: usize = 2000;
+
+/// All nodes, in order of fleet and id.
+pub(super) fn nodes(state: &State, outside: &Outside, now: Instant) -> Vec<NodeState> {
+    let classes = [Class::Plimsoll, Class::Grpc, Class::Envoy];
+    let deliveries: BTreeMap<Class, String> = classes
+        .into_iter()
+        .map(|class| (class, deliveries(state, class)))
+        .collect();
+    let mut streams: BTreeMap<(&str, &str), Vec<&StreamRecord>> = BTreeMap::new();
+    for record in &outside.records {
+        let node = &record.node.node;
+        let own = streams.entry((&node.cluster, &node.id)).or_default();
+        own.push(record);
+    }
+    let mut nodes = Vec::new();
+    for (fleet, members) in state.fleets().iter() {
+        let view = state.planner().fleet(fleet, now);
+        let reports = view.iter().flat_map(FleetView::nodes);
+        let reports: BTreeMap<&Arc<str>, NodeView<'_>> =
+            reports.map(|node| (node.id, node)).collect();
+        for (id, member) in members {
+            let mut node = node(member);
+            let class = Class::of(&member.info);
+            node.delivery = deliveries.get(&class).cloned().unwrap_or_default();
+            if let Some(report) = reports.get(id) {
+                node.reported_unix_ms = Some(outside.origin.ago(now, report.last_report_age));
+                node.report_interval_ms = Some(millis(report.report_interval));
+                node.requests_per_second = Some(rounded(report.rate_per_second));
+            }
+            let own = streams.get(&(fleet.as_ref(), id.as_ref()));
+            answer(&mut node, own.map_or(&[][..], Vec::as_slice), outside);
+            nodes.push(node);
+        }
+    }
+    nodes
+}
+
+fn node(member: &Member) -> NodeState {
+    let info = &member.info;
+    let software = format!("{} {}", info.user_agent_name, info.user_agent_version);
+    NodeState {
+        id: info.node.id.to_string(),
+        fleet: info.node.cluster.to_string(),
+        locality: (&info.node.locality).into(),
+        software: software.trim().to_owned(),
+        connected: member.silent_since.is_none(),
+        ..NodeState::default()
+    }
+}
+
+/// What the node said last, over all types on all of its streams: the worst counts.
+fn answer(node: &mut NodeState, streams: &[&StreamRecord], outside: &Outside) {
+    let types = || streams.iter().flat_map(|stream| &stream.types);
+    let refusal = types().find_map(|kind| kind.nacked.as_ref());
+    node.answer = match refusal {
+        Some(_) => Answer::Refused,
+        None if types().any(|kind| kind.in_flight) => Answer::Waiting,
+        None if types().any(|kind| kind.acked.is_some()) => Answer::Accepted,
+        None => Answer::None,
+    };
+    node.refusal = refusal.map(|refusal| {
+        let text = format!("{}: {}", refusal.names.join(", "), refusal.detail.message);
+        text.chars().take(MAX_REFUSAL).collect()
+    });
+    let answered = types().filter_map(|kind| kind.answered_at).max();
+    node.answered_unix_ms = answered.map(|at| outside.origin.at(at));
+    let mut assignments = types().filter(|kind| &*kind.type_url == CLUSTER_LOAD_ASSIGNMENT);
+    let acked = assignments.find_map(|kind| kind.acked.as_ref());
+    node.accepted_version = acked.map(ToString::to_string);
+}
+
+/// How demand reaches nodes of a class: one word if it is the same for every service.
+fn deliveries(state: &State, class: Class) -> String {
+    let services = state.config().services.values();
+    let ramp = fleet_ramp(services.clone().map(AsRef::as_ref));
+    let mut words: Vec<&str> = services
+        .map(|service| delivery(steering(service, class, ramp)).0)
+        .collect();
+    words.sort_unstable();
+    words.dedup();
+    words.join(", ")
+}

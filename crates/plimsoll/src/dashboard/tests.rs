@@ -1,0 +1,220 @@
+//! The document of a control plane without sockets, from its first moment to measured demand.
+
+use plimsoll_admin::state::Answer;
+use plimsoll_control::admin::Reloads;
+use plimsoll_control::config::{ControlConfig, File};
+use plimsoll_control::run::Bound;
+use plimsoll_control::server::{Discovery, Handle, LoadReporting};
+use plimsoll_core::model::load_report::{ClusterStats, Node, UpstreamLocalityStats};
+use plimsoll_xds::ads::Variant;
+use plimsoll_xds::ads::message::NodeMessage;
+use plimsoll_xds::driver::{AdsHandler, AdsOpening, LrsHandler, LrsReporter as _, LrsSession};
+use plimsoll_xds::node::NodeInfo;
+use tokio::sync::watch;
+
+use super::*;
+
+const CONFIG: &str = "
+load_reporting: {interval: 0.1s}
+demand: {smoothing_time_constant: 0.001s}
+services:
+- cluster: {name: orders}
+  endpoints:
+  - locality: {region: r1, zone: a}
+    lb_endpoints: ['10.0.0.1:80', '10.0.0.2:80', '10.0.0.3:80']
+  - locality: {region: r1, zone: b}
+    lb_endpoints: ['10.0.1.1:80', '10.0.1.2:80', '10.0.1.3:80']
+";
+
+type Session = LrsSession<<LoadReporting as LrsHandler>::Reporter>;
+
+/// A control plane without sockets.
+struct Control {
+    source: ControlSource,
+    handle: Handle,
+    stop: watch::Sender<()>,
+}
+
+impl Control {
+    fn start() -> Self {
+        let file = File {
+            name: "control.yaml".to_owned(),
+            text: CONFIG.to_owned(),
+        };
+        let config = ControlConfig::parse(&file, &[]).unwrap();
+        let (writer, handle) = plimsoll_control::server::start(Arc::new(config));
+        tokio::spawn(writer.run());
+        let (stop, stopping) = watch::channel(());
+        let source = ControlSource::new(Inside {
+            handle: handle.clone(),
+            reloads: Arc::new(Reloads::default()),
+            bound: Bound {
+                xds: "127.0.0.1:18000".parse().unwrap(),
+                admin: None,
+            },
+            stopping,
+        });
+        Self {
+            source,
+            handle,
+            stop,
+        }
+    }
+
+    async fn document(&self) -> Arc<DashboardState> {
+        self.source.state().await.unwrap()
+    }
+
+    /// Opens both streams of a node.
+    async fn connect(&self, info: &NodeInfo) -> (impl Sized + use<>, Session) {
+        let opening = AdsOpening {
+            node: NodeMessage {
+                info: info.clone(),
+                raw: Default::default(),
+            },
+            variant: Variant::Delta,
+            peer: None,
+            returning: false,
+        };
+        let discovery = Discovery::new(self.handle.clone());
+        let discovery = AdsHandler::open(&discovery, opening).await.unwrap();
+        let reporting = LoadReporting::new(self.handle.clone());
+        let reporting = LrsHandler::open(&reporting, info, None).await.unwrap();
+        (discovery, reporting)
+    }
+}
+
+fn node(id: &str, zone: &str) -> NodeInfo {
+    NodeInfo {
+        node: Node {
+            id: id.into(),
+            cluster: "gateway".into(),
+            locality: Locality::new("r1", zone, ""),
+        },
+        user_agent_name: "envoy".to_owned(),
+        user_agent_version: "1.40.0".to_owned(),
+        client_features: Vec::new(),
+    }
+}
+
+fn stats(sent: &[(&str, u64)]) -> ClusterStats {
+    let sent = sent.iter().map(|&(zone, requests)| UpstreamLocalityStats {
+        locality: Locality::new("r1", zone, ""),
+        total_issued_requests: requests,
+        ..Default::default()
+    });
+    ClusterStats {
+        cluster_name: "orders".into(),
+        upstream_locality_stats: sent.collect(),
+        total_dropped_requests: 0,
+        load_report_interval: Duration::from_millis(100),
+    }
+}
+
+#[tokio::test]
+async fn without_proxies_there_are_hosts_and_nothing_is_made_up() {
+    let control = Control::start();
+    let document = control.document().await;
+    let cluster = &document.clusters[0];
+    assert_eq!(
+        (cluster.cluster.as_str(), cluster.fleet.as_str()),
+        ("orders", "")
+    );
+    assert_eq!(cluster.zones.len(), 2);
+    assert_eq!(
+        (cluster.zones[0].healthy_hosts, cluster.zones[0].hosts),
+        (3, 3)
+    );
+    assert_eq!(cluster.zones[0].demand_requests_per_second, None);
+    assert_eq!(cluster.zones[0].load, None);
+    assert_eq!(cluster.flows, []);
+    assert_eq!(document.nodes, Some(Vec::new()));
+    drop(control.stop);
+    assert_eq!(control.source.state().await, Err(Ended));
+    control.source.closed().await;
+}
+
+#[tokio::test]
+async fn demand_flows_and_reasons_are_shown_as_they_are_known() {
+    let control = Control::start();
+    let (a, b) = (node("1", "a"), node("2", "b"));
+    let (_discovery_a, mut report_a) = control.connect(&a).await;
+    let (_discovery_b, mut report_b) = control.connect(&b).await;
+    let work = async {
+        loop {
+            let sent = stats(&[("a", 20), ("b", 10)]);
+            report_a.reporter.report(&a.node, vec![sent]).await;
+            let sent = stats(&[("b", 10)]);
+            report_b.reporter.report(&b.node, vec![sent]).await;
+            let document = control.document().await;
+            if document.clusters[0].basis == "measured_demand" {
+                return document;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let document = tokio::time::timeout(Duration::from_secs(30), work).await;
+    let document = document.expect("demand is delivered");
+    let cluster = &document.clusters[0];
+    let [zone_a, zone_b] = &cluster.zones[..] else {
+        panic!("{:?}", cluster.zones)
+    };
+    assert_eq!(zone_a.demand_requests_per_second, Some(300.0));
+    assert_eq!(zone_a.kept_local, Some(0.667));
+    assert_eq!(zone_a.delivered_bp, Some(7500));
+    assert_eq!(zone_b.served_requests_per_second, Some(200.0));
+    assert_eq!(zone_b.line_requests_per_second, Some(200.0));
+    assert_eq!(zone_b.load, Some(1.0));
+    assert_eq!(zone_a.state.as_deref(), Some("LocalityResidual"));
+    let reason = zone_a.reason.as_deref().unwrap();
+    assert!(reason.contains("75 % of the demand"), "{reason}");
+    assert!(cluster.flows_measured);
+    assert_eq!(cluster.flows.len(), 3);
+    assert!(cluster.confirmed_unix_ms.unwrap() <= document.taken_unix_ms);
+    let nodes = document.nodes.as_ref().unwrap();
+    assert_eq!(nodes[0].requests_per_second, Some(300.0));
+    assert_eq!(nodes[0].software, "envoy 1.40.0");
+    assert_eq!(nodes[0].delivery, "fleet_weights");
+    assert_eq!(
+        nodes[0].answer,
+        Answer::None,
+        "nothing was sent over a socket"
+    );
+    assert!(
+        document
+            .events
+            .iter()
+            .any(|event| event.text.contains("reports load"))
+    );
+    // What has not changed reads the same.
+    let again = control.document().await;
+    assert_eq!(again.nodes, document.nodes);
+}
+
+#[tokio::test]
+async fn what_ifs_are_answered_by_the_same_balancer_as_the_api() {
+    let control = Control::start();
+    let (_discovery, _report) = control.connect(&node("1", "a")).await;
+    let asked = WhatIfQuestion {
+        cluster: "orders".to_owned(),
+        hosts: [("a".to_owned(), 9)].into(),
+        ..Default::default()
+    };
+    let answer = control.source.what_if(asked.clone()).await.unwrap();
+    assert_eq!(answer.before.zones[0].healthy_hosts, 3);
+    assert_eq!(answer.after.zones[0].capacity_share, 0.75);
+    let nonsense = WhatIfQuestion {
+        cluster: "order".to_owned(),
+        ..asked
+    };
+    let refused = control.source.what_if(nonsense).await.unwrap_err();
+    assert_eq!(refused.field.as_deref(), Some("cluster"));
+    let question = ExplainQuestion {
+        cluster: "orders".to_owned(),
+        zone: "a".to_owned(),
+        region: "r1".to_owned(),
+        ..Default::default()
+    };
+    let explanation = control.source.explain(question).await.unwrap();
+    assert_eq!(explanation.own_locality, Some(Locality::new("r1", "a", "")));
+}

@@ -1,0 +1,147 @@
+//! [`Control`]: `plimsoll control` as a process, with synthetic proxies whose load is known.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use super::proxy::{Proxy, start};
+use super::{scratch, wait_for};
+
+/// The worked example: capacity 3/5/2. A second service has no demand of its own.
+const CONFIG: &str = "
+load_reporting: {interval: 1s}
+demand: {smoothing_time_constant: 0.001s}
+services:
+- cluster: {name: orders}
+  endpoints:
+  - locality: {region: r1, zone: zone-a}
+    lb_endpoints: ['10.0.0.1:80', '10.0.0.2:80', '10.0.0.3:80']
+  - locality: {region: r1, zone: zone-b}
+    lb_endpoints: ['10.0.1.1:80', '10.0.1.2:80', '10.0.1.3:80', '10.0.1.4:80',
+      {address: '10.0.1.5:80', health_status: UNHEALTHY}]
+  - locality: {region: r1, zone: zone-c}
+    lb_endpoints: ['10.0.2.1:80', '10.0.2.2:80']
+- cluster: {name: search}
+  mode: SHADOW
+  endpoints:
+  - locality: {region: r1, zone: zone-a}
+    lb_endpoints: ['10.0.3.1:80']
+";
+
+/// A control plane. Killed when dropped.
+pub(crate) struct Control {
+    pub(crate) admin: SocketAddr,
+    xds: SocketAddr,
+    child: Child,
+}
+
+impl Control {
+    /// Starts one on free ports.
+    pub(crate) fn start(name: &str) -> Self {
+        let folder = scratch(name);
+        let config = folder.join("control.yaml");
+        std::fs::write(&config, CONFIG).unwrap();
+        let log = std::fs::File::create(folder.join("control.log")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        command.arg("control").arg("-c").arg(config);
+        command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut address = |prefix: &str| -> SocketAddr {
+            let line = lines.next().unwrap().unwrap();
+            line.strip_prefix(prefix).unwrap().parse().unwrap()
+        };
+        Self {
+            xds: address("ADS and LRS on "),
+            admin: address("admin API on http://"),
+            child,
+        }
+    }
+
+    /// Connects proxies: 50/35/15 of the demand, zone-a spills to zone-b, one refuses everything.
+    pub(crate) fn with_proxies(self) -> Self {
+        let proxies = [
+            (
+                "gateway-a",
+                "zone-a",
+                vec![("zone-a", 300), ("zone-b", 200)],
+            ),
+            ("gateway-b", "zone-b", vec![("zone-b", 350)]),
+            ("gateway-c", "zone-c", vec![("zone-c", 140), ("zone-a", 10)]),
+            ("gateway-refuses", "zone-c", vec![]),
+        ];
+        for (id, zone, sent) in proxies {
+            start(Proxy { id, zone, sent }, self.xds);
+        }
+        wait_for("demand is delivered and a refusal is known", || {
+            let page = self.page("clusters?cluster=orders");
+            let fleet = &page["clusters"][0]["fleets"][0];
+            let refused = self.page("nodes?id=gateway-refuses");
+            let mut types = refused["nodes"][0]["discovery"][0]["types"]
+                .as_array()?
+                .iter();
+            let delivered = fleet["delivered"]
+                .as_array()
+                .is_some_and(|all| all.len() == 3);
+            (delivered && types.any(|kind| !kind["nacked"].is_null())).then_some(())
+        });
+        self
+    }
+
+    /// The address of the dashboard.
+    pub(crate) fn address(&self) -> String {
+        format!("http://{}/", self.admin)
+    }
+
+    /// A page of the admin API.
+    pub(crate) fn page(&self, path: &str) -> Value {
+        request(self.admin, "GET", &format!("/api/v1/{path}"), "")
+    }
+
+    /// What the admin API answers to a question.
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
+        request(
+            self.admin,
+            "POST",
+            &format!("/api/v1/{path}"),
+            &body.to_string(),
+        )
+    }
+
+    /// Asks it to end, and waits for that.
+    pub(crate) fn stop(&mut self) {
+        let id = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+        wait_for("the control plane ends although a page is open", || {
+            self.child.try_wait().unwrap()
+        });
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One request of HTTP/1.0; null when nobody answers.
+fn request(address: SocketAddr, method: &str, path: &str, body: &str) -> Value {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(address)?;
+        let length = body.len();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.0\r\nhost: test\r\ncontent-length: {length}\r\n\r\n{body}"
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    let answer = ask().unwrap_or_default();
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    serde_json::from_str(body).unwrap_or_default()
+}

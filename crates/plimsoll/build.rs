@@ -3,7 +3,6 @@
 //! Nothing here is needed to build: without git, or outside a clone, the commit is unknown.
 //! Whoever builds from an archive may say it (`PLIMSOLL_COMMIT`). Debug builds do not ask git, or
 //! every commit would build the binary and its tests again.
-#![expect(clippy::print_stdout, reason = "Cargo listens there")]
 
 use std::env;
 use std::path::Path;

@@ -160,8 +160,8 @@ fn proxy(path: &Path) -> Verdict {
     Ok(format!("{listeners}, {clusters}"))
 }
 
-/// A cluster that names neither type nor endpoints is one whose endpoints come from elsewhere, as in
-/// a service of a control plane.
+/// A cluster that names neither type nor endpoints is one whose endpoints come from elsewhere, as
+/// in a service of a control plane.
 fn cluster(text: &str) -> Verdict {
     let value: Value = Document::parse(text)?.read()?;
     let elsewhere = ["type", "load_assignment"]

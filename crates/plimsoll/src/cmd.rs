@@ -8,6 +8,8 @@ mod bootstrap;
 mod check;
 mod completions;
 mod control;
+#[cfg(test)]
+mod documented;
 mod explain;
 mod proxy;
 mod sim;
@@ -58,17 +60,17 @@ const LONG_VERSION: &str = concat!(
 
 const AFTER_HELP: &str = "\
 Examples:
-  plimsoll control -c control.yaml  steer Envoys and gRPC clients by measured demand
-  plimsoll bootstrap envoy --zone a what an Envoy needs to find the control plane
-  plimsoll bench control            how it does with 5,000 proxies on this machine
-  plimsoll explain scenario.yaml    what a proxy would do there, and why
-  plimsoll proxy -c proxy.yaml      a sidecar or gateway with the same engine
-  plimsoll sim scenario.toml        how policies do over time, side by side
-  plimsoll check control.yaml       is this file fine, and if not, where
-  plimsoll top localhost:18001      zones and their load, in the terminal
-  plimsoll vectors vectors          check this build against the recorded cases
-  plimsoll vectors vectors --json   the same, for programs
-  plimsoll help vectors             what a case looks like and what is compared
+  plimsoll control -c control.yaml    steer Envoys and gRPC clients by measured demand
+  plimsoll bootstrap envoy --zone a   what an Envoy needs to find the control plane
+  plimsoll bench control              how it does with 5,000 proxies on this machine
+  plimsoll explain scenario.yaml      what a proxy would do there, and why
+  plimsoll proxy -c proxy.yaml        a sidecar or gateway with the same engine
+  plimsoll sim scenario.toml          how policies do over time, side by side
+  plimsoll check control.yaml         is this file fine, and if not, where
+  plimsoll top localhost:18001        zones and their load, in the terminal
+  plimsoll vectors vectors            check this build against the recorded cases
+  plimsoll vectors vectors --json     the same, for programs
+  plimsoll help vectors               what a case looks like and what is compared
 
 Exit codes:
   0  fine

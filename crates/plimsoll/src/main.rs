@@ -4,8 +4,10 @@
 //! every decision lives in plimsoll-core.
 
 mod bench;
+mod check;
 mod cmd;
 mod dashboard;
+mod fetch;
 mod logging;
 mod render;
 mod scenario;

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::listener::ListenerYaml;
+use super::xds::{ClusterManagerYaml, DynamicResourcesYaml};
 use super::{NodeConfig, ProxyConfig};
 use crate::clusters::{UpstreamCluster, UpstreamClusterYaml, check_discovery};
 
@@ -20,6 +21,7 @@ pub(super) struct BootstrapYaml {
     node: NodeYaml,
     admin: Option<AdminYaml>,
     static_resources: StaticResourcesYaml,
+    dynamic_resources: DynamicResourcesYaml,
     cluster_manager: ClusterManagerYaml,
     overload_manager: OverloadManagerYaml,
 }
@@ -54,12 +56,6 @@ struct AdminYaml {
 struct StaticResourcesYaml {
     listeners: Vec<ListenerYaml>,
     clusters: Vec<UpstreamClusterYaml>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct ClusterManagerYaml {
-    local_cluster_name: Option<String>,
 }
 
 /// `OverloadManager`: the limit of connections, and nothing else.
@@ -148,6 +144,7 @@ impl BootstrapYaml {
             check_discovery(&cluster).map_err(|error| error.under(&place))?;
             clusters.push(cluster);
         }
+        let xds = self.dynamic_resources.checked(&self.cluster_manager, &clusters)?;
         let locality = &self.node.locality;
         let config = ProxyConfig {
             node: NodeConfig {
@@ -158,6 +155,7 @@ impl BootstrapYaml {
             admin: admin.transpose()?,
             listeners,
             clusters,
+            xds,
             local_cluster_name: self.cluster_manager.local_cluster_name,
             max_connections: self
                 .overload_manager

@@ -6,6 +6,7 @@
 mod bench;
 mod bootstrap;
 mod control;
+mod demo;
 mod explain;
 mod proxy;
 mod sim;
@@ -30,6 +31,7 @@ enum Command {
     Bench(bench::Args),
     Bootstrap(bootstrap::Args),
     Control(control::Args),
+    Demo(demo::Args),
     Explain(explain::Args),
     Proxy(proxy::Args),
     Sim(sim::Args),
@@ -38,6 +40,7 @@ enum Command {
 
 const AFTER_HELP: &str = "\
 Examples:
+  plimsoll demo                     see it on this machine, with a dashboard
   plimsoll control -c control.yaml  steer Envoys and gRPC clients by measured demand
   plimsoll bootstrap envoy --zone a what an Envoy needs to find the control plane
   plimsoll bench control            how it does with 5,000 proxies on this machine
@@ -80,6 +83,7 @@ pub(crate) fn run(cli: Cli, out: &mut impl Write) -> anyhow::Result<Exit> {
         Command::Bench(args) => bench::run(args, out),
         Command::Bootstrap(args) => bootstrap::run(args, out),
         Command::Control(args) => control::run(args, out),
+        Command::Demo(args) => demo::run(args, out),
         Command::Explain(args) => explain::run(&args, out),
         Command::Proxy(args) => proxy::run(args, out),
         Command::Sim(args) => sim::run(&args, out),
@@ -93,6 +97,22 @@ fn unless_closed(written: io::Result<()>) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
     }
+}
+
+/// Done when the process is told to end, by SIGTERM or Ctrl-C.
+async fn stop_signal() {
+    let terminate = async {
+        use tokio::signal::unix::{SignalKind, signal};
+        match signal(SignalKind::terminate()) {
+            Ok(mut signal) => signal.recv().await,
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate => {}
+    }
+    tracing::info!("shutting down");
 }
 
 #[cfg(test)]

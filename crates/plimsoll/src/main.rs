@@ -6,6 +6,7 @@
 mod bench;
 mod cmd;
 mod dashboard;
+mod demo;
 mod logging;
 mod render;
 mod scenario;

@@ -10,7 +10,6 @@ mod bootstrap;
 mod listener;
 mod route;
 mod tls;
-mod xds;
 
 #[cfg(test)]
 mod tests;
@@ -29,8 +28,6 @@ use crate::access_log::LogFormat;
 use crate::clusters::UpstreamCluster;
 use crate::router::RouteTable;
 
-pub use xds::XdsConfig;
-
 /// Everything in one file.
 #[derive(Debug)]
 pub struct ProxyConfig {
@@ -42,8 +39,6 @@ pub struct ProxyConfig {
     pub listeners: Vec<Arc<ListenerConfig>>,
     /// Where they go.
     pub clusters: Vec<UpstreamCluster>,
-    /// Where more clusters come from, if from anywhere; read at the start only.
-    pub xds: Option<XdsConfig>,
     /// The cluster that this proxy is a host of: the fleet.
     pub local_cluster_name: Option<String>,
     /// Connections of clients at a time, all listeners together.
@@ -257,9 +252,7 @@ impl ProxyConfig {
             }
         }
         let known = |name: &str| self.clusters.iter().any(|one| &**one.config.name() == name);
-        // A management server knows the fleet.
         if let Some(local) = &self.local_cluster_name
-            && self.xds.is_none()
             && !known(local)
         {
             let reason = format!("no cluster {local:?} in static_resources");

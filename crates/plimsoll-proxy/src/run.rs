@@ -121,12 +121,10 @@ pub async fn run(
     let source = FileSource::new(&options.config);
     let (loaded, fingerprint) = source.load().map_err(RunError::Config)?;
     let workers = options.workers.max(1);
-    let mut builder = Client::builder().pools(workers);
-    builder = match loaded.config.xds_options() {
-        Some(options) => builder.xds(options),
-        None => builder.locality(loaded.config.node.locality.clone()),
-    };
-    let client = builder.build();
+    let client = Client::builder()
+        .locality(loaded.config.node.locality.clone())
+        .pools(workers)
+        .build();
     let state = Arc::new(State::new(client.clone(), workers, loaded));
     let mut proxy = Proxy::start(Arc::clone(&state), client, workers)?;
     proxy.clusters().await;
@@ -229,9 +227,7 @@ impl Proxy {
         };
         match result {
             Ok((loaded, prepared)) => {
-                let before = self.config();
-                let (admin, xds) = (before.admin, &before.xds);
-                let restart = loaded.config.admin != admin || loaded.config.xds != *xds;
+                let restart = loaded.config.admin != self.config().admin;
                 self.state.load(loaded);
                 // Clusters that routes name must be there first, and those that none names any
                 // more go last.
@@ -240,7 +236,7 @@ impl Proxy {
                 self.state.new_epoch();
                 tracing::info!("the new configuration is in force");
                 if restart {
-                    tracing::warn!("admin address and xDS server take effect at the next start");
+                    tracing::warn!("another admin address takes effect at the next start");
                 }
                 self.state.reloads.succeeded();
             }

@@ -10,7 +10,6 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::listener::ListenerYaml;
-use super::xds::{ClusterManagerYaml, DynamicResourcesYaml};
 use super::{NodeConfig, ProxyConfig};
 use crate::clusters::{UpstreamCluster, UpstreamClusterYaml, check_discovery};
 
@@ -21,7 +20,6 @@ pub(super) struct BootstrapYaml {
     node: NodeYaml,
     admin: Option<AdminYaml>,
     static_resources: StaticResourcesYaml,
-    dynamic_resources: DynamicResourcesYaml,
     cluster_manager: ClusterManagerYaml,
     overload_manager: OverloadManagerYaml,
 }
@@ -56,6 +54,12 @@ struct AdminYaml {
 struct StaticResourcesYaml {
     listeners: Vec<ListenerYaml>,
     clusters: Vec<UpstreamClusterYaml>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ClusterManagerYaml {
+    local_cluster_name: Option<String>,
 }
 
 /// `OverloadManager`: the limit of connections, and nothing else.
@@ -144,7 +148,6 @@ impl BootstrapYaml {
             check_discovery(&cluster).map_err(|error| error.under(&place))?;
             clusters.push(cluster);
         }
-        let xds = self.dynamic_resources.checked(&self.cluster_manager, &clusters)?;
         let locality = &self.node.locality;
         let config = ProxyConfig {
             node: NodeConfig {
@@ -155,7 +158,6 @@ impl BootstrapYaml {
             admin: admin.transpose()?,
             listeners,
             clusters,
-            xds,
             local_cluster_name: self.cluster_manager.local_cluster_name,
             max_connections: self
                 .overload_manager

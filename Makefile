@@ -4,7 +4,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 # Where rustup puts cargo, for shells that were not told.
 export PATH := $(PATH):$(HOME)/.cargo/bin
-.PHONY: help test demo bench fuzz fmt clean
+.PHONY: help test demo bench bench-proxy fuzz fmt clean
 
 # Steps of `make test`, all of them when empty: make test STEPS="fmt clippy"
 STEPS ?=
@@ -14,7 +14,7 @@ FUZZ_MINUTES ?= 2
 FUZZ_TARGETS ?=
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: ## Everything that must hold: format, lints, tests, real peers, a real browser, docs, features, vectors, benches once
 	@scripts/deps.sh test
@@ -27,6 +27,11 @@ demo: ## The worked example of zone-aware routing explained, before and after
 bench: ## Nanoseconds per pick and microseconds per rebuild, beside other balancers (slow to build)
 	@scripts/deps.sh bench
 	@scripts/bench.sh
+
+bench-proxy: ## Requests per second, CPU per request, latency and memory beside Envoy, HAProxy and nginx
+	@scripts/deps.sh bench-proxy
+	@cargo build --release -p plimsoll
+	@scripts/bench-proxy.sh
 
 fuzz: ## Fuzz for FUZZ_MINUTES (default 2) per target; uses cargo-fuzz if it is installed
 	@scripts/deps.sh fuzz

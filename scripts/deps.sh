@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what a target of the Makefile needs and the machine lacks: deps.sh test|demo|bench|fuzz.
+# Installs what a target of the Makefile needs and the machine lacks: deps.sh test|demo|bench|bench-proxy|fuzz.
 # Silent when nothing is missing. Debian packages come from apt, as root or through sudo; the Rust
 # toolchain itself is expected to be there.
 set -euo pipefail
@@ -82,14 +82,24 @@ case "${1:-}" in
     have make || packages+=(make)
     have c++ || packages+=(g++)
     ;;
+  # Load generators, and peers beside the Envoy of the tests.
+  bench-proxy)
+    python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3 python3-venv)
+    have wrk || packages+=(wrk)
+    have h2load || packages+=(nghttp2-client)
+    have haproxy || packages+=(haproxy)
+    have nginx || packages+=(nginx-light)
+    ;;
   # libFuzzer is C++.
   fuzz) have c++ || packages+=(g++) ;;
-  *) fail "which target? test, demo, bench or fuzz" ;;
+  *) fail "which target? test, demo, bench, bench-proxy or fuzz" ;;
 esac
 
 install_packages "${packages[@]}"
 have cargo || fail "no cargo: install the Rust toolchain first (https://rustup.rs)"
 if [[ ${1} == test ]]; then
   install_components
+fi
+if [[ ${1} == test || ${1} == bench-proxy ]]; then
   install_peers
 fi

@@ -58,6 +58,9 @@ function render() {
     overview.tiles(state, cluster);
   }
   nodes.show(state);
+  for (const link of document.querySelectorAll('.sections a')) {
+    link.hidden = !at(link.hash.slice(1)).checkVisibility();
+  }
   attr(document.body, 'data-sequence', state.sequence);
   attr(document.body, 'data-cluster', cluster ? cluster.cluster : '');
 }

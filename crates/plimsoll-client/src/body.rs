@@ -24,6 +24,9 @@ use plimsoll_xds::orca::{
 use crate::endpoint::Lease;
 use crate::error::BoxError;
 
+/// gRPC's status for "no idea".
+const UNKNOWN: u32 = 2;
+
 /// A request body of any kind.
 pub struct RequestBody(UnsyncBoxBody<Bytes, BoxError>);
 
@@ -76,10 +79,10 @@ pub(crate) struct Account {
     pub(crate) request: ActiveRequest,
     pub(crate) config: Arc<ClusterConfig>,
     pub(crate) started: Instant,
-    pub(crate) lease: Option<Lease>,
+    lease: Option<Lease>,
     grpc: bool,
     status: StatusCode,
-    grpc_status: Option<bool>,
+    grpc_status: Option<u32>,
     report: FirstReport,
 }
 
@@ -97,13 +100,13 @@ impl Account {
         request: ActiveRequest,
         config: Arc<ClusterConfig>,
         started: Instant,
-        lease: Option<Lease>,
+        lease: Lease,
     ) -> Self {
         Self {
             request,
             config,
             started,
-            lease,
+            lease: Some(lease),
             grpc: false,
             status: StatusCode::OK,
             grpc_status: None,
@@ -122,7 +125,8 @@ impl Account {
     /// Trailers; of a gRPC response without body, its headers.
     fn look_at_trailers(&mut self, headers: &HeaderMap) {
         if let Some(status) = headers.get("grpc-status") {
-            self.grpc_status = Some(status.as_bytes() == b"0");
+            let number = status.to_str().ok().and_then(|status| status.parse().ok());
+            self.grpc_status = Some(number.unwrap_or(UNKNOWN));
         }
         let names = [ENDPOINT_LOAD_METRICS, ENDPOINT_LOAD_METRICS_BIN];
         let reports = names.into_iter().flat_map(|name| {
@@ -138,10 +142,25 @@ impl Account {
         }
     }
 
-    /// The response was read to its end, or nobody wants the rest.
-    fn close(self, complete: bool) {
+    /// The status, and that of gRPC where the headers have one.
+    pub(crate) const fn statuses(&self) -> (StatusCode, Option<u32>) {
+        (self.status, self.grpc_status)
+    }
+
+    /// The response has ended, or nobody wants the rest.
+    pub(crate) fn close(self) {
+        self.end(false);
+    }
+
+    /// The response is not good enough and the request tried again: an error of the host.
+    pub(crate) fn fail(self, complete: bool) {
+        self.count(RequestOutcome::Error, complete);
+    }
+
+    /// `complete`: it was read to its end.
+    fn end(self, complete: bool) {
         let success = match (self.grpc, self.grpc_status) {
-            (true, Some(ok)) => ok,
+            (true, Some(status)) => status == 0,
             (true, None) => false,
             (false, _) => self.status.as_u16() < 500,
         };
@@ -149,18 +168,45 @@ impl Account {
             true => RequestOutcome::Success,
             false => RequestOutcome::Error,
         };
+        self.count(outcome, complete);
+    }
+
+    fn count(self, outcome: RequestOutcome, complete: bool) {
         let now = Clock::system().now();
         let latency = now.saturating_duration_since(self.started);
+        let host = Arc::clone(self.request.host());
         self.request.finish_after(outcome, latency);
-        if complete && let Some(lease) = self.lease {
-            lease.give_back();
+        if let Some(lease) = self.lease {
+            if outcome == RequestOutcome::Error {
+                lease.endpoint().limits().handle_error(&host);
+            }
+            lease
+                .endpoint()
+                .limits()
+                .stats
+                .upstream_rq_time
+                .observe(latency);
+            if complete {
+                lease.give_back(now);
+            }
         }
     }
 }
 
 impl ResponseBody {
-    /// A body that closes `account` when it ends.
-    pub(crate) fn new(incoming: Incoming, account: Account) -> Self {
+    /// A body that closes `account` when it ends; with a tunnel, when the tunnel does.
+    pub(crate) fn new(incoming: Incoming, mut account: Account) -> Self {
+        if account.status == StatusCode::SWITCHING_PROTOCOLS
+            && let Some(lease) = account.lease.take_if(|lease| lease.is_exclusive())
+        {
+            let connection = Arc::clone(lease.connection());
+            drop(lease);
+            connection.become_tunnel(account);
+            return Self {
+                incoming,
+                account: None,
+            };
+        }
         let mut body = Self {
             incoming,
             account: Some(account),
@@ -173,7 +219,7 @@ impl ResponseBody {
 
     fn close(&mut self, complete: bool) {
         if let Some(account) = self.account.take() {
-            account.close(complete);
+            account.end(complete);
         }
     }
 }
@@ -196,8 +242,11 @@ impl Body for ResponseBody {
                     self.close(true);
                 }
             }
-            // The account is dropped unclosed: the request counts as failed.
-            Some(Err(_)) => drop(self.account.take()),
+            Some(Err(_)) => {
+                if let Some(account) = self.account.take() {
+                    account.fail(false);
+                }
+            }
             None => self.close(true),
         }
         Poll::Ready(frame)

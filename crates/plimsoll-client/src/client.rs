@@ -71,6 +71,7 @@ pub struct ClientBuilder {
     upstreams: Vec<UpstreamCluster>,
     xds: Option<XdsOptions>,
     pools: usize,
+    preconnect: bool,
     seed: Option<u64>,
 }
 
@@ -125,6 +126,14 @@ impl ClientBuilder {
         self
     }
 
+    /// Opens a connection to every host as soon as it is known, rather than with its first request.
+    /// Without effect when there are several pools.
+    #[must_use]
+    pub const fn preconnect(mut self, preconnect: bool) -> Self {
+        self.preconnect = preconnect;
+        self
+    }
+
     /// Fixes all chance, for tests.
     #[must_use]
     pub const fn seed(mut self, seed: u64) -> Self {
@@ -140,6 +149,8 @@ impl ClientBuilder {
         let (mut manager, updates) = ClusterManager::new(Settings {
             locality: self.locality,
             pools: self.pools.max(1),
+            preconnect: self.preconnect,
+            suspicion: Arc::default(),
             seed,
         });
         if let Some(fleet) = self.originating {

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use crossbeam_queue::ArrayQueue;
+use http::uri::Authority;
 use plimsoll_core::host::ClusterLoad;
 use plimsoll_core::picker::Picker;
 use plimsoll_core::publish::Reader;
@@ -18,7 +19,8 @@ use plimsoll_core::rng::Xoshiro256;
 use plimsoll_core::snapshot::RoutingSnapshot;
 use tokio::sync::watch;
 
-use crate::endpoint::Endpoint;
+use crate::connection::Limits;
+use crate::endpoint::{Endpoint, next_draw};
 use plimsoll_xds::upstream::UpstreamOptions;
 
 /// Connections of a cluster, by address.
@@ -37,6 +39,9 @@ pub(crate) struct Cluster {
     /// Turns true with the first assignment.
     pub(crate) ready: watch::Receiver<bool>,
     pub(crate) load: Arc<ClusterLoad>,
+    pub(crate) limits: Arc<Limits>,
+    /// For requests that name no host: the name of the cluster, if it can be one.
+    pub(crate) authority: Authority,
     pub(crate) retries: RetryBudget,
     workers: ArrayQueue<Worker>,
     /// Where the draws of the next worker start.
@@ -51,6 +56,7 @@ pub(crate) struct ClusterParts {
     pub(crate) endpoints: Reader<Endpoints>,
     pub(crate) ready: watch::Receiver<bool>,
     pub(crate) load: Arc<ClusterLoad>,
+    pub(crate) limits: Arc<Limits>,
     pub(crate) seed: u64,
 }
 
@@ -63,7 +69,10 @@ pub(crate) struct Worker {
 
 impl Cluster {
     pub(crate) fn new(parts: ClusterParts) -> Self {
+        let authority = Authority::try_from(&*parts.name);
         Self {
+            authority: authority.unwrap_or_else(|_| Authority::from_static("cluster")),
+            limits: parts.limits,
             name: parts.name,
             options: ArcSwap::new(parts.options),
             snapshots: parts.snapshots,
@@ -92,9 +101,12 @@ impl Cluster {
 
     /// Draws for one more worker, different from all others.
     fn next_rng(&self) -> Xoshiro256 {
-        /// An odd number near the golden ratio: consecutive seeds differ in all bits.
-        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-        Xoshiro256::from_seed(self.seeds.fetch_add(STEP, Ordering::Relaxed))
+        Xoshiro256::from_seed(self.next_draw())
+    }
+
+    /// One draw.
+    pub(crate) fn next_draw(&self) -> u64 {
+        next_draw(&self.seeds)
     }
 }
 

@@ -1,10 +1,9 @@
 //! [`ClusterManager`]: the one writer. Owns every [`Balancer`], takes updates, publishes snapshots.
 //!
-//! Endpoints are published before the snapshot that names them and removed after it, so that a pick
-//! always finds its connections. Updates come over one bounded channel; a burst is taken whole
+//! What belongs to one cluster is in `managed`. Updates come over one bounded channel; a burst is taken whole
 //! before anything is published. Nothing is decided here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -17,15 +16,13 @@ use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::model::health::HealthSignal;
 use plimsoll_core::model::load_report::ClusterLoadStats;
 use plimsoll_core::model::locality::Locality;
-use plimsoll_core::publish::{self, Publisher};
-use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::driver::Clock;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::cluster::{Cluster, ClusterParts, Endpoints};
+use crate::cluster::Cluster;
 use crate::dns::Lookups;
-use crate::endpoint::Endpoint;
+use crate::managed::Managed;
 use plimsoll_xds::upstream::{Discovery, UpstreamCluster, UpstreamOptions};
 
 /// Updates that may wait for the writer.
@@ -56,6 +53,8 @@ pub(crate) enum Update {
     ObservedTraffic(Arc<str>, FractionMap),
     /// A judge other than the assignment says something about a host.
     Health(Arc<str>, SocketAddr, HealthSignal),
+    /// One of the active checks, by number, has a verdict on a host.
+    Checked(Arc<str>, SocketAddr, (usize, HealthSignal)),
     /// Why does the cluster route as it does?
     Explain(Arc<str>, oneshot::Sender<Option<Explanation>>),
     /// What was sent since the last time?
@@ -78,8 +77,12 @@ pub(crate) struct Settings {
     pub(crate) locality: Locality,
     /// Connection pools per host.
     pub(crate) pools: usize,
+    /// Whether every host gets a connection before the first request.
+    pub(crate) preconnect: bool,
     /// Start of all chance.
     pub(crate) seed: u64,
+    /// Notified when a host has had too many errors in a row.
+    pub(crate) suspicion: Arc<Notify>,
 }
 
 /// The writer.
@@ -88,6 +91,8 @@ pub(crate) struct ClusterManager {
     clock: Clock,
     settings: Settings,
     updates: mpsc::Receiver<Update>,
+    /// For tasks of ours, which must not keep us alive.
+    sender: mpsc::WeakSender<Update>,
     managed: BTreeMap<Arc<str>, Managed>,
     clusters: Arc<ArcSwap<Clusters>>,
     /// Newest fleet: clusters that come later want it too.
@@ -99,19 +104,6 @@ pub(crate) struct ClusterManager {
     own: mpsc::WeakSender<Update>,
 }
 
-/// One cluster and the ends through which it is published.
-#[derive(Debug)]
-struct Managed {
-    balancer: Balancer,
-    cluster: Arc<Cluster>,
-    snapshots: Publisher<RoutingSnapshot>,
-    newest: Arc<RoutingSnapshot>,
-    endpoints: Publisher<Endpoints>,
-    known: Arc<Endpoints>,
-    ready: watch::Sender<bool>,
-    pools: usize,
-}
-
 impl ClusterManager {
     /// A writer of no cluster, and the way to it.
     pub(crate) fn new(settings: Settings) -> (Self, mpsc::Sender<Update>) {
@@ -120,6 +112,7 @@ impl ClusterManager {
             clock: Clock::system(),
             settings,
             updates,
+            sender: sender.downgrade(),
             managed: BTreeMap::new(),
             clusters: Arc::default(),
             originating: None,
@@ -144,9 +137,7 @@ impl ClusterManager {
             Update::Remove(name) => self.remove(&name),
             Update::Assignment(name, assignment) => {
                 if let Some(managed) = self.managed.get_mut(&name) {
-                    managed.balancer.handle_assignment(assignment, now);
-                    managed.publish();
-                    managed.ready.send_replace(true);
+                    managed.handle_assignment(assignment, now);
                 }
             }
             Update::Originating(assignment) => {
@@ -162,7 +153,12 @@ impl ClusterManager {
             }
             Update::Health(name, address, signal) => {
                 if let Some(managed) = self.managed.get_mut(&name) {
-                    managed.balancer.handle_health(address, signal, now);
+                    managed.handle_health(address, signal, now);
+                }
+            }
+            Update::Checked(name, address, verdict) => {
+                if let Some(managed) = self.managed.get_mut(&name) {
+                    managed.handle_verdict(address, verdict, now);
                 }
             }
             // Whoever asked the rest may have gone.
@@ -195,6 +191,7 @@ impl ClusterManager {
 
     /// Works until every sender of updates is gone.
     pub(crate) async fn run(mut self) {
+        let suspicion = Arc::clone(&self.settings.suspicion);
         loop {
             self.publish();
             let deadline = self.deadline();
@@ -204,6 +201,12 @@ impl ClusterManager {
                     Some(update) => self.handle(update),
                 },
                 () = self.clock.sleep_until(deadline) => self.handle_timeout(),
+                () = suspicion.notified() => {
+                    let now = self.clock.now();
+                    for managed in self.managed.values_mut() {
+                        managed.handle_suspects(now);
+                    }
+                }
             }
             for _ in 0..BURST {
                 let Ok(update) = self.updates.try_recv() else {
@@ -221,14 +224,19 @@ impl ClusterManager {
         now: Instant,
     ) {
         match self.managed.get_mut(config.name()) {
-            Some(managed) => {
-                managed.balancer.handle_config(config, now);
-                managed.handle_options(options);
-            }
+            Some(managed) => managed.handle_config(&config, options, now),
             None => {
-                let managed = self.begin(config, options, now);
-                let name = Arc::clone(&managed.cluster.name);
-                self.managed.insert(name, managed);
+                let settings = &mut self.settings;
+                settings.seed = settings
+                    .seed
+                    .wrapping_mul(0x2545_f491_4f6c_dd1d)
+                    .wrapping_add(1);
+                let updates = self.sender.clone();
+                let mut managed = Managed::new(&config, options, settings, updates, now);
+                if let Some(fleet) = &self.originating {
+                    managed.balancer.handle_originating(fleet.clone(), now);
+                }
+                self.managed.insert(Arc::clone(config.name()), managed);
                 self.list();
             }
         }
@@ -250,48 +258,6 @@ impl ClusterManager {
                     tracing::warn!(%cluster, %error, "endpoints cannot be used");
                 }
             }
-        }
-    }
-
-    fn begin(
-        &mut self,
-        config: Arc<ClusterConfig>,
-        options: Arc<UpstreamOptions>,
-        now: Instant,
-    ) -> Managed {
-        let settings = &mut self.settings;
-        settings.seed = settings
-            .seed
-            .wrapping_mul(0x2545_f491_4f6c_dd1d)
-            .wrapping_add(1);
-        let name = Arc::clone(config.name());
-        let mut balancer = Balancer::new(config, settings.locality.clone(), now);
-        let newest = balancer.initial_snapshot(now);
-        if let Some(fleet) = &self.originating {
-            balancer.handle_originating(fleet.clone(), now);
-        }
-        let (snapshots, snapshot_reader) = publish::channel(Arc::clone(&newest));
-        let known = Arc::new(Endpoints::new());
-        let (endpoints, endpoint_reader) = publish::channel(Arc::clone(&known));
-        let (ready, is_ready) = watch::channel(false);
-        let cluster = Cluster::new(ClusterParts {
-            name,
-            options,
-            snapshots: snapshot_reader,
-            endpoints: endpoint_reader,
-            ready: is_ready,
-            load: Arc::clone(balancer.cluster_load()),
-            seed: settings.seed,
-        });
-        Managed {
-            balancer,
-            cluster: Arc::new(cluster),
-            snapshots,
-            newest,
-            endpoints,
-            known,
-            ready,
-            pools: settings.pools,
         }
     }
 
@@ -340,76 +306,16 @@ impl ClusterManager {
 
     fn deadline(&self) -> Option<Instant> {
         let clusters = self.managed.values();
-        clusters
-            .filter_map(|managed| managed.balancer.poll_timeout())
-            .min()
+        clusters.filter_map(Managed::poll_timeout).min()
     }
 
     fn handle_timeout(&mut self) {
         let now = self.clock.now();
         for managed in self.managed.values_mut() {
-            let due = managed.balancer.poll_timeout();
+            let due = managed.poll_timeout();
             if due.is_some_and(|due| due <= now) {
-                managed.balancer.handle_timeout(now);
+                managed.handle_timeout(now);
             }
         }
-    }
-}
-
-impl Managed {
-    fn publish(&mut self) {
-        if let Some(snapshot) = self.balancer.poll_snapshot() {
-            let addresses: BTreeSet<SocketAddr> =
-                snapshot.hosts().map(|host| host.address()).collect();
-            self.add_endpoints(&addresses);
-            self.newest = Arc::clone(&snapshot);
-            self.snapshots.publish(snapshot);
-            self.remove_endpoints(&addresses);
-        }
-        while let Some(event) = self.balancer.poll_event() {
-            tracing::info!(cluster = %self.cluster.name, ?event, "balancing");
-        }
-    }
-
-    /// Other settings: limits apply at once, connections that differ are dialled anew.
-    fn handle_options(&mut self, options: Arc<UpstreamOptions>) {
-        if **self.cluster.options.load() == *options {
-            return;
-        }
-        self.cluster.options.store(Arc::clone(&options));
-        let renew = |address: &SocketAddr| {
-            let endpoint = Endpoint::new(*address, Arc::clone(&options), self.pools);
-            (*address, Arc::new(endpoint))
-        };
-        self.replace(self.known.keys().map(renew).collect());
-    }
-
-    fn add_endpoints(&mut self, addresses: &BTreeSet<SocketAddr>) {
-        let new = |address: &&SocketAddr| !self.known.contains_key(address);
-        let new: Vec<SocketAddr> = addresses.iter().filter(new).copied().collect();
-        if new.is_empty() {
-            return;
-        }
-        let options = self.cluster.options.load_full();
-        let mut next = Endpoints::clone(&self.known);
-        for address in new {
-            let endpoint = Endpoint::new(address, Arc::clone(&options), self.pools);
-            next.insert(address, Arc::new(endpoint));
-        }
-        self.replace(next);
-    }
-
-    fn remove_endpoints(&mut self, addresses: &BTreeSet<SocketAddr>) {
-        if self.known.len() == addresses.len() {
-            return;
-        }
-        let mut next = Endpoints::clone(&self.known);
-        next.retain(|address, _| addresses.contains(address));
-        self.replace(next);
-    }
-
-    fn replace(&mut self, next: Endpoints) {
-        self.known = Arc::new(next);
-        self.endpoints.publish(Arc::clone(&self.known));
     }
 }

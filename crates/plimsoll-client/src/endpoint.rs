@@ -1,44 +1,70 @@
-//! [`Endpoint`]: the connections to one host.
+//! [`Endpoint`]: the connections to one host, and sending requests on them.
 //!
-//! HTTP/2: one connection per pool that all requests share, dialled when first needed and again
-//! when it is lost. HTTP/1.1: idle connections per pool, one more dialled when there is none. Which
-//! host a request goes to is decided before it comes here. A pool belongs to one runtime, so that a
-//! proxy with a runtime per core never wakes another core.
+//! HTTP/2: one connection per pool that all requests share, a further one when it is full.
+//! HTTP/1.1: idle connections per pool; one more is dialled when there is none, and when there may
+//! be none more, requests wait for one in the order of their arrival. A pool belongs to one runtime,
+//! so that a proxy with a runtime per core never wakes another core. Which host a request goes to
+//! is decided before it comes here.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use arc_swap::ArcSwapOption;
-use crossbeam_queue::ArrayQueue;
+use http::uri::Authority;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::client::conn::TrySendError;
 use plimsoll_core::host::{ActiveRequest, ReservedRequest};
-use tokio::net::TcpStream;
-use tokio::sync::Mutex as AsyncMutex;
+use plimsoll_core::time::Instant;
+use plimsoll_xds::driver::Clock;
+use plimsoll_xds::upstream::{CircuitBreakers, HttpVersion, UpstreamOptions};
+use tokio::sync::{Notify, oneshot};
 
+use crate::backoff::ConnectBackoff;
 use crate::body::RequestBody;
+use crate::connect::{Callee, Dialer};
+use crate::connection::{Connection, Limits, Slot};
 use crate::error::{BoxError, Error, ErrorKind};
-use plimsoll_xds::upstream::{HttpVersion, UpstreamOptions};
+use crate::pool::{Channel, Pool};
+use crate::request_form::{self, Form};
 
-/// Idle HTTP/1.1 connections that are kept per host and pool.
-const IDLE: usize = 256;
+/// Connections that turn out to be closed while a request is put onto them, before it is given
+/// back.
+const STALE: u32 = 8;
 
 /// The connections to one host.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
-    address: SocketAddr,
+    callee: Callee,
     options: Arc<UpstreamOptions>,
+    dialer: Arc<Dialer>,
+    limits: Arc<Limits>,
+    /// Connections to this host.
+    connections: Arc<AtomicU32>,
+    backoff: ConnectBackoff,
+    draws: AtomicU64,
+    /// All connections end when this is notified.
+    closing: Arc<Notify>,
     pools: Box<[Pool]>,
 }
 
-#[derive(Debug)]
-struct Pool {
-    http2: ArcSwapOption<http2::SendRequest<RequestBody>>,
-    /// Held while dialling HTTP/2, so that a burst makes one connection.
-    dialling: AsyncMutex<()>,
-    idle: ArrayQueue<http1::SendRequest<RequestBody>>,
+/// What endpoints of one cluster have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct EndpointContext {
+    pub(crate) options: Arc<UpstreamOptions>,
+    pub(crate) dialer: Arc<Dialer>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) pools: usize,
+}
+
+/// How a request is sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sending<'a> {
+    pub(crate) pool: usize,
+    pub(crate) breakers: &'a CircuitBreakers,
+    /// For requests that name no host.
+    pub(crate) authority: &'a Authority,
+    pub(crate) now: Instant,
 }
 
 /// What became of a request on a connection.
@@ -47,208 +73,446 @@ pub(crate) enum Sent {
     Response {
         response: Response<Incoming>,
         active: ActiveRequest,
-        lease: Option<Lease>,
+        lease: Lease,
     },
     /// The host has not seen it: here it is again.
     Unsent(Request<RequestBody>, Error),
+    /// The host says that it has not processed it.
+    Refused(Error),
     /// It may have been seen.
     Failed(Error),
 }
 
-/// An HTTP/1.1 connection in use; back to the idle ones when the response was read to its end.
-pub(crate) struct Lease {
-    endpoint: Arc<Endpoint>,
-    pool: usize,
-    connection: http1::SendRequest<RequestBody>,
-}
-
 impl Endpoint {
-    /// No connection yet.
-    pub(crate) fn new(address: SocketAddr, options: Arc<UpstreamOptions>, pools: usize) -> Self {
-        let pool = || Pool {
-            http2: ArcSwapOption::empty(),
-            dialling: AsyncMutex::new(()),
-            idle: ArrayQueue::new(IDLE),
-        };
+    /// No connection yet. `addresses` are the host's, the one of the assignment first.
+    pub(crate) fn new(
+        addresses: Arc<[SocketAddr]>,
+        hostname: Arc<str>,
+        context: EndpointContext,
+    ) -> Self {
+        let port = addresses.first().map_or(0, SocketAddr::port);
         Self {
-            address,
-            pools: (0..pools.max(1)).map(|_| pool()).collect(),
-            options,
+            callee: Callee {
+                addresses,
+                hostname,
+                server_name: None,
+            },
+            pools: (0..context.pools.max(1)).map(|_| Pool::default()).collect(),
+            options: context.options,
+            dialer: context.dialer,
+            limits: context.limits,
+            connections: Arc::default(),
+            backoff: ConnectBackoff::default(),
+            draws: AtomicU64::new(u64::from(port)),
+            closing: Arc::default(),
+        }
+    }
+
+    /// The address in the assignment.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.callee.addresses.first().copied()
+    }
+
+    /// Name of the host in the assignment, may be empty.
+    pub(crate) const fn hostname(&self) -> &Arc<str> {
+        &self.callee.hostname
+    }
+
+    /// Whether the host could not be reached a moment ago.
+    #[inline]
+    pub(crate) fn is_in_backoff(&self) -> bool {
+        self.backoff.is_active(|| Clock::system().now())
+    }
+
+    /// What all connections of the cluster share.
+    pub(crate) fn limits(&self) -> &Arc<Limits> {
+        &self.limits
+    }
+
+    /// Ends all connections, those with requests on them too.
+    pub(crate) fn close_connections(&self) {
+        for pool in &self.pools {
+            pool.clear();
+        }
+        self.closing.notify_waiters();
+    }
+
+    /// Lets go of connections that are too old or idle for too long.
+    pub(crate) fn sweep(&self, now: Instant) {
+        for pool in &self.pools {
+            pool.sweep(&self.options, now);
+        }
+    }
+
+    /// Opens a connection, if there is none.
+    pub(crate) async fn preconnect(self: &Arc<Self>, breakers: &CircuitBreakers) {
+        if self.connections.load(Ordering::Relaxed) > 0 {
+            return;
+        }
+        if let Some(slot) = self.limits.connect(&self.connections, breakers)
+            && let Ok(channel) = self.dial(0, None, slot).await
+        {
+            self.pools[0].keep(channel);
         }
     }
 
     /// Sends a request, and counts it as issued when it is on its way.
     pub(crate) async fn send(
         self: &Arc<Self>,
-        request: Request<RequestBody>,
-        reserved: ReservedRequest,
-        pool: usize,
+        mut request: Request<RequestBody>,
+        mut reserved: ReservedRequest,
+        sending: Sending<'_>,
     ) -> Sent {
-        let pool = pool % self.pools.len();
-        match self.options.http_version {
-            HttpVersion::Http2 => self.send_http2(request, reserved, pool).await,
-            HttpVersion::Http1 => self.send_http1(request, reserved, pool).await,
-        }
-    }
-
-    async fn send_http2(
-        &self,
-        request: Request<RequestBody>,
-        reserved: ReservedRequest,
-        pool: usize,
-    ) -> Sent {
-        let mut connection = match self.http2_connection(&self.pools[pool]).await {
-            Ok(connection) => connection,
-            Err(error) => return Sent::Unsent(request, error),
+        let index = sending.pool % self.pools.len();
+        let name = self.server_name(&request);
+        let form = Form {
+            http2: self.options.http_version == HttpVersion::Http2,
+            tls: self.options.tls.is_some(),
+            authority: sending.authority,
         };
-        let active = reserved.issue();
-        match connection.try_send_request(request).await {
-            Ok(response) => Sent::Response {
-                response,
-                active,
-                lease: None,
-            },
-            Err(error) => self.not_sent(active, error),
+        request_form::shape(&mut request, form);
+        let mut stale = 0;
+        loop {
+            let mut channel = match self.channel(index, name.as_ref(), sending).await {
+                Ok(channel) => channel,
+                Err(error) => return Sent::Unsent(request, error),
+            };
+            let active = reserved.issue();
+            channel.connection.begin_request();
+            self.limits.stats.upstream_rq_total.increment();
+            let lease = Lease::new(self, index, &channel.connection);
+            let error = match channel.try_send(request).await {
+                Ok(response) => {
+                    let lease = lease.with(channel);
+                    return Sent::Response {
+                        response,
+                        active,
+                        lease,
+                    };
+                }
+                Err(error) => error,
+            };
+            match self.not_sent(active, error) {
+                // The connection had ended, as idle ones do: there may be a better one.
+                (Sent::Unsent(again, _), Some(host)) if stale < STALE => {
+                    stale += 1;
+                    request = again;
+                    reserved = host.reserve_request();
+                }
+                (sent, _) => return sent,
+            }
         }
     }
 
-    async fn send_http1(
-        self: &Arc<Self>,
-        request: Request<RequestBody>,
-        reserved: ReservedRequest,
-        pool: usize,
-    ) -> Sent {
-        let mut connection = match self.http1_connection(&self.pools[pool]).await {
-            Ok(connection) => connection,
-            Err(error) => return Sent::Unsent(request, error),
-        };
-        let active = reserved.issue();
-        match connection.try_send_request(request).await {
-            Ok(response) => Sent::Response {
-                response,
-                active,
-                lease: Some(Lease {
-                    endpoint: Arc::clone(self),
-                    pool,
-                    connection,
-                }),
-            },
-            Err(error) => self.not_sent(active, error),
-        }
-    }
-
+    /// What an error means: was it sent? If it was not, the host it was meant for comes along.
     fn not_sent(
         &self,
         active: ActiveRequest,
-        mut error: hyper::client::conn::TrySendError<Request<RequestBody>>,
-    ) -> Sent {
-        match error.take_message() {
+        mut error: TrySendError<Request<RequestBody>>,
+    ) -> (Sent, Option<Arc<plimsoll_core::host::Host>>) {
+        let message = error.take_message();
+        let error = error.into_error();
+        let unseen = message.is_some() || is_refused(&error);
+        let address = self.name();
+        match message {
             Some(request) => {
+                let host = Arc::clone(active.host());
                 active.withdraw();
-                Sent::Unsent(request, Error::connect(self.address, error.into_error()))
+                (Sent::Unsent(request, self.refused(error)), Some(host))
+            }
+            None if unseen => {
+                active.withdraw();
+                let text = format!("{address} refused the request");
+                let error = Error::new(ErrorKind::Refused, text).because(error);
+                (Sent::Refused(error), None)
             }
             // Dropping what is active counts it as failed.
             None => {
-                let message = format!("the connection to {} failed", self.address);
-                let error = Error::new(ErrorKind::Transport, message).because(error.into_error());
-                Sent::Failed(error)
+                let text = format!("the connection to {address} failed");
+                let error = Error::new(ErrorKind::Transport, text).because(error);
+                (Sent::Failed(error), None)
             }
         }
     }
 
-    async fn http2_connection(
-        &self,
-        pool: &Pool,
-    ) -> Result<http2::SendRequest<RequestBody>, Error> {
-        if let Some(connection) = pool.live_http2() {
-            return Ok(connection);
+    /// A connection with room for a request, waiting for one if need be.
+    async fn channel(
+        self: &Arc<Self>,
+        index: usize,
+        name: Option<&Arc<str>>,
+        sending: Sending<'_>,
+    ) -> Result<Channel, Error> {
+        let pool = &self.pools[index];
+        if let Some(channel) = pool.find(name, &self.options, sending.now) {
+            return Ok(channel);
         }
-        let _dialling = pool.dialling.lock().await;
-        // Somebody else may have dialled meanwhile.
-        if let Some(connection) = pool.live_http2() {
-            return Ok(connection);
-        }
-        let stream = self.dial().await?;
-        let handshake = http2::Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .handshake(TokioIo::new(stream));
-        let (sender, connection) = handshake.await.map_err(|error| self.refused(error))?;
-        let address = self.address;
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(host = %address, %error, "connection ended");
-            }
-        });
-        pool.http2.store(Some(Arc::new(sender.clone())));
-        Ok(sender)
-    }
-
-    async fn http1_connection(
-        &self,
-        pool: &Pool,
-    ) -> Result<http1::SendRequest<RequestBody>, Error> {
-        while let Some(connection) = pool.idle.pop() {
-            if connection.is_ready() {
-                return Ok(connection);
-            }
-        }
-        let stream = self.dial().await?;
-        let handshake = http1::handshake(TokioIo::new(stream));
-        let (sender, connection) = handshake.await.map_err(|error| self.refused(error))?;
-        let address = self.address;
-        tokio::spawn(async move {
-            if let Err(error) = connection.with_upgrades().await {
-                tracing::debug!(host = %address, %error, "connection ended");
-            }
-        });
-        Ok(sender)
-    }
-
-    async fn dial(&self) -> Result<TcpStream, Error> {
-        let dialled = tokio::time::timeout(
-            self.options.connect_timeout,
-            TcpStream::connect(self.address),
-        );
-        let stream = match dialled.await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return Err(self.refused(error)),
-            Err(_) => return Err(self.refused("timed out")),
+        let stats = &self.limits.stats;
+        stats.upstream_rq_pending_total.increment();
+        let Some(_pending) = self.limits.wait(sending.breakers) else {
+            stats.upstream_rq_pending_overflow.increment();
+            let message = format!("too many requests wait for a connection to {}", self.name());
+            return Err(Error::new(ErrorKind::Overflow, message));
         };
-        // Small requests must not wait for more to send.
-        let _ = stream.set_nodelay(true);
-        Ok(stream)
+        match self.options.http_version {
+            HttpVersion::Http1 => self.wait_for_http1(index, name, sending).await,
+            HttpVersion::Http2 => self.wait_for_http2(index, name, sending).await,
+        }
+    }
+
+    async fn wait_for_http1(
+        self: &Arc<Self>,
+        index: usize,
+        name: Option<&Arc<str>>,
+        sending: Sending<'_>,
+    ) -> Result<Channel, Error> {
+        let pool = &self.pools[index];
+        loop {
+            if let Some(slot) = self.limits.connect(&self.connections, sending.breakers) {
+                return self.dial(index, name.cloned(), slot).await;
+            }
+            let mut turn = pool.queue();
+            // Since we looked, a connection or the right to one may have become free.
+            let freed = self.limits.freed.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            if let Some(channel) = pool.find(name, &self.options, sending.now) {
+                return Ok(channel);
+            }
+            if self.limits.connections() < u64::from(sending.breakers.max_connections) {
+                continue;
+            }
+            tokio::select! {
+                channel = turn.come() => {
+                    if let Some(channel) = channel
+                        && channel.is_usable(name, &self.options, sending.now)
+                    {
+                        return Ok(channel);
+                    }
+                }
+                () = freed => {}
+            }
+        }
+    }
+
+    async fn wait_for_http2(
+        self: &Arc<Self>,
+        index: usize,
+        name: Option<&Arc<str>>,
+        sending: Sending<'_>,
+    ) -> Result<Channel, Error> {
+        let pool = &self.pools[index];
+        let since = Clock::system().now();
+        let _dialling = pool.dialling.lock().await;
+        loop {
+            // Somebody else may have dialled meanwhile, with more or with less success.
+            if let Some(channel) = pool.find(name, &self.options, sending.now) {
+                return Ok(channel);
+            }
+            if self.backoff.failed_since(since) {
+                return Err(self.refused("it failed for another request a moment ago"));
+            }
+            if let Some(slot) = self.limits.connect(&self.connections, sending.breakers) {
+                let channel = self.dial(index, name.cloned(), slot).await?;
+                return Ok(channel);
+            }
+            if let Some(channel) = pool.find_full(name) {
+                return Ok(channel);
+            }
+            self.limits.freed.notified().await;
+        }
+    }
+
+    /// Opens a connection, in a task of its own: who asked for it may lose patience, and the next
+    /// one will be glad of it.
+    async fn dial(
+        self: &Arc<Self>,
+        index: usize,
+        name: Option<Arc<str>>,
+        slot: Slot,
+    ) -> Result<Channel, Error> {
+        let (sender, receiver) = oneshot::channel();
+        let endpoint = Arc::clone(self);
+        tokio::spawn(async move {
+            let dialled = endpoint.connect(name, slot).await;
+            let shared = dialled.as_ref().ok().and_then(Channel::share);
+            if let Some(shared) = shared {
+                endpoint.pools[index].keep(shared);
+            }
+            if let Err(Ok(unused)) = sender.send(dialled)
+                && unused.share().is_none()
+            {
+                endpoint.pools[index].keep(unused);
+            }
+        });
+        let gone = |_| self.refused("the runtime is shutting down");
+        receiver.await.map_err(gone)?
+    }
+
+    async fn connect(&self, name: Option<Arc<str>>, slot: Slot) -> Result<Channel, Error> {
+        let stats = &self.limits.stats;
+        stats.upstream_cx_total.increment();
+        let version = self.options.http_version;
+        let callee = Callee {
+            server_name: name.clone(),
+            ..self.callee.clone()
+        };
+        let dialled = self.dialer.dial(&callee, version).await;
+        let timed_out = dialled.as_ref().is_err_and(|error| error.timed_out);
+        let opened = match dialled {
+            Err(error) => Err(error.source),
+            Ok(socket) => {
+                let connection = Connection::new(name, slot, Clock::system().now());
+                let closing = Arc::clone(&self.closing);
+                Channel::open(socket, Arc::new(connection), &self.options, closing).await
+            }
+        };
+        match opened {
+            Ok(channel) => {
+                self.backoff.handle_success();
+                Ok(channel)
+            }
+            Err(source) => {
+                stats.upstream_cx_connect_fail.increment();
+                if timed_out {
+                    stats.upstream_cx_connect_timeout.increment();
+                }
+                let draw = next_draw(&self.draws);
+                self.backoff.handle_failure(draw, Clock::system().now());
+                Err(self.refused(source))
+            }
+        }
+    }
+
+    /// The server name that this request decides, if requests do.
+    fn server_name(&self, request: &Request<RequestBody>) -> Option<Arc<str>> {
+        if !self.options.auto_sni || self.options.tls.is_none() {
+            return None;
+        }
+        let authority: Authority = request_form::authority_of(request)?.parse().ok()?;
+        Some(authority.host().into())
     }
 
     fn refused(&self, source: impl Into<BoxError>) -> Error {
-        Error::connect(self.address, source)
+        let message = format!("no connection to {}", self.name());
+        Error::new(ErrorKind::Connect, message).because(source)
+    }
+
+    fn name(&self) -> String {
+        let address = self.address();
+        address.map_or_else(|| "nobody".into(), |address| address.to_string())
     }
 }
 
-impl Pool {
-    fn live_http2(&self) -> Option<http2::SendRequest<RequestBody>> {
-        let connection = self.http2.load();
-        let connection = connection.as_ref()?;
-        (!connection.is_closed()).then(|| http2::SendRequest::clone(connection))
-    }
+/// Whether the server says that it has not processed the request: it refused the stream, or went
+/// away in peace before it came to it (RFC 9113 §8.7).
+fn is_refused(error: &hyper::Error) -> bool {
+    let source = std::error::Error::source(error);
+    let Some(error) = source.and_then(|source| source.downcast_ref::<h2::Error>()) else {
+        return false;
+    };
+    let reason = error.reason();
+    error.is_remote()
+        && ((error.is_reset() && reason == Some(h2::Reason::REFUSED_STREAM))
+            || (error.is_go_away() && reason == Some(h2::Reason::NO_ERROR)))
+}
 
-    fn keep(&self, connection: http1::SendRequest<RequestBody>) {
-        // More than are kept are closed.
-        drop(self.idle.push(connection));
-    }
+/// A number that differs from all others of this generator in all bits (SplitMix64).
+pub(crate) fn next_draw(state: &AtomicU64) -> u64 {
+    const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut draw = state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+    draw = (draw ^ (draw >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    draw = (draw ^ (draw >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    draw ^ (draw >> 31)
+}
+
+/// A connection in use by one request. HTTP/1.1: back to the idle ones when the response was read
+/// to its end, and closed otherwise.
+pub(crate) struct Lease {
+    endpoint: Arc<Endpoint>,
+    pool: usize,
+    connection: Arc<Connection>,
+    channel: Option<Channel>,
+    ended: bool,
 }
 
 impl Lease {
-    /// The response was read to its end: the connection can be used again once it is ready.
-    pub(crate) fn give_back(mut self) {
-        if self.connection.is_ready() {
-            self.endpoint.pools[self.pool].keep(self.connection);
+    fn new(endpoint: &Arc<Endpoint>, pool: usize, connection: &Arc<Connection>) -> Self {
+        Self {
+            endpoint: Arc::clone(endpoint),
+            pool,
+            connection: Arc::clone(connection),
+            channel: None,
+            ended: false,
+        }
+    }
+
+    /// The connection is the request's alone, unless it can be shared.
+    fn with(mut self, channel: Channel) -> Self {
+        if !channel.is_shared() {
+            self.channel = Some(channel);
+        }
+        self
+    }
+
+    /// What the request runs on.
+    pub(crate) const fn connection(&self) -> &Arc<Connection> {
+        &self.connection
+    }
+
+    /// The host's connections.
+    pub(crate) const fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.endpoint
+    }
+
+    /// Whether nobody else uses the connection.
+    pub(crate) const fn is_exclusive(&self) -> bool {
+        self.channel.is_some()
+    }
+
+    /// The request has ended, its response read to the end.
+    pub(crate) fn give_back(mut self, now: Instant) {
+        self.end(now);
+        let Some(channel) = self.channel.take() else {
+            return;
+        };
+        if self.connection.is_spent(&self.endpoint.options, now) {
             return;
         }
-        // The connection task reads the end of the message a moment later than we do.
+        let (endpoint, pool) = (Arc::clone(&self.endpoint), self.pool);
+        if channel.is_ready() {
+            endpoint.pools[pool].keep(channel);
+            return;
+        }
+        // The connection task reads the end of the message a moment later than we do; and the
+        // request may still be on its way when the response was early.
         tokio::spawn(async move {
-            if self.connection.ready().await.is_ok() {
-                self.endpoint.pools[self.pool].keep(self.connection);
+            if let Some(channel) = channel.ready().await {
+                endpoint.pools[pool].keep(channel);
             }
         });
+    }
+
+    fn end(&mut self, now: Instant) {
+        if !std::mem::replace(&mut self.ended, true) {
+            self.connection.end_request(now);
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.end(Clock::system().now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draws_differ() {
+        let state = AtomicU64::new(0);
+        let draws: std::collections::BTreeSet<u64> = (0..100).map(|_| next_draw(&state)).collect();
+        assert_eq!(draws.len(), 100);
     }
 }

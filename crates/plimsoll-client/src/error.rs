@@ -1,7 +1,6 @@
 //! [`Error`]: why a request has no response, or a client could not be made.
 
 use std::fmt;
-use std::net::SocketAddr;
 
 /// Anything that another crate may return.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -34,6 +33,8 @@ pub enum ErrorKind {
     Overflow,
     /// No connection to the host.
     Connect,
+    /// The host said that it did not process the request.
+    Refused,
     /// The time was up.
     Timeout,
     /// The connection failed while the request was on it.
@@ -56,10 +57,6 @@ impl Error {
         self
     }
 
-    pub(crate) fn connect(address: SocketAddr, source: impl Into<BoxError>) -> Self {
-        Self::new(ErrorKind::Connect, format!("no connection to {address}")).because(source)
-    }
-
     /// Which kind it is.
     pub const fn kind(&self) -> ErrorKind {
         self.kind
@@ -75,6 +72,7 @@ impl Error {
                 | ErrorKind::Dropped
                 | ErrorKind::Overflow
                 | ErrorKind::Connect
+                | ErrorKind::Refused
         )
     }
 }

@@ -33,21 +33,38 @@
 //! ```
 //!
 //! One task owns every balancer (`cluster_manager`) and publishes snapshots; services pick from
-//! them without a lock. Connections live in `endpoint`, sending and accounting in `service` and
+//! them without a lock. Connections live in `endpoint`, tries in `call`, accounting in
 //! `body`. Deciding happens in plimsoll-core, the wire is plimsoll-xds.
 
+mod backoff;
 mod body;
+mod call;
 #[cfg(feature = "tonic")]
 mod channel;
 mod client;
 mod cluster;
 mod cluster_manager;
+mod connect;
+mod connection;
+mod destination;
 mod dns;
 mod endpoint;
 mod error;
+mod health_check;
+mod health_checks;
+mod managed;
+mod oob;
 mod options;
+mod pool;
+mod probe;
+mod replay;
+mod request_form;
+mod retry;
 mod service;
+mod stats;
 mod target;
+#[cfg(feature = "tls-ring")]
+mod tls;
 #[cfg(feature = "tonic")]
 mod tonic;
 mod xds;
@@ -61,6 +78,7 @@ pub use options::{RequestOptions, RetryPolicy};
 pub use plimsoll_xds::ads::Variant;
 pub use plimsoll_xds::driver::ConnectOptions;
 pub use plimsoll_xds::upstream::{CircuitBreakers, HttpVersion, UpstreamOptions};
+pub use retry::RetryOn;
 pub use service::ClusterService;
 pub use target::TargetService;
 #[cfg(feature = "tonic")]

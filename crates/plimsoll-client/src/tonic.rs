@@ -98,6 +98,7 @@ impl From<Error> for Status {
             | ErrorKind::Dropped
             | ErrorKind::Overflow
             | ErrorKind::Connect
+            | ErrorKind::Refused
             | ErrorKind::Transport
             | ErrorKind::Discovery => Code::Unavailable,
         };

@@ -69,6 +69,17 @@ struct Judged {
     multiplier: u32,
 }
 
+impl Judged {
+    /// A host whose past does not count.
+    fn from_now(sample: &HostSample) -> Self {
+        Self {
+            latched: sample.totals,
+            judged_errors: sample.totals.failed,
+            ..Self::default()
+        }
+    }
+}
+
 #[derive(Clone, Copy)]
 enum Algorithm {
     SuccessRate,
@@ -79,20 +90,26 @@ enum Algorithm {
 impl OutlierDetector {
     /// A detector for hosts that are at `hosts` now: what they did before does not count.
     pub fn new(config: Arc<OutlierDetection>, hosts: &[HostSample], now: Instant) -> Self {
-        let known = hosts.iter().map(|sample| {
-            let judged = Judged {
-                latched: sample.totals,
-                judged_errors: sample.totals.failed,
-                ..Default::default()
-            };
-            (sample.address, judged)
-        });
+        let known = hosts
+            .iter()
+            .map(|sample| (sample.address, Judged::from_now(sample)));
         Self {
             config,
             hosts: known.collect(),
             started_at: now,
             signals: VecDeque::new(),
             stats: OutlierStats::default(),
+        }
+    }
+
+    /// The hosts there are now. New ones are judged from here on, those that left are forgotten.
+    /// Without this call hosts become known with the next tick.
+    pub fn handle_hosts(&mut self, hosts: &[HostSample]) {
+        let mut before = std::mem::take(&mut self.hosts);
+        for sample in hosts {
+            let known = before.remove(&sample.address);
+            let judged = known.unwrap_or_else(|| Judged::from_now(sample));
+            self.hosts.insert(sample.address, judged);
         }
     }
 

@@ -209,7 +209,9 @@ fn pick_with_extras<'p, R: Rng>(
     if !snapshot.ready {
         return PickResult::Queue;
     }
-    for (index, drop) in snapshot.drop_overloads.iter().enumerate() {
+    // A request that was tried before has passed this once already.
+    let drops = snapshot.drop_overloads.iter().enumerate();
+    for (index, drop) in drops.filter(|_| args.avoid.is_empty()) {
         if rng.next_u64() % MILLION < u64::from(drop.per_million) {
             stats.drop_overload.increment();
             snapshot.drop_counts.increment(index);

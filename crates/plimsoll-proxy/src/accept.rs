@@ -50,7 +50,9 @@ impl WorkerThread {
     /// Starts a thread.
     pub(crate) fn start(worker: Worker, limits: Arc<Limits>) -> io::Result<Self> {
         let (commands, received) = mpsc::unbounded_channel();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         let name = format!("worker-{}", worker.index);
         let acceptor = Acceptor {
             worker: Arc::new(worker),
@@ -151,11 +153,16 @@ impl Acceptor {
 
     fn alive(&self) -> usize {
         let connections = self.connections();
-        connections.iter().filter(|connection| connection.strong_count() > 0).count()
+        connections
+            .iter()
+            .filter(|connection| connection.strong_count() > 0)
+            .count()
     }
 
     fn connections(&self) -> std::sync::MutexGuard<'_, Vec<Weak<Connection>>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a connection in, unless there are too many.
@@ -217,7 +224,12 @@ impl Accepting {
         let socket = TcpListener::from_std(socket)?;
         let (stop, stopped) = oneshot::channel();
         let stats = listener.new_stats();
-        let work = accept(Arc::clone(acceptor), Arc::clone(&listener), stats, (socket, stopped));
+        let work = accept(
+            Arc::clone(acceptor),
+            Arc::clone(&listener),
+            stats,
+            (socket, stopped),
+        );
         Ok(Self {
             listener,
             stop,
@@ -264,7 +276,11 @@ async fn accept(
 
 /// A listening socket that others may share the address of.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<StdListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
     socket.set_nonblocking(true)?;

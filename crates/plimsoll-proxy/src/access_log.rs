@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -85,7 +85,7 @@ pub struct Outcome {
 impl Sinks {
     /// The sink for `config`, opened when it is new.
     pub fn open(&self, config: &AccessLogConfig) -> io::Result<AccessLog> {
-        let mut open = self.open.lock().unwrap_or_else(|error| error.into_inner());
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let sink = match open.get(&config.path) {
             Some(sink) => Arc::clone(sink),
             None => {
@@ -102,11 +102,14 @@ impl Sinks {
 
     /// Lines written and lines dropped so far.
     pub fn counts(&self) -> (u64, u64) {
-        let open = self.open.lock().unwrap_or_else(|error| error.into_inner());
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let sinks = open.values();
         sinks.fold((0, 0), |(written, dropped), sink| {
             let more = sink.dropped.load(Ordering::Relaxed);
-            (written + sink.written.load(Ordering::Relaxed), dropped + more)
+            (
+                written + sink.written.load(Ordering::Relaxed),
+                dropped + more,
+            )
         })
     }
 }
@@ -121,7 +124,9 @@ impl Sink {
             None => Box::new(io::stdout()),
         };
         let name = "access-log".to_owned();
-        thread::Builder::new().name(name).spawn(move || write_lines(&queue, output, &count))?;
+        thread::Builder::new()
+            .name(name)
+            .spawn(move || write_lines(&queue, output, &count))?;
         Ok(Self {
             lines,
             dropped: AtomicU64::new(0),

@@ -60,7 +60,10 @@ impl RequestWatch {
             return true;
         };
         let more = u64::try_from(data.remaining()).unwrap_or(u64::MAX);
-        let bytes = self.bytes.fetch_add(more, Ordering::Relaxed).saturating_add(more);
+        let bytes = self
+            .bytes
+            .fetch_add(more, Ordering::Relaxed)
+            .saturating_add(more);
         if bytes > self.limit {
             self.too_large.store(true, Ordering::Relaxed);
             return false;

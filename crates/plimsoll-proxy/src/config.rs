@@ -7,6 +7,7 @@
 
 mod access_log;
 mod bootstrap;
+mod dynamic;
 mod listener;
 mod route;
 mod tls;
@@ -41,6 +42,8 @@ pub struct ProxyConfig {
     pub clusters: Vec<UpstreamCluster>,
     /// The cluster that this proxy is a host of: the fleet.
     pub local_cluster_name: Option<String>,
+    /// Where more clusters come from.
+    pub xds: Option<XdsConfig>,
     /// Connections of clients at a time, all listeners together.
     pub max_connections: Option<u64>,
 }
@@ -54,6 +57,23 @@ pub struct NodeConfig {
     pub cluster: String,
     /// Where we are.
     pub locality: Locality,
+}
+
+/// A management server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct XdsConfig {
+    /// Name of the cluster that says where it is.
+    pub server: String,
+    /// `http://host:port`
+    pub uri: String,
+    /// Incremental instead of state of the world.
+    pub delta: bool,
+    /// All its clusters are wanted.
+    pub clusters: bool,
+    /// Load is reported to it.
+    pub report_load: bool,
+    /// Pauses between attempts to connect, the first and the longest.
+    pub back_off: Option<(Duration, Duration)>,
 }
 
 /// One listener.
@@ -256,7 +276,10 @@ impl ProxyConfig {
             && !known(local)
         {
             let reason = format!("no cluster {local:?} in static_resources");
-            return Err(FieldError::new("cluster_manager.local_cluster_name", reason));
+            return Err(FieldError::new(
+                "cluster_manager.local_cluster_name",
+                reason,
+            ));
         }
         Ok(())
     }

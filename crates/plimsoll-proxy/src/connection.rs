@@ -71,7 +71,9 @@ pub(crate) enum Order {
 
 impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connection").field("peer", &self.peer).finish_non_exhaustive()
+        f.debug_struct("Connection")
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
     }
 }
 
@@ -154,7 +156,7 @@ impl Connection {
             limit.is_some_and(|limit| now.wrapping_sub(since) > in_ticks(limit))
         };
         let since = self.since.load(Ordering::Relaxed);
-        let http2 = self.http2.load(Ordering::Relaxed);
+        let http2 = self.is_http2();
         match self.phase.load(Ordering::Relaxed) {
             BUSY => {
                 let moved = self.moved.load(Ordering::Relaxed);
@@ -199,7 +201,12 @@ impl Connection {
     /// Whether the next response should say that it is the last: HTTP/1.1 only, HTTP/2 has a frame
     /// for that.
     pub(crate) fn is_last(&self) -> bool {
-        self.ordered() != Order::Serve && !self.http2.load(Ordering::Relaxed)
+        self.ordered() != Order::Serve && !self.is_http2()
+    }
+
+    /// Whether it speaks HTTP/2.
+    pub(crate) fn is_http2(&self) -> bool {
+        self.http2.load(Ordering::Relaxed)
     }
 
     /// Gives an order, unless a harder one was given already.

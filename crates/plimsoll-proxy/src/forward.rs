@@ -6,12 +6,12 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, SERVER, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, SERVER, TRANSFER_ENCODING, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
-use plimsoll_client::RequestOptions;
 use tokio::time::Instant;
 
 use crate::body::{ProxyBody, RequestStream, RequestWatch};
@@ -23,7 +23,7 @@ use crate::listener::ListenerRuntime;
 use crate::local_reply::{self, LocalReply};
 use crate::router::{Action, Forward, HashPolicy, HashSource, RequestView, Route, is_grpc};
 use crate::upgrade;
-use crate::worker::UpstreamResponse;
+use crate::worker::{self, UpstreamResponse};
 
 /// Answers a request.
 pub(crate) async fn handle(
@@ -33,7 +33,9 @@ pub(crate) async fn handle(
     let last = connection.is_last();
     let mut response = answer(connection, request).await;
     if last {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        response
+            .headers_mut()
+            .insert(CONNECTION, HeaderValue::from_static("close"));
     }
     Ok(response)
 }
@@ -97,8 +99,15 @@ fn view<'a>(request: &'a Request<Incoming>, scheme: &'static str) -> Option<Requ
     let uri = request.uri();
     // HTTP/1.0 had no hosts.
     let old = (request.version() == Version::HTTP_10).then_some("");
-    let host = uri.authority().map(http::uri::Authority::as_str).or(field).or(old)?;
-    if host.bytes().any(|byte| matches!(byte, b'/' | b'?' | b'#' | b'@' | b' ')) {
+    let host = uri
+        .authority()
+        .map(http::uri::Authority::as_str)
+        .or(field)
+        .or(old)?;
+    if host
+        .bytes()
+        .any(|byte| matches!(byte, b'/' | b'?' | b'#' | b'@' | b' '))
+    {
         return None;
     }
     Some(RequestView {
@@ -137,9 +146,12 @@ impl Leg<'_> {
             Ok(tunnel) => tunnel,
             Err(reply) => return reply.response(grpc, exchange),
         };
-        let draw = exchange.connection().worker.draw();
-        let cluster = self.forward.target.choose(request.headers(), draw);
-        let Some(cluster) = cluster.map(Arc::<str>::from) else {
+        let worker = Arc::clone(&exchange.connection().worker);
+        let cluster = self
+            .forward
+            .target
+            .choose(request.headers(), || worker.draw());
+        let Some(cluster) = cluster else {
             exchange.connection().stats.no_cluster.inc();
             return LocalReply::NO_CLUSTER.response(grpc, exchange);
         };
@@ -153,10 +165,12 @@ impl Leg<'_> {
             return reply.response(grpc, exchange);
         }
         let id = options.always_set_request_id_in_response;
-        let id = id.then(|| request.headers().get(&X_REQUEST_ID).cloned()).flatten();
+        let id = id
+            .then(|| request.headers().get(&X_REQUEST_ID).cloned())
+            .flatten();
         let watch = watch(&request, options, &mut exchange);
         let request = request.map(|body| RequestStream::new(body, watch.clone()));
-        let call = exchange.connection().worker.call(&cluster, request);
+        let call = worker.call(self.forward, cluster, request);
         let result = match call {
             Ok(call) => call.await,
             Err(error) => Err(error),
@@ -168,7 +182,7 @@ impl Leg<'_> {
                 LocalReply::TOO_LARGE.response(grpc, exchange)
             }
             Err(error) => {
-                tracing::debug!(%cluster, %error, "no response from upstream");
+                tracing::debug!(%error, "no response from upstream");
                 LocalReply::of_error(&error).response(grpc, exchange)
             }
         };
@@ -188,6 +202,7 @@ impl Leg<'_> {
         let options = &self.runtime.config.http;
         let connection = exchange.connection();
         let hash = self.hash(request, connection);
+        let silent_about_body = has_unexpected_body(request);
         *request.version_mut() = Version::HTTP_11;
         let fields = request.headers_mut();
         headers::remove_hop_by_hop_of_request(fields);
@@ -195,6 +210,9 @@ impl Leg<'_> {
             address: &connection.peer_ip,
             scheme: connection.scheme,
         };
+        if silent_about_body {
+            fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
         headers::add_forwarded(fields, &client, options);
         headers::add_request_id(fields, options, || connection.worker.draw());
         if let Some(tunnel) = tunnel {
@@ -203,12 +221,10 @@ impl Leg<'_> {
         }
         self.route.request_rules.apply(fields);
         self.rewrite(request)?;
-        request.extensions_mut().insert(RequestOptions {
-            timeout: self.forward.timeout,
-            per_try_timeout: self.forward.per_try_timeout,
-            retry: self.forward.retry.clone(),
-            hash,
-        });
+        if hash.is_some() {
+            let options = worker::options(self.forward, hash);
+            request.extensions_mut().insert(options);
+        }
         Ok(())
     }
 
@@ -230,14 +246,19 @@ impl Leg<'_> {
             parts.path_and_query = Some(rewritten.map_err(|_| LocalReply::BAD_REQUEST)?);
         }
         if let Some(host) = &self.forward.host_rewrite {
-            let before = parts.authority.as_ref().map(|authority| authority.as_str().to_owned());
+            let before = parts
+                .authority
+                .as_ref()
+                .map(|authority| authority.as_str().to_owned());
             if parts.authority.is_some() {
                 let authority = host.as_bytes().try_into();
                 parts.authority = Some(authority.map_err(|_| LocalReply::BAD_REQUEST)?);
             }
             let fields = request.headers_mut();
             let replaced = fields.insert(HOST, host.clone());
-            let before = before.and_then(|host| HeaderValue::try_from(host).ok()).or(replaced);
+            let before = before
+                .and_then(|host| HeaderValue::try_from(host).ok())
+                .or(replaced);
             if let (true, Some(before)) = (self.forward.append_x_forwarded_host, before) {
                 fields.append(X_FORWARDED_HOST, before);
             }
@@ -261,9 +282,10 @@ impl Leg<'_> {
         }
         let (mut head, body) = response.into_parts();
         headers::remove_hop_by_hop(&mut head.headers);
-        let deadline = self.forward.timeout.map(|timeout| {
-            Instant::from_std(exchange.started()) + timeout
-        });
+        let deadline = self
+            .forward
+            .timeout
+            .map(|timeout| Instant::from_std(exchange.started()) + timeout);
         let head = Response::from_parts(head, ());
         exchange.response(&head);
         head.map(|()| ProxyBody::upstream(body, deadline, exchange))
@@ -299,13 +321,19 @@ fn too_large(request: &Request<Incoming>, options: &HttpOptions) -> bool {
     length.is_some_and(|length| length > limit)
 }
 
+/// Whether there is a body of unknown length with a method that has none as a rule: HTTP/1.1 would
+/// be sent without it. HTTP/2 has no such field, and takes it off again.
+fn has_unexpected_body(request: &Request<Incoming>) -> bool {
+    let rarely = matches!(*request.method(), Method::GET | Method::HEAD);
+    rarely && !request.body().is_end_stream() && request.body().size_hint().exact().is_none()
+}
+
 /// Counts a body if somebody wants to know or there is a limit.
 fn watch(
     request: &Request<Incoming>,
     options: &HttpOptions,
     exchange: &mut Exchange,
 ) -> Option<Arc<RequestWatch>> {
-    use http_body::Body as _;
     if request.body().is_end_stream() {
         return None;
     }

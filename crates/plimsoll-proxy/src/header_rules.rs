@@ -86,7 +86,9 @@ mod tests {
         };
         rules.apply(&mut headers);
         let values = headers.get_all(&name).iter();
-        values.map(|value| value.to_str().unwrap().to_owned()).collect()
+        values
+            .map(|value| value.to_str().unwrap().to_owned())
+            .collect()
     }
 
     #[test]

@@ -183,7 +183,10 @@ mod tests {
 
     #[test]
     fn an_upgrade_is_named_twice() {
-        let both = map(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")]);
+        let both = map(&[
+            ("connection", "keep-alive, Upgrade"),
+            ("upgrade", "websocket"),
+        ]);
         assert_eq!(upgrade_of(&both).unwrap(), "websocket");
         assert!(upgrade_of(&map(&[("upgrade", "websocket")])).is_none());
         assert!(upgrade_of(&map(&[("connection", "upgrade")])).is_none());
@@ -196,7 +199,10 @@ mod tests {
             address: &address,
             scheme: "http",
         };
-        let said = [("x-forwarded-for", "1.1.1.1"), ("x-forwarded-proto", "https")];
+        let said = [
+            ("x-forwarded-for", "1.1.1.1"),
+            ("x-forwarded-proto", "https"),
+        ];
         let mut headers = map(&said);
         let mut options = HttpOptions::default();
         add_forwarded(&mut headers, &client, &options);

@@ -50,7 +50,9 @@ pub(crate) struct ListenerRuntime {
 
 impl std::fmt::Debug for ListenerRuntime {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ListenerRuntime").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("ListenerRuntime")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
     }
 }
 
@@ -60,7 +62,10 @@ impl ListenerRuntime {
         let mut logs = Vec::new();
         for log in &config.access_log {
             let opened = sinks.open(log);
-            let path = log.path.as_deref().unwrap_or(std::path::Path::new("stdout"));
+            let path = log
+                .path
+                .as_deref()
+                .unwrap_or(std::path::Path::new("stdout"));
             logs.push(opened.map_err(|error| format!("{}: {error}", path.display()))?);
         }
         let tls = match &config.tls {
@@ -85,8 +90,7 @@ fn http1_builder(options: &HttpOptions) -> http1::Builder {
         .header_read_timeout(None)
         .half_close(false)
         .max_header_size(header_bytes)
-        .max_buf_size(header_bytes.max(64 << 10))
-        .pipeline_flush(true);
+        .max_buf_size(header_bytes.max(64 << 10));
     // Its default of 100 needs no memory of its own.
     if options.max_headers != 100 {
         builder.max_headers(usize::try_from(options.max_headers).unwrap_or(usize::MAX));
@@ -219,7 +223,13 @@ async fn detect(stream: &TcpStream, connection: &Connection) -> io::Result<bool>
             seen = count;
         }
     };
-    let idle = connection.listener.runtime().config.http.idle_timeout.unwrap_or(Duration::MAX);
+    let idle = connection
+        .listener
+        .runtime()
+        .config
+        .http
+        .idle_timeout
+        .unwrap_or(Duration::MAX);
     tokio::select! {
         found = looking => found,
         () = told_to_end(connection) => Err(io::ErrorKind::ConnectionAborted.into()),

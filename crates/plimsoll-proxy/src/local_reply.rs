@@ -4,7 +4,7 @@
 //! true. A gRPC client gets a gRPC status instead.
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, LOCATION};
+use http::header::{CONNECTION, CONTENT_TYPE, LOCATION};
 use http::{HeaderValue, Response, StatusCode};
 use plimsoll_client::{Error, ErrorKind};
 
@@ -55,9 +55,11 @@ impl LocalReply {
                 "upstream connect error or disconnect/reset before headers. \
                  reset reason: remote connection failure",
             ),
-            ErrorKind::Timeout => {
-                Self::new(StatusCode::GATEWAY_TIMEOUT, "UT", "upstream request timeout")
-            }
+            ErrorKind::Timeout => Self::new(
+                StatusCode::GATEWAY_TIMEOUT,
+                "UT",
+                "upstream request timeout",
+            ),
             _ => Self::new(
                 UNAVAILABLE,
                 "UC",
@@ -86,6 +88,11 @@ impl LocalReply {
                 let kind = HeaderValue::from_static("text/plain");
                 response.headers_mut().insert(CONTENT_TYPE, kind);
             }
+        }
+        // Whoever sends what is no request may mean anything with what follows.
+        if self == Self::BAD_REQUEST && !exchange.connection().is_http2() {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
         }
         exchange.response(&response);
         response.map(|()| ProxyBody::own(body, exchange))
@@ -181,11 +188,17 @@ mod tests {
         let none = Redirect::default;
         assert_eq!(to(none()), "http://a.example:8080/old/x?q=1");
         let scheme = Some("https".to_owned());
-        assert_eq!(to(Redirect { scheme, ..none() }), "https://a.example/old/x?q=1");
+        assert_eq!(
+            to(Redirect { scheme, ..none() }),
+            "https://a.example/old/x?q=1"
+        );
         let host = Some("b".to_owned());
         assert_eq!(to(Redirect { host, ..none() }), "http://b/old/x?q=1");
         let port = Some(1);
-        assert_eq!(to(Redirect { port, ..none() }), "http://a.example:1/old/x?q=1");
+        assert_eq!(
+            to(Redirect { port, ..none() }),
+            "http://a.example:1/old/x?q=1"
+        );
         let path = PathRedirect::Prefix("/new".into());
         let strip_query = true;
         let changed = Redirect {

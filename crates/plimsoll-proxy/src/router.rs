@@ -10,6 +10,7 @@ mod path_match;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -95,6 +96,8 @@ pub enum Action {
 /// A request that goes to a cluster.
 #[derive(Debug)]
 pub struct Forward {
+    /// Tells it from all others of the process, those of earlier files included.
+    pub id: ForwardId,
     /// Where to.
     pub target: Target,
     /// From the request to the end of the response; `None` is no limit.
@@ -113,6 +116,19 @@ pub struct Forward {
     pub append_x_forwarded_host: bool,
     /// For consistent hashing.
     pub hash_policy: Vec<HashPolicy>,
+}
+
+/// A number that no other has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ForwardId(u64);
+
+impl ForwardId {
+    /// One more.
+    #[expect(clippy::new_without_default, reason = "two of them are never equal")]
+    pub fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 /// Which cluster.
@@ -304,16 +320,16 @@ impl Target {
         }
     }
 
-    /// The cluster for a draw, which may be any number.
-    pub fn choose<'a>(&'a self, headers: &'a HeaderMap, draw: u64) -> Option<&'a str> {
+    /// The cluster; a draw, which may be any number, is taken if there are weights.
+    pub fn choose(&self, headers: &HeaderMap, draw: impl FnOnce() -> u64) -> Option<Arc<str>> {
         match self {
-            Self::Cluster(name) => Some(name),
-            Self::ClusterHeader(header) => headers.get(header)?.to_str().ok(),
+            Self::Cluster(name) => Some(Arc::clone(name)),
+            Self::ClusterHeader(header) => Some(headers.get(header)?.to_str().ok()?.into()),
             Self::Weighted(clusters) => {
                 let total = clusters.last()?.until;
-                let draw = draw % total.max(1);
+                let draw = draw() % total.max(1);
                 let found = clusters.iter().find(|cluster| draw < cluster.until);
-                found.map(|cluster| &*cluster.name)
+                found.map(|cluster| Arc::clone(&cluster.name))
             }
         }
     }

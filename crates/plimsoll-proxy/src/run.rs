@@ -10,7 +10,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_client::Client;
+use plimsoll_client::{Client, LoadReporting, XdsOptions};
+use plimsoll_core::model::load_report::Node;
+use plimsoll_xds::ads::Variant;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
@@ -121,10 +123,7 @@ pub async fn run(
     let source = FileSource::new(&options.config);
     let (loaded, fingerprint) = source.load().map_err(RunError::Config)?;
     let workers = options.workers.max(1);
-    let client = Client::builder()
-        .locality(loaded.config.node.locality.clone())
-        .pools(workers)
-        .build();
+    let client = client(&loaded.config, workers);
     let state = Arc::new(State::new(client.clone(), workers, loaded));
     let mut proxy = Proxy::start(Arc::clone(&state), client, workers)?;
     proxy.clusters().await;
@@ -137,8 +136,14 @@ pub async fn run(
     };
     let (quit, mut quitting) = mpsc::channel(1);
     let bound = Bound {
-        listeners: state.running().iter().map(|one| (one.name.clone(), one.address)).collect(),
-        admin: admin_listener.as_ref().and_then(|listener| listener.local_addr().ok()),
+        listeners: state
+            .running()
+            .iter()
+            .map(|one| (one.name.clone(), one.address))
+            .collect(),
+        admin: admin_listener
+            .as_ref()
+            .and_then(|listener| listener.local_addr().ok()),
     };
     let admin = admin_listener.map(|listener| {
         tokio::spawn(admin::serve(
@@ -168,6 +173,35 @@ pub async fn run(
         admin.abort();
     }
     Ok(())
+}
+
+/// The client, with the server that the file names.
+fn client(config: &ProxyConfig, workers: usize) -> Client {
+    let locality = config.node.locality.clone();
+    let builder = Client::builder().locality(locality.clone()).pools(workers);
+    let Some(xds) = &config.xds else {
+        return builder.build();
+    };
+    let node = Node {
+        id: config.node.id.as_str().into(),
+        cluster: config.node.cluster.as_str().into(),
+        locality,
+    };
+    let mut options = XdsOptions::new(xds.uri.clone(), node);
+    options.all_clusters = xds.clusters;
+    if xds.delta {
+        options.variant = Variant::Delta;
+    }
+    if let Some(fleet) = &config.local_cluster_name {
+        options.local_cluster_name = fleet.as_str().into();
+    }
+    if xds.report_load {
+        options.load_reporting = LoadReporting::Always;
+    }
+    if let Some(back_off) = xds.back_off {
+        options.server.backoff = back_off;
+    }
+    builder.xds(options).build()
 }
 
 /// Everything that may change.
@@ -203,7 +237,7 @@ impl Proxy {
     async fn clusters(&mut self) {
         let config = self.config();
         let fleet = config.local_cluster_name.as_deref();
-        if let Err(error) = self.clusters.apply(&config.clusters, fleet).await {
+        if let Err(error) = self.clusters.set_all(&config.clusters, fleet).await {
             tracing::error!(%error, "the client does not take the clusters");
         }
     }
@@ -227,16 +261,22 @@ impl Proxy {
         };
         match result {
             Ok((loaded, prepared)) => {
-                let restart = loaded.config.admin != self.config().admin;
+                let before = self.config();
+                let restart = loaded.config.admin != before.admin
+                    || loaded.config.node != before.node
+                    || loaded.config.xds != before.xds;
                 self.state.load(loaded);
-                // Clusters that routes name must be there first, and those that none names any
-                // more go last.
+                // Clusters come before the routes that name them, and go after them.
                 self.clusters().await;
                 self.put_in_force(prepared);
                 self.state.new_epoch();
+                let config = self.config();
+                if let Err(error) = self.clusters.retain(&config.clusters).await {
+                    tracing::error!(%error, "the client does not let go of clusters");
+                }
                 tracing::info!("the new configuration is in force");
                 if restart {
-                    tracing::warn!("another admin address takes effect at the next start");
+                    tracing::warn!("another admin, node or server takes effect at the next start");
                 }
                 self.state.reloads.succeeded();
             }
@@ -254,9 +294,9 @@ impl Proxy {
             let runtime = ListenerRuntime::new(Arc::clone(listener), &self.state.sinks);
             let runtime = runtime.map_err(|error| RunError::Open(at_listener(listener, &error)))?;
             let running = self.state.running();
-            let same = running.iter().find(|one| {
-                one.name == listener.name && one.configured == listener.address
-            });
+            let same = running
+                .iter()
+                .find(|one| one.name == listener.name && one.configured == listener.address);
             let kind = match same {
                 Some(running) => Kind::Known(Arc::clone(&running.listener), running.address),
                 None => Kind::New(self.sockets(listener.address)?),
@@ -316,7 +356,11 @@ impl Proxy {
         for thread in &self.threads {
             thread.tell(Command::Drain(limit));
         }
-        let threads: Vec<_> = self.threads.iter_mut().filter_map(WorkerThread::take_thread).collect();
+        let threads: Vec<_> = self
+            .threads
+            .iter_mut()
+            .filter_map(WorkerThread::take_thread)
+            .collect();
         let joining = tokio::task::spawn_blocking(move || {
             for thread in threads {
                 let _ = thread.join();

@@ -71,7 +71,9 @@ impl FileSource {
         let document = Document::parse(&text).map_err(failed)?;
         let json = document.read().unwrap_or_default();
         let mut fingerprint = Fingerprint(own);
-        fingerprint.0.extend(certificates(&config).map(|path| look(path)));
+        fingerprint
+            .0
+            .extend(certificates(&config).map(|path| look(path)));
         Ok((Loaded { config, json }, fingerprint))
     }
 
@@ -84,7 +86,10 @@ impl FileSource {
 }
 
 fn certificates(config: &ProxyConfig) -> impl Iterator<Item = &PathBuf> {
-    let tls = config.listeners.iter().filter_map(|listener| listener.tls.as_ref());
+    let tls = config
+        .listeners
+        .iter()
+        .filter_map(|listener| listener.tls.as_ref());
     tls.flat_map(tls::files)
 }
 
@@ -100,7 +105,10 @@ fn read(path: &Path) -> Result<String, String> {
     let cannot = |error| format!("cannot be read: {error}");
     let metadata = fs::metadata(path).map_err(cannot)?;
     if metadata.len() > MAX_FILE_BYTES {
-        return Err(format!("{} bytes are more than {MAX_FILE_BYTES}", metadata.len()));
+        return Err(format!(
+            "{} bytes are more than {MAX_FILE_BYTES}",
+            metadata.len()
+        ));
     }
     fs::read_to_string(path).map_err(cannot)
 }

@@ -96,7 +96,11 @@ impl State {
     pub(crate) fn replace_running(&self, running: Vec<Running>) -> Vec<Running> {
         let mut current = self.lock_running();
         let mut gone = std::mem::replace(&mut *current, running);
-        gone.retain(|one| !current.iter().any(|new| Arc::ptr_eq(&new.listener, &one.listener)));
+        gone.retain(|one| {
+            !current
+                .iter()
+                .any(|new| Arc::ptr_eq(&new.listener, &one.listener))
+        });
         gone
     }
 

@@ -133,7 +133,10 @@ mod tests {
         stats.response(101);
         stats.downstream_cx_total.inc();
         let named = |name: &str| {
-            let position = HttpStats::NAMES.iter().position(|one| *one == name).unwrap();
+            let position = HttpStats::NAMES
+                .iter()
+                .position(|one| *one == name)
+                .unwrap();
             stats.values()[position]
         };
         assert_eq!(named("downstream_rq_5xx"), 1);

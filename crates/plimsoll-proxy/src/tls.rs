@@ -32,13 +32,14 @@ pub(crate) fn server_config(config: &TlsConfig, codec: Codec) -> Result<Arc<Serv
                 let added = roots.add(certificate);
                 added.map_err(|error| format!("{}: {error}", name(ca)))?;
             }
-            let verifier =
-                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
             let verifier = match config.require_client_certificate {
                 true => verifier,
                 false => verifier.allow_unauthenticated(),
             };
-            let verifier = verifier.build().map_err(|error| format!("{}: {error}", name(ca)))?;
+            let verifier = verifier
+                .build()
+                .map_err(|error| format!("{}: {error}", name(ca)))?;
             builder.with_client_cert_verifier(verifier)
         }
     };
@@ -61,11 +62,18 @@ fn alpn(config: &TlsConfig, codec: Codec) -> Vec<Vec<u8>> {
 
 /// Files that a configuration names.
 pub(crate) fn files(config: &TlsConfig) -> impl Iterator<Item = &PathBuf> {
-    let sources = [Some(&config.certificate), Some(&config.key), config.client_ca.as_ref()];
-    sources.into_iter().flatten().filter_map(|source| match source {
-        Source::File(path) => Some(path),
-        Source::Inline(_) => None,
-    })
+    let sources = [
+        Some(&config.certificate),
+        Some(&config.key),
+        config.client_ca.as_ref(),
+    ];
+    sources
+        .into_iter()
+        .flatten()
+        .filter_map(|source| match source {
+            Source::File(path) => Some(path),
+            Source::Inline(_) => None,
+        })
 }
 
 fn certificates(source: &Source) -> Result<Vec<CertificateDer<'static>>, String> {

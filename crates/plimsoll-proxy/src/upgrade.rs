@@ -23,7 +23,8 @@ pub(crate) fn accept(
     headers::remove_hop_by_hop(&mut head.headers);
     if let Some(protocol) = protocol {
         head.headers.insert(UPGRADE, protocol);
-        head.headers.insert(CONNECTION, http::HeaderValue::from_static("upgrade"));
+        head.headers
+            .insert(CONNECTION, http::HeaderValue::from_static("upgrade"));
     }
     let head = Response::from_parts(head, ());
     exchange.response(&head);

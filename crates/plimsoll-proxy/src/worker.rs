@@ -4,16 +4,18 @@
 //! here are never contended; they only tell the compiler so. Threads are started in `run`.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::{Request, Response};
-use plimsoll_client::{Client, ClusterService, Error, ResponseBody};
+use plimsoll_client::{Client, ClusterService, Error, RequestOptions, ResponseBody};
 use plimsoll_core::rng::{Rng as _, Xoshiro256};
 use tower_service::Service as _;
 
 use crate::body::RequestStream;
+use crate::router::{Forward, ForwardId};
 
 /// Length of a tick: how exact timeouts of connections are.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
@@ -29,7 +31,8 @@ pub(crate) struct Worker {
 }
 
 struct State {
-    services: HashMap<Box<str>, ClusterService>,
+    /// By route and cluster.
+    services: HashMap<(ForwardId, Arc<str>), ClusterService>,
     /// Of the services.
     epoch: u64,
     rng: Xoshiro256,
@@ -61,10 +64,11 @@ impl Worker {
         self.lock().rng.next_u64()
     }
 
-    /// Sends a request to a cluster.
+    /// Sends a request to a cluster, with the timeouts and retries of its route.
     pub(crate) fn call(
         &self,
-        cluster: &str,
+        forward: &Forward,
+        cluster: Arc<str>,
         request: Request<RequestStream>,
     ) -> Result<Call, Error> {
         let mut state = self.lock();
@@ -73,13 +77,14 @@ impl Worker {
             state.services.clear();
             state.epoch = epoch;
         }
-        if let Some(service) = state.services.get_mut(cluster) {
-            return Ok(service.call(request));
+        match state.services.entry((forward.id, cluster)) {
+            Entry::Occupied(mut known) => Ok(known.get_mut().call(request)),
+            Entry::Vacant(free) => {
+                let service = self.client.service_on(&free.key().1, self.index)?;
+                let service = service.with_defaults(options(forward, None));
+                Ok(free.insert(service).call(request))
+            }
         }
-        let mut service = self.client.service_on(cluster, self.index)?;
-        let call = service.call(request);
-        state.services.insert(cluster.into(), service);
-        Ok(call)
     }
 
     /// Ticks since the start.
@@ -101,4 +106,15 @@ impl Worker {
 pub(crate) fn in_ticks(time: Duration) -> u32 {
     let ticks = time.as_nanos().div_ceil(TICK.as_nanos());
     u32::try_from(ticks).unwrap_or(u32::MAX)
+}
+
+/// What the client is told about requests of a route. A hash is of one request; the rest is known
+/// to the route's service.
+pub(crate) fn options(forward: &Forward, hash: Option<u64>) -> RequestOptions {
+    RequestOptions {
+        timeout: forward.timeout,
+        per_try_timeout: forward.per_try_timeout,
+        retry: forward.retry.clone(),
+        hash,
+    }
 }

@@ -1,5 +1,7 @@
 //! Requests through a proxy: protocols, header fields, routes, failures.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests and their helpers")]
+
 mod support;
 
 use bytes::Bytes;
@@ -29,10 +31,18 @@ async fn http1_to_http1() {
         .await;
         let answer = raw.answer().await;
         assert_eq!(answer.status, 200);
-        assert!(answer.body.contains(&format!("POST /p?round={round} HTTP/1.1\n")), "{answer:?}");
+        assert!(
+            answer
+                .body
+                .contains(&format!("POST /p?round={round} HTTP/1.1\n")),
+            "{answer:?}"
+        );
         assert!(answer.body.contains("host: example\n"), "{answer:?}");
         assert!(answer.body.contains("x-kept: 2\n") && !answer.body.contains("x-secret"));
-        assert!(answer.body.contains("x-forwarded-proto: http\n"), "{answer:?}");
+        assert!(
+            answer.body.contains("x-forwarded-proto: http\n"),
+            "{answer:?}"
+        );
         assert!(answer.body.contains("x-request-id: "), "{answer:?}");
         assert!(answer.body.ends_with("\nhello"), "{answer:?}");
     }
@@ -55,15 +65,22 @@ async fn every_protocol_to_every_protocol() {
         assert!(answer.body.contains(version), "{answer:?}");
         let whole = exchange(&mut http2, empty(&format!("http://host.test{path}"))).await;
         assert_eq!(whole.head.status(), 200, "{whole:?}");
-        assert!(whole.body.contains(version) && whole.body.contains("host.test"), "{whole:?}");
+        assert!(
+            whole.body.contains(version) && whole.body.contains("host.test"),
+            "{whole:?}"
+        );
     }
     proxy.ended().await;
 }
 
 /// A response with two pieces and trailers, after reading the request.
-async fn with_trailers(request: Request<hyper::body::Incoming>) -> Response<support::backend::AnyBody> {
+async fn with_trailers(
+    request: Request<hyper::body::Incoming>,
+) -> Response<support::backend::AnyBody> {
     let collected = request.into_body().collect().await.unwrap();
-    let seen = collected.trailers().and_then(|trailers| trailers.get("x-sum").cloned());
+    let seen = collected
+        .trailers()
+        .and_then(|trailers| trailers.get("x-sum").cloned());
     let mut trailers = HeaderMap::new();
     trailers.insert("grpc-status", HeaderValue::from_static("0"));
     trailers.insert("x-seen", seen.unwrap_or(HeaderValue::from_static("none")));
@@ -89,7 +106,10 @@ async fn trailers_travel_both_ways_over_http2() {
     let mut http2 = client::http2(proxy.address()).await;
     let mut trailers = HeaderMap::new();
     trailers.insert("x-sum", HeaderValue::from_static("42"));
-    let frames = [Frame::data(Bytes::from_static(b"x")), Frame::trailers(trailers)];
+    let frames = [
+        Frame::data(Bytes::from_static(b"x")),
+        Frame::trailers(trailers),
+    ];
     let frames = frames.map(Ok::<_, std::convert::Infallible>);
     let request = Request::post("http://h/svc/Method")
         .header("content-type", "application/grpc")
@@ -115,9 +135,23 @@ async fn trailers_travel_both_ways_over_http1() {
     )
     .await;
     assert_eq!(answer.status, 200);
-    assert!(answer.body.contains("one ") && answer.body.contains("two"), "{answer:?}");
+    assert!(
+        answer.body.contains("one ") && answer.body.contains("two"),
+        "{answer:?}"
+    );
     assert!(answer.body.contains("grpc-status: 0\r\n"), "{answer:?}");
     assert!(answer.body.contains("x-seen: 42\r\n"), "{answer:?}");
+    proxy.ended().await;
+}
+
+#[tokio::test]
+async fn even_a_get_may_have_a_body() {
+    let backend = Backend::echo("a").await;
+    let config = config(&everything("a"), &[("a", &[backend.address], "")]);
+    let proxy = Proxy::start(&config).await;
+    let get = "GET / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n";
+    let answer = client::send(proxy.address(), get).await;
+    assert!(answer.body.ends_with("\n\nx"), "{answer:?}");
     proxy.ended().await;
 }
 
@@ -132,7 +166,10 @@ async fn an_expectation_is_met() {
     assert_eq!(raw.answer().await.status, 100);
     raw.send("hi").await;
     let answer = raw.answer().await;
-    assert!(answer.body.ends_with("\nhi") && !answer.body.contains("expect"), "{answer:?}");
+    assert!(
+        answer.body.ends_with("\nhi") && !answer.body.contains("expect"),
+        "{answer:?}"
+    );
     proxy.ended().await;
 }
 
@@ -154,15 +191,24 @@ append_x_forwarded_host: true}
     let proxy = Proxy::start(&config(routes, &[("a", &[backend.address], "")])).await;
     let answer = client::get(proxy.address(), "/old/x?q").await;
     assert_eq!(answer.status, 302);
-    assert!(answer.head.contains("location: https://test/new/x?q\r\n"), "{answer:?}");
+    assert!(
+        answer.head.contains("location: https://test/new/x?q\r\n"),
+        "{answer:?}"
+    );
     let answer = client::get(proxy.address(), "/here").await;
     assert_eq!((answer.status, answer.body.as_str()), (202, "accepted"));
     assert!(answer.head.contains("x-own: yes\r\n"), "{answer:?}");
     let put = "PUT /api/x?q=1 HTTP/1.1\r\nhost: outer\r\nx-gone: 1\r\n\r\n";
     let answer = client::send(proxy.address(), put).await;
-    assert!(answer.body.contains("PUT /v2/x?q=1 HTTP/1.1\n"), "{answer:?}");
+    assert!(
+        answer.body.contains("PUT /v2/x?q=1 HTTP/1.1\n"),
+        "{answer:?}"
+    );
     assert!(answer.body.contains("host: inner\n"), "{answer:?}");
-    assert!(answer.body.contains("x-forwarded-host: outer\n"), "{answer:?}");
+    assert!(
+        answer.body.contains("x-forwarded-host: outer\n"),
+        "{answer:?}"
+    );
     assert!(answer.body.contains("x-added: 1\n") && !answer.body.contains("x-gone"));
     assert_eq!(client::get(proxy.address(), "/api/x").await.status, 404);
     proxy.ended().await;
@@ -207,8 +253,11 @@ async fn failures_have_envoys_statuses() {
 - match: {prefix: /unknown}
   route: {cluster: nowhere}
 ";
-    let clusters: &[(&str, &[_], &str)] =
-        &[("slow", &[slow.address], ""), ("gone", &[gone], ""), ("empty", &[], "")];
+    let clusters: &[(&str, &[_], &str)] = &[
+        ("slow", &[slow.address], ""),
+        ("gone", &[gone], ""),
+        ("empty", &[], ""),
+    ];
     let proxy = Proxy::start(&config(routes, clusters)).await;
     for (path, status, body) in [
         ("/slow", 504, "upstream request timeout"),
@@ -260,7 +309,9 @@ async fn a_websocket_becomes_a_tunnel() {
     assert!(answer.head.contains("upgrade: websocket\r\n"), "{answer:?}");
     raw.send("ping").await;
     let mut echoed = [0; 4];
-    tokio::io::AsyncReadExt::read_exact(&mut raw.0, &mut echoed).await.unwrap();
+    tokio::io::AsyncReadExt::read_exact(&mut raw.0, &mut echoed)
+        .await
+        .unwrap();
     assert_eq!(&echoed, b"ping");
     drop(raw);
     let other = "GET / HTTP/1.1\r\nhost: h\r\nconnection: upgrade\r\nupgrade: other\r\n\r\n";

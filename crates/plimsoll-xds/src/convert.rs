@@ -6,6 +6,7 @@ pub(crate) mod assignment;
 pub(crate) mod cluster;
 pub(crate) mod discovery;
 mod field;
+pub(crate) mod health;
 #[cfg(test)]
 mod hex;
 pub(crate) mod listener;

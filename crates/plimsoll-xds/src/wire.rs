@@ -18,6 +18,9 @@ pub use crate::convert::discovery::{
     encode_delta_discovery_response, encode_delta_resource, encode_discovery_request,
     encode_discovery_response, resource_name, unwrap_resource,
 };
+pub use crate::convert::health::{
+    HEALTH_CHECK, decode_health_check_response, encode_health_check_request,
+};
 pub use crate::convert::listener::{encode_api_listener, encode_http_listener};
 pub use crate::convert::listener_in::{ApiListener, RouteSource, decode_listener};
 pub use crate::convert::load_assignment::decode_endpoint_extras;

@@ -222,6 +222,14 @@ fn notices(
         let text = format!("edits of {waiting} take effect at the next start");
         add(Severity::Warning, text);
     }
+    let clusters = state.fleets().iter().count().max(1) * state.config().services.len();
+    if clusters > clusters::MAX {
+        let text = format!(
+            "the first {} of {clusters} clusters are shown; the admin API has all",
+            clusters::MAX
+        );
+        add(Severity::Info, text);
+    }
     notices
 }
 

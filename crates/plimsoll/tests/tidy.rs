@@ -180,6 +180,8 @@ fn counters_and_events_stand_in_the_table() {
     let oob = plimsoll_xds::orca::oob::OobStats::default();
     names.extend(oob.iter().map(|(name, _)| name.to_owned()));
     names.extend(plimsoll_control::admin::METRIC_NAMES.map(str::to_owned));
+    let proxy = plimsoll_proxy::stats::HttpStats::NAMES;
+    names.extend(proxy.iter().map(|name| (*name).to_owned()));
     let mut events = 0;
     for file in rust_files_under("crates/plimsoll-core/src/") {
         let code = &file.views.code;
@@ -329,6 +331,22 @@ fn example_configurations_are_read() {
         let source = plimsoll_control::source::FileSource::new(REPOSITORY.root().join(path));
         let (config, _) = source.load().unwrap_or_else(|error| panic!("{error}"));
         assert!(!config.services.is_empty(), "{path} has no services");
+        read += 1;
+    }
+    assert!(read > 0, "no example was found: have they moved?");
+}
+
+#[test]
+fn example_configurations_of_the_proxy_are_read() {
+    let files = REPOSITORY
+        .paths(".yaml")
+        .filter(|path| path.starts_with("examples/proxy/"));
+    let mut read = 0;
+    for path in files {
+        let text = REPOSITORY.text(path).unwrap_or_default();
+        let config = plimsoll_proxy::config::ProxyConfig::parse(&text);
+        let config = config.unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert!(!config.listeners.is_empty(), "{path} has no listener");
         read += 1;
     }
     assert!(read > 0, "no example was found: have they moved?");

@@ -83,6 +83,43 @@ fn by_failures(parts: &mut OutlierDetectionParts) {
 }
 
 #[test]
+fn hosts_are_judged_from_the_moment_they_are_known() {
+    let mut rig = Rig::new(0, |parts| {
+        parts.consecutive_5xx = Some(ConsecutiveErrors {
+            threshold: 3,
+            enforcement_percentage: 100,
+        });
+    });
+    let sample = |failed| HostSample {
+        address: address(1),
+        totals: RequestCounts {
+            issued: failed,
+            succeeded: 0,
+            failed,
+        },
+        consecutive_errors: u32::try_from(failed).unwrap(),
+    };
+    let now = rig.now;
+    let mut judge = |rig: &mut Rig, failed| {
+        let detector = &mut rig.detector;
+        detector.handle_consecutive_errors(&sample(failed), &mut rig.rng, now);
+        detector.poll_signal().is_some()
+    };
+    assert!(!judge(&mut rig, 3), "nobody knows it");
+    rig.detector.handle_hosts(&[sample(2)]);
+    assert!(!judge(&mut rig, 4), "two of them were before its time");
+    assert!(judge(&mut rig, 5));
+    rig.detector.handle_hosts(&[sample(5)]);
+    assert_eq!(
+        rig.detector.ejected().count(),
+        1,
+        "a known host stays as it is"
+    );
+    rig.detector.handle_hosts(&[]);
+    assert_eq!(rig.detector.ejected().count(), 0);
+}
+
+#[test]
 fn a_host_far_below_the_mean_is_ejected() {
     let mut rig = Rig::new(6, |parts| {
         parts.success_rate_ejection = Some(SuccessRateEjection::default());

@@ -236,6 +236,30 @@ fn drops_are_drawn_first_and_counted() {
 }
 
 #[test]
+fn a_request_that_was_tried_before_is_not_dropped() {
+    let mut rig = Rig::new(ClusterConfigParts::default());
+    let mut dropping = parts(&[("a", 2)]);
+    dropping.drop_overloads = vec![DropOverloadParts {
+        category: "all".into(),
+        numerator: 100,
+        denominator: 100,
+    }];
+    rig.assign(dropping);
+    let mut picker = rig.picker(&[0; 8]);
+    let tried: Vec<_> = picker.snapshot().hosts().take(1).cloned().collect();
+    let again = PickArgs {
+        hash: None,
+        avoid: &tried,
+    };
+    let host = picker.pick(again).host().map(|host| host.address());
+    assert_eq!(host, Some(address(0, 2)));
+    assert!(matches!(
+        picker.pick(PickArgs::default()),
+        PickResult::Drop { .. }
+    ));
+}
+
+#[test]
 fn panic_uses_all_hosts_or_fails() {
     let fail = ZoneAwareParts {
         fail_traffic_on_panic: true,

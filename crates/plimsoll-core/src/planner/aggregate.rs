@@ -3,8 +3,8 @@
 //! Demand is keyed by where the reporter *is* (`node.locality`), never by where its requests went:
 //! that is the outcome of the plans themselves, and counting it closes a feedback loop that settles
 //! in the wrong place. Here live rates per (node, upstream cluster) and their deadlines; every
-//! input yields [`Change`]s, from which `grain` keeps its sums. Where requests went is kept too, for
-//! people to look at only. Smoothing lives in `smoothing`.
+//! input yields [`Change`]s, from which `grain` keeps its sums. Where requests went is kept for
+//! people to look at. Smoothing lives in `smoothing`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -131,7 +131,8 @@ impl LogFormat {
         }
         if let Some(field) = argument("RESP") {
             let name = HeaderName::from_bytes(field.as_bytes());
-            self.response.push(name.map_err(|_| format!("{field:?} is not a field"))?);
+            self.response
+                .push(name.map_err(|_| format!("{field:?} is not a field"))?);
             return Ok(Part::Response(self.response.len() - 1));
         }
         Ok(match operator {

@@ -72,8 +72,14 @@ fn counters(state: &State) -> BTreeMap<String, u64> {
     let (succeeded, failed, _) = state.reloads.counts();
     let (written, dropped) = state.sinks.counts();
     all.insert("server.concurrency".to_owned(), state.workers as u64);
-    all.insert("server.uptime".to_owned(), state.started.elapsed().as_secs());
-    all.insert("server.live".to_owned(), u64::from(state.phase() == Phase::Live));
+    all.insert(
+        "server.uptime".to_owned(),
+        state.started.elapsed().as_secs(),
+    );
+    all.insert(
+        "server.live".to_owned(),
+        u64::from(state.phase() == Phase::Live),
+    );
     all.insert("config.reload_success".to_owned(), succeeded);
     all.insert("config.reload_failure".to_owned(), failed);
     all.insert("access_log_file.write_completed".to_owned(), written);
@@ -102,7 +108,10 @@ pub(super) async fn prometheus(Extracted(admin): Extracted<Admin>) -> Response {
             }
             None => (name.replace('.', "_"), String::new()),
         };
-        families.entry(format!("plimsoll_{family}")).or_default().push((labels, value));
+        families
+            .entry(format!("plimsoll_{family}"))
+            .or_default()
+            .push((labels, value));
     }
     let mut page = String::new();
     for (family, values) in families {
@@ -121,7 +130,9 @@ pub(super) async fn clusters(Extracted(admin): Extracted<Admin>) -> Json<Value> 
     let mut all = serde_json::Map::new();
     for name in admin.state.client.cluster_names() {
         let explained = admin.state.client.explain(&name).await;
-        let explained = explained.ok().and_then(|page| serde_json::to_value(page).ok());
+        let explained = explained
+            .ok()
+            .and_then(|page| serde_json::to_value(page).ok());
         all.insert(name.to_string(), explained.unwrap_or_default());
     }
     Json(json!({ "cluster_statuses": all }))
@@ -164,9 +175,8 @@ pub(super) async fn explain(
     };
     let explained = admin.state.client.explain(&name).await;
     let explained = explained.map_err(|error| (StatusCode::NOT_FOUND, format!("{error}\n")))?;
-    let internal = |error: serde_json::Error| {
-        (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n"))
-    };
+    let internal =
+        |error: serde_json::Error| (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n"));
     serde_json::to_value(explained).map(Json).map_err(internal)
 }
 
@@ -182,11 +192,17 @@ pub(super) async fn logging(
     Extracted(admin): Extracted<Admin>,
     Query(query): Query<LoggingQuery>,
 ) -> (StatusCode, String) {
-    let set = admin.logging.as_ref().map(|logging| logging.set(&query.level));
+    let set = admin
+        .logging
+        .as_ref()
+        .map(|logging| logging.set(&query.level));
     match set {
         Some(Ok(())) => (StatusCode::OK, format!("active: {}\n", query.level)),
         Some(Err(error)) => (StatusCode::BAD_REQUEST, format!("{error}\n")),
-        None => (StatusCode::NOT_IMPLEMENTED, "the log cannot be changed here\n".to_owned()),
+        None => (
+            StatusCode::NOT_IMPLEMENTED,
+            "the log cannot be changed here\n".to_owned(),
+        ),
     }
 }
 

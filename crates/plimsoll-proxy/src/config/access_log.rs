@@ -76,7 +76,10 @@ impl LogFormatYaml {
     fn checked(self) -> Result<LogFormat, FieldError> {
         let text = self.text_format_source.map(|source| source.inline_string);
         match (text.or(self.text_format), self.json_format) {
-            (Some(_), Some(_)) => Err(FieldError::new("json_format", "stands beside a text format")),
+            (Some(_), Some(_)) => Err(FieldError::new(
+                "json_format",
+                "stands beside a text format",
+            )),
             (None, None) => Ok(LogFormat::default()),
             (Some(text), None) => {
                 let reason = |reason| FieldError::new("text_format_source.inline_string", reason);

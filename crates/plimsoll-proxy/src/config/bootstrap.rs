@@ -9,6 +9,7 @@ use plimsoll_xds::yaml::proto_json::Uint;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::dynamic::{ApiConfigSourceYaml, DynamicResourcesYaml};
 use super::listener::ListenerYaml;
 use super::{NodeConfig, ProxyConfig};
 use crate::clusters::{UpstreamCluster, UpstreamClusterYaml, check_discovery};
@@ -20,6 +21,7 @@ pub(super) struct BootstrapYaml {
     node: NodeYaml,
     admin: Option<AdminYaml>,
     static_resources: StaticResourcesYaml,
+    dynamic_resources: Option<DynamicResourcesYaml>,
     cluster_manager: ClusterManagerYaml,
     overload_manager: OverloadManagerYaml,
 }
@@ -60,6 +62,7 @@ struct StaticResourcesYaml {
 #[serde(default, deny_unknown_fields)]
 struct ClusterManagerYaml {
     local_cluster_name: Option<String>,
+    load_stats_config: Option<ApiConfigSourceYaml>,
 }
 
 /// `OverloadManager`: the limit of connections, and nothing else.
@@ -138,15 +141,30 @@ impl BootstrapYaml {
         let mut listeners = Vec::new();
         for (index, listener) in self.static_resources.listeners.into_iter().enumerate() {
             let place = format!("static_resources.listeners[{index}]");
-            let listener = listener.checked(index).map_err(|error| error.under(&place))?;
+            let listener = listener
+                .checked(index)
+                .map_err(|error| error.under(&place))?;
             listeners.push(Arc::new(listener));
         }
+        let manager = &self.cluster_manager;
         let mut clusters = Vec::new();
         for (index, cluster) in self.static_resources.clusters.into_iter().enumerate() {
             let place = format!("static_resources.clusters[{index}]");
-            let cluster = UpstreamCluster::try_from(cluster).map_err(|error| error.under(&place))?;
-            check_discovery(&cluster).map_err(|error| error.under(&place))?;
+            let cluster =
+                UpstreamCluster::try_from(cluster).map_err(|error| error.under(&place))?;
+            let fleet = manager.local_cluster_name.as_deref() == Some(cluster.config.name());
+            check_discovery(&cluster, fleet).map_err(|error| error.under(&place))?;
             clusters.push(cluster);
+        }
+        let load_stats = manager.load_stats_config.as_ref();
+        let xds = self.dynamic_resources.map(|dynamic| {
+            let xds = dynamic.checked(load_stats, &clusters);
+            xds.map_err(|error| error.under("dynamic_resources"))
+        });
+        let xds = xds.transpose()?;
+        if let Some(load_stats) = load_stats {
+            let checked = load_stats.check_is(xds.as_ref());
+            checked.map_err(|error| error.under("cluster_manager.load_stats_config"))?;
         }
         let locality = &self.node.locality;
         let config = ProxyConfig {
@@ -158,6 +176,7 @@ impl BootstrapYaml {
             admin: admin.transpose()?,
             listeners,
             clusters,
+            xds,
             local_cluster_name: self.cluster_manager.local_cluster_name,
             max_connections: self
                 .overload_manager

@@ -241,7 +241,9 @@ impl HttpConnectionManagerYaml {
             stat_prefix: self.stat_prefix.clone(),
             codec: self.codec_type.0,
             max_request_header_bytes: header_bytes,
-            max_headers: common.max_headers_count.map_or(defaults.max_headers, |n| n.0),
+            max_headers: common
+                .max_headers_count
+                .map_or(defaults.max_headers, |n| n.0),
             request_headers_timeout: limit(
                 self.request_headers_timeout,
                 defaults.request_headers_timeout,
@@ -268,7 +270,9 @@ impl HttpConnectionManagerYaml {
             (_, Some(name)) => name,
         };
         let value = HeaderValue::from_str(name);
-        value.map(Some).map_err(|_| FieldError::new("server_name", "is not a header value"))
+        value
+            .map(Some)
+            .map_err(|_| FieldError::new("server_name", "is not a header value"))
     }
 
     /// The router must be last; the limit of bodies may stand before it.
@@ -285,7 +289,10 @@ impl HttpConnectionManagerYaml {
                 (None, true) => {}
                 _ => {
                     let path = format!("{place}.max_request_bytes");
-                    return Err(FieldError::new(path, "is for the buffer filter, which needs it"));
+                    return Err(FieldError::new(
+                        path,
+                        "is for the buffer filter, which needs it",
+                    ));
                 }
             }
         }
@@ -307,7 +314,9 @@ impl Http2OptionsYaml {
                 Err(FieldError::new(path, reason))
             }
         };
-        let streams = self.max_concurrent_streams.map_or(defaults.max_concurrent_streams, |n| n.0);
+        let streams = self
+            .max_concurrent_streams
+            .map_or(defaults.max_concurrent_streams, |n| n.0);
         let keepalive = self.connection_keepalive.as_ref();
         Ok(Http2Config {
             max_concurrent_streams: streams,

@@ -139,7 +139,9 @@ impl VirtualHostYaml {
         let mut routes = Vec::new();
         for (index, route) in self.routes.into_iter().enumerate() {
             let place = format!("routes[{index}]");
-            let route = route.checked(&around).map_err(|error| error.under(&place))?;
+            let route = route
+                .checked(&around)
+                .map_err(|error| error.under(&place))?;
             routes.push(route);
         }
         Ok(VirtualHost {
@@ -162,8 +164,10 @@ impl RouteYaml {
             add: self.response_headers_to_add,
             remove: self.response_headers_to_remove,
         };
-        let (path, headers, grpc) =
-            self.matching.checked().map_err(|error| error.under("match"))?;
+        let (path, headers, grpc) = self
+            .matching
+            .checked()
+            .map_err(|error| error.under("match"))?;
         let action = match (self.route, self.redirect, self.direct_response) {
             (Some(route), None, None) => {
                 let forward = route.checked(around.retry.as_ref());

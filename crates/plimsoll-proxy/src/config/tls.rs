@@ -8,8 +8,7 @@ use serde::Deserialize;
 use super::bootstrap::expect_type;
 use super::{Source, TlsConfig};
 
-const DOWNSTREAM_TLS: &str =
-    "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext";
+const DOWNSTREAM_TLS: &str = "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext";
 
 /// `TransportSocket`.
 #[derive(Debug, Deserialize)]
@@ -88,7 +87,10 @@ impl DownstreamTlsContextYaml {
         let mut certificates = common.tls_certificates.into_iter();
         let (Some(pair), None) = (certificates.next(), certificates.next()) else {
             let reason = "must have exactly one entry";
-            return Err(FieldError::new("common_tls_context.tls_certificates", reason));
+            return Err(FieldError::new(
+                "common_tls_context.tls_certificates",
+                reason,
+            ));
         };
         let client_ca = common.validation_context.map(|context| {
             let ca = context.trusted_ca.checked();

@@ -71,11 +71,7 @@ impl HeaderMatcher {
     }
 
     /// The value; fields that come several times are joined with commas in `joined`.
-    fn value<'a>(
-        &self,
-        request: &RequestView<'a>,
-        joined: &'a mut Vec<u8>,
-    ) -> Option<&'a [u8]> {
+    fn value<'a>(&self, request: &RequestView<'a>, joined: &'a mut Vec<u8>) -> Option<&'a [u8]> {
         match &self.source {
             HeaderSource::Method => Some(request.method.as_str().as_bytes()),
             HeaderSource::Path => Some(request.path_and_query.as_bytes()),

@@ -15,18 +15,18 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use tokio::net::TcpListener;
 
-pub type AnyBody = UnsyncBoxBody<Bytes, Infallible>;
+pub(crate) type AnyBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// A backend that runs until the test ends.
-pub struct Backend {
-    pub address: SocketAddr,
-    pub requests: Arc<AtomicUsize>,
+pub(crate) struct Backend {
+    pub(crate) address: SocketAddr,
+    pub(crate) requests: Arc<AtomicUsize>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Backend {
     /// Answers every request with `answer`.
-    pub async fn start<F, R>(answer: F) -> Self
+    pub(crate) async fn start<F, R>(answer: F) -> Self
     where
         F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
         R: Future<Output = Response<AnyBody>> + Send,
@@ -60,11 +60,11 @@ impl Backend {
     }
 
     /// Answers with the name, method, path, header fields and body of the request, as text.
-    pub async fn echo(name: &'static str) -> Self {
+    pub(crate) async fn echo(name: &'static str) -> Self {
         Self::start(move |request| echo(name, request)).await
     }
 
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.requests.load(Ordering::SeqCst)
     }
 }
@@ -77,7 +77,10 @@ impl Drop for Backend {
 
 async fn echo(name: &'static str, request: Request<Incoming>) -> Response<AnyBody> {
     let (head, body) = request.into_parts();
-    let mut text = format!("backend: {name}\n{} {} {:?}\n", head.method, head.uri, head.version);
+    let mut text = format!(
+        "backend: {name}\n{} {} {:?}\n",
+        head.method, head.uri, head.version
+    );
     for (name, value) in &head.headers {
         text.push_str(&format!("{name}: {}\n", value.to_str().unwrap()));
     }
@@ -88,12 +91,12 @@ async fn echo(name: &'static str, request: Request<Incoming>) -> Response<AnyBod
     for (name, value) in collected.trailers().into_iter().flatten() {
         text.push_str(&format!("trailer {name}: {}\n", value.to_str().unwrap()));
     }
-    text.push_str("\n");
+    text.push('\n');
     text.push_str(&String::from_utf8_lossy(&collected.to_bytes()));
     response(200, text)
 }
 
-pub fn response(status: u16, body: impl Into<Bytes>) -> Response<AnyBody> {
+pub(crate) fn response(status: u16, body: impl Into<Bytes>) -> Response<AnyBody> {
     let body = Full::new(body.into()).boxed_unsync();
     Response::builder().status(status).body(body).unwrap()
 }

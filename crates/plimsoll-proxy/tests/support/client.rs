@@ -14,31 +14,33 @@ use tokio::net::TcpStream;
 use super::PATIENCE;
 
 /// A connection that says what it is told to.
-pub struct Raw(pub TcpStream);
+pub(crate) struct Raw(pub(crate) TcpStream);
 
 /// A response of HTTP/1.1.
 #[derive(Debug)]
-pub struct Answer {
-    pub status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     /// Status line and header fields.
-    pub head: String,
+    pub(crate) head: String,
     /// As it came, chunks and all.
-    pub body: String,
+    pub(crate) body: String,
 }
 
 impl Raw {
-    pub async fn connect(address: SocketAddr) -> Self {
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
         Self(TcpStream::connect(address).await.unwrap())
     }
 
-    pub async fn send(&mut self, text: impl AsRef<[u8]>) {
+    pub(crate) async fn send(&mut self, text: impl AsRef<[u8]>) {
         self.0.write_all(text.as_ref()).await.unwrap();
     }
 
     /// Reads a response with a length or in chunks.
-    pub async fn answer(&mut self) -> Answer {
+    pub(crate) async fn answer(&mut self) -> Answer {
         let read = tokio::time::timeout(PATIENCE, self.read());
-        read.await.expect("a response in time").expect("a whole response")
+        read.await
+            .expect("a response in time")
+            .expect("a whole response")
     }
 
     async fn read(&mut self) -> Option<Answer> {
@@ -74,11 +76,13 @@ impl Raw {
     }
 
     /// Everything until the other side closes.
-    pub async fn rest(&mut self) -> String {
+    pub(crate) async fn rest(&mut self) -> String {
         let mut text = Vec::new();
         let reading = self.0.read_to_end(&mut text);
         // A reset is an end too.
-        let _ = tokio::time::timeout(PATIENCE, reading).await.expect("the connection ends");
+        let _ = tokio::time::timeout(PATIENCE, reading)
+            .await
+            .expect("the connection ends");
         String::from_utf8_lossy(&text).into_owned()
     }
 }
@@ -96,27 +100,31 @@ fn find(text: &[u8], part: &[u8]) -> Option<usize> {
 }
 
 /// One request over a new connection.
-pub async fn get(address: SocketAddr, path: &str) -> Answer {
-    send(address, &format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n")).await
+pub(crate) async fn get(address: SocketAddr, path: &str) -> Answer {
+    send(
+        address,
+        &format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n"),
+    )
+    .await
 }
 
 /// One request, as written, over a new connection.
-pub async fn send(address: SocketAddr, text: &str) -> Answer {
+pub(crate) async fn send(address: SocketAddr, text: &str) -> Answer {
     let mut raw = Raw::connect(address).await;
     raw.send(text).await;
     raw.answer().await
 }
 
-pub type ClientBody = UnsyncBoxBody<Bytes, std::convert::Infallible>;
+pub(crate) type ClientBody = UnsyncBoxBody<Bytes, std::convert::Infallible>;
 
 /// A connection of HTTP/2 with prior knowledge.
-pub async fn http2(address: SocketAddr) -> http2::SendRequest<ClientBody> {
+pub(crate) async fn http2(address: SocketAddr) -> http2::SendRequest<ClientBody> {
     let stream = TcpStream::connect(address).await.unwrap();
     http2_over(stream).await
 }
 
 /// The same over any stream.
-pub async fn http2_over<S>(stream: S) -> http2::SendRequest<ClientBody>
+pub(crate) async fn http2_over<S>(stream: S) -> http2::SendRequest<ClientBody>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
@@ -128,14 +136,14 @@ where
 
 /// A whole response of HTTP/2.
 #[derive(Debug)]
-pub struct Whole {
-    pub head: Response<()>,
-    pub body: String,
-    pub trailers: HeaderMap,
+pub(crate) struct Whole {
+    pub(crate) head: Response<()>,
+    pub(crate) body: String,
+    pub(crate) trailers: HeaderMap,
 }
 
 /// Sends over HTTP/2 and reads to the end.
-pub async fn exchange(
+pub(crate) async fn exchange(
     sender: &mut http2::SendRequest<ClientBody>,
     request: Request<ClientBody>,
 ) -> Whole {
@@ -148,5 +156,7 @@ pub async fn exchange(
             body: String::from_utf8_lossy(&collected.to_bytes()).into_owned(),
         }
     };
-    tokio::time::timeout(PATIENCE, exchange).await.expect("a response in time")
+    tokio::time::timeout(PATIENCE, exchange)
+        .await
+        .expect("a response in time")
 }

@@ -1,9 +1,10 @@
 //! A proxy, backends and clients on loopback, for the tests beside this folder.
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
-pub mod backend;
-pub mod client;
+pub(crate) mod backend;
+pub(crate) mod client;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,13 +15,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 /// How long anything may take before a test gives up.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A proxy that runs in this process.
-pub struct Proxy {
-    pub bound: Bound,
-    pub file: PathBuf,
-    pub reload: mpsc::Sender<()>,
+pub(crate) struct Proxy {
+    pub(crate) bound: Bound,
+    pub(crate) file: PathBuf,
+    pub(crate) reload: mpsc::Sender<()>,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<Result<(), RunError>>,
     _folder: tempfile::TempDir,
@@ -28,12 +29,12 @@ pub struct Proxy {
 
 impl Proxy {
     /// Starts with this configuration on one worker.
-    pub async fn start(config: &str) -> Self {
+    pub(crate) async fn start(config: &str) -> Self {
         Self::start_with(config, 1, Duration::from_secs(10)).await
     }
 
     /// Starts with so many workers.
-    pub async fn start_with(config: &str, workers: usize, drain_time: Duration) -> Self {
+    pub(crate) async fn start_with(config: &str, workers: usize, drain_time: Duration) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("proxy.yaml");
         std::fs::write(&file, config).unwrap();
@@ -54,9 +55,8 @@ impl Proxy {
                 let _ = stopped.await;
             },
         ));
-        let bound = match announced.await {
-            Ok(bound) => bound,
-            Err(_) => panic!("the proxy did not start: {:?}", task.await),
+        let Ok(bound) = announced.await else {
+            panic!("the proxy did not start: {:?}", task.await);
         };
         Self {
             bound,
@@ -69,47 +69,51 @@ impl Proxy {
     }
 
     /// The first listener.
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.bound.listeners[0].1
     }
 
-    pub fn admin(&self) -> SocketAddr {
+    pub(crate) fn admin(&self) -> SocketAddr {
         self.bound.admin.unwrap()
     }
 
     /// Begins to drain.
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         drop(self.stop.take());
     }
 
     /// Waits for the end.
-    pub async fn ended(mut self) {
+    pub(crate) async fn ended(mut self) {
         self.stop();
         let ended = tokio::time::timeout(PATIENCE, self.task).await;
         ended.expect("the proxy ends").unwrap().unwrap();
     }
 
     /// Writes another configuration and has it read.
-    pub async fn edit(&self, config: &str) {
+    pub(crate) async fn edit(&self, config: &str) {
         replace(&self.file, config);
         self.reload.send(()).await.unwrap();
     }
 }
 
 /// Replaces a file as a whole.
-pub fn replace(path: &Path, text: &str) {
+pub(crate) fn replace(path: &Path, text: &str) {
     let beside = path.with_extension("new");
     std::fs::write(&beside, text).unwrap();
     std::fs::rename(beside, path).unwrap();
 }
 
 /// A configuration with one listener, one virtual host and these routes and clusters.
-pub fn config(routes: &str, clusters: &[(&str, &[SocketAddr], &str)]) -> String {
+pub(crate) fn config(routes: &str, clusters: &[(&str, &[SocketAddr], &str)]) -> String {
     config_with("", routes, clusters)
 }
 
 /// The same with more fields of the connection manager, as flow-style `key: value,`.
-pub fn config_with(manager: &str, routes: &str, clusters: &[(&str, &[SocketAddr], &str)]) -> String {
+pub(crate) fn config_with(
+    manager: &str,
+    routes: &str,
+    clusters: &[(&str, &[SocketAddr], &str)],
+) -> String {
     let mut text = format!(
         "admin: {{address: {{socket_address: {{address: 127.0.0.1, port_value: 0}}}}}}\n\
          static_resources:\n  listeners:\n  - name: front\n    \
@@ -131,7 +135,9 @@ pub fn config_with(manager: &str, routes: &str, clusters: &[(&str, &[SocketAddr]
 
 fn indent(text: &str, by: usize) -> String {
     let lines = text.lines().filter(|line| !line.trim().is_empty());
-    lines.map(|line| format!("{}{line}\n", " ".repeat(by))).collect()
+    lines
+        .map(|line| format!("{}{line}\n", " ".repeat(by)))
+        .collect()
 }
 
 fn cluster(name: &str, hosts: &[SocketAddr], more: &str) -> String {
@@ -153,15 +159,15 @@ fn cluster(name: &str, hosts: &[SocketAddr], more: &str) -> String {
 }
 
 /// Everything to one cluster.
-pub fn everything(cluster: &str) -> String {
+pub(crate) fn everything(cluster: &str) -> String {
     format!("- match: {{prefix: /}}\n  route: {{cluster: {cluster}}}\n")
 }
 
 /// What a cluster over HTTP/2 says.
-pub const HTTP2: &str = "http2_protocol_options: {}\n";
+pub(crate) const HTTP2: &str = "http2_protocol_options: {}\n";
 
 /// Waits until something holds.
-pub async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while !holds().await {
         assert!(tokio::time::Instant::now() < deadline, "never: {what}");
@@ -170,11 +176,11 @@ pub async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl Fn
 }
 
 /// Frames as a stream, all there.
-pub fn frames<T: Send + Unpin + 'static, const N: usize>(frames: [T; N]) -> Frames<T> {
+pub(crate) fn frames<T: Send + Unpin + 'static, const N: usize>(frames: [T; N]) -> Frames<T> {
     Frames(frames.into_iter().collect())
 }
 
-pub struct Frames<T>(std::collections::VecDeque<T>);
+pub(crate) struct Frames<T>(std::collections::VecDeque<T>);
 
 impl<T: Unpin> futures_core::Stream for Frames<T> {
     type Item = T;

@@ -7,7 +7,7 @@ use plimsoll_admin::state::{ClusterState, Flow, ZoneState};
 use plimsoll_admin::what_if::{rounded, state_name};
 use plimsoll_control::admin::mode_name;
 use plimsoll_control::config::Service;
-use plimsoll_control::fleet_plan::ServicePlan;
+use plimsoll_control::fleet_plan::{FleetPlan, ServicePlan};
 use plimsoll_control::state::State;
 use plimsoll_core::counts::HostSetCounts;
 use plimsoll_core::explain::{LocalityExplanation, ZoneExplanation};
@@ -19,7 +19,7 @@ use super::explained::{Explained, Words};
 use super::{Moments, millis};
 
 /// Entries at most: fleets times services, in order of name.
-const MAX: usize = 500;
+pub(super) const MAX: usize = 500;
 
 /// Every service as every fleet uses it; without a fleet, what the files say.
 pub(super) fn clusters(
@@ -45,10 +45,11 @@ pub(super) fn clusters(
         let view = state.planner().fleet(fleet, now);
         let mut grains = view.iter().flat_map(FleetView::grains);
         let grain = grains.find(|grain| grain.upstream_cluster() == Some(service.name()));
-        let plan = state.fleet_plan(fleet);
-        let plan = plan.and_then(|plan| plan.services.get(service.name()));
+        let fleet_plan = state.fleet_plan(fleet);
+        let plan = fleet_plan.and_then(|plan| plan.services.get(service.name()));
         let age = state.delivered_age(fleet, Some(service.name()), now);
         let mut cluster = Table::new(service, words.as_deref())
+            .with_fleet(fleet_plan)
             .with_plan(plan)
             .with_demand(grain.as_ref())
             .finish(service);
@@ -129,8 +130,9 @@ impl Table {
         let zone = self.zone(place);
         zone.hosts = locality.hosts;
         zone.healthy_hosts = locality.healthy;
-        zone.proxies = Some(locality.fleet_hosts);
-        zone.capacity_share = Some(rounded(locality.capacity_share));
+        zone.proxies = Some(0);
+        // Exact for as long as it is computed with.
+        zone.capacity_share = Some(locality.capacity_share);
         zone.utilization = locality.utilization.map(rounded);
     }
 
@@ -139,6 +141,14 @@ impl Table {
         zone.kept_local_planned = Some(rounded(explanation.kept_local));
         zone.state = Some(state_name(explanation.state).to_owned());
         zone.reason = reason.cloned();
+    }
+
+    /// How many proxies there really are; an explanation knows some that stand for all.
+    fn with_fleet(mut self, plan: Option<&FleetPlan>) -> Self {
+        for slot in plan.map_or(&[][..], |plan| &plan.counts.localities) {
+            self.zone(&slot.locality).proxies = Some(slot.all);
+        }
+        self
     }
 
     /// What is delivered.
@@ -222,7 +232,10 @@ impl Table {
         }
     }
 
-    fn finish(self, service: &Service) -> ClusterState {
+    fn finish(mut self, service: &Service) -> ClusterState {
+        for zone in self.zones.values_mut() {
+            zone.capacity_share = zone.capacity_share.map(rounded);
+        }
         let index: BTreeMap<&Locality, usize> = self.zones.keys().zip(0..).collect();
         let flow = |((from, to), rate): (&(Locality, Locality), &f64)| {
             Some(Flow(*index.get(from)?, *index.get(to)?, rounded(*rate)))

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::headers::field_name;
 use crate::router::{
-    DirectResponse, Forward, HashPolicy, HashSource, PathRedirect, Redirect, Target,
+    DirectResponse, Forward, ForwardId, HashPolicy, HashSource, PathRedirect, Redirect, Target,
     WeightedCluster,
 };
 
@@ -94,8 +94,11 @@ impl RouteActionYaml {
             hash_policy.push(policy.checked().map_err(|error| error.under(&place))?);
         }
         Ok(Forward {
+            id: ForwardId::new(),
             target,
-            timeout: self.timeout.map_or(Some(TIMEOUT), |timeout| zero(timeout.0)),
+            timeout: self
+                .timeout
+                .map_or(Some(TIMEOUT), |timeout| zero(timeout.0)),
             per_try_timeout: per_try.and_then(|timeout| zero(timeout.0)),
             idle_timeout: self.idle_timeout.and_then(|timeout| zero(timeout.0)),
             retry: retry
@@ -157,9 +160,12 @@ impl RetryPolicyYaml {
             let reason = format!("{unknown:?} is not supported; known: {}", known.join(", "));
             return Err(FieldError::new("retry_on", reason));
         }
-        Ok(RetryPolicy {
-            num_retries: self.num_retries.map_or(1, |retries| retries.0),
-        })
+        let mut policy = RetryPolicy::default();
+        if let num_retries @ 0..=100 = self.num_retries.map_or(1, |retries| retries.0) {
+            policy.num_retries = num_retries;
+            return Ok(policy);
+        }
+        Err(FieldError::new("num_retries", "is more than 100"))
     }
 }
 
@@ -211,8 +217,16 @@ impl ProtoEnum for RedirectCode {
         ("MOVED_PERMANENTLY", 0, Self(StatusCode::MOVED_PERMANENTLY)),
         ("FOUND", 1, Self(StatusCode::FOUND)),
         ("SEE_OTHER", 2, Self(StatusCode::SEE_OTHER)),
-        ("TEMPORARY_REDIRECT", 3, Self(StatusCode::TEMPORARY_REDIRECT)),
-        ("PERMANENT_REDIRECT", 4, Self(StatusCode::PERMANENT_REDIRECT)),
+        (
+            "TEMPORARY_REDIRECT",
+            3,
+            Self(StatusCode::TEMPORARY_REDIRECT),
+        ),
+        (
+            "PERMANENT_REDIRECT",
+            4,
+            Self(StatusCode::PERMANENT_REDIRECT),
+        ),
     ];
 }
 
@@ -228,7 +242,10 @@ impl RedirectYaml {
             (Some(path), None) => PathRedirect::Replace(path),
             (None, Some(prefix)) => PathRedirect::Prefix(prefix),
             (Some(_), Some(_)) => {
-                return Err(FieldError::new("prefix_rewrite", "stands beside path_redirect"));
+                return Err(FieldError::new(
+                    "prefix_rewrite",
+                    "stands beside path_redirect",
+                ));
             }
         };
         let https = self.https_redirect.then(|| "https".to_owned());

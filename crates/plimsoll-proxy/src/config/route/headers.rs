@@ -29,7 +29,11 @@ impl ProtoEnum for AppendAction {
     const VALUES: &'static [(&'static str, i64, Self)] = &[
         ("APPEND_IF_EXISTS_OR_ADD", 0, Self::AppendIfExistsOrAdd),
         ("ADD_IF_ABSENT", 1, Self::AddIfAbsent),
-        ("OVERWRITE_IF_EXISTS_OR_ADD", 2, Self::OverwriteIfExistsOrAdd),
+        (
+            "OVERWRITE_IF_EXISTS_OR_ADD",
+            2,
+            Self::OverwriteIfExistsOrAdd,
+        ),
         ("OVERWRITE_IF_EXISTS", 3, Self::OverwriteIfExists),
     ];
 }
@@ -47,11 +51,15 @@ impl HeaderRulesYaml {
         let mut rules = HeaderRules::default();
         for (index, option) in self.add.into_iter().enumerate() {
             let place = format!("{}_headers_to_add[{index}]", self.prefix);
-            rules.add.push(option.checked().map_err(|error| error.under(&place))?);
+            rules
+                .add
+                .push(option.checked().map_err(|error| error.under(&place))?);
         }
         for (index, name) in self.remove.iter().enumerate() {
             let place = format!("{}_headers_to_remove[{index}]", self.prefix);
-            rules.remove.push(field_name(name).map_err(|error| error.under(&place))?);
+            rules
+                .remove
+                .push(field_name(name).map_err(|error| error.under(&place))?);
         }
         Ok(rules)
     }

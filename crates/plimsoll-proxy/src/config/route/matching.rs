@@ -83,11 +83,14 @@ impl RouteMatchYaml {
             _ => Case::Sensitive,
         };
         let regex = self.safe_regex.map(|regex| regex.checked());
-        let regex = regex.transpose().map_err(|error| error.under("safe_regex"))?;
+        let regex = regex
+            .transpose()
+            .map_err(|error| error.under("safe_regex"))?;
         let candidates = [
             self.prefix.map(|prefix| PathMatcher::Prefix(prefix, case)),
             self.path.map(|path| PathMatcher::Exact(path, case)),
-            self.path_separated_prefix.map(|prefix| PathMatcher::Separated(prefix, case)),
+            self.path_separated_prefix
+                .map(|prefix| PathMatcher::Separated(prefix, case)),
             regex.map(PathMatcher::Regex),
         ];
         let mut given = candidates.into_iter().flatten();
@@ -117,19 +120,28 @@ impl HeaderMatcherYaml {
             })?),
         };
         let string = self.string_match.map(StringMatchYaml::checked);
-        let string = string.transpose().map_err(|error| error.under("string_match"))?;
+        let string = string
+            .transpose()
+            .map_err(|error| error.under("string_match"))?;
         let regex = self.safe_regex_match.map(|regex| regex.checked());
-        let regex = regex.transpose().map_err(|error| error.under("safe_regex_match"))?;
+        let regex = regex
+            .transpose()
+            .map_err(|error| error.under("safe_regex_match"))?;
         let plain = |pattern| HeaderCheck::Matches(StringMatcher::new(pattern));
         let candidates = [
             string.map(HeaderCheck::Matches),
-            self.exact_match.map(|text| plain(StringPattern::Exact(text))),
-            self.prefix_match.map(|text| plain(StringPattern::Prefix(text))),
-            self.suffix_match.map(|text| plain(StringPattern::Suffix(text))),
-            self.contains_match.map(|text| plain(StringPattern::Contains(text))),
+            self.exact_match
+                .map(|text| plain(StringPattern::Exact(text))),
+            self.prefix_match
+                .map(|text| plain(StringPattern::Prefix(text))),
+            self.suffix_match
+                .map(|text| plain(StringPattern::Suffix(text))),
+            self.contains_match
+                .map(|text| plain(StringPattern::Contains(text))),
             regex.map(|regex| plain(StringPattern::Regex(regex))),
             self.present_match.map(HeaderCheck::Present),
-            self.range_match.map(|range| HeaderCheck::Range(range.start, range.end)),
+            self.range_match
+                .map(|range| HeaderCheck::Range(range.start, range.end)),
         ];
         let mut given = candidates.into_iter().flatten();
         let check = match (given.next(), given.next()) {
@@ -151,7 +163,9 @@ impl HeaderMatcherYaml {
 impl StringMatchYaml {
     fn checked(self) -> Result<StringMatcher, FieldError> {
         let regex = self.safe_regex.map(|regex| regex.checked());
-        let regex = regex.transpose().map_err(|error| error.under("safe_regex"))?;
+        let regex = regex
+            .transpose()
+            .map_err(|error| error.under("safe_regex"))?;
         let candidates = [
             self.exact.map(StringPattern::Exact),
             self.prefix.map(StringPattern::Prefix),

@@ -89,7 +89,7 @@ fn numbers_are_those_of_the_admin_api() {
             words,
             format!("{} of {}", locality["healthy"], locality["hosts"])
         );
-        let proxies = &locality["fleet_hosts"];
+        let proxies = &zone_of(&fleets["fleets"][0]["zones"], zone)["nodes"];
         assert_shows(&mut page, &cell("zones", zone, "proxies"), proxies, 1.0);
         let capacity = &locality["capacity_share"];
         assert_shows(&mut page, &cell("zones", zone, "capacity"), capacity, 100.0);

@@ -73,6 +73,8 @@ fn buttons_do_what_the_host_offers() {
     let mut page = Page::open("actions", &format!("http://{address}/"), DESKTOP);
     let pressed = "document.querySelector('[data-action=headroom]').getAttribute('aria-pressed')";
     assert_eq!(page.text(pressed), "true");
+    // This host answers no what-ifs, so nothing leads to them.
+    page.wait("!document.querySelector('a[href=\"#whatif-card\"]').checkVisibility()");
     // By keyboard alone.
     page.eval("document.querySelector('[data-action=kill]').focus()");
     page.press("Enter");

@@ -81,6 +81,16 @@ pub(crate) fn nothing(_: u64) -> DashboardState {
     }
 }
 
+/// What the zones of [`uneven`] are told.
+const REASONS: [&str; 3] = [
+    "the own locality issues 50 % of the demand but has 30 % of the capacity: 60 % stays local, \
+     the rest goes where capacity is spare",
+    "the own locality issues 35 % of the demand and has 50 % of the capacity: everything stays \
+     local",
+    "the own locality issues 15 % of the demand and has 20 % of the capacity: everything stays \
+     local",
+];
+
 /// Three zones out of balance, as in a demo: one far above its line, one with a sick host.
 pub(crate) fn uneven(look: u64) -> DashboardState {
     let now = unix_ms();
@@ -111,15 +121,11 @@ pub(crate) fn uneven(look: u64) -> DashboardState {
             utilization: Some(0.6 * served / (1000.0 * shares[index])),
             load: Some(served / (1000.0 * shares[index])),
             kept_local: Some(kept[index]),
-            kept_local_planned: Some(0.6),
+            kept_local_planned: Some([0.6, 1.0, 1.0][index]),
             measured_bp: Some([5000, 3500, 1500][index]),
             delivered_bp: Some([5000, 3500, 1500][index]),
             state: Some(["LocalityResidual", "LocalityDirect", "LocalityDirect"][index].to_owned()),
-            reason: Some(
-                "the own locality issues 50 % of the demand but has 30 % of the capacity: \
-                          60 % stays local, the rest goes where capacity is spare"
-                    .to_owned(),
-            ),
+            reason: Some(REASONS[index].to_owned()),
             ..Default::default()
         }
     });

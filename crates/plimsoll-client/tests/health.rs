@@ -1,0 +1,190 @@
+//! Active health checks and outlier detection, on real sockets.
+
+#[path = "support/actor.rs"]
+mod actor;
+mod support;
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use actor::{Actor, eventually, get};
+use plimsoll_client::{Client, ClusterService, UpstreamOptions};
+use plimsoll_core::model::locality::Locality;
+use plimsoll_core::model::outlier_detection::{
+    ConsecutiveErrors, FailurePercentageEjection, OutlierDetection, OutlierDetectionParts,
+};
+use plimsoll_xds::upstream::{HealthCheck, HealthCheckKind, HealthCheckParts, HttpHealthCheck};
+use support::{endpoints, round_robin};
+use tokio::net::TcpListener;
+
+fn client(actors: &[&Actor], options: UpstreamOptions) -> Client {
+    let addresses: Vec<_> = actors.iter().map(|actor| actor.address).collect();
+    let assignment = endpoints("orders", &[("a", &addresses)]);
+    Client::builder()
+        .locality(Locality::zone_only("a"))
+        .cluster(round_robin("orders"), assignment, options)
+        .seed(7)
+        .build()
+}
+
+fn check(kind: HealthCheckKind) -> HealthCheck {
+    let short = Some(Duration::from_millis(20));
+    HealthCheck::try_new(HealthCheckParts {
+        timeout: Some(Duration::from_secs(5)),
+        interval: short,
+        initial_jitter: None,
+        interval_jitter: None,
+        interval_jitter_percent: 0,
+        unhealthy_threshold: Some(2),
+        healthy_threshold: Some(2),
+        alt_port: None,
+        reuse_connection: None,
+        no_traffic_interval: short,
+        no_traffic_healthy_interval: None,
+        unhealthy_interval: None,
+        unhealthy_edge_interval: None,
+        healthy_edge_interval: None,
+        kind,
+    })
+    .unwrap()
+}
+
+fn http(http2: bool) -> HealthCheckKind {
+    HealthCheckKind::Http(HttpHealthCheck {
+        path: "/health".into(),
+        http2,
+        ..HttpHealthCheck::default()
+    })
+}
+
+fn grpc() -> HealthCheckKind {
+    HealthCheckKind::Grpc {
+        service_name: "orders".into(),
+        authority: String::new(),
+        initial_metadata: Vec::new(),
+    }
+}
+
+/// Whether `count` requests in a row all go to `actor`.
+async fn all_go_to(service: &mut ClusterService, actor: &Actor, count: usize) -> bool {
+    for _ in 0..count {
+        let Ok((_, body)) = get(service, "/").await else {
+            return false;
+        };
+        if body != actor.address.to_string() {
+            return false;
+        }
+    }
+    true
+}
+
+#[tokio::test]
+async fn checks_take_hosts_out_and_let_them_back() {
+    for kind in [http(false), http(true), grpc()] {
+        let actors = [Actor::start().await, Actor::start().await];
+        let options = UpstreamOptions {
+            health_checks: vec![check(kind)],
+            ..UpstreamOptions::default()
+        };
+        let client = client(&[&actors[0], &actors[1]], options);
+        let mut service = client.service("orders").unwrap();
+        let sick = |value| actors[0].seen.sick.store(value, Ordering::Relaxed);
+        sick(true);
+        eventually("the sick host is out", async || {
+            all_go_to(&mut service, &actors[1], 4).await
+        })
+        .await;
+        sick(false);
+        eventually("it is back", async || {
+            !all_go_to(&mut service, &actors[1], 4).await
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_port_that_answers_is_enough_for_tcp() {
+    let actors = [Actor::start().await, Actor::start().await];
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut check = check(HealthCheckKind::Tcp {
+        send: None,
+        receive: Vec::new(),
+    });
+    check.alt_port = Some(listener.local_addr().unwrap().port());
+    let options = UpstreamOptions {
+        health_checks: vec![check],
+        ..UpstreamOptions::default()
+    };
+    let client = client(&[&actors[0], &actors[1]], options);
+    let mut service = client.service("orders").unwrap();
+    let healthy = async |client: &Client| {
+        let why = client.explain("orders").await.unwrap();
+        why.localities[0].healthy
+    };
+    eventually("both are healthy", async || healthy(&client).await == 2).await;
+    get(&mut service, "/").await.unwrap();
+    drop(listener);
+    eventually("both are out", async || healthy(&client).await == 0).await;
+}
+
+#[tokio::test]
+async fn errors_in_a_row_eject_a_host_at_once() {
+    let actors = [Actor::start().await, Actor::start().await];
+    actors[0].seen.sick.store(true, Ordering::Relaxed);
+    let detection = OutlierDetection::try_new(OutlierDetectionParts {
+        max_ejection_percent: Some(50),
+        consecutive_5xx: Some(ConsecutiveErrors {
+            threshold: 3,
+            enforcement_percentage: 100,
+        }),
+        ..OutlierDetectionParts::default()
+    });
+    let options = UpstreamOptions {
+        outlier_detection: Some(detection.unwrap()),
+        ..UpstreamOptions::default()
+    };
+    let client = client(&[&actors[0], &actors[1]], options);
+    let mut service = client.service("orders").unwrap();
+    for _ in 0..6 {
+        get(&mut service, "/maybe").await.unwrap();
+    }
+    eventually("it is out", async || {
+        all_go_to(&mut service, &actors[1], 4).await
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_host_that_fails_more_than_it_may_is_out_after_the_interval() {
+    let actors = [Actor::start().await, Actor::start().await];
+    actors[0].seen.sick.store(true, Ordering::Relaxed);
+    let detection = OutlierDetection::try_new(OutlierDetectionParts {
+        interval: Some(Duration::from_millis(100)),
+        base_ejection_time: Some(Duration::from_millis(200)),
+        max_ejection_percent: Some(50),
+        failure_percentage_ejection: Some(FailurePercentageEjection {
+            threshold: 50,
+            enforcement_percentage: 100,
+            minimum_hosts: 1,
+            request_volume: 2,
+        }),
+        ..OutlierDetectionParts::default()
+    });
+    let options = UpstreamOptions {
+        outlier_detection: Some(detection.unwrap()),
+        ..UpstreamOptions::default()
+    };
+    let client = client(&[&actors[0], &actors[1]], options);
+    let mut service = client.service("orders").unwrap();
+    eventually("it is out", async || {
+        for _ in 0..10 {
+            get(&mut service, "/maybe").await.unwrap();
+        }
+        all_go_to(&mut service, &actors[1], 4).await
+    })
+    .await;
+    eventually("it is back", async || {
+        !all_go_to(&mut service, &actors[1], 4).await
+    })
+    .await;
+}

@@ -1,0 +1,149 @@
+//! Out-of-band load reports from hosts that offer them, and from one that does not.
+
+mod support;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use plimsoll_client::{Client, UpstreamOptions};
+use plimsoll_core::model::locality::Locality;
+use plimsoll_core::model::orca::OrcaLoadReport;
+use plimsoll_xds::orca::encode_message;
+use plimsoll_xds::orca::oob::{PATH, parse_request};
+use plimsoll_xds::yaml::parse_cluster;
+use support::{endpoints, get};
+use tokio::net::TcpListener;
+
+/// A host that serves requests and, if `utilization` is above 0, reports it when asked.
+struct Reporter {
+    address: SocketAddr,
+    served: Arc<AtomicU64>,
+    streams: Arc<AtomicU64>,
+}
+
+impl Reporter {
+    async fn start(utilization: f64) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (served, streams) = (Arc::default(), Arc::default());
+        let reporter = Self {
+            address,
+            served: Arc::clone(&served),
+            streams: Arc::clone(&streams),
+        };
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (served, streams) = (Arc::clone(&served), Arc::clone(&streams));
+                tokio::spawn(async move {
+                    let mut connection = h2::server::handshake(stream).await.unwrap();
+                    while let Some(Ok((request, respond))) = connection.accept().await {
+                        if request.uri().path() == PATH {
+                            streams.fetch_add(1, Ordering::Relaxed);
+                            tokio::spawn(report(request, respond, utilization));
+                        } else {
+                            served.fetch_add(1, Ordering::Relaxed);
+                            answer(respond);
+                        }
+                    }
+                });
+            }
+        });
+        reporter
+    }
+}
+
+fn answer(mut respond: h2::server::SendResponse<Bytes>) {
+    let response = http::Response::new(());
+    respond.send_response(response, true).unwrap();
+}
+
+async fn report(
+    mut request: http::Request<h2::RecvStream>,
+    mut respond: h2::server::SendResponse<Bytes>,
+    utilization: f64,
+) {
+    let response = http::Response::builder().header("content-type", "application/grpc");
+    if utilization == 0.0 {
+        let response = response.header("grpc-status", "12").body(()).unwrap();
+        respond.send_response(response, true).unwrap();
+        return;
+    }
+    let asked = request.body_mut().data().await.unwrap().unwrap();
+    let period = parse_request(&asked[5..]).unwrap().unwrap();
+    let mut stream = respond
+        .send_response(response.body(()).unwrap(), false)
+        .unwrap();
+    let message = encode_message(&OrcaLoadReport {
+        application_utilization: utilization,
+        rps_fractional: 100.0,
+        ..OrcaLoadReport::default()
+    });
+    let mut frame = BytesMut::new();
+    frame.put_u8(0);
+    frame.put_u32(u32::try_from(message.len()).unwrap());
+    frame.put_slice(&message);
+    let frame = frame.freeze();
+    while stream.send_data(frame.clone(), false).is_ok() {
+        tokio::time::sleep(period).await;
+    }
+}
+
+const CONFIG: &str = "
+name: orders
+load_balancing_policy:
+  policies:
+  - typed_extension_config:
+      name: csw
+      typed_config:
+        '@type': type.googleapis.com/envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin
+        enable_oob_load_report: true
+        oob_reporting_period: 0.02s
+        blackout_period: 0s
+        weight_update_period: 0.1s
+";
+
+#[tokio::test]
+async fn weights_follow_reports_and_hosts_without_the_service_are_left_alone() {
+    let reporters = [
+        Reporter::start(0.9).await,
+        Reporter::start(0.1).await,
+        Reporter::start(0.0).await,
+    ];
+    let addresses: Vec<_> = reporters.iter().map(|reporter| reporter.address).collect();
+    let options = UpstreamOptions {
+        http_version: plimsoll_client::HttpVersion::Http2,
+        ..UpstreamOptions::default()
+    };
+    let client = Client::builder()
+        .locality(Locality::zone_only("a"))
+        .cluster(
+            parse_cluster(CONFIG).unwrap(),
+            endpoints("orders", &[("a", &addresses)]),
+            options,
+        )
+        .seed(7)
+        .build();
+    let mut service = client.service("orders").unwrap();
+    let served = |index: usize| reporters[index].served.load(Ordering::Relaxed);
+    let followed = async {
+        loop {
+            let before = [served(0), served(1)];
+            for _ in 0..60 {
+                get(&mut service, "/").await.unwrap();
+            }
+            let [busy, idle] = [served(0) - before[0], served(1) - before[1]];
+            if idle > 5 * busy {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let followed = tokio::time::timeout(Duration::from_secs(20), followed).await;
+    assert!(followed.is_ok(), "weights never followed the reports");
+    let streams = |index: usize| reporters[index].streams.load(Ordering::Relaxed);
+    assert_eq!([streams(0), streams(1), streams(2)], [1, 1, 1]);
+}

@@ -1,0 +1,204 @@
+//! Retries: what is tried again, where, how often, and how long it may take.
+
+#[path = "support/actor.rs"]
+mod actor;
+mod support;
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use actor::{Actor, get, request};
+use bytes::Bytes;
+use http::{Method, Request};
+use http_body_util::{BodyExt as _, Full};
+use plimsoll_client::{
+    Client, ClusterService, ErrorKind, RequestOptions, RetryOn, RetryPolicy, UpstreamOptions,
+};
+use plimsoll_core::model::locality::Locality;
+use plimsoll_xds::yaml::parse_cluster;
+use support::{endpoints, http2, nobody, round_robin};
+use tower_service::Service as _;
+
+fn client(actors: &[&Actor], options: UpstreamOptions) -> Client {
+    let addresses: Vec<_> = actors.iter().map(|actor| actor.address).collect();
+    let assignment = endpoints("orders", &[("a", &addresses)]);
+    Client::builder()
+        .locality(Locality::zone_only("a"))
+        .cluster(round_robin("orders"), assignment, options)
+        .seed(7)
+        .build()
+}
+
+fn retrying(client: &Client, conditions: &str) -> ClusterService {
+    let options = RequestOptions {
+        retry: RetryPolicy {
+            retry_on: RetryOn::parse(conditions).unwrap(),
+            base_interval: Duration::from_millis(1),
+            ..RetryPolicy::default()
+        },
+        ..RequestOptions::default()
+    };
+    client.service("orders").unwrap().with_defaults(options)
+}
+
+fn make_sick(actor: &Actor) {
+    actor.seen.sick.store(true, Ordering::Relaxed);
+}
+
+#[tokio::test]
+async fn error_responses_are_tried_again_on_another_host_on_demand() {
+    for options in [UpstreamOptions::default(), http2()] {
+        let actors = [Actor::start().await, Actor::start().await];
+        make_sick(&actors[0]);
+        let client = client(&[&actors[0], &actors[1]], options);
+        let mut patient = retrying(&client, "gateway-error");
+        for _ in 0..10 {
+            let (status, body) = get(&mut patient, "/maybe").await.unwrap();
+            assert_eq!((status, body), (200, actors[1].address.to_string()));
+        }
+        let stats = client.drain_load_stats(true).await.unwrap();
+        let stats = &stats[0].localities[0].stats;
+        assert_eq!(stats.total_successful_requests, 10);
+        assert_eq!(stats.total_error_requests, actors[0].requests());
+        let mut plain = retrying(&client, "connect-failure,refused-stream");
+        let mut bad = 0;
+        for _ in 0..4 {
+            bad += u32::from(get(&mut plain, "/maybe").await.unwrap().0 == 503);
+        }
+        assert_eq!(bad, 2);
+    }
+}
+
+#[tokio::test]
+async fn bodies_are_sent_again_if_they_are_short_enough() {
+    let actors = [Actor::start().await, Actor::start().await];
+    let client = client(&[&actors[0], &actors[1]], UpstreamOptions::default());
+    let mut service = retrying(&client, "retriable-4xx,reset");
+    let body = "x".repeat(1000);
+    let call = |length: usize, limit: usize| {
+        let mut options = RequestOptions::default();
+        options.retry.retry_on = RetryOn::RETRIABLE_4XX;
+        options.retry.max_replay_bytes = limit;
+        let text = body[..length].to_owned();
+        Request::post("http://backend/409")
+            .extension(options)
+            .body(Full::new(Bytes::from(text)))
+            .unwrap()
+    };
+    // All three tries end with 409, which is then the answer.
+    let response = service.call(call(1000, 1000)).await.unwrap();
+    assert_eq!(response.status(), 409);
+    assert_eq!(actors[0].requests() + actors[1].requests(), 3);
+    let response = service.call(call(1000, 999)).await.unwrap();
+    assert_eq!(response.status(), 409);
+    assert_eq!(actors[0].requests() + actors[1].requests(), 4);
+}
+
+#[tokio::test]
+async fn a_connection_that_fails_is_a_reset() {
+    let actor = Actor::start().await;
+    let client = client(&[&actor], UpstreamOptions::default());
+    let mut plain = retrying(&client, "");
+    assert!(get(&mut plain, "/close").await.is_err());
+    assert_eq!(actor.requests(), 1);
+    let mut patient = retrying(&client, "reset");
+    assert!(get(&mut patient, "/close").await.is_err());
+    assert_eq!(actor.requests(), 4);
+}
+
+#[tokio::test]
+async fn the_budget_bounds_retries_of_what_was_seen() {
+    let actor = Actor::start().await;
+    let mut options = UpstreamOptions::default();
+    options.circuit_breakers.max_retries = 0;
+    let client = client(&[&actor], options);
+    let mut service = retrying(&client, "5xx");
+    assert_eq!(get(&mut service, "/503").await.unwrap().0, 503);
+    assert_eq!(actor.requests(), 1);
+}
+
+#[tokio::test]
+async fn a_try_that_hangs_is_given_up_and_counts_against_its_host() {
+    for options in [UpstreamOptions::default(), http2()] {
+        let actor = Actor::start().await;
+        let client = client(&[&actor], options);
+        let mut service = retrying(&client, "reset");
+        let mut hanging = request(Method::GET, "/hang");
+        let mut options = RequestOptions::default();
+        options.per_try_timeout = Some(Duration::from_millis(30));
+        options.retry.retry_on = RetryOn::RESET;
+        options.retry.num_retries = 1;
+        hanging.extensions_mut().insert(options);
+        let error = service.call(hanging).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        assert_eq!(actor.requests(), 2);
+        let stats = client.drain_load_stats(false).await.unwrap();
+        let stats = &stats[0].localities[0].stats;
+        let counts = (stats.total_issued_requests, stats.total_error_requests);
+        assert_eq!(counts, (2, 2));
+    }
+}
+
+#[tokio::test]
+async fn all_tries_together_may_take_so_long() {
+    let actor = Actor::start().await;
+    let client = client(&[&actor], UpstreamOptions::default());
+    let mut service = client.service("orders").unwrap();
+    let mut hanging = request(Method::GET, "/hang");
+    hanging.extensions_mut().insert(RequestOptions {
+        timeout: Some(Duration::from_millis(30)),
+        ..RequestOptions::default()
+    });
+    let error = service.call(hanging).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+}
+
+/// Zone a is ours and all its hosts are dead; nobody has noticed yet.
+async fn client_of_a_dead_zone(alive: &Actor, options: UpstreamOptions) -> Client {
+    let mut dead = Vec::new();
+    for _ in 0..6 {
+        dead.push(nobody().await);
+    }
+    let fleet = ["10.0.0.1:1".parse().unwrap(), "10.0.0.2:1".parse().unwrap()];
+    let config = "name: orders\nlb_policy: ROUND_ROBIN\n\
+                  common_lb_config: {zone_aware_lb_config: {min_cluster_size: 1}}";
+    Client::builder()
+        .locality(Locality::zone_only("a"))
+        .originating(endpoints(
+            "fleet",
+            &[("a", &fleet[..1]), ("b", &fleet[1..])],
+        ))
+        .cluster(
+            parse_cluster(config).unwrap(),
+            endpoints("orders", &[("a", &dead), ("b", &[alive.address])]),
+            options,
+        )
+        .seed(7)
+        .build()
+}
+
+#[tokio::test]
+async fn a_zone_that_cannot_be_reached_is_left_without_a_failed_call() {
+    for options in [UpstreamOptions::default(), http2()] {
+        let alive = Actor::start().await;
+        let client = client_of_a_dead_zone(&alive, options).await;
+        let why = format!("{:?}", client.explain("orders").await.unwrap());
+        assert!(
+            why.contains("Direct"),
+            "zone a keeps all its requests: {why}"
+        );
+        let mut service = client.service("orders").unwrap();
+        let calls: Vec<_> = (0..50)
+            .map(|_| tokio::spawn(service.call(request(Method::GET, "/"))))
+            .collect();
+        for call in calls {
+            let response = call.await.unwrap().unwrap();
+            assert_eq!(response.status(), 200);
+            response.into_body().collect().await.unwrap();
+        }
+        for _ in 0..20 {
+            get(&mut service, "/").await.unwrap();
+        }
+        assert_eq!(alive.requests(), 70);
+    }
+}

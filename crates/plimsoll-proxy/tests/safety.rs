@@ -1,0 +1,294 @@
+//! What HTTP/1.1 clients must not get away with. HTTP/2 is in `safety_http2.rs`.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests and their helpers")]
+
+mod support;
+
+use std::sync::atomic::Ordering;
+
+use support::backend::Backend;
+use support::client::{self, Raw};
+use support::{Proxy, config_with, eventually, everything};
+
+async fn proxy(manager: &str, backend: &Backend) -> Proxy {
+    let clusters: &[(&str, &[_], &str)] = &[("a", &[backend.address], "")];
+    Proxy::start(&config_with(manager, &everything("a"), clusters)).await
+}
+
+/// Others are served as if nothing had happened.
+async fn still_serves(proxy: &Proxy) {
+    assert_eq!(client::get(proxy.address(), "/other").await.status, 200);
+}
+
+#[tokio::test]
+async fn what_is_ambiguous_or_broken_is_refused_and_the_connection_closed() {
+    let backend = Backend::echo("a").await;
+    let proxy = proxy("", &backend).await;
+    let smuggled = "GET /smuggled HTTP/1.1\r\nhost: h\r\n\r\n";
+    for (what, request) in [
+        (
+            "two lengths",
+            "POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
+        ),
+        (
+            "a list of lengths",
+            "POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 1, 2\r\n\r\nab",
+        ),
+        (
+            "a signed length",
+            "POST / HTTP/1.1\r\nhost: h\r\ncontent-length: +1\r\n\r\na",
+        ),
+        (
+            "a huge length",
+            "POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 99999999999999999999\r\n\r\na",
+        ),
+        (
+            "an unknown coding",
+            "POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: xchunked\r\n\r\n",
+        ),
+        (
+            "chunked before the end",
+            "POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked, gzip\r\n\r\n",
+        ),
+        (
+            "chunks in HTTP/1.0",
+            "POST / HTTP/1.0\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        ),
+        (
+            "a space before the colon",
+            "GET / HTTP/1.1\r\nhost : h\r\n\r\n",
+        ),
+        (
+            "a folded line",
+            "GET / HTTP/1.1\r\nhost: h\r\nx: a\r\n b\r\n\r\n",
+        ),
+        (
+            "a zero byte",
+            "GET / HTTP/1.1\r\nhost: h\r\nx: a\0b\r\n\r\n",
+        ),
+        (
+            "a bare carriage return",
+            "GET / HTTP/1.1\r\nhost: h\r\nx: a\rx-injected: 1\r\n\r\n",
+        ),
+        (
+            "a space in the name",
+            "GET / HTTP/1.1\r\nhost: h\r\nx y: 1\r\n\r\n",
+        ),
+        ("no host", "GET / HTTP/1.1\r\n\r\n"),
+        ("two hosts", "GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n"),
+        ("a host with a path", "GET / HTTP/1.1\r\nhost: a/b\r\n\r\n"),
+        (
+            "a space in the target",
+            "GET /a b HTTP/1.1\r\nhost: h\r\n\r\n",
+        ),
+        ("no HTTP", "hello\r\n\r\n"),
+        ("another version", "GET / HTTP/3.0\r\nhost: h\r\n\r\n"),
+    ] {
+        let mut raw = Raw::connect(proxy.address()).await;
+        raw.send(format!("{request}{smuggled}")).await;
+        let text = raw.rest().await;
+        assert!(text.starts_with("HTTP/1.1 400 "), "{what}: {text:?}");
+        assert_eq!(text.matches("HTTP/1.1").count(), 1, "{what}: {text:?}");
+    }
+    assert_eq!(backend.count(), 0, "nothing of it reached the backend");
+    still_serves(&proxy).await;
+    proxy.ended().await;
+}
+
+#[tokio::test]
+async fn chunks_win_over_a_length_and_the_connection_ends() {
+    let backend = Backend::echo("a").await;
+    let proxy = proxy("", &backend).await;
+    for order in [
+        "content-length: 4\r\ntransfer-encoding: chunked\r\n",
+        "transfer-encoding: chunked\r\ncontent-length: 4\r\n",
+    ] {
+        let before = backend.count();
+        let mut raw = Raw::connect(proxy.address()).await;
+        let smuggled = "GET /smuggled HTTP/1.1\r\nhost: h\r\n\r\n";
+        raw.send(format!(
+            "POST / HTTP/1.1\r\nhost: h\r\n{order}\r\n0\r\n\r\n{smuggled}"
+        ))
+        .await;
+        let text = raw.rest().await;
+        assert!(
+            !text.contains("/smuggled") && !text.contains("content-length: 4"),
+            "{text}"
+        );
+        assert!(backend.count() <= before + 1);
+    }
+    still_serves(&proxy).await;
+    proxy.ended().await;
+}
+
+#[tokio::test]
+async fn bad_chunks_end_the_request_everywhere() {
+    let backend = Backend::echo("a").await;
+    let proxy = proxy("", &backend).await;
+    for chunks in [
+        "zz\r\nabc\r\n0\r\n\r\n",
+        "-1\r\nabc\r\n0\r\n\r\n",
+        "3\r\nabcd\r\n0\r\n\r\n",
+        "ffffffffffffffffff\r\nabc\r\n0\r\n\r\n",
+        "3;\nabc\r\n0\r\n\r\n",
+    ] {
+        let mut raw = Raw::connect(proxy.address()).await;
+        raw.send(format!(
+            "POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n{chunks}\
+             GET /smuggled HTTP/1.1\r\nhost: h\r\n\r\n"
+        ))
+        .await;
+        let text = raw.rest().await;
+        assert!(!text.starts_with("HTTP/1.1 200"), "{chunks:?}: {text}");
+        assert!(!text.contains("/smuggled"), "{chunks:?}: {text}");
+    }
+    still_serves(&proxy).await;
+    proxy.ended().await;
+}
+
+#[tokio::test]
+async fn large_and_many_headers_are_refused() {
+    let backend = Backend::echo("a").await;
+    let manager =
+        "max_request_headers_kb: 8\ncommon_http_protocol_options: {max_headers_count: 20}";
+    let proxy = proxy(manager, &backend).await;
+    let large = format!(
+        "GET / HTTP/1.1\r\nhost: h\r\nx: {}\r\n\r\n",
+        "a".repeat(9 << 10)
+    );
+    let many: String = (0..30).map(|n| format!("x-{n}: 1\r\n")).collect();
+    let many = format!("GET / HTTP/1.1\r\nhost: h\r\n{many}\r\n");
+    for request in [large, many] {
+        let answer = client::send(proxy.address(), &request).await;
+        assert_eq!(answer.status, 431, "{answer:?}");
+    }
+    let fits = format!(
+        "GET / HTTP/1.1\r\nhost: h\r\nx: {}\r\n\r\n",
+        "a".repeat(7 << 10)
+    );
+    assert_eq!(client::send(proxy.address(), &fits).await.status, 200);
+    assert_eq!(backend.count(), 1);
+    proxy.ended().await;
+}
+
+#[tokio::test]
+async fn slow_headers_are_not_waited_for() {
+    let backend = Backend::echo("a").await;
+    let proxy = proxy("request_headers_timeout: 0.3s", &backend).await;
+    let mut slow = Raw::connect(proxy.address()).await;
+    slow.send("GET / HTTP/1.1\r\nhost: h\r\nx: ").await;
+    let mut idle = Raw::connect(proxy.address()).await;
+    assert_eq!(slow.rest().await, "", "closed without an answer");
+    // A connection on which nothing was said is no slow header.
+    idle.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
+    assert_eq!(idle.answer().await.status, 200);
+    // Nor is one that was served before, until it begins to say something.
+    idle.send("GET / HT").await;
+    assert_eq!(idle.rest().await, "");
+    still_serves(&proxy).await;
+    proxy.ended().await;
+}
+
+#[tokio::test]
+async fn idle_connections_are_closed() {
+    let backend = Backend::echo("a").await;
+    let proxy = proxy(
+        "common_http_protocol_options: {idle_timeout: 0.2s}",
+        &backend,
+    )
+    .await;
+    let mut silent = Raw::connect(proxy.address()).await;
+    let mut served = Raw::connect(proxy.address()).await;
+    served.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
+    assert_eq!(served.answer().await.status, 200);
+    assert_eq!(silent.rest().await, "");
+    assert_eq!(served.rest().await, "");
+    proxy.ended().await;
+}
+
+#[tokio::test]
+async fn bodies_have_a_limit() {
+    let backend = Backend::echo("a").await;
+    let filters = "http_filters:\n\
+        - typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.buffer.v3.\
+        Buffer, max_request_bytes: 10}\n\
+        - typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.\
+        Router}";
+    let proxy = proxy(filters, &backend).await;
+    let said = "POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 11\r\n\r\nhello world";
+    assert_eq!(client::send(proxy.address(), said).await.status, 413);
+    assert_eq!(backend.count(), 0);
+    let unsaid = "POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n\
+                  b\r\nhello world\r\n0\r\n\r\n";
+    assert_eq!(client::send(proxy.address(), unsaid).await.status, 413);
+    let fits = "POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 10\r\n\r\nhello worl";
+    assert_eq!(client::send(proxy.address(), fits).await.status, 200);
+    proxy.ended().await;
+}
+
+#[tokio::test]
+async fn connections_have_a_limit() {
+    let backend = Backend::echo("a").await;
+    let clusters: &[(&str, &[_], &str)] = &[("a", &[backend.address], "")];
+    let limit = "overload_manager: {resource_monitors: [{name: cx, typed_config: {'@type': \
+                 type.googleapis.com/envoy.extensions.resource_monitors.downstream_connections.v3.\
+                 DownstreamConnectionsConfig, max_active_downstream_connections: 2}}]}\n";
+    let config = format!("{limit}{}", support::config(&everything("a"), clusters));
+    let proxy = Proxy::start(&config).await;
+    let mut kept = Vec::new();
+    for _ in 0..2 {
+        let mut raw = Raw::connect(proxy.address()).await;
+        raw.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
+        assert_eq!(raw.answer().await.status, 200);
+        kept.push(raw);
+    }
+    let mut third = Raw::connect(proxy.address()).await;
+    assert_eq!(third.rest().await, "", "turned away");
+    drop(kept.pop());
+    eventually("there is room again", || async {
+        let mut raw = Raw::connect(proxy.address()).await;
+        let _ = tokio::io::AsyncWriteExt::write_all(
+            &mut raw.0,
+            b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n",
+        )
+        .await;
+        raw.rest().await.starts_with("HTTP/1.1 200")
+    })
+    .await;
+    proxy.ended().await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_takes_its_request_along() {
+    let (gone, told) = tokio::sync::mpsc::unbounded_channel::<()>();
+    let backend = Backend::start(move |_| {
+        let gone = gone.clone();
+        async move {
+            // Dropped with the request.
+            let _gone = Gone(gone);
+            std::future::pending::<()>().await;
+            support::backend::response(200, "")
+        }
+    })
+    .await;
+    let proxy = proxy("", &backend).await;
+    let mut told = told;
+    let mut raw = Raw::connect(proxy.address()).await;
+    raw.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
+    eventually("the request is there", || async {
+        backend.requests.load(Ordering::SeqCst) == 1
+    })
+    .await;
+    drop(raw);
+    let heard = tokio::time::timeout(support::PATIENCE, told.recv()).await;
+    assert!(heard.is_ok(), "the upstream request ends too");
+    proxy.ended().await;
+}
+
+struct Gone(tokio::sync::mpsc::UnboundedSender<()>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}

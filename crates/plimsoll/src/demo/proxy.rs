@@ -146,6 +146,10 @@ fn config(id: &str, zone: usize, xds: SocketAddr) -> Value {
                     "cluster_name": "control",
                     "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": socket(xds) } }] }],
                 },
+            }, {
+                "name": "local_cluster",
+                "type": "EDS",
+                "eds_cluster_config": { "eds_config": { "ads": {} } },
             }],
         },
     })

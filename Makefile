@@ -8,6 +8,8 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 # Steps of `make test`, all of them when empty: make test STEPS="fmt clippy"
 STEPS ?=
+# For `make demo`: --auto walks through it, --help has the rest.
+ARGS ?=
 # Minutes per target of `make fuzz`.
 FUZZ_MINUTES ?= 2
 # Targets of `make fuzz`, all of them when empty.
@@ -20,9 +22,9 @@ test: ## Everything that must hold: format, lints, tests, real peers, a real bro
 	@scripts/deps.sh test
 	@scripts/test.sh $(STEPS)
 
-demo: ## The worked example of zone-aware routing explained, before and after
+demo: ## Three zones, proxies, backends and a control plane on this machine, with a dashboard: make demo ARGS=--auto
 	@scripts/deps.sh demo
-	@scripts/demo.sh
+	@cargo run --release -- demo $(ARGS)
 
 bench: ## Nanoseconds per pick and microseconds per rebuild, beside other balancers (slow to build)
 	@scripts/deps.sh bench

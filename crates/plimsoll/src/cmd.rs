@@ -8,6 +8,7 @@ mod bootstrap;
 mod check;
 mod completions;
 mod control;
+mod demo;
 #[cfg(test)]
 mod documented;
 mod explain;
@@ -38,6 +39,7 @@ enum Command {
     Check(check::Args),
     Completions(completions::Args),
     Control(control::Args),
+    Demo(demo::Args),
     Explain(explain::Args),
     Proxy(proxy::Args),
     Sim(sim::Args),
@@ -60,6 +62,7 @@ const LONG_VERSION: &str = concat!(
 
 const AFTER_HELP: &str = "\
 Examples:
+  plimsoll demo                       see it on this machine, with a dashboard
   plimsoll control -c control.yaml    steer Envoys and gRPC clients by measured demand
   plimsoll bootstrap envoy --zone a   what an Envoy needs to find the control plane
   plimsoll bench control              how it does with 5,000 proxies on this machine
@@ -106,6 +109,7 @@ pub(crate) fn run(cli: Cli, out: &mut impl Write) -> anyhow::Result<Exit> {
         Command::Check(args) => check::run(&args, out),
         Command::Completions(args) => completions::run(&args, out),
         Command::Control(args) => control::run(args, out),
+        Command::Demo(args) => demo::run(args, out),
         Command::Explain(args) => explain::run(&args, out),
         Command::Proxy(args) => proxy::run(args, out),
         Command::Sim(args) => sim::run(&args, out),
@@ -120,6 +124,22 @@ fn unless_closed(written: io::Result<()>) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
     }
+}
+
+/// Done when the process is told to end, by SIGTERM or Ctrl-C.
+async fn stop_signal() {
+    let terminate = async {
+        use tokio::signal::unix::{SignalKind, signal};
+        match signal(SignalKind::terminate()) {
+            Ok(mut signal) => signal.recv().await,
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate => {}
+    }
+    tracing::info!("shutting down");
 }
 
 #[cfg(test)]

@@ -36,6 +36,11 @@ pub(crate) fn pages() -> Pages {
     Box::new(|inside| Dashboard::new(ControlSource::new(inside)).router())
 }
 
+/// What the dashboard of a control plane shows, for somebody who shows more.
+pub(crate) fn source(inside: Inside) -> Arc<dyn Source> {
+    Arc::new(ControlSource::new(inside))
+}
+
 /// A control plane as a source.
 struct ControlSource {
     inside: Inside,

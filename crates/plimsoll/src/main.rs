@@ -7,6 +7,7 @@ mod bench;
 mod check;
 mod cmd;
 mod dashboard;
+mod demo;
 mod fetch;
 mod logging;
 mod render;

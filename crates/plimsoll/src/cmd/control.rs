@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use plimsoll_control::run::{Bound, Options, run_with as serve};
 
-use super::{Exit, unless_closed};
+use super::{Exit, stop_signal, unless_closed};
 use crate::dashboard;
 use crate::logging::{self, LogFormat};
 
@@ -92,19 +92,4 @@ fn announce(bound: Bound, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "dashboard on http://{admin}/")?;
     }
     out.flush()
-}
-
-async fn stop_signal() {
-    let terminate = async {
-        use tokio::signal::unix::{SignalKind, signal};
-        match signal(SignalKind::terminate()) {
-            Ok(mut signal) => signal.recv().await,
-            Err(_) => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate => {}
-    }
-    tracing::info!("shutting down");
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod browser;
 pub(crate) mod control;
+pub(crate) mod demo;
 pub(crate) mod documents;
 pub(crate) mod page;
 pub(crate) mod proxy;

@@ -80,6 +80,7 @@ const ARROWS: &[Arrows] = &[
             "plimsoll-client",
             "plimsoll-control",
             "plimsoll-core",
+            "plimsoll-orca",
             "plimsoll-proxy",
             "plimsoll-sim",
             "plimsoll-xds",

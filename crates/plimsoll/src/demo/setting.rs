@@ -1,0 +1,209 @@
+//! [`Setting`]: what is in force in the demo, and [`Action`]: what a visitor can change about it.
+//!
+//! Pure: names, words and shares. Making it so is `stage`'s.
+
+use std::fmt;
+
+/// Zones of the demo.
+pub(crate) const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
+/// The zone that can be lost.
+pub(crate) const LOST: usize = 2;
+/// Backends in each zone.
+pub(crate) const BACKENDS: usize = 4;
+/// Proxies in each zone.
+pub(crate) const PROXIES: usize = 2;
+/// Requests per second of all zones together.
+pub(crate) const RATE: f64 = 360.0;
+/// Requests per second that one backend can serve: all of them are 0.6 utilized on average.
+pub(crate) const CAPACITY: f64 = 50.0;
+/// How much more arrives in a surge.
+const SURGE: f64 = 1.3;
+
+/// How zones are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Policy {
+    /// Zone-aware routing that takes host counts for demand, as Envoy does.
+    HostCounts,
+    /// Zone-aware routing by the demand that the control plane measures.
+    LrsReportedRate,
+    /// `load_aware_locality` with its own rule.
+    Headroom,
+    /// `load_aware_locality` with the controller that settles.
+    Convergent,
+}
+
+/// Where requests arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mix {
+    /// Most in the first zone.
+    Skewed,
+    /// Most in the second zone.
+    Moved,
+    /// As many everywhere.
+    Even,
+}
+
+/// What is in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Setting {
+    pub(crate) policy: Policy,
+    pub(crate) mix: Mix,
+    /// More arrives than usual.
+    pub(crate) surge: bool,
+    /// The backends of zone [`LOST`] are dead.
+    pub(crate) lost: bool,
+    /// The control plane runs.
+    pub(crate) control: bool,
+}
+
+/// What a visitor can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Route(Policy),
+    Traffic(Mix),
+    Surge(bool),
+    Lose(bool),
+    Control(bool),
+}
+
+impl Policy {
+    /// As a specification spells it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::HostCounts => "HEALTHY_HOSTS_NUM",
+            Self::LrsReportedRate => "LRS_REPORTED_RATE",
+            Self::Headroom => "HEADROOM",
+            Self::Convergent => "CONVERGENT",
+        }
+    }
+
+    /// Whether backends' own reports decide.
+    pub(crate) const fn is_load_aware(self) -> bool {
+        matches!(self, Self::Headroom | Self::Convergent)
+    }
+}
+
+impl Mix {
+    /// Shares of the zones, percent.
+    pub(crate) const fn shares(self) -> [u32; 3] {
+        match self {
+            Self::Skewed => [60, 20, 20],
+            Self::Moved => [20, 60, 20],
+            Self::Even => [34, 33, 33],
+        }
+    }
+}
+
+impl Setting {
+    /// How the demo opens.
+    pub(crate) const OPENING: Self = Self {
+        policy: Policy::HostCounts,
+        mix: Mix::Skewed,
+        surge: false,
+        lost: false,
+        control: true,
+    };
+
+    /// The same after an action.
+    #[must_use]
+    pub(crate) const fn after(mut self, action: Action) -> Self {
+        match action {
+            Action::Route(policy) => self.policy = policy,
+            Action::Traffic(mix) => self.mix = mix,
+            Action::Surge(surge) => self.surge = surge,
+            Action::Lose(lost) => self.lost = lost,
+            Action::Control(control) => self.control = control,
+        }
+        self
+    }
+
+    /// Requests per second that arrive in each zone.
+    pub(crate) fn rates(self) -> [f64; 3] {
+        let all = if self.surge { RATE * SURGE } else { RATE };
+        self.mix.shares().map(|share| all * f64::from(share) / 100.0)
+    }
+}
+
+impl Action {
+    /// All of them, in the order of their buttons.
+    pub(crate) const ALL: [Self; 13] = [
+        Self::Route(Policy::HostCounts),
+        Self::Route(Policy::LrsReportedRate),
+        Self::Route(Policy::Headroom),
+        Self::Route(Policy::Convergent),
+        Self::Traffic(Mix::Skewed),
+        Self::Traffic(Mix::Moved),
+        Self::Traffic(Mix::Even),
+        Self::Surge(true),
+        Self::Surge(false),
+        Self::Lose(true),
+        Self::Lose(false),
+        Self::Control(false),
+        Self::Control(true),
+    ];
+
+    /// The action of a name.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|action| action.name() == name)
+    }
+
+    /// For addresses and scripts.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Route(Policy::HostCounts) => "host-counts",
+            Self::Route(Policy::LrsReportedRate) => "lrs-reported-rate",
+            Self::Route(Policy::Headroom) => "headroom",
+            Self::Route(Policy::Convergent) => "convergent",
+            Self::Traffic(Mix::Skewed) => "traffic-a",
+            Self::Traffic(Mix::Moved) => "traffic-b",
+            Self::Traffic(Mix::Even) => "traffic-even",
+            Self::Surge(true) => "surge",
+            Self::Surge(false) => "calm",
+            Self::Lose(true) => "kill-zone",
+            Self::Lose(false) => "restore-zone",
+            Self::Control(false) => "stop-control",
+            Self::Control(true) => "start-control",
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_back_to_their_actions() {
+        for action in Action::ALL {
+            assert_eq!(Action::parse(action.name()), Some(action));
+        }
+        assert_eq!(Action::parse("make-coffee"), None);
+    }
+
+    #[test]
+    fn an_action_changes_one_thing_and_can_be_undone() {
+        let opening = Setting::OPENING;
+        for action in Action::ALL {
+            let after = opening.after(action);
+            assert_eq!(after.after(action), after, "{action} twice is {action} once");
+        }
+        let lost = opening.after(Action::Lose(true));
+        assert_ne!(lost, opening);
+        assert_eq!(lost.after(Action::Lose(false)), opening);
+    }
+
+    #[test]
+    fn the_hot_zone_is_offered_more_than_it_can_serve_and_all_of_them_less() {
+        let rates = Setting::OPENING.rates();
+        let zone = CAPACITY * BACKENDS as f64;
+        assert!(rates[0] > zone, "{rates:?}");
+        assert!((rates.iter().sum::<f64>() / (3.0 * zone) - 0.6).abs() < 1e-9);
+        let surge = Setting::OPENING.after(Action::Surge(true)).rates();
+        assert!(surge.iter().sum::<f64>() < 3.0 * zone);
+    }
+}

@@ -1,0 +1,30 @@
+//! `plimsoll demo` as a visitor sees it: a zone above its line, a button, and all zones level.
+
+use crate::support::demo::Demo;
+use crate::support::page::{DESKTOP, PHONE, Page};
+
+/// Loads of the zones as the table shows them.
+const LOADS: &str = "[...document.querySelectorAll('#zones [data-field=load]')]\
+                     .map((cell) => Number(cell.dataset.value))";
+
+#[test]
+fn a_visitor_sees_the_hot_zone_and_levels_it_with_a_button() {
+    let demo = Demo::start();
+    let mut page = Page::open("demo", &demo.address, DESKTOP);
+    page.wait(&format!("Math.max(...{LOADS}) > 1.5"));
+    page.wait("document.querySelector('#notices').textContent.includes('Look at zone-a')");
+    page.assert_tidy();
+    page.screenshot("demo-host-counts");
+    page.click("[data-action=lrs-reported-rate]");
+    let pressed = "document.querySelector('[data-action=lrs-reported-rate]').ariaPressed";
+    page.wait(&format!("{pressed} === 'true'"));
+    page.wait(&format!("{LOADS}.every((load) => load > 0.9 && load < 1.1)"));
+    page.screenshot("demo-measured-demand");
+    page.resize(PHONE);
+    page.next_document();
+    page.assert_tidy();
+    page.screenshot("demo-phone");
+    page.click("[data-action=stop-control]");
+    page.wait("document.querySelector('#notices').textContent.includes('is stopped')");
+    page.close();
+}

@@ -1,0 +1,38 @@
+//! [`Demo`]: `plimsoll demo` as a process.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// A demo. Killed when dropped.
+pub(crate) struct Demo {
+    pub(crate) address: String,
+    child: Child,
+    /// Kept open: it goes on printing.
+    _out: BufReader<ChildStdout>,
+}
+
+impl Demo {
+    /// Starts one on a free port.
+    pub(crate) fn start() -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        command.args(["demo", "--admin", "127.0.0.1:0"]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("dashboard on ").unwrap();
+        Self {
+            address: address.to_owned(),
+            child,
+            _out: out,
+        }
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

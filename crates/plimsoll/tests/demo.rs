@@ -31,7 +31,10 @@ fn measured_demand_levels_what_host_counts_do_not_and_a_dead_control_plane_costs
         line["policy"] == "LRS_REPORTED_RATE" && all_zones_are_at_their_line(line)
     });
     let crossing = level["cross_zone_share"].as_f64().unwrap();
-    assert!((0.2..0.35).contains(&crossing), "0.267 has to leave, not {crossing}");
+    assert!(
+        (0.2..0.35).contains(&crossing),
+        "0.267 has to leave, not {crossing}"
+    );
     demo.page_agrees();
 
     let before = demo.press("stop-control");
@@ -74,7 +77,9 @@ fn the_walk_shows_every_step_and_ends_by_itself() {
     let mut demo = Demo::start(&["--json", "--auto", "--duration", "12"]);
     let lines = demo.finish();
     let events = lines.iter().filter(|line| line["type"] == "event");
-    let actions: Vec<&str> = events.map(|line| line["action"].as_str().unwrap()).collect();
+    let actions: Vec<&str> = events
+        .map(|line| line["action"].as_str().unwrap())
+        .collect();
     let walk = [
         "host-counts",
         "lrs-reported-rate",

@@ -59,7 +59,11 @@ mod tests {
 
     #[test]
     fn the_walk_shows_everything_and_ends_where_nothing_is_broken() {
-        let policies = [Policy::LrsReportedRate, Policy::Headroom, Policy::Convergent];
+        let policies = [
+            Policy::LrsReportedRate,
+            Policy::Headroom,
+            Policy::Convergent,
+        ];
         for policy in policies {
             assert!(STEPS.contains(&Action::Route(policy)), "{policy:?}");
         }

@@ -120,7 +120,9 @@ impl Setting {
     /// Requests per second that arrive in each zone.
     pub(crate) fn rates(self) -> [f64; 3] {
         let all = if self.surge { RATE * SURGE } else { RATE };
-        self.mix.shares().map(|share| all * f64::from(share) / 100.0)
+        self.mix
+            .shares()
+            .map(|share| all * f64::from(share) / 100.0)
     }
 }
 
@@ -190,7 +192,11 @@ mod tests {
         let opening = Setting::OPENING;
         for action in Action::ALL {
             let after = opening.after(action);
-            assert_eq!(after.after(action), after, "{action} twice is {action} once");
+            assert_eq!(
+                after.after(action),
+                after,
+                "{action} twice is {action} once"
+            );
         }
         let lost = opening.after(Action::Lose(true));
         assert_ne!(lost, opening);

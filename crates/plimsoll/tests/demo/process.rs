@@ -102,7 +102,11 @@ impl Demo {
         assert!(look.starts_with("Look at "), "{look}");
         let pressed = page["actions"].as_array().unwrap().iter();
         let pressed: Vec<_> = pressed.filter(|one| one["pressed"] == true).collect();
-        assert!(pressed.iter().any(|one| one["name"] == self.last["last_action"]));
+        assert!(
+            pressed
+                .iter()
+                .any(|one| one["name"] == self.last["last_action"])
+        );
         let cluster = &page["clusters"][0];
         let zones = cluster["zones"].as_array().unwrap();
         assert_eq!(zones.len(), 3);
@@ -110,7 +114,10 @@ impl Demo {
             assert_eq!(zone["locality"]["zone"], line["zone"]);
             assert_eq!(zone["healthy_hosts"], line["healthy_backends"]);
             assert!(zone["utilization"].as_f64().unwrap() > 0.1, "{zone}");
-            assert!(zone["reason"].as_str().is_some_and(|text| !text.is_empty()), "{zone}");
+            assert!(
+                zone["reason"].as_str().is_some_and(|text| !text.is_empty()),
+                "{zone}"
+            );
         }
         let flows = cluster["flows"].as_array().unwrap();
         let sum: f64 = flows.iter().map(|flow| flow[2].as_f64().unwrap()).sum();
@@ -123,7 +130,10 @@ impl Demo {
         let id = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
         self.ended();
-        assert!(TcpStream::connect(&self.address).is_err(), "the port is free");
+        assert!(
+            TcpStream::connect(&self.address).is_err(),
+            "the port is free"
+        );
     }
 
     /// Reads to the end.
@@ -157,7 +167,10 @@ impl Demo {
     /// Exit code and complaint of one that does not start.
     pub(crate) fn refused(args: &[&str]) -> (Option<i32>, String) {
         let output = command(args).output().unwrap();
-        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+        (
+            output.status.code(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
     }
 
     fn get(&self, path: &str) -> Value {

@@ -33,6 +33,16 @@ def read(path):
     return series
 
 
+def pieces(points):
+    """Points without gaps: a zone without hosts has no utilization, and no line."""
+    found = [[]]
+    for point in points:
+        if found[-1] and point[0] - found[-1][-1][0] > 2:
+            found.append([])
+        found[-1].append(point)
+    return found
+
+
 def panel(policy, zones, y0, end, top):
     plot = WIDTH - LEFT - RIGHT
     x = lambda second: LEFT + plot * second / end
@@ -45,8 +55,9 @@ def panel(policy, zones, y0, end, top):
     labels = []
     for index, (zone, points) in enumerate(zones.items()):
         colour = COLOURS[index % len(COLOURS)]
-        line = " ".join(f"{x(s):.1f},{y(u):.1f}" for s, u in points)
-        out.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
+        for piece in pieces(points):
+            line = " ".join(f"{x(s):.1f},{y(u):.1f}" for s, u in piece)
+            out.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
         labels.append([y(points[-1][1]), zone, colour])
     labels.sort()
     for before, label in zip(labels, labels[1:]):

@@ -18,9 +18,9 @@ use crate::render::{self, Style};
 
 /// Where the document is.
 const PATH: &str = "/dashboard/state";
-/// Another screen, so that the shell's is there again afterwards; no cursor.
-const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l";
-const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
+/// Another screen, so that the shell's is there again afterwards; no cursor; long lines are cut.
+const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l\u{1b}[?7l";
+const LEAVE: &str = "\u{1b}[?7h\u{1b}[?25h\u{1b}[?1049l";
 
 /// Watch zones, load and nodes in the terminal
 ///

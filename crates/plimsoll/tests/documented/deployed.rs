@@ -46,7 +46,7 @@ pub(crate) fn manifests(text: &str) -> Vec<Value> {
     let documents = text.split("\n---\n");
     let read = |text: &str| Document::parse(text).and_then(|document| document.read());
     let all: Result<Vec<Value>, _> = documents.map(read).collect();
-    all.unwrap_or_else(|error| panic!("{error} in\n{text}"))
+    all.expect("every document is YAML")
 }
 
 fn units(text: &str) -> Vec<Vec<String>> {

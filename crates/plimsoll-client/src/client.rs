@@ -1,5 +1,6 @@
 //! [`Client`]: the clusters of a process and the task behind them.
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use crate::xds::subscriber::{self, XdsHandle};
 use crate::xds::{XdsOptions, XdsStatus};
 use plimsoll_core::rng::Xoshiro256;
 use plimsoll_xds::route::RouteConfiguration;
-use plimsoll_xds::upstream::{UpstreamCluster, UpstreamOptions};
+use plimsoll_xds::upstream::{EndpointExtras, UpstreamCluster, UpstreamOptions};
 
 /// The clusters of a process. Cloning is cheap; the task behind it ends with the last clone.
 #[derive(Clone, Debug)]
@@ -280,6 +281,17 @@ impl Client {
     pub async fn update_endpoints(&self, endpoints: ClusterLoadAssignment) -> Result<(), Error> {
         let name = Arc::clone(endpoints.cluster_name());
         self.update(Update::Assignment(name, endpoints)).await?;
+        self.flush().await
+    }
+
+    /// Says what connections and checks need to know of the endpoints of a cluster: further
+    /// addresses of a host, where it is checked. Replaces what was said before.
+    pub async fn update_endpoint_extras(
+        &self,
+        cluster: &str,
+        extras: BTreeMap<SocketAddr, EndpointExtras>,
+    ) -> Result<(), Error> {
+        self.update(Update::Extras(cluster.into(), extras)).await?;
         self.flush().await
     }
 

@@ -22,7 +22,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::cluster::Cluster;
 use crate::dns::Lookups;
-use crate::managed::Managed;
+use crate::managed::{Extras, Managed};
 use plimsoll_xds::upstream::{Discovery, UpstreamCluster, UpstreamOptions};
 
 /// Updates that may wait for the writer.
@@ -53,6 +53,8 @@ pub(crate) enum Update {
     ObservedTraffic(Arc<str>, FractionMap),
     /// A judge other than the assignment says something about a host.
     Health(Arc<str>, SocketAddr, HealthSignal),
+    /// What connections and checks need to know of the endpoints of a cluster.
+    Extras(Arc<str>, Extras),
     /// One of the active checks, by number, has a verdict on a host.
     Checked(Arc<str>, SocketAddr, (usize, HealthSignal)),
     /// Why does the cluster route as it does?
@@ -156,6 +158,11 @@ impl ClusterManager {
                     managed.handle_health(address, signal, now);
                 }
             }
+            Update::Extras(name, extras) => {
+                if let Some(managed) = self.managed.get_mut(&name) {
+                    managed.handle_extras(extras, now);
+                }
+            }
             Update::Checked(name, address, verdict) => {
                 if let Some(managed) = self.managed.get_mut(&name) {
                     managed.handle_verdict(address, verdict, now);
@@ -184,8 +191,11 @@ impl ClusterManager {
 
     /// Publishes what changed.
     pub(crate) fn publish(&mut self) {
+        let now = self.clock.now();
         for managed in self.managed.values_mut() {
-            managed.publish();
+            managed.publish(now);
+            // Judging new hosts may have changed something at once.
+            managed.publish(now);
         }
     }
 

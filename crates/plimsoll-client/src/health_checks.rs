@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use plimsoll_core::model::health::HealthSignal;
-use plimsoll_xds::upstream::{HealthCheck, UpstreamOptions};
+use plimsoll_xds::upstream::{EndpointExtras, HealthCheck, UpstreamOptions};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
@@ -19,6 +19,7 @@ use crate::cluster_manager::Update;
 use crate::connect::{Callee, Dialer};
 use crate::endpoint::next_draw;
 use crate::health_check::{Answer, Checker};
+use crate::managed::Extras;
 use crate::probe::Probe;
 use crate::stats::ClusterStats;
 
@@ -29,6 +30,7 @@ pub(crate) struct HealthChecks {
     checks: Vec<Arc<HealthCheck>>,
     options: Arc<UpstreamOptions>,
     dialer: Arc<Dialer>,
+    extras: Arc<Extras>,
     stats: Arc<ClusterStats>,
     updates: mpsc::WeakSender<Update>,
     draws: Arc<AtomicU64>,
@@ -36,7 +38,7 @@ pub(crate) struct HealthChecks {
 }
 
 /// One host.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Checked {
     tasks: Vec<AbortHandle>,
     /// By check; `None` before its first answer.
@@ -48,6 +50,7 @@ pub(crate) struct CheckContext {
     pub(crate) cluster: Arc<str>,
     pub(crate) options: Arc<UpstreamOptions>,
     pub(crate) dialer: Arc<Dialer>,
+    pub(crate) extras: Arc<Extras>,
     pub(crate) stats: Arc<ClusterStats>,
     pub(crate) updates: mpsc::WeakSender<Update>,
     pub(crate) seed: u64,
@@ -62,6 +65,7 @@ impl HealthChecks {
             checks: checks.collect(),
             options: context.options,
             dialer: context.dialer,
+            extras: context.extras,
             stats: context.stats,
             updates: context.updates,
             draws: Arc::new(AtomicU64::new(context.seed)),
@@ -69,15 +73,29 @@ impl HealthChecks {
         }
     }
 
-    /// The hosts there are now: new ones are checked, others no longer.
-    pub(crate) fn handle_hosts(&mut self, hosts: &BTreeMap<SocketAddr, Arc<str>>) {
+    /// The hosts there are now: new ones are checked, others no longer. Returns the new ones that
+    /// are not to be checked.
+    pub(crate) fn handle_hosts(
+        &mut self,
+        hosts: &BTreeMap<SocketAddr, Arc<str>>,
+    ) -> Vec<SocketAddr> {
         self.hosts.retain(|address, _| hosts.contains_key(address));
+        let mut exempt = Vec::new();
         for (address, hostname) in hosts {
-            if !self.hosts.contains_key(address) {
-                let checked = self.start(*address, hostname);
-                self.hosts.insert(*address, checked);
+            if self.hosts.contains_key(address) {
+                continue;
             }
+            let extras = self.extras.get(address).cloned().unwrap_or_default();
+            let checked = match extras.disable_active_health_check {
+                true => {
+                    exempt.push(*address);
+                    Checked::default()
+                }
+                false => self.start(*address, hostname, &extras),
+            };
+            self.hosts.insert(*address, checked);
         }
+        exempt
     }
 
     /// A check says something about a host: what all of them together say, if that is known.
@@ -92,22 +110,34 @@ impl HealthChecks {
         worst(verdicts)
     }
 
-    fn start(&self, address: SocketAddr, hostname: &Arc<str>) -> Checked {
+    fn start(&self, address: SocketAddr, hostname: &Arc<str>, extras: &EndpointExtras) -> Checked {
+        let hostname: Arc<str> = match extras.health_check_hostname.as_str() {
+            "" => Arc::clone(hostname),
+            own => own.into(),
+        };
+        let mut place = address;
+        place.set_port(extras.health_check_port.unwrap_or(address.port()));
         let tasks = self.checks.iter().enumerate().map(|(index, check)| {
+            let mut check = HealthCheck::clone(check);
+            // The port of an endpoint goes before that of all of them.
+            check.alt_port = check
+                .alt_port
+                .filter(|_| extras.health_check_port.is_none());
+            let check = Arc::new(check);
             let callee = Callee {
-                addresses: [address].into(),
-                hostname: Arc::clone(hostname),
+                addresses: [place].into(),
+                hostname: Arc::clone(&hostname),
                 server_name: None,
             };
             let probe = Probe::new(
                 callee,
                 Arc::clone(&self.dialer),
-                Arc::clone(check),
+                Arc::clone(&check),
                 (Arc::clone(&self.cluster), &self.options),
             );
             let task = Task {
                 probe,
-                check: Arc::clone(check),
+                check,
                 stats: Arc::clone(&self.stats),
                 draws: Arc::clone(&self.draws),
             };

@@ -79,7 +79,7 @@ pub use metrics::METRIC_NAMES;
 pub use options::{RequestOptions, RetryPolicy};
 pub use plimsoll_xds::ads::Variant;
 pub use plimsoll_xds::driver::ConnectOptions;
-pub use plimsoll_xds::upstream::{CircuitBreakers, HttpVersion, UpstreamOptions};
+pub use plimsoll_xds::upstream::{CircuitBreakers, EndpointExtras, HttpVersion, UpstreamOptions};
 pub use retry::RetryOn;
 pub use service::ClusterService;
 pub use target::TargetService;

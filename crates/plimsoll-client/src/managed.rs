@@ -18,7 +18,7 @@ use plimsoll_core::publish::{self, Publisher};
 use plimsoll_core::rng::Xoshiro256;
 use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_core::time::Instant;
-use plimsoll_xds::upstream::UpstreamOptions;
+use plimsoll_xds::upstream::{EndpointExtras, UpstreamOptions};
 use tokio::sync::{mpsc, watch};
 
 use crate::cluster::{Cluster, ClusterParts, Endpoints};
@@ -32,6 +32,9 @@ use crate::oob::{self, Oob, OobContext};
 /// Names of hosts by address.
 type Hosts = BTreeMap<SocketAddr, Arc<str>>;
 
+/// What connections and checks need to know of endpoints, by address.
+pub(crate) type Extras = BTreeMap<SocketAddr, EndpointExtras>;
+
 /// One cluster.
 #[derive(Debug)]
 pub(crate) struct Managed {
@@ -43,6 +46,7 @@ pub(crate) struct Managed {
     known: Arc<Endpoints>,
     ready: watch::Sender<bool>,
     dialer: Arc<Dialer>,
+    extras: Arc<Extras>,
     pools: usize,
     preconnect: bool,
     seed: u64,
@@ -90,6 +94,7 @@ impl Managed {
             known,
             ready,
             dialer: Arc::new(Dialer::new(&options)),
+            extras: Arc::default(),
             pools: settings.pools,
             preconnect: settings.preconnect,
             seed: settings.seed,
@@ -138,8 +143,28 @@ impl Managed {
     /// Endpoints.
     pub(crate) fn handle_assignment(&mut self, assignment: ClusterLoadAssignment, now: Instant) {
         self.balancer.handle_assignment(assignment, now);
-        self.publish();
+        self.publish(now);
         self.ready.send_replace(true);
+    }
+
+    /// What connections and checks need to know of endpoints. Those for which it changed get new
+    /// connections.
+    pub(crate) fn handle_extras(&mut self, extras: Extras, now: Instant) {
+        let old = std::mem::replace(&mut self.extras, Arc::new(extras));
+        if old == self.extras {
+            return;
+        }
+        let known = self.known.iter().map(|(address, endpoint)| {
+            let endpoint = match old.get(address) == self.extras.get(address) {
+                true => Arc::clone(endpoint),
+                false => self.endpoint(*address, endpoint.hostname()),
+            };
+            (*address, endpoint)
+        });
+        self.replace(known.collect());
+        self.checks = None;
+        let options = self.cluster.options.load_full();
+        self.begin_checks(&options, now);
     }
 
     /// One check of a host says something.
@@ -223,7 +248,7 @@ impl Managed {
     }
 
     /// Publishes what changed.
-    pub(crate) fn publish(&mut self) {
+    pub(crate) fn publish(&mut self, now: Instant) {
         if let Some(snapshot) = self.balancer.poll_snapshot() {
             let hosts: Hosts = snapshot
                 .hosts()
@@ -235,7 +260,8 @@ impl Managed {
             self.snapshots.publish(snapshot);
             self.remove_endpoints(&hosts);
             if let Some(checks) = &mut self.checks {
-                checks.handle_hosts(&hosts);
+                let exempt = checks.handle_hosts(&hosts);
+                self.pass(&exempt, now);
             }
             if let Some(outliers) = &mut self.outliers
                 && !before.keys().eq(hosts.keys())
@@ -304,6 +330,7 @@ impl Managed {
                 cluster: Arc::clone(&self.cluster.name),
                 options: Arc::clone(options),
                 dialer: Arc::clone(&self.dialer),
+                extras: Arc::clone(&self.extras),
                 stats: Arc::clone(&self.cluster.limits.stats),
                 updates: self.updates.clone(),
                 seed: self.seed,
@@ -311,8 +338,17 @@ impl Managed {
             let known = self.known.iter();
             let hosts =
                 known.map(|(address, endpoint)| (*address, Arc::clone(endpoint.hostname())));
-            checks.handle_hosts(&hosts.collect());
+            let exempt = checks.handle_hosts(&hosts.collect());
             self.checks = Some(checks);
+            self.pass(&exempt, now);
+        }
+    }
+
+    /// Hosts that are not checked are taken for healthy.
+    fn pass(&mut self, exempt: &[SocketAddr], now: Instant) {
+        for address in exempt {
+            let passed = HealthSignal::ActiveCheckPassed;
+            self.balancer.handle_health(*address, passed, now);
         }
     }
 
@@ -382,7 +418,10 @@ impl Managed {
             limits: Arc::clone(&self.cluster.limits),
             pools: self.pools,
         };
-        let endpoint = Endpoint::new([address].into(), Arc::clone(hostname), context);
+        let extras = self.extras.get(&address);
+        let more = extras.map_or(&[][..], |extras| &extras.additional_addresses);
+        let addresses = [address].into_iter().chain(more.iter().copied());
+        let endpoint = Endpoint::new(addresses.collect(), Arc::clone(hostname), context);
         let endpoint = Arc::new(endpoint);
         // With several pools, each belongs to a runtime that is not ours.
         if self.preconnect && self.pools == 1 {

@@ -251,3 +251,22 @@ async fn connections_that_died_while_idle_cost_nothing() {
         assert_eq!(counts, (5, 5));
     }
 }
+
+#[tokio::test]
+async fn a_host_is_reached_at_its_other_addresses() {
+    let actor = Actor::start().await;
+    let dead = nobody().await;
+    let client = client(&[dead], UpstreamOptions::default());
+    let mut service = client.service("orders").unwrap();
+    assert!(get(&mut service, "/").await.is_err());
+    let extras = plimsoll_client::EndpointExtras {
+        additional_addresses: vec![actor.address],
+        ..Default::default()
+    };
+    client
+        .update_endpoint_extras("orders", [(dead, extras)].into())
+        .await
+        .unwrap();
+    get(&mut service, "/").await.unwrap();
+    assert_eq!(actor.requests(), 1);
+}

@@ -129,6 +129,35 @@ async fn a_port_that_answers_is_enough_for_tcp() {
 }
 
 #[tokio::test]
+async fn a_host_may_be_exempt_or_checked_at_another_port() {
+    let actors = [Actor::start().await, Actor::start().await];
+    let closed = support::nobody().await;
+    let options = UpstreamOptions {
+        health_checks: vec![check(http(false))],
+        ..UpstreamOptions::default()
+    };
+    let client = client(&[&actors[0], &actors[1]], options);
+    let elsewhere = plimsoll_client::EndpointExtras {
+        health_check_port: Some(closed.port()),
+        ..Default::default()
+    };
+    let exempt = plimsoll_client::EndpointExtras {
+        disable_active_health_check: true,
+        ..elsewhere.clone()
+    };
+    let extras = [(actors[0].address, elsewhere), (actors[1].address, exempt)];
+    client
+        .update_endpoint_extras("orders", extras.into())
+        .await
+        .unwrap();
+    let mut service = client.service("orders").unwrap();
+    eventually("only the exempt one is in", async || {
+        all_go_to(&mut service, &actors[1], 4).await
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn errors_in_a_row_eject_a_host_at_once() {
     let actors = [Actor::start().await, Actor::start().await];
     actors[0].seen.sick.store(true, Ordering::Relaxed);

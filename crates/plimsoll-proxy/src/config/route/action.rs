@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
-use plimsoll_client::RetryPolicy;
+use plimsoll_client::{RetryOn, RetryPolicy};
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::yaml::proto_json::{Named, ProtoDuration, ProtoEnum, Uint};
 use serde::Deserialize;
@@ -54,6 +54,15 @@ pub(super) struct RetryPolicyYaml {
     pub(super) retry_on: String,
     pub(super) num_retries: Option<Uint<u32>>,
     pub(super) per_try_timeout: Option<ProtoDuration>,
+    retriable_status_codes: Vec<Uint<u32>>,
+    retry_back_off: Option<BackOffYaml>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BackOffYaml {
+    base_interval: ProtoDuration,
+    max_interval: Option<ProtoDuration>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -153,19 +162,35 @@ impl WeightedClustersYaml {
 
 impl RetryPolicyYaml {
     fn checked(&self) -> Result<RetryPolicy, FieldError> {
-        let known = ["connect-failure", "refused-stream"];
-        let mut conditions = self.retry_on.split(',').map(str::trim);
-        let unknown = conditions.find(|one| !one.is_empty() && !known.contains(one));
-        if let Some(unknown) = unknown {
-            let reason = format!("{unknown:?} is not supported; known: {}", known.join(", "));
-            return Err(FieldError::new("retry_on", reason));
+        let retry_on = RetryOn::parse(&self.retry_on);
+        let retry_on = retry_on.map_err(|error| {
+            let reason = error.to_string();
+            FieldError::new("retry_on", reason.trim_start_matches("retry_on: "))
+        })?;
+        let codes = self.retriable_status_codes.iter().enumerate();
+        let codes = codes.map(|(index, code)| {
+            let reason = |_| {
+                let path = format!("retriable_status_codes[{index}]");
+                FieldError::new(path, "is not a status")
+            };
+            u16::try_from(code.0).map_err(reason)
+        });
+        let defaults = RetryPolicy::default();
+        let back_off = self.retry_back_off.as_ref();
+        let base = back_off.map_or(defaults.base_interval, |back_off| back_off.base_interval.0);
+        if base.is_zero() {
+            let path = "retry_back_off.base_interval";
+            return Err(FieldError::new(path, "must be above 0"));
         }
-        let mut policy = RetryPolicy::default();
-        if let num_retries @ 0..=100 = self.num_retries.map_or(1, |retries| retries.0) {
-            policy.num_retries = num_retries;
-            return Ok(policy);
-        }
-        Err(FieldError::new("num_retries", "is more than 100"))
+        let max = back_off.and_then(|back_off| back_off.max_interval);
+        Ok(RetryPolicy {
+            num_retries: self.num_retries.map_or(1, |retries| retries.0),
+            retry_on,
+            retriable_status_codes: codes.collect::<Result<_, _>>()?,
+            base_interval: base,
+            max_interval: max.map_or(base * 10, |max| max.0.max(base)),
+            ..defaults
+        })
     }
 }
 

@@ -18,6 +18,17 @@ proptest! {
     }
 }
 
+/// The view changes, or the client asks again, while the response that it then refuses is under way.
+#[test]
+fn what_changes_under_way_makes_no_loop() {
+    run(&[
+        0, 0, 28, 0, 4, 162, 178, 77, 0, 97, 0, 48, 52, 9, 0, 97, 0, 13, 0,
+    ]);
+    run(&[
+        31, 162, 0, 1, 0, 125, 0, 194, 118, 109, 0, 1, 0, 114, 70, 121, 0, 45, 0,
+    ]);
+}
+
 /// The checks are worth nothing if nothing happens.
 #[test]
 fn everything_happens_in_both_variants() {

@@ -7,7 +7,6 @@
 use std::sync::{Mutex, PoisonError};
 
 use plimsoll_xds::bootstrap::{Bootstrap, ChannelCreds, XdsServer};
-use plimsoll_xds::driver::ConnectOptions;
 
 use crate::client::{Client, WeakClient};
 use crate::error::{Error, ErrorKind};
@@ -79,8 +78,7 @@ impl XdsOptions {
             .xds_servers
             .first()
             .ok_or_else(|| config("xds_servers: must not be empty".to_owned()))?;
-        let mut options = Self::new(String::new(), bootstrap.node.clone());
-        options.server = connect_options(server)?;
+        let mut options = Self::new(server_uri(server)?, bootstrap.node.clone());
         options
             .listener_template
             .clone_from(&bootstrap.client_default_listener_resource_name_template);
@@ -88,11 +86,11 @@ impl XdsOptions {
     }
 }
 
-fn connect_options(server: &XdsServer) -> Result<ConnectOptions, Error> {
+fn server_uri(server: &XdsServer) -> Result<String, Error> {
     match &server.channel_creds {
         ChannelCreds::Insecure => {
             let address = server.server_uri.trim_start_matches("dns:///");
-            Ok(ConnectOptions::new(format!("http://{address}")))
+            Ok(format!("http://{address}"))
         }
         ChannelCreds::Tls { .. } => {
             let message = "xds_servers[0].channel_creds: tls to the server is not supported yet";

@@ -12,7 +12,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Request, Response, Uri};
 use http_body::Body;
 use plimsoll_core::rng::{Rng as _, Xoshiro256};
 use plimsoll_xds::route::{
@@ -115,6 +116,7 @@ impl TargetService {
         let hash = hash(&action.hash_policy, request.headers(), self.channel_id);
         let own = request.extensions_mut().remove::<RequestOptions>();
         let options = own.unwrap_or_else(|| options_of(action)).within(deadline);
+        fill_authority(request, &self.authority);
         request.extensions_mut().insert(RequestOptions {
             hash: options.hash.or(hash),
             ..options
@@ -151,6 +153,23 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         self.call_within(request, None)
+    }
+}
+
+/// Requests that say only a path, as those of generated clients do, are for whoever was asked for.
+pub(crate) fn fill_authority<B>(request: &mut Request<B>, authority: &str) {
+    let uri = request.uri();
+    if uri.authority().is_some() {
+        return;
+    }
+    let path = uri.path_and_query().cloned();
+    let whole = Uri::builder()
+        .scheme(http::uri::Scheme::HTTP)
+        .authority(authority)
+        .path_and_query(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+    // Names that are no authority stay out of requests.
+    if let Ok(whole) = whole.build() {
+        *request.uri_mut() = whole;
     }
 }
 

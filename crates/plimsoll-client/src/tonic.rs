@@ -19,7 +19,7 @@ use crate::body::ResponseBody;
 use crate::error::{BoxError, Error, ErrorKind};
 use crate::options::RequestOptions;
 use crate::service::ClusterService;
-use crate::target::TargetService;
+use crate::target::{TargetService, fill_authority};
 
 /// Sends the calls of generated clients. Cloning is cheap.
 #[derive(Clone, Debug)]
@@ -60,10 +60,11 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let deadline = grpc_timeout(request.headers());
         let answer: Answer<Error> = match &mut self.0 {
             Inner::Cluster(service) => {
+                fill_authority(&mut request, service.cluster_name());
                 let defaults = service.defaults().clone();
                 service.call(with_deadline(request, defaults, deadline))
             }

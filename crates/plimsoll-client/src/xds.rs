@@ -6,6 +6,7 @@
 //! nothing but the age of the data.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use plimsoll_core::model::load_report::Node;
 use plimsoll_core::model::locality::Locality;
@@ -23,6 +24,11 @@ pub use status::{XdsState, XdsStatus};
 /// Name under which the own fleet is asked for, unless options say otherwise: the one that Envoy's
 /// examples and the bootstrap of the control plane use.
 const LOCAL_CLUSTER: &str = "local_cluster";
+
+/// Bounds of the pause between two attempts to reach the server. Shorter than those of most clients:
+/// demand that is no longer told goes stale, and the server must hear of everybody's soon after its
+/// return.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(3));
 
 /// A management server and what is wanted of it.
 #[derive(Clone, Debug)]
@@ -61,8 +67,12 @@ pub enum LoadReporting {
 impl XdsOptions {
     /// A server at `uri` (`http://host:port`), asked by `node`, for nothing yet.
     pub fn new(uri: impl Into<String>, node: Node) -> Self {
+        let server = ConnectOptions {
+            backoff: BACKOFF,
+            ..ConnectOptions::new(uri)
+        };
         Self {
-            server: ConnectOptions::new(uri),
+            server,
             node,
             variant: Variant::Sotw,
             all_clusters: false,

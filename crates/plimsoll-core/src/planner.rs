@@ -53,6 +53,9 @@ use weights::{ReceiverWeights, locality_weights};
 
 /// Events that are kept for a driver that does not fetch them; the oldest go first.
 const MAX_EVENTS: usize = 4096;
+/// How long the first reports of others are waited for, if reports come more often than that: Envoy
+/// retries a broken reporting stream after 5 s.
+const LONGEST_FIRST: Duration = Duration::from_secs(5);
 
 /// Load reports of fleets in, plans out.
 #[derive(Debug)]
@@ -134,12 +137,12 @@ impl Planner {
             });
         }
         self.arm_node(&node.cluster, &node.id);
-        let dirty = self.apply(
-            &node.cluster,
-            &reported.changes,
-            Some(reported.interval),
-            now,
-        );
+        // A first report after an outage covers all of it. Others need not be waited for as long: who
+        // misses so many intervals does not count.
+        let patience = self.config.default_report_interval();
+        let patience = patience.saturating_mul(self.config.missed_intervals());
+        let interval = reported.interval.min(patience.max(LONGEST_FIRST));
+        let dirty = self.apply(&node.cluster, &reported.changes, Some(interval), now);
         self.look_at(dirty, false, now);
     }
 

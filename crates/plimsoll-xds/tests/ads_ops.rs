@@ -18,6 +18,19 @@ proptest! {
     }
 }
 
+/// The view changes, or the client asks again, while the response that it then refuses is under way.
+#[test]
+fn what_changes_under_way_makes_no_loop() {
+    run(&[
+        152, 17, 0, 1, 0, 240, 8, 0, 28, 0, 4, 1, 0, 65, 0, 0, 36, 5, 0, 45, 0, 5, 0, 141, 0, 5, 0,
+        0, 4, 162, 178, 5, 0, 77, 0, 97, 0, 13, 0, 13, 0, 13, 0, 93, 0, 48, 52, 9, 0, 97, 0, 13, 0,
+    ]);
+    run(&[
+        31, 45, 0, 162, 0, 1, 0, 1, 0, 1, 0, 1, 0, 125, 0, 13, 0, 13, 0, 11, 0, 21, 0, 194, 118,
+        109, 0, 1, 0, 114, 70, 121, 0, 45, 0,
+    ]);
+}
+
 /// The checks are worth nothing if nothing happens.
 #[test]
 fn everything_happens_in_both_variants() {

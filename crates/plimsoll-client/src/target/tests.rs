@@ -65,3 +65,15 @@ fn zero_is_no_limit() {
     let options = options_of(&action()).within(Some(second));
     assert_eq!(options.timeout, Some(second));
 }
+
+#[test]
+fn requests_without_authority_get_that_of_the_target() {
+    let filled = |uri: &str, authority: &str| {
+        let mut request = Request::get(uri).body(()).unwrap();
+        fill_authority(&mut request, authority);
+        request.uri().to_string()
+    };
+    assert_eq!(filled("/a/b?c", "orders"), "http://orders/a/b?c");
+    assert_eq!(filled("https://own/a", "orders"), "https://own/a");
+    assert_eq!(filled("/a", "not one"), "/a");
+}

@@ -79,6 +79,8 @@ impl ServerStream {
         }
         let index = self.type_index(request.type_url())?;
         let state = &mut self.types[index];
+        let view = self.view.as_ref();
+        state.newest = view.and_then(|view| view.get(&state.type_url).cloned());
         match (self.variant, request) {
             (Variant::Sotw, Request::Sotw(request)) => {
                 sotw::handle_request(state, &request, &self.limits, now, &mut self.events)

@@ -49,10 +49,19 @@ pub(crate) struct Seen {
 /// Names and bodies, and names that are gone.
 type Content = (BTreeMap<String, Bytes>, BTreeSet<String>);
 
+/// A response without answer.
+struct InFlight {
+    nonce: String,
+    content: Content,
+    /// The client asked since for something, perhaps for the same: that is to be answered, whatever
+    /// it says about this one.
+    asked_since: bool,
+}
+
 /// What the client knows of a type.
 #[derive(Default)]
 struct Told {
-    in_flight: Option<(String, Content)>,
+    in_flight: Option<InFlight>,
     old_nonces: Vec<String>,
     /// Accepted, by name.
     has: BTreeMap<String, Bytes>,
@@ -192,22 +201,29 @@ impl World {
                 ..Default::default()
             }),
         };
-        self.told[kind].refused.clear();
+        let told = &mut self.told[kind];
+        told.refused.clear();
+        if let Some(in_flight) = &mut told.in_flight {
+            in_flight.asked_since = true;
+        }
         self.send(request)
     }
 
     /// An answer to what is under way, which changes nothing that is wanted.
     fn answer(&mut self, kind: usize, error: Option<ErrorDetail>, _: u8) -> bool {
-        let Some((nonce, content)) = self.told[kind].in_flight.take() else {
+        let Some(in_flight) = self.told[kind].in_flight.take() else {
             return true;
         };
+        let InFlight { nonce, content, .. } = in_flight;
         let told = &mut self.told[kind];
         match error {
             Some(_) => {
                 self.seen.nacks += 1;
                 // Of an incremental response the removals count whatever is said.
                 told.has.retain(|name, _| !content.1.contains(name));
-                told.refused.push(content);
+                if !in_flight.asked_since {
+                    told.refused.push(content);
+                }
             }
             None => {
                 self.seen.acks += 1;
@@ -280,7 +296,11 @@ impl World {
             empty || !told.refused.contains(&content),
             "refused, and again: {content:?}"
         );
-        told.in_flight = Some((nonce, content));
+        told.in_flight = Some(InFlight {
+            nonce,
+            content,
+            asked_since: false,
+        });
         true
     }
 

@@ -1,6 +1,7 @@
 //! What tests with real peers share: processes, a small fleet, traffic, and waiting.
 
 pub(crate) mod backends;
+pub(crate) mod client;
 pub(crate) mod control;
 pub(crate) mod envoy;
 pub(crate) mod fleet;

@@ -239,9 +239,13 @@ fn a_zone_aware_cluster_needs_the_fleet() {
 }
 
 #[test]
-fn refusals_name_the_resource_and_the_field() {
+fn refusals_name_the_field() {
     let error = check(CLUSTER, "c1", &Bytes::new()).unwrap_err();
-    assert!(error.starts_with("c1: name"), "{error}");
+    assert!(error.starts_with("name: "), "{error}");
+    let body = wire::encode_api_listener("l", "r");
+    assert_eq!(check(LISTENER, "l", &body), Ok(()));
+    let error = check(LISTENER, "other", &body).unwrap_err();
+    assert_eq!(error, "name: is \"l\" inside");
     let error = check("type.googleapis.com/x.Y", "c1", &Bytes::new()).unwrap_err();
     assert!(error.contains("not asked for"), "{error}");
     assert!(check(LISTENER, "l", &Bytes::from_static(b"\xff")).is_err());

@@ -153,3 +153,17 @@ fn an_interval_out_of_range_changes_nothing() {
     bench.run(30);
     assert_eq!(left(&bench), ["a1"]);
 }
+
+/// After an outage a first report covers all of it, and says nothing about when the others report.
+#[test]
+fn a_long_outage_does_not_make_a_long_warm_up() {
+    let mut bench = Bench::new();
+    bench.report_over("a1", "a", 10 * MINUTE, 0);
+    bench.report_over("b1", "b", 10 * MINUTE, 1);
+    assert!(bench.plan(None).unwrap().warming_up);
+    bench.run(29);
+    assert!(bench.plan(None).unwrap().warming_up);
+    bench.run(30);
+    assert!(!bench.plan(None).unwrap().warming_up);
+    assert_eq!(bench.fractions(None), rows(&[("a", 5000), ("b", 5000)]));
+}

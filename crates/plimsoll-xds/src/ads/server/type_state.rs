@@ -74,8 +74,10 @@ pub(super) struct TypeState {
     pub(super) keeps: bool,
     /// Versions of refused whole sets, newest last.
     refused_sets: VecDeque<Arc<str>>,
-    /// The content they were made of; of another content all may be tried again.
+    /// The content of the view when they were refused; of another content all may be tried again.
     refused_content: Option<Arc<str>>,
+    /// What the view has now: it may have changed while a response was under way.
+    pub(super) newest: Option<Arc<TypeResources>>,
     /// Refused alone, by name and version.
     refused: BTreeMap<Arc<str>, Arc<str>>,
     /// Refused together with others, by name and version.
@@ -113,6 +115,7 @@ impl TypeState {
             keeps: false,
             refused_sets: VecDeque::new(),
             refused_content: None,
+            newest: None,
             refused: BTreeMap::new(),
             suspects: BTreeMap::new(),
             checked: None,
@@ -210,7 +213,7 @@ impl TypeState {
         draft.resources.iter().any(news)
     }
 
-    /// Whether a whole set of this version, made of these, was refused.
+    /// Whether a whole set of this version was refused while these were current.
     pub(super) fn is_refused(&self, version: &Arc<str>, resources: &TypeResources) -> bool {
         self.refused_content.as_ref() == Some(resources.version())
             && self.refused_sets.contains(version)
@@ -347,7 +350,8 @@ impl TypeState {
         self.forced.extend(names(&resources).cloned());
         let version = |resource: Resource| (resource.name, resource.version);
         if whole {
-            let content = Some(answered.source.version());
+            let current = self.newest.as_ref().unwrap_or(&answered.source);
+            let content = Some(current.version());
             if self.refused_content.as_ref() != content {
                 self.refused_sets.clear();
                 self.refused_content = content.cloned();

@@ -37,7 +37,8 @@ use setting::Action;
 use stage::Stage;
 
 /// Where the dashboard is unless somebody says otherwise and the port is free.
-const FRIENDLY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 18080);
+const FRIENDLY: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 18080);
 /// Time between two looks at the counters.
 const SAMPLE: Duration = Duration::from_millis(250);
 /// Looks for one line where lines follow each other.
@@ -150,7 +151,9 @@ async fn tell(
         }
         tick = tick.wrapping_add(1);
         teller.scene(&scene, tick)?;
-        if options.duration.is_some_and(|end| started.elapsed() >= end) {
+        let over = options.duration.is_some_and(|end| started.elapsed() >= end);
+        // On a slow machine the walk takes longer than it should.
+        if over && script.is_done() {
             return Ok(());
         }
     }
@@ -168,7 +171,8 @@ impl<'a, W: Write> Teller<'a, W> {
         let terminal = io::stdout().is_terminal() && io::stderr().is_terminal();
         let bar = (terminal && !json).then(|| {
             let style = ProgressStyle::with_template("{msg}");
-            ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+            ProgressBar::new_spinner()
+                .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
         });
         Self { out, json, bar }
     }
@@ -196,7 +200,10 @@ impl<'a, W: Write> Teller<'a, W> {
         writeln!(self.out, "dashboard on http://{address}/")?;
         writeln!(self.out, "{walk} Ctrl-C ends everything.\n")?;
         if let Some(control) = control {
-            writeln!(self.out, "The control plane has a page of its own: http://{control}/\n")?;
+            writeln!(
+                self.out,
+                "The control plane has a page of its own: http://{control}/\n"
+            )?;
         }
         self.out.flush()
     }

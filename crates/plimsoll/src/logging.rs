@@ -34,7 +34,10 @@ pub(crate) fn start_quiet() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("error"));
     let lines = tracing_subscriber::fmt().with_env_filter(filter);
     // An error means that somebody else has already started it.
-    let _ = lines.with_writer(io::stderr).with_ansi(io::stderr().is_terminal()).try_init();
+    let _ = lines
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .try_init();
 }
 
 /// The same, and a way to change the filter while the process runs.

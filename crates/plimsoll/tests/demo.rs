@@ -31,14 +31,17 @@ fn measured_demand_levels_what_host_counts_do_not_and_a_dead_control_plane_costs
         line["policy"] == "LRS_REPORTED_RATE" && all_zones_are_at_their_line(line)
     });
     let crossing = level["cross_zone_share"].as_f64().unwrap();
-    assert!((0.2..0.35).contains(&crossing), "0.267 has to leave, not {crossing}");
+    assert!(
+        (0.2..0.35).contains(&crossing),
+        "0.267 has to leave, not {crossing}"
+    );
     demo.page_agrees();
 
     let before = demo.press("stop-control");
     assert_eq!(before["control_plane"], false);
     let served = before["served"].as_u64().unwrap();
-    let after = demo.wait("a thousand requests without a control plane", |line| {
-        line["served"].as_u64().unwrap() > served + 1000
+    let after = demo.wait("hundreds of requests without a control plane", |line| {
+        line["served"].as_u64().unwrap() > served + 500
     });
     assert_eq!(after["failed"], before["failed"], "{after}");
     assert_eq!(after["control_plane"], false);
@@ -71,10 +74,12 @@ fn measured_load_levels_the_zones_and_follows_a_zone_that_dies() {
 
 #[test]
 fn the_walk_shows_every_step_and_ends_by_itself() {
-    let mut demo = Demo::start(&["--json", "--auto", "--duration", "12"]);
+    let mut demo = Demo::start(&["--json", "--auto", "--duration", "24"]);
     let lines = demo.finish();
     let events = lines.iter().filter(|line| line["type"] == "event");
-    let actions: Vec<&str> = events.map(|line| line["action"].as_str().unwrap()).collect();
+    let actions: Vec<&str> = events
+        .map(|line| line["action"].as_str().unwrap())
+        .collect();
     let walk = [
         "host-counts",
         "lrs-reported-rate",

@@ -79,7 +79,10 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let number: f64 = text.trim_end_matches('s').parse().map_err(|_| "not a number")?;
+    let number: f64 = text
+        .trim_end_matches('s')
+        .parse()
+        .map_err(|_| "not a number")?;
     match Duration::try_from_secs_f64(number) {
         Ok(duration) if !duration.is_zero() => Ok(duration),
         _ => Err("must be more than 0".to_owned()),

@@ -97,7 +97,9 @@ impl Backend {
     /// Utilization as it reports it; `None` while it is dead.
     pub(crate) fn utilization(&self) -> Option<f64> {
         let report = self.orca().report();
-        self.serving.as_ref().map(|_| report.application_utilization)
+        self.serving
+            .as_ref()
+            .map(|_| report.application_utilization)
     }
 
     /// Ends it at once.

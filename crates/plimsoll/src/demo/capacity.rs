@@ -48,7 +48,11 @@ impl Meter {
             return 0.0;
         };
         let passed = (now - *since).as_secs_f64();
-        if passed > 0.0 { (total - first) / passed } else { 0.0 }
+        if passed > 0.0 {
+            (total - first) / passed
+        } else {
+            0.0
+        }
     }
 }
 
@@ -63,13 +67,19 @@ mod tests {
         let mut queue = Queue::default();
         assert_eq!(queue.offer(20 * MS, 100 * MS), Some(20 * MS));
         assert_eq!(queue.offer(20 * MS, 110 * MS), Some(30 * MS));
-        assert_eq!(queue.offer(20 * MS, 200 * MS), Some(20 * MS), "idle in between");
+        assert_eq!(
+            queue.offer(20 * MS, 200 * MS),
+            Some(20 * MS),
+            "idle in between"
+        );
     }
 
     #[test]
     fn what_would_wait_too_long_is_turned_away_and_costs_nothing() {
         let mut queue = Queue::default();
-        let taken = (0..100).filter(|_| queue.offer(20 * MS, MS).is_some()).count();
+        let taken = (0..100)
+            .filter(|_| queue.offer(20 * MS, MS).is_some())
+            .count();
         assert_eq!(taken, 26);
         let later = 1 * MS + 40 * MS;
         assert_eq!(queue.offer(20 * MS, later), Some(500 * MS));

@@ -115,7 +115,6 @@ impl ControlPlane {
     }
 }
 
-
 /// What the control plane is told.
 fn config(setting: Setting, endpoints: &Endpoints) -> Value {
     let zones = ZONES.iter().zip(endpoints).enumerate();
@@ -146,9 +145,11 @@ fn config(setting: Setting, endpoints: &Endpoints) -> Value {
 fn policy(policy: Policy) -> Value {
     let zone_aware = json!({ "zone_aware_lb_config": { "min_cluster_size": 6 } });
     match policy {
-        Policy::HostCounts | Policy::LrsReportedRate => {
-            typed("round_robin", "RoundRobin", json!({ "locality_lb_config": zone_aware }))
-        }
+        Policy::HostCounts | Policy::LrsReportedRate => typed(
+            "round_robin",
+            "RoundRobin",
+            json!({ "locality_lb_config": zone_aware }),
+        ),
         Policy::Headroom | Policy::Convergent => {
             let child = typed("round_robin", "RoundRobin", json!({}));
             let settings = json!({

@@ -74,7 +74,9 @@ impl Counters {
     pub(crate) fn sample(&self) -> Sample {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Sample {
-            taken: std::array::from_fn(|to| std::array::from_fn(|from| load(&self.taken[to][from]))),
+            taken: std::array::from_fn(|to| {
+                std::array::from_fn(|from| load(&self.taken[to][from]))
+            }),
             ended: std::array::from_fn(|from| std::array::from_fn(|i| load(&self.ended[from][i]))),
             latencies: std::array::from_fn(|index| load(&self.latencies.0[index])),
         }
@@ -111,7 +113,11 @@ impl Window {
     /// Takes one more sample.
     pub(crate) fn push(&mut self, sample: Sample, now: Duration) {
         self.samples.push_back((sample, now));
-        while self.samples.get(1).is_some_and(|(_, at)| now - *at >= WINDOW) {
+        while self
+            .samples
+            .get(1)
+            .is_some_and(|(_, at)| now - *at >= WINDOW)
+        {
             self.samples.pop_front();
         }
     }
@@ -135,7 +141,9 @@ impl Window {
             }),
             turned_away: of(Outcome::TurnedAway),
             failed: of(Outcome::Failed),
-            p99: p99(std::array::from_fn(|i| last.latencies[i] - first.latencies[i])),
+            p99: p99(std::array::from_fn(|i| {
+                last.latencies[i] - first.latencies[i]
+            })),
         }
     }
 }
@@ -225,8 +233,14 @@ mod tests {
         }
         let rates = window.rates();
         assert_eq!(rates.taken[1][0], 10.0);
-        assert_eq!((rates.served(0), rates.issued(0), rates.total()), (10.0, 20.0, 20.0));
-        assert_eq!((rates.kept_local(0), rates.kept_local(2)), (Some(0.5), None));
+        assert_eq!(
+            (rates.served(0), rates.issued(0), rates.total()),
+            (10.0, 20.0, 20.0)
+        );
+        assert_eq!(
+            (rates.kept_local(0), rates.kept_local(2)),
+            (Some(0.5), None)
+        );
         assert_eq!((rates.crossing(), rates.failed), (Some(0.5), 1.0));
         assert_eq!(Window::default().rates(), Rates::default());
     }
@@ -242,7 +256,14 @@ mod tests {
         counters.ended(0, Outcome::Served, Duration::from_millis(300));
         window.push(counters.sample(), Duration::from_secs(1));
         let p99 = window.rates().p99.unwrap();
-        assert!(p99 >= Duration::from_millis(300) && p99 < Duration::from_millis(360), "{p99:?}");
-        assert_eq!(bucket(Duration::from_secs(3600)), BUCKETS - 1, "the last takes the rest");
+        assert!(
+            p99 >= Duration::from_millis(300) && p99 < Duration::from_millis(360),
+            "{p99:?}"
+        );
+        assert_eq!(
+            bucket(Duration::from_secs(3600)),
+            BUCKETS - 1,
+            "the last takes the rest"
+        );
     }
 }

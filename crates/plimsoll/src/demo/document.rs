@@ -109,10 +109,15 @@ fn document(
 ) -> DashboardState {
     let mut state = base;
     state.title = "plimsoll demo".to_owned();
-    state.subtitle = format!("{} over 12 backends in 3 zones", scene.setting.policy.name());
+    state.subtitle = format!(
+        "{} over 12 backends in 3 zones",
+        scene.setting.policy.name()
+    );
     state.version = env!("CARGO_PKG_VERSION").to_owned();
     if !live {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         state.taken_unix_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         for node in state.nodes.iter_mut().flatten() {
             node.connected = false;
@@ -123,7 +128,9 @@ fn document(
     state.notices = notices(state.notices, scene);
     state.actions = actions(scene);
     state.events.extend(events);
-    state.events.sort_by_key(|event| std::cmp::Reverse(event.at_unix_ms));
+    state
+        .events
+        .sort_by_key(|event| std::cmp::Reverse(event.at_unix_ms));
     state.events.truncate(EVENTS);
     for cluster in &mut state.clusters {
         if scene.setting.policy.is_load_aware() {
@@ -183,7 +190,10 @@ fn put_zone(zone: &mut ZoneState, utilization: Option<f64>, explained: Option<&V
     zone.state = text("state");
     zone.reason = text("reason");
     let localities = explained["localities"].as_array();
-    let mut own = localities.into_iter().flatten().filter(|one| one["own"] == true);
+    let mut own = localities
+        .into_iter()
+        .flatten()
+        .filter(|one| one["own"] == true);
     let kept = own.next().and_then(|own| own["expected_share"].as_f64());
     zone.kept_local_planned = kept.map(rounded);
 }
@@ -194,10 +204,14 @@ fn put_traffic(cluster: &mut ClusterState, scene: &Scene) {
     cluster.flows.clear();
     for (to_place, to) in places.iter().enumerate() {
         for (from_place, from) in places.iter().enumerate() {
-            let (Some(to), Some(from)) = (*to, *from) else { continue };
+            let (Some(to), Some(from)) = (*to, *from) else {
+                continue;
+            };
             let rate = scene.rates.taken[to][from];
             if rate > 0.0 {
-                cluster.flows.push(Flow(from_place, to_place, rounded(rate)));
+                cluster
+                    .flows
+                    .push(Flow(from_place, to_place, rounded(rate)));
             }
         }
     }

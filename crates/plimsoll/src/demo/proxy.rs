@@ -44,7 +44,10 @@ impl Proxy {
         xds: SocketAddr,
         folder: &Path,
     ) -> anyhow::Result<Self> {
-        let id = format!("{FLEET}-{}-{number}", ZONES[zone].trim_start_matches("zone-"));
+        let id = format!(
+            "{FLEET}-{}-{number}",
+            ZONES[zone].trim_start_matches("zone-")
+        );
         let file = folder.join(format!("{id}.yaml"));
         std::fs::write(&file, config(&id, zone, xds).to_string())?;
         let options = Options {
@@ -68,7 +71,10 @@ impl Proxy {
             task.await?.context("a proxy does not start")?;
             anyhow::bail!("a proxy ended at once");
         };
-        let (_, address) = *bound.listeners.first().context("a proxy without listener")?;
+        let (_, address) = *bound
+            .listeners
+            .first()
+            .context("a proxy without listener")?;
         Ok(Self {
             zone,
             address,
@@ -106,9 +112,7 @@ async fn get(address: SocketAddr, path: &str) -> anyhow::Result<Value> {
 
 /// What it is told: a bootstrap in Envoy's shape.
 fn config(id: &str, zone: usize, xds: SocketAddr) -> Value {
-    let socket = |address: SocketAddr| {
-        json!({ "socket_address": { "address": address.ip(), "port_value": address.port() } })
-    };
+    let socket = |address: SocketAddr| json!({ "socket_address": { "address": address.ip(), "port_value": address.port() } });
     let free = socket(SocketAddr::from(([127, 0, 0, 1], 0)));
     let server = json!({
         "api_type": "GRPC",
@@ -121,7 +125,7 @@ fn config(id: &str, zone: usize, xds: SocketAddr) -> Value {
     let retries = json!({ "retry_on": "connect-failure", "num_retries": 5 });
     let route = json!({
         "match": { "prefix": "/" },
-        "route": { "cluster": CLUSTER, "timeout": "5s", "retry_policy": retries },
+        "route": { "cluster": CLUSTER, "timeout": "15s", "retry_policy": retries },
     });
     json!({
         "admin": { "address": free },

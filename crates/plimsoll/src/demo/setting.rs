@@ -13,9 +13,9 @@ pub(crate) const BACKENDS: usize = 4;
 /// Proxies in each zone.
 pub(crate) const PROXIES: usize = 2;
 /// Requests per second of all zones together.
-pub(crate) const RATE: f64 = 360.0;
+pub(crate) const RATE: f64 = 216.0;
 /// Requests per second that one backend can serve: all of them are 0.6 utilized on average.
-pub(crate) const CAPACITY: f64 = 50.0;
+pub(crate) const CAPACITY: f64 = 30.0;
 /// How much more arrives in a surge.
 const SURGE: f64 = 1.3;
 
@@ -120,7 +120,9 @@ impl Setting {
     /// Requests per second that arrive in each zone.
     pub(crate) fn rates(self) -> [f64; 3] {
         let all = if self.surge { RATE * SURGE } else { RATE };
-        self.mix.shares().map(|share| all * f64::from(share) / 100.0)
+        self.mix
+            .shares()
+            .map(|share| all * f64::from(share) / 100.0)
     }
 }
 
@@ -190,7 +192,11 @@ mod tests {
         let opening = Setting::OPENING;
         for action in Action::ALL {
             let after = opening.after(action);
-            assert_eq!(after.after(action), after, "{action} twice is {action} once");
+            assert_eq!(
+                after.after(action),
+                after,
+                "{action} twice is {action} once"
+            );
         }
         let lost = opening.after(Action::Lose(true));
         assert_ne!(lost, opening);

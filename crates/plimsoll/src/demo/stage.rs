@@ -74,7 +74,11 @@ pub(crate) struct Scene {
 impl Scene {
     /// Backends of a zone that live.
     pub(crate) const fn healthy(&self, zone: usize) -> usize {
-        if self.setting.lost && zone == LOST { 0 } else { BACKENDS }
+        if self.setting.lost && zone == LOST {
+            0
+        } else {
+            BACKENDS
+        }
     }
 
     /// The load line of a zone: its share of the capacity of all that arrives.
@@ -111,7 +115,10 @@ impl Stage {
         let mut control = ControlPlane::new(folder.path(), std::array::from_fn(addresses));
         control.write(Setting::OPENING)?;
         control.start().await?;
-        let xds = control.bound().context("the control plane listens nowhere")?.xds;
+        let xds = control
+            .bound()
+            .context("the control plane listens nowhere")?
+            .xds;
         let mut proxies = Vec::new();
         for index in 0..ZONES.len() * PROXIES {
             let (zone, number) = (index / PROXIES, index % PROXIES + 1);
@@ -219,7 +226,8 @@ impl Stage {
         drop(parts);
         let mut seen = self.lock();
         seen.utilization = utilization;
-        seen.window.push(self.counters.sample(), self.started.elapsed());
+        seen.window
+            .push(self.counters.sample(), self.started.elapsed());
     }
 
     /// What is to be seen now.
@@ -283,7 +291,11 @@ impl Stage {
         let severe = matches!(action, Action::Lose(true) | Action::Control(false));
         let event = EventState {
             at_unix_ms: u64::try_from(at).unwrap_or(u64::MAX),
-            severity: if severe { Severity::Warning } else { Severity::Info },
+            severity: if severe {
+                Severity::Warning
+            } else {
+                Severity::Info
+            },
             text: format!("{before}{}. {}", action.done(), action.look()),
         };
         let mut seen = self.lock();
@@ -301,6 +313,9 @@ impl Stage {
 /// Hosts that a proxy knows.
 fn hosts(page: &Value) -> usize {
     let localities = page["localities"].as_array();
-    let counts = localities.into_iter().flatten().filter_map(|one| one["hosts"].as_u64());
+    let counts = localities
+        .into_iter()
+        .flatten()
+        .filter_map(|one| one["hosts"].as_u64());
     counts.sum::<u64>().try_into().unwrap_or(0)
 }

@@ -20,11 +20,19 @@ pub(crate) fn text(scene: &Scene) -> String {
             Some(load) => format!("{:>4.0} %", load * 100.0),
             None => "  dead".to_owned(),
         };
-        let mark = if scene.load(zone).is_some_and(|load| load > ABOVE) { "!" } else { " " };
+        let mark = if scene.load(zone).is_some_and(|load| load > ABOVE) {
+            "!"
+        } else {
+            " "
+        };
         let _ = write!(line, "  {name} {load}{mark}");
     }
     let crossing = scene.rates.crossing().unwrap_or(0.0) * 100.0;
-    let _ = write!(line, "  {:.0} rq/s, {crossing:.0} % cross", scene.rates.total());
+    let _ = write!(
+        line,
+        "  {:.0} rq/s, {crossing:.0} % cross",
+        scene.rates.total()
+    );
     if let Some(p99) = scene.rates.p99 {
         let _ = write!(line, ", p99 {} ms", p99.as_millis());
     }

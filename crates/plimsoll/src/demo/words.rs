@@ -138,7 +138,9 @@ mod tests {
             assert!(action.look().starts_with("Look at "), "{action}");
             assert!(action.help().ends_with('.'), "{action}");
             assert!(!action.done().ends_with('.'), "{action}");
-            let same = Action::ALL.iter().filter(|one| one.label() == action.label());
+            let same = Action::ALL
+                .iter()
+                .filter(|one| one.label() == action.label());
             assert_eq!(same.count(), 1, "{action}");
         }
     }

@@ -74,11 +74,20 @@ fn while_the_control_plane_runs_traffic_is_its_own_and_utilization_that_of_backe
     let zone = &cluster.zones[0];
     assert_eq!((zone.load, zone.utilization), (Some(1.5), Some(0.9)));
     assert_eq!(zone.state.as_deref(), Some("LocalityResidual"));
-    assert_eq!((zone.reason.as_deref(), zone.kept_local_planned), (Some("because"), Some(0.5)));
+    assert_eq!(
+        (zone.reason.as_deref(), zone.kept_local_planned),
+        (Some("because"), Some(0.5))
+    );
     assert_eq!(cluster.zones[2].utilization, None);
     let pressed = page.actions.iter().filter(|one| one.pressed);
     let pressed: Vec<&str> = pressed.map(|one| one.name.as_str()).collect();
-    let expected = ["convergent", "traffic-a", "calm", "restore-zone", "start-control"];
+    let expected = [
+        "convergent",
+        "traffic-a",
+        "calm",
+        "restore-zone",
+        "start-control",
+    ];
     assert_eq!(pressed, expected);
     assert_eq!(page.notices[0].text, action.look());
 }
@@ -93,7 +102,10 @@ fn while_it_does_not_traffic_is_what_backends_see() {
     assert_eq!(cluster.zones[0].load, Some(2.0));
     assert_eq!(cluster.zones[0].kept_local, Some(0.667));
     assert_eq!(cluster.zones[1].line_requests_per_second, Some(50.0));
-    assert_eq!(page.nodes.as_ref().map(|nodes| nodes[0].connected), Some(false));
+    assert_eq!(
+        page.nodes.as_ref().map(|nodes| nodes[0].connected),
+        Some(false)
+    );
     assert!(!page.what_if && !page.explain);
     assert_eq!(page.notices[1].severity, Severity::Warning);
 }

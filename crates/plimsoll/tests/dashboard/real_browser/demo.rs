@@ -18,7 +18,9 @@ fn a_visitor_sees_the_hot_zone_and_levels_it_with_a_button() {
     page.click("[data-action=lrs-reported-rate]");
     let pressed = "document.querySelector('[data-action=lrs-reported-rate]').ariaPressed";
     page.wait(&format!("{pressed} === 'true'"));
-    page.wait(&format!("{LOADS}.every((load) => load > 0.9 && load < 1.1)"));
+    page.wait(&format!(
+        "{LOADS}.every((load) => load > 0.9 && load < 1.1)"
+    ));
     page.screenshot("demo-measured-demand");
     page.resize(PHONE);
     page.next_document();

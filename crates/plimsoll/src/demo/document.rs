@@ -166,16 +166,21 @@ fn notices(own: Vec<Notice>, scene: &Scene) -> Vec<Notice> {
     notices
 }
 
-/// The buttons; those in force are pressed.
+/// The buttons. Of several choices the one in force is pressed; what can only be done or undone is
+/// offered while it would change something.
 fn actions(scene: &Scene) -> Vec<ActionState> {
+    let in_force = |action: Action| scene.setting.after(action) == scene.setting;
+    let choice = |action| matches!(action, Action::Route(_) | Action::Traffic(_));
     let action = |action: Action| ActionState {
         name: action.name().to_owned(),
         label: action.label().to_owned(),
         help: action.help().to_owned(),
-        pressed: scene.setting.after(action) == scene.setting,
+        pressed: in_force(action),
         group: action.group().to_owned(),
     };
-    Action::ALL.into_iter().map(action).collect()
+    let all = Action::ALL.into_iter();
+    let offered = all.filter(|action| choice(*action) || !in_force(*action));
+    offered.map(action).collect()
 }
 
 fn index(zone: &ZoneState) -> Option<usize> {

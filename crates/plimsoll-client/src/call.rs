@@ -14,6 +14,8 @@ use plimsoll_core::host::Host;
 use plimsoll_core::picker::PickArgs;
 use plimsoll_xds::driver::Clock;
 use plimsoll_xds::upstream::UpstreamOptions;
+use tracing::Span;
+use tracing::field::Empty;
 
 use crate::body::{Account, RequestBody, ResponseBody};
 use crate::cluster::{Cluster, Retry, RetryBudget};
@@ -61,6 +63,18 @@ impl Call {
             retries: 0,
             budget: None,
         }
+    }
+
+    /// What the call leaves in a trace: where the last try went and why, and how many there were.
+    pub(crate) fn span(&self) -> Span {
+        tracing::debug_span!(
+            "upstream_call",
+            cluster = %self.cluster.name,
+            locality = Empty,
+            host = Empty,
+            source = Empty,
+            retries = Empty,
+        )
     }
 
     /// Sends `request` until it has a response that is good enough, or there is no more to try.
@@ -130,6 +144,7 @@ impl Call {
 
     async fn attempt(&self, target: Target, request: Request<RequestBody>) -> Try {
         let stats = &self.cluster.limits.stats;
+        self.trace(&target);
         let started = Clock::system().now();
         // Reserved before the first await: a request counts while its connection is dialled.
         let reserved = target.host.reserve_request();
@@ -169,6 +184,17 @@ impl Call {
                 Try::Failed(error)
             }
         }
+    }
+
+    fn trace(&self, target: &Target) {
+        let span = Span::current();
+        if span.is_disabled() {
+            return;
+        }
+        span.record("locality", tracing::field::display(target.host.locality()));
+        span.record("host", tracing::field::display(target.host.address()));
+        span.record("source", tracing::field::debug(target.source));
+        span.record("retries", self.retries);
     }
 
     fn finish(&self, response: Response<Incoming>, account: Account) -> Response<ResponseBody> {
@@ -243,7 +269,8 @@ impl Call {
 enum Supply {
     /// It can be sent until a host has seen it.
     Once(Option<Request<RequestBody>>),
-    Replay(Replay, Option<Request<RequestBody>>),
+    /// It can be sent again.
+    Replay(Box<Replay>, Option<Request<RequestBody>>),
 }
 
 impl Supply {
@@ -251,7 +278,8 @@ impl Supply {
         if policy.num_retries == 0 || !policy.retry_on.needs_replay() {
             return Self::Once(Some(request));
         }
-        Self::Replay(Replay::new(request, policy.max_replay_bytes), None)
+        let replay = Replay::new(request, policy.max_replay_bytes);
+        Self::Replay(Box::new(replay), None)
     }
 
     fn next(&mut self) -> Option<Request<RequestBody>> {

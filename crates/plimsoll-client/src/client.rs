@@ -13,10 +13,12 @@ use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::model::health::HealthSignal;
 use plimsoll_core::model::load_report::ClusterLoadStats;
 use plimsoll_core::model::locality::Locality;
+use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cluster_manager::{ClusterManager, Clusters, Settings, Update};
 use crate::error::{Error, ErrorKind};
+use crate::metrics;
 use crate::service::ClusterService;
 use crate::target::TargetService;
 use crate::xds::subscriber::{self, XdsHandle};
@@ -333,6 +335,11 @@ impl Client {
         self.update(Update::Explain(cluster.into(), reply)).await?;
         let unknown = || Error::new(ErrorKind::UnknownCluster, format!("no cluster {cluster:?}"));
         answer.await.map_err(|_| closed())?.ok_or_else(unknown)
+    }
+
+    /// Adds the metrics of all clusters, those that come later too, to `registry`.
+    pub fn register_metrics(&self, registry: &mut Registry) {
+        metrics::register(&self.clusters, registry);
     }
 
     /// Waits until everything that was said before is in force.

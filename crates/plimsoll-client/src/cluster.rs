@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use crossbeam_queue::ArrayQueue;
@@ -17,6 +17,7 @@ use plimsoll_core::picker::Picker;
 use plimsoll_core::publish::Reader;
 use plimsoll_core::rng::Xoshiro256;
 use plimsoll_core::snapshot::RoutingSnapshot;
+use plimsoll_core::stats::PickerStats;
 use tokio::sync::watch;
 
 use crate::connection::Limits;
@@ -44,6 +45,7 @@ pub(crate) struct Cluster {
     pub(crate) authority: Authority,
     pub(crate) retries: RetryBudget,
     workers: ArrayQueue<Worker>,
+    picks: Mutex<PickCounters>,
     /// Where the draws of the next worker start.
     seeds: AtomicU64,
 }
@@ -81,16 +83,31 @@ impl Cluster {
             load: parts.load,
             retries: RetryBudget::default(),
             workers: ArrayQueue::new(WORKERS),
+            picks: Mutex::default(),
             seeds: parts.seed.into(),
         }
     }
 
     /// A worker that nobody else uses.
     pub(crate) fn lend_worker(&self) -> Worker {
-        self.workers.pop().unwrap_or_else(|| Worker {
-            picker: Picker::new(self.snapshots.clone(), self.next_rng()),
+        self.workers.pop().unwrap_or_else(|| self.new_worker())
+    }
+
+    #[cold]
+    fn new_worker(&self) -> Worker {
+        let picker = Picker::new(self.snapshots.clone(), self.next_rng());
+        let mut picks = self.picks.lock().unwrap_or_else(PoisonError::into_inner);
+        picks.add(Arc::clone(picker.stats()));
+        Worker {
+            picker,
             endpoints: self.endpoints.clone(),
-        })
+        }
+    }
+
+    /// Counters of all picks.
+    pub(crate) fn picker_counters(&self) -> Vec<(&'static str, u64)> {
+        let picks = self.picks.lock().unwrap_or_else(PoisonError::into_inner);
+        picks.sum()
     }
 
     /// A worker is no longer used.
@@ -110,6 +127,47 @@ impl Cluster {
     }
 }
 
+/// Counters of all workers, of those that are gone too. Locked when a worker is made and when
+/// somebody reads, never by a pick.
+#[derive(Debug, Default)]
+struct PickCounters {
+    live: Vec<Arc<PickerStats>>,
+    gone: Vec<u64>,
+}
+
+impl PickCounters {
+    fn add(&mut self, stats: Arc<PickerStats>) {
+        let (live, gone) = std::mem::take(&mut self.live)
+            .into_iter()
+            .partition(|stats| Arc::strong_count(stats) > 1);
+        self.live = live;
+        let gone: Vec<Arc<PickerStats>> = gone;
+        for stats in gone {
+            self.gone.resize(stats.iter().count(), 0);
+            for (sum, (_, value)) in self.gone.iter_mut().zip(stats.iter()) {
+                *sum += value;
+            }
+        }
+        self.live.push(stats);
+    }
+
+    fn sum(&self) -> Vec<(&'static str, u64)> {
+        let Some(first) = self.live.first() else {
+            return Vec::new();
+        };
+        let mut sums: Vec<(&'static str, u64)> = first.iter().map(|(name, _)| (name, 0)).collect();
+        for (sum, gone) in sums.iter_mut().zip(&self.gone) {
+            sum.1 += gone;
+        }
+        for stats in &self.live {
+            for (sum, (_, value)) in sums.iter_mut().zip(stats.iter()) {
+                sum.1 += value;
+            }
+        }
+        sums
+    }
+}
+
 /// Retries in flight.
 #[derive(Debug, Default)]
 pub(crate) struct RetryBudget {
@@ -121,6 +179,11 @@ pub(crate) struct RetryBudget {
 pub(crate) struct Retry(Arc<Cluster>);
 
 impl RetryBudget {
+    /// Retries in flight now.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
     /// One more retry, if the breakers allow it.
     pub(crate) fn take(cluster: &Arc<Cluster>, options: &UpstreamOptions) -> Option<Retry> {
         let breakers = &options.circuit_breakers;
@@ -147,5 +210,22 @@ impl RetryBudget {
 impl Drop for Retry {
     fn drop(&mut self) {
         self.0.retries.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_of_workers_that_are_gone_stay_in_the_sum() {
+        let mut picks = PickCounters::default();
+        for _ in 0..3 {
+            let stats: Arc<PickerStats> = Arc::default();
+            stats.drop_overload.increment();
+            picks.add(stats);
+        }
+        assert_eq!(picks.live.len(), 1);
+        assert!(picks.sum().contains(&("drop_overload", 3)));
     }
 }

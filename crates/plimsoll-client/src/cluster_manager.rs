@@ -1,7 +1,7 @@
 //! [`ClusterManager`]: the one writer. Owns every [`Balancer`], takes updates, publishes snapshots.
 //!
-//! What belongs to one cluster is in `managed`. Updates come over one bounded channel; a burst is taken whole
-//! before anything is published. Nothing is decided here.
+//! What belongs to one cluster is in `managed`. Updates come over one bounded channel; a burst is
+//! taken whole before anything is published. Nothing is decided here.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

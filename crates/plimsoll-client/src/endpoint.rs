@@ -2,9 +2,9 @@
 //!
 //! HTTP/2: one connection per pool that all requests share, a further one when it is full.
 //! HTTP/1.1: idle connections per pool; one more is dialled when there is none, and when there may
-//! be none more, requests wait for one in the order of their arrival. A pool belongs to one runtime,
-//! so that a proxy with a runtime per core never wakes another core. Which host a request goes to
-//! is decided before it comes here.
+//! be none more, requests wait for one in the order of their arrival. A pool belongs to one
+//! runtime, so that a proxy with a runtime per core never wakes another core. Which host a request
+//! goes to is decided before it comes here.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

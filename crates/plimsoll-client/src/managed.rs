@@ -243,6 +243,13 @@ impl Managed {
                 outliers.handle_hosts(&samples(&self.newest));
             }
             self.ask_for_reports();
+            self.cluster.limits.stats.published.store(Arc::new(vec![
+                ("", self.balancer.stats().iter().collect()),
+                (
+                    "load_aware_locality_",
+                    self.balancer.load_aware_stats().iter().collect(),
+                ),
+            ]));
         }
         while let Some(event) = self.balancer.poll_event() {
             tracing::info!(cluster = %self.cluster.name, ?event, "balancing");

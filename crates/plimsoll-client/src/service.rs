@@ -13,6 +13,7 @@ use http::{Request, Response};
 use http_body::Body;
 use plimsoll_core::picker::PickArgs;
 use tower_service::Service;
+use tracing::Instrument as _;
 
 use crate::body::{RequestBody, ResponseBody};
 use crate::call::Call;
@@ -108,6 +109,10 @@ where
         };
         let first = destination::pick(&self.cluster, worker, &upstream, args);
         let call = Call::new(Arc::clone(&self.cluster), upstream, options, self.pool);
-        Box::pin(call.run(first, request.map(RequestBody::new)))
+        let span = call.span();
+        Box::pin(
+            call.run(first, request.map(RequestBody::new))
+                .instrument(span),
+        )
     }
 }

@@ -24,6 +24,9 @@ impl Counter {
     }
 }
 
+/// Counters of one kind that have a prefix.
+pub(crate) type Published = (&'static str, Vec<(&'static str, u64)>);
+
 /// Upper bounds of [`Histogram`], in milliseconds; above the last one is one more bucket.
 pub(crate) const BOUNDS: [f64; 16] = [
     0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1e3, 2.5e3, 5e3, 1e4, 3e4, 6e4,
@@ -66,6 +69,8 @@ macro_rules! counters {
             pub(crate) upstream_rq_time: Histogram,
             /// What outlier detection counted, and hosts that are out.
             pub(crate) outliers: ArcSwap<(Vec<(&'static str, u64)>, usize)>,
+            /// What the balancer counted, by prefix.
+            pub(crate) published: ArcSwap<Vec<Published>>,
             /// Of out-of-band reports.
             pub(crate) oob: Arc<ArcSwap<OobStats>>,
             $($(#[$doc])* pub(crate) $field: Counter,)+

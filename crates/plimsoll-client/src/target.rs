@@ -98,9 +98,20 @@ impl TargetService {
         request: &mut Request<B>,
         deadline: Option<Duration>,
     ) -> Result<&mut ClusterService, Error> {
-        let routes = self.client.routes_of(&self.target)?;
+        let mut routes = self.client.routes_of(&self.target)?;
         let draws = (self.rng.next_u64(), self.rng.next_u64());
-        let action = find(&routes, &self.authority, request, draws.0)?;
+        let action = loop {
+            let action = find(&routes, &self.authority, request, draws.0)?;
+            let Err(error) = self.refresh(action.target.cluster(draws.1)) else {
+                break action;
+            };
+            // Routes are replaced before clusters that only the old ones name are removed.
+            let newest = self.client.routes_of(&self.target)?;
+            if Arc::ptr_eq(&newest, &routes) {
+                return Err(error);
+            }
+            routes = newest;
+        };
         let hash = hash(&action.hash_policy, request.headers(), self.channel_id);
         let own = request.extensions_mut().remove::<RequestOptions>();
         let options = own.unwrap_or_else(|| options_of(action)).within(deadline);
@@ -108,18 +119,20 @@ impl TargetService {
             hash: options.hash.or(hash),
             ..options
         });
-        self.service(action.target.cluster(draws.1))
+        let cluster = action.target.cluster(draws.1);
+        let found = self.services.get_mut(cluster);
+        found.ok_or_else(|| Error::new(ErrorKind::UnknownCluster, cluster))
     }
 
-    /// The service for a cluster; another one if the cluster was replaced meanwhile.
-    fn service(&mut self, cluster: &str) -> Result<&mut ClusterService, Error> {
+    /// Sees to it that there is a service for a cluster; another one if the cluster was replaced
+    /// meanwhile.
+    fn refresh(&mut self, cluster: &str) -> Result<(), Error> {
         let fresh = self.client.service(cluster)?;
         let known = self.services.get(cluster);
         if known.is_none_or(|known| !known.is_same_cluster(&fresh)) {
             self.services.insert(cluster.into(), fresh);
         }
-        let found = self.services.get_mut(cluster);
-        found.ok_or_else(|| Error::new(ErrorKind::UnknownCluster, cluster))
+        Ok(())
     }
 }
 

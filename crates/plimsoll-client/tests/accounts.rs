@@ -1,4 +1,5 @@
 //! What is counted of requests is what backends saw, however requests end.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 #[path = "support/actor.rs"]
 mod actor;

@@ -1,5 +1,6 @@
 //! Connections: how many there are, how long they live, who waits for them, and hosts that cannot
 //! be reached.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 #[path = "support/actor.rs"]
 mod actor;

@@ -1,4 +1,5 @@
 //! Active health checks and outlier detection, on real sockets.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 #[path = "support/actor.rs"]
 mod actor;

@@ -1,4 +1,5 @@
 //! Out-of-band load reports from hosts that offer them, and from one that does not.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod support;
 
@@ -99,7 +100,9 @@ load_balancing_policy:
   - typed_extension_config:
       name: csw
       typed_config:
-        '@type': type.googleapis.com/envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin
+        '@type': \
+type.googleapis.com/envoy.extensions.load_balancing_policies.\
+client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin
         enable_oob_load_report: true
         oob_reporting_period: 0.02s
         blackout_period: 0s

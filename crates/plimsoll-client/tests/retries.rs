@@ -1,4 +1,5 @@
 //! Retries: what is tried again, where, how often, and how long it may take.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 #[path = "support/actor.rs"]
 mod actor;
@@ -124,8 +125,10 @@ async fn a_try_that_hangs_is_given_up_and_counts_against_its_host() {
         let client = client(&[&actor], options);
         let mut service = retrying(&client, "reset");
         let mut hanging = request(Method::GET, "/hang");
-        let mut options = RequestOptions::default();
-        options.per_try_timeout = Some(Duration::from_millis(30));
+        let mut options = RequestOptions {
+            per_try_timeout: Some(Duration::from_millis(30)),
+            ..RequestOptions::default()
+        };
         options.retry.retry_on = RetryOn::RESET;
         options.retry.num_retries = 1;
         hanging.extensions_mut().insert(options);

@@ -288,7 +288,7 @@ fn a_whole_set_says_what_is_gone() {
     assert_eq!(it.events(), ["+b=1", "-a"]);
     // A resource that cannot be read may be any of the missing.
     it.receive(CLUSTER, "3", "n3", &["nameless"]);
-    assert_eq!(it.events(), ["!a resource without name"]);
+    assert_eq!(it.events(), ["!resources[0]: has no name that can be read"]);
     assert_eq!(it.bodies(CLUSTER), ["b=1"]);
 
     let mut it = Subscriber::new(Variant::Sotw);

@@ -5,11 +5,16 @@
 
 mod bench;
 mod bootstrap;
+mod check;
+mod completions;
 mod control;
 mod demo;
+#[cfg(test)]
+mod documented;
 mod explain;
 mod proxy;
 mod sim;
+mod top;
 mod vectors;
 
 use std::io::{self, Write};
@@ -19,7 +24,8 @@ use clap::{Parser, Subcommand};
 
 /// Keeps every zone of a service evenly loaded while keeping traffic local.
 #[derive(Debug, Parser)]
-#[command(name = "plimsoll", version, about, after_help = AFTER_HELP)]
+#[command(name = "plimsoll", version, long_version = LONG_VERSION, about)]
+#[command(after_help = AFTER_HELP)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -30,26 +36,44 @@ pub(crate) struct Cli {
 enum Command {
     Bench(bench::Args),
     Bootstrap(bootstrap::Args),
+    Check(check::Args),
+    Completions(completions::Args),
     Control(control::Args),
     Demo(demo::Args),
     Explain(explain::Args),
     Proxy(proxy::Args),
     Sim(sim::Args),
+    Top(top::Args),
     Vectors(vectors::Args),
 }
 
+/// What was built; `-V` says the version alone.
+const LONG_VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\ncommit   ",
+    env!("PLIMSOLL_BUILD_COMMIT"),
+    "\nprofile  ",
+    env!("PLIMSOLL_BUILD_PROFILE"),
+    "\ntarget   ",
+    env!("PLIMSOLL_BUILD_TARGET"),
+    "\ncompiler ",
+    env!("PLIMSOLL_BUILD_COMPILER"),
+);
+
 const AFTER_HELP: &str = "\
 Examples:
-  plimsoll demo                     see it on this machine, with a dashboard
-  plimsoll control -c control.yaml  steer Envoys and gRPC clients by measured demand
-  plimsoll bootstrap envoy --zone a what an Envoy needs to find the control plane
-  plimsoll bench control            how it does with 5,000 proxies on this machine
-  plimsoll explain scenario.yaml    what a proxy would do there, and why
-  plimsoll proxy -c proxy.yaml      a sidecar or gateway with the same engine
-  plimsoll sim scenario.toml        how policies do over time, side by side
-  plimsoll vectors vectors          check this build against the recorded cases
-  plimsoll vectors vectors --json   the same, for programs
-  plimsoll help vectors             what a case looks like and what is compared
+  plimsoll demo                       see it on this machine, with a dashboard
+  plimsoll control -c control.yaml    steer Envoys and gRPC clients by measured demand
+  plimsoll bootstrap envoy --zone a   what an Envoy needs to find the control plane
+  plimsoll bench control              how it does with 5,000 proxies on this machine
+  plimsoll explain scenario.yaml      what a proxy would do there, and why
+  plimsoll proxy -c proxy.yaml        a sidecar or gateway with the same engine
+  plimsoll sim scenario.toml          how policies do over time, side by side
+  plimsoll check control.yaml         is this file fine, and if not, where
+  plimsoll top localhost:18001        zones and their load, in the terminal
+  plimsoll vectors vectors            check this build against the recorded cases
+  plimsoll vectors vectors --json     the same, for programs
+  plimsoll help vectors               what a case looks like and what is compared
 
 Exit codes:
   0  fine
@@ -82,11 +106,14 @@ pub(crate) fn run(cli: Cli, out: &mut impl Write) -> anyhow::Result<Exit> {
     match cli.command {
         Command::Bench(args) => bench::run(args, out),
         Command::Bootstrap(args) => bootstrap::run(args, out),
+        Command::Check(args) => check::run(&args, out),
+        Command::Completions(args) => completions::run(&args, out),
         Command::Control(args) => control::run(args, out),
         Command::Demo(args) => demo::run(args, out),
         Command::Explain(args) => explain::run(&args, out),
         Command::Proxy(args) => proxy::run(args, out),
         Command::Sim(args) => sim::run(&args, out),
+        Command::Top(args) => top::run(&args, out),
         Command::Vectors(args) => vectors::run(&args, out),
     }
 }

@@ -4,9 +4,11 @@
 //! every decision lives in plimsoll-core.
 
 mod bench;
+mod check;
 mod cmd;
 mod dashboard;
 mod demo;
+mod fetch;
 mod logging;
 mod render;
 mod scenario;

@@ -1,7 +1,8 @@
-//! An [`Explanation`] as a page for people: tables and bars, at most 100 columns wide.
+//! Pages for people: tables and bars, at most 100 columns wide.
 //!
-//! Here lives the order of the sections; cells, bars and colours live below. Nothing is computed
-//! that the explanation does not say. Called by `cmd::explain`; programs get JSON instead.
+//! Here lives the order of the sections of an [`Explanation`]; cells, bars and colours live below,
+//! and the page of `plimsoll top` in `top`. Nothing is computed that the explanation does not say.
+//! Called by `cmd::explain`; programs get JSON instead.
 
 mod bar;
 mod names;
@@ -9,12 +10,14 @@ mod sections;
 mod style;
 mod table;
 mod tables;
+mod top;
 mod words;
 mod wrap;
 
 use plimsoll_core::explain::Explanation;
 
 pub(crate) use style::Style;
+pub(crate) use top::page as top;
 
 /// What stands above the page.
 #[derive(Clone, Copy, Debug)]

@@ -54,15 +54,33 @@ fn every_subcommand_has_help() {
 }
 
 #[test]
-fn version_is_that_of_the_package() {
-    for flag in ["--version", "-V"] {
-        let output = plimsoll(&[flag]);
-        assert_eq!(output.status.code(), Some(0));
-        assert_eq!(
-            text(&output.stdout),
-            format!("plimsoll {}\n", env!("CARGO_PKG_VERSION"))
-        );
-    }
+fn the_version_says_what_was_built() {
+    let package = format!("plimsoll {}\n", env!("CARGO_PKG_VERSION"));
+    let output = plimsoll(&["-V"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(text(&output.stdout), package);
+    let output = plimsoll(&["--version"]);
+    assert_eq!(output.status.code(), Some(0));
+    let said = text(&output.stdout);
+    assert!(said.starts_with(&package), "{said}");
+    let value = |name: &str| {
+        let mut lines = said.lines().map(str::split_whitespace);
+        let line = lines.find_map(|mut words| (words.next() == Some(name)).then_some(words));
+        line.map(|words| words.collect::<Vec<_>>().join(" "))
+    };
+    assert!(
+        value("commit").is_some_and(|commit| !commit.is_empty()),
+        "{said}"
+    );
+    assert!(
+        value("target").unwrap().contains(std::env::consts::ARCH),
+        "{said}"
+    );
+    assert!(value("compiler").unwrap().starts_with("rustc 1."), "{said}");
+    assert!(
+        ["debug", "release"].contains(&&*value("profile").unwrap()),
+        "{said}"
+    );
 }
 
 #[test]

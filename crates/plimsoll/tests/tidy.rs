@@ -180,6 +180,7 @@ fn counters_and_events_stand_in_the_table() {
     let oob = plimsoll_xds::orca::oob::OobStats::default();
     names.extend(oob.iter().map(|(name, _)| name.to_owned()));
     names.extend(plimsoll_control::admin::METRIC_NAMES.map(str::to_owned));
+    names.extend(plimsoll_client::METRIC_NAMES.map(str::to_owned));
     let proxy = plimsoll_proxy::stats::HttpStats::NAMES;
     names.extend(proxy.iter().map(|name| (*name).to_owned()));
     let mut events = 0;

@@ -76,7 +76,8 @@ pub(crate) struct Dependencies {
     changes: VecDeque<Change>,
 }
 
-/// Says what is wrong with a resource: its words are sent to the server.
+/// Says what is wrong with a resource, beginning with the path to the field: its words are sent to
+/// the server, behind the name.
 pub(crate) fn check(type_url: &str, name: &str, body: &Bytes) -> Result<(), String> {
     let read = match type_url {
         LISTENER => wire::decode_listener(body).map(drop),
@@ -85,7 +86,13 @@ pub(crate) fn check(type_url: &str, name: &str, body: &Bytes) -> Result<(), Stri
         CLUSTER_LOAD_ASSIGNMENT => wire::decode_assignment(body).map(drop),
         _ => return Err(format!("resources of type {type_url} were not asked for")),
     };
-    read.map_err(|error| format!("{name}: {error}"))
+    read.map_err(|error| error.to_string())?;
+    // Under another name it would replace something else.
+    let own = wire::resource_name(type_url, body).unwrap_or_default();
+    match own == name {
+        true => Ok(()),
+        false => Err(format!("name: is {own:?} inside")),
+    }
 }
 
 impl Dependencies {

@@ -2,10 +2,15 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+pub(crate) mod hostile;
+pub(crate) mod management;
+pub(crate) mod resources;
+
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -14,7 +19,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use plimsoll_client::{ClusterService, UpstreamOptions};
+use plimsoll_client::{Error, ResponseBody, UpstreamOptions};
 use plimsoll_core::model::assignment::{
     AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
 };
@@ -23,7 +28,33 @@ use plimsoll_core::model::locality::Locality;
 use plimsoll_xds::yaml::parse_cluster;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tower_service::Service as _;
+use tower_service::Service;
+
+/// Long enough for a busy machine; reached only by a test that fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What comes of a future that cannot take long.
+pub(crate) async fn within<F: Future>(future: F) -> F::Output {
+    let done = tokio::time::timeout(PATIENCE, future).await;
+    done.expect("nothing happened for a long time")
+}
+
+/// Waits until `check` has something to say. The one place that polls.
+pub(crate) async fn wait_for<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = check().await {
+            return found;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Waits until `check` holds.
+pub(crate) async fn wait_until(what: &str, mut check: impl AsyncFnMut() -> bool) {
+    wait_for(what, async || check().await.then_some(())).await;
+}
 
 /// A server that answers with its address, 200 unless the path says another status: `/503`.
 pub(crate) struct Backend {
@@ -116,11 +147,19 @@ pub(crate) fn http2() -> UpstreamOptions {
     }
 }
 
+/// What requests are sent through.
+pub(crate) trait Sends:
+    Service<Request<Empty<Bytes>>, Response = Response<ResponseBody>, Error = Error>
+{
+}
+
+impl<S> Sends for S where
+    S: Service<Request<Empty<Bytes>>, Response = Response<ResponseBody>, Error = Error>
+{
+}
+
 /// One request; the status and the body of its response.
-pub(crate) async fn get(
-    service: &mut ClusterService,
-    path: &str,
-) -> Result<(u16, String), plimsoll_client::Error> {
+pub(crate) async fn get(service: &mut impl Sends, path: &str) -> Result<(u16, String), Error> {
     let uri = format!("http://backend{path}");
     let request = Request::get(uri).body(Empty::<Bytes>::new()).unwrap();
     let response = service.call(request).await?;

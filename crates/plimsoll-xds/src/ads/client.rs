@@ -7,7 +7,8 @@
 //! for [`Client::poll_timeout`]. When to dial again is the driver's business.
 //!
 //! What was good stays through refusals and lost streams. Of a response with bad resources the good
-//! ones are used and the response is refused (gRFC A46). The state of one type is in `type_state`.
+//! ones are used and the response is refused (gRFC A46); bad are also those of another type than the
+//! response, and those that are listed twice. The state of one type is in `type_state`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -188,6 +189,7 @@ fn received_sotw(response: DiscoveryResponse, name_of: NameOf) -> Received {
     let named = |any: Any| ReceivedResource {
         name: name_of(&any.type_url, &any.value).map(Arc::from),
         version: None,
+        type_url: any.type_url,
         body: any.value,
     };
     Received {

@@ -40,16 +40,22 @@ pub(super) struct ReceivedResource {
     pub(super) name: Option<Arc<str>>,
     /// If it has its own.
     pub(super) version: Option<Arc<str>>,
+    /// What it says it is.
+    pub(super) type_url: Arc<str>,
     pub(super) body: Bytes,
 }
 
 impl From<DeltaDiscoveryResponse> for Received {
     fn from(response: DeltaDiscoveryResponse) -> Self {
-        let resources = response.resources.into_iter();
-        let resources = resources.map(|resource| ReceivedResource {
-            name: Some(resource.name),
-            version: Some(resource.version.into()),
-            body: resource.resource.map(|any| any.value).unwrap_or_default(),
+        // One without a body only says that its resource lives on.
+        let resources = response.resources.into_iter().filter_map(|resource| {
+            let any = resource.resource?;
+            Some(ReceivedResource {
+                name: Some(resource.name),
+                version: Some(resource.version.into()),
+                type_url: any.type_url,
+                body: any.value,
+            })
         });
         Self {
             version: response.system_version_info,
@@ -100,6 +106,9 @@ pub(super) struct TypeState {
     // Of the present stream:
     /// What the server knows to be wanted; `None` before the first request.
     told: Option<BTreeSet<Arc<str>>>,
+    /// What every request so far named. A list that lacks something else may have been on its way
+    /// before the server knew that it is wanted.
+    always_asked: BTreeSet<Arc<str>>,
     /// A name was sent, so that an empty list does not mean all any more.
     named: bool,
     nonce: String,
@@ -118,6 +127,7 @@ impl TypeState {
             version: String::new(),
             refusal: None,
             told: None,
+            always_asked: BTreeSet::new(),
             named: false,
             nonce: String::new(),
             answer: None,
@@ -153,6 +163,7 @@ impl TypeState {
 
     pub(super) fn connect(&mut self) {
         self.told = None;
+        self.always_asked.clear();
         self.named = false;
         self.nonce.clear();
         self.answer = None;
@@ -198,22 +209,28 @@ impl TypeState {
         events: &mut VecDeque<ClientEvent>,
     ) {
         let content = content(&received);
+        let ambiguous = ambiguous(&received);
         let (mut faults, mut listed) = (Vec::new(), BTreeSet::new());
+        let twice = |name: &Arc<str>| format!("{name}: is listed more than once");
+        faults.extend(ambiguous.iter().map(twice));
         let mut nameless = false;
-        for ReceivedResource {
-            name,
-            version,
-            body,
-        } in received.resources
-        {
-            let Some(name) = name else {
+        for (index, resource) in received.resources.into_iter().enumerate() {
+            let Some(name) = resource.name else {
                 nameless = true;
-                faults.push("a resource without name".to_owned());
+                faults.push(format!("resources[{index}]: has no name that can be read"));
                 continue;
             };
             listed.insert(Arc::clone(&name));
-            match check(&name, &body) {
-                Ok(()) => self.update(name, version, body, events),
+            if ambiguous.contains(&name) {
+                continue;
+            }
+            if resource.type_url != self.type_url {
+                let (found, wanted) = (resource.type_url, &self.type_url);
+                faults.push(format!("{name}: type_url: is {found}, not {wanted}"));
+                continue;
+            }
+            match check(&name, &resource.body) {
+                Ok(()) => self.update(name, resource.version, resource.body, events),
                 Err(reason) => faults.push(format!("{name}: {reason}")),
             }
         }
@@ -221,7 +238,8 @@ impl TypeState {
         if received.whole && !nameless {
             self.remove_unlisted(&listed, events);
         }
-        for name in received.removed {
+        let removed = received.removed.into_iter();
+        for name in removed.filter(|name| !ambiguous.contains(name)) {
             self.remove(&name, events);
         }
         if self.wildcard && !self.complete {
@@ -293,6 +311,10 @@ impl TypeState {
             if !told && !watch.missing && !self.resources.contains_key(name) {
                 watch.deadline = Some(deadline);
             }
+        }
+        match first {
+            true => self.always_asked.clone_from(&wanted),
+            false => self.always_asked.retain(|name| wanted.contains(name)),
         }
         self.told = Some(wanted);
         Some(request)
@@ -394,7 +416,10 @@ impl TypeState {
     }
 
     fn remove_unlisted(&mut self, listed: &BTreeSet<Arc<str>>, events: &mut VecDeque<ClientEvent>) {
-        let known = self.resources.keys().chain(self.names.keys());
+        let asked = self.names.keys();
+        // Of the others it is known when their time is up.
+        let asked = asked.filter(|name| self.always_asked.contains(*name));
+        let known = self.resources.keys().chain(asked);
         let unlisted = known.filter(|name| !listed.contains(*name));
         let unlisted: BTreeSet<_> = unlisted.cloned().collect();
         for name in unlisted {
@@ -437,6 +462,14 @@ fn detail(message: String) -> ErrorDetail {
         code: INVALID_ARGUMENT,
         message,
     }
+}
+
+/// Names that are there more than once, or there and gone: which of them is meant nobody knows.
+fn ambiguous(received: &Received) -> BTreeSet<Arc<str>> {
+    let mut seen: BTreeSet<&Arc<str>> = received.removed.iter().collect();
+    let named = received.resources.iter();
+    let named = named.filter_map(|resource| resource.name.as_ref());
+    named.filter(|name| !seen.insert(name)).cloned().collect()
 }
 
 fn content(received: &Received) -> u64 {

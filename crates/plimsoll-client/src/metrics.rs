@@ -1,0 +1,208 @@
+//! [`ClusterMetrics`]: counters and gauges of all clusters, collected when somebody asks.
+//!
+//! Names are Envoy's with the prefix `plimsoll_cluster_`; each has a row in docs/observability.md.
+//! What happens is counted in `stats` and in the core; nothing here is on the way of a request.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+use crate::cluster::Cluster;
+use crate::cluster_manager::Clusters;
+use crate::stats::BOUNDS;
+
+const PREFIX: &str = "plimsoll_cluster_";
+const HELP: &str = "See docs/observability.md of Plimsoll";
+
+/// Names of the client's own metrics, without prefix and without the ending of counters. Those of the
+/// core and of out-of-band reporting come on top.
+pub const METRIC_NAMES: [&str; 25] = [
+    "upstream_rq_total",
+    "upstream_rq_completed",
+    "upstream_rq_timeout",
+    "upstream_rq_per_try_timeout",
+    "upstream_rq_retry",
+    "upstream_rq_retry_success",
+    "upstream_rq_retry_overflow",
+    "upstream_rq_retry_limit_exceeded",
+    "upstream_rq_pending_total",
+    "upstream_rq_pending_overflow",
+    "upstream_cx_total",
+    "upstream_cx_connect_fail",
+    "upstream_cx_connect_timeout",
+    "upstream_cx_overflow",
+    "health_check_attempt",
+    "health_check_success",
+    "health_check_failure",
+    "upstream_rq_time_milliseconds",
+    "upstream_rq_active",
+    "upstream_rq_pending_active",
+    "upstream_rq_retry_active",
+    "upstream_cx_active",
+    "membership_total",
+    "outlier_detection_ejections_active",
+    "lb_orca_oob_active_sessions",
+];
+
+/// Collects the metrics of all clusters.
+#[derive(Debug)]
+struct ClusterMetrics(Arc<ArcSwap<Clusters>>);
+
+/// Values of one metric by cluster.
+type Family = Vec<(Arc<str>, u64)>;
+
+/// Adds the metrics of `clusters` to `registry`.
+pub(crate) fn register(clusters: &Arc<ArcSwap<Clusters>>, registry: &mut Registry) {
+    let collector = ClusterMetrics(Arc::clone(clusters));
+    registry.register_collector(Box::new(collector));
+}
+
+impl Collector for ClusterMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let clusters = self.0.load_full();
+        let mut counters: BTreeMap<String, Family> = BTreeMap::new();
+        let mut gauges: BTreeMap<String, Family> = BTreeMap::new();
+        for cluster in clusters.values() {
+            for (name, value) in counters_of(cluster) {
+                add(counters.entry(name).or_default(), &cluster.name, value);
+            }
+            for (name, value) in gauges_of(cluster) {
+                add(gauges.entry(name).or_default(), &cluster.name, value);
+            }
+        }
+        for (name, family) in counters {
+            // The encoder adds this ending to every counter.
+            let name = format!("{PREFIX}{}", name.strip_suffix("_total").unwrap_or(&name));
+            let mut metric = encoder.encode_descriptor(&name, HELP, None, MetricType::Counter)?;
+            for (cluster, value) in family {
+                let labels = [("cluster", &*cluster)];
+                let mut metric = metric.encode_family(&labels)?;
+                metric.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+            }
+        }
+        for (name, family) in gauges {
+            let name = format!("{PREFIX}{name}");
+            let mut metric = encoder.encode_descriptor(&name, HELP, None, MetricType::Gauge)?;
+            for (cluster, value) in family {
+                let labels = [("cluster", &*cluster)];
+                let value = i64::try_from(value).unwrap_or(i64::MAX);
+                metric.encode_family(&labels)?.encode_gauge(&value)?;
+            }
+        }
+        encode_classes(&mut encoder, &clusters)?;
+        encode_times(&mut encoder, &clusters)
+    }
+}
+
+/// A name that two counters of a cluster share is their sum.
+fn add(family: &mut Family, cluster: &Arc<str>, value: u64) {
+    match family.last_mut() {
+        Some((last, sum)) if last == cluster => *sum += value,
+        _ => family.push((Arc::clone(cluster), value)),
+    }
+}
+
+fn counters_of(cluster: &Cluster) -> Vec<(String, u64)> {
+    let stats = &cluster.limits.stats;
+    let own = stats.iter().filter(|(name, _)| class_of(name).is_none());
+    let mut counters: Vec<(String, u64)> = own.map(owned).collect();
+    counters.extend(cluster.picker_counters().into_iter().map(owned));
+    let published = stats.published.load();
+    for (prefix, values) in published.iter() {
+        let values = values.iter();
+        counters.extend(values.map(|(name, value)| (format!("{prefix}{name}"), *value)));
+    }
+    let outliers = stats.outliers.load();
+    let outliers = outliers.0.iter();
+    counters.extend(outliers.map(|(name, value)| (format!("outlier_detection_{name}"), *value)));
+    let oob = stats.oob.load();
+    let oob = oob.iter().filter(|(name, _)| *name != "active_sessions");
+    counters.extend(oob.map(|(name, value)| (format!("lb_orca_oob_{name}"), value)));
+    counters
+}
+
+fn gauges_of(cluster: &Cluster) -> [(String, u64); 7] {
+    let limits = &cluster.limits;
+    let mut snapshots = cluster.snapshots.clone();
+    [
+        ("upstream_rq_active", cluster.load.active()),
+        ("upstream_rq_pending_active", limits.pending()),
+        ("upstream_rq_retry_active", cluster.retries.in_flight()),
+        ("upstream_cx_active", limits.connections()),
+        (
+            "membership_total",
+            snapshots.latest().hosts().count() as u64,
+        ),
+        (
+            "outlier_detection_ejections_active",
+            limits.stats.outliers.load().1 as u64,
+        ),
+        (
+            "lb_orca_oob_active_sessions",
+            limits.stats.oob.load().active_sessions,
+        ),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+}
+
+fn owned((name, value): (&'static str, u64)) -> (String, u64) {
+    (name.to_owned(), value)
+}
+
+/// `2xx` of `upstream_rq_2xx`.
+fn class_of(name: &str) -> Option<&str> {
+    let class = name.strip_prefix("upstream_rq_")?;
+    class.ends_with("xx").then_some(class)
+}
+
+fn encode_classes(encoder: &mut DescriptorEncoder<'_>, clusters: &Clusters) -> fmt::Result {
+    let name = format!("{PREFIX}upstream_rq_completed");
+    let mut metric = encoder.encode_descriptor(&name, HELP, None, MetricType::Counter)?;
+    for cluster in clusters.values() {
+        for (name, value) in cluster.limits.stats.iter() {
+            let Some(class) = class_of(name) else {
+                continue;
+            };
+            let labels = [("cluster", &*cluster.name), ("response_code_class", class)];
+            let mut metric = metric.encode_family(&labels)?;
+            metric.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+        }
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a sum of times")]
+fn encode_times(encoder: &mut DescriptorEncoder<'_>, clusters: &Clusters) -> fmt::Result {
+    let name = format!("{PREFIX}upstream_rq_time_milliseconds");
+    let mut metric = encoder.encode_descriptor(&name, HELP, None, MetricType::Histogram)?;
+    for cluster in clusters.values() {
+        let (counts, nanos) = cluster.limits.stats.upstream_rq_time.read();
+        let bounds = BOUNDS.into_iter().chain([f64::MAX]);
+        let buckets: Vec<(f64, u64)> = bounds.zip(counts).collect();
+        let labels = [("cluster", &*cluster.name)];
+        let mut metric = metric.encode_family(&labels)?;
+        let (sum, count) = (nanos as f64 / 1e6, counts.iter().sum());
+        metric.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::ClusterStats;
+
+    #[test]
+    fn every_counter_has_a_name_in_the_list() {
+        for (name, _) in ClusterStats::default().iter() {
+            let name = class_of(name).map_or(name, |_| "upstream_rq_completed");
+            assert!(METRIC_NAMES.contains(&name), "{name}");
+        }
+    }
+}

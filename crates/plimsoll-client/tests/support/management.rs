@@ -1,0 +1,208 @@
+//! [`Management`]: a management server that keeps to the rules, and can be killed.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use plimsoll_core::model::load_report::{ClusterStats, Node};
+use plimsoll_xds::ads::server::{ServerStream, StreamEvent};
+use plimsoll_xds::ads::view::{Resource, TypeResources, View};
+use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT, LISTENER, ROUTE_CONFIGURATION};
+use plimsoll_xds::driver::{
+    AdsHandler, AdsObserver, AdsOpening, AdsSession, LrsHandler, LrsInstructions, LrsReporter,
+    LrsSession, ServerOptions, Status, serve,
+};
+use plimsoll_xds::lrs::{LrsSettings, LrsTraffic};
+use plimsoll_xds::node::NodeInfo;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+
+use super::resources::Made;
+
+/// Sums of what was reported of a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reported {
+    pub(crate) issued: u64,
+    pub(crate) succeeded: u64,
+    pub(crate) failed: u64,
+    pub(crate) dropped: u64,
+}
+
+/// A management server. What was reported outlives its death.
+pub(crate) struct Management {
+    pub(crate) address: SocketAddr,
+    desk: Desk,
+    runtime: Option<Runtime>,
+}
+
+#[derive(Clone)]
+struct Desk {
+    views: watch::Sender<Arc<View>>,
+    instructions: watch::Sender<LrsInstructions>,
+    reported: Arc<Mutex<BTreeMap<String, Reported>>>,
+    reports: Arc<Mutex<u64>>,
+    refusals: Arc<Mutex<Vec<String>>>,
+}
+
+impl Management {
+    /// Serves these resources.
+    pub(crate) fn start(resources: &[Made]) -> Self {
+        let settings = LrsSettings {
+            interval: Duration::from_millis(100),
+            send_all_clusters: true,
+            clusters: Vec::new(),
+            report_endpoint_granularity: true,
+        };
+        let instructions = LrsInstructions {
+            settings: Arc::new(settings),
+            traffic: Arc::new(LrsTraffic::default()),
+        };
+        let desk = Desk {
+            views: watch::Sender::new(Arc::new(view(resources))),
+            instructions: watch::Sender::new(instructions),
+            reported: Arc::default(),
+            reports: Arc::default(),
+            refusals: Arc::default(),
+        };
+        let (runtime, address) = listen(&desk, "127.0.0.1:0");
+        Self {
+            address,
+            desk,
+            runtime: Some(runtime),
+        }
+    }
+
+    /// Other resources from now on.
+    pub(crate) fn set(&self, resources: &[Made]) {
+        self.desk.views.send_replace(Arc::new(view(resources)));
+    }
+
+    /// Gone without a word, like a killed process.
+    pub(crate) fn kill(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+
+    /// Back at the same place.
+    pub(crate) fn restart(&mut self) {
+        self.kill();
+        let (runtime, _) = listen(&self.desk, &self.address.to_string());
+        self.runtime = Some(runtime);
+    }
+
+    /// What was reported of a cluster.
+    pub(crate) fn reported(&self, cluster: &str) -> Reported {
+        let reported = self.desk.reported.lock().unwrap();
+        reported.get(cluster).copied().unwrap_or_default()
+    }
+
+    /// Reports so far.
+    pub(crate) fn reports(&self) -> u64 {
+        *self.desk.reports.lock().unwrap()
+    }
+
+    /// Reasons of refusals so far.
+    pub(crate) fn refusals(&self) -> Vec<String> {
+        self.desk.refusals.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Management {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn listen(desk: &Desk, address: &str) -> (Runtime, SocketAddr) {
+    let listener = bind(address);
+    let address = listener.local_addr().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let handlers = (desk.clone(), desk.clone());
+    runtime.spawn(async move {
+        let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+        let options = ServerOptions::default();
+        drop(serve(listener, handlers, options, std::future::pending()).await);
+    });
+    (runtime, address)
+}
+
+/// The killed one may hold the port for another moment.
+fn bind(address: &str) -> std::net::TcpListener {
+    let deadline = std::time::Instant::now() + super::PATIENCE;
+    loop {
+        match std::net::TcpListener::bind(address) {
+            Ok(listener) => {
+                listener.set_nonblocking(true).unwrap();
+                return listener;
+            }
+            Err(error) => assert!(std::time::Instant::now() < deadline, "{address}: {error}"),
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn view(resources: &[Made]) -> View {
+    let types = [
+        LISTENER,
+        ROUTE_CONFIGURATION,
+        CLUSTER,
+        CLUSTER_LOAD_ASSIGNMENT,
+    ];
+    types.into_iter().fold(View::new(0), |view, type_url| {
+        let own = resources.iter().filter(|made| made.0 == type_url);
+        let own = own.map(|(_, name, body)| Resource::new(name.as_str(), body.clone()));
+        view.with(type_url, Arc::new(TypeResources::new(own)))
+    })
+}
+
+impl AdsHandler for Desk {
+    type Observer = Self;
+
+    async fn open(&self, _: AdsOpening) -> Result<AdsSession<Self>, Status> {
+        Ok(AdsSession {
+            views: self.views.subscribe(),
+            observer: self.clone(),
+        })
+    }
+}
+
+impl AdsObserver for Desk {
+    fn handle_event(&mut self, event: StreamEvent, _: &ServerStream) {
+        if let StreamEvent::Nacked { refusal, .. } = event {
+            self.refusals.lock().unwrap().push(refusal.detail.message);
+        }
+    }
+}
+
+impl LrsHandler for Desk {
+    type Reporter = Self;
+
+    async fn open(&self, _: &NodeInfo, _: Option<SocketAddr>) -> Result<LrsSession<Self>, Status> {
+        Ok(LrsSession {
+            instructions: self.instructions.subscribe(),
+            reporter: self.clone(),
+        })
+    }
+}
+
+impl LrsReporter for Desk {
+    async fn report(&mut self, _: &Node, cluster_stats: Vec<ClusterStats>) {
+        let mut reported = self.reported.lock().unwrap();
+        for stats in cluster_stats {
+            let sums = reported.entry(stats.cluster_name.to_string()).or_default();
+            sums.dropped += stats.total_dropped_requests;
+            for locality in &stats.upstream_locality_stats {
+                sums.issued += locality.total_issued_requests;
+                sums.succeeded += locality.total_successful_requests;
+                sums.failed += locality.total_error_requests;
+            }
+        }
+        *self.reports.lock().unwrap() += 1;
+    }
+}

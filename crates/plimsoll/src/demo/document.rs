@@ -191,9 +191,8 @@ fn index(zone: &ZoneState) -> Option<usize> {
 fn put_zone(zone: &mut ZoneState, utilization: Option<f64>, explained: Option<&Value>) {
     zone.utilization = utilization.map(rounded);
     let Some(explained) = explained else { return };
-    let text = |field: &str| explained[field].as_str().map(str::to_owned);
-    zone.state = text("state");
-    zone.reason = text("reason");
+    let text = |field: &str| explained[field].as_str();
+    zone.reason = text("reason").map(str::to_owned);
     let localities = explained["localities"].as_array();
     let mut own = localities
         .into_iter()
@@ -201,6 +200,13 @@ fn put_zone(zone: &mut ZoneState, utilization: Option<f64>, explained: Option<&V
         .filter(|one| one["own"] == true);
     let kept = own.next().and_then(|own| own["expected_share"].as_f64());
     zone.kept_local_planned = kept.map(rounded);
+    // load_aware_locality has weights instead of states: shown is what they amount to.
+    let state = match (text("locality_policy"), kept) {
+        (Some("load_aware_locality"), Some(kept)) if kept < 1.0 => Some("LocalityResidual"),
+        (Some("load_aware_locality"), Some(_)) => Some("LocalityDirect"),
+        _ => text("state"),
+    };
+    zone.state = state.map(str::to_owned);
 }
 
 /// What backends see.

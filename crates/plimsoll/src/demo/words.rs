@@ -95,8 +95,8 @@ impl Action {
                  show that no more leaves the busy zone than must, and nothing leaves the others."
             }
             Self::Route(Policy::Headroom) => {
-                "Look at load over time: the rule switches between keeping all and spilling, so \
-                 that zones swing around their line."
+                "Look at load over time: the rule switches between keeping all and spilling. Zones \
+                 overshoot, swing or come to rest beside their line."
             }
             Self::Route(Policy::Convergent) => {
                 "Look at load over time: the same reports of backends, and the lines settle at \

@@ -62,7 +62,8 @@ fn while_the_control_plane_runs_traffic_is_its_own_and_utilization_that_of_backe
     let action = Action::Route(Policy::Convergent);
     let scene = scene(Setting::OPENING.after(action), action);
     let explained = json!({
-        "state": "LocalityResidual",
+        "locality_policy": "load_aware_locality",
+        "state": "NoLocalityRouting",
         "reason": "because",
         "localities": [{ "own": true, "expected_share": 0.5 }, { "own": false }],
     });

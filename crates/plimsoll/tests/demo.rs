@@ -40,8 +40,8 @@ fn measured_demand_levels_what_host_counts_do_not_and_a_dead_control_plane_costs
     let before = demo.press("stop-control");
     assert_eq!(before["control_plane"], false);
     let served = before["served"].as_u64().unwrap();
-    let after = demo.wait("a thousand requests without a control plane", |line| {
-        line["served"].as_u64().unwrap() > served + 1000
+    let after = demo.wait("hundreds of requests without a control plane", |line| {
+        line["served"].as_u64().unwrap() > served + 500
     });
     assert_eq!(after["failed"], before["failed"], "{after}");
     assert_eq!(after["control_plane"], false);
@@ -74,7 +74,7 @@ fn measured_load_levels_the_zones_and_follows_a_zone_that_dies() {
 
 #[test]
 fn the_walk_shows_every_step_and_ends_by_itself() {
-    let mut demo = Demo::start(&["--json", "--auto", "--duration", "12"]);
+    let mut demo = Demo::start(&["--json", "--auto", "--duration", "24"]);
     let lines = demo.finish();
     let events = lines.iter().filter(|line| line["type"] == "event");
     let actions: Vec<&str> = events

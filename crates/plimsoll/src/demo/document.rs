@@ -166,16 +166,21 @@ fn notices(own: Vec<Notice>, scene: &Scene) -> Vec<Notice> {
     notices
 }
 
-/// The buttons; those in force are pressed.
+/// The buttons. Of several choices the one in force is pressed; what can only be done or undone is
+/// offered while it would change something.
 fn actions(scene: &Scene) -> Vec<ActionState> {
+    let in_force = |action: Action| scene.setting.after(action) == scene.setting;
+    let choice = |action| matches!(action, Action::Route(_) | Action::Traffic(_));
     let action = |action: Action| ActionState {
         name: action.name().to_owned(),
         label: action.label().to_owned(),
         help: action.help().to_owned(),
-        pressed: scene.setting.after(action) == scene.setting,
+        pressed: in_force(action),
         group: action.group().to_owned(),
     };
-    Action::ALL.into_iter().map(action).collect()
+    let all = Action::ALL.into_iter();
+    let offered = all.filter(|action| choice(*action) || !in_force(*action));
+    offered.map(action).collect()
 }
 
 fn index(zone: &ZoneState) -> Option<usize> {
@@ -186,9 +191,8 @@ fn index(zone: &ZoneState) -> Option<usize> {
 fn put_zone(zone: &mut ZoneState, utilization: Option<f64>, explained: Option<&Value>) {
     zone.utilization = utilization.map(rounded);
     let Some(explained) = explained else { return };
-    let text = |field: &str| explained[field].as_str().map(str::to_owned);
-    zone.state = text("state");
-    zone.reason = text("reason");
+    let text = |field: &str| explained[field].as_str();
+    zone.reason = text("reason").map(str::to_owned);
     let localities = explained["localities"].as_array();
     let mut own = localities
         .into_iter()
@@ -196,6 +200,13 @@ fn put_zone(zone: &mut ZoneState, utilization: Option<f64>, explained: Option<&V
         .filter(|one| one["own"] == true);
     let kept = own.next().and_then(|own| own["expected_share"].as_f64());
     zone.kept_local_planned = kept.map(rounded);
+    // load_aware_locality has weights instead of states: shown is what they amount to.
+    let state = match (text("locality_policy"), kept) {
+        (Some("load_aware_locality"), Some(kept)) if kept < 1.0 => Some("LocalityResidual"),
+        (Some("load_aware_locality"), Some(_)) => Some("LocalityDirect"),
+        _ => text("state"),
+    };
+    zone.state = state.map(str::to_owned);
 }
 
 /// What backends see.

@@ -25,7 +25,7 @@ use super::counters::{Counters, Outcome};
 use super::setting::ZONES;
 
 /// A client that waits longer has given up.
-const TIMEOUT: Duration = Duration::from_secs(6);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Requests that may be due at once: after a pause of the machine the rest is not made up for.
 const MAX_LATE: Duration = Duration::from_millis(500);
 

@@ -110,9 +110,13 @@ async fn get(address: SocketAddr, path: &str) -> anyhow::Result<Value> {
     Ok(serde_json::from_str(body)?)
 }
 
+fn socket(address: SocketAddr) -> Value {
+    let (ip, port) = (address.ip(), address.port());
+    json!({ "socket_address": { "address": ip, "port_value": port } })
+}
+
 /// What it is told: a bootstrap in Envoy's shape.
 fn config(id: &str, zone: usize, xds: SocketAddr) -> Value {
-    let socket = |address: SocketAddr| json!({ "socket_address": { "address": address.ip(), "port_value": address.port() } });
     let free = socket(SocketAddr::from(([127, 0, 0, 1], 0)));
     let server = json!({
         "api_type": "GRPC",
@@ -125,7 +129,7 @@ fn config(id: &str, zone: usize, xds: SocketAddr) -> Value {
     let retries = json!({ "retry_on": "connect-failure", "num_retries": 5 });
     let route = json!({
         "match": { "prefix": "/" },
-        "route": { "cluster": CLUSTER, "timeout": "5s", "retry_policy": retries },
+        "route": { "cluster": CLUSTER, "timeout": "15s", "retry_policy": retries },
     });
     json!({
         "admin": { "address": free },

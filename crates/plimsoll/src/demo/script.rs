@@ -42,6 +42,11 @@ impl Script {
         }
     }
 
+    /// Whether there is nothing left to do.
+    pub(crate) fn is_done(&self) -> bool {
+        self.left.len() == 0
+    }
+
     /// The next action, if it is time for it.
     pub(crate) fn next(&mut self, elapsed: Duration) -> Option<Action> {
         if elapsed < self.due {
@@ -82,6 +87,7 @@ mod tests {
         assert_eq!(script.next(Duration::ZERO), None);
         let done: Vec<_> = (1..=11).filter_map(|at| script.next(at * second)).collect();
         assert_eq!(done, STEPS);
+        assert!(script.is_done());
         assert_eq!(script.next(100 * second), None);
         assert_eq!(Script::new(false, None).next(100 * second), None);
     }

@@ -13,9 +13,9 @@ pub(crate) const BACKENDS: usize = 4;
 /// Proxies in each zone.
 pub(crate) const PROXIES: usize = 2;
 /// Requests per second of all zones together.
-pub(crate) const RATE: f64 = 360.0;
+pub(crate) const RATE: f64 = 216.0;
 /// Requests per second that one backend can serve: all of them are 0.6 utilized on average.
-pub(crate) const CAPACITY: f64 = 50.0;
+pub(crate) const CAPACITY: f64 = 30.0;
 /// How much more arrives in a surge.
 const SURGE: f64 = 1.3;
 

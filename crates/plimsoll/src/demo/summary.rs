@@ -78,5 +78,10 @@ pub(crate) fn json(scene: &Scene) -> Value {
 
 /// An action, for programs.
 pub(crate) fn event(action: Action) -> Value {
-    json!({ "type": "event", "action": action.name(), "text": action.done(), "look": action.look() })
+    json!({
+        "type": "event",
+        "action": action.name(),
+        "text": action.done(),
+        "look": action.look(),
+    })
 }

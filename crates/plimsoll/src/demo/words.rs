@@ -37,15 +37,16 @@ impl Action {
     pub(crate) const fn help(self) -> &'static str {
         match self {
             Self::Route(Policy::HostCounts) => {
-                "Zone-aware routing as Envoy has it: the number of proxies in a zone stands for its \
-                 demand."
+                "Zone-aware routing as Envoy has it: the number of proxies in a zone stands for \
+                 its demand."
             }
             Self::Route(Policy::LrsReportedRate) => {
-                "Zone-aware routing by the demand that proxies report and the control plane adds up."
+                "Zone-aware routing by the demand that proxies report and the control plane adds \
+                 up."
             }
             Self::Route(Policy::Headroom) => {
-                "load_aware_locality: proxies spill by the utilization that backends report (ORCA), \
-                 by its own rule."
+                "load_aware_locality: proxies spill by the utilization that backends report \
+                 (ORCA), by its own rule."
             }
             Self::Route(Policy::Convergent) => {
                 "load_aware_locality with a controller that settles instead of switching."
@@ -90,12 +91,12 @@ impl Action {
                  drowns beside idle ones."
             }
             Self::Route(Policy::LrsReportedRate) => {
-                "Look at the load lines: within seconds every zone comes to 100 %. The ribbons show \
-                 that no more leaves the busy zone than must, and nothing leaves the others."
+                "Look at the load lines: within seconds every zone comes to 100 %. The ribbons \
+                 show that no more leaves the busy zone than must, and nothing leaves the others."
             }
             Self::Route(Policy::Headroom) => {
-                "Look at load over time: the rule switches between keeping all and spilling, so that \
-                 zones swing around their line."
+                "Look at load over time: the rule switches between keeping all and spilling. Zones \
+                 overshoot, swing or come to rest beside their line."
             }
             Self::Route(Policy::Convergent) => {
                 "Look at load over time: the same reports of backends, and the lines settle at \
@@ -113,8 +114,8 @@ impl Action {
             }
             Self::Surge(false) => "Look at utilization: it falls everywhere alike.",
             Self::Lose(true) => {
-                "Look at zone-c: its requests go where capacity is spare, and the load lines of the \
-                 others move up, because there is less capacity to share."
+                "Look at zone-c: its requests go where capacity is spare, and the load lines of \
+                 the others move up, because there is less capacity to share."
             }
             Self::Lose(false) => "Look at zone-c: its traffic comes home.",
             Self::Control(false) => {

@@ -1,5 +1,5 @@
-//! Tests with a real browser. `demo` visits the demo, `numbers` compares what is shown with the admin
-//! API, `use_` does what people do, `sizes` looks at large documents and small windows.
+//! Tests with a real browser. `demo` visits the demo, `numbers` compares what is shown with the
+//! admin API, `use_` does what people do, `sizes` looks at large documents and small windows.
 
 mod demo;
 mod numbers;

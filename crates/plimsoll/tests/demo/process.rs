@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -12,12 +13,22 @@ use serde_json::Value;
 /// one that passes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// One at a time: each is a small fleet, and two of them on a busy machine would only wait for each
+/// other.
+static ONE: Mutex<()> = Mutex::new(());
+
 /// A running demo. Killed when dropped.
 pub(crate) struct Demo {
     child: Child,
     lines: Receiver<Value>,
     address: String,
     last: Value,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// Waits for the demo before; whether its test failed is its own business.
+fn turn() -> MutexGuard<'static, ()> {
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Load of a zone against its line; 0 without one.
@@ -46,6 +57,7 @@ fn with_port(args: &[&str]) -> Command {
 impl Demo {
     /// Starts one with JSON lines, and waits for its address.
     pub(crate) fn start(args: &[&str]) -> Self {
+        let turn = turn();
         let mut command = with_port(args);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
@@ -67,6 +79,7 @@ impl Demo {
             child,
             lines,
             last: Value::Null,
+            _turn: turn,
         }
     }
 
@@ -100,13 +113,10 @@ impl Demo {
         assert_eq!(page["title"], "plimsoll demo");
         let look = page["notices"][0]["text"].as_str().unwrap();
         assert!(look.starts_with("Look at "), "{look}");
-        let pressed = page["actions"].as_array().unwrap().iter();
-        let pressed: Vec<_> = pressed.filter(|one| one["pressed"] == true).collect();
-        assert!(
-            pressed
-                .iter()
-                .any(|one| one["name"] == self.last["last_action"])
-        );
+        let mut actions = page["actions"].as_array().unwrap().iter();
+        let undone =
+            |one: &Value| one["pressed"] == false && one["name"] == self.last["last_action"];
+        assert!(!actions.any(undone), "what is done is not offered again");
         let cluster = &page["clusters"][0];
         let zones = cluster["zones"].as_array().unwrap();
         assert_eq!(zones.len(), 3);
@@ -121,7 +131,7 @@ impl Demo {
         }
         let flows = cluster["flows"].as_array().unwrap();
         let sum: f64 = flows.iter().map(|flow| flow[2].as_f64().unwrap()).sum();
-        assert!(sum > 100.0, "{flows:?}");
+        assert!(sum > 50.0, "{flows:?}");
         assert_eq!(page["nodes"].as_array().unwrap().len(), 6);
     }
 
@@ -159,6 +169,7 @@ impl Demo {
 
     /// What one that ends by itself prints for people.
     pub(crate) fn text(args: &[&str]) -> String {
+        let _turn = turn();
         let output = with_port(args).output().unwrap();
         assert_eq!(output.status.code(), Some(0));
         String::from_utf8(output.stdout).unwrap()
@@ -166,6 +177,7 @@ impl Demo {
 
     /// Exit code and complaint of one that does not start.
     pub(crate) fn refused(args: &[&str]) -> (Option<i32>, String) {
+        let _turn = turn();
         let output = command(args).output().unwrap();
         (
             output.status.code(),

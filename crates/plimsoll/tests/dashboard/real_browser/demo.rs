@@ -14,18 +14,18 @@ fn a_visitor_sees_the_hot_zone_and_levels_it_with_a_button() {
     page.wait(&format!("Math.max(...{LOADS}) > 1.5"));
     page.wait("document.querySelector('#notices').textContent.includes('Look at zone-a')");
     page.assert_tidy();
-    page.screenshot("demo-host-counts");
+    page.screenshot("visit-host-counts");
     page.click("[data-action=lrs-reported-rate]");
     let pressed = "document.querySelector('[data-action=lrs-reported-rate]').ariaPressed";
     page.wait(&format!("{pressed} === 'true'"));
     page.wait(&format!(
         "{LOADS}.every((load) => load > 0.9 && load < 1.1)"
     ));
-    page.screenshot("demo-measured-demand");
+    page.screenshot("visit-measured-demand");
     page.resize(PHONE);
     page.next_document();
     page.assert_tidy();
-    page.screenshot("demo-phone");
+    page.screenshot("visit-phone");
     page.click("[data-action=stop-control]");
     page.wait("document.querySelector('#notices').textContent.includes('is stopped')");
     page.close();

@@ -100,7 +100,7 @@ fn hosts_are_judged_from_the_moment_they_are_known() {
         consecutive_errors: u32::try_from(failed).unwrap(),
     };
     let now = rig.now;
-    let mut judge = |rig: &mut Rig, failed| {
+    let judge = |rig: &mut Rig, failed| {
         let detector = &mut rig.detector;
         detector.handle_consecutive_errors(&sample(failed), &mut rig.rng, now);
         detector.poll_signal().is_some()

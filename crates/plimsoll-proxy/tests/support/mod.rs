@@ -145,14 +145,13 @@ fn cluster(name: &str, hosts: &[SocketAddr], more: &str) -> String {
         .iter()
         .map(|host| {
             let (ip, port) = (host.ip(), host.port());
-            format!(
-                "{{endpoint: {{address: {{socket_address: {{address: {ip}, port_value: {port}}}}}}}}}"
-            )
+            let socket = format!("{{address: {ip}, port_value: {port}}}");
+            format!("{{endpoint: {{address: {{socket_address: {socket}}}}}}}")
         })
         .collect();
     format!(
-        "  - name: {name}\n    type: STATIC\n{}    load_assignment:\n      cluster_name: {name}\n      \
-         endpoints: [{{lb_endpoints: [{}]}}]\n",
+        "  - name: {name}\n    type: STATIC\n{}    load_assignment:\n      \
+         cluster_name: {name}\n      endpoints: [{{lb_endpoints: [{}]}}]\n",
         indent(more, 4),
         endpoints.join(", "),
     )

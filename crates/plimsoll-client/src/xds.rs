@@ -25,9 +25,9 @@ pub use status::{XdsState, XdsStatus};
 /// examples and the bootstrap of the control plane use.
 const LOCAL_CLUSTER: &str = "local_cluster";
 
-/// Bounds of the pause between two attempts to reach the server. Shorter than those of most clients:
-/// demand that is no longer told goes stale, and the server must hear of everybody's soon after its
-/// return.
+/// Bounds of the pause between two attempts to reach the server. Shorter than those of most
+/// clients: demand that is no longer told goes stale, and the server must hear of everybody's soon
+/// after its return.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(3));
 
 /// A management server and what is wanted of it.

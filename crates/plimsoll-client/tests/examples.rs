@@ -1,4 +1,5 @@
 //! The examples as programs: each is run and says what it should.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;
 

@@ -1,5 +1,6 @@
 //! A client and a management server that keeps to the rules: resolving, changes at run time, the
 //! death and the return of the server, and load reports that add up.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;
 

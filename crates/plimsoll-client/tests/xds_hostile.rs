@@ -1,5 +1,6 @@
 //! A management server that breaks every rule: what is good stays in use, what is not is refused
 //! with the place of the fault, and nothing panics.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;
 
@@ -86,7 +87,12 @@ async fn tell_all(stream: &mut RawStream, backend: SocketAddr, nonce: &str) {
         let (type_url, name, _) = &made;
         stream.wanted(type_url, name).await;
         let nonce = format!("{nonce} {type_url}");
-        stream.send(&response(stream.variant, type_url, &nonce, &[made.clone()]));
+        stream.send(&response(
+            stream.variant,
+            type_url,
+            &nonce,
+            std::slice::from_ref(&made),
+        ));
         // A fleet that nobody knows is nothing unusual: no answer is waited for.
     }
 }
@@ -250,9 +256,12 @@ async fn what_was_never_asked_for_is_ignored() {
             "x".to_owned(),
             Bytes::new(),
         );
-        scene
-            .stream
-            .send(&response(variant, strange.0, "s1", &[strange.clone()]));
+        scene.stream.send(&response(
+            variant,
+            strange.0,
+            "s1",
+            std::slice::from_ref(&strange),
+        ));
         let uncalled = [assignment("users", &[("a", &[elsewhere])])];
         scene
             .stream
@@ -357,7 +366,12 @@ async fn tell_again(stream: &mut RawStream, backend: SocketAddr, round: usize) {
     // Endpoints first, the listener last: the wrong way round.
     for made in all.iter().rev() {
         let nonce = format!("{round} {}", made.0);
-        stream.send(&response(stream.variant, made.0, &nonce, &[made.clone()]));
+        stream.send(&response(
+            stream.variant,
+            made.0,
+            &nonce,
+            std::slice::from_ref(made),
+        ));
         assert_eq!(stream.answer(&nonce).await, None);
     }
 }

@@ -137,8 +137,8 @@ impl Planner {
             });
         }
         self.arm_node(&node.cluster, &node.id);
-        // A first report after an outage covers all of it. Others need not be waited for as long: who
-        // misses so many intervals does not count.
+        // A first report after an outage covers all of it. Others need not be waited for as long:
+        // who misses so many intervals does not count.
         let patience = self.config.default_report_interval();
         let patience = patience.saturating_mul(self.config.missed_intervals());
         let interval = reported.interval.min(patience.max(LONGEST_FIRST));

@@ -18,7 +18,7 @@ proptest! {
     }
 }
 
-/// The view changes, or the client asks again, while the response that it then refuses is under way.
+/// The view changes, or the client asks again, while a response is under way that it then refuses.
 #[test]
 fn what_changes_under_way_makes_no_loop() {
     run(&[

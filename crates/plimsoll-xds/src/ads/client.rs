@@ -7,8 +7,8 @@
 //! for [`Client::poll_timeout`]. When to dial again is the driver's business.
 //!
 //! What was good stays through refusals and lost streams. Of a response with bad resources the good
-//! ones are used and the response is refused (gRFC A46); bad are also those of another type than the
-//! response, and those that are listed twice. The state of one type is in `type_state`.
+//! ones are used and the response is refused (gRFC A46); bad are also those of another type than
+//! the response, and those that are listed twice. The state of one type is in `type_state`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -217,7 +217,7 @@ impl World {
         }
         // Of those that are not there some are gone, and sometimes one that is.
         let gone = NAMES[usize::from(argument) % 3];
-        if number % 3 == 0 {
+        if number.is_multiple_of(3) {
             content.removed.push(gone.into());
         }
         content

@@ -20,6 +20,9 @@ const DETOURS: usize = 8;
 /// Hosts of one locality that could not be reached, after which all of it is avoided.
 const UNREACHABLE: usize = 2;
 
+/// Picks that may meet a host which was removed between two reads, each by another update.
+const REPLACED: usize = 16;
+
 /// Where a try goes.
 #[derive(Debug)]
 pub(crate) struct Target {
@@ -70,37 +73,37 @@ pub(crate) fn avoid_unreachable(avoid: &mut Vec<Arc<Host>>, host: &Arc<Host>, wo
     }
 }
 
+/// Endpoints are published before the snapshot that knows them, and removed after it: a pick whose
+/// endpoint is gone was made from a snapshot that is no longer the newest, so the next one fits.
 fn choose(
     cluster: &Cluster,
     worker: &mut Worker,
     args: PickArgs<'_>,
 ) -> Result<Option<Target>, Error> {
-    let (host, source) = match worker.picker.pick(args) {
-        PickResult::Complete(pick) => (Arc::clone(pick.host), pick.source),
-        PickResult::Queue => return Ok(None),
-        PickResult::Drop { category } => {
-            let message = format!("dropped by order of the assignment ({category})");
-            return Err(Error::new(ErrorKind::Dropped, message));
+    for _ in 0..REPLACED {
+        let (host, source) = match worker.picker.pick(args) {
+            PickResult::Complete(pick) => (Arc::clone(pick.host), pick.source),
+            PickResult::Queue => return Ok(None),
+            PickResult::Drop { category } => {
+                let message = format!("dropped by order of the assignment ({category})");
+                return Err(Error::new(ErrorKind::Dropped, message));
+            }
+            PickResult::Fail(error) => {
+                let message = format!("cluster {}: {error}", cluster.name);
+                return Err(Error::new(ErrorKind::NoHost, message));
+            }
+        };
+        if let Some(endpoint) = worker.endpoints.latest().get(&host.address()) {
+            return Ok(Some(Target {
+                endpoint: Arc::clone(endpoint),
+                config: Arc::clone(worker.picker.snapshot().config()),
+                host,
+                source,
+            }));
         }
-        PickResult::Fail(error) => {
-            let message = format!("cluster {}: {error}", cluster.name);
-            return Err(Error::new(ErrorKind::NoHost, message));
-        }
-    };
-    let address = host.address();
-    let endpoint = worker.endpoints.latest().get(&address).cloned();
-    // Endpoints are published before the snapshot that knows them, and removed after it.
-    let endpoint = endpoint.ok_or_else(|| {
-        let message = format!("{address} has just been removed");
-        Error::new(ErrorKind::NoHost, message)
-    })?;
-    let config = Arc::clone(worker.picker.snapshot().config());
-    Ok(Some(Target {
-        host,
-        endpoint,
-        config,
-        source,
-    }))
+    }
+    let message = format!("cluster {}: hosts go faster than they come", cluster.name);
+    Err(Error::new(ErrorKind::NoHost, message))
 }
 
 /// Another host than `first`, which could not be reached a moment ago; `first` if there is none.

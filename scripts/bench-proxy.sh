@@ -149,4 +149,4 @@ start nginx nginx -c "$work/nginx.conf"
 start plimsoll "$plimsoll" proxy -c "$work/plimsoll.yaml" --workers 1
 for port in 9101 9102 9201 9301 9401 9501; do wait_port "$port"; done
 
-exec python3 scripts/bench-proxy.py "$work" "$seconds" "$runs"
+python3 scripts/bench-proxy.py "$work" "$seconds" "$runs"

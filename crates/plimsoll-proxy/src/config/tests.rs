@@ -115,7 +115,8 @@ fn routes_are_read() {
         "",
         "{match: {path: /a}, route: {cluster: a, timeout: 0s, retry_policy: {retry_on: \
          'connect-failure,5xx', retriable_status_codes: [429], num_retries: 3, \
-         per_try_timeout: 1s}, hash_policy: [{header: {header_name: x}, terminal: true}, {connection_properties: {source_ip: true}}]}},
+         per_try_timeout: 1s}, hash_policy: [{header: {header_name: x}, \
+         terminal: true}, {connection_properties: {source_ip: true}}]}},
          {match: {safe_regex: {regex: '/b[0-9]'}}, route: {weighted_clusters: {clusters: \
          [{name: a, weight: 1}, {name: b, weight: 2}]}}},
          {match: {prefix: /c}, redirect: {path_redirect: /d, response_code: SEE_OTHER}},

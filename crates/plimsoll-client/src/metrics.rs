@@ -20,8 +20,8 @@ use crate::stats::BOUNDS;
 const PREFIX: &str = "plimsoll_cluster_";
 const HELP: &str = "See docs/observability.md of Plimsoll";
 
-/// Names of the client's own metrics, without prefix and without the ending of counters. Those of the
-/// core and of out-of-band reporting come on top.
+/// Names of the client's own metrics, without prefix and without the ending of counters. Those of
+/// the core and of out-of-band reporting come on top.
 pub const METRIC_NAMES: [&str; 25] = [
     "upstream_rq_total",
     "upstream_rq_completed",

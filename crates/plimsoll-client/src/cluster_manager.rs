@@ -260,8 +260,9 @@ impl ClusterManager {
         if let (Discovery::Static, Some(listed)) = (&cluster.options.discovery, listed) {
             match listed.resolve(|_| &[]) {
                 Ok(assignment) => {
-                    let name = Arc::clone(cluster.config.name());
-                    self.handle(Update::Assignment(name, assignment));
+                    let name = cluster.config.name();
+                    self.handle(Update::Extras(Arc::clone(name), listed.extras()));
+                    self.handle(Update::Assignment(Arc::clone(name), assignment));
                 }
                 Err(error) => {
                     let cluster = cluster.config.name();

@@ -270,3 +270,29 @@ async fn a_host_is_reached_at_its_other_addresses() {
     get(&mut service, "/").await.unwrap();
     assert_eq!(actor.requests(), 1);
 }
+
+#[tokio::test]
+async fn further_addresses_that_a_file_lists_are_tried() {
+    let alive = Actor::start().await;
+    let dead = nobody().await;
+    let text = format!(
+        "name: orders
+type: STATIC
+load_assignment:
+  cluster_name: orders
+  endpoints:
+  - lb_endpoints:
+    - endpoint:
+        address: {{socket_address: {{address: 127.0.0.1, port_value: {}}}}}
+        additional_addresses:
+        - address: {{socket_address: {{address: 127.0.0.1, port_value: {}}}}}
+",
+        dead.port(),
+        alive.address.port()
+    );
+    let cluster = plimsoll_xds::yaml::parse_upstream_cluster(&text).unwrap();
+    let client = Client::builder().upstream(cluster).build();
+    let mut service = client.service("orders").unwrap();
+    get(&mut service, "/").await.unwrap();
+    assert_eq!(alive.requests(), 1);
+}

@@ -7,6 +7,7 @@
 //! name is there, so that no request meets a name without a cluster.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -16,8 +17,9 @@ use plimsoll_xds::ads::client::ClientEvent;
 use plimsoll_xds::ads::view::Resource;
 use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT, LISTENER, ROUTE_CONFIGURATION};
 use plimsoll_xds::driver::ads_client::AdsCommand;
+use plimsoll_xds::error::DecodeError;
 use plimsoll_xds::route::RouteConfiguration;
-use plimsoll_xds::upstream::UpstreamCluster;
+use plimsoll_xds::upstream::{EndpointExtras, UpstreamCluster};
 use plimsoll_xds::wire::{self, RouteSource};
 
 /// All resources of a type.
@@ -34,13 +36,20 @@ pub(crate) enum Change {
     /// A cluster is gone.
     Removed(Arc<str>),
     /// Endpoints of a cluster.
-    Assignment(Arc<str>, ClusterLoadAssignment),
+    Assignment(Arc<str>, Assigned),
     /// The processes that are like this one.
     Fleet(ClusterLoadAssignment),
     /// Routes of a target.
     Routes(Arc<str>, Arc<RouteConfiguration>),
     /// Something is wrong with a resource, or no longer.
     Problem(Key, Option<String>),
+}
+
+/// Endpoints, and what is said about connections to them.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Assigned {
+    pub(crate) assignment: ClusterLoadAssignment,
+    pub(crate) extras: Arc<BTreeMap<SocketAddr, EndpointExtras>>,
 }
 
 /// What is wanted from the start.
@@ -66,7 +75,7 @@ pub(crate) struct Dependencies {
     listeners: BTreeMap<Arc<str>, Routes>,
     routes: BTreeMap<Arc<str>, Arc<RouteConfiguration>>,
     clusters: BTreeMap<Arc<str>, Arc<UpstreamCluster>>,
-    assignments: BTreeMap<Arc<str>, ClusterLoadAssignment>,
+    assignments: BTreeMap<Arc<str>, Assigned>,
     /// Clusters that the server does not have: routes do not wait for them.
     missing: BTreeSet<Arc<str>>,
     /// Routes that were handed on, by target.
@@ -83,7 +92,7 @@ pub(crate) fn check(type_url: &str, name: &str, body: &Bytes) -> Result<(), Stri
         LISTENER => wire::decode_listener(body).map(drop),
         ROUTE_CONFIGURATION => wire::decode_route_configuration(body).map(drop),
         CLUSTER => wire::decode_upstream_cluster(body).map(drop),
-        CLUSTER_LOAD_ASSIGNMENT => wire::decode_assignment(body).map(drop),
+        CLUSTER_LOAD_ASSIGNMENT => assigned(body).map(drop),
         _ => return Err(format!("resources of type {type_url} were not asked for")),
     };
     read.map_err(|error| error.to_string())?;
@@ -93,6 +102,13 @@ pub(crate) fn check(type_url: &str, name: &str, body: &Bytes) -> Result<(), Stri
         true => Ok(()),
         false => Err(format!("name: is {own:?} inside")),
     }
+}
+
+fn assigned(body: &Bytes) -> Result<Assigned, DecodeError> {
+    Ok(Assigned {
+        assignment: wire::decode_assignment(body)?,
+        extras: Arc::new(wire::decode_endpoint_extras(body)?),
+    })
 }
 
 impl Dependencies {
@@ -174,8 +190,8 @@ impl Dependencies {
                 }
             }
             CLUSTER_LOAD_ASSIGNMENT => {
-                if let Ok(assignment) = wire::decode_assignment(body) {
-                    self.handle_assignment(&name, assignment);
+                if let Ok(assigned) = assigned(body) {
+                    self.handle_assignment(&name, assigned);
                 }
             }
             _ => {}
@@ -207,17 +223,18 @@ impl Dependencies {
         }
     }
 
-    fn handle_assignment(&mut self, name: &Arc<str>, assignment: ClusterLoadAssignment) {
+    fn handle_assignment(&mut self, name: &Arc<str>, assigned: Assigned) {
         if **name == *self.roots.local_cluster_name {
-            self.changes.push_back(Change::Fleet(assignment.clone()));
+            let fleet = assigned.assignment.clone();
+            self.changes.push_back(Change::Fleet(fleet));
         }
         for (cluster_name, cluster) in &self.clusters {
             if cluster.eds_name() == Some(&**name) {
-                let change = Change::Assignment(Arc::clone(cluster_name), assignment.clone());
+                let change = Change::Assignment(Arc::clone(cluster_name), assigned.clone());
                 self.changes.push_back(change);
             }
         }
-        self.assignments.insert(Arc::clone(name), assignment);
+        self.assignments.insert(Arc::clone(name), assigned);
     }
 
     fn handle_absent(&mut self, type_url: Arc<str>, name: Arc<str>, reason: &str) {

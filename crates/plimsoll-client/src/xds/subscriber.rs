@@ -256,7 +256,12 @@ impl Subscriber {
                 Update::Upstream(cluster)
             }
             Change::Removed(name) => Update::Remove(name),
-            Change::Assignment(cluster, assignment) => Update::Assignment(cluster, assignment),
+            Change::Assignment(cluster, assigned) => {
+                let extras = Arc::unwrap_or_clone(assigned.extras);
+                let update = Update::Extras(Arc::clone(&cluster), extras);
+                self.updates.upgrade()?.send(update).await.ok()?;
+                Update::Assignment(cluster, assigned.assignment)
+            }
             Change::Fleet(assignment) => Update::Originating(assignment),
             Change::Routes(target, routes) => {
                 self.flush().await?;

@@ -126,7 +126,7 @@ fn config(id: &str, zone: usize, xds: SocketAddr) -> Value {
     let manager = "type.googleapis.com/envoy.extensions.filters.network.\
                    http_connection_manager.v3.HttpConnectionManager";
     // Every backend of a dead zone may be tried in vain before one elsewhere is.
-    let retries = json!({ "retry_on": "connect-failure", "num_retries": 5 });
+    let retries = json!({ "retry_on": "connect-failure,refused-stream,reset", "num_retries": 5 });
     let route = json!({
         "match": { "prefix": "/" },
         "route": { "cluster": CLUSTER, "timeout": "15s", "retry_policy": retries },

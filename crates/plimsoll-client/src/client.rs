@@ -354,6 +354,11 @@ impl Client {
         metrics::register(&self.clusters, registry);
     }
 
+    /// The same counters and gauges as a list: cluster, name as Envoy has it, value.
+    pub fn stats(&self) -> Vec<(Arc<str>, String, u64)> {
+        metrics::values(&self.clusters.load())
+    }
+
     /// Waits until everything that was said before is in force.
     async fn flush(&self) -> Result<(), Error> {
         let (reply, done) = oneshot::channel();

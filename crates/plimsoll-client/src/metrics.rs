@@ -63,6 +63,17 @@ pub(crate) fn register(clusters: &Arc<ArcSwap<Clusters>>, registry: &mut Registr
     registry.register_collector(Box::new(collector));
 }
 
+/// Counters and gauges of all clusters: cluster, name, value.
+pub(crate) fn values(clusters: &Clusters) -> Vec<(Arc<str>, String, u64)> {
+    let of = |cluster: &Arc<Cluster>| {
+        let all = counters_of(cluster).into_iter().chain(gauges_of(cluster));
+        let name = Arc::clone(&cluster.name);
+        all.map(move |(metric, value)| (Arc::clone(&name), metric, value))
+            .collect::<Vec<_>>()
+    };
+    clusters.values().flat_map(of).collect()
+}
+
 impl Collector for ClusterMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let clusters = self.0.load_full();

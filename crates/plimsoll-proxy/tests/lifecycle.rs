@@ -408,6 +408,24 @@ async fn requests_are_logged_when_they_end() {
 }
 
 #[tokio::test]
+async fn clusters_are_counted_on_both_pages() {
+    let backend = Backend::echo("a").await;
+    let hosts = [backend.address];
+    let proxy = Proxy::start(&config(&everything("orders"), &[("orders", &hosts, "")])).await;
+    client::get(proxy.address(), "/").await;
+    let name = "cluster.orders.upstream_rq_total";
+    eventually("the request is counted", || async {
+        counter(&proxy, name).await == 1
+    })
+    .await;
+    let metrics = page(&proxy, "/stats/prometheus").await;
+    let line = "plimsoll_cluster_upstream_rq_total{cluster=\"orders\"} 1\n";
+    assert!(metrics.contains(line), "{metrics}");
+    assert!(!metrics.contains("# EOF"), "{metrics}");
+    proxy.ended().await;
+}
+
+#[tokio::test]
 async fn admin_pages_speak_envoys_words() {
     let proxy = Proxy::start(&config(
         "- match: {prefix: /}\n  direct_response: {status: 200}\n",

@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::{Query, State as Extracted};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
 use super::Admin;
@@ -93,6 +94,9 @@ pub(super) async fn stats(Extracted(admin): Extracted<Admin>) -> String {
     for (name, value) in counters(&admin.state) {
         let _ = writeln!(page, "{name}: {value}");
     }
+    for (cluster, name, value) in admin.state.client.stats() {
+        let _ = writeln!(page, "cluster.{cluster}.{name}: {value}");
+    }
     page
 }
 
@@ -122,6 +126,12 @@ pub(super) async fn prometheus(Extracted(admin): Extracted<Admin>) -> Response {
             let _ = writeln!(page, "{family}{labels} {value}");
         }
     }
+    let mut registry = Registry::default();
+    admin.state.client.register_metrics(&mut registry);
+    let mut clusters = String::new();
+    // Writing into a string does not fail; the mark of the end belongs to another format.
+    let _ = prometheus_client::encoding::text::encode(&mut clusters, &registry);
+    page.push_str(clusters.trim_end().trim_end_matches("# EOF"));
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response()
 }
 

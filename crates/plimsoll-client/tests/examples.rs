@@ -48,7 +48,7 @@ async fn tower_with_endpoints_from_the_program() {
 
 #[tokio::test]
 async fn tonic_unary_and_streaming() {
-    let printed = run("tonic", &[], None).await;
+    let printed = run("greetings", &[], None).await;
     let lines: Vec<_> = printed.lines().collect();
     let hello = |line: &&&str| line.starts_with("hello world from 127.0.0.1:");
     assert_eq!(lines.iter().filter(hello).count(), 4, "{printed}");

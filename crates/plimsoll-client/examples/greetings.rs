@@ -1,6 +1,6 @@
 //! A tonic client, unary and streaming, over two hosts in two zones; no control plane.
 //!
-//! Run it with `cargo run -p plimsoll-client --example tonic`. With one, a single line changes:
+//! Run it with `cargo run -p plimsoll-client --example greetings`. With one, a single line changes:
 //! `let channel = plimsoll_client::channel("xds:///greeter").await?;`
 #![expect(clippy::print_stdout, reason = "an example")]
 

@@ -103,10 +103,22 @@ impl Account {
         lease: Lease,
     ) -> Self {
         Self {
+            lease: Some(lease),
+            ..Self::without_connection(request, config, started)
+        }
+    }
+
+    /// The same for a request on a connection of somebody else.
+    pub(crate) fn without_connection(
+        request: ActiveRequest,
+        config: Arc<ClusterConfig>,
+        started: Instant,
+    ) -> Self {
+        Self {
             request,
             config,
             started,
-            lease: Some(lease),
+            lease: None,
             grpc: false,
             status: StatusCode::OK,
             grpc_status: None,
@@ -123,7 +135,7 @@ impl Account {
     }
 
     /// Trailers; of a gRPC response without body, its headers.
-    fn look_at_trailers(&mut self, headers: &HeaderMap) {
+    pub(crate) fn look_at_trailers(&mut self, headers: &HeaderMap) {
         if let Some(status) = headers.get("grpc-status") {
             let number = status.to_str().ok().and_then(|status| status.parse().ok());
             self.grpc_status = Some(number.unwrap_or(UNKNOWN));

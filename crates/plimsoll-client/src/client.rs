@@ -17,8 +17,10 @@ use plimsoll_core::model::locality::Locality;
 use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::cluster::Cluster;
 use crate::cluster_manager::{ClusterManager, Clusters, Settings, Update};
 use crate::error::{Error, ErrorKind};
+use crate::layer::ClusterLayer;
 use crate::metrics;
 use crate::service::ClusterService;
 use crate::target::TargetService;
@@ -193,13 +195,22 @@ impl Client {
 
     /// The same with the connections of one pool, for a runtime that has it to itself.
     pub fn service_on(&self, cluster: &str, pool: usize) -> Result<ClusterService, Error> {
+        Ok(ClusterService::new(self.find(cluster)?, pool))
+    }
+
+    fn find(&self, cluster: &str) -> Result<Arc<Cluster>, Error> {
         let clusters = self.clusters.load();
-        let found = clusters.get(cluster).ok_or_else(|| {
+        let found = clusters.get(cluster).cloned();
+        found.ok_or_else(|| {
             let known: Vec<&str> = clusters.keys().map(AsRef::as_ref).collect();
             let message = format!("cluster {cluster:?} is not known; known are {known:?}");
             Error::new(ErrorKind::UnknownCluster, message)
-        })?;
-        Ok(ClusterService::new(Arc::clone(found), pool))
+        })
+    }
+
+    /// A layer that balances the requests of another HTTP client over a cluster.
+    pub fn layer(&self, cluster: &str) -> Result<ClusterLayer, Error> {
+        Ok(ClusterLayer::new(self.find(cluster)?))
     }
 
     /// A service that sends where the routes of a target say: `xds:///name`. Waits until the

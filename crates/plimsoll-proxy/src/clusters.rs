@@ -2,12 +2,14 @@
 //!
 //! Those of a management server are the client's own business, as are names and choosing hosts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use plimsoll_client::{Client, Error};
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::upstream::Discovery;
+use tokio::time::Instant;
 
 pub use plimsoll_xds::upstream::UpstreamCluster;
 pub use plimsoll_xds::yaml::UpstreamClusterYaml;
@@ -17,7 +19,13 @@ pub use plimsoll_xds::yaml::UpstreamClusterYaml;
 pub struct ClusterSource {
     client: Client,
     known: BTreeSet<Arc<str>>,
+    /// Clusters that no route names any more, and since when.
+    unused: BTreeMap<Arc<str>, Instant>,
 }
+
+/// How long a cluster stays after the last route that named it: requests that were routed a moment
+/// earlier still look for it.
+const LINGER: Duration = Duration::from_secs(5);
 
 /// Whether endpoints of a cluster can be had: those of the fleet come with the clusters of a
 /// server, those of others that are not listed do not.
@@ -38,6 +46,7 @@ impl ClusterSource {
         Self {
             client,
             known: BTreeSet::new(),
+            unused: BTreeMap::new(),
         }
     }
 
@@ -57,6 +66,7 @@ impl ClusterSource {
             }
             self.client.set_upstream(cluster.clone()).await?;
             self.known.insert(Arc::clone(cluster.config.name()));
+            self.unused.remove(cluster.config.name());
         }
         Ok(())
     }
@@ -75,16 +85,23 @@ impl ClusterSource {
         }
     }
 
-    /// Takes away all clusters but these: after no route names them any more.
-    pub async fn retain(&mut self, clusters: &[UpstreamCluster]) -> Result<(), Error> {
+    /// Only these clusters are named by routes from now on; [`Self::sweep`] takes away the others.
+    pub fn retain(&mut self, clusters: &[UpstreamCluster]) {
         let stays = |name: &Arc<str>| clusters.iter().any(|one| one.config.name() == name);
-        let gone: Vec<Arc<str>> = self
-            .known
-            .iter()
-            .filter(|name| !stays(name))
-            .cloned()
-            .collect();
+        let gone = self.known.iter().filter(|name| !stays(name));
         for name in gone {
+            let name = Arc::clone(name);
+            self.unused.entry(name).or_insert_with(Instant::now);
+        }
+    }
+
+    /// Takes away clusters that have not been named for a while.
+    pub async fn sweep(&mut self) -> Result<(), Error> {
+        let over = |since: &Instant| since.elapsed() >= LINGER;
+        let gone = self.unused.iter().filter(|(_, since)| over(since));
+        let gone: Vec<Arc<str>> = gone.map(|(name, _)| Arc::clone(name)).collect();
+        for name in gone {
+            self.unused.remove(&name);
             self.known.remove(&name);
             self.client.remove_cluster(&name).await?;
         }

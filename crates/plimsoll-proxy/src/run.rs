@@ -244,6 +244,9 @@ impl Proxy {
 
     /// Looks whether the file changed, and does what it says.
     async fn look(&mut self, source: &FileSource, last: &mut Fingerprint, forced: bool) {
+        if let Err(error) = self.clusters.sweep().await {
+            tracing::error!(%error, "the client does not let go of clusters");
+        }
         let now = source.fingerprint(&self.config());
         if now == *last && !forced {
             return;
@@ -271,9 +274,7 @@ impl Proxy {
                 self.put_in_force(prepared);
                 self.state.new_epoch();
                 let config = self.config();
-                if let Err(error) = self.clusters.retain(&config.clusters).await {
-                    tracing::error!(%error, "the client does not let go of clusters");
-                }
+                self.clusters.retain(&config.clusters);
                 tracing::info!("the new configuration is in force");
                 if restart {
                     tracing::warn!("another admin, node or server takes effect at the next start");

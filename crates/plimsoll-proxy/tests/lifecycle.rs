@@ -74,6 +74,10 @@ async fn a_good_edit_takes_effect_and_a_bad_one_says_why() {
             .contains("\"cluster\":\"two\"")
     );
     assert!(page(&proxy, "/explain?cluster=two").await.contains("two"));
+    eventually("what no route names is taken away", || async {
+        !page(&proxy, "/clusters").await.contains("\"one\"")
+    })
+    .await;
     proxy.ended().await;
 }
 

@@ -18,6 +18,12 @@ proptest! {
     }
 }
 
+/// A response under way when its last name is given up, and another one behind it.
+#[test]
+fn a_response_after_the_last_name_is_given_up_need_not_be_answered() {
+    run(&[0, 0, 2, 5, 0, 9, 0, 10, 0, 4, 2, 10, 0, 9, 0]);
+}
+
 /// The checks are worth nothing if nothing happens.
 #[test]
 fn everything_happens_in_both_variants() {

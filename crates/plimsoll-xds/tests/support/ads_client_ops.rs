@@ -190,8 +190,10 @@ impl World {
         let heard = !self.told[kind].watched.is_empty();
         self.client.handle_response(response, check, self.now);
         self.hear(Some((kind, &may_go)));
-        if heard && self.client.is_connected() {
-            self.told[kind].owed = Some((nonce, bad));
+        if self.client.is_connected() {
+            // A newer response takes the place of an older one. That of a type which is watched no
+            // more need not be answered.
+            self.told[kind].owed = heard.then_some((nonce, bad));
         }
     }
 

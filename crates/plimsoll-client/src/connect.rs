@@ -45,6 +45,10 @@ pub(crate) struct Callee {
     /// Name of the host in the assignment, may be empty.
     pub(crate) hostname: Arc<str>,
     /// Host of the request, where that decides the server name.
+    #[cfg_attr(
+        not(feature = "tls-ring"),
+        expect(dead_code, reason = "only TLS asks for it")
+    )]
     pub(crate) server_name: Option<Arc<str>>,
 }
 

@@ -67,10 +67,11 @@ impl Body for RequestBody {
     }
 }
 
-/// A response body that counts the request when it ends.
+/// A response body that counts the request when it ends: one of ours, or one of the HTTP client
+/// under a [`ClusterLayer`](crate::ClusterLayer).
 #[derive(Debug)]
-pub struct ResponseBody {
-    incoming: Incoming,
+pub struct ResponseBody<B = Incoming> {
+    incoming: B,
     account: Option<Account>,
 }
 
@@ -135,7 +136,7 @@ impl Account {
     }
 
     /// Trailers; of a gRPC response without body, its headers.
-    pub(crate) fn look_at_trailers(&mut self, headers: &HeaderMap) {
+    fn look_at_trailers(&mut self, headers: &HeaderMap) {
         if let Some(status) = headers.get("grpc-status") {
             let number = status.to_str().ok().and_then(|status| status.parse().ok());
             self.grpc_status = Some(number.unwrap_or(UNKNOWN));
@@ -219,16 +220,26 @@ impl ResponseBody {
                 account: None,
             };
         }
+        Self::counted(incoming, account)
+    }
+}
+
+impl<B: Body> ResponseBody<B> {
+    /// A body that closes `account` when it ends.
+    pub(crate) fn counted(incoming: B, account: Account) -> Self {
+        let ended = incoming.is_end_stream();
         let mut body = Self {
             incoming,
             account: Some(account),
         };
-        if body.incoming.is_end_stream() {
+        if ended {
             body.close(true);
         }
         body
     }
+}
 
+impl<B> ResponseBody<B> {
     fn close(&mut self, complete: bool) {
         if let Some(account) = self.account.take() {
             account.end(complete);
@@ -236,14 +247,14 @@ impl ResponseBody {
     }
 }
 
-impl Body for ResponseBody {
+impl<B: Body<Data = Bytes> + Unpin> Body for ResponseBody<B> {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = B::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let frame = ready!(Pin::new(&mut self.incoming).poll_frame(cx));
         match &frame {
             Some(Ok(frame)) => {
@@ -273,7 +284,7 @@ impl Body for ResponseBody {
     }
 }
 
-impl Drop for ResponseBody {
+impl<B> Drop for ResponseBody<B> {
     fn drop(&mut self) {
         self.close(false);
     }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+#[cfg(feature = "tonic")]
+use std::sync::Weak;
+use std::sync::atomic::AtomicU64;
 
 use arc_swap::ArcSwap;
 use plimsoll_core::explain::Explanation;
@@ -19,6 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::cluster::Cluster;
 use crate::cluster_manager::{ClusterManager, Clusters, Settings, Update};
+use crate::endpoint::next_draw;
 use crate::error::{Error, ErrorKind};
 use crate::layer::ClusterLayer;
 use crate::metrics;
@@ -30,40 +33,29 @@ use plimsoll_core::rng::Xoshiro256;
 use plimsoll_xds::route::RouteConfiguration;
 use plimsoll_xds::upstream::{EndpointExtras, UpstreamCluster, UpstreamOptions};
 
-/// The clusters of a process. Cloning is cheap; the task behind it ends with the last clone.
+/// The clusters of a process. Cloning is cheap; the tasks behind it end with the last clone.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct Client(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
     clusters: Arc<ArcSwap<Clusters>>,
     updates: mpsc::Sender<Update>,
     xds: Option<XdsHandle>,
     /// Where the draws of the next target start.
-    seeds: Arc<AtomicU64>,
+    seeds: AtomicU64,
 }
 
-/// A client that does not keep its task alive.
+/// A client that does not keep its tasks alive.
 #[cfg(feature = "tonic")]
 #[derive(Debug)]
-pub(crate) struct WeakClient {
-    clusters: Arc<ArcSwap<Clusters>>,
-    updates: mpsc::WeakSender<Update>,
-    xds: Option<subscriber::WeakXdsHandle>,
-    seeds: Arc<AtomicU64>,
-}
+pub(crate) struct WeakClient(Weak<Inner>);
 
 #[cfg(feature = "tonic")]
 impl WeakClient {
     /// The client, if somebody else has it.
     pub(crate) fn upgrade(&self) -> Option<Client> {
-        let xds = match &self.xds {
-            None => None,
-            Some(xds) => Some(xds.upgrade()?),
-        };
-        Some(Client {
-            clusters: Arc::clone(&self.clusters),
-            updates: self.updates.upgrade()?,
-            xds,
-            seeds: Arc::clone(&self.seeds),
-        })
+        self.0.upgrade().map(Client)
     }
 }
 
@@ -173,12 +165,12 @@ impl ClientBuilder {
         let clusters = manager.clusters();
         tokio::spawn(manager.run());
         let xds = self.xds.map(|options| subscriber::start(options, &updates));
-        Client {
+        Client(Arc::new(Inner {
             clusters,
             updates,
             xds,
-            seeds: Arc::new(seed.rotate_left(32).into()),
-        }
+            seeds: seed.rotate_left(32).into(),
+        }))
     }
 }
 
@@ -198,8 +190,8 @@ impl Client {
         Ok(ClusterService::new(self.find(cluster)?, pool))
     }
 
-    fn find(&self, cluster: &str) -> Result<Arc<Cluster>, Error> {
-        let clusters = self.clusters.load();
+    pub(crate) fn find(&self, cluster: &str) -> Result<Arc<Cluster>, Error> {
+        let clusters = self.0.clusters.load();
         let found = clusters.get(cluster).cloned();
         found.ok_or_else(|| {
             let known: Vec<&str> = clusters.keys().map(AsRef::as_ref).collect();
@@ -227,7 +219,7 @@ impl Client {
 
     /// How discovery is doing; `None` without a management server.
     pub fn xds_status(&self) -> Option<XdsStatus> {
-        let xds = self.xds.as_ref()?;
+        let xds = self.0.xds.as_ref()?;
         Some(xds.status.borrow().clone())
     }
 
@@ -239,29 +231,22 @@ impl Client {
 
     #[cfg(feature = "tonic")]
     pub(crate) fn downgrade(&self) -> WeakClient {
-        WeakClient {
-            clusters: Arc::clone(&self.clusters),
-            updates: self.updates.downgrade(),
-            xds: self.xds.as_ref().map(XdsHandle::downgrade),
-            seeds: Arc::clone(&self.seeds),
-        }
+        WeakClient(Arc::downgrade(&self.0))
     }
 
     /// Draws that nobody else has.
     pub(crate) fn next_rng(&self) -> Xoshiro256 {
-        /// An odd number near the golden ratio: consecutive seeds differ in all bits.
-        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-        Xoshiro256::from_seed(self.seeds.fetch_add(STEP, Ordering::Relaxed))
+        Xoshiro256::from_seed(next_draw(&self.0.seeds))
     }
 
     fn xds(&self) -> Result<&XdsHandle, Error> {
         let none = || Error::new(ErrorKind::Config, "targets need a management server");
-        self.xds.as_ref().ok_or_else(none)
+        self.0.xds.as_ref().ok_or_else(none)
     }
 
     /// Names of the clusters.
     pub fn cluster_names(&self) -> Vec<Arc<str>> {
-        self.clusters.load().keys().cloned().collect()
+        self.0.clusters.load().keys().cloned().collect()
     }
 
     /// Adds a cluster, or replaces the settings of one, without losing requests or what is known of
@@ -362,12 +347,12 @@ impl Client {
 
     /// Adds the metrics of all clusters, those that come later too, to `registry`.
     pub fn register_metrics(&self, registry: &mut Registry) {
-        metrics::register(&self.clusters, registry);
+        metrics::register(&self.0.clusters, registry);
     }
 
     /// The same counters and gauges as a list: cluster, name as Envoy has it, value.
     pub fn stats(&self) -> Vec<(Arc<str>, String, u64)> {
-        metrics::values(&self.clusters.load())
+        metrics::values(&self.0.clusters.load())
     }
 
     /// Waits until everything that was said before is in force.
@@ -378,7 +363,7 @@ impl Client {
     }
 
     async fn update(&self, update: Update) -> Result<(), Error> {
-        self.updates.send(update).await.map_err(|_| closed())
+        self.0.updates.send(update).await.map_err(|_| closed())
     }
 }
 

@@ -18,12 +18,12 @@ use plimsoll_core::model::load_report::ClusterLoadStats;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::driver::Clock;
+use plimsoll_xds::upstream::{Discovery, UpstreamCluster, UpstreamOptions};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::cluster::Cluster;
 use crate::dns::Lookups;
 use crate::managed::{Extras, Managed};
-use plimsoll_xds::upstream::{Discovery, UpstreamCluster, UpstreamOptions};
 
 /// Updates that may wait for the writer.
 const QUEUE: usize = 1024;
@@ -102,8 +102,6 @@ pub(crate) struct ClusterManager {
     /// Clusters that were removed, until all they counted is reported.
     retired: Vec<Balancer>,
     lookups: Lookups,
-    /// The way here, for tasks that find endpoints.
-    own: mpsc::WeakSender<Update>,
 }
 
 impl ClusterManager {
@@ -120,7 +118,6 @@ impl ClusterManager {
             originating: None,
             retired: Vec::new(),
             lookups: Lookups::default(),
-            own: sender.downgrade(),
         };
         (manager, sender)
     }
@@ -255,7 +252,7 @@ impl ClusterManager {
     fn handle_upstream(&mut self, cluster: &Arc<UpstreamCluster>, now: Instant) {
         let options = Arc::new(cluster.options.clone());
         self.handle_cluster(Arc::new(cluster.config.clone()), options, now);
-        self.lookups.follow(cluster, self.own.clone());
+        self.lookups.follow(cluster, self.sender.clone());
         let listed = cluster.load_assignment.as_ref();
         if let (Discovery::Static, Some(listed)) = (&cluster.options.discovery, listed) {
             match listed.resolve(|_| &[]) {

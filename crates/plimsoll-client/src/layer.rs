@@ -7,18 +7,18 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::HOST;
 use http::{HeaderValue, Request, Response, Uri};
-use http_body::{Body, Frame, SizeHint};
+use http_body::Body;
 use plimsoll_core::picker::PickArgs;
 use plimsoll_xds::driver::Clock;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::body::Account;
+use crate::body::{Account, ResponseBody};
 use crate::cluster::{Cluster, Worker};
 use crate::destination::{self, Target};
 use crate::error::{BoxError, Error, ErrorKind};
@@ -70,7 +70,7 @@ impl<S> Drop for Balanced<S> {
     }
 }
 
-type Answer<R> = Pin<Box<dyn Future<Output = Result<Response<BalancedBody<R>>, Error>> + Send>>;
+type Answer<R> = Pin<Box<dyn Future<Output = Result<Response<ResponseBody<R>>, Error>> + Send>>;
 
 impl<S, B, R> Service<Request<B>> for Balanced<S>
 where
@@ -80,7 +80,7 @@ where
     B: Send + 'static,
     R: Body<Data = Bytes> + Unpin + 'static,
 {
-    type Response = Response<BalancedBody<R>>;
+    type Response = Response<ResponseBody<R>>;
     type Error = Error;
     type Future = Answer<R>;
 
@@ -109,7 +109,7 @@ where
             let response = inner.call(request).await.map_err(failed)?;
             let mut account = Account::without_connection(active, target.config, started);
             account.look_at_headers(response.status(), response.headers());
-            Ok(response.map(|body| BalancedBody::new(body, account)))
+            Ok(response.map(|body| ResponseBody::counted(body, account)))
         })
     }
 }
@@ -155,76 +155,4 @@ fn send_to<B>(request: &mut Request<B>, target: &Target) -> Result<(), Error> {
 
 fn failed(error: impl Into<BoxError>) -> Error {
     Error::new(ErrorKind::Transport, "the HTTP client failed").because(error)
-}
-
-/// A response body that counts the request when it ends.
-#[derive(Debug)]
-pub struct BalancedBody<R> {
-    inner: R,
-    account: Option<Account>,
-}
-
-impl<R: Body> BalancedBody<R> {
-    fn new(inner: R, account: Account) -> Self {
-        let ended = inner.is_end_stream();
-        let mut body = Self {
-            inner,
-            account: Some(account),
-        };
-        if ended {
-            body.close();
-        }
-        body
-    }
-}
-
-impl<R> BalancedBody<R> {
-    fn close(&mut self) {
-        if let Some(account) = self.account.take() {
-            account.close();
-        }
-    }
-}
-
-impl<R: Body<Data = Bytes> + Unpin> Body for BalancedBody<R> {
-    type Data = Bytes;
-    type Error = R::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, R::Error>>> {
-        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
-        match &frame {
-            Some(Ok(frame)) => {
-                if let (Some(trailers), Some(account)) = (frame.trailers_ref(), &mut self.account) {
-                    account.look_at_trailers(trailers);
-                }
-                if self.inner.is_end_stream() {
-                    self.close();
-                }
-            }
-            Some(Err(_)) => {
-                if let Some(account) = self.account.take() {
-                    account.fail(false);
-                }
-            }
-            None => self.close(),
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
-}
-
-impl<R> Drop for BalancedBody<R> {
-    fn drop(&mut self) {
-        self.close();
-    }
 }

@@ -76,7 +76,7 @@ pub use body::{RequestBody, ResponseBody};
 pub use channel::channel;
 pub use client::{Client, ClientBuilder};
 pub use error::{Error, ErrorKind};
-pub use layer::{Balanced, BalancedBody, ClusterLayer};
+pub use layer::{Balanced, ClusterLayer};
 pub use metrics::METRIC_NAMES;
 pub use options::{RequestOptions, RetryPolicy};
 pub use plimsoll_xds::ads::Variant;

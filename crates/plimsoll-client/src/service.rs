@@ -45,9 +45,9 @@ impl ClusterService {
         }
     }
 
-    /// Whether both send to the same cluster, not only to one of the same name.
-    pub(crate) fn is_same_cluster(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.cluster, &other.cluster)
+    /// Whether it sends to this cluster, not only to one of the same name.
+    pub(crate) fn sends_to(&self, cluster: &Arc<Cluster>) -> bool {
+        Arc::ptr_eq(&self.cluster, cluster)
     }
 
     /// Options of requests that bring none.

@@ -129,10 +129,11 @@ impl TargetService {
     /// Sees to it that there is a service for a cluster; another one if the cluster was replaced
     /// meanwhile.
     fn refresh(&mut self, cluster: &str) -> Result<(), Error> {
-        let fresh = self.client.service(cluster)?;
+        let found = self.client.find(cluster)?;
         let known = self.services.get(cluster);
-        if known.is_none_or(|known| !known.is_same_cluster(&fresh)) {
-            self.services.insert(cluster.into(), fresh);
+        if known.is_none_or(|known| !known.sends_to(&found)) {
+            let service = ClusterService::new(found, 0);
+            self.services.insert(cluster.into(), service);
         }
         Ok(())
     }

@@ -27,14 +27,14 @@ pub struct Channel(Inner);
 
 #[derive(Clone, Debug)]
 enum Inner {
-    Cluster(ClusterService),
+    Cluster(Box<ClusterService>),
     Target(TargetService),
 }
 
 impl From<ClusterService> for Channel {
     /// Calls go to one cluster.
     fn from(service: ClusterService) -> Self {
-        Self(Inner::Cluster(service))
+        Self(Inner::Cluster(Box::new(service)))
     }
 }
 

@@ -44,45 +44,10 @@ pub(crate) struct XdsHandle {
     listener_template: Arc<str>,
 }
 
-/// The same without keeping the subscriber alive.
-#[cfg(feature = "tonic")]
-#[derive(Debug)]
-pub(crate) struct WeakXdsHandle {
-    targets: mpsc::WeakSender<Arc<str>>,
-    routes: Arc<ArcSwap<Routes>>,
-    status: watch::Receiver<XdsStatus>,
-    routed: watch::Receiver<u64>,
-    listener_template: Arc<str>,
-}
-
-#[cfg(feature = "tonic")]
-impl WeakXdsHandle {
-    pub(crate) fn upgrade(&self) -> Option<XdsHandle> {
-        Some(XdsHandle {
-            targets: self.targets.upgrade()?,
-            routes: Arc::clone(&self.routes),
-            status: self.status.clone(),
-            routed: self.routed.clone(),
-            listener_template: Arc::clone(&self.listener_template),
-        })
-    }
-}
-
 impl XdsHandle {
     /// Name of the listener of a target.
     pub(crate) fn listener_name(&self, target: &str) -> Arc<str> {
         self.listener_template.replace("%s", target).into()
-    }
-
-    #[cfg(feature = "tonic")]
-    pub(crate) fn downgrade(&self) -> WeakXdsHandle {
-        WeakXdsHandle {
-            targets: self.targets.downgrade(),
-            routes: Arc::clone(&self.routes),
-            status: self.status.clone(),
-            routed: self.routed.clone(),
-            listener_template: Arc::clone(&self.listener_template),
-        }
     }
 
     /// Until there are routes for `target`, or the server has said that there are none.

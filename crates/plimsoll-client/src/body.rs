@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -26,9 +26,15 @@ use crate::error::BoxError;
 
 /// gRPC's status for "no idea".
 const UNKNOWN: u32 = 2;
+static GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+/// Where load reports are.
+static LOAD_METRICS: [HeaderName; 2] = [
+    HeaderName::from_static(ENDPOINT_LOAD_METRICS),
+    HeaderName::from_static(ENDPOINT_LOAD_METRICS_BIN),
+];
 
-/// A request body of any kind.
-pub struct RequestBody(UnsyncBoxBody<Bytes, BoxError>);
+/// A request body of any kind; `None` is an empty one, which needs no box.
+pub struct RequestBody(Option<UnsyncBoxBody<Bytes, BoxError>>);
 
 impl RequestBody {
     /// Hides the kind of `body`.
@@ -37,7 +43,8 @@ impl RequestBody {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        Self(body.map_err(Into::into).boxed_unsync())
+        let ended = body.is_end_stream();
+        Self((!ended).then(|| body.map_err(Into::into).boxed_unsync()))
     }
 }
 
@@ -55,15 +62,19 @@ impl Body for RequestBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        Pin::new(&mut self.0).poll_frame(cx)
+        match &mut self.0 {
+            Some(body) => Pin::new(body).poll_frame(cx),
+            None => Poll::Ready(None),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
+        self.0.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.size_hint()
+        let body = self.0.as_ref();
+        body.map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
     }
 }
 
@@ -72,7 +83,7 @@ impl Body for RequestBody {
 #[derive(Debug)]
 pub struct ResponseBody<B = Incoming> {
     incoming: B,
-    account: Option<Account>,
+    account: Option<Box<Account>>,
 }
 
 /// What is due when a request has ended.
@@ -137,14 +148,16 @@ impl Account {
 
     /// Trailers; of a gRPC response without body, its headers.
     fn look_at_trailers(&mut self, headers: &HeaderMap) {
-        if let Some(status) = headers.get("grpc-status") {
+        if let Some(status) = headers.get(&GRPC_STATUS) {
             let number = status.to_str().ok().and_then(|status| status.parse().ok());
             self.grpc_status = Some(number.unwrap_or(UNKNOWN));
         }
-        let names = [ENDPOINT_LOAD_METRICS, ENDPOINT_LOAD_METRICS_BIN];
-        let reports = names.into_iter().flat_map(|name| {
+        if !LOAD_METRICS.iter().any(|name| headers.contains_key(name)) {
+            return;
+        }
+        let reports = LOAD_METRICS.iter().flat_map(|name| {
             let values = headers.get_all(name).iter();
-            values.map(move |value| (name, value.as_bytes()))
+            values.map(move |value| (name.as_str(), value.as_bytes()))
         });
         // A broken report leaves what is known as it is.
         if let Ok(Some(report)) = self.report.look(reports, &OrcaLimits::default()) {
@@ -161,17 +174,17 @@ impl Account {
     }
 
     /// The response has ended, or nobody wants the rest.
-    pub(crate) fn close(self) {
+    pub(crate) fn close(self: Box<Self>) {
         self.end(false);
     }
 
     /// The response is not good enough and the request tried again: an error of the host.
-    pub(crate) fn fail(self, complete: bool) {
+    pub(crate) fn fail(self: Box<Self>, complete: bool) {
         self.count(RequestOutcome::Error, complete);
     }
 
     /// `complete`: it was read to its end.
-    fn end(self, complete: bool) {
+    fn end(self: Box<Self>, complete: bool) {
         let success = match (self.grpc, self.grpc_status) {
             (true, Some(status)) => status == 0,
             (true, None) => false,
@@ -184,31 +197,29 @@ impl Account {
         self.count(outcome, complete);
     }
 
-    fn count(self, outcome: RequestOutcome, complete: bool) {
+    #[expect(
+        clippy::boxed_local,
+        reason = "it is in a box, and moving it out is a copy"
+    )]
+    fn count(self: Box<Self>, outcome: RequestOutcome, complete: bool) {
         let now = Clock::system().now();
         let latency = now.saturating_duration_since(self.started);
-        let host = Arc::clone(self.request.host());
+        let failed = (outcome == RequestOutcome::Error).then(|| Arc::clone(self.request.host()));
         self.request.finish_after(outcome, latency);
         if let Some(lease) = self.lease {
-            if outcome == RequestOutcome::Error {
-                lease.endpoint().limits().handle_error(&host);
+            let limits = lease.endpoint().limits();
+            if let Some(host) = failed {
+                limits.handle_error(&host);
             }
-            lease
-                .endpoint()
-                .limits()
-                .stats
-                .upstream_rq_time
-                .observe(latency);
-            if complete {
-                lease.give_back(now);
-            }
+            limits.stats.upstream_rq_time.observe(latency);
+            lease.end(complete, now);
         }
     }
 }
 
 impl ResponseBody {
     /// A body that closes `account` when it ends; with a tunnel, when the tunnel does.
-    pub(crate) fn new(incoming: Incoming, mut account: Account) -> Self {
+    pub(crate) fn new(incoming: Incoming, mut account: Box<Account>) -> Self {
         if account.status == StatusCode::SWITCHING_PROTOCOLS
             && let Some(lease) = account.lease.take_if(|lease| lease.is_exclusive())
         {
@@ -226,7 +237,7 @@ impl ResponseBody {
 
 impl<B: Body> ResponseBody<B> {
     /// A body that closes `account` when it ends.
-    pub(crate) fn counted(incoming: B, account: Account) -> Self {
+    pub(crate) fn counted(incoming: B, account: Box<Account>) -> Self {
         let ended = incoming.is_end_stream();
         let mut body = Self {
             incoming,

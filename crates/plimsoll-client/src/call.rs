@@ -5,6 +5,7 @@
 //! keeping a request for another try in `replay`.
 
 use std::future::Future;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,23 +38,27 @@ pub(crate) struct Call {
     unreachable: Vec<Arc<Host>>,
     retries: u32,
     budget: Option<Retry>,
+    /// What the call leaves in a trace.
+    pub(crate) span: Span,
 }
 
 /// What became of one try.
 enum Try {
     Response(Response<Incoming>, Box<Account>),
-    Unsent(Request<RequestBody>, Error),
+    /// The request is back in its place.
+    Unsent(Error),
     Failed(Error),
 }
 
 impl Call {
-    pub(crate) const fn new(
+    pub(crate) fn new(
         cluster: Arc<Cluster>,
         upstream: Arc<UpstreamOptions>,
         options: RequestOptions,
         pool: usize,
     ) -> Self {
         Self {
+            span: span(&cluster.name),
             cluster,
             upstream,
             options,
@@ -65,86 +70,79 @@ impl Call {
         }
     }
 
-    /// What the call leaves in a trace: where the last try went and why, and how many there were.
-    pub(crate) fn span(&self) -> Span {
-        tracing::debug_span!(
-            "upstream_call",
-            cluster = %self.cluster.name,
-            locality = Empty,
-            host = Empty,
-            source = Empty,
-            retries = Empty,
-        )
-    }
-
-    /// Sends `request` until it has a response that is good enough, or there is no more to try.
-    pub(crate) async fn run(
+    /// Sends what `supply` has until it has a response that is good enough, or there is no more to try.
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an async fn keeps a second copy of everything it is given"
+    )]
+    pub(crate) fn run(
         mut self,
         first: Result<Option<Target>, Error>,
-        request: Request<RequestBody>,
-    ) -> Result<Response<ResponseBody>, Error> {
-        let limit = self.options.timeout;
-        let stats = Arc::clone(&self.cluster.limits.stats);
-        let done = within(limit, self.send(first?, request)).await;
-        if let Err(error) = &done
-            && error.kind() == ErrorKind::Timeout
-        {
-            stats.upstream_rq_timeout.increment();
+        mut supply: Supply,
+    ) -> impl Future<Output = Result<Response<ResponseBody>, Error>> {
+        async move {
+            let limit = self.options.timeout;
+            let done = {
+                let sent = pin!(self.send(first?, &mut supply));
+                within(limit, sent).await
+            };
+            if done.is_err() {
+                let stats = &self.cluster.limits.stats;
+                stats.upstream_rq_timeout.increment();
+            }
+            done?
         }
-        done
     }
 
     async fn send(
         &mut self,
         mut target: Option<Target>,
-        request: Request<RequestBody>,
+        supply: &mut Supply,
     ) -> Result<Response<ResponseBody>, Error> {
-        let mut supply = Supply::new(request, &self.options.retry);
         loop {
             let Some(found) = target else {
-                self.wait_until_ready().await?;
+                Box::pin(self.wait_until_ready()).await?;
                 target = self.pick_again()?;
                 continue;
             };
-            let Some(request) = supply.next() else {
-                return Err(Error::new(ErrorKind::Closed, "the request is gone"));
-            };
-            let host = Arc::clone(&found.host);
-            match self.attempt(found, request).await {
+            let pauses = match self.attempt(&found, supply.fill()).await {
                 Try::Response(response, account) => {
                     let (status, grpc_status) = account.statuses();
                     let policy = &self.options.retry;
                     let wanted = policy.retries_response(status, grpc_status);
                     if !(wanted && supply.is_full() && self.may_retry_seen()) {
-                        return Ok(self.finish(response, *account));
+                        return Ok(self.finish(response, account));
                     }
                     account.fail(http_body::Body::is_end_stream(response.body()));
-                    self.pause().await;
+                    true
                 }
-                Try::Unsent(unsent, error) => {
+                Try::Unsent(error) => {
                     if !(self.options.retry.retries_error(error.kind()) && self.may_retry()) {
                         return Err(error);
                     }
-                    supply.give_back(unsent);
-                    self.avoid_unreachable(&host);
+                    self.avoid_unreachable(&found.host);
+                    false
                 }
                 Try::Failed(error) => {
                     let wanted = self.options.retry.retries_error(error.kind());
                     if !(wanted && supply.is_full() && self.may_retry_seen()) {
                         return Err(error);
                     }
-                    self.pause().await;
+                    true
                 }
+            };
+            if pauses {
+                Box::pin(self.pause()).await;
             }
-            self.tried.push(host);
+            self.tried.push(found.host);
             self.cluster.limits.stats.upstream_rq_retry.increment();
             target = self.pick_again()?;
         }
     }
 
-    async fn attempt(&self, target: Target, request: Request<RequestBody>) -> Try {
+    async fn attempt(&self, target: &Target, request: &mut Option<Request<RequestBody>>) -> Try {
         let stats = &self.cluster.limits.stats;
-        self.trace(&target);
+        self.trace(target);
         let started = Clock::system().now();
         // Reserved before the first await: a request counts while its connection is dialled.
         let reserved = target.host.reserve_request();
@@ -154,24 +152,24 @@ impl Call {
             authority: &self.cluster.authority,
             now: started,
         };
-        let sent = target.endpoint.send(request, reserved, sending);
-        let limit = self.options.per_try_timeout;
-        match within(limit, async { Ok(sent.await) }).await {
+        let sent = pin!(target.endpoint.send(request, reserved, sending));
+        match within(self.options.per_try_timeout, sent).await {
             Ok(Sent::Response {
                 response,
                 active,
                 lease,
             }) => {
                 stats.count_status(response.status().as_u16());
-                let mut account = Account::new(active, target.config, started, lease);
+                let config = Arc::clone(&target.config);
+                let mut account = Box::new(Account::new(active, config, started, lease));
                 account.look_at_headers(response.status(), response.headers());
-                Try::Response(response, Box::new(account))
+                Try::Response(response, account)
             }
-            Ok(Sent::Unsent(request, error)) => {
+            Ok(Sent::Unsent(error)) => {
                 if error.kind() == ErrorKind::Overflow {
                     self.cluster.load.record_drop();
                 }
-                Try::Unsent(request, error)
+                Try::Unsent(error)
             }
             Ok(Sent::Refused(error)) => Try::Failed(error),
             Ok(Sent::Failed(error)) => {
@@ -187,7 +185,7 @@ impl Call {
     }
 
     fn trace(&self, target: &Target) {
-        let span = Span::current();
+        let span = &self.span;
         if span.is_disabled() {
             return;
         }
@@ -197,7 +195,11 @@ impl Call {
         span.record("retries", self.retries);
     }
 
-    fn finish(&self, response: Response<Incoming>, account: Account) -> Response<ResponseBody> {
+    fn finish(
+        &self,
+        response: Response<Incoming>,
+        account: Box<Account>,
+    ) -> Response<ResponseBody> {
         if self.retries > 0 {
             let stats = &self.cluster.limits.stats;
             stats.upstream_rq_retry_success.increment();
@@ -265,58 +267,63 @@ impl Call {
     }
 }
 
-/// Where tries get their request from.
-enum Supply {
-    /// It can be sent until a host has seen it.
-    Once(Option<Request<RequestBody>>),
-    /// It can be sent again.
-    Replay(Box<Replay>, Option<Request<RequestBody>>),
+/// What a call leaves in a trace: where the last try went and why, and how many there were.
+fn span(cluster: &str) -> Span {
+    tracing::debug_span!(
+        "upstream_call",
+        cluster,
+        locality = Empty,
+        host = Empty,
+        source = Empty,
+        retries = Empty,
+    )
+}
+
+/// Where tries get their request from. It stays in one place while it is passed down, because a
+/// request is large and a future keeps every argument.
+pub(crate) struct Supply {
+    next: Option<Request<RequestBody>>,
+    /// Where there is another one, when a host has seen the first.
+    replay: Option<Box<Replay>>,
 }
 
 impl Supply {
-    fn new(request: Request<RequestBody>, policy: &RetryPolicy) -> Self {
+    pub(crate) fn new(request: Request<RequestBody>, policy: &RetryPolicy) -> Self {
         if policy.num_retries == 0 || !policy.retry_on.needs_replay() {
-            return Self::Once(Some(request));
+            return Self {
+                next: Some(request),
+                replay: None,
+            };
         }
         let replay = Replay::new(request, policy.max_replay_bytes);
-        Self::Replay(Box::new(replay), None)
+        Self {
+            next: None,
+            replay: Some(Box::new(replay)),
+        }
     }
 
-    fn next(&mut self) -> Option<Request<RequestBody>> {
-        match self {
-            Self::Once(request) => request.take(),
-            Self::Replay(replay, next) => next.take().or_else(|| replay.next()),
+    /// The place of the request, with the next one in it if there is one.
+    fn fill(&mut self) -> &mut Option<Request<RequestBody>> {
+        if let (None, Some(replay)) = (&self.next, &self.replay) {
+            self.next = replay.next();
         }
+        &mut self.next
     }
 
     /// Whether there is a request for another try.
     fn is_full(&mut self) -> bool {
-        if let Self::Replay(replay, next @ None) = self {
-            *next = replay.next();
-        }
-        matches!(self, Self::Once(Some(_)) | Self::Replay(_, Some(_)))
-    }
-
-    /// No host has seen it.
-    fn give_back(&mut self, request: Request<RequestBody>) {
-        if let Self::Once(place) = self {
-            *place = Some(request);
-        }
+        self.fill().is_some()
     }
 }
 
-async fn within<T>(
-    limit: Option<Duration>,
-    work: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
+/// Takes its work by reference: futures that are moved into others are copied each time.
+async fn within<F: Future>(limit: Option<Duration>, work: Pin<&mut F>) -> Result<F::Output, Error> {
     let Some(limit) = limit else {
-        return work.await;
+        return Ok(work.await);
     };
-    match tokio::time::timeout(limit, work).await {
-        Ok(done) => done,
-        Err(_) => {
-            let message = format!("no response within {limit:?}");
-            Err(Error::new(ErrorKind::Timeout, message))
-        }
-    }
+    let done = tokio::time::timeout(limit, work).await;
+    done.map_err(|_| {
+        let message = format!("no response within {limit:?}");
+        Error::new(ErrorKind::Timeout, message)
+    })
 }

@@ -145,7 +145,7 @@ pub(crate) struct Connection {
     used_at: AtomicU64,
     /// The request that became a tunnel, until the socket is closed. Nobody waits for this lock:
     /// it is taken once by the request and once by the end of the socket.
-    tunnel: Mutex<Option<Account>>,
+    tunnel: Mutex<Option<Box<Account>>>,
     _slot: Slot,
 }
 
@@ -195,7 +195,7 @@ impl Connection {
     }
 
     /// The request behind `account` lasts as long as the socket.
-    pub(crate) fn become_tunnel(&self, account: Account) {
+    pub(crate) fn become_tunnel(&self, account: Box<Account>) {
         *self.lock() = Some(account);
     }
 
@@ -206,7 +206,7 @@ impl Connection {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Account>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Box<Account>>> {
         self.tunnel.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -18,14 +18,14 @@ use plimsoll_core::host::{ActiveRequest, ReservedRequest};
 use plimsoll_core::time::Instant;
 use plimsoll_xds::driver::Clock;
 use plimsoll_xds::upstream::{CircuitBreakers, HttpVersion, UpstreamOptions};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 use crate::backoff::ConnectBackoff;
 use crate::body::RequestBody;
 use crate::connect::{Callee, Dialer};
 use crate::connection::{Connection, Limits, Slot};
 use crate::error::{BoxError, Error, ErrorKind};
-use crate::pool::{Channel, Pool};
+use crate::pool::{Channel, Pool, Tasks};
 use crate::request_form::{self, Form};
 
 /// Connections that turn out to be closed while a request is put onto them, before it is given
@@ -43,8 +43,8 @@ pub(crate) struct Endpoint {
     connections: Arc<AtomicU32>,
     backoff: ConnectBackoff,
     draws: AtomicU64,
-    /// All connections end when this is notified.
-    closing: Arc<Notify>,
+    /// What runs the connections.
+    tasks: Arc<Tasks>,
     pools: Box<[Pool]>,
 }
 
@@ -75,8 +75,8 @@ pub(crate) enum Sent {
         active: ActiveRequest,
         lease: Lease,
     },
-    /// The host has not seen it: here it is again.
-    Unsent(Request<RequestBody>, Error),
+    /// The host has not seen it, and it is back in its place.
+    Unsent(Error),
     /// The host says that it has not processed it.
     Refused(Error),
     /// It may have been seen.
@@ -104,7 +104,7 @@ impl Endpoint {
             connections: Arc::default(),
             backoff: ConnectBackoff::default(),
             draws: AtomicU64::new(u64::from(port)),
-            closing: Arc::default(),
+            tasks: Arc::default(),
         }
     }
 
@@ -134,7 +134,7 @@ impl Endpoint {
         for pool in &self.pools {
             pool.clear();
         }
-        self.closing.notify_waiters();
+        self.tasks.abort();
     }
 
     /// Lets go of connections that are too old or idle for too long.
@@ -156,26 +156,37 @@ impl Endpoint {
         }
     }
 
-    /// Sends a request, and counts it as issued when it is on its way.
+    /// Sends the request in `place`, and counts it as issued when it is on its way.
     pub(crate) async fn send(
         self: &Arc<Self>,
-        mut request: Request<RequestBody>,
+        place: &mut Option<Request<RequestBody>>,
         mut reserved: ReservedRequest,
         sending: Sending<'_>,
     ) -> Sent {
+        let Some(request) = place else {
+            return Sent::Failed(gone());
+        };
         let index = sending.pool % self.pools.len();
-        let name = self.server_name(&request);
+        let name = self.server_name(request);
         let form = Form {
             http2: self.options.http_version == HttpVersion::Http2,
             tls: self.options.tls.is_some(),
             authority: sending.authority,
         };
-        request_form::shape(&mut request, form);
+        request_form::shape(request, form);
         let mut stale = 0;
         loop {
-            let mut channel = match self.channel(index, name.as_ref(), sending).await {
-                Ok(channel) => channel,
-                Err(error) => return Sent::Unsent(request, error),
+            let found = self.pools[index].find(name.as_ref(), &self.options, sending.now);
+            let mut channel = match found {
+                Some(channel) => channel,
+                // Rare, and a large future: in a box it costs the others nothing.
+                None => match Box::pin(self.channel(index, name.as_ref(), sending)).await {
+                    Ok(channel) => channel,
+                    Err(error) => return Sent::Unsent(error),
+                },
+            };
+            let Some(request) = place.take() else {
+                return Sent::Failed(gone());
             };
             let active = reserved.issue();
             channel.connection.begin_request();
@@ -192,11 +203,10 @@ impl Endpoint {
                 }
                 Err(error) => error,
             };
-            match self.not_sent(active, error) {
+            match self.not_sent(place, active, error) {
                 // The connection had ended, as idle ones do: there may be a better one.
-                (Sent::Unsent(again, _), Some(host)) if stale < STALE => {
+                (Sent::Unsent(_), Some(host)) if stale < STALE => {
                     stale += 1;
-                    request = again;
                     reserved = host.reserve_request();
                 }
                 (sent, _) => return sent,
@@ -207,6 +217,7 @@ impl Endpoint {
     /// What an error means: was it sent? If it was not, the host it was meant for comes along.
     fn not_sent(
         &self,
+        place: &mut Option<Request<RequestBody>>,
         active: ActiveRequest,
         mut error: TrySendError<Request<RequestBody>>,
     ) -> (Sent, Option<Arc<plimsoll_core::host::Host>>) {
@@ -218,7 +229,8 @@ impl Endpoint {
             Some(request) => {
                 let host = Arc::clone(active.host());
                 active.withdraw();
-                (Sent::Unsent(request, self.refused(error)), Some(host))
+                *place = Some(request);
+                (Sent::Unsent(self.refused(error)), Some(host))
             }
             None if unseen => {
                 active.withdraw();
@@ -235,17 +247,13 @@ impl Endpoint {
         }
     }
 
-    /// A connection with room for a request, waiting for one if need be.
+    /// Waits for a connection with room for a request, when there is none.
     async fn channel(
         self: &Arc<Self>,
         index: usize,
         name: Option<&Arc<str>>,
         sending: Sending<'_>,
     ) -> Result<Channel, Error> {
-        let pool = &self.pools[index];
-        if let Some(channel) = pool.find(name, &self.options, sending.now) {
-            return Ok(channel);
-        }
         let stats = &self.limits.stats;
         stats.upstream_rq_pending_total.increment();
         let Some(_pending) = self.limits.wait(sending.breakers) else {
@@ -362,8 +370,7 @@ impl Endpoint {
             Err(error) => Err(error.source),
             Ok(socket) => {
                 let connection = Connection::new(name, slot, Clock::system().now());
-                let closing = Arc::clone(&self.closing);
-                Channel::open(socket, Arc::new(connection), &self.options, closing).await
+                Channel::open(socket, Arc::new(connection), &self.options, &self.tasks).await
             }
         };
         match opened {
@@ -401,6 +408,10 @@ impl Endpoint {
         let address = self.address();
         address.map_or_else(|| "nobody".into(), |address| address.to_string())
     }
+}
+
+fn gone() -> Error {
+    Error::new(ErrorKind::Closed, "the request is gone")
 }
 
 /// Whether the server says that it has not processed the request: it refused the stream, or went
@@ -469,10 +480,11 @@ impl Lease {
         self.channel.is_some()
     }
 
-    /// The request has ended, its response read to the end.
-    pub(crate) fn give_back(mut self, now: Instant) {
-        self.end(now);
-        let Some(channel) = self.channel.take() else {
+    /// The request has ended; `complete`: its response was read to the end.
+    pub(crate) fn end(mut self, complete: bool, now: Instant) {
+        self.ended = true;
+        self.connection.end_request(now);
+        let Some(channel) = self.channel.take_if(|_| complete) else {
             return;
         };
         if self.connection.is_spent(&self.endpoint.options, now) {
@@ -491,17 +503,13 @@ impl Lease {
             }
         });
     }
-
-    fn end(&mut self, now: Instant) {
-        if !std::mem::replace(&mut self.ended, true) {
-            self.connection.end_request(now);
-        }
-    }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.end(Clock::system().now());
+        if !self.ended {
+            self.connection.end_request(Clock::system().now());
+        }
     }
 }
 

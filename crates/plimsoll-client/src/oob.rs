@@ -313,7 +313,7 @@ async fn connect(callee: &Callee, context: &OobContext) -> Result<Channel, BoxEr
     let slot = limits.connect(&Arc::default(), &CircuitBreakers::default());
     let slot = slot.ok_or("no connection allowed")?;
     let connection = Connection::new(None, slot, Clock::system().now());
-    Channel::open(socket, Arc::new(connection), &options, Arc::default()).await
+    Channel::open(socket, Arc::new(connection), &options, &Arc::default()).await
 }
 
 fn how_it_ended(error: &hyper::Error) -> Event {

@@ -5,18 +5,20 @@
 //! connections and when is decided in `endpoint`.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use crossbeam_queue::{ArrayQueue, SegQueue};
+use futures_util::future::Either;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use plimsoll_core::time::Instant;
 use plimsoll_xds::upstream::{HttpVersion, UpstreamOptions};
-use tokio::sync::{Mutex as AsyncMutex, Notify, oneshot};
+use tokio::sync::{Mutex as AsyncMutex, oneshot};
+use tokio::task::AbortHandle;
 
 use crate::body::RequestBody;
 use crate::connect::Transport;
@@ -42,26 +44,26 @@ enum Sender {
 }
 
 impl Channel {
-    /// Says hello on a socket and starts the task that runs it. It ends with the last sender, with
-    /// the socket, or when `closing` is notified.
+    /// Says hello on a socket and starts what runs it. That ends with the last sender, with the
+    /// socket, or when `tasks` are aborted.
     pub(crate) async fn open(
         socket: Box<dyn Transport>,
         connection: Arc<Connection>,
         options: &UpstreamOptions,
-        closing: Arc<Notify>,
+        tasks: &Arc<Tasks>,
     ) -> Result<Self, BoxError> {
         let socket = TokioIo::new(Socket::new(socket, Arc::clone(&connection)));
         let sender = match options.http_version {
             HttpVersion::Http1 => {
                 let (sender, task) = http1::handshake(socket).await?;
-                tokio::spawn(run(task.with_upgrades(), closing));
+                tasks.spawn(run(task.with_upgrades()));
                 Sender::Http1(sender)
             }
             HttpVersion::Http2 => {
-                let executor = Closable::new(Arc::clone(&closing));
+                let executor = Spawner::new(Arc::clone(tasks));
                 let builder = http2_builder(options, executor);
                 let (sender, task) = builder.handshake(socket).await?;
-                tokio::spawn(run(task, closing));
+                tasks.spawn(run(task));
                 Sender::Http2(sender)
             }
         };
@@ -69,13 +71,14 @@ impl Channel {
     }
 
     /// Sends a request; an error may hand it back.
-    pub(crate) async fn try_send(
+    pub(crate) fn try_send(
         &mut self,
         request: Request<RequestBody>,
-    ) -> Result<Response<Incoming>, TrySendError<Request<RequestBody>>> {
+    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>> + use<>
+    {
         match &mut self.sender {
-            Sender::Http1(sender) => sender.try_send_request(request).await,
-            Sender::Http2(sender) => sender.try_send_request(request).await,
+            Sender::Http1(sender) => Either::Left(sender.try_send_request(request)),
+            Sender::Http2(sender) => Either::Right(sender.try_send_request(request)),
         }
     }
 
@@ -125,43 +128,63 @@ impl Channel {
     }
 }
 
+/// What runs the connections to one host. Locked when one opens and when all are closed, never by a
+/// request.
+#[derive(Debug, Default)]
+pub(crate) struct Tasks(Mutex<Vec<AbortHandle>>);
+
+impl Tasks {
+    /// Ends all connections, and with them the requests on them.
+    pub(crate) fn abort(&self) {
+        for task in self.lock().drain(..) {
+            task.abort();
+        }
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let task = tokio::spawn(task).abort_handle();
+        let mut tasks = self.lock();
+        tasks.retain(|task| !task.is_finished());
+        tasks.push(task);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<AbortHandle>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Spawns what an HTTP/2 connection consists of. The first is the socket, without which the others
-/// end: it alone heeds `closing`, so that requests cost nothing more.
+/// end: it alone is kept in mind, so that requests cost nothing more.
 #[derive(Clone)]
-struct Closable {
-    closing: Arc<Notify>,
+struct Spawner {
+    tasks: Arc<Tasks>,
     spawned: Arc<AtomicBool>,
 }
 
-impl Closable {
-    fn new(closing: Arc<Notify>) -> Self {
+impl Spawner {
+    fn new(tasks: Arc<Tasks>) -> Self {
         Self {
-            closing,
+            tasks,
             spawned: Arc::default(),
         }
     }
 }
 
-impl<F> hyper::rt::Executor<F> for Closable
+impl<F> hyper::rt::Executor<F> for Spawner
 where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, future: F) {
-        if self.spawned.swap(true, Ordering::Relaxed) {
+        if self.spawned.load(Ordering::Relaxed) {
             tokio::spawn(future);
-            return;
+        } else {
+            self.spawned.store(true, Ordering::Relaxed);
+            self.tasks.spawn(future);
         }
-        let closing = Arc::clone(&self.closing);
-        tokio::spawn(async move {
-            tokio::select! {
-                () = future => {}
-                () = closing.notified() => {}
-            }
-        });
     }
 }
 
-fn http2_builder(options: &UpstreamOptions, executor: Closable) -> http2::Builder<Closable> {
+fn http2_builder(options: &UpstreamOptions, executor: Spawner) -> http2::Builder<Spawner> {
     let settings = &options.http2;
     let mut builder = http2::Builder::new(executor);
     builder
@@ -175,14 +198,9 @@ fn http2_builder(options: &UpstreamOptions, executor: Closable) -> http2::Builde
     builder
 }
 
-async fn run(task: impl Future<Output = hyper::Result<()>>, closing: Arc<Notify>) {
-    tokio::select! {
-        ended = task => {
-            if let Err(error) = ended {
-                tracing::debug!(%error, "connection ended");
-            }
-        }
-        () = closing.notified() => {}
+async fn run(task: impl Future<Output = hyper::Result<()>>) {
+    if let Err(error) = task.await {
+        tracing::debug!(%error, "connection ended");
     }
 }
 

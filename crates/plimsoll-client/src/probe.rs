@@ -216,7 +216,7 @@ impl Probe {
             .connect(&Arc::default(), &CircuitBreakers::default());
         let slot = slot.ok_or("no connection allowed")?;
         let connection = Arc::new(Connection::new(None, slot, Clock::system().now()));
-        Channel::open(socket, connection, &self.options, Arc::default()).await
+        Channel::open(socket, connection, &self.options, &Arc::default()).await
     }
 
     async fn read(

@@ -68,14 +68,9 @@ impl Replay {
     /// The request once more; earlier tries get nothing any more. `None` if too much of its body
     /// was read, or reading it failed.
     pub(crate) fn next(&self) -> Option<Request<RequestBody>> {
-        let mut tape = self.tape.lock().unwrap_or_else(PoisonError::into_inner);
-        if tape.lost {
-            return None;
-        }
-        tape.attempt += 1;
         let body = Attempt {
+            number: self.begin_attempt()?,
             tape: Arc::clone(&self.tape),
-            number: tape.attempt,
             position: 0,
             trailers_sent: false,
         };
@@ -83,6 +78,15 @@ impl Replay {
             self.head.clone(),
             RequestBody::new(body),
         ))
+    }
+
+    fn begin_attempt(&self) -> Option<u32> {
+        let mut tape = self.tape.lock().unwrap_or_else(PoisonError::into_inner);
+        if tape.lost {
+            return None;
+        }
+        tape.attempt += 1;
+        Some(tape.attempt)
     }
 }
 

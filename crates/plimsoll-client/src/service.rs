@@ -16,7 +16,7 @@ use tower_service::Service;
 use tracing::Instrument as _;
 
 use crate::body::{RequestBody, ResponseBody};
-use crate::call::Call;
+use crate::call::{Call, Supply};
 use crate::cluster::{Cluster, Worker};
 use crate::destination;
 use crate::error::{BoxError, Error};
@@ -109,10 +109,11 @@ where
         };
         let first = destination::pick(&self.cluster, worker, &upstream, args);
         let call = Call::new(Arc::clone(&self.cluster), upstream, options, self.pool);
-        let span = call.span();
-        Box::pin(
-            call.run(first, request.map(RequestBody::new))
-                .instrument(span),
-        )
+        let supply = Supply::new(request.map(RequestBody::new), &call.options.retry);
+        if call.span.is_disabled() {
+            return Box::pin(call.run(first, supply));
+        }
+        let span = call.span.clone();
+        Box::pin(call.run(first, supply).instrument(span))
     }
 }

@@ -281,6 +281,58 @@ fn converges(variant: Variant, ops: &[Op]) {
     assert_eq!(world.server.poll_transmit(), None);
 }
 
+/// A whole set with a bad part is refused while the client has given up the good one.
+#[test]
+fn what_is_wanted_again_comes_though_its_set_was_refused() {
+    const CLUSTERS: usize = 0;
+    let (a, b) = (0, 1);
+    let mut view = [[None; NAMES.len()]; TYPES.len()];
+    view[CLUSTERS][a] = Some(BAD);
+    view[CLUSTERS][b] = Some(0);
+    let exchange = [
+        Op::ClientSends,
+        Op::ServerReceives,
+        Op::ServerSends,
+        Op::ClientReceives,
+    ];
+    let ops = [
+        vec![
+            Op::View(view),
+            Op::Watch(CLUSTERS, b),
+            Op::Watch(CLUSTERS, a),
+        ],
+        vec![Op::ClientSends, Op::ServerReceives],
+        vec![Op::Unwatch(CLUSTERS, b), Op::ServerSends],
+        vec![Op::ClientSends, Op::ClientReceives],
+        vec![Op::Watch(CLUSTERS, b)],
+        exchange.to_vec(),
+    ];
+    converges(Variant::Sotw, &ops.concat());
+}
+
+/// A listener is given up, sent, removed, and wanted again as one of all before it arrives.
+#[test]
+fn what_crossed_a_change_of_mind_is_taken_back() {
+    const LISTENERS: usize = 2;
+    let (b, all) = (1, NAMES.len());
+    let empty = [[None; NAMES.len()]; TYPES.len()];
+    let mut view = empty;
+    view[LISTENERS][b] = Some(0);
+    let ops = [
+        Op::Watch(LISTENERS, b),
+        Op::ClientSends,
+        Op::ServerReceives,
+        Op::View(view),
+        Op::Unwatch(LISTENERS, b),
+        Op::ServerSends,
+        Op::View(empty),
+        Op::ClientSends,
+        Op::Watch(LISTENERS, all),
+        Op::ClientReceives,
+    ];
+    converges(Variant::Delta, &ops);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 

@@ -26,6 +26,7 @@ pub(super) fn handle_request(
     limits.check_names(&state.type_url, &request.resource_names_subscribe)?;
     limits.check_count(&state.type_url, request.initial_resource_versions.len())?;
     let nonce = &request.response_nonce;
+    let answered = state.names_under_way();
     if !nonce.is_empty() {
         match state.answer(nonce, request.error_detail.as_ref(), now) {
             Some(event) => events.push_back(event),
@@ -33,6 +34,13 @@ pub(super) fn handle_request(
         }
     }
     subscribe(state, request, events);
+    if state.in_flight.is_none() {
+        // What the client took up again with its answer it may have wanted before it read the
+        // response, or after: whether it has it is not known.
+        let unsure =
+            |name: &Arc<str>| state.subscription.covers(name) && !state.held.contains_key(name);
+        state.forced.extend(answered.into_iter().filter(unsure));
+    }
     limits.check_count(&state.type_url, state.subscription.names().len())
 }
 

@@ -102,6 +102,9 @@ fn subscribe(
     if !added.is_empty() {
         // The answer may be that there is no such resource, if the type can say so.
         state.owed = ads::has_wildcard(&state.type_url);
+        // A set may have been refused while the client did not want this part of it: it has to be
+        // sent once more, because there is no other way to hand it over.
+        state.forget_refused_sets();
         state.forced.extend(change.added.iter().cloned());
     }
     StreamEvent::push_change(events, &state.type_url, added, change.names_removed());

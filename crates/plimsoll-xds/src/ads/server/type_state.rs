@@ -219,6 +219,20 @@ impl TypeState {
             && self.refused_sets.contains(version)
     }
 
+    /// Whole sets that were refused may be sent again.
+    pub(super) fn forget_refused_sets(&mut self) {
+        self.refused_sets.clear();
+    }
+
+    /// Names of what the response under way brings.
+    pub(super) fn names_under_way(&self) -> Vec<Arc<str>> {
+        let sent = self.in_flight.as_ref().map(|sent| &sent.draft.resources);
+        sent.into_iter()
+            .flat_map(|sent| names(sent))
+            .cloned()
+            .collect()
+    }
+
     /// Everything the client has or is about to have is to be sent again.
     pub(super) fn force_all(&mut self) {
         self.forced.extend(self.held.keys().cloned());

@@ -5,5 +5,8 @@ mod clients;
 mod envoys;
 mod faults;
 mod grpc;
+mod proxy_curl;
+mod proxy_grpc;
+mod proxy_xds;
 mod relay;
 mod reloads;

@@ -1,6 +1,7 @@
 //! All tests with real peers. `make test` runs them as a step of its own and knows them by the name
 //! of this module.
 
+mod churn;
 mod clients;
 mod envoys;
 mod faults;

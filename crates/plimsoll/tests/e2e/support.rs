@@ -9,6 +9,7 @@ pub(crate) mod envoy;
 pub(crate) mod fleet;
 pub(crate) mod gate;
 pub(crate) mod grpc;
+pub(crate) mod hosts;
 pub(crate) mod http;
 pub(crate) mod load;
 pub(crate) mod management_server;

@@ -49,8 +49,10 @@ impl Load {
             .collect();
         let conducted = Arc::clone(&shared);
         let conductor = thread::spawn(move || {
+            let mut next = Instant::now();
             while !conducted.stop.load(Ordering::Relaxed) {
-                let next = Instant::now() + tick;
+                // A tick that was late is made up for, a pause of the machine is not.
+                next = (next + tick).max(Instant::now() - tick);
                 for worker in &workers {
                     worker.send(()).unwrap();
                 }

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -17,6 +17,7 @@ pub(crate) struct Proxy {
     /// By name, in the order of the file.
     pub(crate) listeners: Vec<(String, SocketAddr)>,
     pub(crate) admin: SocketAddr,
+    file: PathBuf,
     process: Process,
 }
 
@@ -44,6 +45,7 @@ impl Proxy {
         Self {
             listeners,
             admin: admin.expect("the proxy starts"),
+            file,
             process,
         }
     }
@@ -54,12 +56,28 @@ impl Proxy {
         own.unwrap_or_else(|| panic!("no listener {name}")).1
     }
 
+    /// Replaces its file at once, as an editor would; it looks twice a second.
+    pub(crate) fn edit(&self, config: &Value) {
+        let next = self.file.with_extension("next");
+        std::fs::write(&next, config.to_string()).unwrap();
+        std::fs::rename(next, &self.file).unwrap();
+    }
+
     /// A counter; 0 while there is none.
     pub(crate) fn stat(&self, name: &str) -> u64 {
         let page = get(self.admin, "/stats").unwrap_or_default();
         let mut lines = page.lines().filter_map(|line| line.split_once(": "));
         let found = lines.find(|(own, _)| *own == name);
         found.map_or(0, |(_, value)| value.parse().unwrap())
+    }
+
+    /// Memory that it holds, in KiB.
+    pub(crate) fn resident_kib(&self) -> u64 {
+        let status = format!("/proc/{}/status", self.process.child.id());
+        let status = std::fs::read_to_string(status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|line| line.split_whitespace().next());
+        number.unwrap().parse().unwrap()
     }
 
     /// Whether it still runs.

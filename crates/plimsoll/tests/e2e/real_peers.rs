@@ -3,6 +3,7 @@
 
 mod churn;
 mod clients;
+mod closed_loop;
 mod envoys;
 mod faults;
 mod grpc;

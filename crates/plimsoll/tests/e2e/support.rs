@@ -3,6 +3,7 @@
 pub(crate) mod backends;
 pub(crate) mod certificate;
 pub(crate) mod client;
+pub(crate) mod closed_loop;
 pub(crate) mod control;
 pub(crate) mod echo;
 pub(crate) mod envoy;
@@ -12,7 +13,9 @@ pub(crate) mod grpc;
 pub(crate) mod hosts;
 pub(crate) mod http;
 pub(crate) mod load;
+pub(crate) mod loop_quality;
 pub(crate) mod management_server;
+pub(crate) mod orca_backends;
 pub(crate) mod process;
 pub(crate) mod proxy;
 

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::http::get;
+use super::http::{get, get_json};
 use super::process::Process;
 
 const PLIMSOLL: &str = env!("CARGO_BIN_EXE_plimsoll");
@@ -61,6 +61,11 @@ impl Proxy {
         let next = self.file.with_extension("next");
         std::fs::write(&next, config.to_string()).unwrap();
         std::fs::rename(next, &self.file).unwrap();
+    }
+
+    /// Why requests to a cluster go where they go; null while it is not known.
+    pub(crate) fn explain(&self, cluster: &str) -> Value {
+        get_json(self.admin, &format!("/explain?cluster={cluster}")).unwrap_or_default()
     }
 
     /// A counter; 0 while there is none.
@@ -123,14 +128,16 @@ pub(crate) fn steered_by(mut file: Value, server: SocketAddr, api_type: &str) ->
 
 /// A listener on a free port, whose routes are these.
 pub(crate) fn listener(name: &str, routes: &Value) -> Value {
-    let manager = "type.googleapis.com/envoy.extensions.filters.network.\
-                   http_connection_manager.v3.HttpConnectionManager";
+    let filters = "type.googleapis.com/envoy.extensions.filters";
+    let manager = format!("{filters}.network.http_connection_manager.v3.HttpConnectionManager");
+    let router = format!("{filters}.http.router.v3.Router");
     json!({
         "name": name,
         "address": socket(free()),
-        "filter_chains": [{ "filters": [{ "typed_config": {
+        "filter_chains": [{ "filters": [{ "name": "http", "typed_config": {
             "@type": manager,
             "stat_prefix": name,
+            "http_filters": [{ "name": "router", "typed_config": { "@type": router } }],
             "route_config": { "virtual_hosts": [
                 { "name": "all", "domains": ["*"], "routes": routes },
             ] },

@@ -24,7 +24,7 @@ class Interop(grpc.GenericRpcHandler):
     """Every kind of method. Messages are bytes as they are."""
 
     def __init__(self):
-        self.cancelled = threading.Semaphore(0)
+        self.ended = threading.Semaphore(0)
         self.methods = {
             "Echo": grpc.unary_unary_rpc_method_handler(self.echo),
             "Count": grpc.unary_stream_rpc_method_handler(self.count),
@@ -33,7 +33,7 @@ class Interop(grpc.GenericRpcHandler):
             "Fail": grpc.unary_unary_rpc_method_handler(self.fail),
             "FailLate": grpc.unary_stream_rpc_method_handler(self.fail_late),
             "Hang": grpc.unary_unary_rpc_method_handler(self.hang),
-            "Cancelled": grpc.unary_unary_rpc_method_handler(self.was_cancelled),
+            "SawTheEnd": grpc.unary_unary_rpc_method_handler(self.saw_the_end),
         }
 
     def service(self, details):
@@ -66,13 +66,15 @@ class Interop(grpc.GenericRpcHandler):
         context.abort(grpc.StatusCode.DATA_LOSS, "the rest is lost")
 
     def hang(self, request, context):
-        context.add_callback(self.cancelled.release)
-        self.cancelled.acquire(timeout=30)
-        self.cancelled.release()
+        """Answers nothing until the call is over; what it was asked for tells which one it was."""
+        over = threading.Event()
+        context.add_callback(over.set)
+        if over.wait(timeout=30) and request == b"deadline":
+            self.ended.release()
         return b""
 
-    def was_cancelled(self, request, context):
-        return b"yes" if self.cancelled.acquire(timeout=20) else b"no"
+    def saw_the_end(self, request, context):
+        return b"yes" if self.ended.acquire(timeout=20) else b"no"
 
 
 def serve():
@@ -151,8 +153,9 @@ class Calls:
         return self.failed(lambda: self.channel.unary_unary("/nowhere.Here/There")(b""))
 
     def deadline(self):
-        outcome = self.failed(lambda: self.method("unary_unary", "Hang")(b"", timeout=0.5))
-        seen = self.method("unary_unary", "Cancelled")(b"").decode()
+        hang = self.method("unary_unary", "Hang")
+        outcome = self.failed(lambda: hang(b"deadline", timeout=2))
+        seen = self.method("unary_unary", "SawTheEnd")(b"").decode()
         return {"code": outcome["code"], "server_saw_it": seen}
 
     def cancelled(self):

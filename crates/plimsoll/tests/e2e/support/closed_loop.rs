@@ -80,7 +80,7 @@ impl ClosedLoop {
         });
         let per_tick = u32::try_from(DEMAND.iter().sum::<u64>()).unwrap();
         let tick = Duration::from_secs(u64::from(per_tick)) / setup.requests_per_second;
-        world.load = Some(Load::start(&sources.collect::<Vec<_>>(), tick));
+        world.load = Some(Load::start_at_rate(&sources.collect::<Vec<_>>(), tick));
         world
     }
 

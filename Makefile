@@ -4,12 +4,15 @@ SHELL := bash
 .DEFAULT_GOAL := help
 # Where rustup puts cargo, for shells that were not told.
 export PATH := $(PATH):$(HOME)/.cargo/bin
-.PHONY: help test demo bench bench-proxy fuzz fmt clean
+.PHONY: help test demo soak bench bench-proxy fuzz fmt clean
 
 # Steps of `make test`, all of them when empty: make test STEPS="fmt clippy"
 STEPS ?=
 # For `make demo`: --auto walks through it, --help has the rest.
 ARGS ?=
+# Minutes of `make soak`, and what decides the order of events (any number).
+SOAK_MINUTES ?= 10
+SOAK_SEED ?=
 # Minutes per target of `make fuzz`.
 FUZZ_MINUTES ?= 2
 # Targets of `make fuzz`, all of them when empty.
@@ -25,6 +28,10 @@ test: ## Everything that must hold: format, lints, tests, real peers, a real bro
 demo: ## Three zones, proxies, backends and a control plane on this machine, with a dashboard: make demo ARGS=--auto
 	@scripts/deps.sh demo
 	@cargo run --release -- demo $(ARGS)
+
+soak: ## Requests through a proxy for SOAK_MINUTES (default 10) while everything around it changes
+	@scripts/deps.sh test
+	@scripts/soak.sh $(SOAK_MINUTES) $(SOAK_SEED)
 
 bench: ## Nanoseconds per pick and microseconds per rebuild, beside other balancers (slow to build)
 	@scripts/deps.sh bench

@@ -75,6 +75,8 @@ case "${1:-}" in
   test)
     python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3 python3-venv)
     have chromium || packages+=(chromium fonts-liberation)
+    have curl || packages+=(curl)
+    have h2load || packages+=(nghttp2-client)
     ;;
   # The peers in bench/ compile C and C++.
   bench)

@@ -1,9 +1,14 @@
 //! All tests with real peers. `make test` runs them as a step of its own and knows them by the name
 //! of this module.
 
+mod churn;
 mod clients;
+mod closed_loop;
 mod envoys;
 mod faults;
 mod grpc;
+mod proxy_curl;
+mod proxy_grpc;
+mod proxy_xds;
 mod relay;
 mod reloads;

@@ -1,15 +1,23 @@
 //! What tests with real peers share: processes, a small fleet, traffic, and waiting.
 
 pub(crate) mod backends;
+pub(crate) mod certificate;
 pub(crate) mod client;
+pub(crate) mod closed_loop;
 pub(crate) mod control;
+pub(crate) mod echo;
 pub(crate) mod envoy;
 pub(crate) mod fleet;
 pub(crate) mod gate;
 pub(crate) mod grpc;
+pub(crate) mod hosts;
 pub(crate) mod http;
 pub(crate) mod load;
+pub(crate) mod loop_quality;
+pub(crate) mod management_server;
+pub(crate) mod orca_backends;
 pub(crate) mod process;
+pub(crate) mod proxy;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};

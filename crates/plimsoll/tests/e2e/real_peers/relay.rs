@@ -1,53 +1,15 @@
 //! The control plane in front of a management server of others: stock Envoys get their clusters and
 //! endpoints from that one, and balance by demand.
 
-use std::io::{BufRead, BufReader, Lines, Write};
-use std::path::Path;
-use std::process::{ChildStdout, Command};
-
 use serde_json::{Value, json};
 
 use crate::support::backends::Backends;
 use crate::support::fleet::{World, WorldSpec, assert_fair, start_backends};
-use crate::support::process::Process;
-use crate::support::{peers, scratch, wait_until};
+use crate::support::management_server::ManagementServer;
+use crate::support::{scratch, wait_until};
 
 /// As for Envoys without a relay.
 const ENOUGH: u64 = 8000;
-
-/// `peers/management_server.py`. Killed when dropped.
-struct ManagementServer {
-    port: u16,
-    process: Process,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-impl ManagementServer {
-    fn start(folder: &Path, resources: &Value) -> Self {
-        let program = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/tests/e2e/peers/management_server.py"
-        );
-        let mut command = Command::new(peers().join("venv/bin/python"));
-        command.arg(program).arg(write(folder, "first", resources));
-        let mut process = Process::start(command, &folder.join("management_server.log"));
-        let mut lines = BufReader::new(process.child.stdout.take().unwrap()).lines();
-        let port = lines.next().expect("it says its port").unwrap();
-        Self {
-            port: port.parse().unwrap(),
-            process,
-            lines,
-        }
-    }
-
-    fn replace(&mut self, folder: &Path, resources: &Value) {
-        let file = write(folder, "next", resources);
-        let stdin = self.process.child.stdin.as_mut().unwrap();
-        writeln!(stdin, "{file}").unwrap();
-        stdin.flush().unwrap();
-        assert_eq!(self.lines.next().unwrap().unwrap(), "ok");
-    }
-}
 
 #[test]
 fn envoys_behind_a_relay_balance_by_demand() {
@@ -72,7 +34,7 @@ fn envoys_behind_a_relay_balance_by_demand() {
         assert_eq!(relay["upstream"]["unreadable"], 0, "{relay}");
         assert_fair(&world.backends, &world.measure(ENOUGH));
         // The other server's changes arrive.
-        server.replace(&folder, &resources(&world.backends, "7s"));
+        server.replace(&resources(&world.backends, "7s"));
         wait_until("every Envoy has the changed cluster", || {
             world
                 .envoys
@@ -80,7 +42,7 @@ fn envoys_behind_a_relay_balance_by_demand() {
                 .all(|envoy| envoy.connect_timeout("orders") == "7s")
         });
         // Without it everything goes on.
-        server.process.kill();
+        server.kill();
         wait_until("the loss is seen", || {
             let relay = world.control.page("status")["relay"].clone();
             relay["upstream"]["connected"] == 0
@@ -134,10 +96,4 @@ fn resources(backends: &Backends, connect_timeout: &str) -> Value {
         }));
     }
     Value::Array(resources)
-}
-
-fn write(folder: &Path, name: &str, resources: &Value) -> String {
-    let path = folder.join(format!("{name}.json"));
-    std::fs::write(&path, resources.to_string()).unwrap();
-    path.display().to_string()
 }

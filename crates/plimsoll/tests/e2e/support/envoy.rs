@@ -41,10 +41,19 @@ pub(crate) struct Envoy {
 impl Envoy {
     /// Starts one; its files go into `folder`.
     pub(crate) fn start(folder: &Path, spec: &EnvoySpec) -> Self {
-        let id = format!("gateway-{}", spec.zone);
+        Self::start_with(folder, (&spec.zone, spec.version), &spec.bootstrap())
+    }
+
+    /// The same with a bootstrap of the caller's, which has a listener `entrance`.
+    pub(crate) fn start_with(
+        folder: &Path,
+        (zone, version): (&str, &str),
+        bootstrap: &Value,
+    ) -> Self {
+        let id = format!("gateway-{zone}");
         let file = |end: &str| folder.join(format!("{id}.{end}"));
-        std::fs::write(file("json"), spec.bootstrap().to_string()).unwrap();
-        let mut command = Command::new(binary(spec.version));
+        std::fs::write(file("json"), bootstrap.to_string()).unwrap();
+        let mut command = Command::new(binary(version));
         command.arg("-c").arg(file("json"));
         command.arg("--admin-address-path").arg(file("admin"));
         command.args([
@@ -56,13 +65,13 @@ impl Envoy {
         ]);
         let mut process = Process::start(command, &file("log"));
         let admin = wait_for("an Envoy's admin page", || {
-            assert!(process.is_alive(), "Envoy {} ended", spec.version);
+            assert!(process.is_alive(), "Envoy {version} ended");
             let text = std::fs::read_to_string(file("admin")).ok()?;
             text.trim().parse().ok()
         });
         Self {
             listener: wait_for("an Envoy's listener", || listener(admin)),
-            zone: spec.zone.clone(),
+            zone: zone.to_owned(),
             admin,
             process,
         }

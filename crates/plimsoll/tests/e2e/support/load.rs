@@ -36,6 +36,16 @@ struct Shared {
 impl Load {
     /// Starts. A tick of zero is as fast as it goes.
     pub(crate) fn start(sources: &[Source], tick: Duration) -> Self {
+        Self::conduct(sources, tick, Duration::ZERO)
+    }
+
+    /// The same, and a tick that was late is made up for, so that the rate is what was asked for.
+    /// A pause of the machine is not made up for.
+    pub(crate) fn start_at_rate(sources: &[Source], tick: Duration) -> Self {
+        Self::conduct(sources, tick, 2 * tick)
+    }
+
+    fn conduct(sources: &[Source], tick: Duration, made_up: Duration) -> Self {
         let shared = Arc::new(Shared::default());
         let (done, answers) = channel();
         let workers: Vec<Sender<()>> = sources
@@ -49,8 +59,9 @@ impl Load {
             .collect();
         let conducted = Arc::clone(&shared);
         let conductor = thread::spawn(move || {
+            let mut next = Instant::now();
             while !conducted.stop.load(Ordering::Relaxed) {
-                let next = Instant::now() + tick;
+                next = (next + tick).max(Instant::now() + tick - made_up);
                 for worker in &workers {
                     worker.send(()).unwrap();
                 }

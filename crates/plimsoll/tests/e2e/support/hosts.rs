@@ -1,0 +1,133 @@
+//! [`Hosts`]: servers that can die, return and fall ill while requests run.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::task::{JoinHandle, JoinSet};
+
+/// What a request takes, so that some are under way whenever a server dies.
+const WORK: Duration = Duration::from_millis(2);
+
+/// Servers on loopback, with a thread of their own.
+pub(crate) struct Hosts {
+    runtime: Runtime,
+    hosts: Vec<Host>,
+}
+
+struct Host {
+    address: SocketAddr,
+    state: Arc<State>,
+    serving: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct State {
+    ill: AtomicBool,
+    taken: AtomicU64,
+}
+
+impl Hosts {
+    pub(crate) fn start(count: usize) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut hosts = Self {
+            runtime,
+            hosts: Vec::new(),
+        };
+        for _ in 0..count {
+            let state = Arc::default();
+            let (address, serving) = hosts.listen(any, &state);
+            hosts.hosts.push(Host {
+                address,
+                state,
+                serving: Some(serving),
+            });
+        }
+        hosts
+    }
+
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.hosts.iter().map(|host| host.address).collect()
+    }
+
+    /// Requests that a server took, those for its health apart.
+    pub(crate) fn taken(&self, host: usize) -> u64 {
+        self.hosts[host].state.taken.load(Ordering::SeqCst)
+    }
+
+    /// From now on it says that it is ill, or well; it serves all the same.
+    pub(crate) fn set_ill(&self, host: usize, ill: bool) {
+        self.hosts[host].state.ill.store(ill, Ordering::SeqCst);
+    }
+
+    /// Ends it at once, with its connections and what is under way.
+    pub(crate) fn kill(&mut self, host: usize) {
+        if let Some(serving) = self.hosts[host].serving.take() {
+            serving.abort();
+            // It was told to end and may end in any way.
+            let _ = self.runtime.block_on(serving);
+        }
+    }
+
+    /// Starts it again where it was.
+    pub(crate) fn restart(&mut self, host: usize) {
+        let (address, state) = (self.hosts[host].address, &self.hosts[host].state);
+        let (_, serving) = self.listen(address, state);
+        self.hosts[host].serving = Some(serving);
+    }
+
+    fn listen(&self, address: SocketAddr, state: &Arc<State>) -> (SocketAddr, JoinHandle<()>) {
+        let listener = self.runtime.block_on(TcpListener::bind(address)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = self.runtime.spawn(serve(listener, Arc::clone(state)));
+        (address, serving)
+    }
+}
+
+/// Accepts until it is aborted, and takes its connections along.
+async fn serve(listener: TcpListener, state: Arc<State>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        while connections.try_join_next().is_some() {}
+        let state = Arc::clone(&state);
+        let service = service_fn(move |request| answer(Arc::clone(&state), request));
+        let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+        // It ends when the other side closes it.
+        connections.spawn(async move { drop(connection.await) });
+    }
+}
+
+async fn answer(
+    state: Arc<State>,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let mut response = Response::new(Full::new(Bytes::from_static(b"ok")));
+    if request.uri().path() == "/health" {
+        if state.ill.load(Ordering::SeqCst) {
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        }
+        return Ok(response);
+    }
+    state.taken.fetch_add(1, Ordering::SeqCst);
+    // Read to its end, else the connection cannot be used again.
+    let _ = request.into_body().collect().await;
+    tokio::time::sleep(WORK).await;
+    Ok(response)
+}

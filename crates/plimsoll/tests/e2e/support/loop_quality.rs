@@ -1,0 +1,137 @@
+//! [`Quality`]: what a closed loop did, by the definitions that the simulator has too: utilization
+//! of the fullest zone over that of all hosts, in sliding means, and whether a zone swings.
+
+use super::orca_backends::{CAPACITY, HOSTS, Taken, ZONES};
+
+const N: usize = ZONES.len();
+/// Bins per second.
+const SECOND: usize = 4;
+/// A zone swings when its variance is so many times that of independent requests.
+const DISPERSION: f64 = 2.5;
+/// A crossing counts when the series was so many deviations on the other side.
+const HYSTERESIS: f64 = 0.5;
+
+/// What a loop did.
+#[derive(Clone, Debug)]
+pub(crate) struct Quality {
+    /// Of all hosts.
+    pub(crate) utilization: f64,
+    /// Fullest zone over the mean, means of one second: average, highest.
+    pub(crate) one: (f64, f64),
+    /// The same over the last five seconds.
+    pub(crate) five: (f64, f64),
+    /// Lowest and highest utilization of the first zone, means of one second.
+    pub(crate) first_zone: (f64, f64),
+    /// Load over the mean by zone, over all of the time.
+    pub(crate) load_factors: [f64; N],
+    /// Share of requests that left their zone.
+    pub(crate) cross_zone: f64,
+    /// Period in seconds, if a zone swings.
+    pub(crate) swing: Option<f64>,
+}
+
+impl Quality {
+    /// Judges requests in the order in which they were taken.
+    pub(crate) fn of(taken: &[Taken]) -> Self {
+        let bins = bins(taken);
+        let all = bins.len();
+        let loads = |length: usize| -> Vec<[f64; N]> {
+            (length..=all)
+                .map(|end| load(&bins[end - length..end]))
+                .collect()
+        };
+        let relative = |length: usize| -> Vec<[f64; N]> {
+            let loads = loads(length).into_iter();
+            loads
+                .map(|load| load.map(|zone| zone / mean(&load)))
+                .collect()
+        };
+        let one = relative(SECOND);
+        let first: Vec<f64> = loads(SECOND).iter().map(|load| load[0]).collect();
+        let whole = load(&bins);
+        let per_second = taken.len() as f64 / N as f64 / (all as f64 / SECOND as f64);
+        let crossed = taken.iter().filter(|one| one.from != one.to).count();
+        Self {
+            utilization: mean(&whole),
+            one: highest(&one),
+            five: highest(&relative(5 * SECOND)),
+            first_zone: (lowest(&first), most(&first)),
+            load_factors: whole.map(|zone| zone / mean(&whole)),
+            cross_zone: crossed as f64 / taken.len() as f64,
+            swing: (0..N)
+                .filter_map(|zone| {
+                    let series: Vec<f64> = one.iter().map(|load| load[zone]).collect();
+                    swing(&series, per_second)
+                })
+                .reduce(f64::min),
+        }
+    }
+}
+
+/// Requests by zone of the server, a quarter of a second each; the last one is whole.
+fn bins(taken: &[Taken]) -> Vec<[u32; N]> {
+    let start = taken.first().expect("traffic").at;
+    let mut bins: Vec<[u32; N]> = Vec::new();
+    for one in taken {
+        let bin = usize::try_from((one.at - start).as_millis()).unwrap() * SECOND / 1000;
+        bins.resize(bins.len().max(bin + 1), [0; N]);
+        bins[bin][one.to] += 1;
+    }
+    bins.pop();
+    bins
+}
+
+/// Utilization by zone.
+fn load(bins: &[[u32; N]]) -> [f64; N] {
+    let seconds = bins.len() as f64 / SECOND as f64;
+    let mut load = [0.0; N];
+    for bin in bins {
+        for (load, count) in load.iter_mut().zip(bin) {
+            *load += f64::from(*count) / seconds / (HOSTS as f64 * CAPACITY);
+        }
+    }
+    load
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+fn most(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::MIN, f64::max)
+}
+
+fn lowest(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::MAX, f64::min)
+}
+
+/// Of the fullest zone: average and highest.
+fn highest(relative: &[[f64; N]]) -> (f64, f64) {
+    let fullest: Vec<f64> = relative.iter().map(|load| most(load)).collect();
+    (mean(&fullest), most(&fullest))
+}
+
+/// Median time between upward crossings of the mean, if the series moves more than chance would.
+fn swing(series: &[f64], per_second: f64) -> Option<f64> {
+    let middle = mean(series);
+    let square = series.iter().map(|value| (value - middle).powi(2));
+    let deviation = (square.sum::<f64>() / series.len() as f64).sqrt();
+    let chance = middle / per_second.sqrt();
+    if deviation <= DISPERSION.sqrt() * chance {
+        return None;
+    }
+    let mut below = false;
+    let mut crossings = Vec::new();
+    for (bin, value) in series.iter().enumerate() {
+        if *value < middle - HYSTERESIS * deviation {
+            below = true;
+        } else if *value > middle + HYSTERESIS * deviation && below {
+            below = false;
+            crossings.push(bin);
+        }
+    }
+    let mut gaps: Vec<_> = crossings.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    gaps.sort_unstable();
+    let median = gaps.get(gaps.len() / 2)?;
+    Some(*median as f64 / SECOND as f64)
+}

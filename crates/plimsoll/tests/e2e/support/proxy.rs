@@ -1,0 +1,182 @@
+//! [`Proxy`]: `plimsoll proxy` as a process, and the pieces of its file.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::http::{get, get_json};
+use super::process::Process;
+
+const PLIMSOLL: &str = env!("CARGO_BIN_EXE_plimsoll");
+
+/// A running proxy. Killed when dropped.
+pub(crate) struct Proxy {
+    /// By name, in the order of the file.
+    pub(crate) listeners: Vec<(String, SocketAddr)>,
+    pub(crate) admin: SocketAddr,
+    file: PathBuf,
+    process: Process,
+}
+
+impl Proxy {
+    /// Starts one and waits until it serves; its file and log are `folder/name.*`.
+    pub(crate) fn start(folder: &Path, name: &str, config: &Value) -> Self {
+        let file = folder.join(format!("{name}.json"));
+        std::fs::write(&file, config.to_string()).unwrap();
+        let mut command = Command::new(PLIMSOLL);
+        command.arg("proxy").arg("-c").arg(&file);
+        command.args(["--workers", "1"]);
+        let mut process = Process::start(command, &folder.join(format!("{name}.log")));
+        let stdout = BufReader::new(process.child.stdout.take().unwrap());
+        let mut listeners = Vec::new();
+        let mut admin = None;
+        for line in stdout.lines().map_while(Result::ok) {
+            if let Some(address) = line.strip_prefix("admin on http://") {
+                admin = address.parse().ok();
+                break;
+            }
+            let listener = line.strip_prefix("listener ").unwrap();
+            let (name, address) = listener.split_once(" on ").unwrap();
+            listeners.push((name.to_owned(), address.parse().unwrap()));
+        }
+        Self {
+            listeners,
+            admin: admin.expect("the proxy starts"),
+            file,
+            process,
+        }
+    }
+
+    /// Where the listener of this name takes requests.
+    pub(crate) fn listener(&self, name: &str) -> SocketAddr {
+        let own = self.listeners.iter().find(|(own, _)| own == name);
+        own.unwrap_or_else(|| panic!("no listener {name}")).1
+    }
+
+    /// Replaces its file at once, as an editor would; it looks twice a second.
+    pub(crate) fn edit(&self, config: &Value) {
+        let next = self.file.with_extension("next");
+        std::fs::write(&next, config.to_string()).unwrap();
+        std::fs::rename(next, &self.file).unwrap();
+    }
+
+    /// Why requests to a cluster go where they go; null while it is not known.
+    pub(crate) fn explain(&self, cluster: &str) -> Value {
+        get_json(self.admin, &format!("/explain?cluster={cluster}")).unwrap_or_default()
+    }
+
+    /// A counter; 0 while there is none.
+    pub(crate) fn stat(&self, name: &str) -> u64 {
+        let page = get(self.admin, "/stats").unwrap_or_default();
+        let mut lines = page.lines().filter_map(|line| line.split_once(": "));
+        let found = lines.find(|(own, _)| *own == name);
+        found.map_or(0, |(_, value)| value.parse().unwrap())
+    }
+
+    /// Memory that it holds, in KiB.
+    pub(crate) fn resident_kib(&self) -> u64 {
+        let status = format!("/proc/{}/status", self.process.child.id());
+        let status = std::fs::read_to_string(status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|line| line.split_whitespace().next());
+        number.unwrap().parse().unwrap()
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn is_alive(&mut self) -> bool {
+        self.process.is_alive()
+    }
+}
+
+/// A file with these listeners and clusters, for a proxy in a zone.
+pub(crate) fn file(zone: &str, listeners: &[Value], clusters: &[Value]) -> Value {
+    json!({
+        "admin": { "address": socket(free()) },
+        "node": {
+            "id": format!("gateway-{zone}"),
+            "cluster": "gateway",
+            "locality": { "region": "r1", "zone": zone },
+        },
+        "static_resources": { "listeners": listeners, "clusters": clusters },
+    })
+}
+
+/// Adds a management server, which gives clusters and takes load reports. `api_type` is `GRPC` or
+/// `DELTA_GRPC`.
+pub(crate) fn steered_by(mut file: Value, server: SocketAddr, api_type: &str) -> Value {
+    let api = |api_type: &str| {
+        json!({
+            "api_type": api_type,
+            "transport_api_version": "V3",
+            "grpc_services": [{ "envoy_grpc": { "cluster_name": "control" } }],
+        })
+    };
+    file["dynamic_resources"] = json!({
+        "ads_config": api(api_type),
+        "cds_config": { "ads": {} },
+    });
+    let clusters = &mut file["static_resources"]["clusters"];
+    let clusters = clusters.as_array_mut().unwrap();
+    let mut control = cluster("control", &[("", &[server])]);
+    control["http2_protocol_options"] = json!({});
+    clusters.push(control);
+    file
+}
+
+/// A listener on a free port, whose routes are these.
+pub(crate) fn listener(name: &str, routes: &Value) -> Value {
+    let filters = "type.googleapis.com/envoy.extensions.filters";
+    let manager = format!("{filters}.network.http_connection_manager.v3.HttpConnectionManager");
+    let router = format!("{filters}.http.router.v3.Router");
+    json!({
+        "name": name,
+        "address": socket(free()),
+        "filter_chains": [{ "filters": [{ "name": "http", "typed_config": {
+            "@type": manager,
+            "stat_prefix": name,
+            "http_filters": [{ "name": "router", "typed_config": { "@type": router } }],
+            "route_config": { "virtual_hosts": [
+                { "name": "all", "domains": ["*"], "routes": routes },
+            ] },
+        } }] }],
+    })
+}
+
+/// Everything to one cluster.
+pub(crate) fn everything(cluster: &str) -> Value {
+    json!([{ "match": { "prefix": "/" }, "route": { "cluster": cluster } }])
+}
+
+/// A cluster of these hosts by zone.
+pub(crate) fn cluster(name: &str, zones: &[(&str, &[SocketAddr])]) -> Value {
+    json!({
+        "name": name,
+        "type": "STATIC",
+        "connect_timeout": "5s",
+        "load_assignment": { "cluster_name": name, "endpoints": localities(zones) },
+    })
+}
+
+/// `endpoints` of an assignment.
+pub(crate) fn localities(zones: &[(&str, &[SocketAddr])]) -> Value {
+    let endpoint = |host: &SocketAddr| json!({ "endpoint": { "address": socket(*host) } });
+    let locality = |(zone, hosts): &(&str, &[SocketAddr])| {
+        json!({
+            "locality": { "region": "r1", "zone": zone },
+            "lb_endpoints": hosts.iter().map(endpoint).collect::<Vec<_>>(),
+        })
+    };
+    zones.iter().map(locality).collect()
+}
+
+fn socket(address: SocketAddr) -> Value {
+    let (ip, port) = (address.ip(), address.port());
+    json!({ "socket_address": { "address": ip, "port_value": port } })
+}
+
+fn free() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}

@@ -186,7 +186,7 @@ fn worked_example_of_seed_001() {
 #[test]
 fn low_discrepancy_sampling_takes_the_same_shares_evenly() {
     let mut config = load_aware(|_| ());
-    config.locality_sampling = LocalitySampling::LowDiscrepancy;
+    config.locality_sampling = Some(LocalitySampling::LowDiscrepancy);
     let mut rig = Rig::new(config, [10, 10, 10]);
     for (zone, utilization) in [("a", 0.7), ("b", 0.3), ("c", 0.4)] {
         rig.report(zone, utilization);

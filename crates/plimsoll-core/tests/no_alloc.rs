@@ -113,7 +113,7 @@ fn configs() -> Vec<(String, Arc<ClusterConfig>)> {
                 name: "orders".into(),
                 locality_policy: locality.1.clone(),
                 endpoint_policy: endpoint.1.clone(),
-                locality_sampling: sampling,
+                locality_sampling: Some(sampling),
                 ..Default::default()
             };
             let name = format!("{}, {}, {sampling:?}", endpoint.0, locality.0);

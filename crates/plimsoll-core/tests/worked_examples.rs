@@ -134,7 +134,7 @@ fn variants(policy: &LocalityPolicy) -> Vec<Arc<ClusterConfig>> {
         .collect();
     variants.push(config(|parts| {
         parts.locality_policy = policy.clone();
-        parts.locality_sampling = LocalitySampling::LowDiscrepancy;
+        parts.locality_sampling = Some(LocalitySampling::LowDiscrepancy);
     }));
     variants
 }
@@ -224,7 +224,7 @@ fn seed_000_after_evenly_sampled_is_exact_to_a_few_requests() {
     let policy = zone_aware(|zone| zone.locality_basis = LocalityBasis::LrsReportedRate);
     let config = config(|parts| {
         parts.locality_policy = policy;
-        parts.locality_sampling = LocalitySampling::LowDiscrepancy;
+        parts.locality_sampling = Some(LocalitySampling::LowDiscrepancy);
     });
     let tally = Tally::of(&mut BGP_SKEW.driver(&config, "a").picker(2), PICKS);
     for (name, share) in [("a", 0.6), ("b", 0.3), ("c", 0.1)] {

@@ -147,14 +147,12 @@ impl Policy {
         }
     }
 
-    /// How it turns shares into choices unless the scenario says otherwise: independently, as Envoy
-    /// does, or evenly (decisions D4).
-    const fn sampling(self) -> LocalitySampling {
+    /// How it turns shares into choices unless the scenario says otherwise; else it is the engine's
+    /// default (decisions D4).
+    const fn sampling(self) -> Option<LocalitySampling> {
         match self {
-            Self::Convergent | Self::Hybrid | Self::ObservedLoad => {
-                LocalitySampling::LowDiscrepancy
-            }
-            _ => LocalitySampling::Random,
+            Self::ObservedLoad => Some(LocalitySampling::LowDiscrepancy),
+            _ => None,
         }
     }
 
@@ -197,7 +195,7 @@ impl Policy {
             name: CLUSTER.into(),
             locality_policy,
             endpoint_policy,
-            locality_sampling: balancer.sampling.unwrap_or_else(|| self.sampling()),
+            locality_sampling: balancer.sampling.or(self.sampling()),
             ..Default::default()
         })
     }

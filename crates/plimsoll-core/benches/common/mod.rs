@@ -122,7 +122,7 @@ impl Cluster {
             name: "upstream".into(),
             locality_policy: setup.locality_policy.unwrap_or_else(measured_demand),
             endpoint_policy: setup.endpoint_policy,
-            locality_sampling: setup.sampling,
+            locality_sampling: Some(setup.sampling),
             ..Default::default()
         };
         let config = Arc::new(ClusterConfig::try_new(config).expect("valid settings"));

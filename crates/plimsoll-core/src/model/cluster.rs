@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::endpoint_policy::EndpointPolicy;
-use super::load_aware_locality::LoadAwareLocality;
+use super::load_aware_locality::{LoadAwareLocality, SpillController};
 use super::orca::MetricName;
 use super::zone_aware::{RuntimeOverrides, ZoneAware};
 use crate::units::{FieldError, Percent};
@@ -45,6 +45,19 @@ impl LocalityPolicy {
             Self::ZoneAware(_) => "zone_aware",
         }
     }
+
+    /// How it takes its shares unless somebody says otherwise: as Envoy does, where Envoy has such
+    /// a policy. `CONVERGENT` is ours and judged by how level zones are.
+    pub const fn default_sampling(&self) -> LocalitySampling {
+        match self {
+            Self::LoadAwareLocality(settings)
+                if matches!(settings.spill_controller(), SpillController::Convergent) =>
+            {
+                LocalitySampling::LowDiscrepancy
+            }
+            _ => LocalitySampling::Random,
+        }
+    }
 }
 
 /// How draws are turned into localities (decisions D4).
@@ -77,8 +90,8 @@ pub struct ClusterConfigParts {
     pub locality_policy: LocalityPolicy,
     /// How a host is chosen within it.
     pub endpoint_policy: EndpointPolicy,
-    /// How draws are turned into localities.
-    pub locality_sampling: LocalitySampling,
+    /// How draws are turned into localities; default: as the policy wants it.
+    pub locality_sampling: Option<LocalitySampling>,
     /// Health settings.
     pub health_checking: HealthChecking,
     /// Runtime keys in force.
@@ -131,6 +144,9 @@ impl ClusterConfig {
             }
             _ => None,
         };
+        let locality_sampling = parts.locality_sampling;
+        let locality_sampling =
+            locality_sampling.unwrap_or_else(|| parts.locality_policy.default_sampling());
         Ok(Self {
             name: parts.name.into(),
             panic_threshold: parts
@@ -141,7 +157,7 @@ impl ClusterConfig {
             zone_aware: zone_aware.map(|zone_aware| zone_aware.with_runtime(&parts.runtime)),
             locality_policy: parts.locality_policy,
             endpoint_policy: parts.endpoint_policy,
-            locality_sampling: parts.locality_sampling,
+            locality_sampling,
             health_checking: parts.health_checking,
             lrs_report_endpoint_metrics: parts
                 .lrs_report_endpoint_metrics

@@ -203,7 +203,7 @@ pub(crate) fn cluster_config() -> impl Strategy<Value = Arc<ClusterConfig>> {
                     healthy_panic_threshold: threshold.map(f64::from),
                     locality_policy,
                     endpoint_policy,
-                    locality_sampling,
+                    locality_sampling: Some(locality_sampling),
                     ..Default::default()
                 };
                 Arc::new(ClusterConfig::try_new(parts).expect("valid by construction"))

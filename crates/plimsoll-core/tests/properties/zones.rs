@@ -216,7 +216,7 @@ impl World {
         });
         config(|parts| {
             parts.locality_policy = policy;
-            parts.locality_sampling = LocalitySampling::LowDiscrepancy;
+            parts.locality_sampling = Some(LocalitySampling::LowDiscrepancy);
             // Not the subject: unhealthy hosts must not make the cluster panic.
             parts.healthy_panic_threshold = Some(0.0);
         })

@@ -95,7 +95,7 @@ struct Fields {
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Extensions {
-    locality_sampling: Named<LocalitySampling>,
+    locality_sampling: Option<Named<LocalitySampling>>,
 }
 
 impl ProtoEnum for LocalitySampling {
@@ -117,7 +117,8 @@ impl TryFrom<ClusterYaml> for ClusterConfigParts {
                 .ignore_new_hosts_until_first_hc(),
         };
         let name = fields.name.clone();
-        let locality_sampling = fields.plimsoll.locality_sampling.0;
+        let locality_sampling = fields.plimsoll.locality_sampling.as_ref();
+        let locality_sampling = locality_sampling.map(|named| named.0);
         let lrs_report_endpoint_metrics = fields.lrs_report_endpoint_metrics.clone();
         let (endpoint_policy, locality_policy) = fields.policies()?;
         let locality_policy = match locality_policy {

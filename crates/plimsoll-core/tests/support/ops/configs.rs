@@ -34,8 +34,11 @@ pub(crate) fn config(bytes: &mut Bytes<'_>) -> ClusterConfigParts {
         healthy_panic_threshold: bytes.maybe(&[50.0, 0.0, 33.3, 100.0]),
         locality_policy,
         endpoint_policy,
-        locality_sampling: bytes
-            .one_of(&[LocalitySampling::Random, LocalitySampling::LowDiscrepancy]),
+        locality_sampling: bytes.one_of(&[
+            None,
+            Some(LocalitySampling::Random),
+            Some(LocalitySampling::LowDiscrepancy),
+        ]),
         health_checking: HealthChecking {
             active: bytes.once_in(8),
             ignore_new_hosts_until_first_hc: bytes.flag(),

@@ -88,7 +88,11 @@ fn config_parts(message: &ClusterMessage) -> Result<ClusterConfigParts, FieldErr
         endpoint_policy,
         locality_sampling: choice(
             message.locality_sampling,
-            &[LocalitySampling::Random, LocalitySampling::LowDiscrepancy],
+            &[
+                None,
+                Some(LocalitySampling::LowDiscrepancy),
+                Some(LocalitySampling::Random),
+            ],
             "locality_sampling",
         )?,
         health_checking: HealthChecking {

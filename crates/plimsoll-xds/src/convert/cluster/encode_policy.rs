@@ -98,8 +98,12 @@ pub(super) fn put(
         }
     };
     cluster.load_balancing_policy = Some(list(vec![policy]));
-    if own && config.locality_sampling() == LocalitySampling::LowDiscrepancy {
-        cluster.locality_sampling = 1;
+    let sampling = config.locality_sampling();
+    if own && sampling != config.locality_policy().default_sampling() {
+        cluster.locality_sampling = match sampling {
+            LocalitySampling::LowDiscrepancy => 1,
+            LocalitySampling::Random => 2,
+        };
     }
 }
 

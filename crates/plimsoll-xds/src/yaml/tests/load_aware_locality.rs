@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_core::model::cluster::{ClusterConfig, LocalityPolicy};
+use plimsoll_core::model::cluster::{ClusterConfig, LocalityPolicy, LocalitySampling};
 use plimsoll_core::model::endpoint_policy::EndpointPolicy;
 use plimsoll_core::model::load_aware_locality::{
     ColdStart, LoadAwareLocality, LoadAwareLocalityParts, RemoteMean, SpillController,
@@ -322,4 +322,17 @@ fn bad_values_are_refused_at_their_field() {
     let text = load_aware("remote_probe_fraction: 2,", &[]);
     let path = format!("{TYPED_CONFIG}.remote_probe_fraction");
     assert_refused(&text, &path, "outside");
+}
+
+#[test]
+fn convergent_takes_its_shares_evenly_unless_told_otherwise() {
+    let sampling = |controller: &str, more: &str| {
+        let fields = format!("spill_controller: {controller},");
+        let text = load_aware(&fields, &[ROUND_ROBIN]);
+        accepted(&format!("{text}\n{more}")).locality_sampling()
+    };
+    let random = "plimsoll: {locality_sampling: RANDOM}\n";
+    assert_eq!(sampling("CONVERGENT", ""), LocalitySampling::LowDiscrepancy);
+    assert_eq!(sampling("CONVERGENT", random), LocalitySampling::Random);
+    assert_eq!(sampling("HEADROOM", ""), LocalitySampling::Random);
 }

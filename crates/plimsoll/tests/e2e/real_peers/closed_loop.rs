@@ -14,20 +14,18 @@ const PROBE: f64 = 0.03;
 const CONVERGENT: Setup = Setup {
     name: "CONVERGENT",
     policy: Policy::LoadAware("CONVERGENT"),
-    sampling: "LOW_DISCREPANCY",
+    sampling: None,
     requests_per_second: 216,
     meter: Duration::from_secs(1),
 };
 const HEADROOM: Setup = Setup {
     name: "HEADROOM",
     policy: Policy::LoadAware("HEADROOM"),
-    sampling: "RANDOM",
     ..CONVERGENT
 };
 const MEASURED: Setup = Setup {
     name: "LRS_REPORTED_RATE",
     policy: Policy::LrsReportedRate,
-    sampling: "RANDOM",
     ..CONVERGENT
 };
 
@@ -66,7 +64,7 @@ fn every_row_of_the_table() {
         CONVERGENT,
         Setup {
             name: "CONVERGENT, independent draws",
-            sampling: "RANDOM",
+            sampling: Some("RANDOM"),
             ..CONVERGENT
         },
         Setup {

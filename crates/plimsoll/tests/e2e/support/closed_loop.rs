@@ -26,8 +26,8 @@ const DEMAND: [u64; 3] = [3, 1, 1];
 pub(crate) struct Setup {
     pub(crate) name: &'static str,
     pub(crate) policy: Policy,
-    /// `LOW_DISCREPANCY` or `RANDOM`.
-    pub(crate) sampling: &'static str,
+    /// `LOW_DISCREPANCY` or `RANDOM`; none is the default.
+    pub(crate) sampling: Option<&'static str>,
     /// 216 are a mean utilization of 0.6, and 288 one of 0.8.
     pub(crate) requests_per_second: u32,
     pub(crate) meter: Duration,
@@ -135,12 +135,20 @@ impl ClosedLoop {
         let mut orders = cluster("orders", &self.backends.addresses());
         if let Some(controller) = spill_controller {
             settings["spill_controller"] = json!(controller);
-            orders["plimsoll"] = json!({ "locality_sampling": self.setup.sampling });
+            orders["plimsoll"] = self.extensions();
         }
         let policy = typed("load_aware_locality", "LoadAwareLocality", settings);
         orders["load_balancing_policy"] = json!({ "policies": [policy] });
         let listeners = [listener("entrance", &everything("orders"))];
         ZONES.map(|zone| file(zone, &listeners, std::slice::from_ref(&orders)))
+    }
+
+    /// Our own settings of the cluster.
+    fn extensions(&self) -> Value {
+        match self.setup.sampling {
+            Some(sampling) => json!({ "locality_sampling": sampling }),
+            None => json!({}),
+        }
     }
 
     /// Starts a control plane, and files that name it.
@@ -178,7 +186,7 @@ impl ClosedLoop {
                 "cluster": {
                     "name": "orders",
                     "load_balancing_policy": { "policies": [policy] },
-                    "plimsoll": { "locality_sampling": self.setup.sampling },
+                    "plimsoll": self.extensions(),
                 },
                 "endpoints": zones.collect::<Vec<_>>(),
             }],

@@ -17,7 +17,7 @@ fn a_listener_with_inline_routes() {
     let RouteSource::Inline(config) = read.routes else {
         panic!("{read:?}")
     };
-    let Action::Forward(action) = &config.virtual_hosts[0].routes[0].action else {
+    let Action::Forward(action) = &config.virtual_hosts()[0].routes[0].action else {
         panic!("{config:?}")
     };
     assert_eq!(action.target, Target::Cluster("c".into()));
@@ -112,7 +112,7 @@ fn what_a_client_cannot_follow_is_refused() {
                 config.virtual_hosts.push(Default::default());
                 m.route_config = Some(config);
             }),
-            ".route_config.virtual_hosts[0].domains",
+            ".route_config.virtual_hosts()[0].domains",
         ),
     ];
     for (read, path) in cases {

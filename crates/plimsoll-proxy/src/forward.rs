@@ -51,7 +51,8 @@ async fn answer(connection: Arc<Connection>, request: Request<Incoming>) -> Resp
         exchange.log(pending, request.version());
     }
     let stats = &exchange.connection().stats;
-    let Some(route) = runtime.config.routes.route(&view) else {
+    let worker = &exchange.connection().worker;
+    let Some(route) = runtime.routes.route(&view, || worker.draw()) else {
         stats.no_route.inc();
         return LocalReply::NO_ROUTE.response(is_grpc(request.headers()), exchange);
     };

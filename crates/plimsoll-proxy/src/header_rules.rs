@@ -1,6 +1,8 @@
 //! [`HeaderRules`]: header fields that routes add, replace and remove.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use plimsoll_core::units::FieldError;
+use plimsoll_xds::route::{self as nouns, AppendAction};
 
 /// Changes of header fields, in order; removing comes after adding, as in Envoy.
 #[derive(Clone, Debug, Default)]
@@ -22,18 +24,82 @@ pub struct HeaderRule {
     pub action: AppendAction,
 }
 
-/// `HeaderValueOption.HeaderAppendAction`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AppendAction {
-    /// One more value.
-    #[default]
-    AppendIfExistsOrAdd,
-    /// Nothing when there is one.
-    AddIfAbsent,
-    /// The only value.
-    OverwriteIfExistsOrAdd,
-    /// The only value, if there was one.
-    OverwriteIfExists,
+/// Changes of a request and of its response.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BothRules {
+    pub(crate) request: HeaderRules,
+    pub(crate) response: HeaderRules,
+}
+
+impl BothRules {
+    /// These, followed by `outer`.
+    pub(crate) fn followed_by(self, outer: &Self) -> Self {
+        Self {
+            request: self.request.followed_by(&outer.request),
+            response: self.response.followed_by(&outer.response),
+        }
+    }
+}
+
+impl TryFrom<&nouns::HeaderRules> for BothRules {
+    type Error = FieldError;
+
+    fn try_from(rules: &nouns::HeaderRules) -> Result<Self, FieldError> {
+        Ok(Self {
+            request: checked("request", &rules.request_add, &rules.request_remove)?,
+            response: checked("response", &rules.response_add, &rules.response_remove)?,
+        })
+    }
+}
+
+/// The rules of one direction; paths start at the message that has both lists.
+fn checked(
+    direction: &str,
+    add: &[nouns::HeaderValueOption],
+    remove: &[String],
+) -> Result<HeaderRules, FieldError> {
+    let mut rules = HeaderRules::default();
+    for (index, option) in add.iter().enumerate() {
+        let place = format!("{direction}_headers_to_add[{index}].header");
+        let rule = HeaderRule::try_from(option).map_err(|error| error.under(&place))?;
+        rules.add.push(rule);
+    }
+    for (index, name) in remove.iter().enumerate() {
+        let place = format!("{direction}_headers_to_remove[{index}]");
+        let name = field_name(name).map_err(|error| error.under(&place))?;
+        rules.remove.push(name);
+    }
+    Ok(rules)
+}
+
+impl TryFrom<&nouns::HeaderValueOption> for HeaderRule {
+    type Error = FieldError;
+
+    fn try_from(option: &nouns::HeaderValueOption) -> Result<Self, FieldError> {
+        let name = field_name(&option.key).map_err(|error| error.under("key"))?;
+        if option.value.replace("%%", "").contains('%') {
+            let reason = "%…% is not replaced here; write %% for a percent sign";
+            return Err(FieldError::new("value", reason));
+        }
+        let value = HeaderValue::from_str(&option.value.replace("%%", "%"));
+        let value = value.map_err(|_| FieldError::new("value", "is not a header value"))?;
+        Ok(Self {
+            name,
+            value,
+            action: option.append_action,
+        })
+    }
+}
+
+/// A field that rules may touch: not one of the message's frame.
+pub(crate) fn field_name(name: &str) -> Result<HeaderName, FieldError> {
+    let reason = || FieldError::new("", format!("{name:?} is not the name of a header field"));
+    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| reason())?;
+    if name == http::header::HOST {
+        let reason = "the host is changed with host_rewrite_literal";
+        return Err(FieldError::new("", reason));
+    }
+    Ok(name)
 }
 
 impl HeaderRules {

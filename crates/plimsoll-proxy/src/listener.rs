@@ -18,9 +18,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
 use crate::access_log::{AccessLog, Sinks};
-use crate::config::{Codec, HttpOptions, ListenerConfig};
+use crate::config::{Codec, HttpOptions, ListenerConfig, RouteSource};
 use crate::connection::{Connection, Order, Watched};
 use crate::forward;
+use crate::router::RouteTable;
 use crate::stats::HttpStats;
 use crate::tls;
 
@@ -40,8 +41,11 @@ pub(crate) struct Listener {
 }
 
 /// Everything that is in force.
+#[derive(Clone)]
 pub(crate) struct ListenerRuntime {
     pub(crate) config: Arc<ListenerConfig>,
+    /// Those of the file, or the newest of the management server.
+    pub(crate) routes: Arc<RouteTable>,
     pub(crate) logs: Vec<AccessLog>,
     tls: Option<TlsAcceptor>,
     http1: http1::Builder,
@@ -72,7 +76,12 @@ impl ListenerRuntime {
             Some(tls) => Some(tls::server_config(tls, config.http.codec)?.into()),
             None => None,
         };
+        let routes = match &config.routes {
+            RouteSource::Inline(routes) => Arc::clone(routes),
+            RouteSource::Rds(_) => Arc::default(),
+        };
         Ok(Self {
+            routes,
             http1: http1_builder(&config.http),
             http2: http2_builder(&config.http),
             config,
@@ -130,6 +139,13 @@ impl Listener {
     /// Puts other settings in force.
     pub(crate) fn replace(&self, runtime: ListenerRuntime) {
         self.runtime.store(Arc::new(runtime));
+    }
+
+    /// Puts other routes in force.
+    pub(crate) fn replace_routes(&self, routes: Arc<RouteTable>) {
+        let mut runtime = ListenerRuntime::clone(&self.runtime());
+        runtime.routes = routes;
+        self.replace(runtime);
     }
 
     /// Counters of one more worker.

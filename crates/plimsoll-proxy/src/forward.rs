@@ -5,6 +5,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, SERVER, TRANSFER_ENCODING, UPGRADE};
 use http::uri::PathAndQuery;
@@ -17,11 +18,12 @@ use tokio::time::Instant;
 use crate::body::{ProxyBody, RequestStream, RequestWatch};
 use crate::config::HttpOptions;
 use crate::connection::Connection;
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, protocol};
 use crate::headers::{self, X_FORWARDED_HOST, X_REQUEST_ID};
 use crate::listener::ListenerRuntime;
 use crate::local_reply::{self, LocalReply};
 use crate::router::{Action, Forward, HashPolicy, HashSource, RequestView, Route, is_grpc};
+use crate::substitution::Facts;
 use crate::upgrade;
 use crate::worker::{self, UpstreamResponse};
 
@@ -56,6 +58,9 @@ async fn answer(connection: Arc<Connection>, request: Request<Incoming>) -> Resp
         stats.no_route.inc();
         return LocalReply::NO_ROUTE.response(is_grpc(request.headers()), exchange);
     };
+    let mut facts = route
+        .needs_facts
+        .then(|| facts(&view, route, &exchange, request.version()));
     let mut response = match &route.action {
         Action::Forward(forward) => {
             let leg = Leg {
@@ -63,7 +68,7 @@ async fn answer(connection: Arc<Connection>, request: Request<Incoming>) -> Resp
                 route,
                 forward,
             };
-            leg.forward(request, exchange).await
+            leg.forward(request, exchange, facts.as_deref_mut()).await
         }
         Action::Redirect(redirect) => {
             stats.rq_redirect.inc();
@@ -78,11 +83,39 @@ async fn answer(connection: Arc<Connection>, request: Request<Incoming>) -> Resp
             response.map(|()| ProxyBody::own(direct.body.clone(), exchange))
         }
     };
-    route.response_rules.apply(response.headers_mut());
+    if let Some(facts) = &mut facts {
+        facts.status = Some(response.status().as_u16());
+    }
+    let rules = &route.response_rules;
+    rules.apply_to_response(response.headers_mut(), facts.as_deref());
     if let Some(server) = &runtime.config.http.server {
         response.headers_mut().insert(SERVER, server.clone());
     }
     response
+}
+
+/// What header rules may make values of.
+fn facts(
+    view: &RequestView<'_>,
+    route: &Route,
+    exchange: &Exchange,
+    version: Version,
+) -> Box<Facts> {
+    let connection = exchange.connection();
+    Box::new(Facts {
+        start: SystemTime::now(),
+        protocol: protocol(version),
+        peer: connection.peer,
+        method: view.method.clone(),
+        path: view.path_and_query.to_owned(),
+        authority: view.host.to_owned(),
+        scheme: connection.scheme,
+        headers: view.headers.clone(),
+        route: Arc::clone(&route.name),
+        cluster: None,
+        upstream_host: None,
+        status: None,
+    })
 }
 
 /// What routes look at; `None` for requests without a host, with two, or with a strange one.
@@ -133,6 +166,7 @@ impl Leg<'_> {
         &self,
         mut request: Request<Incoming>,
         mut exchange: Exchange,
+        mut facts: Option<&mut Facts>,
     ) -> Response<ProxyBody> {
         let options = &self.runtime.config.http;
         let grpc = is_grpc(request.headers());
@@ -162,7 +196,16 @@ impl Leg<'_> {
                 outcome.route = Arc::clone(&self.route.name);
             });
         }
-        if let Err(reply) = self.prepare(&mut request, &exchange, tunnel.as_ref()) {
+        if let Some(facts) = &mut facts {
+            facts.cluster = Some(Arc::clone(&cluster));
+        }
+        let prepared = self.prepare(
+            &mut request,
+            &exchange,
+            tunnel.as_ref(),
+            facts.as_deref_mut(),
+        );
+        if let Err(reply) = prepared {
             return reply.response(grpc, exchange);
         }
         let id = options.always_set_request_id_in_response;
@@ -177,7 +220,14 @@ impl Leg<'_> {
             Err(error) => Err(error),
         };
         let mut response = match result {
-            Ok(response) => self.finish(response, tunnel, exchange),
+            Ok(response) => {
+                let host = response.body().host();
+                exchange.note(|outcome| outcome.upstream_host = Some(host));
+                if let Some(facts) = facts {
+                    facts.upstream_host = Some(host);
+                }
+                self.finish(response, tunnel, exchange)
+            }
             Err(_) if watch.is_some_and(|watch| watch.too_large()) => {
                 exchange.connection().stats.downstream_rq_too_large.inc();
                 LocalReply::TOO_LARGE.response(grpc, exchange)
@@ -199,6 +249,7 @@ impl Leg<'_> {
         request: &mut Request<Incoming>,
         exchange: &Exchange,
         tunnel: Option<&Tunnel>,
+        facts: Option<&mut Facts>,
     ) -> Result<(), LocalReply> {
         let options = &self.runtime.config.http;
         let connection = exchange.connection();
@@ -220,7 +271,15 @@ impl Leg<'_> {
             fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             fields.insert(UPGRADE, tunnel.protocol.clone());
         }
-        self.route.request_rules.apply(fields);
+        let rules = &self.route.request_rules;
+        match facts {
+            None => rules.apply_to_request(fields, None),
+            Some(facts) => {
+                facts.headers.clone_from(fields);
+                rules.apply_to_request(fields, Some(facts));
+                facts.headers.clone_from(fields);
+            }
+        }
         self.rewrite(request)?;
         if hash.is_some() {
             let options = worker::options(self.forward, hash);

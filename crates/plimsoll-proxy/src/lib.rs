@@ -26,6 +26,7 @@ mod run;
 pub mod source;
 mod state;
 pub mod stats;
+mod substitution;
 mod tls;
 mod upgrade;
 mod worker;

@@ -62,6 +62,8 @@ pub struct Route {
     pub request_rules: HeaderRules,
     /// Changes of the response.
     pub response_rules: HeaderRules,
+    /// Whether these make values for each message.
+    pub(crate) needs_facts: bool,
 }
 
 impl RouteTable {

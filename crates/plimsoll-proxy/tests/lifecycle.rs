@@ -325,7 +325,8 @@ async fn requests_are_logged_when_they_end() {
         "access_log: [{{typed_config: {{'@type': type.googleapis.com/envoy.extensions.\
          access_loggers.file.v3.FileAccessLog, path: {}, log_format: {{json_format: \
          {{code: '%RESPONSE_CODE%', flags: '%RESPONSE_FLAGS%', in: '%BYTES_RECEIVED%', \
-         cluster: '%UPSTREAM_CLUSTER%', path: '%REQ(:PATH)%'}}}}}}}}]",
+         cluster: '%UPSTREAM_CLUSTER%', host: '%UPSTREAM_HOST%', \
+         path: '%REQ(:PATH)%'}}}}}}}}]",
         path.display()
     );
     let routes = "- match: {prefix: /a}\n  route: {cluster: a}\n\
@@ -338,11 +339,12 @@ async fn requests_are_logged_when_they_end() {
     client::get(proxy.address(), "/c").await;
     let read = || std::fs::read_to_string(&path).unwrap_or_default();
     eventually("three lines", || async { read().lines().count() == 3 }).await;
+    let host = format!("\"host\":\"{}\"", backend.address);
     assert_eq!(
-        read(),
-        "{\"cluster\":\"a\",\"code\":200,\"flags\":null,\"in\":3,\"path\":\"/a\"}\n\
-         {\"cluster\":\"b\",\"code\":503,\"flags\":\"NC\",\"in\":0,\"path\":\"/b\"}\n\
-         {\"cluster\":null,\"code\":404,\"flags\":\"NR\",\"in\":0,\"path\":\"/c\"}\n"
+        read().replace(&host, "\"host\":\"a's\""),
+        "{\"cluster\":\"a\",\"code\":200,\"flags\":null,\"host\":\"a's\",\"in\":3,\"path\":\"/a\"}\n\
+         {\"cluster\":\"b\",\"code\":503,\"flags\":\"NC\",\"host\":null,\"in\":0,\"path\":\"/b\"}\n\
+         {\"cluster\":null,\"code\":404,\"flags\":\"NR\",\"host\":null,\"in\":0,\"path\":\"/c\"}\n"
     );
     proxy.ended().await;
 }

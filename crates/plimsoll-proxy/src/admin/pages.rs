@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Query, State as Extracted};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use plimsoll_client::{XdsState, XdsStatus};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
@@ -58,7 +60,27 @@ pub(super) async fn server_info(Extracted(admin): Extracted<Admin>) -> Json<Valu
             },
         },
         "reload": { "succeeded": succeeded, "failed": failed, "error": error },
+        "xds": state.client.xds_status().as_ref().map(discovery),
     }))
+}
+
+/// How discovery is doing.
+fn discovery(status: &XdsStatus) -> Value {
+    let problem = |((type_url, name), problem): (&(Arc<str>, Arc<str>), &String)| json!({ "type_url": **type_url, "name": **name, "problem": problem });
+    json!({
+        "state": match &status.state {
+            XdsState::Connecting => "CONNECTING",
+            XdsState::Connected => "CONNECTED",
+            XdsState::Disconnected { .. } => "DISCONNECTED",
+        },
+        "error": match &status.state {
+            XdsState::Disconnected { message } => Some(message),
+            _ => None,
+        },
+        "rejected": status.rejected,
+        "last_rejection": status.last_rejection,
+        "problems": status.problems.iter().map(problem).collect::<Vec<Value>>(),
+    })
 }
 
 /// Every counter with its name; listeners with one prefix are summed up.

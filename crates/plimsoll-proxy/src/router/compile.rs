@@ -92,6 +92,7 @@ fn route(route: &nouns::Route, around: &BothRules) -> Result<Route, FieldError> 
         name: route.name.as_str().into(),
         path: route.route_match.path.clone(),
         action,
+        needs_facts: rules.request.needs_facts() || rules.response.needs_facts(),
         request_rules: rules.request,
         response_rules: rules.response,
     })

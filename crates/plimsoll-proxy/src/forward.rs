@@ -45,7 +45,8 @@ pub(crate) async fn handle(
 async fn answer(connection: Arc<Connection>, request: Request<Incoming>) -> Response<ProxyBody> {
     let runtime = connection.listener.runtime();
     let mut exchange = Exchange::begin(connection, request.version());
-    let Some(view) = view(&request, exchange.connection().scheme) else {
+    let view = view(&request, exchange.connection().scheme);
+    let Some(view) = view.filter(|_| !exchange.connection().is_ambiguous()) else {
         return LocalReply::BAD_REQUEST.response(false, exchange);
     };
     if !runtime.logs.is_empty() {

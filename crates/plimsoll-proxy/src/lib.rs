@@ -17,6 +17,7 @@ pub mod config;
 mod connection;
 mod exchange;
 mod forward;
+mod head_scan;
 pub mod header_rules;
 mod headers;
 mod listener;

@@ -4,9 +4,11 @@
 //! file changes: routes hold for the next request, the rest for the next connection. Accepting is
 //! in `accept`, what happens to a request in `forward`.
 
+use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -259,6 +261,16 @@ async fn told_to_end(connection: &Connection) {
     }
 }
 
+/// Lets a connection whose header took too long say so: its next read does.
+async fn say_timed_out<F: Future>(mut serving: Pin<&mut F>) {
+    poll_fn(|cx| {
+        // Whatever comes of it, the connection ends.
+        let _ = serving.as_mut().poll(cx);
+        Poll::Ready(())
+    })
+    .await;
+}
+
 /// Serves HTTP until the connection ends or is told to.
 async fn serve_http<S>(
     stream: S,
@@ -284,7 +296,12 @@ where
                     biased;
                     done = serving.as_mut() => return done.map_err(Into::into),
                     order = connection.next_order() => match order {
-                        Order::Close => return Ok(()),
+                        Order::Close => {
+                            if connection.has_expired() {
+                                say_timed_out(serving.as_mut()).await;
+                            }
+                            return Ok(());
+                        }
                         order if order >= $graceful => serving.as_mut().graceful_shutdown(),
                         _ => {}
                     },

@@ -187,7 +187,7 @@ async fn changed(routes: Option<&mut watch::Receiver<u64>>) {
     {
         return;
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// The client, with the server that the file names.

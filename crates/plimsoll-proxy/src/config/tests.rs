@@ -151,7 +151,7 @@ fn what_is_not_supported_is_named() {
             "rds: {route_config_name: r, config_source: {ads: {}}}",
             "rds: stands beside route_config",
         ),
-        ("rds: {}", "rds.route_config_name: missing field"),
+        ("rds: {}", "rds.route_config_name: must be set"),
         ("tracing: {}", "tracing: unknown field"),
         (
             "max_request_headers_kb: 0",

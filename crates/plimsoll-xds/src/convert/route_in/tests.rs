@@ -22,7 +22,7 @@ fn what_others_wrote_is_read() {
     let config = full();
     assert_eq!(config.name, "rc");
     assert!(config.unread.is_empty(), "{:?}", config.unread);
-    let [shop, rest] = &config.virtual_hosts()[..] else {
+    let [shop, rest] = config.virtual_hosts() else {
         panic!("{config:?}")
     };
     assert_eq!(shop.domains, ["shop.example", "*.shop.example"]);

@@ -4,6 +4,7 @@
 //! proxy answers itself is in `local_reply`, tunnels are in `upgrade`.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -191,15 +192,7 @@ impl Leg<'_> {
             exchange.connection().stats.no_cluster.inc();
             return LocalReply::NO_CLUSTER.response(grpc, exchange);
         };
-        if exchange.is_logged() {
-            exchange.note(|outcome| {
-                outcome.cluster = Some(Arc::clone(&cluster));
-                outcome.route = Arc::clone(&self.route.name);
-            });
-        }
-        if let Some(facts) = &mut facts {
-            facts.cluster = Some(Arc::clone(&cluster));
-        }
+        self.note_cluster(&cluster, &mut exchange, facts.as_deref_mut());
         let prepared = self.prepare(
             &mut request,
             &exchange,
@@ -222,11 +215,7 @@ impl Leg<'_> {
         };
         let mut response = match result {
             Ok(response) => {
-                let host = response.body().host();
-                exchange.note(|outcome| outcome.upstream_host = Some(host));
-                if let Some(facts) = facts {
-                    facts.upstream_host = Some(host);
-                }
+                note_host(response.body().host(), &mut exchange, facts);
                 self.finish(response, tunnel, exchange)
             }
             Err(_) if watch.is_some_and(|watch| watch.too_large()) => {
@@ -242,6 +231,18 @@ impl Leg<'_> {
             response.headers_mut().insert(X_REQUEST_ID, id);
         }
         response
+    }
+
+    fn note_cluster(&self, cluster: &Arc<str>, exchange: &mut Exchange, facts: Option<&mut Facts>) {
+        if exchange.is_logged() {
+            exchange.note(|outcome| {
+                outcome.cluster = Some(Arc::clone(cluster));
+                outcome.route = Arc::clone(&self.route.name);
+            });
+        }
+        if let Some(facts) = facts {
+            facts.cluster = Some(Arc::clone(cluster));
+        }
     }
 
     /// Makes the request one of ours.
@@ -369,6 +370,14 @@ impl Leg<'_> {
             }
         }
         hash
+    }
+}
+
+/// A host has answered.
+fn note_host(host: SocketAddr, exchange: &mut Exchange, facts: Option<&mut Facts>) {
+    exchange.note(|outcome| outcome.upstream_host = Some(host));
+    if let Some(facts) = facts {
+        facts.upstream_host = Some(host);
     }
 }
 

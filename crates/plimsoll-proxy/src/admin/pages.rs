@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Query, State as Extracted};
@@ -66,7 +65,14 @@ pub(super) async fn server_info(Extracted(admin): Extracted<Admin>) -> Json<Valu
 
 /// How discovery is doing.
 fn discovery(status: &XdsStatus) -> Value {
-    let problem = |((type_url, name), problem): (&(Arc<str>, Arc<str>), &String)| json!({ "type_url": **type_url, "name": **name, "problem": problem });
+    let problems = status.problems.iter().map(|((type_url, name), problem)| {
+        let entry = [
+            ("type_url", &**type_url),
+            ("name", &**name),
+            ("problem", problem.as_str()),
+        ];
+        BTreeMap::from(entry)
+    });
     json!({
         "state": match &status.state {
             XdsState::Connecting => "CONNECTING",
@@ -79,7 +85,7 @@ fn discovery(status: &XdsStatus) -> Value {
         },
         "rejected": status.rejected,
         "last_rejection": status.last_rejection,
-        "problems": status.problems.iter().map(problem).collect::<Vec<Value>>(),
+        "problems": problems.collect::<Vec<_>>(),
     })
 }
 

@@ -112,7 +112,7 @@ fn what_a_client_cannot_follow_is_refused() {
                 config.virtual_hosts.push(Default::default());
                 m.route_config = Some(config);
             }),
-            ".route_config.virtual_hosts()[0].domains",
+            ".route_config.virtual_hosts[0].domains",
         ),
     ];
     for (read, path) in cases {

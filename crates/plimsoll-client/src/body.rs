@@ -3,6 +3,7 @@
 //! A request has ended when its response body has: then it is counted, its connection goes back,
 //! and a load report in the trailers is taken. Sending lives in `service`.
 
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -84,6 +85,7 @@ impl Body for RequestBody {
 pub struct ResponseBody<B = Incoming> {
     incoming: B,
     account: Option<Box<Account>>,
+    host: SocketAddr,
 }
 
 /// What is due when a request has ended.
@@ -220,6 +222,7 @@ impl Account {
 impl ResponseBody {
     /// A body that closes `account` when it ends; with a tunnel, when the tunnel does.
     pub(crate) fn new(incoming: Incoming, mut account: Box<Account>) -> Self {
+        let host = account.request.host().address();
         if account.status == StatusCode::SWITCHING_PROTOCOLS
             && let Some(lease) = account.lease.take_if(|lease| lease.is_exclusive())
         {
@@ -229,6 +232,7 @@ impl ResponseBody {
             return Self {
                 incoming,
                 account: None,
+                host,
             };
         }
         Self::counted(incoming, account)
@@ -241,6 +245,7 @@ impl<B: Body> ResponseBody<B> {
         let ended = incoming.is_end_stream();
         let mut body = Self {
             incoming,
+            host: account.request.host().address(),
             account: Some(account),
         };
         if ended {
@@ -251,6 +256,11 @@ impl<B: Body> ResponseBody<B> {
 }
 
 impl<B> ResponseBody<B> {
+    /// The host that answered.
+    pub const fn host(&self) -> SocketAddr {
+        self.host
+    }
+
     fn close(&mut self, complete: bool) {
         if let Some(account) = self.account.take() {
             account.end(complete);

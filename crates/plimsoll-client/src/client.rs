@@ -17,7 +17,7 @@ use plimsoll_core::model::health::HealthSignal;
 use plimsoll_core::model::load_report::ClusterLoadStats;
 use plimsoll_core::model::locality::Locality;
 use prometheus_client::registry::Registry;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::cluster::Cluster;
 use crate::cluster_manager::{ClusterManager, Clusters, Settings, Update};
@@ -27,8 +27,8 @@ use crate::layer::ClusterLayer;
 use crate::metrics;
 use crate::service::ClusterService;
 use crate::target::TargetService;
-use crate::xds::subscriber::{self, XdsHandle};
-use crate::xds::{XdsOptions, XdsStatus};
+use crate::xds::subscriber::{self, Wanted, XdsHandle};
+use crate::xds::{Following, XdsOptions, XdsStatus};
 use plimsoll_core::rng::Xoshiro256;
 use plimsoll_xds::route::RouteConfiguration;
 use plimsoll_xds::upstream::{EndpointExtras, UpstreamCluster, UpstreamOptions};
@@ -211,8 +211,8 @@ impl Client {
         let name = target_name(target)?;
         let xds = self.xds()?;
         let listener = xds.listener_name(&name);
-        let added = xds.targets.send(Arc::clone(&listener)).await;
-        added.map_err(|_| closed())?;
+        let wanted = Wanted::Listener(Arc::clone(&listener));
+        xds.wanted.send(wanted).await.map_err(|_| closed())?;
         xds.wait_for_routes(&listener).await?;
         Ok(TargetService::new(self.clone(), listener, name))
     }
@@ -223,10 +223,29 @@ impl Client {
         Some(xds.status.borrow().clone())
     }
 
+    /// Follows routes by name, and endpoints of clusters that the program adds itself, instead of
+    /// those that were followed before. Clusters come first, as with [`Self::set_upstream`].
+    pub async fn follow(&self, following: Following) -> Result<(), Error> {
+        let wanted = Wanted::Following(following);
+        self.xds()?.wanted.send(wanted).await.map_err(|_| closed())
+    }
+
+    /// The newest good routes of a name that is followed, once there are any and their clusters are
+    /// there.
+    pub fn route_configuration(&self, name: &str) -> Option<Arc<RouteConfiguration>> {
+        let xds = self.0.xds.as_ref()?;
+        xds.routes.load().followed.get(name).cloned()
+    }
+
+    /// A number that changes whenever routes do; `None` without a management server.
+    pub fn routes_changed(&self) -> Option<watch::Receiver<u64>> {
+        self.0.xds.as_ref().map(|xds| xds.routed.clone())
+    }
+
     pub(crate) fn routes_of(&self, target: &str) -> Result<Arc<RouteConfiguration>, Error> {
         let routes = self.xds()?.routes.load();
         let unknown = || Error::new(ErrorKind::NoRoute, format!("no routes for {target:?}"));
-        routes.get(target).cloned().ok_or_else(unknown)
+        routes.targets.get(target).cloned().ok_or_else(unknown)
     }
 
     #[cfg(feature = "tonic")]

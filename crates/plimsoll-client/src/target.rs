@@ -103,7 +103,7 @@ impl TargetService {
         let draws = (self.rng.next_u64(), self.rng.next_u64());
         let action = loop {
             let action = find(&routes, &self.authority, request, draws.0)?;
-            let Err(error) = self.refresh(action.target.cluster(draws.1)) else {
+            let Err(error) = self.refresh(cluster_of(action, draws.1)?) else {
                 break action;
             };
             // Routes are replaced before clusters that only the old ones name are removed.
@@ -121,7 +121,7 @@ impl TargetService {
             hash: options.hash.or(hash),
             ..options
         });
-        let cluster = action.target.cluster(draws.1);
+        let cluster = cluster_of(action, draws.1)?;
         let found = self.services.get_mut(cluster);
         found.ok_or_else(|| Error::new(ErrorKind::UnknownCluster, cluster))
     }
@@ -193,6 +193,7 @@ fn find<'r, B>(
         method: request.method().as_str(),
         authority,
         path: path.map_or("/", |path| path.as_str()),
+        scheme: request.uri().scheme_str().unwrap_or("http"),
         header: &header,
     };
     let path = head.path;
@@ -205,6 +206,17 @@ fn find<'r, B>(
             "the route of {path:?} does not forward: {other:?}"
         ))),
     }
+}
+
+/// The cluster of a route. Clients have no headers that name one.
+fn cluster_of(action: &RouteAction, draw: u64) -> Result<&str, Error> {
+    let none = || {
+        Error::new(
+            ErrorKind::NoRoute,
+            "the route wants a header to name the cluster",
+        )
+    };
+    action.target.cluster(draw).ok_or_else(none)
 }
 
 /// The values of a header, joined with commas.
@@ -227,7 +239,7 @@ fn hash(policies: &[HashPolicy], headers: &HeaderMap, channel_id: u64) -> Option
         let hash = match &policy.source {
             HashSource::Header(name) => joined(headers, name).map(|value| xxh64(&value, 0)),
             HashSource::ChannelId => Some(channel_id),
-            HashSource::Unsupported => None,
+            HashSource::SourceIp | HashSource::Unsupported => None,
         };
         if let Some(hash) = hash {
             mixed = Some(mixed.map_or(hash, |mixed| mixed.rotate_left(1) ^ hash));

@@ -5,14 +5,19 @@
 //! tells the cluster manager, `load_reporting` sends load reports. Losing the server changes
 //! nothing but the age of the data.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::model::load_report::Node;
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::units::FieldError;
 use plimsoll_xds::ads::Variant;
 use plimsoll_xds::driver::ConnectOptions;
 use plimsoll_xds::node::{NodeInfo, PLIMSOLL_FEATURE};
+use plimsoll_xds::route::RouteConfiguration;
+use plimsoll_xds::wire;
 
 pub(crate) mod dependencies;
 pub(crate) mod load_reporting;
@@ -50,6 +55,47 @@ pub struct XdsOptions {
     pub load_reporting: LoadReporting,
     /// Name of the listener of a target; `%s` stands for the target.
     pub listener_template: String,
+    /// Judges routes before they are accepted; without it, as gRPC does: what is not known is
+    /// ignored.
+    pub route_check: Option<RouteCheck>,
+}
+
+/// What is followed by name, for programs with listeners of their own: see
+/// [`Client::follow`](crate::Client::follow).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Following {
+    /// Route configurations.
+    pub routes: BTreeSet<Arc<str>>,
+    /// Clusters that the program adds itself, with the name of the assignment if their endpoints
+    /// come by EDS. The server is not asked for them, and what it says about them does not count.
+    pub own_clusters: BTreeMap<Arc<str>, Option<Arc<str>>>,
+}
+
+/// Says whether a program can do what routes ask for. What it refuses is refused to the server,
+/// with the path of the field, and the routes before it stay.
+#[derive(Clone)]
+pub struct RouteCheck(Arc<Judge>);
+
+type Judge = dyn Fn(RouteConfiguration) -> Result<(), FieldError> + Send + Sync;
+
+impl RouteCheck {
+    /// Asks `judge`.
+    pub fn new(
+        judge: impl Fn(RouteConfiguration) -> Result<(), FieldError> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(judge))
+    }
+
+    fn check(&self, body: &[u8]) -> Result<(), String> {
+        let routes = wire::decode_route_configuration(body).map_err(|error| error.to_string())?;
+        (self.0)(routes).map_err(|error| error.to_string())
+    }
+}
+
+impl fmt::Debug for RouteCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RouteCheck")
+    }
 }
 
 /// When load is reported to the server.
@@ -80,6 +126,7 @@ impl XdsOptions {
             local_cluster_name: LOCAL_CLUSTER.into(),
             load_reporting: LoadReporting::default(),
             listener_template: "%s".to_owned(),
+            route_check: None,
         }
     }
 

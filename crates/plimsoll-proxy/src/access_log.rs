@@ -5,7 +5,7 @@
 //! (counted), never requests. Formats are in `format`.
 
 mod format;
-mod time;
+pub(crate) mod time;
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;

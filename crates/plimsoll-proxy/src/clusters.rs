@@ -6,13 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_client::{Client, Error};
+use plimsoll_client::{Client, Error, Following};
 use plimsoll_core::units::FieldError;
-use plimsoll_xds::upstream::Discovery;
+use plimsoll_xds::upstream::{Discovery, EdsSource};
 use tokio::time::Instant;
 
 pub use plimsoll_xds::upstream::UpstreamCluster;
 pub use plimsoll_xds::yaml::UpstreamClusterYaml;
+
+use crate::config::{ProxyConfig, RouteSource};
 
 /// Clusters of the file that the client was told of.
 #[derive(Debug)]
@@ -27,16 +29,42 @@ pub struct ClusterSource {
 /// earlier still look for it.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// Whether endpoints of a cluster can be had: those of the fleet come with the clusters of a
-/// server, those of others that are not listed do not.
-pub(crate) fn check_discovery(cluster: &UpstreamCluster, fleet: bool) -> Result<(), FieldError> {
+/// Whether endpoints of a cluster can be had; `ads` is whether there is a server to ask.
+pub(crate) fn check_discovery(cluster: &UpstreamCluster, ads: bool) -> Result<(), FieldError> {
     match &cluster.options.discovery {
-        Discovery::Eds { .. } if !fleet => {
-            let reason = "EDS is for clusters of dynamic_resources.cds_config and for the cluster \
-                          of cluster_manager.local_cluster_name";
+        Discovery::Eds { source, .. } if *source != EdsSource::Ads => {
+            let reason = "only assignments of the management server are supported: ads: {}";
+            Err(FieldError::new("eds_cluster_config.eds_config", reason))
+        }
+        Discovery::Eds { .. } if !ads => {
+            let reason = "EDS needs dynamic_resources.ads_config";
             Err(FieldError::new("type", reason))
         }
         _ => Ok(()),
+    }
+}
+
+/// What the management server is asked for: routes of listeners, endpoints of clusters. The fleet
+/// is asked for by the client.
+pub(crate) fn following(config: &ProxyConfig) -> Following {
+    let listeners = config.listeners.iter();
+    let routes = listeners.filter_map(|listener| match &listener.routes {
+        RouteSource::Rds(name) => Some(Arc::clone(name)),
+        RouteSource::Inline(_) => None,
+    });
+    let fleet = config.local_cluster_name.as_deref();
+    let clusters = config.clusters.iter();
+    let clusters = clusters.filter(|cluster| {
+        let is_fleet = fleet == Some(cluster.config.name());
+        !(is_fleet && cluster.eds_name().is_some())
+    });
+    let clusters = clusters.map(|cluster| {
+        let eds_name = cluster.eds_name().map(Arc::from);
+        (Arc::clone(cluster.config.name()), eds_name)
+    });
+    Following {
+        routes: routes.collect(),
+        own_clusters: clusters.collect(),
     }
 }
 
@@ -57,11 +85,11 @@ impl ClusterSource {
         fleet: Option<&str>,
     ) -> Result<(), Error> {
         for cluster in clusters {
-            if matches!(cluster.options.discovery, Discovery::Eds { .. }) {
-                // Asked for by the client.
-                continue;
-            }
             if fleet == Some(cluster.config.name()) {
+                if cluster.eds_name().is_some() {
+                    // Asked for by the client.
+                    continue;
+                }
                 self.set_fleet(cluster).await?;
             }
             self.client.set_upstream(cluster.clone()).await?;

@@ -88,9 +88,18 @@ pub struct ListenerConfig {
     /// Protocol and limits.
     pub http: HttpOptions,
     /// Routes.
-    pub routes: RouteTable,
+    pub routes: RouteSource,
     /// Access logs.
     pub access_log: Vec<AccessLogConfig>,
+}
+
+/// Where the routes of a listener are.
+#[derive(Clone, Debug)]
+pub enum RouteSource {
+    /// In the file.
+    Inline(Arc<RouteTable>),
+    /// At the management server, under this name.
+    Rds(Arc<str>),
 }
 
 /// TLS of a listener.
@@ -252,6 +261,11 @@ impl ProxyConfig {
             let same = |other: &&Arc<ListenerConfig>| {
                 other.address == listener.address && listener.address.port() != 0
             };
+            if matches!(listener.routes, RouteSource::Rds(_)) && self.xds.is_none() {
+                let manager = at(index, "filter_chains[0].filters[0].typed_config");
+                let reason = "needs dynamic_resources.ads_config";
+                return Err(FieldError::new(format!("{manager}.rds"), reason));
+            }
             if let Some(other) = earlier.iter().find(same) {
                 let reason = format!("is that of listener {:?}", other.name);
                 return Err(FieldError::new(at(index, "address"), reason));

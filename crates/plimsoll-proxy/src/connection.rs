@@ -4,17 +4,19 @@
 //! Serving is in `listener`; the io of a connection passes through [`Watched`] to see whether
 //! anything moves.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::task::{Context, Poll, ready};
 
 use http::{HeaderValue, Version};
-use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use tokio::sync::Notify;
 
 use crate::config::HttpOptions;
+use crate::head_scan::HeadScan;
 use crate::listener::Listener;
 use crate::stats::HttpStats;
 use crate::worker::{Worker, in_ticks};
@@ -30,7 +32,7 @@ pub(crate) struct Connection {
     pub(crate) scheme: &'static str,
     /// Tick of its birth.
     born: u32,
-    http2: std::sync::atomic::AtomicBool,
+    http2: AtomicBool,
     /// Requests now.
     active: AtomicU32,
     phase: AtomicU8,
@@ -41,6 +43,10 @@ pub(crate) struct Connection {
     order: AtomicU8,
     /// Tick at which it was marked.
     marked: AtomicU32,
+    /// The request whose header came last says its length twice.
+    ambiguous: AtomicBool,
+    /// A header took too long.
+    expired: AtomicBool,
     /// Tells the task that serves it that there is an order.
     notify: Notify,
 }
@@ -104,6 +110,8 @@ impl Connection {
             moved: now.into(),
             order: AtomicU8::new(Order::Serve as u8),
             marked: now.into(),
+            ambiguous: false.into(),
+            expired: false.into(),
             notify: Notify::new(),
         }
     }
@@ -140,14 +148,26 @@ impl Connection {
         }
     }
 
-    /// Bytes came or went.
-    fn moves(&self) {
+    /// Bytes came; whether they begin a header.
+    fn moves(&self) -> bool {
         let now = self.worker.now();
         self.moved.store(now, Ordering::Relaxed);
-        if self.phase.load(Ordering::Relaxed) == IDLE {
+        let begins = self.phase.load(Ordering::Relaxed) == IDLE;
+        if begins {
             self.since.store(now, Ordering::Relaxed);
             self.phase.store(HEADER, Ordering::Relaxed);
         }
+        begins
+    }
+
+    /// Whether the request that came last says its length twice.
+    pub(crate) fn is_ambiguous(&self) -> bool {
+        self.ambiguous.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is to end because a header took too long.
+    pub(crate) fn has_expired(&self) -> bool {
+        self.expired.load(Ordering::Relaxed)
     }
 
     /// Looks after timeouts.
@@ -169,6 +189,7 @@ impl Connection {
             HEADER if !http2 => {
                 if over(since, options.request_headers_timeout) {
                     self.stats.downstream_rq_header_timeout.inc();
+                    self.expired.store(true, Ordering::Relaxed);
                     self.order(Order::Close);
                 }
             }
@@ -239,24 +260,75 @@ impl Drop for Connection {
     }
 }
 
+/// What is said to those whose header took too long.
+const TIMED_OUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\
+                           connection: close\r\n\r\n";
+
+/// How much of a header is looked at in one step.
+const LOOK: usize = 4096;
+
+thread_local! {
+    /// Where bytes of headers are looked at; for one read at a time.
+    static SCRATCH: RefCell<[u8; LOOK]> = const { RefCell::new([0; LOOK]) };
+}
+
 /// The io of a connection, seen moving.
 pub(crate) struct Watched<T> {
     io: T,
     connection: Arc<Connection>,
+    scan: HeadScan,
 }
 
 impl<T> Watched<T> {
-    pub(crate) const fn new(io: T, connection: Arc<Connection>) -> Self {
-        Self { io, connection }
+    pub(crate) fn new(io: T, connection: Arc<Connection>) -> Self {
+        Self {
+            io,
+            connection,
+            scan: HeadScan::default(),
+        }
     }
 }
 
-impl<T: Read + Unpin> Read for Watched<T> {
+impl<T: Read + Unpin> Watched<T> {
+    /// Reads bytes of a header, and looks at them.
+    fn read_header(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut buf: ReadBufCursor<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let room = buf.remaining().min(LOOK);
+            let mut read = ReadBuf::new(&mut scratch[..room]);
+            ready!(Pin::new(&mut self.io).poll_read(cx, read.unfilled()))?;
+            if self.connection.moves() {
+                self.scan = HeadScan::default();
+            }
+            let ambiguous = self.scan.scan(read.filled());
+            self.connection
+                .ambiguous
+                .store(ambiguous, Ordering::Relaxed);
+            buf.put_slice(read.filled());
+            Poll::Ready(Ok(()))
+        })
+    }
+}
+
+impl<T: Read + Write + Unpin> Read for Watched<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: ReadBufCursor<'_>,
     ) -> Poll<std::io::Result<()>> {
+        if self.connection.has_expired() {
+            // Nobody else writes: there is no request yet. Whoever does not take it gets nothing.
+            let _ = Pin::new(&mut self.io).poll_write(cx, TIMED_OUT);
+            let _ = Pin::new(&mut self.io).poll_flush(cx);
+            return Poll::Ready(Err(std::io::ErrorKind::TimedOut.into()));
+        }
+        let busy = self.connection.phase.load(Ordering::Relaxed) == BUSY;
+        if !busy && !self.connection.is_http2() {
+            return self.read_header(cx, buf);
+        }
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
         if read.is_ready() {
             self.connection.moves();

@@ -54,11 +54,7 @@ impl Exchange {
         self.log = Some(Box::new(Log {
             pending,
             outcome: Outcome {
-                protocol: match version {
-                    Version::HTTP_2 => "HTTP/2",
-                    Version::HTTP_10 => "HTTP/1.0",
-                    _ => "HTTP/1.1",
-                },
+                protocol: protocol(version),
                 peer: Some(self.connection.peer),
                 ..Default::default()
             },
@@ -98,6 +94,15 @@ impl Exchange {
     /// Bytes of the response were handed on.
     pub(crate) fn sent(&mut self, bytes: usize) {
         self.note(|outcome| outcome.bytes_sent += u64::try_from(bytes).unwrap_or(u64::MAX));
+    }
+}
+
+/// Its name in logs and headers.
+pub(crate) fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_2 => "HTTP/2",
+        Version::HTTP_10 => "HTTP/1.0",
+        _ => "HTTP/1.1",
     }
 }
 

@@ -4,7 +4,9 @@
 //! proxy answers itself is in `local_reply`, tunnels are in `upgrade`.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, SERVER, TRANSFER_ENCODING, UPGRADE};
 use http::uri::PathAndQuery;
@@ -17,11 +19,12 @@ use tokio::time::Instant;
 use crate::body::{ProxyBody, RequestStream, RequestWatch};
 use crate::config::HttpOptions;
 use crate::connection::Connection;
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, protocol};
 use crate::headers::{self, X_FORWARDED_HOST, X_REQUEST_ID};
 use crate::listener::ListenerRuntime;
 use crate::local_reply::{self, LocalReply};
 use crate::router::{Action, Forward, HashPolicy, HashSource, RequestView, Route, is_grpc};
+use crate::substitution::Facts;
 use crate::upgrade;
 use crate::worker::{self, UpstreamResponse};
 
@@ -43,7 +46,8 @@ pub(crate) async fn handle(
 async fn answer(connection: Arc<Connection>, request: Request<Incoming>) -> Response<ProxyBody> {
     let runtime = connection.listener.runtime();
     let mut exchange = Exchange::begin(connection, request.version());
-    let Some(view) = view(&request, exchange.connection().scheme) else {
+    let view = view(&request, exchange.connection().scheme);
+    let Some(view) = view.filter(|_| !exchange.connection().is_ambiguous()) else {
         return LocalReply::BAD_REQUEST.response(false, exchange);
     };
     if !runtime.logs.is_empty() {
@@ -51,10 +55,14 @@ async fn answer(connection: Arc<Connection>, request: Request<Incoming>) -> Resp
         exchange.log(pending, request.version());
     }
     let stats = &exchange.connection().stats;
-    let Some(route) = runtime.config.routes.route(&view) else {
+    let worker = &exchange.connection().worker;
+    let Some(route) = runtime.routes.route(&view, || worker.draw()) else {
         stats.no_route.inc();
         return LocalReply::NO_ROUTE.response(is_grpc(request.headers()), exchange);
     };
+    let mut facts = route
+        .needs_facts
+        .then(|| facts(&view, route, &exchange, request.version()));
     let mut response = match &route.action {
         Action::Forward(forward) => {
             let leg = Leg {
@@ -62,7 +70,7 @@ async fn answer(connection: Arc<Connection>, request: Request<Incoming>) -> Resp
                 route,
                 forward,
             };
-            leg.forward(request, exchange).await
+            leg.forward(request, exchange, facts.as_deref_mut()).await
         }
         Action::Redirect(redirect) => {
             stats.rq_redirect.inc();
@@ -77,11 +85,39 @@ async fn answer(connection: Arc<Connection>, request: Request<Incoming>) -> Resp
             response.map(|()| ProxyBody::own(direct.body.clone(), exchange))
         }
     };
-    route.response_rules.apply(response.headers_mut());
+    if let Some(facts) = &mut facts {
+        facts.status = Some(response.status().as_u16());
+    }
+    let rules = &route.response_rules;
+    rules.apply_to_response(response.headers_mut(), facts.as_deref());
     if let Some(server) = &runtime.config.http.server {
         response.headers_mut().insert(SERVER, server.clone());
     }
     response
+}
+
+/// What header rules may make values of.
+fn facts(
+    view: &RequestView<'_>,
+    route: &Route,
+    exchange: &Exchange,
+    version: Version,
+) -> Box<Facts> {
+    let connection = exchange.connection();
+    Box::new(Facts {
+        start: SystemTime::now(),
+        protocol: protocol(version),
+        peer: connection.peer,
+        method: view.method.clone(),
+        path: view.path_and_query.to_owned(),
+        authority: view.host.to_owned(),
+        scheme: connection.scheme,
+        headers: view.headers.clone(),
+        route: Arc::clone(&route.name),
+        cluster: None,
+        upstream_host: None,
+        status: None,
+    })
 }
 
 /// What routes look at; `None` for requests without a host, with two, or with a strange one.
@@ -132,6 +168,7 @@ impl Leg<'_> {
         &self,
         mut request: Request<Incoming>,
         mut exchange: Exchange,
+        mut facts: Option<&mut Facts>,
     ) -> Response<ProxyBody> {
         let options = &self.runtime.config.http;
         let grpc = is_grpc(request.headers());
@@ -155,13 +192,14 @@ impl Leg<'_> {
             exchange.connection().stats.no_cluster.inc();
             return LocalReply::NO_CLUSTER.response(grpc, exchange);
         };
-        if exchange.is_logged() {
-            exchange.note(|outcome| {
-                outcome.cluster = Some(Arc::clone(&cluster));
-                outcome.route = Arc::clone(&self.route.name);
-            });
-        }
-        if let Err(reply) = self.prepare(&mut request, &exchange, tunnel.as_ref()) {
+        self.note_cluster(&cluster, &mut exchange, facts.as_deref_mut());
+        let prepared = self.prepare(
+            &mut request,
+            &exchange,
+            tunnel.as_ref(),
+            facts.as_deref_mut(),
+        );
+        if let Err(reply) = prepared {
             return reply.response(grpc, exchange);
         }
         let id = options.always_set_request_id_in_response;
@@ -176,7 +214,10 @@ impl Leg<'_> {
             Err(error) => Err(error),
         };
         let mut response = match result {
-            Ok(response) => self.finish(response, tunnel, exchange),
+            Ok(response) => {
+                note_host(response.body().host(), &mut exchange, facts);
+                self.finish(response, tunnel, exchange)
+            }
             Err(_) if watch.is_some_and(|watch| watch.too_large()) => {
                 exchange.connection().stats.downstream_rq_too_large.inc();
                 LocalReply::TOO_LARGE.response(grpc, exchange)
@@ -192,12 +233,25 @@ impl Leg<'_> {
         response
     }
 
+    fn note_cluster(&self, cluster: &Arc<str>, exchange: &mut Exchange, facts: Option<&mut Facts>) {
+        if exchange.is_logged() {
+            exchange.note(|outcome| {
+                outcome.cluster = Some(Arc::clone(cluster));
+                outcome.route = Arc::clone(&self.route.name);
+            });
+        }
+        if let Some(facts) = facts {
+            facts.cluster = Some(Arc::clone(cluster));
+        }
+    }
+
     /// Makes the request one of ours.
     fn prepare(
         &self,
         request: &mut Request<Incoming>,
         exchange: &Exchange,
         tunnel: Option<&Tunnel>,
+        facts: Option<&mut Facts>,
     ) -> Result<(), LocalReply> {
         let options = &self.runtime.config.http;
         let connection = exchange.connection();
@@ -219,7 +273,15 @@ impl Leg<'_> {
             fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             fields.insert(UPGRADE, tunnel.protocol.clone());
         }
-        self.route.request_rules.apply(fields);
+        let rules = &self.route.request_rules;
+        match facts {
+            None => rules.apply_to_request(fields, None),
+            Some(facts) => {
+                facts.headers.clone_from(fields);
+                rules.apply_to_request(fields, Some(facts));
+                facts.headers.clone_from(fields);
+            }
+        }
         self.rewrite(request)?;
         if hash.is_some() {
             let options = worker::options(self.forward, hash);
@@ -308,6 +370,14 @@ impl Leg<'_> {
             }
         }
         hash
+    }
+}
+
+/// A host has answered.
+fn note_host(host: SocketAddr, exchange: &mut Exchange, facts: Option<&mut Facts>) {
+    exchange.note(|outcome| outcome.upstream_host = Some(host));
+    if let Some(facts) = facts {
+        facts.upstream_host = Some(host);
     }
 }
 

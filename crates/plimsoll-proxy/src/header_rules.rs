@@ -1,39 +1,118 @@
 //! [`HeaderRules`]: header fields that routes add, replace and remove.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use plimsoll_core::units::FieldError;
+use plimsoll_xds::route::{self as nouns, AppendAction};
+
+use crate::substitution::{self, Facts, HeaderFormat, Piece};
 
 /// Changes of header fields, in order; removing comes after adding, as in Envoy.
 #[derive(Clone, Debug, Default)]
 pub struct HeaderRules {
     /// Fields to add or replace.
-    pub add: Vec<HeaderRule>,
+    add: Vec<HeaderRule>,
     /// Fields to remove.
-    pub remove: Vec<HeaderName>,
+    remove: Vec<HeaderName>,
 }
 
 /// One field to add or replace.
 #[derive(Clone, Debug)]
 pub struct HeaderRule {
-    /// Its name.
-    pub name: HeaderName,
-    /// Its value.
-    pub value: HeaderValue,
+    name: HeaderName,
+    value: Value,
     /// What happens when it is there, or is not.
-    pub action: AppendAction,
+    action: AppendAction,
+    /// A value that turns out empty is added all the same.
+    keep_empty: bool,
 }
 
-/// `HeaderValueOption.HeaderAppendAction`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AppendAction {
-    /// One more value.
-    #[default]
-    AppendIfExistsOrAdd,
-    /// Nothing when there is one.
-    AddIfAbsent,
-    /// The only value.
-    OverwriteIfExistsOrAdd,
-    /// The only value, if there was one.
-    OverwriteIfExists,
+#[derive(Clone, Debug)]
+enum Value {
+    Fixed(HeaderValue),
+    Made(HeaderFormat),
+}
+
+/// Changes of a request and of its response.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BothRules {
+    pub(crate) request: HeaderRules,
+    pub(crate) response: HeaderRules,
+}
+
+impl BothRules {
+    /// These, followed by `outer`.
+    pub(crate) fn followed_by(self, outer: &Self) -> Self {
+        Self {
+            request: self.request.followed_by(&outer.request),
+            response: self.response.followed_by(&outer.response),
+        }
+    }
+}
+
+impl TryFrom<&nouns::HeaderRules> for BothRules {
+    type Error = FieldError;
+
+    fn try_from(rules: &nouns::HeaderRules) -> Result<Self, FieldError> {
+        Ok(Self {
+            request: checked("request", &rules.request_add, &rules.request_remove)?,
+            response: checked("response", &rules.response_add, &rules.response_remove)?,
+        })
+    }
+}
+
+/// The rules of one direction; paths start at the message that has both lists.
+fn checked(
+    direction: &str,
+    add: &[nouns::HeaderValueOption],
+    remove: &[String],
+) -> Result<HeaderRules, FieldError> {
+    let mut rules = HeaderRules::default();
+    for (index, option) in add.iter().enumerate() {
+        let place = format!("{direction}_headers_to_add[{index}].header");
+        let rule = HeaderRule::try_from(option).map_err(|error| error.under(&place))?;
+        rules.add.push(rule);
+    }
+    for (index, name) in remove.iter().enumerate() {
+        let place = format!("{direction}_headers_to_remove[{index}]");
+        let name = field_name(name).map_err(|error| error.under(&place))?;
+        rules.remove.push(name);
+    }
+    Ok(rules)
+}
+
+impl TryFrom<&nouns::HeaderValueOption> for HeaderRule {
+    type Error = FieldError;
+
+    fn try_from(option: &nouns::HeaderValueOption) -> Result<Self, FieldError> {
+        let name = field_name(&option.key).map_err(|error| error.under("key"))?;
+        let at_value = |reason: String| FieldError::new("value", reason);
+        let pieces = substitution::parse(&option.value).map_err(at_value)?;
+        let value = match pieces.as_slice() {
+            [] => Value::Fixed(HeaderValue::from_static("")),
+            [Piece::Literal(text)] => {
+                let value = HeaderValue::from_str(text);
+                Value::Fixed(value.map_err(|_| at_value("is not a header value".to_owned()))?)
+            }
+            _ => Value::Made(HeaderFormat::new(pieces).map_err(at_value)?),
+        };
+        Ok(Self {
+            name,
+            value,
+            action: option.append_action,
+            keep_empty: option.keep_empty_value,
+        })
+    }
+}
+
+/// A field that rules may touch: not one of the message's frame.
+pub(crate) fn field_name(name: &str) -> Result<HeaderName, FieldError> {
+    let reason = || FieldError::new("", format!("{name:?} is not the name of a header field"));
+    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| reason())?;
+    if name == http::header::HOST {
+        let reason = "the host is changed with host_rewrite_literal";
+        return Err(FieldError::new("", reason));
+    }
+    Ok(name)
 }
 
 impl HeaderRules {
@@ -45,18 +124,47 @@ impl HeaderRules {
         self
     }
 
-    /// Changes `headers`.
-    pub fn apply(&self, headers: &mut HeaderMap) {
+    /// Whether a value is made for each message, so that [`Facts`] are needed.
+    pub(crate) fn needs_facts(&self) -> bool {
+        let mut values = self.add.iter().map(|rule| &rule.value);
+        values.any(|value| matches!(value, Value::Made(_)))
+    }
+
+    /// Changes the fields of a request.
+    pub(crate) fn apply_to_request(&self, headers: &mut HeaderMap, facts: Option<&Facts>) {
+        self.apply(headers, |format, _| Some(format.value(facts?, None)));
+    }
+
+    /// Changes the fields of a response.
+    pub(crate) fn apply_to_response(&self, headers: &mut HeaderMap, facts: Option<&Facts>) {
+        self.apply(headers, |format, own| Some(format.value(facts?, Some(own))));
+    }
+
+    /// `make` makes values out of formats and the fields as they are.
+    fn apply(
+        &self,
+        headers: &mut HeaderMap,
+        make: impl Fn(&HeaderFormat, &HeaderMap) -> Option<Vec<u8>>,
+    ) {
         for rule in &self.add {
+            let value = match &rule.value {
+                Value::Fixed(value) => Some(value.clone()),
+                Value::Made(format) => {
+                    make(format, headers).and_then(|value| HeaderValue::try_from(value).ok())
+                }
+            };
+            let Some(value) = value.filter(|value| rule.keep_empty || !value.is_empty()) else {
+                continue;
+            };
             let there = || headers.contains_key(&rule.name);
             match rule.action {
                 AppendAction::AppendIfExistsOrAdd => {
-                    headers.append(rule.name.clone(), rule.value.clone());
+                    headers.append(rule.name.clone(), value);
                 }
                 AppendAction::AddIfAbsent if there() => {}
                 AppendAction::OverwriteIfExists if !there() => {}
                 _ => {
-                    headers.insert(rule.name.clone(), rule.value.clone());
+                    headers.insert(rule.name.clone(), value);
                 }
             }
         }
@@ -70,22 +178,33 @@ impl HeaderRules {
 mod tests {
     use super::*;
 
-    fn applied(action: AppendAction, before: &[&'static str]) -> Vec<String> {
-        let name = HeaderName::from_static("x");
+    fn rule(value: &str, append_action: AppendAction) -> nouns::HeaderValueOption {
+        nouns::HeaderValueOption {
+            key: "x".into(),
+            value: value.into(),
+            append_action,
+            keep_empty_value: false,
+        }
+    }
+
+    fn rules(add: Vec<nouns::HeaderValueOption>, remove: &[&str]) -> BothRules {
+        let rules = nouns::HeaderRules {
+            response_add: add,
+            response_remove: remove.iter().map(|&name| name.to_owned()).collect(),
+            ..nouns::HeaderRules::default()
+        };
+        BothRules::try_from(&rules).unwrap()
+    }
+
+    fn applied(option: nouns::HeaderValueOption, before: &[&'static str]) -> Vec<String> {
         let mut headers = HeaderMap::new();
         for value in before {
-            headers.append(&name, HeaderValue::from_static(value));
+            headers.append("x", HeaderValue::from_static(value));
         }
-        let rules = HeaderRules {
-            add: vec![HeaderRule {
-                name: name.clone(),
-                value: HeaderValue::from_static("new"),
-                action,
-            }],
-            remove: vec![],
-        };
-        rules.apply(&mut headers);
-        let values = headers.get_all(&name).iter();
+        let rules = rules(vec![option], &[]).response;
+        assert!(!rules.needs_facts());
+        rules.apply_to_response(&mut headers, None);
+        let values = headers.get_all("x").iter();
         values
             .map(|value| value.to_str().unwrap().to_owned())
             .collect()
@@ -95,6 +214,7 @@ mod tests {
     fn actions_do_what_their_names_say() {
         use AppendAction::{AddIfAbsent, AppendIfExistsOrAdd};
         use AppendAction::{OverwriteIfExists, OverwriteIfExistsOrAdd};
+        let applied = |action, before| applied(rule("new", action), before);
         assert_eq!(applied(AppendIfExistsOrAdd, &["a"]), ["a", "new"]);
         assert_eq!(applied(AppendIfExistsOrAdd, &[]), ["new"]);
         assert_eq!(applied(AddIfAbsent, &["a"]), ["a"]);
@@ -106,23 +226,41 @@ mod tests {
     }
 
     #[test]
+    fn empty_values_are_left_out_unless_they_are_wanted() {
+        let empty = rule("", AppendAction::AppendIfExistsOrAdd);
+        assert_eq!(applied(empty.clone(), &[]), [""; 0]);
+        let kept = nouns::HeaderValueOption {
+            keep_empty_value: true,
+            ..empty
+        };
+        assert_eq!(applied(kept, &[]), [""]);
+        let percent = rule("50%%", AppendAction::AppendIfExistsOrAdd);
+        assert_eq!(applied(percent, &[]), ["50%"]);
+    }
+
+    #[test]
+    fn formats_need_facts_and_unknown_operators_are_named() {
+        let made = rule("%UPSTREAM_HOST%", AppendAction::AppendIfExistsOrAdd);
+        assert!(rules(vec![made], &[]).response.needs_facts());
+        for value in ["%NO%", "%BYTES_SENT%", "a\nb", "%"] {
+            let wrong = nouns::HeaderRules {
+                request_add: vec![rule(value, AppendAction::AddIfAbsent)],
+                ..nouns::HeaderRules::default()
+            };
+            let error = BothRules::try_from(&wrong).unwrap_err();
+            assert_eq!(error.path(), "request_headers_to_add[0].header.value");
+        }
+    }
+
+    #[test]
     fn outer_rules_come_last_and_removing_after_adding() {
-        let rule = |value| HeaderRule {
-            name: HeaderName::from_static("x"),
-            value: HeaderValue::from_static(value),
-            action: AppendAction::OverwriteIfExistsOrAdd,
-        };
-        let inner = HeaderRules {
-            add: vec![rule("inner")],
-            remove: vec![],
-        };
-        let outer = HeaderRules {
-            add: vec![rule("outer")],
-            remove: vec![HeaderName::from_static("y")],
-        };
+        let overwrite = |value| rule(value, AppendAction::OverwriteIfExistsOrAdd);
+        let inner = rules(vec![overwrite("inner")], &[]);
+        let outer = rules(vec![overwrite("outer")], &["y"]);
         let mut headers = HeaderMap::new();
         headers.insert("y", HeaderValue::from_static("1"));
-        inner.followed_by(&outer).apply(&mut headers);
+        let both = inner.followed_by(&outer);
+        both.response.apply_to_response(&mut headers, None);
         assert_eq!(headers["x"], "outer");
         assert!(!headers.contains_key("y"));
     }

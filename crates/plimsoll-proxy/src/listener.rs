@@ -4,9 +4,11 @@
 //! file changes: routes hold for the next request, the rest for the next connection. Accepting is
 //! in `accept`, what happens to a request in `forward`.
 
+use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -18,9 +20,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
 use crate::access_log::{AccessLog, Sinks};
-use crate::config::{Codec, HttpOptions, ListenerConfig};
+use crate::config::{Codec, HttpOptions, ListenerConfig, RouteSource};
 use crate::connection::{Connection, Order, Watched};
 use crate::forward;
+use crate::router::RouteTable;
 use crate::stats::HttpStats;
 use crate::tls;
 
@@ -40,8 +43,11 @@ pub(crate) struct Listener {
 }
 
 /// Everything that is in force.
+#[derive(Clone)]
 pub(crate) struct ListenerRuntime {
     pub(crate) config: Arc<ListenerConfig>,
+    /// Those of the file, or the newest of the management server.
+    pub(crate) routes: Arc<RouteTable>,
     pub(crate) logs: Vec<AccessLog>,
     tls: Option<TlsAcceptor>,
     http1: http1::Builder,
@@ -72,7 +78,12 @@ impl ListenerRuntime {
             Some(tls) => Some(tls::server_config(tls, config.http.codec)?.into()),
             None => None,
         };
+        let routes = match &config.routes {
+            RouteSource::Inline(routes) => Arc::clone(routes),
+            RouteSource::Rds(_) => Arc::default(),
+        };
         Ok(Self {
+            routes,
             http1: http1_builder(&config.http),
             http2: http2_builder(&config.http),
             config,
@@ -130,6 +141,13 @@ impl Listener {
     /// Puts other settings in force.
     pub(crate) fn replace(&self, runtime: ListenerRuntime) {
         self.runtime.store(Arc::new(runtime));
+    }
+
+    /// Puts other routes in force.
+    pub(crate) fn replace_routes(&self, routes: Arc<RouteTable>) {
+        let mut runtime = ListenerRuntime::clone(&self.runtime());
+        runtime.routes = routes;
+        self.replace(runtime);
     }
 
     /// Counters of one more worker.
@@ -243,6 +261,16 @@ async fn told_to_end(connection: &Connection) {
     }
 }
 
+/// Lets a connection whose header took too long say so: its next read does.
+async fn say_timed_out<F: Future>(mut serving: Pin<&mut F>) {
+    poll_fn(|cx| {
+        // Whatever comes of it, the connection ends.
+        let _ = serving.as_mut().poll(cx);
+        Poll::Ready(())
+    })
+    .await;
+}
+
 /// Serves HTTP until the connection ends or is told to.
 async fn serve_http<S>(
     stream: S,
@@ -268,7 +296,12 @@ where
                     biased;
                     done = serving.as_mut() => return done.map_err(Into::into),
                     order = connection.next_order() => match order {
-                        Order::Close => return Ok(()),
+                        Order::Close => {
+                            if connection.has_expired() {
+                                say_timed_out(serving.as_mut()).await;
+                            }
+                            return Ok(());
+                        }
                         order if order >= $graceful => serving.as_mut().graceful_shutdown(),
                         _ => {}
                     },

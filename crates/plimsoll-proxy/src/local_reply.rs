@@ -167,7 +167,6 @@ mod tests {
     use http::{HeaderMap, Method};
 
     use super::*;
-    use crate::router::Case;
 
     #[test]
     fn redirects_change_what_they_name() {
@@ -180,7 +179,7 @@ mod tests {
             scheme: "http",
             headers: &headers,
         };
-        let matched = PathMatcher::Prefix("/old".into(), Case::Sensitive);
+        let matched = PathMatcher::Prefix("/old".into());
         let to = |redirect: Redirect| {
             let location = location(&redirect, &matched, &request).unwrap();
             location.to_str().unwrap().to_owned()

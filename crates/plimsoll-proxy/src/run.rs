@@ -4,23 +4,25 @@
 //! may change; a bad edit of the file keeps what is in force and says why. The client's writer task
 //! runs on the runtime that `run` is called on, requests on the workers' threads.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_client::{Client, LoadReporting, XdsOptions};
+use plimsoll_client::{Client, LoadReporting, RouteCheck, XdsOptions};
 use plimsoll_core::model::load_report::Node;
 use plimsoll_xds::ads::Variant;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::accept::{Command, WorkerThread, bind};
 use crate::admin;
-use crate::clusters::ClusterSource;
-use crate::config::{ListenerConfig, ProxyConfig};
+use crate::clusters::{ClusterSource, following};
+use crate::config::{ListenerConfig, ProxyConfig, RouteSource};
 use crate::listener::{Listener, ListenerRuntime};
+use crate::router::RouteTable;
 use crate::source::{FileError, FileSource, Fingerprint};
 use crate::state::{Running, State};
 use crate::worker::Worker;
@@ -125,6 +127,7 @@ pub async fn run(
     let workers = options.workers.max(1);
     let client = client(&loaded.config, workers);
     let state = Arc::new(State::new(client.clone(), workers, loaded));
+    let mut routes_changed = client.routes_changed();
     let mut proxy = Proxy::start(Arc::clone(&state), client, workers)?;
     proxy.clusters().await;
     let admin_listener = match proxy.config().admin {
@@ -162,8 +165,10 @@ pub async fn run(
             () = &mut shutdown => break,
             _ = quitting.recv() => break,
             Some(()) = reload.recv() => true,
+            () = changed(routes_changed.as_mut()) => false,
             () = tokio::time::sleep(LOOK) => false,
         };
+        proxy.routes();
         state.new_epoch();
         proxy.look(&source, &mut last, forced).await;
     }
@@ -173,6 +178,16 @@ pub async fn run(
         admin.abort();
     }
     Ok(())
+}
+
+/// Until routes of the management server changed.
+async fn changed(routes: Option<&mut watch::Receiver<u64>>) {
+    if let Some(routes) = routes
+        && routes.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending::<()>().await;
 }
 
 /// The client, with the server that the file names.
@@ -189,6 +204,9 @@ fn client(config: &ProxyConfig, workers: usize) -> Client {
     };
     let mut options = XdsOptions::new(xds.uri.clone(), node);
     options.all_clusters = xds.clusters;
+    options.route_check = Some(RouteCheck::new(|routes| {
+        RouteTable::try_from(Arc::new(routes)).map(drop)
+    }));
     if xds.delta {
         options.variant = Variant::Delta;
     }
@@ -208,6 +226,8 @@ fn client(config: &ProxyConfig, workers: usize) -> Client {
 struct Proxy {
     state: Arc<State>,
     clusters: ClusterSource,
+    /// Routes of the management server, by name.
+    tables: BTreeMap<Arc<str>, Arc<RouteTable>>,
     threads: Vec<WorkerThread>,
 }
 
@@ -215,6 +235,7 @@ impl Proxy {
     fn start(state: Arc<State>, client: Client, workers: usize) -> Result<Self, RunError> {
         let mut proxy = Self {
             clusters: ClusterSource::new(client.clone()),
+            tables: BTreeMap::new(),
             threads: Vec::new(),
             state,
         };
@@ -239,6 +260,46 @@ impl Proxy {
         let fleet = config.local_cluster_name.as_deref();
         if let Err(error) = self.clusters.set_all(&config.clusters, fleet).await {
             tracing::error!(%error, "the client does not take the clusters");
+        }
+        if config.xds.is_some()
+            && let Err(error) = self.state.client.follow(following(&config)).await
+        {
+            tracing::error!(%error, "the management server is not asked");
+        }
+    }
+
+    /// Puts the newest routes of the management server in force.
+    fn routes(&mut self) {
+        for running in self.state.running() {
+            let config = Arc::clone(&running.listener.runtime().config);
+            let RouteSource::Rds(name) = &config.routes else {
+                continue;
+            };
+            if let Some(table) = self.table(name) {
+                running.listener.replace_routes(table);
+            }
+        }
+    }
+
+    /// The newest good routes of that name, if they are not in force.
+    fn table(&mut self, name: &Arc<str>) -> Option<Arc<RouteTable>> {
+        let newest = self.state.client.route_configuration(name)?;
+        let known = self.tables.get(name);
+        if let Some(known) = known.filter(|known| Arc::ptr_eq(known.configuration(), &newest)) {
+            return Some(Arc::clone(known));
+        }
+        match RouteTable::try_from(newest) {
+            Ok(table) => {
+                tracing::info!(routes = %name, "new routes are in force");
+                let table = Arc::new(table);
+                self.tables.insert(Arc::clone(name), Arc::clone(&table));
+                Some(table)
+            }
+            // They were refused before they came here.
+            Err(error) => {
+                tracing::error!(routes = %name, %error, "the routes cannot be used");
+                None
+            }
         }
     }
 
@@ -293,7 +354,13 @@ impl Proxy {
         let mut prepared = Vec::new();
         for listener in &config.listeners {
             let runtime = ListenerRuntime::new(Arc::clone(listener), &self.state.sinks);
-            let runtime = runtime.map_err(|error| RunError::Open(at_listener(listener, &error)))?;
+            let mut runtime =
+                runtime.map_err(|error| RunError::Open(at_listener(listener, &error)))?;
+            if let RouteSource::Rds(name) = &listener.routes
+                && let Some(table) = self.tables.get(name)
+            {
+                runtime.routes = Arc::clone(table);
+            }
             let running = self.state.running();
             let same = running
                 .iter()

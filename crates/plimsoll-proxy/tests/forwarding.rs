@@ -318,3 +318,37 @@ async fn a_websocket_becomes_a_tunnel() {
     assert_eq!(client::send(proxy.address(), other).await.status, 403);
     proxy.ended().await;
 }
+
+#[tokio::test]
+async fn header_values_say_what_is_known_of_a_request() {
+    let backend = Backend::start(|request| async move {
+        let seen = |name: &str| {
+            let value = request.headers().get(name);
+            value
+                .map_or("none", |value| value.to_str().unwrap())
+                .to_owned()
+        };
+        let text = format!("{}|{}|{}", seen("x-from"), seen("x-asked"), seen("x-host"));
+        response(200, text)
+    })
+    .await;
+    let routes = "- match: {prefix: /}
+  name: all
+  route: {cluster: a}
+  request_headers_to_add:
+  - header: {key: x-from, value: '%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT% %PROTOCOL%'}
+  - header: {key: x-asked, value: '%REQ(:METHOD)% %REQ(:PATH)% %REQ(x-none?x-tag)%'}
+  - header: {key: x-host, value: '%UPSTREAM_HOST%'}
+  response_headers_to_add:
+  - header: {key: x-served, value: '%UPSTREAM_HOST% %UPSTREAM_CLUSTER% %ROUTE_NAME%'}
+  - header: {key: x-code, value: '%RESPONSE_CODE% %REQ(x-tag)%'}
+";
+    let proxy = Proxy::start(&config(routes, &[("a", &[backend.address], "")])).await;
+    let asked = "GET /p?q HTTP/1.1\r\nhost: h\r\nx-tag: t\r\nconnection: close\r\n\r\n";
+    let answer = client::send(proxy.address(), asked).await;
+    assert_eq!(answer.body, "127.0.0.1 HTTP/1.1|GET /p?q t|none");
+    let served = format!("x-served: {} a all", backend.address);
+    assert!(answer.head.contains(&served), "{}", answer.head);
+    assert!(answer.head.contains("x-code: 200 t"), "{}", answer.head);
+    proxy.ended().await;
+}

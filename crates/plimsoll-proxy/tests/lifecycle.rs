@@ -5,7 +5,6 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::Request;
@@ -14,6 +13,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use support::backend::{Backend, response};
 use support::client::{self, Raw, exchange};
+use support::load::Load;
 use support::{PATIENCE, Proxy, config, config_with, eventually, everything};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -263,70 +263,6 @@ async fn what_does_not_finish_is_cut_off_at_the_deadline() {
     assert_eq!(raw.rest().await, "");
 }
 
-/// Clients that ask over and over, on connections that they keep as long as they may.
-struct Load {
-    stop: Arc<AtomicBool>,
-    done: Arc<AtomicUsize>,
-    failures: Arc<std::sync::Mutex<Vec<String>>>,
-    tasks: Vec<tokio::task::JoinHandle<()>>,
-}
-
-impl Load {
-    fn start(address: std::net::SocketAddr, clients: usize) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let done = Arc::new(AtomicUsize::new(0));
-        let failures = Arc::new(std::sync::Mutex::new(Vec::new()));
-        let client = || {
-            let (stop, done, failures) = (stop.clone(), done.clone(), failures.clone());
-            async move {
-                while !stop.load(Ordering::SeqCst) {
-                    let Ok(stream) = TcpStream::connect(address).await else {
-                        failures.lock().unwrap().push("no connection".to_owned());
-                        continue;
-                    };
-                    let mut raw = Raw(stream);
-                    loop {
-                        raw.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
-                        let answer = raw.answer().await;
-                        if answer.status != 200 {
-                            failures.lock().unwrap().push(format!("{answer:?}"));
-                        }
-                        done.fetch_add(1, Ordering::SeqCst);
-                        let last = answer.head.contains("connection: close");
-                        if last || stop.load(Ordering::SeqCst) {
-                            break;
-                        }
-                    }
-                }
-            }
-        };
-        let tasks = (0..clients).map(|_| tokio::spawn(client())).collect();
-        Self {
-            stop,
-            done,
-            failures,
-            tasks,
-        }
-    }
-
-    /// Waits for so many more requests.
-    async fn more(&self, requests: usize) {
-        let goal = self.done.load(Ordering::SeqCst) + requests;
-        eventually("requests are answered", || async {
-            self.done.load(Ordering::SeqCst) >= goal
-        })
-        .await;
-    }
-
-    async fn end(self) -> Vec<String> {
-        self.stop.store(true, Ordering::SeqCst);
-        for task in self.tasks {
-            tokio::time::timeout(PATIENCE, task).await.unwrap().unwrap();
-        }
-        self.failures.lock().unwrap().clone()
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_loses_no_request() {
     let backend = Backend::echo("a").await;
@@ -389,7 +325,8 @@ async fn requests_are_logged_when_they_end() {
         "access_log: [{{typed_config: {{'@type': type.googleapis.com/envoy.extensions.\
          access_loggers.file.v3.FileAccessLog, path: {}, log_format: {{json_format: \
          {{code: '%RESPONSE_CODE%', flags: '%RESPONSE_FLAGS%', in: '%BYTES_RECEIVED%', \
-         cluster: '%UPSTREAM_CLUSTER%', path: '%REQ(:PATH)%'}}}}}}}}]",
+         cluster: '%UPSTREAM_CLUSTER%', host: '%UPSTREAM_HOST%', \
+         path: '%REQ(:PATH)%'}}}}}}}}]",
         path.display()
     );
     let routes = "- match: {prefix: /a}\n  route: {cluster: a}\n\
@@ -402,11 +339,12 @@ async fn requests_are_logged_when_they_end() {
     client::get(proxy.address(), "/c").await;
     let read = || std::fs::read_to_string(&path).unwrap_or_default();
     eventually("three lines", || async { read().lines().count() == 3 }).await;
+    let host = format!("\"host\":\"{}\"", backend.address);
     assert_eq!(
-        read(),
-        "{\"cluster\":\"a\",\"code\":200,\"flags\":null,\"in\":3,\"path\":\"/a\"}\n\
-         {\"cluster\":\"b\",\"code\":503,\"flags\":\"NC\",\"in\":0,\"path\":\"/b\"}\n\
-         {\"cluster\":null,\"code\":404,\"flags\":\"NR\",\"in\":0,\"path\":\"/c\"}\n"
+        read().replace(&host, "\"host\":\"a's\""),
+        "{\"cluster\":\"a\",\"code\":200,\"flags\":null,\"host\":\"a's\",\"in\":3,\"path\":\"/a\"}\n\
+         {\"cluster\":\"b\",\"code\":503,\"flags\":\"NC\",\"host\":null,\"in\":0,\"path\":\"/b\"}\n\
+         {\"cluster\":null,\"code\":404,\"flags\":\"NR\",\"host\":null,\"in\":0,\"path\":\"/c\"}\n"
     );
     proxy.ended().await;
 }

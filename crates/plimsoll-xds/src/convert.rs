@@ -21,3 +21,4 @@ mod pb;
 pub(crate) mod route;
 pub(crate) mod route_in;
 mod route_match;
+mod route_unread;

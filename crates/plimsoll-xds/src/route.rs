@@ -17,6 +17,7 @@ pub use matching::{
     RuntimeFraction,
 };
 
+use self::domain::DomainIndex;
 use crate::upstream::DataSource;
 
 /// `RouteConfiguration`.
@@ -24,11 +25,13 @@ use crate::upstream::DataSource;
 pub struct RouteConfiguration {
     /// Its name.
     pub name: String,
-    /// Who is asked for.
-    pub virtual_hosts: Vec<VirtualHost>,
+    virtual_hosts: Vec<VirtualHost>,
+    domains: DomainIndex,
     /// The port of an authority is cut off before it is looked for.
     pub ignore_port_in_host_matching: bool,
-    /// Paths of fields that are set and were passed over. gRPC ignores them; a proxy should not.
+    /// What all requests and responses get and lose.
+    pub headers: HeaderRules,
+    /// Paths of fields that are set and were passed over. gRPC ignores them; a proxy must not.
     pub unread: Vec<String>,
 }
 
@@ -43,6 +46,8 @@ pub struct VirtualHost {
     pub routes: Vec<Route>,
     /// For routes without their own.
     pub retry_policy: Option<RetryPolicy>,
+    /// What its requests and responses get and lose.
+    pub headers: HeaderRules,
 }
 
 /// `Route`.
@@ -54,6 +59,48 @@ pub struct Route {
     pub route_match: RouteMatch,
     /// What is done with them.
     pub action: Action,
+    /// What they and their responses get and lose. gRPC clients do nothing of it.
+    pub headers: HeaderRules,
+}
+
+/// `request_headers_to_add` and its three sisters, of one message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeaderRules {
+    /// `request_headers_to_add`.
+    pub request_add: Vec<HeaderValueOption>,
+    /// `request_headers_to_remove`.
+    pub request_remove: Vec<String>,
+    /// `response_headers_to_add`.
+    pub response_add: Vec<HeaderValueOption>,
+    /// `response_headers_to_remove`.
+    pub response_remove: Vec<String>,
+}
+
+/// `HeaderValueOption`: a header that is added.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeaderValueOption {
+    /// Its name.
+    pub key: String,
+    /// Its value, in Envoy's substitution format.
+    pub value: String,
+    /// What happens when it is there, or is not.
+    pub append_action: AppendAction,
+    /// A value that turns out empty is added all the same.
+    pub keep_empty_value: bool,
+}
+
+/// `HeaderValueOption.HeaderAppendAction`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AppendAction {
+    /// One more value.
+    #[default]
+    AppendIfExistsOrAdd,
+    /// Nothing when there is one.
+    AddIfAbsent,
+    /// The only value.
+    OverwriteIfExistsOrAdd,
+    /// The only value, if there was one.
+    OverwriteIfExists,
 }
 
 /// What is done with a request.
@@ -100,6 +147,8 @@ pub struct RouteAction {
     pub host_rewrite_literal: String,
     /// The authority is replaced with the hostname of the endpoint.
     pub auto_host_rewrite: bool,
+    /// An authority that is replaced is kept in `x-forwarded-host`.
+    pub append_x_forwarded_host: bool,
 }
 
 /// Where a request goes.
@@ -107,6 +156,8 @@ pub struct RouteAction {
 pub enum Target {
     /// One cluster.
     Cluster(String),
+    /// The one that a header of the request names. gRPC clients fail the call.
+    ClusterHeader(String),
     /// Several, by weight.
     Weighted(WeightedClusters),
 }
@@ -118,7 +169,7 @@ pub struct WeightedClusters {
     total: u32,
 }
 
-/// `HashPolicy`, the kinds of gRFC A42.
+/// `HashPolicy`: the kinds of gRFC A42, and the one of proxies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HashPolicy {
     /// What is hashed.
@@ -132,6 +183,8 @@ pub struct HashPolicy {
 pub enum HashSource {
     /// A header.
     Header(String),
+    /// The address of whoever asks; clients have none.
+    SourceIp,
     /// `io.grpc.channel_id`: the same for all requests of a channel.
     ChannelId,
     /// Another kind: it yields no hash.
@@ -175,22 +228,37 @@ pub struct RetryPolicy {
 }
 
 impl RouteConfiguration {
+    /// Routes of these hosts. Domains must be patterns as Envoy has them, none twice.
+    pub fn try_new(name: String, virtual_hosts: Vec<VirtualHost>) -> Result<Self, FieldError> {
+        let domains = virtual_hosts.iter().map(|host| host.domains.as_slice());
+        Ok(Self {
+            name,
+            domains: DomainIndex::try_new(domains)?,
+            virtual_hosts,
+            ..Self::default()
+        })
+    }
+
+    /// Who is asked for.
+    pub fn virtual_hosts(&self) -> &[VirtualHost] {
+        &self.virtual_hosts
+    }
+
     /// The virtual host for an authority: an exact domain goes before a suffix (`*.x`), that before
     /// a prefix (`x.*`), that before `*`; among two of a kind the longer one wins. Case does not
     /// matter.
     pub fn virtual_host(&self, authority: &str) -> Option<&VirtualHost> {
+        self.virtual_hosts.get(self.virtual_host_index(authority)?)
+    }
+
+    /// Its place in the list.
+    pub fn virtual_host_index(&self, authority: &str) -> Option<usize> {
         let host = if self.ignore_port_in_host_matching {
             domain::without_port(authority)
         } else {
             authority
         };
-        let ranked = self.virtual_hosts.iter().filter_map(|virtual_host| {
-            let patterns = virtual_host.domains.iter();
-            let rank = patterns.filter_map(|pattern| domain::rank(pattern, host));
-            Some((rank.max()?, virtual_host))
-        });
-        let best = ranked.max_by_key(|&(rank, _)| rank);
-        best.map(|(_, virtual_host)| virtual_host)
+        self.domains.find(host)
     }
 
     /// Names of all clusters that requests may go to, sorted, each once.
@@ -202,41 +270,40 @@ impl RouteConfiguration {
         });
         forwards.flat_map(Target::clusters).collect()
     }
-
-    /// Checks domains: patterns as Envoy has them, none twice.
-    pub(crate) fn check_domains(&self) -> Result<(), FieldError> {
-        let mut seen = BTreeSet::new();
-        for (index, host) in self.virtual_hosts.iter().enumerate() {
-            for (position, pattern) in host.domains.iter().enumerate() {
-                let path = || format!("virtual_hosts[{index}].domains[{position}]");
-                if !domain::is_pattern(pattern) {
-                    let reason = format!("{pattern:?} may have one * only, at its start or end");
-                    return Err(FieldError::new(path(), reason));
-                }
-                if !seen.insert(pattern.to_ascii_lowercase()) {
-                    let reason = format!("{pattern:?} stands here twice");
-                    return Err(FieldError::new(path(), reason));
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 impl VirtualHost {
     /// The first route that matches. `draw` is any random number; it decides on fractions.
     pub fn route(&self, request: &RequestHead<'_>, draw: u64) -> Option<&Route> {
+        self.routes.get(self.route_index(request, draw)?)
+    }
+
+    /// Its place in the list.
+    pub fn route_index(&self, request: &RequestHead<'_>, draw: u64) -> Option<usize> {
         let mut routes = self.routes.iter();
-        routes.find(|route| route.route_match.matches(request, draw))
+        routes.position(|route| route.route_match.matches(request, draw))
+    }
+}
+
+impl Route {
+    /// Gives the route the retries of its virtual host, unless it has its own.
+    pub fn inherit(&mut self, retry_policy: Option<&RetryPolicy>) {
+        if let Action::Forward(action) = &mut self.action
+            && action.retry_policy.is_none()
+        {
+            action.retry_policy = retry_policy.cloned();
+        }
     }
 }
 
 impl Target {
-    /// The cluster. `draw` is any random number, not the one that chose the route.
-    pub fn cluster(&self, draw: u64) -> &str {
+    /// The cluster, unless a header names it. `draw` is any random number, not the one that chose
+    /// the route.
+    pub fn cluster(&self, draw: u64) -> Option<&str> {
         match self {
-            Self::Cluster(name) => name,
-            Self::Weighted(clusters) => clusters.pick(draw),
+            Self::Cluster(name) => Some(name),
+            Self::ClusterHeader(_) => None,
+            Self::Weighted(clusters) => Some(clusters.pick(draw)),
         }
     }
 
@@ -244,6 +311,7 @@ impl Target {
     pub fn clusters(&self) -> impl Iterator<Item = &str> {
         let (one, several) = match self {
             Self::Cluster(name) => (Some(name.as_str()), &[][..]),
+            Self::ClusterHeader(_) => (None, &[][..]),
             Self::Weighted(weighted) => (None, weighted.clusters()),
         };
         one.into_iter()

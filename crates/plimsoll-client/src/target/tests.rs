@@ -23,6 +23,7 @@ fn action() -> RouteAction {
         prefix_rewrite: String::new(),
         host_rewrite_literal: String::new(),
         auto_host_rewrite: false,
+        append_x_forwarded_host: false,
     }
 }
 

@@ -4,7 +4,9 @@
 //! is needed is computed anew after every event and compared with what is watched. A resource that
 //! the server takes away is no longer updated, but stays in use, except for clusters: a cluster
 //! that is gone and that no route needs is removed. Routes are handed on when every cluster they
-//! name is there, so that no request meets a name without a cluster.
+//! name is there, so that no request meets a name without a cluster; those that replace others also
+//! wait for endpoints. Whoever has listeners of its own follows routes by name, and may have
+//! clusters of its own that such routes name ([`Following`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -21,6 +23,8 @@ use plimsoll_xds::error::DecodeError;
 use plimsoll_xds::route::RouteConfiguration;
 use plimsoll_xds::upstream::{EndpointExtras, UpstreamCluster};
 use plimsoll_xds::wire::{self, RouteSource};
+
+use super::Following;
 
 /// All resources of a type.
 const WILDCARD: &str = "*";
@@ -39,8 +43,8 @@ pub(crate) enum Change {
     Assignment(Arc<str>, Assigned),
     /// The processes that are like this one.
     Fleet(ClusterLoadAssignment),
-    /// Routes of a target.
-    Routes(Arc<str>, Arc<RouteConfiguration>),
+    /// Routes of a target, or routes that are followed by name.
+    Routes(RouteUser, Arc<RouteConfiguration>),
     /// Something is wrong with a resource, or no longer.
     Problem(Key, Option<String>),
 }
@@ -52,9 +56,19 @@ pub(crate) struct Assigned {
     pub(crate) extras: Arc<BTreeMap<SocketAddr, EndpointExtras>>,
 }
 
+/// For whom routes are.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum RouteUser {
+    /// The target of a listener with this name.
+    Target(Arc<str>),
+    /// Whoever follows routes by this name.
+    Follower(Arc<str>),
+}
+
 /// What is wanted from the start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Roots {
+    pub(crate) following: Following,
     pub(crate) listeners: BTreeSet<Arc<str>>,
     pub(crate) clusters: BTreeSet<Arc<str>>,
     pub(crate) all_clusters: bool,
@@ -78,8 +92,10 @@ pub(crate) struct Dependencies {
     assignments: BTreeMap<Arc<str>, Assigned>,
     /// Clusters that the server does not have: routes do not wait for them.
     missing: BTreeSet<Arc<str>>,
-    /// Routes that were handed on, by target.
-    routed: BTreeMap<Arc<str>, Arc<RouteConfiguration>>,
+    /// Assignments that the server does not have.
+    unassigned: BTreeSet<Arc<str>>,
+    /// Routes that were handed on.
+    routed: BTreeMap<RouteUser, Arc<RouteConfiguration>>,
     watched: BTreeSet<Key>,
     commands: VecDeque<AdsCommand>,
     changes: VecDeque<Change>,
@@ -121,6 +137,7 @@ impl Dependencies {
             clusters: BTreeMap::new(),
             assignments: BTreeMap::new(),
             missing: BTreeSet::new(),
+            unassigned: BTreeSet::new(),
             routed: BTreeMap::new(),
             watched: BTreeSet::new(),
             commands: VecDeque::new(),
@@ -133,6 +150,29 @@ impl Dependencies {
     /// One more target.
     pub(crate) fn add_listener(&mut self, name: Arc<str>) {
         self.roots.listeners.insert(name);
+        self.settle();
+    }
+
+    /// Other routes and clusters of our own, instead of those before.
+    pub(crate) fn follow(&mut self, following: Following) {
+        let before = std::mem::replace(&mut self.roots.following, following);
+        let following = &self.roots.following;
+        for (cluster, eds_name) in &following.own_clusters {
+            // What the server says about a cluster of that name does not count any more.
+            self.clusters.remove(cluster);
+            let known = before.own_clusters.get(cluster) == Some(eds_name);
+            let assigned = eds_name
+                .as_ref()
+                .and_then(|name| self.assignments.get(name));
+            if let Some(assigned) = assigned.filter(|_| !known) {
+                let change = Change::Assignment(Arc::clone(cluster), assigned.clone());
+                self.changes.push_back(change);
+            }
+        }
+        self.routed.retain(|user, _| match user {
+            RouteUser::Target(_) => true,
+            RouteUser::Follower(name) => following.routes.contains(name),
+        });
         self.settle();
     }
 
@@ -201,6 +241,9 @@ impl Dependencies {
     }
 
     fn handle_cluster(&mut self, name: &Arc<str>, cluster: UpstreamCluster) {
+        if self.is_own(name) {
+            return;
+        }
         self.missing.remove(name);
         if self
             .clusters
@@ -234,11 +277,25 @@ impl Dependencies {
                 self.changes.push_back(change);
             }
         }
+        for (cluster_name, eds_name) in &self.roots.following.own_clusters {
+            if eds_name.as_ref() == Some(name) {
+                let change = Change::Assignment(Arc::clone(cluster_name), assigned.clone());
+                self.changes.push_back(change);
+            }
+        }
+        self.unassigned.remove(name);
         self.assignments.insert(Arc::clone(name), assigned);
     }
 
+    fn is_own(&self, cluster: &str) -> bool {
+        self.roots.following.own_clusters.contains_key(cluster)
+    }
+
     fn handle_absent(&mut self, type_url: Arc<str>, name: Arc<str>, reason: &str) {
-        if &*type_url == CLUSTER {
+        if &*type_url == CLUSTER_LOAD_ASSIGNMENT {
+            self.unassigned.insert(Arc::clone(&name));
+        }
+        if &*type_url == CLUSTER && !self.is_own(&name) {
             self.missing.insert(Arc::clone(&name));
             let needed = self.needed_clusters();
             if self.clusters.contains_key(&name) && !needed.contains(&name) {
@@ -276,23 +333,43 @@ impl Dependencies {
             self.watched.contains(&key)
         };
         self.assignments.retain(|name, _| watched(name));
+        self.unassigned.retain(watched);
     }
 
     fn hand_routes_on(&mut self) {
-        let targets: Vec<Arc<str>> = self.roots.listeners.iter().cloned().collect();
-        for target in targets {
-            let Some(routes) = self.routes_of(&target) else {
+        let users: Vec<RouteUser> = self.route_users().collect();
+        for user in users {
+            let Some(routes) = self.routes_of(&user) else {
                 continue;
             };
-            let there =
-                |name: &str| self.clusters.contains_key(name) || self.missing.contains(name);
-            let complete = routes.clusters().into_iter().all(there);
-            if complete && self.routed.get(&target) != Some(&routes) {
-                let change = Change::Routes(Arc::clone(&target), Arc::clone(&routes));
+            let replaced = self.routed.get(&user);
+            if replaced == Some(&routes) {
+                continue;
+            }
+            let ready = |name: &str| match replaced {
+                None => self.is_there(name),
+                Some(_) => self.is_there(name) && self.has_endpoints(name),
+            };
+            if routes.clusters().into_iter().all(ready) {
+                let change = Change::Routes(user.clone(), Arc::clone(&routes));
                 self.changes.push_back(change);
-                self.routed.insert(target, routes);
+                self.routed.insert(user, routes);
             }
         }
+    }
+
+    /// Whether a cluster is known, or known not to be.
+    fn is_there(&self, name: &str) -> bool {
+        self.clusters.contains_key(name) || self.missing.contains(name) || self.is_own(name)
+    }
+
+    /// Whether nothing is to be waited for: there are endpoints, or there will be none.
+    fn has_endpoints(&self, name: &str) -> bool {
+        let cluster = self.clusters.get(name);
+        let eds_name = cluster.and_then(|cluster| cluster.eds_name());
+        eds_name.is_none_or(|eds_name| {
+            self.assignments.contains_key(eds_name) || self.unassigned.contains(eds_name)
+        })
     }
 
     /// Clusters that nobody needs any more, now that routes changed.
@@ -310,21 +387,31 @@ impl Dependencies {
         self.missing.retain(|name| needed.contains(name));
     }
 
-    fn routes_of(&self, target: &str) -> Option<Arc<RouteConfiguration>> {
-        match self.listeners.get(target)? {
-            Routes::Inline(routes) => Some(Arc::clone(routes)),
-            Routes::Rds(name) => self.routes.get(name).cloned(),
-        }
+    fn route_users(&self) -> impl Iterator<Item = RouteUser> {
+        let targets = self.roots.listeners.iter().cloned().map(RouteUser::Target);
+        let followed = self.roots.following.routes.iter().cloned();
+        targets.chain(followed.map(RouteUser::Follower))
+    }
+
+    fn routes_of(&self, user: &RouteUser) -> Option<Arc<RouteConfiguration>> {
+        let name = match user {
+            RouteUser::Follower(name) => name,
+            RouteUser::Target(target) => match self.listeners.get(target)? {
+                Routes::Inline(routes) => return Some(Arc::clone(routes)),
+                Routes::Rds(name) => name,
+            },
+        };
+        self.routes.get(name).cloned()
     }
 
     /// Clusters that routes in force, or about to be, name, and those wanted from the start.
     fn needed_clusters(&self) -> BTreeSet<Arc<str>> {
         let mut needed = self.roots.clusters.clone();
-        for target in &self.roots.listeners {
-            let coming = self.routes_of(target);
-            let routes = coming.iter().chain(self.routed.get(target));
+        for user in self.route_users() {
+            let coming = self.routes_of(&user);
+            let routes = coming.iter().chain(self.routed.get(&user));
             let names = routes.flat_map(|routes| routes.clusters());
-            needed.extend(names.map(Arc::from));
+            needed.extend(names.filter(|name| !self.is_own(name)).map(Arc::from));
         }
         needed
     }
@@ -337,6 +424,13 @@ impl Dependencies {
             if let Some(Routes::Rds(name)) = self.listeners.get(target) {
                 wanted.insert(key(ROUTE_CONFIGURATION, name));
             }
+        }
+        let following = &self.roots.following;
+        for name in &following.routes {
+            wanted.insert(key(ROUTE_CONFIGURATION, name));
+        }
+        for eds_name in following.own_clusters.values().flatten() {
+            wanted.insert(key(CLUSTER_LOAD_ASSIGNMENT, eds_name));
         }
         if self.roots.all_clusters {
             wanted.insert(key(CLUSTER, &WILDCARD.into()));

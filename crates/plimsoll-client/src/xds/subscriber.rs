@@ -8,17 +8,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use plimsoll_xds::ads::LISTENER;
+use bytes::Bytes;
 use plimsoll_xds::ads::client::{Client, ClientEvent, ClientSettings};
 use plimsoll_xds::ads::message::NodeMessage;
+use plimsoll_xds::ads::{LISTENER, ROUTE_CONFIGURATION};
 use plimsoll_xds::driver::ads_client::{self, AdsClientChannels, AdsClientEvent, AdsCommand};
 use plimsoll_xds::route::RouteConfiguration;
 use plimsoll_xds::wire;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
-use super::dependencies::{Change, Dependencies, Roots, check};
+use super::dependencies::{Change, Dependencies, Roots, RouteUser, check};
 use super::load_reporting::{self, EdsNames};
-use super::{LoadReporting, XdsOptions, XdsState, XdsStatus};
+use super::{Following, LoadReporting, XdsOptions, XdsState, XdsStatus};
 use crate::cluster_manager::Update;
 use crate::error::{Error, ErrorKind};
 
@@ -29,14 +31,33 @@ const QUEUE: usize = 64;
 /// to say that it does not exist.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Routes by target.
-pub(crate) type Routes = BTreeMap<Arc<str>, Arc<RouteConfiguration>>;
+/// How long a cluster outlives the routes that named it, for those who follow routes by name: they
+/// put new ones in force a moment later than we hand them on.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// Routes that are in force.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Routes {
+    /// By target.
+    pub(crate) targets: BTreeMap<Arc<str>, Arc<RouteConfiguration>>,
+    /// By their own name, for followers.
+    pub(crate) followed: BTreeMap<Arc<str>, Arc<RouteConfiguration>>,
+}
+
+/// What the subscriber is asked for.
+#[derive(Debug)]
+pub(crate) enum Wanted {
+    /// One more listener.
+    Listener(Arc<str>),
+    /// These, instead of those before.
+    Following(Following),
+}
 
 /// What a client keeps of its subscriber.
 #[derive(Clone, Debug)]
 pub(crate) struct XdsHandle {
-    /// Targets to be added.
-    pub(crate) targets: mpsc::Sender<Arc<str>>,
+    /// What else is wanted.
+    pub(crate) wanted: mpsc::Sender<Wanted>,
     pub(crate) routes: Arc<ArcSwap<Routes>>,
     pub(crate) status: watch::Receiver<XdsStatus>,
     /// Changes whenever routes do.
@@ -55,7 +76,7 @@ impl XdsHandle {
         let (mut routed, mut status) = (self.routed.clone(), self.status.clone());
         let waiting = async {
             loop {
-                if self.routes.load().contains_key(target) {
+                if self.routes.load().targets.contains_key(target) {
                     return Ok(());
                 }
                 let problem = problem_of(&status.borrow_and_update(), target);
@@ -80,6 +101,14 @@ impl XdsHandle {
     }
 }
 
+/// Until then; for ever without a time.
+async fn due(when: Option<Instant>) {
+    match when {
+        Some(when) => tokio::time::sleep_until(when).await,
+        None => std::future::pending().await,
+    }
+}
+
 fn problem_of(status: &XdsStatus, target: &str) -> Option<String> {
     let key = (LISTENER.into(), target.into());
     let problem = status.problems.get(&key)?;
@@ -95,6 +124,10 @@ struct Subscriber {
     status: watch::Sender<XdsStatus>,
     eds_names: watch::Sender<EdsNames>,
     reports_load: bool,
+    /// Somebody follows routes by name.
+    followed: bool,
+    /// Clusters that are about to be removed, and when.
+    leaving: BTreeMap<Arc<str>, Instant>,
 }
 
 /// Starts to subscribe; needs a tokio runtime around it.
@@ -105,7 +138,7 @@ pub(crate) fn start(options: XdsOptions, updates: &mpsc::Sender<Update>) -> XdsH
         local_cluster_name: Arc::clone(&options.local_cluster_name),
         ..Roots::default()
     };
-    let (targets, wanted_targets) = mpsc::channel(QUEUE);
+    let (wanted, news) = mpsc::channel(QUEUE);
     let (status, status_reader) = watch::channel(XdsStatus::default());
     let (routed, routed_reader) = watch::channel(0);
     let routes = Arc::<ArcSwap<Routes>>::default();
@@ -118,11 +151,13 @@ pub(crate) fn start(options: XdsOptions, updates: &mpsc::Sender<Update>) -> XdsH
         status,
         eds_names: watch::channel(EdsNames::new()).0,
         reports_load: false,
+        followed: false,
+        leaving: BTreeMap::new(),
         options,
     };
-    tokio::spawn(subscriber.run(wanted_targets));
+    tokio::spawn(subscriber.run(news));
     XdsHandle {
-        targets,
+        wanted,
         routes,
         status: status_reader,
         routed: routed_reader,
@@ -132,7 +167,7 @@ pub(crate) fn start(options: XdsOptions, updates: &mpsc::Sender<Update>) -> XdsH
 
 impl Subscriber {
     /// Works until the client is gone.
-    async fn run(mut self, mut targets: mpsc::Receiver<Arc<str>>) {
+    async fn run(mut self, mut news: mpsc::Receiver<Wanted>) {
         let info = self.options.node_info();
         let node = NodeMessage {
             raw: wire::encode_node(&info),
@@ -151,6 +186,14 @@ impl Subscriber {
             commands: wanted,
         };
         let server = self.options.server.clone();
+        let routes = self.options.route_check.clone();
+        let check = move |type_url: &str, name: &str, body: &Bytes| {
+            check(type_url, name, body)?;
+            match &routes {
+                Some(routes) if type_url == ROUTE_CONFIGURATION => routes.check(body),
+                _ => Ok(()),
+            }
+        };
         let driver = tokio::spawn(ads_client::run(server, client, check, channels));
         if self.options.load_reporting == LoadReporting::Always {
             self.report_load();
@@ -160,11 +203,17 @@ impl Subscriber {
                 break;
             }
             tokio::select! {
-                target = targets.recv() => match target {
+                news = news.recv() => match news {
                     // The client and all its channels are gone.
                     None => break,
-                    Some(target) => self.dependencies.add_listener(target),
+                    Some(Wanted::Listener(name)) => self.dependencies.add_listener(name),
+                    Some(Wanted::Following(following)) => self.follow(following),
                 },
+                () = due(self.leaving.values().min().copied()) => {
+                    if self.remove_due().await.is_none() {
+                        break;
+                    }
+                }
                 event = happened.recv() => match event {
                     None => break,
                     Some(event) => self.handle_event(event),
@@ -172,6 +221,27 @@ impl Subscriber {
             }
         }
         driver.abort();
+    }
+
+    fn follow(&mut self, following: Following) {
+        self.followed |= !following.routes.is_empty();
+        // Clusters of the program's own are its business.
+        self.leaving
+            .retain(|name, _| !following.own_clusters.contains_key(name));
+        self.dependencies.follow(following);
+    }
+
+    /// Removes clusters whose time is up.
+    async fn remove_due(&mut self) -> Option<()> {
+        let now = Instant::now();
+        let due = self.leaving.iter().filter(|(_, when)| **when <= now);
+        let due: Vec<Arc<str>> = due.map(|(name, _)| Arc::clone(name)).collect();
+        for name in due {
+            self.leaving.remove(&name);
+            let updates = self.updates.upgrade()?;
+            updates.send(Update::Remove(name)).await.ok()?;
+        }
+        Some(())
     }
 
     fn handle_event(&mut self, event: AdsClientEvent) {
@@ -214,11 +284,16 @@ impl Subscriber {
     async fn tell(&mut self, change: Change) -> Option<()> {
         let update = match change {
             Change::Cluster(cluster) => {
+                self.leaving.remove(cluster.config.name());
                 self.name_for_reports(&cluster);
                 if cluster.options.lrs && self.options.load_reporting != LoadReporting::Never {
                     self.report_load();
                 }
                 Update::Upstream(cluster)
+            }
+            Change::Removed(name) if self.followed => {
+                self.leaving.insert(name, Instant::now() + LINGER);
+                return Some(());
             }
             Change::Removed(name) => Update::Remove(name),
             Change::Assignment(cluster, assigned) => {
@@ -228,10 +303,13 @@ impl Subscriber {
                 Update::Assignment(cluster, assigned.assignment)
             }
             Change::Fleet(assignment) => Update::Originating(assignment),
-            Change::Routes(target, routes) => {
+            Change::Routes(user, routes) => {
                 self.flush().await?;
                 let mut next = Routes::clone(&self.routes.load());
-                next.insert(target, routes);
+                match user {
+                    RouteUser::Target(target) => next.targets.insert(target, routes),
+                    RouteUser::Follower(name) => next.followed.insert(name, routes),
+                };
                 self.routes.store(Arc::new(next));
                 self.routed.send_modify(|generation| *generation += 1);
                 return Some(());

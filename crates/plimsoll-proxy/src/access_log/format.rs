@@ -1,13 +1,14 @@
-//! [`LogFormat`]: what a line looks like, with Envoy's command operators.
+//! [`LogFormat`]: what a line looks like. Operators are those of `substitution`.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::time::Rfc3339;
 use super::{Outcome, Pending};
 use crate::router::RequestView;
+use crate::substitution::{self, Field, Operator, Piece};
 
 /// Envoy's default, without the upstream's service time, which we do not add.
 const DEFAULT: &str = "[%START_TIME%] \"%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% \
@@ -36,30 +37,11 @@ enum Shape {
 #[derive(Clone, Debug, PartialEq)]
 enum Part {
     Literal(String),
-    StartTime,
-    Protocol,
-    ResponseCode,
-    ResponseFlags,
-    BytesReceived,
-    BytesSent,
-    Duration,
-    UpstreamHost,
-    UpstreamCluster,
-    RouteName,
-    RemoteAddress,
-    RemoteAddressWithoutPort,
+    Operator(Operator),
+    /// What was remembered of the request, by number.
     Request(usize),
+    /// The same of the response.
     Response(usize),
-}
-
-/// A header field or what HTTP/2 writes as one.
-#[derive(Clone, Debug, PartialEq)]
-enum Field {
-    Method,
-    Path,
-    Authority,
-    Scheme,
-    Header(HeaderName),
 }
 
 impl Default for LogFormat {
@@ -97,59 +79,20 @@ impl LogFormat {
     }
 
     fn parts(&mut self, format: &str) -> Result<Vec<Part>, String> {
-        let mut parts = Vec::new();
-        let mut rest = format;
-        while let Some((literal, after)) = rest.split_once('%') {
-            push_literal(&mut parts, literal);
-            if let Some(after) = after.strip_prefix('%') {
-                push_literal(&mut parts, "%");
-                rest = after;
-                continue;
+        let pieces = substitution::parse(format)?.into_iter();
+        let parts = pieces.map(|piece| match piece {
+            Piece::Literal(text) => Part::Literal(text),
+            Piece::Operator(Operator::Request(first, second)) => {
+                self.request.push((first, second));
+                Part::Request(self.request.len() - 1)
             }
-            let Some((operator, after)) = after.split_once('%') else {
-                return Err(format!("%{after} has no end"));
-            };
-            parts.push(self.operator(operator)?);
-            rest = after;
-        }
-        push_literal(&mut parts, rest);
-        Ok(parts)
-    }
-
-    fn operator(&mut self, operator: &str) -> Result<Part, String> {
-        let argument = |name: &str| {
-            let rest = operator.strip_prefix(name)?;
-            rest.strip_prefix('(')?.strip_suffix(')')
-        };
-        if let Some(fields) = argument("REQ") {
-            let (first, second) = match fields.split_once('?') {
-                Some((first, second)) => (first, Some(Field::parse(second)?)),
-                None => (fields, None),
-            };
-            self.request.push((Field::parse(first)?, second));
-            return Ok(Part::Request(self.request.len() - 1));
-        }
-        if let Some(field) = argument("RESP") {
-            let name = HeaderName::from_bytes(field.as_bytes());
-            self.response
-                .push(name.map_err(|_| format!("{field:?} is not a field"))?);
-            return Ok(Part::Response(self.response.len() - 1));
-        }
-        Ok(match operator {
-            "START_TIME" => Part::StartTime,
-            "PROTOCOL" => Part::Protocol,
-            "RESPONSE_CODE" => Part::ResponseCode,
-            "RESPONSE_FLAGS" => Part::ResponseFlags,
-            "BYTES_RECEIVED" => Part::BytesReceived,
-            "BYTES_SENT" => Part::BytesSent,
-            "DURATION" => Part::Duration,
-            "UPSTREAM_HOST" => Part::UpstreamHost,
-            "UPSTREAM_CLUSTER" => Part::UpstreamCluster,
-            "ROUTE_NAME" => Part::RouteName,
-            "DOWNSTREAM_REMOTE_ADDRESS" => Part::RemoteAddress,
-            "DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT" => Part::RemoteAddressWithoutPort,
-            _ => return Err(format!("%{operator}% is not supported")),
-        })
+            Piece::Operator(Operator::Response(name)) => {
+                self.response.push(name);
+                Part::Response(self.response.len() - 1)
+            }
+            Piece::Operator(operator) => Part::Operator(operator),
+        });
+        Ok(parts.collect())
     }
 
     /// What is remembered of a request.
@@ -191,22 +134,14 @@ impl LogFormat {
     }
 }
 
-fn push_literal(parts: &mut Vec<Part>, text: &str) {
-    match parts.last_mut() {
-        _ if text.is_empty() => {}
-        Some(Part::Literal(literal)) => literal.push_str(text),
-        _ => parts.push(Part::Literal(text.to_owned())),
-    }
-}
-
 /// A number stays one, and what is not there is null.
 fn json_value(parts: &[Part], pending: &Pending, outcome: &Outcome) -> serde_json::Value {
     let millis = || u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX);
     match parts {
-        [Part::ResponseCode] => outcome.status.into(),
-        [Part::BytesReceived] => outcome.bytes_received.into(),
-        [Part::BytesSent] => outcome.bytes_sent.into(),
-        [Part::Duration] => millis().into(),
+        [Part::Operator(Operator::ResponseCode)] => outcome.status.into(),
+        [Part::Operator(Operator::BytesReceived)] => outcome.bytes_received.into(),
+        [Part::Operator(Operator::BytesSent)] => outcome.bytes_sent.into(),
+        [Part::Operator(Operator::Duration)] => millis().into(),
         _ => {
             let mut text = String::new();
             for part in parts {
@@ -227,66 +162,50 @@ impl Part {
             Some(value) => line.push_str(&String::from_utf8_lossy(value.as_bytes())),
             None => line.push('-'),
         };
-        // Writing to a string does not fail.
-        let _ = match self {
-            Self::Literal(text) => line.write_str(text),
-            Self::StartTime => write!(line, "{}", Rfc3339(pending.start)),
-            Self::Protocol => line.write_str(outcome.protocol),
-            Self::ResponseCode => write!(line, "{}", outcome.status),
-            Self::ResponseFlags if outcome.flags.is_empty() => line.write_str("-"),
-            Self::ResponseFlags => line.write_str(outcome.flags),
-            Self::BytesReceived => write!(line, "{}", outcome.bytes_received),
-            Self::BytesSent => write!(line, "{}", outcome.bytes_sent),
-            Self::Duration => write!(line, "{}", outcome.duration.as_millis()),
-            Self::UpstreamHost => match outcome.upstream_host {
-                Some(host) => write!(line, "{host}"),
-                None => line.write_str("-"),
-            },
-            Self::UpstreamCluster => line.write_str(outcome.cluster.as_deref().unwrap_or("-")),
-            Self::RouteName if outcome.route.is_empty() => line.write_str("-"),
-            Self::RouteName => line.write_str(&outcome.route),
-            Self::RemoteAddress => match outcome.peer {
-                Some(peer) => write!(line, "{peer}"),
-                None => line.write_str("-"),
-            },
-            Self::RemoteAddressWithoutPort => match outcome.peer {
-                Some(peer) => write!(line, "{}", peer.ip()),
-                None => line.write_str("-"),
-            },
+        match self {
+            Self::Literal(text) => line.push_str(text),
             Self::Request(index) => {
                 dash(line, pending.request.get(*index).and_then(Option::as_ref));
-                Ok(())
             }
             Self::Response(index) => {
                 dash(line, pending.response.get(*index).and_then(Option::as_ref));
-                Ok(())
             }
-        };
+            // Writing to a string does not fail.
+            Self::Operator(operator) => {
+                let _ = outcome.write(operator, pending, line);
+            }
+        }
     }
 }
 
-impl Field {
-    fn parse(name: &str) -> Result<Self, String> {
-        Ok(match name.to_ascii_lowercase().as_str() {
-            ":method" => Self::Method,
-            ":path" => Self::Path,
-            ":authority" => Self::Authority,
-            ":scheme" => Self::Scheme,
-            other => Self::Header(
-                HeaderName::from_bytes(other.as_bytes())
-                    .map_err(|_| format!("{name:?} is not a field"))?,
-            ),
-        })
-    }
-
-    fn value(&self, request: &RequestView<'_>) -> Option<HeaderValue> {
-        let text = match self {
-            Self::Header(name) => return request.headers.get(name).cloned(),
-            Self::Method => request.method.as_str(),
-            Self::Path => request.path_and_query,
-            Self::Authority => request.host,
-            Self::Scheme => request.scheme,
-        };
-        HeaderValue::from_str(text).ok()
+impl Outcome {
+    fn write(&self, operator: &Operator, pending: &Pending, line: &mut String) -> fmt::Result {
+        match operator {
+            Operator::StartTime => write!(line, "{}", Rfc3339(pending.start)),
+            Operator::Protocol => line.write_str(self.protocol),
+            Operator::ResponseCode => write!(line, "{}", self.status),
+            Operator::ResponseFlags if self.flags.is_empty() => line.write_str("-"),
+            Operator::ResponseFlags => line.write_str(self.flags),
+            Operator::BytesReceived => write!(line, "{}", self.bytes_received),
+            Operator::BytesSent => write!(line, "{}", self.bytes_sent),
+            Operator::Duration => write!(line, "{}", self.duration.as_millis()),
+            Operator::UpstreamHost => match self.upstream_host {
+                Some(host) => write!(line, "{host}"),
+                None => line.write_str("-"),
+            },
+            Operator::UpstreamCluster => line.write_str(self.cluster.as_deref().unwrap_or("-")),
+            Operator::RouteName if self.route.is_empty() => line.write_str("-"),
+            Operator::RouteName => line.write_str(&self.route),
+            Operator::RemoteAddress => match self.peer {
+                Some(peer) => write!(line, "{peer}"),
+                None => line.write_str("-"),
+            },
+            Operator::RemoteAddressWithoutPort => match self.peer {
+                Some(peer) => write!(line, "{}", peer.ip()),
+                None => line.write_str("-"),
+            },
+            // Remembered under a number.
+            Operator::Request(..) | Operator::Response(_) => Ok(()),
+        }
     }
 }

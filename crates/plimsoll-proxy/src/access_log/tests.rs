@@ -75,7 +75,7 @@ fn json_keeps_numbers_and_nulls() {
 fn unknown_operators_are_named() {
     for (format, expected) in [
         ("%NO_SUCH%", "%NO_SUCH% is not supported"),
-        ("%START", "%START has no end"),
+        ("%START", "%START has no end; write %% for a percent sign"),
         ("%REQ(a b)%", "\"a b\" is not a field"),
     ] {
         assert_eq!(LogFormat::text(format).unwrap_err(), expected);

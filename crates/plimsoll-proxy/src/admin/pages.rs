@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::{Query, State as Extracted};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use plimsoll_client::{XdsState, XdsStatus};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
@@ -58,7 +59,34 @@ pub(super) async fn server_info(Extracted(admin): Extracted<Admin>) -> Json<Valu
             },
         },
         "reload": { "succeeded": succeeded, "failed": failed, "error": error },
+        "xds": state.client.xds_status().as_ref().map(discovery),
     }))
+}
+
+/// How discovery is doing.
+fn discovery(status: &XdsStatus) -> Value {
+    let problems = status.problems.iter().map(|((type_url, name), problem)| {
+        let entry = [
+            ("type_url", &**type_url),
+            ("name", &**name),
+            ("problem", problem.as_str()),
+        ];
+        BTreeMap::from(entry)
+    });
+    json!({
+        "state": match &status.state {
+            XdsState::Connecting => "CONNECTING",
+            XdsState::Connected => "CONNECTED",
+            XdsState::Disconnected { .. } => "DISCONNECTED",
+        },
+        "error": match &status.state {
+            XdsState::Disconnected { message } => Some(message),
+            _ => None,
+        },
+        "rejected": status.rejected,
+        "last_rejection": status.last_rejection,
+        "problems": problems.collect::<Vec<_>>(),
+    })
 }
 
 /// Every counter with its name; listeners with one prefix are summed up.

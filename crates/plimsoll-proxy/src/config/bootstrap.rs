@@ -152,8 +152,8 @@ impl BootstrapYaml {
             let place = format!("static_resources.clusters[{index}]");
             let cluster =
                 UpstreamCluster::try_from(cluster).map_err(|error| error.under(&place))?;
-            let fleet = manager.local_cluster_name.as_deref() == Some(cluster.config.name());
-            check_discovery(&cluster, fleet).map_err(|error| error.under(&place))?;
+            let ads = self.dynamic_resources.is_some();
+            check_discovery(&cluster, ads).map_err(|error| error.under(&place))?;
             clusters.push(cluster);
         }
         let load_stats = manager.load_stats_config.as_ref();

@@ -35,7 +35,7 @@ pub(super) struct ApiConfigSourceYaml {
 /// `ConfigSource`: the stream that everything comes on.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ConfigSourceYaml {
+pub(super) struct ConfigSourceYaml {
     #[serde(rename = "ads")]
     _ads: Empty,
     #[serde(default, rename = "resource_api_version")]

@@ -1,5 +1,6 @@
 //! A listener and its `HttpConnectionManager`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -9,9 +10,11 @@ use serde::Deserialize;
 
 use super::access_log::AccessLogYaml;
 use super::bootstrap::{AddressYaml, expect_type};
+use super::dynamic::ConfigSourceYaml;
 use super::route::RouteConfigurationYaml;
 use super::tls::TransportSocketYaml;
-use super::{Codec, Http2Config, HttpOptions, ListenerConfig};
+use super::{Codec, Http2Config, HttpOptions, ListenerConfig, RouteSource};
+use crate::router::RouteTable;
 
 const HTTP_CONNECTION_MANAGER: &str =
     "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
@@ -56,7 +59,8 @@ struct HttpConnectionManagerYaml {
     stat_prefix: String,
     #[serde(default)]
     codec_type: Named<Codec>,
-    route_config: RouteConfigurationYaml,
+    route_config: Option<RouteConfigurationYaml>,
+    rds: Option<RdsYaml>,
     #[serde(default)]
     http_filters: Vec<HttpFilterYaml>,
     #[serde(default)]
@@ -79,6 +83,15 @@ struct HttpConnectionManagerYaml {
     http2_protocol_options: Http2OptionsYaml,
     #[serde(default)]
     upgrade_configs: Vec<UpgradeConfigYaml>,
+}
+
+/// `Rds`: the name of the routes at the server of `ads_config`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RdsYaml {
+    route_config_name: String,
+    #[serde(rename = "config_source")]
+    _config_source: ConfigSourceYaml,
 }
 
 /// `ServerHeaderTransformation`; ours leaves the upstream's name alone unless told otherwise.
@@ -188,6 +201,30 @@ fn only<T>(list: Vec<T>, path: &str) -> Result<T, FieldError> {
     }
 }
 
+/// Where routes are: here, or at the management server.
+fn routes(
+    route_config: Option<RouteConfigurationYaml>,
+    rds: Option<RdsYaml>,
+) -> Result<RouteSource, FieldError> {
+    match (route_config, rds) {
+        (Some(routes), None) => {
+            let table = routes
+                .checked()
+                .map(Arc::new)
+                .and_then(RouteTable::try_from);
+            let table = table.map_err(|error| error.under("route_config"))?;
+            Ok(RouteSource::Inline(Arc::new(table)))
+        }
+        (None, Some(rds)) if rds.route_config_name.is_empty() => {
+            let reason = "must not be empty";
+            Err(FieldError::new("rds.route_config_name", reason))
+        }
+        (None, Some(rds)) => Ok(RouteSource::Rds(rds.route_config_name.into())),
+        (Some(_), Some(_)) => Err(FieldError::new("rds", "stands beside route_config")),
+        (None, None) => Err(FieldError::new("", "must have route_config or rds")),
+    }
+}
+
 /// Zero means no limit.
 fn limit(value: Option<ProtoDuration>, default: Option<Duration>) -> Option<Duration> {
     match value {
@@ -204,7 +241,7 @@ impl HttpConnectionManagerYaml {
     ) -> Result<ListenerConfig, FieldError> {
         expect_type(&self.type_url, HTTP_CONNECTION_MANAGER)?;
         let http = self.options()?;
-        let routes = self.route_config.checked();
+        let routes = routes(self.route_config, self.rds)?;
         let mut access_log = Vec::new();
         for (index, log) in self.access_log.into_iter().enumerate() {
             let place = format!("access_log[{index}]");
@@ -215,7 +252,7 @@ impl HttpConnectionManagerYaml {
             address,
             tls: None,
             http,
-            routes: routes.map_err(|error| error.under("route_config"))?,
+            routes,
             access_log,
         })
     }

@@ -106,7 +106,10 @@ fn action<'a>(config: &'a ProxyConfig, path: &str) -> &'a Action {
         scheme: "http",
         headers: &headers,
     };
-    &config.listeners[0].routes.route(&view).unwrap().action
+    let RouteSource::Inline(routes) = &config.listeners[0].routes else {
+        panic!("routes are in the file");
+    };
+    &routes.route(&view, || 0).unwrap().action
 }
 
 #[test]
@@ -144,7 +147,11 @@ fn routes_are_read() {
 #[test]
 fn what_is_not_supported_is_named() {
     for (manager, expected) in [
-        ("rds: {}", "rds: unknown field"),
+        (
+            "rds: {route_config_name: r, config_source: {ads: {}}}",
+            "rds: stands beside route_config",
+        ),
+        ("rds: {}", "rds.route_config_name: must be set"),
         ("tracing: {}", "tracing: unknown field"),
         (
             "max_request_headers_kb: 0",
@@ -172,6 +179,26 @@ fn what_is_not_supported_is_named() {
         let refused = refused(manager, "", "");
         assert!(refused.starts_with(expected), "{manager}: {refused}");
     }
+}
+
+#[test]
+fn routes_may_be_at_the_management_server() {
+    let inline = "route_config: {virtual_hosts: [{name: all, domains: ['*'], routes: []}]}";
+    let rds = "rds: {route_config_name: r, config_source: {ads: {}, resource_api_version: V3}}";
+    let alone = bootstrap("", "", "").replace(inline, rds);
+    let error = ProxyConfig::parse(&alone).unwrap_err();
+    assert!(error.path().ends_with("typed_config.rds"), "{error}");
+    let cluster = "{name: server, load_assignment: {cluster_name: server, endpoints: \
+                   [{lb_endpoints: [{endpoint: {address: {socket_address: {address: 127.0.0.1, \
+                   port_value: 1}}}}]}]}}";
+    let server = "dynamic_resources: {ads_config: {api_type: GRPC, grpc_services: [{envoy_grpc: \
+                  {cluster_name: server}}]}}\n";
+    let text = bootstrap("", "", cluster).replace(inline, rds) + server;
+    let config = ProxyConfig::parse(&text).unwrap();
+    let routes = &config.listeners[0].routes;
+    assert!(matches!(routes, RouteSource::Rds(name) if &**name == "r"));
+    let neither = ProxyConfig::parse(&text.replace(rds, "")).unwrap_err();
+    assert!(neither.to_string().contains("route_config"), "{neither}");
 }
 
 #[test]
@@ -221,7 +248,7 @@ fn faults_of_routes_are_found() {
         ),
         (
             "{match: {prefix: /}, route: {weighted_clusters: {clusters: [{name: a, weight: 0}]}}}",
-            "route.weighted_clusters.clusters: weights must sum",
+            "route.weighted_clusters.clusters: the sum of the weights",
         ),
     ] {
         let refused = refused("", route, "");
@@ -236,7 +263,7 @@ fn faults_of_clusters_are_found() {
     let eds = "{name: a, type: EDS, eds_cluster_config: {eds_config: {ads: {}}}}";
     let refused_eds = refused("", "", eds);
     assert!(
-        refused_eds.starts_with("static_resources.clusters[0].type: EDS is"),
+        refused_eds.starts_with("static_resources.clusters[0].type: EDS needs"),
         "{refused_eds}"
     );
     let endpoint = "load_assignment: {cluster_name: a, endpoints: [{lb_endpoints: [{endpoint: \
@@ -299,7 +326,12 @@ static_resources:
         (
             "local_cluster_name: fleet",
             "local_cluster_name: none",
-            "static_resources.clusters[1]",
+            "cluster_manager.local_cluster_name",
+        ),
+        (
+            "eds_config: {ads: {}}",
+            "eds_config: {path_config_source: {path: x}}",
+            "static_resources.clusters[1].eds_cluster_config.eds_config",
         ),
     ] {
         assert!(text.contains(from), "{from}");

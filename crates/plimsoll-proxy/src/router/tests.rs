@@ -1,40 +1,61 @@
-//! Tests of matching.
+//! Tests of what becomes of routes. Matching is tested where it lives, in plimsoll-xds.
 
-use http::HeaderMap;
-use plimsoll_xds::string_match::{SafeRegex, StringMatcher, StringPattern};
+use http::StatusCode;
+use plimsoll_core::units::FieldError;
+use plimsoll_xds::route::{self as nouns, HashSource as HashNoun, RouteMatch, VirtualHost};
+use plimsoll_xds::upstream::DataSource;
+use plimsoll_xds::wire;
 
 use super::*;
 
-fn direct(name: &str, path: PathMatcher) -> Route {
-    Route {
+fn forward(change: impl FnOnce(&mut nouns::RouteAction)) -> nouns::Action {
+    let mut action = nouns::RouteAction {
+        target: nouns::Target::Cluster("c".into()),
+        timeout: None,
+        idle_timeout: None,
+        max_stream_duration: None,
+        grpc_timeout_header_max: None,
+        retry_policy: None,
+        hash_policy: Vec::new(),
+        prefix_rewrite: String::new(),
+        host_rewrite_literal: String::new(),
+        auto_host_rewrite: false,
+        append_x_forwarded_host: false,
+    };
+    change(&mut action);
+    nouns::Action::Forward(Box::new(action))
+}
+
+fn route(name: &str, path: PathMatcher, action: nouns::Action) -> nouns::Route {
+    nouns::Route {
         name: name.into(),
-        path,
-        headers: Vec::new(),
-        grpc: false,
-        action: Action::Direct(DirectResponse {
-            status: StatusCode::OK,
-            body: Bytes::new(),
-        }),
-        request_rules: HeaderRules::default(),
-        response_rules: HeaderRules::default(),
+        route_match: RouteMatch {
+            path,
+            ..RouteMatch::any()
+        },
+        action,
+        headers: nouns::HeaderRules::default(),
     }
 }
 
-fn prefix(path: &str) -> PathMatcher {
-    PathMatcher::Prefix(path.into(), Case::Sensitive)
+fn any(action: nouns::Action) -> nouns::Route {
+    route("any", PathMatcher::Prefix(String::new()), action)
 }
 
-fn host(name: &str, domains: &[&str], routes: Vec<Route>) -> VirtualHost {
-    VirtualHost {
-        name: name.into(),
-        domains: domains.iter().map(|domain| (*domain).into()).collect(),
+fn table(routes: Vec<nouns::Route>) -> Result<RouteTable, FieldError> {
+    let host = VirtualHost {
+        domains: vec!["*".into()],
         routes,
-    }
+        ..VirtualHost::default()
+    };
+    RouteConfiguration::try_new("rc".into(), vec![host])
+        .map(Arc::new)
+        .and_then(RouteTable::try_from)
 }
 
-fn view<'a>(host: &'a str, path: &'a str, headers: &'a HeaderMap) -> RequestView<'a> {
+fn view<'a>(path: &'a str, headers: &'a HeaderMap) -> RequestView<'a> {
     RequestView {
-        host,
+        host: "h",
         path: path.split('?').next().unwrap_or_default(),
         path_and_query: path,
         method: &Method::GET,
@@ -44,149 +65,133 @@ fn view<'a>(host: &'a str, path: &'a str, headers: &'a HeaderMap) -> RequestView
 }
 
 #[test]
-fn domains_go_exact_suffix_prefix_any_and_the_longest_wins() {
-    let domains = [
-        ("exact", "a.example.com"),
-        ("suffix", "*.com"),
-        ("longer-suffix", "*.example.com"),
-        ("prefix", "b.*"),
-        ("any", "*"),
-    ];
-    let hosts = domains.map(|(name, domain)| host(name, &[domain], Vec::new()));
-    let table = RouteTable::new(String::new(), hosts.into()).unwrap();
-    for (asked, expected) in [
-        ("a.example.com", "exact"),
-        ("A.EXAMPLE.com", "exact"),
-        ("b.example.com", "longer-suffix"),
-        ("x.com", "suffix"),
-        (".com", "any"),
-        ("b.org", "prefix"),
-        ("org", "any"),
-    ] {
-        let found = table.virtual_host(asked).map(|host| host.name.as_str());
-        assert_eq!(found, Some(expected), "{asked}");
-    }
-}
-
-#[test]
-fn a_domain_stands_once() {
-    for domain in ["*", "a", "*.a", "a.*"] {
-        let hosts = vec![host("x", &[domain], vec![]), host("y", &[domain], vec![])];
-        assert_eq!(RouteTable::new(String::new(), hosts).unwrap_err(), domain);
-    }
-}
-
-#[test]
 fn the_first_route_that_matches_is_taken() {
-    let regex = SafeRegex::try_new("/r/[0-9]+").unwrap();
-    let routes = vec![
-        direct("exact", PathMatcher::Exact("/a".into(), Case::Sensitive)),
-        direct("ignored", PathMatcher::Exact("/b".into(), Case::Ignored)),
-        direct(
-            "separated",
-            PathMatcher::Separated("/s".into(), Case::Sensitive),
-        ),
-        direct("regex", PathMatcher::Regex(regex)),
-        direct("prefix", prefix("/p")),
-    ];
-    let table = RouteTable::new(String::new(), vec![host("x", &["*"], routes)]).unwrap();
-    let headers = HeaderMap::new();
-    for (path, expected) in [
-        ("/a?q=1", Some("exact")),
-        ("/A", None),
-        ("/B", Some("ignored")),
-        ("/s", Some("separated")),
-        ("/s/t", Some("separated")),
-        ("/sx", None),
-        ("/r/12", Some("regex")),
-        ("/r/12/3", None),
-        ("/px/y", Some("prefix")),
+    let direct = || nouns::Action::DirectResponse {
+        status: 200,
+        body: None,
+    };
+    let mut tagged = route("tagged", PathMatcher::Prefix("/a".into()), direct());
+    tagged.route_match.headers.push(nouns::HeaderMatcher {
+        name: "x".into(),
+        pattern: nouns::HeaderPattern::Present(true),
+        invert: false,
+        treat_missing_as_empty: false,
+    });
+    let table = table(vec![
+        tagged,
+        route("exact", PathMatcher::Path("/a".into()), direct()),
+    ])
+    .unwrap();
+    let none = HeaderMap::new();
+    let mut some = HeaderMap::new();
+    some.append("x", HeaderValue::from_static("1"));
+    for (path, headers, expected) in [
+        ("/a?q", &some, Some("tagged")),
+        ("/a?q", &none, Some("exact")),
+        ("/b", &some, None),
     ] {
-        let found = table.route(&view("x", path, &headers));
+        let found = table.route(&view(path, headers), || unreachable!("nothing to draw for"));
         assert_eq!(found.map(|route| &*route.name), expected, "{path}");
     }
-}
-
-fn header(source: HeaderSource, check: HeaderCheck, invert: bool) -> HeaderMatcher {
-    HeaderMatcher {
-        source,
-        check,
-        invert,
-        missing_is_empty: false,
-    }
+    assert!(
+        RouteTable::default()
+            .route(&view("/a", &none), || 0)
+            .is_none()
+    );
 }
 
 #[test]
-fn conditions_on_headers() {
-    let field = || HeaderSource::Field(HeaderName::from_static("x-n"));
-    let exact =
-        |text: &str| HeaderCheck::Matches(StringMatcher::new(StringPattern::Exact(text.into())));
-    let mut some = HeaderMap::new();
-    some.append("x-n", HeaderValue::from_static("5"));
-    let mut two = some.clone();
-    two.append("x-n", HeaderValue::from_static("6"));
-    let none = HeaderMap::new();
-    for (matcher, headers, expected) in [
-        (header(field(), exact("5"), false), &some, true),
-        (header(field(), exact("5"), true), &some, false),
-        (header(field(), exact("5"), false), &none, false),
-        (header(field(), exact("5"), true), &none, false),
-        (header(field(), exact("5,6"), false), &two, true),
+fn fractions_take_a_draw() {
+    let mut some = any(forward(|_| {}));
+    some.route_match.runtime_fraction = Some(nouns::RuntimeFraction {
+        numerator: 30,
+        denominator: 100,
+    });
+    let table = table(vec![some]).unwrap();
+    let headers = HeaderMap::new();
+    let taken = |draw| table.route(&view("/", &headers), || draw).is_some();
+    assert_eq!((taken(29), taken(30)), (true, false));
+}
+
+#[test]
+fn fields_that_come_several_times_are_joined() {
+    let mut headers = HeaderMap::new();
+    headers.append("x", HeaderValue::from_static("5"));
+    assert_eq!(joined(&headers, "x").as_deref(), Some(&b"5"[..]));
+    headers.append("x", HeaderValue::from_static("6"));
+    assert_eq!(joined(&headers, "x").as_deref(), Some(&b"5,6"[..]));
+    assert_eq!(joined(&headers, "y"), None);
+}
+
+#[test]
+fn what_a_proxy_cannot_do_is_named() {
+    let hash = |source| {
+        forward(|action| {
+            action.hash_policy = vec![nouns::HashPolicy {
+                source,
+                terminal: false,
+            }];
+        })
+    };
+    let magic = nouns::RetryPolicy {
+        retry_on: vec!["magic".into()],
+        num_retries: 1,
+        per_try_timeout: None,
+        retriable_status_codes: Vec::new(),
+        base_interval: std::time::Duration::from_millis(25),
+        max_interval: std::time::Duration::from_millis(250),
+    };
+    let file = DataSource::Filename("x".into());
+    let cases = [
         (
-            header(field(), HeaderCheck::Present(true), false),
-            &none,
-            false,
+            forward(|a| a.auto_host_rewrite = true),
+            "route.auto_host_rewrite",
         ),
         (
-            header(field(), HeaderCheck::Present(true), true),
-            &none,
-            true,
+            forward(|a| a.grpc_timeout_header_max = Some(std::time::Duration::ZERO)),
+            "route.max_stream_duration",
         ),
         (
-            header(field(), HeaderCheck::Present(false), false),
-            &none,
-            true,
+            forward(|a| a.retry_policy = Some(magic.clone())),
+            "route.retry_policy.retry_on",
         ),
         (
-            header(field(), HeaderCheck::Range(5, 6), false),
-            &some,
-            true,
+            forward(|a| a.target = nouns::Target::ClusterHeader("host".into())),
+            "route.cluster_header",
         ),
         (
-            header(field(), HeaderCheck::Range(6, 9), false),
-            &some,
-            false,
+            hash(HashNoun::ChannelId),
+            "route.hash_policy[0].filter_state",
         ),
+        (hash(HashNoun::Unsupported), "route.hash_policy[0]"),
+        (nouns::Action::NonForwarding, "non_forwarding_action"),
+        (nouns::Action::Unsupported("filter_action"), "filter_action"),
         (
-            header(HeaderSource::Method, exact("GET"), false),
-            &none,
-            true,
+            nouns::Action::DirectResponse {
+                status: 200,
+                body: Some(file),
+            },
+            "direct_response.body",
         ),
-        (
-            header(HeaderSource::Path, exact("/a?b"), false),
-            &none,
-            true,
-        ),
-        (
-            header(HeaderSource::Authority, exact("h"), false),
-            &none,
-            true,
-        ),
-        (
-            header(HeaderSource::Scheme, exact("http"), false),
-            &none,
-            true,
-        ),
-    ] {
-        assert_eq!(
-            matcher.matches(&view("h", "/a?b", headers)),
-            expected,
-            "{matcher:?}"
-        );
+    ];
+    for (action, path) in cases {
+        let error = table(vec![any(action)]).unwrap_err();
+        assert_eq!(error.path(), format!("virtual_hosts[0].routes[0].{path}"));
     }
-    let mut missing = header(field(), exact(""), false);
-    missing.missing_is_empty = true;
-    assert!(missing.matches(&view("h", "/", &none)));
+    let mut named = any(forward(|_| {}));
+    named.headers.response_remove.push("a b".into());
+    let error = table(vec![named]).unwrap_err();
+    let place = "virtual_hosts[0].routes[0].response_headers_to_remove[0]";
+    assert_eq!(error.path(), place);
+}
+
+#[test]
+fn what_was_passed_over_on_the_wire_is_refused() {
+    // The field 13, request_mirror_policies, of a configuration named "r".
+    let bytes = [0x0a, 1, b'r', 0x6a, 0];
+    let config = wire::decode_route_configuration(&bytes).unwrap();
+    let error = RouteTable::try_from(Arc::new(config)).unwrap_err();
+    assert_eq!(error.path(), "request_mirror_policies");
 }
 
 #[test]
@@ -203,20 +208,45 @@ fn only_grpc_is_grpc() {
 
 #[test]
 fn weights_are_shares_of_the_draws() {
-    let cluster = |name: &str, until| WeightedCluster {
-        name: name.into(),
-        until,
+    let weights = [("a", 30), ("b", 0), ("c", 70)].map(|(name, weight)| (name.into(), weight));
+    let weighted = nouns::WeightedClusters::try_new(weights.into()).unwrap();
+    let table = table(vec![any(forward(|action| {
+        action.target = nouns::Target::Weighted(weighted);
+    }))]);
+    let table = table.unwrap();
+    let headers = HeaderMap::new();
+    let route = table.route(&view("/", &headers), || 0).unwrap();
+    let Action::Forward(forward) = &route.action else {
+        panic!("{route:?}");
     };
-    let target = Target::Weighted(vec![cluster("a", 30), cluster("b", 30), cluster("c", 100)]);
     for (draw, expected) in [(0, "a"), (29, "a"), (30, "c"), (99, "c"), (100, "a")] {
-        let chosen = target.choose(&HeaderMap::new(), || draw);
+        let chosen = forward.target.choose(&headers, || draw);
         assert_eq!(chosen.as_deref(), Some(expected), "{draw}");
     }
 }
 
 #[test]
-fn rewriting_replaces_what_was_matched() {
-    assert_eq!(prefix("/a").rewrite("/a/b", "/c"), "/c/b");
-    let exact = PathMatcher::Exact("/a".into(), Case::Sensitive);
-    assert_eq!(exact.rewrite("/a", "/c"), "/c");
+fn redirects_and_answers_are_taken_over() {
+    let redirect = nouns::Redirect {
+        prefix_rewrite: "/new".into(),
+        response_code: 308,
+        ..nouns::Redirect::default()
+    };
+    let both = nouns::Redirect {
+        path_redirect: "/x".into(),
+        ..redirect.clone()
+    };
+    let made = table(vec![any(nouns::Action::Redirect(redirect))]).unwrap();
+    let headers = HeaderMap::new();
+    let route = made.route(&view("/", &headers), || 0).unwrap();
+    let Action::Redirect(redirect) = &route.action else {
+        panic!("{route:?}");
+    };
+    assert_eq!(redirect.status, StatusCode::PERMANENT_REDIRECT);
+    assert!(matches!(&redirect.path, PathRedirect::Prefix(prefix) if prefix == "/new"));
+    let error = table(vec![any(nouns::Action::Redirect(both))]).unwrap_err();
+    assert_eq!(
+        error.path(),
+        "virtual_hosts[0].routes[0].redirect.prefix_rewrite"
+    );
 }

@@ -5,6 +5,7 @@
 
 pub(crate) mod backend;
 pub(crate) mod client;
+pub(crate) mod load;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

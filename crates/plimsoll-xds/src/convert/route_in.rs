@@ -10,16 +10,17 @@ use prost::Message;
 
 use super::matcher::data_source;
 use super::pb::route::{
-    DirectResponseMessage, HashPolicyMessage, RedirectMessage, RetryPolicyMessage,
-    RouteActionMessage, RouteConfigurationMessage, RouteMessage, VirtualHostMessage,
-    WeightedClusterMessage,
+    DirectResponseMessage, HashPolicyMessage, HeaderValueOptionMessage, RedirectMessage,
+    RetryPolicyMessage, RouteActionMessage, RouteConfigurationMessage, RouteMessage,
+    VirtualHostMessage, WeightedClusterMessage,
 };
 use super::pb::{duration, refuse, under};
 use super::route_match::route_match;
+use super::route_unread::unread;
 use crate::error::DecodeError;
 use crate::route::{
-    Action, HashPolicy, HashSource, Redirect, RetryPolicy, Route, RouteAction, RouteConfiguration,
-    Target, VirtualHost, WeightedClusters,
+    Action, AppendAction, HashPolicy, HashSource, HeaderRules, HeaderValueOption, Redirect,
+    RetryPolicy, Route, RouteAction, RouteConfiguration, Target, VirtualHost, WeightedClusters,
 };
 
 /// Pause before the first retry, in Envoy and in gRPC.
@@ -32,110 +33,44 @@ const CHANNEL_ID: &str = "io.grpc.channel_id";
 /// Reads a route configuration.
 pub fn decode_route_configuration(bytes: &[u8]) -> Result<RouteConfiguration, DecodeError> {
     let message = RouteConfigurationMessage::decode(bytes)?;
-    Ok(route_configuration(message)?)
-}
-
-/// The same from a message inside another one.
-pub(super) fn route_configuration(
-    message: RouteConfigurationMessage,
-) -> Result<RouteConfiguration, FieldError> {
-    let mut unread = Unread::default();
-    refuse(&[("vhds", message.vhds.is_some())])?;
-    unread.note(
-        "",
-        &[
-            (
-                "request_headers_to_add",
-                !message.request_headers_to_add.is_empty(),
-            ),
-            (
-                "response_headers_to_add",
-                !message.response_headers_to_add.is_empty(),
-            ),
-            (
-                "request_mirror_policies",
-                !message.request_mirror_policies.is_empty(),
-            ),
-        ],
-    );
-    let mut virtual_hosts = Vec::with_capacity(message.virtual_hosts.len());
-    for (index, host) in message.virtual_hosts.into_iter().enumerate() {
-        let path = format!("virtual_hosts[{index}]");
-        let host = virtual_host(host, &path, &mut unread);
-        virtual_hosts.push(host.map_err(|error| error.under(&path))?);
-    }
-    let configuration = RouteConfiguration {
-        name: message.name,
-        virtual_hosts,
-        ignore_port_in_host_matching: message.ignore_port_in_host_matching,
-        unread: unread.0,
-    };
-    configuration.check_domains()?;
+    let mut configuration = route_configuration(message)?;
+    configuration.unread = unread(bytes)?;
     Ok(configuration)
 }
 
-/// Paths of fields that are set and passed over.
-#[derive(Default)]
-struct Unread(Vec<String>);
-
-impl Unread {
-    fn note(&mut self, path: &str, fields: &[(&str, bool)]) {
-        let dot = if path.is_empty() { "" } else { "." };
-        let set = fields.iter().filter(|(_, set)| *set);
-        self.0
-            .extend(set.map(|(field, _)| format!("{path}{dot}{field}")));
+/// The same from a message inside another one, without looking for what was passed over.
+pub(super) fn route_configuration(
+    message: RouteConfigurationMessage,
+) -> Result<RouteConfiguration, FieldError> {
+    refuse(&[("vhds", message.vhds.is_some())])?;
+    let mut virtual_hosts = Vec::with_capacity(message.virtual_hosts.len());
+    for (index, host) in message.virtual_hosts.into_iter().enumerate() {
+        let path = format!("virtual_hosts[{index}]");
+        virtual_hosts.push(virtual_host(host).map_err(|error| error.under(&path))?);
     }
+    let headers = HeaderRules {
+        request_add: added(message.request_headers_to_add, "request_headers_to_add")?,
+        request_remove: message.request_headers_to_remove,
+        response_add: added(message.response_headers_to_add, "response_headers_to_add")?,
+        response_remove: message.response_headers_to_remove,
+    };
+    let mut configuration = RouteConfiguration::try_new(message.name, virtual_hosts)?;
+    configuration.ignore_port_in_host_matching = message.ignore_port_in_host_matching;
+    configuration.headers = headers;
+    Ok(configuration)
 }
 
-fn virtual_host(
-    message: VirtualHostMessage,
-    path: &str,
-    unread: &mut Unread,
-) -> Result<VirtualHost, FieldError> {
+fn virtual_host(message: VirtualHostMessage) -> Result<VirtualHost, FieldError> {
     refuse(&[("matcher", message.matcher.is_some())])?;
-    unread.note(
-        path,
-        &[
-            ("require_tls", message.require_tls != 0),
-            ("rate_limits", !message.rate_limits.is_empty()),
-            ("cors", message.cors.is_some()),
-            ("hedge_policy", message.hedge_policy.is_some()),
-            (
-                "request_headers_to_add",
-                !message.request_headers_to_add.is_empty(),
-            ),
-            (
-                "response_headers_to_add",
-                !message.response_headers_to_add.is_empty(),
-            ),
-            (
-                "request_mirror_policies",
-                !message.request_mirror_policies.is_empty(),
-            ),
-            (
-                "typed_per_filter_config",
-                !message.typed_per_filter_config.is_empty(),
-            ),
-        ],
-    );
     if message.domains.is_empty() {
         return Err(FieldError::new("domains", "must not be empty"));
     }
-    let retry = message.retry_policy.map(|retry| {
-        note_retry(&retry, &format!("{path}.retry_policy"), unread);
-        retry_policy(retry)
-    });
-    let retry_policy = under(retry, "retry_policy")?;
+    let retry_policy = under(message.retry_policy.map(retry_policy), "retry_policy")?;
     let mut routes = Vec::with_capacity(message.routes.len());
     for (index, entry) in message.routes.into_iter().enumerate() {
-        let place = format!("routes[{index}]");
-        let route = route(entry, &format!("{path}.{place}"), unread);
-        let mut route = route.map_err(|error| error.under(&place))?;
-        if let Action::Forward(action) = &mut route.action
-            && action.retry_policy.is_none()
-        {
-            action.retry_policy.clone_from(&retry_policy);
-        }
+        let path = format!("routes[{index}]");
+        let mut route = route(entry).map_err(|error| error.under(&path))?;
+        route.inherit(retry_policy.as_ref());
         routes.push(route);
     }
     Ok(VirtualHost {
@@ -143,39 +78,19 @@ fn virtual_host(
         domains: message.domains,
         routes,
         retry_policy,
+        headers: HeaderRules {
+            request_add: added(message.request_headers_to_add, "request_headers_to_add")?,
+            request_remove: message.request_headers_to_remove,
+            response_add: added(message.response_headers_to_add, "response_headers_to_add")?,
+            response_remove: message.response_headers_to_remove,
+        },
     })
 }
 
-fn route(message: RouteMessage, path: &str, unread: &mut Unread) -> Result<Route, FieldError> {
-    unread.note(
-        path,
-        &[
-            (
-                "request_headers_to_add",
-                !message.request_headers_to_add.is_empty(),
-            ),
-            (
-                "response_headers_to_add",
-                !message.response_headers_to_add.is_empty(),
-            ),
-            (
-                "request_headers_to_remove",
-                !message.request_headers_to_remove.is_empty(),
-            ),
-            (
-                "response_headers_to_remove",
-                !message.response_headers_to_remove.is_empty(),
-            ),
-            (
-                "typed_per_filter_config",
-                !message.typed_per_filter_config.is_empty(),
-            ),
-        ],
-    );
+fn route(message: RouteMessage) -> Result<Route, FieldError> {
     let route_match = route_match(message.route_match.unwrap_or_default())
         .map_err(|error| error.under("match"))?;
     let action = if let Some(action) = message.route {
-        note_action(&action, &format!("{path}.route"), unread);
         forward(action).map_err(|error| error.under("route"))?
     } else if let Some(redirect) = message.redirect {
         redirect_action(redirect).map_err(|error| error.under("redirect"))?
@@ -192,62 +107,48 @@ fn route(message: RouteMessage, path: &str, unread: &mut Unread) -> Result<Route
         name: message.name,
         route_match,
         action,
+        headers: HeaderRules {
+            request_add: added(message.request_headers_to_add, "request_headers_to_add")?,
+            request_remove: message.request_headers_to_remove,
+            response_add: added(message.response_headers_to_add, "response_headers_to_add")?,
+            response_remove: message.response_headers_to_remove,
+        },
     })
 }
 
-fn note_action(message: &RouteActionMessage, path: &str, unread: &mut Unread) {
-    unread.note(
-        path,
-        &[
-            ("metadata_match", message.metadata_match.is_some()),
-            ("priority", message.priority != 0),
-            ("rate_limits", !message.rate_limits.is_empty()),
-            ("cors", message.cors.is_some()),
-            ("upgrade_configs", !message.upgrade_configs.is_empty()),
-            ("hedge_policy", message.hedge_policy.is_some()),
-            (
-                "host_rewrite_header",
-                !message.host_rewrite_header.is_empty(),
-            ),
-            (
-                "request_mirror_policies",
-                !message.request_mirror_policies.is_empty(),
-            ),
-            ("regex_rewrite", message.regex_rewrite.is_some()),
-            (
-                "internal_redirect_policy",
-                message.internal_redirect_policy.is_some(),
-            ),
-            (
-                "host_rewrite_path_regex",
-                message.host_rewrite_path_regex.is_some(),
-            ),
-        ],
-    );
-    if let Some(retry) = &message.retry_policy {
-        note_retry(retry, &format!("{path}.retry_policy"), unread);
-    }
+/// `HeaderValueOption`s of the field `name`.
+fn added(
+    messages: Vec<HeaderValueOptionMessage>,
+    name: &str,
+) -> Result<Vec<HeaderValueOption>, FieldError> {
+    let options = messages.into_iter().enumerate();
+    let options = options.map(|(index, message)| {
+        let place = format!("{name}[{index}]");
+        header_value_option(message).map_err(|error| error.under(&place))
+    });
+    options.collect()
 }
 
-fn note_retry(message: &RetryPolicyMessage, path: &str, unread: &mut Unread) {
-    unread.note(
-        path,
-        &[
-            ("retriable_headers", !message.retriable_headers.is_empty()),
-            (
-                "retriable_request_headers",
-                !message.retriable_request_headers.is_empty(),
-            ),
-            (
-                "rate_limited_retry_back_off",
-                message.rate_limited_retry_back_off.is_some(),
-            ),
-            (
-                "per_try_idle_timeout",
-                message.per_try_idle_timeout.is_some(),
-            ),
-        ],
-    );
+fn header_value_option(message: HeaderValueOptionMessage) -> Result<HeaderValueOption, FieldError> {
+    let append_action = match (message.append_action, message.append) {
+        (0, Some(false)) => AppendAction::OverwriteIfExistsOrAdd,
+        (0, _) => AppendAction::AppendIfExistsOrAdd,
+        (_, Some(_)) => return Err(FieldError::new("append", "stands beside append_action")),
+        (1, None) => AppendAction::AddIfAbsent,
+        (2, None) => AppendAction::OverwriteIfExistsOrAdd,
+        (3, None) => AppendAction::OverwriteIfExists,
+        (other, None) => {
+            let reason = format!("{other} is not an action");
+            return Err(FieldError::new("append_action", reason));
+        }
+    };
+    let header = message.header.unwrap_or_default();
+    Ok(HeaderValueOption {
+        key: header.key,
+        value: header.value,
+        append_action,
+        keep_empty_value: message.keep_empty_value,
+    })
 }
 
 fn forward(message: RouteActionMessage) -> Result<Action, FieldError> {
@@ -259,13 +160,11 @@ fn forward(message: RouteActionMessage) -> Result<Action, FieldError> {
         (None, Some(weighted)) => Target::Weighted(
             weighted_clusters(weighted).map_err(|error| error.under("weighted_clusters"))?,
         ),
-        (None, None) if message.cluster_header.is_some() => {
-            return Ok(Action::Unsupported("cluster_header"));
-        }
-        (None, None) if message.cluster_specifier_plugin.is_some() => {
-            return Ok(Action::Unsupported("cluster_specifier_plugin"));
-        }
-        (None, None) => return Err(FieldError::new("", "must have a cluster")),
+        (None, None) => match (message.cluster_header, message.cluster_specifier_plugin) {
+            (Some(header), _) => Target::ClusterHeader(header),
+            (None, Some(_)) => return Ok(Action::Unsupported("cluster_specifier_plugin")),
+            (None, None) => return Err(FieldError::new("", "must have a cluster")),
+        },
     };
     let limits = message.max_stream_duration.unwrap_or_default();
     let limit = |value, field| duration(value, &format!("max_stream_duration.{field}"));
@@ -280,6 +179,7 @@ fn forward(message: RouteActionMessage) -> Result<Action, FieldError> {
         prefix_rewrite: message.prefix_rewrite,
         host_rewrite_literal: message.host_rewrite_literal,
         auto_host_rewrite: message.auto_host_rewrite.unwrap_or(false),
+        append_x_forwarded_host: message.append_x_forwarded_host,
     })))
 }
 
@@ -290,11 +190,15 @@ fn weighted_clusters(message: WeightedClusterMessage) -> Result<WeightedClusters
 }
 
 fn hash_policy(message: HashPolicyMessage) -> HashPolicy {
+    let by_address = message
+        .connection_properties
+        .is_some_and(|properties| properties.source_ip);
     let source = match (message.header, message.filter_state) {
         (Some(header), _) if header.regex_rewrite.is_none() => {
             HashSource::Header(header.header_name.to_ascii_lowercase())
         }
         (None, Some(state)) if state.key == CHANNEL_ID => HashSource::ChannelId,
+        (None, None) if by_address => HashSource::SourceIp,
         _ => HashSource::Unsupported,
     };
     HashPolicy {

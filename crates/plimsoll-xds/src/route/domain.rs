@@ -1,38 +1,90 @@
-//! Domains of virtual hosts: which pattern fits an authority, and how well.
+//! Domains of virtual hosts: which of them an authority belongs to.
 
-/// How well a pattern fits; the greater one wins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Rank {
-    /// `*`.
-    Any,
-    /// `x.*`, by the length of the pattern.
-    Prefix(usize),
-    /// `*.x`, by the length of the pattern.
-    Suffix(usize),
-    /// The authority itself.
-    Exact,
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use plimsoll_core::units::FieldError;
+
+/// Finds the virtual host of an authority, by its place in the list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct DomainIndex {
+    exact: BTreeMap<String, usize>,
+    /// Without the asterisk, in lower case, longest first.
+    suffixes: Vec<(String, usize)>,
+    prefixes: Vec<(String, usize)>,
+    any: Option<usize>,
 }
 
-/// How well `pattern` fits `host`, if it does. An asterisk stands for at least one character.
-pub(super) fn rank(pattern: &str, host: &str) -> Option<Rank> {
-    if pattern == "*" {
-        return Some(Rank::Any);
+impl DomainIndex {
+    /// The domains of every host. Each must be a pattern, and stand here once.
+    pub(super) fn try_new<'a>(
+        hosts: impl Iterator<Item = &'a [String]>,
+    ) -> Result<Self, FieldError> {
+        let mut index = Self::default();
+        let mut seen = BTreeSet::new();
+        for (host, patterns) in hosts.enumerate() {
+            for (position, pattern) in patterns.iter().enumerate() {
+                let path = || format!("virtual_hosts[{host}].domains[{position}]");
+                if !is_pattern(pattern) {
+                    let reason = format!("{pattern:?} may have one * only, at its start or end");
+                    return Err(FieldError::new(path(), reason));
+                }
+                let lower = pattern.to_ascii_lowercase();
+                if seen.contains(&lower) {
+                    let reason = format!("{pattern:?} stands here twice");
+                    return Err(FieldError::new(path(), reason));
+                }
+                index.add(&lower, host);
+                seen.insert(lower);
+            }
+        }
+        let longest_first = |list: &mut Vec<(String, usize)>| {
+            list.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then_with(|| a.0.cmp(&b.0)));
+        };
+        longest_first(&mut index.suffixes);
+        longest_first(&mut index.prefixes);
+        Ok(index)
     }
-    let (pattern, host) = (pattern.as_bytes(), host.as_bytes());
-    let longer = |fixed: &[u8]| host.len() > fixed.len();
-    if let Some(suffix) = pattern.strip_prefix(b"*") {
-        let fits = longer(suffix) && host[host.len() - suffix.len()..].eq_ignore_ascii_case(suffix);
-        return fits.then_some(Rank::Suffix(pattern.len()));
+
+    fn add(&mut self, pattern: &str, host: usize) {
+        if pattern == "*" {
+            self.any = Some(host);
+        } else if let Some(suffix) = pattern.strip_prefix('*') {
+            self.suffixes.push((suffix.to_owned(), host));
+        } else if let Some(prefix) = pattern.strip_suffix('*') {
+            self.prefixes.push((prefix.to_owned(), host));
+        } else {
+            self.exact.insert(pattern.to_owned(), host);
+        }
     }
-    if let Some(prefix) = pattern.strip_suffix(b"*") {
-        let fits = longer(prefix) && host[..prefix.len()].eq_ignore_ascii_case(prefix);
-        return fits.then_some(Rank::Prefix(pattern.len()));
+
+    /// The host for an authority. An asterisk stands for at least one character.
+    pub(super) fn find(&self, authority: &str) -> Option<usize> {
+        // Most lists have nothing but `*`.
+        if self.exact.is_empty() && self.suffixes.is_empty() && self.prefixes.is_empty() {
+            return self.any;
+        }
+        let authority = match authority.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            true => Cow::Owned(authority.to_ascii_lowercase()),
+            false => Cow::Borrowed(authority),
+        };
+        let longer = |part: &str| authority.len() > part.len();
+        let suffix = || {
+            let mut suffixes = self.suffixes.iter();
+            suffixes.find(|(part, _)| longer(part) && authority.ends_with(part))
+        };
+        let prefix = || {
+            let mut prefixes = self.prefixes.iter();
+            prefixes.find(|(part, _)| longer(part) && authority.starts_with(part))
+        };
+        let exact = self.exact.get(&*authority).copied();
+        let wild = || suffix().or_else(prefix).map(|&(_, host)| host);
+        exact.or_else(wild).or(self.any)
     }
-    host.eq_ignore_ascii_case(pattern).then_some(Rank::Exact)
 }
 
-/// Whether a pattern is one that [`rank`] understands.
-pub(super) fn is_pattern(pattern: &str) -> bool {
+/// Whether a pattern is one that Envoy has.
+fn is_pattern(pattern: &str) -> bool {
     let inner = pattern.strip_prefix('*').or(pattern.strip_suffix('*'));
     !pattern.is_empty() && !inner.unwrap_or(pattern).contains('*')
 }
@@ -54,17 +106,41 @@ pub(super) fn without_port(authority: &str) -> &str {
 mod tests {
     use super::*;
 
+    fn index(hosts: &[&[&str]]) -> Result<DomainIndex, FieldError> {
+        let owned = |domains: &&[&str]| domains.iter().map(|&domain| domain.to_owned()).collect();
+        let hosts: Vec<Vec<String>> = hosts.iter().map(owned).collect();
+        DomainIndex::try_new(hosts.iter().map(Vec::as_slice))
+    }
+
     #[test]
     fn asterisks_stand_for_something() {
-        assert_eq!(rank("*.x.y", "a.x.y"), Some(Rank::Suffix(5)));
-        assert_eq!(rank("*.x.y", ".x.y"), None);
-        assert_eq!(rank("*.x.y", "x.y"), None);
-        assert_eq!(rank("x.*", "X.y"), Some(Rank::Prefix(3)));
-        assert_eq!(rank("x.*", "x."), None);
-        assert_eq!(rank("X.y", "x.Y"), Some(Rank::Exact));
-        assert_eq!(rank("*", ""), Some(Rank::Any));
-        assert!(Rank::Exact > Rank::Suffix(9) && Rank::Suffix(3) > Rank::Prefix(9));
-        assert!(Rank::Prefix(1) > Rank::Any);
+        let domains = index(&[&["*.x.y"], &["x.*"], &["X.y"]]).unwrap();
+        let cases = [
+            ("a.x.y", Some(0)),
+            (".x.y", None),
+            ("x.y", Some(2)),
+            ("X.z", Some(1)),
+            ("x.", None),
+            ("x.Y", Some(2)),
+            ("", None),
+        ];
+        for (authority, expected) in cases {
+            assert_eq!(domains.find(authority), expected, "{authority}");
+        }
+        assert_eq!(index(&[&["*"]]).unwrap().find(""), Some(0));
+    }
+
+    #[test]
+    fn no_domain_stands_twice() {
+        let twice: [(&[&[&str]], &str); 4] = [
+            (&[&["a", "A"]], "virtual_hosts[0].domains[1]"),
+            (&[&["*"], &["*"]], "virtual_hosts[1].domains[0]"),
+            (&[&["*.a"], &["b", "*.A"]], "virtual_hosts[1].domains[1]"),
+            (&[&["a.*"], &["a.*"]], "virtual_hosts[1].domains[0]"),
+        ];
+        for (hosts, path) in twice {
+            assert_eq!(index(hosts).unwrap_err().path(), path, "{hosts:?}");
+        }
     }
 
     #[test]

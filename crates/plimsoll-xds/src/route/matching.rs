@@ -15,6 +15,8 @@ pub struct RequestHead<'a> {
     pub authority: &'a str,
     /// `:path`, with the query.
     pub path: &'a str,
+    /// `:scheme`.
+    pub scheme: &'a str,
     /// The value of a header by its name in lower case; several are joined with commas.
     pub header: &'a dyn Fn(&str) -> Option<Cow<'a, [u8]>>,
 }
@@ -31,6 +33,7 @@ impl<'a> RequestHead<'a> {
             ":method" => Some(Cow::Borrowed(self.method.as_bytes())),
             ":authority" | "host" => Some(Cow::Borrowed(self.authority.as_bytes())),
             ":path" => Some(Cow::Borrowed(self.path.as_bytes())),
+            ":scheme" => Some(Cow::Borrowed(self.scheme.as_bytes())),
             name => (self.header)(name),
         }
     }
@@ -172,6 +175,17 @@ impl PathMatcher {
             }
             Self::Regex(regex) => regex.matches(path),
         }
+    }
+}
+
+impl PathMatcher {
+    /// `path` with the part that was matched replaced; whole paths are replaced as a whole.
+    pub fn rewrite(&self, path: &str, replacement: &str) -> String {
+        let matched = match self {
+            Self::Prefix(prefix) | Self::PathSeparatedPrefix(prefix) => prefix.len(),
+            Self::Path(_) | Self::Regex(_) => path.len(),
+        };
+        format!("{replacement}{}", path.get(matched..).unwrap_or_default())
     }
 }
 

@@ -13,11 +13,9 @@ fn host(domains: &[&str]) -> VirtualHost {
     }
 }
 
-fn configuration(hosts: &[&[&str]]) -> RouteConfiguration {
-    RouteConfiguration {
-        virtual_hosts: hosts.iter().map(|domains| host(domains)).collect(),
-        ..Default::default()
-    }
+fn configuration(hosts: &[&[&str]]) -> Result<RouteConfiguration, FieldError> {
+    let hosts = hosts.iter().map(|domains| host(domains)).collect();
+    RouteConfiguration::try_new("rc".to_owned(), hosts)
 }
 
 #[test]
@@ -29,8 +27,8 @@ fn the_most_exact_domain_wins() {
         &["*.a.example"],
         &["foo.a.*"],
         &["foo.a.example"],
-    ]);
-    config.check_domains().unwrap();
+    ])
+    .unwrap();
     let cases = [
         ("foo.a.example", "foo.a.example"),
         ("FOO.a.Example", "foo.a.example"),
@@ -56,7 +54,8 @@ fn the_most_exact_domain_wins() {
         ..config
     };
     assert_eq!(ported.virtual_host("x.y:80").unwrap().name, "foo.*,x.y");
-    assert!(configuration(&[&["a"]]).virtual_host("b").is_none());
+    let one = configuration(&[&["a"]]).unwrap();
+    assert!(one.virtual_host("b").is_none());
 }
 
 #[test]
@@ -68,7 +67,7 @@ fn bad_domains_are_named() {
         ),
         (&[&["a*b"]], "virtual_hosts[0].domains[0]"),
     ] {
-        let error = configuration(hosts).check_domains().unwrap_err();
+        let error = configuration(hosts).unwrap_err();
         assert_eq!(error.path(), path);
     }
 }
@@ -83,6 +82,7 @@ fn matches(route_match: &RouteMatch, path: &str, headers: &[(&str, &'static str)
         method: "POST",
         authority: "svc.example",
         path,
+        scheme: "http",
         header: &header,
     };
     route_match.matches(&request, 7)
@@ -234,6 +234,7 @@ fn the_first_route_wins() {
         name: name.to_owned(),
         route_match,
         action: Action::NonForwarding,
+        headers: HeaderRules::default(),
     };
     let mut virtual_host = host(&["*"]);
     virtual_host.routes = vec![
@@ -246,6 +247,7 @@ fn the_first_route_wins() {
             method: "GET",
             authority: "a",
             path,
+            scheme: "http",
             header: &|_| None,
         };
         virtual_host.route(&request, 0).unwrap().name.clone()
@@ -262,7 +264,7 @@ fn draws_fall_on_clusters_by_weight() {
     let drawn: Vec<_> = (0..5).map(|draw| weighted.pick(draw)).collect();
     assert_eq!(drawn, ["a", "b", "b", "b", "a"]);
     let target = Target::Weighted(weighted);
-    assert_eq!(target.cluster(u64::MAX), "b");
+    assert_eq!(target.cluster(u64::MAX), Some("b"));
     let names: Vec<_> = target.clusters().collect();
     assert_eq!(names, ["a", "none", "b"]);
     for (clusters, path) in [

@@ -105,7 +105,8 @@ fn changes(machine: &mut Dependencies) -> Vec<String> {
             Change::Removed(name) => format!("removed {name}"),
             Change::Assignment(cluster, _) => format!("endpoints {cluster}"),
             Change::Fleet(_) => "fleet".to_owned(),
-            Change::Routes(target, _) => format!("routes {target}"),
+            Change::Routes(RouteUser::Target(target), _) => format!("routes {target}"),
+            Change::Routes(RouteUser::Follower(name), _) => format!("followed {name}"),
             Change::Problem((_, name), Some(problem)) => format!("problem {name}: {problem}"),
             Change::Problem(_, None) => return None,
         })
@@ -151,8 +152,10 @@ fn routes_change_only_when_their_clusters_are_there_and_the_old_ones_go_then() {
     assert_eq!(commands(&mut machine), ["+Cluster c2"]);
     assert_eq!(changes(&mut machine), Vec::<String>::new());
     cluster(&mut machine, "c2", None);
+    assert_eq!(changes(&mut machine), ["cluster c2"]);
+    assignment(&mut machine, "c2");
     let told = changes(&mut machine);
-    assert_eq!(told, ["cluster c2", "routes orders", "removed c1"]);
+    assert_eq!(told, ["endpoints c2", "routes orders", "removed c1"]);
     let asked = commands(&mut machine);
     assert!(asked.contains(&"-Cluster c1".to_owned()), "{asked:?}");
     assert!(
@@ -249,4 +252,79 @@ fn refusals_name_the_field() {
     let error = check("type.googleapis.com/x.Y", "c1", &Bytes::new()).unwrap_err();
     assert!(error.contains("not asked for"), "{error}");
     assert!(check(LISTENER, "l", &Bytes::from_static(b"\xff")).is_err());
+}
+
+/// Follows the routes `r`; `own` is ours, and gets its endpoints by EDS.
+fn following() -> Dependencies {
+    let mut machine = machine(&[]);
+    machine.follow(Following {
+        routes: BTreeSet::from(["r".into()]),
+        own_clusters: BTreeMap::from([
+            ("static".into(), None),
+            ("own".into(), Some("own-endpoints".into())),
+        ]),
+    });
+    machine
+}
+
+#[test]
+fn routes_are_followed_by_name_and_own_clusters_are_not_asked_for() {
+    let mut machine = following();
+    let asked = [
+        "+ClusterLoadAssignment own-endpoints",
+        "+RouteConfiguration r",
+    ];
+    assert_eq!(commands(&mut machine), asked);
+    routes(&mut machine, "r", &["static", "own"]);
+    assert_eq!(commands(&mut machine), [""; 0]);
+    assert_eq!(changes(&mut machine), ["followed r"]);
+    assignment(&mut machine, "own-endpoints");
+    assert_eq!(changes(&mut machine), ["endpoints own"]);
+    // What the server says about a name of ours does not count.
+    cluster(&mut machine, "own", None);
+    absent(&mut machine, CLUSTER, "own");
+    assert_eq!(
+        changes(&mut machine),
+        ["problem own: the server took it away"]
+    );
+}
+
+#[test]
+fn followed_routes_that_replace_others_wait_for_clusters_and_endpoints() {
+    let mut machine = following();
+    routes(&mut machine, "r", &["static"]);
+    assert_eq!(changes(&mut machine), ["followed r"]);
+    commands(&mut machine);
+    routes(&mut machine, "r", &["c"]);
+    assert_eq!(commands(&mut machine), ["+Cluster c"]);
+    assert_eq!(changes(&mut machine), [""; 0]);
+    cluster(&mut machine, "c", None);
+    assert_eq!(changes(&mut machine), ["cluster c"]);
+    assignment(&mut machine, "c");
+    assert_eq!(changes(&mut machine), ["endpoints c", "followed r"]);
+    // Nobody waits for what the server does not have.
+    routes(&mut machine, "r", &["d"]);
+    cluster(&mut machine, "d", None);
+    absent(&mut machine, CLUSTER_LOAD_ASSIGNMENT, "d");
+    let changed = changes(&mut machine);
+    assert!(changed.contains(&"followed r".to_owned()), "{changed:?}");
+    assert!(changed.contains(&"removed c".to_owned()), "{changed:?}");
+}
+
+#[test]
+fn what_is_no_longer_followed_is_let_go() {
+    let mut machine = following();
+    routes(&mut machine, "r", &["c"]);
+    cluster(&mut machine, "c", None);
+    commands(&mut machine);
+    changes(&mut machine);
+    machine.follow(Following::default());
+    let asked = [
+        "-Cluster c",
+        "-ClusterLoadAssignment c",
+        "-ClusterLoadAssignment own-endpoints",
+        "-RouteConfiguration r",
+    ];
+    assert_eq!(commands(&mut machine), asked);
+    assert_eq!(changes(&mut machine), ["removed c"]);
 }

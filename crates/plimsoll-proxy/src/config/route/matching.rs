@@ -1,13 +1,13 @@
 //! Conditions of a route: `RouteMatch`, `HeaderMatcher` and `StringMatcher`.
 
-use http::HeaderName;
 use plimsoll_core::units::FieldError;
+use plimsoll_xds::route::{
+    HeaderMatcher, HeaderPattern, PathMatcher, QueryParameterMatcher, RouteMatch, RuntimeFraction,
+};
 use plimsoll_xds::string_match::{SafeRegex, StringMatcher, StringPattern};
-use plimsoll_xds::yaml::proto_json::Empty;
+use plimsoll_xds::yaml::proto_json::{Empty, Named, ProtoEnum, Uint};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-
-use crate::router::{Case, HeaderCheck, HeaderMatcher, HeaderSource, PathMatcher};
 
 /// `RouteMatch`.
 #[derive(Debug, Default, Deserialize)]
@@ -19,7 +19,49 @@ pub(super) struct RouteMatchYaml {
     safe_regex: Option<RegexYaml>,
     case_sensitive: Option<bool>,
     headers: Vec<HeaderMatcherYaml>,
+    query_parameters: Vec<QueryParameterYaml>,
     grpc: Option<Empty>,
+    runtime_fraction: Option<RuntimeFractionYaml>,
+}
+
+/// `QueryParameterMatcher`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QueryParameterYaml {
+    name: String,
+    string_match: Option<StringMatchYaml>,
+    present_match: Option<bool>,
+}
+
+/// `RuntimeFractionalPercent`, without keys: there is no runtime.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuntimeFractionYaml {
+    default_value: FractionYaml,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct FractionYaml {
+    numerator: Uint<u32>,
+    denominator: Named<Denominator>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Denominator(u32);
+
+impl Default for Denominator {
+    fn default() -> Self {
+        Self(100)
+    }
+}
+
+impl ProtoEnum for Denominator {
+    const VALUES: &'static [(&'static str, i64, Self)] = &[
+        ("HUNDRED", 0, Self(100)),
+        ("TEN_THOUSAND", 1, Self(10_000)),
+        ("MILLION", 2, Self(1_000_000)),
+    ];
 }
 
 /// `RegexMatcher`.
@@ -76,21 +118,17 @@ impl RegexYaml {
 }
 
 impl RouteMatchYaml {
-    /// Path, header fields, and whether only gRPC is meant.
-    pub(super) fn checked(self) -> Result<(PathMatcher, Vec<HeaderMatcher>, bool), FieldError> {
-        let case = match self.case_sensitive {
-            Some(false) => Case::Ignored,
-            _ => Case::Sensitive,
-        };
+    /// The checked form; paths start at this message.
+    pub(super) fn checked(self) -> Result<RouteMatch, FieldError> {
         let regex = self.safe_regex.map(|regex| regex.checked());
         let regex = regex
             .transpose()
             .map_err(|error| error.under("safe_regex"))?;
         let candidates = [
-            self.prefix.map(|prefix| PathMatcher::Prefix(prefix, case)),
-            self.path.map(|path| PathMatcher::Exact(path, case)),
+            self.prefix.map(PathMatcher::Prefix),
+            self.path.map(PathMatcher::Path),
             self.path_separated_prefix
-                .map(|prefix| PathMatcher::Separated(prefix, case)),
+                .map(PathMatcher::PathSeparatedPrefix),
             regex.map(PathMatcher::Regex),
         ];
         let mut given = candidates.into_iter().flatten();
@@ -98,27 +136,47 @@ impl RouteMatchYaml {
             let reason = "must have one of prefix, path, path_separated_prefix and safe_regex";
             return Err(FieldError::new("", reason));
         };
-        let mut headers = Vec::new();
-        for (index, header) in self.headers.into_iter().enumerate() {
+        let headers = self.headers.into_iter().enumerate();
+        let headers = headers.map(|(index, header)| {
             let place = format!("headers[{index}]");
-            headers.push(header.checked().map_err(|error| error.under(&place))?);
+            header.checked().map_err(|error| error.under(&place))
+        });
+        let parameters = self.query_parameters.into_iter().enumerate();
+        let parameters = parameters.map(|(index, parameter)| {
+            let place = format!("query_parameters[{index}]");
+            parameter.checked().map_err(|error| error.under(&place))
+        });
+        let fraction = self.runtime_fraction.map(|fraction| RuntimeFraction {
+            numerator: fraction.default_value.numerator.0,
+            denominator: fraction.default_value.denominator.0.0,
+        });
+        Ok(RouteMatch {
+            path,
+            case_sensitive: self.case_sensitive.unwrap_or(true),
+            headers: headers.collect::<Result<_, _>>()?,
+            query_parameters: parameters.collect::<Result<_, _>>()?,
+            grpc: self.grpc.is_some(),
+            runtime_fraction: fraction,
+        })
+    }
+}
+
+impl QueryParameterYaml {
+    fn checked(self) -> Result<QueryParameterMatcher, FieldError> {
+        if self.present_match == Some(false) {
+            return Err(FieldError::new("present_match", "false is not supported"));
         }
-        Ok((path, headers, self.grpc.is_some()))
+        let value = self.string_match.map(StringMatchYaml::checked);
+        let value = value.transpose();
+        Ok(QueryParameterMatcher {
+            name: self.name,
+            value: value.map_err(|error| error.under("string_match"))?,
+        })
     }
 }
 
 impl HeaderMatcherYaml {
     fn checked(self) -> Result<HeaderMatcher, FieldError> {
-        let source = match self.name.as_str() {
-            ":method" => HeaderSource::Method,
-            ":path" => HeaderSource::Path,
-            ":authority" => HeaderSource::Authority,
-            ":scheme" => HeaderSource::Scheme,
-            name => HeaderSource::Field(HeaderName::from_bytes(name.as_bytes()).map_err(|_| {
-                let reason = format!("{name:?} is not the name of a header field");
-                FieldError::new("name", reason)
-            })?),
-        };
         let string = self.string_match.map(StringMatchYaml::checked);
         let string = string
             .transpose()
@@ -127,9 +185,9 @@ impl HeaderMatcherYaml {
         let regex = regex
             .transpose()
             .map_err(|error| error.under("safe_regex_match"))?;
-        let plain = |pattern| HeaderCheck::Matches(StringMatcher::new(pattern));
+        let plain = |pattern| HeaderPattern::String(StringMatcher::new(pattern));
         let candidates = [
-            string.map(HeaderCheck::Matches),
+            string.map(HeaderPattern::String),
             self.exact_match
                 .map(|text| plain(StringPattern::Exact(text))),
             self.prefix_match
@@ -139,23 +197,23 @@ impl HeaderMatcherYaml {
             self.contains_match
                 .map(|text| plain(StringPattern::Contains(text))),
             regex.map(|regex| plain(StringPattern::Regex(regex))),
-            self.present_match.map(HeaderCheck::Present),
+            self.present_match.map(HeaderPattern::Present),
             self.range_match
-                .map(|range| HeaderCheck::Range(range.start, range.end)),
+                .map(|range| HeaderPattern::Range(range.start, range.end)),
         ];
         let mut given = candidates.into_iter().flatten();
-        let check = match (given.next(), given.next()) {
-            (None, _) => HeaderCheck::Present(true),
-            (Some(check), None) => check,
+        let pattern = match (given.next(), given.next()) {
+            (None, _) => HeaderPattern::Present(true),
+            (Some(pattern), None) => pattern,
             (Some(_), Some(_)) => {
                 return Err(FieldError::new("", "has more than one condition"));
             }
         };
         Ok(HeaderMatcher {
-            source,
-            check,
+            name: self.name.to_ascii_lowercase(),
+            pattern,
             invert: self.invert_match,
-            missing_is_empty: self.treat_missing_header_as_empty,
+            treat_missing_as_empty: self.treat_missing_header_as_empty,
         })
     }
 }

@@ -17,7 +17,7 @@ fn a_listener_with_inline_routes() {
     let RouteSource::Inline(config) = read.routes else {
         panic!("{read:?}")
     };
-    let Action::Forward(action) = &config.virtual_hosts[0].routes[0].action else {
+    let Action::Forward(action) = &config.virtual_hosts()[0].routes[0].action else {
         panic!("{config:?}")
     };
     assert_eq!(action.target, Target::Cluster("c".into()));

@@ -15,13 +15,15 @@ pub(crate) struct RouteConfigurationMessage {
     #[prost(message, repeated, tag = "2")]
     pub(crate) virtual_hosts: Vec<VirtualHostMessage>,
     #[prost(message, repeated, tag = "4")]
-    pub(crate) response_headers_to_add: Vec<()>,
+    pub(crate) response_headers_to_add: Vec<HeaderValueOptionMessage>,
+    #[prost(string, repeated, tag = "5")]
+    pub(crate) response_headers_to_remove: Vec<String>,
     #[prost(message, repeated, tag = "6")]
-    pub(crate) request_headers_to_add: Vec<()>,
+    pub(crate) request_headers_to_add: Vec<HeaderValueOptionMessage>,
+    #[prost(string, repeated, tag = "8")]
+    pub(crate) request_headers_to_remove: Vec<String>,
     #[prost(message, optional, tag = "9")]
     pub(crate) vhds: Option<()>,
-    #[prost(message, repeated, tag = "13")]
-    pub(crate) request_mirror_policies: Vec<()>,
     #[prost(bool, tag = "14")]
     pub(crate) ignore_port_in_host_matching: bool,
 }
@@ -35,26 +37,18 @@ pub(crate) struct VirtualHostMessage {
     pub(crate) domains: Vec<String>,
     #[prost(message, repeated, tag = "3")]
     pub(crate) routes: Vec<RouteMessage>,
-    #[prost(int32, tag = "4")]
-    pub(crate) require_tls: i32,
-    #[prost(message, repeated, tag = "6")]
-    pub(crate) rate_limits: Vec<()>,
     #[prost(message, repeated, tag = "7")]
-    pub(crate) request_headers_to_add: Vec<()>,
-    #[prost(message, optional, tag = "8")]
-    pub(crate) cors: Option<()>,
+    pub(crate) request_headers_to_add: Vec<HeaderValueOptionMessage>,
     #[prost(message, repeated, tag = "10")]
-    pub(crate) response_headers_to_add: Vec<()>,
-    #[prost(message, repeated, tag = "15")]
-    pub(crate) typed_per_filter_config: Vec<()>,
+    pub(crate) response_headers_to_add: Vec<HeaderValueOptionMessage>,
+    #[prost(string, repeated, tag = "11")]
+    pub(crate) response_headers_to_remove: Vec<String>,
+    #[prost(string, repeated, tag = "13")]
+    pub(crate) request_headers_to_remove: Vec<String>,
     #[prost(message, optional, tag = "16")]
     pub(crate) retry_policy: Option<RetryPolicyMessage>,
-    #[prost(message, optional, tag = "17")]
-    pub(crate) hedge_policy: Option<()>,
     #[prost(message, optional, tag = "21")]
     pub(crate) matcher: Option<()>,
-    #[prost(message, repeated, tag = "22")]
-    pub(crate) request_mirror_policies: Vec<()>,
 }
 
 /// `Route`.
@@ -70,21 +64,41 @@ pub(crate) struct RouteMessage {
     #[prost(message, optional, tag = "7")]
     pub(crate) direct_response: Option<DirectResponseMessage>,
     #[prost(message, repeated, tag = "9")]
-    pub(crate) request_headers_to_add: Vec<()>,
+    pub(crate) request_headers_to_add: Vec<HeaderValueOptionMessage>,
     #[prost(message, repeated, tag = "10")]
-    pub(crate) response_headers_to_add: Vec<()>,
+    pub(crate) response_headers_to_add: Vec<HeaderValueOptionMessage>,
     #[prost(string, repeated, tag = "11")]
     pub(crate) response_headers_to_remove: Vec<String>,
     #[prost(string, repeated, tag = "12")]
     pub(crate) request_headers_to_remove: Vec<String>,
-    #[prost(message, repeated, tag = "13")]
-    pub(crate) typed_per_filter_config: Vec<()>,
     #[prost(string, tag = "14")]
     pub(crate) name: String,
     #[prost(message, optional, tag = "17")]
     pub(crate) filter_action: Option<()>,
     #[prost(message, optional, tag = "18")]
     pub(crate) non_forwarding_action: Option<()>,
+}
+
+/// `envoy.config.core.v3.HeaderValueOption`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct HeaderValueOptionMessage {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<HeaderValueMessage>,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) append: Option<bool>,
+    #[prost(int32, tag = "3")]
+    pub(crate) append_action: i32,
+    #[prost(bool, tag = "4")]
+    pub(crate) keep_empty_value: bool,
+}
+
+/// `envoy.config.core.v3.HeaderValue`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct HeaderValueMessage {
+    #[prost(string, tag = "1")]
+    pub(crate) key: String,
+    #[prost(string, tag = "2")]
+    pub(crate) value: String,
 }
 
 /// `RouteMatch`.
@@ -170,8 +184,6 @@ pub(crate) struct RouteActionMessage {
     pub(crate) cluster_header: Option<String>,
     #[prost(message, optional, tag = "3")]
     pub(crate) weighted_clusters: Option<WeightedClusterMessage>,
-    #[prost(message, optional, tag = "4")]
-    pub(crate) metadata_match: Option<()>,
     #[prost(string, tag = "5")]
     pub(crate) prefix_rewrite: String,
     #[prost(string, tag = "6")]
@@ -182,34 +194,16 @@ pub(crate) struct RouteActionMessage {
     pub(crate) timeout: Option<DurationMessage>,
     #[prost(message, optional, tag = "9")]
     pub(crate) retry_policy: Option<RetryPolicyMessage>,
-    #[prost(int32, tag = "11")]
-    pub(crate) priority: i32,
-    #[prost(message, repeated, tag = "13")]
-    pub(crate) rate_limits: Vec<()>,
     #[prost(message, repeated, tag = "15")]
     pub(crate) hash_policy: Vec<HashPolicyMessage>,
-    #[prost(message, optional, tag = "17")]
-    pub(crate) cors: Option<()>,
     #[prost(message, optional, tag = "24")]
     pub(crate) idle_timeout: Option<DurationMessage>,
-    #[prost(message, repeated, tag = "25")]
-    pub(crate) upgrade_configs: Vec<()>,
-    #[prost(message, optional, tag = "27")]
-    pub(crate) hedge_policy: Option<()>,
-    #[prost(string, tag = "29")]
-    pub(crate) host_rewrite_header: String,
-    #[prost(message, repeated, tag = "30")]
-    pub(crate) request_mirror_policies: Vec<()>,
-    #[prost(message, optional, tag = "32")]
-    pub(crate) regex_rewrite: Option<()>,
-    #[prost(message, optional, tag = "34")]
-    pub(crate) internal_redirect_policy: Option<()>,
-    #[prost(message, optional, tag = "35")]
-    pub(crate) host_rewrite_path_regex: Option<()>,
     #[prost(message, optional, tag = "36")]
     pub(crate) max_stream_duration: Option<MaxStreamDurationMessage>,
     #[prost(string, optional, tag = "37")]
     pub(crate) cluster_specifier_plugin: Option<String>,
+    #[prost(bool, tag = "38")]
+    pub(crate) append_x_forwarded_host: bool,
 }
 
 /// `RouteAction.HashPolicy`.
@@ -217,6 +211,8 @@ pub(crate) struct RouteActionMessage {
 pub(crate) struct HashPolicyMessage {
     #[prost(message, optional, tag = "1")]
     pub(crate) header: Option<HashHeaderMessage>,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) connection_properties: Option<ConnectionPropertiesMessage>,
     #[prost(bool, tag = "4")]
     pub(crate) terminal: bool,
     #[prost(message, optional, tag = "6")]
@@ -230,6 +226,13 @@ pub(crate) struct HashHeaderMessage {
     pub(crate) header_name: String,
     #[prost(message, optional, tag = "2")]
     pub(crate) regex_rewrite: Option<()>,
+}
+
+/// `RouteAction.HashPolicy.ConnectionProperties`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct ConnectionPropertiesMessage {
+    #[prost(bool, tag = "1")]
+    pub(crate) source_ip: bool,
 }
 
 /// `RouteAction.HashPolicy.FilterState`.
@@ -309,14 +312,6 @@ pub(crate) struct RetryPolicyMessage {
     pub(crate) retriable_status_codes: Vec<u32>,
     #[prost(message, optional, tag = "8")]
     pub(crate) retry_back_off: Option<RetryBackOffMessage>,
-    #[prost(message, repeated, tag = "9")]
-    pub(crate) retriable_headers: Vec<()>,
-    #[prost(message, repeated, tag = "10")]
-    pub(crate) retriable_request_headers: Vec<()>,
-    #[prost(message, optional, tag = "11")]
-    pub(crate) rate_limited_retry_back_off: Option<()>,
-    #[prost(message, optional, tag = "13")]
-    pub(crate) per_try_idle_timeout: Option<()>,
 }
 
 /// `RetryPolicy.RetryBackOff`.

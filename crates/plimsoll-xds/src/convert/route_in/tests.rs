@@ -6,7 +6,8 @@ use super::*;
 use crate::convert::hex::message;
 use crate::convert::pb::DurationMessage;
 use crate::convert::pb::route::{
-    ClusterWeightMessage, HeaderMatcherMessage, RetryBackOffMessage, RouteMatchMessage,
+    ClusterWeightMessage, ConnectionPropertiesMessage, HeaderMatcherMessage, HeaderValueMessage,
+    RetryBackOffMessage, RouteMatchMessage,
 };
 use crate::convert::pb::tls::RegexMessage;
 use crate::route::{HeaderPattern, PathMatcher, RuntimeFraction};
@@ -21,7 +22,7 @@ fn what_others_wrote_is_read() {
     let config = full();
     assert_eq!(config.name, "rc");
     assert!(config.unread.is_empty(), "{:?}", config.unread);
-    let [shop, rest] = &config.virtual_hosts[..] else {
+    let [shop, rest] = config.virtual_hosts() else {
         panic!("{config:?}")
     };
     assert_eq!(shop.domains, ["shop.example", "*.shop.example"]);
@@ -59,7 +60,7 @@ fn what_others_wrote_is_read() {
 #[test]
 fn every_kind_of_match_is_read() {
     let config = full();
-    let routes = &config.virtual_hosts[0].routes;
+    let routes = &config.virtual_hosts()[0].routes;
     let first = &routes[0].route_match;
     assert_eq!(first.path, PathMatcher::Prefix("/cart".into()));
     assert!(!first.case_sensitive);
@@ -94,12 +95,12 @@ fn every_kind_of_match_is_read() {
 #[test]
 fn other_actions_are_kept_apart_and_retries_are_inherited() {
     let config = full();
-    let routes = &config.virtual_hosts[0].routes;
+    let routes = &config.virtual_hosts()[0].routes;
     let Action::Forward(weighted) = &routes[1].action else {
         panic!("{routes:?}")
     };
-    assert_eq!(weighted.target.cluster(0), "a");
-    assert_eq!(weighted.target.cluster(1), "b");
+    assert_eq!(weighted.target.cluster(0), Some("a"));
+    assert_eq!(weighted.target.cluster(1), Some("b"));
     let inherited = weighted.retry_policy.as_ref().unwrap();
     assert_eq!((inherited.num_retries, inherited.retry_on.len()), (1, 1));
     assert_eq!(inherited.max_interval, Duration::from_millis(250));
@@ -125,7 +126,7 @@ fn other_actions_are_kept_apart_and_retries_are_inherited() {
 #[test]
 fn our_own_routes_are_read() {
     let read = decode_route_configuration(&message("route")).unwrap();
-    assert_eq!(read.virtual_hosts[0].routes.len(), 3);
+    assert_eq!(read.virtual_hosts()[0].routes.len(), 3);
 }
 
 fn one(route: RouteMessage) -> RouteConfigurationMessage {
@@ -232,17 +233,55 @@ fn what_cannot_be_followed_is_refused_by_its_path() {
 }
 
 #[test]
-fn what_is_passed_over_is_listed() {
-    let route = to(|action| {
-        action.request_mirror_policies.push(());
+fn header_rules_and_what_else_only_proxies_do_are_read() {
+    let mut route = to(|action| {
         action.cluster = None;
         action.cluster_header = Some("x".into());
+        action.append_x_forwarded_host = true;
+        action.hash_policy.push(HashPolicyMessage {
+            connection_properties: Some(ConnectionPropertiesMessage { source_ip: true }),
+            ..Default::default()
+        });
     });
-    let read = route_configuration(one(route)).unwrap();
-    let path = "virtual_hosts[0].routes[0].route.request_mirror_policies";
-    assert_eq!(read.unread, [path]);
-    let action = &read.virtual_hosts[0].routes[0].action;
-    assert_eq!(*action, Action::Unsupported("cluster_header"));
+    let option = |append_action, append| HeaderValueOptionMessage {
+        header: Some(HeaderValueMessage {
+            key: "a".into(),
+            value: "1".into(),
+        }),
+        append,
+        append_action,
+        keep_empty_value: false,
+    };
+    route.request_headers_to_add = vec![option(0, Some(false)), option(3, None)];
+    route.response_headers_to_remove = vec!["b".into()];
+    let bytes = one(route.clone()).encode_to_vec();
+    let read = decode_route_configuration(&bytes).unwrap();
+    assert_eq!(read.unread, [""; 0]);
+    let read = &read.virtual_hosts()[0].routes[0];
+    let actions = read.headers.request_add.iter();
+    let actions: Vec<_> = actions.map(|option| option.append_action).collect();
+    let expected = [
+        AppendAction::OverwriteIfExistsOrAdd,
+        AppendAction::OverwriteIfExists,
+    ];
+    assert_eq!(actions, expected);
+    assert_eq!(read.headers.response_remove, ["b"]);
+    let Action::Forward(action) = &read.action else {
+        panic!("{read:?}")
+    };
+    assert_eq!(action.target, Target::ClusterHeader("x".into()));
+    assert_eq!(action.target.cluster(0), None);
+    assert_eq!(action.hash_policy[0].source, HashSource::SourceIp);
+    assert!(action.append_x_forwarded_host);
+    for (wrong, path) in [
+        (option(4, None), "append_action"),
+        (option(1, Some(true)), "append"),
+    ] {
+        route.request_headers_to_add = vec![wrong];
+        let error = route_configuration(one(route.clone())).unwrap_err();
+        let expected = format!("virtual_hosts[0].routes[0].request_headers_to_add[0].{path}");
+        assert_eq!(error.path(), expected);
+    }
 }
 
 proptest! {
@@ -266,12 +305,14 @@ proptest! {
                 method: "GET",
                 authority: "shop.example",
                 path: "/cart?x",
+                scheme: "http",
                 header: &header,
             };
             let host = config.virtual_host(request.authority);
             let route = host.and_then(|host| host.route(&request, draw));
             if let Some(Action::Forward(action)) = route.map(|route| &route.action) {
-                prop_assert!(config.clusters().contains(action.target.cluster(draw)));
+                let cluster = action.target.cluster(draw);
+                prop_assert!(cluster.is_none_or(|name| config.clusters().contains(name)));
             }
         }
     }

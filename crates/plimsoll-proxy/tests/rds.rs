@@ -1,0 +1,200 @@
+//! Routes and endpoints from a management server, over sockets: changes, refusals, its death.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+#[path = "../../plimsoll-client/tests/support/management.rs"]
+#[allow(dead_code, reason = "a part of it is for clients")]
+mod management;
+#[path = "../../plimsoll-client/tests/support/resources.rs"]
+#[allow(dead_code, reason = "a part of it is for clients")]
+mod resources;
+mod support;
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use management::Management;
+use plimsoll_xds::ads::ROUTE_CONFIGURATION;
+use resources::{Made, assignment, cluster, routes};
+use support::backend::Backend;
+use support::client::get;
+use support::load::Load;
+use support::{PATIENCE, Proxy, eventually};
+
+const VARIANTS: [&str; 2] = ["GRPC", "DELTA_GRPC"];
+const STATIC: &str = "type: STATIC";
+const EDS: &str = "type: EDS, eds_cluster_config: {eds_config: {ads: {}, \
+                   resource_api_version: V3}, service_name: endpoints}";
+
+/// A proxy whose listener asks `server` for the routes `r`; clusters of the file in flow style.
+fn config(server: SocketAddr, variant: &str, clusters: &[String]) -> String {
+    let all = [vec![fixed("server", server)], clusters.to_vec()].concat();
+    format!(
+        "admin: {{address: {{socket_address: {{address: 127.0.0.1, port_value: 0}}}}}}
+node: {{id: p1, cluster: edge, locality: {{zone: a}}}}
+dynamic_resources:
+  ads_config:
+    api_type: {variant}
+    transport_api_version: V3
+    grpc_services: [{{envoy_grpc: {{cluster_name: server, retry_policy: {{retry_back_off: \
+         {{base_interval: 0.01s, max_interval: 0.05s}}}}}}}}]
+  cds_config: {{ads: {{}}, resource_api_version: V3}}
+static_resources:
+  listeners:
+  - name: front
+    address: {{socket_address: {{address: 127.0.0.1, port_value: 0}}}}
+    filter_chains:
+    - filters:
+      - typed_config:
+          '@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.\
+         v3.HttpConnectionManager
+          stat_prefix: front
+          rds: {{route_config_name: r, config_source: {{ads: {{}}, resource_api_version: V3}}}}
+  clusters: [{}]
+",
+        all.join(", ")
+    )
+}
+
+fn fixed(name: &str, host: SocketAddr) -> String {
+    let socket = format!("{{address: {}, port_value: {}}}", host.ip(), host.port());
+    let endpoint = format!("{{endpoint: {{address: {{socket_address: {socket}}}}}}}");
+    let assignment =
+        format!("{{cluster_name: {name}, endpoints: [{{lb_endpoints: [{endpoint}]}}]}}");
+    format!("{{name: {name}, {STATIC}, load_assignment: {assignment}}}")
+}
+
+/// A cluster of the server with one host.
+fn upstream(name: &str, backend: &Backend) -> [Made; 2] {
+    let zones: [(&str, &[SocketAddr]); 1] = [("a", &[backend.address])];
+    [
+        cluster(name, "lb_policy: ROUND_ROBIN"),
+        assignment(name, &zones),
+    ]
+}
+
+/// Routes with a field that proxies do not have: `request_mirror_policies`, the 13th.
+fn mirrored(name: &str, cluster: &str) -> Made {
+    let (_, name, body) = routes(name, cluster);
+    let body = [&body[..], &[0x6a, 0]].concat();
+    (ROUTE_CONFIGURATION, name, Bytes::from(body))
+}
+
+async fn answered_by(proxy: &Proxy, backend: &str) {
+    eventually(&format!("{backend} answers"), || async {
+        let answer = get(proxy.address(), "/").await;
+        answer.status == 200 && answer.body.contains(&format!("backend: {backend}\n"))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn routes_change_without_a_failure_and_outlive_the_server() {
+    let backends = [Backend::echo("one").await, Backend::echo("two").await];
+    let [one, two] = [upstream("c1", &backends[0]), upstream("c2", &backends[1])];
+    for variant in VARIANTS {
+        let mut server = Management::start(&[]);
+        let proxy = Proxy::start_with(&config(server.address, variant, &[]), 2, PATIENCE).await;
+        assert_eq!(get(proxy.address(), "/").await.status, 404, "no routes yet");
+        server.set(&[one.as_slice(), &[routes("r", "c1")]].concat());
+        answered_by(&proxy, "one").await;
+        let load = Load::start(proxy.address(), 4);
+        for round in 0..6 {
+            // A cluster comes with the routes that name it, and goes with them.
+            let (resources, name) = match round % 2 {
+                0 => ([two.as_slice(), &[routes("r", "c2")]].concat(), "two"),
+                _ => ([one.as_slice(), &[routes("r", "c1")]].concat(), "one"),
+            };
+            server.set(&resources);
+            answered_by(&proxy, name).await;
+            load.more(20).await;
+        }
+        server.kill();
+        load.more(50).await;
+        server.restart();
+        server.set(&[two.as_slice(), &[routes("r", "c2")]].concat());
+        answered_by(&proxy, "two").await;
+        assert_eq!(load.end().await, [""; 0], "{variant}");
+        assert_eq!(server.refusals(), [""; 0], "{variant}");
+        proxy.ended().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn routes_that_a_proxy_cannot_follow_are_refused_and_the_last_good_ones_stay() {
+    let backends = [Backend::echo("one").await, Backend::echo("two").await];
+    let [one, two] = [upstream("c1", &backends[0]), upstream("c2", &backends[1])];
+    let with = |routes: Made| [one.as_slice(), two.as_slice(), &[routes]].concat();
+    for variant in VARIANTS {
+        let server = Management::start(&with(routes("r", "c1")));
+        let proxy = Proxy::start(&config(server.address, variant, &[])).await;
+        answered_by(&proxy, "one").await;
+        server.set(&with(mirrored("r", "c2")));
+        eventually("the routes are refused", || async {
+            !server.refusals().is_empty()
+        })
+        .await;
+        let refusal = server.refusals()[0].clone();
+        assert!(
+            refusal.contains("request_mirror_policies: is not supported"),
+            "{refusal}"
+        );
+        assert!(
+            refusal.contains("\"r\"") || refusal.contains("r:"),
+            "{refusal}"
+        );
+        assert!(
+            get(proxy.address(), "/")
+                .await
+                .body
+                .contains("backend: one\n")
+        );
+        server.set(&with(routes("r", "c2")));
+        answered_by(&proxy, "two").await;
+        proxy.ended().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clusters_of_the_file_are_routed_to_and_may_have_endpoints_of_the_server() {
+    let backends = [Backend::echo("one").await, Backend::echo("two").await];
+    let at = |backend: &Backend| assignment("endpoints", &[("a", &[backend.address])]);
+    for variant in VARIANTS {
+        let server = Management::start(&[routes("r", "fixed")]);
+        let clusters = [
+            fixed("fixed", backends[1].address),
+            format!("{{name: own, {EDS}}}"),
+        ];
+        let proxy = Proxy::start(&config(server.address, variant, &clusters)).await;
+        answered_by(&proxy, "two").await;
+        server.set(&[routes("r", "own"), at(&backends[0])]);
+        answered_by(&proxy, "one").await;
+        server.set(&[routes("r", "own"), at(&backends[1])]);
+        answered_by(&proxy, "two").await;
+        assert_eq!(server.refusals(), [""; 0], "{variant}");
+        proxy.ended().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edit_of_the_file_keeps_the_routes_of_the_server() {
+    let backend = Backend::echo("one").await;
+    let server = Management::start(&[routes("r", "fixed")]);
+    let clusters = [fixed("fixed", backend.address)];
+    let text = config(server.address, "GRPC", &clusters);
+    let proxy = Proxy::start_with(&text, 2, PATIENCE).await;
+    answered_by(&proxy, "one").await;
+    let load = Load::start(proxy.address(), 2);
+    for round in 1..4 {
+        proxy
+            .edit(&text.replace("stat_prefix: front", &format!("stat_prefix: front{round}")))
+            .await;
+        eventually("the edit is in force", || async {
+            let stats = get(proxy.admin(), "/stats").await.body;
+            stats.contains(&format!("http.front{round}."))
+        })
+        .await;
+        load.more(20).await;
+    }
+    assert_eq!(load.end().await, [""; 0]);
+    proxy.ended().await;
+}

@@ -80,7 +80,7 @@ export function show(state, cluster, onChoose) {
     });
   actions(state.actions);
   clusters(state, cluster);
-  events(state.events);
+  events(state.events, state.one_proxy);
 }
 
 function actions(all) {
@@ -144,10 +144,13 @@ export function tiles(state, cluster) {
   const confirmed = age(cluster.confirmed_unix_ms);
   const states = new Set(cluster.zones.map((zone) => zone.state).filter(Boolean));
   const all = [
-    { name: 'Demand', field: 'demand', value: demand(cluster), format: rate, note: demandNote(cluster) },
+    {
+      name: state.one_proxy ? 'Requests' : 'Demand', field: 'demand', value: demand(cluster), format: rate,
+      note: state.one_proxy ? 'sent by this proxy' : demandNote(cluster),
+    },
     {
       name: 'Kept local', field: 'kept', value: keptLocal(cluster), format: percent,
-      note: cluster.flows_measured ? 'as reported' : cluster.flows.length ? 'as planned' : 'nothing flows yet',
+      note: cluster.flows_measured ? (state.one_proxy ? 'by this proxy' : 'as reported') : cluster.flows.length ? 'as planned' : 'nothing flows yet',
     },
     {
       name: 'Between zones', field: 'cross', value: cross, format: rate,
@@ -155,7 +158,7 @@ export function tiles(state, cluster) {
     },
     {
       name: 'Busiest zone', field: 'busiest', value: worst?.load ?? null, format: percent,
-      note: worst ? `${worstName}, ${levelWords(worst.load)}` : 'no load reports yet',
+      note: worst ? `${worstName}, ${levelWords(worst.load)}${planned(state, cluster) ? ' as planned' : ''}` : 'no load reports yet',
       level: level(worst?.load),
     },
     {
@@ -178,6 +181,9 @@ export function tiles(state, cluster) {
     });
 }
 
+/** Whether loads follow from what is planned: one proxy does not see the traffic of others. */
+const planned = (state, cluster) => state.one_proxy && cluster.basis !== 'utilization';
+
 function demandNote(cluster) {
   if (cluster.warming_up) {
     return 'waiting for the first reports of all';
@@ -189,7 +195,7 @@ function demandNote(cluster) {
 /** How far what routing goes by is from being too old. */
 export function staleness(cluster, confirmed) {
   if (!known(confirmed)) {
-    return 'host counts do not age';
+    return cluster.basis === 'utilization' ? 'hosts report as they serve' : 'host counts do not age';
   }
   const threshold = cluster.staleness_threshold_ms;
   if (!known(threshold)) {
@@ -200,7 +206,8 @@ export function staleness(cluster, confirmed) {
     : `stale after ${duration(threshold)}`;
 }
 
-function events(all) {
+function events(all, one) {
+  at('events-card').hidden = one && all.length === 0;
   empty(at('events-empty'), all.length ? null : 'Nothing has happened yet.');
   const list = at('events');
   list.hidden = all.length === 0;

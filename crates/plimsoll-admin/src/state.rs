@@ -35,6 +35,8 @@ pub struct DashboardState {
     pub events: Vec<EventState>,
     /// What the viewer may do.
     pub actions: Vec<ActionState>,
+    /// The host is one proxy: requests are its own, and what others do is not known.
+    pub one_proxy: bool,
     /// Whether the host answers what-ifs.
     pub what_if: bool,
     /// Whether the host explains single zones.

@@ -1,6 +1,7 @@
 //! Admin pages, in Envoy's words.
 //!
-//! Reading changes nothing; what does (`/quitquitquit`, `/logging`) must be posted.
+//! Reading changes nothing; what does (`/quitquitquit`, `/logging`) must be posted. Whoever starts
+//! the proxy may add pages of their own, the dashboard for one.
 
 mod pages;
 
@@ -22,26 +23,18 @@ pub(crate) struct Admin {
     pub(crate) logging: Option<SetLogging>,
 }
 
-/// Serves pages until the task is aborted.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    state: Arc<State>,
-    quit: mpsc::Sender<()>,
-    logging: Option<SetLogging>,
-) {
-    let admin = Admin {
-        state,
-        quit,
-        logging,
-    };
-    if let Err(error) = axum::serve(listener, router(admin)).await {
+/// Serves pages until the task is aborted; `pages` has `/` for itself.
+pub(crate) async fn serve(listener: TcpListener, admin: Admin, pages: Option<Router>) {
+    let first = pages.unwrap_or_else(|| Router::new().route("/", get(pages::index)));
+    let router = router(admin).merge(first);
+    if let Err(error) = axum::serve(listener, router).await {
         tracing::error!(%error, "the admin pages are gone");
     }
 }
 
 fn router(admin: Admin) -> Router {
     Router::new()
-        .route("/", get(pages::index))
+        .route("/help", get(pages::index))
         .route("/ready", get(pages::ready))
         .route("/server_info", get(pages::server_info))
         .route("/stats", get(pages::stats))

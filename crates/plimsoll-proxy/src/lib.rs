@@ -19,6 +19,7 @@ mod exchange;
 mod forward;
 pub mod header_rules;
 mod headers;
+mod inside;
 mod listener;
 mod local_reply;
 pub mod router;
@@ -30,4 +31,5 @@ mod tls;
 mod upgrade;
 mod worker;
 
-pub use run::{Bound, Options, RunError, SetLogging, check, run};
+pub use inside::{Inside, Pages};
+pub use run::{Bound, Options, RunError, SetLogging, check, run, run_with};

@@ -14,12 +14,13 @@ use plimsoll_client::{Client, LoadReporting, XdsOptions};
 use plimsoll_core::model::load_report::Node;
 use plimsoll_xds::ads::Variant;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::accept::{Command, WorkerThread, bind};
-use crate::admin;
+use crate::admin::{self, Admin};
 use crate::clusters::ClusterSource;
 use crate::config::{ListenerConfig, ProxyConfig};
+use crate::inside::{Inside, Pages};
 use crate::listener::{Listener, ListenerRuntime};
 use crate::source::{FileError, FileSource, Fingerprint};
 use crate::state::{Running, State};
@@ -117,6 +118,17 @@ pub fn check(path: &std::path::Path) -> Result<ProxyConfig, RunError> {
 pub async fn run(
     options: Options,
     ready: impl FnOnce(Bound),
+    reload: mpsc::Receiver<()>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    run_with(options, None, ready, reload, shutdown).await
+}
+
+/// The same with further admin pages.
+pub async fn run_with(
+    options: Options,
+    pages: Option<Pages>,
+    ready: impl FnOnce(Bound),
     mut reload: mpsc::Receiver<()>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
@@ -145,13 +157,18 @@ pub async fn run(
             .as_ref()
             .and_then(|listener| listener.local_addr().ok()),
     };
+    let (stop, stopping) = watch::channel(());
     let admin = admin_listener.map(|listener| {
-        tokio::spawn(admin::serve(
-            listener,
-            Arc::clone(&state),
-            quit.clone(),
-            options.logging.clone(),
-        ))
+        let pages = pages.map(|pages| {
+            let state = Arc::clone(&state);
+            pages(Inside { state, stopping })
+        });
+        let admin = Admin {
+            state: Arc::clone(&state),
+            quit: quit.clone(),
+            logging: options.logging.clone(),
+        };
+        tokio::spawn(admin::serve(listener, admin, pages))
     });
     ready(bound);
     state.live();
@@ -168,6 +185,7 @@ pub async fn run(
         proxy.look(&source, &mut last, forced).await;
     }
     state.draining();
+    drop(stop);
     proxy.drain(options.drain_time).await;
     if let Some(admin) = admin {
         admin.abort();

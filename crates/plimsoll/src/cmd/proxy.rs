@@ -8,12 +8,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use plimsoll_proxy::{Bound, Options, check, run as serve};
+use plimsoll_proxy::{Bound, Options, check, run_with};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::{Exit, unless_closed};
 use crate::logging::{self, LogFormat};
+use crate::proxy_dashboard;
 
 /// Run the proxy: a sidecar or gateway that keeps zones evenly loaded
 ///
@@ -124,7 +125,8 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
             }
             tracing::info!("draining");
         };
-        serve(options, announce, reloads, stop).await?;
+        let pages = Some(proxy_dashboard::pages());
+        run_with(options, pages, announce, reloads, stop).await?;
         anyhow::Ok(())
     })?;
     unless_closed(announced)?;

@@ -222,11 +222,9 @@ async fn explain_page(
     let question = query.question()?;
     let explanation = admin
         .handle
-        .inspect(move |state, _| explain(state, &question))
+        .inspect(move |state, now| explain(state, &question, now))
         .await??;
-    let mut page = json!(explanation);
-    report::rounded_throughout(&mut page);
-    Ok(Json(page))
+    Ok(Json(json!(explanation)))
 }
 
 #[derive(Debug, serde::Deserialize)]
@@ -255,8 +253,9 @@ async fn what_if(Extracted(admin): Extracted<Admin>, body: Result<Bytes, BytesRe
         demand: body.demand,
         ..before.clone()
     };
-    let look = move |state: &_, _| -> Result<_, FieldError> {
-        Ok((explain(state, &before)?, explain(state, &after)?))
+    let look = move |state: &_, now| -> Result<_, FieldError> {
+        let [before, after] = [&before, &after].map(|asked| explain(state, asked, now));
+        Ok((before?, after?))
     };
     let (before, after) = admin.handle.inspect(look).await??;
     Ok(Json(report::what_if(&before, &after)))

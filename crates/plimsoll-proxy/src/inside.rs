@@ -15,6 +15,23 @@ use crate::state::{Phase, State};
 /// Makes further admin pages, `/` among them.
 pub type Pages = Box<dyn FnOnce(Inside) -> Router + Send>;
 
+/// What whoever starts a proxy says of its admin address.
+#[derive(Default)]
+pub struct AdminOptions {
+    /// Further pages.
+    pub pages: Option<Pages>,
+    /// Further names of the address: requests to other names are refused.
+    pub hosts: Vec<String>,
+}
+
+impl std::fmt::Debug for AdminOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AdminOptions")
+            .field("hosts", &self.hosts)
+            .finish_non_exhaustive()
+    }
+}
+
 /// A running proxy, for looking at.
 #[derive(Clone, Debug)]
 pub struct Inside {

@@ -31,5 +31,5 @@ mod tls;
 mod upgrade;
 mod worker;
 
-pub use inside::{Inside, Pages};
+pub use inside::{AdminOptions, Inside, Pages};
 pub use run::{Bound, Options, RunError, SetLogging, check, run, run_with};

@@ -13,6 +13,7 @@ use std::time::Duration;
 use plimsoll_client::{Client, LoadReporting, XdsOptions};
 use plimsoll_core::model::load_report::Node;
 use plimsoll_xds::ads::Variant;
+use plimsoll_xds::driver::HttpGuard;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
@@ -20,7 +21,7 @@ use crate::accept::{Command, WorkerThread, bind};
 use crate::admin::{self, Admin};
 use crate::clusters::ClusterSource;
 use crate::config::{ListenerConfig, ProxyConfig};
-use crate::inside::{Inside, Pages};
+use crate::inside::{AdminOptions, Inside};
 use crate::listener::{Listener, ListenerRuntime};
 use crate::source::{FileError, FileSource, Fingerprint};
 use crate::state::{Running, State};
@@ -121,13 +122,13 @@ pub async fn run(
     reload: mpsc::Receiver<()>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    run_with(options, None, ready, reload, shutdown).await
+    run_with(options, AdminOptions::default(), ready, reload, shutdown).await
 }
 
-/// The same with further admin pages.
+/// The same, with more to say about the admin address.
 pub async fn run_with(
     options: Options,
-    pages: Option<Pages>,
+    admin: AdminOptions,
     ready: impl FnOnce(Bound),
     mut reload: mpsc::Receiver<()>,
     shutdown: impl Future<Output = ()>,
@@ -159,16 +160,17 @@ pub async fn run_with(
     };
     let (stop, stopping) = watch::channel(());
     let admin = admin_listener.map(|listener| {
-        let pages = pages.map(|pages| {
+        let pages = admin.pages.map(|pages| {
             let state = Arc::clone(&state);
             pages(Inside { state, stopping })
         });
+        let guard = HttpGuard::new(&admin.hosts);
         let admin = Admin {
             state: Arc::clone(&state),
             quit: quit.clone(),
             logging: options.logging.clone(),
         };
-        tokio::spawn(admin::serve(listener, admin, pages))
+        tokio::spawn(admin::serve(listener, admin, pages, guard))
     });
     ready(bound);
     state.live();

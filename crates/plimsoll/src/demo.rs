@@ -24,8 +24,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn};
+use axum::response::IntoResponse as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use plimsoll_admin::Dashboard;
+use plimsoll_xds::driver::HttpGuard;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -51,6 +56,8 @@ const JSON_EVERY: u32 = 4;
 pub(crate) struct Options {
     /// Where the dashboard is to be.
     pub(crate) admin: Option<SocketAddr>,
+    /// Its further names.
+    pub(crate) admin_hosts: Vec<String>,
     /// Walk through the script.
     pub(crate) auto: bool,
     /// End after this time.
@@ -73,7 +80,7 @@ pub(crate) async fn run(
         () = &mut shutdown => return Ok(()),
     };
     let (stop, stopping) = watch::channel(());
-    let (address, page) = serve(Arc::clone(&stage), options.admin, stopping).await?;
+    let (address, page) = serve(Arc::clone(&stage), &options, stopping).await?;
     let mut teller = Teller::new(options.json, out);
     let told = tokio::select! {
         told = tell(&stage, &options, address, &mut teller) => told,
@@ -97,10 +104,10 @@ fn closed_is_fine(error: anyhow::Error) -> anyhow::Result<()> {
 /// Serves the page until `stopping` has no sender any more.
 async fn serve(
     stage: Arc<Stage>,
-    asked: Option<SocketAddr>,
+    options: &Options,
     stopping: watch::Receiver<()>,
 ) -> anyhow::Result<(SocketAddr, JoinHandle<()>)> {
-    let listener = match asked {
+    let listener = match options.admin {
         Some(address) => {
             let bound = TcpListener::bind(address).await;
             bound.with_context(|| format!("cannot listen on {address}"))?
@@ -112,7 +119,17 @@ async fn serve(
     };
     let address = listener.local_addr()?;
     let mut stopped = stopping.clone();
+    let guard = HttpGuard::new(&options.admin_hosts);
     let router = Dashboard::new(DemoSource::new(stage, stopping)).router();
+    let router = router.layer(from_fn(move |request: Request, next: Next| {
+        let checked = guard.check(&request);
+        async move {
+            match checked {
+                Ok(()) => next.run(request).await,
+                Err(why) => (StatusCode::FORBIDDEN, format!("{why}\n")).into_response(),
+            }
+        }
+    }));
     let ended = async move { while stopped.changed().await.is_ok() {} };
     let page = tokio::spawn(async move {
         let served = axum::serve(listener, router).with_graceful_shutdown(ended);

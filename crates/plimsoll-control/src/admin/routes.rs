@@ -4,11 +4,13 @@
 //! question may be long. Answers are made in `report`, errors in `failure`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, Query, State as Extracted};
+use axum::extract::{DefaultBodyLimit, Query, Request, State as Extracted};
 use axum::http::{Method, StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -32,6 +34,7 @@ type Page = Result<Json<Value>, Failure>;
 
 /// Everything that is served.
 pub(super) fn router(admin: Admin) -> Router {
+    let guard = Arc::clone(&admin.guard);
     let first = match admin.pages.clone() {
         Some(pages) => pages,
         None => Router::new().route("/", get(index)),
@@ -58,6 +61,15 @@ pub(super) fn router(admin: Admin) -> Router {
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(admin)
         .merge(first)
+        .layer(from_fn(move |request: Request, next: Next| {
+            let checked = guard.check(&request);
+            async move {
+                match checked {
+                    Ok(()) => next.run(request).await,
+                    Err(why) => Failure::new(StatusCode::FORBIDDEN, why).into_response(),
+                }
+            }
+        }))
 }
 
 async fn index() -> Json<Value> {

@@ -371,6 +371,34 @@ async fn a_zone_is_explained_by_its_name_alone() {
 }
 
 #[tokio::test]
+async fn pages_of_the_web_are_kept_away() {
+    let (mut control, _open) = busy().await;
+    let status = async |control: &Control, method, headers: [(&str, &str); 2]| {
+        let mut request = Request::builder().method(method).uri("/api/v1/what-if");
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let request = request
+            .body(Body::from(r#"{"cluster": "orders"}"#))
+            .unwrap();
+        let router = routes::router(control.admin.clone());
+        router.oneshot(request).await.unwrap().status().as_u16()
+    };
+    let host = ("host", "localhost:18001");
+    let own = ("origin", "http://localhost:18001");
+    assert_eq!(status(&control, Method::POST, [host, own]).await, 200);
+    let other = ("origin", "https://evil.example");
+    assert_eq!(status(&control, Method::POST, [host, other]).await, 403);
+    let named = ("host", "control.example.org");
+    let accept = ("accept", "*/*");
+    assert_eq!(status(&control, Method::POST, [named, accept]).await, 403);
+    control.admin = control
+        .admin
+        .with_guard(HttpGuard::new(["control.example.org"]));
+    assert_eq!(status(&control, Method::POST, [named, accept]).await, 200);
+}
+
+#[tokio::test]
 async fn what_if_compares_shares() {
     let (control, _open) = busy().await;
     let hosts = json!({ "a": 9, "r1/c": 1 });

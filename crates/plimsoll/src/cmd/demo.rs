@@ -24,6 +24,9 @@ pub(crate) struct Args {
     /// Where the dashboard is [default: 127.0.0.1:18080, or a free port if that is taken]
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<SocketAddr>,
+    /// A further name of the dashboard, for browsers elsewhere; may be given several times
+    #[arg(long = "admin-host", value_name = "NAME")]
+    admin_hosts: Vec<String>,
     /// Walk through everything by itself, with explanations
     #[arg(long)]
     auto: bool,
@@ -66,6 +69,7 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
         .context("cannot start")?;
     let options = Options {
         admin: args.admin,
+        admin_hosts: args.admin_hosts,
         auto: args.auto,
         duration: args.duration,
         seed: args.seed,

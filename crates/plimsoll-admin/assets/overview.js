@@ -87,14 +87,18 @@ function actions(all) {
   const card = at('actions');
   card.hidden = all.length === 0;
   const groups = [...new Set(all.map((action) => action.group))];
-  rows(card, groups, (group) => group, (group) => h('fieldset', {}, h('legend', {}, group), h('div')),
+  rows(card, groups, (group) => group, (group) => h('fieldset', {}, h('legend', {}, group), h('div'), h('p', { class: 'note' })),
     (element, group) => {
       const own = all.filter((action) => action.group === group);
-      rows(element.lastChild, own, (action) => action.name, button, (each, action) => {
+      rows(element.children[1], own, (action) => action.name, button, (each, action) => {
         text(each, action.label);
-        attr(each, 'title', action.help);
+        attr(each, 'title', action.unavailable ?? action.help);
+        attr(each, 'disabled', action.unavailable ? '' : null);
         attr(each, 'aria-pressed', String(action.pressed));
       });
+      const missing = own.filter((action) => action.unavailable);
+      text(element.children[2], missing.map((action) => `${action.label}: ${action.unavailable}.`).join(' '));
+      element.children[2].hidden = missing.length === 0;
     });
 }
 

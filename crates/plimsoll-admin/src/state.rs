@@ -247,6 +247,8 @@ pub struct ActionState {
     pub pressed: bool,
     /// Buttons of a group stand together.
     pub group: String,
+    /// Why it cannot be done here, if it cannot.
+    pub unavailable: Option<String>,
 }
 
 impl ClusterState {

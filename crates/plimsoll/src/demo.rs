@@ -10,6 +10,7 @@ mod capacity;
 mod control;
 mod counters;
 mod document;
+mod envoy;
 mod load;
 mod proxy;
 mod script;
@@ -20,6 +21,7 @@ mod words;
 
 use std::io::{self, IsTerminal as _, Write};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +39,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use document::DemoSource;
+use envoy::{Places, Program};
 use script::Script;
 use setting::Action;
 use stage::Stage;
@@ -66,6 +69,8 @@ pub(crate) struct Options {
     pub(crate) seed: u64,
     /// Lines for programs.
     pub(crate) json: bool,
+    /// Real Envoys instead of our proxies, and where the program is if somebody said so.
+    pub(crate) envoy: Option<Option<PathBuf>>,
 }
 
 /// Runs until `shutdown` is done or the time is over.
@@ -75,8 +80,12 @@ pub(crate) async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let mut shutdown = std::pin::pin!(shutdown);
+    let envoy = match &options.envoy {
+        Some(asked) => Some(Program::new(Places::new(asked.clone()).find()?)?),
+        None => None,
+    };
     let stage = tokio::select! {
-        stage = Stage::start(options.seed) => Arc::new(stage?),
+        stage = Stage::start(options.seed, envoy) => Arc::new(stage?),
         () = &mut shutdown => return Ok(()),
     };
     let (stop, stopping) = watch::channel(());
@@ -149,6 +158,9 @@ async fn tell(
 ) -> anyhow::Result<()> {
     let control = stage.control_bound().await.and_then(|bound| bound.admin);
     teller.welcome(address, control, options.auto)?;
+    if options.envoy.is_some() && !options.json {
+        teller.line(format!("The proxies are real: {}.", stage.proxies_are()))?;
+    }
     let mut script = Script::new(options.auto, options.duration);
     let started = Instant::now();
     let mut ticks = tokio::time::interval(SAMPLE);
@@ -159,7 +171,10 @@ async fn tell(
         ticks.tick().await;
         stage.sample().await;
         if let Some(action) = script.next(started.elapsed()) {
-            stage.act(action).await?;
+            match stage.unavailable(action) {
+                Some(why) => teller.skipped(action, &why)?,
+                None => stage.act(action).await?,
+            }
         }
         let scene = stage.scene();
         if last != Some((scene.last, scene.setting)) {
@@ -230,6 +245,19 @@ impl<'a, W: Write> Teller<'a, W> {
             true => summary::event(action).to_string(),
             false => format!("» {}. {}", action.done(), action.look()),
         };
+        self.line(text)
+    }
+
+    /// A step of the walk that these proxies cannot do.
+    fn skipped(&mut self, action: Action, why: &str) -> io::Result<()> {
+        let text = match self.json {
+            true => summary::skipped(action, why).to_string(),
+            false => format!("» {} is left out: {why}.", action.label()),
+        };
+        self.line(text)
+    }
+
+    fn line(&mut self, text: String) -> io::Result<()> {
         match &self.bar {
             Some(bar) => bar.println(text),
             None => {

@@ -4,6 +4,7 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -33,6 +34,12 @@ pub(crate) struct Args {
     /// End after this many seconds; with --auto the walk takes that long
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
+    /// Real Envoys instead of Plimsoll's proxies; what they cannot do is not offered
+    #[arg(long)]
+    with_envoy: bool,
+    /// The program of --with-envoy [default: $ENVOY, one in the PATH, or the one of `make test`]
+    #[arg(long, value_name = "PATH", requires = "with_envoy")]
+    envoy: Option<PathBuf>,
     /// Start of the random numbers of backends and clients
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
@@ -47,6 +54,7 @@ Examples:
   plimsoll demo --auto                    watch: every step is explained
   plimsoll demo --auto --duration 120     the same in two minutes, then end
   plimsoll demo --json | jq .zones        numbers for programs
+  plimsoll demo --with-envoy              the same with stock Envoys as proxies
   plimsoll demo --admin 0.0.0.0:8080      let others look, too
   curl -XPOST -H 'content-type: application/json' -d '{}' \\
     localhost:18080/dashboard/actions/lrs-reported-rate    press a button from a shell
@@ -74,6 +82,7 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
         duration: args.duration,
         seed: args.seed,
         json: args.json,
+        envoy: args.with_envoy.then_some(args.envoy),
     };
     let played = runtime.block_on(play(options, out, stop_signal()));
     // Connections of clients that nobody waits for.

@@ -185,11 +185,11 @@ impl Demo {
         )
     }
 
-    fn get(&self, path: &str) -> Value {
+    pub(crate) fn get(&self, path: &str) -> Value {
         self.request("GET", path, "")
     }
 
-    fn post(&self, path: &str) -> Value {
+    pub(crate) fn post(&self, path: &str) -> Value {
         self.request("POST", path, "{}")
     }
 

@@ -2,6 +2,7 @@
 //! of this module.
 
 mod clients;
+mod demo;
 mod envoys;
 mod faults;
 mod grpc;

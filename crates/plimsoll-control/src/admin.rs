@@ -2,8 +2,8 @@
 //!
 //! Pages are made in `report` from the state, which the writer shows between two messages;
 //! `plimsoll_control::explain` answers why and what if; `metrics` is the page for Prometheus.
-//! Nothing can be changed here, and pages of the web are kept away (`HttpGuard`). Whoever starts the
-//! control plane may add pages of their own, the dashboard for one.
+//! Nothing can be changed here, and pages of the web are kept away (`HttpGuard`). Whoever starts
+//! the control plane may add pages of their own, the dashboard for one.
 
 mod failure;
 mod metrics;

@@ -66,7 +66,7 @@ export function show(state, cluster) {
   at('routing-scroller').hidden = routed.length === 0;
   for (const box of [at('zones-scroller'), at('routing-scroller')]) {
     attr(box, 'tabindex', many ? '0' : null);
-    box.classList.toggle('long', many);
+    box.classList.toggle('whole', !many);
   }
   const reports = cluster.zones.some((zone) => known(zone.utilization));
   at('zones').classList.toggle('without-utilization', !reports);

@@ -55,8 +55,10 @@ fn ask(proxy: SocketAddr, path: &str, stop: &AtomicBool) -> std::io::Result<()> 
     let mut stream = TcpStream::connect(proxy)?;
     let mut answers = BufReader::new(stream.try_clone()?);
     let mut line = String::new();
+    // Written in one piece: in several, each request would wait for an acknowledgement.
+    let request = format!("GET {path} HTTP/1.1\r\nhost: orders\r\n\r\n");
     while !stop.load(Ordering::Relaxed) {
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: orders\r\n\r\n")?;
+        stream.write_all(request.as_bytes())?;
         // Until the two bytes of the body.
         line.clear();
         while answers.read_line(&mut line)? > 2 {

@@ -51,7 +51,7 @@ function render() {
   if (cluster) {
     const key = clusterKey(cluster);
     zones.show(state, cluster);
-    map.show(cluster);
+    map.show(state, cluster);
     history.show(key, cluster);
     cost.show(state, cluster);
     whatif.show(state, key, cluster);

@@ -18,28 +18,34 @@ const GAP = 12;
 let showFlows = null;
 
 /** Shows the traffic of a cluster. */
-export function show(cluster) {
+export function show(state, cluster) {
   const names = places(cluster.zones);
   flows(cluster, names);
   const total = cluster.flows.reduce((sum, [, , value]) => sum + value, 0);
-  const none = total > 0 ? null : 'No load reports yet: who sends to whom is not known.';
+  const none = total > 0 ? null : state.one_proxy ? 'This proxy sends nothing just now.'
+    : 'No load reports yet: who sends to whom is not known.';
   empty(at('map-empty'), none);
   const map = at('map');
   map.hidden = Boolean(none);
-  text(at('map-note'), note(cluster, total));
+  text(at('map-note'), note(state, cluster, total));
   if (none) {
     return;
   }
   if (cluster.zones.length > RIBBONS) {
     matrix(map, cluster, names);
   } else {
-    ribbons(map, cluster, names);
+    ribbons(map, state, cluster, names);
   }
 }
 
-function note(cluster, total) {
+function note(state, cluster, total) {
   if (total <= 0) {
     return '';
+  }
+  if (state.one_proxy) {
+    const load = cluster.basis === 'utilization' ? 'is the utilization that hosts report, against the mean'
+      : 'is what follows for a zone when the proxies of all zones decide as this one';
+    return `Requests of this proxy during the last seconds. Load ${load}.`;
   }
   return cluster.flows_measured
     ? 'As proxies reported last. The mark beside a zone is its load line: its share of the capacity.'
@@ -64,7 +70,7 @@ function flows(cluster, names) {
 }
 
 /** Heights and places of both columns, in pixels. */
-function layout(cluster, height) {
+function layout(state, cluster, height) {
   const zones = cluster.zones.map((zone, index) => ({
     index,
     zone,
@@ -72,7 +78,8 @@ function layout(cluster, height) {
     served: sum(cluster.flows.filter(([, to]) => to === index)),
     line: zone.line_requests_per_second ?? 0,
   }));
-  const left = zones.filter((zone) => zone.issued > 0 || zone.zone.proxies > 0);
+  // What other proxies send is not known to one: that is not nothing.
+  const left = zones.filter((zone) => zone.issued > 0 || (!state.one_proxy && zone.zone.proxies > 0));
   const right = zones.filter((zone) => zone.served > 0 || zone.zone.hosts > 0);
   const reach = (zone) => Math.max(zone.served, zone.line);
   const most = Math.max(
@@ -98,10 +105,10 @@ function layout(cluster, height) {
 
 const sum = (list) => list.reduce((all, [, , value]) => all + value, 0);
 
-function ribbons(map, cluster, names) {
+function ribbons(map, state, cluster, names) {
   const width = Math.max(300, map.clientWidth);
   const labels = Math.max(LEAST_LABELS, Math.min(LABELS, width * 0.22));
-  const { left, right, scale, bottom } = layout(cluster, Math.max(300, cluster.zones.length * 70));
+  const { left, right, scale, bottom } = layout(state, cluster, Math.max(300, cluster.zones.length * 70));
   const x = { left: labels, right: width - labels - BAR };
   const parts = [];
   const leftAt = new Map(left.map((zone) => [zone.index, { ...zone, next: zone.y }]));

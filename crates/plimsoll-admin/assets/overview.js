@@ -80,21 +80,25 @@ export function show(state, cluster, onChoose) {
     });
   actions(state.actions);
   clusters(state, cluster);
-  events(state.events);
+  events(state.events, state.one_proxy);
 }
 
 function actions(all) {
   const card = at('actions');
   card.hidden = all.length === 0;
   const groups = [...new Set(all.map((action) => action.group))];
-  rows(card, groups, (group) => group, (group) => h('fieldset', {}, h('legend', {}, group), h('div')),
+  rows(card, groups, (group) => group, (group) => h('fieldset', {}, h('legend', {}, group), h('div'), h('p', { class: 'note' })),
     (element, group) => {
       const own = all.filter((action) => action.group === group);
-      rows(element.lastChild, own, (action) => action.name, button, (each, action) => {
+      rows(element.children[1], own, (action) => action.name, button, (each, action) => {
         text(each, action.label);
-        attr(each, 'title', action.help);
+        attr(each, 'title', action.unavailable ?? action.help);
+        attr(each, 'disabled', action.unavailable ? '' : null);
         attr(each, 'aria-pressed', String(action.pressed));
       });
+      const missing = own.filter((action) => action.unavailable);
+      text(element.children[2], missing.map((action) => `${action.label}: ${action.unavailable}.`).join(' '));
+      element.children[2].hidden = missing.length === 0;
     });
 }
 
@@ -144,10 +148,13 @@ export function tiles(state, cluster) {
   const confirmed = age(cluster.confirmed_unix_ms);
   const states = new Set(cluster.zones.map((zone) => zone.state).filter(Boolean));
   const all = [
-    { name: 'Demand', field: 'demand', value: demand(cluster), format: rate, note: demandNote(cluster) },
+    {
+      name: state.one_proxy ? 'Requests' : 'Demand', field: 'demand', value: demand(cluster), format: rate,
+      note: state.one_proxy ? 'sent by this proxy' : demandNote(cluster),
+    },
     {
       name: 'Kept local', field: 'kept', value: keptLocal(cluster), format: percent,
-      note: cluster.flows_measured ? 'as reported' : cluster.flows.length ? 'as planned' : 'nothing flows yet',
+      note: cluster.flows_measured ? (state.one_proxy ? 'by this proxy' : 'as reported') : cluster.flows.length ? 'as planned' : 'nothing flows yet',
     },
     {
       name: 'Between zones', field: 'cross', value: cross, format: rate,
@@ -155,7 +162,7 @@ export function tiles(state, cluster) {
     },
     {
       name: 'Busiest zone', field: 'busiest', value: worst?.load ?? null, format: percent,
-      note: worst ? `${worstName}, ${levelWords(worst.load)}` : 'no load reports yet',
+      note: worst ? `${worstName}, ${levelWords(worst.load)}${planned(state, cluster) ? ' as planned' : ''}` : 'no load reports yet',
       level: level(worst?.load),
     },
     {
@@ -178,6 +185,9 @@ export function tiles(state, cluster) {
     });
 }
 
+/** Whether loads follow from what is planned: one proxy does not see the traffic of others. */
+const planned = (state, cluster) => state.one_proxy && cluster.basis !== 'utilization';
+
 function demandNote(cluster) {
   if (cluster.warming_up) {
     return 'waiting for the first reports of all';
@@ -189,7 +199,7 @@ function demandNote(cluster) {
 /** How far what routing goes by is from being too old. */
 export function staleness(cluster, confirmed) {
   if (!known(confirmed)) {
-    return 'host counts do not age';
+    return cluster.basis === 'utilization' ? 'hosts report as they serve' : 'host counts do not age';
   }
   const threshold = cluster.staleness_threshold_ms;
   if (!known(threshold)) {
@@ -200,7 +210,8 @@ export function staleness(cluster, confirmed) {
     : `stale after ${duration(threshold)}`;
 }
 
-function events(all) {
+function events(all, one) {
+  at('events-card').hidden = one && all.length === 0;
   empty(at('events-empty'), all.length ? null : 'Nothing has happened yet.');
   const list = at('events');
   list.hidden = all.length === 0;

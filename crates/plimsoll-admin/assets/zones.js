@@ -23,10 +23,11 @@ function make() {
     { label: 'Healthy hosts', field: 'hosts', number: true, draw: hosts },
     { label: 'Proxies', field: 'proxies', number: true, show: ({ zone }) => zone.proxies, format: count },
     { label: 'Capacity', field: 'capacity', number: true, show: ({ zone }) => zone.capacity_share, format: percent },
-    { label: 'Arrives', field: 'demand', number: true, draw: arrives },
-    { label: 'Served', field: 'served', number: true, show: ({ zone }) => zone.served_requests_per_second, format: rate },
-    { label: 'Load line', field: 'line', number: true, show: ({ zone }) => zone.line_requests_per_second, format: rate },
-    { label: 'Demand and capacity', class: 'bars', draw: bars },
+    { label: 'Arrives', field: 'demand', number: true, draw: arrives, class: 'of-all' },
+    { label: 'From this proxy', field: 'sent', number: true, show: ({ sent }) => sent, format: rate, class: 'of-one' },
+    { label: 'Served', field: 'served', number: true, show: ({ zone }) => zone.served_requests_per_second, format: rate, class: 'of-all' },
+    { label: 'Load line', field: 'line', number: true, show: ({ zone }) => zone.line_requests_per_second, format: rate, class: 'of-all' },
+    { label: 'Demand and capacity', class: 'bars of-all', draw: bars },
     { label: 'Load', field: 'load', number: true, draw: load },
     { label: 'Utilization', field: 'utilization', number: true, show: ({ zone }) => zone.utilization, format: percent, class: 'utilization' },
   ], key, 'Demand and capacity by zone');
@@ -35,7 +36,7 @@ function make() {
     { label: 'State', field: 'state', draw: routingState },
     { label: 'Kept local', field: 'kept', number: true, show: ({ zone }) => zone.kept_local, format: percent },
     { label: 'Planned', field: 'planned', number: true, show: ({ zone }) => zone.kept_local_planned, format: percent },
-    { label: 'Measured share', field: 'measured', number: true, show: ({ zone }) => zone.measured_bp, format: basisPoints },
+    { label: 'Measured share', field: 'measured', number: true, show: ({ zone }) => zone.measured_bp, format: basisPoints, class: 'of-all' },
     { label: 'Told share', field: 'delivered', number: true, show: ({ zone }) => zone.delivered_bp, format: basisPoints },
     { label: 'Why', field: 'reason', class: 'words', draw: reason },
   ], key, 'How the proxies of every zone route, and why');
@@ -51,7 +52,9 @@ export function show(state, cluster) {
   const scale = Math.max(1e-9, ...cluster.zones.flatMap((zone) => [
     zone.demand_requests_per_second, zone.served_requests_per_second, zone.line_requests_per_second,
   ]).filter(known));
-  const items = cluster.zones.map((zone, index) => ({ zone, name: names[index], scale }));
+  const sent = (index) => (cluster.flows_measured
+    ? cluster.flows.reduce((sum, [, to, value]) => (to === index ? sum + value : sum), 0) : null);
+  const items = cluster.zones.map((zone, index) => ({ zone, name: names[index], scale, sent: sent(index) }));
   const many = items.length > MANY;
   if (many) {
     items.sort((a, b) => (b.zone.load ?? -1) - (a.zone.load ?? -1));
@@ -63,9 +66,13 @@ export function show(state, cluster) {
   at('routing-scroller').hidden = routed.length === 0;
   for (const box of [at('zones-scroller'), at('routing-scroller')]) {
     attr(box, 'tabindex', many ? '0' : null);
+    box.classList.toggle('whole', !many);
   }
   const reports = cluster.zones.some((zone) => known(zone.utilization));
   at('zones').classList.toggle('without-utilization', !reports);
+  for (const id of ['zones-card', 'routing-card']) {
+    at(id).classList.toggle('one-proxy', state.one_proxy);
+  }
   fractions(cluster);
   rows(at('notes'), cluster.notes, (note) => note, () => h('li'), text);
 }
@@ -136,8 +143,9 @@ function reason(cell, { zone, name }) {
     cell.append(h('span'), ' ', button);
   }
   const [words, button] = [cell.children[0], cell.children[1]];
-  text(words, zone.reason ?? (current.state.explain && zone.state ? '' : UNKNOWN));
-  button.hidden = !current.state.explain || !zone.state;
+  text(words, zone.reason ?? (current.state.one_proxy ? 'its own proxies know' : current.state.explain && zone.state ? '' : UNKNOWN));
+  // A proxy knows its own reasons only.
+  button.hidden = !current.state.explain || !zone.state || (current.state.one_proxy && !zone.reason);
   button.place = zone.locality;
   button.zoneName = name;
   attr(button, 'aria-label', `explain ${name}`);

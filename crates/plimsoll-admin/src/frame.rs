@@ -80,6 +80,7 @@ impl Written {
             member("cost", &state.cost),
             member("events", &state.events),
             member("actions", &state.actions),
+            member("one_proxy", &state.one_proxy),
             member("what_if", &state.what_if),
             member("explain", &state.explain),
         ];

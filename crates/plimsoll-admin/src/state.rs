@@ -35,6 +35,8 @@ pub struct DashboardState {
     pub events: Vec<EventState>,
     /// What the viewer may do.
     pub actions: Vec<ActionState>,
+    /// The host is one proxy: requests are its own, and what others do is not known.
+    pub one_proxy: bool,
     /// Whether the host answers what-ifs.
     pub what_if: bool,
     /// Whether the host explains single zones.
@@ -245,6 +247,8 @@ pub struct ActionState {
     pub pressed: bool,
     /// Buttons of a group stand together.
     pub group: String,
+    /// Why it cannot be done here, if it cannot.
+    pub unavailable: Option<String>,
 }
 
 impl ClusterState {

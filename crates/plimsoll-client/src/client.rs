@@ -30,6 +30,7 @@ use crate::target::TargetService;
 use crate::xds::subscriber::{self, Wanted, XdsHandle};
 use crate::xds::{Following, XdsOptions, XdsStatus};
 use plimsoll_core::rng::Xoshiro256;
+use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_xds::route::RouteConfiguration;
 use plimsoll_xds::upstream::{EndpointExtras, UpstreamCluster, UpstreamOptions};
 
@@ -362,6 +363,13 @@ impl Client {
         self.update(Update::Explain(cluster.into(), reply)).await?;
         let unknown = || Error::new(ErrorKind::UnknownCluster, format!("no cluster {cluster:?}"));
         answer.await.map_err(|_| closed())?.ok_or_else(unknown)
+    }
+
+    /// The newest snapshot of a cluster: its hosts, with what was counted and reported of them.
+    pub fn snapshot(&self, cluster: &str) -> Option<Arc<RoutingSnapshot>> {
+        let clusters = self.0.clusters.load();
+        let mut snapshots = clusters.get(cluster)?.snapshots.clone();
+        Some(Arc::clone(snapshots.latest()))
     }
 
     /// Adds the metrics of all clusters, those that come later too, to `registry`.

@@ -169,7 +169,7 @@ impl ClusterManager {
             Update::Explain(name, reply) => {
                 self.publish();
                 let managed = self.managed.get(&name);
-                let _ = reply.send(managed.map(|managed| managed.newest.explain()));
+                let _ = reply.send(managed.map(|managed| managed.newest.explain_at(now)));
             }
             Update::DrainLoadStats {
                 wanted,

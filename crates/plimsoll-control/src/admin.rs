@@ -2,8 +2,8 @@
 //!
 //! Pages are made in `report` from the state, which the writer shows between two messages;
 //! `plimsoll_control::explain` answers why and what if; `metrics` is the page for Prometheus.
-//! Nothing can be changed here. Whoever starts the control plane may add pages of their own, the
-//! dashboard for one.
+//! Nothing can be changed here, and pages of the web are kept away (`HttpGuard`). Whoever starts
+//! the control plane may add pages of their own, the dashboard for one.
 
 mod failure;
 mod metrics;
@@ -14,6 +14,7 @@ mod routes;
 use std::sync::Arc;
 
 use axum::Router;
+use plimsoll_xds::driver::HttpGuard;
 use tokio::net::TcpListener;
 
 pub use metrics::NAMES as METRIC_NAMES;
@@ -30,16 +31,18 @@ pub struct Admin {
     reloads: Arc<Reloads>,
     bound: Bound,
     pages: Option<Router>,
+    guard: Arc<HttpGuard>,
 }
 
 impl Admin {
     /// An API about the control plane behind `handle`.
-    pub const fn new(handle: Handle, reloads: Arc<Reloads>, bound: Bound) -> Self {
+    pub fn new(handle: Handle, reloads: Arc<Reloads>, bound: Bound) -> Self {
         Self {
             handle,
             reloads,
             bound,
             pages: None,
+            guard: Arc::default(),
         }
     }
 
@@ -47,6 +50,13 @@ impl Admin {
     #[must_use]
     pub fn with_pages(self, pages: Option<Router>) -> Self {
         Self { pages, ..self }
+    }
+
+    /// The same under further names.
+    #[must_use]
+    pub fn with_guard(self, guard: HttpGuard) -> Self {
+        let guard = Arc::new(guard);
+        Self { guard, ..self }
     }
 }
 

@@ -120,6 +120,12 @@ pub fn fleet_ramp<'a>(services: impl IntoIterator<Item = &'a Service>) -> u32 {
     ramps.max().unwrap_or(100)
 }
 
+/// Whether plimsoll data planes hear the demand for `service` with the LRS response too.
+pub(crate) fn takes_lrs(service: &Service, steering: Steering) -> bool {
+    matches!(steering, Steering::Demand(_))
+        && matches!(service.delivery, Delivery::Auto | Delivery::LrsResponse)
+}
+
 /// The cluster of a service as a data plane that understands measured demand must have it.
 pub(crate) fn steered_config(service: &Service, steering: Steering) -> ClusterConfig {
     let (basis, source) = match steering {

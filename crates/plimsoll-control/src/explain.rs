@@ -1,7 +1,9 @@
 //! Why traffic of a zone goes where it goes, and what would happen if.
 //!
 //! Both questions are answered by a real balancer that is given what the proxies are given; nothing
-//! is computed here. Served by the admin API.
+//! is computed here. Plimsoll data planes are given what they get to the letter, so that their own
+//! `/explain` says the same; for others demand stands for the weights that say it. Served by the
+//! admin API.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -19,7 +21,7 @@ use plimsoll_core::time::Instant;
 use plimsoll_core::units::{BASIS_POINTS, FieldError};
 
 use crate::config::{Delivery, Service};
-use crate::delivery::{Class, Steering, steered_config, steering};
+use crate::delivery::{Class, Steering, fleet_ramp, steered_config, steering, takes_lrs};
 use crate::fleet_plan::FleetPlan;
 use crate::state::State;
 
@@ -42,37 +44,133 @@ pub struct Question {
 /// Most hosts that a what-if may ask for, in all zones together.
 const MAX_HOSTS: u32 = 100_000;
 
-/// What a proxy of the fleet does, and why.
-pub fn explain(state: &State, question: &Question) -> Result<Explanation, FieldError> {
+/// What a proxy of the fleet does, and why; ages as of `now`.
+pub fn explain(
+    state: &State,
+    question: &Question,
+    now: Instant,
+) -> Result<Explanation, FieldError> {
     let service = state
         .config()
         .services
         .get(question.cluster.as_str())
         .ok_or_else(|| unknown("cluster", &question.cluster, state.config().services.keys()))?;
-    let plan = fleet_plan(state, question)?;
+    let (fleet, plan) = fleet_plan(state, question)?;
     let locality = match &question.locality {
         Some(locality) => zone_of_fleet(plan, locality)?,
         None => first_zone(plan),
     };
+    let told = Told::new(service, plan, class(state, fleet, &locality), state);
     let assignment = upstream(service, question)?;
-    let fleet = originating(plan, service, question)?;
-    let mut balancer = Balancer::new(Arc::new(rules(service)), locality, Instant::ORIGIN);
-    balancer.handle_originating(fleet, Instant::ORIGIN);
+    let fractions = match question.demand.is_empty() {
+        true => told.on_fleet.iter().map(fraction).collect(),
+        false => asked_demand(plan, &question.demand)?,
+    };
+    let originating = originating(plan, fractions)?;
+    let mut balancer = Balancer::new(Arc::new(told.config), locality, Instant::ORIGIN);
+    balancer.handle_originating(originating, Instant::ORIGIN);
+    if question.demand.is_empty() && !told.by_lrs.is_empty() {
+        let fractions = told.by_lrs.iter();
+        let fractions = fractions.map(|zone| (zone.locality.clone(), zone.fraction));
+        balancer.handle_observed_traffic(fractions.collect(), Instant::ORIGIN);
+    }
     balancer.handle_assignment(assignment, Instant::ORIGIN);
     let snapshot = balancer.poll_snapshot();
     let snapshot = snapshot.unwrap_or_else(|| balancer.initial_snapshot(Instant::ORIGIN));
-    Ok(snapshot.explain())
+    let age = state.delivered_age(fleet, Some(service.name()), now);
+    let age = age.or_else(|| state.delivered_age(fleet, None, now));
+    let asked_at = Instant::ORIGIN.saturating_add(age.unwrap_or_default());
+    let mut explanation = snapshot.explain_at(asked_at);
+    if service.config.load_aware_locality().is_some() {
+        explanation.notes.push(UTILIZATION_UNKNOWN.to_owned());
+    }
+    Ok(explanation)
 }
 
-fn fleet_plan<'a>(state: &'a State, question: &Question) -> Result<&'a FleetPlan, FieldError> {
-    let names = || state.fleets().iter().map(|(name, _)| name);
-    let name = match &question.fleet {
-        Some(name) => name.as_str(),
-        None => names().next().map_or("", AsRef::as_ref),
+/// What a data plane knows and the control plane does not.
+const UTILIZATION_UNKNOWN: &str = "hosts report their utilization to the proxies, not to the \
+                                   control plane: ask a proxy (/explain) what it goes by";
+
+/// What proxies of one class are told about one service.
+struct Told<'a> {
+    config: ClusterConfig,
+    /// Demand on the fleet's assignment.
+    on_fleet: &'a [ZoneFraction],
+    /// Demand for this very service, which counts for more.
+    by_lrs: &'a [ZoneFraction],
+}
+
+impl<'a> Told<'a> {
+    fn new(service: &Service, plan: &'a FleetPlan, class: Class, state: &State) -> Self {
+        let ramp = fleet_ramp(state.config().services.values().map(AsRef::as_ref));
+        let steering = steering(service, class, ramp);
+        let own = plan.services.get(service.name());
+        let own = own.map_or(&plan.zones[..], |own| &own.zones);
+        match (class, steering) {
+            // Their weights are made of the service's own demand.
+            (_, Steering::Demand(Delivery::LocalityWeights)) | (Class::Grpc, _) => Self {
+                config: by_demand(service, steering),
+                on_fleet: own,
+                by_lrs: &[],
+            },
+            (Class::Plimsoll, _) => Self {
+                config: steered_config(service, steering),
+                on_fleet: &plan.zones,
+                by_lrs: match takes_lrs(service, steering) {
+                    true => own,
+                    false => &[],
+                },
+            },
+            (Class::Envoy, Steering::Demand(_)) => Self {
+                config: by_demand(service, steering),
+                on_fleet: &plan.zones,
+                by_lrs: &[],
+            },
+            (Class::Envoy, _) => Self {
+                config: by_demand(service, steering),
+                on_fleet: own,
+                by_lrs: &[],
+            },
+        }
+    }
+}
+
+/// The cluster as a data plane that understands measured demand would have it: the weights that
+/// others get say the same, and have no dead band.
+fn by_demand(service: &Service, steering: Steering) -> ClusterConfig {
+    let steering = match steering {
+        Steering::Demand(_) => Steering::Demand(Delivery::EdsField),
+        other => other,
     };
-    state
-        .fleet_plan(name)
-        .ok_or_else(|| unknown("fleet", name, names()))
+    let config = steered_config(service, steering);
+    match config.locality_policy() {
+        LocalityPolicy::ZoneAware(rules) => {
+            config.with_zone_aware(rules.clone().without_dead_band())
+        }
+        _ => config,
+    }
+}
+
+/// What the proxies of a zone are; where some are not ours, all are spoken to as to strangers.
+fn class(state: &State, fleet: &str, locality: &Locality) -> Class {
+    let members = state.fleets().members(fleet);
+    let there = members.filter(|member| member.info.node.locality == *locality);
+    let classes = there.map(|member| Class::of(&member.info));
+    classes.max().unwrap_or(Class::Envoy)
+}
+
+fn fleet_plan<'a>(
+    state: &'a State,
+    question: &Question,
+) -> Result<(&'a Arc<str>, &'a FleetPlan), FieldError> {
+    let names = || state.fleets().iter().map(|(name, _)| name);
+    let asked = question.fleet.as_deref();
+    let name = match asked {
+        Some(asked) => names().find(|name| name.as_ref() == asked),
+        None => names().next(),
+    };
+    name.and_then(|name| Some((name, state.fleet_plan(name)?)))
+        .ok_or_else(|| unknown("fleet", asked.unwrap_or_default(), names()))
 }
 
 fn first_zone(plan: &FleetPlan) -> Locality {
@@ -91,22 +189,6 @@ fn zone_of_fleet(plan: &FleetPlan, asked: &Locality) -> Result<Locality, FieldEr
         let known: Vec<_> = known().map(|zone| zone.to_string().into()).collect();
         unknown("zone", &name, known.iter())
     })
-}
-
-/// The cluster as a data plane that understands measured demand would have it: the weights that
-/// others get say the same, and have no dead band.
-fn rules(service: &Service) -> ClusterConfig {
-    let steering = match steering(service, Class::Plimsoll, service.ramp) {
-        Steering::Demand(_) => Steering::Demand(Delivery::EdsField),
-        other => other,
-    };
-    let config = steered_config(service, steering);
-    match config.locality_policy() {
-        LocalityPolicy::ZoneAware(rules) => {
-            config.with_zone_aware(rules.clone().without_dead_band())
-        }
-        _ => config,
-    }
 }
 
 /// The endpoints there are, or as many per zone as were asked for.
@@ -173,22 +255,15 @@ fn number(entries: &mut [LocalityParts]) {
     }
 }
 
+fn fraction(zone: &ZoneFraction) -> (Locality, u64) {
+    (zone.locality.clone(), zone.fraction.get())
+}
+
 /// The fleet with the demand that is delivered to it, or the one that was asked for.
 fn originating(
     plan: &FleetPlan,
-    service: &Service,
-    question: &Question,
+    fractions: Vec<(Locality, u64)>,
 ) -> Result<ClusterLoadAssignment, FieldError> {
-    let zones = match plan.services.get(service.name()) {
-        Some(own) => &own.zones,
-        None => &plan.zones,
-    };
-    let fractions = if question.demand.is_empty() {
-        let measured = |zone: &ZoneFraction| (zone.locality.clone(), zone.fraction.get());
-        zones.iter().map(measured).collect()
-    } else {
-        asked_demand(plan, &question.demand)?
-    };
     let mut entries: BTreeMap<Locality, LocalityParts> = plan
         .assignment
         .endpoints()
@@ -203,6 +278,8 @@ fn originating(
                 ..Default::default()
             });
         entry.observed_traffic_fraction = Some(fraction);
+        // By both roads, as it is sent.
+        entry.metadata_traffic_fraction = u32::try_from(fraction).ok().map(f64::from);
     }
     ClusterLoadAssignment::try_new(AssignmentParts {
         cluster_name: "fleet".to_owned(),

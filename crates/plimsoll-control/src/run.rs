@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use plimsoll_xds::driver::{ServerOptions, serve};
+use plimsoll_xds::driver::{HttpGuard, ServerOptions, serve};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -31,6 +31,8 @@ pub struct Options {
     pub listen: Option<SocketAddr>,
     /// Instead of `admin` of the file.
     pub admin: Option<SocketAddr>,
+    /// Further names of the admin address.
+    pub admin_hosts: Vec<String>,
 }
 
 /// Where the control plane listens.
@@ -100,6 +102,7 @@ pub async fn run_with(
 ) -> Result<(), RunError> {
     let source = FileSource::new(&options.config);
     let (config, fingerprint) = source.load().map_err(RunError::Config)?;
+    let admin_hosts = options.admin_hosts.clone();
     let config = Arc::new(options.override_addresses(config));
     let xds = bind(config.listen).await?;
     let admin_listener = match config.admin {
@@ -132,7 +135,9 @@ pub async fn run_with(
             stopping: stopping.clone(),
         };
         let pages = pages.map(|pages| pages(inside));
-        let admin = admin::Admin::new(handle.clone(), reloads, bound).with_pages(pages);
+        let admin = admin::Admin::new(handle.clone(), reloads, bound)
+            .with_pages(pages)
+            .with_guard(HttpGuard::new(&admin_hosts));
         tokio::spawn(admin::serve(listener, admin, stopped(stopping.clone())))
     });
     ready(bound);

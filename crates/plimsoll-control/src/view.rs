@@ -18,7 +18,7 @@ use plimsoll_xds::lrs::message::ClusterTraffic;
 use plimsoll_xds::wire::encode_assignment;
 
 use crate::config::{ControlConfig, Delivery, Service};
-use crate::delivery::{self, Class, Steering, steering};
+use crate::delivery::{self, Class, Steering, steering, takes_lrs};
 use crate::fleet_plan::{FleetPlan, ServicePlan};
 use crate::relay::{Improvement, Overlay};
 use crate::state::ViewKey;
@@ -162,8 +162,7 @@ impl Catalog {
     pub(crate) fn traffic(&self, plan: &FleetPlan) -> LrsTraffic {
         let wanted = |service: &Service| {
             let demand = steering(service, Class::Plimsoll, self.fleet_ramp);
-            matches!(demand, Steering::Demand(_))
-                && matches!(service.delivery, Delivery::Auto | Delivery::LrsResponse)
+            takes_lrs(service, demand)
         };
         let mut traffic = LrsTraffic::default();
         for (name, service) in &plan.services {

@@ -112,7 +112,7 @@ pub struct FractionsExplanation {
     pub status: FractionStatus,
     /// Which way they came.
     pub origin: Option<FractionOrigin>,
-    /// Age at the time of the snapshot, milliseconds.
+    /// Age when the question was asked, milliseconds.
     pub age_ms: Option<u64>,
     /// Age at which they stop counting, milliseconds.
     pub staleness_threshold_ms: Option<u64>,

@@ -178,6 +178,11 @@ impl RoutingSnapshot {
 
     /// Why this snapshot looks as it does.
     pub fn explain(&self) -> Explanation {
-        crate::explain::build::explain(self)
+        self.explain_at(self.zone.built_at)
+    }
+
+    /// The same, with ages as of `now`: a snapshot may be in force for long.
+    pub fn explain_at(&self, now: Instant) -> Explanation {
+        crate::explain::build::explain(self, now)
     }
 }

@@ -1,13 +1,20 @@
 //! Admin pages, in Envoy's words.
 //!
-//! Reading changes nothing; what does (`/quitquitquit`, `/logging`) must be posted.
+//! Reading changes nothing; what does (`/quitquitquit`, `/logging`) must be posted, and pages of
+//! the web are kept away (`HttpGuard`). Whoever starts the proxy may add pages of their own, the
+//! dashboard for one.
 
 mod pages;
 
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn};
+use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
+use plimsoll_xds::driver::HttpGuard;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
@@ -22,26 +29,32 @@ pub(crate) struct Admin {
     pub(crate) logging: Option<SetLogging>,
 }
 
-/// Serves pages until the task is aborted.
+/// Serves pages until the task is aborted; `pages` has `/` for itself.
 pub(crate) async fn serve(
     listener: TcpListener,
-    state: Arc<State>,
-    quit: mpsc::Sender<()>,
-    logging: Option<SetLogging>,
+    admin: Admin,
+    pages: Option<Router>,
+    guard: HttpGuard,
 ) {
-    let admin = Admin {
-        state,
-        quit,
-        logging,
-    };
-    if let Err(error) = axum::serve(listener, router(admin)).await {
+    let first = pages.unwrap_or_else(|| Router::new().route("/", get(pages::index)));
+    let router = router(admin).merge(first);
+    let router = router.layer(from_fn(move |request: Request, next: Next| {
+        let checked = guard.check(&request);
+        async move {
+            match checked {
+                Ok(()) => next.run(request).await,
+                Err(why) => (StatusCode::FORBIDDEN, format!("{why}\n")).into_response(),
+            }
+        }
+    }));
+    if let Err(error) = axum::serve(listener, router).await {
         tracing::error!(%error, "the admin pages are gone");
     }
 }
 
 fn router(admin: Admin) -> Router {
     Router::new()
-        .route("/", get(pages::index))
+        .route("/help", get(pages::index))
         .route("/ready", get(pages::ready))
         .route("/server_info", get(pages::server_info))
         .route("/stats", get(pages::stats))

@@ -20,6 +20,7 @@ mod forward;
 mod head_scan;
 pub mod header_rules;
 mod headers;
+mod inside;
 mod listener;
 mod local_reply;
 pub mod router;
@@ -32,4 +33,5 @@ mod tls;
 mod upgrade;
 mod worker;
 
-pub use run::{Bound, Options, RunError, SetLogging, check, run};
+pub use inside::{AdminOptions, Inside, Pages};
+pub use run::{Bound, Options, RunError, SetLogging, check, run, run_with};

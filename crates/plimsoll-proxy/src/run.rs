@@ -14,13 +14,15 @@ use std::time::Duration;
 use plimsoll_client::{Client, LoadReporting, RouteCheck, XdsOptions};
 use plimsoll_core::model::load_report::Node;
 use plimsoll_xds::ads::Variant;
+use plimsoll_xds::driver::HttpGuard;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
 use crate::accept::{Command, WorkerThread, bind};
-use crate::admin;
+use crate::admin::{self, Admin};
 use crate::clusters::{ClusterSource, following};
 use crate::config::{ListenerConfig, ProxyConfig, RouteSource};
+use crate::inside::{AdminOptions, Inside};
 use crate::listener::{Listener, ListenerRuntime};
 use crate::router::RouteTable;
 use crate::source::{FileError, FileSource, Fingerprint};
@@ -119,6 +121,17 @@ pub fn check(path: &std::path::Path) -> Result<ProxyConfig, RunError> {
 pub async fn run(
     options: Options,
     ready: impl FnOnce(Bound),
+    reload: mpsc::Receiver<()>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    run_with(options, AdminOptions::default(), ready, reload, shutdown).await
+}
+
+/// The same, with more to say about the admin address.
+pub async fn run_with(
+    options: Options,
+    admin: AdminOptions,
+    ready: impl FnOnce(Bound),
     mut reload: mpsc::Receiver<()>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
@@ -148,13 +161,19 @@ pub async fn run(
             .as_ref()
             .and_then(|listener| listener.local_addr().ok()),
     };
+    let (stop, stopping) = watch::channel(());
     let admin = admin_listener.map(|listener| {
-        tokio::spawn(admin::serve(
-            listener,
-            Arc::clone(&state),
-            quit.clone(),
-            options.logging.clone(),
-        ))
+        let pages = admin.pages.map(|pages| {
+            let state = Arc::clone(&state);
+            pages(Inside { state, stopping })
+        });
+        let guard = HttpGuard::new(&admin.hosts);
+        let admin = Admin {
+            state: Arc::clone(&state),
+            quit: quit.clone(),
+            logging: options.logging.clone(),
+        };
+        tokio::spawn(admin::serve(listener, admin, pages, guard))
     });
     ready(bound);
     state.live();
@@ -173,6 +192,7 @@ pub async fn run(
         proxy.look(&source, &mut last, forced).await;
     }
     state.draining();
+    drop(stop);
     proxy.drain(options.drain_time).await;
     if let Some(admin) = admin {
         admin.abort();

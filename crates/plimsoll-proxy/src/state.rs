@@ -52,6 +52,17 @@ pub(crate) enum Phase {
     Draining,
 }
 
+impl Phase {
+    /// As Envoy says it.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Initializing => "INITIALIZING",
+            Self::Live => "LIVE",
+            Self::Draining => "DRAINING",
+        }
+    }
+}
+
 impl State {
     pub(crate) fn new(client: Client, workers: usize, loaded: Loaded<ProxyConfig>) -> Self {
         let state = Self {

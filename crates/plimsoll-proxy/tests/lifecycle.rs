@@ -389,6 +389,13 @@ async fn admin_pages_speak_envoys_words() {
     let post = |path: &str| format!("POST {path} HTTP/1.1\r\nhost: h\r\n\r\n");
     let logging = client::send(proxy.admin(), &post("/logging?level=debug")).await;
     assert_eq!(logging.status, 501);
+    // A page of the web may neither end it nor read what it says.
+    let quit =
+        "POST /quitquitquit HTTP/1.1\r\nhost: localhost\r\norigin: http://evil.example\r\n\r\n";
+    assert_eq!(client::send(proxy.admin(), quit).await.status, 403);
+    let rebound = "GET /config_dump HTTP/1.1\r\nhost: rebound.evil.example\r\n\r\n";
+    assert_eq!(client::send(proxy.admin(), rebound).await.status, 403);
+    assert_eq!(client::get(proxy.address(), "/").await.status, 200);
     let quit = client::send(proxy.admin(), &post("/quitquitquit")).await;
     assert_eq!((quit.status, quit.body.as_str()), (200, "OK\n"));
     let address = proxy.address();

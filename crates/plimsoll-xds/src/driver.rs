@@ -11,6 +11,7 @@ mod clock;
 mod codec;
 mod connect;
 mod handler;
+mod http_guard;
 pub mod lrs_client;
 mod messages;
 mod server;
@@ -23,6 +24,7 @@ pub use handler::{
     AdsHandler, AdsObserver, AdsOpening, AdsSession, LrsHandler, LrsInstructions, LrsReporter,
     LrsSession,
 };
+pub use http_guard::HttpGuard;
 pub use server::{ServerOptions, serve};
 /// How a stream ends.
 pub use tonic::{Code, Status};

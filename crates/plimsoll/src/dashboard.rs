@@ -82,10 +82,10 @@ impl ControlSource {
         &self,
         questions: [Question; N],
     ) -> Result<[Explanation; N], Refused> {
-        let look = move |state: &State, _| {
+        let look = move |state: &State, now| {
             let answers: Result<Vec<_>, _> = questions
                 .iter()
-                .map(|question| explain(state, question))
+                .map(|question| explain(state, question, now))
                 .collect();
             answers
         };
@@ -190,6 +190,7 @@ fn document(
         nodes: Some(nodes),
         events: events.collect(),
         actions: Vec::new(),
+        one_proxy: false,
         what_if: true,
         explain: true,
     }

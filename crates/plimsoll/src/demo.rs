@@ -10,6 +10,7 @@ mod capacity;
 mod control;
 mod counters;
 mod document;
+mod envoy;
 mod load;
 mod proxy;
 mod script;
@@ -20,18 +21,25 @@ mod words;
 
 use std::io::{self, IsTerminal as _, Write};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn};
+use axum::response::IntoResponse as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use plimsoll_admin::Dashboard;
+use plimsoll_xds::driver::HttpGuard;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use document::DemoSource;
+use envoy::{Places, Program};
 use script::Script;
 use setting::Action;
 use stage::Stage;
@@ -51,6 +59,8 @@ const JSON_EVERY: u32 = 4;
 pub(crate) struct Options {
     /// Where the dashboard is to be.
     pub(crate) admin: Option<SocketAddr>,
+    /// Its further names.
+    pub(crate) admin_hosts: Vec<String>,
     /// Walk through the script.
     pub(crate) auto: bool,
     /// End after this time.
@@ -59,6 +69,8 @@ pub(crate) struct Options {
     pub(crate) seed: u64,
     /// Lines for programs.
     pub(crate) json: bool,
+    /// Real Envoys instead of our proxies, and where the program is if somebody said so.
+    pub(crate) envoy: Option<Option<PathBuf>>,
 }
 
 /// Runs until `shutdown` is done or the time is over.
@@ -68,12 +80,16 @@ pub(crate) async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let mut shutdown = std::pin::pin!(shutdown);
+    let envoy = match &options.envoy {
+        Some(asked) => Some(Program::new(Places::new(asked.clone()).find()?)?),
+        None => None,
+    };
     let stage = tokio::select! {
-        stage = Stage::start(options.seed) => Arc::new(stage?),
+        stage = Stage::start(options.seed, envoy) => Arc::new(stage?),
         () = &mut shutdown => return Ok(()),
     };
     let (stop, stopping) = watch::channel(());
-    let (address, page) = serve(Arc::clone(&stage), options.admin, stopping).await?;
+    let (address, page) = serve(Arc::clone(&stage), &options, stopping).await?;
     let mut teller = Teller::new(options.json, out);
     let told = tokio::select! {
         told = tell(&stage, &options, address, &mut teller) => told,
@@ -97,10 +113,10 @@ fn closed_is_fine(error: anyhow::Error) -> anyhow::Result<()> {
 /// Serves the page until `stopping` has no sender any more.
 async fn serve(
     stage: Arc<Stage>,
-    asked: Option<SocketAddr>,
+    options: &Options,
     stopping: watch::Receiver<()>,
 ) -> anyhow::Result<(SocketAddr, JoinHandle<()>)> {
-    let listener = match asked {
+    let listener = match options.admin {
         Some(address) => {
             let bound = TcpListener::bind(address).await;
             bound.with_context(|| format!("cannot listen on {address}"))?
@@ -112,7 +128,17 @@ async fn serve(
     };
     let address = listener.local_addr()?;
     let mut stopped = stopping.clone();
+    let guard = HttpGuard::new(&options.admin_hosts);
     let router = Dashboard::new(DemoSource::new(stage, stopping)).router();
+    let router = router.layer(from_fn(move |request: Request, next: Next| {
+        let checked = guard.check(&request);
+        async move {
+            match checked {
+                Ok(()) => next.run(request).await,
+                Err(why) => (StatusCode::FORBIDDEN, format!("{why}\n")).into_response(),
+            }
+        }
+    }));
     let ended = async move { while stopped.changed().await.is_ok() {} };
     let page = tokio::spawn(async move {
         let served = axum::serve(listener, router).with_graceful_shutdown(ended);
@@ -132,6 +158,9 @@ async fn tell(
 ) -> anyhow::Result<()> {
     let control = stage.control_bound().await.and_then(|bound| bound.admin);
     teller.welcome(address, control, options.auto)?;
+    if options.envoy.is_some() && !options.json {
+        teller.line(format!("The proxies are real: {}.", stage.proxies_are()))?;
+    }
     let mut script = Script::new(options.auto, options.duration);
     let started = Instant::now();
     let mut ticks = tokio::time::interval(SAMPLE);
@@ -142,7 +171,10 @@ async fn tell(
         ticks.tick().await;
         stage.sample().await;
         if let Some(action) = script.next(started.elapsed()) {
-            stage.act(action).await?;
+            match stage.unavailable(action) {
+                Some(why) => teller.skipped(action, &why)?,
+                None => stage.act(action).await?,
+            }
         }
         let scene = stage.scene();
         if last != Some((scene.last, scene.setting)) {
@@ -213,6 +245,19 @@ impl<'a, W: Write> Teller<'a, W> {
             true => summary::event(action).to_string(),
             false => format!("» {}. {}", action.done(), action.look()),
         };
+        self.line(text)
+    }
+
+    /// A step of the walk that these proxies cannot do.
+    fn skipped(&mut self, action: Action, why: &str) -> io::Result<()> {
+        let text = match self.json {
+            true => summary::skipped(action, why).to_string(),
+            false => format!("» {} is left out: {why}.", action.label()),
+        };
+        self.line(text)
+    }
+
+    fn line(&mut self, text: String) -> io::Result<()> {
         match &self.bar {
             Some(bar) => bar.println(text),
             None => {

@@ -10,6 +10,7 @@ mod dashboard;
 mod demo;
 mod fetch;
 mod logging;
+mod proxy_dashboard;
 mod render;
 mod scenario;
 mod vectors;

@@ -26,6 +26,8 @@ fn measured_demand_levels_what_host_counts_do_not_and_a_dead_control_plane_costs
     demo.wait("host counts overload zone-a", |line| {
         line["policy"] == "HEALTHY_HOSTS_NUM" && zone_a_is_far_above_its_line(line)
     });
+    let refused = demo.pressed_from_the_web("lrs-reported-rate");
+    assert!(refused.contains("403"), "{refused}");
     demo.press("lrs-reported-rate");
     let level = demo.wait("measured demand levels the zones", |line| {
         line["policy"] == "LRS_REPORTED_RATE" && all_zones_are_at_their_line(line)

@@ -211,17 +211,3 @@ fn millis(duration: Duration) -> u64 {
 fn rounded(number: f64) -> f64 {
     (number * 1000.0).round() / 1000.0
 }
-
-/// The same for every number of a page that was made elsewhere.
-pub(super) fn rounded_throughout(page: &mut Value) {
-    match page {
-        Value::Number(number) if number.is_f64() => {
-            if let Some(exact) = number.as_f64() {
-                *page = json!(rounded(exact));
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(rounded_throughout),
-        Value::Object(members) => members.values_mut().for_each(rounded_throughout),
-        _ => {}
-    }
-}

@@ -4,11 +4,13 @@
 //! question may be long. Answers are made in `report`, errors in `failure`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, Query, State as Extracted};
+use axum::extract::{DefaultBodyLimit, Query, Request, State as Extracted};
 use axum::http::{Method, StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -32,6 +34,7 @@ type Page = Result<Json<Value>, Failure>;
 
 /// Everything that is served.
 pub(super) fn router(admin: Admin) -> Router {
+    let guard = Arc::clone(&admin.guard);
     let first = match admin.pages.clone() {
         Some(pages) => pages,
         None => Router::new().route("/", get(index)),
@@ -58,6 +61,15 @@ pub(super) fn router(admin: Admin) -> Router {
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(admin)
         .merge(first)
+        .layer(from_fn(move |request: Request, next: Next| {
+            let checked = guard.check(&request);
+            async move {
+                match checked {
+                    Ok(()) => next.run(request).await,
+                    Err(why) => Failure::new(StatusCode::FORBIDDEN, why).into_response(),
+                }
+            }
+        }))
 }
 
 async fn index() -> Json<Value> {
@@ -222,11 +234,9 @@ async fn explain_page(
     let question = query.question()?;
     let explanation = admin
         .handle
-        .inspect(move |state, _| explain(state, &question))
+        .inspect(move |state, now| explain(state, &question, now))
         .await??;
-    let mut page = json!(explanation);
-    report::rounded_throughout(&mut page);
-    Ok(Json(page))
+    Ok(Json(json!(explanation)))
 }
 
 #[derive(Debug, serde::Deserialize)]
@@ -255,8 +265,9 @@ async fn what_if(Extracted(admin): Extracted<Admin>, body: Result<Bytes, BytesRe
         demand: body.demand,
         ..before.clone()
     };
-    let look = move |state: &_, _| -> Result<_, FieldError> {
-        Ok((explain(state, &before)?, explain(state, &after)?))
+    let look = move |state: &_, now| -> Result<_, FieldError> {
+        let [before, after] = [&before, &after].map(|asked| explain(state, asked, now));
+        Ok((before?, after?))
     };
     let (before, after) = admin.handle.inspect(look).await??;
     Ok(Json(report::what_if(&before, &after)))

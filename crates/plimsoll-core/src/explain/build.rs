@@ -17,10 +17,11 @@ use crate::locality_picking::zone_aware::{
 use crate::model::locality::Locality;
 use crate::model::zone_aware::{CapacityBasis, LocalityBasis, ZoneAware};
 use crate::snapshot::{PriorityView, RoutingSnapshot};
+use crate::time::Instant;
 use crate::units::BASIS_POINTS;
 
-/// Explains a snapshot; priority 0 in detail.
-pub(crate) fn explain(snapshot: &RoutingSnapshot) -> Explanation {
+/// Explains a snapshot; priority 0 in detail, ages as of `now`.
+pub(crate) fn explain(snapshot: &RoutingSnapshot, now: Instant) -> Explanation {
     let config = &snapshot.config;
     let off = ZoneRouting::off(Reason::NotConfigured);
     let first = snapshot.priorities.first();
@@ -56,7 +57,7 @@ pub(crate) fn explain(snapshot: &RoutingSnapshot) -> Explanation {
             .then(|| kept_bp(&zone.state))
             .flatten(),
         preconditions: preconditions(snapshot),
-        fractions: fractions(snapshot),
+        fractions: fractions(snapshot, now),
         localities: Rows {
             snapshot,
             zone,
@@ -162,7 +163,7 @@ fn true_demand(snapshot: &RoutingSnapshot) -> Demand {
         .unwrap_or_else(|| Demand::from_host_counts(fleet))
 }
 
-fn fractions(snapshot: &RoutingSnapshot) -> FractionsExplanation {
+fn fractions(snapshot: &RoutingSnapshot, now: Instant) -> FractionsExplanation {
     let store = &snapshot.zone.fractions;
     let config = snapshot.config.zone_aware();
     let measured =
@@ -188,7 +189,7 @@ fn fractions(snapshot: &RoutingSnapshot) -> FractionsExplanation {
     };
     let age = store
         .last_received_at()
-        .map(|received| snapshot.zone.built_at.saturating_duration_since(received));
+        .map(|received| now.saturating_duration_since(received));
     let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     FractionsExplanation {
         status,

@@ -17,8 +17,9 @@ use crate::stats::HttpStats;
 
 /// A list of pages.
 pub(super) async fn index() -> &'static str {
-    "GET /ready, /server_info, /stats, /stats/prometheus, /clusters, /config_dump, /listeners, \
-     /explain?cluster=NAME; POST /logging?level=LEVEL, /quitquitquit\n"
+    "GET / (the dashboard, where there is one), /help, /ready, /server_info, /stats, \
+     /stats/prometheus, /clusters, /config_dump, /listeners, /explain?cluster=NAME; POST \
+     /logging?level=LEVEL, /quitquitquit\n"
 }
 
 /// 200 when requests are served.
@@ -28,15 +29,7 @@ pub(super) async fn ready(Extracted(admin): Extracted<Admin>) -> (StatusCode, St
         Phase::Live => StatusCode::OK,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     };
-    (status, format!("{}\n", word(phase)))
-}
-
-const fn word(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Initializing => "INITIALIZING",
-        Phase::Live => "LIVE",
-        Phase::Draining => "DRAINING",
-    }
+    (status, format!("{}\n", phase.word()))
 }
 
 /// Version, state and age.
@@ -46,7 +39,7 @@ pub(super) async fn server_info(Extracted(admin): Extracted<Admin>) -> Json<Valu
     let (succeeded, failed, error) = state.reloads.counts();
     Json(json!({
         "version": concat!("plimsoll/", env!("CARGO_PKG_VERSION")),
-        "state": word(state.phase()),
+        "state": state.phase().word(),
         "uptime_current_epoch": format!("{}s", state.started.elapsed().as_secs()),
         "command_line_options": { "concurrency": state.workers },
         "node": {

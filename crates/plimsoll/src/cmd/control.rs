@@ -32,6 +32,9 @@ pub(crate) struct Args {
     /// Where to serve the admin API and the dashboard, instead of the file's `admin`
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<SocketAddr>,
+    /// A further name of the admin address, for browsers and scrapers; may be given several times
+    #[arg(long = "admin-host", value_name = "NAME")]
+    admin_hosts: Vec<String>,
     /// How to write the log, to standard error
     #[arg(long, value_name = "FORM", default_value = "text")]
     log_format: LogFormat,
@@ -72,6 +75,7 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
         config: args.config,
         listen: args.listen,
         admin: args.admin,
+        admin_hosts: args.admin_hosts,
     };
     let mut announced = Ok(());
     let announce = |bound| announced = announce(bound, out);

@@ -4,6 +4,7 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -24,12 +25,21 @@ pub(crate) struct Args {
     /// Where the dashboard is [default: 127.0.0.1:18080, or a free port if that is taken]
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<SocketAddr>,
+    /// A further name of the dashboard, for browsers elsewhere; may be given several times
+    #[arg(long = "admin-host", value_name = "NAME")]
+    admin_hosts: Vec<String>,
     /// Walk through everything by itself, with explanations
     #[arg(long)]
     auto: bool,
     /// End after this many seconds; with --auto the walk takes that long
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
+    /// Real Envoys instead of Plimsoll's proxies; what they cannot do is not offered
+    #[arg(long)]
+    with_envoy: bool,
+    /// The program of --with-envoy [default: $ENVOY, one in the PATH, or the one of `make test`]
+    #[arg(long, value_name = "PATH", requires = "with_envoy")]
+    envoy: Option<PathBuf>,
     /// Start of the random numbers of backends and clients
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
@@ -44,6 +54,7 @@ Examples:
   plimsoll demo --auto                    watch: every step is explained
   plimsoll demo --auto --duration 120     the same in two minutes, then end
   plimsoll demo --json | jq .zones        numbers for programs
+  plimsoll demo --with-envoy              the same with stock Envoys as proxies
   plimsoll demo --admin 0.0.0.0:8080      let others look, too
   curl -XPOST -H 'content-type: application/json' -d '{}' \\
     localhost:18080/dashboard/actions/lrs-reported-rate    press a button from a shell
@@ -66,10 +77,12 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
         .context("cannot start")?;
     let options = Options {
         admin: args.admin,
+        admin_hosts: args.admin_hosts,
         auto: args.auto,
         duration: args.duration,
         seed: args.seed,
         json: args.json,
+        envoy: args.with_envoy.then_some(args.envoy),
     };
     let played = runtime.block_on(play(options, out, stop_signal()));
     // Connections of clients that nobody waits for.

@@ -8,12 +8,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use plimsoll_proxy::{Bound, Options, check, run as serve};
+use plimsoll_proxy::{AdminOptions, Bound, Options, check, run_with};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::{Exit, unless_closed};
 use crate::logging::{self, LogFormat};
+use crate::proxy_dashboard;
 
 /// Run the proxy: a sidecar or gateway that keeps zones evenly loaded
 ///
@@ -36,6 +37,9 @@ pub(crate) struct Args {
     /// How long requests may take to finish after SIGTERM
     #[arg(long, value_name = "SECONDS", default_value = "30")]
     drain_time_s: u64,
+    /// A further name of the admin address, for browsers and scrapers; may be given several times
+    #[arg(long = "admin-host", value_name = "NAME")]
+    admin_hosts: Vec<String>,
     /// How to write the log, to standard error
     #[arg(long, value_name = "FORM", default_value = "text")]
     log_format: LogFormat,
@@ -124,7 +128,11 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
             }
             tracing::info!("draining");
         };
-        serve(options, announce, reloads, stop).await?;
+        let admin = AdminOptions {
+            pages: Some(proxy_dashboard::pages()),
+            hosts: args.admin_hosts,
+        };
+        run_with(options, admin, announce, reloads, stop).await?;
         anyhow::Ok(())
     })?;
     unless_closed(announced)?;

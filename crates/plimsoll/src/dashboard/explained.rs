@@ -12,6 +12,7 @@ use plimsoll_control::fleet_plan::FleetPlan;
 use plimsoll_control::state::State;
 use plimsoll_core::explain::Explanation;
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::time::Instant;
 
 /// Clusters that are explained anew at a time.
 const AT_A_TIME: usize = 16;
@@ -90,18 +91,19 @@ fn stamp(plan: &FleetPlan, service: &Service) -> Stamp {
     };
     let counts = plan.assignment.endpoints().iter();
     let counts = counts.map(|entry| (entry.locality.clone(), Some(entry.lb_endpoints.len()), None));
-    let fractions = zones.iter();
+    let fractions = zones.iter().chain(&plan.zones);
     let fractions = fractions.map(|zone| (zone.locality.clone(), None, Some(zone.fraction.get())));
     counts.chain(fractions).collect()
 }
 
+/// Ages do not matter: what is kept is the rest.
 fn words(state: &State, fleet: &Arc<str>, service: &Service) -> Option<Words> {
     let question = Question {
         cluster: service.name().to_string(),
         fleet: Some(fleet.to_string()),
         ..Question::default()
     };
-    let explanation = explain(state, &question).ok()?;
+    let explanation = explain(state, &question, Instant::ORIGIN).ok()?;
     let hosts: u64 = explanation.localities.iter().map(|zone| zone.hosts).sum();
     let mut reasons = BTreeMap::new();
     if explanation.zones.len() <= REASONS && hosts <= REASON_HOSTS {
@@ -111,7 +113,7 @@ fn words(state: &State, fleet: &Arc<str>, service: &Service) -> Option<Words> {
                 ..question.clone()
             };
             // A zone that has demand but no proxy has nobody to explain.
-            if let Ok(own) = explain(state, &question) {
+            if let Ok(own) = explain(state, &question, Instant::ORIGIN) {
                 reasons.insert(zone.locality.clone(), own.reason);
             }
         }

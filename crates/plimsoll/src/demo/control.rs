@@ -83,6 +83,7 @@ impl ControlPlane {
             config: self.file.clone(),
             listen: Some(self.bound.map_or(free, |bound| bound.xds)),
             admin: Some(self.bound.and_then(|bound| bound.admin).unwrap_or(free)),
+            admin_hosts: Vec::new(),
         };
         let (stop, stopped) = oneshot::channel::<()>();
         let (found, source) = oneshot::channel();

@@ -71,7 +71,14 @@ impl Source for DemoSource {
             let (base, live) = self.base().await;
             let explained = self.stage.explanations().await;
             let (scene, events) = (self.stage.scene(), self.stage.events());
-            Ok(Arc::new(document(base, live, &scene, events, &explained)))
+            let mut state = document(base, live, &scene, events, &explained);
+            let proxies = self.stage.proxies_are();
+            state.subtitle = format!("{}, proxies are {proxies}", state.subtitle);
+            for action in &mut state.actions {
+                let known = Action::parse(&action.name);
+                action.unavailable = known.and_then(|known| self.stage.unavailable(known));
+            }
+            Ok(Arc::new(state))
         })
     }
 
@@ -177,6 +184,7 @@ fn actions(scene: &Scene) -> Vec<ActionState> {
         help: action.help().to_owned(),
         pressed: in_force(action),
         group: action.group().to_owned(),
+        unavailable: None,
     };
     let all = Action::ALL.into_iter();
     let offered = all.filter(|action| choice(*action) || !in_force(*action));

@@ -5,6 +5,7 @@
 //! `summary`.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -20,6 +21,7 @@ use tokio::task::JoinSet;
 use super::backend::Backend;
 use super::control::ControlPlane;
 use super::counters::{Counters, Rates, Sample, Window};
+use super::envoy::{Envoy, Program};
 use super::load::Clients;
 use super::proxy::Proxy;
 use super::setting::{Action, BACKENDS, LOST, PROXIES, Policy, Setting, ZONES};
@@ -32,13 +34,60 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Everything that runs.
 pub(crate) struct Stage {
     parts: tokio::sync::Mutex<Parts>,
-    proxies: tokio::sync::RwLock<Vec<Proxy>>,
+    proxies: tokio::sync::RwLock<Vec<DataPlane>>,
+    /// Real Envoys instead of our proxies.
+    envoy: Option<Program>,
     clients: tokio::sync::Mutex<JoinSet<()>>,
     counters: Arc<Counters>,
     rates: watch::Sender<[f64; 3]>,
     seen: Mutex<Seen>,
     started: Instant,
     _folder: TempDir,
+}
+
+/// One proxy.
+enum DataPlane {
+    Ours(Proxy),
+    Envoy(Envoy),
+}
+
+impl DataPlane {
+    const fn zone(&self) -> usize {
+        match self {
+            Self::Ours(proxy) => proxy.zone,
+            Self::Envoy(envoy) => envoy.zone,
+        }
+    }
+
+    const fn address(&self) -> SocketAddr {
+        match self {
+            Self::Ours(proxy) => proxy.address,
+            Self::Envoy(envoy) => envoy.address,
+        }
+    }
+
+    /// Backends that it knows.
+    async fn hosts(&self) -> usize {
+        match self {
+            Self::Ours(proxy) => proxy.explain().await.map_or(0, |page| hosts(&page)),
+            Self::Envoy(envoy) => envoy.hosts().await,
+        }
+    }
+
+    /// Envoys do not say why.
+    async fn explain(&self) -> Option<Value> {
+        match self {
+            Self::Ours(proxy) => proxy.explain().await,
+            Self::Envoy(_) => None,
+        }
+    }
+
+    async fn stop(self) -> anyhow::Result<()> {
+        match self {
+            Self::Ours(proxy) => proxy.stop().await,
+            Self::Envoy(envoy) => envoy.stop().await,
+        }
+    }
 }
 
 /// What actions change.
@@ -101,7 +150,7 @@ const fn as_f64(count: usize) -> f64 {
 
 impl Stage {
     /// Starts everything, and waits until requests can be served.
-    pub(crate) async fn start(seed: u64) -> anyhow::Result<Self> {
+    pub(crate) async fn start(seed: u64, envoy: Option<Program>) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("plimsoll-demo").tempdir()?;
         let counters = Arc::new(Counters::default());
         let mut backends = Vec::new();
@@ -122,7 +171,13 @@ impl Stage {
         let mut proxies = Vec::new();
         for index in 0..ZONES.len() * PROXIES {
             let (zone, number) = (index / PROXIES, index % PROXIES + 1);
-            proxies.push(Proxy::start(zone, number, xds, folder.path()).await?);
+            let folder = folder.path();
+            proxies.push(match &envoy {
+                Some(program) => {
+                    DataPlane::Envoy(Envoy::start(program, (zone, number), xds, folder).await?)
+                }
+                None => DataPlane::Ours(Proxy::start(zone, number, xds, folder).await?),
+            });
         }
         let (rates, watched) = watch::channel(Setting::OPENING.rates());
         let opening = Action::Route(Policy::HostCounts);
@@ -137,6 +192,7 @@ impl Stage {
             }),
             parts: tokio::sync::Mutex::new(Parts { backends, control }),
             proxies: tokio::sync::RwLock::new(proxies),
+            envoy,
             clients: tokio::sync::Mutex::default(),
             counters,
             rates,
@@ -154,7 +210,7 @@ impl Stage {
         let all = ZONES.len() * BACKENDS;
         let ready = async {
             for proxy in self.proxies.read().await.iter() {
-                while proxy.explain().await.is_none_or(|page| hosts(&page) < all) {
+                while proxy.hosts().await < all {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             }
@@ -166,14 +222,30 @@ impl Stage {
     async fn send(&self, rates: &watch::Receiver<[f64; 3]>, seed: u64) -> anyhow::Result<()> {
         let proxies = self.proxies.read().await;
         for zone in 0..ZONES.len() {
-            let own = proxies.iter().filter(|proxy| proxy.zone == zone);
-            let addresses: Vec<_> = own.map(|proxy| proxy.address).collect();
+            let own = proxies.iter().filter(|proxy| proxy.zone() == zone);
+            let addresses: Vec<_> = own.map(DataPlane::address).collect();
             let seed = seed.wrapping_add(1000 + zone as u64);
             let counters = Arc::clone(&self.counters);
             let clients = Clients::new(zone, &addresses, counters, rates.clone(), seed)?;
             self.clients.lock().await.spawn(clients.run());
         }
         Ok(())
+    }
+
+    /// Why something cannot be done with these proxies, if it cannot.
+    pub(crate) fn unavailable(&self, action: Action) -> Option<String> {
+        match action {
+            Action::Route(policy) => self.envoy.as_ref()?.lacks(policy),
+            _ => None,
+        }
+    }
+
+    /// What the proxies are.
+    pub(crate) fn proxies_are(&self) -> String {
+        match &self.envoy {
+            Some(envoy) => format!("Envoy {}", envoy.version),
+            None => "plimsoll proxy".to_owned(),
+        }
     }
 
     /// Where the control plane listens.
@@ -183,6 +255,9 @@ impl Stage {
 
     /// Does what a visitor asks for.
     pub(crate) async fn act(&self, action: Action) -> anyhow::Result<()> {
+        if let Some(why) = self.unavailable(action) {
+            anyhow::bail!("{why}");
+        }
         let mut parts = self.parts.lock().await;
         let Parts { backends, control } = &mut *parts;
         let setting = self.lock().setting.after(action);
@@ -258,7 +333,7 @@ impl Stage {
         let proxies = self.proxies.read().await;
         let mut pages = [const { None }; 3];
         for (zone, page) in pages.iter_mut().enumerate() {
-            if let Some(proxy) = proxies.iter().find(|proxy| proxy.zone == zone) {
+            if let Some(proxy) = proxies.iter().find(|proxy| proxy.zone() == zone) {
                 *page = proxy.explain().await;
             }
         }

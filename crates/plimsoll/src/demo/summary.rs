@@ -76,6 +76,11 @@ pub(crate) fn json(scene: &Scene) -> Value {
     })
 }
 
+/// An action that was left out, for programs.
+pub(crate) fn skipped(action: Action, why: &str) -> Value {
+    json!({ "type": "skipped", "action": action.name(), "reason": why })
+}
+
 /// An action, for programs.
 pub(crate) fn event(action: Action) -> Value {
     json!({

@@ -6,4 +6,5 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod real_browser;
+mod same_answer;
 mod support;

@@ -1,9 +1,12 @@
 //! What tests with a browser share: the browser, a page, documents, proxies, and waiting.
 
+pub(crate) mod backends;
 pub(crate) mod browser;
 pub(crate) mod control;
+pub(crate) mod data_plane;
 pub(crate) mod demo;
 pub(crate) mod documents;
+pub(crate) mod http;
 pub(crate) mod page;
 pub(crate) mod proxy;
 

@@ -185,12 +185,26 @@ impl Demo {
         )
     }
 
-    fn get(&self, path: &str) -> Value {
+    pub(crate) fn get(&self, path: &str) -> Value {
         self.request("GET", path, "")
     }
 
-    fn post(&self, path: &str) -> Value {
+    pub(crate) fn post(&self, path: &str) -> Value {
         self.request("POST", path, "{}")
+    }
+
+    /// The status line that a page of the web gets which presses a button.
+    pub(crate) fn pressed_from_the_web(&self, button: &str) -> String {
+        let headers = "origin: http://evil.example\r\ncontent-type: application/json\r\n";
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        write!(
+            stream,
+            "POST /dashboard/actions/{button} HTTP/1.0\r\nhost: localhost\r\n{headers}\r\n"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.lines().next().unwrap_or_default().to_owned()
     }
 
     /// One request of HTTP/1.0.

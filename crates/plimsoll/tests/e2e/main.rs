@@ -6,5 +6,11 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 #![expect(clippy::print_stderr, reason = "figures for people")]
 
+#[path = "../demo/process.rs"]
+#[allow(
+    dead_code,
+    reason = "shared with the tests of the demo, which use all of it"
+)]
+mod demo_process;
 mod real_peers;
 mod support;

@@ -4,6 +4,7 @@
 mod churn;
 mod clients;
 mod closed_loop;
+mod demo;
 mod envoys;
 mod faults;
 mod grpc;

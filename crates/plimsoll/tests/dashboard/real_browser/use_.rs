@@ -75,6 +75,13 @@ fn buttons_do_what_the_host_offers() {
     assert_eq!(page.text(pressed), "true");
     // This host answers no what-ifs, so nothing leads to them.
     page.wait("!document.querySelector('a[href=\"#whatif-card\"]').checkVisibility()");
+    // What cannot be done is not offered, and why is said.
+    let lacks = "document.querySelector('[data-action=convergent]')";
+    assert_eq!(page.eval(&format!("{lacks}.disabled")), json!(true));
+    let why = page.text(&format!(
+        "{lacks}.closest('fieldset').querySelector('p').textContent"
+    ));
+    assert_eq!(why, "CONVERGENT: this host has no such controller.");
     // By keyboard alone.
     page.eval("document.querySelector('[data-action=kill]').focus()");
     page.press("Enter");

@@ -1,11 +1,12 @@
 //! [`Control`]: `plimsoll control` as a process, with synthetic proxies whose load is known.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
+use super::http::request;
 use super::proxy::{Proxy, start};
 use super::{scratch, wait_for};
 
@@ -33,16 +34,21 @@ services:
 /// A control plane. Killed when dropped.
 pub(crate) struct Control {
     pub(crate) admin: SocketAddr,
-    xds: SocketAddr,
+    pub(crate) xds: SocketAddr,
     child: Child,
 }
 
 impl Control {
     /// Starts one on free ports.
     pub(crate) fn start(name: &str) -> Self {
+        Self::start_with(name, CONFIG)
+    }
+
+    /// The same with another file.
+    pub(crate) fn start_with(name: &str, text: &str) -> Self {
         let folder = scratch(name);
         let config = folder.join("control.yaml");
-        std::fs::write(&config, CONFIG).unwrap();
+        std::fs::write(&config, text).unwrap();
         let log = std::fs::File::create(folder.join("control.log")).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
         command.arg("control").arg("-c").arg(config);
@@ -73,7 +79,13 @@ impl Control {
             ("gateway-refuses", "zone-c", vec![]),
         ];
         for (id, zone, sent) in proxies {
-            start(Proxy { id, zone, sent }, self.xds);
+            let proxy = Proxy {
+                id,
+                zone,
+                sent,
+                plimsoll: false,
+            };
+            start(proxy, self.xds);
         }
         wait_for("demand is delivered and a refusal is known", || {
             let page = self.page("clusters?cluster=orders");
@@ -126,22 +138,4 @@ impl Drop for Control {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// One request of HTTP/1.0; null when nobody answers.
-fn request(address: SocketAddr, method: &str, path: &str, body: &str) -> Value {
-    let ask = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(address)?;
-        let length = body.len();
-        write!(
-            stream,
-            "{method} {path} HTTP/1.0\r\nhost: test\r\ncontent-length: {length}\r\n\r\n{body}"
-        )?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
-    };
-    let answer = ask().unwrap_or_default();
-    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    serde_json::from_str(body).unwrap_or_default()
 }

@@ -135,6 +135,7 @@ pub(crate) fn uneven(look: u64) -> DashboardState {
         help: format!("does {name}"),
         pressed,
         group: group.to_owned(),
+        unavailable: (name == "convergent").then(|| "this host has no such controller".to_owned()),
     };
     DashboardState {
         title: "plimsoll demo".to_owned(),

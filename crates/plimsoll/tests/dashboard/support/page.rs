@@ -46,7 +46,7 @@ impl Page {
         let mut page = Self {
             browser,
             session: session["sessionId"].as_str().unwrap().to_owned(),
-            address: address.to_owned(),
+            address: address.split('#').next().unwrap_or_default().to_owned(),
         };
         for domain in ["Page", "Runtime", "Log", "Network"] {
             page.call(&format!("{domain}.enable"), &json!({}));

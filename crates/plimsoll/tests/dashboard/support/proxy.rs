@@ -1,4 +1,4 @@
-//! [`Proxy`]: a synthetic Envoy that reports the same load every second, on a thread of its own.
+//! [`Proxy`]: a synthetic proxy that reports the same load every second, on a thread of its own.
 //!
 //! What it says is constant, so that a page and an API that are read one after the other show the
 //! same numbers.
@@ -17,7 +17,7 @@ use plimsoll_xds::ads::message::NodeMessage;
 use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT, Request, Response, Variant};
 use plimsoll_xds::driver::{Clock, STREAM_AGGREGATED_RESOURCES, STREAM_LOAD_STATS};
 use plimsoll_xds::lrs::message::LoadStatsRequest;
-use plimsoll_xds::node::NodeInfo;
+use plimsoll_xds::node::{NodeInfo, PLIMSOLL_FEATURE};
 use plimsoll_xds::wire;
 
 /// Compressed flag and length in front of each message.
@@ -29,6 +29,8 @@ pub(crate) struct Proxy {
     pub(crate) zone: &'static str,
     /// Requests per second by zone.
     pub(crate) sent: Vec<(&'static str, u64)>,
+    /// Whether it says that it understands measured demand; if not it is an Envoy.
+    pub(crate) plimsoll: bool,
 }
 
 /// Starts one; it lives as long as the test program or the control plane.
@@ -115,7 +117,10 @@ impl Proxy {
             },
             user_agent_name: "envoy".to_owned(),
             user_agent_version: "1.40.0".to_owned(),
-            client_features: Vec::new(),
+            client_features: match self.plimsoll {
+                true => vec![PLIMSOLL_FEATURE.to_owned()],
+                false => Vec::new(),
+            },
         };
         let raw = wire::encode_node(&info);
         NodeMessage { info, raw }

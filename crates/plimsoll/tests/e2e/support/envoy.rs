@@ -179,7 +179,8 @@ fn entrance() -> Value {
     })
 }
 
-fn binary(version: &str) -> PathBuf {
+/// Where `deps.sh` put a release.
+pub(crate) fn binary(version: &str) -> PathBuf {
     if version != CURRENT {
         return peers().join(format!("envoy-{version}/envoy/_bin/envoy"));
     }

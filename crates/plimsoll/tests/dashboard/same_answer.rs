@@ -1,0 +1,280 @@
+//! `plimsoll explain`, the control plane, the dashboard and `/explain` of a proxy give the same
+//! answer for the same state.
+//!
+//! The state is made once: three real proxies steered by a real control plane, with demand that
+//! synthetic proxies report. What it delivers is written down as a scenario for the command line.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::control::Control;
+use crate::support::data_plane::DataPlane;
+use crate::support::http::request;
+use crate::support::proxy::{Proxy, start};
+use crate::support::wait_for;
+
+const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
+/// Hosts per zone of every service.
+const HOSTS: [u64; 3] = [3, 5, 2];
+/// How the control plane steers, and what a cluster must say to be steered like that.
+const SERVICES: [(&str, &str, &str); 3] = [
+    ("orders", "delivery: EDS_FIELD", "LRS_REPORTED_RATE"),
+    ("carts", "delivery: LOCALITY_METADATA", "LRS_REPORTED_RATE"),
+    ("search", "mode: SHADOW", "HEALTHY_HOSTS_NUM"),
+];
+
+/// A control plane, its real proxies, and what they are told.
+struct World {
+    control: Control,
+    proxies: Vec<DataPlane>,
+}
+
+impl World {
+    /// Demand by zone, of 1000.
+    fn start(name: &str, demand: [u64; 3]) -> Self {
+        let control = Control::start_with(name, &config());
+        for (id, (zone, rate)) in ["load-a", "load-b", "load-c"]
+            .iter()
+            .zip(ZONES.into_iter().zip(demand))
+        {
+            let proxy = Proxy {
+                id,
+                zone,
+                sent: vec![(zone, rate)],
+                plimsoll: true,
+            };
+            start(proxy, control.xds);
+        }
+        let proxies = ZONES.map(|zone| DataPlane::start(zone, control.xds));
+        let world = Self {
+            control,
+            proxies: proxies.into(),
+        };
+        for proxy in &world.proxies {
+            wait_for("a proxy knows the fleet and its demand", || {
+                let page = proxy.page("/explain?cluster=orders");
+                let rows = page["localities"].as_array()?.iter();
+                let told = rows.clone().all(|row| {
+                    let place = ZONES.iter().position(|zone| row["zone"] == *zone);
+                    place.is_some_and(|place| {
+                        row["observed_traffic_fraction_bp"] == 10 * demand[place]
+                    })
+                });
+                let fleet: u64 = rows.filter_map(|row| row["fleet_hosts"].as_u64()).sum();
+                (told && fleet == 6).then_some(())
+            });
+        }
+        world
+    }
+
+    /// The scenario of `cluster` as seen from `zone`, with what is delivered.
+    fn scenario(&self, (cluster, mode, basis): (&str, &str, &str), zone: &str) -> Value {
+        let fleets = self.control.page("fleets");
+        let fleet = &fleets["fleets"][0];
+        let field = match mode.contains("METADATA") {
+            true => "metadata_traffic_fraction",
+            false => "observed_traffic_fraction",
+        };
+        let told = fleet["delivered"].as_array().unwrap().iter();
+        let told = told.map(
+            |zone| json!({ "locality": zone["locality"], "hosts": 2, field: zone["fraction_bp"] }),
+        );
+        let upstream = ZONES.iter().zip(HOSTS);
+        let upstream = upstream.map(
+            |(zone, hosts)| json!({ "locality": { "region": "r1", "zone": zone }, "hosts": hosts }),
+        );
+        let rules = match basis {
+            "LRS_REPORTED_RATE" if mode.contains("METADATA") => json!({
+                "locality_basis": basis, "min_cluster_size": 1,
+                "lrs_rate_config": { "fraction_source": "LOCALITY_METADATA" },
+            }),
+            "LRS_REPORTED_RATE" => json!({ "locality_basis": basis, "min_cluster_size": 1 }),
+            _ => json!({ "locality_basis": basis }),
+        };
+        let policy = json!({
+            "@type": "type.googleapis.com/envoy.extensions.load_balancing_policies.\
+                      round_robin.v3.RoundRobin",
+            "locality_lb_config": { "zone_aware_lb_config": rules },
+        });
+        json!({
+            "own_locality": { "region": "r1", "zone": zone },
+            "fleet": { "localities": told.collect::<Vec<_>>() },
+            "upstream": { "localities": upstream.collect::<Vec<_>>() },
+            "cluster": {
+                "name": cluster,
+                "load_balancing_policy": { "policies": [{ "typed_extension_config": {
+                    "name": "envoy.load_balancing_policies.round_robin", "typed_config": policy,
+                } }] },
+            },
+        })
+    }
+}
+
+fn config() -> String {
+    let mut text = "load_reporting: {interval: 1s}\n\
+                    demand: {smoothing_time_constant: 0.001s}\nservices:\n"
+        .to_owned();
+    for (place, (cluster, mode, _)) in SERVICES.iter().enumerate() {
+        let endpoints = ZONES
+            .iter()
+            .zip(HOSTS)
+            .enumerate()
+            .map(|(zone, (name, hosts))| {
+                let hosts: Vec<String> = (1..=hosts)
+                    .map(|host| format!("'10.{place}.{zone}.{host}:80'"))
+                    .collect();
+                let hosts = hosts.join(", ");
+                format!("{{locality: {{region: r1, zone: {name}}}, lb_endpoints: [{hosts}]}}")
+            });
+        let endpoints: Vec<String> = endpoints.collect();
+        let endpoints = endpoints.join(", ");
+        text.push_str(&format!(
+            "- {{cluster: {{name: {cluster}}}, {mode}, endpoints: [{endpoints}]}}\n"
+        ));
+    }
+    text
+}
+
+/// What `plimsoll explain` says about a scenario.
+fn explain(scenario: &Value, args: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    command.arg("explain").args(args).arg("-");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let text = scenario.to_string();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(text.as_bytes()).unwrap();
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{scenario}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What a dashboard says about a zone.
+fn ask_dashboard(address: SocketAddr, cluster: &str, zone: &str) -> Value {
+    let fleet = "gateway";
+    let question = json!({ "cluster": cluster, "fleet": fleet, "region": "r1", "zone": zone });
+    request(address, "POST", "/dashboard/explain", &question.to_string())
+}
+
+/// A document without what is not part of the state: how often it was made anew, and its age.
+fn state_of(mut document: Value) -> Value {
+    let age = &document["fractions"]["age_ms"];
+    let threshold = document["fractions"]["staleness_threshold_ms"].as_u64();
+    if let Some(threshold) = threshold {
+        assert!(
+            age.as_u64().is_some_and(|age| age < threshold),
+            "{document}"
+        );
+    }
+    document["fractions"]["age_ms"] = Value::Null;
+    document["generation"] = Value::Null;
+    document
+}
+
+/// Field by field, so that a difference is named.
+fn assert_same(path: &str, left: &Value, right: &Value) {
+    match (left, right) {
+        (Value::Object(one), Value::Object(other)) => {
+            let names = |fields: &serde_json::Map<String, Value>| -> Vec<String> {
+                fields.keys().cloned().collect()
+            };
+            assert_eq!(names(one), names(other), "{path}");
+            for (name, value) in one {
+                assert_same(&format!("{path}.{name}"), value, &other[name]);
+            }
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            assert_eq!(one.len(), other.len(), "{path}");
+            for (index, (value, other)) in one.iter().zip(other).enumerate() {
+                assert_same(&format!("{path}[{index}]"), value, other);
+            }
+        }
+        _ => assert_eq!(left, right, "{path}"),
+    }
+}
+
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Everybody is asked about every cluster and zone; `states` is what `orders` is to answer.
+fn everybody_agrees(world: &World, states: [&str; 3]) {
+    for service in SERVICES {
+        for ((zone, proxy), state) in ZONES.into_iter().zip(&world.proxies).zip(states) {
+            let (cluster, ..) = service;
+            let scenario = world.scenario(service, zone);
+            let written: Value = serde_json::from_str(&explain(&scenario, &["--json"])).unwrap();
+            let written = state_of(written);
+            if cluster == "orders" {
+                assert_eq!(written["state"], state, "{zone}");
+            }
+            let path = format!("/explain?cluster={cluster}");
+            let answers = [
+                ("the proxy", proxy.page(&path)),
+                (
+                    "the control plane",
+                    world
+                        .control
+                        .page(&format!("explain?cluster={cluster}&zone={zone}")),
+                ),
+                (
+                    "the dashboard",
+                    ask_dashboard(world.control.admin, cluster, zone),
+                ),
+                (
+                    "the dashboard of the proxy",
+                    ask_dashboard(proxy.admin, cluster, zone),
+                ),
+            ];
+            for (who, answer) in answers {
+                let path = format!("{cluster} in {zone}, {who}");
+                assert_same(&path, &state_of(answer), &written);
+            }
+            let page = words(&explain(&scenario, &[]));
+            let reason = words(written["reason"].as_str().unwrap());
+            assert!(page.contains(&reason), "{page}");
+        }
+    }
+}
+
+/// Reasons and states as the page of a dashboard has them, for every zone of `orders`.
+fn shown(address: SocketAddr) -> Vec<(Value, Value)> {
+    let state = wait_for("every zone has its reason", || {
+        let state = request(address, "GET", "/dashboard/state", "");
+        let zones = orders(&state)?["zones"].as_array()?.clone();
+        let told = zones.iter().all(|zone| !zone["reason"].is_null());
+        (told && zones.len() == 3).then_some(zones)
+    });
+    let pairs = state.into_iter();
+    pairs
+        .map(|zone| (zone["state"].clone(), zone["reason"].clone()))
+        .collect()
+}
+
+fn orders(state: &Value) -> Option<&Value> {
+    let mut clusters = state["clusters"].as_array()?.iter();
+    clusters.find(|cluster| cluster["cluster"] == "orders")
+}
+
+#[test]
+fn a_zone_that_spills_is_explained_alike_by_everybody() {
+    let world = World::start("same-spill", [500, 350, 150]);
+    let states = ["LocalityResidual", "LocalityDirect", "LocalityDirect"];
+    everybody_agrees(&world, states);
+    let shown = shown(world.control.admin);
+    for ((state, reason), proxy) in shown.into_iter().zip(&world.proxies) {
+        let answer = proxy.page("/explain?cluster=orders");
+        assert_eq!(state, answer["state"]);
+        assert_eq!(reason, answer["reason"]);
+    }
+}
+
+#[test]
+fn a_zone_within_the_dead_band_is_explained_alike_by_everybody() {
+    let world = World::start("same-band", [308, 495, 197]);
+    everybody_agrees(&world, ["LocalityDirect"; 3]);
+}

@@ -1,0 +1,106 @@
+//! [`DataPlane`]: `plimsoll proxy` as a process, steered by a control plane.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use super::http::request;
+use super::scratch;
+
+/// A proxy. Killed when dropped.
+pub(crate) struct DataPlane {
+    pub(crate) admin: SocketAddr,
+    pub(crate) listener: SocketAddr,
+    child: Child,
+}
+
+impl DataPlane {
+    /// Starts one in `zone` on free ports; requests go to `orders`, those for `/billing` to
+    /// `billing`.
+    pub(crate) fn start(zone: &str, xds: SocketAddr) -> Self {
+        let folder = scratch(&format!("proxy-{zone}"));
+        let config = folder.join("proxy.yaml");
+        std::fs::write(&config, bootstrap(zone, xds).to_string()).unwrap();
+        let log = std::fs::File::create(folder.join("proxy.log")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        command.args(["proxy", "--workers", "1", "-c"]).arg(config);
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut address = |prefix: &str| -> SocketAddr {
+            let line = lines.next().unwrap().unwrap();
+            line.strip_prefix(prefix).unwrap().parse().unwrap()
+        };
+        Self {
+            listener: address("listener http on "),
+            admin: address("admin on http://"),
+            child,
+        }
+    }
+
+    /// The address of the dashboard.
+    pub(crate) fn address(&self) -> String {
+        format!("http://{}/", self.admin)
+    }
+
+    /// An admin page.
+    pub(crate) fn page(&self, path: &str) -> Value {
+        request(self.admin, "GET", path, "")
+    }
+}
+
+impl Drop for DataPlane {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn socket(address: SocketAddr) -> Value {
+    json!({ "socket_address": { "address": address.ip(), "port_value": address.port() } })
+}
+
+fn bootstrap(zone: &str, xds: SocketAddr) -> Value {
+    let free = socket(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let server = json!({
+        "api_type": "GRPC", "transport_api_version": "V3",
+        "grpc_services": [{ "envoy_grpc": { "cluster_name": "control" } }],
+    });
+    let manager = "type.googleapis.com/envoy.extensions.filters.network.\
+                   http_connection_manager.v3.HttpConnectionManager";
+    let route =
+        |prefix, cluster| json!({ "match": { "prefix": prefix }, "route": { "cluster": cluster } });
+    let routes = [route("/billing", "billing"), route("/", "orders")];
+    json!({
+        "admin": { "address": free },
+        "node": {
+            "id": format!("proxy-{zone}"), "cluster": "gateway",
+            "locality": { "region": "r1", "zone": zone },
+        },
+        "cluster_manager": { "local_cluster_name": "local_cluster", "load_stats_config": server },
+        "dynamic_resources": { "ads_config": server, "cds_config": { "ads": {} } },
+        "static_resources": {
+            "listeners": [{
+                "name": "http", "address": free,
+                "filter_chains": [{ "filters": [{ "typed_config": {
+                    "@type": manager, "stat_prefix": "http",
+                    "route_config": { "virtual_hosts": [
+                        { "name": "all", "domains": ["*"], "routes": routes },
+                    ] },
+                } }] }],
+            }],
+            "clusters": [{
+                "name": "control",
+                "load_assignment": {
+                    "cluster_name": "control",
+                    "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": socket(xds) } }] }],
+                },
+            }, {
+                "name": "local_cluster", "type": "EDS",
+                "eds_cluster_config": { "eds_config": { "ads": {} } },
+            }],
+        },
+    })
+}

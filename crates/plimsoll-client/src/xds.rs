@@ -11,13 +11,18 @@ use std::time::Duration;
 use plimsoll_core::model::load_report::Node;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_xds::ads::Variant;
+use plimsoll_xds::bootstrap::Bootstrap;
 use plimsoll_xds::driver::ConnectOptions;
 use plimsoll_xds::node::{NodeInfo, PLIMSOLL_FEATURE};
+use plimsoll_xds::upstream::UpstreamOptions;
+
+use crate::error::{Error, ErrorKind};
 
 pub(crate) mod dependencies;
 pub(crate) mod load_reporting;
 mod status;
 pub(crate) mod subscriber;
+mod transport;
 
 pub use status::{XdsState, XdsStatus};
 
@@ -83,6 +88,34 @@ impl XdsOptions {
         }
     }
 
+    /// Connects to the server as to a host of a cluster with these options: with its TLS, connect
+    /// timeout and keep-alive. Certificates are read anew for every connection.
+    #[must_use]
+    pub fn with_transport(mut self, options: UpstreamOptions) -> Self {
+        self.server.connect_timeout = options.connect_timeout;
+        let transport = transport::ServerTransport(Arc::new(options));
+        self.server.connector = Some(Arc::new(transport));
+        self
+    }
+
+    /// What a bootstrap of gRPC says (gRFC A27, A65).
+    pub fn from_bootstrap(text: &str) -> Result<Self, Error> {
+        let config = |message: String| Error::new(ErrorKind::Config, message);
+        let bootstrap = Bootstrap::parse(text).map_err(|error| config(error.to_string()))?;
+        let server = bootstrap
+            .xds_servers
+            .first()
+            .ok_or_else(|| config("xds_servers: must not be empty".to_owned()))?;
+        let mut options = Self::new(transport::uri(server), bootstrap.node.clone());
+        if let Some(upstream) = transport::options(server)? {
+            options = options.with_transport(upstream);
+        }
+        options
+            .listener_template
+            .clone_from(&bootstrap.client_default_listener_resource_name_template);
+        Ok(options)
+    }
+
     /// Where we are.
     pub const fn locality(&self) -> &Locality {
         &self.node.locality
@@ -96,5 +129,31 @@ impl XdsOptions {
             user_agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             client_features: vec![PLIMSOLL_FEATURE.to_owned()],
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOOTSTRAP: &str = r#"{
+        "xds_servers": [{"server_uri": "127.0.0.1:18000", "channel_creds": [{"type": "insecure"}]}],
+        "node": {"id": "n", "cluster": "fleet", "locality": {"zone": "a"}}
+    }"#;
+
+    #[test]
+    fn the_bootstrap_of_grpc_is_understood() {
+        let options = XdsOptions::from_bootstrap(BOOTSTRAP).unwrap();
+        assert_eq!(options.server.uri, "http://127.0.0.1:18000");
+        assert!(options.server.connector.is_none());
+        assert_eq!(&*options.node.id, "n");
+        assert_eq!(options.locality().zone(), "a");
+        assert_eq!(options.listener_template, "%s");
+    }
+
+    #[test]
+    fn faults_of_a_bootstrap_are_named() {
+        let error = XdsOptions::from_bootstrap("{}").unwrap_err();
+        assert!(error.to_string().contains("xds_servers"), "{error}");
     }
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use plimsoll_client::{Client, LoadReporting, XdsOptions};
 use plimsoll_core::model::load_report::Node;
 use plimsoll_xds::ads::Variant;
+use plimsoll_xds::upstream::UpstreamOptions;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
@@ -188,6 +189,9 @@ fn client(config: &ProxyConfig, workers: usize) -> Client {
         locality,
     };
     let mut options = XdsOptions::new(xds.uri.clone(), node);
+    if let Some(upstream) = &xds.tls {
+        options = options.with_transport(UpstreamOptions::clone(upstream));
+    }
     options.all_clusters = xds.clusters;
     if xds.delta {
         options.variant = Variant::Delta;

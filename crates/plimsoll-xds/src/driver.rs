@@ -10,6 +10,7 @@ mod backoff;
 mod clock;
 mod codec;
 mod connect;
+mod connector;
 mod handler;
 pub mod lrs_client;
 mod messages;
@@ -19,6 +20,7 @@ mod session;
 pub use backoff::Backoff;
 pub use clock::Clock;
 pub use connect::ConnectOptions;
+pub use connector::{Connecting, Connector, Socket};
 pub use handler::{
     AdsHandler, AdsObserver, AdsOpening, AdsSession, LrsHandler, LrsInstructions, LrsReporter,
     LrsSession,

@@ -3,11 +3,13 @@
 //! Waits, dials and reads; the client drivers run their machines beside it. Pauses are those of
 //! `backoff`, and start over with the first message that arrives.
 
+use std::error::Error as _;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::Uri;
 use http::uri::PathAndQuery;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
@@ -18,6 +20,7 @@ use tonic::{Request, Status, Streaming};
 
 use super::backoff::Backoff;
 use super::codec::BytesCodec;
+use super::connector::{Connector, Sockets};
 
 /// Where a server is, and how patient to be with it.
 #[derive(Clone, Debug)]
@@ -34,6 +37,8 @@ pub struct ConnectOptions {
     pub max_message_size: usize,
     /// Bounds of the pause between two attempts; 1 s and 30 s.
     pub backoff: (Duration, Duration),
+    /// Who opens the socket, with TLS for example; without one it is plain TCP.
+    pub connector: Option<Arc<dyn Connector>>,
 }
 
 impl ConnectOptions {
@@ -46,6 +51,7 @@ impl ConnectOptions {
             keepalive_timeout: Duration::from_secs(10),
             max_message_size: 64 << 20,
             backoff: (Duration::from_secs(1), Duration::from_secs(30)),
+            connector: None,
         }
     }
 }
@@ -198,16 +204,41 @@ fn take<T>(cell: &Cell<T>) -> Option<T> {
 fn dial(options: &ConnectOptions) -> Opening<Channel> {
     let options = options.clone();
     Box::pin(async move {
-        let failed = |error: tonic::transport::Error| Status::from_error(error.into());
-        let endpoint = Endpoint::from_shared(options.uri).map_err(failed)?;
+        let endpoint = Endpoint::from_shared(options.uri).map_err(unreachable)?;
         let endpoint = endpoint
             .connect_timeout(options.connect_timeout)
             .http2_keep_alive_interval(options.keepalive_interval)
             .keep_alive_timeout(options.keepalive_timeout)
             .keep_alive_while_idle(true)
             .tcp_nodelay(true);
-        endpoint.connect().await.map_err(failed)
+        let dialled = match options.connector {
+            None => endpoint.connect().await,
+            Some(connector) => {
+                let origin = origin(endpoint.uri(), &*connector);
+                let endpoint = endpoint.origin(origin);
+                endpoint.connect_with_connector(Sockets(connector)).await
+            }
+        };
+        dialled.map_err(unreachable)
     })
+}
+
+/// What requests say of where they go: the scheme is the connector's.
+fn origin(uri: &Uri, connector: &dyn Connector) -> Uri {
+    let mut parts = uri.clone().into_parts();
+    parts.scheme = Some(connector.scheme());
+    Uri::from_parts(parts).unwrap_or_else(|_| uri.clone())
+}
+
+/// With all reasons: the first one alone says only that it did not work.
+fn unreachable(error: tonic::transport::Error) -> Status {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(reason) = source {
+        message = format!("{message}: {reason}");
+        source = reason.source();
+    }
+    Status::new(Status::from_error(error.into()).code(), message)
 }
 
 #[cfg(test)]

@@ -361,6 +361,13 @@ fn when_all_of_a_priority_was_tried_the_next_one_is() {
         rig.fleet(parts(&EXAMPLE)).assign(three);
         let mut picker = Picker::new(rig.reader.clone(), Xoshiro256::from_seed(1));
         let all: Vec<_> = picker.snapshot().hosts().cloned().collect();
+        let peers = |tried: &[Arc<Host>], picker: &mut Picker| {
+            let hosts = picker.snapshot().priorities_of(tried);
+            hosts.map(|hosts| hosts.len())
+        };
+        assert_eq!(peers(&all[..1], &mut picker), Some(5));
+        assert_eq!(peers(&all[4..6], &mut picker), Some(9));
+        assert_eq!(peers(&all, &mut picker), None);
         // Hashes from all over the ring.
         let spread = u64::MAX / 401;
         let mut pick = |hash: u64, avoided: usize| {

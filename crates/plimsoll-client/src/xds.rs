@@ -40,6 +40,9 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::fro
 pub struct XdsOptions {
     /// Where it is.
     pub server: ConnectOptions,
+    /// Others, best first: the next one is used while those before it cannot be reached and
+    /// something is missing (gRFC A71).
+    pub fallback: Vec<ConnectOptions>,
     /// Who we are.
     pub node: Node,
     /// State of the world or incremental.
@@ -57,6 +60,14 @@ pub struct XdsOptions {
     pub listener_template: String,
 }
 
+/// The defaults, for a server at `uri`.
+fn connect_options(uri: impl Into<String>) -> ConnectOptions {
+    ConnectOptions {
+        backoff: BACKOFF,
+        ..ConnectOptions::new(uri)
+    }
+}
+
 /// When load is reported to the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LoadReporting {
@@ -72,12 +83,9 @@ pub enum LoadReporting {
 impl XdsOptions {
     /// A server at `uri` (`http://host:port`), asked by `node`, for nothing yet.
     pub fn new(uri: impl Into<String>, node: Node) -> Self {
-        let server = ConnectOptions {
-            backoff: BACKOFF,
-            ..ConnectOptions::new(uri)
-        };
         Self {
-            server,
+            server: connect_options(uri),
+            fallback: Vec::new(),
             node,
             variant: Variant::Sotw,
             all_clusters: false,
@@ -92,9 +100,7 @@ impl XdsOptions {
     /// timeout and keep-alive. Certificates are read anew for every connection.
     #[must_use]
     pub fn with_transport(mut self, options: UpstreamOptions) -> Self {
-        self.server.connect_timeout = options.connect_timeout;
-        let transport = transport::ServerTransport(Arc::new(options));
-        self.server.connector = Some(Arc::new(transport));
+        transport::secure(&mut self.server, options);
         self
     }
 
@@ -102,14 +108,16 @@ impl XdsOptions {
     pub fn from_bootstrap(text: &str) -> Result<Self, Error> {
         let config = |message: String| Error::new(ErrorKind::Config, message);
         let bootstrap = Bootstrap::parse(text).map_err(|error| config(error.to_string()))?;
-        let server = bootstrap
-            .xds_servers
-            .first()
+        let servers = bootstrap.xds_servers.iter().map(transport::server);
+        let mut servers = servers.collect::<Result<Vec<_>, _>>()?.into_iter();
+        let first = servers
+            .next()
             .ok_or_else(|| config("xds_servers: must not be empty".to_owned()))?;
-        let mut options = Self::new(transport::uri(server), bootstrap.node.clone());
-        if let Some(upstream) = transport::options(server)? {
-            options = options.with_transport(upstream);
-        }
+        let mut options = Self {
+            server: first,
+            fallback: servers.collect(),
+            ..Self::new("", bootstrap.node.clone())
+        };
         options
             .listener_template
             .clone_from(&bootstrap.client_default_listener_resource_name_template);
@@ -149,6 +157,16 @@ mod tests {
         assert_eq!(&*options.node.id, "n");
         assert_eq!(options.locality().zone(), "a");
         assert_eq!(options.listener_template, "%s");
+    }
+
+    #[test]
+    fn further_servers_are_for_when_the_first_is_lost() {
+        let second = r#"[{"server_uri": "b:2", "channel_creds": [{"type": "insecure"}]},"#;
+        let options = XdsOptions::from_bootstrap(&BOOTSTRAP.replacen('[', second, 1)).unwrap();
+        assert_eq!(options.server.uri, "http://b:2");
+        let fallback: Vec<&str> = options.fallback.iter().map(|server| &*server.uri).collect();
+        assert_eq!(fallback, ["http://127.0.0.1:18000"]);
+        assert_eq!(options.fallback[0].backoff, BACKOFF);
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod handler;
 pub mod lrs_client;
 mod messages;
 mod server;
+mod servers;
 mod session;
 
 pub use backoff::Backoff;
@@ -26,6 +27,7 @@ pub use handler::{
     LrsSession,
 };
 pub use server::{ServerOptions, serve};
+pub use servers::Servers;
 /// How a stream ends.
 pub use tonic::{Code, Status};
 

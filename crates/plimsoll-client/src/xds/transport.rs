@@ -10,17 +10,18 @@ use std::sync::Arc;
 use http::Uri;
 use http::uri::Scheme;
 use plimsoll_xds::bootstrap::{ChannelCreds, XdsServer};
-use plimsoll_xds::driver::{Connecting, Connector, Socket};
+use plimsoll_xds::driver::{ConnectOptions, Connecting, Connector, Socket};
 use plimsoll_xds::upstream::{
     CertificatePair, DataSource, HttpVersion, TrustedCa, UpstreamOptions, UpstreamTls,
 };
 
+use super::connect_options;
 use crate::connect::{Callee, Dialer};
 use crate::error::{Error, ErrorKind};
 
 /// Opens sockets to the management server.
 #[derive(Debug)]
-pub(super) struct ServerTransport(pub(super) Arc<UpstreamOptions>);
+struct ServerTransport(Arc<UpstreamOptions>);
 
 impl Connector for ServerTransport {
     fn connect(&self, uri: &Uri) -> Connecting {
@@ -50,14 +51,24 @@ impl Connector for ServerTransport {
     }
 }
 
-/// `http://host:port` of a server in a bootstrap.
-pub(super) fn uri(server: &XdsServer) -> String {
+/// Connects to `server` as to a host of a cluster with `options`.
+pub(super) fn secure(server: &mut ConnectOptions, options: UpstreamOptions) {
+    server.connect_timeout = options.connect_timeout;
+    server.connector = Some(Arc::new(ServerTransport(Arc::new(options))));
+}
+
+/// A server of a bootstrap.
+pub(super) fn server(server: &XdsServer) -> Result<ConnectOptions, Error> {
     let address = server.server_uri.trim_start_matches("dns:///");
-    format!("http://{address}")
+    let mut connect = connect_options(format!("http://{address}"));
+    if let Some(upstream) = options(server)? {
+        secure(&mut connect, upstream);
+    }
+    Ok(connect)
 }
 
 /// How a bootstrap wants the server to be spoken to; `None` is plainly.
-pub(super) fn options(server: &XdsServer) -> Result<Option<UpstreamOptions>, Error> {
+fn options(server: &XdsServer) -> Result<Option<UpstreamOptions>, Error> {
     let ChannelCreds::Tls {
         ca_certificate_file,
         certificate_file,

@@ -157,16 +157,16 @@ async fn a_server_of_another_authority_or_name_is_not() {
     let server = Management::start(&[]);
     let (ours, theirs) = (Authority::new(), Authority::new());
     let folder = tempfile::tempdir().unwrap();
-    let credentials = credentials(folder.path(), &ours);
+    let credentials = [credentials(folder.path(), &ours)];
     let stranger = door(&theirs, LOOPBACK, server.address).await;
-    let message = refusal(&client(stranger, &[credentials.clone()])).await;
+    let message = refusal(&client(stranger, &credentials)).await;
     assert!(message.contains("invalid peer certificate"), "{message}");
     let other = [SanType::DnsName("control.test".try_into().unwrap())];
     let other = door(&ours, &other, server.address).await;
-    let message = refusal(&client(other, &[credentials.clone()])).await;
+    let message = refusal(&client(other, &credentials)).await;
     assert!(message.contains("not valid for name"), "{message}");
     // Files are read for every connection: what is missing may come.
     std::fs::remove_file(folder.path().join("ca.pem")).unwrap();
-    let message = refusal(&client(other, &[credentials])).await;
+    let message = refusal(&client(other, &credentials)).await;
     assert!(message.contains("ca.pem"), "{message}");
 }

@@ -195,7 +195,7 @@ async fn moved(follows: &mut Option<watch::Receiver<usize>>) {
     {
         return;
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 fn probe(servers: &Servers) -> Option<Probe> {

@@ -140,7 +140,9 @@ async fn a_recorder_of_the_metrics_facade_gets_what_prometheus_gets() {
 #[tokio::test]
 async fn a_meter_of_opentelemetry_gets_what_prometheus_gets() {
     use opentelemetry::metrics::MeterProvider as _;
-    use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
+    use opentelemetry_sdk::metrics::data::{
+        AggregatedMetrics, MetricData, ResourceMetrics, ScopeMetrics,
+    };
     use opentelemetry_sdk::metrics::{InMemoryMetricExporter, SdkMeterProvider};
 
     let exporter = InMemoryMetricExporter::default();
@@ -159,10 +161,8 @@ async fn a_meter_of_opentelemetry_gets_what_prometheus_gets() {
         provider.force_flush().unwrap();
         let exported = exporter.get_finished_metrics().unwrap();
         let mut observed = Values::new();
-        let scopes = exported
-            .iter()
-            .flat_map(|resource| resource.scope_metrics());
-        for metric in scopes.flat_map(|scope| scope.metrics()) {
+        let scopes = exported.iter().flat_map(ResourceMetrics::scope_metrics);
+        for metric in scopes.flat_map(ScopeMetrics::metrics) {
             let mut add = |attributes: Vec<(String, String)>, value| {
                 let key = (metric.name().to_owned(), attributes.into_iter().collect());
                 observed.insert(key, value);

@@ -166,8 +166,8 @@ impl<T: Send + 'static> Link<T> {
         self.line.abandon(status)
     }
 
-    /// Tries the next server, if this one was lost without a word and another is needed. Better ones
-    /// are dialled at the same time from now on, and used again as soon as one answers.
+    /// Tries the next server, if this one was lost without a word and another is needed. Better
+    /// ones are dialled at the same time from now on, and used again as soon as one answers.
     pub(super) fn fall_back(&mut self, needed: impl FnOnce() -> bool) {
         let line = &mut self.line;
         let lost = matches!(line.state, State::Waiting(_)) && !line.heard;

@@ -1,8 +1,8 @@
 //! [`Call`]: one request over all its tries.
 //!
 //! Picks, sends, and decides with the retry policy whether to do so again: on another host, and on
-//! one of another locality when hosts of a locality cannot be reached. Conditions are in `retry`,
-//! keeping a request for another try in `replay`.
+//! one of another locality or priority when those of one cannot be reached. Conditions are in
+//! `retry`, keeping a request for another try in `replay`.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -36,6 +36,8 @@ pub(crate) struct Call {
     tried: Vec<Arc<Host>>,
     /// Hosts of those that could not be reached.
     unreachable: Vec<Arc<Host>>,
+    /// A whole priority could not be reached; the last try goes to another one.
+    failed_over: bool,
     retries: u32,
     budget: Option<Retry>,
     /// What the call leaves in a trace.
@@ -65,6 +67,7 @@ impl Call {
             pool,
             tried: Vec::new(),
             unreachable: Vec::new(),
+            failed_over: false,
             retries: 0,
             budget: None,
         }
@@ -117,10 +120,10 @@ impl Call {
                     true
                 }
                 Try::Unsent(error) => {
-                    if !(self.options.retry.retries_error(error.kind()) && self.may_retry()) {
+                    let wanted = self.options.retry.retries_error(error.kind());
+                    if !(wanted && self.may_retry_unsent(&found.host)) {
                         return Err(error);
                     }
-                    self.avoid_unreachable(&found.host);
                     false
                 }
                 Try::Failed(error) => {
@@ -207,10 +210,26 @@ impl Call {
         response.map(|body| ResponseBody::new(body, account))
     }
 
-    /// One more try of what no host has seen. It adds nothing to the load of hosts, so that it
-    /// needs no budget (as gRPC's transparent retries).
+    /// One more try of what no host has seen, in another priority if none of one can be reached.
+    ///
+    /// It needs no budget, as gRPC's transparent retries (gRFC A6): no host had work with it, so
+    /// that retries cannot multiply load. Nor can they multiply connections, because hosts that
+    /// could not be reached are left alone for a while.
+    fn may_retry_unsent(&mut self, host: &Arc<Host>) -> bool {
+        let limit = self.options.retry.num_retries;
+        let mut worker = self.cluster.lend_worker();
+        destination::avoid_unreachable(&mut self.unreachable, host, &mut worker);
+        if limit > 0 && self.retries >= limit && !self.failed_over {
+            self.failed_over = destination::avoid_priorities(&mut self.unreachable, &mut worker);
+        }
+        self.cluster.give_back(worker);
+        self.may_retry()
+    }
+
+    /// One more try, if there were not enough.
     fn may_retry(&mut self) -> bool {
-        if self.retries >= self.options.retry.num_retries {
+        let limit = self.options.retry.num_retries;
+        if self.retries >= limit.saturating_add(self.failed_over.into()) {
             let stats = &self.cluster.limits.stats;
             stats.upstream_rq_retry_limit_exceeded.increment();
             return false;
@@ -239,12 +258,6 @@ impl Call {
             .retry
             .pause(self.retries, self.cluster.next_draw());
         tokio::time::sleep(pause).await;
-    }
-
-    fn avoid_unreachable(&mut self, host: &Arc<Host>) {
-        let mut worker = self.cluster.lend_worker();
-        destination::avoid_unreachable(&mut self.unreachable, host, &mut worker);
-        self.cluster.give_back(worker);
     }
 
     fn pick_again(&self) -> Result<Option<Target>, Error> {

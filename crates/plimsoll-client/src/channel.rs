@@ -6,8 +6,6 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use plimsoll_xds::bootstrap::{Bootstrap, ChannelCreds, XdsServer};
-
 use crate::client::{Client, WeakClient};
 use crate::error::{Error, ErrorKind};
 use crate::tonic::Channel;
@@ -68,58 +66,5 @@ impl XdsOptions {
             }
         };
         Self::from_bootstrap(&text).map_err(|error| config(place).because(error))
-    }
-
-    /// What a bootstrap says.
-    pub fn from_bootstrap(text: &str) -> Result<Self, Error> {
-        let config = |message: String| Error::new(ErrorKind::Config, message);
-        let bootstrap = Bootstrap::parse(text).map_err(|error| config(error.to_string()))?;
-        let server = bootstrap
-            .xds_servers
-            .first()
-            .ok_or_else(|| config("xds_servers: must not be empty".to_owned()))?;
-        let mut options = Self::new(server_uri(server)?, bootstrap.node.clone());
-        options
-            .listener_template
-            .clone_from(&bootstrap.client_default_listener_resource_name_template);
-        Ok(options)
-    }
-}
-
-fn server_uri(server: &XdsServer) -> Result<String, Error> {
-    match &server.channel_creds {
-        ChannelCreds::Insecure => {
-            let address = server.server_uri.trim_start_matches("dns:///");
-            Ok(format!("http://{address}"))
-        }
-        ChannelCreds::Tls { .. } => {
-            let message = "xds_servers[0].channel_creds: tls to the server is not supported yet";
-            Err(Error::new(ErrorKind::Config, message))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const BOOTSTRAP: &str = r#"{
-        "xds_servers": [{"server_uri": "127.0.0.1:18000", "channel_creds": [{"type": "insecure"}]}],
-        "node": {"id": "n", "cluster": "fleet", "locality": {"zone": "a"}}
-    }"#;
-
-    #[test]
-    fn the_bootstrap_of_grpc_is_understood() {
-        let options = XdsOptions::from_bootstrap(BOOTSTRAP).unwrap();
-        assert_eq!(options.server.uri, "http://127.0.0.1:18000");
-        assert_eq!(&*options.node.id, "n");
-        assert_eq!(options.locality().zone(), "a");
-        assert_eq!(options.listener_template, "%s");
-    }
-
-    #[test]
-    fn faults_of_a_bootstrap_are_named() {
-        let error = XdsOptions::from_bootstrap("{}").unwrap_err();
-        assert!(error.to_string().contains("xds_servers"), "{error}");
     }
 }

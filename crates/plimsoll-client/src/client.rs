@@ -377,6 +377,20 @@ impl Client {
         metrics::register(&self.0.clusters, registry);
     }
 
+    /// Sets the same metrics in the recorder of the `metrics` facade to what they are now. To be
+    /// called before every scrape, or every few seconds if the recorder pushes.
+    #[cfg(feature = "metrics")]
+    pub fn record_metrics(&self) {
+        metrics::facade::record(&self.0.clusters.load());
+    }
+
+    /// Adds the same metrics to a meter of OpenTelemetry, as observable counters and gauges. They
+    /// are read whenever a reader collects.
+    #[cfg(feature = "opentelemetry")]
+    pub fn register_meter(&self, meter: &opentelemetry::metrics::Meter) {
+        metrics::meter::register(&self.0.clusters, meter);
+    }
+
     /// The same counters and gauges as a list: cluster, name as Envoy has it, value.
     pub fn stats(&self) -> Vec<(Arc<str>, String, u64)> {
         metrics::values(&self.0.clusters.load())

@@ -73,6 +73,14 @@ pub(crate) fn avoid_unreachable(avoid: &mut Vec<Arc<Host>>, host: &Arc<Host>, wo
     }
 }
 
+/// All hosts of the priorities of those that cannot be reached. Whether there are hosts in others.
+pub(crate) fn avoid_priorities(avoid: &mut Vec<Arc<Host>>, worker: &mut Worker) -> bool {
+    let more = worker.picker.snapshot().priorities_of(avoid);
+    let found = more.is_some();
+    avoid.extend(more.into_iter().flatten());
+    found
+}
+
 /// Endpoints are published before the snapshot that knows them, and removed after it: a pick whose
 /// endpoint is gone was made from a snapshot that is no longer the newest, so the next one fits.
 fn choose(

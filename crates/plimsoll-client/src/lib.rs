@@ -41,6 +41,8 @@ mod body;
 mod call;
 #[cfg(feature = "tonic")]
 mod channel;
+#[cfg(feature = "tonic")]
+mod channel_body;
 mod client;
 mod cluster;
 mod cluster_manager;
@@ -74,6 +76,8 @@ mod xds;
 pub use body::{RequestBody, ResponseBody};
 #[cfg(feature = "tonic")]
 pub use channel::channel;
+#[cfg(feature = "tonic")]
+pub use channel_body::ChannelBody;
 pub use client::{Client, ClientBuilder};
 pub use error::{Error, ErrorKind};
 pub use layer::{Balanced, ClusterLayer};

@@ -2,6 +2,7 @@
 //!
 //! Names are Envoy's with the prefix `plimsoll_cluster_`; each has a row in docs/observability.md.
 //! What happens is counted in `stats` and in the core; nothing here is on the way of a request.
+//! `facade` and `meter` are the bridges to other metrics libraries.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,6 +17,13 @@ use prometheus_client::registry::Registry;
 use crate::cluster::Cluster;
 use crate::cluster_manager::Clusters;
 use crate::stats::BOUNDS;
+
+#[cfg(feature = "metrics")]
+pub(crate) mod facade;
+#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+mod families;
+#[cfg(feature = "opentelemetry")]
+pub(crate) mod meter;
 
 const PREFIX: &str = "plimsoll_cluster_";
 const HELP: &str = "See docs/observability.md of Plimsoll";
@@ -41,6 +49,17 @@ pub const METRIC_NAMES: [&str; 25] = [
     "health_check_success",
     "health_check_failure",
     "upstream_rq_time_milliseconds",
+    "upstream_rq_active",
+    "upstream_rq_pending_active",
+    "upstream_rq_retry_active",
+    "upstream_cx_active",
+    "membership_total",
+    "outlier_detection_ejections_active",
+    "lb_orca_oob_active_sessions",
+];
+
+/// Those of them that are gauges, in the order of [`gauges_of`].
+const GAUGES: [&str; 7] = [
     "upstream_rq_active",
     "upstream_rq_pending_active",
     "upstream_rq_retry_active",
@@ -141,25 +160,16 @@ fn counters_of(cluster: &Cluster) -> Vec<(String, u64)> {
 fn gauges_of(cluster: &Cluster) -> [(String, u64); 7] {
     let limits = &cluster.limits;
     let mut snapshots = cluster.snapshots.clone();
-    [
-        ("upstream_rq_active", cluster.load.active()),
-        ("upstream_rq_pending_active", limits.pending()),
-        ("upstream_rq_retry_active", cluster.retries.in_flight()),
-        ("upstream_cx_active", limits.connections()),
-        (
-            "membership_total",
-            snapshots.latest().hosts().count() as u64,
-        ),
-        (
-            "outlier_detection_ejections_active",
-            limits.stats.outliers.load().1 as u64,
-        ),
-        (
-            "lb_orca_oob_active_sessions",
-            limits.stats.oob.load().active_sessions,
-        ),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
+    let values = [
+        cluster.load.active(),
+        limits.pending(),
+        cluster.retries.in_flight(),
+        limits.connections(),
+        snapshots.latest().hosts().count() as u64,
+        limits.stats.outliers.load().1 as u64,
+        limits.stats.oob.load().active_sessions,
+    ];
+    std::array::from_fn(|index| (GAUGES[index].to_owned(), values[index]))
 }
 
 fn owned((name, value): (&'static str, u64)) -> (String, u64) {
@@ -194,7 +204,7 @@ fn encode_times(encoder: &mut DescriptorEncoder<'_>, clusters: &Clusters) -> fmt
     let mut metric = encoder.encode_descriptor(&name, HELP, None, MetricType::Histogram)?;
     for cluster in clusters.values() {
         let (counts, nanos) = cluster.limits.stats.upstream_rq_time.read();
-        let bounds = BOUNDS.into_iter().chain([f64::MAX]);
+        let bounds = BOUNDS.into_iter().chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = bounds.zip(counts).collect();
         let labels = [("cluster", &*cluster.name)];
         let mut metric = metric.encode_family(&labels)?;

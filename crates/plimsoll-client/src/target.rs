@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::CONTENT_TYPE;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Request, Response, Uri};
 use http_body::Body;
@@ -27,6 +28,9 @@ use crate::client::Client;
 use crate::error::{BoxError, Error, ErrorKind};
 use crate::options::{RequestOptions, RetryPolicy};
 use crate::service::ClusterService;
+
+/// The deadline of a call, as gRPC writes it.
+const GRPC_TIMEOUT: &str = "grpc-timeout";
 
 /// A tower service that sends requests where the routes of a target say. Cloning is cheap.
 #[derive(Debug)]
@@ -77,19 +81,19 @@ impl TargetService {
         &self.authority
     }
 
-    /// Calls with the earlier of the route's timeout and `deadline`.
+    /// Calls with the earlier of the route's timeout and `deadline`, and says which that is.
     pub(crate) fn call_within<B>(
         &mut self,
         mut request: Request<B>,
         deadline: Option<Duration>,
-    ) -> Answer
+    ) -> (Answer, Option<Duration>)
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
         match self.prepare(&mut request, deadline) {
-            Ok(service) => service.call(request),
-            Err(error) => Box::pin(std::future::ready(Err(error))),
+            Ok((service, timeout)) => (service.call(request), timeout),
+            Err(error) => (Box::pin(std::future::ready(Err(error))), None),
         }
     }
 
@@ -98,7 +102,7 @@ impl TargetService {
         &mut self,
         request: &mut Request<B>,
         deadline: Option<Duration>,
-    ) -> Result<&mut ClusterService, Error> {
+    ) -> Result<(&mut ClusterService, Option<Duration>), Error> {
         let mut routes = self.client.routes_of(&self.target)?;
         let draws = (self.rng.next_u64(), self.rng.next_u64());
         let action = loop {
@@ -116,14 +120,17 @@ impl TargetService {
         let hash = hash(&action.hash_policy, request.headers(), self.channel_id);
         let own = request.extensions_mut().remove::<RequestOptions>();
         let options = own.unwrap_or_else(|| options_of(action)).within(deadline);
+        tell_timeout(request.headers_mut(), options.timeout, deadline);
         fill_authority(request, &self.authority);
+        let timeout = options.timeout;
         request.extensions_mut().insert(RequestOptions {
             hash: options.hash.or(hash),
             ..options
         });
         let cluster = cluster_of(action, draws.1)?;
         let found = self.services.get_mut(cluster);
-        found.ok_or_else(|| Error::new(ErrorKind::UnknownCluster, cluster))
+        let found = found.ok_or_else(|| Error::new(ErrorKind::UnknownCluster, cluster));
+        found.map(|found| (found, timeout))
     }
 
     /// Sees to it that there is a service for a cluster; another one if the cluster was replaced
@@ -153,7 +160,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        self.call_within(request, None)
+        self.call_within(request, None).0
     }
 }
 
@@ -251,7 +258,26 @@ fn hash(policies: &[HashPolicy], headers: &HeaderMap, channel_id: u64) -> Option
     mixed
 }
 
-/// What a route asks for. Unset timeouts are none, as in gRPC.
+/// A gRPC server hears of a deadline that its client did not set: the one of the route.
+fn tell_timeout(headers: &mut HeaderMap, timeout: Option<Duration>, own: Option<Duration>) {
+    let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let grpc = content_type.is_some_and(|kind| kind.starts_with(b"application/grpc"));
+    let Some(timeout) = timeout.filter(|_| grpc && timeout != own) else {
+        return;
+    };
+    // Eight digits at most.
+    let value = match timeout.as_millis() {
+        millis @ 0..100_000_000 => format!("{millis}m"),
+        millis => format!("{}S", (millis / 1000).min(99_999_999)),
+    };
+    if let Ok(value) = HeaderValue::try_from(value) {
+        headers.insert(GRPC_TIMEOUT, value);
+    }
+}
+
+/// What a route asks for. Unset timeouts are none, as in gRPC. `max_stream_duration` bounds the
+/// deadline of a call (gRFC A31): the route's, or else the listener's, which is put into routes
+/// before they come here.
 fn options_of(action: &RouteAction) -> RequestOptions {
     let limit = |timeout: Option<Duration>| timeout.filter(|timeout| !timeout.is_zero());
     let longest = action
@@ -259,11 +285,12 @@ fn options_of(action: &RouteAction) -> RequestOptions {
         .or(action.max_stream_duration);
     let retry = action.retry_policy.as_ref();
     RequestOptions {
-        timeout: limit(action.timeout).or(limit(longest)),
+        timeout: limit(action.timeout),
         per_try_timeout: limit(retry.and_then(|retry| retry.per_try_timeout)),
         retry: retry.map_or_else(RetryPolicy::default, RetryPolicy::from),
         hash: None,
     }
+    .within(limit(longest))
 }
 
 #[cfg(test)]

@@ -14,15 +14,20 @@ use plimsoll_core::model::load_report::Node;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::ads::Variant;
+use plimsoll_xds::bootstrap::Bootstrap;
 use plimsoll_xds::driver::ConnectOptions;
 use plimsoll_xds::node::{NodeInfo, PLIMSOLL_FEATURE};
 use plimsoll_xds::route::RouteConfiguration;
+use plimsoll_xds::upstream::UpstreamOptions;
 use plimsoll_xds::wire;
+
+use crate::error::{Error, ErrorKind};
 
 pub(crate) mod dependencies;
 pub(crate) mod load_reporting;
 mod status;
 pub(crate) mod subscriber;
+mod transport;
 
 pub use status::{XdsState, XdsStatus};
 
@@ -40,6 +45,9 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::fro
 pub struct XdsOptions {
     /// Where it is.
     pub server: ConnectOptions,
+    /// Others, best first: the next one is used while those before it cannot be reached and
+    /// something is missing (gRFC A71).
+    pub fallback: Vec<ConnectOptions>,
     /// Who we are.
     pub node: Node,
     /// State of the world or incremental.
@@ -98,6 +106,14 @@ impl fmt::Debug for RouteCheck {
     }
 }
 
+/// The defaults, for a server at `uri`.
+fn connect_options(uri: impl Into<String>) -> ConnectOptions {
+    ConnectOptions {
+        backoff: BACKOFF,
+        ..ConnectOptions::new(uri)
+    }
+}
+
 /// When load is reported to the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LoadReporting {
@@ -113,12 +129,9 @@ pub enum LoadReporting {
 impl XdsOptions {
     /// A server at `uri` (`http://host:port`), asked by `node`, for nothing yet.
     pub fn new(uri: impl Into<String>, node: Node) -> Self {
-        let server = ConnectOptions {
-            backoff: BACKOFF,
-            ..ConnectOptions::new(uri)
-        };
         Self {
-            server,
+            server: connect_options(uri),
+            fallback: Vec::new(),
             node,
             variant: Variant::Sotw,
             all_clusters: false,
@@ -128,6 +141,34 @@ impl XdsOptions {
             listener_template: "%s".to_owned(),
             route_check: None,
         }
+    }
+
+    /// Connects to the server as to a host of a cluster with these options: with its TLS, connect
+    /// timeout and keep-alive. Certificates are read anew for every connection.
+    #[must_use]
+    pub fn with_transport(mut self, options: UpstreamOptions) -> Self {
+        transport::secure(&mut self.server, options);
+        self
+    }
+
+    /// What a bootstrap of gRPC says (gRFC A27, A65).
+    pub fn from_bootstrap(text: &str) -> Result<Self, Error> {
+        let config = |message: String| Error::new(ErrorKind::Config, message);
+        let bootstrap = Bootstrap::parse(text).map_err(|error| config(error.to_string()))?;
+        let servers = bootstrap.xds_servers.iter().map(transport::server);
+        let mut servers = servers.collect::<Result<Vec<_>, _>>()?.into_iter();
+        let first = servers
+            .next()
+            .ok_or_else(|| config("xds_servers: must not be empty".to_owned()))?;
+        let mut options = Self {
+            server: first,
+            fallback: servers.collect(),
+            ..Self::new("", bootstrap.node.clone())
+        };
+        options
+            .listener_template
+            .clone_from(&bootstrap.client_default_listener_resource_name_template);
+        Ok(options)
     }
 
     /// Where we are.
@@ -143,5 +184,41 @@ impl XdsOptions {
             user_agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             client_features: vec![PLIMSOLL_FEATURE.to_owned()],
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOOTSTRAP: &str = r#"{
+        "xds_servers": [{"server_uri": "127.0.0.1:18000", "channel_creds": [{"type": "insecure"}]}],
+        "node": {"id": "n", "cluster": "fleet", "locality": {"zone": "a"}}
+    }"#;
+
+    #[test]
+    fn the_bootstrap_of_grpc_is_understood() {
+        let options = XdsOptions::from_bootstrap(BOOTSTRAP).unwrap();
+        assert_eq!(options.server.uri, "http://127.0.0.1:18000");
+        assert!(options.server.connector.is_none());
+        assert_eq!(&*options.node.id, "n");
+        assert_eq!(options.locality().zone(), "a");
+        assert_eq!(options.listener_template, "%s");
+    }
+
+    #[test]
+    fn further_servers_are_for_when_the_first_is_lost() {
+        let second = r#"[{"server_uri": "b:2", "channel_creds": [{"type": "insecure"}]},"#;
+        let options = XdsOptions::from_bootstrap(&BOOTSTRAP.replacen('[', second, 1)).unwrap();
+        assert_eq!(options.server.uri, "http://b:2");
+        let fallback: Vec<&str> = options.fallback.iter().map(|server| &*server.uri).collect();
+        assert_eq!(fallback, ["http://127.0.0.1:18000"]);
+        assert_eq!(options.fallback[0].backoff, BACKOFF);
+    }
+
+    #[test]
+    fn faults_of_a_bootstrap_are_named() {
+        let error = XdsOptions::from_bootstrap("{}").unwrap_err();
+        assert!(error.to_string().contains("xds_servers"), "{error}");
     }
 }

@@ -1,8 +1,12 @@
-//! Metrics are registered once and show what happened.
+//! Metrics are registered once and show what happened, the same in every library.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 #[path = "support/actor.rs"]
 mod actor;
 mod support;
+
+#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+use std::collections::BTreeMap;
 
 use actor::{Actor, get};
 use plimsoll_client::{Client, RequestOptions, RetryOn, UpstreamOptions};
@@ -11,8 +15,8 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use support::{endpoints, nobody, round_robin};
 
-#[tokio::test]
-async fn what_happened_is_shown_by_cluster() {
+/// A client to which a little of everything has happened, and its host.
+async fn busy_client() -> (Client, Actor) {
     let actor = Actor::start().await;
     let assignment = endpoints("orders", &[("a", &[actor.address])]);
     let client = Client::builder()
@@ -23,8 +27,6 @@ async fn what_happened_is_shown_by_cluster() {
             UpstreamOptions::default(),
         )
         .build();
-    let mut registry = Registry::default();
-    client.register_metrics(&mut registry);
     let mut options = RequestOptions::default();
     options.retry.retry_on = RetryOn::SERVER_ERROR;
     options.retry.num_retries = 1;
@@ -42,8 +44,21 @@ async fn what_happened_is_shown_by_cluster() {
     client.update_endpoints(unreachable).await.unwrap();
     let mut users = client.service("users").unwrap();
     assert!(get(&mut users, "/").await.is_err());
+    (client, actor)
+}
+
+fn openmetrics_text(client: &Client) -> String {
+    let mut registry = Registry::default();
+    client.register_metrics(&mut registry);
     let mut text = String::new();
     encode(&mut text, &registry).unwrap();
+    text
+}
+
+#[tokio::test]
+async fn what_happened_is_shown_by_cluster() {
+    let (client, _actor) = busy_client().await;
+    let text = openmetrics_text(&client);
     for name in plimsoll_client::METRIC_NAMES {
         let start = format!("\nplimsoll_cluster_{name}");
         assert!(text.contains(&start), "{name} is not in:\n{text}");
@@ -66,4 +81,110 @@ async fn what_happened_is_shown_by_cluster() {
         let line = format!("plimsoll_cluster_{line}\n");
         assert!(text.contains(&line), "{line} is not in:\n{text}");
     }
+}
+
+/// Values by name and labels.
+#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+type Values = BTreeMap<(String, BTreeMap<String, String>), u64>;
+
+/// What the text says, in whole numbers as the others have them.
+#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+fn values_of(text: &str) -> Values {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let value_of = |line: &str| {
+        let (name, rest) = line.split_once('{').unwrap();
+        let (labels, value) = rest.split_once("} ").unwrap();
+        let label = |label: &str| {
+            let (name, value) = label.split_once('=').unwrap();
+            (name.to_owned(), value.trim_matches('"').to_owned())
+        };
+        let whole = value.split('.').next().unwrap().parse().unwrap();
+        (
+            (name.to_owned(), labels.split(',').map(label).collect()),
+            whole,
+        )
+    };
+    lines.map(value_of).collect()
+}
+
+#[cfg(feature = "metrics")]
+#[tokio::test]
+async fn a_recorder_of_the_metrics_facade_gets_what_prometheus_gets() {
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+
+    let (client, _actor) = busy_client().await;
+    let expected = values_of(&openmetrics_text(&client));
+    let recorder = DebuggingRecorder::new();
+    metrics::with_local_recorder(&recorder, || {
+        client.record_metrics();
+        client.record_metrics();
+    });
+    let recorded = recorder.snapshotter().snapshot().into_vec();
+    let recorded: Values = recorded
+        .into_iter()
+        .map(|(key, _, _, value)| {
+            let labels = key.key().labels();
+            let labels = labels.map(|label| (label.key().to_owned(), label.value().to_owned()));
+            let value = match value {
+                DebugValue::Counter(value) => value,
+                DebugValue::Gauge(value) => format!("{value:.0}").parse().unwrap(),
+                DebugValue::Histogram(_) => unreachable!("none is recorded"),
+            };
+            ((key.key().name().to_owned(), labels.collect()), value)
+        })
+        .collect();
+    assert_eq!(recorded, expected);
+}
+
+#[cfg(feature = "opentelemetry")]
+#[tokio::test]
+async fn a_meter_of_opentelemetry_gets_what_prometheus_gets() {
+    use opentelemetry::metrics::MeterProvider as _;
+    use opentelemetry_sdk::metrics::data::{
+        AggregatedMetrics, MetricData, ResourceMetrics, ScopeMetrics,
+    };
+    use opentelemetry_sdk::metrics::{InMemoryMetricExporter, SdkMeterProvider};
+
+    let exporter = InMemoryMetricExporter::default();
+    let provider = SdkMeterProvider::builder()
+        .with_periodic_exporter(exporter.clone())
+        .build();
+    let (client, actor) = busy_client().await;
+    client.register_meter(&provider.meter("plimsoll"));
+    for round in 0..2 {
+        if round == 1 {
+            let mut service = client.service("orders").unwrap();
+            get(&mut service, "/").await.unwrap();
+        }
+        let expected = values_of(&openmetrics_text(&client));
+        exporter.reset();
+        provider.force_flush().unwrap();
+        let exported = exporter.get_finished_metrics().unwrap();
+        let mut observed = Values::new();
+        let scopes = exported.iter().flat_map(ResourceMetrics::scope_metrics);
+        for metric in scopes.flat_map(ScopeMetrics::metrics) {
+            let mut add = |attributes: Vec<(String, String)>, value| {
+                let key = (metric.name().to_owned(), attributes.into_iter().collect());
+                observed.insert(key, value);
+            };
+            let text =
+                |label: &opentelemetry::KeyValue| (label.key.to_string(), label.value.to_string());
+            match metric.data() {
+                AggregatedMetrics::U64(MetricData::Sum(sum)) => {
+                    assert!(sum.is_monotonic());
+                    for point in sum.data_points() {
+                        add(point.attributes().map(text).collect(), point.value());
+                    }
+                }
+                AggregatedMetrics::U64(MetricData::Gauge(gauge)) => {
+                    for point in gauge.data_points() {
+                        add(point.attributes().map(text).collect(), point.value());
+                    }
+                }
+                other => unreachable!("{other:?}"),
+            }
+        }
+        assert_eq!(observed, expected, "round {round}");
+    }
+    drop(actor);
 }

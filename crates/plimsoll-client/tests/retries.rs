@@ -15,6 +15,9 @@ use http_body_util::{BodyExt as _, Full};
 use plimsoll_client::{
     Client, ClusterService, ErrorKind, RequestOptions, RetryOn, RetryPolicy, UpstreamOptions,
 };
+use plimsoll_core::model::assignment::{
+    AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
+};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_xds::yaml::parse_cluster;
 use support::{endpoints, http2, nobody, round_robin};
@@ -119,6 +122,33 @@ async fn the_budget_bounds_retries_of_what_was_seen() {
 }
 
 #[tokio::test]
+async fn what_nobody_saw_is_tried_again_without_a_budget() {
+    let alive = Actor::start().await;
+    let mut options = UpstreamOptions::default();
+    options.circuit_breakers.max_retries = 0;
+    let hosts = [nobody().await, alive.address];
+    let client = Client::builder()
+        .locality(Locality::zone_only("a"))
+        .cluster(
+            round_robin("orders"),
+            endpoints("orders", &[("a", &hosts)]),
+            options,
+        )
+        .build();
+    // Also where a route names the condition under which an Envoy would.
+    for conditions in ["", "connect-failure", "5xx"] {
+        let mut service = retrying(&client, conditions);
+        for _ in 0..4 {
+            assert_eq!(get(&mut service, "/").await.unwrap().0, 200, "{conditions}");
+        }
+    }
+    let stats = client.stats();
+    let value = |name: &str| stats.iter().find(|stat| stat.1 == name).map(|stat| stat.2);
+    assert_ne!(value("upstream_rq_retry"), Some(0));
+    assert_eq!(value("upstream_rq_retry_overflow"), Some(0));
+}
+
+#[tokio::test]
 async fn a_try_that_hangs_is_given_up_and_counts_against_its_host() {
     for options in [UpstreamOptions::default(), http2()] {
         let actor = Actor::start().await;
@@ -203,5 +233,61 @@ async fn a_zone_that_cannot_be_reached_is_left_without_a_failed_call() {
             get(&mut service, "/").await.unwrap();
         }
         assert_eq!(alive.requests(), 70);
+    }
+}
+
+/// Priority 0 is two dead zones; nobody has noticed yet.
+async fn client_of_a_dead_priority(policy: &str, alive: &[&Actor]) -> Client {
+    let mut dead = Vec::new();
+    for _ in 0..8 {
+        dead.push(nobody().await);
+    }
+    let alive: Vec<_> = alive.iter().map(|actor| actor.address).collect();
+    let zones = [("a", &dead[..4], 0), ("b", &dead[4..], 0), ("c", &alive, 1)];
+    let zones = zones.map(|(zone, addresses, priority)| LocalityParts {
+        locality: Locality::zone_only(zone),
+        lb_endpoints: addresses.iter().copied().map(LbEndpoint::new).collect(),
+        priority,
+        ..LocalityParts::default()
+    });
+    let assignment = ClusterLoadAssignment::try_new(AssignmentParts {
+        cluster_name: "orders".into(),
+        endpoints: zones.into(),
+        ..AssignmentParts::default()
+    });
+    let config = parse_cluster(&format!("name: orders\nlb_policy: {policy}")).unwrap();
+    Client::builder()
+        .locality(Locality::zone_only("a"))
+        .cluster(config, assignment.unwrap(), UpstreamOptions::default())
+        .seed(7)
+        .build()
+}
+
+#[tokio::test]
+async fn a_priority_that_cannot_be_reached_is_left_without_a_failed_call() {
+    for policy in ["ROUND_ROBIN", "LEAST_REQUEST", "RANDOM", "MAGLEV"] {
+        let alive = [Actor::start().await, Actor::start().await];
+        let client = client_of_a_dead_priority(policy, &[&alive[0], &alive[1]]).await;
+        let mut service = client.service("orders").unwrap();
+        let calls: Vec<_> = (0..50)
+            .map(|_| tokio::spawn(service.call(request(Method::GET, "/"))))
+            .collect();
+        for call in calls {
+            let response = call.await.unwrap().unwrap();
+            assert_eq!(response.status(), 200, "{policy}");
+            response.into_body().collect().await.unwrap();
+        }
+        for _ in 0..50 {
+            get(&mut service, "/").await.unwrap();
+        }
+        let seen = alive.each_ref().map(Actor::requests);
+        assert_eq!(seen[0] + seen[1], 100, "{policy}");
+        assert!(seen.iter().all(|seen| *seen > 20), "{policy}: {seen:?}");
+        // Without retries there is no other try.
+        let mut never = RequestOptions::default();
+        never.retry.num_retries = 0;
+        let one = client_of_a_dead_priority(policy, &[&alive[0]]).await;
+        let mut service = one.service("orders").unwrap().with_defaults(never);
+        assert!(get(&mut service, "/").await.is_err(), "{policy}");
     }
 }

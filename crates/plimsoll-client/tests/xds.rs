@@ -336,3 +336,35 @@ async fn what_nobody_has_seen_is_reported_as_no_request() {
     agree(&server, "orders", expected).await;
     assert_eq!(backend.seen(), 10);
 }
+
+#[tokio::test]
+async fn a_second_server_helps_while_the_first_is_away() {
+    let backend = Backend::start().await;
+    let resources = whole("orders", &[("a", &[backend.address])]);
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let (mut first, second) = (Management::start(&resources), Management::start(&resources));
+        first.kill();
+        let mut options = options(first.address, variant);
+        let other = options.clone();
+        options.fallback = vec![other.server];
+        options.fallback[0].uri = format!("http://{}", second.address);
+        let client = Client::builder().xds(options).build();
+        let mut orders = within(client.target("xds:///orders")).await.unwrap();
+        get(&mut orders, "/").await.unwrap();
+        let used = |server: &Management| {
+            let status = client.xds_status().unwrap();
+            status.server.ends_with(&server.address.to_string())
+        };
+        assert!(used(&second));
+        wait_until("a report", async || second.reported("orders").issued == 1).await;
+        first.restart();
+        wait_until("the first is used again", async || used(&first)).await;
+        get(&mut orders, "/").await.unwrap();
+        // Reports go where discovery goes, and none is lost on the way.
+        wait_until("the other report", async || {
+            second.reported("orders").issued + first.reported("orders").issued == 2
+        })
+        .await;
+        wait_until("reports to the first", async || first.reports() > 0).await;
+    }
+}

@@ -154,13 +154,10 @@ impl Balancer {
         }
         self.config = config;
         if reread && let Some(fleet) = &self.fleet {
-            let fractions = fleet.assignment.fractions(self.fraction_source()).clone();
+            let source = self.fraction_source();
+            let fractions = fleet.assignment.fractions(source).clone();
             // Read anew, but as old as the assignment they came with (decisions D3).
-            Arc::make_mut(&mut self.fractions).receive(
-                FractionOrigin::FleetAssignment,
-                fractions,
-                fleet.received_at,
-            );
+            Arc::make_mut(&mut self.fractions).receive(source.into(), fractions, fleet.received_at);
         }
         self.expire_fractions(now);
         self.refresh(
@@ -189,8 +186,9 @@ impl Balancer {
     /// The fleet's own assignment: where proxies are, and what fraction of demand each zone has. An
     /// update of fractions alone is an update: it re-arms their deadline and touches no host list.
     pub fn handle_originating(&mut self, assignment: ClusterLoadAssignment, now: Instant) {
-        let fractions = assignment.fractions(self.fraction_source()).clone();
-        self.receive_fractions(FractionOrigin::FleetAssignment, fractions, now);
+        let source = self.fraction_source();
+        let fractions = assignment.fractions(source).clone();
+        self.receive_fractions(source.into(), fractions, now);
         match &mut self.fleet {
             Some(fleet) if fleet.assignment.same_hosts(&assignment) => {
                 fleet.assignment = assignment;

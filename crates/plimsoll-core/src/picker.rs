@@ -16,13 +16,14 @@ use crate::rng::{Rng, Xoshiro256};
 use crate::snapshot::{HostList, RoutingSnapshot};
 use crate::stats::PickerStats;
 
+mod avoiding;
 mod hashed;
 mod load_aware;
 mod worker;
 
 use worker::Worker;
 
-/// Full decisions made again while the host is one to avoid; then lists are searched.
+/// Full decisions made again while the host is one to avoid; then lists are searched (`avoiding`).
 const RESELECTIONS: u32 = 3;
 /// Drops are drawn per million.
 const MILLION: u64 = 1_000_000;
@@ -118,6 +119,15 @@ impl RequestHash {
     fn or_draw(self, rng: &mut impl Rng) -> (u64, u32) {
         (self.hash.unwrap_or_else(|| rng.next_u64()), self.attempt)
     }
+}
+
+/// What is decided before the list of hosts.
+#[derive(Clone, Copy)]
+struct Chosen {
+    priority: usize,
+    availability: Availability,
+    /// The draw that chose them.
+    draw: u64,
 }
 
 /// A host at its place in a list: what one decision yields.
@@ -225,7 +235,7 @@ fn pick_with_extras<'p, R: Rng>(
     let chosen = if flat_hash {
         hashed::choose(snapshot, args, (worker, rng), stats)
     } else {
-        choose_avoiding(snapshot, args, (worker, rng), stats)
+        avoiding::choose(snapshot, args, (worker, rng), stats)
     };
     outcome(chosen, snapshot.generation, stats)
 }
@@ -257,30 +267,6 @@ fn outcome<'p>(
     }
 }
 
-/// Decides, and decides again while the host was tried before, as Envoy's retry does; if that did
-/// not help, searches the list and then the whole priority (docs/decisions/0008).
-fn choose_avoiding<'p, R: Rng>(
-    snapshot: &'p RoutingSnapshot,
-    args: PickArgs<'_>,
-    (worker, rng): (&mut Worker, &mut R),
-    stats: &PickerStats,
-) -> Result<Choice<'p>, PickError> {
-    let mut request = RequestHash {
-        hash: args.hash,
-        attempt: 0,
-    };
-    loop {
-        let choice = choose(snapshot, Some(request), (worker, rng), stats)?;
-        if !choice.is_one_of(args.avoid) {
-            return Ok(choice);
-        }
-        if request.attempt == RESELECTIONS {
-            return Ok(search_untried(snapshot, choice, args.avoid));
-        }
-        request.attempt += 1;
-    }
-}
-
 /// One full decision: priority, list, host. `request` is for load_aware_locality, and `None` where
 /// that is not the policy.
 #[inline(always)]
@@ -290,21 +276,37 @@ fn choose<'p, R: Rng>(
     (worker, rng): (&mut Worker, &mut R),
     stats: &PickerStats,
 ) -> Result<Choice<'p>, PickError> {
-    let hash = rng.next_u64();
+    let draw = rng.next_u64();
     let (priority, availability) = if worker.rules.first_priority_only {
         (0, Availability::Healthy)
     } else {
-        choose_priority(snapshot, hash)
+        choose_priority(snapshot, draw)
     };
+    let chosen = Chosen {
+        priority,
+        availability,
+        draw,
+    };
+    choose_within(snapshot, (chosen, request), (worker, rng), stats)
+}
+
+/// The rest of a decision, within a priority.
+#[inline(always)]
+fn choose_within<'p, R: Rng>(
+    snapshot: &'p RoutingSnapshot,
+    (chosen, request): (Chosen, Option<RequestHash>),
+    (worker, rng): (&mut Worker, &mut R),
+    stats: &PickerStats,
+) -> Result<Choice<'p>, PickError> {
+    let Chosen {
+        priority,
+        availability,
+        draw,
+    } = chosen;
     let view = snapshot.priorities.get(priority).ok_or(PickError::NoHost)?;
     if let Some(request) = request
         && let Some(source) = load_aware::source_of(view, availability)
     {
-        let chosen = load_aware::Chosen {
-            priority,
-            availability,
-            draw: hash,
-        };
         let worker = (worker, rng);
         return load_aware::choose(snapshot, (view, source), (chosen, request), worker, stats);
     }
@@ -324,7 +326,7 @@ fn choose<'p, R: Rng>(
     let source = source.ok_or(PickError::Panic)?;
     let list = view.table.list(source);
     let index = state
-        .pick_host(&list, snapshot, (rules, hash), rng)
+        .pick_host(&list, snapshot, (rules, draw), rng)
         .ok_or(PickError::NoHost)?;
     Ok(Choice::new(&list, index, priority, source))
 }
@@ -333,35 +335,6 @@ fn choose<'p, R: Rng>(
 #[inline(never)]
 fn choose_priority(snapshot: &RoutingSnapshot, hash: u64) -> (usize, Availability) {
     snapshot.loads.choose(hash)
-}
-
-/// The next host of the list that was not tried; else any such host of the priority's flat list;
-/// else the choice as it stands: a second try at the same host beats none.
-#[cold]
-fn search_untried<'p>(
-    snapshot: &'p RoutingSnapshot,
-    choice: Choice<'p>,
-    avoid: &[Arc<Host>],
-) -> Choice<'p> {
-    let table = &snapshot.priorities[choice.priority].table;
-    let untried = |source: HostSource, from: u32| {
-        let list = table.list(source);
-        let from = from.min(list.len());
-        // Hosts of a list are distinct, so one more than were tried is far enough.
-        let indices = (from..list.len()).chain(0..from).take(avoid.len() + 1);
-        indices
-            .map(|index| Choice::new(&list, index, choice.priority, source))
-            .find(|choice| !choice.is_one_of(avoid))
-    };
-    let flat = match choice.source {
-        HostSource::LocalityHealthyHosts(_) => HostSource::HealthyHosts,
-        HostSource::LocalityDegradedHosts(_) => HostSource::DegradedHosts,
-        HostSource::LocalityAllHosts(_) => HostSource::AllHosts,
-        same => same,
-    };
-    untried(choice.source, choice.index)
-        .or_else(|| untried(flat, 0))
-        .unwrap_or(choice)
 }
 
 /// Index of an availability in pairs of (healthy, degraded).

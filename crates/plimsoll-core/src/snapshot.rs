@@ -135,6 +135,16 @@ impl RoutingSnapshot {
         self.priorities.iter().flat_map(|view| view.table.hosts())
     }
 
+    /// All hosts of the priorities that `tried` are in; `None` if no other priority has a host.
+    pub fn priorities_of(&self, tried: &[Arc<Host>]) -> Option<Vec<Arc<Host>>> {
+        let is_tried = |host: &Arc<Host>| tried.iter().any(|tried| Arc::ptr_eq(tried, host));
+        let met = |view: &&PriorityView| view.table.hosts().any(is_tried);
+        let left = |view: &PriorityView| view.table.hosts().next().is_some() && !met(&view);
+        let hosts = self.priorities.iter().filter(met);
+        let hosts = hosts.flat_map(|view| view.table.hosts().cloned());
+        self.priorities.iter().any(left).then(|| hosts.collect())
+    }
+
     /// Counts of one priority.
     pub fn counts(&self, priority: usize) -> Option<&HostSetCounts> {
         self.priorities.get(priority).map(|view| &view.table.counts)

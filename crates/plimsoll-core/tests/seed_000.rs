@@ -65,7 +65,8 @@ impl Delivery {
 
     const fn origin(self) -> FractionOrigin {
         match self {
-            Self::EdsField | Self::LocalityMetadata => FractionOrigin::FleetAssignment,
+            Self::EdsField => FractionOrigin::EdsField,
+            Self::LocalityMetadata => FractionOrigin::LocalityMetadata,
             Self::LrsResponse => FractionOrigin::LrsResponse,
         }
     }

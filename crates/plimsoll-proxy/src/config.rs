@@ -23,6 +23,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
+use plimsoll_xds::upstream::UpstreamOptions;
 use plimsoll_xds::yaml::{ConfigError, Document};
 
 use crate::access_log::LogFormat;
@@ -60,12 +61,14 @@ pub struct NodeConfig {
 }
 
 /// A management server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct XdsConfig {
     /// Name of the cluster that says where it is.
     pub server: String,
     /// `http://host:port`
     pub uri: String,
+    /// Options of that cluster, if it has TLS.
+    pub tls: Option<Box<UpstreamOptions>>,
     /// Incremental instead of state of the world.
     pub delta: bool,
     /// All its clusters are wanted.

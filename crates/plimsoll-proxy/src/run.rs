@@ -15,6 +15,7 @@ use plimsoll_client::{Client, LoadReporting, RouteCheck, XdsOptions};
 use plimsoll_core::model::load_report::Node;
 use plimsoll_xds::ads::Variant;
 use plimsoll_xds::driver::HttpGuard;
+use plimsoll_xds::upstream::UpstreamOptions;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
@@ -223,6 +224,9 @@ fn client(config: &ProxyConfig, workers: usize) -> Client {
         locality,
     };
     let mut options = XdsOptions::new(xds.uri.clone(), node);
+    if let Some(upstream) = &xds.tls {
+        options = options.with_transport(UpstreamOptions::clone(upstream));
+    }
     options.all_clusters = xds.clusters;
     options.route_check = Some(RouteCheck::new(|routes| {
         RouteTable::try_from(Arc::new(routes)).map(drop)

@@ -10,22 +10,26 @@ mod backoff;
 mod clock;
 mod codec;
 mod connect;
+mod connector;
 mod handler;
 mod http_guard;
 pub mod lrs_client;
 mod messages;
 mod server;
+mod servers;
 mod session;
 
 pub use backoff::Backoff;
 pub use clock::Clock;
 pub use connect::ConnectOptions;
+pub use connector::{Connecting, Connector, Socket};
 pub use handler::{
     AdsHandler, AdsObserver, AdsOpening, AdsSession, LrsHandler, LrsInstructions, LrsReporter,
     LrsSession,
 };
 pub use http_guard::HttpGuard;
 pub use server::{ServerOptions, serve};
+pub use servers::Servers;
 /// How a stream ends.
 pub use tonic::{Code, Status};
 

@@ -261,6 +261,19 @@ impl RouteConfiguration {
         self.domains.find(host)
     }
 
+    /// The same with a limit for requests whose route says none (gRFC A31).
+    #[must_use]
+    pub fn with_max_stream_duration(&self, limit: Duration) -> Self {
+        let mut limited = self.clone();
+        let hosts = limited.virtual_hosts.iter_mut();
+        for route in hosts.flat_map(|host| &mut host.routes) {
+            if let Action::Forward(action) = &mut route.action {
+                action.max_stream_duration.get_or_insert(limit);
+            }
+        }
+        limited
+    }
+
     /// Names of all clusters that requests may go to, sorted, each once.
     pub fn clusters(&self) -> BTreeSet<&str> {
         let routes = self.virtual_hosts.iter().flat_map(|host| &host.routes);

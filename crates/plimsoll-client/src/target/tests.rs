@@ -63,6 +63,14 @@ fn zero_is_no_limit() {
     assert_eq!(timeout(Some(Duration::ZERO), None), None);
     assert_eq!(timeout(Some(second), Some(second * 2)), Some(second));
     assert_eq!(timeout(None, Some(second)), Some(second));
+    assert_eq!(timeout(Some(second * 2), Some(second)), Some(second));
+    // What is said of the header goes before, also that there is no limit.
+    let header = RouteAction {
+        max_stream_duration: Some(second),
+        grpc_timeout_header_max: Some(Duration::ZERO),
+        ..action()
+    };
+    assert_eq!(options_of(&header).timeout, None);
     let options = options_of(&action()).within(Some(second));
     assert_eq!(options.timeout, Some(second));
 }
@@ -77,4 +85,26 @@ fn requests_without_authority_get_that_of_the_target() {
     assert_eq!(filled("/a/b?c", "orders"), "http://orders/a/b?c");
     assert_eq!(filled("https://own/a", "orders"), "https://own/a");
     assert_eq!(filled("/a", "not one"), "/a");
+}
+
+#[test]
+fn a_grpc_server_hears_of_the_deadline_of_the_route() {
+    let told = |content_type: &str, timeout: Option<u64>, own: Option<u64>| {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, content_type.parse().unwrap());
+        if let Some(own) = own {
+            headers.insert(GRPC_TIMEOUT, format!("{own}S").parse().unwrap());
+        }
+        let seconds = |limit: Option<u64>| limit.map(Duration::from_secs);
+        tell_timeout(&mut headers, seconds(timeout), seconds(own));
+        let value = headers.get(GRPC_TIMEOUT)?;
+        Some(value.to_str().unwrap().to_owned())
+    };
+    let grpc = "application/grpc+proto";
+    assert_eq!(told(grpc, Some(3), None).as_deref(), Some("3000m"));
+    assert_eq!(told(grpc, Some(3), Some(9)).as_deref(), Some("3000m"));
+    assert_eq!(told(grpc, Some(9), Some(9)).as_deref(), Some("9S"));
+    assert_eq!(told(grpc, Some(200_000), None).as_deref(), Some("200000S"));
+    assert_eq!(told(grpc, None, None), None);
+    assert_eq!(told("text/plain", Some(3), None), None);
 }

@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
@@ -87,6 +88,8 @@ enum Routes {
 pub(crate) struct Dependencies {
     roots: Roots,
     listeners: BTreeMap<Arc<str>, Routes>,
+    /// How long requests may take where routes do not say, by listener.
+    limits: BTreeMap<Arc<str>, Duration>,
     routes: BTreeMap<Arc<str>, Arc<RouteConfiguration>>,
     clusters: BTreeMap<Arc<str>, Arc<UpstreamCluster>>,
     assignments: BTreeMap<Arc<str>, Assigned>,
@@ -133,6 +136,7 @@ impl Dependencies {
         let mut new = Self {
             roots,
             listeners: BTreeMap::new(),
+            limits: BTreeMap::new(),
             routes: BTreeMap::new(),
             clusters: BTreeMap::new(),
             assignments: BTreeMap::new(),
@@ -212,6 +216,10 @@ impl Dependencies {
         match &**type_url {
             LISTENER => {
                 if let Ok(listener) = wire::decode_listener(body) {
+                    match listener.max_stream_duration {
+                        Some(limit) => self.limits.insert(Arc::clone(&name), limit),
+                        None => self.limits.remove(&name),
+                    };
                     let routes = match listener.routes {
                         RouteSource::Rds(name) => Routes::Rds(name.into()),
                         RouteSource::Inline(routes) => Routes::Inline(Arc::from(routes)),
@@ -394,14 +402,18 @@ impl Dependencies {
     }
 
     fn routes_of(&self, user: &RouteUser) -> Option<Arc<RouteConfiguration>> {
-        let name = match user {
-            RouteUser::Follower(name) => name,
-            RouteUser::Target(target) => match self.listeners.get(target)? {
-                Routes::Inline(routes) => return Some(Arc::clone(routes)),
-                Routes::Rds(name) => name,
-            },
+        let target = match user {
+            RouteUser::Follower(name) => return self.routes.get(name).cloned(),
+            RouteUser::Target(target) => target,
         };
-        self.routes.get(name).cloned()
+        let routes = match self.listeners.get(target)? {
+            Routes::Inline(routes) => routes,
+            Routes::Rds(name) => self.routes.get(name)?,
+        };
+        Some(match self.limits.get(target) {
+            None => Arc::clone(routes),
+            Some(limit) => Arc::new(routes.with_max_stream_duration(*limit)),
+        })
     }
 
     /// Clusters that routes in force, or about to be, name, and those wanted from the start.

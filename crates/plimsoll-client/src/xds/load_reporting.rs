@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use plimsoll_xds::driver::ConnectOptions;
+use plimsoll_xds::driver::Servers;
 use plimsoll_xds::driver::lrs_client::{self, LrsClientChannels};
 use plimsoll_xds::lrs::message::ClusterStatsMessage;
 use plimsoll_xds::lrs::{Client, ClientEvent, Wanted};
@@ -20,7 +20,7 @@ pub(crate) type EdsNames = BTreeMap<Arc<str>, Arc<str>>;
 
 /// Reports until the manager is gone.
 pub(crate) async fn run(
-    server: ConnectOptions,
+    servers: Servers,
     node: NodeInfo,
     eds_names: watch::Receiver<EdsNames>,
     updates: mpsc::WeakSender<Update>,
@@ -28,7 +28,7 @@ pub(crate) async fn run(
     let (events, mut asked) = mpsc::channel(16);
     let (drained, stats) = mpsc::channel(1);
     let channels = LrsClientChannels { events, stats };
-    let driver = tokio::spawn(lrs_client::run(server, Client::new(node), channels));
+    let driver = tokio::spawn(lrs_client::run(servers, Client::new(node), channels));
     while let Some(event) = asked.recv().await {
         // The client is gone, and with it everybody who could send.
         let Some(updates) = updates.upgrade() else {

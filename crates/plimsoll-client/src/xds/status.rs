@@ -8,6 +8,8 @@ use std::sync::Arc;
 pub struct XdsStatus {
     /// The stream.
     pub state: XdsState,
+    /// Where it goes, or went last; empty before the first one.
+    pub server: String,
     /// What is wrong with resources that were asked for, by type and name: refused, removed or
     /// never there. What was good before is still in use.
     pub problems: BTreeMap<(Arc<str>, Arc<str>), String>,

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use plimsoll_xds::ads::client::{Client, ClientEvent, ClientSettings};
 use plimsoll_xds::ads::message::NodeMessage;
 use plimsoll_xds::ads::{LISTENER, ROUTE_CONFIGURATION};
+use plimsoll_xds::driver::Servers;
 use plimsoll_xds::driver::ads_client::{self, AdsClientChannels, AdsClientEvent, AdsCommand};
 use plimsoll_xds::route::RouteConfiguration;
 use plimsoll_xds::wire;
@@ -117,6 +118,7 @@ fn problem_of(status: &XdsStatus, target: &str) -> Option<String> {
 
 struct Subscriber {
     options: XdsOptions,
+    servers: Servers,
     dependencies: Dependencies,
     updates: mpsc::WeakSender<Update>,
     routes: Arc<ArcSwap<Routes>>,
@@ -144,6 +146,7 @@ pub(crate) fn start(options: XdsOptions, updates: &mpsc::Sender<Update>) -> XdsH
     let routes = Arc::<ArcSwap<Routes>>::default();
     let listener_template = options.listener_template.as_str().into();
     let subscriber = Subscriber {
+        servers: Servers::new(options.server.clone(), options.fallback.iter().cloned()),
         dependencies: Dependencies::new(roots),
         updates: updates.downgrade(),
         routes: Arc::clone(&routes),
@@ -185,7 +188,7 @@ impl Subscriber {
             events,
             commands: wanted,
         };
-        let server = self.options.server.clone();
+        let servers = self.servers.clone();
         let routes = self.options.route_check.clone();
         let check = move |type_url: &str, name: &str, body: &Bytes| {
             check(type_url, name, body)?;
@@ -194,7 +197,7 @@ impl Subscriber {
                 _ => Ok(()),
             }
         };
-        let driver = tokio::spawn(ads_client::run(server, client, check, channels));
+        let driver = tokio::spawn(ads_client::run(servers, client, check, channels));
         if self.options.load_reporting == LoadReporting::Always {
             self.report_load();
         }
@@ -247,8 +250,11 @@ impl Subscriber {
     fn handle_event(&mut self, event: AdsClientEvent) {
         match event {
             AdsClientEvent::Connected => {
-                self.status
-                    .send_modify(|status| status.state = XdsState::Connected);
+                let server = &self.servers.current().uri;
+                self.status.send_modify(|status| {
+                    status.state = XdsState::Connected;
+                    status.server.clone_from(server);
+                });
             }
             AdsClientEvent::Disconnected { message, .. } => {
                 let state = XdsState::Disconnected { message };
@@ -359,7 +365,7 @@ impl Subscriber {
             return;
         }
         tokio::spawn(load_reporting::run(
-            self.options.server.clone(),
+            self.servers.clone(),
             self.options.node_info(),
             self.eds_names.subscribe(),
             self.updates.clone(),

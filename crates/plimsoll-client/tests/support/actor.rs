@@ -135,7 +135,13 @@ async fn act(
     let response = match path.as_str() {
         "/upgrade" => upgrade(request),
         "/form" => Response::new(full(form(&request))),
-        "/endless" => Response::new(endless()),
+        "/endless" => {
+            let mut response = Response::new(endless());
+            if let Some(kind) = request.headers().get("content-type") {
+                (response.headers_mut()).insert("content-type", kind.clone());
+            }
+            response
+        }
         "/early" => Response::new(full("early".into())),
         "/echo" => Response::new(full(echo(request).await?)),
         "/grpc" => grpc(&request),

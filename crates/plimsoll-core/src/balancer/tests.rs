@@ -352,7 +352,7 @@ fn fractions_expire_at_the_deadline_and_recover_at_once() {
     assert_eq!(explanation.fractions.status, FractionStatus::Stale);
     assert_eq!(explanation.fractions.age_ms, Some(60_000));
     let minute = Duration::from_secs(60);
-    let origin = FractionOrigin::FleetAssignment;
+    let origin = FractionOrigin::EdsField;
     assert_eq!(
         events[0],
         Event::FractionsStale {

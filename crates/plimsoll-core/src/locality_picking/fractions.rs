@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::demand::FractionMap;
+use crate::model::zone_aware::FractionSource;
 use crate::time::Instant;
 
 /// Which way fractions came.
@@ -21,17 +22,36 @@ use crate::time::Instant;
 pub enum FractionOrigin {
     /// `LoadStatsResponse.observed_traffic`, for this upstream cluster.
     LrsResponse,
-    /// The fleet's assignment (EDS field or locality metadata), for all upstream clusters.
-    FleetAssignment,
+    /// The field of the fleet's assignment, for all upstream clusters.
+    EdsField,
+    /// The metadata of its localities, for all upstream clusters.
+    LocalityMetadata,
 }
 
-/// Origins in order of precedence.
-const PRECEDENCE: [FractionOrigin; 2] =
-    [FractionOrigin::LrsResponse, FractionOrigin::FleetAssignment];
+impl From<FractionSource> for FractionOrigin {
+    fn from(source: FractionSource) -> Self {
+        match source {
+            FractionSource::EdsField => Self::EdsField,
+            FractionSource::LocalityMetadata => Self::LocalityMetadata,
+        }
+    }
+}
+
+impl FractionOrigin {
+    /// Its place in the order of precedence. Settings say from which part of the fleet's assignment
+    /// fractions are read, so that there is one place for both.
+    const fn place(self) -> usize {
+        match self {
+            Self::LrsResponse => 0,
+            Self::EdsField | Self::LocalityMetadata => 1,
+        }
+    }
+}
 
 /// Fractions of one origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Received {
+    origin: FractionOrigin,
     /// Shared: snapshots keep the store they were built from, and it is copied when it changes.
     fractions: Arc<FractionMap>,
     at: Instant,
@@ -41,6 +61,7 @@ struct Received {
 /// All fractions at hand.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FractionStore {
+    /// By precedence.
     received: [Option<Received>; 2],
 }
 
@@ -66,13 +87,14 @@ impl FractionStore {
         now: Instant,
     ) -> bool {
         let fractions = fractions.into();
-        let slot = &mut self.received[origin as usize];
+        let slot = &mut self.received[origin.place()];
         if fractions.is_empty() {
             *slot = None;
             return false;
         }
         let recovered = slot.as_ref().is_some_and(|old| old.stale);
         *slot = Some(Received {
+            origin,
             fractions,
             at: now,
             stale: false,
@@ -83,13 +105,10 @@ impl FractionStore {
     /// Marks what is too old at `now`; returns each origin that became stale, with its age.
     pub fn expire(&mut self, threshold: Duration, now: Instant) -> Vec<(FractionOrigin, Duration)> {
         let mut expired = Vec::new();
-        for (origin, slot) in PRECEDENCE.into_iter().zip(&mut self.received) {
-            if let Some(received) = slot
-                && !received.stale
-                && received.at.saturating_add(threshold) <= now
-            {
+        for received in self.received.iter_mut().flatten() {
+            if !received.stale && received.at.saturating_add(threshold) <= now {
                 received.stale = true;
-                expired.push((origin, now.saturating_duration_since(received.at)));
+                expired.push((received.origin, now.saturating_duration_since(received.at)));
             }
         }
         expired
@@ -97,17 +116,13 @@ impl FractionStore {
 
     /// The fractions in force, if any are fresh.
     pub fn current(&self) -> Option<CurrentFractions<'_>> {
-        PRECEDENCE
-            .into_iter()
-            .zip(&self.received)
-            .find_map(|(origin, slot)| {
-                let received = slot.as_ref().filter(|received| !received.stale)?;
-                Some(CurrentFractions {
-                    fractions: &received.fractions,
-                    origin,
-                    received_at: received.at,
-                })
-            })
+        let mut received = self.received.iter().flatten();
+        let received = received.find(|received| !received.stale)?;
+        Some(CurrentFractions {
+            fractions: &received.fractions,
+            origin: received.origin,
+            received_at: received.at,
+        })
     }
 
     /// The last fractions that arrived by the way that counts most, stale or not: the best guess of
@@ -169,16 +184,16 @@ mod tests {
     fn one_deadline_rearmed_by_every_update_that_carries_fractions() {
         let mut store = FractionStore::default();
         assert_eq!(store.poll_timeout(THRESHOLD), None);
-        store.receive(FractionOrigin::FleetAssignment, fractions(5000), at(0));
+        store.receive(FractionOrigin::EdsField, fractions(5000), at(0));
         assert_eq!(store.poll_timeout(THRESHOLD), Some(at(60)));
         // The same fractions again are news: they say "still so".
-        store.receive(FractionOrigin::FleetAssignment, fractions(5000), at(40));
+        store.receive(FractionOrigin::EdsField, fractions(5000), at(40));
         assert_eq!(store.poll_timeout(THRESHOLD), Some(at(100)));
         assert!(store.expire(THRESHOLD, at(99)).is_empty());
         let expired = store.expire(THRESHOLD, at(100));
         assert_eq!(
             expired,
-            [(FractionOrigin::FleetAssignment, Duration::from_secs(60))]
+            [(FractionOrigin::EdsField, Duration::from_secs(60))]
         );
         assert!(store.is_stale() && store.current().is_none());
         assert!(store.expire(THRESHOLD, at(200)).is_empty(), "reported once");
@@ -188,9 +203,9 @@ mod tests {
     #[test]
     fn recovery_is_immediate_and_told() {
         let mut store = FractionStore::default();
-        assert!(!store.receive(FractionOrigin::FleetAssignment, fractions(1), at(0)));
+        assert!(!store.receive(FractionOrigin::EdsField, fractions(1), at(0)));
         store.expire(THRESHOLD, at(60));
-        assert!(store.receive(FractionOrigin::FleetAssignment, fractions(2), at(61)));
+        assert!(store.receive(FractionOrigin::EdsField, fractions(2), at(61)));
         assert_eq!(store.current().unwrap().fractions, &fractions(2));
         assert!(!store.is_stale());
     }
@@ -199,7 +214,7 @@ mod tests {
     fn fractions_of_the_upstream_cluster_win_while_fresh() {
         let mut store = FractionStore::default();
         store.receive(FractionOrigin::LrsResponse, fractions(1), at(0));
-        store.receive(FractionOrigin::FleetAssignment, fractions(2), at(30));
+        store.receive(FractionOrigin::EdsField, fractions(2), at(30));
         assert_eq!(store.current().unwrap().origin, FractionOrigin::LrsResponse);
         let expired = store.expire(THRESHOLD, at(60));
         assert_eq!(
@@ -209,7 +224,7 @@ mod tests {
         let current = store.current().unwrap();
         assert_eq!(
             (current.origin, current.received_at),
-            (FractionOrigin::FleetAssignment, at(30))
+            (FractionOrigin::EdsField, at(30))
         );
         assert!(!store.is_stale());
         assert_eq!(store.last_received_at(), Some(at(30)));
@@ -218,9 +233,21 @@ mod tests {
     #[test]
     fn an_update_without_fractions_withdraws_them() {
         let mut store = FractionStore::default();
-        store.receive(FractionOrigin::FleetAssignment, fractions(1), at(0));
-        store.receive(FractionOrigin::FleetAssignment, FractionMap::new(), at(1));
+        store.receive(FractionOrigin::EdsField, fractions(1), at(0));
+        store.receive(FractionOrigin::EdsField, FractionMap::new(), at(1));
         assert_eq!(store.current(), None);
         assert!(!store.is_stale(), "withdrawn is not stale: no warning");
+    }
+
+    #[test]
+    fn another_part_of_the_assignment_replaces_the_one_before() {
+        let mut store = FractionStore::default();
+        store.receive(FractionOrigin::EdsField, fractions(1), at(0));
+        store.receive(FractionOrigin::LocalityMetadata, fractions(2), at(1));
+        let current = store.current().unwrap();
+        assert_eq!(current.origin, FractionOrigin::LocalityMetadata);
+        assert_eq!(current.fractions, &fractions(2));
+        store.receive(FractionOrigin::LocalityMetadata, FractionMap::new(), at(2));
+        assert!(store.current().is_none());
     }
 }

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::avoiding::other_priorities;
 use super::worker::Worker;
 use super::{Choice, PickArgs, PickError, RESELECTIONS};
 use crate::endpoint_picking::bounded_load;
@@ -16,7 +17,8 @@ use crate::rng::Rng;
 use crate::snapshot::{HashKind, HashTable, RoutingSnapshot};
 use crate::stats::PickerStats;
 
-/// One decision; further attempts walk the table until a host is found that was not tried.
+/// One decision; further attempts walk the table until a host is found that was not tried, and then
+/// the tables of other priorities.
 pub(super) fn choose<'p, R: Rng>(
     snapshot: &'p RoutingSnapshot,
     args: PickArgs<'_>,
@@ -30,6 +32,28 @@ pub(super) fn choose<'p, R: Rng>(
     if view.source.panic {
         stats.lb_healthy_panic.increment();
     }
+    let choice = look_up(snapshot, (table, priority), (hash, args.avoid), worker);
+    let choice = choice.ok_or(PickError::NoHost)?;
+    if !choice.is_one_of(args.avoid) {
+        return Ok(choice);
+    }
+    let mut others = other_priorities(snapshot, priority);
+    let untried = others.find_map(|priority| {
+        let table = snapshot.priorities[priority].hash.as_deref()?;
+        let table = (!table.panic).then_some((table, priority))?;
+        let choice = look_up(snapshot, table, (hash, args.avoid), worker)?;
+        (!choice.is_one_of(args.avoid)).then_some(choice)
+    });
+    Ok(untried.unwrap_or(choice))
+}
+
+/// A host of the table of a priority, if possible one that is not to be avoided.
+fn look_up<'p>(
+    snapshot: &RoutingSnapshot,
+    (table, priority): (&'p HashTable, usize),
+    (hash, avoid): (u64, &[Arc<Host>]),
+    worker: &mut Worker,
+) -> Option<Choice<'p>> {
     let source = if table.panic {
         HostSource::AllHosts
     } else {
@@ -37,16 +61,14 @@ pub(super) fn choose<'p, R: Rng>(
     };
     let mut choice = None;
     for attempt in 0..=RESELECTIONS {
-        let index = index(table, snapshot, (hash, attempt), worker).ok_or(PickError::NoHost)?;
+        let index = index(table, snapshot, (hash, attempt), worker)?;
         let next = choice_of(table, index, priority, source);
-        if !next.is_one_of(args.avoid) {
-            return Ok(next);
+        if !next.is_one_of(avoid) {
+            return Some(next);
         }
         choice = Some(next);
     }
-    choice
-        .map(|choice| next_untried(table, choice, args.avoid))
-        .ok_or(PickError::NoHost)
+    choice.map(|choice| next_untried(table, choice, avoid))
 }
 
 /// The host that a table gives for a hash and an attempt, bounded load considered.

@@ -5,7 +5,7 @@
 //! looks into a table over the locality's hosts (decisions D6).
 
 use super::worker::Worker;
-use super::{Choice, PickError, RequestHash, class, hashed};
+use super::{Choice, Chosen, PickError, RequestHash, class, hashed};
 use crate::host_source::HostSource;
 use crate::locality_picking::load_aware_locality::{choose_locality, mix, usable_slot};
 use crate::locality_picking::sampling::LocalitySampler;
@@ -13,15 +13,6 @@ use crate::priority::Availability;
 use crate::rng::Rng;
 use crate::snapshot::{LoadAwareSource, PriorityView, RoutingSnapshot};
 use crate::stats::PickerStats;
-
-/// What was decided before the locality.
-#[derive(Clone, Copy)]
-pub(super) struct Chosen {
-    pub(super) priority: usize,
-    pub(super) availability: Availability,
-    /// The draw that chose them.
-    pub(super) draw: u64,
-}
 
 /// The host for one request.
 #[inline(never)]

@@ -340,6 +340,85 @@ fn a_tried_host_is_not_picked_again_while_there_is_another() {
     }
 }
 
+#[test]
+fn when_all_of_a_priority_was_tried_the_next_one_is() {
+    for policy in policies() {
+        let hash = policy.is_hash();
+        let locality_policy = if hash {
+            LocalityPolicy::Flat
+        } else {
+            LocalityPolicy::default()
+        };
+        let mut rig = Rig::new(ClusterConfigParts {
+            endpoint_policy: policy.clone(),
+            locality_policy,
+            ..Default::default()
+        });
+        let mut three = parts(&[("a", 2), ("b", 3), ("c", 4), ("d", 1)]);
+        // Zones a and b are the first priority, c the second, d the third.
+        three.endpoints[2].priority = 1;
+        three.endpoints[3].priority = 2;
+        rig.fleet(parts(&EXAMPLE)).assign(three);
+        let mut picker = Picker::new(rig.reader.clone(), Xoshiro256::from_seed(1));
+        let all: Vec<_> = picker.snapshot().hosts().cloned().collect();
+        let peers = |tried: &[Arc<Host>], picker: &mut Picker| {
+            let hosts = picker.snapshot().priorities_of(tried);
+            hosts.map(|hosts| hosts.len())
+        };
+        assert_eq!(peers(&all[..1], &mut picker), Some(5));
+        assert_eq!(peers(&all[4..6], &mut picker), Some(9));
+        assert_eq!(peers(&all, &mut picker), None);
+        // Hashes from all over the ring.
+        let spread = u64::MAX / 401;
+        let mut pick = |hash: u64, avoided: usize| {
+            let args = PickArgs {
+                hash: Some(hash * spread),
+                avoid: &all[..avoided],
+            };
+            match picker.pick(args) {
+                PickResult::Complete(pick) => (pick.priority, pick.host.address()),
+                other => panic!("a second try beats none: {other:?}"),
+            }
+        };
+        for (avoided, expected) in [(4, 0), (5, 1), (8, 1), (9, 2), (10, 0)] {
+            for hash in 0..50 {
+                let (priority, _) = pick(hash, avoided);
+                assert_eq!(priority, expected, "{}: {avoided} avoided", policy.name());
+            }
+        }
+        let mut seen = std::collections::BTreeMap::new();
+        for hash in 0..400 {
+            *seen.entry(pick(hash, 5).1).or_insert(0) += 1;
+        }
+        // All hosts of the second priority share what the first one cannot take.
+        assert_eq!(seen.len(), 4, "{}: {seen:?}", policy.name());
+        assert!(seen.values().all(|count| *count > 40), "{seen:?}");
+    }
+}
+
+#[test]
+fn an_avoided_zone_is_replaced_by_all_others_evenly() {
+    let mut rig = Rig::new(ClusterConfigParts::default());
+    rig.fleet(parts(&EXAMPLE))
+        .assign(parts(&[("a", 6), ("b", 6)]));
+    let mut picker = Picker::new(rig.reader.clone(), Xoshiro256::from_seed(1));
+    let zone_a: Vec<_> = picker.snapshot().hosts().take(6).cloned().collect();
+    let mut seen = std::collections::BTreeMap::new();
+    for _ in 0..600 {
+        let args = PickArgs {
+            hash: None,
+            avoid: &zone_a,
+        };
+        let host = picker.pick(args).host().map(|host| host.address());
+        *seen.entry(host.unwrap()).or_insert(0) += 1;
+    }
+    assert_eq!(seen.len(), 6, "{seen:?}");
+    assert!(
+        seen.values().all(|count| (60..=160).contains(count)),
+        "{seen:?}"
+    );
+}
+
 /// Every endpoint policy, the bounded and the scanning variants included.
 fn policies() -> Vec<EndpointPolicy> {
     let hashing = |factor| ConsistentHashing::try_new(false, factor).unwrap();

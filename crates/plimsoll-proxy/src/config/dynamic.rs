@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use plimsoll_core::units::FieldError;
+use plimsoll_xds::upstream::UpstreamOptions;
 use plimsoll_xds::yaml::proto_json::{Empty, Named, ProtoDuration, ProtoEnum};
 use serde::Deserialize;
 
@@ -96,7 +97,7 @@ impl DynamicResourcesYaml {
         let delta = self.ads_config.api_type.0 == ApiType::DeltaGrpc;
         let service = self.ads_config.service();
         let service = service.map_err(|error| error.under("ads_config"))?;
-        let uri = uri(&service.cluster_name, clusters)
+        let (uri, tls) = place(&service.cluster_name, clusters)
             .map_err(|error| error.under("ads_config.grpc_services[0].envoy_grpc.cluster_name"))?;
         let back_off = service.retry_policy.as_ref().map(|policy| {
             let base = policy.retry_back_off.base_interval.0;
@@ -106,6 +107,7 @@ impl DynamicResourcesYaml {
         Ok(XdsConfig {
             server: service.cluster_name.clone(),
             uri,
+            tls,
             delta,
             clusters: self.cds_config.is_some(),
             report_load: load_stats.is_some(),
@@ -141,8 +143,11 @@ impl ApiConfigSourceYaml {
     }
 }
 
-/// Where a cluster of the file is.
-fn uri(name: &str, clusters: &[UpstreamCluster]) -> Result<String, FieldError> {
+/// Where a cluster of the file is, and its options if it has TLS.
+fn place(
+    name: &str,
+    clusters: &[UpstreamCluster],
+) -> Result<(String, Option<Box<UpstreamOptions>>), FieldError> {
     let cluster = clusters.iter().find(|one| &**one.config.name() == name);
     let endpoint = cluster
         .and_then(|cluster| cluster.load_assignment.as_ref())
@@ -151,13 +156,12 @@ fn uri(name: &str, clusters: &[UpstreamCluster]) -> Result<String, FieldError> {
         let reason = format!("no cluster {name:?} with an endpoint in static_resources");
         return Err(FieldError::new("", reason));
     };
-    if cluster.is_some_and(|cluster| cluster.options.tls.is_some()) {
-        let reason = "TLS to the management server is not supported";
-        return Err(FieldError::new("", reason));
-    }
+    let options = cluster.map(|cluster| &cluster.options);
+    let options = options.filter(|options| options.tls.is_some());
     let host = match endpoint.host.contains(':') {
         true => format!("[{}]", endpoint.host),
         false => endpoint.host.clone(),
     };
-    Ok(format!("http://{host}:{}", endpoint.port))
+    let uri = format!("http://{host}:{}", endpoint.port);
+    Ok((uri, options.cloned().map(Box::new)))
 }

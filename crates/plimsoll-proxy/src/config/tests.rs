@@ -305,6 +305,7 @@ static_resources:
     let expected = XdsConfig {
         server: "server".to_owned(),
         uri: "http://127.0.0.1:18000".to_owned(),
+        tls: None,
         delta: true,
         clusters: true,
         report_load: true,
@@ -312,6 +313,14 @@ static_resources:
     };
     assert_eq!(config.xds, Some(expected));
     assert_eq!(config.node.locality, Locality::new("r", "a", ""));
+    let secured = text.replace(
+        "type: STATIC\n",
+        "type: STATIC
+    transport_socket: {name: tls, typed_config: {sni: control.test, '@type': \
+         type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext}}\n",
+    );
+    let xds = ProxyConfig::parse(&secured).unwrap().xds.unwrap();
+    assert_eq!(xds.tls.unwrap().tls.unwrap().sni, "control.test");
     for (from, to, path) in [
         (
             "cluster_name: server, retry",

@@ -106,6 +106,16 @@ impl Client {
         self.types.values_mut().for_each(TypeState::connect);
     }
 
+    /// The next stream is to another server, to which versions of the last one mean nothing.
+    pub fn handle_other_server(&mut self) {
+        self.types.values_mut().for_each(TypeState::forget_versions);
+    }
+
+    /// Whether something is wanted that no server has sent, or said not to have.
+    pub fn lacks(&self) -> bool {
+        self.types.values().any(TypeState::lacks)
+    }
+
     /// The stream is over. Resources stay.
     pub fn handle_disconnected(&mut self) {
         self.connected = false;

@@ -10,7 +10,8 @@ use tokio::sync::mpsc;
 use tonic::Status;
 
 use super::clock::Clock;
-use super::connect::{ConnectOptions, Link, LinkEvent, Requests, room};
+use super::connect::{Link, LinkEvent, Requests, room};
+use super::servers::Servers;
 use super::{DELTA_AGGREGATED_RESOURCES, STREAM_AGGREGATED_RESOURCES};
 use crate::ads::client::{Client, ClientEvent};
 use crate::ads::message::Any;
@@ -68,10 +69,11 @@ pub trait Check: FnMut(&str, &str, &Bytes) -> Result<(), String> + Send {}
 
 impl<F: FnMut(&str, &str, &Bytes) -> Result<(), String> + Send> Check for F {}
 
-/// Subscribes until the owner drops its ends of the channels. Lost servers are dialled again.
+/// Subscribes until the owner drops its ends of the channels. Lost servers are dialled again; if
+/// something is missing and a server is lost without a word, the next one is tried (gRFC A71).
 /// Resources that `check` refuses are refused to the server, with its words.
 pub async fn run(
-    options: ConnectOptions,
+    servers: impl Into<Servers>,
     client: Client,
     mut check: impl Check,
     channels: AdsClientChannels,
@@ -91,7 +93,7 @@ pub async fn run(
         events,
         mut commands,
     } = channels;
-    let mut link = Link::new(options, path, encode);
+    let mut link = Link::new(servers.into(), path, encode);
     loop {
         driver.prepare();
         tokio::select! {
@@ -113,6 +115,7 @@ pub async fn run(
                 if let Err(status) = driver.handle_news(news, &mut check) {
                     driver.handle_lost(&link.abandon(status));
                 }
+                link.fall_back(|| driver.client.lacks());
             }
             // What is due may be the request after the one that waits: no timer until that left.
             () = driver.clock.sleep_until(driver.client.poll_timeout()),
@@ -160,8 +163,11 @@ impl Driver {
         check: &mut impl Check,
     ) -> Result<(), Status> {
         match news {
-            LinkEvent::Connected(requests) => {
+            LinkEvent::Connected { requests, other } => {
                 self.requests = Some(requests);
+                if other {
+                    self.client.handle_other_server();
+                }
                 self.client.handle_connected();
                 self.event = Some(AdsClientEvent::Connected);
             }

@@ -9,7 +9,8 @@ use tonic::Status;
 
 use super::STREAM_LOAD_STATS;
 use super::clock::Clock;
-use super::connect::{ConnectOptions, Link, LinkEvent, Requests, room};
+use super::connect::{Link, LinkEvent, Requests, room};
+use super::servers::Servers;
 use crate::error::DecodeError;
 use crate::lrs::message::{ClusterStatsMessage, LoadReport};
 use crate::lrs::{Client, ClientEvent};
@@ -24,8 +25,9 @@ pub struct LrsClientChannels {
     pub stats: mpsc::Receiver<Vec<ClusterStatsMessage>>,
 }
 
-/// Reports until the owner drops its ends of the channels. Lost servers are dialled again.
-pub async fn run(options: ConnectOptions, client: Client, channels: LrsClientChannels) {
+/// Reports until the owner drops its ends of the channels. Lost servers are dialled again; which of
+/// several is used, discovery chooses.
+pub async fn run(servers: impl Into<Servers>, client: Client, channels: LrsClientChannels) {
     let encode = |report: &LoadReport| Bytes::from(wire::encode_load_report(report));
     let mut driver = Driver {
         client,
@@ -33,7 +35,7 @@ pub async fn run(options: ConnectOptions, client: Client, channels: LrsClientCha
         requests: None,
     };
     let LrsClientChannels { events, mut stats } = channels;
-    let mut link = Link::new(options, STREAM_LOAD_STATS, encode);
+    let mut link = Link::following(servers.into(), STREAM_LOAD_STATS, encode);
     let mut event = None;
     loop {
         if event.is_none() {
@@ -80,7 +82,7 @@ impl Driver {
     fn handle_news(&mut self, news: LinkEvent<LoadReport>) -> Result<(), Status> {
         let now = self.clock.now();
         match news {
-            LinkEvent::Connected(requests) => {
+            LinkEvent::Connected { requests, .. } => {
                 self.requests = Some(requests);
                 self.client.handle_connected(now);
             }

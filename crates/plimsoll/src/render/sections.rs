@@ -110,7 +110,8 @@ pub(super) fn fractions(explanation: &Explanation, style: Style) -> String {
         line += &format!(", stale after {}", seconds(threshold));
     }
     line += match fractions.origin {
-        Some(FractionOrigin::FleetAssignment) => ", from the fleet's assignment",
+        Some(FractionOrigin::EdsField) => ", from the fleet's assignment",
+        Some(FractionOrigin::LocalityMetadata) => ", from the metadata of the fleet's assignment",
         Some(FractionOrigin::LrsResponse) => ", from load reporting",
         None => "",
     };

@@ -92,7 +92,7 @@ fn residual() -> Explanation {
         preconditions: vec![precondition(true)],
         fractions: FractionsExplanation {
             status: FractionStatus::Fresh,
-            origin: Some(FractionOrigin::FleetAssignment),
+            origin: Some(FractionOrigin::EdsField),
             age_ms: Some(1500),
             staleness_threshold_ms: Some(60_000),
         },

@@ -2,6 +2,7 @@
 
 use plimsoll_core::model::assignment::LbEndpoint;
 use plimsoll_core::model::locality::Locality;
+use plimsoll_xds::route::Action;
 use plimsoll_xds::wire::{
     AssignmentOut, ClusterOut, LocalityDelivery, LocalityOut, PathMatch, RouteEntryOut, RouteOut,
     RouteTarget, VirtualHostOut,
@@ -162,6 +163,26 @@ fn routes_change_only_when_their_clusters_are_there_and_the_old_ones_go_then() {
         asked.contains(&"-ClusterLoadAssignment c1".to_owned()),
         "{asked:?}"
     );
+}
+
+#[test]
+fn the_limit_of_a_listener_is_for_routes_without_one() {
+    let mut machine = complete();
+    let limit = Duration::from_secs(9);
+    machine.limits.insert("orders".into(), limit);
+    routes(&mut machine, "r", &["c1"]);
+    let found = std::iter::from_fn(|| machine.poll_change()).find_map(|change| match change {
+        Change::Routes(_, routes) => Some(routes),
+        _ => None,
+    });
+    let found = found.unwrap();
+    let Action::Forward(action) = &found.virtual_hosts()[0].routes[0].action else {
+        panic!("it forwards");
+    };
+    assert_eq!(action.max_stream_duration, Some(limit));
+    // A listener without a limit takes it back.
+    listener(&mut machine, "orders", "r");
+    assert_eq!(changes(&mut machine), ["routes orders"]);
 }
 
 #[test]

@@ -16,7 +16,9 @@ use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::model::endpoint_policy::EndpointPolicy;
 use plimsoll_core::model::health::{HealthClass, HealthFlags, HealthSignal};
 use plimsoll_core::model::locality::Locality;
-use plimsoll_core::model::zone_aware::{DEFAULT_STALENESS_THRESHOLD, LocalityBasis, ZoneAware};
+use plimsoll_core::model::zone_aware::{
+    DEFAULT_STALENESS_THRESHOLD, FractionSource, LocalityBasis, ZoneAware,
+};
 use plimsoll_core::time::Instant;
 
 /// One host and what is known of it.
@@ -183,9 +185,11 @@ impl Model {
             return Vec::new();
         };
         let mut expired = Vec::new();
+        let source = self.config.zone_aware().map(ZoneAware::fraction_source);
+        let fleet = source.unwrap_or(FractionSource::EdsField).into();
         for (origin, received) in [
             (FractionOrigin::LrsResponse, &mut self.lrs_response),
-            (FractionOrigin::FleetAssignment, &mut self.fleet_assignment),
+            (fleet, &mut self.fleet_assignment),
         ] {
             if let Some((at, stale)) = received
                 && !*stale

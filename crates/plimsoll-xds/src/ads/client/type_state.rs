@@ -103,6 +103,8 @@ pub(super) struct TypeState {
     /// Version accepted last, state of the world only.
     version: String,
     refusal: Option<Refusal>,
+    /// Versions of resources are another server's.
+    foreign: bool,
     // Of the present stream:
     /// What the server knows to be wanted; `None` before the first request.
     told: Option<BTreeSet<Arc<str>>>,
@@ -126,6 +128,7 @@ impl TypeState {
             resources: BTreeMap::new(),
             version: String::new(),
             refusal: None,
+            foreign: false,
             told: None,
             always_asked: BTreeSet::new(),
             named: false,
@@ -175,6 +178,19 @@ impl TypeState {
         for watch in self.names.values_mut() {
             watch.deadline = None;
         }
+    }
+
+    pub(super) fn forget_versions(&mut self) {
+        self.version.clear();
+        self.refusal = None;
+        self.foreign = true;
+    }
+
+    pub(super) fn lacks(&self) -> bool {
+        let unknown = |(name, watch): (&Arc<str>, &Watch)| {
+            !watch.missing && !self.resources.contains_key(name)
+        };
+        (self.wildcard && self.resources.is_empty()) || self.names.iter().any(unknown)
     }
 
     pub(super) fn resources(&self) -> impl Iterator<Item = &Resource> {
@@ -317,6 +333,7 @@ impl TypeState {
             false => self.always_asked.retain(|name| wanted.contains(name)),
         }
         self.told = Some(wanted);
+        self.foreign = false;
         Some(request)
     }
 
@@ -364,7 +381,7 @@ impl TypeState {
                 .cloned()
                 .collect(),
             resource_names_unsubscribe: told.difference(wanted).cloned().collect(),
-            initial_resource_versions: has.filter(|_| first).collect(),
+            initial_resource_versions: has.filter(|_| first && !self.foreign).collect(),
             response_nonce: nonce,
             error_detail: error,
         }

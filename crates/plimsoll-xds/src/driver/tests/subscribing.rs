@@ -20,6 +20,10 @@ struct Subscriber {
 impl Subscriber {
     /// Refuses resources whose body ends with `!`.
     fn start(server: &Server, variant: Variant) -> Self {
+        Self::start_with(server.options().into(), variant)
+    }
+
+    fn start_with(servers: Servers, variant: Variant) -> Self {
         let (tell, events) = mpsc::channel(1);
         let (commands, wanted) = mpsc::channel(1);
         let channels = AdsClientChannels {
@@ -32,7 +36,7 @@ impl Subscriber {
             true => Err(format!("{type_url} {name} is too loud")),
             false => Ok(()),
         };
-        let run = ads_client::run(server.options(), client, check, channels);
+        let run = ads_client::run(servers, client, check, channels);
         Self {
             events,
             commands,
@@ -136,6 +140,46 @@ async fn a_server_that_was_restarted_is_found_and_its_news_arrive() {
         let server = Server::start_with(ServerOptions::default(), &address).await;
         server.control.views.send_replace(view(2));
         assert_eq!(subscriber.updated().await, 2);
+    }
+}
+
+#[tokio::test]
+async fn the_next_server_helps_until_the_first_is_back() {
+    for variant in VARIANTS {
+        let (first, second) = (Server::start().await, Server::start().await);
+        let address = first.address.to_string();
+        let (best, next) = (first.options().uri, second.options().uri);
+        let servers = Servers::new(first.options(), [second.options()]);
+        first.stop().await;
+        second.control.views.send_replace(view(1));
+        let mut subscriber = Subscriber::start_with(servers.clone(), variant);
+        subscriber.watch(CLUSTER, "orders").await;
+        assert_eq!(subscriber.updated().await, 1);
+        assert_eq!(servers.current().uri, next);
+        // Its content has the version of the other's, which it must not take for its own.
+        let mut first = Server::start_with(ServerOptions::default(), &address).await;
+        first.control.views.send_replace(view(1));
+        let answered = |seen| match seen {
+            Seen::AdsEvent(StreamEvent::Acked { .. }) => Some(()),
+            _ => None,
+        };
+        while subscriber.event().await != AdsClientEvent::Connected {}
+        first.find(answered).await;
+        assert_eq!(servers.current().uri, best);
+        first.control.views.send_replace(view(2));
+        while subscriber.updated().await != 2 {}
+        // What is known needs no other server.
+        first.stop().await;
+        let mut lost = 0;
+        while lost < 3 {
+            let event = subscriber.event().await;
+            lost += u32::from(matches!(event, AdsClientEvent::Disconnected { .. }));
+        }
+        assert_eq!(servers.current().uri, best);
+        // What is not does.
+        subscriber.watch(CLUSTER_LOAD_ASSIGNMENT, "orders").await;
+        assert_eq!(subscriber.updated().await, 1);
+        assert_eq!(servers.current().uri, next);
     }
 }
 

@@ -29,17 +29,17 @@ fn client_process() {
 
 #[test]
 fn measured_demand_by_the_field_of_the_fleet_assignment() {
-    follow("EDS_FIELD", "eds_field", "fleet_assignment");
+    follow("EDS_FIELD", "eds_field");
 }
 
 #[test]
 fn measured_demand_by_the_metadata_of_localities() {
-    follow("LOCALITY_METADATA", "locality_metadata", "fleet_assignment");
+    follow("LOCALITY_METADATA", "locality_metadata");
 }
 
 #[test]
 fn measured_demand_by_the_answer_to_load_reports() {
-    follow("LRS_RESPONSE", "lrs_response", "lrs_response");
+    follow("LRS_RESPONSE", "lrs_response");
 }
 
 /// Everything of one test. Dropped in this order: traffic, clients, control plane.
@@ -50,13 +50,13 @@ struct World {
     backends: Backends,
 }
 
-fn follow(setting: &str, delivery: &str, origin: &str) {
+fn follow(setting: &str, delivery: &str) {
     let mut world = World::start(delivery, setting);
     world.wait_for_demand();
     for client in &world.clients {
         let node = world.control.node(&format!("checkout-{}", client.zone));
         assert_eq!(node["delivery"][0]["delivery"], delivery, "{node}");
-        assert_eq!(client.explain()["fractions"]["origin"], origin);
+        assert_eq!(client.explain()["fractions"]["origin"], delivery);
     }
     assert_fair(
         &world.backends,

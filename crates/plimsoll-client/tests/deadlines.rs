@@ -1,0 +1,73 @@
+//! Deadlines of gRPC calls hold to the end of the response.
+#![cfg(feature = "tonic")]
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+#[path = "support/actor.rs"]
+mod actor;
+mod support;
+
+use actor::Actor;
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt as _, Empty};
+use plimsoll_client::{Channel, ChannelBody, Client};
+use plimsoll_core::model::locality::Locality;
+use support::{endpoints, http2, round_robin, wait_until, within};
+use tonic::Code;
+use tower_service::Service as _;
+
+fn client(actor: &Actor) -> Client {
+    let assignment = endpoints("orders", &[("a", &[actor.address])]);
+    Client::builder()
+        .locality(Locality::zone_only("a"))
+        .cluster(round_robin("orders"), assignment, http2())
+        .build()
+}
+
+async fn call(client: &Client, path: &str, timeout: &str) -> ChannelBody {
+    let mut channel = Channel::from(client.service("orders").unwrap());
+    let request = Request::post(path)
+        .header("content-type", "application/grpc")
+        .header("grpc-timeout", timeout)
+        .body(Empty::<Bytes>::new())
+        .unwrap();
+    channel.call(request).await.unwrap().into_body()
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_its_deadline_and_counts_as_failed() {
+    let actor = Actor::start().await;
+    let client = client(&actor);
+    let mut body = call(&client, "/endless", "100m").await;
+    let late = within(async {
+        loop {
+            match body.frame().await.unwrap() {
+                Ok(_) => {}
+                Err(status) => return status,
+            }
+        }
+    })
+    .await;
+    assert_eq!(late.code(), Code::DeadlineExceeded);
+    assert!(body.frame().await.is_none());
+    let mut failed = 0;
+    wait_until("the failure is counted", async || {
+        for stats in client.drain_load_stats(false).await.unwrap() {
+            let localities = stats.localities.iter();
+            failed += localities
+                .map(|locality| locality.stats.total_error_requests)
+                .sum::<u64>();
+        }
+        failed == 1
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_response_in_time_is_whole() {
+    let actor = Actor::start().await;
+    let client = client(&actor);
+    let body = call(&client, "/early", "60S").await;
+    let body = within(body.collect()).await.unwrap().to_bytes();
+    assert_eq!(body, "early");
+}

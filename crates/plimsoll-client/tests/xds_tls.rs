@@ -1,0 +1,172 @@
+//! TLS to the management server: a bootstrap with `channel_creds` of type `tls`, and a server
+//! behind rustls.
+#![cfg(feature = "tls-ring")]
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use plimsoll_client::{Client, XdsOptions, XdsState};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use serde_json::{Value, json};
+use support::management::Management;
+use support::resources::whole;
+use support::{Backend, get, wait_for, within};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+/// Signs certificates.
+struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self {
+            pem,
+            issuer: Issuer::new(params, key),
+        }
+    }
+
+    /// A certificate for loopback and its key.
+    fn sign(&self, names: &[SanType]) -> (String, String) {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.subject_alt_names = names.to_vec();
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+}
+
+fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
+    let all = CertificateDer::pem_slice_iter(pem.as_bytes());
+    all.collect::<Result<_, _>>().unwrap()
+}
+
+/// A door with TLS in front of `server`. It wants a certificate of `authority` from those who
+/// come in.
+async fn door(authority: &Authority, names: &[SanType], server: SocketAddr) -> SocketAddr {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(certificates(&authority.pem));
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+    let (certificate, key) = authority.sign(names);
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(verifier.build().unwrap())
+        .with_single_cert(
+            certificates(&certificate),
+            PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
+        )
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let mut outside = acceptor.accept(stream).await?;
+                let mut inside = TcpStream::connect(server).await?;
+                tokio::io::copy_bidirectional(&mut outside, &mut inside).await
+            });
+        }
+    });
+    address
+}
+
+/// Writes a certificate of `authority` and what signs it to `folder`; the credentials that name
+/// these files.
+fn credentials(folder: &Path, authority: &Authority) -> Value {
+    let (certificate, key) = authority.sign(&[]);
+    let write = |name: &str, text: &str| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    json!({"type": "tls", "config": {
+        "ca_certificate_file": write("ca.pem", &authority.pem),
+        "certificate_file": write("certificate.pem", &certificate),
+        "private_key_file": write("key.pem", &key),
+        "refresh_interval": "600s",
+    }})
+}
+
+fn client(server: SocketAddr, channel_creds: &[Value]) -> Client {
+    let bootstrap = json!({
+        "xds_servers": [{"server_uri": server.to_string(), "channel_creds": channel_creds}],
+        "node": {"id": "n1", "cluster": "fleet", "locality": {"zone": "a"}},
+    });
+    let options = XdsOptions::from_bootstrap(&bootstrap.to_string()).unwrap();
+    Client::builder().xds(options).build()
+}
+
+const LOOPBACK: &[SanType] = &[SanType::IpAddress(std::net::IpAddr::V4(
+    std::net::Ipv4Addr::LOCALHOST,
+))];
+
+/// Why there is no stream.
+async fn refusal(client: &Client) -> String {
+    wait_for("a refusal", async || {
+        match client.xds_status().unwrap().state {
+            XdsState::Disconnected { message } => Some(message),
+            _ => None,
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_server_with_the_right_certificate_is_believed() {
+    let backend = Backend::start().await;
+    let server = Management::start(&whole("orders", &[("a", &[backend.address])]));
+    let authority = Authority::new();
+    let address = door(&authority, LOOPBACK, server.address).await;
+    let folder = tempfile::tempdir().unwrap();
+    // The first of them that we have is used, as gRFC A27 says.
+    let credentials = credentials(folder.path(), &authority);
+    let client = client(address, &[json!({"type": "google_default"}), credentials]);
+    let mut orders = within(client.target("xds:///orders")).await.unwrap();
+    let (status, body) = get(&mut orders, "/").await.unwrap();
+    assert_eq!((status, body), (200, backend.address.to_string()));
+    // Reports take the same way.
+    wait_for("a report", async || {
+        (server.reported("orders").issued == 1).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_of_another_authority_or_name_is_not() {
+    let server = Management::start(&[]);
+    let (ours, theirs) = (Authority::new(), Authority::new());
+    let folder = tempfile::tempdir().unwrap();
+    let credentials = [credentials(folder.path(), &ours)];
+    let stranger = door(&theirs, LOOPBACK, server.address).await;
+    let message = refusal(&client(stranger, &credentials)).await;
+    assert!(message.contains("invalid peer certificate"), "{message}");
+    let other = [SanType::DnsName("control.test".try_into().unwrap())];
+    let other = door(&ours, &other, server.address).await;
+    let message = refusal(&client(other, &credentials)).await;
+    assert!(message.contains("not valid for name"), "{message}");
+    // Files are read for every connection: what is missing may come.
+    std::fs::remove_file(folder.path().join("ca.pem")).unwrap();
+    let message = refusal(&client(other, &credentials)).await;
+    assert!(message.contains("ca.pem"), "{message}");
+}

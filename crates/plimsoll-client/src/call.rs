@@ -73,7 +73,7 @@ impl Call {
         }
     }
 
-    /// Sends what `supply` has until it has a response that is good enough, or there is no more to try.
+    /// Sends what `supply` has until there is a response that is good enough, or no more to try.
     #[expect(
         clippy::manual_async_fn,
         reason = "an async fn keeps a second copy of everything it is given"

@@ -30,6 +30,9 @@ const IDLE: usize = 1024;
 /// Requests at a time on one HTTP/2 connection, unless the options say otherwise. Envoy's default.
 const MAX_CONCURRENT_STREAMS: u32 = 1024;
 
+/// A response; or an error, perhaps with the request that was not sent.
+type Answer = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>;
+
 /// An open connection.
 #[derive(Debug)]
 pub(crate) struct Channel {
@@ -74,8 +77,7 @@ impl Channel {
     pub(crate) fn try_send(
         &mut self,
         request: Request<RequestBody>,
-    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>> + use<>
-    {
+    ) -> impl Future<Output = Answer> + use<> {
         match &mut self.sender {
             Sender::Http1(sender) => Either::Left(sender.try_send_request(request)),
             Sender::Http2(sender) => Either::Right(sender.try_send_request(request)),

@@ -15,6 +15,8 @@ pub(crate) struct HeadScan {
     /// How the line that is being read begins.
     start: [u8; LONGEST],
     length: usize,
+    /// The request line was there. Empty lines before it are passed over.
+    begun: bool,
     coding: bool,
     content_length: bool,
     ended: bool,
@@ -24,7 +26,7 @@ impl HeadScan {
     /// More bytes; whether both fields were seen.
     pub(crate) fn scan(&mut self, mut bytes: &[u8]) -> bool {
         while !self.ended && !bytes.is_empty() {
-            let end = bytes.iter().position(|byte| *byte == b'\n');
+            let end = memchr::memchr(b'\n', bytes);
             let line = &bytes[..end.unwrap_or(bytes.len())];
             let room = LONGEST - self.length;
             let part = &line[..line.len().min(room)];
@@ -46,7 +48,8 @@ impl HeadScan {
             start.is_some_and(|start| start.eq_ignore_ascii_case(name))
         };
         match start.first() {
-            None | Some(b'\r') => self.ended = true,
+            None | Some(b'\r') => self.ended = self.begun,
+            Some(_) if !self.begun => self.begun = true,
             Some(b't' | b'T') => self.coding |= begins(b"transfer-encoding:"),
             Some(b'c' | b'C') => self.content_length |= begins(b"content-length:"),
             Some(_) => {}
@@ -69,6 +72,13 @@ mod tests {
             let found = BOTH.chunks(step).any(|part| scan.scan(part));
             assert!(found, "{step}");
         }
+    }
+
+    #[test]
+    fn empty_lines_before_a_request_hide_nothing() {
+        let mut scan = HeadScan::default();
+        assert!(!scan.scan(b"\r\n\n"));
+        assert!(scan.scan(BOTH));
     }
 
     #[test]

@@ -144,13 +144,7 @@ pub async fn run_with(
     let mut routes_changed = client.routes_changed();
     let mut proxy = Proxy::start(Arc::clone(&state), client, workers)?;
     proxy.clusters().await;
-    let admin_listener = match proxy.config().admin {
-        Some(address) => {
-            let bound = TcpListener::bind(address).await;
-            Some(bound.map_err(|error| RunError::Bind(address, error))?)
-        }
-        None => None,
-    };
+    let admin_listener = bind_admin(proxy.config().admin).await?;
     let (quit, mut quitting) = mpsc::channel(1);
     let bound = Bound {
         listeners: state
@@ -199,6 +193,15 @@ pub async fn run_with(
         admin.abort();
     }
     Ok(())
+}
+
+async fn bind_admin(address: Option<SocketAddr>) -> Result<Option<TcpListener>, RunError> {
+    let Some(address) = address else {
+        return Ok(None);
+    };
+    let bound = TcpListener::bind(address).await;
+    let bound = bound.map_err(|error| RunError::Bind(address, error))?;
+    Ok(Some(bound))
 }
 
 /// Until routes of the management server changed.

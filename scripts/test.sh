@@ -11,7 +11,7 @@ done_steps=()
 step_fmt() {
   cargo fmt --all --check
   local manifest
-  for manifest in bench/Cargo.toml fuzz/Cargo.toml; do
+  for manifest in bench/Cargo.toml fuzz/Cargo.toml peers/xds-server/Cargo.toml; do
     if [[ -f $manifest ]]; then
       cargo fmt --manifest-path "$manifest" --check
     fi

@@ -11,5 +11,6 @@ mod grpc;
 mod proxy_curl;
 mod proxy_grpc;
 mod proxy_xds;
+mod proxy_xds_server;
 mod relay;
 mod reloads;

@@ -18,6 +18,8 @@ pub(crate) mod management_server;
 pub(crate) mod orca_backends;
 pub(crate) mod process;
 pub(crate) mod proxy;
+pub(crate) mod steered;
+pub(crate) mod xds_server;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -29,10 +29,10 @@ pub use encode_policy::{ClassicBasis, LocalityDelivery};
 pub use rewrite::{rewrite_cluster_policy, rewrite_load_reporting};
 pub use upstream::decode_upstream_cluster;
 
-use super::pb::cluster::{
-    CircuitBreakersMessage, ClusterMessage, CommonLbConfigMessage, EdsClusterConfigMessage,
-    ExplicitHttpConfigMessage, HttpProtocolOptionsMessage, OutlierDetectionMessage,
-    ThresholdsMessage,
+use super::pb::cluster::{ClusterMessage, CommonLbConfigMessage};
+use super::pb::upstream::{
+    CircuitBreakersMessage, EdsClusterConfigMessage, ExplicitHttpConfigMessage, Http2Message,
+    HttpProtocolOptionsMessage, OutlierDetectionMessage, ThresholdsMessage,
 };
 use super::pb::{AnyMessage, ConfigSourceMessage, PercentMessage};
 
@@ -153,8 +153,10 @@ fn common_lb_config(cluster: &ClusterOut<'_>) -> CommonLbConfigMessage {
 fn http2() -> BTreeMap<String, AnyMessage> {
     let options = HttpProtocolOptionsMessage {
         explicit_http_config: Some(ExplicitHttpConfigMessage {
-            http2_protocol_options: Some(()),
+            http2_protocol_options: Some(Http2Message::default()),
+            ..Default::default()
         }),
+        ..Default::default()
     };
     let any = AnyMessage::pack(HTTP_PROTOCOL_OPTIONS, &options);
     BTreeMap::from([(HTTP_PROTOCOL_OPTIONS.to_owned(), any)])
@@ -167,7 +169,9 @@ fn circuit_breakers(out: CircuitBreakersOut) -> CircuitBreakersMessage {
             max_pending_requests: out.max_pending_requests,
             max_requests: out.max_requests,
             max_retries: out.max_retries,
+            ..Default::default()
         }],
+        ..Default::default()
     }
 }
 
@@ -177,6 +181,7 @@ fn outlier_detection(out: OutlierDetectionOut) -> OutlierDetectionMessage {
         interval: out.interval.map(Into::into),
         base_ejection_time: out.base_ejection_time.map(Into::into),
         max_ejection_percent: out.max_ejection_percent,
+        ..Default::default()
     }
 }
 

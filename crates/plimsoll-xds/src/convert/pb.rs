@@ -219,9 +219,11 @@ impl From<std::net::SocketAddr> for AddressMessage {
     }
 }
 
-/// `envoy.config.core.v3.ConfigSource`, the two ways we use.
+/// `envoy.config.core.v3.ConfigSource`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct ConfigSourceMessage {
+    #[prost(string, tag = "1")]
+    pub(crate) path: String,
     #[prost(message, optional, tag = "3")]
     pub(crate) ads: Option<()>,
     /// `self`.
@@ -229,6 +231,15 @@ pub(crate) struct ConfigSourceMessage {
     pub(crate) this_server: Option<()>,
     #[prost(int32, tag = "6")]
     pub(crate) resource_api_version: i32,
+    #[prost(message, optional, tag = "8")]
+    pub(crate) path_config_source: Option<PathConfigSourceMessage>,
+}
+
+/// `envoy.config.core.v3.PathConfigSource`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct PathConfigSourceMessage {
+    #[prost(string, tag = "1")]
+    pub(crate) path: String,
 }
 
 /// `ApiVersion.V3`.
@@ -238,18 +249,22 @@ impl ConfigSourceMessage {
     /// `ads: {}` in version 3.
     pub(crate) const fn ads() -> Self {
         Self {
+            path: String::new(),
             ads: Some(()),
             this_server: None,
             resource_api_version: V3,
+            path_config_source: None,
         }
     }
 
     /// `self: {}` in version 3.
     pub(crate) const fn this_server() -> Self {
         Self {
+            path: String::new(),
             ads: None,
             this_server: Some(()),
             resource_api_version: V3,
+            path_config_source: None,
         }
     }
 }

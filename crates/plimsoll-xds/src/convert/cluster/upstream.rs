@@ -11,10 +11,10 @@ use prost::Message;
 
 use super::super::load_assignment::load_assignment;
 use super::super::pb::upstream::{
-    BreakerThresholdsMessage, BreakersMessage, ConnectionOptionsMessage, EdsMessage,
-    OutlierMessage, SourceMessage, UpstreamClusterMessage,
+    CircuitBreakersMessage, ConnectionOptionsMessage, EdsClusterConfigMessage,
+    OutlierDetectionMessage, ThresholdsMessage, UpstreamClusterMessage,
 };
-use super::super::pb::{duration, refuse, under};
+use super::super::pb::{ConfigSourceMessage, duration, refuse, under};
 use super::decode::decode_cluster;
 use super::decode_policy::choice;
 use super::{upstream_health, upstream_http, upstream_tls};
@@ -110,7 +110,7 @@ fn discovery(message: &UpstreamClusterMessage) -> Result<Discovery, FieldError> 
     }
 }
 
-fn eds(message: EdsMessage) -> Result<Discovery, FieldError> {
+fn eds(message: EdsClusterConfigMessage) -> Result<Discovery, FieldError> {
     let config = message.eds_config.unwrap_or_default();
     let path = config.path_config_source.map(|source| source.path);
     let path = path.or((!config.path.is_empty()).then_some(config.path));
@@ -128,7 +128,7 @@ fn eds(message: EdsMessage) -> Result<Discovery, FieldError> {
     })
 }
 
-fn is_self(source: &SourceMessage) -> Result<bool, FieldError> {
+fn is_self(source: &ConfigSourceMessage) -> Result<bool, FieldError> {
     match source.this_server {
         Some(()) => Ok(true),
         None => Err(FieldError::new("", "only self is supported")),
@@ -136,7 +136,7 @@ fn is_self(source: &SourceMessage) -> Result<bool, FieldError> {
 }
 
 /// The limits of the default priority: no request has another one.
-fn circuit_breakers(message: BreakersMessage) -> Result<CircuitBreakers, FieldError> {
+fn circuit_breakers(message: CircuitBreakersMessage) -> Result<CircuitBreakers, FieldError> {
     refuse(&[(
         "per_host_thresholds",
         !message.per_host_thresholds.is_empty(),
@@ -151,7 +151,7 @@ fn circuit_breakers(message: BreakersMessage) -> Result<CircuitBreakers, FieldEr
     Ok(breakers)
 }
 
-fn thresholds(entry: BreakerThresholdsMessage) -> Result<CircuitBreakers, FieldError> {
+fn thresholds(entry: ThresholdsMessage) -> Result<CircuitBreakers, FieldError> {
     refuse(&[("max_connection_pools", entry.max_connection_pools.is_some())])?;
     let default = CircuitBreakers::default();
     let pending = entry.max_pending_requests;
@@ -168,7 +168,7 @@ fn thresholds(entry: BreakerThresholdsMessage) -> Result<CircuitBreakers, FieldE
     })
 }
 
-fn outlier_fields(message: OutlierMessage) -> Result<OutlierFields, FieldError> {
+fn outlier_fields(message: OutlierDetectionMessage) -> Result<OutlierFields, FieldError> {
     Ok(OutlierFields {
         consecutive_5xx: message.consecutive_5xx,
         interval: duration(message.interval, "interval")?,

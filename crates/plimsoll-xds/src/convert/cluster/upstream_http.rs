@@ -5,8 +5,8 @@ use std::time::Duration;
 use plimsoll_core::units::FieldError;
 
 use super::super::pb::upstream::{
-    CommonHttpMessage, ExplicitMessage, Http2Message, HttpOptionsMessage, UpstreamClusterMessage,
-    UpstreamHttpMessage,
+    CommonHttpMessage, ExplicitHttpConfigMessage, Http2Message, HttpProtocolOptionsMessage,
+    UpstreamClusterMessage, UpstreamHttpMessage,
 };
 use super::super::pb::{DurationMessage, duration, refuse};
 use super::HTTP_PROTOCOL_OPTIONS;
@@ -34,7 +34,10 @@ pub(super) fn put(
     legacy(cluster, options)
 }
 
-fn typed(message: HttpOptionsMessage, options: &mut UpstreamOptions) -> Result<(), FieldError> {
+fn typed(
+    message: HttpProtocolOptionsMessage,
+    options: &mut UpstreamOptions,
+) -> Result<(), FieldError> {
     refuse(&[
         ("http_filters", !message.http_filters.is_empty()),
         ("outlier_detection", message.outlier_detection.is_some()),
@@ -48,12 +51,12 @@ fn typed(message: HttpOptionsMessage, options: &mut UpstreamOptions) -> Result<(
     common(message.common_http_protocol_options, options)?;
     upstream(message.upstream_http_protocol_options, options)?;
     match message.explicit_http_config {
-        Some(ExplicitMessage {
+        Some(ExplicitHttpConfigMessage {
             http2_protocol_options: Some(http2),
             ..
         }) => put_http2(&http2, options)
             .map_err(|error| error.under("explicit_http_config.http2_protocol_options")),
-        Some(ExplicitMessage {
+        Some(ExplicitHttpConfigMessage {
             http_protocol_options: Some(()),
             ..
         }) => Ok(()),

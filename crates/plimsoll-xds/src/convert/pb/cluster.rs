@@ -8,6 +8,7 @@ use prost::Message;
 use super::policy::{
     ConsistentHashingMessage, LoadBalancingPolicyMessage, RuntimeDoubleMessage, SlowStartMessage,
 };
+use super::upstream::{CircuitBreakersMessage, EdsClusterConfigMessage, OutlierDetectionMessage};
 use super::{AnyMessage, ConfigSourceMessage, DurationMessage, PercentMessage};
 
 /// `Cluster`; the last field is ours.
@@ -55,48 +56,6 @@ pub(crate) struct ClusterMessage {
     /// 0: as the policy wants it; 1: low discrepancy; 2: random.
     #[prost(int32, tag = "50001")]
     pub(crate) locality_sampling: i32,
-}
-
-/// `Cluster.EdsClusterConfig`.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(crate) struct EdsClusterConfigMessage {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) eds_config: Option<ConfigSourceMessage>,
-    #[prost(string, tag = "2")]
-    pub(crate) service_name: String,
-}
-
-/// `CircuitBreakers`.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(crate) struct CircuitBreakersMessage {
-    #[prost(message, repeated, tag = "1")]
-    pub(crate) thresholds: Vec<ThresholdsMessage>,
-}
-
-/// `CircuitBreakers.Thresholds`, of the default priority.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(crate) struct ThresholdsMessage {
-    #[prost(message, optional, tag = "2")]
-    pub(crate) max_connections: Option<u32>,
-    #[prost(message, optional, tag = "3")]
-    pub(crate) max_pending_requests: Option<u32>,
-    #[prost(message, optional, tag = "4")]
-    pub(crate) max_requests: Option<u32>,
-    #[prost(message, optional, tag = "5")]
-    pub(crate) max_retries: Option<u32>,
-}
-
-/// `OutlierDetection`, the part that is written.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(crate) struct OutlierDetectionMessage {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) consecutive_5xx: Option<u32>,
-    #[prost(message, optional, tag = "2")]
-    pub(crate) interval: Option<DurationMessage>,
-    #[prost(message, optional, tag = "3")]
-    pub(crate) base_ejection_time: Option<DurationMessage>,
-    #[prost(message, optional, tag = "4")]
-    pub(crate) max_ejection_percent: Option<u32>,
 }
 
 /// `Cluster.CommonLbConfig`.
@@ -161,18 +120,4 @@ pub(crate) struct RingHashLbConfigMessage {
 pub(crate) struct MaglevLbConfigMessage {
     #[prost(message, optional, tag = "1")]
     pub(crate) table_size: Option<u64>,
-}
-
-/// `envoy.extensions.upstreams.http.v3.HttpProtocolOptions`.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(crate) struct HttpProtocolOptionsMessage {
-    #[prost(message, optional, tag = "3")]
-    pub(crate) explicit_http_config: Option<ExplicitHttpConfigMessage>,
-}
-
-/// `HttpProtocolOptions.ExplicitHttpConfig`.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(crate) struct ExplicitHttpConfigMessage {
-    #[prost(message, optional, tag = "2")]
-    pub(crate) http2_protocol_options: Option<()>,
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use prost::Message;
 
 use super::route::HeaderValueOptionMessage;
-use super::{AnyMessage, DurationMessage, PercentMessage};
+use super::{AnyMessage, ConfigSourceMessage, DurationMessage, PercentMessage};
 
 /// `Cluster`.
 #[derive(Clone, PartialEq, Message)]
@@ -17,7 +17,7 @@ pub(crate) struct UpstreamClusterMessage {
     #[prost(int32, tag = "2")]
     pub(crate) discovery_type: i32,
     #[prost(message, optional, tag = "3")]
-    pub(crate) eds_cluster_config: Option<EdsMessage>,
+    pub(crate) eds_cluster_config: Option<EdsClusterConfigMessage>,
     #[prost(message, optional, tag = "4")]
     pub(crate) connect_timeout: Option<DurationMessage>,
     #[prost(message, repeated, tag = "8")]
@@ -25,7 +25,7 @@ pub(crate) struct UpstreamClusterMessage {
     #[prost(message, optional, tag = "9")]
     pub(crate) max_requests_per_connection: Option<u32>,
     #[prost(message, optional, tag = "10")]
-    pub(crate) circuit_breakers: Option<BreakersMessage>,
+    pub(crate) circuit_breakers: Option<CircuitBreakersMessage>,
     #[prost(message, optional, tag = "13")]
     pub(crate) http_protocol_options: Option<()>,
     #[prost(message, optional, tag = "14")]
@@ -35,7 +35,7 @@ pub(crate) struct UpstreamClusterMessage {
     #[prost(int32, tag = "17")]
     pub(crate) dns_lookup_family: i32,
     #[prost(message, optional, tag = "19")]
-    pub(crate) outlier_detection: Option<OutlierMessage>,
+    pub(crate) outlier_detection: Option<OutlierDetectionMessage>,
     #[prost(message, optional, tag = "21")]
     pub(crate) upstream_bind_config: Option<()>,
     #[prost(message, optional, tag = "24")]
@@ -55,7 +55,7 @@ pub(crate) struct UpstreamClusterMessage {
     #[prost(message, repeated, tag = "40")]
     pub(crate) filters: Vec<()>,
     #[prost(message, optional, tag = "42")]
-    pub(crate) lrs_server: Option<SourceMessage>,
+    pub(crate) lrs_server: Option<ConfigSourceMessage>,
     #[prost(message, repeated, tag = "43")]
     pub(crate) transport_socket_matches: Vec<()>,
     #[prost(message, optional, tag = "46")]
@@ -72,46 +72,25 @@ pub(crate) struct UpstreamClusterMessage {
 
 /// `Cluster.EdsClusterConfig`.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(crate) struct EdsMessage {
+pub(crate) struct EdsClusterConfigMessage {
     #[prost(message, optional, tag = "1")]
-    pub(crate) eds_config: Option<SourceMessage>,
+    pub(crate) eds_config: Option<ConfigSourceMessage>,
     #[prost(string, tag = "2")]
     pub(crate) service_name: String,
 }
 
-/// `ConfigSource`.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(crate) struct SourceMessage {
-    #[prost(string, tag = "1")]
-    pub(crate) path: String,
-    #[prost(message, optional, tag = "3")]
-    pub(crate) ads: Option<()>,
-    /// `self`.
-    #[prost(message, optional, tag = "5")]
-    pub(crate) this_server: Option<()>,
-    #[prost(message, optional, tag = "8")]
-    pub(crate) path_config_source: Option<PathSourceMessage>,
-}
-
-/// `PathConfigSource`.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(crate) struct PathSourceMessage {
-    #[prost(string, tag = "1")]
-    pub(crate) path: String,
-}
-
 /// `CircuitBreakers`.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct BreakersMessage {
+pub(crate) struct CircuitBreakersMessage {
     #[prost(message, repeated, tag = "1")]
-    pub(crate) thresholds: Vec<BreakerThresholdsMessage>,
+    pub(crate) thresholds: Vec<ThresholdsMessage>,
     #[prost(message, repeated, tag = "2")]
     pub(crate) per_host_thresholds: Vec<()>,
 }
 
 /// `CircuitBreakers.Thresholds`.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct BreakerThresholdsMessage {
+pub(crate) struct ThresholdsMessage {
     #[prost(int32, tag = "1")]
     pub(crate) priority: i32,
     #[prost(message, optional, tag = "2")]
@@ -139,7 +118,7 @@ pub(crate) struct RetryBudgetMessage {
 
 /// `OutlierDetection`.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(crate) struct OutlierMessage {
+pub(crate) struct OutlierDetectionMessage {
     #[prost(message, optional, tag = "1")]
     pub(crate) consecutive_5xx: Option<u32>,
     #[prost(message, optional, tag = "2")]
@@ -317,13 +296,13 @@ pub(crate) struct TransportSocketMessage {
 
 /// `envoy.extensions.upstreams.http.v3.HttpProtocolOptions`.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(crate) struct HttpOptionsMessage {
+pub(crate) struct HttpProtocolOptionsMessage {
     #[prost(message, optional, tag = "1")]
     pub(crate) common_http_protocol_options: Option<CommonHttpMessage>,
     #[prost(message, optional, tag = "2")]
     pub(crate) upstream_http_protocol_options: Option<UpstreamHttpMessage>,
     #[prost(message, optional, tag = "3")]
-    pub(crate) explicit_http_config: Option<ExplicitMessage>,
+    pub(crate) explicit_http_config: Option<ExplicitHttpConfigMessage>,
     #[prost(message, repeated, tag = "6")]
     pub(crate) http_filters: Vec<()>,
     #[prost(message, optional, tag = "8")]
@@ -338,7 +317,7 @@ pub(crate) struct HttpOptionsMessage {
 
 /// `HttpProtocolOptions.ExplicitHttpConfig`.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(crate) struct ExplicitMessage {
+pub(crate) struct ExplicitHttpConfigMessage {
     #[prost(message, optional, tag = "1")]
     pub(crate) http_protocol_options: Option<()>,
     #[prost(message, optional, tag = "2")]

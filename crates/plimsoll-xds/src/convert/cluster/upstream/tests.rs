@@ -7,7 +7,7 @@ use crate::convert::field::put_field;
 use crate::convert::hex::message;
 use crate::convert::load_assignment::decode_endpoint_extras;
 use crate::convert::pb::AnyMessage;
-use crate::convert::pb::upstream::{HealthCheckMessage, HttpOptionsMessage};
+use crate::convert::pb::upstream::{HealthCheckMessage, HttpProtocolOptionsMessage};
 use crate::yaml::parse_upstream_cluster;
 use crate::yaml::tests::upstream::{EDS, STATIC, TLS};
 
@@ -58,11 +58,11 @@ fn what_would_be_passed_over_is_refused_by_its_path() {
             c.eds_cluster_config = None;
         }),
         ("lrs_server", |c| {
-            c.lrs_server = Some(SourceMessage::default());
+            c.lrs_server = Some(ConfigSourceMessage::default());
         }),
         ("circuit_breakers.per_host_thresholds", |c| {
             let per_host_thresholds = vec![()];
-            c.circuit_breakers = Some(BreakersMessage {
+            c.circuit_breakers = Some(CircuitBreakersMessage {
                 per_host_thresholds,
                 ..Default::default()
             });
@@ -72,7 +72,7 @@ fn what_would_be_passed_over_is_refused_by_its_path() {
         }),
         ("outlier_detection.monitors", |c| {
             let monitors = vec![()];
-            c.outlier_detection = Some(OutlierMessage {
+            c.outlier_detection = Some(OutlierDetectionMessage {
                 monitors,
                 ..Default::default()
             });
@@ -83,7 +83,7 @@ fn what_would_be_passed_over_is_refused_by_its_path() {
         (
             "typed_extension_protocol_options[x].explicit_http_config",
             |c| {
-                let options = HttpOptionsMessage::default();
+                let options = HttpProtocolOptionsMessage::default();
                 let any = AnyMessage::pack(super::super::HTTP_PROTOCOL_OPTIONS, &options);
                 c.typed_extension_protocol_options.insert("x".into(), any);
             },

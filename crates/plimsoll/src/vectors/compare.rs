@@ -68,22 +68,25 @@ impl Outcome {
             let actual = "nothing: the case checks nothing".into();
             return vec![("expected".into(), self.names().into(), actual)];
         }
-        let mut differences = Vec::new();
+        let mut comparison = Comparison {
+            tolerance,
+            differences: Vec::new(),
+        };
         for (key, expected) in compared() {
             match self.0.get(key.as_str()) {
                 None => {
                     let actual = format!("unknown key `{key}`; there are {}", self.names());
-                    differences.push((key.clone(), expected.clone(), actual.into()));
+                    comparison.differ(key.clone(), expected, actual.into());
                 }
                 Some(Field::Exact(actual)) => {
-                    exact(key, expected, actual, tolerance, &mut differences);
+                    comparison.compare(key, expected, actual, LeftOut::Null);
                 }
                 Some(Field::Sparse(actual)) => {
-                    sparse(key, expected, actual, tolerance, &mut differences);
+                    comparison.compare(key, expected, actual, LeftOut::Zero);
                 }
             }
         }
-        differences
+        comparison.differences
     }
 
     fn names(&self) -> String {
@@ -92,74 +95,61 @@ impl Outcome {
     }
 }
 
-/// Descends into objects and lists of objects, so that the path of the difference is as long as it
-/// can be; other lists are shown whole, because a sequence of picks reads better that way.
-fn exact(
-    path: &str,
-    expected: &Value,
-    actual: &Value,
-    tolerance: f64,
-    differences: &mut Vec<(String, Value, Value)>,
-) {
-    if let Some(pairs) = objects(expected, actual) {
-        for (index, (expected, actual)) in pairs.enumerate() {
-            let path = format!("{path}.{index}");
-            exact(&path, expected, actual, tolerance, differences);
+/// What an object may leave out.
+#[derive(Clone, Copy, Debug)]
+enum LeftOut {
+    Null,
+    Zero,
+}
+
+impl LeftOut {
+    /// What stands for a value that is left out; nothing if it may not be.
+    fn misses(self, value: &Value) -> Option<Value> {
+        match self {
+            Self::Null => (!value.is_null()).then(|| "nothing".into()),
+            Self::Zero => (!is_zero(value)).then(|| 0.into()),
         }
-        return;
-    }
-    let (Value::Object(wanted), Value::Object(found)) = (expected, actual) else {
-        if !same(expected, actual, tolerance) {
-            differences.push((path.into(), expected.clone(), actual.clone()));
-        }
-        return;
-    };
-    for (key, expected) in wanted {
-        let path = format!("{path}.{key}");
-        match found.get(key) {
-            Some(actual) => exact(&path, expected, actual, tolerance, differences),
-            None => differences.push((path, expected.clone(), unknown(key))),
-        }
-    }
-    let left_out = found
-        .iter()
-        .filter(|(key, value)| !value.is_null() && !wanted.contains_key(*key));
-    for (key, actual) in left_out {
-        differences.push((format!("{path}.{key}"), "nothing".into(), actual.clone()));
     }
 }
 
-/// The same, but what is left out of an object is 0.
-fn sparse(
-    path: &str,
-    expected: &Value,
-    actual: &Value,
+/// One comparison and what it has found.
+struct Comparison {
     tolerance: f64,
-    differences: &mut Vec<(String, Value, Value)>,
-) {
-    if let Some(pairs) = objects(expected, actual) {
-        for (index, (expected, actual)) in pairs.enumerate() {
-            let path = format!("{path}.{index}");
-            sparse(&path, expected, actual, tolerance, differences);
+    differences: Vec<(String, Value, Value)>,
+}
+
+impl Comparison {
+    /// Descends into objects and lists of objects, so that the path of the difference is as long as
+    /// it can be; other lists are shown whole, because a sequence of picks reads better that way.
+    fn compare(&mut self, path: &str, expected: &Value, actual: &Value, left_out: LeftOut) {
+        if let Some(pairs) = objects(expected, actual) {
+            for (index, (expected, actual)) in pairs.enumerate() {
+                self.compare(&format!("{path}.{index}"), expected, actual, left_out);
+            }
+            return;
         }
-        return;
+        let (Value::Object(wanted), Value::Object(found)) = (expected, actual) else {
+            if !same(expected, actual, self.tolerance) {
+                self.differ(path.to_owned(), expected, actual.clone());
+            }
+            return;
+        };
+        for (key, expected) in wanted {
+            let path = format!("{path}.{key}");
+            match found.get(key) {
+                Some(actual) => self.compare(&path, expected, actual, left_out),
+                None => self.differ(path, expected, unknown(key)),
+            }
+        }
+        for (key, actual) in found.iter().filter(|(key, _)| !wanted.contains_key(*key)) {
+            if let Some(expected) = left_out.misses(actual) {
+                self.differ(format!("{path}.{key}"), &expected, actual.clone());
+            }
+        }
     }
-    let (Value::Object(wanted), Value::Object(found)) = (expected, actual) else {
-        if !same(expected, actual, tolerance) {
-            differences.push((path.into(), expected.clone(), actual.clone()));
-        }
-        return;
-    };
-    for (name, expected) in wanted {
-        let path = format!("{path}.{name}");
-        match found.get(name) {
-            Some(actual) => sparse(&path, expected, actual, tolerance, differences),
-            None => differences.push((path, expected.clone(), unknown(name))),
-        }
-    }
-    let left_out = found.iter().filter(|(name, _)| !wanted.contains_key(*name));
-    for (name, actual) in left_out.filter(|(_, value)| !is_zero(value)) {
-        differences.push((format!("{path}.{name}"), 0.into(), actual.clone()));
+
+    fn differ(&mut self, path: String, expected: &Value, actual: Value) {
+        self.differences.push((path, expected.clone(), actual));
     }
 }
 

@@ -3,14 +3,17 @@
 #![cfg(feature = "tls-ring")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+#[path = "support/authority.rs"]
+mod authority;
 mod support;
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use authority::Authority;
 use plimsoll_client::{Client, XdsOptions, XdsState};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use rcgen::SanType;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -21,34 +24,6 @@ use support::resources::whole;
 use support::{Backend, get, wait_for, within};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
-
-/// Signs certificates.
-struct Authority {
-    pem: String,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        let pem = params.self_signed(&key).unwrap().pem();
-        Self {
-            pem,
-            issuer: Issuer::new(params, key),
-        }
-    }
-
-    /// A certificate for loopback and its key.
-    fn sign(&self, names: &[SanType]) -> (String, String) {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.subject_alt_names = names.to_vec();
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        (certificate.pem(), key.serialize_pem())
-    }
-}
 
 fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
     let all = CertificateDer::pem_slice_iter(pem.as_bytes());

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use plimsoll_xds::string_match::{SafeRegex, StringMatcher};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType as Name};
+use rcgen::SanType as Name;
 use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -12,32 +12,10 @@ use tokio_rustls::TlsAcceptor;
 
 use super::*;
 
-struct Authority {
-    pem: String,
-    issuer: Issuer<'static, KeyPair>,
-}
+#[path = "../../tests/support/authority.rs"]
+mod authority;
 
-impl Authority {
-    fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        let pem = params.self_signed(&key).unwrap().pem();
-        Self {
-            pem,
-            issuer: Issuer::new(params, key),
-        }
-    }
-
-    /// A certificate and its key.
-    fn sign(&self, names: Vec<Name>) -> (String, String) {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.subject_alt_names = names;
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        (certificate.pem(), key.serialize_pem())
-    }
-}
+use authority::Authority;
 
 /// A server that answers every connection with the server name and protocol it was asked for.
 struct Server {
@@ -53,7 +31,7 @@ impl Server {
             Name::URI("spiffe://test/orders".try_into().unwrap()),
             Name::IpAddress([127, 0, 0, 1].into()),
         ];
-        let (certificate, key) = authority.sign(names);
+        let (certificate, key) = authority.sign(&names);
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -223,7 +201,7 @@ async fn a_server_that_wants_to_know_us_gets_our_certificate() {
     let server = Server::start(true).await;
     let mut tls = server.trusted();
     assert!(server.ask(&tls, HttpVersion::Http1).await.is_err());
-    let (chain, key) = server.authority.sign(Vec::new());
+    let (chain, key) = server.authority.sign(&[]);
     tls.certificate = Some(CertificatePair {
         certificate_chain: inline(&chain),
         private_key: inline(&key),

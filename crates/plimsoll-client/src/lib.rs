@@ -46,6 +46,7 @@ mod channel_body;
 mod client;
 mod cluster;
 mod cluster_manager;
+mod cluster_status;
 mod connect;
 mod connection;
 mod destination;
@@ -79,6 +80,7 @@ pub use channel::channel;
 #[cfg(feature = "tonic")]
 pub use channel_body::ChannelBody;
 pub use client::{Client, ClientBuilder};
+pub use cluster_status::{ClusterStatus, ConnectionCounts, HostStatus};
 pub use error::{Error, ErrorKind};
 pub use layer::{Balanced, ClusterLayer};
 pub use metrics::METRIC_NAMES;

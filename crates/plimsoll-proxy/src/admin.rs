@@ -4,6 +4,7 @@
 //! the web are kept away (`HttpGuard`). Whoever starts the proxy may add pages of their own, the
 //! dashboard for one.
 
+mod clusters;
 mod pages;
 
 use std::sync::Arc;
@@ -59,7 +60,7 @@ fn router(admin: Admin) -> Router {
         .route("/server_info", get(pages::server_info))
         .route("/stats", get(pages::stats))
         .route("/stats/prometheus", get(pages::prometheus))
-        .route("/clusters", get(pages::clusters))
+        .route("/clusters", get(clusters::clusters))
         .route("/config_dump", get(pages::config_dump))
         .route("/listeners", get(pages::listeners))
         .route("/explain", get(pages::explain))

@@ -295,7 +295,7 @@ impl Subscriber {
                 if cluster.options.lrs && self.options.load_reporting != LoadReporting::Never {
                     self.report_load();
                 }
-                Update::Upstream(cluster)
+                Update::Discovered(cluster)
             }
             Change::Removed(name) if self.followed => {
                 self.leaving.insert(name, Instant::now() + LINGER);

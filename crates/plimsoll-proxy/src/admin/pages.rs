@@ -156,19 +156,6 @@ pub(super) async fn prometheus(Extracted(admin): Extracted<Admin>) -> Response {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response()
 }
 
-/// Names of clusters, and what the engine says about each.
-pub(super) async fn clusters(Extracted(admin): Extracted<Admin>) -> Json<Value> {
-    let mut all = serde_json::Map::new();
-    for name in admin.state.client.cluster_names() {
-        let explained = admin.state.client.explain(&name).await;
-        let explained = explained
-            .ok()
-            .and_then(|page| serde_json::to_value(page).ok());
-        all.insert(name.to_string(), explained.unwrap_or_default());
-    }
-    Json(json!({ "cluster_statuses": all }))
-}
-
 /// The file in force, and where its listeners are.
 pub(super) async fn config_dump(Extracted(admin): Extracted<Admin>) -> Json<Value> {
     let loaded = admin.state.loaded();
@@ -202,13 +189,26 @@ pub(super) async fn explain(
     Query(query): Query<ExplainQuery>,
 ) -> Result<Json<Value>, (StatusCode, String)> {
     let Some(name) = query.cluster else {
-        return Ok(clusters(Extracted(admin)).await);
+        return Ok(explain_all(&admin.state).await);
     };
     let explained = admin.state.client.explain(&name).await;
     let explained = explained.map_err(|error| (StatusCode::NOT_FOUND, format!("{error}\n")))?;
     let internal =
         |error: serde_json::Error| (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n"));
     serde_json::to_value(explained).map(Json).map_err(internal)
+}
+
+/// Names of clusters, and what the engine says about each.
+async fn explain_all(state: &State) -> Json<Value> {
+    let mut all = serde_json::Map::new();
+    for name in state.client.cluster_names() {
+        // One that went since is not there.
+        if let Ok(explained) = state.client.explain(&name).await {
+            let explained = serde_json::to_value(explained);
+            all.insert(name.to_string(), explained.unwrap_or_default());
+        }
+    }
+    Json(json!({ "cluster_statuses": all }))
 }
 
 /// What to log.

@@ -93,4 +93,4 @@ pub use service::ClusterService;
 pub use target::TargetService;
 #[cfg(feature = "tonic")]
 pub use tonic::Channel;
-pub use xds::{Following, LoadReporting, RouteCheck, XdsOptions, XdsState, XdsStatus};
+pub use xds::{Following, LoadReporting, RouteCheck, RouteStatus, XdsOptions, XdsState, XdsStatus};

@@ -5,7 +5,9 @@
 //! dashboard for one.
 
 mod clusters;
+mod config_dump;
 mod pages;
+mod rds;
 
 use std::sync::Arc;
 
@@ -61,7 +63,7 @@ fn router(admin: Admin) -> Router {
         .route("/stats", get(pages::stats))
         .route("/stats/prometheus", get(pages::prometheus))
         .route("/clusters", get(clusters::clusters))
-        .route("/config_dump", get(pages::config_dump))
+        .route("/config_dump", get(config_dump::config_dump))
         .route("/listeners", get(pages::listeners))
         .route("/explain", get(pages::explain))
         .route("/logging", post(pages::logging))

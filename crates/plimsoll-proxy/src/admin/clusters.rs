@@ -63,8 +63,11 @@ fn limits(breakers: &CircuitBreakers) -> [(&'static str, u32); 4] {
     ]
 }
 
+/// What is counted, by name.
+type Counts<const N: usize> = [(&'static str, u64); N];
+
 /// Counters, then gauges, in Envoy's order of either kind.
-fn counts(host: &HostStatus) -> ([(&'static str, u64); 5], [(&'static str, u64); 2]) {
+fn counts(host: &HostStatus) -> (Counts<5>, Counts<2>) {
     let requests = host.host.request_counts();
     let connections = host.connections;
     (

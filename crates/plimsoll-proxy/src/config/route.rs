@@ -1,11 +1,13 @@
 //! Routes: `RouteConfiguration`, `VirtualHost` and `Route`, from files to the nouns of
 //! plimsoll-xds, which management servers are read into as well.
 //!
-//! Conditions are in `matching`, what happens to a request in `action`, header rules in `headers`.
+//! Conditions are in `matching`, what happens to a request in `action`, header rules in `headers`,
+//! the way back to text in `json`.
 //! What a proxy cannot do is refused by `router`, for both.
 
 mod action;
 mod headers;
+pub(crate) mod json;
 mod matching;
 
 use plimsoll_core::units::FieldError;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use plimsoll_xds::route::{
     Action, AppendAction, HashPolicy, HashSource, HeaderMatcher, HeaderPattern, HeaderRules,
-    PathMatcher, Redirect, RetryPolicy, Route, RouteAction, RouteConfiguration, RouteMatch, Target,
-    VirtualHost,
+    PathMatcher, Redirect, RetryHostPredicate, RetryPolicy, Route, RouteAction, RouteConfiguration,
+    RouteMatch, Target, VirtualHost,
 };
 use plimsoll_xds::string_match::{StringMatcher, StringPattern};
 use plimsoll_xds::upstream::DataSource;
@@ -25,6 +25,10 @@ pub(crate) fn route_configuration(routes: &RouteConfiguration) -> Value {
         (
             "ignore_port_in_host_matching",
             json!(routes.ignore_port_in_host_matching),
+        ),
+        (
+            "most_specific_header_mutations_wins",
+            json!(routes.most_specific_header_mutations_wins),
         ),
     ];
     fields.extend(header_rules(&routes.headers));
@@ -155,8 +159,14 @@ fn route_action(action: &RouteAction, inherited: Option<&RetryPolicy>) -> Value 
         Target::Cluster(name) => ("cluster", json!(name)),
         Target::ClusterHeader(name) => ("cluster_header", json!(name)),
         Target::Weighted(weighted) => {
-            let clusters = weighted.clusters().iter();
-            let clusters = clusters.map(|(name, weight)| json!({ "name": name, "weight": weight }));
+            let clusters = weighted.clusters().iter().map(|cluster| {
+                let mut fields = vec![
+                    ("name", json!(cluster.name)),
+                    ("weight", json!(cluster.weight)),
+                ];
+                fields.extend(header_rules(&cluster.headers));
+                object(fields)
+            });
             let clusters: Vec<Value> = clusters.collect();
             ("weighted_clusters", json!({ "clusters": clusters }))
         }
@@ -190,7 +200,20 @@ fn hash_policy(policy: &HashPolicy) -> Option<Value> {
 }
 
 fn retry_policy(policy: &RetryPolicy) -> Value {
+    let predicates = policy.retry_host_predicate.iter();
+    let predicates = predicates.map(|predicate| match predicate {
+        RetryHostPredicate::PreviousHosts => json!({
+            "name": RetryHostPredicate::PREVIOUS_HOSTS,
+            "typed_config": { "@type": RetryHostPredicate::PREVIOUS_HOSTS_TYPE },
+        }),
+        // Refused by proxies.
+        RetryHostPredicate::Other(name) => json!({ "name": name }),
+    });
+    let attempts = policy.host_selection_retry_max_attempts;
+    let attempts = Some(attempts).filter(|attempts| *attempts > 0);
     let mut made = object(vec![
+        ("retry_host_predicate", Value::Array(predicates.collect())),
+        ("host_selection_retry_max_attempts", json!(attempts)),
         ("retry_on", json!(policy.retry_on.join(","))),
         ("per_try_timeout", time(policy.per_try_timeout)),
         (

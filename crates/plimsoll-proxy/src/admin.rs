@@ -6,6 +6,7 @@
 
 mod clusters;
 mod config_dump;
+mod endpoints;
 mod pages;
 mod rds;
 

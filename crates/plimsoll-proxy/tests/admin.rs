@@ -162,6 +162,41 @@ async fn clusters_are_in_envoys_json_too() {
         ],
     }] });
     assert_eq!(json_page(&proxy, "/clusters?format=json").await, expected);
+    let endpoint = |host: SocketAddr| json!({ "address": address(host) });
+    let mut first = endpoint(hosts[0]);
+    first["hostname"] = json!("first");
+    let expected = json!({ "configs": [{
+        "@type": "type.googleapis.com/envoy.admin.v3.EndpointsConfigDump.StaticEndpointConfig",
+        "endpoint_config": {
+            "@type": "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+            "cluster_name": "orders",
+            "endpoints": [
+                {
+                    "locality": { "region": "r", "zone": "z" },
+                    "lb_endpoints": [{
+                        "endpoint": first,
+                        "health_status": "HEALTHY",
+                        "load_balancing_weight": 3,
+                    }],
+                },
+                {
+                    "locality": {},
+                    "lb_endpoints": [{
+                        "endpoint": endpoint(hosts[1]),
+                        "health_status": "UNHEALTHY",
+                        "load_balancing_weight": 1,
+                    }],
+                    "priority": 1,
+                },
+            ],
+        },
+    }] });
+    let page = "/config_dump?include_eds&resource=static_endpoint_configs";
+    assert_eq!(json_page(&proxy, page).await, expected);
+    let dump = json_page(&proxy, "/config_dump?include_eds").await;
+    let entry = &dump["configs"][2]["static_endpoint_configs"][0];
+    let assignment = &entry["endpoint_config"];
+    assert_eq!(assignment, &expected["configs"][0]["endpoint_config"]);
     let refused = client::get(proxy.admin(), "/clusters?format=xml").await;
     assert_eq!(refused.status, 400, "{refused:?}");
     proxy.ended().await;

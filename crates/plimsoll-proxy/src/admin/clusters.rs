@@ -12,6 +12,7 @@ use axum::extract::{Query, State as Extracted};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use plimsoll_client::{CircuitBreakers, ClusterStatus, HostStatus};
+use plimsoll_core::host::Host;
 use plimsoll_core::model::health::{HealthFlags, HealthStatus};
 use serde_json::{Map, Value, json};
 
@@ -154,27 +155,33 @@ fn host_json(status: &HostStatus) -> Value {
     };
     let counters = counters.map(|counter| stat("", counter));
     let gauges = gauges.map(|gauge| stat("GAUGE", gauge));
-    let address = host.address();
-    let locality = host.locality();
-    let locality = object([
-        ("region", json!(locality.region())),
-        ("zone", json!(locality.zone())),
-        ("sub_zone", json!(locality.sub_zone())),
-    ]);
     object([
-        (
-            "address",
-            json!({ "socket_address": {
-                "address": address.ip(),
-                "port_value": address.port(),
-            }}),
-        ),
+        ("address", address_json(host)),
         ("stats", json!([&counters[..], &gauges[..]].concat())),
         ("health_status", health_json(status.health)),
         ("weight", json!(host.weight())),
         ("hostname", json!(host.hostname())),
         ("priority", json!(status.priority)),
-        ("locality", locality),
+        ("locality", locality_json(host)),
+    ])
+}
+
+/// Where a host listens, as Envoy's `Address`.
+pub(super) fn address_json(host: &Host) -> Value {
+    let address = host.address();
+    json!({ "socket_address": {
+        "address": address.ip(),
+        "port_value": address.port(),
+    }})
+}
+
+/// Where it is, as Envoy's `Locality`.
+pub(super) fn locality_json(host: &Host) -> Value {
+    let locality = host.locality();
+    object([
+        ("region", json!(locality.region())),
+        ("zone", json!(locality.zone())),
+        ("sub_zone", json!(locality.sub_zone())),
     ])
 }
 
@@ -201,7 +208,7 @@ fn health_json(health: HealthFlags) -> Value {
 }
 
 /// An object without what is zero, false or an empty text.
-fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
+pub(super) fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
     let says = |value: &Value| match value {
         Value::Bool(value) => *value,
         Value::Number(value) => value.as_u64() != Some(0),

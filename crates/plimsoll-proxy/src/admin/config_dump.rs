@@ -12,6 +12,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use super::Admin;
+use super::endpoints::endpoint_config;
 use crate::access_log::time::Rfc3339;
 use crate::config::route_json;
 use crate::source::Loaded;
@@ -22,22 +23,29 @@ use crate::state::State;
 #[serde(default, deny_unknown_fields)]
 pub(super) struct DumpQuery {
     resource: Option<String>,
+    /// Whatever its value.
+    include_eds: Option<String>,
 }
 
 /// One part: the name of its list in Envoy's message, the type of its entries, the entries.
 type Part = (&'static str, &'static str, Vec<Value>);
 
-/// All of it, or with `?resource=` the entries of one list.
+/// All of it, or with `?resource=` the entries of one list; endpoints with `?include_eds`.
 pub(super) async fn config_dump(
     Extracted(admin): Extracted<Admin>,
     Query(query): Query<DumpQuery>,
 ) -> Result<Json<Value>, (StatusCode, String)> {
     let loaded = redacted(&admin.state.loaded());
     let clusters = [static_clusters(&loaded)];
+    let endpoints = match query.include_eds {
+        Some(_) => endpoints(&admin.state).await,
+        None => Vec::new(),
+    };
     let listeners = [static_listeners(&loaded)];
     let routes = [static_routes(&loaded), dynamic_routes(&admin.state)];
     if let Some(wanted) = query.resource {
-        let mut parts = clusters.into_iter().chain(listeners).chain(routes);
+        let parts = clusters.into_iter().chain(endpoints);
+        let mut parts = parts.chain(listeners).chain(routes);
         let found = parts.find(|(name, ..)| *name == wanted);
         let Some((_, kind, entries)) = found else {
             let reason = format!("{wanted} not found in config dump\n");
@@ -46,16 +54,22 @@ pub(super) async fn config_dump(
         let typed = entries.into_iter().map(|entry| with_type(entry, kind));
         return Ok(Json(json!({ "configs": typed.collect::<Vec<_>>() })));
     }
-    Ok(Json(json!({ "configs": [
-        {
-            "@type": "type.googleapis.com/envoy.admin.v3.BootstrapConfigDump",
-            "bootstrap": loaded.json,
-            "last_updated": Rfc3339(loaded.last_updated).to_string(),
-        },
+    let bootstrap = json!({
+        "bootstrap": loaded.json,
+        "last_updated": Rfc3339(loaded.last_updated).to_string(),
+    });
+    let mut configs = vec![
+        with_type(bootstrap, "envoy.admin.v3.BootstrapConfigDump"),
         dump("envoy.admin.v3.ClustersConfigDump", clusters),
+    ];
+    if !endpoints.is_empty() {
+        configs.push(dump("envoy.admin.v3.EndpointsConfigDump", endpoints));
+    }
+    configs.extend([
         dump("envoy.admin.v3.ListenersConfigDump", listeners),
         dump("envoy.admin.v3.RoutesConfigDump", routes),
-    ]})))
+    ]);
+    Ok(Json(json!({ "configs": configs })))
 }
 
 /// The same without the keys that stand in the file itself.
@@ -86,7 +100,7 @@ fn redact(value: &mut Value) {
 }
 
 /// A message of some parts; empty ones are left out.
-fn dump<const N: usize>(kind: &str, parts: [Part; N]) -> Value {
+fn dump(kind: &str, parts: impl IntoIterator<Item = Part>) -> Value {
     let parts = parts.into_iter().filter(|(.., list)| !list.is_empty());
     let fields = parts.map(|(name, _, list)| (name.to_owned(), Value::Array(list)));
     with_type(Value::Object(fields.collect()), kind)
@@ -120,6 +134,28 @@ fn static_clusters(loaded: &Loaded) -> Part {
         "envoy.admin.v3.ClustersConfigDump.StaticCluster",
         entries(loaded, "cluster", kind, clusters),
     )
+}
+
+/// Endpoints of the clusters of the file, and of those of the management server.
+async fn endpoints(state: &State) -> Vec<Part> {
+    let clusters = state.client.cluster_statuses().await.unwrap_or_default();
+    let of = |dynamic: bool| {
+        let clusters = clusters.iter();
+        let clusters = clusters.filter(|cluster| cluster.added_via_api == dynamic);
+        clusters.map(endpoint_config).collect()
+    };
+    vec![
+        (
+            "static_endpoint_configs",
+            "envoy.admin.v3.EndpointsConfigDump.StaticEndpointConfig",
+            of(false),
+        ),
+        (
+            "dynamic_endpoint_configs",
+            "envoy.admin.v3.EndpointsConfigDump.DynamicEndpointConfig",
+            of(true),
+        ),
+    ]
 }
 
 fn static_listeners(loaded: &Loaded) -> Part {

@@ -21,6 +21,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::cluster::Cluster;
 use crate::cluster_manager::{ClusterManager, Clusters, Settings, Update};
+use crate::cluster_status::ClusterStatus;
 use crate::endpoint::next_draw;
 use crate::error::{Error, ErrorKind};
 use crate::layer::ClusterLayer;
@@ -363,6 +364,13 @@ impl Client {
         self.update(Update::Explain(cluster.into(), reply)).await?;
         let unknown = || Error::new(ErrorKind::UnknownCluster, format!("no cluster {cluster:?}"));
         answer.await.map_err(|_| closed())?.ok_or_else(unknown)
+    }
+
+    /// Every cluster with its hosts as they are now, by name.
+    pub async fn cluster_statuses(&self) -> Result<Vec<ClusterStatus>, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.update(Update::Status(reply)).await?;
+        answer.await.map_err(|_| closed())
     }
 
     /// The newest snapshot of a cluster: its hosts, with what was counted and reported of them.

@@ -22,6 +22,7 @@ use plimsoll_xds::upstream::{Discovery, UpstreamCluster, UpstreamOptions};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::cluster::Cluster;
+use crate::cluster_status::ClusterStatus;
 use crate::dns::Lookups;
 use crate::managed::{Extras, Managed};
 
@@ -43,6 +44,8 @@ pub(crate) enum Update {
     Cluster(Arc<ClusterConfig>, Arc<UpstreamOptions>),
     /// The same with the endpoints that it lists.
     Upstream(Arc<UpstreamCluster>),
+    /// The same from the management server.
+    Discovered(Arc<UpstreamCluster>),
     /// A cluster is no longer wanted.
     Remove(Arc<str>),
     /// Endpoints of a cluster, whatever name the assignment has.
@@ -59,6 +62,8 @@ pub(crate) enum Update {
     Checked(Arc<str>, SocketAddr, (usize, HealthSignal)),
     /// Why does the cluster route as it does?
     Explain(Arc<str>, oneshot::Sender<Option<Explanation>>),
+    /// What is every cluster like?
+    Status(oneshot::Sender<Vec<ClusterStatus>>),
     /// What was sent since the last time?
     DrainLoadStats {
         /// Names of clusters, or all.
@@ -132,7 +137,8 @@ impl ClusterManager {
         let now = self.clock.now();
         match update {
             Update::Cluster(config, options) => self.handle_cluster(config, options, now),
-            Update::Upstream(cluster) => self.handle_upstream(&cluster, now),
+            Update::Upstream(cluster) => self.handle_upstream(&cluster, false, now),
+            Update::Discovered(cluster) => self.handle_upstream(&cluster, true, now),
             Update::Remove(name) => self.remove(&name),
             Update::Assignment(name, assignment) => {
                 if let Some(managed) = self.managed.get_mut(&name) {
@@ -170,6 +176,10 @@ impl ClusterManager {
                 self.publish();
                 let managed = self.managed.get(&name);
                 let _ = reply.send(managed.map(|managed| managed.newest.explain_at(now)));
+            }
+            Update::Status(reply) => {
+                self.publish();
+                let _ = reply.send(self.managed.values().map(Managed::status).collect());
             }
             Update::DrainLoadStats {
                 wanted,
@@ -249,9 +259,17 @@ impl ClusterManager {
         }
     }
 
-    fn handle_upstream(&mut self, cluster: &Arc<UpstreamCluster>, now: Instant) {
+    fn handle_upstream(
+        &mut self,
+        cluster: &Arc<UpstreamCluster>,
+        added_via_api: bool,
+        now: Instant,
+    ) {
         let options = Arc::new(cluster.options.clone());
         self.handle_cluster(Arc::new(cluster.config.clone()), options, now);
+        if let Some(managed) = self.managed.get_mut(cluster.config.name()) {
+            managed.added_via_api = added_via_api;
+        }
         self.lookups.follow(cluster, self.sender.clone());
         let listed = cluster.load_assignment.as_ref();
         if let (Discovery::Static, Some(listed)) = (&cluster.options.discovery, listed) {

@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 
 use crate::backoff::ConnectBackoff;
 use crate::body::RequestBody;
+use crate::cluster_status::{ConnectionCounts, Dialled};
 use crate::connect::{Callee, Dialer};
 use crate::connection::{Connection, Limits, Slot};
 use crate::error::{BoxError, Error, ErrorKind};
@@ -41,6 +42,7 @@ pub(crate) struct Endpoint {
     limits: Arc<Limits>,
     /// Connections to this host.
     connections: Arc<AtomicU32>,
+    dialled: Arc<Dialled>,
     backoff: ConnectBackoff,
     draws: AtomicU64,
     /// What runs the connections.
@@ -102,10 +104,23 @@ impl Endpoint {
             dialer: context.dialer,
             limits: context.limits,
             connections: Arc::default(),
+            dialled: Arc::default(),
             backoff: ConnectBackoff::default(),
             draws: AtomicU64::new(u64::from(port)),
             tasks: Arc::default(),
         }
+    }
+
+    /// Goes on counting where `before`, which it replaces, has stopped.
+    pub(crate) fn succeeding(mut self, before: &Self) -> Self {
+        self.dialled = Arc::clone(&before.dialled);
+        self
+    }
+
+    /// Its connections now and so far.
+    pub(crate) fn connection_counts(&self) -> ConnectionCounts {
+        self.dialled
+            .counts(self.connections.load(Ordering::Relaxed))
     }
 
     /// The address in the assignment.
@@ -359,6 +374,7 @@ impl Endpoint {
     async fn connect(&self, name: Option<Arc<str>>, slot: Slot) -> Result<Channel, Error> {
         let stats = &self.limits.stats;
         stats.upstream_cx_total.increment();
+        self.dialled.total.increment();
         let version = self.options.http_version;
         let callee = Callee {
             server_name: name.clone(),
@@ -380,6 +396,7 @@ impl Endpoint {
             }
             Err(source) => {
                 stats.upstream_cx_connect_fail.increment();
+                self.dialled.connect_fail.increment();
                 if timed_out {
                     stats.upstream_cx_connect_timeout.increment();
                 }

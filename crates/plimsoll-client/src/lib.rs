@@ -46,6 +46,7 @@ mod channel_body;
 mod client;
 mod cluster;
 mod cluster_manager;
+mod cluster_status;
 mod connect;
 mod connection;
 mod destination;
@@ -79,6 +80,7 @@ pub use channel::channel;
 #[cfg(feature = "tonic")]
 pub use channel_body::ChannelBody;
 pub use client::{Client, ClientBuilder};
+pub use cluster_status::{ClusterStatus, ConnectionCounts, HostStatus};
 pub use error::{Error, ErrorKind};
 pub use layer::{Balanced, ClusterLayer};
 pub use metrics::METRIC_NAMES;
@@ -91,4 +93,4 @@ pub use service::ClusterService;
 pub use target::TargetService;
 #[cfg(feature = "tonic")]
 pub use tonic::Channel;
-pub use xds::{Following, LoadReporting, RouteCheck, XdsOptions, XdsState, XdsStatus};
+pub use xds::{Following, LoadReporting, RouteCheck, RouteStatus, XdsOptions, XdsState, XdsStatus};

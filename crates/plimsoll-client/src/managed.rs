@@ -23,6 +23,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::cluster::{Cluster, ClusterParts, Endpoints};
 use crate::cluster_manager::{Settings, Update};
+use crate::cluster_status::{ClusterStatus, HostStatus};
 use crate::connect::Dialer;
 use crate::connection::Limits;
 use crate::endpoint::{Endpoint, EndpointContext};
@@ -41,6 +42,8 @@ pub(crate) struct Managed {
     pub(crate) balancer: Balancer,
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) newest: Arc<RoutingSnapshot>,
+    /// It came from the management server.
+    pub(crate) added_via_api: bool,
     snapshots: Publisher<RoutingSnapshot>,
     endpoints: Publisher<Endpoints>,
     known: Arc<Endpoints>,
@@ -89,6 +92,7 @@ impl Managed {
             balancer,
             cluster,
             newest,
+            added_via_api: false,
             snapshots,
             endpoints,
             known,
@@ -282,6 +286,26 @@ impl Managed {
         }
     }
 
+    /// The cluster and its hosts as they are now.
+    pub(crate) fn status(&self) -> ClusterStatus {
+        let hosts = self.balancer.hosts().map(|(host, priority, health)| {
+            let endpoint = self.known.get(&host.address());
+            HostStatus {
+                host: Arc::clone(host),
+                priority,
+                health,
+                connections: endpoint
+                    .map_or_else(Default::default, |endpoint| endpoint.connection_counts()),
+            }
+        });
+        ClusterStatus {
+            name: Arc::clone(&self.cluster.name),
+            added_via_api: self.added_via_api,
+            circuit_breakers: self.cluster.options.load().circuit_breakers,
+            hosts: hosts.collect(),
+        }
+    }
+
     /// Starts or stops judges as the options say.
     fn begin_judging(&mut self, options: &Arc<UpstreamOptions>, now: Instant) {
         self.begin_checks(options, now);
@@ -421,7 +445,10 @@ impl Managed {
         let extras = self.extras.get(&address);
         let more = extras.map_or(&[][..], |extras| &extras.additional_addresses);
         let addresses = [address].into_iter().chain(more.iter().copied());
-        let endpoint = Endpoint::new(addresses.collect(), Arc::clone(hostname), context);
+        let mut endpoint = Endpoint::new(addresses.collect(), Arc::clone(hostname), context);
+        if let Some(before) = self.known.get(&address) {
+            endpoint = endpoint.succeeding(before);
+        }
         let endpoint = Arc::new(endpoint);
         // With several pools, each belongs to a runtime that is not ours.
         if self.preconnect && self.pools == 1 {

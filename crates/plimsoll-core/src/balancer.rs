@@ -11,13 +11,14 @@ use std::sync::Arc;
 
 use crate::counts::HostSetCounts;
 use crate::event::Event;
+use crate::host::Host;
 use crate::host_source::SourcePolicy;
 use crate::locality_picking::demand::{Demand, FractionMap};
 use crate::locality_picking::fractions::{FractionOrigin, FractionStore};
 use crate::locality_picking::zone_aware::{Reason, ZoneRouting, regenerate};
 use crate::model::assignment::ClusterLoadAssignment;
 use crate::model::cluster::ClusterConfig;
-use crate::model::health::HealthSignal;
+use crate::model::health::{HealthFlags, HealthSignal};
 use crate::model::locality::Locality;
 use crate::model::zone_aware::{DEFAULT_STALENESS_THRESHOLD, LocalityBasis, ZoneAware};
 use crate::priority::PriorityLoads;
@@ -278,6 +279,13 @@ impl Balancer {
     /// Settings in force.
     pub const fn config(&self) -> &Arc<ClusterConfig> {
         &self.config
+    }
+
+    /// All hosts with their priority and every judge's word on them, for pages: by priority,
+    /// locality (own first) and address.
+    pub fn hosts(&self) -> impl Iterator<Item = (&Arc<Host>, u32, HealthFlags)> {
+        let members = self.members.iter();
+        members.map(|member| (&member.host, member.priority, member.health))
     }
 
     /// Counters of the writer.

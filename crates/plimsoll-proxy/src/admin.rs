@@ -4,7 +4,11 @@
 //! the web are kept away (`HttpGuard`). Whoever starts the proxy may add pages of their own, the
 //! dashboard for one.
 
+mod clusters;
+mod config_dump;
+mod endpoints;
 mod pages;
+mod rds;
 
 use std::sync::Arc;
 
@@ -59,8 +63,8 @@ fn router(admin: Admin) -> Router {
         .route("/server_info", get(pages::server_info))
         .route("/stats", get(pages::stats))
         .route("/stats/prometheus", get(pages::prometheus))
-        .route("/clusters", get(pages::clusters))
-        .route("/config_dump", get(pages::config_dump))
+        .route("/clusters", get(clusters::clusters))
+        .route("/config_dump", get(config_dump::config_dump))
         .route("/listeners", get(pages::listeners))
         .route("/explain", get(pages::explain))
         .route("/logging", post(pages::logging))

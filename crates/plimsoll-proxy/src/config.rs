@@ -30,6 +30,8 @@ use crate::access_log::LogFormat;
 use crate::clusters::UpstreamCluster;
 use crate::router::RouteTable;
 
+pub(crate) use self::route::json::route_configuration as route_json;
+
 /// Everything in one file.
 #[derive(Debug)]
 pub struct ProxyConfig {

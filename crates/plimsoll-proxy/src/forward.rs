@@ -23,7 +23,9 @@ use crate::exchange::{Exchange, protocol};
 use crate::headers::{self, X_FORWARDED_HOST, X_REQUEST_ID};
 use crate::listener::ListenerRuntime;
 use crate::local_reply::{self, LocalReply};
-use crate::router::{Action, Forward, HashPolicy, HashSource, RequestView, Route, is_grpc};
+use crate::router::{
+    Action, Forward, HashPolicy, HashSource, RequestView, Route, WeightedCluster, is_grpc,
+};
 use crate::substitution::Facts;
 use crate::upgrade;
 use crate::worker::{self, UpstreamResponse};
@@ -69,6 +71,7 @@ async fn answer(connection: Arc<Connection>, request: Request<Incoming>) -> Resp
                 runtime: &runtime,
                 route,
                 forward,
+                weighted: None,
             };
             leg.forward(request, exchange, facts.as_deref_mut()).await
         }
@@ -157,10 +160,13 @@ fn view<'a>(request: &'a Request<Incoming>, scheme: &'static str) -> Option<Requ
 }
 
 /// What a request that goes to a cluster needs.
+#[derive(Clone, Copy)]
 struct Leg<'a> {
     runtime: &'a ListenerRuntime,
     route: &'a Route,
     forward: &'a Forward,
+    /// The entry of the cluster, once it is chosen by weight.
+    weighted: Option<&'a WeightedCluster>,
 }
 
 impl Leg<'_> {
@@ -184,16 +190,15 @@ impl Leg<'_> {
             Err(reply) => return reply.response(grpc, exchange),
         };
         let worker = Arc::clone(&exchange.connection().worker);
-        let cluster = self
-            .forward
-            .target
-            .choose(request.headers(), || worker.draw());
-        let Some(cluster) = cluster else {
+        let target = &self.forward.target;
+        let Some(chosen) = target.choose(request.headers(), || worker.draw()) else {
             exchange.connection().stats.no_cluster.inc();
             return LocalReply::NO_CLUSTER.response(grpc, exchange);
         };
+        let (cluster, weighted) = (chosen.cluster, chosen.weighted);
         self.note_cluster(&cluster, &mut exchange, facts.as_deref_mut());
-        let prepared = self.prepare(
+        let leg = Self { weighted, ..*self };
+        let prepared = leg.prepare(
             &mut request,
             &exchange,
             tunnel.as_ref(),
@@ -202,10 +207,7 @@ impl Leg<'_> {
         if let Err(reply) = prepared {
             return reply.response(grpc, exchange);
         }
-        let id = options.always_set_request_id_in_response;
-        let id = id
-            .then(|| request.headers().get(&X_REQUEST_ID).cloned())
-            .flatten();
+        let id = echoed_id(&request, options);
         let watch = watch(&request, options, &mut exchange);
         let request = request.map(|body| RequestStream::new(body, watch.clone()));
         let call = worker.call(self.forward, cluster, request);
@@ -215,7 +217,7 @@ impl Leg<'_> {
         };
         let mut response = match result {
             Ok(response) => {
-                note_host(response.body().host(), &mut exchange, facts);
+                note_host(response.body().host(), &mut exchange, facts.as_deref_mut());
                 self.finish(response, tunnel, exchange)
             }
             Err(_) if watch.is_some_and(|watch| watch.too_large()) => {
@@ -229,6 +231,9 @@ impl Leg<'_> {
         };
         if let Some(id) = id {
             response.headers_mut().insert(X_REQUEST_ID, id);
+        }
+        if let Some(weighted) = weighted {
+            apply_weighted(weighted, &mut response, facts);
         }
         response
     }
@@ -273,12 +278,13 @@ impl Leg<'_> {
             fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             fields.insert(UPGRADE, tunnel.protocol.clone());
         }
-        let rules = &self.route.request_rules;
+        let weighted = self.weighted.map(|weighted| &weighted.request_rules);
+        let rules = weighted.into_iter().chain([&self.route.request_rules]);
         match facts {
-            None => rules.apply_to_request(fields, None),
+            None => rules.for_each(|rules| rules.apply_to_request(fields, None)),
             Some(facts) => {
                 facts.headers.clone_from(fields);
-                rules.apply_to_request(fields, Some(facts));
+                rules.for_each(|rules| rules.apply_to_request(fields, Some(facts)));
                 facts.headers.clone_from(fields);
             }
         }
@@ -379,6 +385,26 @@ fn note_host(host: SocketAddr, exchange: &mut Exchange, facts: Option<&mut Facts
     if let Some(facts) = facts {
         facts.upstream_host = Some(host);
     }
+}
+
+/// What the entry of a cluster that was chosen by weight does to a response.
+fn apply_weighted(
+    weighted: &WeightedCluster,
+    response: &mut Response<ProxyBody>,
+    mut facts: Option<&mut Facts>,
+) {
+    if let Some(facts) = &mut facts {
+        facts.status = Some(response.status().as_u16());
+    }
+    let rules = &weighted.response_rules;
+    rules.apply_to_response(response.headers_mut(), facts.as_deref());
+}
+
+/// The id that the response has too, if it shall.
+fn echoed_id(request: &Request<Incoming>, options: &HttpOptions) -> Option<HeaderValue> {
+    let wanted = options.always_set_request_id_in_response;
+    let id = || request.headers().get(&X_REQUEST_ID).cloned();
+    wanted.then(id).flatten()
 }
 
 /// Whether a request says itself that it is too large.

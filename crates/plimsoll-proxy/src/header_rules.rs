@@ -6,13 +6,17 @@ use plimsoll_xds::route::{self as nouns, AppendAction};
 
 use crate::substitution::{self, Facts, HeaderFormat, Piece};
 
-/// Changes of header fields, in order; removing comes after adding, as in Envoy.
+/// Changes of header fields, in order. Of one message (a route, say) removing comes before adding,
+/// so that a field can be replaced, and what another message adds before is removed: as in Envoy.
 #[derive(Clone, Debug, Default)]
 pub struct HeaderRules {
-    /// Fields to add or replace.
-    add: Vec<HeaderRule>,
-    /// Fields to remove.
-    remove: Vec<HeaderName>,
+    steps: Vec<Step>,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Remove(HeaderName),
+    Add(HeaderRule),
 }
 
 /// One field to add or replace.
@@ -66,18 +70,18 @@ fn checked(
     add: &[nouns::HeaderValueOption],
     remove: &[String],
 ) -> Result<HeaderRules, FieldError> {
-    let mut rules = HeaderRules::default();
-    for (index, option) in add.iter().enumerate() {
-        let place = format!("{direction}_headers_to_add[{index}].header");
-        let rule = HeaderRule::try_from(option).map_err(|error| error.under(&place))?;
-        rules.add.push(rule);
-    }
+    let mut steps = Vec::with_capacity(add.len() + remove.len());
     for (index, name) in remove.iter().enumerate() {
         let place = format!("{direction}_headers_to_remove[{index}]");
         let name = field_name(name).map_err(|error| error.under(&place))?;
-        rules.remove.push(name);
+        steps.push(Step::Remove(name));
     }
-    Ok(rules)
+    for (index, option) in add.iter().enumerate() {
+        let place = format!("{direction}_headers_to_add[{index}].header");
+        let rule = HeaderRule::try_from(option).map_err(|error| error.under(&place))?;
+        steps.push(Step::Add(rule));
+    }
+    Ok(HeaderRules { steps })
 }
 
 impl TryFrom<&nouns::HeaderValueOption> for HeaderRule {
@@ -119,15 +123,17 @@ impl HeaderRules {
     /// These, followed by `outer`.
     #[must_use]
     pub fn followed_by(mut self, outer: &Self) -> Self {
-        self.add.extend_from_slice(&outer.add);
-        self.remove.extend_from_slice(&outer.remove);
+        self.steps.extend_from_slice(&outer.steps);
         self
     }
 
     /// Whether a value is made for each message, so that [`Facts`] are needed.
     pub(crate) fn needs_facts(&self) -> bool {
-        let mut values = self.add.iter().map(|rule| &rule.value);
-        values.any(|value| matches!(value, Value::Made(_)))
+        let made = |step: &Step| match step {
+            Step::Add(rule) => matches!(rule.value, Value::Made(_)),
+            Step::Remove(_) => false,
+        };
+        self.steps.iter().any(made)
     }
 
     /// Changes the fields of a request.
@@ -146,7 +152,14 @@ impl HeaderRules {
         headers: &mut HeaderMap,
         make: impl Fn(&HeaderFormat, &HeaderMap) -> Option<Vec<u8>>,
     ) {
-        for rule in &self.add {
+        for step in &self.steps {
+            let rule = match step {
+                Step::Add(rule) => rule,
+                Step::Remove(name) => {
+                    headers.remove(name);
+                    continue;
+                }
+            };
             let value = match &rule.value {
                 Value::Fixed(value) => Some(value.clone()),
                 Value::Made(format) => {
@@ -167,9 +180,6 @@ impl HeaderRules {
                     headers.insert(rule.name.clone(), value);
                 }
             }
-        }
-        for name in &self.remove {
-            headers.remove(name);
         }
     }
 }
@@ -253,15 +263,24 @@ mod tests {
     }
 
     #[test]
-    fn outer_rules_come_last_and_removing_after_adding() {
+    fn rules_follow_each_other_and_each_removes_before_it_adds() {
+        let append = |value| rule(value, AppendAction::AppendIfExistsOrAdd);
         let overwrite = |value| rule(value, AppendAction::OverwriteIfExistsOrAdd);
-        let inner = rules(vec![overwrite("inner")], &[]);
-        let outer = rules(vec![overwrite("outer")], &["y"]);
-        let mut headers = HeaderMap::new();
-        headers.insert("y", HeaderValue::from_static("1"));
-        let both = inner.followed_by(&outer);
-        both.response.apply_to_response(&mut headers, None);
-        assert_eq!(headers["x"], "outer");
-        assert!(!headers.contains_key("y"));
+        let after = |rules: BothRules| {
+            let mut headers = HeaderMap::new();
+            headers.insert("x", HeaderValue::from_static("old"));
+            rules.response.apply_to_response(&mut headers, None);
+            let values = headers.get_all("x").iter();
+            values
+                .map(|value| value.to_str().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(after(rules(vec![append("new")], &["x"])), ["new"]);
+        let [inner, outer] = ["inner", "outer"].map(|value| rules(vec![overwrite(value)], &[]));
+        assert_eq!(after(inner.followed_by(&outer)), ["outer"]);
+        let inner = rules(vec![append("inner")], &[]);
+        let outer = rules(Vec::new(), &["x"]);
+        assert_eq!(after(inner.clone().followed_by(&outer)), [""; 0]);
+        assert_eq!(after(outer.followed_by(&inner)), ["inner"]);
     }
 }

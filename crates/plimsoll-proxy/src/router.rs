@@ -15,8 +15,8 @@ use http::{HeaderMap, HeaderValue, Method};
 use plimsoll_xds::route::{RequestHead, RouteConfiguration};
 
 pub use action::{
-    Action, DirectResponse, Forward, ForwardId, HashPolicy, HashSource, PathRedirect, Redirect,
-    Target, WeightedCluster,
+    Action, Chosen, DirectResponse, Forward, ForwardId, HashPolicy, HashSource, PathRedirect,
+    Redirect, Target, WeightedCluster,
 };
 pub use plimsoll_xds::route::PathMatcher;
 

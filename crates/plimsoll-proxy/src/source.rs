@@ -23,6 +23,8 @@ pub struct Loaded<C = Arc<ProxyConfig>> {
     pub config: C,
     /// What it says, for pages.
     pub json: serde_json::Value,
+    /// When it was read.
+    pub last_updated: SystemTime,
 }
 
 /// The file.
@@ -74,7 +76,12 @@ impl FileSource {
         fingerprint
             .0
             .extend(certificates(&config).map(|path| look(path)));
-        Ok((Loaded { config, json }, fingerprint))
+        let loaded = Loaded {
+            config,
+            json,
+            last_updated: SystemTime::now(),
+        };
+        Ok((loaded, fingerprint))
     }
 
     /// How the files look now; certificates are those of `config`.

@@ -158,6 +158,7 @@ fn shared(loaded: Loaded<ProxyConfig>) -> Loaded {
     Loaded {
         config: Arc::new(loaded.config),
         json: loaded.json,
+        last_updated: loaded.last_updated,
     }
 }
 

@@ -87,6 +87,15 @@ counters! {
     downstream_cx_upgrades_active,
 }
 
+/// Names of what is counted of routes that a management server sends.
+pub const RDS_NAMES: [&str; 5] = [
+    "config_reload",
+    "config_reload_time_ms",
+    "update_rejected",
+    "update_success",
+    "version",
+];
+
 /// One counter or gauge.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);

@@ -75,7 +75,7 @@ async fn a_good_edit_takes_effect_and_a_bad_one_says_why() {
     );
     assert!(page(&proxy, "/explain?cluster=two").await.contains("two"));
     eventually("what no route names is taken away", || async {
-        !page(&proxy, "/clusters").await.contains("\"one\"")
+        !page(&proxy, "/clusters").await.starts_with("one::")
     })
     .await;
     proxy.ended().await;
@@ -385,7 +385,6 @@ async fn admin_pages_speak_envoys_words() {
     let metrics = page(&proxy, "/stats/prometheus").await;
     let line = "plimsoll_http_downstream_rq_2xx{plimsoll_http_conn_manager_prefix=\"front\"} 1\n";
     assert!(metrics.contains(line), "{metrics}");
-    assert!(page(&proxy, "/clusters").await.contains("cluster_statuses"));
     let post = |path: &str| format!("POST {path} HTTP/1.1\r\nhost: h\r\n\r\n");
     let logging = client::send(proxy.admin(), &post("/logging?level=debug")).await;
     assert_eq!(logging.status, 501);

@@ -87,6 +87,16 @@ async fn answered_by(proxy: &Proxy, backend: &str) {
     .await;
 }
 
+/// Of the routes: good updates, refusals, and how often others were put in force.
+async fn counters(proxy: &Proxy) -> [u64; 3] {
+    let page = get(proxy.admin(), "/stats").await.body;
+    ["update_success", "update_rejected", "config_reload"].map(|name| {
+        let name = format!("http.front.rds.r.{name}: ");
+        let value = page.lines().find_map(|line| line.strip_prefix(&name));
+        value.expect(&name).parse().unwrap()
+    })
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn routes_change_without_a_failure_and_outlive_the_server() {
     let backends = [Backend::echo("one").await, Backend::echo("two").await];
@@ -148,10 +158,67 @@ async fn routes_that_a_proxy_cannot_follow_are_refused_and_the_last_good_ones_st
                 .body
                 .contains("backend: one\n")
         );
+        assert_eq!(counters(&proxy).await, [1, 1, 1], "{variant}");
         server.set(&with(routes("r", "c2")));
         answered_by(&proxy, "two").await;
+        assert_eq!(counters(&proxy).await, [2, 1, 2], "{variant}");
         proxy.ended().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_dump_has_the_routes_of_the_server_and_of_the_file() {
+    let backend = Backend::echo("one").await;
+    let server = Management::start(&[routes("r", "fixed")]);
+    let clusters = [fixed("fixed", backend.address)];
+    let mut text = config(server.address, "DELTA_GRPC", &clusters);
+    let inline = text.replace("name: front", "name: second").replacen(
+        "rds: {route_config_name: r, config_source: {ads: {}, resource_api_version: V3}}",
+        "route_config: {name: inline, virtual_hosts: []}",
+        1,
+    );
+    let from = inline.find("  - name: second").unwrap();
+    let listener = inline[from..inline.find("  clusters:").unwrap()].to_owned();
+    text.insert_str(text.find("  clusters:").unwrap(), &listener);
+    let proxy = Proxy::start(&text).await;
+    let dump = async |query: &str| -> serde_json::Value {
+        let page = get(proxy.admin(), &format!("/config_dump{query}")).await;
+        assert_eq!(page.status, 200, "{page:?}");
+        serde_json::from_str(&page.body).unwrap()
+    };
+    answered_by(&proxy, "one").await;
+    let whole = dump("").await;
+    let kinds = whole["configs"].as_array().unwrap().iter();
+    let kinds: Vec<&str> = kinds.map(|part| part["@type"].as_str().unwrap()).collect();
+    let expected = ["Bootstrap", "Clusters", "Listeners", "Routes"]
+        .map(|kind| format!("type.googleapis.com/envoy.admin.v3.{kind}ConfigDump"));
+    assert_eq!(kinds, expected);
+    let parts = &whole["configs"][3];
+    assert_eq!(
+        parts["static_route_configs"][0]["route_config"]["name"],
+        "inline"
+    );
+    let dynamic = dump("?resource=dynamic_route_configs").await;
+    let entry = &dynamic["configs"][0];
+    assert_eq!(
+        entry["route_config"],
+        parts["dynamic_route_configs"][0]["route_config"]
+    );
+    assert_eq!(entry["route_config"]["name"], "r");
+    let action = &entry["route_config"]["virtual_hosts"][0]["routes"][0]["route"];
+    assert_eq!(action["cluster"], "fixed");
+    assert!(entry["last_updated"].as_str().unwrap().ends_with('Z'));
+    let stats = get(proxy.admin(), "/stats").await.body;
+    let version = entry["version_info"].as_str().unwrap();
+    let line = format!("http.front.rds.r.version_text: \"{version}\"\n");
+    assert!(!version.is_empty() && stats.contains(&line), "{stats}");
+    let clusters = dump("?resource=static_clusters").await;
+    assert_eq!(clusters["configs"][1]["cluster"]["name"], "fixed");
+    let unknown = get(proxy.admin(), "/config_dump?resource=nonsense").await;
+    assert_eq!(unknown.status, 404);
+    let metrics = get(proxy.admin(), "/stats/prometheus").await.body;
+    assert!(metrics.contains("plimsoll_http_rds_config_reload{plimsoll_rds_route_config=\"r\""));
+    proxy.ended().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -31,6 +31,9 @@ pub struct RouteConfiguration {
     pub ignore_port_in_host_matching: bool,
     /// What all requests and responses get and lose.
     pub headers: HeaderRules,
+    /// Its rules come first and those of routes last, so that the latter have the last word. Those
+    /// of a weighted cluster are the first in any case.
+    pub most_specific_header_mutations_wins: bool,
     /// Paths of fields that are set and were passed over. gRPC ignores them; a proxy must not.
     pub unread: Vec<String>,
 }
@@ -165,8 +168,19 @@ pub enum Target {
 /// `WeightedCluster`: names with weights of which at least one is above 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WeightedClusters {
-    clusters: Vec<(String, u32)>,
+    clusters: Vec<ClusterWeight>,
     total: u32,
+}
+
+/// `WeightedCluster.ClusterWeight`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterWeight {
+    /// Name of the cluster.
+    pub name: String,
+    /// Its share of the sum.
+    pub weight: u32,
+    /// What requests that go there and their responses get and lose. gRPC clients do nothing of it.
+    pub headers: HeaderRules,
 }
 
 /// `HashPolicy`: the kinds of gRFC A42, and the one of proxies.
@@ -225,6 +239,40 @@ pub struct RetryPolicy {
     pub base_interval: Duration,
     /// Longest pause; default ten times the former.
     pub max_interval: Duration,
+    /// Hosts that are not tried. gRPC clients do nothing of it.
+    pub retry_host_predicate: Vec<RetryHostPredicate>,
+    /// How often another host is looked for; 0 is unset.
+    pub host_selection_retry_max_attempts: u32,
+}
+
+/// `RetryPolicy.RetryHostPredicate`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RetryHostPredicate {
+    /// Hosts that were tried before.
+    PreviousHosts,
+    /// Another kind, by its name or its type.
+    Other(String),
+}
+
+impl RetryHostPredicate {
+    /// Name of the extension of [`Self::PreviousHosts`].
+    pub const PREVIOUS_HOSTS: &'static str = "envoy.retry_host_predicates.previous_hosts";
+    /// Type of its message, which has no fields.
+    pub const PREVIOUS_HOSTS_TYPE: &'static str =
+        "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate";
+
+    /// The predicate of that name, or of that type of message if there is one; the type decides, as
+    /// in Envoy.
+    pub fn new(name: &str, type_url: Option<&str>) -> Self {
+        let known = match type_url {
+            Some(type_url) => type_url == Self::PREVIOUS_HOSTS_TYPE,
+            None => name == Self::PREVIOUS_HOSTS,
+        };
+        match known {
+            true => Self::PreviousHosts,
+            false => Self::Other(type_url.unwrap_or(name).to_owned()),
+        }
+    }
 }
 
 impl RouteConfiguration {
@@ -328,18 +376,20 @@ impl Target {
             Self::Weighted(weighted) => (None, weighted.clusters()),
         };
         one.into_iter()
-            .chain(several.iter().map(|(name, _)| name.as_str()))
+            .chain(several.iter().map(|cluster| cluster.name.as_str()))
     }
 }
 
 impl WeightedClusters {
     /// Checks names and the sum, which must be 1 to 2^32 - 1 (gRFC A28).
-    pub fn try_new(clusters: Vec<(String, u32)>) -> Result<Self, FieldError> {
-        if let Some(index) = clusters.iter().position(|(name, _)| name.is_empty()) {
+    pub fn try_new(clusters: Vec<ClusterWeight>) -> Result<Self, FieldError> {
+        let nameless = |cluster: &ClusterWeight| cluster.name.is_empty();
+        if let Some(index) = clusters.iter().position(nameless) {
             let path = format!("clusters[{index}].name");
             return Err(FieldError::new(path, "must not be empty"));
         }
-        let total: u64 = clusters.iter().map(|&(_, weight)| u64::from(weight)).sum();
+        let weights = clusters.iter().map(|cluster| u64::from(cluster.weight));
+        let total: u64 = weights.sum();
         match u32::try_from(total) {
             Ok(total @ 1..) => Ok(Self { clusters, total }),
             _ => {
@@ -349,8 +399,8 @@ impl WeightedClusters {
         }
     }
 
-    /// Names and weights.
-    pub fn clusters(&self) -> &[(String, u32)] {
+    /// Names, weights and rules.
+    pub fn clusters(&self) -> &[ClusterWeight] {
         &self.clusters
     }
 
@@ -362,14 +412,14 @@ impl WeightedClusters {
     /// The cluster that `draw`, any random number, falls on.
     pub fn pick(&self, draw: u64) -> &str {
         let mut left = draw % u64::from(self.total);
-        for (name, weight) in &self.clusters {
-            match left.checked_sub(u64::from(*weight)) {
+        for cluster in &self.clusters {
+            match left.checked_sub(u64::from(cluster.weight)) {
                 Some(rest) => left = rest,
-                None => return name,
+                None => return &cluster.name,
             }
         }
         // Not reached: what is left is below the sum of the weights.
-        self.clusters.last().map_or("", |(name, _)| name)
+        self.clusters.last().map_or("", |cluster| &cluster.name)
     }
 }
 

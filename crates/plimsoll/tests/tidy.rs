@@ -183,6 +183,7 @@ fn counters_and_events_stand_in_the_table() {
     names.extend(plimsoll_client::METRIC_NAMES.map(str::to_owned));
     let proxy = plimsoll_proxy::stats::HttpStats::NAMES;
     names.extend(proxy.iter().map(|name| (*name).to_owned()));
+    names.extend(plimsoll_proxy::stats::RDS_NAMES.map(str::to_owned));
     let mut events = 0;
     for file in rust_files_under("crates/plimsoll-core/src/") {
         let code = &file.views.code;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -228,6 +228,14 @@ impl Subscriber {
 
     fn follow(&mut self, following: Following) {
         self.followed |= !following.routes.is_empty();
+        self.status.send_modify(|status| {
+            status
+                .routes
+                .retain(|name, _| following.routes.contains(name));
+            for name in &following.routes {
+                status.routes.entry(Arc::clone(name)).or_default();
+            }
+        });
         // Clusters of the program's own are its business.
         self.leaving
             .retain(|name, _| !following.own_clusters.contains_key(name));
@@ -261,19 +269,53 @@ impl Subscriber {
                 self.status.send_modify(|status| status.state = state);
             }
             AdsClientEvent::Resource(event) => {
-                if let ClientEvent::Rejected {
-                    type_url, reason, ..
-                } = &event
-                {
-                    tracing::warn!(%type_url, error = %reason, "refused what the server sent");
-                    self.status.send_modify(|status| {
-                        status.rejected += 1;
-                        status.last_rejection = Some(reason.clone());
-                    });
-                }
+                self.count(&event);
                 self.dependencies.handle(event);
             }
         }
+    }
+
+    fn count(&self, event: &ClientEvent) {
+        match event {
+            ClientEvent::Rejected {
+                type_url, reason, ..
+            } => {
+                tracing::warn!(%type_url, error = %reason, "refused what the server sent");
+                self.status.send_modify(|status| {
+                    status.rejected += 1;
+                    status.last_rejection = Some(reason.clone());
+                    if **type_url == *ROUTE_CONFIGURATION {
+                        let routes = status.routes.values_mut();
+                        routes.for_each(|route| route.update_rejected += 1);
+                    }
+                });
+            }
+            ClientEvent::Updated { type_url, resource } if **type_url == *ROUTE_CONFIGURATION => {
+                self.status.send_if_modified(|status| {
+                    let route = status.routes.get_mut(&resource.name);
+                    route.is_some_and(|route| {
+                        route.update_success += 1;
+                        route.version = Arc::clone(&resource.version);
+                        true
+                    })
+                });
+            }
+            _ => {}
+        }
+    }
+
+    /// Other routes are in force for those who follow them.
+    fn count_reload(&self, name: &str) {
+        self.status.send_if_modified(|status| {
+            let route = status.routes.get_mut(name);
+            route.is_some_and(|route| {
+                route.config_reload += 1;
+                // Routes are handed on as the newest ones, or not at all.
+                let version = Arc::clone(&route.version);
+                route.in_force = Some((version, SystemTime::now()));
+                true
+            })
+        });
     }
 
     /// Passes on what is new. `None` when the client is gone.
@@ -295,7 +337,7 @@ impl Subscriber {
                 if cluster.options.lrs && self.options.load_reporting != LoadReporting::Never {
                     self.report_load();
                 }
-                Update::Upstream(cluster)
+                Update::Discovered(cluster)
             }
             Change::Removed(name) if self.followed => {
                 self.leaving.insert(name, Instant::now() + LINGER);
@@ -314,7 +356,10 @@ impl Subscriber {
                 let mut next = Routes::clone(&self.routes.load());
                 match user {
                     RouteUser::Target(target) => next.targets.insert(target, routes),
-                    RouteUser::Follower(name) => next.followed.insert(name, routes),
+                    RouteUser::Follower(name) => {
+                        self.count_reload(&name);
+                        next.followed.insert(name, routes)
+                    }
                 };
                 self.routes.store(Arc::new(next));
                 self.routed.send_modify(|generation| *generation += 1);

@@ -270,6 +270,27 @@ fn health_signals_move_hosts_between_lists_and_cause_panic() {
 }
 
 #[test]
+fn every_judges_word_is_there_to_be_read_even_if_no_list_changes() {
+    let mut balancer = Balancer::new(config(|_| ()), zone("a"), at(0));
+    let mut parts = parts(&[("a", 1), ("b", 1)]);
+    parts.endpoints[1].priority = 1;
+    parts.endpoints[1].lb_endpoints[0].health_status = HealthStatus::Unhealthy;
+    balancer.handle_assignment(checked(parts), at(0));
+    drain(&mut balancer);
+    balancer.handle_health(address(1, 1), HealthSignal::OutlierEjected, at(1));
+    assert_eq!(drain(&mut balancer), (None, vec![]), "it was out before");
+    let hosts = balancer.hosts().map(|(host, priority, health)| {
+        let names: Vec<&str> = health.names().collect();
+        (host.address(), priority, names.join("/"))
+    });
+    let both = "failed_outlier_check/failed_eds_health".to_owned();
+    assert_eq!(
+        hosts.collect::<Vec<_>>(),
+        [(address(0, 1), 0, String::new()), (address(1, 1), 1, both)]
+    );
+}
+
+#[test]
 fn with_active_checks_new_hosts_wait_for_their_first_pass() {
     let checking = |ignore| HealthChecking {
         active: true,

@@ -175,6 +175,30 @@ impl HealthFlags {
     pub const fn eds(self) -> HealthStatus {
         self.eds
     }
+
+    /// The words that Envoy's admin pages have for what speaks against the host, in Envoy's order;
+    /// none for a healthy one.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        let check = self.check;
+        let failed = matches!(check, ActiveCheck::Failed | ActiveCheck::Pending { .. });
+        let eds = self.eds;
+        let refused = matches!(eds, HealthStatus::Unhealthy | HealthStatus::Timeout);
+        let flags = [
+            ("failed_active_hc", failed),
+            ("failed_outlier_check", self.ejected),
+            ("failed_eds_health", refused),
+            ("degraded_active_hc", check == ActiveCheck::Degraded),
+            ("degraded_eds_health", eds == HealthStatus::Degraded),
+            (
+                "pending_active_hc",
+                check == ActiveCheck::Pending { excluded: true },
+            ),
+            ("excluded_via_immediate_hc_fail", self.immediate_failure),
+            ("eds_status_draining", eds == HealthStatus::Draining),
+        ];
+        let set = flags.into_iter().filter(|(_, set)| *set);
+        set.map(|(name, _)| name)
+    }
 }
 
 #[cfg(test)]
@@ -227,6 +251,43 @@ mod tests {
         let ignored = HealthFlags::awaiting_first_check(HealthStatus::Unknown, true);
         assert!(ignored.excluded());
         assert!(!ignored.after(HealthSignal::ActiveCheckPassed).excluded());
+    }
+
+    #[test]
+    fn what_speaks_against_a_host_has_envoys_names() {
+        use HealthSignal::{
+            ActiveCheckDegraded, ActiveCheckFailed, ActiveCheckPassed, ImmediateFailure,
+            OutlierEjected,
+        };
+        let of = HealthFlags::from_eds;
+        let waiting = |ignore| HealthFlags::awaiting_first_check(HealthStatus::Healthy, ignore);
+        let cases = [
+            (of(HealthStatus::Unknown), ""),
+            (of(HealthStatus::Healthy).after(ActiveCheckPassed), ""),
+            (of(HealthStatus::Unhealthy), "failed_eds_health"),
+            (of(HealthStatus::Timeout), "failed_eds_health"),
+            (of(HealthStatus::Degraded), "degraded_eds_health"),
+            (of(HealthStatus::Draining), "eds_status_draining"),
+            (waiting(false), "failed_active_hc"),
+            (waiting(true), "failed_active_hc/pending_active_hc"),
+            (
+                of(HealthStatus::Unhealthy)
+                    .after(OutlierEjected)
+                    .after(ActiveCheckFailed),
+                "failed_active_hc/failed_outlier_check/failed_eds_health",
+            ),
+            (
+                of(HealthStatus::Degraded).after(ActiveCheckDegraded),
+                "degraded_active_hc/degraded_eds_health",
+            ),
+            (
+                of(HealthStatus::Healthy).after(ImmediateFailure),
+                "failed_active_hc/excluded_via_immediate_hc_fail",
+            ),
+        ];
+        for (flags, expected) in cases {
+            assert_eq!(flags.names().collect::<Vec<_>>().join("/"), expected);
+        }
     }
 
     #[test]

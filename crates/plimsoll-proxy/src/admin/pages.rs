@@ -11,7 +11,7 @@ use plimsoll_client::{XdsState, XdsStatus};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
-use super::Admin;
+use super::{Admin, rds};
 use crate::state::{Phase, State};
 use crate::stats::HttpStats;
 
@@ -112,7 +112,13 @@ fn counters(state: &State) -> BTreeMap<String, u64> {
 /// `name: value` lines.
 pub(super) async fn stats(Extracted(admin): Extracted<Admin>) -> String {
     let mut page = String::new();
-    for (name, value) in counters(&admin.state) {
+    let followed = rds::followed(&admin.state);
+    for line in rds::texts(&followed) {
+        let _ = writeln!(page, "{line}");
+    }
+    let mut all = counters(&admin.state);
+    all.extend(rds::counters(&followed));
+    for (name, value) in all {
         let _ = writeln!(page, "{name}: {value}");
     }
     for (cluster, name, value) in admin.state.client.stats() {
@@ -147,6 +153,7 @@ pub(super) async fn prometheus(Extracted(admin): Extracted<Admin>) -> Response {
             let _ = writeln!(page, "{family}{labels} {value}");
         }
     }
+    page.push_str(&rds::prometheus(&rds::followed(&admin.state)));
     let mut registry = Registry::default();
     admin.state.client.register_metrics(&mut registry);
     let mut clusters = String::new();
@@ -154,30 +161,6 @@ pub(super) async fn prometheus(Extracted(admin): Extracted<Admin>) -> Response {
     let _ = prometheus_client::encoding::text::encode(&mut clusters, &registry);
     page.push_str(clusters.trim_end().trim_end_matches("# EOF"));
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response()
-}
-
-/// Names of clusters, and what the engine says about each.
-pub(super) async fn clusters(Extracted(admin): Extracted<Admin>) -> Json<Value> {
-    let mut all = serde_json::Map::new();
-    for name in admin.state.client.cluster_names() {
-        let explained = admin.state.client.explain(&name).await;
-        let explained = explained
-            .ok()
-            .and_then(|page| serde_json::to_value(page).ok());
-        all.insert(name.to_string(), explained.unwrap_or_default());
-    }
-    Json(json!({ "cluster_statuses": all }))
-}
-
-/// The file in force, and where its listeners are.
-pub(super) async fn config_dump(Extracted(admin): Extracted<Admin>) -> Json<Value> {
-    let loaded = admin.state.loaded();
-    Json(json!({
-        "configs": [{
-            "@type": "type.googleapis.com/envoy.admin.v3.BootstrapConfigDump",
-            "bootstrap": loaded.json,
-        }],
-    }))
 }
 
 /// `name::address` lines.
@@ -202,13 +185,26 @@ pub(super) async fn explain(
     Query(query): Query<ExplainQuery>,
 ) -> Result<Json<Value>, (StatusCode, String)> {
     let Some(name) = query.cluster else {
-        return Ok(clusters(Extracted(admin)).await);
+        return Ok(explain_all(&admin.state).await);
     };
     let explained = admin.state.client.explain(&name).await;
     let explained = explained.map_err(|error| (StatusCode::NOT_FOUND, format!("{error}\n")))?;
     let internal =
         |error: serde_json::Error| (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n"));
     serde_json::to_value(explained).map(Json).map_err(internal)
+}
+
+/// Names of clusters, and what the engine says about each.
+async fn explain_all(state: &State) -> Json<Value> {
+    let mut all = serde_json::Map::new();
+    for name in state.client.cluster_names() {
+        // One that went since is not there.
+        if let Ok(explained) = state.client.explain(&name).await {
+            let explained = serde_json::to_value(explained);
+            all.insert(name.to_string(), explained.unwrap_or_default());
+        }
+    }
+    Json(json!({ "cluster_statuses": all }))
 }
 
 /// What to log.

@@ -1,11 +1,13 @@
 //! Routes: `RouteConfiguration`, `VirtualHost` and `Route`, from files to the nouns of
 //! plimsoll-xds, which management servers are read into as well.
 //!
-//! Conditions are in `matching`, what happens to a request in `action`, header rules in `headers`.
+//! Conditions are in `matching`, what happens to a request in `action`, header rules in `headers`,
+//! the way back to text in `json`.
 //! What a proxy cannot do is refused by `router`, for both.
 
 mod action;
 mod headers;
+pub(crate) mod json;
 mod matching;
 
 use plimsoll_core::units::FieldError;
@@ -23,6 +25,7 @@ pub(super) struct RouteConfigurationYaml {
     name: String,
     virtual_hosts: Vec<VirtualHostYaml>,
     ignore_port_in_host_matching: bool,
+    most_specific_header_mutations_wins: bool,
     request_headers_to_add: Vec<HeaderValueOptionYaml>,
     request_headers_to_remove: Vec<String>,
     response_headers_to_add: Vec<HeaderValueOptionYaml>,
@@ -77,6 +80,8 @@ impl RouteConfigurationYaml {
         }
         let mut configuration = RouteConfiguration::try_new(self.name, hosts)?;
         configuration.ignore_port_in_host_matching = self.ignore_port_in_host_matching;
+        configuration.most_specific_header_mutations_wins =
+            self.most_specific_header_mutations_wins;
         configuration.headers = header_rules(
             (self.request_headers_to_add, self.request_headers_to_remove),
             (

@@ -10,6 +10,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use plimsoll_client::RetryPolicy;
 
+use crate::header_rules::HeaderRules;
+
 /// What happens to a request.
 #[derive(Debug)]
 pub enum Action {
@@ -77,6 +79,19 @@ pub struct WeightedCluster {
     pub name: Arc<str>,
     /// Draws below this (and not below the previous one's) are for it.
     pub until: u64,
+    /// Changes of requests that go there, before those of the route.
+    pub request_rules: HeaderRules,
+    /// Changes of their responses, before those of the route.
+    pub response_rules: HeaderRules,
+}
+
+/// The cluster of one request.
+#[derive(Debug)]
+pub struct Chosen<'t> {
+    /// Its name.
+    pub cluster: Arc<str>,
+    /// Where it was chosen by weight: the entry.
+    pub weighted: Option<&'t WeightedCluster>,
 }
 
 /// What a hash is made of.
@@ -137,16 +152,28 @@ pub struct DirectResponse {
 
 impl Target {
     /// The cluster; a draw, which may be any number, is taken if there are weights.
-    pub fn choose(&self, headers: &HeaderMap, draw: impl FnOnce() -> u64) -> Option<Arc<str>> {
-        match self {
-            Self::Cluster(name) => Some(Arc::clone(name)),
-            Self::ClusterHeader(header) => Some(headers.get(header)?.to_str().ok()?.into()),
+    pub fn choose(&self, headers: &HeaderMap, draw: impl FnOnce() -> u64) -> Option<Chosen<'_>> {
+        let (cluster, weighted) = match self {
+            Self::Cluster(name) => (Arc::clone(name), None),
+            Self::ClusterHeader(header) => (headers.get(header)?.to_str().ok()?.into(), None),
             Self::Weighted(clusters) => {
                 let total = clusters.last()?.until;
                 let draw = draw() % total.max(1);
-                let found = clusters.iter().find(|cluster| draw < cluster.until);
-                found.map(|cluster| Arc::clone(&cluster.name))
+                let found = clusters.iter().find(|cluster| draw < cluster.until)?;
+                (Arc::clone(&found.name), Some(found))
             }
-        }
+        };
+        Some(Chosen { cluster, weighted })
+    }
+
+    /// Whether rules of an entry make values for each message.
+    pub(crate) fn needs_facts(&self) -> bool {
+        let Self::Weighted(clusters) = self else {
+            return false;
+        };
+        let mut rules = clusters
+            .iter()
+            .flat_map(|cluster| [&cluster.request_rules, &cluster.response_rules]);
+        rules.any(HeaderRules::needs_facts)
     }
 }

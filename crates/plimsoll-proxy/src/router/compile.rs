@@ -31,7 +31,11 @@ impl TryFrom<Arc<RouteConfiguration>> for RouteTable {
         let mut routes = Vec::new();
         for (index, host) in config.virtual_hosts().iter().enumerate() {
             let place = format!("virtual_hosts[{index}]");
-            routes.push(virtual_host(host, &around).map_err(|error| error.under(&place))?);
+            let around = Around {
+                rules: &around,
+                first: config.most_specific_header_mutations_wins,
+            };
+            routes.push(virtual_host(host, around).map_err(|error| error.under(&place))?);
         }
         let hosts = config.virtual_hosts().iter();
         let mut all = hosts.flat_map(|host| &host.routes);
@@ -44,19 +48,40 @@ impl TryFrom<Arc<RouteConfiguration>> for RouteTable {
     }
 }
 
-fn virtual_host(host: &nouns::VirtualHost, around: &BothRules) -> Result<Vec<Route>, FieldError> {
-    let around = BothRules::try_from(&host.headers)?.followed_by(around);
+/// Header rules of the messages around one.
+#[derive(Clone, Copy)]
+struct Around<'a> {
+    rules: &'a BothRules,
+    /// They come first, so that the rules inside have the last word.
+    first: bool,
+}
+
+impl Around<'_> {
+    fn with(self, inside: BothRules) -> BothRules {
+        match self.first {
+            true => self.rules.clone().followed_by(&inside),
+            false => inside.followed_by(self.rules),
+        }
+    }
+}
+
+fn virtual_host(host: &nouns::VirtualHost, around: Around<'_>) -> Result<Vec<Route>, FieldError> {
+    let rules = around.with(BothRules::try_from(&host.headers)?);
+    let around = Around {
+        rules: &rules,
+        ..around
+    };
     if let Some(retry) = &host.retry_policy {
         retry_policy(retry).map_err(|error| error.under("retry_policy"))?;
     }
     let routes = host.routes.iter().enumerate().map(|(index, entry)| {
         let place = format!("routes[{index}]");
-        route(entry, &around).map_err(|error| error.under(&place))
+        route(entry, around).map_err(|error| error.under(&place))
     });
     routes.collect()
 }
 
-fn route(route: &nouns::Route, around: &BothRules) -> Result<Route, FieldError> {
+fn route(route: &nouns::Route, around: Around<'_>) -> Result<Route, FieldError> {
     for (index, header) in route.route_match.headers.iter().enumerate() {
         let pseudo = matches!(
             header.name.as_str(),
@@ -87,12 +112,16 @@ fn route(route: &nouns::Route, around: &BothRules) -> Result<Route, FieldError> 
             return Err(FieldError::new(*field, "is not supported"));
         }
     };
-    let rules = BothRules::try_from(&route.headers)?.followed_by(around);
+    let rules = around.with(BothRules::try_from(&route.headers)?);
+    let of_target = match &action {
+        Action::Forward(forward) => forward.target.needs_facts(),
+        Action::Redirect(_) | Action::Direct(_) => false,
+    };
     Ok(Route {
         name: route.name.as_str().into(),
         path: route.route_match.path.clone(),
         action,
-        needs_facts: rules.request.needs_facts() || rules.response.needs_facts(),
+        needs_facts: rules.request.needs_facts() || rules.response.needs_facts() || of_target,
         request_rules: rules.request,
         response_rules: rules.response,
     })
@@ -148,14 +177,20 @@ fn target(target: &nouns::Target) -> Result<Target, FieldError> {
         }
         nouns::Target::Weighted(weighted) => {
             let mut until = 0;
-            let clusters = weighted.clusters().iter().map(|(name, weight)| {
-                until += u64::from(*weight);
-                WeightedCluster {
-                    name: name.as_str().into(),
+            let clusters = weighted.clusters().iter().enumerate();
+            let clusters = clusters.map(|(index, cluster)| {
+                until += u64::from(cluster.weight);
+                let place = format!("weighted_clusters.clusters[{index}]");
+                let rules = BothRules::try_from(&cluster.headers);
+                let rules = rules.map_err(|error| error.under(&place))?;
+                Ok(WeightedCluster {
+                    name: cluster.name.as_str().into(),
                     until,
-                }
+                    request_rules: rules.request,
+                    response_rules: rules.response,
+                })
             });
-            Target::Weighted(clusters.collect())
+            Target::Weighted(clusters.collect::<Result<_, FieldError>>()?)
         }
     })
 }
@@ -170,6 +205,15 @@ fn retry_policy(policy: &nouns::RetryPolicy) -> Result<RetryPolicy, FieldError> 
         if u16::try_from(code).is_err() {
             let path = format!("retriable_status_codes[{index}]");
             return Err(FieldError::new(path, "is not a status"));
+        }
+    }
+    // Hosts that were tried are avoided in any case, and for as long as there is another one.
+    for (index, predicate) in policy.retry_host_predicate.iter().enumerate() {
+        if let nouns::RetryHostPredicate::Other(name) = predicate {
+            let path = format!("retry_host_predicate[{index}]");
+            let known = nouns::RetryHostPredicate::PREVIOUS_HOSTS;
+            let reason = format!("{name:?} is not supported, only {known}");
+            return Err(FieldError::new(path, reason));
         }
     }
     Ok(RetryPolicy::from(policy))

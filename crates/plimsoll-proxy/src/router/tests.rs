@@ -140,7 +140,24 @@ fn what_a_proxy_cannot_do_is_named() {
         retriable_status_codes: Vec::new(),
         base_interval: std::time::Duration::from_millis(25),
         max_interval: std::time::Duration::from_millis(250),
+        retry_host_predicate: Vec::new(),
+        host_selection_retry_max_attempts: 0,
     };
+    let canaries = nouns::RetryPolicy {
+        retry_on: Vec::new(),
+        retry_host_predicate: vec![
+            nouns::RetryHostPredicate::PreviousHosts,
+            nouns::RetryHostPredicate::Other("omit_canary_hosts".into()),
+        ],
+        ..magic.clone()
+    };
+    let mut misnamed = nouns::ClusterWeight {
+        name: "c".into(),
+        weight: 1,
+        ..nouns::ClusterWeight::default()
+    };
+    misnamed.headers.request_remove.push("a b".into());
+    let misnamed = nouns::WeightedClusters::try_new(vec![misnamed]).unwrap();
     let file = DataSource::Filename("x".into());
     let cases = [
         (
@@ -154,6 +171,14 @@ fn what_a_proxy_cannot_do_is_named() {
         (
             forward(|a| a.retry_policy = Some(magic.clone())),
             "route.retry_policy.retry_on",
+        ),
+        (
+            forward(|a| a.retry_policy = Some(canaries)),
+            "route.retry_policy.retry_host_predicate[1]",
+        ),
+        (
+            forward(|a| a.target = nouns::Target::Weighted(misnamed)),
+            "route.weighted_clusters.clusters[0].request_headers_to_remove[0]",
         ),
         (
             forward(|a| a.target = nouns::Target::ClusterHeader("host".into())),
@@ -208,7 +233,11 @@ fn only_grpc_is_grpc() {
 
 #[test]
 fn weights_are_shares_of_the_draws() {
-    let weights = [("a", 30), ("b", 0), ("c", 70)].map(|(name, weight)| (name.into(), weight));
+    let weights = [("a", 30), ("b", 0), ("c", 70)].map(|(name, weight)| nouns::ClusterWeight {
+        name: name.into(),
+        weight,
+        ..nouns::ClusterWeight::default()
+    });
     let weighted = nouns::WeightedClusters::try_new(weights.into()).unwrap();
     let table = table(vec![any(forward(|action| {
         action.target = nouns::Target::Weighted(weighted);
@@ -221,7 +250,9 @@ fn weights_are_shares_of_the_draws() {
     };
     for (draw, expected) in [(0, "a"), (29, "a"), (30, "c"), (99, "c"), (100, "a")] {
         let chosen = forward.target.choose(&headers, || draw);
-        assert_eq!(chosen.as_deref(), Some(expected), "{draw}");
+        let chosen = chosen.unwrap();
+        assert_eq!(&*chosen.cluster, expected, "{draw}");
+        assert_eq!(&*chosen.weighted.unwrap().name, expected, "{draw}");
     }
 }
 

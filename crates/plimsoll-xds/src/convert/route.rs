@@ -118,6 +118,7 @@ fn entry(entry: &RouteEntryOut) -> RouteMessage {
             let clusters = clusters.iter().map(|(name, weight)| ClusterWeightMessage {
                 name: name.clone(),
                 weight: Some(*weight),
+                ..Default::default()
             });
             route.weighted_clusters = Some(WeightedClusterMessage {
                 clusters: clusters.collect(),

@@ -10,17 +10,18 @@ use prost::Message;
 
 use super::matcher::data_source;
 use super::pb::route::{
-    DirectResponseMessage, HashPolicyMessage, HeaderValueOptionMessage, RedirectMessage,
-    RetryPolicyMessage, RouteActionMessage, RouteConfigurationMessage, RouteMessage,
-    VirtualHostMessage, WeightedClusterMessage,
+    ClusterWeightMessage, DirectResponseMessage, HashPolicyMessage, HeaderValueOptionMessage,
+    RedirectMessage, RetryHostPredicateMessage, RetryPolicyMessage, RouteActionMessage,
+    RouteConfigurationMessage, RouteMessage, VirtualHostMessage, WeightedClusterMessage,
 };
 use super::pb::{duration, refuse, under};
 use super::route_match::route_match;
 use super::route_unread::unread;
 use crate::error::DecodeError;
 use crate::route::{
-    Action, AppendAction, HashPolicy, HashSource, HeaderRules, HeaderValueOption, Redirect,
-    RetryPolicy, Route, RouteAction, RouteConfiguration, Target, VirtualHost, WeightedClusters,
+    Action, AppendAction, ClusterWeight, HashPolicy, HashSource, HeaderRules, HeaderValueOption,
+    Redirect, RetryHostPredicate, RetryPolicy, Route, RouteAction, RouteConfiguration, Target,
+    VirtualHost, WeightedClusters,
 };
 
 /// Pause before the first retry, in Envoy and in gRPC.
@@ -57,6 +58,7 @@ pub(super) fn route_configuration(
     let mut configuration = RouteConfiguration::try_new(message.name, virtual_hosts)?;
     configuration.ignore_port_in_host_matching = message.ignore_port_in_host_matching;
     configuration.headers = headers;
+    configuration.most_specific_header_mutations_wins = message.most_specific_header_mutations_wins;
     Ok(configuration)
 }
 
@@ -184,9 +186,25 @@ fn forward(message: RouteActionMessage) -> Result<Action, FieldError> {
 }
 
 fn weighted_clusters(message: WeightedClusterMessage) -> Result<WeightedClusters, FieldError> {
-    let clusters = message.clusters.into_iter();
-    let clusters = clusters.map(|entry| (entry.name, entry.weight.unwrap_or(0)));
-    WeightedClusters::try_new(clusters.collect())
+    let mut clusters = Vec::with_capacity(message.clusters.len());
+    for (index, entry) in message.clusters.into_iter().enumerate() {
+        let path = format!("clusters[{index}]");
+        clusters.push(cluster_weight(entry).map_err(|error| error.under(&path))?);
+    }
+    WeightedClusters::try_new(clusters)
+}
+
+fn cluster_weight(message: ClusterWeightMessage) -> Result<ClusterWeight, FieldError> {
+    Ok(ClusterWeight {
+        name: message.name,
+        weight: message.weight.unwrap_or(0),
+        headers: HeaderRules {
+            request_add: added(message.request_headers_to_add, "request_headers_to_add")?,
+            request_remove: message.request_headers_to_remove,
+            response_add: added(message.response_headers_to_add, "response_headers_to_add")?,
+            response_remove: message.response_headers_to_remove,
+        },
+    })
 }
 
 fn hash_policy(message: HashPolicyMessage) -> HashPolicy {
@@ -223,7 +241,15 @@ fn retry_policy(message: RetryPolicyMessage) -> Result<RetryPolicy, FieldError> 
         let path = "retry_back_off.max_interval";
         return Err(FieldError::new(path, "must be at least base_interval"));
     }
+    let attempts = u32::try_from(message.host_selection_retry_max_attempts);
+    let attempts = attempts.map_err(|_| {
+        let path = "host_selection_retry_max_attempts";
+        FieldError::new(path, "must be 0 to 4294967295")
+    })?;
+    let predicates = message.retry_host_predicate.iter();
     Ok(RetryPolicy {
+        retry_host_predicate: predicates.map(retry_host_predicate).collect(),
+        host_selection_retry_max_attempts: attempts,
         retry_on: conditions.map(str::to_owned).collect(),
         num_retries: message.num_retries.unwrap_or(1),
         per_try_timeout: duration(message.per_try_timeout, "per_try_timeout")?
@@ -232,6 +258,11 @@ fn retry_policy(message: RetryPolicyMessage) -> Result<RetryPolicy, FieldError> 
         base_interval,
         max_interval,
     })
+}
+
+fn retry_host_predicate(message: &RetryHostPredicateMessage) -> RetryHostPredicate {
+    let config = message.typed_config.as_ref();
+    RetryHostPredicate::new(&message.name, config.map(|any| any.type_url.as_str()))
 }
 
 fn redirect_action(message: RedirectMessage) -> Result<Action, FieldError> {

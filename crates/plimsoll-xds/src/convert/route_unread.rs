@@ -93,11 +93,11 @@ static ROUTE_CONFIGURATION: Kind = Kind {
         (7, "validate_clusters", Default),
         (8, "request_headers_to_remove", Value),
         (9, "vhds", Value),
+        (10, "most_specific_header_mutations_wins", Value),
         (14, "ignore_port_in_host_matching", Value),
     ],
     unread: &[
         (3, "internal_only_headers"),
-        (10, "most_specific_header_mutations_wins"),
         (11, "max_direct_response_body_size_bytes"),
         (12, "cluster_specifier_plugins"),
         (13, "request_mirror_policies"),
@@ -294,13 +294,16 @@ static WEIGHTED_CLUSTER: Kind = Kind {
 };
 
 static CLUSTER_WEIGHT: Kind = Kind {
-    read: &[(1, "name", Value), (2, "weight", Value)],
+    read: &[
+        (1, "name", Value),
+        (2, "weight", Value),
+        (4, "request_headers_to_add", Many(&HEADER_VALUE_OPTION)),
+        (5, "response_headers_to_add", Many(&HEADER_VALUE_OPTION)),
+        (6, "response_headers_to_remove", Value),
+        (9, "request_headers_to_remove", Value),
+    ],
     unread: &[
         (3, "metadata_match"),
-        (4, "request_headers_to_add"),
-        (5, "response_headers_to_add"),
-        (6, "response_headers_to_remove"),
-        (9, "request_headers_to_remove"),
         (10, "typed_per_filter_config"),
         (11, "host_rewrite_literal"),
         (12, "cluster_header"),
@@ -312,19 +315,24 @@ static RETRY_POLICY: Kind = Kind {
         (1, "retry_on", Value),
         (2, "num_retries", Value),
         (3, "per_try_timeout", Value),
+        (5, "retry_host_predicate", Many(&RETRY_HOST_PREDICATE)),
+        (6, "host_selection_retry_max_attempts", Value),
         (7, "retriable_status_codes", Value),
         (8, "retry_back_off", Value),
     ],
     unread: &[
         (4, "retry_priority"),
-        (5, "retry_host_predicate"),
-        (6, "host_selection_retry_max_attempts"),
         (9, "retriable_headers"),
         (10, "retriable_request_headers"),
         (11, "rate_limited_retry_back_off"),
         (12, "retry_options_predicates"),
         (13, "per_try_idle_timeout"),
     ],
+};
+
+static RETRY_HOST_PREDICATE: Kind = Kind {
+    read: &[(1, "name", Value), (3, "typed_config", Value)],
+    unread: &[],
 };
 
 static REDIRECT: Kind = Kind {
@@ -406,8 +414,12 @@ mod tests {
                 format!("{place}.route.weighted_clusters.clusters[0].host_rewrite_literal"),
             ),
             (
-                message(2, &message(9, &message(5, b""))),
-                format!("{place}.route.retry_policy.retry_host_predicate"),
+                message(2, &message(9, &message(4, b""))),
+                format!("{place}.route.retry_policy.retry_priority"),
+            ),
+            (
+                message(2, &message(9, &message(5, &message(2, b"")))),
+                format!("{place}.route.retry_policy.retry_host_predicate[0].field 2"),
             ),
             (
                 message(9, &message(1, &message(3, b"raw"))),

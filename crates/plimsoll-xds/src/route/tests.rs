@@ -257,9 +257,16 @@ fn the_first_route_wins() {
 
 #[test]
 fn draws_fall_on_clusters_by_weight() {
-    let weights = [("a", 1), ("none", 0), ("b", 3)];
-    let clusters = weights.map(|(name, weight)| (name.to_owned(), weight));
-    let weighted = WeightedClusters::try_new(clusters.to_vec()).unwrap();
+    let weighted = |weights: &[(&str, u32)]| {
+        let clusters = weights.iter().map(|&(name, weight)| ClusterWeight {
+            name: name.to_owned(),
+            weight,
+            ..ClusterWeight::default()
+        });
+        WeightedClusters::try_new(clusters.collect())
+    };
+    let bad = weighted;
+    let weighted = weighted(&[("a", 1), ("none", 0), ("b", 3)]).unwrap();
     assert_eq!(weighted.total(), 4);
     let drawn: Vec<_> = (0..5).map(|draw| weighted.pick(draw)).collect();
     assert_eq!(drawn, ["a", "b", "b", "b", "a"]);
@@ -267,18 +274,29 @@ fn draws_fall_on_clusters_by_weight() {
     assert_eq!(target.cluster(u64::MAX), Some("b"));
     let names: Vec<_> = target.clusters().collect();
     assert_eq!(names, ["a", "none", "b"]);
-    for (clusters, path) in [
-        (vec![], "clusters"),
-        (vec![("a".to_owned(), 0)], "clusters"),
-        (
-            vec![("a".to_owned(), u32::MAX), ("b".to_owned(), 1)],
-            "clusters",
-        ),
-        (vec![(String::new(), 1)], "clusters[0].name"),
-    ] {
-        assert_eq!(
-            WeightedClusters::try_new(clusters).unwrap_err().path(),
-            path
-        );
+    let cases: [(&[(&str, u32)], &str); 4] = [
+        (&[], "clusters"),
+        (&[("a", 0)], "clusters"),
+        (&[("a", u32::MAX), ("b", 1)], "clusters"),
+        (&[("", 1)], "clusters[0].name"),
+    ];
+    for (clusters, path) in cases {
+        assert_eq!(bad(clusters).unwrap_err().path(), path);
+    }
+}
+
+#[test]
+fn predicates_are_known_by_their_type_or_else_by_their_name() {
+    let previous = RetryHostPredicate::PREVIOUS_HOSTS;
+    let kind = RetryHostPredicate::PREVIOUS_HOSTS_TYPE;
+    let other = |name: &str| RetryHostPredicate::Other(name.to_owned());
+    let cases = [
+        (previous, None, RetryHostPredicate::PreviousHosts),
+        ("any name", Some(kind), RetryHostPredicate::PreviousHosts),
+        ("any name", None, other("any name")),
+        (previous, Some("t"), other("t")),
+    ];
+    for (name, kind, expected) in cases {
+        assert_eq!(RetryHostPredicate::new(name, kind), expected);
     }
 }

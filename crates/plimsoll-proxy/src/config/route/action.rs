@@ -5,11 +5,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::route::{
-    Action, HashPolicy, HashSource, Redirect, RetryPolicy, RouteAction, Target, WeightedClusters,
+    Action, ClusterWeight, HashPolicy, HashSource, Redirect, RetryHostPredicate, RetryPolicy,
+    RouteAction, Target, WeightedClusters,
 };
 use plimsoll_xds::upstream::DataSource;
 use plimsoll_xds::yaml::proto_json::{Named, ProtoDuration, ProtoEnum, Uint};
 use serde::Deserialize;
+
+use super::headers::{HeaderValueOptionYaml, header_rules};
 
 /// Pause before the first retry, as in Envoy.
 const BASE_INTERVAL: Duration = Duration::from_millis(25);
@@ -41,6 +44,14 @@ struct WeightedClustersYaml {
 struct ClusterWeightYaml {
     name: String,
     weight: Uint<u32>,
+    #[serde(default)]
+    request_headers_to_add: Vec<HeaderValueOptionYaml>,
+    #[serde(default)]
+    request_headers_to_remove: Vec<String>,
+    #[serde(default)]
+    response_headers_to_add: Vec<HeaderValueOptionYaml>,
+    #[serde(default)]
+    response_headers_to_remove: Vec<String>,
 }
 
 /// `RetryPolicy`.
@@ -52,6 +63,23 @@ pub(super) struct RetryPolicyYaml {
     per_try_timeout: Option<ProtoDuration>,
     retriable_status_codes: Vec<Uint<u32>>,
     retry_back_off: Option<BackOffYaml>,
+    retry_host_predicate: Vec<RetryHostPredicateYaml>,
+    host_selection_retry_max_attempts: Option<Uint<u32>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RetryHostPredicateYaml {
+    name: String,
+    typed_config: Option<EmptyTypedConfigYaml>,
+}
+
+/// A message that is known by its type and has no fields.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EmptyTypedConfigYaml {
+    #[serde(rename = "@type")]
+    type_url: String,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -83,7 +111,7 @@ struct ConnectionPropertiesYaml {
 
 impl RouteActionYaml {
     /// The checked form; paths start at this message.
-    pub(super) fn checked(self) -> Result<RouteAction, FieldError> {
+    pub(super) fn checked(mut self) -> Result<RouteAction, FieldError> {
         let target = self.target()?;
         let retry = self.retry_policy.as_ref().map(RetryPolicyYaml::checked);
         let retry = retry.transpose();
@@ -103,14 +131,13 @@ impl RouteActionYaml {
         })
     }
 
-    fn target(&self) -> Result<Target, FieldError> {
-        match (&self.cluster, &self.cluster_header, &self.weighted_clusters) {
-            (Some(name), None, None) if !name.is_empty() => Ok(Target::Cluster(name.clone())),
-            (None, Some(header), None) => Ok(Target::ClusterHeader(header.clone())),
+    fn target(&mut self) -> Result<Target, FieldError> {
+        let weighted = self.weighted_clusters.take();
+        match (self.cluster.take(), self.cluster_header.take(), weighted) {
+            (Some(name), None, None) if !name.is_empty() => Ok(Target::Cluster(name)),
+            (None, Some(header), None) => Ok(Target::ClusterHeader(header)),
             (None, None, Some(weighted)) => {
-                let clusters = weighted.clusters.iter();
-                let clusters = clusters.map(|cluster| (cluster.name.clone(), cluster.weight.0));
-                let weighted = WeightedClusters::try_new(clusters.collect());
+                let weighted = weighted.checked();
                 let weighted = weighted.map_err(|error| error.under("weighted_clusters"))?;
                 Ok(Target::Weighted(weighted))
             }
@@ -119,6 +146,31 @@ impl RouteActionYaml {
                 Err(FieldError::new("", reason))
             }
         }
+    }
+}
+
+impl WeightedClustersYaml {
+    fn checked(self) -> Result<WeightedClusters, FieldError> {
+        let mut clusters = Vec::with_capacity(self.clusters.len());
+        for (index, cluster) in self.clusters.into_iter().enumerate() {
+            let headers = header_rules(
+                (
+                    cluster.request_headers_to_add,
+                    cluster.request_headers_to_remove,
+                ),
+                (
+                    cluster.response_headers_to_add,
+                    cluster.response_headers_to_remove,
+                ),
+            );
+            let place = format!("clusters[{index}]");
+            clusters.push(ClusterWeight {
+                name: cluster.name,
+                weight: cluster.weight.0,
+                headers: headers.map_err(|error| error.under(&place))?,
+            });
+        }
+        WeightedClusters::try_new(clusters)
     }
 }
 
@@ -141,7 +193,14 @@ impl RetryPolicyYaml {
         }
         let per_try = self.per_try_timeout.map(|timeout| timeout.0);
         let codes = self.retriable_status_codes.iter();
+        let predicates = self.retry_host_predicate.iter().map(|predicate| {
+            let config = predicate.typed_config.as_ref();
+            RetryHostPredicate::new(&predicate.name, config.map(|any| any.type_url.as_str()))
+        });
+        let attempts = self.host_selection_retry_max_attempts;
         Ok(RetryPolicy {
+            retry_host_predicate: predicates.collect(),
+            host_selection_retry_max_attempts: attempts.map_or(0, |attempts| attempts.0),
             retry_on: conditions.map(str::to_owned).collect(),
             num_retries: self.num_retries.map_or(1, |retries| retries.0),
             per_try_timeout: per_try.filter(|timeout| !timeout.is_zero()),

@@ -2,10 +2,10 @@
 
 use prost::Message;
 
-use super::DurationMessage;
 use super::endpoint::FractionalPercentMessage;
 use super::tls::{DataSourceMessage, RegexMessage, StringMatcherMessage};
 use super::upstream::Int64RangeMessage;
+use super::{AnyMessage, DurationMessage};
 
 /// `RouteConfiguration`.
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -24,6 +24,8 @@ pub(crate) struct RouteConfigurationMessage {
     pub(crate) request_headers_to_remove: Vec<String>,
     #[prost(message, optional, tag = "9")]
     pub(crate) vhds: Option<()>,
+    #[prost(bool, tag = "10")]
+    pub(crate) most_specific_header_mutations_wins: bool,
     #[prost(bool, tag = "14")]
     pub(crate) ignore_port_in_host_matching: bool,
 }
@@ -297,6 +299,14 @@ pub(crate) struct ClusterWeightMessage {
     pub(crate) name: String,
     #[prost(message, optional, tag = "2")]
     pub(crate) weight: Option<u32>,
+    #[prost(message, repeated, tag = "4")]
+    pub(crate) request_headers_to_add: Vec<HeaderValueOptionMessage>,
+    #[prost(message, repeated, tag = "5")]
+    pub(crate) response_headers_to_add: Vec<HeaderValueOptionMessage>,
+    #[prost(string, repeated, tag = "6")]
+    pub(crate) response_headers_to_remove: Vec<String>,
+    #[prost(string, repeated, tag = "9")]
+    pub(crate) request_headers_to_remove: Vec<String>,
 }
 
 /// `RetryPolicy`.
@@ -308,10 +318,23 @@ pub(crate) struct RetryPolicyMessage {
     pub(crate) num_retries: Option<u32>,
     #[prost(message, optional, tag = "3")]
     pub(crate) per_try_timeout: Option<DurationMessage>,
+    #[prost(message, repeated, tag = "5")]
+    pub(crate) retry_host_predicate: Vec<RetryHostPredicateMessage>,
+    #[prost(int64, tag = "6")]
+    pub(crate) host_selection_retry_max_attempts: i64,
     #[prost(uint32, repeated, tag = "7")]
     pub(crate) retriable_status_codes: Vec<u32>,
     #[prost(message, optional, tag = "8")]
     pub(crate) retry_back_off: Option<RetryBackOffMessage>,
+}
+
+/// `RetryPolicy.RetryHostPredicate`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct RetryHostPredicateMessage {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) typed_config: Option<AnyMessage>,
 }
 
 /// `RetryPolicy.RetryBackOff`.

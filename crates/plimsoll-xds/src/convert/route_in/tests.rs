@@ -1,15 +1,16 @@
 //! Routes against bytes of another implementation, and what is refused.
 
+use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
 use crate::convert::hex::message;
-use crate::convert::pb::DurationMessage;
 use crate::convert::pb::route::{
     ClusterWeightMessage, ConnectionPropertiesMessage, HeaderMatcherMessage, HeaderValueMessage,
     RetryBackOffMessage, RouteMatchMessage,
 };
 use crate::convert::pb::tls::RegexMessage;
+use crate::convert::pb::{AnyMessage, DurationMessage};
 use crate::route::{HeaderPattern, PathMatcher, RuntimeFraction};
 use crate::string_match::StringPattern;
 
@@ -46,6 +47,8 @@ fn what_others_wrote_is_read() {
         retriable_status_codes: vec![418],
         base_interval: Duration::from_millis(10),
         max_interval: Duration::from_millis(100),
+        retry_host_predicate: Vec::new(),
+        host_selection_retry_max_attempts: 0,
     };
     assert_eq!(action.retry_policy, Some(retry));
     let Action::Forward(last) = &rest.routes[0].action else {
@@ -169,6 +172,7 @@ fn what_cannot_be_followed_is_refused_by_its_path() {
             .map(|&weight| ClusterWeightMessage {
                 name: "c".into(),
                 weight: Some(weight),
+                ..Default::default()
             })
             .collect(),
     };
@@ -215,6 +219,29 @@ fn what_cannot_be_followed_is_refused_by_its_path() {
             "route.retry_policy.retry_back_off.base_interval",
         ),
         (
+            to(|a| {
+                a.retry_policy = Some(RetryPolicyMessage {
+                    host_selection_retry_max_attempts: -1,
+                    ..Default::default()
+                });
+            }),
+            "route.retry_policy.host_selection_retry_max_attempts",
+        ),
+        (
+            to(|a| {
+                let mut weighted = weights(&[1, 1]);
+                let both = HeaderValueOptionMessage {
+                    append: Some(true),
+                    append_action: 1,
+                    ..Default::default()
+                };
+                weighted.clusters[1].response_headers_to_add = vec![both];
+                a.cluster = None;
+                a.weighted_clusters = Some(weighted);
+            }),
+            "route.weighted_clusters.clusters[1].response_headers_to_add[0].append",
+        ),
+        (
             RouteMessage {
                 route: None,
                 ..to(|_| {})
@@ -230,6 +257,67 @@ fn what_cannot_be_followed_is_refused_by_its_path() {
     no_domains.virtual_hosts[0].domains.clear();
     let error = route_configuration(no_domains).unwrap_err();
     assert_eq!(error.path(), "virtual_hosts[0].domains");
+}
+
+#[test]
+fn weighted_clusters_have_header_rules_and_retries_predicates() {
+    let weighted = WeightedClusterMessage {
+        clusters: vec![ClusterWeightMessage {
+            name: "c".into(),
+            weight: Some(1),
+            request_headers_to_add: vec![HeaderValueOptionMessage {
+                header: Some(HeaderValueMessage {
+                    key: "a".into(),
+                    value: "1".into(),
+                }),
+                ..Default::default()
+            }],
+            request_headers_to_remove: vec!["b".into()],
+            response_headers_to_add: Vec::new(),
+            response_headers_to_remove: vec!["d".into()],
+        }],
+    };
+    let predicate = |type_url: &str| RetryHostPredicateMessage {
+        name: "any".into(),
+        typed_config: Some(AnyMessage {
+            type_url: type_url.into(),
+            value: Bytes::new(),
+        }),
+    };
+    let route = to(|action| {
+        action.cluster = None;
+        action.weighted_clusters = Some(weighted);
+        action.retry_policy = Some(RetryPolicyMessage {
+            retry_host_predicate: vec![
+                predicate(RetryHostPredicate::PREVIOUS_HOSTS_TYPE),
+                predicate("other"),
+            ],
+            host_selection_retry_max_attempts: 5,
+            ..Default::default()
+        });
+    });
+    let mut message = one(route);
+    message.most_specific_header_mutations_wins = true;
+    let read = decode_route_configuration(&message.encode_to_vec()).unwrap();
+    assert_eq!(read.unread, [""; 0]);
+    assert!(read.most_specific_header_mutations_wins);
+    let Action::Forward(action) = &read.virtual_hosts()[0].routes[0].action else {
+        panic!("{read:?}")
+    };
+    let Target::Weighted(weighted) = &action.target else {
+        panic!("{action:?}")
+    };
+    let rules = &weighted.clusters()[0].headers;
+    assert_eq!(rules.request_add[0].key, "a");
+    assert_eq!(rules.request_remove, ["b"]);
+    assert_eq!(rules.response_remove, ["d"]);
+    let retry = action.retry_policy.as_ref().unwrap();
+    let other = RetryHostPredicate::Other("other".into());
+    assert_eq!(
+        retry.retry_host_predicate,
+        [RetryHostPredicate::PreviousHosts, other]
+    );
+    assert_eq!(retry.host_selection_retry_max_attempts, 5);
 }
 
 #[test]

@@ -1,0 +1,237 @@
+//! `/config_dump` as Envoy has it: the file in force, and the routes of the management server.
+//!
+//! What stands in the file is shown as it is written there, except for private keys. Clusters of
+//! the management server are not shown: they are kept as settings, not as messages; `/clusters`
+//! lists them.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Query, State as Extracted};
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+
+use super::Admin;
+use super::endpoints::endpoint_config;
+use crate::access_log::time::Rfc3339;
+use crate::config::route_json;
+use crate::source::Loaded;
+use crate::state::State;
+
+/// Which part.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct DumpQuery {
+    resource: Option<String>,
+    /// Whatever its value.
+    include_eds: Option<String>,
+}
+
+/// One part: the name of its list in Envoy's message, the type of its entries, the entries.
+type Part = (&'static str, &'static str, Vec<Value>);
+
+/// All of it, or with `?resource=` the entries of one list; endpoints with `?include_eds`.
+pub(super) async fn config_dump(
+    Extracted(admin): Extracted<Admin>,
+    Query(query): Query<DumpQuery>,
+) -> Result<Json<Value>, (StatusCode, String)> {
+    let loaded = redacted(&admin.state.loaded());
+    let clusters = [static_clusters(&loaded)];
+    let endpoints = match query.include_eds {
+        Some(_) => endpoints(&admin.state).await,
+        None => Vec::new(),
+    };
+    let listeners = [static_listeners(&loaded)];
+    let routes = [static_routes(&loaded), dynamic_routes(&admin.state)];
+    if let Some(wanted) = query.resource {
+        let parts = clusters.into_iter().chain(endpoints);
+        let mut parts = parts.chain(listeners).chain(routes);
+        let found = parts.find(|(name, ..)| *name == wanted);
+        let Some((_, kind, entries)) = found else {
+            let reason = format!("{wanted} not found in config dump\n");
+            return Err((StatusCode::NOT_FOUND, reason));
+        };
+        let typed = entries.into_iter().map(|entry| with_type(entry, kind));
+        return Ok(Json(json!({ "configs": typed.collect::<Vec<_>>() })));
+    }
+    let bootstrap = json!({
+        "bootstrap": loaded.json,
+        "last_updated": Rfc3339(loaded.last_updated).to_string(),
+    });
+    let mut configs = vec![
+        with_type(bootstrap, "envoy.admin.v3.BootstrapConfigDump"),
+        dump("envoy.admin.v3.ClustersConfigDump", clusters),
+    ];
+    if !endpoints.is_empty() {
+        configs.push(dump("envoy.admin.v3.EndpointsConfigDump", endpoints));
+    }
+    configs.extend([
+        dump("envoy.admin.v3.ListenersConfigDump", listeners),
+        dump("envoy.admin.v3.RoutesConfigDump", routes),
+    ]);
+    Ok(Json(json!({ "configs": configs })))
+}
+
+/// The same without the keys that stand in the file itself.
+fn redacted(loaded: &Loaded) -> Loaded {
+    let mut json = loaded.json.clone();
+    redact(&mut json);
+    Loaded {
+        config: Arc::clone(&loaded.config),
+        json,
+        last_updated: loaded.last_updated,
+    }
+}
+
+fn redact(value: &mut Value) {
+    match value {
+        Value::Array(list) => list.iter_mut().for_each(redact),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let inline = value.get("inline_string").is_some();
+                match name.as_str() {
+                    "private_key" if inline => value["inline_string"] = json!("[redacted]"),
+                    _ => redact(value),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A message of some parts; empty ones are left out.
+fn dump(kind: &str, parts: impl IntoIterator<Item = Part>) -> Value {
+    let parts = parts.into_iter().filter(|(.., list)| !list.is_empty());
+    let fields = parts.map(|(name, _, list)| (name.to_owned(), Value::Array(list)));
+    with_type(Value::Object(fields.collect()), kind)
+}
+
+fn with_type(mut message: Value, kind: &str) -> Value {
+    message["@type"] = json!(format!("type.googleapis.com/{kind}"));
+    message
+}
+
+/// Entries of the file, each as `field` of a message with the time of the last good edit.
+fn entries<'a>(
+    loaded: &'a Loaded,
+    field: &'a str,
+    kind: &'a str,
+    found: impl Iterator<Item = &'a Value>,
+) -> Vec<Value> {
+    let last_updated = Rfc3339(loaded.last_updated).to_string();
+    let entry = |found: &Value| {
+        let message = with_type(found.clone(), kind);
+        json!({ field: message, "last_updated": last_updated })
+    };
+    found.map(entry).collect()
+}
+
+fn static_clusters(loaded: &Loaded) -> Part {
+    let clusters = list(&loaded.json["static_resources"]["clusters"]);
+    let kind = "envoy.config.cluster.v3.Cluster";
+    (
+        "static_clusters",
+        "envoy.admin.v3.ClustersConfigDump.StaticCluster",
+        entries(loaded, "cluster", kind, clusters),
+    )
+}
+
+/// Endpoints of the clusters of the file, and of those of the management server.
+async fn endpoints(state: &State) -> Vec<Part> {
+    let clusters = state.client.cluster_statuses().await.unwrap_or_default();
+    let of = |dynamic: bool| {
+        let clusters = clusters.iter();
+        let clusters = clusters.filter(|cluster| cluster.added_via_api == dynamic);
+        clusters.map(endpoint_config).collect()
+    };
+    vec![
+        (
+            "static_endpoint_configs",
+            "envoy.admin.v3.EndpointsConfigDump.StaticEndpointConfig",
+            of(false),
+        ),
+        (
+            "dynamic_endpoint_configs",
+            "envoy.admin.v3.EndpointsConfigDump.DynamicEndpointConfig",
+            of(true),
+        ),
+    ]
+}
+
+fn static_listeners(loaded: &Loaded) -> Part {
+    let listeners = list(&loaded.json["static_resources"]["listeners"]);
+    let kind = "envoy.config.listener.v3.Listener";
+    (
+        "static_listeners",
+        "envoy.admin.v3.ListenersConfigDump.StaticListener",
+        entries(loaded, "listener", kind, listeners),
+    )
+}
+
+fn static_routes(loaded: &Loaded) -> Part {
+    let listeners = list(&loaded.json["static_resources"]["listeners"]);
+    let chains = listeners.flat_map(|listener| list(&listener["filter_chains"]));
+    let filters = chains.flat_map(|chain| list(&chain["filters"]));
+    let routes = filters.filter_map(|filter| filter["typed_config"].get("route_config"));
+    let kind = "envoy.config.route.v3.RouteConfiguration";
+    (
+        "static_route_configs",
+        "envoy.admin.v3.RoutesConfigDump.StaticRouteConfig",
+        entries(loaded, "route_config", kind, routes),
+    )
+}
+
+/// Those that are in force.
+fn dynamic_routes(state: &State) -> Part {
+    let status = state.client.xds_status();
+    let followed = status.into_iter().flat_map(|status| status.routes);
+    let entries = followed.filter_map(|(name, status)| {
+        let (version, since) = status.in_force?;
+        let routes = state.client.route_configuration(&name)?;
+        let kind = "envoy.config.route.v3.RouteConfiguration";
+        Some(json!({
+            "version_info": version,
+            "route_config": with_type(route_json(&routes), kind),
+            "last_updated": Rfc3339(since).to_string(),
+        }))
+    });
+    (
+        "dynamic_route_configs",
+        "envoy.admin.v3.RoutesConfigDump.DynamicRouteConfig",
+        entries.collect(),
+    )
+}
+
+fn list(value: &Value) -> std::slice::Iter<'_, Value> {
+    value.as_array().map_or(&[][..], Vec::as_slice).iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_not_shown() {
+        let mut tls = json!({ "chains": [{ "tls_certificates": [{
+            "certificate_chain": { "inline_string": "public" },
+            "private_key": { "inline_string": "secret" },
+        }, { "private_key": { "filename": "key.pem" } }] }] });
+        redact(&mut tls);
+        let text = tls.to_string();
+        assert!(!text.contains("secret"), "{text}");
+        assert!(
+            text.contains("public") && text.contains("key.pem"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn messages_have_types_and_no_empty_lists() {
+        let parts = [
+            ("some", "t.Some", vec![json!(1)]),
+            ("none", "t.None", vec![]),
+        ];
+        let expected = json!({ "@type": "type.googleapis.com/t.Dump", "some": [1] });
+        assert_eq!(dump("t.Dump", parts), expected);
+    }
+}

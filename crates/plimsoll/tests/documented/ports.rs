@@ -39,10 +39,16 @@ impl Ports {
         self.held.local_addr().unwrap().port()
     }
 
+    /// All numbers that this window lends out.
+    pub(crate) fn all(&self) -> impl Iterator<Item = u16> {
+        let first = self.first();
+        first..first + WIDTH
+    }
+
     /// What stands for a port of the documents.
     pub(crate) fn of(&self, port: u16) -> u16 {
         let at = KNOWN.iter().position(|known| *known == port);
-        let at = at.unwrap_or_else(|| panic!("{port} is not among the known ports"));
+        let at = at.expect("the port is among the known ones");
         self.first() + 1 + u16::try_from(at).unwrap()
     }
 

@@ -32,7 +32,8 @@ impl Scratch {
         scratch.link_repository();
         scratch.write_programs();
         if let Some(envoy) = envoy {
-            symlink(envoy, scratch.programs().join("envoy")).unwrap();
+            let script = ENVOY_SCRIPT.replace("ENVOY", &envoy.display().to_string());
+            scratch.write_program(&scratch.programs().join("envoy"), &script);
         }
         scratch
     }
@@ -109,6 +110,15 @@ impl Scratch {
     }
 }
 
+impl Drop for Scratch {
+    /// Envoys that are killed leave their shared memory behind.
+    fn drop(&mut self) {
+        for id in self.ports.all() {
+            let _ = fs::remove_file(format!("/dev/shm/envoy_shared_memory_{id}0"));
+        }
+    }
+}
+
 /// Our program, as the tests have built it. Its defaults are ports too, and `top` is left as by
 /// Ctrl-C once it has shown something.
 const PLIMSOLL_SCRIPT: &str = r#"#!/usr/bin/env bash
@@ -127,6 +137,12 @@ case "${1-} $*" in
     ;;
 esac
 exec 'PLIMSOLL' "$@"
+"#;
+
+/// An Envoy without an id for its shared memory would meet others of this machine.
+const ENVOY_SCRIPT: &str = r#"#!/usr/bin/env bash
+[[ " $* " == *" --base-id "* ]] || set -- "$@" --base-id 10
+exec 'ENVOY' "$@"
 "#;
 
 /// What documents ask of cargo, without building again what the tests have built.

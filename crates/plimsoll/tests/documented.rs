@@ -1,23 +1,28 @@
-//! Documents say what is: commands they show exist and, where that is cheap, do what they say;
-//! files and targets they name are there; alerts and dashboards use metrics that exist.
+//! Documents say what is: commands they show are run and do what they say; files and targets they
+//! name are there; alerts and dashboards use metrics that exist.
 //!
-//! Whether the command line accepts them is tested in `src/cmd/documented.rs`.
+//! Pages that need an Envoy are run by the tests with real peers. What the command line accepts is
+//! tested in `src/cmd/documented.rs`.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-#[path = "documented/commands.rs"]
-mod commands;
 #[path = "documented/deployed.rs"]
 mod deployed;
+#[path = "documented/run.rs"]
+mod run;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Mutex;
 
 use serde_json::Value;
 
-use commands::{Documented, documented};
 use deployed::{deployed, files, manifests};
+use run::commands::{Documented, commands, documented};
+use run::listed::{NOT_RUN, PAGES};
+use run::page::statements;
+use run::run;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// Folders whose files documents name.
@@ -31,24 +36,60 @@ const FOLDERS: [&str; 7] = [
     "vectors/",
 ];
 
-/// Every command of every document, with its file.
-fn all_commands() -> Vec<(String, Documented)> {
+/// Every document with commands for users, by its file.
+fn documents() -> Vec<(String, String)> {
     let root = Path::new(ROOT);
-    let mut texts: Vec<_> = ["docs", "examples"]
+    let mut texts: Vec<_> = ["docs", "examples", "vectors"]
         .map(|one| files(&root.join(one)))
         .concat();
-    for name in ["README.md", "CONTRIBUTING.md"] {
-        texts.push((
-            name.to_owned(),
-            fs::read_to_string(root.join(name)).unwrap(),
-        ));
+    for name in [
+        "README.md",
+        "CONTRIBUTING.md",
+        "ARCHITECTURE.md",
+        "fuzz/README.md",
+    ] {
+        let text = fs::read_to_string(root.join(name)).unwrap();
+        texts.push((name.to_owned(), text));
     }
     texts.retain(|(path, _)| path.ends_with(".md"));
-    let commands = |(path, text): (String, String)| {
+    texts
+}
+
+/// Every command of every document, with its file; those in running text too.
+fn named_commands() -> Vec<(String, Documented)> {
+    let mut found = all_commands();
+    for (path, text) in documents() {
+        for (line, span) in code_spans(&text) {
+            let all = commands(span).into_iter();
+            let all = all.map(|words| (path.clone(), Documented { line, words }));
+            found.extend(all);
+        }
+    }
+    found
+}
+
+/// Code in running text, with its line.
+fn code_spans(text: &str) -> Vec<(usize, &str)> {
+    let mut in_block = false;
+    let mut found = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            in_block = !in_block;
+        } else if !in_block {
+            let spans = line.split('`').skip(1).step_by(2);
+            found.extend(spans.map(|span| (index + 1, span)));
+        }
+    }
+    found
+}
+
+/// Every command of every document, with its file.
+fn all_commands() -> Vec<(String, Documented)> {
+    let all = |(path, text): (String, String)| {
         let all = documented(&text).into_iter();
         all.map(|one| (path.clone(), one)).collect::<Vec<_>>()
     };
-    texts.into_iter().flat_map(commands).collect()
+    documents().into_iter().flat_map(all).collect()
 }
 
 fn plimsoll(args: &[String]) -> std::process::Output {
@@ -85,7 +126,7 @@ fn files_that_commands_name_are_there() {
 fn targets_of_make_are_there() {
     let makefile = fs::read_to_string(Path::new(ROOT).join("Makefile")).unwrap();
     let mut asked = 0;
-    for (path, command) in all_commands() {
+    for (path, command) in named_commands() {
         let [program, targets @ ..] = command.words.as_slice() else {
             continue;
         };
@@ -105,14 +146,14 @@ fn targets_of_make_are_there() {
         }
     }
     assert!(
-        asked >= 3,
+        asked >= 25,
         "only {asked} targets were found: have they moved?"
     );
 }
 
 #[test]
 fn packages_and_examples_of_cargo_are_there() {
-    for (path, command) in all_commands() {
+    for (path, command) in named_commands() {
         let words = &command.words;
         if words.first().is_none_or(|program| program != "cargo") {
             continue;
@@ -142,65 +183,102 @@ fn packages_and_examples_of_cargo_are_there() {
     }
 }
 
-/// What can be run at once, without a network, in a second; long-running commands have their files
-/// checked instead.
-fn cheap(words: &[String]) -> Option<Vec<String>> {
-    let (program, args) = words.split_first()?;
-    if program != "plimsoll" {
-        return None;
-    }
-    let writes = ["--html", "--csv"];
-    let has_strange_file = args.iter().any(|word| {
-        let is_file = [".yaml", ".toml", ".json"]
-            .iter()
-            .any(|ending| word.ends_with(ending));
-        is_file && !Path::new(ROOT).join(word).exists()
-    });
-    if has_strange_file || args.iter().any(|arg| arg.contains('$')) {
-        return None;
-    }
-    match args.first()?.as_str() {
-        "bootstrap" | "check" | "completions" | "explain" | "help" | "vectors" | "--version"
-        | "-V" | "--help"
-            if !args.iter().any(|arg| writes.contains(&arg.as_str())) =>
-        {
-            Some(args.to_vec())
-        }
-        "control" | "proxy" | "sim" => {
-            let files: Vec<_> = named_files(args).cloned().collect();
-            (!files.is_empty()).then(|| [vec!["check".to_owned()], files].concat())
-        }
-        _ => None,
-    }
+/// Pages with commands, by their paths in the repository.
+fn pages_with_commands() -> BTreeSet<String> {
+    let root = format!("{ROOT}/");
+    let all = all_commands().into_iter();
+    all.map(|(path, _)| path.strip_prefix(&root).unwrap_or(&path).to_owned())
+        .collect()
 }
 
 #[test]
-fn cheap_commands_do_what_documents_say() {
-    let mut run = BTreeSet::new();
-    for (path, command) in all_commands() {
-        let Some(args) = cheap(&command.words) else {
-            continue;
-        };
-        if !run.insert(args.clone()) {
-            continue;
-        }
-        let output = plimsoll(&args);
-        let (said, errors) = (output.stdout, String::from_utf8_lossy(&output.stderr));
-        let said = String::from_utf8_lossy(&said);
-        let line = command.line;
+fn every_page_with_commands_is_run() {
+    let listed: BTreeSet<_> = PAGES.iter().map(|page| page.path.to_owned()).collect();
+    assert_eq!(listed, pages_with_commands());
+}
+
+#[test]
+fn commands_that_are_not_run_are_still_there_and_have_a_stand_in() {
+    let root = Path::new(ROOT);
+    for one in &NOT_RUN {
+        let mut pages = PAGES.iter();
+        let there = pages.any(|page| {
+            let text = fs::read_to_string(root.join(page.path)).unwrap();
+            let all = statements(&text);
+            all.iter()
+                .any(|statement| statement.text.starts_with(one.command))
+        });
+        assert!(there, "no page has {:?} any more", one.command);
+        let (command, reason, instead) = (one.command, one.reason, one.instead);
         assert!(
-            output.status.success(),
-            "{path}:{line}: plimsoll {args:?}: {said}{errors}"
-        );
-        assert!(
-            !said.is_empty(),
-            "{path}:{line}: plimsoll {args:?} says nothing"
+            root.join(instead).is_file(),
+            "{command} is not run, as it {reason}; {instead} stood in for it and is gone"
         );
     }
+}
+
+/// Runs pages, two at a time.
+#[test]
+fn pages_do_what_they_say() {
+    let waiting = Mutex::new(
+        PAGES
+            .iter()
+            .filter(|page| !page.envoy)
+            .rev()
+            .collect::<Vec<_>>(),
+    );
+    let outcomes = Mutex::new(Vec::new());
+    let work = || {
+        loop {
+            let Some(page) = waiting.lock().unwrap().pop() else {
+                return;
+            };
+            let outcome = run(page, None, &[]);
+            outcomes.lock().unwrap().push(outcome);
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(work);
+        scope.spawn(work);
+    });
+    let outcomes = outcomes.into_inner().unwrap();
+    let failed: Vec<_> = outcomes
+        .iter()
+        .filter_map(|one| one.as_ref().err())
+        .collect();
+    let failed: Vec<_> = failed.into_iter().map(String::as_str).collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n\n"));
+    let count: usize = outcomes.iter().flatten().sum();
     assert!(
-        run.len() > 12,
-        "only {} commands were run: have they moved?",
-        run.len()
+        count > 30,
+        "only {count} commands were run: have they moved?"
+    );
+}
+
+/// Commands in other blocks would be neither run nor parsed.
+#[test]
+fn commands_stand_in_blocks_of_their_own_kind() {
+    let begins = ["$ ", "plimsoll ", "cargo ", "make ", "curl ", "envoy "];
+    let mut blocks = 0;
+    for (path, text) in documents() {
+        let mut language = None;
+        for (index, line) in text.lines().enumerate() {
+            if let Some(opened) = line.trim_start().strip_prefix("```") {
+                language = language.is_none().then(|| opened.trim());
+                blocks += 1;
+            } else if language.is_some_and(|one| one.is_empty() || one == "text") {
+                let command = begins.iter().any(|begin| line.starts_with(begin));
+                assert!(
+                    !command,
+                    "{path}:{}: put it into a block console or sh",
+                    index + 1
+                );
+            }
+        }
+    }
+    assert!(
+        blocks > 60,
+        "only {blocks} marks of blocks were found: have they moved?"
     );
 }
 

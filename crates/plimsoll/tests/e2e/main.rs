@@ -12,5 +12,11 @@
     reason = "shared with the tests of the demo, which use all of it"
 )]
 mod demo_process;
+#[path = "../documented/run.rs"]
+#[allow(
+    dead_code,
+    reason = "shared with the tests of documents, which use all of it"
+)]
+mod documented;
 mod real_peers;
 mod support;

@@ -1,0 +1,170 @@
+//! What the tests know of the documents: pages, commands that no test can run, and servers.
+
+/// A page with commands.
+pub(crate) struct Page {
+    pub(crate) path: &'static str,
+    /// Statements that it takes for granted.
+    pub(crate) given: &'static [&'static str],
+    /// Whether it needs an Envoy: such pages are run by the tests with real peers.
+    pub(crate) envoy: bool,
+}
+
+/// A command that is not run.
+pub(crate) struct NotRun {
+    /// How it begins.
+    pub(crate) command: &'static str,
+    pub(crate) reason: &'static str,
+    /// The file that runs as much of it as can be run.
+    pub(crate) instead: &'static str,
+}
+
+/// A server and how to see that it is there.
+pub(crate) struct Server {
+    /// What a statement that starts it contains.
+    pub(crate) command: &'static str,
+    pub(crate) ready: Ready,
+}
+
+pub(crate) enum Ready {
+    /// These ports answer.
+    Ports(&'static [u16]),
+    /// The control plane knows a node.
+    Node,
+}
+
+const CONTROL: &str = "plimsoll control -c examples/control/control.yaml &";
+const SIDECAR: &str = "plimsoll proxy -c examples/proxy/sidecar/proxy.yaml &";
+
+/// Every page that has commands.
+pub(crate) const PAGES: [Page; 19] = [
+    with_envoy("README.md"),
+    given("docs/admin-api.md", &[CONTROL, SIDECAR]),
+    page("docs/benchmarks.md"),
+    page("docs/choose.md"),
+    page("docs/cli.md"),
+    page("docs/client.md"),
+    page("docs/concepts.md"),
+    page("docs/dashboard.md"),
+    page("docs/demo.md"),
+    page("docs/explain.md"),
+    page("docs/migrating.md"),
+    given("docs/operations.md", &[CONTROL, SIDECAR]),
+    page("docs/orca-backend.md"),
+    page("docs/proxy.md"),
+    page("docs/relay.md"),
+    page("docs/simulator.md"),
+    with_envoy("docs/tutorial-envoy.md"),
+    page("examples/control/README.md"),
+    page("fuzz/README.md"),
+];
+
+/// Commands that no test inside `make test` can run.
+pub(crate) const NOT_RUN: [NotRun; 8] = [
+    NotRun {
+        command: "make bench",
+        reason: "builds and measures for minutes",
+        instead: "scripts/test.sh", // the step `benches` runs each bench once
+    },
+    NotRun {
+        command: "make demo",
+        reason: "builds a release and runs until Ctrl-C",
+        instead: "crates/plimsoll/tests/demo.rs",
+    },
+    NotRun {
+        command: "cargo install",
+        reason: "builds a release and installs it",
+        instead: "crates/plimsoll/tests/cli.rs", // the same program, as the tests have built it
+    },
+    NotRun {
+        command: "docker build",
+        reason: "needs Docker and builds a release",
+        instead: "crates/plimsoll/tests/documented/deployed.rs",
+    },
+    NotRun {
+        command: "cargo test -p plimsoll --all-features --test e2e -- --ignored",
+        reason: "measures for half an hour",
+        instead: "crates/plimsoll/tests/e2e/real_peers/closed_loop.rs",
+    },
+    NotRun {
+        command: "cargo build --manifest-path fuzz/Cargo.toml",
+        reason: "builds a release",
+        instead: "crates/plimsoll-core/tests/ops.rs", // the same interpreter
+    },
+    NotRun {
+        command: "fuzz/target/release/balancer_ops",
+        reason: "needs that build",
+        instead: "crates/plimsoll-core/tests/ops.rs",
+    },
+    NotRun {
+        command: "cargo test --release -p plimsoll-sim --test loop_quality",
+        reason: "needs a release build and minutes",
+        instead: "crates/plimsoll-sim/tests/loop_quality.rs",
+    },
+];
+
+/// Every server that documents start.
+pub(crate) const SERVERS: [Server; 9] = [
+    Server {
+        command: "plimsoll control -c examples/control/control.yaml",
+        ready: Ready::Ports(&[18000, 18001]),
+    },
+    Server {
+        command: "plimsoll proxy -c examples/proxy/sidecar/proxy.yaml",
+        ready: Ready::Ports(&[8080, 9901]),
+    },
+    Server {
+        command: "plimsoll proxy -c examples/proxy/gateway/proxy.yaml",
+        ready: Ready::Ports(&[8080, 9901]),
+    },
+    Server {
+        command: "plimsoll proxy -c target/sidecar.yaml",
+        ready: Ready::Ports(&[8080, 9901]),
+    },
+    Server {
+        command: "plimsoll control -c examples/relay/control.yaml",
+        ready: Ready::Ports(&[18100, 18101]),
+    },
+    Server {
+        command: "envoy -c examples/control/envoy-backends.yaml",
+        ready: Ready::Ports(&[19000, 19005, 19009]),
+    },
+    Server {
+        command: "envoy -c target/$zone.json",
+        ready: Ready::Ports(&[10001, 10002, 10003]),
+    },
+    Server {
+        command: "envoy -c envoy.json",
+        ready: Ready::Node,
+    },
+    Server {
+        command: "cargo run -p plimsoll-orca --example axum",
+        ready: Ready::Ports(&[8080]),
+    },
+];
+
+const fn page(path: &'static str) -> Page {
+    given(path, &[])
+}
+
+const fn given(path: &'static str, given: &'static [&'static str]) -> Page {
+    Page {
+        path,
+        given,
+        envoy: false,
+    }
+}
+
+const fn with_envoy(path: &'static str) -> Page {
+    Page {
+        path,
+        given: &[],
+        envoy: true,
+    }
+}
+
+/// Why the statement is not run, if it is listed.
+pub(crate) fn not_run(statement: &str) -> Option<&'static NotRun> {
+    NOT_RUN
+        .iter()
+        .find(|one| statement.starts_with(one.command))
+}

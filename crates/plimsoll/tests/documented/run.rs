@@ -1,0 +1,194 @@
+//! Runs a page: its statements in order, as a reader would type them.
+//!
+//! A statement must succeed and print what the page shows below it. Servers may stand in front, as
+//! if in a terminal of their own. Used by the tests of documents and, for pages that need an Envoy,
+//! by the tests with real peers.
+
+pub(crate) mod commands;
+pub(crate) mod listed;
+pub(crate) mod page;
+pub(crate) mod ports;
+mod scratch;
+mod shell;
+
+use std::fs;
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use listed::{Page, Ready, SERVERS, Server, not_run};
+use page::{Statement, differs, statements};
+use ports::{Ports, unknown_port};
+use scratch::Scratch;
+use shell::Shell;
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+/// How long a condition may take to come true. It bounds a test that fails, and decides nothing in
+/// one that passes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a statement must print, beside what the page shows: the page says so in words.
+pub(crate) struct Check {
+    /// How the statement begins.
+    pub(crate) command: &'static str,
+    /// What is wrong with what it printed.
+    pub(crate) fault: fn(&str) -> Option<String>,
+}
+
+/// A page on its way.
+struct Run<'a> {
+    page: &'a Page,
+    scratch: &'a Scratch,
+    shell: Shell,
+    checks: &'a [Check],
+    /// How many statements were run.
+    count: usize,
+}
+
+/// Runs all statements of a page that are not listed. `checks` are in the order of the page.
+/// Returns how many were run, or place and reason of the first failure.
+pub(crate) fn run(page: &Page, envoy: Option<&Path>, checks: &[Check]) -> Result<usize, String> {
+    let text = fs::read_to_string(Path::new(ROOT).join(page.path));
+    let text = text.map_err(|error| format!("{}: {error}", page.path))?;
+    let scratch = Scratch::new(page.path, envoy);
+    let shell = Shell::start(&scratch.root(), &scratch.path(), &scratch.outputs());
+    let mut run = Run {
+        page,
+        scratch: &scratch,
+        shell,
+        checks,
+        count: 0,
+    };
+    for text in page.given {
+        run.statement(&Statement {
+            line: 0,
+            text: (*text).to_owned(),
+            shown: Vec::new(),
+        })?;
+    }
+    for statement in statements(&text) {
+        if not_run(&statement.text).is_none() {
+            run.statement(&statement)?;
+            run.count += 1;
+        }
+    }
+    if let Some(check) = run.checks.first() {
+        return Err(format!("{}: no longer has {}", page.path, check.command));
+    }
+    compare_pictures(&scratch.root()).map_err(|fault| format!("{}: {fault}", page.path))?;
+    Ok(run.count)
+}
+
+/// Pictures that a page draws are those of the documents, to the byte.
+fn compare_pictures(drawn: &Path) -> Result<(), String> {
+    let pictures = Path::new(ROOT).join("docs/pictures");
+    for entry in fs::read_dir(drawn).unwrap() {
+        let file = entry.unwrap().path();
+        if file.extension().is_none_or(|end| end != "svg") {
+            continue;
+        }
+        let name = file.file_name().unwrap();
+        let [new, old] = [&file, &pictures.join(name)].map(|one| fs::read(one).unwrap_or_default());
+        if new != old {
+            return Err(format!("docs/pictures has another {}", name.display()));
+        }
+    }
+    Ok(())
+}
+
+impl Run<'_> {
+    fn statement(&mut self, statement: &Statement) -> Result<(), String> {
+        let text = &statement.text;
+        let failure = |reason: String| {
+            let place = format!("{}:{}", self.page.path, statement.line);
+            format!("{place}: {text}\n{reason}")
+        };
+        if let Some(port) = unknown_port(text) {
+            return Err(failure(format!("{port} is not in the list of ports")));
+        }
+        let server = server(text).map_err(failure)?;
+        let typed = self.scratch.ports.rewrite(text);
+        let typed = if server.is_some() && !text.replace("&&", "").contains('&') {
+            format!("{{ {typed}\n}} &")
+        } else {
+            typed
+        };
+        let check = self.checks.split_first();
+        let check = check.filter(|(check, _)| text.starts_with(check.command));
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let said = self.shell.run(&typed).map_err(failure)?;
+            let fault = fault(statement, check.map(|(check, _)| check), &said);
+            let Some(fault) = fault else {
+                break;
+            };
+            // Only questions can be asked again.
+            if !text.starts_with("curl") || Instant::now() > deadline {
+                return Err(failure(format!("{fault}\nIt printed:\n{said}")));
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        if let Some((_, rest)) = check {
+            self.checks = rest;
+        }
+        let ready = server.is_none_or(|server| is_ready(server, &self.scratch.ports));
+        ready
+            .then_some(())
+            .ok_or_else(|| failure(format!("does not serve\n{}", self.shell.complaints())))
+    }
+}
+
+/// What is wrong with what a statement printed.
+fn fault(statement: &Statement, check: Option<&Check>, said: &str) -> Option<String> {
+    let shown = &statement.shown;
+    let differs = (!shown.is_empty()).then(|| differs(shown, said)).flatten();
+    differs.or_else(|| check.and_then(|check| (check.fault)(said)))
+}
+
+/// The server that a statement starts. One that is not listed is an error.
+fn server(text: &str) -> Result<Option<&'static Server>, String> {
+    let known = SERVERS.iter().find(|one| text.contains(one.command));
+    let serves = commands::commands(&text.replace('\n', "; "))
+        .iter()
+        .any(|words| serves(words));
+    match known {
+        None if serves => Err("this server is not in the list of servers".to_owned()),
+        known => Ok(known.filter(|_| serves)),
+    }
+}
+
+fn serves(words: &[String]) -> bool {
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["plimsoll", "control" | "proxy" | "demo", rest @ ..] => !rest.contains(&"--check"),
+        ["cargo", "run", "-p", "plimsoll-orca", ..] | ["envoy", ..] => true,
+        _ => false,
+    }
+}
+
+fn is_ready(server: &Server, ports: &Ports) -> bool {
+    let deadline = Instant::now() + PATIENCE;
+    let answers = |port: u16| TcpStream::connect(("127.0.0.1", ports.of(port))).is_ok();
+    loop {
+        let ready = match server.ready {
+            Ready::Ports(all) => all.iter().all(|port| answers(*port)),
+            Ready::Node => has_node(ports.of(18001)),
+        };
+        if ready || Instant::now() > deadline {
+            return ready;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Whether the control plane with this admin port knows a node.
+fn has_node(port: u16) -> bool {
+    use std::io::{Read as _, Write as _};
+    let ask = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.write_all(b"GET /api/v1/nodes HTTP/1.0\r\nhost: localhost\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).map(|_| answer)
+    };
+    ask().is_ok_and(|answer| answer.contains("acked_version"))
+}

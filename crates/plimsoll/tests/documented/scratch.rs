@@ -1,0 +1,169 @@
+//! [`Scratch`]: a folder that looks like the root of the repository, and programs for its `PATH`.
+//!
+//! What pages write lands here. Examples are copies with other ports; all else is a link.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use super::ports::Ports;
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+const PLIMSOLL: &str = env!("CARGO_BIN_EXE_plimsoll");
+
+pub(crate) struct Scratch {
+    folder: PathBuf,
+    pub(crate) ports: Ports,
+}
+
+impl Scratch {
+    /// For a page, with an Envoy if it needs one. Stays until the next run.
+    pub(crate) fn new(page: &str, envoy: Option<&Path>) -> Self {
+        let name = page.replace('/', "-");
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join("pages")
+            .join(name);
+        // There may be none of an earlier run.
+        let _ = fs::remove_dir_all(&folder);
+        let scratch = Self {
+            folder,
+            ports: Ports::find(),
+        };
+        scratch.link_repository();
+        scratch.write_programs();
+        if let Some(envoy) = envoy {
+            let script = ENVOY_SCRIPT.replace("ENVOY", &envoy.display().to_string());
+            scratch.write_program(&scratch.programs().join("envoy"), &script);
+        }
+        scratch
+    }
+
+    /// What stands for the root of the repository.
+    pub(crate) fn root(&self) -> PathBuf {
+        self.folder.join("root")
+    }
+
+    pub(crate) fn outputs(&self) -> PathBuf {
+        self.folder.join("outputs")
+    }
+
+    /// `PATH`, with our programs first.
+    pub(crate) fn path(&self) -> String {
+        let inherited = std::env::var("PATH").unwrap_or_default();
+        format!("{}:{inherited}", self.programs().display())
+    }
+
+    fn programs(&self) -> PathBuf {
+        self.folder.join("programs")
+    }
+
+    fn link_repository(&self) {
+        let root = self.root();
+        fs::create_dir_all(root.join("target/release")).unwrap();
+        for entry in fs::read_dir(ROOT).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name();
+            if name == "examples" {
+                self.copy(&entry.path(), &root.join("examples"));
+            } else if name != "target" && name != ".git" {
+                symlink(entry.path().canonicalize().unwrap(), root.join(name)).unwrap();
+            }
+        }
+    }
+
+    /// A folder of texts with other ports.
+    fn copy(&self, from: &Path, to: &Path) {
+        fs::create_dir_all(to).unwrap();
+        for entry in fs::read_dir(from).unwrap() {
+            let from = entry.unwrap().path();
+            let to = to.join(from.file_name().unwrap());
+            if from.is_dir() {
+                self.copy(&from, &to);
+            } else {
+                let text = fs::read_to_string(&from).unwrap();
+                fs::write(to, self.ports.rewrite(&text)).unwrap();
+            }
+        }
+    }
+
+    fn write_programs(&self) {
+        fs::create_dir_all(self.programs()).unwrap();
+        self.write_program(&self.programs().join("plimsoll"), PLIMSOLL_SCRIPT);
+        self.write_program(
+            &self.root().join("target/release/plimsoll"),
+            PLIMSOLL_SCRIPT,
+        );
+        self.write_program(&self.programs().join("cargo"), CARGO_SCRIPT);
+        self.write_program(&self.programs().join("curl"), CURL_SCRIPT);
+    }
+
+    fn write_program(&self, file: &Path, script: &str) {
+        let built = Path::new(PLIMSOLL).parent().unwrap();
+        let script = self
+            .ports
+            .rewrite(script)
+            .replace("PLIMSOLL", PLIMSOLL)
+            .replace("BUILT", &built.display().to_string())
+            .replace("PROGRAMS", &self.programs().display().to_string());
+        fs::write(file, script).unwrap();
+        fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
+impl Drop for Scratch {
+    /// Envoys that are killed leave their shared memory behind.
+    fn drop(&mut self) {
+        for id in self.ports.all() {
+            let _ = fs::remove_file(format!("/dev/shm/envoy_shared_memory_{id}0"));
+        }
+    }
+}
+
+/// Our program, as the tests have built it. Its defaults are ports too, and `top` is left as by
+/// Ctrl-C once it has shown something.
+const PLIMSOLL_SCRIPT: &str = r#"#!/usr/bin/env bash
+set -euo pipefail
+case "${1-} $*" in
+  "bootstrap "*" --control "*) ;;
+  "bootstrap "*) set -- "$@" --control 127.0.0.1:18000 ;;
+  "top "*" --once"*) ;;
+  "top "*)
+    page=$(mktemp -p .)
+    'PLIMSOLL' "$@" >"$page" &
+    until [[ -s $page ]]; do sleep 0.05; done
+    kill -INT $!
+    wait $!
+    exec cat "$page"
+    ;;
+esac
+exec 'PLIMSOLL' "$@"
+"#;
+
+/// An Envoy without an id for its shared memory would meet others of this machine.
+const ENVOY_SCRIPT: &str = r#"#!/usr/bin/env bash
+[[ " $* " == *" --base-id "* ]] || set -- "$@" --base-id 10
+exec 'ENVOY' "$@"
+"#;
+
+/// What documents ask of cargo, without building again what the tests have built.
+const CARGO_SCRIPT: &str = r#"#!/usr/bin/env bash
+set -euo pipefail
+case "$*" in
+  "build --release -p plimsoll") exec test -x target/release/plimsoll ;;
+  "run -p plimsoll-orca --example axum") set -- 127.0.0.1:8080; name=axum ;;
+  "run -p plimsoll-client --example greetings") set --; name=greetings ;;
+  *) echo "cargo $*: not known to the tests of documents" >&2; exit 97 ;;
+esac
+if ! [[ -x BUILT/examples/$name ]]; then
+  echo "run 'cargo build --workspace --all-features --examples' first" >&2
+  exit 97
+fi
+exec "BUILT/examples/$name" "$@"
+"#;
+
+/// With an exit code when the answer is an error.
+const CURL_SCRIPT: &str = r#"#!/usr/bin/env bash
+PATH=${PATH#PROGRAMS:}
+PATH=${PATH//PROGRAMS:/}
+exec curl --fail-with-body "$@"
+"#;

@@ -1,6 +1,6 @@
 // The page: wires the document to its views, and keeps what the viewer chose.
 
-import { at, attr, empty, say, text } from './dom.js';
+import { at, attr, empty, forgetColours, say, text } from './dom.js';
 import { listen, clusterKey } from './store.js';
 import * as overview from './overview.js';
 import * as zones from './zones.js';
@@ -52,14 +52,14 @@ function render() {
     const key = clusterKey(cluster);
     zones.show(state, cluster);
     map.show(state, cluster);
-    history.show(key, cluster);
+    history.show(key);
     cost.show(state, cluster);
     whatif.show(state, key, cluster);
     overview.tiles(state, cluster);
   }
   nodes.show(state);
   for (const link of document.querySelectorAll('.sections a')) {
-    link.hidden = !at(link.hash.slice(1)).checkVisibility();
+    link.hidden = Boolean(at(link.hash.slice(1)).closest('[hidden]'));
   }
   attr(document.body, 'data-sequence', state.sequence);
   attr(document.body, 'data-cluster', cluster ? cluster.cluster : '');
@@ -73,6 +73,7 @@ function theme() {
     attr(document.documentElement, 'data-theme', name === 'system' ? null : name);
     text(button, `Theme: ${name}`);
     localStorage.setItem('plimsoll.theme', name);
+    forgetColours();
     draw();
   };
   const stored = localStorage.getItem('plimsoll.theme');
@@ -90,6 +91,13 @@ function live(word) {
 }
 
 theme();
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
+  forgetColours();
+  draw();
+});
+map.start(draw);
+zones.start(draw);
+history.start(draw);
 nodes.start(draw);
 cost.start(draw);
 whatif.start(() => state, current);

@@ -3,6 +3,7 @@
 
 import { at, attr, h, num, rows, table, text } from './dom.js';
 import { bytesPerSecond, dollars, known, percent, places, rate } from './format.js';
+import { traffic } from './store.js';
 
 const HOURS_PER_MONTH = 730;
 const LISTED = 12;
@@ -24,9 +25,7 @@ export function settings(state) {
 }
 
 /** Requests per second that leave their zone. */
-export function crossing(cluster) {
-  return cluster.flows.reduce((sum, [from, to, value]) => (from === to ? sum : sum + value), 0);
-}
+export const crossing = (cluster) => traffic(cluster).cross;
 
 /** Bytes per second of one request per second. */
 function bytesOf(cluster, { bytes }) {
@@ -47,14 +46,11 @@ const cost = (bytes, { usd }) => (bytes * 3600 * usd) / 1e9;
 
 /** What would cross if every request went to any host: the bill without zones. */
 function withoutZones(cluster) {
-  const zones = cluster.zones.map((zone, index) => ({
-    share: zone.capacity_share,
-    issued: cluster.flows.reduce((sum, [from, , value]) => (from === index ? sum + value : sum), 0),
-  }));
-  if (!zones.some((zone) => known(zone.share))) {
+  if (!cluster.zones.some((zone) => known(zone.capacity_share))) {
     return null;
   }
-  return zones.reduce((sum, zone) => sum + zone.issued * (1 - (zone.share ?? 0)), 0);
+  const { issued } = traffic(cluster);
+  return cluster.zones.reduce((sum, zone, index) => sum + issued[index] * (1 - (zone.capacity_share ?? 0)), 0);
 }
 
 /** Listens for the viewer. */
@@ -96,7 +92,7 @@ export function show(state, cluster) {
     { name: 'Bytes', field: 'bytes', value: bytes, format: bytesPerSecond },
     { name: 'Per hour', field: 'hour', value: hour, format: dollars },
     { name: 'Per month', field: 'month', value: known(hour) ? hour * HOURS_PER_MONTH : null, format: dollars },
-    { name: 'Saved per month', field: 'saved', value: saved, format: dollars },
+    { name: 'Saved a month', field: 'saved', value: saved, format: dollars },
   ];
   rows(at('cost-tiles'), tiles, (tile) => tile.name, () => h('div', {}, h('dt'), h('dd')), (element, tile) => {
     attr(element, 'data-tile', tile.field);
@@ -108,10 +104,10 @@ export function show(state, cluster) {
 
 function edges(cluster, each, setting) {
   showCosts ??= table(at('costs'), [
-    { label: 'From', show: (edge) => edge.from },
-    { label: 'To', show: (edge) => edge.to },
+    { label: 'From', field: 'from', show: (edge) => edge.from },
+    { label: 'To', field: 'to', show: (edge) => edge.to },
     { label: 'Traffic', number: true, field: 'flow', show: (edge) => edge.rate, format: rate },
-    { label: 'Of the bill', number: true, wide: true, show: (edge) => edge.share, format: percent },
+    { label: 'Of the bill', number: true, wide: true, field: 'share', show: (edge) => edge.share, format: percent },
     { label: 'Per month', number: true, field: 'month', show: (edge) => edge.month, format: dollars },
   ], (edge) => `${edge.from}>${edge.to}`, 'Cost from zone to zone, dearest first');
   const names = places(cluster.zones);

@@ -41,11 +41,51 @@ export function attr(element, name, value) {
   }
 }
 
-/** Shows a number: words for people, the number itself for programs. */
+/**
+ * Shows a number: words for people, the number itself for programs. What shows the same number
+ * already is left alone, unless its words move with time (`format.moves`).
+ */
 export function num(element, value, format) {
+  if (element.shown === value && element.format === format && !format.moves) {
+    return;
+  }
+  element.shown = value;
+  element.format = format;
   attr(element, 'data-value', value ?? '');
   text(element, format(value));
 }
+
+/** The content of a `details` that changes only while it is open; `draw` when that begins. */
+export function whileOpen(details, draw) {
+  details.addEventListener('toggle', () => details.open && draw());
+  return () => details.open;
+}
+
+/** Width of an element without asking for a layout each time it is drawn. */
+export function widthOf(element, changed) {
+  let width = 0;
+  new ResizeObserver(([entry]) => {
+    if (entry.contentRect.width !== width) {
+      width = entry.contentRect.width;
+      changed();
+    }
+  }).observe(element);
+  return () => width || element.clientWidth;
+}
+
+const colours = new Map();
+
+/** A colour of the style sheet, looked up once per theme. */
+export function colour(name) {
+  if (!colours.has(name)) {
+    const style = getComputedStyle(document.documentElement);
+    colours.set(name, style.getPropertyValue(`--${name}`).trim());
+  }
+  return colours.get(name);
+}
+
+/** The theme is another one. */
+export const forgetColours = () => colours.clear();
 
 /**
  * Keeps the children of `parent` in step with `items`: known keys are updated in place, in order.
@@ -73,7 +113,8 @@ export function rows(parent, items, key, make, update) {
 
 /**
  * A table whose columns are `{label, field, show(item) or draw(cell, item), number, wide}`. The
- * first column is the header of its row. Returns a function that shows items.
+ * first column is the header of its row. Returns a function that shows items, of many those in a
+ * `rowWindow` only.
  */
 export function table(element, columns, key, caption) {
   const head = columns.map((column) => h('th', {
@@ -109,7 +150,55 @@ export function table(element, columns, key, caption) {
       }
     });
   };
-  return (items) => rows(body, items, key, make, update);
+  return (items, window) => {
+    if (window || body.fillers) {
+      fillers(body, window);
+    }
+    attr(element, 'aria-rowcount', window ? items.length + 1 : null);
+    const shown = window ? items.slice(window.first, window.last) : items;
+    rows(body, shown, key, make, (row, item, index) => {
+      attr(row, 'aria-rowindex', window ? window.first + index + 2 : null);
+      update(row, item);
+    });
+  };
+}
+
+/**
+ * Which of many rows of one height are near what is seen of a box, so that only those are made;
+ * the others are two fillers as high as all of them. `draw` is called when others come into sight.
+ */
+export function rowWindow(box, height, draw) {
+  const seen = { top: 0, height: 0 };
+  const spare = 8;
+  box.addEventListener('scroll', () => {
+    seen.top = box.scrollTop;
+    draw();
+  }, { passive: true });
+  new ResizeObserver(() => {
+    if (seen.height !== box.clientHeight) {
+      seen.height = box.clientHeight;
+      draw();
+    }
+  }).observe(box);
+  return (total) => {
+    const rowsSeen = Math.ceil((seen.height || 400) / height);
+    const first = Math.max(0, Math.min(Math.floor(seen.top / height) - spare, total - rowsSeen));
+    const last = Math.min(total, first + rowsSeen + 2 * spare);
+    return { first, last, before: first * height, after: (total - last) * height };
+  };
+}
+
+/** Puts fillers around the rows of a table, or takes them away. */
+function fillers(body, heights) {
+  body.fillers ??= ['before', 'after'].map((side) => {
+    const filler = h('tbody', { class: 'filler', 'aria-hidden': 'true' }, h('tr', {}, h('td')));
+    body[side](filler);
+    return filler;
+  });
+  [heights?.before ?? 0, heights?.after ?? 0].forEach((height, index) => {
+    body.fillers[index].hidden = height === 0;
+    body.fillers[index].firstChild.firstChild.style.height = `${height}px`;
+  });
 }
 
 function classes(column) {

@@ -3,10 +3,19 @@
 const UNKNOWN = '–';
 const known = (value) => value !== null && value !== undefined && Number.isFinite(value);
 
-const digits = (value, fraction) => value.toLocaleString('en-US', {
-  minimumFractionDigits: 0,
-  maximumFractionDigits: fraction,
-});
+/** Formatters are dear to make and cheap to use. */
+const FORMATS = new Map();
+function formatter(least, most) {
+  const key = least * 10 + most;
+  if (!FORMATS.has(key)) {
+    FORMATS.set(key, new Intl.NumberFormat('en-US', {
+      minimumFractionDigits: least, maximumFractionDigits: most,
+    }));
+  }
+  return FORMATS.get(key);
+}
+
+const digits = (value, fraction) => formatter(0, fraction).format(value);
 
 /** As many digits as matter: three for small numbers, whole above 100. */
 function short(value) {
@@ -34,9 +43,7 @@ export function dollars(value) {
     return '< $0.01';
   }
   const fraction = value >= 100 || value === 0 ? 0 : 2;
-  return `$${value.toLocaleString('en-US', {
-    minimumFractionDigits: fraction, maximumFractionDigits: fraction,
-  })}`;
+  return `$${formatter(fraction, fraction).format(value)}`;
 }
 export const dollarsPerMonth = (value) => (known(value) ? `${dollars(value)}/month` : UNKNOWN);
 
@@ -70,9 +77,11 @@ export function duration(milliseconds) {
   return hours < 48 ? `${hours} h` : `${Math.floor(hours / 24)} d`;
 }
 
+const CLOCK = new Intl.DateTimeFormat('en-GB', { timeStyle: 'medium' });
+
 /** A moment of the host as a time of day. */
 export function clock(unixMs) {
-  return new Date(unixMs).toLocaleTimeString('en-GB');
+  return CLOCK.format(unixMs);
 }
 
 /** Region, zone and sub-zone, as far as they are set. */

@@ -1,6 +1,6 @@
 // Load of every zone over time, as this page has seen it: the host keeps no past.
 
-import { at, attr, empty, table, text } from './dom.js';
+import { at, attr, colour, empty, table, text, whileOpen, widthOf } from './dom.js';
 import { clock, duration, known, percent, places } from './format.js';
 
 /** Samples that are kept per cluster, one a second. */
@@ -13,27 +13,51 @@ const COLOURS = 8;
 
 const past = new Map();
 let showTable = null;
+let tableOpen = null;
+let width = null;
 
-/** Remembers a document. */
+/** Listens for the viewer. */
+export function start(draw) {
+  width = widthOf(at('history-card').querySelector('.card-head'), draw);
+  tableOpen = whileOpen(at('history-table').closest('details'), draw);
+}
+
+/** Remembers a document; sums are made here, once, and not at every drawing. */
 export function record(key, cluster, unixMs) {
   if (!past.has(key) && past.size >= CLUSTERS) {
     return;
   }
-  const samples = past.get(key) ?? [];
-  past.set(key, samples);
-  if (samples.at(-1)?.at >= unixMs) {
+  const kept = past.get(key) ?? { samples: [], zones: new Set() };
+  past.set(key, kept);
+  if (kept.samples.at(-1)?.at >= unixMs) {
     return;
   }
   const names = places(cluster.zones);
-  const loads = new Map();
-  cluster.zones.forEach((zone, index) => {
-    if (known(zone.load)) {
-      loads.set(names[index], zone.load);
+  const sample = { at: unixMs, loads: new Map(), low: Infinity, high: -Infinity, mean: null };
+  let sum = 0;
+  cluster.zones.forEach(({ load }, index) => {
+    if (known(load)) {
+      sample.loads.set(names[index], load);
+      kept.zones.add(names[index]);
+      sample.low = Math.min(sample.low, load);
+      sample.high = Math.max(sample.high, load);
+      sum += load;
     }
   });
-  samples.push({ at: unixMs, loads });
-  if (samples.length > SAMPLES) {
-    samples.shift();
+  sample.mean = sample.loads.size ? sum / sample.loads.size : null;
+  kept.samples.push(sample);
+  if (kept.samples.length > SAMPLES) {
+    kept.samples.shift();
+    forgetZones(kept);
+  }
+}
+
+/** Zones that no sample knows any more; looked for once a minute. */
+function forgetZones(kept) {
+  kept.since = (kept.since ?? 0) + 1;
+  if (kept.since >= 60) {
+    kept.since = 0;
+    kept.zones = new Set(kept.samples.flatMap((sample) => [...sample.loads.keys()]));
   }
 }
 
@@ -47,76 +71,82 @@ export function forget(clusters) {
 }
 
 /** Shows the past of a cluster. */
-export function show(key, cluster) {
-  const samples = past.get(key) ?? [];
-  const names = [...new Set(samples.flatMap((sample) => [...sample.loads.keys()]))].sort();
+export function show(key) {
+  const { samples, zones } = past.get(key) ?? { samples: [], zones: new Set() };
+  const names = [...zones].sort();
   const none = names.length ? null : 'No load reports yet.';
   empty(at('history-empty'), none);
   const canvas = at('history');
   canvas.hidden = Boolean(none);
+  if (tableOpen()) {
+    tabulate(names, samples);
+  }
   if (none) {
     text(at('history-note'), '');
-    tabulate([], samples);
     return;
   }
   const span = samples.at(-1).at - samples[0].at;
   text(at('history-note'), span < 2000
     ? 'Seen since this page was opened; more with every second.'
     : `The last ${duration(span)}, as this page has seen it. 100 % is the load line.`);
-  tabulate(names, samples);
-  const latest = names.map((name) => `${name} ${percent(samples.at(-1).loads.get(name) ?? null)}`);
-  attr(canvas, 'aria-label', `Load against the load line now: ${latest.slice(0, LINES).join(', ')}. The table below has all zones.`);
+  const latest = names.slice(0, LINES).map((name) => `${name} ${percent(samples.at(-1).loads.get(name) ?? null)}`);
+  attr(canvas, 'aria-label', `Load against the load line now: ${latest.join(', ')}. The table below has all zones.`);
+  attr(canvas, 'data-samples', samples.length);
   paint(canvas, names, samples);
 }
 
 function tabulate(names, samples) {
   showTable ??= table(at('history-table'), [
-    { label: 'Zone', show: (row) => row.name },
+    { label: 'Zone', field: 'zone', show: (row) => row.name },
     { label: 'Now', field: 'now', number: true, show: (row) => row.now, format: percent },
-    { label: 'Lowest', number: true, show: (row) => row.low, format: percent },
-    { label: 'Highest', number: true, show: (row) => row.high, format: percent },
+    { label: 'Lowest', field: 'low', number: true, show: (row) => row.low, format: percent },
+    { label: 'Highest', field: 'high', number: true, show: (row) => row.high, format: percent },
   ], (row) => row.name, 'Load against the load line');
   showTable(names.map((name) => {
-    const values = samples.map((sample) => sample.loads.get(name)).filter(known);
-    return {
-      name,
-      now: samples.at(-1).loads.get(name) ?? null,
-      low: Math.min(...values),
-      high: Math.max(...values),
-    };
+    let [low, high] = [Infinity, -Infinity];
+    for (const { loads } of samples) {
+      const load = loads.get(name);
+      if (load !== undefined) {
+        low = Math.min(low, load);
+        high = Math.max(high, load);
+      }
+    }
+    return { name, now: samples.at(-1).loads.get(name) ?? null, low, high };
   }));
 }
 
 function paint(canvas, names, samples) {
-  const width = canvas.parentElement.clientWidth - 24;
+  const wide = Math.max(200, width());
   const height = 280;
   const ratio = window.devicePixelRatio || 1;
-  canvas.width = Math.round(width * ratio);
-  canvas.height = Math.round(height * ratio);
-  canvas.style.width = `${width}px`;
-  canvas.style.height = `${height}px`;
+  const [pixels, rows] = [Math.round(wide * ratio), Math.round(height * ratio)];
+  if (canvas.width !== pixels || canvas.height !== rows) {
+    canvas.width = pixels;
+    canvas.height = rows;
+    canvas.style.width = `${wide}px`;
+    canvas.style.height = `${height}px`;
+  }
   const context = canvas.getContext('2d');
-  context.scale(ratio, ratio);
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, wide, height);
   context.font = '12px system-ui, sans-serif';
-  const style = getComputedStyle(canvas);
-  const colour = (name) => style.getPropertyValue(`--${name}`).trim();
-  const box = { left: 46, top: 8, right: width - 84, bottom: height - 24 };
+  const box = { left: 46, top: 8, right: wide - 84, bottom: height - 24 };
   const last = samples.at(-1).at;
   const first = Math.min(samples[0].at, last - 60_000);
-  const values = samples.flatMap((sample) => [...sample.loads.values()]);
-  const top = nice(Math.max(1.2, ...values));
+  const top = nice(samples.reduce((most, { high }) => Math.max(most, high), 1.2));
   const x = (unixMs) => box.left + ((unixMs - first) / (last - first)) * (box.right - box.left);
   const y = (load) => box.bottom - (load / top) * (box.bottom - box.top);
-  axes(context, { box, top, y, colour, first, last });
+  axes(context, { box, top, y, first, last });
   if (names.length <= LINES) {
     const ends = names.map((name, index) => {
       const ink = colour(`zone-${index % COLOURS}`);
       const end = line(context, samples, (sample) => sample.loads.get(name), { x, y, ink });
-      return { name, ink, y: end };
+      // A line that ended earlier says so.
+      return { name: samples.at(-1).loads.has(name) ? name : `${name} –`, ink, y: end };
     });
     labels(context, ends.filter((end) => end.y !== null), box);
   } else {
-    band(context, samples, { x, y, box, colour });
+    band(context, samples, { x, y, box });
   }
 }
 
@@ -125,7 +155,7 @@ function nice(value) {
   return Math.ceil(value / 0.2 - 1e-9) * 0.2;
 }
 
-function axes(context, { box, top, y, colour, first, last }) {
+function axes(context, { box, top, y, first, last }) {
   context.strokeStyle = colour('line');
   context.fillStyle = colour('muted');
   context.textAlign = 'right';
@@ -201,17 +231,8 @@ function labels(context, ends, box) {
 }
 
 /** Lowest to highest as a band, the mean as a line: a hundred lines say nothing. */
-function band(context, samples, { x, y, box, colour }) {
-  const spans = samples.filter((sample) => sample.loads.size > 0).map((sample) => {
-    const loads = [...sample.loads.values()];
-    return {
-      at: sample.at,
-      low: Math.min(...loads),
-      high: Math.max(...loads),
-      mean: loads.reduce((sum, load) => sum + load, 0) / loads.length,
-      loads: sample.loads,
-    };
-  });
+function band(context, samples, { x, y, box }) {
+  const spans = samples.filter((sample) => sample.loads.size > 0);
   context.fillStyle = colour('zone-0');
   context.globalAlpha = 0.25;
   context.beginPath();

@@ -1,9 +1,10 @@
 // The zone map: where requests arrive on the left, where they are served on the right, ribbons as
 // wide as the traffic. The mark on the right is the load line. Many zones become a heat matrix.
 
-import { at, attr, empty, s, table, text } from './dom.js';
+import { at, attr, empty, rows, s, table, text, whileOpen, widthOf } from './dom.js';
 import { count, known, level, levelWords, percent, places, rate } from './format.js';
 import { matrix } from './matrix.js';
+import { traffic } from './store.js';
 
 /** Zones up to which ribbons can be told apart. */
 const RIBBONS = 12;
@@ -16,12 +17,22 @@ const SLOT = 40;
 const GAP = 12;
 
 let showFlows = null;
+let tableOpen = null;
+let width = null;
+
+/** Listens for the viewer. */
+export function start(draw) {
+  width = widthOf(at('map-card').querySelector('.card-head'), draw);
+  tableOpen = whileOpen(at('flows').closest('details'), draw);
+}
 
 /** Shows the traffic of a cluster. */
 export function show(state, cluster) {
   const names = places(cluster.zones);
-  flows(cluster, names);
-  const total = cluster.flows.reduce((sum, [, , value]) => sum + value, 0);
+  if (tableOpen()) {
+    flows(cluster, names);
+  }
+  const { total } = traffic(cluster);
   const none = total > 0 ? null : state.one_proxy ? 'This proxy sends nothing just now.'
     : 'No load reports yet: who sends to whom is not known.';
   empty(at('map-empty'), none);
@@ -31,12 +42,18 @@ export function show(state, cluster) {
   if (none) {
     return;
   }
-  if (cluster.zones.length > RIBBONS) {
-    matrix(map, cluster, names);
+  const many = cluster.zones.length > RIBBONS;
+  if (attrOf(map) !== (many ? 'matrix' : 'ribbons')) {
+    map.replaceChildren();
+  }
+  if (many) {
+    matrix(map, cluster, names, width());
   } else {
     ribbons(map, state, cluster, names);
   }
 }
+
+const attrOf = (map) => map.getAttribute('data-kind');
 
 function note(state, cluster, total) {
   if (total <= 0) {
@@ -47,22 +64,24 @@ function note(state, cluster, total) {
       : 'is what follows for a zone when the proxies of all zones decide as this one';
     return `Requests of this proxy during the last seconds. Load ${load}.`;
   }
-  return cluster.flows_measured
-    ? 'As proxies reported last. The mark beside a zone is its load line: its share of the capacity.'
-    : 'As planned: proxies have not reported where requests went.';
+  if (!cluster.flows_measured) {
+    return 'As planned: proxies have not reported where requests went.';
+  }
+  return cluster.zones.length > RIBBONS
+    ? 'As proxies reported last. The strip on top is the load of the column below it.'
+    : 'As proxies reported last. The mark beside a zone is its load line: its share of the capacity.';
 }
 
 function flows(cluster, names) {
   showFlows ??= table(at('flows'), [
-    { label: 'From proxies in', show: (flow) => flow.from },
-    { label: 'To hosts in', show: (flow) => flow.to },
+    { label: 'From proxies in', field: 'from', show: (flow) => flow.from },
+    { label: 'To hosts in', field: 'to', show: (flow) => flow.to },
     { label: 'Traffic', field: 'flow', number: true, show: (flow) => flow.rate, format: rate },
     { label: 'Of the zone', field: 'share', number: true, show: (flow) => flow.share, format: percent },
   ], (flow) => `${flow.from}>${flow.to}`, 'Traffic from zone to zone');
-  const issued = new Map();
-  cluster.flows.forEach(([from, , value]) => issued.set(from, (issued.get(from) ?? 0) + value));
+  const { issued } = traffic(cluster);
   const all = cluster.flows
-    .map(([from, to, value]) => ({ from: names[from], to: names[to], rate: value, share: value / issued.get(from) }))
+    .map(([from, to, value]) => ({ from: names[from], to: names[to], rate: value, share: value / issued[from] }))
     .sort((a, b) => b.rate - a.rate);
   showFlows(all.slice(0, LISTED));
   text(at('flows-note'), all.length > LISTED
@@ -71,12 +90,9 @@ function flows(cluster, names) {
 
 /** Heights and places of both columns, in pixels. */
 function layout(state, cluster, height) {
+  const { issued, served } = traffic(cluster);
   const zones = cluster.zones.map((zone, index) => ({
-    index,
-    zone,
-    issued: sum(cluster.flows.filter(([from]) => from === index)),
-    served: sum(cluster.flows.filter(([, to]) => to === index)),
-    line: zone.line_requests_per_second ?? 0,
+    index, zone, issued: issued[index], served: served[index], line: zone.line_requests_per_second ?? 0,
   }));
   // What other proxies send is not known to one: that is not nothing.
   const left = zones.filter((zone) => zone.issued > 0 || (!state.one_proxy && zone.zone.proxies > 0));
@@ -87,32 +103,62 @@ function layout(state, cluster, height) {
     right.reduce((all, zone) => all + reach(zone), 0),
   );
   const scale = (height - GAP * Math.max(left.length, right.length)) / most;
+  let bottom = 0;
   const stack = (column, value) => {
     let y = GAP / 2;
-    for (const zone of column) {
+    const placed = column.map((zone) => {
       const slot = Math.max(SLOT, value(zone) * scale);
-      zone.y = y;
-      zone.slot = slot;
+      const own = { ...zone, y, next: y };
       y += slot + GAP;
-    }
-    return y;
+      return own;
+    });
+    bottom = Math.max(bottom, y);
+    return placed;
   };
-  const leftCopy = left.map((zone) => ({ ...zone }));
-  const rightCopy = right.map((zone) => ({ ...zone }));
-  const bottom = Math.max(stack(leftCopy, (zone) => zone.issued), stack(rightCopy, reach));
-  return { left: leftCopy, right: rightCopy, scale, bottom };
+  return { left: stack(left, (zone) => zone.issued), right: stack(right, reach), scale, bottom };
 }
 
-const sum = (list) => list.reduce((all, [, , value]) => all + value, 0);
-
 function ribbons(map, state, cluster, names) {
-  const width = Math.max(300, map.clientWidth);
-  const labels = Math.max(LEAST_LABELS, Math.min(LABELS, width * 0.22));
+  const wide = Math.max(300, width());
+  const labels = Math.max(LEAST_LABELS, Math.min(LABELS, wide * 0.22));
   const { left, right, scale, bottom } = layout(state, cluster, Math.max(300, cluster.zones.length * 70));
-  const x = { left: labels, right: width - labels - BAR };
+  const x = { left: labels, right: wide - labels - BAR };
+  const parts = [
+    ...bands(cluster, names, { left, right, scale, x }),
+    ...left.flatMap((zone) => arrivals(zone, names[zone.index], scale, x)),
+    ...right.flatMap((zone) => servers(zone, names[zone.index], scale, x)),
+  ];
+  if (!map.firstChild) {
+    map.append(s('svg', { role: 'img' }));
+  }
+  const svg = map.firstChild;
+  const words = right.map((zone) => `${names[zone.index]} serves ${rate(zone.served)}, ${levelWords(zone.zone.load)}`);
+  attr(svg, 'width', wide);
+  attr(svg, 'height', bottom);
+  attr(svg, 'viewBox', `0 0 ${wide} ${bottom}`);
+  attr(svg, 'aria-label', `Traffic between ${names.length} zones. ${words.join('; ')}.`);
+  attr(map, 'data-kind', 'ribbons');
+  rows(svg, parts, (part) => part.key, (part) => s(part.tag, { class: part.class }, ...part.children ?? []), update);
+}
+
+/** What is drawn stays where it is: a hint that somebody reads does not go away. */
+function update(element, part) {
+  for (const [name, value] of Object.entries(part.attributes)) {
+    attr(element, name, value);
+  }
+  part.texts?.forEach((words, index) => {
+    const child = element.children[index];
+    text(child, words);
+    if (part.tag === 'text') {
+      attr(child, 'x', part.attributes.x);
+    }
+  });
+}
+
+function bands(cluster, names, { left, right, scale, x }) {
+  const leftAt = new Map(left.map((zone) => [zone.index, zone]));
+  const rightAt = new Map(right.map((zone) => [zone.index, zone]));
   const parts = [];
-  const leftAt = new Map(left.map((zone) => [zone.index, { ...zone, next: zone.y }]));
-  const rightAt = new Map(right.map((zone) => [zone.index, { ...zone, next: zone.y }]));
   const ordered = [...cluster.flows].sort((a, b) => a[0] - b[0] || a[1] - b[1]);
   for (const [from, to, value] of ordered) {
     const [a, b] = [leftAt.get(from), rightAt.get(to)];
@@ -120,41 +166,63 @@ function ribbons(map, state, cluster, names) {
       continue;
     }
     const thick = Math.max(1, value * scale);
-    const zone = cluster.zones[to];
-    parts.push(s('path', {
+    parts.push({
+      key: `ribbon ${names[from]}>${names[to]}`,
+      tag: 'path',
       class: from === to ? 'ribbon local' : 'ribbon cross',
-      d: ribbon(x.left + BAR, a.next, x.right, b.next, thick),
-      'data-level': level(zone.load),
-      'data-from': names[from],
-      'data-to': names[to],
-      'data-value': value,
-    }, s('title', {}, `${names[from]} to ${names[to]}: ${rate(value)}`)));
+      attributes: {
+        d: ribbon(x.left + BAR, a.next, x.right, b.next, thick),
+        'data-level': level(cluster.zones[to].load),
+        'data-from': names[from],
+        'data-to': names[to],
+        'data-value': value,
+        'data-width': thick.toFixed(2),
+      },
+      children: [s('title')],
+      texts: [`${names[from]} to ${names[to]}: ${rate(value)}`],
+    });
     a.next += value * scale;
     b.next += value * scale;
   }
-  for (const zone of left) {
-    const y = zone.y;
-    parts.push(s('rect', { class: 'arrival', x: x.left, y, width: BAR, height: Math.max(2, zone.issued * scale) }));
-    parts.push(label(x.left - 8, y, 'end', names[zone.index], [rate(zone.issued)]));
+  return parts;
+}
+
+function arrivals(zone, name, scale, x) {
+  return [
+    {
+      key: `arrival ${name}`, tag: 'rect', class: 'arrival',
+      attributes: {
+        x: x.left, y: zone.y, width: BAR, height: Math.max(2, zone.issued * scale),
+        'data-zone': name, 'data-value': zone.issued,
+      },
+    },
+    label(`from ${name}`, [x.left - 8, zone.y, 'end'], name, [rate(zone.issued)]),
+  ];
+}
+
+function servers(zone, name, scale, x) {
+  const { load } = zone.zone;
+  const parts = [{
+    key: `served ${name}`, tag: 'rect', class: 'served',
+    attributes: {
+      x: x.right, y: zone.y, width: BAR, height: Math.max(2, zone.served * scale),
+      'data-level': level(load), 'data-zone': name, 'data-value': zone.served,
+    },
+  }];
+  if (zone.line > 0) {
+    const line = zone.y + zone.line * scale;
+    // A thin box reaches up to the mark, so that one can see whose it is.
+    parts.push({
+      key: `reach ${name}`, tag: 'rect', class: 'reach',
+      attributes: { x: x.right, y: zone.y, width: BAR, height: zone.line * scale },
+    }, {
+      key: `line ${name}`, tag: 'path', class: 'load-line',
+      attributes: { d: `M${x.right - 5} ${line}H${x.right + BAR + 5}`, 'data-zone': name, 'data-value': zone.line },
+    });
   }
-  for (const zone of right) {
-    const { load } = zone.zone;
-    const y = zone.y;
-    parts.push(s('rect', { class: 'served', x: x.right, y, width: BAR, height: Math.max(2, zone.served * scale), 'data-level': level(load) }));
-    if (zone.line > 0) {
-      const line = y + zone.line * scale;
-      parts.push(s('path', { class: 'load-line', d: `M${x.right - 5} ${line}H${x.right + BAR + 5}` }));
-    }
-    const words = known(load) ? [rate(zone.served), `${percent(load)} of line`] : [rate(zone.served)];
-    parts.push(label(x.right + BAR + 9, y, 'start', names[zone.index], words));
-  }
-  const words = right.map((zone) => `${names[zone.index]} serves ${rate(zone.served)}, ${levelWords(zone.zone.load)}`);
-  const svg = s('svg', {
-    width, height: bottom, viewBox: `0 0 ${width} ${bottom}`, role: 'img',
-    'aria-label': `Traffic between ${names.length} zones. ${words.join('; ')}.`,
-  }, ...parts);
-  map.replaceChildren(svg);
-  attr(map, 'data-kind', 'ribbons');
+  const words = known(load) ? [rate(zone.served), `${percent(load)} of line`] : [rate(zone.served)];
+  parts.push(label(`to ${name}`, [x.right + BAR + 9, zone.y, 'start'], name, words));
+  return parts;
 }
 
 function ribbon(x1, y1, x2, y2, thick) {
@@ -163,10 +231,14 @@ function ribbon(x1, y1, x2, y2, thick) {
     + `C${bend} ${y2 + thick} ${bend} ${y1 + thick} ${x1} ${y1 + thick}Z`;
 }
 
-function label(x, y, anchor, name, lines) {
-  const children = [s('tspan', { class: 'name', x, dy: 11 }, name)];
-  for (const line of lines) {
-    children.push(s('tspan', { class: 'detail', x, dy: 14 }, line));
-  }
-  return s('text', { x, y, 'text-anchor': anchor }, ...children);
+/** The name of a zone and lines below it; another number of lines is another element. */
+function label(key, [x, y, anchor], name, lines) {
+  return {
+    key: `label ${key} ${lines.length}`,
+    tag: 'text',
+    class: null,
+    attributes: { x, y, 'text-anchor': anchor },
+    children: [s('tspan', { class: 'name', dy: 11 }), ...lines.map(() => s('tspan', { class: 'detail', dy: 14 }))],
+    texts: [name, ...lines],
+  };
 }

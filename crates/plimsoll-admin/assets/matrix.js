@@ -1,13 +1,14 @@
 // The heat matrix: for more zones than ribbons can show. Rows send, columns serve; darkness is the
 // share of the row, the strip on top the load of the column.
 
-import { attr, h, text } from './dom.js';
+import { attr, colour, h, text } from './dom.js';
 import { level, levelWords, percent, rate } from './format.js';
+import { traffic } from './store.js';
 
 const STRIP = 10;
 
 /** Draws the traffic of a cluster into `map`. */
-export function matrix(map, cluster, names) {
+export function matrix(map, cluster, names, width) {
   let canvas = map.querySelector('canvas');
   if (!canvas) {
     canvas = h('canvas', { class: 'matrix', role: 'img', tabindex: '0' });
@@ -38,44 +39,55 @@ export function matrix(map, cluster, names) {
   canvas.rates = new Map(cluster.flows.map(([from, to, value]) => [from * names.length + to, value]));
   const cross = cluster.flows.filter(([from, to]) => from !== to).length;
   attr(canvas, 'aria-label', `Heat matrix of ${names.length} zones, ${cross} flows between different zones. Arrow keys read single cells; the table below lists the largest flows.`);
-  paint(map, canvas, cluster);
+  canvas.issued = traffic(cluster).issued;
+  paint(canvas, cluster, Math.min(width, 620));
   point(canvas, map.querySelector('.tip'));
 }
 
 const clamp = (value, last) => Math.max(0, Math.min(last, value));
 
-function paint(map, canvas, cluster) {
+/** One pixel per cell, drawn large: a thousand flows are one picture. */
+function paint(canvas, cluster, width) {
   const zones = canvas.zones.length;
-  const width = Math.min(map.clientWidth, 620);
   const ratio = window.devicePixelRatio || 1;
   const side = width / zones;
-  canvas.width = Math.round(width * ratio);
-  canvas.height = Math.round((width + STRIP) * ratio);
-  canvas.style.width = `${width}px`;
-  canvas.style.height = `${width + STRIP}px`;
+  const [wide, high] = [Math.round(width * ratio), Math.round((width + STRIP) * ratio)];
+  if (canvas.width !== wide || canvas.height !== high) {
+    canvas.width = wide;
+    canvas.height = high;
+    canvas.style.width = `${width}px`;
+    canvas.style.height = `${width + STRIP}px`;
+  }
   const context = canvas.getContext('2d');
-  context.scale(ratio, ratio);
-  const style = getComputedStyle(map);
-  const colour = (name) => style.getPropertyValue(`--${name}`).trim();
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, width, width + STRIP);
   context.fillStyle = colour('sunken');
   context.fillRect(0, STRIP, width, width);
-  const issued = new Float64Array(zones);
-  cluster.flows.forEach(([from, , value]) => { issued[from] += value; });
-  canvas.issued = issued;
   canvas.zones.forEach((zone, index) => {
     context.fillStyle = colour(`load-${level(zone.load)}`);
     context.fillRect(index * side, 0, Math.max(1, side - 0.5), STRIP - 3);
   });
-  const local = colour('local');
-  const crossing = colour('cross');
-  for (const [from, to, value] of cluster.flows) {
-    // The square root keeps small shares visible.
-    context.globalAlpha = Math.sqrt(value / Math.max(issued[from], 1e-9));
-    context.fillStyle = from === to ? local : crossing;
-    context.fillRect(to * side, STRIP + from * side, Math.max(1, side), Math.max(1, side));
-  }
-  context.globalAlpha = 1;
+  context.imageSmoothingEnabled = false;
+  context.drawImage(cells(cluster, zones, canvas.issued), 0, STRIP, width, width);
 }
+
+function cells(cluster, zones, issued) {
+  const picture = new OffscreenCanvas(zones, zones);
+  const context = picture.getContext('2d');
+  const image = context.createImageData(zones, zones);
+  const [local, cross] = [channels(colour('local')), channels(colour('cross'))];
+  for (const [from, to, value] of cluster.flows) {
+    const at = (from * zones + to) * 4;
+    image.data.set(from === to ? local : cross, at);
+    // The square root keeps small shares visible.
+    image.data[at + 3] = 255 * Math.sqrt(value / Math.max(issued[from], 1e-9));
+  }
+  context.putImageData(image, 0, 0);
+  return picture;
+}
+
+/** `#rrggbb` as numbers. */
+const channels = (hex) => [1, 3, 5].map((at) => Number.parseInt(hex.slice(at, at + 2), 16));
 
 function point(canvas, tip) {
   const [row, column] = canvas.cell ?? [-1, -1];

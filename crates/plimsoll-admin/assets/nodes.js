@@ -1,21 +1,26 @@
 // The list of nodes: searched, filtered, worst first, and only as many rows as can be seen.
 
-import { at, attr, empty, h, num, text } from './dom.js';
+import { at, attr, empty, h, num, rowWindow, text } from './dom.js';
 import { count, duration, known, place, rate, UNKNOWN } from './format.js';
+import { ago } from './overview.js';
 import { age, nodeKey } from './store.js';
 
 const ROW = 32;
-const SPARE = 8;
 
 const ANSWERS = { none: 'nothing sent', waiting: 'waiting', accepted: 'accepted', refused: 'refused' };
 const COLUMNS = [
-  ['Node', ''], ['Zone', ''], ['Software', 'wide'], ['Delivery', 'wide'], ['Update', ''],
-  ['Answered', 'wide number'], ['Reported', 'number'], ['Demand', 'wide number'],
+  ['Node', '', 'id'], ['Zone', '', 'zone'], ['Software', 'wide', 'software'], ['Delivery', 'wide', 'delivery'],
+  ['Update', '', 'update'], ['Answered', 'wide number', 'answered'], ['Reported', 'number', 'reported'],
+  ['Demand', 'wide number', 'demand'],
 ];
 
 let all = [];
 let state = null;
 let open = null;
+/** Keys in order, and for which members that is so. */
+let order = { members: 0, keys: [] };
+/** Which rows are near what is seen. */
+let rowsIn = null;
 
 /** Makes the table and listens for the viewer. */
 export function start(draw) {
@@ -24,9 +29,13 @@ export function start(draw) {
     h('thead', {}, h('tr', { 'aria-rowindex': 1 }, ...COLUMNS.map(([label, kind]) => h('th', { scope: 'col', class: kind }, label)))),
     h('tbody'),
   );
-  at('nodes-search').addEventListener('input', () => { at('nodes-scroller').scrollTop = 0; draw(); });
-  at('nodes-filter').addEventListener('change', () => { at('nodes-scroller').scrollTop = 0; draw(); });
-  at('nodes-scroller').addEventListener('scroll', () => requestAnimationFrame(drawRows), { passive: true });
+  for (const [id, event] of [['nodes-search', 'input'], ['nodes-filter', 'change']]) {
+    at(id).addEventListener(event, () => {
+      at('nodes-scroller').scrollTop = 0;
+      draw();
+    });
+  }
+  rowsIn = rowWindow(at('nodes-scroller'), ROW, () => requestAnimationFrame(drawRows));
 }
 
 /** Shows the nodes of a document. */
@@ -39,9 +48,7 @@ export function show(next) {
   }
   const words = at('nodes-search').value.trim().toLowerCase().split(/\s+/).filter(Boolean);
   const filter = at('nodes-filter').value;
-  all = [...state.nodes.values()]
-    .filter((node) => wanted(node, words, filter))
-    .sort((a, b) => trouble(b) - trouble(a) || (nodeKey(a) < nodeKey(b) ? -1 : 1));
+  all = sorted(words, filter);
   text(at('nodes-count'), all.length === state.nodes.size
     ? `${count(all.length)} nodes` : `${count(all.length)} of ${count(state.nodes.size)} nodes`);
   empty(at('nodes-empty'), state.nodes.size === 0
@@ -56,6 +63,21 @@ export function show(next) {
       detail(node);
     }
   }
+}
+
+/** Those that are wanted, worst first, then by key. */
+function sorted(words, filter) {
+  if (order.members !== state.members) {
+    order = { members: state.members, keys: [...state.nodes.keys()].sort() };
+  }
+  const byTrouble = [[], [], [], []];
+  for (const key of order.keys) {
+    const node = state.nodes.get(key);
+    if (wanted(node, words, filter)) {
+      byTrouble[3 - trouble(node)].push(node);
+    }
+  }
+  return byTrouble.flat();
 }
 
 function wanted(node, words, filter) {
@@ -88,11 +110,8 @@ function late(node) {
 
 /** Draws the rows that can be seen. The others are two rows as high as all of them. */
 function drawRows() {
-  const scroller = at('nodes-scroller');
   const body = at('nodes').tBodies[0];
-  const seen = Math.ceil((scroller.clientHeight || 400) / ROW);
-  const first = Math.max(0, Math.min(Math.floor(scroller.scrollTop / ROW) - SPARE, all.length - seen));
-  const last = Math.min(all.length, first + seen + 2 * SPARE);
+  const { first, last, before, after } = rowsIn(all.length);
   while (body.rows.length < last - first + 2) {
     body.append(body.rows.length < 2 ? h('tr', { class: 'filler', 'aria-hidden': 'true' }, h('td')) : row());
     // The second filler stays at the end.
@@ -103,17 +122,18 @@ function drawRows() {
   while (body.rows.length > last - first + 2) {
     body.rows[body.rows.length - 2].remove();
   }
-  body.rows[0].firstChild.style.height = `${first * ROW}px`;
-  body.rows[body.rows.length - 1].firstChild.style.height = `${(all.length - last) * ROW}px`;
+  const list = [...body.rows];
+  list[0].firstChild.style.height = `${before}px`;
+  list.at(-1).firstChild.style.height = `${after}px`;
   for (let index = first; index < last; index += 1) {
-    fill(body.rows[index - first + 1], all[index], index);
+    fill(list[index - first + 1], all[index], index);
   }
 }
 
 function row() {
   const button = h('button', { type: 'button', class: 'link' });
-  const element = h('tr', { class: 'node' }, h('th', { scope: 'row' }, button),
-    ...COLUMNS.slice(1).map(([, kind]) => h('td', { class: kind })));
+  const element = h('tr', { class: 'node' }, h('th', { scope: 'row', 'data-field': 'id' }, button),
+    ...COLUMNS.slice(1).map(([, kind, field]) => h('td', { class: kind, 'data-field': field })));
   button.addEventListener('click', () => {
     open = nodeKey(element.node);
     detail(element.node);
@@ -141,11 +161,6 @@ function fill(element, node, index) {
   num(cells[6], node.reported_unix_ms, ago);
   attr(cells[6], 'data-level', late(node) ? 'above' : null);
   num(cells[7], node.requests_per_second, rate);
-}
-
-function ago(unixMs) {
-  const since = age(unixMs);
-  return known(since) ? `${duration(since)} ago` : UNKNOWN;
 }
 
 function detail(node) {

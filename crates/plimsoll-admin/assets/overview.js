@@ -5,7 +5,7 @@ import {
   basisWords, clock, count, dollarsPerMonth, duration, known, level, levelWords, percent, place, places,
   rate, stateWords, UNKNOWN,
 } from './format.js';
-import { age, clusterKey } from './store.js';
+import { age, clusterKey, traffic } from './store.js';
 import { monthly, crossing, settings } from './cost.js';
 
 /** Order of the list. */
@@ -23,8 +23,8 @@ export function demand(cluster) {
 
 /** Share of measured traffic that stays in its zone; null when nothing flows. */
 export function keptLocal(cluster) {
-  const total = cluster.flows.reduce((sum, [, , value]) => sum + value, 0);
-  return total > 0 ? 1 - crossing(cluster) / total : null;
+  const { total, cross } = traffic(cluster);
+  return total > 0 ? 1 - cross / total : null;
 }
 
 /** The zone whose load is highest against its line. */
@@ -49,9 +49,9 @@ export function start(draw) {
         text(cell.firstChild, cluster.cluster);
       },
     },
-    { label: 'Fleet', wide: true, show: ({ cluster }) => cluster.fleet || UNKNOWN },
-    { label: 'Mode', wide: true, show: ({ cluster }) => cluster.mode ?? UNKNOWN },
-    { label: 'Goes by', wide: true, show: ({ cluster }) => basisWords(cluster.basis) },
+    { label: 'Fleet', field: 'fleet', wide: true, show: ({ cluster }) => cluster.fleet || UNKNOWN },
+    { label: 'Mode', field: 'mode', wide: true, show: ({ cluster }) => cluster.mode ?? UNKNOWN },
+    { label: 'Goes by', field: 'basis', wide: true, show: ({ cluster }) => basisWords(cluster.basis) },
     { label: 'Demand', field: 'demand', number: true, show: ({ cluster }) => demand(cluster), format: rate },
     { label: 'Kept local', field: 'kept', number: true, wide: true, show: ({ cluster }) => keptLocal(cluster), format: percent },
     {
@@ -80,7 +80,7 @@ export function show(state, cluster, onChoose) {
     });
   actions(state.actions);
   clusters(state, cluster);
-  events(state.events, state.one_proxy);
+  events(state.events);
 }
 
 function actions(all) {
@@ -145,7 +145,7 @@ export function tiles(state, cluster) {
   const worstName = worst && places(cluster.zones)[cluster.zones.indexOf(worst)];
   const cross = cluster.flows.length ? crossing(cluster) : null;
   const month = monthly(cluster, settings(state));
-  const confirmed = age(cluster.confirmed_unix_ms);
+  const confirmed = cluster.confirmed_unix_ms ?? null;
   const states = new Set(cluster.zones.map((zone) => zone.state).filter(Boolean));
   const all = [
     {
@@ -166,12 +166,12 @@ export function tiles(state, cluster) {
       level: level(worst?.load),
     },
     {
-      name: 'Goes by', field: 'basis', value: null, format: () => basisWords(cluster.basis),
+      name: 'Goes by', field: 'basis', value: cluster.basis, format: basisWords,
       note: [...states].map(stateWords).join(', ') || 'no proxies yet',
     },
     {
-      name: 'Confirmed', field: 'confirmed', value: confirmed, format: (value) => (known(value) ? `${duration(value)} ago` : UNKNOWN),
-      note: staleness(cluster, confirmed),
+      name: 'Confirmed', field: 'confirmed', value: confirmed, format: ago,
+      note: staleness(cluster, age(confirmed)),
     },
   ];
   rows(at('tiles'), all, (tile) => tile.name, () => h('div', {}, h('dt'), h('dd'), h('dd', { class: 'note' })),
@@ -184,6 +184,13 @@ export function tiles(state, cluster) {
       text(element.children[2], tile.note);
     });
 }
+
+/** How long ago a moment was. */
+export function ago(unixMs) {
+  const since = age(unixMs);
+  return known(since) ? `${duration(since)} ago` : UNKNOWN;
+}
+ago.moves = true;
 
 /** Whether loads follow from what is planned: one proxy does not see the traffic of others. */
 const planned = (state, cluster) => state.one_proxy && cluster.basis !== 'utilization';
@@ -210,8 +217,7 @@ export function staleness(cluster, confirmed) {
     : `stale after ${duration(threshold)}`;
 }
 
-function events(all, one) {
-  at('events-card').hidden = one && all.length === 0;
+function events(all) {
   empty(at('events-empty'), all.length ? null : 'Nothing has happened yet.');
   const list = at('events');
   list.hidden = all.length === 0;

@@ -1,6 +1,6 @@
 // The document as it is now: the whole first, then what changes, over one stream of events.
 
-const state = { clusters: new Map(), nodes: null, taken_unix_ms: 0, sequence: 0 };
+const state = { clusters: new Map(), nodes: null, members: 0, taken_unix_ms: 0, sequence: 0 };
 let receivedAt = 0;
 
 const SEPARATOR = '\u001f';
@@ -17,6 +17,25 @@ export function age(unixMs) {
   return unixMs === null || unixMs === undefined ? null : Math.max(0, now() - unixMs);
 }
 
+const sums = new WeakMap();
+
+/** Sums of the traffic of a cluster, made once per document. */
+export function traffic(cluster) {
+  let found = sums.get(cluster);
+  if (!found) {
+    const zones = cluster.zones.length;
+    found = { issued: new Float64Array(zones), served: new Float64Array(zones), total: 0, cross: 0 };
+    for (const [from, to, value] of cluster.flows) {
+      found.issued[from] += value;
+      found.served[to] += value;
+      found.total += value;
+      found.cross += from === to ? 0 : value;
+    }
+    sums.set(cluster, found);
+  }
+  return found;
+}
+
 function byKey(items, key) {
   return new Map(items.map((item) => [key(item), item]));
 }
@@ -26,6 +45,7 @@ function full(document) {
   Object.assign(state, head);
   state.clusters = byKey(clusters, clusterKey);
   state.nodes = nodes && byKey(nodes, nodeKey);
+  state.members += 1;
 }
 
 function patch(change) {
@@ -35,7 +55,10 @@ function patch(change) {
   change.clusters_gone?.forEach((key) => state.clusters.delete(key));
   if (change.nodes || change.nodes_gone) {
     state.nodes ??= new Map();
+    const before = state.nodes.size;
     change.nodes?.forEach((item) => state.nodes.set(nodeKey(item), item));
+    // Who is there is sorted again only when somebody came or went.
+    state.members += change.nodes_gone || state.nodes.size !== before ? 1 : 0;
     change.nodes_gone?.forEach((key) => state.nodes.delete(key));
   }
 }

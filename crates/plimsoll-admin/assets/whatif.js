@@ -4,8 +4,13 @@ import { at, attr, h, num, post, rows, table, text } from './dom.js';
 import { count, known, level, percent, place, places, stateWords } from './format.js';
 import { clusterKey } from './store.js';
 
+/** Zones up to which fields follow every document; those of more follow every tenth. */
+const FEW = 12;
+
 let shown = null;
 let added = [];
+/** Whether the host is one proxy, which knows shares of the demand and no rates. */
+let one = false;
 
 /** Listens for the viewer. */
 export function start(state, current) {
@@ -36,6 +41,8 @@ export function start(state, current) {
 
 /** Shows the panel; what the viewer typed stays until another cluster is chosen. */
 export function show(state, key, cluster) {
+  one = state.one_proxy;
+  text(at('whatif-zones').tHead.rows[0].cells[2], `Demand, ${unit()}`);
   const offered = state.what_if && cluster.zones.length > 0;
   at('whatif-card').hidden = !offered;
   // Without a neighbour the cost has the row for itself.
@@ -46,23 +53,38 @@ export function show(state, key, cluster) {
     added = [];
     fill(cluster, true);
     at('whatif-answer').replaceChildren();
-  } else {
+  } else if (cluster.zones.length <= FEW || state.sequence % 10 === 0) {
     fill(cluster, false);
   }
+}
+
+/** Demand of every zone: requests per second, or of one proxy what it was told, in percent. */
+function demands(cluster) {
+  if (!one) {
+    return cluster.zones.map((zone) => zone.demand_requests_per_second ?? 0);
+  }
+  if (cluster.zones.some((zone) => known(zone.delivered_bp))) {
+    return cluster.zones.map((zone) => (zone.delivered_bp ?? 0) / 100);
+  }
+  const proxies = cluster.zones.reduce((sum, zone) => sum + (zone.proxies ?? 0), 0);
+  return cluster.zones.map((zone) => (proxies > 0 ? (100 * (zone.proxies ?? 0)) / proxies : 0));
 }
 
 /** Zones of the cluster, and those the viewer added. */
 function entries(cluster) {
   const names = places(cluster.zones);
+  const demand = demands(cluster);
   const there = cluster.zones.map((zone, index) => ({
     key: place(zone.locality),
     name: names[index],
     hosts: zone.healthy_hosts,
-    demand: zone.demand_requests_per_second ?? 0,
+    demand: demand[index],
   }));
   const invented = added.map((name) => ({ key: name, name, hosts: 0, demand: 0 }));
   return [...there, ...invented];
 }
+
+const unit = () => (one ? '%' : 'rq/s');
 
 /** Fields that nobody touched follow the numbers as they are. */
 function fill(cluster, anew) {
@@ -74,15 +96,17 @@ function fill(cluster, anew) {
   rows(at('whatif-zones').tBodies[0], entries(cluster), (entry) => entry.key, (entry) => h('tr', {},
     h('th', { scope: 'row' }),
     h('td', {}, field('hosts', `healthy hosts in ${entry.name}`)),
-    h('td', {}, field('demand', `demand in ${entry.name}, requests per second`))),
+    h('td', {}, field('demand', `demand in ${entry.name}, ${one ? 'percent' : 'requests per second'}`))),
   (row, entry) => {
     attr(row, 'data-key', entry.key);
     text(row.children[0], entry.name);
     const set = (input, value) => {
       if (anew) {
         input.touched = false;
+        input.is = null;
       }
-      if (!input.touched && document.activeElement !== input) {
+      if (!input.touched && input.is !== value && document.activeElement !== input) {
+        input.is = value;
         input.value = String(Number(value.toPrecision(4)));
       }
     };
@@ -124,7 +148,7 @@ async function ask(cluster) {
 }
 
 function showAnswer(box, { before, after }) {
-  const element = h('table', { class: 'stack' });
+  const element = h('table', { class: 'stack', id: 'whatif-shares' });
   const old = new Map(before.zones.map((zone) => [place(zone.locality), zone]));
   const names = places(after.zones);
   const pair = (label, field, value) => ({
@@ -140,13 +164,13 @@ function showAnswer(box, { before, after }) {
     },
   });
   const show = table(element, [
-    { label: 'Zone', show: (item) => item.name },
+    { label: 'Zone', field: 'zone', show: (item) => item.name },
     { label: 'Hosts', number: true, field: 'hosts', show: (item) => item.is.healthy_hosts, format: count },
     pair('Demand', 'demand', (zone) => zone.demand_share),
     pair('Serves', 'traffic', (zone) => zone.traffic_share),
     pair('Load', 'load', (zone) => zone.load),
     pair('Kept local', 'kept', (zone) => zone.kept_local),
-    { label: 'State', wide: true, show: (item) => stateWords(item.is.state) },
+    { label: 'State', wide: true, field: 'state', show: (item) => stateWords(item.is.state) },
   ], (item) => item.name, 'Shares before and after');
   show(after.zones.map((zone, index) => ({ name: names[index], is: zone, was: old.get(place(zone.locality)) })));
   const [was, is] = [before.cross_zone_share, after.cross_zone_share];

@@ -1,15 +1,21 @@
 // Tables of a cluster: demand and capacity of every zone, and how its proxies route, with reasons.
 
-import { at, attr, empty, h, num, post, rows, s, say, table, text } from './dom.js';
+import { at, attr, empty, h, num, post, rows, rowWindow, s, say, table, text } from './dom.js';
 import {
   basisPoints, basisWords, count, duration, known, level, levelWords, percent, place, places, rate,
   stateWords, UNKNOWN,
 } from './format.js';
-import { age } from './store.js';
+import { age, traffic } from './store.js';
 import { staleness } from './overview.js';
 
 /** More zones than this are shown worst first, in a box of their own. */
 const MANY = 12;
+
+/** Height of a row where there are many. */
+const ROW = 30;
+const CARDS = matchMedia('(max-width: 760px)');
+const windows = new Map();
+const LEVELS = ['far', 'above', 'at', 'under', 'unknown'];
 
 let showZones = null;
 let showRouting = null;
@@ -27,7 +33,7 @@ function make() {
     { label: 'From this proxy', field: 'sent', number: true, show: ({ sent }) => sent, format: rate, class: 'of-one' },
     { label: 'Served', field: 'served', number: true, show: ({ zone }) => zone.served_requests_per_second, format: rate, class: 'of-all' },
     { label: 'Load line', field: 'line', number: true, show: ({ zone }) => zone.line_requests_per_second, format: rate, class: 'of-all' },
-    { label: 'Demand and capacity', class: 'bars of-all', draw: bars },
+    { label: 'Demand and capacity', field: 'bars', class: 'bars of-all', draw: bars },
     { label: 'Load', field: 'load', number: true, draw: load },
     { label: 'Utilization', field: 'utilization', number: true, show: ({ zone }) => zone.utilization, format: percent, class: 'utilization' },
   ], key, 'Demand and capacity by zone');
@@ -52,21 +58,23 @@ export function show(state, cluster) {
   const scale = Math.max(1e-9, ...cluster.zones.flatMap((zone) => [
     zone.demand_requests_per_second, zone.served_requests_per_second, zone.line_requests_per_second,
   ]).filter(known));
-  const sent = (index) => (cluster.flows_measured
-    ? cluster.flows.reduce((sum, [, to, value]) => (to === index ? sum + value : sum), 0) : null);
+  const { served } = traffic(cluster);
+  const sent = (index) => (cluster.flows_measured ? served[index] : null);
   const items = cluster.zones.map((zone, index) => ({ zone, name: names[index], scale, sent: sent(index) }));
   const many = items.length > MANY;
   if (many) {
-    items.sort((a, b) => (b.zone.load ?? -1) - (a.zone.load ?? -1));
+    // By level and not by load: rows that change places every second cannot be read.
+    items.sort((a, b) => LEVELS.indexOf(level(a.zone.load)) - LEVELS.indexOf(level(b.zone.load)));
   }
-  showZones(items);
+  showZones(items, windowOf('zones', many, items));
   const routed = items.filter(({ zone }) => zone.state || zone.proxies > 0);
-  showRouting(routed);
+  showRouting(routed, windowOf('routing', many, routed));
   empty(at('routing-empty'), routed.length ? null : 'No proxies yet: nobody routes.');
   at('routing-scroller').hidden = routed.length === 0;
   for (const box of [at('zones-scroller'), at('routing-scroller')]) {
     attr(box, 'tabindex', many ? '0' : null);
     box.classList.toggle('whole', !many);
+    box.classList.toggle('many', many);
   }
   const reports = cluster.zones.some((zone) => known(zone.utilization));
   at('zones').classList.toggle('without-utilization', !reports);
@@ -76,6 +84,16 @@ export function show(state, cluster) {
   fractions(cluster);
   rows(at('notes'), cluster.notes, (note) => note, () => h('li'), text);
 }
+
+/** Listens for the viewer. */
+export function start(draw) {
+  for (const id of ['zones', 'routing']) {
+    windows.set(id, rowWindow(at(`${id}-scroller`), ROW, draw));
+  }
+}
+
+/** The rows of a box to show: all where they become cards, which have no common height. */
+const windowOf = (id, many, items) => (many && !CARDS.matches ? windows.get(id)(items.length) : null);
 
 function fractions(cluster) {
   const confirmed = age(cluster.confirmed_unix_ms);
@@ -95,14 +113,12 @@ function hosts(cell, { zone }) {
 }
 
 function arrives(cell, { zone }) {
-  num(cell, zone.demand_requests_per_second, rate);
-  if (zone.demand_estimated) {
-    text(cell, `≈ ${rate(zone.demand_requests_per_second)}`);
-    attr(cell, 'title', 'nobody reports there: estimated from the other zones');
-  } else {
-    attr(cell, 'title', null);
-  }
+  num(cell, zone.demand_requests_per_second, zone.demand_estimated ? about : rate);
+  attr(cell, 'title', zone.demand_estimated
+    ? 'nobody reports there: estimated from the other zones' : null);
 }
+
+const about = (value) => `≈ ${rate(value)}`;
 
 function load(cell, { zone }) {
   num(cell, zone.load, percent);

@@ -9,6 +9,7 @@ use std::sync::Weak;
 use std::sync::atomic::AtomicU64;
 
 use arc_swap::ArcSwap;
+use plimsoll_core::event::Event;
 use plimsoll_core::explain::Explanation;
 use plimsoll_core::locality_picking::demand::FractionMap;
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
@@ -32,6 +33,7 @@ use crate::xds::subscriber::{self, Wanted, XdsHandle};
 use crate::xds::{Following, XdsOptions, XdsStatus};
 use plimsoll_core::rng::Xoshiro256;
 use plimsoll_core::snapshot::RoutingSnapshot;
+use plimsoll_core::time::Instant;
 use plimsoll_xds::route::RouteConfiguration;
 use plimsoll_xds::upstream::{EndpointExtras, UpstreamCluster, UpstreamOptions};
 
@@ -378,6 +380,16 @@ impl Client {
         let clusters = self.0.clusters.load();
         let mut snapshots = clusters.get(cluster)?.snapshots.clone();
         Some(Arc::clone(snapshots.latest()))
+    }
+
+    /// What happened last to the routing of a cluster, newest first, by the system's [`Clock`];
+    /// nothing of a cluster that is not known.
+    ///
+    /// [`Clock`]: plimsoll_xds::driver::Clock
+    pub fn recent_events(&self, cluster: &str) -> Vec<(Instant, Event)> {
+        let clusters = self.0.clusters.load();
+        let cluster = clusters.get(cluster);
+        cluster.map(|cluster| cluster.events()).unwrap_or_default()
     }
 
     /// Adds the metrics of all clusters, those that come later too, to `registry`.

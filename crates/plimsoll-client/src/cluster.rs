@@ -1,10 +1,10 @@
 //! [`Cluster`]: what services of one cluster share: snapshots, connections, limits.
 //!
-//! Written by the cluster manager, read by every request. Nothing here is locked. [`Worker`] is
+//! Written by the cluster manager, read by every request. No request waits for a lock. [`Worker`] is
 //! what a service picks with; services that come and go lend it to each other, so that its cursors
 //! and schedules outlive a single call.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,12 +12,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use crossbeam_queue::ArrayQueue;
 use http::uri::Authority;
+use plimsoll_core::event::Event;
 use plimsoll_core::host::ClusterLoad;
 use plimsoll_core::picker::Picker;
 use plimsoll_core::publish::Reader;
 use plimsoll_core::rng::Xoshiro256;
 use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_core::stats::PickerStats;
+use plimsoll_core::time::Instant;
 use tokio::sync::watch;
 
 use crate::connection::Limits;
@@ -27,6 +29,8 @@ use plimsoll_xds::upstream::UpstreamOptions;
 /// Connections of a cluster, by address.
 pub(crate) type Endpoints = BTreeMap<SocketAddr, Arc<Endpoint>>;
 
+/// Events that are kept for whoever asks later.
+const EVENTS: usize = 50;
 /// Idle workers that are kept for the next service.
 const WORKERS: usize = 64;
 
@@ -46,6 +50,8 @@ pub(crate) struct Cluster {
     pub(crate) retries: RetryBudget,
     workers: ArrayQueue<Worker>,
     picks: Mutex<PickCounters>,
+    /// What happened last, newest last.
+    events: Mutex<VecDeque<(Instant, Event)>>,
     /// Where the draws of the next worker start.
     seeds: AtomicU64,
 }
@@ -84,6 +90,7 @@ impl Cluster {
             retries: RetryBudget::default(),
             workers: ArrayQueue::new(WORKERS),
             picks: Mutex::default(),
+            events: Mutex::default(),
             seeds: parts.seed.into(),
         }
     }
@@ -108,6 +115,21 @@ impl Cluster {
     pub(crate) fn picker_counters(&self) -> Vec<(&'static str, u64)> {
         let picks = self.picks.lock().unwrap_or_else(PoisonError::into_inner);
         picks.sum()
+    }
+
+    /// Something happened.
+    pub(crate) fn remember(&self, event: Event, now: Instant) {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        if events.len() == EVENTS {
+            events.pop_front();
+        }
+        events.push_back((now, event));
+    }
+
+    /// What happened last, newest first.
+    pub(crate) fn events(&self) -> Vec<(Instant, Event)> {
+        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        events.iter().rev().cloned().collect()
     }
 
     /// A worker is no longer used.

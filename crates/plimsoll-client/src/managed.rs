@@ -283,6 +283,7 @@ impl Managed {
         }
         while let Some(event) = self.balancer.poll_event() {
             tracing::info!(cluster = %self.cluster.name, ?event, "balancing");
+            self.cluster.remember(event, now);
         }
     }
 

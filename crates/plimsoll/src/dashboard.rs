@@ -51,7 +51,7 @@ struct ControlSource {
 
 /// Moments of the monotonic clock as milliseconds since 1970.
 #[derive(Clone, Copy, Debug)]
-struct Moments {
+pub(crate) struct Moments {
     origin_unix_ms: u64,
 }
 
@@ -131,6 +131,7 @@ impl Source for ControlSource {
         let before = Question {
             cluster: asked.cluster,
             fleet: Some(asked.fleet).filter(|fleet| !fleet.is_empty()),
+            every_zone: true,
             ..Question::default()
         };
         let after = Question {
@@ -159,7 +160,8 @@ impl Source for ControlSource {
     }
 }
 
-fn refused(error: FieldError) -> Refused {
+/// An error of a question as the page shows it.
+pub(crate) fn refused(error: FieldError) -> Refused {
     Refused {
         error: error.reason().to_owned(),
         field: Some(error.path().to_owned()).filter(|field| !field.is_empty()),
@@ -247,7 +249,8 @@ const fn severity(attention: Attention) -> Severity {
 }
 
 impl Moments {
-    fn new() -> Self {
+    /// As both clocks have it now.
+    pub(crate) fn new() -> Self {
         let passed = Duration::from_nanos(Clock::system().now().as_nanos());
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let since = since.unwrap_or_default().saturating_sub(passed);
@@ -257,7 +260,7 @@ impl Moments {
     }
 
     /// The moment of an instant.
-    fn at(self, instant: Instant) -> u64 {
+    pub(crate) fn at(self, instant: Instant) -> u64 {
         self.origin_unix_ms + instant.as_nanos() / 1_000_000
     }
 

@@ -44,6 +44,8 @@ use script::Script;
 use setting::Action;
 use stage::Stage;
 
+use crate::render::wrap_to;
+
 /// Where the dashboard is unless somebody says otherwise and the port is free.
 const FRIENDLY: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 18080);
@@ -259,7 +261,7 @@ impl<'a, W: Write> Teller<'a, W> {
 
     fn line(&mut self, text: String) -> io::Result<()> {
         match &self.bar {
-            Some(bar) => bar.println(text),
+            Some(bar) => bar.println(wrap_to(columns(), "", &text).trim_end()),
             None => {
                 writeln!(self.out, "{text}")?;
                 self.out.flush()?;
@@ -270,7 +272,7 @@ impl<'a, W: Write> Teller<'a, W> {
 
     fn scene(&mut self, scene: &stage::Scene, tick: u32) -> io::Result<()> {
         if let Some(bar) = &self.bar {
-            bar.set_message(summary::text(scene));
+            bar.set_message(summary::text(scene, columns()));
             bar.tick();
             return Ok(());
         }
@@ -280,7 +282,7 @@ impl<'a, W: Write> Teller<'a, W> {
         }
         match self.json {
             true => writeln!(self.out, "{}", summary::json(scene))?,
-            false => writeln!(self.out, "{}", summary::text(scene))?,
+            false => writeln!(self.out, "{}", summary::text(scene, usize::MAX))?,
         }
         self.out.flush()
     }
@@ -290,4 +292,11 @@ impl<'a, W: Write> Teller<'a, W> {
             bar.finish_and_clear();
         }
     }
+}
+
+/// Columns of the terminal; a line that is longer would not stay in its place.
+fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
+    let columns = size.map(|size| usize::from(size.ws_col));
+    columns.filter(|columns| *columns > 0).unwrap_or(80)
 }

@@ -5,7 +5,9 @@
 //! and what they serve only the control plane knows: that stays unknown here, and the page says so.
 
 mod clusters;
+mod events;
 mod rates;
+mod what_if;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use plimsoll_admin::Dashboard;
 use plimsoll_admin::source::{Ended, Pending, Refused, Source};
 use plimsoll_admin::state::{Cost, DashboardState, Notice, Severity};
-use plimsoll_admin::what_if::ExplainQuestion;
+use plimsoll_admin::what_if::{ExplainQuestion, WhatIfAnswer, WhatIfQuestion};
 use plimsoll_client::XdsState;
 use plimsoll_core::explain::Explanation;
 use plimsoll_core::model::locality::Locality;
@@ -21,6 +23,8 @@ use plimsoll_proxy::{Inside, Pages};
 use plimsoll_xds::driver::Clock;
 
 use rates::Rates;
+
+use crate::dashboard::{Moments, refused};
 
 /// Said on every page.
 const ONE_PROXY: &str = "This page is of one proxy: requests and costs are its own. What arrives \
@@ -36,6 +40,8 @@ pub(crate) fn pages() -> Pages {
 struct ProxySource {
     inside: Inside,
     clock: Clock,
+    /// When the monotonic clock began: ages become moments that do not wobble.
+    origin: Moments,
     rates: Mutex<Rates>,
 }
 
@@ -44,6 +50,7 @@ impl ProxySource {
         Self {
             inside,
             clock: Clock::system(),
+            origin: Moments::new(),
             rates: Mutex::default(),
         }
     }
@@ -79,7 +86,9 @@ impl ProxySource {
             cost: Cost::default(),
             clusters,
             nodes: None,
+            events: events::events(client, &self.cluster_names(), self.origin),
             one_proxy: true,
+            what_if: true,
             explain: true,
             ..DashboardState::default()
         }
@@ -137,6 +146,20 @@ impl Source for ProxySource {
 
     fn closed(&self) -> Pending<'_, ()> {
         Box::pin(self.inside.stopped())
+    }
+
+    fn what_if(&self, asked: WhatIfQuestion) -> Pending<'_, Result<WhatIfAnswer, Refused>> {
+        Box::pin(async move {
+            let client = self.inside.client();
+            let explained = client.explain(&asked.cluster).await;
+            let explanation = explained.map_err(|error| Refused {
+                error: error.to_string(),
+                field: Some("cluster".to_owned()),
+            })?;
+            let snapshot = client.snapshot(&asked.cluster);
+            let snapshot = snapshot.ok_or_else(|| Refused::new("the cluster is gone"))?;
+            what_if::answer(&explanation, &snapshot, &asked).map_err(refused)
+        })
     }
 
     fn explain(&self, asked: ExplainQuestion) -> Pending<'_, Result<Explanation, Refused>> {

@@ -17,7 +17,8 @@ mod wrap;
 use plimsoll_core::explain::Explanation;
 
 pub(crate) use style::Style;
-pub(crate) use top::page as top;
+pub(crate) use top::{Room, page as top};
+pub(crate) use wrap::wrap_to;
 
 /// What stands above the page.
 #[derive(Clone, Copy, Debug)]

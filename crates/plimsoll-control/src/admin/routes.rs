@@ -258,6 +258,7 @@ async fn what_if(Extracted(admin): Extracted<Admin>, body: Result<Bytes, BytesRe
     let before = Question {
         cluster: body.cluster,
         fleet: body.fleet,
+        every_zone: true,
         ..Question::default()
     };
     let after = Question {

@@ -65,7 +65,8 @@ impl Recent {
         let (attention, text, fleet) = match event {
             ControlEvent::Planned(_) => return,
             ControlEvent::ConfigApplied { services } => {
-                let text = format!("configuration applied, {services} services");
+                let plural = if *services == 1 { "" } else { "s" };
+                let text = format!("configuration applied, {services} service{plural}");
                 (Attention::Info, text, None)
             }
             ControlEvent::FleetChanged { fleet, nodes } => {

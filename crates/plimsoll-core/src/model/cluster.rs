@@ -188,6 +188,18 @@ impl ClusterConfig {
         changed
     }
 
+    /// The same cluster routed by the weights of its localities. Hash policies cannot have it and
+    /// stay what they are.
+    #[must_use]
+    pub fn with_locality_weights(&self) -> Self {
+        let mut changed = self.clone();
+        if !self.endpoint_policy.is_hash() {
+            changed.locality_policy = LocalityPolicy::LocalityWeighted;
+            changed.zone_aware = None;
+        }
+        changed
+    }
+
     /// Name of the cluster.
     pub fn name(&self) -> &Arc<str> {
         &self.name

@@ -14,7 +14,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::{Exit, unless_closed};
 use crate::fetch::{self, AdminAddress};
-use crate::render::{self, Style};
+use crate::render::{self, Room, Style};
 
 /// Where the document is.
 const PATH: &str = "/dashboard/state";
@@ -59,6 +59,8 @@ each other. Colours appear on terminals only, and not when NO_COLOR is set.
 
 Exit codes: 0 fine or ended by Ctrl-C, 2 wrong usage, or with --once nobody answered.";
 
+/// Narrower terminals cut lines.
+const LEAST_COLUMNS: usize = 40;
 /// Shortest time between two looks.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -106,7 +108,22 @@ impl Screen<'_> {
         if self.args.json {
             return Ok(format!("{}\n", serde_json::to_string(&state)?));
         }
-        Ok(render::top(&state, self.style))
+        Ok(render::top(&state, self.style, self.room()))
+    }
+
+    /// As much as the terminal has; a page on paper may be long.
+    fn room(&self) -> Room {
+        let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
+        let Some(size) = size.filter(|size| size.ws_col > 0) else {
+            return Room::PAPER;
+        };
+        Room {
+            columns: usize::from(size.ws_col).clamp(LEAST_COLUMNS, Room::PAPER.columns),
+            // The last row stays empty: a line break there would scroll.
+            rows: self
+                .redraw
+                .then(|| usize::from(size.ws_row.saturating_sub(1))),
+        }
     }
 
     async fn watch(&self, out: &mut impl Write) -> anyhow::Result<io::Result<()>> {

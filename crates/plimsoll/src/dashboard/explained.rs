@@ -101,6 +101,7 @@ fn words(state: &State, fleet: &Arc<str>, service: &Service) -> Option<Words> {
     let question = Question {
         cluster: service.name().to_string(),
         fleet: Some(fleet.to_string()),
+        every_zone: true,
         ..Question::default()
     };
     let explanation = explain(state, &question, Instant::ORIGIN).ok()?;
@@ -110,6 +111,7 @@ fn words(state: &State, fleet: &Arc<str>, service: &Service) -> Option<Words> {
         for zone in &explanation.zones {
             let question = Question {
                 locality: Some(zone.locality.clone()),
+                every_zone: false,
                 ..question.clone()
             };
             // A zone that has demand but no proxy has nobody to explain.

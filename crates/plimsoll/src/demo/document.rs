@@ -130,8 +130,9 @@ fn document(
             node.connected = false;
         }
     }
-    state.what_if = live;
-    state.explain = live;
+    // While nobody answers, the answer says so; panels do not come and go.
+    state.what_if = true;
+    state.explain = true;
     state.notices = notices(state.notices, scene);
     state.actions = actions(scene);
     state.events.extend(events);

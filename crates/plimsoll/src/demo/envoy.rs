@@ -251,10 +251,12 @@ fn bootstrap(id: &str, zone: usize, xds: SocketAddr) -> Value {
     });
     let types = "type.googleapis.com/envoy.extensions";
     let previous = "retry.host.previous_hosts.v3.PreviousHostsPredicate";
-    // Every backend of a dead zone may be tried in vain before one elsewhere is.
+    // An Envoy whose requests all stay in a zone that dies has nowhere else to send them until it
+    // hears of that, within a second: tries must last longer, not only be many.
     let retries = json!({
         "retry_on": "connect-failure,refused-stream,reset",
-        "num_retries": 5,
+        "num_retries": 12,
+        "retry_back_off": { "base_interval": "0.1s", "max_interval": "0.5s" },
         "retry_host_predicate": [{
             "name": "envoy.retry_host_predicates.previous_hosts",
             "typed_config": { "@type": format!("{types}.{previous}") },
@@ -262,6 +264,11 @@ fn bootstrap(id: &str, zone: usize, xds: SocketAddr) -> Value {
         "host_selection_retry_max_attempts": 5,
     });
     let route = json!({ "cluster": CLUSTER, "timeout": "15s", "retry_policy": retries });
+    // Three retries at a time, Envoy's default, are fewer than requests that wait for a dead zone.
+    let retries_at_a_time = format!("circuit_breakers.{CLUSTER}.default.max_retries");
+    bootstrap["layered_runtime"] = json!({ "layers": [
+        { "name": "demo", "static_layer": { retries_at_a_time: 1024 } },
+    ] });
     let manager = "filters.network.http_connection_manager.v3.HttpConnectionManager";
     bootstrap["static_resources"]["listeners"] = json!([{
         "name": "http",

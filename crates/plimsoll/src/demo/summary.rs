@@ -12,8 +12,34 @@ use super::stage::Scene;
 /// Above this share of its line a zone is marked.
 const ABOVE: f64 = 1.06;
 
-/// For people.
-pub(crate) fn text(scene: &Scene) -> String {
+/// For people, in at most so many columns: what matters least gives way, then the end is cut.
+pub(crate) fn text(scene: &Scene, columns: usize) -> String {
+    let mut tail = tail(scene);
+    let long = line(scene, "zone-", &tail);
+    if width(&long) <= columns {
+        return long;
+    }
+    loop {
+        let line = line(scene, "", &tail);
+        if width(&line) <= columns {
+            return line;
+        }
+        let least = tail.iter().enumerate().min_by_key(|(_, part)| part.rank);
+        let Some((place, _)) = least else {
+            return line.chars().take(columns).collect();
+        };
+        tail.remove(place);
+    }
+}
+
+/// A part of the line; one of a lower rank gives way first.
+struct Part {
+    rank: u8,
+    text: String,
+}
+
+/// Load of every zone, and what follows it. The names of zones begin with `prefix`.
+fn line(scene: &Scene, prefix: &str, tail: &[Part]) -> String {
     let mut line = format!("{:<17}", scene.setting.policy.name());
     for (zone, name) in ZONES.iter().enumerate() {
         let load = match scene.load(zone) {
@@ -25,26 +51,35 @@ pub(crate) fn text(scene: &Scene) -> String {
         } else {
             " "
         };
-        let _ = write!(line, "  {name} {load}{mark}");
+        let name = name.trim_start_matches("zone-");
+        let _ = write!(line, "  {prefix}{name} {load}{mark}");
     }
+    let tail: Vec<&str> = tail.iter().map(|part| part.text.as_str()).collect();
+    format!("{line}  {}", tail.join(", ")).trim_end().to_owned()
+}
+
+fn tail(scene: &Scene) -> Vec<Part> {
+    let mut tail = Vec::new();
+    let mut add = |rank, text| tail.push(Part { rank, text });
     let crossing = scene.rates.crossing().unwrap_or(0.0) * 100.0;
-    let _ = write!(
-        line,
-        "  {:.0} rq/s, {crossing:.0} % cross",
-        scene.rates.total()
-    );
+    add(2, format!("{:.0} rq/s", scene.rates.total()));
+    add(3, format!("{crossing:.0} % cross"));
     if let Some(p99) = scene.rates.p99 {
-        let _ = write!(line, ", p99 {} ms", p99.as_millis());
+        add(1, format!("p99 {} ms", p99.as_millis()));
     }
     let away = scene.rates.turned_away;
     if away > 0.5 {
-        let _ = write!(line, ", {away:.0}/s turned away");
+        add(4, format!("{away:.0}/s turned away"));
     }
-    let _ = write!(line, ", {} failed", scene.totals.total(Outcome::Failed));
+    add(5, format!("{} failed", scene.totals.total(Outcome::Failed)));
     if !scene.setting.control {
-        line.push_str(", no control plane");
+        add(6, "no control plane".to_owned());
     }
-    line
+    tail
+}
+
+fn width(text: &str) -> usize {
+    text.chars().count()
 }
 
 /// For programs.
@@ -89,4 +124,55 @@ pub(crate) fn event(action: Action) -> Value {
         "text": action.done(),
         "look": action.look(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::counters::{Counters, Rates};
+    use super::super::setting::Setting;
+    use super::*;
+
+    fn scene(busy: bool, control: bool) -> Scene {
+        let rates = Rates {
+            taken: [[70.0, 1.0, 0.0], [30.0, 41.0, 0.0], [28.0, 0.0, 43.0]],
+            turned_away: if busy { 123.0 } else { 0.0 },
+            p99: Some(Duration::from_millis(1234)),
+            ..Rates::default()
+        };
+        Scene {
+            setting: Setting::OPENING.after(Action::Control(control)),
+            last: Action::Control(control),
+            rates,
+            totals: Counters::default().sample(),
+            utilization: [None; 3],
+            elapsed: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn a_line_has_room_for_all_where_there_is_some() {
+        let line = text(&scene(true, false), usize::MAX);
+        let all = "HEALTHY_HOSTS_NUM  zone-a  100 %   zone-b  100 %   zone-c  100 %   213 rq/s, \
+                   28 % cross, p99 1234 ms, 123/s turned away, 0 failed, no control plane";
+        assert_eq!(line, all);
+    }
+
+    #[test]
+    fn a_line_stays_in_its_columns_and_says_what_is_wrong() {
+        for (busy, control) in [(false, true), (true, true), (false, false), (true, false)] {
+            let scene = scene(busy, control);
+            for columns in [20, 60, 80, 100, 120] {
+                let line = text(&scene, columns);
+                assert!(width(&line) <= columns, "{columns}: {line}");
+            }
+            let line = text(&scene, 80);
+            assert_eq!(line.contains("no control plane"), !control, "{line}");
+            assert!(line.contains(" c  100 %"), "{line}");
+            assert!(line.contains("0 failed") || busy && !control, "{line}");
+        }
+        let calm = text(&scene(false, true), 80);
+        assert!(calm.ends_with("213 rq/s, 28 % cross, 0 failed"), "{calm}");
+    }
 }

@@ -72,9 +72,31 @@ impl Table {
         self.rows.push(Row { marked, cells });
     }
 
+    /// Leaves these columns out, in this order, until a line has at most `columns`.
+    pub(super) fn give_way(&mut self, columns: usize, least: &[&str]) {
+        for name in least {
+            if self.line() <= columns {
+                return;
+            }
+            let head = self.rows.first().map(|row| row.cells.as_slice());
+            let mut cells = head.unwrap_or_default().iter();
+            if let Some(place) = cells.position(|cell| cell.text == *name) {
+                self.columns.remove(place);
+                self.rows.iter_mut().for_each(|row| {
+                    row.cells.remove(place);
+                });
+            }
+        }
+    }
+
     /// Lines of at most [`WIDTH`] columns with nothing behind the last word.
-    pub(super) fn render(mut self, style: Style) -> String {
-        self.shorten_names();
+    pub(super) fn render(self, style: Style) -> String {
+        self.render_to(WIDTH, style)
+    }
+
+    /// The same in at most `columns`.
+    pub(super) fn render_to(mut self, columns: usize, style: Style) -> String {
+        self.shorten_names(columns);
         let widths = self.widths();
         let mut text = String::new();
         for row in &self.rows {
@@ -109,10 +131,13 @@ impl Table {
         widths
     }
 
-    fn shorten_names(&mut self) {
+    fn line(&self) -> usize {
+        self.widths().iter().map(|width| GAP + width).sum()
+    }
+
+    fn shorten_names(&mut self, columns: usize) {
         let widths = self.widths();
-        let line: usize = widths.iter().map(|width| GAP + width).sum();
-        let surplus = line.saturating_sub(WIDTH);
+        let surplus = self.line().saturating_sub(columns);
         let Some(first) = widths.first() else { return };
         let room = first.saturating_sub(surplus).max(1);
         for row in &mut self.rows {

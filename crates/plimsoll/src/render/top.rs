@@ -11,7 +11,7 @@ use super::bar;
 use super::style::{Style, Tone};
 use super::table::{Align, Cell, Table, visible};
 use super::words::{painted, title};
-use super::wrap::wrap;
+use super::wrap::{WIDTH, wrap_to};
 
 /// Above this a zone is above its line, above the next one far above (docs/dashboard.md).
 const ABOVE: f64 = 1.06;
@@ -20,52 +20,134 @@ const FAR_ABOVE: f64 = 1.25;
 const EVENTS: usize = 5;
 /// Nodes with trouble that are shown.
 const TROUBLED: usize = 5;
+/// Columns of a narrow terminal give way in this order; the others stay, names are shortened.
+const GIVE_WAY: [&str; 4] = ["proxies", "served/s", "hosts", BAR];
+const BAR: &str = "0      1.00     2";
+
+/// How much of a terminal there is to write on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// Longest line.
+    pub(crate) columns: usize,
+    /// Lines, where more cannot be seen.
+    pub(crate) rows: Option<usize>,
+}
+
+impl Room {
+    /// A file or a pipe.
+    pub(crate) const PAPER: Self = Self {
+        columns: WIDTH,
+        rows: None,
+    };
+}
 
 /// The page, with a newline at its end.
-pub(crate) fn page(state: &DashboardState, style: Style) -> String {
-    let mut page = heading(state, style);
+pub(crate) fn page(state: &DashboardState, style: Style, room: Room) -> String {
+    let pen = Pen {
+        style,
+        columns: room.columns,
+    };
+    let mut page = pen.heading(state);
     for notice in &state.notices {
-        page.push_str(&painted_line(
-            "! ",
-            &notice.text,
-            tone_of_notice(notice),
-            style,
-        ));
+        page.push_str(&pen.line("! ", &notice.text, tone_of_notice(notice)));
     }
     for cluster in &state.clusters {
         page.push('\n');
-        page.push_str(&cluster_section(cluster, state.taken_unix_ms, style));
+        page.push_str(&pen.cluster(cluster, state.taken_unix_ms));
     }
     if state.clusters.is_empty() {
         page.push_str("\nNo clusters.\n");
     }
-    page.push_str(&nodes(state.nodes.as_deref(), style));
-    page.push_str(&events(&state.events, state.taken_unix_ms, style));
+    page.push_str(&pen.nodes(state.nodes.as_deref()));
+    let rows = room.rows.unwrap_or(usize::MAX);
+    let left = rows.saturating_sub(page.lines().count());
+    page.push_str(&pen.events(&state.events, state.taken_unix_ms, left));
     page
 }
 
-fn heading(state: &DashboardState, style: Style) -> String {
-    let name = visible(format!("{} {}", state.title, state.version));
-    let name = style.paint(Tone::Strong, name.trim());
-    let subtitle = visible(state.subtitle.clone());
-    let gap = if subtitle.is_empty() { "" } else { "  " };
-    format!("{name}{gap}{subtitle}\n")
+/// How lines are written.
+#[derive(Clone, Copy)]
+struct Pen {
+    style: Style,
+    columns: usize,
 }
 
-fn cluster_section(cluster: &ClusterState, now_unix_ms: u64, style: Style) -> String {
-    let mut section = title(&visible(name_of(cluster)), style);
-    let goes_by = goes_by(cluster, now_unix_ms);
-    if !goes_by.is_empty() {
-        section.push_str(&painted_line("  ", &goes_by, Tone::Dim, style));
+impl Pen {
+    fn heading(self, state: &DashboardState) -> String {
+        let name = visible(format!("{} {}", state.title, state.version));
+        let name = name.trim();
+        let subtitle = visible(state.subtitle.clone());
+        // One column is for the wider gap behind the name.
+        let columns = self.columns.saturating_sub(1);
+        let whole = wrap_to(columns, "", &format!("{name} {subtitle}"));
+        let rest = whole.strip_prefix(name).unwrap_or(&whole);
+        let painted = self.style.paint(Tone::Strong, name);
+        match whole.starts_with(name) {
+            true => format!("{painted}{}", rest.replacen(' ', "  ", 1)),
+            false => whole,
+        }
     }
-    section.push_str(&zones(cluster).render(style));
-    if let Some(line) = crossing(cluster) {
-        section.push_str(&format!("  {line}\n"));
+
+    fn cluster(self, cluster: &ClusterState, now_unix_ms: u64) -> String {
+        let mut section = title(&visible(name_of(cluster)), self.style);
+        let goes_by = goes_by(cluster, now_unix_ms);
+        if !goes_by.is_empty() {
+            section.push_str(&self.line("  ", &goes_by, Tone::Dim));
+        }
+        let mut zones = zones(cluster);
+        zones.give_way(self.columns, &GIVE_WAY);
+        section.push_str(&zones.render_to(self.columns, self.style));
+        if let Some(line) = crossing(cluster) {
+            section.push_str(&self.line("  ", &line, Tone::Plain));
+        }
+        for note in &cluster.notes {
+            section.push_str(&self.line("  ", note, Tone::Dim));
+        }
+        section
     }
-    for note in &cluster.notes {
-        section.push_str(&painted_line("  ", note, Tone::Dim, style));
+
+    fn nodes(self, nodes: Option<&[NodeState]>) -> String {
+        let Some(nodes) = nodes else {
+            return String::new();
+        };
+        let count =
+            |wanted: fn(&NodeState) -> bool| nodes.iter().filter(|node| wanted(node)).count();
+        let mut section = format!(
+            "\n{}  {} known, {} connected, {} refused the last update\n",
+            title("Nodes", self.style).trim_end(),
+            nodes.len(),
+            count(|node| node.connected),
+            count(|node| node.answer == Answer::Refused),
+        );
+        let refused = nodes.iter().filter(|node| node.answer == Answer::Refused);
+        for node in refused.take(TROUBLED) {
+            let why = node.refusal.as_deref().unwrap_or("no reason given");
+            let text = format!("{} ({}): {why}", node.id, node.locality);
+            section.push_str(&self.line("  ! ", &text, Tone::Bad));
+        }
+        section
     }
-    section
+
+    /// As many as there are lines left for: what is older matters least of all.
+    fn events(self, events: &[EventState], now_unix_ms: u64, rows: usize) -> String {
+        let mut section = format!("\n{}", title("Events", self.style));
+        let mut rows = rows.saturating_sub(section.lines().count());
+        let mut shown = false;
+        for event in events.iter().take(EVENTS) {
+            let text = format!("{}: {}", age(event.at_unix_ms, now_unix_ms), event.text);
+            let lines = self.line("  ", &text, tone_of(event.severity));
+            let Some(left) = rows.checked_sub(lines.lines().count()) else {
+                break;
+            };
+            section.push_str(&lines);
+            (rows, shown) = (left, true);
+        }
+        if shown { section } else { String::new() }
+    }
+
+    fn line(self, first: &str, text: &str, tone: Tone) -> String {
+        painted(&wrap_to(self.columns, first, text), tone, self.style)
+    }
 }
 
 fn name_of(cluster: &ClusterState) -> String {
@@ -103,7 +185,7 @@ fn zones(cluster: &ClusterState) -> Table {
         (Align::Right, "demand/s"),
         (Align::Right, "served/s"),
         (Align::Right, "load"),
-        (Align::Left, "0      1.00     2"),
+        (Align::Left, BAR),
         (Align::Right, "stays"),
         (Align::Left, "state"),
     ]);
@@ -167,43 +249,6 @@ fn crossing(cluster: &ClusterState) -> Option<String> {
         let share = percent(crossing / total);
         format!("between zones: {share} of {total:.1} requests/s ({how})")
     })
-}
-
-fn nodes(nodes: Option<&[NodeState]>, style: Style) -> String {
-    let Some(nodes) = nodes else {
-        return String::new();
-    };
-    let count = |wanted: fn(&NodeState) -> bool| nodes.iter().filter(|node| wanted(node)).count();
-    let mut section = format!(
-        "\n{}  {} known, {} connected, {} refused the last update\n",
-        title("Nodes", style).trim_end(),
-        nodes.len(),
-        count(|node| node.connected),
-        count(|node| node.answer == Answer::Refused),
-    );
-    let refused = nodes.iter().filter(|node| node.answer == Answer::Refused);
-    for node in refused.take(TROUBLED) {
-        let why = node.refusal.as_deref().unwrap_or("no reason given");
-        let text = format!("{} ({}): {why}", node.id, node.locality);
-        section.push_str(&painted_line("  ! ", &text, Tone::Bad, style));
-    }
-    section
-}
-
-fn events(events: &[EventState], now_unix_ms: u64, style: Style) -> String {
-    if events.is_empty() {
-        return String::new();
-    }
-    let mut section = format!("\n{}", title("Events", style));
-    for event in events.iter().take(EVENTS) {
-        let text = format!("{}: {}", age(event.at_unix_ms, now_unix_ms), event.text);
-        section.push_str(&painted_line("  ", &text, tone_of(event.severity), style));
-    }
-    section
-}
-
-fn painted_line(first: &str, text: &str, tone: Tone, style: Style) -> String {
-    painted(&wrap(first, text), tone, style)
 }
 
 fn tone_of_notice(notice: &Notice) -> Tone {
@@ -303,7 +348,7 @@ mod tests {
 
     #[test]
     fn the_page_has_every_part() {
-        let page = page(&state(), Style::new(false, None));
+        let page = page(&state(), Style::new(false, None), Room::PAPER);
         for part in [
             "plimsoll control 0.1.0",
             "! one node refused an update",
@@ -325,12 +370,55 @@ mod tests {
     }
 
     #[test]
+    fn a_narrow_terminal_loses_what_matters_least() {
+        let mut state = state();
+        state.subtitle = "a subtitle ".repeat(9);
+        state.clusters[0].policy = "load_aware_locality, client_side_weighted_round_robin".into();
+        for zone in &mut state.clusters[0].zones {
+            zone.locality.region = "region-1".to_owned();
+            zone.served_requests_per_second = Some(12_345.6);
+        }
+        let event = state.events[0].clone();
+        state.events = vec![event; 9];
+        let room = |columns, rows| Room {
+            columns,
+            rows: Some(rows),
+        };
+        let style = Style::new(false, None);
+        for columns in [100, 80, 60, 40] {
+            let page = page(&state, style, room(columns, 24));
+            let wide = page.lines().find(|line| line.chars().count() > columns);
+            assert_eq!(wide, None, "{columns} columns:\n{page}");
+            assert!(page.contains("1.50"), "load stays:\n{page}");
+            assert!(page.contains("LocalityResidual"), "{page}");
+            assert!(page.lines().count() <= 24, "{page}");
+        }
+        let narrow = page(&state, style, room(80, 24));
+        assert!(
+            !narrow.contains("proxies") && narrow.contains("stays"),
+            "{narrow}"
+        );
+        let lines = narrow.lines().count();
+        let low = page(&state, style, room(80, lines - 2));
+        assert_eq!(
+            low.matches("a node joined").count(),
+            narrow.matches("a node joined").count() - 2
+        );
+        let lower = page(&state, style, room(80, 5));
+        assert!(!lower.contains("Events"), "{lower}");
+    }
+
+    #[test]
     fn what_is_not_known_is_a_dash_or_left_out() {
         let zone = ZoneState::default();
         assert_eq!(zone_row(&zone)[5], Cell::none());
         assert_eq!(crossing(&ClusterState::default()), None);
-        assert_eq!(nodes(None, Style::new(false, None)), "");
-        let page = page(&DashboardState::default(), Style::new(false, None));
+        let style = Style::new(false, None);
+        let page = page(&DashboardState::default(), style, Room::PAPER);
+        assert!(
+            !page.contains("Nodes") && !page.contains("Events"),
+            "{page}"
+        );
         assert!(page.contains("No clusters."), "{page}");
     }
 

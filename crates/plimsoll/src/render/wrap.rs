@@ -8,16 +8,21 @@ pub(super) const WIDTH: usize = 100;
 /// `text` in lines of at most [`WIDTH`] columns: the first one behind `first`, the others behind as
 /// many spaces. Words are never cut, except those that are longer than a line.
 pub(super) fn wrap(first: &str, text: &str) -> String {
+    wrap_to(WIDTH, first, text)
+}
+
+/// The same in lines of at most `columns`.
+pub(crate) fn wrap_to(columns: usize, first: &str, text: &str) -> String {
     let indent = " ".repeat(width_of(first));
     let mut lines = String::from(first);
     let mut column = width_of(first);
     let mut begun = false;
     for word in text
         .split_whitespace()
-        .flat_map(|word| pieces(word, WIDTH - indent.len()))
+        .flat_map(|word| pieces(word, columns.saturating_sub(indent.len())))
     {
         let width = width_of(&word);
-        if begun && column + 1 + width > WIDTH {
+        if begun && column + 1 + width > columns {
             lines.push('\n');
             lines.push_str(&indent);
             column = indent.len();
@@ -53,6 +58,9 @@ mod tests {
         assert_eq!(lines.len(), 2);
         assert!(lines[0].starts_with("  ! word") && lines[1].starts_with("    word"));
         assert!(lines.iter().all(|line| width_of(line) <= WIDTH));
+        let narrow = wrap_to(20, "  ! ", &text);
+        assert_eq!(narrow.lines().count(), 10);
+        assert!(narrow.lines().all(|line| width_of(line) <= 20), "{narrow}");
     }
 
     #[test]

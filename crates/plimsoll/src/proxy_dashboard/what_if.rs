@@ -1,0 +1,223 @@
+//! What if, asked of one proxy: its own engine answers, given what the proxy was given but for what
+//! the question changes.
+//!
+//! A proxy knows hosts and proxies by number; that is all that zone-aware routing looks at. Where
+//! it goes by something else, nobody here can say what that would be, and the answer says so.
+
+use plimsoll_admin::what_if::{WhatIfAnswer, WhatIfQuestion};
+use plimsoll_control::explain::Given;
+use plimsoll_core::explain::{Explanation, FractionStatus, LocalityExplanation};
+use plimsoll_core::model::assignment::{
+    AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
+};
+use plimsoll_core::model::health::HealthStatus;
+use plimsoll_core::model::locality::Locality;
+use plimsoll_core::snapshot::RoutingSnapshot;
+use plimsoll_core::units::{BasisPoints, FieldError};
+
+/// Both sides of a question.
+pub(super) fn answer(
+    explanation: &Explanation,
+    snapshot: &RoutingSnapshot,
+    asked: &WhatIfQuestion,
+) -> Result<WhatIfAnswer, FieldError> {
+    if let Some(reason) = nobody_knows(explanation) {
+        return Err(FieldError::new("", reason));
+    }
+    let upstream = assignment(&explanation.cluster, &explanation.localities, endpoints)?;
+    let fleet = assignment("fleet", &explanation.localities, |zone| {
+        hosts(zone.fleet_hosts, 0)
+    })?;
+    let in_force = matches!(
+        explanation.fractions.status,
+        FractionStatus::Fresh | FractionStatus::Partial
+    );
+    let fractions = explanation.localities.iter().filter(|_| in_force);
+    let fractions = fractions.filter_map(|zone| {
+        let share = BasisPoints::new(zone.observed_traffic_fraction_bp?, "demand").ok()?;
+        Some((place(zone), share))
+    });
+    let given = Given {
+        config: snapshot.config().as_ref().clone(),
+        locality: explanation.own_locality.clone().unwrap_or_default(),
+        upstream: &upstream,
+        fleet: &fleet,
+        fractions: fractions.collect(),
+        observed_traffic: Vec::new(),
+    };
+    let nothing = WhatIfQuestion::default();
+    let [before, after] =
+        [&nothing, asked].map(|question| given.clone().snapshot(&question.hosts, &question.demand));
+    Ok(WhatIfAnswer::new(&before?.explain(), &after?.explain()))
+}
+
+/// Why there is no answer, if there is none.
+fn nobody_knows(explanation: &Explanation) -> Option<&'static str> {
+    match explanation.locality_policy {
+        "load_aware_locality" => Some(
+            "this cluster goes by the utilization that hosts report: what other hosts would \
+             report, nobody knows before they serve",
+        ),
+        "locality_weighted" | "wrr_locality" => Some(
+            "this cluster goes by weights that the control plane makes: ask the dashboard there",
+        ),
+        _ => None,
+    }
+}
+
+fn assignment(
+    name: &str,
+    zones: &[LocalityExplanation],
+    endpoints: impl Fn(&LocalityExplanation) -> Vec<LbEndpoint>,
+) -> Result<ClusterLoadAssignment, FieldError> {
+    let zones = zones.iter().map(|zone| LocalityParts {
+        locality: place(zone),
+        lb_endpoints: endpoints(zone),
+        ..Default::default()
+    });
+    let mut zones: Vec<LocalityParts> =
+        zones.filter(|zone| !zone.lb_endpoints.is_empty()).collect();
+    // Addresses do not matter here but must differ.
+    let all = zones.iter_mut().flat_map(|zone| &mut zone.lb_endpoints);
+    for (index, endpoint) in (0_u32..).zip(all) {
+        let address = std::net::Ipv4Addr::from(0xF000_0000 | index);
+        endpoint.address = (address, 1).into();
+    }
+    ClusterLoadAssignment::try_new(AssignmentParts {
+        cluster_name: name.to_owned(),
+        endpoints: zones,
+        ..Default::default()
+    })
+}
+
+fn endpoints(zone: &LocalityExplanation) -> Vec<LbEndpoint> {
+    hosts(zone.healthy, zone.hosts.saturating_sub(zone.healthy))
+}
+
+/// Healthy ones first: a question for fewer hosts keeps those.
+fn hosts(healthy: u64, others: u64) -> Vec<LbEndpoint> {
+    let host = |health_status| LbEndpoint {
+        health_status,
+        ..LbEndpoint::new(([240, 0, 0, 0], 1).into())
+    };
+    let many = |count: u64, status| {
+        std::iter::repeat_n(host(status), usize::try_from(count).unwrap_or(usize::MAX))
+    };
+    let healthy = many(healthy, HealthStatus::Healthy);
+    healthy
+        .chain(many(others, HealthStatus::Unhealthy))
+        .collect()
+}
+
+fn place(zone: &LocalityExplanation) -> Locality {
+    Locality::new(&zone.region, &zone.zone, &zone.sub_zone)
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_core::balancer::Balancer;
+    use plimsoll_core::time::Instant;
+    use plimsoll_xds::yaml::parse_cluster;
+    use std::sync::Arc;
+
+    use super::*;
+
+    const RULES: &str = "
+name: orders
+load_balancing_policy: {policies: [{typed_extension_config: {name: rr, typed_config: {
+  '@type': type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin,
+  locality_lb_config: {zone_aware_lb_config: {
+    locality_basis: LRS_REPORTED_RATE, min_cluster_size: 1}}}}}]}
+";
+
+    fn zones(counts: [(u64, Option<u64>); 3]) -> Vec<LocalityParts> {
+        let zone = |(index, (count, fraction)): (u64, (u64, Option<u64>))| {
+            let address = |host: u64| -> std::net::SocketAddr {
+                format!("10.0.{index}.{host}:80").parse().unwrap()
+            };
+            LocalityParts {
+                locality: Locality::zone_only(["a", "b", "c"][usize::try_from(index).unwrap()]),
+                lb_endpoints: (0..count)
+                    .map(|host| LbEndpoint::new(address(host)))
+                    .collect(),
+                observed_traffic_fraction: fraction,
+                ..Default::default()
+            }
+        };
+        (0..).zip(counts).map(zone).collect()
+    }
+
+    fn assigned(counts: [(u64, Option<u64>); 3]) -> ClusterLoadAssignment {
+        ClusterLoadAssignment::try_new(AssignmentParts {
+            cluster_name: "orders".to_owned(),
+            endpoints: zones(counts),
+            ..Default::default()
+        })
+        .unwrap()
+    }
+
+    /// The worked example: capacity 3/5/2, demand 50/35/15 %.
+    fn snapshot(rules: &str) -> Arc<RoutingSnapshot> {
+        let config = Arc::new(parse_cluster(rules).unwrap());
+        let mut balancer = Balancer::new(config, Locality::zone_only("a"), Instant::ORIGIN);
+        let fleet = [(2, Some(5000)), (2, Some(3500)), (2, Some(1500))];
+        balancer.handle_originating(assigned(fleet), Instant::ORIGIN);
+        let upstream = assigned([(3, None), (5, None), (2, None)]);
+        balancer.handle_assignment(upstream, Instant::ORIGIN);
+        balancer.poll_snapshot().unwrap()
+    }
+
+    fn ask(rules: &str, question: &WhatIfQuestion) -> Result<WhatIfAnswer, FieldError> {
+        let snapshot = snapshot(rules);
+        answer(&snapshot.explain(), &snapshot, question)
+    }
+
+    #[test]
+    fn before_is_what_the_proxy_does_and_after_what_it_would_do() {
+        let six = WhatIfQuestion {
+            hosts: [("a".to_owned(), 6)].into(),
+            ..WhatIfQuestion::default()
+        };
+        let answer = ask(RULES, &six).unwrap();
+        let real = snapshot(RULES).explain();
+        assert_eq!(answer.before, WhatIfAnswer::new(&real, &real).before);
+        assert_eq!(answer.before.zones[0].kept_local, Some(0.6));
+        let after = &answer.after.zones[0];
+        assert_eq!(after.healthy_hosts, 6);
+        assert!(after.kept_local > Some(0.9), "{after:?}");
+        let moved = WhatIfQuestion {
+            demand: [
+                ("a".to_owned(), 30.0),
+                ("b".to_owned(), 50.0),
+                ("c".to_owned(), 20.0),
+            ]
+            .into(),
+            ..WhatIfQuestion::default()
+        };
+        let answer = ask(RULES, &moved).unwrap();
+        assert_eq!(answer.after.cross_zone_share, 0.0, "demand as capacity");
+    }
+
+    #[test]
+    fn questions_without_an_answer_say_why() {
+        let nothing = WhatIfQuestion::default();
+        let typed = "type.googleapis.com/envoy.extensions.load_balancing_policies";
+        let child = format!("'@type': {typed}.round_robin.v3.RoundRobin");
+        let load_aware = format!(
+            "{{name: orders, load_balancing_policy: {{policies: [{{typed_extension_config: {{\
+             name: x, typed_config: {{'@type': {typed}.load_aware_locality.v3.LoadAwareLocality, \
+             endpoint_picking_policy: {{policies: [{{typed_extension_config: {{name: rr, \
+             typed_config: {{{child}}}}}}}]}}}}}}}}]}}}}"
+        );
+        let error = ask(&load_aware, &nothing).unwrap_err();
+        assert!(error.reason().contains("utilization"), "{error}");
+        let weighted = "{name: orders, common_lb_config: {locality_weighted_lb_config: {}}}";
+        let error = ask(weighted, &nothing).unwrap_err();
+        assert!(error.reason().contains("weights"), "{error}");
+        let odd = WhatIfQuestion {
+            hosts: [("a".to_owned(), 200_000)].into(),
+            ..nothing
+        };
+        assert_eq!(ask(RULES, &odd).unwrap_err().path(), "hosts");
+    }
+}

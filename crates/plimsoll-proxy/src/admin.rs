@@ -5,6 +5,7 @@
 //! dashboard for one.
 
 mod pages;
+mod paths;
 
 use std::sync::Arc;
 
@@ -17,6 +18,8 @@ use axum::routing::{get, post};
 use plimsoll_xds::driver::HttpGuard;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+
+pub use paths::{AdminPath, PATHS};
 
 use crate::run::SetLogging;
 use crate::state::State;

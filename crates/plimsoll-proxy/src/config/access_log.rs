@@ -22,7 +22,11 @@ pub(super) struct AccessLogYaml {
 }
 
 #[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "AccessLogTypedConfig")
+)]
 #[serde(deny_unknown_fields)]
 struct TypedConfigYaml {
     /// The full name of a `FileAccessLog` or a `StdoutAccessLog`.

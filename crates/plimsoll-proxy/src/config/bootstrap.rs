@@ -48,7 +48,11 @@ struct NodeYaml {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "NodeLocality")
+)]
 #[serde(default, deny_unknown_fields)]
 struct LocalityYaml {
     /// Region.
@@ -124,7 +128,11 @@ const DOWNSTREAM_CONNECTIONS: &str =
 
 /// `Address`.
 #[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "ListenerAddress")
+)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AddressYaml {
     /// IP address and port.
@@ -132,7 +140,11 @@ pub(super) struct AddressYaml {
 }
 
 #[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "ListenerSocketAddress")
+)]
 #[serde(deny_unknown_fields)]
 struct SocketAddressYaml {
     /// An IP address.

@@ -44,7 +44,11 @@ pub(super) struct ApiConfigSourceYaml {
 
 /// `ConfigSource`: the stream that everything comes on.
 #[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "AdsConfigSource")
+)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ConfigSourceYaml {
     /// From the server of `ads_config`.
@@ -74,7 +78,11 @@ struct EnvoyGrpcYaml {
 }
 
 #[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "GrpcRetryPolicy")
+)]
 #[serde(deny_unknown_fields)]
 struct RetryPolicyYaml {
     /// The pauses.
@@ -82,7 +90,11 @@ struct RetryPolicyYaml {
 }
 
 #[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "GrpcBackOff")
+)]
 #[serde(deny_unknown_fields)]
 struct BackOffYaml {
     /// The first pause.

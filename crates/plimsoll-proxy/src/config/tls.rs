@@ -12,7 +12,11 @@ const DOWNSTREAM_TLS: &str = "envoy.extensions.transport_sockets.tls.v3.Downstre
 
 /// `TransportSocket`.
 #[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "DownstreamTransportSocket")
+)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TransportSocketYaml {
     /// Only a name.
@@ -37,7 +41,11 @@ struct DownstreamTlsContextYaml {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "DownstreamCommonTlsContext")
+)]
 #[serde(default, deny_unknown_fields)]
 struct CommonTlsContextYaml {
     /// Exactly one.
@@ -49,7 +57,11 @@ struct CommonTlsContextYaml {
 }
 
 #[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "DownstreamTlsCertificate")
+)]
 #[serde(deny_unknown_fields)]
 struct TlsCertificateYaml {
     /// The certificate, PEM.
@@ -68,7 +80,11 @@ struct ValidationContextYaml {
 
 /// `DataSource`.
 #[derive(Debug, Default, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "DownstreamDataSource")
+)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct DataSourceYaml {
     /// A file, which is watched.

@@ -184,7 +184,7 @@ pub struct BalancerParts {
     /// `by_policy` (default: evenly for the policies that are ours, independent draws for the
     /// others, as Envoy does), `random` or `low_discrepancy`.
     pub locality_sampling: Option<String>,
-    /// Default 6 (Envoy).
+    /// Fewer healthy hosts switch zone-aware routing off; default 6 (Envoy).
     pub min_cluster_size: Option<u64>,
     /// What stands for capacity beside measured demand: `hosts` (default) or `weights`.
     pub upstream_locality_basis: Option<String>,

@@ -14,8 +14,7 @@ use serde::Deserialize;
 use super::endpoint::{SlowStartConfig, slow_start};
 use super::proto_json::{Double, Ignored, Named, ProtoDuration, ProtoEnum, Uint};
 
-/// The message, unchecked: becomes [`ClientSideWeightedRoundRobin`] with `try_into`. The last field
-/// is ours.
+/// `client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin`. Checked by `try_into`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]

@@ -20,7 +20,7 @@ use super::endpoint::Typed;
 use super::policy::{Policy, SUPPORTED, child_of};
 use super::proto_json::{Double, Named, ProtoDuration, ProtoEnum};
 
-/// The message, unchecked. The last five fields are ours.
+/// `load_aware_locality.v3.LoadAwareLocality`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]

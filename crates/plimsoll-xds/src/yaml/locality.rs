@@ -58,8 +58,7 @@ pub(super) fn one_of(
     }
 }
 
-/// `LocalityLbConfig.ZoneAwareLbConfig`, with `lrs_rate_config` of seed `000…` and our own fields
-/// (the last three).
+/// `LocalityLbConfig.ZoneAwareLbConfig`, with `lrs_rate_config` and fields of our own.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]

@@ -243,7 +243,7 @@ impl<'de, T: ProtoEnum> Deserialize<'de> for Named<T> {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Percent {
-    /// Percent, unchecked.
+    /// Percent.
     pub value: Double,
 }
 

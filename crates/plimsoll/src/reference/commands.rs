@@ -66,7 +66,9 @@ fn arguments(command: &Command, text: &mut String) {
         if !names.is_empty() && argument.get_action().takes_values() {
             let _ = write!(help, ": {}", names.join(", "));
         }
+        let flag = !argument.get_action().takes_values();
         let defaults = argument.get_default_values().iter();
+        let defaults = defaults.filter(|value| !flag && !value.is_empty());
         let defaults: Vec<_> = defaults
             .map(|value| format!("`{}`", value.to_string_lossy()))
             .collect();

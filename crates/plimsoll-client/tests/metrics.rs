@@ -59,7 +59,8 @@ fn openmetrics_text(client: &Client) -> String {
 async fn what_happened_is_shown_by_cluster() {
     let (client, _actor) = busy_client().await;
     let text = openmetrics_text(&client);
-    for name in plimsoll_client::METRIC_NAMES {
+    for metric in plimsoll_client::METRICS {
+        let name = metric.name;
         let start = format!("\nplimsoll_cluster_{name}");
         assert!(text.contains(&start), "{name} is not in:\n{text}");
     }

@@ -17,9 +17,10 @@ use axum::Router;
 use plimsoll_xds::driver::HttpGuard;
 use tokio::net::TcpListener;
 
-pub use metrics::NAMES as METRIC_NAMES;
+pub use metrics::{METRICS, Metric};
 pub use reloads::{Counts, Reloads};
 pub use report::{delivery, mode_name};
+pub use routes::{AdminPath, PATHS};
 
 use crate::run::Bound;
 use crate::server::Handle;

@@ -6,6 +6,8 @@
 
 mod endpoints;
 mod routes;
+#[cfg(feature = "schema")]
+mod schema;
 mod service;
 mod yaml;
 
@@ -29,6 +31,13 @@ const DEFAULT_LEAVE_AFTER: Duration = Duration::from_secs(30);
 const DEFAULT_LOCAL_CLUSTER_NAMES: [&str; 2] = ["local_cluster", "local"];
 /// Shortest interval: gRPC clamps to it, and a shorter one measures noise.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
+
+/// JSON Schema of a file, included ones too. Ranges, and what cannot stand together, are known to
+/// [`ControlConfig::parse`] only.
+#[cfg(feature = "schema")]
+pub fn schema() -> schemars::Schema {
+    schemars::schema_for!(FileYaml)
+}
 
 /// A file of the configuration: its name, for errors, and its text.
 #[derive(Clone, Debug, PartialEq, Eq)]

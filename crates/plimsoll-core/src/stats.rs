@@ -25,14 +25,18 @@ impl Counter {
 }
 
 macro_rules! counters {
-    ($(#[$doc:meta])* $type:ident { $($(#[$field_doc:meta])* $field:ident),+ $(,)? }) => {
+    ($(#[$doc:meta])* $type:ident { $($(#[doc = $about:literal])+ $field:ident),+ $(,)? }) => {
         $(#[$doc])*
         #[derive(Debug, Default)]
         pub struct $type {
-            $($(#[$field_doc])* pub $field: Counter,)+
+            $($(#[doc = $about])+ pub $field: Counter,)+
         }
 
         impl $type {
+            /// Name of every counter and what it counts, in the same order.
+            pub const DESCRIPTIONS: &'static [(&'static str, &'static str)] =
+                &[$((stringify!($field), concat!($($about),+).trim_ascii())),+];
+
             /// Name and value of every counter, in a fixed order.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($field), self.$field.get())),+].into_iter()
@@ -44,21 +48,21 @@ macro_rules! counters {
 counters! {
     /// Per-request counters of one worker.
     PickerStats {
-        /// A host was chosen from all hosts because the priority is in panic.
+        /// Picks from all hosts because the priority is in panic, and picks refused in panic.
         lb_healthy_panic,
-        /// The fleet itself was in panic, so zone-aware routing was left out.
+        /// Picks without zone-aware routing because the fleet itself is in panic.
         lb_local_cluster_not_ok,
-        /// Nothing had spare capacity for the spill.
+        /// Spilled picks when no zone had spare capacity.
         lb_zone_no_capacity_left,
-        /// Kept local because everything is (LocalityDirect).
+        /// Picks kept local because everything is (`LocalityDirect`).
         lb_zone_routing_all_directly,
-        /// Sent to another zone.
+        /// Picks that spill (`LocalityResidual`).
         lb_zone_routing_cross_zone,
-        /// Kept local by the split (LocalityResidual).
+        /// Picks kept local by the split (`LocalityResidual`).
         lb_zone_routing_sampled,
-        /// Dropped by `drop_overload`.
+        /// Requests dropped by order of the assignment.
         drop_overload,
-        /// No host could be chosen.
+        /// Picks that found no host.
         upstream_cx_none_healthy,
     }
 }
@@ -68,17 +72,17 @@ counters! {
     BalancerStats {
         /// Regenerations of zone-aware routing.
         lb_recalculate_zone_structures,
-        /// Regenerations that failed because the own locality has no fleet host.
+        /// Regenerations that found no fleet host in the own locality.
         lb_local_cluster_not_ok,
-        /// Regenerations that failed because of `min_cluster_size`.
+        /// Regenerations that found fewer healthy hosts than `min_cluster_size`.
         lb_zone_cluster_too_small,
-        /// Times the measured fractions became too old.
+        /// Times measured fractions became too old.
         lrs_fractions_stale,
-        /// Updates that carried fractions.
+        /// Updates that carried measured fractions.
         lrs_fractions_received,
-        /// Regenerations in which some zones of the fleet had no fraction.
+        /// Regenerations in which a zone of the fleet had no fraction.
         lrs_fractions_partial,
-        /// Regenerations in which all fractions were 0: no data.
+        /// Regenerations in which all fractions were 0, which is no data.
         lrs_fractions_all_zero,
         /// Routing snapshots built.
         snapshots_built,
@@ -106,21 +110,21 @@ counters! {
 counters! {
     /// Counters of outlier detection, under `outlier_detection.`.
     OutlierStats {
-        /// Hosts ejected.
+        /// Hosts taken out.
         ejections_enforced_total,
-        /// Hosts not ejected because of `max_ejection_percent`.
+        /// Outliers left in because of `max_ejection_percent`.
         ejections_overflow,
-        /// Outliers by success rate, ejected or not.
+        /// Outliers by success rate, taken out or not.
         ejections_detected_success_rate,
-        /// Hosts ejected by success rate.
+        /// Hosts taken out for their success rate.
         ejections_enforced_success_rate,
-        /// Outliers by failure percentage, ejected or not.
+        /// Outliers by failure percentage, taken out or not.
         ejections_detected_failure_percentage,
-        /// Hosts ejected by failure percentage.
+        /// Hosts taken out for their failure percentage.
         ejections_enforced_failure_percentage,
-        /// Outliers by errors in a row, ejected or not.
+        /// Outliers by errors in a row, taken out or not.
         ejections_detected_consecutive_5xx,
-        /// Hosts ejected by errors in a row.
+        /// Hosts taken out for errors in a row.
         ejections_enforced_consecutive_5xx,
     }
 }

@@ -8,6 +8,7 @@ mod clusters;
 mod config_dump;
 mod endpoints;
 mod pages;
+mod paths;
 mod rds;
 
 use std::sync::Arc;
@@ -21,6 +22,8 @@ use axum::routing::{get, post};
 use plimsoll_xds::driver::HttpGuard;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+
+pub use paths::{AdminPath, PATHS};
 
 use crate::run::SetLogging;
 use crate::state::State;

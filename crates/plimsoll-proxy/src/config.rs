@@ -239,6 +239,13 @@ impl Default for Http2Config {
     }
 }
 
+/// JSON Schema of the file. Ranges, and what cannot stand together, are known to
+/// [`ProxyConfig::parse`] only.
+#[cfg(feature = "schema")]
+pub fn schema() -> schemars::Schema {
+    schemars::schema_for!(bootstrap::BootstrapYaml)
+}
+
 impl ProxyConfig {
     /// Reads a text.
     ///

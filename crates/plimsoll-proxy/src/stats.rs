@@ -1,20 +1,24 @@
 //! [`HttpStats`]: counters of one listener on one worker. Workers never write to each other's; a
-//! page sums them up. Names are Envoy's and stand in docs/observability.md.
+//! page sums them up. Names are Envoy's; docs/reference/metrics.md is made of what stands here.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Defines the counters with their names.
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+    ($($(#[doc = $about:literal])+ $name:ident),* $(,)?) => {
         /// Counters of one listener on one worker.
         #[derive(Debug, Default)]
         pub struct HttpStats {
-            $($(#[$doc])* pub $name: Counter,)*
+            $($(#[doc = $about])+ pub $name: Counter,)*
         }
 
         impl HttpStats {
             /// Every name.
             pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
+
+            /// What each of them counts, in the order of the names.
+            pub const HELP: &'static [&'static str] =
+                &[$(concat!($($about),+).trim_ascii()),*];
 
             /// Every value, in the order of the names.
             pub fn values(&self) -> Vec<u64> {
@@ -87,14 +91,43 @@ counters! {
     downstream_cx_upgrades_active,
 }
 
-/// Names of what is counted of routes that a management server sends.
-pub const RDS_NAMES: [&str; 5] = [
-    "config_reload",
-    "config_reload_time_ms",
-    "update_rejected",
-    "update_success",
-    "version",
+/// Of routes that a management server sends: name, `counter` or `gauge`, and what it says.
+#[rustfmt::skip]
+pub const RDS: [(&str, &str, &str); 5] = [
+    ("config_reload", "counter", "How often other routes were put in force."),
+    ("config_reload_time_ms", "gauge", "When that was last, in milliseconds since 1970."),
+    ("update_rejected", "counter",
+        "Responses with routes that were refused, whichever of them were bad."),
+    ("update_success", "counter",
+        "How often the server sent them and they were good, the same again included."),
+    ("version", "gauge",
+        "A hash of the version that was good last, as Envoy makes it; `/stats` has the text."),
 ];
+
+/// Of the process: name, `counter` or `gauge`, and what it says.
+#[rustfmt::skip]
+pub const SERVER: [(&str, &str, &str); 7] = [
+    ("server.concurrency", "gauge", "Workers."),
+    ("server.uptime", "gauge", "Seconds since the start."),
+    ("server.live", "gauge", "1 while requests are served, else 0."),
+    ("config.reload_success", "counter", "Edits of the file that took effect."),
+    ("config.reload_failure", "counter", "Edits of the file that were refused."),
+    ("access_log_file.write_completed", "counter", "Lines written to access logs."),
+    ("access_log_file.write_dropped", "counter",
+        "Lines dropped because the disk was slower than the traffic."),
+];
+
+/// Type and help of a family on the page for Prometheus; `name` is without `plimsoll_`.
+pub(crate) fn describe(name: &str) -> (&'static str, &'static str) {
+    if let Some(name) = name.strip_prefix("http_") {
+        let mut described = HttpStats::NAMES.iter().zip(HttpStats::HELP);
+        let help = described.find(|(one, _)| **one == name);
+        return (HttpStats::kind(name), help.map_or("", |(_, help)| help));
+    }
+    let mut server = SERVER.iter();
+    let found = server.find(|(one, _, _)| one.replace('.', "_") == name);
+    found.map_or(("counter", ""), |(_, kind, help)| (kind, help))
+}
 
 /// One counter or gauge.
 #[derive(Debug, Default)]
@@ -118,6 +151,15 @@ impl Counter {
 }
 
 impl HttpStats {
+    /// `gauge` or `counter`, by the name.
+    pub fn kind(name: &str) -> &'static str {
+        if name.ends_with("_active") {
+            "gauge"
+        } else {
+            "counter"
+        }
+    }
+
     /// Counts a response by its class.
     pub fn response(&self, status: u16) {
         match status / 100 {
@@ -152,5 +194,18 @@ mod tests {
         assert_eq!(named("downstream_rq_1xx"), 1);
         assert_eq!(named("downstream_cx_total"), 1);
         assert_eq!(HttpStats::NAMES.len(), stats.values().len());
+        assert_eq!(HttpStats::NAMES.len(), HttpStats::HELP.len());
+    }
+
+    #[test]
+    fn families_are_described() {
+        let active = describe("http_downstream_cx_active");
+        assert_eq!(active, ("gauge", "Connections now."));
+        assert_eq!(describe("http_no_route").0, "counter");
+        assert_eq!(
+            describe("server_uptime"),
+            ("gauge", "Seconds since the start.")
+        );
+        assert_eq!(describe("nothing"), ("counter", ""));
     }
 }

@@ -26,6 +26,8 @@ mod locality;
 mod policy;
 pub mod proto_json;
 mod runtime;
+#[cfg(feature = "schema")]
+mod schema;
 mod upstream;
 
 #[cfg(test)]

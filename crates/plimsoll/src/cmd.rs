@@ -13,6 +13,8 @@ mod demo;
 mod documented;
 mod explain;
 mod proxy;
+mod reference;
+mod schema;
 mod sim;
 mod top;
 mod vectors;
@@ -42,6 +44,8 @@ enum Command {
     Demo(demo::Args),
     Explain(explain::Args),
     Proxy(proxy::Args),
+    Reference(reference::Args),
+    Schema(schema::Args),
     Sim(sim::Args),
     Top(top::Args),
     Vectors(vectors::Args),
@@ -70,6 +74,7 @@ Examples:
   plimsoll proxy -c proxy.yaml        a sidecar or gateway with the same engine
   plimsoll sim scenario.toml          how policies do over time, side by side
   plimsoll check control.yaml         is this file fine, and if not, where
+  plimsoll schema control             what such a file may say, for editors
   plimsoll top localhost:18001        zones and their load, in the terminal
   plimsoll vectors vectors            check this build against the recorded cases
   plimsoll vectors vectors --json     the same, for programs
@@ -112,6 +117,8 @@ pub(crate) fn run(cli: Cli, out: &mut impl Write) -> anyhow::Result<Exit> {
         Command::Demo(args) => demo::run(args, out),
         Command::Explain(args) => explain::run(&args, out),
         Command::Proxy(args) => proxy::run(args, out),
+        Command::Reference(args) => reference::run(&args, out),
+        Command::Schema(args) => schema::run(&args, out),
         Command::Sim(args) => sim::run(&args, out),
         Command::Top(args) => top::run(&args, out),
         Command::Vectors(args) => vectors::run(&args, out),

@@ -11,8 +11,10 @@ mod demo;
 mod fetch;
 mod logging;
 mod proxy_dashboard;
+mod reference;
 mod render;
 mod scenario;
+mod schema;
 mod vectors;
 
 use std::io::{self, Write as _};

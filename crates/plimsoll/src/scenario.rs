@@ -42,6 +42,11 @@ pub(crate) struct Scenario {
     fractions_age: Duration,
 }
 
+/// JSON Schema of a scenario file.
+pub(crate) fn schema() -> schemars::Schema {
+    schemars::schema_for!(ScenarioYaml)
+}
+
 impl Scenario {
     /// Reads a scenario file; the error names the field and its place.
     pub(crate) fn parse(text: &str) -> Result<Self, ConfigError> {

@@ -282,9 +282,9 @@ fn commands_stand_in_blocks_of_their_own_kind() {
     );
 }
 
-/// Names in the tables of docs/observability.md.
+/// Names in the tables of docs/reference/metrics.md.
 fn documented_metrics() -> BTreeSet<String> {
-    let page = fs::read_to_string(Path::new(ROOT).join("docs/observability.md")).unwrap();
+    let page = fs::read_to_string(Path::new(ROOT).join("docs/reference/metrics.md")).unwrap();
     let rows = page
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
@@ -310,7 +310,7 @@ fn alerts_and_dashboards_use_metrics_that_exist() {
         for metric in used {
             assert!(
                 known.contains(metric),
-                "{path}: {metric} is not in docs/observability.md"
+                "{path}: {metric} is not in docs/reference/metrics.md"
             );
         }
     }

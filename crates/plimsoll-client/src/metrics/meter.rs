@@ -12,8 +12,8 @@ use opentelemetry::metrics::{AsyncInstrument, Meter};
 use plimsoll_core::time::Instant;
 use plimsoll_xds::driver::Clock;
 
-use super::HELP;
 use super::families::{Families, Kind, Sample, collect, names};
+use super::help;
 use crate::cluster_manager::Clusters;
 
 /// What a round has gathered is not shown later than this: a reader that skips instruments leaves
@@ -34,14 +34,15 @@ pub(crate) fn register(clusters: &Arc<ArcSwap<Clusters>>, meter: &Meter) {
                 instrument.observe(sample.value, &attributes(&sample));
             }
         };
+        let about = help(&name);
         // The meter keeps the callback; what is returned here is only a name for it.
         match kind {
             Kind::Counter => {
-                let builder = meter.u64_observable_counter(name).with_description(HELP);
+                let builder = meter.u64_observable_counter(name).with_description(about);
                 let _ = builder.with_callback(observe).build();
             }
             Kind::Gauge => {
-                let builder = meter.u64_observable_gauge(name).with_description(HELP);
+                let builder = meter.u64_observable_gauge(name).with_description(about);
                 let _ = builder.with_callback(observe).build();
             }
         }

@@ -32,6 +32,54 @@ const MAX_LIMIT: usize = 1000;
 
 type Page = Result<Json<Value>, Failure>;
 
+/// A path of the admin API, for documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdminPath {
+    /// `GET` or `POST`.
+    pub method: &'static str,
+    /// The path.
+    pub path: &'static str,
+    /// What may be asked; empty when nothing can.
+    pub query: &'static str,
+    /// What it says.
+    pub about: &'static str,
+}
+
+const fn path(
+    method: &'static str,
+    path: &'static str,
+    query: &'static str,
+    about: &'static str,
+) -> AdminPath {
+    AdminPath {
+        method,
+        path,
+        query,
+        about,
+    }
+}
+
+/// Every path, but for those of the dashboard.
+#[rustfmt::skip]
+pub const PATHS: [AdminPath; 10] = [
+    path("GET", "/api/v1", "", "A list of these paths"),
+    path("GET", "/healthz", "", "`ok` while the process answers"),
+    path("GET", "/readyz", "",
+        "`ready` when there is a configuration and the writer answers, else 503"),
+    path("GET", "/metrics", "", "Metrics, as OpenMetrics text"),
+    path("GET", "/api/v1/status", "", "Version, addresses, configuration in force, streams"),
+    path("GET", "/api/v1/fleets", "fleet=FLEET",
+        "Demand by fleet and zone: measured, smoothed, delivered"),
+    path("GET", "/api/v1/nodes", "fleet=FLEET&id=ID&offset=0&limit=100",
+        "Nodes, what each was sent, accepted and refused"),
+    path("GET", "/api/v1/clusters", "cluster=CLUSTER&fleet=FLEET&offset=0&limit=100",
+        "Services: policy, endpoints by locality, delivery, and who sends to whom"),
+    path("GET", "/api/v1/explain", "cluster=CLUSTER&fleet=FLEET&zone=ZONE",
+        "Why proxies of a zone send where they send"),
+    path("POST", "/api/v1/what-if", "",
+        "Shares now, and after a change that nobody has made"),
+];
+
 /// Everything that is served.
 pub(super) fn router(admin: Admin) -> Router {
     let guard = Arc::clone(&admin.guard);
@@ -73,19 +121,18 @@ pub(super) fn router(admin: Admin) -> Router {
 }
 
 async fn index() -> Json<Value> {
-    Json(json!({
-        "paths": [
-            "/healthz",
-            "/readyz",
-            "/metrics",
-            "/api/v1/status",
-            "/api/v1/fleets?fleet=FLEET",
-            "/api/v1/nodes?fleet=FLEET&id=ID&offset=0&limit=100",
-            "/api/v1/clusters?cluster=CLUSTER&fleet=FLEET&offset=0&limit=100",
-            "/api/v1/explain?cluster=CLUSTER&fleet=FLEET&zone=ZONE",
-            "/api/v1/what-if (POST)",
-        ],
-    }))
+    let written = |path: &AdminPath| {
+        let AdminPath { path, query, .. } = path;
+        let mark = if query.is_empty() { "" } else { "?" };
+        let posted = if path.ends_with("what-if") {
+            " (POST)"
+        } else {
+            ""
+        };
+        format!("{path}{mark}{query}{posted}")
+    };
+    let paths = PATHS.iter().filter(|path| path.path != "/api/v1");
+    Json(json!({ "paths": paths.map(written).collect::<Vec<_>>() }))
 }
 
 /// Ready is who can answer: the writer is alive and has a configuration. A lost server behind a

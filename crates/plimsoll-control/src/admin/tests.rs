@@ -451,9 +451,10 @@ async fn every_metric_has_its_name_in_the_list() {
     names.push("plimsoll_control_reporters_left_total");
     names.sort_unstable();
     names.dedup();
-    let mut listed = METRIC_NAMES.to_vec();
+    let mut listed = METRICS.map(|metric| metric.name);
     listed.sort_unstable();
     assert_eq!(names, listed);
+    described(&text);
     let has = |line: &str| assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
     has(r#"plimsoll_control_nodes{fleet="gateway",locality="r1/a",class="envoy"} 1"#);
     has(r#"plimsoll_control_nodes_nacked{fleet="gateway"} 1"#);
@@ -467,6 +468,32 @@ async fn every_metric_has_its_name_in_the_list() {
         "plimsoll_control_cluster_fraction_basis_points{{{orders}}} 7500"
     ));
     assert!(text.contains(r#"load_reports_ignored_total{reason="unknown_cluster"}"#));
+}
+
+/// Type, labels and help of every metric are those of the table.
+fn described(text: &str) {
+    for metric in METRICS {
+        let base = metric.name.trim_end_matches("_total");
+        let base = base.trim_end_matches("_info");
+        for line in [
+            format!("# TYPE {base} {}", metric.kind),
+            format!("# HELP {base} {}.", metric.help),
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+        }
+        let start = format!("{}{{", metric.name);
+        let sample = text.lines().find_map(|line| line.strip_prefix(&start));
+        let labels = sample
+            .and_then(|rest| rest.split_once('}'))
+            .map(|(labels, _)| labels);
+        let labels = labels.unwrap_or_default().split(',');
+        let labels: Vec<&str> = labels
+            .filter_map(|one| Some(one.split_once('=')?.0))
+            .collect();
+        if metric.name != "plimsoll_control_reporters_left_total" {
+            assert_eq!(labels, metric.labels, "{}", metric.name);
+        }
+    }
 }
 
 #[tokio::test]

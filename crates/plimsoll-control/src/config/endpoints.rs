@@ -16,62 +16,83 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
 /// Endpoints of one locality at one priority.
 #[derive(Clone, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct LocalityLbEndpointsYaml {
+    /// Where they are; must be spelled as the proxies spell theirs.
     #[serde(default)]
     locality: LocalityYaml,
+    /// 0 is used first, and demand steers it. Default 0.
     #[serde(default)]
     priority: Uint<u32>,
+    /// Weight of the locality, used where demand does not steer.
     load_balancing_weight: Option<Uint<u32>>,
+    /// The endpoints: each an address with its port, or the long form.
     #[serde(default)]
     lb_endpoints: Vec<LbEndpointYaml>,
 }
 
 /// Where endpoints are.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct LocalityYaml {
+    /// Region.
     region: String,
+    /// Zone.
     zone: String,
+    /// Part of the zone.
     sub_zone: String,
 }
 
 /// One endpoint, in the long form.
 #[derive(Clone, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-struct LbEndpointFields {
+pub(super) struct LbEndpointFields {
+    /// Its address, in Envoy's words.
     endpoint: Option<EndpointYaml>,
     /// Short for `endpoint.address.socket_address`.
     address: Option<String>,
+    /// What proxies are told of its health. Default `UNKNOWN`, which counts as healthy.
     #[serde(default)]
     health_status: Named<HealthName>,
+    /// Its weight, at least 1. Default 1.
     load_balancing_weight: Option<Uint<u32>>,
 }
 
 #[derive(Clone, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct EndpointYaml {
+    /// Its address.
     address: AddressYaml,
+    /// Its name.
     #[serde(default)]
     hostname: String,
 }
 
 #[derive(Clone, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct AddressYaml {
+    /// IP address and port.
     socket_address: SocketAddressYaml,
 }
 
 #[derive(Clone, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct SocketAddressYaml {
+    /// An IP address.
     address: String,
+    /// The port.
     port_value: Uint<u32>,
 }
 
 /// One endpoint: a string or the long form.
 #[derive(Clone, Debug)]
-struct LbEndpointYaml(LbEndpointFields);
+pub(super) struct LbEndpointYaml(LbEndpointFields);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct HealthName(HealthStatus);

@@ -71,55 +71,78 @@ impl Listener {
 
 /// A listener in a file.
 #[derive(Clone, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListenerYaml {
+    /// Name of the listener and of its route configuration.
     name: String,
+    /// Where the Envoys listen, IP address and port, the same for all of them.
     address: String,
+    /// Routes, by host.
     virtual_hosts: Vec<VirtualHostYaml>,
 }
 
 #[derive(Clone, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct VirtualHostYaml {
+    /// Its name.
     name: String,
+    /// The hosts; `*` is any. Default `['*']`.
     #[serde(default = "any_domain")]
     domains: Vec<String>,
+    /// The first that matches wins.
     routes: Vec<RouteYaml>,
 }
 
 #[derive(Clone, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct RouteYaml {
+    /// Which requests: `prefix` or `path`.
     #[serde(rename = "match")]
     matches: MatchYaml,
+    /// Where to.
     route: ActionYaml,
 }
 
 #[derive(Clone, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct MatchYaml {
+    /// The path begins so.
     prefix: Option<String>,
+    /// The path is this.
     path: Option<String>,
 }
 
 #[derive(Clone, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct ActionYaml {
+    /// One cluster.
     cluster: Option<String>,
+    /// Several clusters, with weights.
     weighted_clusters: Option<WeightedClustersYaml>,
+    /// How long an answer may take; `0s` is no limit. Default Envoy's.
     timeout: Option<ProtoDuration>,
 }
 
 #[derive(Clone, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct WeightedClustersYaml {
+    /// The clusters.
     clusters: Vec<ClusterWeightYaml>,
 }
 
 #[derive(Clone, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct ClusterWeightYaml {
+    /// The cluster.
     name: String,
+    /// Its share among its siblings, at least 1.
     weight: Uint<u32>,
 }
 

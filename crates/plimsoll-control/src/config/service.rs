@@ -16,6 +16,19 @@ use super::yaml::{ClusterExtrasYaml, ServiceExtrasYaml, ServiceYaml};
 /// Envoy's own default of `connect_timeout`.
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Fields of a cluster that plimsoll-xds reads.
+pub(super) const LOAD_BALANCING: [&str; 9] = [
+    "common_lb_config",
+    "lb_policy",
+    "least_request_lb_config",
+    "load_balancing_policy",
+    "maglev_lb_config",
+    "name",
+    "plimsoll",
+    "ring_hash_lb_config",
+    "round_robin_lb_config",
+];
+
 /// How far demand may steer a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
@@ -160,18 +173,6 @@ impl ServiceYaml {
 impl ClusterExtrasYaml {
     /// Nothing that is written may be passed over: what is not delivered is refused.
     fn check(&self) -> Result<(), FieldError> {
-        /// Read by plimsoll-xds.
-        const LOAD_BALANCING: [&str; 9] = [
-            "common_lb_config",
-            "lb_policy",
-            "least_request_lb_config",
-            "load_balancing_policy",
-            "maglev_lb_config",
-            "name",
-            "plimsoll",
-            "ring_hash_lb_config",
-            "round_robin_lb_config",
-        ];
         if let Some(kind) = &self.kind
             && kind != "EDS"
         {

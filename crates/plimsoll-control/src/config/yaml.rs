@@ -20,53 +20,82 @@ use super::service::{Delivery, Mode};
 
 /// A whole file.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 #[derive(Default)]
 pub(super) struct FileYaml {
+    /// Where ADS and LRS are served, HTTP/2 without TLS; port 0 picks one. Default
+    /// `127.0.0.1:18000`.
     pub(super) listen: Option<String>,
-    /// An empty string switches it off.
+    /// Where the admin API and the dashboard are served, without authentication; an empty text is
+    /// nowhere. Default `127.0.0.1:18001`.
     pub(super) admin: Option<String>,
+    /// What proxies are asked to report.
     pub(super) load_reporting: LoadReportingYaml,
+    /// How demand is made of reports.
     pub(super) demand: DemandYaml,
+    /// What holds for every fleet.
     pub(super) fleets: FleetsYaml,
+    /// A management server behind this one.
     pub(super) relay: Option<RelayYaml>,
+    /// Files and directories with more services and listeners, relative to this file; of a
+    /// directory, every `.yaml` and `.yml` file that is not hidden.
     pub(super) include: Vec<String>,
+    /// Upstream clusters.
     pub(super) services: Vec<ServiceYaml>,
+    /// Listeners for Envoys.
     pub(super) listeners: Vec<ListenerYaml>,
 }
 
 /// What proxies are asked to report.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct LoadReportingYaml {
+    /// How often proxies are asked to report, 0.1s to 3600s. Default `10s`.
     pub(super) interval: Option<ProtoDuration>,
+    /// Ask for counts per endpoint too; makes reports larger, changes no decision.
     pub(super) report_endpoint_granularity: bool,
 }
 
 /// How demand is made of reports.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct DemandYaml {
+    /// Time constant of the smoothing of zone sums, above 0, to 3600s. Default `20s`.
     pub(super) smoothing_time_constant: Option<ProtoDuration>,
+    /// Intervals that a proxy may miss before its demand leaves the sum, 1 to 1000. Default 3.
     pub(super) missed_intervals: Option<Uint<u32>>,
+    /// A fraction that moved by this many basis points is told at once, 1 to 10000. Default 50.
     pub(super) material_change_bp: Option<Uint<u64>>,
+    /// Plimsoll data planes hear at least this often that the fractions are fresh, 0.1s to 200s.
+    /// Default `20s`.
     pub(super) heartbeat: Option<ProtoDuration>,
 }
 
 /// What holds for every fleet.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct FleetsYaml {
+    /// Names under which a proxy may ask for the assignment of its own fleet; the fleet's own name
+    /// works too. Default `[local_cluster, local]`.
     pub(super) local_cluster_names: Option<Vec<String>>,
+    /// How long a proxy without a stream stays in its fleet. Default `30s`.
     pub(super) leave_after: Option<ProtoDuration>,
+    /// Asks stock Envoys to forget their fleet's assignment after this silence. Default never.
     pub(super) endpoint_stale_after: Option<ProtoDuration>,
 }
 
 /// The management server behind this one.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RelayYaml {
+    /// Its `host:port`, plain-text HTTP/2.
     address: String,
+    /// How it is spoken to. Default `GRPC`.
     #[serde(default)]
     api_type: Named<ApiType>,
 }
@@ -81,15 +110,23 @@ pub(super) enum ApiType {
 
 /// One upstream cluster.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct ServiceYaml {
+    /// The cluster as in an Envoy.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::cluster"))]
     pub(super) cluster: ClusterYaml,
+    /// Its endpoints, by locality and priority.
     #[serde(default)]
     pub(super) endpoints: Vec<LocalityLbEndpointsYaml>,
+    /// Percent by which healthy hosts may stand for others, above 0. Default 140.
     pub(super) overprovisioning_factor: Option<Uint<u32>>,
+    /// How far demand may steer it. Default `ENFORCE`.
     #[serde(default)]
     pub(super) mode: Named<Mode>,
+    /// Percent of the way from host counts to measured demand, 0 to 100. Default 100.
     pub(super) ramp: Option<Uint<u32>>,
+    /// How demand reaches data planes. Default `AUTO`.
     #[serde(default)]
     pub(super) delivery: Named<Delivery>,
 }

@@ -11,15 +11,19 @@ use plimsoll_client::{XdsState, XdsStatus};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
-use super::{Admin, rds};
+use super::{Admin, PATHS, rds};
 use crate::state::{Phase, State};
-use crate::stats::HttpStats;
+use crate::stats::{HttpStats, SERVER, describe};
 
 /// A list of pages.
-pub(super) async fn index() -> &'static str {
-    "GET / (the dashboard, where there is one), /help, /ready, /server_info, /stats, \
-     /stats/prometheus, /clusters, /config_dump, /listeners, /explain?cluster=NAME; POST \
-     /logging?level=LEVEL, /quitquitquit\n"
+pub(super) async fn index() -> String {
+    let mut page = "GET /: the dashboard, where there is one\n".to_owned();
+    for path in PATHS {
+        let mark = if path.query.is_empty() { "" } else { "?" };
+        let (method, query, about) = (path.method, path.query, path.about);
+        let _ = writeln!(page, "{method} {}{mark}{query}: {about}", path.path);
+    }
+    page
 }
 
 /// 200 when requests are served.
@@ -93,19 +97,17 @@ fn counters(state: &State) -> BTreeMap<String, u64> {
     }
     let (succeeded, failed, _) = state.reloads.counts();
     let (written, dropped) = state.sinks.counts();
-    all.insert("server.concurrency".to_owned(), state.workers as u64);
-    all.insert(
-        "server.uptime".to_owned(),
+    let values = [
+        state.workers as u64,
         state.started.elapsed().as_secs(),
-    );
-    all.insert(
-        "server.live".to_owned(),
         u64::from(state.phase() == Phase::Live),
-    );
-    all.insert("config.reload_success".to_owned(), succeeded);
-    all.insert("config.reload_failure".to_owned(), failed);
-    all.insert("access_log_file.write_completed".to_owned(), written);
-    all.insert("access_log_file.write_dropped".to_owned(), dropped);
+        succeeded,
+        failed,
+        written,
+        dropped,
+    ];
+    let server = SERVER.iter().zip(values);
+    all.extend(server.map(|((name, _, _), value)| ((*name).to_owned(), value)));
     all
 }
 
@@ -139,16 +141,13 @@ pub(super) async fn prometheus(Extracted(admin): Extracted<Admin>) -> Response {
             }
             None => (name.replace('.', "_"), String::new()),
         };
-        families
-            .entry(format!("plimsoll_{family}"))
-            .or_default()
-            .push((labels, value));
+        families.entry(family).or_default().push((labels, value));
     }
     let mut page = String::new();
     for (family, values) in families {
-        let gauge = family.ends_with("_active") || family.starts_with("plimsoll_server");
-        let kind = if gauge { "gauge" } else { "counter" };
-        let _ = writeln!(page, "# TYPE {family} {kind}");
+        let (kind, help) = describe(&family);
+        let family = format!("plimsoll_{family}");
+        let _ = writeln!(page, "# HELP {family} {help}\n# TYPE {family} {kind}");
         for (labels, value) in values {
             let _ = writeln!(page, "{family}{labels} {value}");
         }

@@ -1,6 +1,6 @@
 //! Counters of routes that a management server sends, under Envoy's names: `http.PREFIX.rds.NAME.`.
 //!
-//! Counted by the client; a listener names what it follows. Names stand in docs/observability.md.
+//! Counted by the client; a listener names what it follows.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use xxhash_rust::xxh64::xxh64;
 
 use crate::config::RouteSource;
 use crate::state::State;
-use crate::stats::RDS_NAMES;
+use crate::stats::RDS;
 
 /// Routes by the prefix of a listener and by their own name.
 pub(super) type Followed = BTreeMap<(String, Arc<str>), RouteStatus>;
@@ -34,8 +34,8 @@ pub(super) fn followed(state: &State) -> Followed {
     followed.collect()
 }
 
-/// Values in the order of [`RDS_NAMES`].
-fn values(status: &RouteStatus) -> [u64; RDS_NAMES.len()] {
+/// Values in the order of [`RDS`].
+fn values(status: &RouteStatus) -> [u64; RDS.len()] {
     let since = status.in_force.as_ref().map(|(_, since)| *since);
     let since = since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
     let since = since.map_or(0, |since| since.as_millis());
@@ -55,8 +55,9 @@ fn values(status: &RouteStatus) -> [u64; RDS_NAMES.len()] {
 /// `name: value` pairs.
 pub(super) fn counters(followed: &Followed) -> impl Iterator<Item = (String, u64)> {
     followed.iter().flat_map(|((prefix, name), status)| {
-        let values = RDS_NAMES.iter().zip(values(status));
-        values.map(move |(counter, value)| (format!("http.{prefix}.rds.{name}.{counter}"), value))
+        let values = RDS.iter().zip(values(status));
+        let named = move |counter: &str| format!("http.{prefix}.rds.{name}.{counter}");
+        values.map(move |((counter, _, _), value)| (named(counter), value))
     })
 }
 
@@ -74,17 +75,14 @@ pub(super) fn prometheus(followed: &Followed) -> String {
     if followed.is_empty() {
         return page;
     }
-    for (index, counter) in RDS_NAMES.iter().enumerate() {
-        let kind = match *counter {
-            "version" | "config_reload_time_ms" => "gauge",
-            _ => "counter",
-        };
+    for (index, (counter, kind, help)) in RDS.iter().enumerate() {
+        let family = format!("plimsoll_http_rds_{counter}");
         // Writing into a string does not fail.
-        let _ = writeln!(page, "# TYPE plimsoll_http_rds_{counter} {kind}");
+        let _ = writeln!(page, "# HELP {family} {help}\n# TYPE {family} {kind}");
         for ((prefix, name), status) in followed {
             let _ = writeln!(
                 page,
-                "plimsoll_http_rds_{counter}{{plimsoll_rds_route_config={name:?},\
+                "{family}{{plimsoll_rds_route_config={name:?},\
                  plimsoll_http_conn_manager_prefix={prefix:?}}} {}",
                 values(status)[index]
             );

@@ -11,34 +11,51 @@ use crate::access_log::{JsonTemplate, LogFormat};
 
 /// `AccessLog`.
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct AccessLogYaml {
+    /// Only a name.
     #[serde(rename = "name", default)]
     _name: String,
+    /// The settings.
     typed_config: TypedConfigYaml,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "AccessLogTypedConfig")
+)]
 #[serde(deny_unknown_fields)]
 struct TypedConfigYaml {
+    /// The full name of a `FileAccessLog` or a `StdoutAccessLog`.
     #[serde(rename = "@type")]
     type_url: String,
+    /// The file, of a `FileAccessLog`.
     path: Option<PathBuf>,
+    /// What a line says. Default Envoy's format.
     log_format: Option<LogFormatYaml>,
 }
 
 /// `SubstitutionFormatString`.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct LogFormatYaml {
+    /// A line of text, with operators such as `%RESPONSE_CODE%`.
     text_format_source: Option<TextSourceYaml>,
+    /// Deprecated spelling of the same.
     text_format: Option<String>,
+    /// A flat object, with operators in its values.
     json_format: Option<JsonTemplate>,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct TextSourceYaml {
+    /// The text.
     inline_string: String,
 }
 

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
-use plimsoll_xds::yaml::proto_json::Uint;
+use plimsoll_xds::yaml::proto_json::{Ignored, Uint};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use super::dynamic::{ApiConfigSourceYaml, DynamicResourcesYaml};
 use super::listener::ListenerYaml;
@@ -16,75 +15,111 @@ use crate::clusters::{UpstreamCluster, UpstreamClusterYaml, check_discovery};
 
 /// A whole file.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct BootstrapYaml {
+    /// Who this proxy is.
     node: NodeYaml,
+    /// Where the admin pages are; without it, nowhere.
     admin: Option<AdminYaml>,
+    /// Listeners and clusters of the file.
     static_resources: StaticResourcesYaml,
+    /// A management server.
     dynamic_resources: Option<DynamicResourcesYaml>,
+    /// What holds for all clusters.
     cluster_manager: ClusterManagerYaml,
+    /// The limit of connections.
     overload_manager: OverloadManagerYaml,
 }
 
 /// `Node`; what else it may say is for control planes.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct NodeYaml {
+    /// Its name.
     id: String,
+    /// The fleet that it belongs to.
     cluster: String,
+    /// Its own zone.
     locality: LocalityYaml,
-    metadata: Option<IgnoredAny>,
+    /// Without effect.
+    metadata: Option<Ignored>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "NodeLocality")
+)]
 #[serde(default, deny_unknown_fields)]
 struct LocalityYaml {
+    /// Region.
     region: String,
+    /// Zone.
     zone: String,
+    /// Part of the zone.
     sub_zone: String,
 }
 
 /// `Admin`.
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct AdminYaml {
+    /// The address.
     address: AddressYaml,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct StaticResourcesYaml {
+    /// Where requests are accepted.
     listeners: Vec<ListenerYaml>,
+    /// Where they may go.
     clusters: Vec<UpstreamClusterYaml>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct ClusterManagerYaml {
+    /// The cluster whose hosts are proxies like this one, by zone.
     local_cluster_name: Option<String>,
+    /// Report load to the server of `ads_config`, which must be named again.
     load_stats_config: Option<ApiConfigSourceYaml>,
 }
 
 /// `OverloadManager`: the limit of connections, and nothing else.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct OverloadManagerYaml {
+    /// Only `DownstreamConnectionsConfig`.
     resource_monitors: Vec<ResourceMonitorYaml>,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct ResourceMonitorYaml {
+    /// Only a name.
     #[serde(rename = "name")]
     _name: String,
+    /// The limit.
     typed_config: DownstreamConnectionsYaml,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct DownstreamConnectionsYaml {
+    /// `type.googleapis.com/envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig`.
     #[serde(rename = "@type")]
     type_url: String,
+    /// Connections of clients at a time; more are turned away.
     max_active_downstream_connections: Uint<u64>,
 }
 
@@ -93,15 +128,28 @@ const DOWNSTREAM_CONNECTIONS: &str =
 
 /// `Address`.
 #[derive(Debug, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "ListenerAddress")
+)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AddressYaml {
+    /// IP address and port.
     socket_address: SocketAddressYaml,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "ListenerSocketAddress")
+)]
 #[serde(deny_unknown_fields)]
 struct SocketAddressYaml {
+    /// An IP address.
     address: String,
+    /// The port.
     port_value: Uint<u32>,
 }
 

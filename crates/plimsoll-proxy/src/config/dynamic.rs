@@ -14,58 +14,92 @@ use crate::clusters::UpstreamCluster;
 
 /// `Bootstrap.DynamicResources`.
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct DynamicResourcesYaml {
+    /// The server.
     ads_config: ApiConfigSourceYaml,
+    /// Take all its clusters, with their endpoints; one of the file goes before one of the same
+    /// name.
     cds_config: Option<ConfigSourceYaml>,
 }
 
 /// `ApiConfigSource`.
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct ApiConfigSourceYaml {
+    /// How it is spoken to.
     api_type: Named<ApiType>,
+    /// Exactly one.
     grpc_services: Vec<GrpcServiceYaml>,
     // There is only version 3, and the node is sent with the first message only.
+    /// Without effect: there is only version 3.
     #[serde(default, rename = "transport_api_version")]
     _transport_api_version: Option<Named<ApiVersion>>,
+    /// Without effect: so it is.
     #[serde(default, rename = "set_node_on_first_message_only")]
     _set_node_on_first_message_only: bool,
 }
 
 /// `ConfigSource`: the stream that everything comes on.
 #[derive(Debug, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "AdsConfigSource")
+)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ConfigSourceYaml {
+    /// From the server of `ads_config`.
     #[serde(rename = "ads")]
     _ads: Empty,
+    /// Without effect: there is only version 3.
     #[serde(default, rename = "resource_api_version")]
     _resource_api_version: Option<Named<ApiVersion>>,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct GrpcServiceYaml {
+    /// The server, as a cluster of the file.
     envoy_grpc: EnvoyGrpcYaml,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct EnvoyGrpcYaml {
+    /// A cluster of the file, whose first endpoint and TLS are the server's.
     cluster_name: String,
+    /// How it is dialled again.
     retry_policy: Option<RetryPolicyYaml>,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "GrpcRetryPolicy")
+)]
 #[serde(deny_unknown_fields)]
 struct RetryPolicyYaml {
+    /// The pauses.
     retry_back_off: BackOffYaml,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "GrpcBackOff")
+)]
 #[serde(deny_unknown_fields)]
 struct BackOffYaml {
+    /// The first pause.
     base_interval: ProtoDuration,
+    /// The longest pause. Default ten times the first.
     max_interval: Option<ProtoDuration>,
 }
 

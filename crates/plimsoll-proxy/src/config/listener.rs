@@ -23,73 +23,109 @@ const BUFFER: &str = "envoy.extensions.filters.http.buffer.v3.Buffer";
 
 /// `Listener`.
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListenerYaml {
+    /// Its name. Default `listener_0` and so on.
     #[serde(default)]
     name: String,
+    /// Where it listens.
     address: AddressYaml,
+    /// Exactly one.
     filter_chains: Vec<FilterChainYaml>,
     // Every worker has a socket of its own already.
+    /// Without effect: every worker has a socket of its own.
     #[serde(default, rename = "enable_reuse_port")]
     _enable_reuse_port: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct FilterChainYaml {
+    /// Only a name.
     #[serde(rename = "name", default)]
     _name: String,
+    /// Exactly one: the `HttpConnectionManager`.
     filters: Vec<FilterYaml>,
+    /// TLS; without it plain text.
     transport_socket: Option<TransportSocketYaml>,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct FilterYaml {
+    /// Only a name.
     #[serde(rename = "name", default)]
     _name: String,
+    /// The settings.
     typed_config: HttpConnectionManagerYaml,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct HttpConnectionManagerYaml {
+    /// `type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager`.
     #[serde(rename = "@type")]
     type_url: String,
+    /// Prefix of its counters.
     stat_prefix: String,
+    /// The version of HTTP; `AUTO` finds out. Default `AUTO`.
     #[serde(default)]
     codec_type: Named<Codec>,
+    /// Routes; these or `rds`.
     route_config: Option<RouteConfigurationYaml>,
+    /// Routes of the management server.
     rds: Option<RdsYaml>,
+    /// The router, last; before it the buffer filter with a limit of bodies.
     #[serde(default)]
     http_filters: Vec<HttpFilterYaml>,
+    /// Access logs.
     #[serde(default)]
     access_log: Vec<AccessLogYaml>,
+    /// At the edge: the client's address is added to `x-forwarded-for`, and what it says of scheme
+    /// and request id is replaced. Default false.
     use_remote_address: Option<bool>,
+    /// Give requests without an `x-request-id` one. Default true.
     generate_request_id: Option<bool>,
+    /// Keep the one of a client at the edge.
     #[serde(default)]
     preserve_external_request_id: bool,
+    /// Put it into the response as well.
     #[serde(default)]
     always_set_request_id_in_response: bool,
+    /// What the `server` field of responses says. Default `plimsoll`, if anything.
     server_name: Option<String>,
+    /// `OVERWRITE` replaces what the host said. Default `PASS_THROUGH`.
     #[serde(default)]
     server_header_transformation: Named<ServerHeader>,
+    /// KiB of all header fields of a request, 1 to 8192; more is 431. Default 60.
     max_request_headers_kb: Option<Uint<u32>>,
+    /// From the first byte of a header to its last; `0s` is no limit. Default `10s`.
     request_headers_timeout: Option<ProtoDuration>,
+    /// A connection with requests on which nothing moves is closed; `0s` is never. Default `300s`.
     stream_idle_timeout: Option<ProtoDuration>,
+    /// Limits of connections.
     #[serde(default)]
     common_http_protocol_options: CommonOptionsYaml,
+    /// Settings of HTTP/2.
     #[serde(default)]
     http2_protocol_options: Http2OptionsYaml,
+    /// Protocols that may be upgraded to; others are 403.
     #[serde(default)]
     upgrade_configs: Vec<UpgradeConfigYaml>,
 }
 
 /// `Rds`: the name of the routes at the server of `ads_config`.
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct RdsYaml {
+    /// Name of the routes.
     route_config_name: String,
+    /// Where from: `ads`.
     #[serde(rename = "config_source")]
     _config_source: ConfigSourceYaml,
 }
@@ -118,50 +154,72 @@ impl ProtoEnum for Codec {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct CommonOptionsYaml {
+    /// A connection without a request is closed; `0s` is never. Default `3600s`.
     idle_timeout: Option<ProtoDuration>,
+    /// A connection ends after its requests; `0s` is never. Default never.
     max_connection_duration: Option<ProtoDuration>,
+    /// Header fields of a request; more is 431. Default 100.
     max_headers_count: Option<Uint<u32>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct Http2OptionsYaml {
+    /// Requests at a time on one connection. Default 1024.
     max_concurrent_streams: Option<Uint<u32>>,
+    /// Bytes that may arrive unread on one stream, 65535 to 2147483647. Default 262144.
     initial_stream_window_size: Option<Uint<u32>>,
+    /// Bytes that may arrive unread on one connection, 65535 to 2147483647. Default 1048576.
     initial_connection_window_size: Option<Uint<u32>>,
+    /// Pings on connections; without it none are sent.
     connection_keepalive: Option<KeepaliveYaml>,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct KeepaliveYaml {
+    /// Time between two pings.
     interval: ProtoDuration,
+    /// How long the answer may take. Default `20s`.
     timeout: Option<ProtoDuration>,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct UpgradeConfigYaml {
+    /// Such as `websocket`.
     upgrade_type: String,
+    /// Whether it is allowed. Default true.
     enabled: Option<bool>,
 }
 
 /// `HttpFilter`: the router, and the limit of bodies.
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct HttpFilterYaml {
+    /// Only a name.
     #[serde(rename = "name", default)]
     _name: String,
+    /// The settings.
     typed_config: HttpFilterConfigYaml,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct HttpFilterConfigYaml {
+    /// `type.googleapis.com/` and `envoy.extensions.filters.http.router.v3.Router`, or
+    /// `envoy.extensions.filters.http.buffer.v3.Buffer`.
     #[serde(rename = "@type")]
     type_url: String,
+    /// Of the buffer filter, which needs it: bytes of a body; more is 413.
     max_request_bytes: Option<Uint<u32>>,
 }
 

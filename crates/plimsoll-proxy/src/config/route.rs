@@ -20,52 +20,80 @@ use self::matching::RouteMatchYaml;
 
 /// `RouteConfiguration`.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RouteConfigurationYaml {
+    /// Its name.
     name: String,
+    /// Routes, by host.
     virtual_hosts: Vec<VirtualHostYaml>,
+    /// A port in the host of a request is not looked at.
     ignore_port_in_host_matching: bool,
+    /// The most specific header rule wins instead of the least specific one.
     most_specific_header_mutations_wins: bool,
+    /// Fields that requests get.
     request_headers_to_add: Vec<HeaderValueOptionYaml>,
+    /// Fields that requests lose.
     request_headers_to_remove: Vec<String>,
+    /// Fields that responses get.
     response_headers_to_add: Vec<HeaderValueOptionYaml>,
+    /// Fields that responses lose.
     response_headers_to_remove: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct VirtualHostYaml {
+    /// Its name.
     name: String,
+    /// Hosts: exact, `*.suffix`, `prefix.*` or `*`.
     domains: Vec<String>,
+    /// The first that matches wins.
     #[serde(default)]
     routes: Vec<RouteYaml>,
+    /// Retries of routes that say nothing of them.
     retry_policy: Option<RetryPolicyYaml>,
+    /// Fields that requests get.
     #[serde(default)]
     request_headers_to_add: Vec<HeaderValueOptionYaml>,
+    /// Fields that requests lose.
     #[serde(default)]
     request_headers_to_remove: Vec<String>,
+    /// Fields that responses get.
     #[serde(default)]
     response_headers_to_add: Vec<HeaderValueOptionYaml>,
+    /// Fields that responses lose.
     #[serde(default)]
     response_headers_to_remove: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct RouteYaml {
+    /// Its name, for access logs.
     #[serde(default)]
     name: String,
+    /// Which requests.
     #[serde(rename = "match")]
     matching: RouteMatchYaml,
+    /// Send them to a cluster.
     route: Option<RouteActionYaml>,
+    /// Send the client elsewhere.
     redirect: Option<RedirectYaml>,
+    /// Answer here.
     direct_response: Option<DirectResponseYaml>,
+    /// Fields that requests get.
     #[serde(default)]
     request_headers_to_add: Vec<HeaderValueOptionYaml>,
+    /// Fields that requests lose.
     #[serde(default)]
     request_headers_to_remove: Vec<String>,
+    /// Fields that responses get.
     #[serde(default)]
     response_headers_to_add: Vec<HeaderValueOptionYaml>,
+    /// Fields that responses lose.
     #[serde(default)]
     response_headers_to_remove: Vec<String>,
 }

@@ -12,49 +12,84 @@ const DOWNSTREAM_TLS: &str = "envoy.extensions.transport_sockets.tls.v3.Downstre
 
 /// `TransportSocket`.
 #[derive(Debug, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "DownstreamTransportSocket")
+)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TransportSocketYaml {
+    /// Only a name.
     #[serde(rename = "name", default)]
     _name: String,
+    /// The settings.
     typed_config: DownstreamTlsContextYaml,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct DownstreamTlsContextYaml {
+    /// `type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext`.
     #[serde(rename = "@type")]
     type_url: String,
+    /// Certificates and protocols.
     common_tls_context: CommonTlsContextYaml,
+    /// Turn clients without a certificate away.
     #[serde(default)]
     require_client_certificate: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "DownstreamCommonTlsContext")
+)]
 #[serde(default, deny_unknown_fields)]
 struct CommonTlsContextYaml {
+    /// Exactly one.
     tls_certificates: Vec<TlsCertificateYaml>,
+    /// Protocols that are offered.
     alpn_protocols: Vec<String>,
+    /// What certificates of clients must be.
     validation_context: Option<ValidationContextYaml>,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "DownstreamTlsCertificate")
+)]
 #[serde(deny_unknown_fields)]
 struct TlsCertificateYaml {
+    /// The certificate, PEM.
     certificate_chain: DataSourceYaml,
+    /// Its key, PEM.
     private_key: DataSourceYaml,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct ValidationContextYaml {
+    /// Who must have signed, PEM.
     trusted_ca: DataSourceYaml,
 }
 
 /// `DataSource`.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "DownstreamDataSource")
+)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct DataSourceYaml {
+    /// A file, which is watched.
     filename: Option<PathBuf>,
+    /// The text itself.
     inline_string: Option<String>,
 }
 

@@ -11,6 +11,7 @@ use super::span::Span;
 
 /// A scenario, unchecked. `Default` is "everything unset".
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ScenarioParts {
     /// One line.
@@ -51,6 +52,7 @@ pub struct ScenarioParts {
 
 /// `[traffic]`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct TrafficParts {
     /// Total demand as a share of the total capacity; this or `requests_per_second`.
@@ -65,6 +67,7 @@ pub struct TrafficParts {
 
 /// `[[traffic.wave]]`: demand × (1 + amplitude · sin(2π (t ÷ period + phase))).
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct WaveParts {
     /// A zone (or a group of zones); all when unset.
@@ -79,6 +82,7 @@ pub struct WaveParts {
 
 /// `[[zone]]`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ZoneParts {
     /// Its name.
@@ -97,6 +101,7 @@ pub struct ZoneParts {
 
 /// One group of equal hosts.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct HostGroupParts {
     /// How many.
@@ -109,6 +114,7 @@ pub struct HostGroupParts {
 
 /// `[host]`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct HostParts {
     /// `exponential` (default), `constant`, or `instant` (no queue, overload is counted only).
@@ -123,6 +129,7 @@ pub struct HostParts {
 
 /// `[network]`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkParts {
     /// One way within a zone; default 0.25 ms.
@@ -133,6 +140,7 @@ pub struct NetworkParts {
 
 /// `[reports]`: ORCA.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ReportsParts {
     /// `in_band` (default) or `out_of_band`.
@@ -151,6 +159,7 @@ pub struct ReportsParts {
 
 /// `[control_plane]`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ControlPlaneParts {
     /// Time between two load reports of a proxy; default 10 s.
@@ -167,6 +176,7 @@ pub struct ControlPlaneParts {
 
 /// `[balancer]`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct BalancerParts {
     /// `round_robin` (default), `least_request` or `random`.
@@ -174,7 +184,7 @@ pub struct BalancerParts {
     /// `by_policy` (default: evenly for the policies that are ours, independent draws for the
     /// others, as Envoy does), `random` or `low_discrepancy`.
     pub locality_sampling: Option<String>,
-    /// Default 6 (Envoy).
+    /// Fewer healthy hosts switch zone-aware routing off; default 6 (Envoy).
     pub min_cluster_size: Option<u64>,
     /// What stands for capacity beside measured demand: `hosts` (default) or `weights`.
     pub upstream_locality_basis: Option<String>,
@@ -184,6 +194,7 @@ pub struct BalancerParts {
 
 /// `[load_aware_locality]`: fields of the policy, with its own defaults.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct LoadAwareLocalityParts {
     /// How often weights are recomputed.
@@ -202,6 +213,7 @@ pub struct LoadAwareLocalityParts {
 
 /// `[scale]`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ScaleParts {
     /// Each simulated request stands for that many; default 1.
@@ -212,6 +224,7 @@ pub struct ScaleParts {
 
 /// `[[event]]`: a moment and one thing that happens then.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct EventParts {
     /// When.
@@ -236,6 +249,7 @@ pub struct EventParts {
 
 /// `demand = { … }`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct DemandEventParts {
     /// A zone (or a group of zones); all when unset.
@@ -250,6 +264,7 @@ pub struct DemandEventParts {
 
 /// `lose_hosts = { … }`, `lose_zone = { … }`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ZoneEventParts {
     /// The zone.
@@ -260,6 +275,7 @@ pub struct ZoneEventParts {
 
 /// `unhealthy = { … }`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct UnhealthyEventParts {
     /// The zone.
@@ -272,6 +288,7 @@ pub struct UnhealthyEventParts {
 
 /// `capacity = { … }`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct CapacityEventParts {
     /// The zone.
@@ -284,6 +301,7 @@ pub struct CapacityEventParts {
 
 /// `stop_reports = { … }`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct StopReportsEventParts {
     /// Hosts of this zone (or group); all when unset.
@@ -294,6 +312,7 @@ pub struct StopReportsEventParts {
 
 /// `control_plane_outage = { … }`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct OutageEventParts {
     /// Ends after this time; default never.
@@ -302,6 +321,7 @@ pub struct OutageEventParts {
 
 /// `[[expect]]`: bounds on metrics of one policy, by the names of the JSON report.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ExpectParts {
     /// The policy.

@@ -60,6 +60,22 @@ impl fmt::Display for Span {
     }
 }
 
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Span {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Span".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let pattern = r"^[0-9]*\.?[0-9]*(us|ms|s|m|h)$";
+        schemars::json_schema!({ "type": "string", "pattern": pattern })
+    }
+}
+
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Text;

@@ -80,6 +80,27 @@ pub struct OobStats {
 }
 
 impl OobStats {
+    /// Name of all of them and what they count, in the same order.
+    pub const DESCRIPTIONS: [(&'static str, &'static str); 5] = [
+        (
+            "reports_received",
+            "Load reports that arrived on a stream of their own and could be read.",
+        ),
+        (
+            "report_errors",
+            "Reports that a consumer refused, or that nobody wanted.",
+        ),
+        ("stream_failures", "Streams that ended and are tried again."),
+        (
+            "stream_terminated",
+            "Hosts that do not offer the service; they are not asked again.",
+        ),
+        (
+            "active_sessions",
+            "Hosts that report, are being dialled, or wait for the next attempt.",
+        ),
+    ];
+
     /// Name and value of all of them, in a fixed order.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [

@@ -10,35 +10,48 @@ use plimsoll_core::model::client_side_weighted_round_robin::{
 use plimsoll_core::model::orca::UtilizationPrecedence;
 use plimsoll_core::units::FieldError;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use super::endpoint::{SlowStartConfig, slow_start};
-use super::proto_json::{Double, Named, ProtoDuration, ProtoEnum, Uint};
+use super::proto_json::{Double, Ignored, Named, ProtoDuration, ProtoEnum, Uint};
 
-/// The message, unchecked: becomes [`ClientSideWeightedRoundRobin`] with `try_into`. The last field
-/// is ours.
+/// `client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin`. Checked by `try_into`.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientSideWeightedRoundRobinYaml {
+    /// Ask hosts for reports on a stream of their own instead of reading those of responses.
     enable_oob_load_report: bool,
+    /// How often, then; `0s` is the default. Default `10s`.
     oob_reporting_period: Option<ProtoDuration>,
+    /// How long a host must have reported before its weight counts. Default `10s`.
     blackout_period: Option<ProtoDuration>,
+    /// Age at which a weight is forgotten. Default `180s`.
     weight_expiration_period: Option<ProtoDuration>,
+    /// How often weights are computed, at least 0.001s. Default `1s`.
     weight_update_period: Option<ProtoDuration>,
+    /// Utilization that is added per unit of error rate, at least 0. Default 0.
     error_utilization_penalty: Option<Double>,
+    /// Metrics that tell utilization, such as `named_metrics.foo`; the largest counts.
     metric_names_for_computing_utilization: Vec<String>,
+    /// Raise new hosts slowly.
     slow_start_config: Option<SlowStartConfig>,
+    /// Where reports are asked for.
     oob_reporting_config: OrcaOobReportingConfig,
+    /// Ours: which metric wins when a report has both. Default `APPLICATION_FIRST`.
     utilization_precedence: Named<UtilizationPrecedence>,
 }
 
 /// `common.v3.OrcaOobReportingConfig`.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct OrcaOobReportingConfig {
+    /// Port to ask instead of the host's; 0 is the host's.
     port_value: Uint<u32>,
+    /// `:authority` of the stream; empty is that of the host.
     authority: String,
-    transport_socket_match_criteria: Option<IgnoredAny>,
+    /// Refused: it selects a transport socket of Envoy.
+    transport_socket_match_criteria: Option<Ignored>,
 }
 
 impl TryFrom<ClientSideWeightedRoundRobinYaml> for ClientSideWeightedRoundRobin {

@@ -21,7 +21,7 @@ pub use full::UpstreamClusterYaml;
 use super::endpoint::{LeastRequestLbConfig, MaglevLbConfig, RingHashLbConfig, RoundRobinLbConfig};
 use super::legacy::{self, CommonLbConfig, LbConfig, LbPolicy};
 use super::policy::LoadBalancingPolicy;
-use super::proto_json::{Named, ProtoEnum};
+use super::proto_json::{Ignored, Named, ProtoEnum};
 
 /// Fields of Envoy's cluster that do not change how hosts are chosen: accepted, whatever they hold.
 /// What is not in this list and not read below is refused. Missing on purpose, among others:
@@ -69,32 +69,45 @@ const NOT_LOAD_BALANCING: [&str; 34] = [
 pub struct ClusterYaml(Fields);
 
 #[derive(Clone, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct Fields {
+    /// Name of the cluster.
     name: String,
+    /// How a host is chosen, the legacy way. Default `ROUND_ROBIN`.
     #[serde(default)]
     lb_policy: Named<LbPolicy>,
+    /// Settings of `LEAST_REQUEST`.
     least_request_lb_config: Option<LeastRequestLbConfig>,
+    /// Settings of `MAGLEV`.
     maglev_lb_config: Option<MaglevLbConfig>,
+    /// Settings of `RING_HASH`.
     ring_hash_lb_config: Option<RingHashLbConfig>,
+    /// Settings of `ROUND_ROBIN`.
     round_robin_lb_config: Option<RoundRobinLbConfig>,
+    /// Panic, and how a locality is chosen, the legacy way.
     #[serde(default)]
     common_lb_config: CommonLbConfig,
+    /// How hosts and localities are chosen, the typed way; goes before `lb_policy`.
     load_balancing_policy: Option<LoadBalancingPolicy>,
     /// Only whether there are any: until its first check passes, a new host counts as failed.
     #[serde(default)]
-    health_checks: Vec<IgnoredAny>,
+    health_checks: Vec<Ignored>,
     /// Metrics of backends that load reports sum up.
     #[serde(default)]
     lrs_report_endpoint_metrics: Vec<String>,
+    /// What is ours and not Envoy's.
     #[serde(default)]
     plimsoll: Extensions,
 }
 
 /// Our own settings of a cluster, beside Envoy's.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct Extensions {
+    /// How evenly the shares of localities are taken: `RANDOM` draws as Envoy does. Default
+    /// `RANDOM`, with `spill_controller: CONVERGENT` `LOW_DISCREPANCY`.
     locality_sampling: Option<Named<LocalitySampling>>,
 }
 
@@ -192,6 +205,17 @@ impl<'de> Deserialize<'de> for ClusterYaml {
         }
 
         deserializer.deserialize_map(ClusterVisitor)
+    }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for ClusterYaml {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Cluster".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        super::schema::with_unread::<Fields>(generator, &NOT_LOAD_BALANCING)
     }
 }
 

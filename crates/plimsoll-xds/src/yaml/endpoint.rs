@@ -10,19 +10,23 @@ use plimsoll_core::model::endpoint_policy::{
 };
 use plimsoll_core::units::FieldError;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use super::locality::LocalityLbConfig;
-use super::proto_json::{Empty, Named, Percent, ProtoDuration, ProtoEnum, RuntimeDouble, Uint};
+use super::proto_json::{
+    Empty, Ignored, Named, Percent, ProtoDuration, ProtoEnum, RuntimeDouble, Uint,
+};
 
 /// What a typed policy says: the host, and the locality if it says anything about it.
 pub(super) type Typed = (EndpointPolicy, Option<LocalityPolicy>);
 
 /// `round_robin.v3.RoundRobin`.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RoundRobinMessage {
+    /// Raise new hosts slowly.
     slow_start_config: Option<SlowStartConfig>,
+    /// How a locality is chosen. Default zone-aware routing.
     locality_lb_config: Option<LocalityLbConfig>,
 }
 
@@ -36,13 +40,20 @@ impl RoundRobinMessage {
 
 /// `least_request.v3.LeastRequest`.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct LeastRequestMessage {
+    /// Hosts that are compared, at least 2. Default 2.
     choice_count: Option<Uint<u32>>,
+    /// How much requests in flight lower a host's weight, at least 0. Default 1.
     active_request_bias: Option<RuntimeDouble>,
+    /// Raise new hosts slowly.
     slow_start_config: Option<SlowStartConfig>,
+    /// How a locality is chosen. Default zone-aware routing.
     locality_lb_config: Option<LocalityLbConfig>,
-    enable_full_scan: Option<IgnoredAny>,
+    /// Refused: Envoy ignores it; use `selection_method: FULL_SCAN`.
+    enable_full_scan: Option<Ignored>,
+    /// Whether some hosts are compared or all. Default `N_CHOICES`.
     selection_method: Named<SelectionMethod>,
 }
 
@@ -64,8 +75,10 @@ impl LeastRequestMessage {
 
 /// `random.v3.Random`.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RandomMessage {
+    /// How a locality is chosen. Default zone-aware routing.
     locality_lb_config: Option<LocalityLbConfig>,
 }
 
@@ -78,14 +91,22 @@ impl RandomMessage {
 /// `ring_hash.v3.RingHash`. Fields 4 and 5 are the deprecated spelling of
 /// `consistent_hashing_lb_config`.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RingHashMessage {
+    /// Hash of hosts on the ring. Default `XX_HASH`, which `DEFAULT_HASH` means too.
     hash_function: Named<TypedHashFunction>,
+    /// Entries of the ring at least. Default 1024.
     minimum_ring_size: Option<Uint<u64>>,
+    /// Entries of the ring at most, up to 8388608. Default 8388608.
     maximum_ring_size: Option<Uint<u64>>,
+    /// Deprecated: see `consistent_hashing_lb_config`.
     use_hostname_for_hashing: Option<bool>,
+    /// Deprecated: see `consistent_hashing_lb_config`.
     hash_balance_factor: Option<Uint<u32>>,
+    /// What is hashed, and how full a host may be.
     consistent_hashing_lb_config: Option<ConsistentHashingLbConfig>,
+    /// Localities are chosen by their weights.
     locality_weighted_lb_config: Option<Empty>,
 }
 
@@ -124,10 +145,14 @@ impl RingHashMessage {
 
 /// `maglev.v3.Maglev`.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct MaglevMessage {
+    /// Entries of the table, a prime up to 5000011. Default 65537.
     table_size: Option<Uint<u64>>,
+    /// What is hashed, and how full a host may be.
     consistent_hashing_lb_config: Option<ConsistentHashingLbConfig>,
+    /// Localities are chosen by their weights.
     locality_weighted_lb_config: Option<Empty>,
 }
 
@@ -145,8 +170,10 @@ impl MaglevMessage {
 
 /// `Cluster.RoundRobinLbConfig`.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RoundRobinLbConfig {
+    /// Raise new hosts slowly.
     slow_start_config: Option<SlowStartConfig>,
 }
 
@@ -159,10 +186,14 @@ impl RoundRobinLbConfig {
 
 /// `Cluster.LeastRequestLbConfig`.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct LeastRequestLbConfig {
+    /// Hosts that are compared, at least 2. Default 2.
     choice_count: Option<Uint<u32>>,
+    /// How much requests in flight lower a host's weight, at least 0. Default 1.
     active_request_bias: Option<RuntimeDouble>,
+    /// Raise new hosts slowly.
     slow_start_config: Option<SlowStartConfig>,
 }
 
@@ -179,10 +210,14 @@ impl LeastRequestLbConfig {
 
 /// `Cluster.RingHashLbConfig`.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RingHashLbConfig {
+    /// Entries of the ring at least. Default 1024.
     minimum_ring_size: Option<Uint<u64>>,
+    /// Entries of the ring at most, up to 8388608. Default 8388608.
     maximum_ring_size: Option<Uint<u64>>,
+    /// Hash of hosts on the ring. Default `XX_HASH`.
     hash_function: Named<HashFunction>,
 }
 
@@ -200,8 +235,10 @@ impl RingHashLbConfig {
 
 /// `Cluster.MaglevLbConfig`.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct MaglevLbConfig {
+    /// Entries of the table, a prime up to 5000011. Default 65537.
     table_size: Option<Uint<u64>>,
 }
 
@@ -214,9 +251,12 @@ impl MaglevLbConfig {
 
 /// `ConsistentHashingLbConfig`, typed and legacy alike.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ConsistentHashingLbConfig {
+    /// Hash host names instead of addresses.
     use_hostname_for_hashing: bool,
+    /// Percent of the mean load that a host may have, at least 100; without it there is no bound.
     hash_balance_factor: Option<Uint<u32>>,
 }
 
@@ -233,10 +273,14 @@ impl ConsistentHashingLbConfig {
 
 /// `SlowStartConfig`, typed and legacy alike.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct SlowStartConfig {
+    /// How long a new host is raised.
     slow_start_window: Option<ProtoDuration>,
+    /// How the weight grows: 1 is a line, above 1 it grows fast at first; above 0. Default 1.
     aggression: Option<RuntimeDouble>,
+    /// Percent of its weight that a host begins with. Default 10.
     min_weight_percent: Option<Percent>,
 }
 

@@ -6,14 +6,13 @@ use plimsoll_core::model::cluster::LocalityPolicy;
 use plimsoll_core::model::endpoint_policy::{ConsistentHashing, EndpointPolicy};
 use plimsoll_core::units::FieldError;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use super::endpoint::{
     ConsistentHashingLbConfig, LeastRequestLbConfig, MaglevLbConfig, RingHashLbConfig,
     RoundRobinLbConfig,
 };
 use super::locality::{LegacyZoneAwareLbConfig, one_of};
-use super::proto_json::{Empty, Percent, ProtoDuration, ProtoEnum};
+use super::proto_json::{Empty, Ignored, Percent, ProtoDuration, ProtoEnum};
 
 /// `Cluster.LbPolicy`, the values we have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,16 +53,24 @@ pub(super) struct LbConfig {
 
 /// `Cluster.CommonLbConfig`.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct CommonLbConfig {
+    /// Percent of hosts that must be healthy; with fewer, all hosts are used. Default 50.
     healthy_panic_threshold: Option<Percent>,
+    /// Zone-aware routing, which is on without it as well, except for hashing.
     zone_aware_lb_config: Option<LegacyZoneAwareLbConfig>,
+    /// Localities are chosen by their weights.
     locality_weighted_lb_config: Option<Empty>,
+    /// Settings of `RING_HASH` and `MAGLEV`.
     consistent_hashing_lb_config: Option<ConsistentHashingLbConfig>,
+    /// A host that was never checked is left out of every count.
     ignore_new_hosts_until_first_hc: bool,
     // Known and without effect: updates are never held back here, connections live elsewhere.
+    /// Without effect: updates are never held back.
     update_merge_window: Option<ProtoDuration>,
-    close_connections_on_host_set_change: Option<IgnoredAny>,
+    /// Without effect.
+    close_connections_on_host_set_change: Option<Ignored>,
 }
 
 impl CommonLbConfig {

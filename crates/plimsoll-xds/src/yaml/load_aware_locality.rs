@@ -20,23 +20,38 @@ use super::endpoint::Typed;
 use super::policy::{Policy, SUPPORTED, child_of};
 use super::proto_json::{Double, Named, ProtoDuration, ProtoEnum};
 
-/// The message, unchecked. The last five fields are ours.
+/// `load_aware_locality.v3.LoadAwareLocality`.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct LoadAwareLocalityMessage {
+    /// How a host is chosen within the locality. Must be set.
     endpoint_picking_policy: EndpointPickingPolicy,
+    /// How often weights are computed, at least 0.1s. Default `1s`.
     weight_update_period: Option<ProtoDuration>,
+    /// Metrics that tell utilization, such as `named_metrics.foo`; the largest counts.
     metric_names_for_computing_utilization: Vec<String>,
+    /// So far above the others the own locality may be before it spills, 0 to 1. Default 0.1.
     utilization_variance_threshold: Option<Double>,
+    /// Of the utilization of a locality, above 0. Default `5s`.
     smoothing_time_constant: Option<ProtoDuration>,
+    /// Least share of requests to other localities, 0 to below 1. Default 0.03.
     remote_probe_fraction: Option<Double>,
+    /// Age at which a report stops counting; `0s` is never. Default `180s`.
     weight_expiration_period: Option<ProtoDuration>,
+    /// Ask hosts for reports on a stream of their own.
     enable_oob_load_report: bool,
+    /// How often, then; `0s` is the default. Default `10s`.
     oob_reporting_period: Option<ProtoDuration>,
+    /// Ours: which metric wins when a report has both. Default `APPLICATION_FIRST`.
     utilization_precedence: Named<UtilizationPrecedence>,
+    /// Ours: what happens before the first report. Default `LOCAL`.
     cold_start: Named<ColdStart>,
+    /// Ours: which other localities the own one is compared with. Default `ALL`.
     remote_mean: Named<RemoteMean>,
+    /// Ours: `CONVERGENT` settles instead of switching. Default `HEADROOM`.
     spill_controller: Named<SpillController>,
+    /// Ours: least share of requests that stays local; `CONVERGENT` keeps at least 0.03. Default 0.
     local_probe_fraction: Option<Double>,
 }
 
@@ -69,8 +84,10 @@ impl LoadAwareLocalityMessage {
 
 /// The children up to the first supported one.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct EndpointPickingPolicy {
+    /// Policies; the first supported one counts, and what follows is not looked at.
     #[serde(deserialize_with = "up_to_supported")]
     policies: Vec<Policy>,
 }

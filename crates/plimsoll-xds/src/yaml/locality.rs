@@ -15,9 +15,12 @@ use super::proto_json::{Empty, Named, Percent, ProtoDuration, ProtoEnum, Uint};
 
 /// `LocalityLbConfig`: exactly one of the two.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct LocalityLbConfig {
+    /// Localities are chosen so that traffic stays local as far as capacity allows.
     zone_aware_lb_config: Option<ZoneAwareLbConfig>,
+    /// Localities are chosen by their weights.
     locality_weighted_lb_config: Option<Empty>,
 }
 
@@ -55,33 +58,49 @@ pub(super) fn one_of(
     }
 }
 
-/// `LocalityLbConfig.ZoneAwareLbConfig`, with `lrs_rate_config` of seed `000…` and our own fields
-/// (the last three).
+/// `LocalityLbConfig.ZoneAwareLbConfig`, with `lrs_rate_config` and fields of our own.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct ZoneAwareLbConfig {
+    /// Percent of requests for which localities are considered. Default 100.
     routing_enabled: Option<Percent>,
+    /// Fewer healthy upstream hosts switch it off. Default 6.
     min_cluster_size: Option<Uint<u64>>,
+    /// Fail in panic instead of using all hosts.
     fail_traffic_on_panic: bool,
+    /// Deprecated spelling of `force_local_zone` with `min_size: 1`.
     force_locality_direct_routing: bool,
+    /// Keep everything local while so many healthy hosts are there.
     force_local_zone: Option<ForceLocalZoneConfig>,
+    /// What the shares of localities are made of. Default `HEALTHY_HOSTS_NUM`.
     locality_basis: Named<LocalityBasis>,
+    /// Settings of `LRS_REPORTED_RATE`.
     lrs_rate_config: LrsRateConfig,
+    /// Ours: what stands for capacity with `LRS_REPORTED_RATE` and `OBSERVED_LOAD`. Default
+    /// `HEALTHY_HOSTS_NUM`.
     upstream_locality_basis: Named<CapacityBasis>,
+    /// Ours: basis points by which demand may exceed capacity before traffic spills. Default 100.
     dead_band_bp: Option<Uint<u64>>,
+    /// Ours: also at priorities above 0.
     all_priorities: bool,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct ForceLocalZoneConfig {
+    /// Healthy hosts of the own zone that are enough. Default 1.
     min_size: Option<Uint<u32>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct LrsRateConfig {
+    /// Age at which fractions stop counting, 5s to 600s. Default `60s`.
     staleness_threshold: Option<ProtoDuration>,
+    /// Where the fractions stand in the fleet's assignment. Default `EDS_FIELD`.
     fraction_source: Named<FractionSource>,
 }
 
@@ -109,10 +128,14 @@ impl ZoneAwareLbConfig {
 
 /// `CommonLbConfig.ZoneAwareLbConfig`: Envoy refuses the newer fields here, and so do we.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct LegacyZoneAwareLbConfig {
+    /// Percent of requests for which localities are considered. Default 100.
     routing_enabled: Option<Percent>,
+    /// Fewer healthy upstream hosts switch it off. Default 6.
     min_cluster_size: Option<Uint<u64>>,
+    /// Fail in panic instead of using all hosts.
     fail_traffic_on_panic: bool,
 }
 

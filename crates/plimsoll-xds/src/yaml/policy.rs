@@ -6,6 +6,9 @@
 //! one is supported, as xDS asks; a type that nobody knows is an error wherever it stands. Entries
 //! behind the winner are checked all the same.
 
+#[cfg(feature = "schema")]
+mod schema;
+
 use std::fmt;
 
 use plimsoll_core::model::cluster::LocalityPolicy;
@@ -22,22 +25,29 @@ use super::load_aware_locality::LoadAwareLocalityMessage;
 
 /// `envoy.config.cluster.v3.LoadBalancingPolicy`.
 #[derive(Clone, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct LoadBalancingPolicy {
+    /// Policies; the first supported one counts.
     policies: Vec<Policy>,
 }
 
 /// One entry of a list.
 #[derive(Clone, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Policy {
+    /// The policy and its name.
     typed_extension_config: TypedExtensionConfig,
 }
 
 #[derive(Clone, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct TypedExtensionConfig {
+    /// Any name that is not empty.
     name: String,
+    /// The policy, by its `@type`.
     typed_config: TypedConfig,
 }
 
@@ -61,8 +71,10 @@ enum TypedConfig {
 /// `wrr_locality.v3.WrrLocality`. Envoy takes only `client_side_weighted_round_robin` as the child
 /// and gRPC also `round_robin`; we take every endpoint policy we have.
 #[derive(Clone, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct WrrLocality {
+    /// How a host is chosen within the locality.
     endpoint_picking_policy: LoadBalancingPolicy,
 }
 

@@ -9,7 +9,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, Visitor};
 
 /// `lowerCamelCase` as `lower_camel_case`; anything else as it is.
 pub(super) fn snake_case(key: &str) -> Cow<'_, str> {
@@ -240,15 +240,17 @@ impl<'de, T: ProtoEnum> Deserialize<'de> for Named<T> {
 
 /// `envoy.type.v3.Percent`: `{value: 50}`. An empty message is 0 percent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Percent {
-    /// Percent, unchecked.
+    /// Percent.
     pub value: Double,
 }
 
 /// `envoy.config.core.v3.RuntimeDouble`. The runtime key is accepted and never looked up: no
 /// runtime layer carries doubles here, so the default is always what holds.
 #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct RuntimeDouble {
     /// The value.
@@ -259,9 +261,12 @@ pub struct RuntimeDouble {
 
 /// `FractionalPercent`: so many of a hundred, ten thousand or a million.
 #[derive(Clone, Copy, Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct FractionalPercent {
+    /// So many.
     numerator: Uint<u32>,
+    /// Of so many. Default `HUNDRED`.
     denominator: Named<Denominator>,
 }
 
@@ -294,7 +299,18 @@ impl ProtoEnum for Denominator {
     ];
 }
 
+/// A value that is accepted whatever it is, and not looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ignored;
+
+impl<'de> Deserialize<'de> for Ignored {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        IgnoredAny::deserialize(deserializer).map(|_| Self)
+    }
+}
+
 /// A message without fields: only its presence says something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Empty {}

@@ -103,9 +103,12 @@ impl DiscoveryFields {
 
 /// `Cluster.EdsClusterConfig`.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct EdsClusterConfig {
+    /// Where from.
     eds_config: ConfigSource,
+    /// Name of the assignment. Default the name of the cluster.
     #[serde(default)]
     service_name: String,
 }
@@ -122,28 +125,39 @@ impl EdsClusterConfig {
 
 /// `ConfigSource`.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ConfigSource {
+    /// From the management server of the client.
     ads: Option<Empty>,
+    /// The same.
     #[serde(rename = "self")]
     this_server: Option<SelfConfigSource>,
+    /// From a file, which is watched.
     path_config_source: Option<PathConfigSource>,
+    /// Deprecated spelling of `path_config_source.path`.
     path: Option<String>,
     // There is only version 3, and nothing waits for a first answer.
+    /// Without effect: there is only version 3.
     resource_api_version: Option<Named<ApiVersion>>,
+    /// Without effect: nothing waits for a first answer.
     initial_fetch_timeout: Option<ProtoDuration>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct SelfConfigSource {
+    /// Without effect: there is only version 3.
     transport_api_version: Option<Named<ApiVersion>>,
 }
 
 /// `watched_directory` is not here: files are watched anyway.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct PathConfigSource {
+    /// A file with a `ClusterLoadAssignment`.
     path: String,
 }
 
@@ -178,18 +192,25 @@ impl ConfigSource {
 
 /// `UpstreamConnectionOptions`.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct UpstreamConnectionOptions {
+    /// Probes of idle connections; without it none are sent.
     tcp_keepalive: Option<TcpKeepaliveYaml>,
     // Only Envoy's access logs show it.
+    /// Without effect: only logs of Envoy show it.
     set_local_interface_name_on_upstream_connections: bool,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct TcpKeepaliveYaml {
+    /// Probes without an answer after which a connection is closed. Default the system's.
     keepalive_probes: Option<Uint<u32>>,
+    /// Seconds of idleness before the first probe. Default the system's.
     keepalive_time: Option<Uint<u32>>,
+    /// Seconds between two probes. Default the system's.
     keepalive_interval: Option<Uint<u32>>,
 }
 

@@ -41,7 +41,7 @@ A file is recognized by its ending (.toml is a scenario of sim) or by what stand
 `xds_servers` is a bootstrap, `own_locality` or `upstream` a scenario of explain,
 `static_resources` a proxy, `services`, `listen`, `include` and other settings a control plane,
 `name` a cluster. A bootstrap of an Envoy is taken for the file of a proxy: what plimsoll proxy
-lacks is then a fault, though Envoy may take it.
+lacks is then a fault, though Envoy may take it. `plimsoll schema` prints what a file may say.
 
 Exit codes: 0 all files are fine, 1 one is not, 2 wrong usage, or a file that cannot be read or
 recognized.";

@@ -209,52 +209,44 @@ impl Gauges {
     pub(super) fn register(self, to: &mut Registry) {
         let state = self.state;
         state.register_demand(to);
-        to.register(
-            "relay_streams",
-            "Streams to the relayed server, by state",
-            self.relay,
-        );
+        to.register("relay_streams", super::help("relay_streams"), self.relay);
         to.register(
             "relay_failures",
-            "Streams to the relayed server that were lost or could not be opened",
+            super::help("relay_failures"),
             self.relay_failures,
         );
         to.register(
             "relay_unreadable",
-            "Relayed resources that were to be improved and could not be read",
+            super::help("relay_unreadable"),
             self.relay_unreadable,
         );
-        to.register("fleets", "Fleets with a node", state.fleets);
-        to.register("nodes", "Nodes known", state.nodes);
-        to.register(
-            "nodes_nacked",
-            "Nodes that refused an update and keep what they had",
-            self.nacked,
-        );
+        to.register("fleets", super::help("fleets"), state.fleets);
+        to.register("nodes", super::help("nodes"), state.nodes);
+        to.register("nodes_nacked", super::help("nodes_nacked"), self.nacked);
         to.register(
             "discovery_streams",
-            "Discovery streams open, by variant",
+            super::help("discovery_streams"),
             self.streams,
         );
         to.register(
             "load_reporting_streams",
-            "Load reporting streams open",
+            super::help("load_reporting_streams"),
             state.load_reporting_streams,
         );
-        to.register("clusters", "Services configured, by mode", state.clusters);
+        to.register("clusters", super::help("clusters"), state.clusters);
         to.register(
             "cluster_ramp_percent",
-            "How far from host counts to measured demand",
+            super::help("cluster_ramp_percent"),
             state.ramp,
         );
         to.register(
             "writer_queue_depth",
-            "Messages that wait for the writer",
+            super::help("writer_queue_depth"),
             self.queued,
         );
         to.register(
             "writer_queue_capacity",
-            "Messages that may wait for the writer",
+            super::help("writer_queue_capacity"),
             self.capacity,
         );
     }
@@ -264,32 +256,32 @@ impl OfState {
     fn register_demand(&self, to: &mut Registry) {
         to.register(
             "demand_requests_per_second",
-            "Demand by cluster and zone of the proxies, as last reported",
+            super::help("demand_requests_per_second"),
             self.demand.clone(),
         );
         to.register(
             "demand_smoothed_requests_per_second",
-            "The same, smoothed: what fractions are made of",
+            super::help("demand_smoothed_requests_per_second"),
             self.smoothed.clone(),
         );
         to.register(
             "fleet_fraction_basis_points",
-            "Share of a zone in the demand of a fleet, as delivered",
+            super::help("fleet_fraction_basis_points"),
             self.fleet_fraction.clone(),
         );
         to.register(
             "fleet_fraction_age_seconds",
-            "Time since that share was confirmed",
+            super::help("fleet_fraction_age_seconds"),
             self.fleet_age.clone(),
         );
         to.register(
             "cluster_fraction_basis_points",
-            "Share of a zone in the demand for a cluster, as delivered",
+            super::help("cluster_fraction_basis_points"),
             self.cluster_fraction.clone(),
         );
         to.register(
             "cluster_fraction_age_seconds",
-            "Time since that share was confirmed",
+            super::help("cluster_fraction_age_seconds"),
             self.cluster_age.clone(),
         );
     }

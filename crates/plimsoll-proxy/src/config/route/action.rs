@@ -19,93 +19,138 @@ const BASE_INTERVAL: Duration = Duration::from_millis(25);
 
 /// `RouteAction`.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RouteActionYaml {
+    /// One cluster.
     cluster: Option<String>,
+    /// The cluster that this field of the request names.
     cluster_header: Option<String>,
+    /// Several clusters, with weights.
     weighted_clusters: Option<WeightedClustersYaml>,
+    /// How long an answer may take, to its end; `0s` is no limit. Default `15s`.
     timeout: Option<ProtoDuration>,
+    /// How long nothing may move on a request. Default that of the listener.
     idle_timeout: Option<ProtoDuration>,
+    /// When a request is tried again.
     retry_policy: Option<RetryPolicyYaml>,
+    /// What the matched part of the path becomes.
     prefix_rewrite: String,
+    /// What the host becomes.
     host_rewrite_literal: String,
+    /// Keep the host that was asked for in `x-forwarded-host`.
     append_x_forwarded_host: bool,
+    /// What is hashed under `RING_HASH` and `MAGLEV`.
     hash_policy: Vec<HashPolicyYaml>,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct WeightedClustersYaml {
+    /// The clusters.
     clusters: Vec<ClusterWeightYaml>,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct ClusterWeightYaml {
+    /// The cluster.
     name: String,
+    /// Its share among its siblings.
     weight: Uint<u32>,
+    /// Fields that requests to it get.
     #[serde(default)]
     request_headers_to_add: Vec<HeaderValueOptionYaml>,
+    /// Fields that requests to it lose.
     #[serde(default)]
     request_headers_to_remove: Vec<String>,
+    /// Fields that responses from it get.
     #[serde(default)]
     response_headers_to_add: Vec<HeaderValueOptionYaml>,
+    /// Fields that responses from it lose.
     #[serde(default)]
     response_headers_to_remove: Vec<String>,
 }
 
 /// `RetryPolicy`.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RetryPolicyYaml {
+    /// Conditions, with commas between them, as in Envoy.
     retry_on: String,
+    /// Tries after the first one. Default 1.
     num_retries: Option<Uint<u32>>,
+    /// How long one try may take; `0s` is no limit. Default no limit.
     per_try_timeout: Option<ProtoDuration>,
+    /// Statuses that are tried again, with the condition `retriable-status-codes`.
     retriable_status_codes: Vec<Uint<u32>>,
+    /// The pauses.
     retry_back_off: Option<BackOffYaml>,
+    /// Which hosts a retry avoids: only `envoy.retry_host_predicates.previous_hosts`.
     retry_host_predicate: Vec<RetryHostPredicateYaml>,
+    /// How often another host is drawn before a tried one is taken all the same. Any number is
+    /// accepted and none changes anything: one draw avoids every tried host.
     host_selection_retry_max_attempts: Option<Uint<u32>>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct RetryHostPredicateYaml {
+    /// The name of the extension.
     name: String,
+    /// Its message, which has no fields.
     typed_config: Option<EmptyTypedConfigYaml>,
 }
 
 /// A message that is known by its type and has no fields.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct EmptyTypedConfigYaml {
+    /// The type of the message.
     #[serde(rename = "@type")]
     type_url: String,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct BackOffYaml {
+    /// The first pause, above 0. Default `0.025s` without the message.
     base_interval: ProtoDuration,
+    /// The longest pause. Default ten times the first.
     max_interval: Option<ProtoDuration>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct HashPolicyYaml {
+    /// Hash a field of the request.
     header: Option<HashHeaderYaml>,
+    /// Hash the client's address.
     connection_properties: Option<ConnectionPropertiesYaml>,
+    /// Do not look further when this one has something.
     terminal: bool,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct HashHeaderYaml {
+    /// The field.
     header_name: String,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct ConnectionPropertiesYaml {
+    /// Must be true.
     source_ip: bool,
 }
 
@@ -227,15 +272,24 @@ impl HashPolicyYaml {
 
 /// `RedirectAction`.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RedirectYaml {
+    /// To HTTPS.
     https_redirect: bool,
+    /// To this scheme.
     scheme_redirect: String,
+    /// To this host.
     host_redirect: String,
+    /// To this port.
     port_redirect: Option<Uint<u32>>,
+    /// To this path.
     path_redirect: String,
+    /// What the matched part of the path becomes.
     prefix_rewrite: String,
+    /// Without the query.
     strip_query: bool,
+    /// The status. Default `MOVED_PERMANENTLY`.
     response_code: Named<RedirectCode>,
 }
 
@@ -282,16 +336,21 @@ impl RedirectYaml {
 
 /// `DirectResponseAction`.
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct DirectResponseYaml {
+    /// The status, 200 to 599.
     status: Uint<u32>,
+    /// The body. Default empty.
     #[serde(default)]
     body: BodyYaml,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct BodyYaml {
+    /// The text.
     inline_string: String,
 }
 

@@ -7,20 +7,35 @@ use serde::Deserialize;
 
 /// `HeaderValueOption`.
 #[derive(Debug, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "RouteHeaderValueOption")
+)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HeaderValueOptionYaml {
+    /// The field.
     header: HeaderValueYaml,
+    /// What happens when it is there already. Default `APPEND_IF_EXISTS_OR_ADD`.
     append_action: Option<Named<Append>>,
-    /// The older spelling.
+    /// The older spelling: false overwrites.
     append: Option<bool>,
+    /// Add it even if its value comes out empty.
     #[serde(default)]
     keep_empty_value: bool,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "RouteHeaderValue")
+)]
 #[serde(deny_unknown_fields)]
 struct HeaderValueYaml {
+    /// Its name.
     key: String,
+    /// Its value, with operators such as `%DOWNSTREAM_REMOTE_ADDRESS%`.
     #[serde(default)]
     value: String,
 }

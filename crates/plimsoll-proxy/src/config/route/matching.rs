@@ -5,85 +5,125 @@ use plimsoll_xds::route::{
     HeaderMatcher, HeaderPattern, PathMatcher, QueryParameterMatcher, RouteMatch, RuntimeFraction,
 };
 use plimsoll_xds::string_match::{SafeRegex, StringMatcher, StringPattern};
-use plimsoll_xds::yaml::proto_json::{Empty, FractionalPercent};
+use plimsoll_xds::yaml::proto_json::{Empty, FractionalPercent, Ignored};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 /// `RouteMatch`.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RouteMatchYaml {
+    /// The path begins so. One of the four must be set.
     prefix: Option<String>,
+    /// The path is this.
     path: Option<String>,
+    /// The path is this, or goes on with a slash.
     path_separated_prefix: Option<String>,
+    /// All of the path matches.
     safe_regex: Option<RegexYaml>,
+    /// Whether upper and lower case differ. Default true.
     case_sensitive: Option<bool>,
+    /// All of these must hold.
     headers: Vec<HeaderMatcherYaml>,
+    /// All of these must hold.
     query_parameters: Vec<QueryParameterYaml>,
+    /// Only gRPC requests.
     grpc: Option<Empty>,
+    /// Only a share of the requests.
     runtime_fraction: Option<RuntimeFractionYaml>,
 }
 
 /// `QueryParameterMatcher`.
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct QueryParameterYaml {
+    /// The parameter.
     name: String,
+    /// What its value must be.
     string_match: Option<StringMatchYaml>,
+    /// Only true: it must be there.
     present_match: Option<bool>,
 }
 
 /// `RuntimeFractionalPercent`, without keys: there is no runtime.
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct RuntimeFractionYaml {
+    /// The share.
     default_value: FractionalPercent,
 }
 
 /// `RegexMatcher`.
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RegexYaml {
+    /// The expression, in the syntax of RE2.
     regex: String,
     // There is one engine.
+    /// Without effect: there is one engine.
     #[serde(default, rename = "google_re2")]
-    _google_re2: Option<IgnoredAny>,
+    _google_re2: Option<Ignored>,
 }
 
 /// `HeaderMatcher`, with the older spellings of `string_match`.
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct HeaderMatcherYaml {
+    /// The field, or `:method`, `:path`, `:authority`, `:scheme`.
     name: String,
+    /// What its value must be.
     string_match: Option<StringMatchYaml>,
+    /// Older spelling: it is this.
     exact_match: Option<String>,
+    /// Older spelling: it begins so.
     prefix_match: Option<String>,
+    /// Older spelling: it ends so.
     suffix_match: Option<String>,
+    /// Older spelling: it has this in it.
     contains_match: Option<String>,
+    /// Older spelling: all of it matches.
     safe_regex_match: Option<RegexYaml>,
+    /// Whether it must be there or must not.
     present_match: Option<bool>,
+    /// It is a whole number of this range.
     range_match: Option<RangeYaml>,
+    /// The opposite.
     #[serde(default)]
     invert_match: bool,
+    /// A missing field is an empty one.
     #[serde(default)]
     treat_missing_header_as_empty: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct StringMatchYaml {
+    /// It is this.
     exact: Option<String>,
+    /// It begins so.
     prefix: Option<String>,
+    /// It ends so.
     suffix: Option<String>,
+    /// It has this in it.
     contains: Option<String>,
+    /// All of it matches.
     safe_regex: Option<RegexYaml>,
+    /// Upper and lower case are the same.
     ignore_case: bool,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct RangeYaml {
+    /// First number.
     start: i64,
+    /// First number behind the range.
     end: i64,
 }
 

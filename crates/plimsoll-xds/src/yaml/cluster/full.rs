@@ -9,14 +9,14 @@ use std::fmt;
 use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::units::FieldError;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 use super::super::endpoint::{
     LeastRequestLbConfig, MaglevLbConfig, RingHashLbConfig, RoundRobinLbConfig,
 };
 use super::super::legacy::{CommonLbConfig, LbPolicy};
 use super::super::policy::LoadBalancingPolicy;
-use super::super::proto_json::{Empty, Named, ProtoDuration, Uint};
+use super::super::proto_json::{Empty, Ignored, Named, ProtoDuration, Uint};
 use super::super::upstream::breakers::CircuitBreakersYaml;
 use super::super::upstream::health_check::HealthCheckYaml;
 use super::super::upstream::http::{
@@ -59,46 +59,76 @@ const HARMLESS: [&str; 11] = [
 pub struct UpstreamClusterYaml(FullFields);
 
 #[derive(Clone, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct FullFields {
+    /// Name of the cluster.
     name: String,
+    /// How a host is chosen, the legacy way. Default `ROUND_ROBIN`.
     #[serde(default)]
     lb_policy: Named<LbPolicy>,
+    /// Settings of `LEAST_REQUEST`.
     least_request_lb_config: Option<LeastRequestLbConfig>,
+    /// Settings of `MAGLEV`.
     maglev_lb_config: Option<MaglevLbConfig>,
+    /// Settings of `RING_HASH`.
     ring_hash_lb_config: Option<RingHashLbConfig>,
+    /// Settings of `ROUND_ROBIN`.
     round_robin_lb_config: Option<RoundRobinLbConfig>,
+    /// Panic, and how a locality is chosen, the legacy way.
     #[serde(default)]
     common_lb_config: CommonLbConfig,
+    /// How hosts and localities are chosen, the typed way; goes before `lb_policy`.
     load_balancing_policy: Option<LoadBalancingPolicy>,
+    /// Metrics of backends that load reports sum up, such as `named_metrics.*`.
     #[serde(default)]
     lrs_report_endpoint_metrics: Vec<String>,
+    /// What is ours and not Envoy's.
     #[serde(default)]
     plimsoll: Extensions,
 
+    /// Where endpoints come from. Default `STATIC`.
     #[serde(default, rename = "type")]
     discovery_type: Named<DiscoveryType>,
+    /// Where endpoints come from with `type: EDS`, which needs it.
     eds_cluster_config: Option<EdsClusterConfig>,
+    /// How often a name is looked up, at least 0.001s. Default `5s`.
     dns_refresh_rate: Option<ProtoDuration>,
+    /// Which addresses of a name are used. Default `AUTO`.
     dns_lookup_family: Option<Named<DnsLookupFamily>>,
+    /// The endpoints, with every `type` but `EDS`.
     load_assignment: Option<LoadAssignmentYaml>,
+    /// How long connecting may take, TLS included. Default `5s`.
     connect_timeout: Option<ProtoDuration>,
+    /// Limits of connections, requests and retries.
     #[serde(default)]
     circuit_breakers: CircuitBreakersYaml,
+    /// Active checks of every host.
     #[serde(default)]
     health_checks: Vec<HealthCheckYaml>,
+    /// When a host answers too badly to be kept; without it none is taken out.
     outlier_detection: Option<OutlierDetectionYaml>,
+    /// How hosts are spoken to, the typed way.
     #[serde(default)]
     typed_extension_protocol_options: TypedExtensionProtocolOptions,
+    /// Deprecated: requests after which a connection is closed; 0 is no limit.
     max_requests_per_connection: Option<Uint<u32>>,
+    /// Deprecated place of the same message in `typed_extension_protocol_options`.
     common_http_protocol_options: Option<CommonHttpProtocolOptions>,
+    /// Deprecated place of the same message in `typed_extension_protocol_options`.
     upstream_http_protocol_options: Option<UpstreamHttpProtocolOptions>,
+    /// Deprecated way to say HTTP/1.1.
     http_protocol_options: Option<Empty>,
+    /// Deprecated way to say HTTP/2.
     http2_protocol_options: Option<Http2ProtocolOptions>,
+    /// TLS to the hosts; without it plain text.
     transport_socket: Option<TransportSocket>,
+    /// Report load to the server that the cluster came from: only `self`.
     lrs_server: Option<ConfigSource>,
+    /// Settings of sockets.
     #[serde(default)]
     upstream_connection_options: UpstreamConnectionOptions,
+    /// Close the connections of a host when it becomes unhealthy.
     #[serde(default)]
     close_connections_on_host_health_failure: bool,
 }
@@ -117,7 +147,7 @@ impl TryFrom<UpstreamClusterYaml> for UpstreamCluster {
             round_robin_lb_config: fields.round_robin_lb_config,
             common_lb_config: fields.common_lb_config,
             load_balancing_policy: fields.load_balancing_policy,
-            health_checks: vec![IgnoredAny; checks],
+            health_checks: vec![Ignored; checks],
             lrs_report_endpoint_metrics: fields.lrs_report_endpoint_metrics,
             plimsoll: fields.plimsoll,
         };
@@ -205,5 +235,16 @@ impl<'de> Deserialize<'de> for UpstreamClusterYaml {
         }
 
         deserializer.deserialize_map(ClusterVisitor)
+    }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for UpstreamClusterYaml {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "UpstreamCluster".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        super::super::schema::with_unread::<FullFields>(generator, &HARMLESS)
     }
 }

@@ -9,29 +9,42 @@ use crate::upstream::{CircuitBreakers, RetryBudget};
 
 /// `CircuitBreakers`. `per_host_thresholds` is not here: there are no limits per host.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct CircuitBreakersYaml {
+    /// Limits by priority of requests.
     thresholds: Vec<Thresholds>,
 }
 
 /// `CircuitBreakers.Thresholds`.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct Thresholds {
+    /// Whose limits; those of `HIGH` are without effect, no request has it. Default `DEFAULT`.
     priority: Named<RoutingPriority>,
+    /// Connections to all hosts together. Default 1024.
     max_connections: Option<Uint<u32>>,
+    /// Requests that wait for a connection. Default 1024.
     max_pending_requests: Option<Uint<u32>>,
+    /// Requests at a time. Default 1024.
     max_requests: Option<Uint<u32>>,
+    /// Retries at a time. Default 3.
     max_retries: Option<Uint<u32>>,
+    /// Retries as a share of requests, instead of `max_retries`.
     retry_budget: Option<RetryBudgetYaml>,
     // What remains is always counted.
+    /// Without effect: what remains is always counted.
     track_remaining: bool,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct RetryBudgetYaml {
+    /// Retries at a time, in percent of requests in flight. Default 20.
     budget_percent: Option<Percent>,
+    /// Retries at a time that are always allowed. Default 3.
     min_retry_concurrency: Option<Uint<u32>>,
 }
 

@@ -3,9 +3,8 @@
 use bytes::Bytes;
 use plimsoll_core::units::FieldError;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
-use super::super::proto_json::{Double, Named, ProtoDuration, ProtoEnum, Uint};
+use super::super::proto_json::{Double, Ignored, Named, ProtoDuration, ProtoEnum, Uint};
 use super::{duration, number};
 use crate::upstream::{
     HealthCheck, HealthCheckKind, HealthCheckParts, HttpHealthCheck, HttpMethod, StatusRange,
@@ -14,92 +13,142 @@ use crate::upstream::{
 
 /// `HealthCheck`.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct HealthCheckYaml {
+    /// How long an answer may take. Must be set.
     timeout: Option<ProtoDuration>,
+    /// Time between two checks. Must be set.
     interval: Option<ProtoDuration>,
+    /// The first check is delayed by up to this time. Default `0s`.
     initial_jitter: Option<ProtoDuration>,
+    /// Every interval is longer by up to this time. Default `0s`.
     interval_jitter: Option<ProtoDuration>,
+    /// The same in percent of the interval. Default 0.
     interval_jitter_percent: Uint<u32>,
+    /// Failures in a row that make a host unhealthy. Must be set.
     unhealthy_threshold: Option<Uint<u32>>,
+    /// Successes in a row that make a host healthy. Must be set.
     healthy_threshold: Option<Uint<u32>>,
+    /// Port to check instead of the endpoint's.
     alt_port: Option<Uint<u32>>,
+    /// Whether a connection serves several checks. Default true.
     reuse_connection: Option<bool>,
+    /// Ask by HTTP. One of the three kinds must be set.
     http_health_check: Option<HttpHealthCheckYaml>,
+    /// Connect, and maybe exchange bytes.
     tcp_health_check: Option<TcpHealthCheckYaml>,
+    /// Ask `grpc.health.v1.Health`.
     grpc_health_check: Option<GrpcHealthCheckYaml>,
+    /// Interval while the cluster has never had a request. Default `60s`.
     no_traffic_interval: Option<ProtoDuration>,
+    /// The same for healthy hosts. Default `no_traffic_interval`.
     no_traffic_healthy_interval: Option<ProtoDuration>,
+    /// Interval while a host is unhealthy. Default `interval`.
     unhealthy_interval: Option<ProtoDuration>,
+    /// Interval after the first failure. Default `unhealthy_interval`.
     unhealthy_edge_interval: Option<ProtoDuration>,
+    /// Interval after the first success. Default `interval`.
     healthy_edge_interval: Option<ProtoDuration>,
     // Logs of Envoy.
+    /// Without effect: a log of Envoy.
     event_log_path: Option<String>,
-    event_logger: Option<IgnoredAny>,
+    /// Without effect: a log of Envoy.
+    event_logger: Option<Ignored>,
+    /// Without effect: a log of Envoy.
     always_log_health_check_failures: bool,
+    /// Without effect: a log of Envoy.
     always_log_health_check_success: bool,
 }
 
 /// `HealthCheck.HttpHealthCheck`.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct HttpHealthCheckYaml {
+    /// Host of the request. Default the hostname of the endpoint, else the name of the cluster.
     host: String,
+    /// Path, with a slash in front.
     path: String,
+    /// Header fields to send along.
     request_headers_to_add: Vec<HeaderValueOption>,
+    /// Statuses that mean healthy. Default 200.
     expected_statuses: Vec<Int64Range>,
+    /// Statuses that count towards `unhealthy_threshold` instead of failing at once.
     retriable_statuses: Vec<Int64Range>,
+    /// The version of HTTP. Default `HTTP1`.
     codec_client_type: Named<CodecClientType>,
+    /// The method. Default `GET`.
     method: Named<HttpMethod>,
 }
 
 /// `HealthCheck.TcpHealthCheck`.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct TcpHealthCheckYaml {
+    /// Sent first; without it connecting is enough.
     send: Option<Payload>,
+    /// Blocks that must come back, in this order.
     receive: Vec<Payload>,
 }
 
 /// `HealthCheck.GrpcHealthCheck`.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct GrpcHealthCheckYaml {
+    /// The service that is asked for; empty asks for the server as a whole.
     service_name: String,
+    /// Host of the request. Default the name of the cluster.
     authority: String,
+    /// Header fields to send along.
     initial_metadata: Vec<HeaderValueOption>,
 }
 
 /// `HeaderValueOption`. Whether it is appended makes no difference: a check has no other headers.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "present so that they are known fields")]
 struct HeaderValueOption {
+    /// The field.
     header: HeaderValue,
-    append_action: Option<IgnoredAny>,
+    /// Without effect: a check has no other fields.
+    append_action: Option<Ignored>,
+    /// Without effect: a check has no other fields.
     append: Option<bool>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct HeaderValue {
+    /// Its name.
     key: String,
+    /// Its value.
     #[serde(default)]
     value: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct Int64Range {
+    /// First status.
     start: Double,
+    /// First status behind the range.
     end: Double,
 }
 
 /// `HealthCheck.Payload`; `text` is hex.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct Payload {
+    /// Bytes in hex.
     text: Option<String>,
+    /// Bytes in base64.
     binary: Option<String>,
 }
 

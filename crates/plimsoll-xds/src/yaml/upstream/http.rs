@@ -11,41 +11,57 @@ use crate::upstream::{Http2Options, HttpVersion, UpstreamOptions};
 
 /// `typed_extension_protocol_options`: nothing but those of HTTP.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct TypedExtensionProtocolOptions {
+    /// How HTTP is spoken.
     #[serde(rename = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions")]
     http: Option<HttpProtocolOptions>,
 }
 
 /// `envoy.extensions.upstreams.http.v3.HttpProtocolOptions`.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct HttpProtocolOptions {
+    /// `type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions`.
     #[serde(rename = "@type")]
     type_url: String,
+    /// Limits of connections.
     #[serde(default)]
     common_http_protocol_options: CommonHttpProtocolOptions,
+    /// Names in TLS.
     #[serde(default)]
     upstream_http_protocol_options: UpstreamHttpProtocolOptions,
+    /// The version.
     explicit_http_config: ExplicitHttpConfig,
 }
 
 /// `HttpProtocolOptions.ExplicitHttpConfig`.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct ExplicitHttpConfig {
+    /// HTTP/1.1.
     http_protocol_options: Option<Empty>,
+    /// HTTP/2.
     http2_protocol_options: Option<Http2ProtocolOptions>,
 }
 
 /// `envoy.config.core.v3.HttpProtocolOptions`.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct CommonHttpProtocolOptions {
+    /// A connection without a request is closed; `0s` is never. Default `3600s`.
     idle_timeout: Option<ProtoDuration>,
+    /// A connection ends after its requests; `0s` is never. Default never.
     max_connection_duration: Option<ProtoDuration>,
+    /// The longest that a request may take; `0s` is no limit. Default no limit.
     max_stream_duration: Option<ProtoDuration>,
+    /// Requests after which a connection is closed; 0 is no limit. Default no limit.
     max_requests_per_connection: Option<Uint<u32>>,
+    /// Only `ALLOW`.
     headers_with_underscores_action: Named<HeadersWithUnderscoresAction>,
 }
 
@@ -59,34 +75,52 @@ impl ProtoEnum for HeadersWithUnderscoresAction {
 
 /// `UpstreamHttpProtocolOptions`.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct UpstreamHttpProtocolOptions {
+    /// The server name in TLS is the host of the request.
     auto_sni: bool,
+    /// The certificate must be for that name.
     auto_san_validation: bool,
 }
 
 /// `Http2ProtocolOptions`.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Http2ProtocolOptions {
+    /// Requests at a time on one connection.
     max_concurrent_streams: Option<Uint<u32>>,
+    /// Bytes that may arrive unread on one stream.
     initial_stream_window_size: Option<Uint<u32>>,
+    /// Bytes that may arrive unread on one connection.
     initial_connection_window_size: Option<Uint<u32>>,
+    /// Pings on idle connections.
     connection_keepalive: Option<KeepaliveSettings>,
     // Bounds of Envoy's codec against floods, and how it compresses: ours has its own.
+    /// Without effect: the codec has its own.
     hpack_table_size: Option<Uint<u32>>,
+    /// Without effect: a bound of Envoy's codec.
     max_outbound_frames: Option<Uint<u32>>,
+    /// Without effect: a bound of Envoy's codec.
     max_outbound_control_frames: Option<Uint<u32>>,
+    /// Without effect: a bound of Envoy's codec.
     max_consecutive_inbound_frames_with_empty_payload: Option<Uint<u32>>,
+    /// Without effect: a bound of Envoy's codec.
     max_inbound_priority_frames_per_stream: Option<Uint<u32>>,
+    /// Without effect: a bound of Envoy's codec.
     max_inbound_window_update_frames_per_data_frame_sent: Option<Uint<u32>>,
+    /// Without effect: there is one codec.
     use_oghttp2_codec: Option<bool>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct KeepaliveSettings {
+    /// Time between two pings; without it none are sent.
     interval: Option<ProtoDuration>,
+    /// How long the answer may take.
     timeout: Option<ProtoDuration>,
 }
 

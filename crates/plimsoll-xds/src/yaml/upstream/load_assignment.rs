@@ -7,87 +7,128 @@ use plimsoll_core::model::health::HealthStatus;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
-use super::super::proto_json::{Double, FractionalPercent, Named, ProtoDuration, ProtoEnum, Uint};
+use super::super::proto_json::{
+    Double, FractionalPercent, Ignored, Named, ProtoDuration, ProtoEnum, Uint,
+};
 use super::number;
 use crate::upstream::{EndpointExtras, LoadAssignment, NamedEndpoint, NamedLocality};
 
 /// `ClusterLoadAssignment`. `named_endpoints` is not here.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct LoadAssignmentYaml {
+    /// Name of the assignment; only a name.
     cluster_name: String,
+    /// Endpoints by locality and priority.
     endpoints: Vec<LocalityLbEndpoints>,
+    /// What holds for all of them.
     policy: Policy,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "AssignmentPolicy")
+)]
 #[serde(default, deny_unknown_fields)]
 struct Policy {
+    /// Shares of requests that are dropped.
     drop_overloads: Vec<DropOverload>,
+    /// Percent by which healthy hosts may stand for others, above 0. Default 140.
     overprovisioning_factor: Option<Uint<u32>>,
+    /// Health of a priority by weights instead of by number of hosts.
     weighted_priority_health: bool,
     // Nobody sends updates of what stands in a file.
+    /// Without effect: nobody sends updates of what stands in a file.
     endpoint_stale_after: Option<ProtoDuration>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct DropOverload {
+    /// Its name in load reports.
     category: String,
+    /// The share.
     drop_percentage: FractionalPercent,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct LocalityLbEndpoints {
+    /// Where they are.
     locality: LocalityYaml,
+    /// Metadata of the locality.
     metadata: Metadata,
+    /// The endpoints.
     lb_endpoints: Vec<LbEndpointYaml>,
+    /// Weight of the locality, where localities are chosen by weights.
     load_balancing_weight: Option<Uint<u32>>,
+    /// 0 is used first. Default 0.
     priority: Uint<u32>,
+    /// Measured share of demand in basis points, on the assignment of the own fleet.
     observed_traffic_fraction: Option<Uint<u64>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct LocalityYaml {
+    /// Region.
     region: String,
+    /// Zone.
     zone: String,
+    /// Part of the zone.
     sub_zone: String,
 }
 
 /// `Metadata`; what filters of Envoy read is passed over.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct Metadata {
+    /// Metadata by reader.
     filter_metadata: FilterMetadata,
-    typed_filter_metadata: Option<IgnoredAny>,
+    /// Without effect: read by filters of Envoy.
+    typed_filter_metadata: Option<Ignored>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 struct FilterMetadata {
+    /// What balancing reads.
     #[serde(rename = "envoy.lb")]
     envoy_lb: EnvoyLb,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 struct EnvoyLb {
+    /// What a hash of the endpoint is made of, instead of its address.
     hash_key: Option<String>,
+    /// The measured share of demand, for `fraction_source: LOCALITY_METADATA`.
     observed_traffic_fraction: Option<Double>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct LbEndpointYaml {
+    /// Where it is.
     endpoint: EndpointYaml,
+    /// What discovery says of its health. Default `UNKNOWN`, which counts as healthy.
     #[serde(default)]
     health_status: Named<HealthStatus>,
+    /// Metadata of the endpoint.
     #[serde(default)]
     metadata: Metadata,
+    /// Its weight, at least 1. Default 1.
     load_balancing_weight: Option<Uint<u32>>,
 }
 
@@ -103,38 +144,52 @@ impl ProtoEnum for HealthStatus {
 }
 
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct EndpointYaml {
+    /// Its address.
     address: AddressYaml,
+    /// What checks of it do differently.
     #[serde(default)]
     health_check_config: HealthCheckConfig,
+    /// Its name, for health checks and `auto_host_sni`.
     #[serde(default)]
     hostname: String,
+    /// Further addresses of the same endpoint.
     #[serde(default)]
     additional_addresses: Vec<AdditionalAddress>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct AdditionalAddress {
+    /// The address.
     address: AddressYaml,
 }
 
 /// `Address`: a socket and nothing else.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct AddressYaml {
+    /// Host and port.
     socket_address: SocketAddressYaml,
 }
 
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "present so that they are known fields")]
 struct SocketAddressYaml {
+    /// Only `TCP`. Default `TCP`.
     protocol: Option<Named<Protocol>>,
+    /// An IP address, or a name with the DNS types.
     address: String,
+    /// The port.
     port_value: Uint<u32>,
     // An address of version 4 is one, whatever the socket.
+    /// Without effect: an address of version 4 is one, whatever the socket.
     #[serde(default)]
     ipv4_compat: bool,
 }
@@ -147,10 +202,14 @@ impl ProtoEnum for Protocol {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct HealthCheckConfig {
+    /// Port to check instead of the endpoint's.
     port_value: Uint<u32>,
+    /// Host of checks, instead of the endpoint's.
     hostname: String,
+    /// Leave this endpoint unchecked.
     disable_active_health_check: bool,
 }
 

@@ -17,10 +17,13 @@ const RAW_BUFFER: &str =
 
 /// `TransportSocket`; `name` is only a name.
 #[derive(Clone, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "present so that they are known fields")]
 pub(crate) struct TransportSocket {
+    /// Only a name.
     name: String,
+    /// The settings, by their `@type`.
     typed_config: TypedConfig,
 }
 
@@ -33,76 +36,112 @@ enum TypedConfig {
 
 /// `UpstreamTlsContext`.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct UpstreamTlsContext {
+    /// Certificates and protocols.
     common_tls_context: CommonTlsContext,
+    /// Server name that is asked for.
     sni: String,
+    /// It is the hostname of the endpoint instead.
     auto_host_sni: bool,
+    /// The certificate must be for the name that is asked for.
     auto_sni_san_validation: bool,
     // How many sessions are kept for resumption changes how long a handshake takes.
+    /// Without effect.
     max_session_keys: Option<Uint<u32>>,
 }
 
 /// `CommonTlsContext`.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct CommonTlsContext {
+    /// The client's own certificate: one at most.
     tls_certificates: Vec<TlsCertificate>,
+    /// What the certificate of a host must be.
     validation_context: Option<CertificateValidationContext>,
+    /// Protocols that are offered. Default those of the HTTP version.
     alpn_protocols: Vec<String>,
 }
 
 #[derive(Clone, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct TlsCertificate {
+    /// The certificate, PEM.
     certificate_chain: DataSourceYaml,
+    /// Its key, PEM.
     private_key: DataSourceYaml,
 }
 
 #[derive(Clone, Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct CertificateValidationContext {
+    /// Who must have signed, PEM; without it and `system_root_certs` anybody.
     trusted_ca: Option<DataSourceYaml>,
+    /// The system's list.
     system_root_certs: Option<Empty>,
+    /// Names, one of which the certificate must have.
     match_typed_subject_alt_names: Vec<SubjectAltNameMatcher>,
+    /// Deprecated: the same for any kind of name.
     match_subject_alt_names: Vec<StringMatcherYaml>,
 }
 
 #[derive(Clone, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct SubjectAltNameMatcher {
+    /// Kind of name.
     san_type: Named<SanType>,
+    /// The name.
     matcher: StringMatcherYaml,
 }
 
 /// `StringMatcher`.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct StringMatcherYaml {
+    /// It is this.
     exact: Option<String>,
+    /// It begins so.
     prefix: Option<String>,
+    /// It ends so.
     suffix: Option<String>,
+    /// It has this in it.
     contains: Option<String>,
+    /// All of it matches.
     safe_regex: Option<RegexMatcher>,
+    /// Upper and lower case are the same.
     ignore_case: bool,
 }
 
 #[derive(Clone, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "present so that they are known fields")]
 struct RegexMatcher {
     // The only engine there is.
+    /// Without effect: there is one engine.
     google_re2: Option<Empty>,
+    /// The expression, in the syntax of RE2.
     regex: String,
 }
 
 /// `DataSource`.
 #[derive(Clone, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct DataSourceYaml {
+    /// A file, which is watched.
     filename: Option<String>,
+    /// Bytes in base64.
     inline_bytes: Option<String>,
+    /// The text itself.
     inline_string: Option<String>,
+    /// A variable that holds it.
     environment_variable: Option<String>,
 }
 
@@ -281,6 +320,20 @@ impl<'de> Deserialize<'de> for TypedConfig {
         }
 
         deserializer.deserialize_any(TypedConfigVisitor)
+    }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for TypedConfig {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "TransportSocketTypedConfig".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        use super::super::schema::typed;
+        let tls = typed::<UpstreamTlsContext>(generator, "UpstreamTlsContext", TLS);
+        let raw_buffer = typed::<Empty>(generator, "RawBuffer", RAW_BUFFER);
+        schemars::json_schema!({ "oneOf": [tls, raw_buffer] })
     }
 }
 

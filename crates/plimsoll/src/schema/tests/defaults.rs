@@ -1,0 +1,276 @@
+//! Defaults that descriptions name are those of the checked types.
+
+use std::time::Duration;
+
+use plimsoll_control::config::{ControlConfig, File};
+use plimsoll_core::model::client_side_weighted_round_robin::ClientSideWeightedRoundRobin;
+use plimsoll_core::model::endpoint_policy::{
+    ConsistentHashing, HashFunction, LeastRequest, LeastRequestParts, Maglev, RingHash,
+};
+use plimsoll_core::model::load_aware_locality::{LoadAwareLocality, LoadAwareLocalityParts};
+use plimsoll_core::model::zone_aware::ZoneAware;
+use plimsoll_proxy::config::{Http2Config, HttpOptions};
+use plimsoll_xds::upstream::{CircuitBreakers, UpstreamOptions};
+
+use super::*;
+
+/// The default that a field of a message names, without marks.
+fn said(schema: &Value, message: &str, field: &str) -> String {
+    let message = match message {
+        "" => schema,
+        name => &schema["$defs"][name],
+    };
+    let about = message["properties"][field]["description"].as_str();
+    let about = about.unwrap_or_else(|| panic!("{field} has no description: {message}"));
+    let about = about.replace('\n', " ");
+    let (_, default) = about
+        .split_once("Default ")
+        .unwrap_or_else(|| panic!("{about}"));
+    default.trim_end_matches('.').replace('`', "")
+}
+
+fn check(subject: Subject, message: &str, fields: &[(&str, String)]) {
+    let schema = subject.schema();
+    for (field, value) in fields {
+        assert_eq!(said(&schema, message, field), *value, "{message}.{field}");
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{}s", time.as_secs_f64())
+}
+
+#[test]
+fn of_the_control_plane() {
+    let (name, text) = ("x".to_owned(), "{}".to_owned());
+    let config = ControlConfig::parse(&File { name, text }, &[]).unwrap();
+    let planner = &config.planner;
+    check(
+        Subject::Control,
+        "",
+        &[
+            ("listen", config.listen.to_string()),
+            ("admin", config.admin.unwrap().to_string()),
+        ],
+    );
+    check(
+        Subject::Control,
+        "LoadReporting",
+        &[("interval", seconds(config.load_reporting_interval))],
+    );
+    check(
+        Subject::Control,
+        "Demand",
+        &[
+            ("smoothing_time_constant", seconds(planner.tau())),
+            ("missed_intervals", planner.missed_intervals().to_string()),
+            (
+                "material_change_bp",
+                planner.material_change_bp().to_string(),
+            ),
+            ("heartbeat", seconds(planner.heartbeat())),
+        ],
+    );
+    check(
+        Subject::Control,
+        "Fleets",
+        &[
+            (
+                "local_cluster_names",
+                format!("[{}]", config.local_cluster_names.join(", ")),
+            ),
+            ("leave_after", seconds(config.leave_after)),
+        ],
+    );
+}
+
+#[test]
+fn of_the_proxy() {
+    let http = HttpOptions::default();
+    let some = |time: Option<Duration>| seconds(time.unwrap());
+    check(
+        Subject::Proxy,
+        "HttpConnectionManager",
+        &[
+            (
+                "max_request_headers_kb",
+                (http.max_request_header_bytes >> 10).to_string(),
+            ),
+            (
+                "request_headers_timeout",
+                some(http.request_headers_timeout),
+            ),
+            ("stream_idle_timeout", some(http.stream_idle_timeout)),
+            ("use_remote_address", http.use_remote_address.to_string()),
+            ("generate_request_id", http.generate_request_id.to_string()),
+        ],
+    );
+    check(
+        Subject::Proxy,
+        "CommonOptions",
+        &[
+            ("idle_timeout", some(http.idle_timeout)),
+            ("max_headers_count", http.max_headers.to_string()),
+        ],
+    );
+    let http2 = Http2Config::default();
+    check(
+        Subject::Proxy,
+        "Http2Options",
+        &[
+            (
+                "max_concurrent_streams",
+                http2.max_concurrent_streams.to_string(),
+            ),
+            (
+                "initial_stream_window_size",
+                http2.initial_stream_window_size.to_string(),
+            ),
+            (
+                "initial_connection_window_size",
+                http2.initial_connection_window_size.to_string(),
+            ),
+        ],
+    );
+    check(
+        Subject::Proxy,
+        "Keepalive",
+        &[("timeout", seconds(http2.keepalive_timeout))],
+    );
+}
+
+#[test]
+fn of_a_cluster() {
+    let options = UpstreamOptions::default();
+    let breakers = CircuitBreakers::default();
+    check(
+        Subject::Cluster,
+        "",
+        &[("connect_timeout", seconds(options.connect_timeout))],
+    );
+    check(
+        Subject::Cluster,
+        "CommonHttpProtocolOptions",
+        &[("idle_timeout", seconds(options.idle_timeout.unwrap()))],
+    );
+    check(
+        Subject::Cluster,
+        "Thresholds",
+        &[
+            ("max_connections", breakers.max_connections.to_string()),
+            (
+                "max_pending_requests",
+                breakers.max_pending_requests.to_string(),
+            ),
+            ("max_requests", breakers.max_requests.to_string()),
+            ("max_retries", breakers.max_retries.to_string()),
+        ],
+    );
+    let zone_aware = ZoneAware::default();
+    check(
+        Subject::Cluster,
+        "ZoneAwareLbConfig",
+        &[
+            (
+                "min_cluster_size",
+                zone_aware.min_cluster_size().to_string(),
+            ),
+            ("routing_enabled", zone_aware.routing_enabled().to_string()),
+        ],
+    );
+    check(
+        Subject::Cluster,
+        "LrsRateConfig",
+        &[(
+            "staleness_threshold",
+            seconds(zone_aware.staleness_threshold()),
+        )],
+    );
+}
+
+#[test]
+fn of_policies() {
+    let load_aware = LoadAwareLocality::try_new(LoadAwareLocalityParts::default()).unwrap();
+    check(
+        Subject::Cluster,
+        "LoadAwareLocality",
+        &[
+            (
+                "weight_update_period",
+                seconds(load_aware.weight_update_period()),
+            ),
+            (
+                "smoothing_time_constant",
+                seconds(load_aware.smoothing_time_constant()),
+            ),
+            (
+                "remote_probe_fraction",
+                load_aware.remote_probe_fraction().to_string(),
+            ),
+            (
+                "local_probe_fraction",
+                load_aware.local_probe_fraction().to_string(),
+            ),
+            (
+                "weight_expiration_period",
+                seconds(load_aware.weight_expiration_period().unwrap()),
+            ),
+            (
+                "utilization_variance_threshold",
+                load_aware.utilization_variance_threshold().to_string(),
+            ),
+        ],
+    );
+    let weighted = ClientSideWeightedRoundRobin::default();
+    check(
+        Subject::Cluster,
+        "ClientSideWeightedRoundRobin",
+        &[
+            ("blackout_period", seconds(weighted.blackout_period())),
+            (
+                "oob_reporting_period",
+                seconds(weighted.oob_reporting_period()),
+            ),
+            (
+                "weight_expiration_period",
+                seconds(weighted.weight_expiration_period()),
+            ),
+            (
+                "weight_update_period",
+                seconds(weighted.weight_update_period()),
+            ),
+            (
+                "error_utilization_penalty",
+                weighted.error_utilization_penalty().to_string(),
+            ),
+        ],
+    );
+    let least_request = LeastRequest::try_new(LeastRequestParts::default()).unwrap();
+    check(
+        Subject::Cluster,
+        "LeastRequest",
+        &[
+            ("choice_count", least_request.choice_count().to_string()),
+            (
+                "active_request_bias",
+                least_request.active_request_bias().to_string(),
+            ),
+        ],
+    );
+    let hashing = ConsistentHashing::default();
+    let ring = RingHash::try_new(HashFunction::default(), None, None, hashing).unwrap();
+    check(
+        Subject::Cluster,
+        "RingHash",
+        &[
+            ("minimum_ring_size", ring.minimum_ring_size().to_string()),
+            ("maximum_ring_size", ring.maximum_ring_size().to_string()),
+        ],
+    );
+    let maglev = Maglev::try_new(None, hashing).unwrap();
+    check(
+        Subject::Cluster,
+        "Maglev",
+        &[("table_size", maglev.table_size().to_string())],
+    );
+}

@@ -18,8 +18,8 @@ use crate::stats::HttpStats;
 /// A list of pages.
 pub(super) async fn index() -> &'static str {
     "GET / (the dashboard, where there is one), /help, /ready, /server_info, /stats, \
-     /stats/prometheus, /clusters, /config_dump, /listeners, /explain?cluster=NAME; POST \
-     /logging?level=LEVEL, /quitquitquit\n"
+     /stats/prometheus, /clusters?format=json, /config_dump?resource=LIST, /listeners, \
+     /explain?cluster=NAME; POST /logging?level=LEVEL, /quitquitquit\n"
 }
 
 /// 200 when requests are served.

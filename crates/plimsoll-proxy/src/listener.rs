@@ -6,7 +6,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -18,6 +18,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use crate::access_log::{AccessLog, Sinks};
 use crate::config::{Codec, HttpOptions, ListenerConfig, RouteSource};
@@ -174,6 +175,9 @@ impl Listener {
 }
 
 /// Serves a connection to its end.
+///
+/// What is large stands in boxes of its own: a connection that waits for its next request then
+/// costs what its protocol needs, not as much as the largest of all that it might have spoken.
 pub(crate) async fn serve(stream: TcpStream, connection: Arc<Connection>) {
     let runtime = connection.listener.runtime();
     let codec = runtime.config.http.codec;
@@ -191,8 +195,8 @@ pub(crate) async fn serve(stream: TcpStream, connection: Arc<Connection>) {
         }
         Some(acceptor) => {
             connection.stats.downstream_cx_ssl_total.inc();
-            match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
-                Ok(Ok(stream)) => {
+            match Box::pin(shake_hands(acceptor, stream)).await {
+                Ok(stream) => {
                     let alpn = stream.get_ref().1.alpn_protocol();
                     let http2 = match codec {
                         Codec::Http2 => true,
@@ -201,13 +205,9 @@ pub(crate) async fn serve(stream: TcpStream, connection: Arc<Connection>) {
                     };
                     serve_http(stream, &connection, &runtime, http2).await
                 }
-                Ok(Err(error)) => {
+                Err(error) => {
                     connection.stats.downstream_cx_ssl_fail.inc();
                     tracing::debug!(peer = %connection.peer, %error, "no TLS");
-                    return;
-                }
-                Err(_) => {
-                    connection.stats.downstream_cx_ssl_fail.inc();
                     return;
                 }
             }
@@ -217,6 +217,16 @@ pub(crate) async fn serve(stream: TcpStream, connection: Arc<Connection>) {
         connection.stats.downstream_cx_protocol_error.inc();
         tracing::debug!(peer = %connection.peer, %error, "the connection ended badly");
     }
+}
+
+/// In a box, because whoever waits for it keeps what it yields.
+async fn shake_hands(
+    acceptor: &TlsAcceptor,
+    stream: TcpStream,
+) -> io::Result<Box<TlsStream<TcpStream>>> {
+    let accepted = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await;
+    let accepted = accepted.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
+    accepted.map(Box::new)
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -287,7 +297,7 @@ where
     let service = service_fn(move |request| forward::handle(Arc::clone(&shared), request));
     macro_rules! until_ordered {
         ($serving:expr, $graceful:expr) => {{
-            let mut serving = pin!($serving);
+            let mut serving = Box::pin($serving);
             if connection.ordered() >= $graceful {
                 serving.as_mut().graceful_shutdown();
             }
@@ -315,5 +325,21 @@ where
             let serving = runtime.http1.serve_connection(io, service).with_upgrades();
             until_ordered!(serving, Order::Drain)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Size of the future that a function of two arguments returns.
+    fn size<A, B, F: Future>(_: fn(A, B) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_connection_that_waits_is_small() {
+        // Of 8600 bytes, when protocols and handshakes stood in it.
+        assert!(size(serve) <= 2048, "{}", size(serve));
     }
 }

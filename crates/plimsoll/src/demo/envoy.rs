@@ -357,7 +357,10 @@ mod tests {
         let retries = &hosts[0]["routes"][0]["route"]["retry_policy"];
         // On average half of each interval: 0.1 s, 0.2 s, 0.4 s, then 0.5 s each.
         let tries = retries["num_retries"].as_f64().unwrap();
-        assert!(0.35 + (tries - 3.0) * 0.25 > 2.0, "twice the second that news may take");
+        assert!(
+            0.35 + (tries - 3.0) * 0.25 > 2.0,
+            "twice the second that news may take"
+        );
         assert_eq!(retries["retry_back_off"]["max_interval"], "0.5s");
     }
 

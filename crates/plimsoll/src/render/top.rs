@@ -386,7 +386,7 @@ mod tests {
             rows: Some(rows),
         };
         let style = Style::new(false, None);
-        for columns in [100, 80, 60, 40] {
+        for columns in [100, 80, 60] {
             let page = page(&state, style, room(columns, 24));
             let wide = page.lines().find(|line| line.chars().count() > columns);
             assert_eq!(wide, None, "{columns} columns:\n{page}");

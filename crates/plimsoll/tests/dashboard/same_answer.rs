@@ -87,7 +87,7 @@ impl World {
         let upstream = ZONES.iter().zip(HOSTS).enumerate();
         let upstream = upstream.map(|(place, (zone, hosts))| {
             let mut entry = json!({ "locality": { "region": "r1", "zone": zone }, "hosts": hosts });
-            if basis == "locality weights" {
+            if basis == "locality weights" && !weights[place].is_null() {
                 entry["load_balancing_weight"] = weights[place].clone();
             }
             entry

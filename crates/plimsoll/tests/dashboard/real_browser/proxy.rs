@@ -196,7 +196,9 @@ fn what_if_and_events(page: &mut Page) {
     let after = page.eval(&format!("Number({}.value)", of("kept")));
     assert_eq!(after.as_f64(), Some(1.0), "with room for all");
     page.click("#whatif-reset");
-    page.wait(&format!("document.querySelector(\"{asked}\").value === '3'"));
+    page.wait(&format!(
+        "document.querySelector(\"{asked}\").value === '3'"
+    ));
     let events = page.text("document.querySelector('#events').textContent");
     assert!(
         events.contains("orders: requests spill to other zones"),

@@ -129,8 +129,9 @@ fn rows_that_are_not_seen_are_not_there_and_come_when_they_are() {
         ));
         page.wait(&format!("{rows}.at(-1).ariaRowIndex === '101'"));
         let last = page.eval(&format!(
-            "(() => {{ const [row, box] = [{rows}.at(-1), document.querySelector('#{table}-scroller')]
-                .map((e) => e.getBoundingClientRect()); return Math.abs(row.bottom - box.bottom); }})()"
+            "(() => {{ const box = document.querySelector('#{table}-scroller');
+               const [row, seen] = [{rows}.at(-1), box].map((e) => e.getBoundingClientRect());
+               return Math.abs(row.bottom - seen.bottom); }})()"
         ));
         assert!(
             last.as_f64().unwrap() < 4.0,

@@ -15,7 +15,8 @@ function formatter(least, most) {
   return FORMATS.get(key);
 }
 
-const digits = (value, fraction) => formatter(0, fraction).format(value);
+// Negative zero is zero.
+const digits = (value, fraction) => formatter(0, fraction).format(value + 0);
 
 /** As many digits as matter: three for small numbers, whole above 100. */
 function short(value) {

@@ -211,10 +211,13 @@ function servers(zone, name, scale, x) {
   }];
   if (zone.line > 0) {
     const line = zone.y + zone.line * scale;
-    // A thin box reaches up to the mark, so that one can see whose it is.
+    // A thin box reaches from what is served to the mark, so that one can see whose it is.
     parts.push({
       key: `reach ${name}`, tag: 'rect', class: 'reach',
-      attributes: { x: x.right, y: zone.y, width: BAR, height: zone.line * scale },
+      attributes: {
+        x: x.right, y: zone.y + zone.served * scale, width: BAR,
+        height: Math.max(0, (zone.line - zone.served) * scale),
+      },
     }, {
       key: `line ${name}`, tag: 'path', class: 'load-line',
       attributes: { d: `M${x.right - 5} ${line}H${x.right + BAR + 5}`, 'data-zone': name, 'data-value': zone.line },

@@ -103,9 +103,9 @@ function fill(cluster, anew) {
     const set = (input, value) => {
       if (anew) {
         input.touched = false;
-        input.is = null;
       }
-      if (!input.touched && input.is !== value && document.activeElement !== input) {
+      const follows = !input.touched && input.is !== value && document.activeElement !== input;
+      if (anew || follows) {
         input.is = value;
         input.value = String(Number(value.toPrecision(4)));
       }

@@ -136,9 +136,10 @@ pub const fn state_name(state: StateName) -> &'static str {
     }
 }
 
-/// Three decimals are more than any rate or share is worth on a page.
+/// Three decimals are more than any rate or share is worth on a page. The sum of nothing, which is
+/// negative zero, is zero.
 pub fn rounded(number: f64) -> f64 {
-    (number * 1000.0).round() / 1000.0
+    (number * 1000.0).round() / 1000.0 + 0.0
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! [`Cluster`]: what services of one cluster share: snapshots, connections, limits.
 //!
-//! Written by the cluster manager, read by every request. No request waits for a lock. [`Worker`] is
-//! what a service picks with; services that come and go lend it to each other, so that its cursors
-//! and schedules outlive a single call.
+//! Written by the cluster manager, read by every request. No request waits for a lock. [`Worker`]
+//! is what a service picks with; services that come and go lend it to each other, so that its
+//! cursors and schedules outlive a single call.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;

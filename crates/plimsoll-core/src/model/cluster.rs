@@ -195,7 +195,8 @@ impl ClusterConfig {
         let mut changed = self.clone();
         if !self.endpoint_policy.is_hash() {
             changed.locality_policy = LocalityPolicy::LocalityWeighted;
-            changed.zone_aware = None;
+            // Settings of its own it has none; runtime keys were applied to those it had.
+            changed.zone_aware = Some(ZoneAware::default());
         }
         changed
     }

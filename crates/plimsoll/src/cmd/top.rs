@@ -60,7 +60,7 @@ each other. Colours appear on terminals only, and not when NO_COLOR is set.
 Exit codes: 0 fine or ended by Ctrl-C, 2 wrong usage, or with --once nobody answered.";
 
 /// Narrower terminals cut lines.
-const LEAST_COLUMNS: usize = 40;
+const LEAST_COLUMNS: usize = 60;
 /// Shortest time between two looks.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 

@@ -239,6 +239,8 @@ fn put_traffic(cluster: &mut ClusterState, scene: &Scene) {
         let Some(index) = index else { continue };
         zone.demand_requests_per_second = Some(rounded(scene.rates.issued(index)));
         zone.demand_estimated = false;
+        zone.healthy_hosts = scene.healthy(index) as u64;
+        zone.capacity_share = Some(rounded(scene.capacity_share(index)));
         zone.served_requests_per_second = Some(rounded(scene.rates.served(index)));
         zone.line_requests_per_second = Some(rounded(scene.line(index)));
         zone.load = scene.load(index).map(rounded);

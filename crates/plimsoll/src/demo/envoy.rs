@@ -347,6 +347,24 @@ mod tests {
     }
 
     #[test]
+    fn tries_outlast_the_news_of_a_dead_zone() {
+        let xds = SocketAddr::from(([127, 0, 0, 1], 18000));
+        let bootstrap = bootstrap("gateway-a-1", 0, xds);
+        let layer = &bootstrap["layered_runtime"]["layers"][0]["static_layer"];
+        assert_eq!(layer["circuit_breakers.orders.default.max_retries"], 1024);
+        let chain = &bootstrap["static_resources"]["listeners"][0]["filter_chains"][0];
+        let hosts = &chain["filters"][0]["typed_config"]["route_config"]["virtual_hosts"];
+        let retries = &hosts[0]["routes"][0]["route"]["retry_policy"];
+        // On average half of each interval: 0.1 s, 0.2 s, 0.4 s, then 0.5 s each.
+        let tries = retries["num_retries"].as_f64().unwrap();
+        assert!(
+            0.35 + (tries - 3.0) * 0.25 > 2.0,
+            "twice the second that news may take"
+        );
+        assert_eq!(retries["retry_back_off"]["max_interval"], "0.5s");
+    }
+
+    #[test]
     fn nothing_is_said_that_a_stock_envoy_does_not_know() {
         let xds = SocketAddr::from(([127, 0, 0, 1], 18000));
         let text = bootstrap("gateway-a-1", 0, xds).to_string();

@@ -130,10 +130,15 @@ impl Scene {
         }
     }
 
+    /// Backends of a zone that live, of all that do.
+    pub(crate) fn capacity_share(&self, zone: usize) -> f64 {
+        let all: usize = (0..ZONES.len()).map(|zone| self.healthy(zone)).sum();
+        as_f64(self.healthy(zone)) / as_f64(all)
+    }
+
     /// The load line of a zone: its share of the capacity of all that arrives.
     pub(crate) fn line(&self, zone: usize) -> f64 {
-        let all: usize = (0..ZONES.len()).map(|zone| self.healthy(zone)).sum();
-        self.rates.total() * as_f64(self.healthy(zone)) / as_f64(all)
+        self.rates.total() * self.capacity_share(zone)
     }
 
     /// Load of a zone against its line.

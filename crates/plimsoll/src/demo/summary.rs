@@ -55,7 +55,7 @@ fn line(scene: &Scene, prefix: &str, tail: &[Part]) -> String {
         let _ = write!(line, "  {prefix}{name} {load}{mark}");
     }
     let tail: Vec<&str> = tail.iter().map(|part| part.text.as_str()).collect();
-    format!("{line}  {}", tail.join(", ")).trim_end().to_owned()
+    format!("{line} {}", tail.join(", ")).trim_end().to_owned()
 }
 
 fn tail(scene: &Scene) -> Vec<Part> {
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn a_line_has_room_for_all_where_there_is_some() {
         let line = text(&scene(true, false), usize::MAX);
-        let all = "HEALTHY_HOSTS_NUM  zone-a  100 %   zone-b  100 %   zone-c  100 %   213 rq/s, \
+        let all = "HEALTHY_HOSTS_NUM  zone-a  100 %   zone-b  100 %   zone-c  100 %  213 rq/s, \
                    28 % cross, p99 1234 ms, 123/s turned away, 0 failed, no control plane";
         assert_eq!(line, all);
     }

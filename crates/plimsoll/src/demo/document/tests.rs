@@ -103,7 +103,12 @@ fn while_it_does_not_traffic_is_what_backends_see() {
         page.nodes.as_ref().map(|nodes| nodes[0].connected),
         Some(false)
     );
-    assert!(!page.what_if && !page.explain);
+    assert!(
+        page.what_if && page.explain,
+        "panels stay, answers say why there is none"
+    );
+    assert_eq!(cluster.zones[0].healthy_hosts, 4);
+    assert_eq!(cluster.zones[0].capacity_share, Some(0.333));
     assert_eq!(page.notices[1].severity, Severity::Warning);
 }
 

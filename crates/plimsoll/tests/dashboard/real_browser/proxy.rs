@@ -8,6 +8,7 @@ use crate::support::control::Control;
 use crate::support::data_plane::DataPlane;
 use crate::support::page::{DESKTOP, PHONE, Page};
 use crate::support::proxy::{Proxy, start};
+use crate::support::wait_for;
 
 const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
 
@@ -125,6 +126,7 @@ fn a_proxy_shows_its_own_requests_and_reasons() {
         .unwrap();
     assert!((kept - 0.6).abs() < 0.12, "{kept} stays");
     only_what_it_knows(&mut page);
+    what_if_and_events(&mut page);
     looks(&mut page, "proxy");
     drop(control);
     page.wait("document.querySelector('#notices').textContent.includes('no management server')");
@@ -160,8 +162,6 @@ fn only_what_it_knows(page: &mut Page) {
         "#zones [data-field=served]",
         "#zones [data-field=demand]",
         "#nodes-card",
-        "#events-card",
-        "#whatif-card",
     ] {
         let seen = format!("document.querySelector('{hidden}').checkVisibility()");
         assert_eq!(page.eval(&seen), false, "{hidden}");
@@ -177,6 +177,63 @@ fn only_what_it_knows(page: &mut Page) {
     page.wait("document.querySelector('#detail').open");
     page.screenshot("proxy-explain");
     page.press("Escape");
+}
+
+/// Its own engine answers, and what happened to its routing is said.
+fn what_if_and_events(page: &mut Page) {
+    let head = "document.querySelector('#whatif-zones').tHead.textContent";
+    assert!(page.text(head).contains("Demand, %"), "rates are not known");
+    let asked = "#whatif-zones tr[data-key='r1/zone-a'] [data-field=hosts]";
+    page.type_into(asked, "30");
+    page.click("#whatif-ask");
+    page.wait("document.querySelector('#whatif-shares')");
+    let of = |field: &str| {
+        format!("document.querySelector('#whatif-shares tr [data-field={field}]').dataset")
+    };
+    assert_eq!(page.eval(&format!("Number({}.value)", of("hosts"))), 30);
+    let before = page.eval(&format!("Number({}.before)", of("kept")));
+    assert_eq!(before.as_f64(), Some(0.6), "as it is");
+    let after = page.eval(&format!("Number({}.value)", of("kept")));
+    assert_eq!(after.as_f64(), Some(1.0), "with room for all");
+    page.click("#whatif-reset");
+    page.wait(&format!(
+        "document.querySelector(\"{asked}\").value === '3'"
+    ));
+    let events = page.text("document.querySelector('#events').textContent");
+    assert!(
+        events.contains("orders: requests spill to other zones"),
+        "{events}"
+    );
+    assert!(events.contains("hosts came"), "{events}");
+}
+
+/// What `plimsoll top` says of an admin address.
+fn top(address: std::net::SocketAddr, args: &[&str]) -> String {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    command
+        .args(["top", &address.to_string(), "--once"])
+        .args(args);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn top_shows_proxies_and_control_planes() {
+    let (control, proxy) = world();
+    for (address, title) in [
+        (proxy.admin, "plimsoll proxy"),
+        (control.admin, "plimsoll control"),
+    ] {
+        let page = wait_for("demand is known", || {
+            let page = top(address, &["--cluster", "orders"]);
+            page.contains("LocalityResidual").then_some(page)
+        });
+        assert!(page.starts_with(title) && page.contains("zone-a"), "{page}");
+        let document: Value = serde_json::from_str(&top(address, &["--json"])).unwrap();
+        assert_eq!(document["title"], title);
+        assert_eq!(document["one_proxy"], title == "plimsoll proxy");
+    }
 }
 
 /// Boxes that show a part only, though three zones are few.

@@ -160,7 +160,8 @@ impl Page {
 
     /// Writes what is seen, the whole page, to `target/screenshots/NAME.png`.
     pub(crate) fn screenshot(&mut self, name: &str) {
-        self.eval("window.scrollTo(0, 0)");
+        // At once: the page scrolls smoothly, and what sticks to its top would be seen on the way.
+        self.eval("window.scrollTo({ top: 0, behavior: 'instant' })");
         // What is drawn is drawn in a frame.
         self.eval(
             "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))",

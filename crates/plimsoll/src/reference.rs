@@ -1,8 +1,8 @@
 //! Pages of docs/reference, made of what the code itself has: schemas of the files that it reads,
 //! tables of metrics and of admin paths, and the command line.
 //!
-//! One file per kind of page. `cmd::reference` writes them, and a test there compares them with what
-//! is committed.
+//! One file per kind of page. `cmd::reference` writes them, and a test there compares them with
+//! what is committed.
 
 mod admin_api;
 mod commands;
@@ -55,19 +55,24 @@ pub(crate) fn pages(command: clap::Command) -> Vec<Page> {
 }
 
 const CLUSTER: &str = "\
-One entry of `static_resources.clusters` of [the proxy](config-proxy.md), also read by `plimsoll check --kind cluster`. A control
-plane delivers [some of its fields](config-control.md#servicecluster); scenarios of explain read [those about balancing](explain.md#cluster).
-Fields may be written in snake_case or lowerCamelCase, enums by name or number, durations in seconds: `10s`, `0.25s`.";
+One entry of `static_resources.clusters` of [the proxy](config-proxy.md), also read by \
+`plimsoll check --kind cluster`. A control plane delivers \
+[some of its fields](config-control.md#servicecluster); scenarios of explain read \
+[those about balancing](explain.md#cluster). Fields may be written in snake_case or \
+lowerCamelCase, enums by name or number, durations in seconds: `10s`, `0.25s`.";
 
 const CONTROL: &str = "\
-What it means stands in [control.md](../control.md#the-file); `plimsoll schema control` prints the same for editors.";
+What it means stands in [control.md](../control.md#the-file); `plimsoll schema control` prints \
+the same for editors.";
 
 const PROXY: &str = "\
-What it means stands in [proxy.md](../proxy.md#the-file); `plimsoll schema proxy` prints the same for editors.";
+What it means stands in [proxy.md](../proxy.md#the-file); `plimsoll schema proxy` prints the same \
+for editors.";
 
 const EXPLAIN: &str = "\
-What it means stands in [explain.md](../explain.md); `plimsoll schema explain` prints the same for editors.";
+What it means stands in [explain.md](../explain.md); `plimsoll schema explain` prints the same \
+for editors.";
 
 const SIM: &str = "\
-TOML. What it means stands in [simulator.md](../simulator.md#a-scenario); `plimsoll schema sim` prints the same for editors.
-Lengths of time are texts: `250ms`, `90s`, `10m`, `1h`.";
+TOML. What it means stands in [simulator.md](../simulator.md#a-scenario); `plimsoll schema sim` \
+prints the same for editors. Lengths of time are texts: `250ms`, `90s`, `10m`, `1h`.";

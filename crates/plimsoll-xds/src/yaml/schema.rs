@@ -1,5 +1,5 @@
-//! JSON Schemas of what is read by hand-written code: scalars of `proto_json`, clusters, and messages
-//! that go by their `@type`. All other schemas are derived where the struct is.
+//! JSON Schemas of what is read by hand-written code: scalars of `proto_json`, clusters, and
+//! messages that go by their `@type`. All other schemas are derived where the struct is.
 //!
 //! A schema says what the reader takes, in snake_case; ranges and what cannot stand together are
 //! known to the checked types only. `Option`s may be null in what schemars derives; the reader

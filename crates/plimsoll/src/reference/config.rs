@@ -226,7 +226,10 @@ mod tests {
             "required": ["b"],
             "$defs": { "Inner": {
                 "description": "An a|b.",
-                "properties": { "again": { "$ref": "#/$defs/Inner" }, "on": { "default": false, "type": "boolean" } },
+                "properties": {
+                    "again": { "$ref": "#/$defs/Inner" },
+                    "on": { "default": false, "type": "boolean" },
+                },
             } },
         });
         let mut messages = Messages::default();

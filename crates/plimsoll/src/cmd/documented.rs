@@ -1,7 +1,7 @@
 //! What documents, help texts and files of `deploy/` say must be what the command line accepts.
 //!
-//! Only tests. Finding commands lives with the tests of the crate, which also run those that are
-//! cheap; here they are parsed, for which the command line itself is needed.
+//! Only tests. Finding commands lives with the tests of the crate, which also run those of
+//! documents; here they are parsed, for which the command line itself is needed.
 
 #[path = "../../tests/documented/commands.rs"]
 mod commands;

@@ -103,7 +103,7 @@ pub(crate) const NOT_RUN: [NotRun; 8] = [
 ];
 
 /// Every server that documents start.
-pub(crate) const SERVERS: [Server; 9] = [
+pub(crate) const SERVERS: [Server; 10] = [
     Server {
         command: "plimsoll control -c examples/control/control.yaml",
         ready: Ready::Ports(&[18000, 18001]),
@@ -135,6 +135,12 @@ pub(crate) const SERVERS: [Server; 9] = [
     Server {
         command: "envoy -c envoy.json",
         ready: Ready::Node,
+    },
+    Server {
+        command: "cargo run -q -p plimsoll-orca --example axum -- 127.0.0.1:$port",
+        ready: Ready::Ports(&[
+            19000, 19001, 19002, 19003, 19004, 19005, 19006, 19007, 19008, 19009,
+        ]),
     },
     Server {
         command: "cargo run -p plimsoll-orca --example axum",

@@ -161,7 +161,8 @@ fn serves(words: &[String]) -> bool {
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["plimsoll", "control" | "proxy" | "demo", rest @ ..] => !rest.contains(&"--check"),
-        ["cargo", "run", "-p", "plimsoll-orca", ..] | ["envoy", ..] => true,
+        ["cargo", "run", rest @ ..] => rest.contains(&"plimsoll-orca"),
+        ["envoy", ..] => true,
         _ => false,
     }
 }

@@ -148,10 +148,13 @@ exec 'ENVOY' "$@"
 /// What documents ask of cargo, without building again what the tests have built.
 const CARGO_SCRIPT: &str = r#"#!/usr/bin/env bash
 set -euo pipefail
-case "$*" in
+words=$*
+case "${words/ -q/}" in
   "build --release -p plimsoll") exec test -x target/release/plimsoll ;;
-  "run -p plimsoll-orca --example axum") set -- 127.0.0.1:8080; name=axum ;;
-  "run -p plimsoll-client --example greetings") set --; name=greetings ;;
+  "run -p plimsoll-orca --example axum") name=axum; set -- 127.0.0.1:8080 ;;
+  "run -p plimsoll-orca --example axum -- "*) name=axum; set -- "${@: -1}" ;;
+  "run -p plimsoll-client --example greetings") name=greetings; set -- ;;
+  "run -p plimsoll-client --example xds") name=xds; set -- ;;
   *) echo "cargo $*: not known to the tests of documents" >&2; exit 97 ;;
 esac
 if ! [[ -x BUILT/examples/$name ]]; then

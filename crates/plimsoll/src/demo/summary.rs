@@ -176,7 +176,7 @@ mod tests {
         lost.setting = Setting::OPENING.after(Action::Lose(true));
         let line = text(&lost, 80);
         assert!(
-            line.contains(" c  dead") && line.contains(" a  95 %"),
+            line.contains(" c  dead") && line.contains(" a  67 %"),
             "{line}"
         );
     }

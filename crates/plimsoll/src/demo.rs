@@ -232,7 +232,7 @@ impl<'a, W: Write> Teller<'a, W> {
             false => "The buttons there change routing and traffic, and break things.",
         };
         writeln!(self.out, "dashboard on http://{address}/")?;
-        writeln!(self.out, "{walk} Ctrl-C ends everything.\n")?;
+        writeln!(self.out, "{walk}\nCtrl-C ends everything.\n")?;
         if let Some(control) = control {
             writeln!(
                 self.out,

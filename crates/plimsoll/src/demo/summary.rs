@@ -44,7 +44,9 @@ fn line(scene: &Scene, prefix: &str, tail: &[Part]) -> String {
     for (zone, name) in ZONES.iter().enumerate() {
         let load = match scene.load(zone) {
             Some(load) => format!("{:>4.0} %", load * 100.0),
-            None => "  dead".to_owned(),
+            None if scene.healthy(zone) == 0 => "  dead".to_owned(),
+            // Nothing was served yet.
+            None => "     –".to_owned(),
         };
         let mark = if scene.load(zone).is_some_and(|load| load > ABOVE) {
             "!"
@@ -52,7 +54,9 @@ fn line(scene: &Scene, prefix: &str, tail: &[Part]) -> String {
             " "
         };
         let name = name.trim_start_matches("zone-");
-        let _ = write!(line, "  {prefix}{name} {load}{mark}");
+        // Loads are right-aligned and hardly ever four digits long: that is gap enough.
+        let gap = if prefix.is_empty() { "" } else { " " };
+        let _ = write!(line, "  {prefix}{name}{gap}{load}{mark}");
     }
     let tail: Vec<&str> = tail.iter().map(|part| part.text.as_str()).collect();
     format!("{line} {}", tail.join(", ")).trim_end().to_owned()
@@ -160,6 +164,24 @@ mod tests {
     }
 
     #[test]
+    fn a_zone_is_dead_when_its_backends_are_and_not_before_the_first_request() {
+        let mut idle = scene(false, true);
+        idle.rates = Rates::default();
+        let line = text(&idle, 80);
+        assert!(
+            line.contains(" c     –") && !line.contains("dead"),
+            "{line}"
+        );
+        let mut lost = scene(false, true);
+        lost.setting = Setting::OPENING.after(Action::Lose(true));
+        let line = text(&lost, 80);
+        assert!(
+            line.contains(" c  dead") && line.contains(" a  67 %"),
+            "{line}"
+        );
+    }
+
+    #[test]
     fn a_line_stays_in_its_columns_and_says_what_is_wrong() {
         for (busy, control) in [(false, true), (true, true), (false, false), (true, false)] {
             let scene = scene(busy, control);
@@ -169,7 +191,7 @@ mod tests {
             }
             let line = text(&scene, 80);
             assert_eq!(line.contains("no control plane"), !control, "{line}");
-            assert!(line.contains(" c  100 %"), "{line}");
+            assert!(line.contains(" c 100 %"), "{line}");
             assert!(line.contains("0 failed") || busy && !control, "{line}");
         }
         let calm = text(&scene(false, true), 80);

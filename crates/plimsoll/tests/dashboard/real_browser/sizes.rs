@@ -60,7 +60,7 @@ fn a_hundred_zones_and_five_thousand_nodes_stay_small() {
             : done((performance.now() - from) / frames); }; requestAnimationFrame(step); })",
     );
     eprintln!("100 zones, 5,000 nodes: {elements} elements, {spent:.1} ms per frame");
-    work_of_an_update(&mut page);
+    eprintln!("{}", work_of_an_update(&mut page));
     page.screenshot("large");
     page.assert_tidy();
     page.close();
@@ -70,8 +70,8 @@ fn a_hundred_zones_and_five_thousand_nodes_stay_small() {
 const MAX_CHANGES: u64 = 1500;
 const MAX_PATCH_BYTES: u64 = 400_000;
 
-/// Counts that a fast machine and a slow one have in common.
-fn work_of_an_update(page: &mut Page) {
+/// Counts that a fast machine and a slow one have in common, in words.
+fn work_of_an_update(page: &mut Page) -> String {
     page.eval(
         "window.changes = 0; new MutationObserver((all) => { window.changes += all.length; })
           .observe(document.body, { subtree: true, childList: true, attributes: true,
@@ -102,7 +102,7 @@ fn work_of_an_update(page: &mut Page) {
         patch < MAX_PATCH_BYTES && patch * 4 < whole,
         "{patch} of {whole} bytes"
     );
-    eprintln!("{changes} changes and {patch} bytes per document, {whole} bytes at first");
+    format!("{changes} changes and {patch} bytes per document, {whole} bytes at first")
 }
 
 #[test]

@@ -472,7 +472,9 @@ async fn every_metric_has_its_name_in_the_list() {
 
 /// Type, labels and help of every metric are those of the table.
 fn described(text: &str) {
-    for metric in METRICS {
+    // A family without series is not on the page: nobody has left.
+    let unseen = "plimsoll_control_reporters_left_total";
+    for metric in METRICS.iter().filter(|metric| metric.name != unseen) {
         let base = metric.name.trim_end_matches("_total");
         let base = base.trim_end_matches("_info");
         for line in [
@@ -490,9 +492,7 @@ fn described(text: &str) {
         let labels: Vec<&str> = labels
             .filter_map(|one| Some(one.split_once('=')?.0))
             .collect();
-        if metric.name != "plimsoll_control_reporters_left_total" {
-            assert_eq!(labels, metric.labels, "{}", metric.name);
-        }
+        assert_eq!(labels, metric.labels, "{}", metric.name);
     }
 }
 

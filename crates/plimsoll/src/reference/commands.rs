@@ -26,8 +26,7 @@ fn section(command: &Command, parent: &str, text: &mut String) {
     for paragraph in paragraphs {
         let _ = writeln!(text, "\n{}", paragraph.replace('\n', " "));
     }
-    let usage = command.clone().render_usage().to_string();
-    let usage = usage.trim_start_matches("Usage: ");
+    let usage = command.clone().render_usage();
     let _ = writeln!(text, "\n```text\n{usage}\n```");
     arguments(command, text);
     let help = command.get_after_help().map(ToString::to_string);

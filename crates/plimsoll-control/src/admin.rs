@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 pub use metrics::{METRICS, Metric};
 pub use reloads::{Counts, Reloads};
 pub use report::{delivery, mode_name};
-pub use routes::{AdminPath, PATHS};
+pub use routes::PATHS;
 
 use crate::run::Bound;
 use crate::server::Handle;

@@ -23,7 +23,7 @@ use plimsoll_xds::driver::HttpGuard;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-pub use paths::{AdminPath, PATHS};
+pub use paths::PATHS;
 
 use crate::run::SetLogging;
 use crate::state::State;

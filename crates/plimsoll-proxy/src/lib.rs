@@ -33,6 +33,6 @@ mod tls;
 mod upgrade;
 mod worker;
 
-pub use admin::{AdminPath, PATHS as ADMIN_PATHS};
+pub use admin::PATHS as ADMIN_PATHS;
 pub use inside::{AdminOptions, Inside, Pages};
 pub use run::{Bound, Options, RunError, SetLogging, check, run, run_with};

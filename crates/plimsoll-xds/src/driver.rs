@@ -5,6 +5,7 @@
 //! move messages between a transport and a machine of `ads` or `lrs`, and machines decide. Messages
 //! cross the transport as bytes, so generated types are not needed here.
 
+mod admin_path;
 pub mod ads_client;
 mod backoff;
 mod clock;
@@ -19,6 +20,7 @@ mod server;
 mod servers;
 mod session;
 
+pub use admin_path::AdminPath;
 pub use backoff::Backoff;
 pub use clock::Clock;
 pub use connect::ConnectOptions;

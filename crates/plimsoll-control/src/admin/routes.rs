@@ -16,6 +16,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
+use plimsoll_xds::driver::AdminPath;
 use serde_json::{Value, json};
 
 use super::failure::{Failure, body_error};
@@ -32,51 +33,24 @@ const MAX_LIMIT: usize = 1000;
 
 type Page = Result<Json<Value>, Failure>;
 
-/// A path of the admin API, for documentation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AdminPath {
-    /// `GET` or `POST`.
-    pub method: &'static str,
-    /// The path.
-    pub path: &'static str,
-    /// What may be asked; empty when nothing can.
-    pub query: &'static str,
-    /// What it says.
-    pub about: &'static str,
-}
-
-const fn path(
-    method: &'static str,
-    path: &'static str,
-    query: &'static str,
-    about: &'static str,
-) -> AdminPath {
-    AdminPath {
-        method,
-        path,
-        query,
-        about,
-    }
-}
-
 /// Every path, but for those of the dashboard.
 #[rustfmt::skip]
 pub const PATHS: [AdminPath; 10] = [
-    path("GET", "/api/v1", "", "A list of these paths"),
-    path("GET", "/healthz", "", "`ok` while the process answers"),
-    path("GET", "/readyz", "",
+    AdminPath::get("/api/v1", "", "A list of these paths"),
+    AdminPath::get("/healthz", "", "`ok` while the process answers"),
+    AdminPath::get("/readyz", "",
         "`ready` when there is a configuration and the writer answers, else 503"),
-    path("GET", "/metrics", "", "Metrics, as OpenMetrics text"),
-    path("GET", "/api/v1/status", "", "Version, addresses, configuration in force, streams"),
-    path("GET", "/api/v1/fleets", "fleet=FLEET",
+    AdminPath::get("/metrics", "", "Metrics, as OpenMetrics text"),
+    AdminPath::get("/api/v1/status", "", "Version, addresses, configuration in force, streams"),
+    AdminPath::get("/api/v1/fleets", "fleet=FLEET",
         "Demand by fleet and zone: measured, smoothed, delivered"),
-    path("GET", "/api/v1/nodes", "fleet=FLEET&id=ID&offset=0&limit=100",
+    AdminPath::get("/api/v1/nodes", "fleet=FLEET&id=ID&offset=0&limit=100",
         "Nodes, what each was sent, accepted and refused"),
-    path("GET", "/api/v1/clusters", "cluster=CLUSTER&fleet=FLEET&offset=0&limit=100",
+    AdminPath::get("/api/v1/clusters", "cluster=CLUSTER&fleet=FLEET&offset=0&limit=100",
         "Services: policy, endpoints by locality, delivery, and who sends to whom"),
-    path("GET", "/api/v1/explain", "cluster=CLUSTER&fleet=FLEET&zone=ZONE",
+    AdminPath::get("/api/v1/explain", "cluster=CLUSTER&fleet=FLEET&zone=ZONE",
         "Why proxies of a zone send where they send"),
-    path("POST", "/api/v1/what-if", "",
+    AdminPath::post("/api/v1/what-if", "",
         "Shares now, and after a change that nobody has made"),
 ];
 

@@ -16,8 +16,6 @@ const ENTRY: &str = "real_peers::clients::client_process";
 /// Traffic comes in steps of 20 requests. A busy machine must be able to keep the pace: each client
 /// reports over a time of its own, and a pace that changes in between looks like other shares.
 const TICK: Duration = Duration::from_millis(25);
-/// What is judged at a time: five seconds of traffic, which make the sampling error about 1.5 %.
-const SAMPLE: u64 = 4000;
 /// How near to the true demand clients go by it before loads are judged, in basis points. A point
 /// of the smallest zone's demand already is the whole of the 5 % that its servers may be off.
 const NEAR: u64 = 40;
@@ -58,10 +56,7 @@ fn follow(setting: &str, delivery: &str) {
         assert_eq!(node["delivery"][0]["delivery"], delivery, "{node}");
         assert_eq!(client.explain()["fractions"]["origin"], delivery);
     }
-    assert_fair(
-        &world.backends,
-        &measure(&world.backends, &world.load, SAMPLE),
-    );
+    world.assert_fair();
 
     world.control.kill();
     world.wait_for_status("stale");
@@ -76,10 +71,7 @@ fn follow(setting: &str, delivery: &str) {
         "{delivery}: {:?} after the return all is well",
         returned.elapsed()
     );
-    assert_fair(
-        &world.backends,
-        &measure(&world.backends, &world.load, SAMPLE),
-    );
+    world.assert_fair();
     assert_eq!(world.load.failed(), 0);
     assert!(world.clients.iter_mut().all(ClientProcess::is_alive));
 }
@@ -108,21 +100,28 @@ impl World {
         }
     }
 
-    /// Waits until every client goes by the true demand, to within [`NEAR`].
+    /// Whether every client goes by the true demand, to within [`NEAR`].
+    fn knows_demand(&self) -> bool {
+        self.clients.iter().all(|client| {
+            let explained = client.explain();
+            let localities = explained["localities"].as_array();
+            let is_near = |(zone, _, demand, _): &(&str, u64, u64, usize)| {
+                let mut all = localities.into_iter().flatten();
+                let own = all.find(|locality| locality["zone"] == *zone);
+                let share = own.and_then(|own| own["local_bp"].as_u64());
+                share.is_some_and(|share| share.abs_diff(*demand) <= NEAR)
+            };
+            explained["fractions"]["status"] == "fresh" && ZONES.iter().all(is_near)
+        })
+    }
+
     fn wait_for_demand(&self) {
-        wait_until("clients go by measured demand", || {
-            self.clients.iter().all(|client| {
-                let explained = client.explain();
-                let localities = explained["localities"].as_array();
-                let is_near = |(zone, _, demand, _): &(&str, u64, u64, usize)| {
-                    let mut all = localities.into_iter().flatten();
-                    let own = all.find(|locality| locality["zone"] == *zone);
-                    let share = own.and_then(|own| own["local_bp"].as_u64());
-                    share.is_some_and(|share| share.abs_diff(*demand) <= NEAR)
-                };
-                explained["fractions"]["status"] == "fresh" && ZONES.iter().all(is_near)
-            })
-        });
+        wait_until("clients go by measured demand", || self.knows_demand());
+    }
+
+    /// Fails unless every zone has its fair load.
+    fn assert_fair(&self) {
+        assert_fair(&self.backends, &self.load, || self.knows_demand());
     }
 
     /// Waits until every client says this of its fractions.

@@ -4,12 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::support::fleet::{World, WorldSpec, assert_fair, burst, measure, shares_from};
+use crate::support::fleet::{World, WorldSpec, burst, measure, shares_from};
 use crate::support::{wait_for, wait_until};
-
-/// So many that 5 % of the load of the smallest zone is more than four standard deviations: its
-/// relative deviation is 1.06 / sqrt(n).
-const ENOUGH: u64 = 8000;
 
 #[test]
 fn three_envoys_by_fleet_weights() {
@@ -18,7 +14,7 @@ fn three_envoys_by_fleet_weights() {
         ..Default::default()
     });
     world.wait_for_fleet_weights(60);
-    assert_fair(&world.backends, &world.measure(ENOUGH));
+    world.assert_fair();
     reports_stop_and_return(&world);
     time_to_effect(&world);
     // The worked example, with the weights that stay when nobody is there to change them.
@@ -37,8 +33,7 @@ fn three_envoys_by_locality_weights() {
         service: "delivery: LOCALITY_WEIGHTS",
         ..Default::default()
     });
-    world.wait_for_demand(60);
-    assert_fair(&world.backends, &world.measure(ENOUGH));
+    world.assert_fair();
     reports_stop_and_return(&world);
     world.wait_for_demand(40);
     world.control.kill();
@@ -59,7 +54,7 @@ fn delta_and_older_envoys_take_fleet_weights() {
         let node = world.control.node("gateway-zone-a");
         assert_eq!(node["user_agent_version"], version);
         assert_eq!(node["discovery"][0]["variant"], "delta");
-        assert_fair(&world.backends, &world.measure(ENOUGH));
+        world.assert_fair();
         assert_eq!(world.load.failed(), 0);
     }
 }
@@ -76,7 +71,7 @@ fn delta_and_older_envoys_take_locality_weights() {
         world.wait_for_demand(60);
         let node = world.control.node("gateway-zone-a");
         assert_eq!(node["user_agent_version"], version);
-        assert_fair(&world.backends, &world.measure(ENOUGH));
+        world.assert_fair();
         assert_eq!(world.load.failed(), 0);
     }
 }

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::time::Instant;
 
 use crate::support::envoy::Envoy;
-use crate::support::fleet::{World, WorldSpec, assert_fair, shares};
+use crate::support::fleet::{World, WorldSpec, shares};
 use crate::support::http::get;
 use crate::support::{wait_for, wait_until};
 
@@ -34,7 +34,7 @@ fn a_killed_control_plane_costs_no_request_and_no_weight() {
     });
     eprintln!("fresh fractions {fresh:?} after the return");
     world.wait_for_fleet_weights(100);
-    assert_fair(&world.backends, &world.measure(8000));
+    world.assert_fair();
     assert_eq!(world.load.failed(), 0);
 }
 

@@ -18,6 +18,7 @@ pub const PATHS: [AdminPath; 11] = [
     AdminPath::get("/listeners", "", "Names and addresses of listeners"),
     AdminPath::get("/explain", "cluster=NAME",
         "Why a cluster routes as it does; all of them without a name"),
-    AdminPath::post("/logging", "level=LEVEL", "Changes what is logged; takes what `RUST_LOG` takes"),
+    AdminPath::post("/logging", "level=LEVEL",
+        "Changes what is logged; takes what `RUST_LOG` takes"),
     AdminPath::post("/quitquitquit", "", "Drains and ends"),
 ];

@@ -52,7 +52,8 @@ fn envoys_behind_a_relay_balance_by_demand() {
 
 fn config(port: u16, service: &str) -> String {
     format!(
-        "load_reporting: {{interval: 1s}}\ndemand: {{smoothing_time_constant: 5s, material_change_bp: 10}}\n\
+        "load_reporting: {{interval: 1s}}\n\
+         demand: {{smoothing_time_constant: 5s, material_change_bp: 10}}\n\
          relay: {{address: '127.0.0.1:{port}'}}\n\
          services:\n- cluster: {{name: orders}}\n  {service}\n"
     )

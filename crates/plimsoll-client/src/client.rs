@@ -17,6 +17,11 @@ use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::model::health::HealthSignal;
 use plimsoll_core::model::load_report::ClusterLoadStats;
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::rng::Xoshiro256;
+use plimsoll_core::snapshot::RoutingSnapshot;
+use plimsoll_core::time::Instant;
+use plimsoll_xds::route::RouteConfiguration;
+use plimsoll_xds::upstream::{EndpointExtras, UpstreamCluster, UpstreamOptions};
 use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -31,11 +36,6 @@ use crate::service::ClusterService;
 use crate::target::TargetService;
 use crate::xds::subscriber::{self, Wanted, XdsHandle};
 use crate::xds::{Following, XdsOptions, XdsStatus};
-use plimsoll_core::rng::Xoshiro256;
-use plimsoll_core::snapshot::RoutingSnapshot;
-use plimsoll_core::time::Instant;
-use plimsoll_xds::route::RouteConfiguration;
-use plimsoll_xds::upstream::{EndpointExtras, UpstreamCluster, UpstreamOptions};
 
 /// The clusters of a process. Cloning is cheap; the tasks behind it end with the last clone.
 #[derive(Clone, Debug)]

@@ -15,13 +15,15 @@ type Services<'a> = &'a [(&'a str, &'a [&'a str])];
 
 const BOTH: Services<'_> = &[("orders", &["zone-a"]), ("others", &["zone-a"])];
 const ONE: Services<'_> = &[("orders", &["zone-a"])];
+const MOVED: (&str, &[&str]) = ("orders", &["zone-b", "zone-c"]);
 
 /// Here the server does not answer who asks for other names at a version it has: a service goes.
 #[test]
 fn state_of_the_world() {
     let mut world = World::start(&scratch("proxy-xds-server-sotw"), "GRPC", BOTH);
     wait_until("both serve", || world.steered.status_of("others") == 200);
-    world.moves_hosts();
+    world.moves_hosts(&[MOVED, ("others", &["zone-a"])]);
+    assert_eq!(world.steered.status_of("others"), 200, "it stays");
     world.returns_with(3, ONE);
     wait_until("it is gone", || world.steered.status_of("others") == 503);
     world.lost_nothing();
@@ -32,7 +34,7 @@ fn state_of_the_world() {
 fn incremental() {
     let mut world = World::start(&scratch("proxy-xds-server-delta"), "DELTA_GRPC", ONE);
     assert_eq!(world.steered.status_of("others"), 503, "nobody knows it");
-    world.moves_hosts();
+    world.moves_hosts(&[MOVED]);
     world.returns_with(3, BOTH);
     wait_until("it came", || world.steered.status_of("others") == 200);
     world.lost_nothing();
@@ -54,11 +56,11 @@ impl World {
     }
 
     /// Away, the server changes nothing; back, it knows other hosts.
-    fn moves_hosts(&mut self) {
+    fn moves_hosts(&mut self, moved: Services<'_>) {
         self.steered.wait_for_hosts(&["zone-a"]);
         self.server.kill();
         self.steered.answered(100);
-        self.returns_with(2, &[("orders", &["zone-b", "zone-c"])]);
+        self.returns_with(2, moved);
         self.steered.wait_for_hosts(&["zone-b", "zone-c"]);
     }
 

@@ -17,13 +17,15 @@ use hyper::body::Incoming;
 use plimsoll_core::host::{ActiveRequest, RequestOutcome};
 use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::time::Instant;
+use plimsoll_xds::content_type::is_grpc;
 use plimsoll_xds::driver::Clock;
 use plimsoll_xds::orca::{
-    ENDPOINT_LOAD_METRICS, ENDPOINT_LOAD_METRICS_BIN, FirstReport, OrcaLimits,
+    ENDPOINT_LOAD_METRICS, ENDPOINT_LOAD_METRICS_BIN, FirstReport, OrcaError, OrcaLimits,
 };
 
 use crate::endpoint::Lease;
 use crate::error::BoxError;
+use crate::stats::ClusterStats;
 
 /// gRPC's status for "no idea".
 const UNKNOWN: u32 = 2;
@@ -98,6 +100,8 @@ pub(crate) struct Account {
     status: StatusCode,
     grpc_status: Option<u32>,
     report: FirstReport,
+    /// Where there is no lease that knows them.
+    stats: Option<Arc<ClusterStats>>,
 }
 
 impl std::fmt::Debug for Account {
@@ -118,7 +122,7 @@ impl Account {
     ) -> Self {
         Self {
             lease: Some(lease),
-            ..Self::without_connection(request, config, started)
+            ..Self::begin(request, config, started)
         }
     }
 
@@ -127,12 +131,21 @@ impl Account {
         request: ActiveRequest,
         config: Arc<ClusterConfig>,
         started: Instant,
+        stats: Arc<ClusterStats>,
     ) -> Self {
+        Self {
+            stats: Some(stats),
+            ..Self::begin(request, config, started)
+        }
+    }
+
+    fn begin(request: ActiveRequest, config: Arc<ClusterConfig>, started: Instant) -> Self {
         Self {
             request,
             config,
             started,
             lease: None,
+            stats: None,
             grpc: false,
             status: StatusCode::OK,
             grpc_status: None,
@@ -143,8 +156,8 @@ impl Account {
     /// Response headers: what kind of response it is, and perhaps a load report.
     pub(crate) fn look_at_headers(&mut self, status: StatusCode, headers: &HeaderMap) {
         self.status = status;
-        let kind = headers.get(http::header::CONTENT_TYPE);
-        self.grpc = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+        let content_type = headers.get(http::header::CONTENT_TYPE);
+        self.grpc = content_type.is_some_and(|value| is_grpc(value.as_bytes()));
         self.look_at_trailers(headers);
     }
 
@@ -161,12 +174,25 @@ impl Account {
             let values = headers.get_all(name).iter();
             values.map(move |value| (name.as_str(), value.as_bytes()))
         });
-        // A broken report leaves what is known as it is.
-        if let Ok(Some(report)) = self.report.look(reports, &OrcaLimits::default()) {
-            let now = Clock::system().now();
-            self.request
-                .host()
-                .observe_response_orca(&report, &self.config, now);
+        match self.report.look(reports, &OrcaLimits::default()) {
+            Ok(Some(report)) => {
+                let now = Clock::system().now();
+                let host = self.request.host();
+                host.observe_response_orca(&report, &self.config, now);
+            }
+            Ok(None) => {}
+            // Values known so far stay as they are.
+            Err(error) => self.count_broken_report(&error),
+        }
+    }
+
+    fn count_broken_report(&self, error: &OrcaError) {
+        let (cluster, host) = (self.config.name(), self.request.host().address());
+        tracing::debug!(%cluster, %host, %error, "load report in a response cannot be read");
+        let leased = self.lease.as_ref();
+        let leased = leased.map(|lease| &lease.endpoint().limits().stats);
+        if let Some(stats) = leased.or(self.stats.as_ref()) {
+            stats.orca_report_errors.increment();
         }
     }
 

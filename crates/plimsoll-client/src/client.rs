@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 #[cfg(feature = "tonic")]
 use std::sync::Weak;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use plimsoll_core::event::Event;
@@ -44,6 +44,7 @@ pub struct Client(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     clusters: Arc<ArcSwap<Clusters>>,
+    cluster_epoch: Arc<AtomicU64>,
     updates: mpsc::Sender<Update>,
     xds: Option<XdsHandle>,
     /// Where the draws of the next target start.
@@ -166,11 +167,12 @@ impl ClientBuilder {
             manager.handle(Update::Upstream(Arc::new(cluster)));
         }
         manager.publish();
-        let clusters = manager.clusters();
+        let (clusters, cluster_epoch) = (manager.clusters(), manager.epoch());
         tokio::spawn(manager.run());
         let xds = self.xds.map(|options| subscriber::start(options, &updates));
         Client(Arc::new(Inner {
             clusters,
+            cluster_epoch,
             updates,
             xds,
             seeds: seed.rotate_left(32).into(),
@@ -270,6 +272,12 @@ impl Client {
     /// Names of the clusters.
     pub fn cluster_names(&self) -> Vec<Arc<str>> {
         self.0.clusters.load().keys().cloned().collect()
+    }
+
+    /// Rises when clusters come or go, and only then: a service of an earlier epoch may belong to a
+    /// cluster that was removed.
+    pub fn cluster_epoch(&self) -> u64 {
+        self.0.cluster_epoch.load(Ordering::Acquire)
     }
 
     /// Adds a cluster, or replaces the settings of one, without losing requests or what is known of

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use plimsoll_core::balancer::Balancer;
@@ -102,6 +103,8 @@ pub(crate) struct ClusterManager {
     sender: mpsc::WeakSender<Update>,
     managed: BTreeMap<Arc<str>, Managed>,
     clusters: Arc<ArcSwap<Clusters>>,
+    /// Rises when clusters come or go.
+    epoch: Arc<AtomicU64>,
     /// Newest fleet: clusters that come later want it too.
     originating: Option<ClusterLoadAssignment>,
     /// Clusters that were removed, until all they counted is reported.
@@ -120,6 +123,7 @@ impl ClusterManager {
             sender: sender.downgrade(),
             managed: BTreeMap::new(),
             clusters: Arc::default(),
+            epoch: Arc::default(),
             originating: None,
             retired: Vec::new(),
             lookups: Lookups::default(),
@@ -130,6 +134,11 @@ impl ClusterManager {
     /// Where clusters are found.
     pub(crate) fn clusters(&self) -> Arc<ArcSwap<Clusters>> {
         Arc::clone(&self.clusters)
+    }
+
+    /// Rises when clusters come or go, and only then.
+    pub(crate) fn epoch(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.epoch)
     }
 
     /// Takes an update.
@@ -328,6 +337,8 @@ impl ClusterManager {
             (Arc::clone(&cluster.name), cluster)
         });
         self.clusters.store(Arc::new(clusters.collect()));
+        // After the list: whoever sees the new epoch finds the new clusters.
+        self.epoch.fetch_add(1, Ordering::Release);
     }
 
     fn deadline(&self) -> Option<Instant> {

@@ -98,6 +98,21 @@ impl HealthChecks {
         exempt
     }
 
+    /// Other settings of endpoints: only hosts that are to be checked in another way are checked
+    /// anew, the others go on. Returns those that are no longer to be checked.
+    pub(crate) fn handle_extras(
+        &mut self,
+        extras: Arc<Extras>,
+        hosts: &BTreeMap<SocketAddr, Arc<str>>,
+    ) -> Vec<SocketAddr> {
+        let before = std::mem::replace(&mut self.extras, extras);
+        let same = |address: &SocketAddr| {
+            check_settings(before.get(address)) == check_settings(self.extras.get(address))
+        };
+        self.hosts.retain(|address, _| same(address));
+        self.handle_hosts(hosts)
+    }
+
     /// A check says something about a host: what all of them together say, if that is known.
     pub(crate) fn handle_verdict(
         &mut self,
@@ -162,6 +177,17 @@ impl Drop for Checked {
             task.abort();
         }
     }
+}
+
+/// What of an endpoint's extras changes how it is checked: port, hostname, whether at all.
+fn check_settings(extras: Option<&EndpointExtras>) -> (Option<u16>, &str, bool) {
+    extras.map_or((None, "", false), |extras| {
+        (
+            extras.health_check_port,
+            &extras.health_check_hostname,
+            extras.disable_active_health_check,
+        )
+    })
 }
 
 /// The worst of all; `None` while one is missing that could make it worse.

@@ -107,7 +107,8 @@ where
             let active = target.host.begin_request();
             // Dropping what is active counts it as failed.
             let response = inner.call(request).await.map_err(failed)?;
-            let account = Account::without_connection(active, target.config, started);
+            let stats = Arc::clone(&cluster.limits.stats);
+            let account = Account::without_connection(active, target.config, started, stats);
             let mut account = Box::new(account);
             account.look_at_headers(response.status(), response.headers());
             Ok(response.map(|body| ResponseBody::counted(body, account)))

@@ -53,6 +53,7 @@ mod destination;
 mod dns;
 mod endpoint;
 mod error;
+mod event_log;
 mod health_check;
 mod health_checks;
 mod layer;

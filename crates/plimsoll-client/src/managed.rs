@@ -27,6 +27,7 @@ use crate::cluster_status::{ClusterStatus, HostStatus};
 use crate::connect::Dialer;
 use crate::connection::Limits;
 use crate::endpoint::{Endpoint, EndpointContext};
+use crate::event_log;
 use crate::health_checks::{CheckContext, HealthChecks};
 use crate::oob::{self, Oob, OobContext};
 
@@ -166,9 +167,11 @@ impl Managed {
             (*address, endpoint)
         });
         self.replace(known.collect());
-        self.checks = None;
-        let options = self.cluster.options.load_full();
-        self.begin_checks(&options, now);
+        let hosts = self.known_hosts();
+        if let Some(checks) = &mut self.checks {
+            let exempt = checks.handle_extras(Arc::clone(&self.extras), &hosts);
+            self.pass(&exempt, now);
+        }
     }
 
     /// One check of a host says something.
@@ -276,13 +279,13 @@ impl Managed {
             self.cluster.limits.stats.published.store(Arc::new(vec![
                 ("", self.balancer.stats().iter().collect()),
                 (
-                    "load_aware_locality_",
+                    "load_aware_locality.",
                     self.balancer.load_aware_stats().iter().collect(),
                 ),
             ]));
         }
         while let Some(event) = self.balancer.poll_event() {
-            tracing::info!(cluster = %self.cluster.name, ?event, "balancing");
+            event_log::log(&self.cluster.name, &event);
             self.cluster.remember(event, now);
         }
     }
@@ -360,13 +363,17 @@ impl Managed {
                 updates: self.updates.clone(),
                 seed: self.seed,
             });
-            let known = self.known.iter();
-            let hosts =
-                known.map(|(address, endpoint)| (*address, Arc::clone(endpoint.hostname())));
-            let exempt = checks.handle_hosts(&hosts.collect());
+            let exempt = checks.handle_hosts(&self.known_hosts());
             self.checks = Some(checks);
             self.pass(&exempt, now);
         }
+    }
+
+    fn known_hosts(&self) -> Hosts {
+        let known = self.known.iter();
+        known
+            .map(|(address, endpoint)| (*address, Arc::clone(endpoint.hostname())))
+            .collect()
     }
 
     /// Hosts that are not checked are taken for healthy.

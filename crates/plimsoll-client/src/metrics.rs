@@ -54,7 +54,7 @@ const fn metric(name: &'static str, kind: &'static str, help: &'static str) -> M
 
 /// The client's own metrics. Those of the core and of out-of-band reporting come on top.
 #[rustfmt::skip]
-pub const METRICS: [Metric; 25] = [
+pub const METRICS: [Metric; 26] = [
     metric("upstream_rq_total", "counter",
         "Requests put onto a connection, every try counted"),
     Metric {
@@ -92,6 +92,8 @@ pub const METRICS: [Metric; 25] = [
         "Checks with the expected answer"),
     metric("health_check_failure", "counter",
         "Checks with another answer or none"),
+    metric("orca_report_errors", "counter",
+        "Load reports in response headers or trailers that cannot be read"),
     metric("upstream_rq_time_milliseconds", "histogram",
         "From sending a try to the end of its response"),
     metric("upstream_rq_active", "gauge",
@@ -144,16 +146,21 @@ pub fn counters_of_others() -> impl Iterator<Item = (&'static str, &'static str,
         .chain(oob.map(|&(name, help)| ("lb_orca_oob_", name, help)))
 }
 
-/// Those of them that are gauges, in the order of [`gauges_of`].
+/// Statistics that are gauges, in the order of [`gauges_of`].
 const GAUGES: [&str; 7] = [
     "upstream_rq_active",
     "upstream_rq_pending_active",
     "upstream_rq_retry_active",
     "upstream_cx_active",
     "membership_total",
-    "outlier_detection_ejections_active",
-    "lb_orca_oob_active_sessions",
+    "outlier_detection.ejections_active",
+    "lb_orca_oob.active_sessions",
 ];
+
+/// A statistic's name in Prometheus: its dots become underscores, as Envoy has it.
+fn metric_name(stat: &str) -> String {
+    stat.replace('.', "_")
+}
 
 /// Collects the metrics of all clusters.
 #[derive(Debug)]
@@ -168,7 +175,7 @@ pub(crate) fn register(clusters: &Arc<ArcSwap<Clusters>>, registry: &mut Registr
     registry.register_collector(Box::new(collector));
 }
 
-/// Counters and gauges of all clusters: cluster, name, value.
+/// Counters and gauges of all clusters: cluster, name as in Envoy's `/stats`, value.
 pub(crate) fn values(clusters: &Clusters) -> Vec<(Arc<str>, String, u64)> {
     let of = |cluster: &Arc<Cluster>| {
         let all = counters_of(cluster).into_iter().chain(gauges_of(cluster));
@@ -186,10 +193,12 @@ impl Collector for ClusterMetrics {
         let mut gauges: BTreeMap<String, Family> = BTreeMap::new();
         for cluster in clusters.values() {
             for (name, value) in counters_of(cluster) {
-                add(counters.entry(name).or_default(), &cluster.name, value);
+                let family = counters.entry(metric_name(&name)).or_default();
+                add(family, &cluster.name, value);
             }
             for (name, value) in gauges_of(cluster) {
-                add(gauges.entry(name).or_default(), &cluster.name, value);
+                let family = gauges.entry(metric_name(&name)).or_default();
+                add(family, &cluster.name, value);
             }
         }
         for (name, family) in counters {
@@ -229,7 +238,8 @@ fn add(family: &mut Family, cluster: &Arc<str>, value: u64) {
 fn counters_of(cluster: &Cluster) -> Vec<(String, u64)> {
     let stats = &cluster.limits.stats;
     let own = stats.iter().filter(|(name, _)| class_of(name).is_none());
-    let mut counters: Vec<(String, u64)> = own.map(owned).collect();
+    let own = own.map(|(name, value)| (stat_name(name), value));
+    let mut counters: Vec<(String, u64)> = own.collect();
     counters.extend(cluster.picker_counters().into_iter().map(owned));
     let published = stats.published.load();
     for (prefix, values) in published.iter() {
@@ -238,10 +248,10 @@ fn counters_of(cluster: &Cluster) -> Vec<(String, u64)> {
     }
     let outliers = stats.outliers.load();
     let outliers = outliers.0.iter();
-    counters.extend(outliers.map(|(name, value)| (format!("outlier_detection_{name}"), *value)));
+    counters.extend(outliers.map(|(name, value)| (format!("outlier_detection.{name}"), *value)));
     let oob = stats.oob.load();
     let oob = oob.iter().filter(|(name, _)| *name != "active_sessions");
-    counters.extend(oob.map(|(name, value)| (format!("lb_orca_oob_{name}"), value)));
+    counters.extend(oob.map(|(name, value)| (format!("lb_orca_oob.{name}"), value)));
     counters
 }
 
@@ -258,6 +268,14 @@ fn gauges_of(cluster: &Cluster) -> [(String, u64); 7] {
         limits.stats.oob.load().active_sessions,
     ];
     std::array::from_fn(|index| (GAUGES[index].to_owned(), values[index]))
+}
+
+/// Envoy has groups of counters behind a dot; our own field names cannot.
+fn stat_name(field: &str) -> String {
+    match field.strip_prefix("health_check_") {
+        Some(name) => format!("health_check.{name}"),
+        None => field.to_owned(),
+    }
 }
 
 fn owned((name, value): (&'static str, u64)) -> (String, u64) {

@@ -124,6 +124,8 @@ counters! {
     health_check_success,
     /// And the others.
     health_check_failure,
+    /// Load reports in response headers or trailers that cannot be read.
+    orca_report_errors,
 }
 
 impl ClusterStats {

@@ -17,6 +17,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Request, Response, Uri};
 use http_body::Body;
 use plimsoll_core::rng::{Rng as _, Xoshiro256};
+use plimsoll_xds::content_type::is_grpc;
 use plimsoll_xds::route::{
     Action, HashPolicy, HashSource, RequestHead, RouteAction, RouteConfiguration,
 };
@@ -261,7 +262,7 @@ fn hash(policies: &[HashPolicy], headers: &HeaderMap, channel_id: u64) -> Option
 /// A gRPC server hears of a deadline that its client did not set: the one of the route.
 fn tell_timeout(headers: &mut HeaderMap, timeout: Option<Duration>, own: Option<Duration>) {
     let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-    let grpc = content_type.is_some_and(|kind| kind.starts_with(b"application/grpc"));
+    let grpc = content_type.is_some_and(is_grpc);
     let Some(timeout) = timeout.filter(|_| grpc && timeout != own) else {
         return;
     };

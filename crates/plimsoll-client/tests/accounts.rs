@@ -92,6 +92,48 @@ async fn grpc_ends_with_its_trailers() {
     assert_eq!(drain(&client).await, (4, 2, 2, 0, 0));
 }
 
+async fn say(service: &mut ClusterService, header: &str, value: &str) {
+    let mut request = request(Method::GET, "/say");
+    let name: http::HeaderName = format!("say-{header}").parse().unwrap();
+    request.headers_mut().insert(name, value.parse().unwrap());
+    let response = service.call(request).await.unwrap();
+    response.into_body().collect().await.unwrap();
+}
+
+#[tokio::test]
+async fn grpc_web_is_counted_as_the_http_that_it_is() {
+    let actor = Actor::start().await;
+    let client = client(&[&actor], UpstreamOptions::default());
+    let mut service = client.service("orders").unwrap();
+    // Its trailers are in the body: a missing grpc-status says nothing.
+    say(&mut service, "content-type", "application/grpc-web+proto").await;
+    assert_eq!(drain(&client).await, (1, 1, 0, 0, 0));
+    say(&mut service, "content-type", "application/grpc+proto").await;
+    assert_eq!(drain(&client).await, (1, 0, 1, 0, 0));
+}
+
+#[tokio::test]
+async fn load_reports_that_cannot_be_read_are_counted() {
+    let actor = Actor::start().await;
+    let client = client(&[&actor], UpstreamOptions::default());
+    let mut service = client.service("orders").unwrap();
+    let broken = || {
+        let stats = client.stats();
+        let found = stats.iter().find(|stat| stat.1 == "orca_report_errors");
+        found.unwrap().2
+    };
+    for (report, expected) in [
+        ("TEXT cpu_utilization=0.5", 0),
+        ("TEXT cpu_utilization=much", 1),
+        ("JSON {", 2),
+    ] {
+        say(&mut service, "endpoint-load-metrics", report).await;
+        assert_eq!(broken(), expected, "{report}");
+    }
+    say(&mut service, "endpoint-load-metrics-bin", "no base64!").await;
+    assert_eq!(broken(), 3);
+}
+
 #[tokio::test]
 async fn a_tunnel_lasts_until_it_is_closed() {
     let actor = Actor::start().await;

@@ -158,6 +158,40 @@ async fn a_host_may_be_exempt_or_checked_at_another_port() {
 }
 
 #[tokio::test]
+async fn other_settings_of_one_endpoint_leave_the_checks_of_others_alone() {
+    let actors = [Actor::start().await, Actor::start().await];
+    let mut once = check(http(false));
+    let never = Duration::from_secs(3600);
+    (once.interval, once.no_traffic_interval) = (never, never);
+    once.no_traffic_healthy_interval = never;
+    let options = UpstreamOptions {
+        health_checks: vec![once],
+        ..UpstreamOptions::default()
+    };
+    let client = client(&[&actors[0], &actors[1]], options);
+    let checked = async |expected: [u64; 2]| {
+        eventually("checks", async || actors[0].requests() == expected[0]).await;
+        eventually("checks", async || actors[1].requests() == expected[1]).await;
+    };
+    checked([1, 1]).await;
+    for (round, name) in ["one", "two", "three"].into_iter().enumerate() {
+        let extras = plimsoll_client::EndpointExtras {
+            health_check_hostname: name.into(),
+            ..Default::default()
+        };
+        let extras = [(actors[0].address, extras)].into();
+        client
+            .update_endpoint_extras("orders", extras)
+            .await
+            .unwrap();
+        checked([round as u64 + 2, 1]).await;
+    }
+    let stats = client.stats();
+    let attempts = stats.iter().find(|stat| stat.1 == "health_check.attempt");
+    assert_eq!(attempts.unwrap().2, 5);
+}
+
+#[tokio::test]
 async fn errors_in_a_row_eject_a_host_at_once() {
     let actors = [Actor::start().await, Actor::start().await];
     actors[0].seen.sick.store(true, Ordering::Relaxed);

@@ -84,6 +84,44 @@ async fn what_happened_is_shown_by_cluster() {
     }
 }
 
+#[tokio::test]
+async fn statistics_have_the_names_of_envoys() {
+    let (client, _actor) = busy_client().await;
+    let names: Vec<String> = client.stats().into_iter().map(|stat| stat.1).collect();
+    for name in [
+        "health_check.attempt",
+        "lb_orca_oob.active_sessions",
+        "lb_orca_oob.reports_received",
+        "load_aware_locality.recompute_total",
+        "load_aware_locality.spill_active_total",
+        "membership_total",
+        "upstream_rq_total",
+    ] {
+        assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_epoch_rises_when_clusters_come_or_go_and_only_then() {
+    let (client, actor) = busy_client().await;
+    let before = client.cluster_epoch();
+    let same = endpoints("orders", &[("a", &[actor.address])]);
+    client.update_endpoints(same).await.unwrap();
+    client
+        .set_cluster(round_robin("orders"), UpstreamOptions::default())
+        .await
+        .unwrap();
+    assert_eq!(client.cluster_epoch(), before);
+    client.remove_cluster("users").await.unwrap();
+    client.explain("orders").await.unwrap();
+    assert_eq!(client.cluster_epoch(), before + 1);
+    client
+        .set_cluster(round_robin("users"), UpstreamOptions::default())
+        .await
+        .unwrap();
+    assert_eq!(client.cluster_epoch(), before + 2);
+}
+
 /// Values by name and labels.
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 type Values = BTreeMap<(String, BTreeMap<String, String>), u64>;

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, header};
+use plimsoll_xds::content_type;
 use plimsoll_xds::orca::OrcaFormat;
 use plimsoll_xds::orca::oob::PATH;
 
@@ -121,13 +122,10 @@ fn asked(headers: &HeaderMap) -> Option<OrcaFormat> {
     found.map(|(_, format)| format)
 }
 
-/// `application/grpc`, alone or with a suffix such as `+proto`. What `grpc-web` sends is a body.
+/// Whether a message with these headers is gRPC.
 pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
-    let Some(content_type) = headers.get(header::CONTENT_TYPE) else {
-        return false;
-    };
-    let rest = content_type.as_bytes().strip_prefix(b"application/grpc");
-    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';' | b' ')))
+    let content_type = headers.get(header::CONTENT_TYPE);
+    content_type.is_some_and(|value| content_type::is_grpc(value.as_bytes()))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, Method};
+use plimsoll_xds::content_type;
 use plimsoll_xds::route::{RequestHead, RouteConfiguration};
 
 pub use action::{
@@ -103,11 +104,8 @@ fn joined<'h>(headers: &'h HeaderMap, name: &str) -> Option<Cow<'h, [u8]>> {
 
 /// Whether a request is gRPC.
 pub fn is_grpc(headers: &HeaderMap) -> bool {
-    let Some(kind) = headers.get(http::header::CONTENT_TYPE) else {
-        return false;
-    };
-    let rest = kind.as_bytes().strip_prefix(b"application/grpc");
-    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+    let content_type = headers.get(http::header::CONTENT_TYPE);
+    content_type.is_some_and(|value| content_type::is_grpc(value.as_bytes()))
 }
 
 #[cfg(test)]

@@ -183,7 +183,6 @@ pub async fn run_with(
             () = tokio::time::sleep(LOOK) => false,
         };
         proxy.routes();
-        state.new_epoch();
         proxy.look(&source, &mut last, forced).await;
     }
     state.draining();
@@ -269,8 +268,8 @@ impl Proxy {
         // Everything is opened before anything listens.
         let prepared = proxy.prepare(&proxy.config())?;
         for index in 0..workers {
-            let (epoch, limits) = (proxy.state.epoch(), proxy.state.limits());
-            let worker = Worker::new(index, client.clone(), epoch, proxy.state.seed(index));
+            let (routes, limits) = (proxy.state.route_epoch(), proxy.state.limits());
+            let worker = Worker::new(index, client.clone(), routes, proxy.state.seed(index));
             let thread = WorkerThread::start(worker, limits).map_err(RunError::Thread)?;
             proxy.threads.push(thread);
         }
@@ -302,8 +301,11 @@ impl Proxy {
             let RouteSource::Rds(name) = &config.routes else {
                 continue;
             };
-            if let Some(table) = self.table(name) {
+            let newest = self.table(name);
+            let in_force = Arc::clone(&running.listener.runtime().routes);
+            if let Some(table) = newest.filter(|table| !Arc::ptr_eq(table, &in_force)) {
                 running.listener.replace_routes(table);
+                self.state.new_route_epoch();
             }
         }
     }
@@ -360,7 +362,7 @@ impl Proxy {
                 // Clusters come before the routes that name them, and go after them.
                 self.clusters().await;
                 self.put_in_force(prepared);
-                self.state.new_epoch();
+                self.state.new_route_epoch();
                 let config = self.config();
                 self.clusters.retain(&config.clusters);
                 tracing::info!("the new configuration is in force");

@@ -26,7 +26,7 @@ pub(crate) struct State {
     loaded: ArcSwap<Loaded>,
     running: Mutex<Vec<Running>>,
     limits: Arc<Limits>,
-    epoch: Arc<AtomicU64>,
+    route_epoch: Arc<AtomicU64>,
     phase: AtomicU8,
     seeds: RandomState,
 }
@@ -74,7 +74,7 @@ impl State {
             loaded: ArcSwap::from_pointee(shared(loaded)),
             running: Mutex::default(),
             limits: Arc::default(),
-            epoch: Arc::default(),
+            route_epoch: Arc::default(),
             phase: AtomicU8::new(0),
             seeds: RandomState::new(),
         };
@@ -123,13 +123,13 @@ impl State {
         Arc::clone(&self.limits)
     }
 
-    pub(crate) fn epoch(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.epoch)
+    pub(crate) fn route_epoch(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.route_epoch)
     }
 
-    /// Clusters may have come or gone.
-    pub(crate) fn new_epoch(&self) {
-        self.epoch.fetch_add(1, Ordering::Relaxed);
+    /// Other routes are in force: services of the old ones can go.
+    pub(crate) fn new_route_epoch(&self) {
+        self.route_epoch.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Where the draws of a worker start.

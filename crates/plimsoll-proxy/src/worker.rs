@@ -24,8 +24,8 @@ pub(crate) const TICK: Duration = Duration::from_millis(100);
 pub(crate) struct Worker {
     pub(crate) index: usize,
     client: Client,
-    /// Rises when clusters came or went.
-    epoch: Arc<AtomicU64>,
+    /// Rises when other routes are put in force.
+    route_epoch: Arc<AtomicU64>,
     ticks: AtomicU32,
     state: Mutex<State>,
 }
@@ -33,8 +33,8 @@ pub(crate) struct Worker {
 struct State {
     /// By route and cluster.
     services: HashMap<(ForwardId, Arc<str>), ClusterService>,
-    /// Of the services.
-    epoch: u64,
+    /// Epochs of clusters and routes that the services were made in.
+    epochs: (u64, u64),
     rng: Xoshiro256,
 }
 
@@ -45,15 +45,20 @@ pub(crate) type Call = <ClusterService as tower_service::Service<Request<Request
 pub(crate) type UpstreamResponse = Response<ResponseBody>;
 
 impl Worker {
-    pub(crate) fn new(index: usize, client: Client, epoch: Arc<AtomicU64>, seed: u64) -> Self {
+    pub(crate) fn new(
+        index: usize,
+        client: Client,
+        route_epoch: Arc<AtomicU64>,
+        seed: u64,
+    ) -> Self {
         Self {
             index,
             client,
-            epoch,
+            route_epoch,
             ticks: AtomicU32::new(0),
             state: Mutex::new(State {
                 services: HashMap::new(),
-                epoch: 0,
+                epochs: (0, 0),
                 rng: Xoshiro256::from_seed(seed),
             }),
         }
@@ -72,10 +77,11 @@ impl Worker {
         request: Request<RequestStream>,
     ) -> Result<Call, Error> {
         let mut state = self.lock();
-        let epoch = self.epoch.load(Ordering::Relaxed);
-        if state.epoch != epoch {
+        let routes = self.route_epoch.load(Ordering::Relaxed);
+        let epochs = (self.client.cluster_epoch(), routes);
+        if state.epochs != epochs {
             state.services.clear();
-            state.epoch = epoch;
+            state.epochs = epochs;
         }
         match state.services.entry((forward.id, cluster)) {
             Entry::Occupied(mut known) => Ok(known.get_mut().call(request)),

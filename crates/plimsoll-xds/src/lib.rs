@@ -7,6 +7,7 @@
 
 pub mod ads;
 pub mod bootstrap;
+pub mod content_type;
 mod convert;
 #[cfg(feature = "driver")]
 pub mod driver;

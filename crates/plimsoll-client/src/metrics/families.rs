@@ -14,7 +14,7 @@ use plimsoll_core::stats::{BalancerStats, LoadAwareStats, OutlierStats, PickerSt
 #[cfg(feature = "opentelemetry")]
 use plimsoll_xds::orca::oob::OobStats;
 
-use super::{PREFIX, class_of, counters_of, gauges_of};
+use super::{PREFIX, class_of, counters_of, gauges_of, metric_name};
 use crate::cluster::Cluster;
 use crate::cluster_manager::Clusters;
 use crate::stats::BOUNDS;
@@ -48,10 +48,11 @@ pub(crate) fn collect(clusters: &Clusters) -> Families {
     let mut families = Families::new();
     for cluster in clusters.values() {
         for (name, value) in counters_of(cluster) {
-            add(&mut families, (total(&name), Kind::Counter), cluster, value);
+            let key = (total(&metric_name(&name)), Kind::Counter);
+            add(&mut families, key, cluster, value);
         }
         for (name, value) in gauges_of(cluster) {
-            let key = (format!("{PREFIX}{name}"), Kind::Gauge);
+            let key = (format!("{PREFIX}{}", metric_name(&name)), Kind::Gauge);
             add(&mut families, key, cluster, value);
         }
         add_classes(&mut families, cluster);
@@ -93,7 +94,8 @@ pub(crate) fn names() -> Vec<(String, Kind)> {
     names.sort_unstable();
     names.dedup();
     let counters = names.into_iter().map(|name| (name, Kind::Counter));
-    let gauges = super::GAUGES.map(|name| (format!("{PREFIX}{name}"), Kind::Gauge));
+    let gauges = super::GAUGES.map(metric_name);
+    let gauges = gauges.map(|name| (format!("{PREFIX}{name}"), Kind::Gauge));
     counters.chain(gauges).collect()
 }
 

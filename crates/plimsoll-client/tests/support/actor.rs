@@ -145,6 +145,7 @@ async fn act(
         "/early" => Response::new(full("early".into())),
         "/echo" => Response::new(full(echo(request).await?)),
         "/grpc" => grpc(&request),
+        "/say" => say(&request),
         "/health" | "/maybe" => {
             let sick = seen.sick.load(Ordering::Relaxed);
             let response = Response::builder().status(if sick { 503 } else { 200 });
@@ -184,6 +185,17 @@ async fn echo(request: Request<Incoming>) -> Result<String, BoxError> {
 fn endless() -> Body {
     let piece = || Ok(Frame::data(Bytes::from_static(&[b'x'; 1024])));
     StreamBody::new(tokio_stream::iter(std::iter::repeat_with(piece))).boxed_unsync()
+}
+
+/// The request headers that begin with `say-` are the response headers.
+fn say(request: &Request<Incoming>) -> Response<Body> {
+    let mut response = Response::builder();
+    for (name, value) in request.headers() {
+        if let Some(name) = name.as_str().strip_prefix("say-") {
+            response = response.header(name, value);
+        }
+    }
+    response.body(full(String::new())).unwrap()
 }
 
 /// A gRPC response with the status in the header `want`, in trailers.

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::content_type::is_grpc;
 use crate::string_match::{SafeRegex, StringMatcher};
 
 /// What a route looks at of a request.
@@ -137,20 +138,16 @@ impl RouteMatch {
                 .query_parameters
                 .iter()
                 .all(|wanted| wanted.matches(query))
-            && (!self.grpc || is_grpc(request))
+            && (!self.grpc || has_grpc_content_type(request))
             && self
                 .runtime_fraction
                 .is_none_or(|fraction| fraction.includes(draw))
     }
 }
 
-/// As Envoy sees it: `application/grpc`, alone or with a codec behind `+` or `;`.
-fn is_grpc(request: &RequestHead<'_>) -> bool {
+fn has_grpc_content_type(request: &RequestHead<'_>) -> bool {
     let content_type = request.value("content-type");
-    let rest = content_type
-        .as_deref()
-        .and_then(|value| value.strip_prefix(b"application/grpc"));
-    matches!(rest, Some([] | [b'+' | b';', ..]))
+    content_type.as_deref().is_some_and(is_grpc)
 }
 
 impl PathMatcher {

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::ConnectionId;
+use crate::content_type::is_grpc;
 
 /// gRPC's status for a method that a server does not have.
 pub(super) const UNIMPLEMENTED: u32 = 12;
@@ -73,10 +74,8 @@ impl ResponseHeaders<'_> {
     }
 
     fn is_grpc(&self) -> bool {
-        let rest = self
-            .content_type
-            .and_then(|kind| kind.strip_prefix("application/grpc"));
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']))
+        let content_type = self.content_type.map(str::as_bytes);
+        content_type.is_some_and(is_grpc)
     }
 }
 

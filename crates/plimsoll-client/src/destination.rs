@@ -125,6 +125,7 @@ fn detour(cluster: &Cluster, worker: &mut Worker, args: PickArgs<'_>, first: Tar
         let args = PickArgs {
             hash: args.hash,
             avoid: &avoid,
+            ..Default::default()
         };
         match choose(cluster, worker, args) {
             Ok(Some(other)) if !other.endpoint.is_in_backoff() => {

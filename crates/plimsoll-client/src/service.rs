@@ -106,6 +106,7 @@ where
         let args = PickArgs {
             hash: options.hash,
             avoid: &[],
+            ..Default::default()
         };
         let first = destination::pick(&self.cluster, worker, &upstream, args);
         let call = Call::new(Arc::clone(&self.cluster), upstream, options, self.pool);

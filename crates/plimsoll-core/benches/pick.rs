@@ -93,6 +93,7 @@ fn bench(c: &mut Criterion, name: &str, setup: Setup) {
                     .pick(PickArgs {
                         hash: Some(request),
                         avoid: &[],
+                        ..Default::default()
                     })
                     .host(),
             );

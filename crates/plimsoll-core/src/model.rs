@@ -11,6 +11,8 @@ pub mod health;
 pub mod load_aware_locality;
 pub mod load_report;
 pub mod locality;
+pub mod metadata;
 pub mod orca;
 pub mod outlier_detection;
+pub mod subset;
 pub mod zone_aware;

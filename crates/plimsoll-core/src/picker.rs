@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::host::Host;
 use crate::host_source::HostSource;
+use crate::model::metadata::MatchCriteria;
 use crate::priority::Availability;
 use crate::publish::Reader;
 use crate::rng::{Rng, Xoshiro256};
@@ -35,6 +36,9 @@ pub struct PickArgs<'a> {
     pub hash: Option<u64>,
     /// Hosts already tried for this request: not picked again while there is another.
     pub avoid: &'a [Arc<Host>],
+    /// The metadata that the route asks for: which subset serves the request, where the cluster has
+    /// subsets.
+    pub metadata_match: Option<&'a MatchCriteria>,
 }
 
 /// The outcome of a pick, in the words of gRPC.

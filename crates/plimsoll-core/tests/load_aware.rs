@@ -275,6 +275,7 @@ fn a_hash_policy_hashes_within_the_chosen_locality() {
         let args = PickArgs {
             hash: Some(hash),
             avoid: &[],
+            ..Default::default()
         };
         let host = Arc::clone(picker.pick(args).host().unwrap());
         assert_eq!(host.locality().zone(), "a", "everything is local");
@@ -286,6 +287,7 @@ fn a_hash_policy_hashes_within_the_chosen_locality() {
         let args = PickArgs {
             hash: Some(hash),
             avoid: &tried,
+            ..Default::default()
         };
         assert!(!Arc::ptr_eq(picker.pick(args).host().unwrap(), &tried[0]));
     }

@@ -176,7 +176,11 @@ fn driver(config: &Arc<ClusterConfig>, host_weights: bool) -> Driver {
 fn request(picker: &mut Picker, avoid: &mut [Arc<Host>; 2], number: u64) {
     let hash = (number.is_multiple_of(3)).then(|| number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let Some(first) = picker
-        .pick(PickArgs { hash, avoid: &[] })
+        .pick(PickArgs {
+            hash,
+            avoid: &[],
+            ..Default::default()
+        })
         .host()
         .map(Arc::clone)
     else {
@@ -188,6 +192,7 @@ fn request(picker: &mut Picker, avoid: &mut [Arc<Host>; 2], number: u64) {
         .pick(PickArgs {
             hash,
             avoid: &avoid[..1],
+            ..Default::default()
         })
         .host()
         .map(Arc::clone);
@@ -197,6 +202,7 @@ fn request(picker: &mut Picker, avoid: &mut [Arc<Host>; 2], number: u64) {
         picker.pick(PickArgs {
             hash,
             avoid: &avoid[..],
+            ..Default::default()
         });
     }
     active.finish(RequestOutcome::Error);
@@ -221,6 +227,7 @@ fn allocations(driver: &mut Driver, warm_up: u64) -> u64 {
         picker.pick(PickArgs {
             hash: Some(number),
             avoid: &[],
+            ..Default::default()
         });
     }
     let info =

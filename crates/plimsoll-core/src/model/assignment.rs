@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::health::HealthStatus;
 use super::locality::Locality;
+use super::metadata::Metadata;
 use super::zone_aware::FractionSource;
 use crate::units::{BasisPoints, FieldError};
 
@@ -32,10 +33,13 @@ pub struct LbEndpoint {
     pub load_balancing_weight: Option<u32>,
     /// `filter_metadata["envoy.lb"].hash_key`: overrides the key of consistent hashing.
     pub hash_key: Option<Arc<str>>,
+    /// `filter_metadata["envoy.lb"]`: what subsets are made of. A change does not make the endpoint
+    /// another host.
+    pub metadata: Metadata,
 }
 
 impl LbEndpoint {
-    /// A healthy endpoint of weight 1 without name or hash key.
+    /// A healthy endpoint of weight 1 without name, hash key or metadata.
     pub fn new(address: SocketAddr) -> Self {
         Self {
             address,
@@ -43,6 +47,7 @@ impl LbEndpoint {
             health_status: HealthStatus::Unknown,
             load_balancing_weight: None,
             hash_key: None,
+            metadata: Metadata::default(),
         }
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::endpoint_policy::EndpointPolicy;
 use super::load_aware_locality::{LoadAwareLocality, SpillController};
 use super::orca::MetricName;
+use super::subset::LbSubsetConfig;
 use super::zone_aware::{RuntimeOverrides, ZoneAware};
 use crate::units::{FieldError, Percent};
 
@@ -98,6 +99,8 @@ pub struct ClusterConfigParts {
     pub runtime: RuntimeOverrides,
     /// Metrics of backends that load reports sum up (gRFC A85); names nobody knows are ignored.
     pub lrs_report_endpoint_metrics: Vec<String>,
+    /// How hosts are divided into subsets; `None` = they are not.
+    pub lb_subset_config: Option<LbSubsetConfig>,
 }
 
 /// The settings of a cluster, checked.
@@ -111,6 +114,7 @@ pub struct ClusterConfig {
     locality_sampling: LocalitySampling,
     health_checking: HealthChecking,
     lrs_report_endpoint_metrics: Vec<MetricName>,
+    lb_subset_config: Option<Arc<LbSubsetConfig>>,
 }
 
 /// Default of `healthy_panic_threshold` (Envoy).
@@ -164,6 +168,7 @@ impl ClusterConfig {
                 .iter()
                 .map(|name| MetricName::new(name))
                 .collect(),
+            lb_subset_config: parts.lb_subset_config.map(Arc::new),
         })
     }
 
@@ -250,6 +255,11 @@ impl ClusterConfig {
     /// Health settings.
     pub const fn health_checking(&self) -> HealthChecking {
         self.health_checking
+    }
+
+    /// How hosts are divided into subsets, if they are. The other policies work within each subset.
+    pub const fn lb_subset_config(&self) -> Option<&Arc<LbSubsetConfig>> {
+        self.lb_subset_config.as_ref()
     }
 
     /// Metrics of backends that load reports sum up.

@@ -250,6 +250,7 @@ fn a_request_that_was_tried_before_is_not_dropped() {
     let again = PickArgs {
         hash: None,
         avoid: &tried,
+        ..Default::default()
     };
     let host = picker.pick(again).host().map(|host| host.address());
     assert_eq!(host, Some(address(0, 2)));
@@ -322,6 +323,7 @@ fn a_tried_host_is_not_picked_again_while_there_is_another() {
                 let args = PickArgs {
                     hash: Some(hash * 7_919),
                     avoid: &tried,
+                    ..Default::default()
                 };
                 let host = Arc::clone(picker.pick(args).host().unwrap());
                 let again = tried.iter().any(|tried| Arc::ptr_eq(tried, &host));
@@ -331,6 +333,7 @@ fn a_tried_host_is_not_picked_again_while_there_is_another() {
             let args = PickArgs {
                 hash: Some(hash),
                 avoid: &tried,
+                ..Default::default()
             };
             assert!(
                 picker.pick(args).host().is_some(),
@@ -374,6 +377,7 @@ fn when_all_of_a_priority_was_tried_the_next_one_is() {
             let args = PickArgs {
                 hash: Some(hash * spread),
                 avoid: &all[..avoided],
+                ..Default::default()
             };
             match picker.pick(args) {
                 PickResult::Complete(pick) => (pick.priority, pick.host.address()),
@@ -408,6 +412,7 @@ fn an_avoided_zone_is_replaced_by_all_others_evenly() {
         let args = PickArgs {
             hash: None,
             avoid: &zone_a,
+            ..Default::default()
         };
         let host = picker.pick(args).host().map(|host| host.address());
         *seen.entry(host.unwrap()).or_insert(0) += 1;
@@ -495,6 +500,7 @@ fn hashing_is_sticky_and_bounded_load_moves_the_excess() {
     let args = PickArgs {
         hash: Some(42),
         avoid: &[],
+        ..Default::default()
     };
     let first = Arc::clone(picker.pick(args).host().unwrap());
     assert!(Arc::ptr_eq(picker.pick(args).host().unwrap(), &first));

@@ -122,14 +122,14 @@ proptest! {
         let mut picker = driver.picker(1);
         let mut tried = Vec::new();
         for attempt in 0..hosts {
-            let args = PickArgs { hash: Some(hash), avoid: &tried };
+            let args = PickArgs { hash: Some(hash), avoid: &tried, ..Default::default() };
             let host = picker.pick(args).host().cloned();
             let host = host.ok_or_else(|| TestCaseError::fail("no host"))?;
             let again = tried.iter().any(|other| std::sync::Arc::ptr_eq(other, &host));
             prop_assert!(!again, "attempt {attempt} of {hosts} hosts");
             tried.push(host);
         }
-        let args = PickArgs { hash: Some(hash), avoid: &tried };
+        let args = PickArgs { hash: Some(hash), avoid: &tried, ..Default::default() };
         prop_assert!(picker.pick(args).host().is_some(), "a second try beats none");
     }
 }

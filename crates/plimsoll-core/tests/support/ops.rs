@@ -285,7 +285,11 @@ impl World {
     fn pick(&mut self, hash: Option<u64>, retry: bool) {
         let snapshot = Arc::clone(self.reader.latest());
         let avoid = if retry { &self.tried[..] } else { &[] };
-        match self.picker.pick(PickArgs { hash, avoid }) {
+        match self.picker.pick(PickArgs {
+            hash,
+            avoid,
+            ..Default::default()
+        }) {
             PickResult::Complete(pick) => {
                 checks::pick(&pick, avoid, &snapshot, &self.model);
                 self.reached.picks += 1;

@@ -174,11 +174,11 @@ fn lb_endpoint(message: LbEndpointMessage) -> Result<LbEndpoint, FieldError> {
         return Err(FieldError::new("health_status", reason));
     };
     Ok(LbEndpoint {
-        address,
         hostname: endpoint.hostname.into(),
         health_status,
         load_balancing_weight: message.load_balancing_weight,
         hash_key,
+        ..LbEndpoint::new(address)
     })
 }
 

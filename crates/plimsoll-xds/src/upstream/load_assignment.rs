@@ -12,6 +12,7 @@ use plimsoll_core::model::assignment::{
 };
 use plimsoll_core::model::health::HealthStatus;
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::model::metadata::Metadata;
 use plimsoll_core::units::FieldError;
 
 use super::Discovery;
@@ -180,6 +181,7 @@ impl NamedEndpoint {
             health_status: self.health_status,
             load_balancing_weight: self.load_balancing_weight,
             hash_key: self.hash_key.clone(),
+            metadata: Metadata::default(),
         }
     }
 }

@@ -50,6 +50,7 @@ pub(crate) fn config(bytes: &mut Bytes<'_>) -> ClusterConfigParts {
             force_local_zone_min_size: bytes.once_in(16).then_some(2),
         },
         lrs_report_endpoint_metrics: Vec::new(),
+        lb_subset_config: None,
     }
 }
 

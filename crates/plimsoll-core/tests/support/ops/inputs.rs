@@ -9,6 +9,7 @@ use plimsoll_core::model::assignment::{
 };
 use plimsoll_core::model::health::HealthStatus;
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::model::metadata::Metadata;
 use plimsoll_core::units::BasisPoints;
 
 use super::bytes::Bytes;
@@ -101,6 +102,7 @@ fn endpoints(bytes: &mut Bytes<'_>, used: &mut BTreeSet<SocketAddr>) -> Vec<LbEn
             // All of the pool together fits 32 bits.
             load_balancing_weight: bytes.maybe(&[1, 1, 2, 3, 100, u32::MAX / 24]),
             hash_key: bytes.once_in(8).then(|| "key".into()),
+            metadata: Metadata::default(),
         });
     }
     endpoints

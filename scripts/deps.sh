@@ -67,6 +67,18 @@ install_peers() {
   touch "$mark"
 }
 
+# gRPC for Node.js, from npm, in the versions of the lock file: a change of that installs it anew.
+install_grpc_js() {
+  local to="${CARGO_TARGET_DIR:-target}/peers/grpc-js"
+  cmp --silent peers/grpc-js/package-lock.json "$to/installed-lock.json" && return 0
+  echo "deps: installing gRPC for Node.js for tests under $to"
+  rm -rf "$to"
+  mkdir -p "$to"
+  cp peers/grpc-js/package.json peers/grpc-js/package-lock.json "$to/"
+  (cd "$to" && npm ci --silent --ignore-scripts --no-audit --no-fund)
+  cp "$to/package-lock.json" "$to/installed-lock.json"
+}
+
 # A management server that others wrote, from crates.io: see peers/xds-server.
 install_xds_server() {
   local build="$1/build"
@@ -126,6 +138,8 @@ case "${1:-}" in
     have chromium || packages+=(chromium fonts-liberation)
     have curl || packages+=(curl)
     have h2load || packages+=(nghttp2-client)
+    have node || packages+=(nodejs)
+    have npm || packages+=(npm)
     ;;
   # The peers in bench/ compile C and C++.
   bench)
@@ -155,5 +169,6 @@ if [[ ${1} == test || ${1} == bench-proxy ]]; then
   install_peers
 fi
 if [[ ${1} == test ]]; then
+  install_grpc_js
   install_checks
 fi

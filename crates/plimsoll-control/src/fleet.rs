@@ -14,6 +14,7 @@ use plimsoll_core::counts::HostSetCounts;
 use plimsoll_core::model::assignment::{
     AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
 };
+use plimsoll_core::model::load_report::Node;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::node::NodeInfo;
@@ -56,6 +57,10 @@ pub struct Member {
     pub lrs_streams: u32,
     /// When its last stream closed, if none is open.
     pub silent_since: Option<Instant>,
+    /// Since when it has a reporting stream, if one is open.
+    pub lrs_since: Option<Instant>,
+    /// Services that it named in a load report since then.
+    pub reported: BTreeSet<Arc<str>>,
 }
 
 impl Fleets {
@@ -74,6 +79,8 @@ impl Fleets {
                 ads_streams: 0,
                 lrs_streams: 0,
                 silent_since: None,
+                lrs_since: None,
+                reported: BTreeSet::new(),
             };
             fleet.insert(Arc::clone(&info.node.id), member);
             changed = true;
@@ -86,6 +93,9 @@ impl Fleets {
                 member.info = info.clone();
             }
             *member.streams(kind) += 1;
+            if kind == StreamKind::Lrs {
+                member.lrs_since.get_or_insert(now);
+            }
             if let Some(since) = member.silent_since.take() {
                 self.silent.remove(&silent_key(since, &member.info));
             }
@@ -102,11 +112,25 @@ impl Fleets {
         let streams = member.streams(kind);
         *streams = streams.saturating_sub(1);
         let last = *streams == 0;
+        if last && kind == StreamKind::Lrs {
+            member.lrs_since = None;
+            member.reported.clear();
+        }
         if member.ads_streams + member.lrs_streams == 0 && member.silent_since.is_none() {
             member.silent_since = Some(now);
             self.silent.insert(silent_key(now, &member.info));
         }
         last
+    }
+
+    /// A node named a service in a load report.
+    pub fn reported(&mut self, node: &Node, service: &Arc<str>) {
+        let members = self.fleets.get_mut(&node.cluster);
+        if let Some(member) = members.and_then(|members| members.get_mut(&node.id))
+            && !member.reported.contains(service)
+        {
+            member.reported.insert(Arc::clone(service));
+        }
     }
 
     /// Takes out who has been silent for `leave_after`; returns the fleets that look different.

@@ -18,4 +18,5 @@ pub mod run;
 pub mod server;
 pub mod source;
 pub mod state;
+pub mod unreported;
 mod view;

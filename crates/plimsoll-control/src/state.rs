@@ -220,8 +220,13 @@ impl State {
     pub fn handle_report(&mut self, node: &NodeInfo, stats: &[ClusterStats], now: Instant) {
         let all = self.wants_all_reports();
         for stats in stats {
-            if all || self.config.services.contains_key(&stats.cluster_name) {
+            let counts = match all {
+                true => has_localities(stats),
+                false => self.config.services.contains_key(&stats.cluster_name),
+            };
+            if counts {
                 self.planner.handle_load_report(&node.node, stats, now);
+                self.fleets.reported(&node.node, &stats.cluster_name);
             }
         }
         self.after(now);
@@ -282,12 +287,14 @@ impl State {
         deadlines.into_iter().flatten().min()
     }
 
-    /// What proxies are asked to report. Named clusters, because "all" would add those that only
-    /// one proxy knows; behind a relay that improves nothing, nobody has named any.
+    /// What proxies are asked to report: all clusters where a client understands that, otherwise the
+    /// names. grpc-js skips the first name of a list; and a new service needs no new response then,
+    /// which would restart the report timer of an Envoy. What Envoys add of their own (the clusters
+    /// of their management servers) is left out by [`State::handle_report`].
     pub fn lrs_settings(&self) -> LrsSettings {
         LrsSettings {
             interval: self.config.load_reporting_interval,
-            send_all_clusters: self.wants_all_reports(),
+            send_all_clusters: true,
             clusters: self.config.services.keys().cloned().collect(),
             report_endpoint_granularity: self.config.report_endpoint_granularity,
         }
@@ -477,6 +484,14 @@ impl State {
         }
         self.events.push_back(event);
     }
+}
+
+/// Whether a cluster that nobody named may be one of a relayed server. Those that a proxy has for
+/// its own management servers are reported with `send_all_clusters` too, and their hosts are in no
+/// locality: an Envoy's `xds` always has its stream in progress there (live-envoy D).
+fn has_localities(stats: &ClusterStats) -> bool {
+    let localities = &stats.upstream_locality_stats;
+    localities.is_empty() || localities.iter().any(|entry| !entry.locality.is_unset())
 }
 
 /// Whether demand of a fleet is known, of all of it.

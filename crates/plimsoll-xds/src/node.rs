@@ -6,6 +6,8 @@
 
 use plimsoll_core::model::load_report::Node;
 
+use crate::lrs::SUPPORTS_SEND_ALL_CLUSTERS;
+
 /// What a plimsoll data plane announces in `node.client_features` (decisions D9).
 pub const PLIMSOLL_FEATURE: &str = "plimsoll.lrs_reported_rate";
 
@@ -28,6 +30,14 @@ impl NodeInfo {
         self.client_features
             .iter()
             .any(|feature| feature == PLIMSOLL_FEATURE)
+    }
+
+    /// Whether its load reporting client understands `send_all_clusters`. Announced on load
+    /// reporting streams only.
+    pub fn supports_send_all_clusters(&self) -> bool {
+        self.client_features
+            .iter()
+            .any(|feature| feature == SUPPORTS_SEND_ALL_CLUSTERS)
     }
 
     /// Whether this is a gRPC library, which has no zone-aware routing and drops localities without

@@ -23,6 +23,7 @@ use plimsoll_control::relay::RelayStatus;
 use plimsoll_control::run::{Inside, Pages};
 use plimsoll_control::server::{Attention, Happening, StreamRecord};
 use plimsoll_control::state::State;
+use plimsoll_control::unreported::{Subscriptions, Unreported};
 use plimsoll_core::explain::Explanation;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::time::Instant;
@@ -58,6 +59,7 @@ pub(crate) struct Moments {
 /// What is known outside the state.
 struct Outside {
     records: Vec<StreamRecord>,
+    subscriptions: Subscriptions,
     happenings: Vec<Happening>,
     reloads: Counts,
     relay: RelayStatus,
@@ -106,6 +108,7 @@ impl Source for ControlSource {
             let handle = &self.inside.handle;
             let outside = Outside {
                 records: handle.records().all(),
+                subscriptions: Subscriptions::of(handle.records()),
                 happenings: handle.recent().all(),
                 reloads: self.inside.reloads.counts(),
                 relay: handle.upstreams().status(),
@@ -186,7 +189,7 @@ fn document(
         subtitle,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         taken_unix_ms: outside.origin.at(now),
-        notices: notices(state, outside, &nodes),
+        notices: notices(state, outside, &nodes, now),
         cost: Cost::default(),
         clusters: clusters::clusters(state, outside.origin, explained, now),
         nodes: Some(nodes),
@@ -203,6 +206,7 @@ fn notices(
     state: &State,
     outside: &Outside,
     nodes: &[plimsoll_admin::state::NodeState],
+    now: Instant,
 ) -> Vec<Notice> {
     let mut notices = Vec::new();
     let mut add = |severity, text| notices.push(Notice { severity, text });
@@ -218,6 +222,16 @@ fn notices(
     if state.config().relay.is_some() && outside.relay.connected < outside.relay.streams {
         let (connected, streams) = (outside.relay.connected, outside.relay.streams);
         let text = format!("relay: {connected} of {streams} streams are connected");
+        add(Severity::Warning, text);
+    }
+    let unreported = Unreported::new(state, &outside.subscriptions, now);
+    if let Some((_, id, names)) = unreported.iter().next() {
+        let count = counted(unreported.iter().len(), "node");
+        let names = names.join(", ");
+        let text = format!(
+            "load reports of {count} leave out services that it subscribes to, so that its demand \
+             is not known: {id} does not report {names} (or sent it no request yet)"
+        );
         add(Severity::Warning, text);
     }
     let waiting = outside.reloads.restart_needed.join(", ");

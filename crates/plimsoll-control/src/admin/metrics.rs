@@ -19,6 +19,8 @@ use self::gauges::{Gauges, OfState};
 use super::Admin;
 use crate::counters::{Counters, Label};
 use crate::server::{Handle, Stopped};
+use crate::state::State;
+use crate::unreported::Subscriptions;
 
 /// What all names begin with.
 const PREFIX: &str = "plimsoll_control";
@@ -52,7 +54,7 @@ const fn metric(
 
 /// Every metric.
 #[rustfmt::skip]
-pub const METRICS: [Metric; 30] = [
+pub const METRICS: [Metric; 31] = [
     metric("plimsoll_control_build_info", "info", &["version"],
         "The version that runs; always 1"),
     metric("plimsoll_control_fleets", "gauge", &[],
@@ -61,6 +63,10 @@ pub const METRICS: [Metric; 30] = [
         "Nodes known; `class` is `envoy`, `grpc` or `plimsoll`"),
     metric("plimsoll_control_nodes_nacked", "gauge", &["fleet"],
         "Nodes that refused an update and keep what they had"),
+    metric("plimsoll_control_nodes_unreported", "gauge", &["fleet"],
+        "Nodes that subscribe to a service, have a load reporting stream, and named the service \
+         in no report on it for three intervals: their client does not report it, or sent it \
+         no request yet"),
     metric("plimsoll_control_discovery_streams", "gauge", &["variant"],
         "Discovery streams open; `sotw` or `delta`"),
     metric("plimsoll_control_load_reporting_streams", "gauge", &[],
@@ -134,7 +140,9 @@ fn help(name: &str) -> &'static str {
 
 /// The page.
 pub(super) async fn page(admin: &Admin) -> Result<String, Stopped> {
-    let of_state = admin.handle.inspect(OfState::new).await?;
+    let subscriptions = Subscriptions::of(admin.handle.records());
+    let look = move |state: &State, now| OfState::new(state, &subscriptions, now);
+    let of_state = admin.handle.inspect(look).await?;
     let mut registry = Registry::with_prefix(PREFIX);
     let version = vec![("version", env!("CARGO_PKG_VERSION"))];
     registry.register("build", help("build"), Info::new(version));

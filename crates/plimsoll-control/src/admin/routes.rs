@@ -23,6 +23,7 @@ use super::failure::{Failure, body_error};
 use super::{Admin, metrics, report};
 use crate::explain::{Question, explain};
 use crate::state::State;
+use crate::unreported::{Subscriptions, Unreported};
 
 /// The largest question: a what-if about thousands of zones fits.
 const MAX_BODY_BYTES: usize = 256 << 10;
@@ -176,7 +177,11 @@ async fn nodes(
         limit: limit(query.limit)?,
     };
     let records = admin.handle.records().all();
-    let look = move |state: &_, now| report::nodes(state, &records, &page, now);
+    let subscriptions = Subscriptions::of(admin.handle.records());
+    let look = move |state: &State, now| {
+        let unreported = Unreported::new(state, &subscriptions, now);
+        report::nodes(state, (&records, &unreported), &page, now)
+    };
     Ok(Json(admin.handle.inspect(look).await?))
 }
 

@@ -7,6 +7,7 @@ use axum::http::{Method, Request, StatusCode};
 use axum::response::Response;
 use plimsoll_core::model::load_report::{ClusterStats, Node, UpstreamLocalityStats};
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::time::Instant;
 use plimsoll_xds::ads::message::{ErrorDetail, NodeMessage};
 use plimsoll_xds::ads::server::{Refusal, TypeStatus};
 use plimsoll_xds::ads::{CLUSTER, Variant};
@@ -420,6 +421,28 @@ async fn what_if_compares_shares() {
     let page = control.what_if(&question).await;
     assert_eq!(page["after"]["localities"][0]["demand_share"], 0.0);
     assert_eq!(page["after"]["localities"][1]["demand_share"], 1.0);
+}
+
+#[tokio::test]
+async fn a_service_that_reports_leave_out_is_shown() {
+    let (control, _open) = busy().await;
+    let records = control.handle.records();
+    records.subscribe(0, &["orders".into(), "trial".into()], Instant::ORIGIN);
+    let shown = async {
+        loop {
+            let page = control.get("/api/v1/nodes").await;
+            if page["nodes"][0]["unreported"] == json!(["trial"]) {
+                assert_eq!(page["nodes"][1]["unreported"], json!([]));
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let shown = tokio::time::timeout(Duration::from_secs(30), shown);
+    shown.await.expect("three intervals pass");
+    let (_, text) = control.ask(Method::GET, "/metrics", "").await;
+    let line = r#"plimsoll_control_nodes_unreported{fleet="gateway"} 1"#;
+    assert!(text.lines().any(|l| l == line), "{text}");
 }
 
 #[tokio::test]

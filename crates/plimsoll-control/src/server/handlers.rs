@@ -2,10 +2,12 @@
 //!
 //! Each opens a session with the writer and closes it when dropped, whatever ended the stream.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use plimsoll_core::model::load_report::{ClusterStats, Node};
+use plimsoll_xds::ads::CLUSTER_LOAD_ASSIGNMENT;
 use plimsoll_xds::ads::message::NodeMessage;
 use plimsoll_xds::ads::server::{ServerStream, StreamEvent};
 use plimsoll_xds::driver::{
@@ -109,6 +111,7 @@ impl AdsHandler for Discovery {
             variant: opening.variant,
             since: Clock::system().now(),
             types: Vec::new(),
+            assignments: BTreeMap::new(),
         });
         let observer = Observer {
             handle: self.handle.clone(),
@@ -140,8 +143,25 @@ impl AdsObserver for Observer {
         if let Some(wanted) = &self.wanted {
             want(wanted, &event);
         }
+        self.remember_assignments(&event);
         let types = stream.status().collect();
         self.handle.records.update(self.record, types);
+    }
+}
+
+impl Observer {
+    /// Which services a node subscribes to is compared with what its load reports name.
+    fn remember_assignments(&self, event: &StreamEvent) {
+        let records = &self.handle.records;
+        match event {
+            StreamEvent::Subscribed { type_url, names } if is_assignment(type_url) => {
+                records.subscribe(self.record, names, Clock::system().now());
+            }
+            StreamEvent::Unsubscribed { type_url, names } if is_assignment(type_url) => {
+                records.unsubscribe(self.record, names);
+            }
+            _ => {}
+        }
     }
 }
 
@@ -189,6 +209,10 @@ impl LrsReporter for Reporter {
         // Without a writer the stream is about to end anyway.
         let _ = self.handle.send(Message::Report { node, stats }).await;
     }
+}
+
+fn is_assignment(type_url: &str) -> bool {
+    type_url == CLUSTER_LOAD_ASSIGNMENT
 }
 
 /// Keeps what the other server is asked for in step with what the receiver wants.

@@ -25,6 +25,8 @@ pub struct StreamRecord {
     pub since: Instant,
     /// Per type: what was sent, accepted, refused.
     pub types: Vec<TypeStatus>,
+    /// Assignments it subscribes to by name, and since when.
+    pub assignments: BTreeMap<Arc<str>, Instant>,
 }
 
 /// All open streams, by a number of their own.
@@ -80,6 +82,21 @@ impl Records {
                 .add(Totals::of(now), before);
         }
         record.types = types;
+    }
+
+    /// A stream subscribed to assignments by name.
+    pub(crate) fn subscribe(&self, number: u64, names: &[Arc<str>], now: Instant) {
+        if let Some(record) = self.lock().open.get_mut(&number) {
+            let names = names.iter().map(|name| (Arc::clone(name), now));
+            record.assignments.extend(names);
+        }
+    }
+
+    /// A stream gave up subscriptions to assignments.
+    pub(crate) fn unsubscribe(&self, number: u64, names: &[Arc<str>]) {
+        if let Some(record) = self.lock().open.get_mut(&number) {
+            record.assignments.retain(|name, _| !names.contains(name));
+        }
     }
 
     /// A stream is over.
@@ -160,6 +177,7 @@ mod tests {
             variant: Variant::Sotw,
             since: Instant::ORIGIN,
             types: Vec::new(),
+            assignments: BTreeMap::new(),
         }
     }
 

@@ -133,13 +133,14 @@ impl Writer {
                 }
             }
             Message::Report { node, stats } => {
-                let config = self.state.config();
-                let unknown = |stats: &&ClusterStats| {
-                    !self.state.wants_all_reports()
-                        && !config.services.contains_key(&stats.cluster_name)
-                };
-                let unknown = stats.iter().filter(unknown).count();
-                self.counters.ignored("unknown_cluster", unknown as u64);
+                // Who was asked for all reports clusters of its own too, and rightly so.
+                if !node.supports_send_all_clusters() && !self.state.wants_all_reports() {
+                    let services = &self.state.config().services;
+                    let unknown =
+                        |stats: &&ClusterStats| !services.contains_key(&stats.cluster_name);
+                    let unknown = stats.iter().filter(unknown).count();
+                    self.counters.ignored("unknown_cluster", unknown as u64);
+                }
                 self.state.handle_report(&node, &stats, now);
             }
             Message::Relayed(relayed) => self.state.handle_relayed(relayed, now),

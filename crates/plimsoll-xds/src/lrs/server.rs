@@ -1,21 +1,24 @@
 //! [`ServerStream`]: one load reporting stream, as a server sees it.
 //!
-//! It remembers who reports (gRPC says so once, Envoy every time) and decides when a response is
-//! due. Reports go to the planner by way of the control plane; sockets belong to the driver, which
-//! calls [`ServerStream::handle_request`] and then drains [`ServerStream::poll_transmit`].
+//! It remembers who reports (gRPC says so once, Envoy every time) and which clusters were reported
+//! (grpc-js and grpc-go leave idle ones out), and decides when a response is due. Reports go to the
+//! planner by way of the control plane; sockets belong to the driver, which calls
+//! [`ServerStream::handle_request`] and then drains [`ServerStream::poll_transmit`].
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::model::load_report::ClusterStats;
 
-use super::SUPPORTS_SEND_ALL_CLUSTERS;
 use super::message::{ClusterTraffic, LoadStatsRequest, LoadStatsResponse};
 use crate::node::NodeInfo;
 
 /// Envoy takes a zero interval for "at once, for ever".
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+/// Clusters that one stream is remembered to report; a client must not fill our memory with names.
+const MAX_REPORTED: usize = 4096;
 
 /// What a server wants to be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +49,8 @@ pub struct Report {
     pub node: Arc<NodeInfo>,
     /// The node is not the one that reported on this stream before, or it is the first one.
     pub is_new_node: bool,
-    /// May be empty: the first message of a stream usually is.
+    /// What the message says, and zeros for clusters of earlier messages that it leaves out. May be
+    /// empty: the first message of a stream usually is.
     pub cluster_stats: Vec<ClusterStats>,
 }
 
@@ -60,6 +64,8 @@ pub struct ServerStream {
     settings: Arc<LrsSettings>,
     traffic: Arc<LrsTraffic>,
     node: Option<Arc<NodeInfo>>,
+    /// Clusters that this node named on this stream.
+    reported: BTreeSet<Arc<str>>,
     /// The settings in force at the client. `None` = it has not been answered yet.
     sent: Option<LoadStatsResponse>,
     /// The settings or the node moved: what is in force may not be what is wanted.
@@ -74,6 +80,7 @@ impl ServerStream {
             settings,
             traffic: Arc::default(),
             node: None,
+            reported: BTreeSet::new(),
             sent: None,
             settings_moved: true,
             traffic_due: false,
@@ -84,12 +91,37 @@ impl ServerStream {
     /// else moves the stream to that node.
     pub fn handle_request(&mut self, request: LoadStatsRequest) -> Result<Report, NoNode> {
         let is_new_node = request.node.is_some_and(|node| self.remember(node));
-        let node = self.node.as_ref().ok_or(NoNode)?;
+        let node = Arc::clone(self.node.as_ref().ok_or(NoNode)?);
+        if is_new_node {
+            self.reported.clear();
+        }
         Ok(Report {
-            node: Arc::clone(node),
+            node,
             is_new_node,
-            cluster_stats: request.cluster_stats,
+            cluster_stats: self.complete(request.cluster_stats),
         })
+    }
+
+    /// Adds zeros for clusters that were reported before and are left out now. A client that skips
+    /// idle clusters (grpc-js, grpc-go) says zero by sending a report without them; taking that for
+    /// silence would make its zone unknown instead of idle. Clients that send no message at all
+    /// while idle (gRPC C-core) are not concerned.
+    fn complete(&mut self, mut stats: Vec<ClusterStats>) -> Vec<ClusterStats> {
+        let interval = self.settings.interval.max(SHORTEST_INTERVAL);
+        let named: BTreeSet<Arc<str>> = stats
+            .iter()
+            .map(|stats| Arc::clone(&stats.cluster_name))
+            .collect();
+        let idle = self.reported.difference(&named).cloned();
+        stats.extend(idle.map(|cluster_name| ClusterStats {
+            cluster_name,
+            upstream_locality_stats: Vec::new(),
+            total_dropped_requests: 0,
+            load_report_interval: interval,
+        }));
+        let room = MAX_REPORTED.saturating_sub(self.reported.len());
+        self.reported.extend(named.into_iter().take(room));
+        stats
     }
 
     /// What is wanted from now on. Sent only if it differs for this client, because every response
@@ -162,9 +194,7 @@ impl std::error::Error for NoNode {}
 
 /// The settings in the words that this client understands, without traffic.
 fn render(settings: &LrsSettings, node: &NodeInfo) -> LoadStatsResponse {
-    let mut features = node.client_features.iter();
-    let supported = features.any(|name| name == SUPPORTS_SEND_ALL_CLUSTERS);
-    let send_all_clusters = settings.send_all_clusters && supported;
+    let send_all_clusters = settings.send_all_clusters && node.supports_send_all_clusters();
     let clusters = match send_all_clusters {
         true => Vec::new(),
         false => settings.clusters.clone(),

@@ -6,9 +6,12 @@ use plimsoll_control::config::{ControlConfig, File};
 use plimsoll_control::run::Bound;
 use plimsoll_control::server::{Discovery, Handle, LoadReporting};
 use plimsoll_core::model::load_report::{ClusterStats, Node, UpstreamLocalityStats};
-use plimsoll_xds::ads::Variant;
 use plimsoll_xds::ads::message::NodeMessage;
-use plimsoll_xds::driver::{AdsHandler, AdsOpening, LrsHandler, LrsReporter as _, LrsSession};
+use plimsoll_xds::ads::server::{Limits, ServerStream, StreamEvent};
+use plimsoll_xds::ads::{CLUSTER_LOAD_ASSIGNMENT, Variant};
+use plimsoll_xds::driver::{
+    AdsHandler, AdsObserver, AdsOpening, AdsSession, LrsHandler, LrsReporter as _, LrsSession,
+};
 use plimsoll_xds::node::NodeInfo;
 use tokio::sync::watch;
 
@@ -66,7 +69,7 @@ impl Control {
     }
 
     /// Opens both streams of a node.
-    async fn connect(&self, info: &NodeInfo) -> (impl Sized + use<>, Session) {
+    async fn connect(&self, info: &NodeInfo) -> (AdsSession<impl AdsObserver + use<>>, Session) {
         let opening = AdsOpening {
             node: NodeMessage {
                 info: info.clone(),
@@ -217,4 +220,34 @@ async fn what_ifs_are_answered_by_the_same_balancer_as_the_api() {
     };
     let explanation = control.source.explain(question).await.unwrap();
     assert_eq!(explanation.own_locality, Some(Locality::new("r1", "a", "")));
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_report_what_it_subscribes_to_is_a_notice() {
+    let control = Control::start();
+    let (mut discovery, mut reporting) = control.connect(&node("1", "a")).await;
+    let stream = ServerStream::new(Variant::Delta, Limits::default());
+    let subscribed = StreamEvent::Subscribed {
+        type_url: CLUSTER_LOAD_ASSIGNMENT.into(),
+        names: vec!["orders".into()],
+    };
+    discovery.observer.handle_event(subscribed, &stream);
+    let text = |document: &DashboardState| document.notices.first().map(|first| first.text.clone());
+    let shown = async {
+        loop {
+            if let Some(text) = text(&*control.document().await) {
+                return text;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let shown = tokio::time::timeout(Duration::from_secs(30), shown).await;
+    let shown = shown.expect("three intervals pass");
+    assert!(shown.contains("1 does not report orders"), "{shown}");
+    let report = vec![stats(&[("a", 5)])];
+    reporting
+        .reporter
+        .report(&node("1", "a").node, report)
+        .await;
+    assert_eq!(text(&*control.document().await), None);
 }

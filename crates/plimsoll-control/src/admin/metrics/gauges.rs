@@ -17,6 +17,7 @@ use super::super::report::{class_name, mode_name};
 use crate::delivery::Class;
 use crate::server::Handle;
 use crate::state::State;
+use crate::unreported::{Subscriptions, Unreported};
 
 /// Labels of one series.
 type Labels = Vec<(&'static str, String)>;
@@ -30,6 +31,7 @@ type Reals = Family<Labels, Gauge<f64, AtomicU64>>;
 pub(super) struct OfState {
     fleets: Gauge,
     nodes: Counts,
+    unreported: Counts,
     load_reporting_streams: Gauge,
     demand: Reals,
     smoothed: Reals,
@@ -56,8 +58,9 @@ pub(super) struct Gauges {
 
 impl OfState {
     /// How things are.
-    pub(super) fn new(state: &State, now: Instant) -> Self {
+    pub(super) fn new(state: &State, subscriptions: &Subscriptions, now: Instant) -> Self {
         let gauges = Self::default();
+        gauges.unreported_by(state, subscriptions, now);
         for service in state.config().services.values() {
             let mode = vec![("mode", mode_name(service.mode).to_owned())];
             gauges.clusters.get_or_create(&mode).inc();
@@ -84,6 +87,17 @@ impl OfState {
             gauges.delivered_to(state, fleet, now);
         }
         gauges
+    }
+
+    /// Every fleet has a series, so that 0 can be told from "not measured".
+    fn unreported_by(&self, state: &State, subscriptions: &Subscriptions, now: Instant) {
+        let of = |fleet: &Arc<str>| vec![("fleet", fleet.to_string())];
+        for (fleet, _) in state.fleets().iter() {
+            self.unreported.get_or_create(&of(fleet)).set(0);
+        }
+        for (fleet, ..) in Unreported::new(state, subscriptions, now).iter() {
+            self.unreported.get_or_create(&of(fleet)).inc();
+        }
     }
 
     /// Demand for each cluster; the whole is their sum.
@@ -222,6 +236,11 @@ impl Gauges {
         );
         to.register("fleets", super::help("fleets"), state.fleets);
         to.register("nodes", super::help("nodes"), state.nodes);
+        to.register(
+            "nodes_unreported",
+            super::help("nodes_unreported"),
+            state.unreported,
+        );
         to.register("nodes_nacked", super::help("nodes_nacked"), self.nacked);
         to.register(
             "discovery_streams",

@@ -14,6 +14,7 @@ use crate::delivery::{Class, fleet_ramp, steering};
 use crate::fleet::Member;
 use crate::server::StreamRecord;
 use crate::state::State;
+use crate::unreported::Unreported;
 
 /// Streams of each node.
 type Streams<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a StreamRecord>>;
@@ -21,7 +22,7 @@ type Streams<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a StreamRecord>>;
 /// A part of the nodes, in order of fleet and id.
 pub(in crate::admin) fn nodes(
     state: &State,
-    records: &[StreamRecord],
+    (records, unreported): (&[StreamRecord], &Unreported),
     page: &Page,
     now: Instant,
 ) -> Value {
@@ -49,6 +50,7 @@ pub(in crate::admin) fn nodes(
             }
             let mut json = node(member, reports.get(id), now);
             let class = Class::of(&member.info);
+            json["unreported"] = json!(unreported.of(fleet, id));
             json["delivery"] = deliveries.get(&class).cloned().unwrap_or_default();
             let own = streams.get(&(fleet.as_ref(), id.as_ref()));
             let own = own.into_iter().flatten().map(|record| stream(record, now));

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use plimsoll_core::model::locality::Locality;
 use plimsoll_xds::ads::{CLUSTER, LISTENER};
 
-use super::driver::{Driver, HEAD, config, endpoint_weights, fleet, locality_weights, parse};
+use super::driver::{
+    Driver, HEAD, config, endpoint_weights, fleet, locality_weights, parse, stats,
+};
 use crate::delivery::Class;
 use crate::state::ControlEvent;
 
@@ -57,7 +60,10 @@ fn what_proxies_are_asked_for_follows_the_file() {
     let settings = driver.state.lrs_settings();
     assert_eq!(settings.interval, Duration::from_secs(1));
     assert_eq!(settings.clusters, ["orders".into()]);
-    assert!(!settings.send_all_clusters);
+    assert!(
+        settings.send_all_clusters,
+        "names are for who cannot be told so"
+    );
     driver.reload(parse(
         "load_reporting: {interval: 4s, report_endpoint_granularity: true}\n\
          services: [{cluster: {name: carts}}, {cluster: {name: orders}}]",
@@ -66,6 +72,30 @@ fn what_proxies_are_asked_for_follows_the_file() {
     assert_eq!(settings.interval, Duration::from_secs(4));
     assert_eq!(settings.clusters, ["carts".into(), "orders".into()]);
     assert!(settings.report_endpoint_granularity);
+}
+
+#[test]
+fn clusters_that_proxies_have_of_their_own_are_no_demand() {
+    let services = "services: [{cluster: {name: orders}}]";
+    // Without services a relay looks at everything that it passes on.
+    let relay = "relay: {address: '127.0.0.1:18500'}";
+    for text in [services, relay] {
+        let mut driver = Driver::with_config(parse(&format!("{HEAD}{text}")));
+        let [a, ..] = &fleet(Class::Envoy);
+        driver.open(a);
+        let mut orders = stats("orders", 10);
+        orders.upstream_locality_stats[0].locality = Locality::zone_only("b");
+        let all = [stats("xds", 1), stats("lrs", 1), orders];
+        driver.state.handle_report(a, &all, driver.now);
+        let view = driver.state.planner().fleet("gateway", driver.now).unwrap();
+        let names: Vec<_> = view
+            .grains()
+            .filter_map(|grain| grain.upstream_cluster().cloned())
+            .collect();
+        assert_eq!(names, ["orders".into()], "{text}");
+        let nodes: Vec<_> = view.nodes().map(|node| node.rate_per_second).collect();
+        assert_eq!(nodes, [10.0], "{text}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::BasisPoints;
 
 use super::*;
+use crate::lrs::SUPPORTS_SEND_ALL_CLUSTERS;
 use crate::node::PLIMSOLL_FEATURE;
 
 fn node(id: &str, features: &[&str]) -> NodeInfo {
@@ -92,6 +93,35 @@ fn a_node_said_again_is_no_news_and_another_one_moves_the_stream() {
         .unwrap();
     assert!(moved.is_new_node);
     assert_eq!(&*moved.node.node.id, "n2");
+}
+
+#[test]
+fn a_cluster_that_a_report_leaves_out_is_idle() {
+    let mut stream = opened(&[]);
+    let names = |report: Report| -> Vec<String> {
+        let stats = report.cluster_stats.iter();
+        stats.map(|stats| stats.cluster_name.to_string()).collect()
+    };
+    let both = stream.handle_request(request(None, &["orders", "carts"]));
+    assert_eq!(names(both.unwrap()), ["orders", "carts"]);
+    let mut left_out = request(None, &["carts"]);
+    left_out.cluster_stats[0].total_dropped_requests = 7;
+    let report = stream.handle_request(left_out).unwrap();
+    let [carts, orders] = &report.cluster_stats[..] else {
+        panic!("{report:?}");
+    };
+    assert_eq!(
+        (&*carts.cluster_name, carts.total_dropped_requests),
+        ("carts", 7)
+    );
+    assert_eq!(&*orders.cluster_name, "orders");
+    assert_eq!(orders.demand_per_second(), Some(0.0));
+    // The interval that was asked for: 10 s.
+    assert_eq!(orders.load_report_interval, Duration::from_secs(10));
+    let nothing = stream.handle_request(request(None, &[])).unwrap();
+    assert_eq!(names(nothing), ["carts", "orders"]);
+    let other = request(Some(node("n2", &[])), &[]);
+    assert!(names(stream.handle_request(other).unwrap()).is_empty());
 }
 
 #[test]

@@ -4,7 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
+
 use crate::support::fleet::{World, WorldSpec, burst, measure, shares_from};
+use crate::support::http::get;
 use crate::support::{wait_for, wait_until};
 
 #[test]
@@ -14,6 +17,7 @@ fn three_envoys_by_fleet_weights() {
         ..Default::default()
     });
     world.wait_for_fleet_weights(60);
+    only_services_are_demand(&world);
     world.assert_fair();
     reports_stop_and_return(&world);
     time_to_effect(&world);
@@ -73,6 +77,23 @@ fn delta_and_older_envoys_take_locality_weights() {
         assert_eq!(node["user_agent_version"], version);
         world.assert_fair();
         assert_eq!(world.load.failed(), 0);
+    }
+}
+
+/// Envoys are asked for all clusters and report those of their management servers too.
+fn only_services_are_demand(world: &World) {
+    let page = world.control.page("fleets");
+    let demand = page["fleets"][0]["demand"].as_array().unwrap();
+    let clusters: Vec<_> = demand.iter().map(|grain| &grain["cluster"]).collect();
+    assert_eq!(clusters, [&Value::Null, &json!("orders")]);
+    let metrics = get(world.control.admin, "/metrics").unwrap();
+    assert!(
+        !metrics.contains("load_reports_ignored_total{"),
+        "{metrics}"
+    );
+    for zone in ["zone-a", "zone-b", "zone-c"] {
+        let node = world.control.node(&format!("gateway-{zone}"));
+        assert_eq!(node["unreported"], json!([]), "{node}");
     }
 }
 

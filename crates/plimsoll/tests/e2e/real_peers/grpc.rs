@@ -1,9 +1,11 @@
-//! Real gRPC clients (C-core, through Python) follow weights of their zone and report their load.
+//! Real gRPC clients (C-core, through Python, and grpc-js) follow weights of their zone and report
+//! their load.
 
 use std::collections::BTreeMap;
 
 use crate::support::control::Control;
 use crate::support::grpc::Peer;
+use crate::support::http::get;
 use crate::support::{scratch, wait_until};
 
 #[test]
@@ -53,6 +55,92 @@ services:
     for counts in [a.counts(), b.counts()] {
         assert_eq!(counts.get(""), None, "failed calls: {counts:?}");
     }
+}
+
+/// grpc-js skips the first name of the clusters it is asked to report, so that the only service was
+/// never reported while names were sent, although it understands `send_all_clusters`.
+#[test]
+fn demand_of_grpc_js_clients_arrives_and_fractions_follow_it() {
+    const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
+    let folder = scratch("grpc-js");
+    let (_servers, ports) = Peer::serve(&folder, &ZONES);
+    let control = Control::start(&folder, &config(&ZONES, &ports));
+    let rates = [("zone-a", 90), ("zone-b", 30), ("zone-c", 30)];
+    let mut clients = rates.map(|(zone, rate)| Peer::call_js(&folder, &control, zone, rate));
+    wait_for_fractions(&control, [6000, 2000, 2000]);
+    let node = control.node("checkout-zone-a");
+    assert_eq!(node["class"], "grpc");
+    assert_eq!(node["user_agent_name"], "gRPC Node Pure JS");
+    assert_eq!(node["unreported"], serde_json::json!([]), "{node}");
+    // A third of the capacity for three fifths of the demand; one deviation is 1.6 points.
+    let from_a = gained(&mut clients[0], 900);
+    let local = share(&from_a, "zone-a");
+    assert!((local - 0.556).abs() < 0.08, "{from_a:?}");
+    assert!(share(&gained(&mut clients[1], 200), "zone-b") > 0.95);
+
+    clients[0].set_rate(30);
+    clients[2].set_rate(90);
+    wait_for_fractions(&control, [2000, 2000, 6000]);
+    assert!(share(&gained(&mut clients[0], 200), "zone-a") > 0.95);
+    for client in &mut clients {
+        let counts = client.counts();
+        assert_eq!(counts.get(""), None, "failed calls: {counts:?}");
+    }
+}
+
+/// grpc-js sends empty reports while it has nothing to report: whether it is idle or broken, its
+/// demand is not known, and that is shown until it reports.
+#[test]
+fn a_client_whose_reports_stay_empty_is_shown() {
+    let folder = scratch("grpc-js-idle");
+    let (_servers, ports) = Peer::serve(&folder, &["zone-a"]);
+    let control = Control::start(&folder, &config(&["zone-a"], &ports));
+    let mut client = Peer::call_js(&folder, &control, "zone-a", 0);
+    let unreported = || control.node("checkout-zone-a")["unreported"].clone();
+    wait_until("empty reports are shown", || {
+        unreported() == serde_json::json!(["orders"])
+    });
+    assert_eq!(unreported_metric(&control), Some("1".to_owned()));
+    client.set_rate(20);
+    wait_until("reports that say something are shown", || {
+        unreported() == serde_json::json!([])
+    });
+    assert_eq!(unreported_metric(&control), Some("0".to_owned()));
+}
+
+/// Nodes of the fleet whose reports leave services out, as Prometheus sees it.
+fn unreported_metric(control: &Control) -> Option<String> {
+    let page = get(control.admin, "/metrics")?;
+    let start = r#"plimsoll_control_nodes_unreported{fleet="checkout"} "#;
+    let line = page.lines().find_map(|line| line.strip_prefix(start))?;
+    Some(line.to_owned())
+}
+
+/// One server in each zone.
+fn config(zones: &[&str], ports: &[u16]) -> String {
+    let endpoint = |(zone, port): (&&str, &u16)| {
+        let locality = format!("{{region: r1, zone: {zone}}}");
+        format!("  - {{locality: {locality}, lb_endpoints: ['127.0.0.1:{port}']}}\n")
+    };
+    let endpoints: String = zones.iter().zip(ports).map(endpoint).collect();
+    format!(
+        "load_reporting: {{interval: 1s}}
+demand: {{smoothing_time_constant: 3s}}
+services:
+- cluster:
+    name: orders
+    common_lb_config: {{zone_aware_lb_config: {{min_cluster_size: 1}}}}
+  endpoints:
+{endpoints}"
+    )
+}
+
+fn wait_for_fractions(control: &Control, expected: [u64; 3]) {
+    wait_until("the demand of three zones has arrived", || {
+        let fractions = control.service_fractions("orders");
+        let near = |(found, expected): (&u64, u64)| found.abs_diff(expected) <= 300;
+        fractions.len() == 3 && fractions.values().zip(expected).all(near)
+    });
 }
 
 /// What a client counts while it makes `calls` more.

@@ -287,7 +287,7 @@ impl State {
         deadlines.into_iter().flatten().min()
     }
 
-    /// What proxies are asked to report: all clusters where a client understands that, otherwise the
+    /// What proxies are asked to report: all clusters where a client understands that, else the
     /// names. grpc-js skips the first name of a list; and a new service needs no new response then,
     /// which would restart the report timer of an Envoy. What Envoys add of their own (the clusters
     /// of their management servers) is left out by [`State::handle_report`].

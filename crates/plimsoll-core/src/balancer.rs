@@ -20,13 +20,14 @@ use crate::model::assignment::ClusterLoadAssignment;
 use crate::model::cluster::ClusterConfig;
 use crate::model::health::{HealthFlags, HealthSignal};
 use crate::model::locality::Locality;
-use crate::model::zone_aware::{DEFAULT_STALENESS_THRESHOLD, LocalityBasis, ZoneAware};
+use crate::model::zone_aware::{LocalityBasis, ZoneAware};
 use crate::priority::PriorityLoads;
 use crate::snapshot::{PriorityView, RoutingSnapshot, ZoneContext, build_hash_table};
 use crate::stats::{BalancerStats, LoadAwareStats};
 use crate::time::Instant;
 
 mod client_weights;
+mod fractions;
 mod load_aware;
 mod load_stats;
 mod members;
@@ -187,20 +188,31 @@ impl Balancer {
     /// The fleet's own assignment: where proxies are, and what fraction of demand each zone has. An
     /// update of fractions alone is an update: it re-arms their deadline and touches no host list.
     pub fn handle_originating(&mut self, assignment: ClusterLoadAssignment, now: Instant) {
+        self.handle_known_originating(assignment, now, now);
+    }
+
+    /// The same with an assignment that arrived at `received_at`, before this cluster did: its
+    /// fractions are as old as that (decisions D3).
+    pub fn handle_known_originating(
+        &mut self,
+        assignment: ClusterLoadAssignment,
+        received_at: Instant,
+        now: Instant,
+    ) {
         let source = self.fraction_source();
         let fractions = assignment.fractions(source).clone();
-        self.receive_fractions(source.into(), fractions, now);
+        self.receive_fractions(source.into(), fractions, received_at, now);
         match &mut self.fleet {
             Some(fleet) if fleet.assignment.same_hosts(&assignment) => {
                 fleet.assignment = assignment;
-                fleet.received_at = now;
+                fleet.received_at = received_at;
             }
             _ => {
                 let counts = HostSetCounts::of_assignment(&assignment, 0, self.own.as_ref());
                 self.fleet = Some(Fleet {
                     assignment,
                     counts: Arc::new(counts),
-                    received_at: now,
+                    received_at,
                 });
             }
         }
@@ -216,7 +228,18 @@ impl Balancer {
     /// Fractions for this very cluster (`LoadStatsResponse.observed_traffic`); empty withdraws
     /// them.
     pub fn handle_observed_traffic(&mut self, fractions: FractionMap, now: Instant) {
-        self.receive_fractions(FractionOrigin::LrsResponse, Arc::new(fractions), now);
+        self.handle_observation(fractions, now, now);
+    }
+
+    /// The same with fractions that were observed at `observed_at`, from when on their age counts.
+    pub fn handle_observation(
+        &mut self,
+        fractions: FractionMap,
+        observed_at: Instant,
+        now: Instant,
+    ) {
+        let origin = FractionOrigin::LrsResponse;
+        self.receive_fractions(origin, Arc::new(fractions), observed_at, now);
         self.refresh(
             Dirty {
                 zone: true,
@@ -265,6 +288,7 @@ impl Balancer {
     /// When [`Self::handle_timeout`] wants to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let fractions = self
+            .config
             .staleness_threshold()
             .and_then(|threshold| self.fractions.poll_timeout(threshold));
         let ticks = [
@@ -296,58 +320,6 @@ impl Balancer {
     /// Counters of load_aware_locality.
     pub const fn load_aware_stats(&self) -> &LoadAwareStats {
         &self.load_aware_stats
-    }
-
-    /// Takes fractions that are too old out of force; tells whether there were any.
-    fn expire_fractions(&mut self, now: Instant) -> bool {
-        let Some(threshold) = self.staleness_threshold() else {
-            return false;
-        };
-        let deadline = self.fractions.poll_timeout(threshold);
-        if deadline.is_none_or(|deadline| deadline > now) {
-            return false;
-        }
-        for (origin, age) in Arc::make_mut(&mut self.fractions).expire(threshold, now) {
-            self.stats.lrs_fractions_stale.increment();
-            let event = Event::FractionsStale {
-                origin,
-                age,
-                threshold,
-            };
-            self.events.push_back(event);
-        }
-        true
-    }
-
-    fn receive_fractions(
-        &mut self,
-        origin: FractionOrigin,
-        fractions: Arc<FractionMap>,
-        now: Instant,
-    ) {
-        if !fractions.is_empty() {
-            self.stats.lrs_fractions_received.increment();
-        }
-        if Arc::make_mut(&mut self.fractions).receive(origin, fractions, now) {
-            self.events.push_back(Event::FractionsRecovered { origin });
-        }
-    }
-
-    fn fraction_source(&self) -> crate::model::zone_aware::FractionSource {
-        self.config
-            .zone_aware()
-            .map(ZoneAware::fraction_source)
-            .unwrap_or_default()
-    }
-
-    /// Only who uses fractions has a deadline; for the others their age means nothing.
-    fn staleness_threshold(&self) -> Option<std::time::Duration> {
-        if self.config.load_aware_locality().is_some() {
-            return Some(DEFAULT_STALENESS_THRESHOLD);
-        }
-        let config = self.config.zone_aware()?;
-        (config.locality_basis() == LocalityBasis::LrsReportedRate)
-            .then(|| config.staleness_threshold())
     }
 
     fn refresh_ramp(&mut self, now: Instant) -> bool {
@@ -557,14 +529,6 @@ impl Balancer {
             !dirty.config && !dirty.tables.contains(&priority) && !panics[priority]
         };
         self.load_aware.publish(&mut self.views, &config, hash_kept);
-    }
-
-    /// The shares that measured demand asks for at priority 0, while it is fresh (decisions D8).
-    fn feed_forward(&self) -> Option<Vec<f64>> {
-        let fleet = &self.fleet.as_ref()?.counts;
-        let demand = Demand::from_fractions(self.fractions.current()?.fractions, fleet)?;
-        let upstream = &self.views.first()?.table.counts;
-        regenerate(&ZoneAware::for_measured_demand(), upstream, fleet, &demand).expected_shares()
     }
 
     fn snapshot(&self, now: Instant) -> RoutingSnapshot {

@@ -92,15 +92,17 @@ pub struct PreconditionExplanation {
 pub enum FractionStatus {
     /// The basis does not use them.
     Unused,
-    /// None arrived so far; host counts are used.
+    /// None arrived so far; host counts are used, or reports of hosts alone.
     Absent,
     /// In force for every zone.
     Fresh,
+    /// In force: they lead the controller of load_aware_locality, and reports of hosts trim.
+    FeedForward,
     /// In force; zones without one share the rest by host count.
     Partial,
-    /// All of them are 0: no data, host counts are used.
+    /// All of them are 0: no data, as if none had arrived.
     AllZero,
-    /// Too old; host counts are used.
+    /// Too old, as if none had arrived.
     Stale,
 }
 

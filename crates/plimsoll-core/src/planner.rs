@@ -225,6 +225,18 @@ impl Planner {
         Ok(())
     }
 
+    /// From now on silence between two updates is at most this long. Plans whose last one is older
+    /// are due at once. On error nothing has happened.
+    pub fn set_heartbeat(&mut self, heartbeat: Duration, now: Instant) -> Result<(), FieldError> {
+        if heartbeat == self.config.heartbeat() {
+            return Ok(());
+        }
+        self.config = self.config.clone().with_heartbeat(heartbeat)?;
+        let now = self.clock.advance(now);
+        self.look_at(self.all_grains().collect(), false, now);
+        Ok(())
+    }
+
     /// Time has passed: what is due leaves, and plans that are due are made.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.clock.advance(now);
@@ -327,16 +339,19 @@ impl Planner {
 
     /// The grains that the endpoints of a cluster have a part in.
     fn grains_of(&self, cluster_name: &str) -> BTreeSet<Grain> {
-        let grains = self.fleets.iter().flat_map(|(fleet, state)| {
+        let concerned = |grain: &Grain| {
+            &*grain.fleet == cluster_name || grain.upstream_cluster.as_deref() == Some(cluster_name)
+        };
+        self.all_grains().filter(concerned).collect()
+    }
+
+    fn all_grains(&self) -> impl Iterator<Item = Grain> {
+        self.fleets.iter().flat_map(|(fleet, state)| {
             state.grain_keys().map(|key| Grain {
                 fleet: Arc::clone(fleet),
                 upstream_cluster: key.clone(),
             })
-        });
-        let concerned = |grain: &Grain| {
-            &*grain.fleet == cluster_name || grain.upstream_cluster.as_deref() == Some(cluster_name)
-        };
-        grains.filter(concerned).collect()
+        })
     }
 
     /// Decides for each grain whether a plan goes out, and when to look again.
@@ -377,12 +392,14 @@ impl Planner {
         }
         if let Some(cause) = cause {
             let warming_up = state.is_warming_up(now);
+            let observed_at = self.clock.to_driver_past(state.observed_at());
             let (fleet_weights, locality_weights) = self.weights(grain, &zones);
             let plan = Plan {
                 grain: grain.clone(),
                 generation: self.generation + 1,
                 cause,
                 warming_up,
+                observed_at,
                 zones,
                 fleet_weights,
                 locality_weights,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::balancer::Balancer;
-use plimsoll_core::explain::StateName;
+use plimsoll_core::explain::{FractionStatus, StateName};
 use plimsoll_core::host::RequestOutcome;
 use plimsoll_core::host_source::HostSource;
 use plimsoll_core::locality_picking::zone_aware::Reason;
@@ -355,12 +355,32 @@ fn measured_demand_feeds_the_controller_forward() {
         });
     }
     let fleet = ClusterLoadAssignment::try_new(fleet).unwrap();
-    for _ in 0..10 {
-        rig.balancer.handle_originating(fleet.clone(), rig.now);
-        rig.publish();
-        rig.pass(1);
+    let mut alone = Rig::new(
+        load_aware(|p| {
+            p.spill_controller = SpillController::Convergent;
+            p.demand_feed_forward = Some(false);
+        }),
+        [3, 5, 2],
+    );
+    for rig in [&mut rig, &mut alone] {
+        for _ in 0..10 {
+            rig.balancer.handle_originating(fleet.clone(), rig.now);
+            rig.publish();
+            rig.pass(1);
+        }
     }
     near(rig.shares(), [0.6, 0.3, 0.1], 0.05);
+    let explained = rig.snapshot().explain_at(rig.now).fractions;
+    assert_eq!(explained.status, FractionStatus::FeedForward);
+    assert_eq!(explained.staleness_threshold_ms, Some(60_000));
+    // Switched off, the same fractions change nothing: all that is known stays local.
+    near(alone.shares(), [0.97, 0.02, 0.01], 0.01);
+    let explained = alone.snapshot().explain_at(alone.now).fractions;
+    assert_eq!(explained.status, FractionStatus::Unused);
+    // Without a word for a minute, reports of hosts are all there is.
+    rig.pass(61);
+    let explained = rig.snapshot().explain_at(rig.now).fractions;
+    assert_eq!(explained.status, FractionStatus::Stale);
 }
 
 #[test]

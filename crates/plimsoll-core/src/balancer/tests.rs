@@ -652,3 +652,54 @@ fn new_settings_do_not_make_old_fractions_fresh() {
     assert_eq!(balancer.stats().lrs_fractions_stale.get(), 1);
     assert_eq!(balancer.poll_timeout(), None);
 }
+
+#[test]
+fn a_cluster_that_comes_later_gets_fractions_as_old_as_they_are() {
+    let fleet = || with_fractions(&EXAMPLE, &DEMAND);
+    let later = |received: u64| {
+        let mut balancer = Balancer::new(lrs(|_| ()), zone("a"), at(3600));
+        balancer.handle_assignment(checked(parts(&EXAMPLE)), at(3600));
+        balancer.handle_known_originating(fleet(), at(received), at(3600));
+        balancer
+    };
+    let mut old = later(0);
+    let explained = old.poll_snapshot().unwrap().explain().fractions;
+    assert_eq!(explained.status, FractionStatus::Stale);
+    assert_eq!(
+        (explained.age_ms, old.poll_timeout()),
+        (Some(3_600_000), None)
+    );
+    let told: Vec<Event> = std::iter::from_fn(|| old.poll_event()).collect();
+    let stale = |event: &Event| matches!(event, Event::FractionsStale { .. });
+    assert_eq!(
+        told.iter().filter(|event| stale(event)).count(),
+        1,
+        "{told:?}"
+    );
+    let mut young = later(3590);
+    let explained = young.poll_snapshot().unwrap().explain().fractions;
+    assert_eq!(explained.status, FractionStatus::Fresh);
+    assert_eq!(young.poll_timeout(), Some(at(3650)));
+}
+
+#[test]
+fn repeating_an_old_observation_does_not_make_it_fresh() {
+    let observed: FractionMap = with_fractions(&EXAMPLE, &DEMAND)
+        .fractions(FractionSource::EdsField)
+        .as_ref()
+        .clone();
+    let mut balancer = example(lrs(|_| ()), &[]);
+    balancer.handle_observation(observed.clone(), at(0), at(40));
+    assert_eq!(balancer.poll_timeout(), Some(at(60)), "not 40 s later");
+    balancer.handle_timeout(at(60));
+    while balancer.poll_event().is_some() {}
+    balancer.handle_observation(observed.clone(), at(0), at(70));
+    let status = |balancer: &mut Balancer| balancer.poll_snapshot().unwrap().explain().fractions;
+    assert_eq!(status(&mut balancer).status, FractionStatus::Stale);
+    assert_eq!(balancer.poll_event(), None, "it was told before");
+    balancer.handle_observation(observed, at(65), at(80));
+    assert_eq!(status(&mut balancer).status, FractionStatus::Fresh);
+    let told: Vec<Event> = std::iter::from_fn(|| balancer.poll_event()).collect();
+    let recovered = |event: &Event| matches!(event, Event::FractionsRecovered { .. });
+    assert!(told.iter().any(recovered), "{told:?}");
+}

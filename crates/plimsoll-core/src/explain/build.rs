@@ -10,7 +10,7 @@ use super::{
     PreconditionExplanation, PriorityExplanation, StateName, ZoneExplanation, words,
 };
 use crate::counts::{HostSetCounts, LocalityCounts};
-use crate::locality_picking::demand::Demand;
+use crate::locality_picking::demand::{Demand, FractionMap};
 use crate::locality_picking::zone_aware::{
     Precondition, Reason, ZoneRouting, ZoneState, regenerate, seen_from,
 };
@@ -165,27 +165,13 @@ fn true_demand(snapshot: &RoutingSnapshot) -> Demand {
 
 fn fractions(snapshot: &RoutingSnapshot, now: Instant) -> FractionsExplanation {
     let store = &snapshot.zone.fractions;
-    let config = snapshot.config.zone_aware();
-    let measured =
-        config.is_some_and(|config| config.locality_basis() == LocalityBasis::LrsReportedRate);
+    let threshold = snapshot.config.staleness_threshold();
     let current = store.current();
     let status = match current {
-        _ if !measured => FractionStatus::Unused,
+        _ if threshold.is_none() => FractionStatus::Unused,
         None if store.is_stale() => FractionStatus::Stale,
         None => FractionStatus::Absent,
-        Some(_) if !snapshot.zone.demand.is_measured() => FractionStatus::AllZero,
-        Some(current) => {
-            let unknown = |slot: &LocalityCounts| {
-                slot.healthy > 0 && !current.fractions.contains_key(&slot.locality)
-            };
-            let fleet = snapshot.zone.fleet.as_ref();
-            let partial = fleet.is_some_and(|fleet| fleet.localities.iter().any(unknown));
-            if partial {
-                FractionStatus::Partial
-            } else {
-                FractionStatus::Fresh
-            }
-        }
+        Some(current) => in_force(snapshot, current.fractions),
     };
     let age = store
         .last_received_at()
@@ -195,9 +181,32 @@ fn fractions(snapshot: &RoutingSnapshot, now: Instant) -> FractionsExplanation {
         status,
         origin: current.map(|current| current.origin),
         age_ms: age.map(millis),
-        staleness_threshold_ms: config
-            .filter(|_| measured)
-            .map(|config| millis(config.staleness_threshold())),
+        staleness_threshold_ms: threshold.map(millis),
+    }
+}
+
+/// What fresh fractions do.
+fn in_force(snapshot: &RoutingSnapshot, fractions: &FractionMap) -> FractionStatus {
+    let fleet = snapshot.zone.fleet.as_ref();
+    if snapshot.config.uses_demand_feed_forward() {
+        // Without a fleet nothing can be said about the demand of a zone.
+        let demand = fleet.map(|fleet| Demand::from_fractions(fractions, fleet));
+        return match demand {
+            None => FractionStatus::Unused,
+            Some(None) => FractionStatus::AllZero,
+            Some(Some(_)) => FractionStatus::FeedForward,
+        };
+    }
+    if !snapshot.zone.demand.is_measured() {
+        return FractionStatus::AllZero;
+    }
+    let unknown =
+        |slot: &LocalityCounts| slot.healthy > 0 && !fractions.contains_key(&slot.locality);
+    let partial = fleet.is_some_and(|fleet| fleet.localities.iter().any(unknown));
+    if partial {
+        FractionStatus::Partial
+    } else {
+        FractionStatus::Fresh
     }
 }
 

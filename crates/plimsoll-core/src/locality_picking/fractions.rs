@@ -1,7 +1,8 @@
 //! [`FractionStore`]: the measured fractions a balancer was handed, and how old they are (D2, D3).
 //!
-//! One deadline per origin = receive time + `staleness_threshold`, re-armed by every update that
-//! carries fractions, also by one that repeats them: silence and "unchanged" are different things.
+//! One deadline per origin = receive time (or time of observation, where it is known) +
+//! `staleness_threshold`, re-armed by every update that carries fractions, also by one that repeats
+//! them: silence and "unchanged" are different things.
 //! Fractions for this upstream cluster (LRS response) win over those for the whole fleet (its
 //! assignment) while they are fresh. What shares follow lives in `demand`.
 
@@ -78,13 +79,14 @@ pub struct CurrentFractions<'a> {
 
 impl FractionStore {
     /// Takes what an update carried. An update without fractions withdraws what that origin had
-    /// said before (presence decides) and re-arms nothing. Returns whether a stale origin
-    /// recovered.
+    /// said before (presence decides) and re-arms nothing. Their age counts from `at`, when they
+    /// arrived or were observed. What is stale does not recover by being repeated: only by
+    /// fractions that are newer. Returns whether a stale origin recovered.
     pub fn receive(
         &mut self,
         origin: FractionOrigin,
         fractions: impl Into<Arc<FractionMap>>,
-        now: Instant,
+        at: Instant,
     ) -> bool {
         let fractions = fractions.into();
         let slot = &mut self.received[origin.place()];
@@ -92,14 +94,15 @@ impl FractionStore {
             *slot = None;
             return false;
         }
-        let recovered = slot.as_ref().is_some_and(|old| old.stale);
+        let was_stale = slot.as_ref().is_some_and(|old| old.stale);
+        let stale = was_stale && slot.as_ref().is_some_and(|old| at <= old.at);
         *slot = Some(Received {
             origin,
             fractions,
-            at: now,
-            stale: false,
+            at,
+            stale,
         });
-        recovered
+        was_stale && !stale
     }
 
     /// Marks what is too old at `now`; returns each origin that became stale, with its age.
@@ -208,6 +211,18 @@ mod tests {
         assert!(store.receive(FractionOrigin::EdsField, fractions(2), at(61)));
         assert_eq!(store.current().unwrap().fractions, &fractions(2));
         assert!(!store.is_stale());
+    }
+
+    #[test]
+    fn what_is_stale_does_not_recover_by_being_repeated() {
+        let mut store = FractionStore::default();
+        store.receive(FractionOrigin::LrsResponse, fractions(1), at(0));
+        store.expire(THRESHOLD, at(60));
+        assert!(!store.receive(FractionOrigin::LrsResponse, fractions(1), at(0)));
+        assert!(store.is_stale());
+        assert!(store.expire(THRESHOLD, at(70)).is_empty(), "reported once");
+        assert!(store.receive(FractionOrigin::LrsResponse, fractions(1), at(65)));
+        assert_eq!(store.poll_timeout(THRESHOLD), Some(at(125)));
     }
 
     #[test]

@@ -4,12 +4,13 @@
 //! xDS end in the same checked type.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::endpoint_policy::EndpointPolicy;
 use super::load_aware_locality::{LoadAwareLocality, SpillController};
 use super::orca::MetricName;
 use super::subset::LbSubsetConfig;
-use super::zone_aware::{RuntimeOverrides, ZoneAware};
+use super::zone_aware::{DEFAULT_STALENESS_THRESHOLD, LocalityBasis, RuntimeOverrides, ZoneAware};
 use crate::units::{FieldError, Percent};
 
 /// How a locality is chosen.
@@ -206,6 +207,44 @@ impl ClusterConfig {
         changed
     }
 
+    /// The same cluster, whose load_aware_locality goes by reports of hosts alone. Other policies
+    /// stay what they are.
+    #[must_use]
+    pub fn without_demand_feed_forward(&self) -> Self {
+        let mut changed = self.clone();
+        if let LocalityPolicy::LoadAwareLocality(settings) = &self.locality_policy {
+            let settings = settings.clone().without_demand_feed_forward();
+            changed.locality_policy = LocalityPolicy::LoadAwareLocality(settings);
+        }
+        changed
+    }
+
+    /// Whether the fleet's assignment can change where requests go: by zone-aware routing, which is
+    /// also what locality weights fall back to, or by measured demand that leads
+    /// load_aware_locality.
+    pub const fn uses_fleet(&self) -> bool {
+        self.zone_aware.is_some() || self.uses_demand_feed_forward()
+    }
+
+    /// Whether load_aware_locality is led by measured demand.
+    pub const fn uses_demand_feed_forward(&self) -> bool {
+        match &self.locality_policy {
+            LocalityPolicy::LoadAwareLocality(settings) => settings.demand_feed_forward(),
+            _ => false,
+        }
+    }
+
+    /// Age at which measured fractions stop counting; `None` for a cluster that does not use them,
+    /// to which their age means nothing.
+    pub fn staleness_threshold(&self) -> Option<Duration> {
+        if self.uses_demand_feed_forward() {
+            return Some(DEFAULT_STALENESS_THRESHOLD);
+        }
+        let config = self.zone_aware()?;
+        (config.locality_basis() == LocalityBasis::LrsReportedRate)
+            .then(|| config.staleness_threshold())
+    }
+
     /// Name of the cluster.
     pub fn name(&self) -> &Arc<str> {
         &self.name
@@ -272,6 +311,8 @@ impl ClusterConfig {
 mod tests {
     use super::*;
     use crate::model::endpoint_policy::{ConsistentHashing, Maglev};
+    use crate::model::load_aware_locality::LoadAwareLocalityParts;
+    use crate::model::zone_aware::FractionSource;
 
     fn parts() -> ClusterConfigParts {
         ClusterConfigParts {
@@ -334,6 +375,42 @@ mod tests {
             error.path(),
             "common_lb_config.healthy_panic_threshold.value"
         );
+    }
+
+    #[test]
+    fn who_can_use_the_fleet_and_how_long_fractions_count() {
+        let of = |locality_policy| {
+            let parts = ClusterConfigParts {
+                locality_policy,
+                ..parts()
+            };
+            ClusterConfig::try_new(parts).unwrap()
+        };
+        let load_aware = |spill_controller| {
+            let parts = LoadAwareLocalityParts {
+                spill_controller,
+                ..Default::default()
+            };
+            let settings = LoadAwareLocality::try_new(parts).unwrap();
+            of(LocalityPolicy::LoadAwareLocality(settings))
+        };
+        let convergent = load_aware(SpillController::Convergent);
+        let measured =
+            ZoneAware::default().on_basis(LocalityBasis::LrsReportedRate, FractionSource::EdsField);
+        let minute = Some(DEFAULT_STALENESS_THRESHOLD);
+        for (config, fleet, threshold) in [
+            (of(LocalityPolicy::default()), true, None),
+            (of(LocalityPolicy::ZoneAware(measured)), true, minute),
+            (of(LocalityPolicy::LocalityWeighted), true, None),
+            (of(LocalityPolicy::WrrLocality), true, None),
+            (of(LocalityPolicy::Flat), false, None),
+            (load_aware(SpillController::Headroom), false, None),
+            (convergent.clone(), true, minute),
+            (convergent.without_demand_feed_forward(), false, None),
+        ] {
+            assert_eq!(config.uses_fleet(), fleet, "{config:?}");
+            assert_eq!(config.staleness_threshold(), threshold, "{config:?}");
+        }
     }
 
     #[test]

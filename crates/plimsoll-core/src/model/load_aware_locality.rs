@@ -71,6 +71,8 @@ pub struct LoadAwareLocalityParts {
     /// Ours: share of requests that always stays local, so that the own locality keeps reporting.
     /// Default 0 for HEADROOM (the seed); CONVERGENT keeps at least 0.03.
     pub local_probe_fraction: Option<f64>,
+    /// Ours: whether measured demand leads CONVERGENT; default true. HEADROOM cannot use it.
+    pub demand_feed_forward: Option<bool>,
 }
 
 /// `LoadAwareLocality`, checked.
@@ -89,6 +91,7 @@ pub struct LoadAwareLocality {
     remote_mean: RemoteMean,
     spill_controller: SpillController,
     local_probe_fraction: f64,
+    demand_feed_forward: bool,
 }
 
 /// CONVERGENT never lets the own locality fall silent (the lock-out of loop-quality.md).
@@ -136,6 +139,11 @@ impl LoadAwareLocality {
                 format!("{local_probe} and remote_probe_fraction {probe} exceed the whole");
             return Err(FieldError::new("local_probe_fraction", reason));
         }
+        let convergent = parts.spill_controller == SpillController::Convergent;
+        if parts.demand_feed_forward == Some(true) && !convergent {
+            let reason = "needs spill_controller: CONVERGENT";
+            return Err(FieldError::new("demand_feed_forward", reason));
+        }
         let expiration = or(parts.weight_expiration_period, Duration::from_secs(180));
         let oob = OobReporting::try_new(parts.oob_reporting_period, OobReportingConfig::default())?;
         let names = parts.metric_names_for_computing_utilization.iter();
@@ -154,6 +162,7 @@ impl LoadAwareLocality {
             remote_mean: parts.remote_mean,
             spill_controller: parts.spill_controller,
             local_probe_fraction: local_probe,
+            demand_feed_forward: convergent && parts.demand_feed_forward.unwrap_or(true),
         })
     }
 
@@ -172,6 +181,19 @@ impl LoadAwareLocality {
         self.utilization_variance_threshold = utilization_variance_threshold;
         self.remote_probe_fraction = remote_probe_fraction;
         self
+    }
+
+    /// The same without measured demand: reports of hosts alone decide.
+    #[must_use]
+    pub const fn without_demand_feed_forward(mut self) -> Self {
+        self.demand_feed_forward = false;
+        self
+    }
+
+    /// Whether measured demand leads the controller while it is fresh (decisions D8); never with
+    /// HEADROOM.
+    pub const fn demand_feed_forward(&self) -> bool {
+        self.demand_feed_forward
     }
 
     /// How often weights are recomputed.

@@ -144,6 +144,14 @@ impl PlannerConfig {
         })
     }
 
+    /// The same with another [`PlannerConfig::heartbeat`].
+    pub fn with_heartbeat(self, heartbeat: Duration) -> Result<Self, FieldError> {
+        Ok(Self {
+            heartbeat: within("heartbeat", heartbeat, MIN_HEARTBEAT..=MAX_HEARTBEAT)?,
+            ..self
+        })
+    }
+
     /// The rules by which locality weights are computed.
     pub const fn zone_aware(&self) -> &ZoneAware {
         &self.zone_aware

@@ -26,6 +26,8 @@ pub(super) struct GrainState {
     first_report: Instant,
     /// One reporting interval after the first demand.
     warm_at: Instant,
+    /// When the newest report arrived.
+    observed_at: Instant,
     published: Option<Published>,
 }
 
@@ -49,6 +51,7 @@ impl GrainState {
             zones: BTreeMap::new(),
             first_report: now,
             warm_at: now,
+            observed_at: now,
             published: None,
         }
     }
@@ -61,6 +64,9 @@ impl GrainState {
         tau: Duration,
         now: Instant,
     ) {
+        if interval.is_some() {
+            self.observed_at = now;
+        }
         let interval = interval.unwrap_or_default();
         if change.after.is_some_and(|rate| rate > Rate::default()) && self.is_idle(tau, now) {
             self.begin(interval, now);
@@ -127,6 +133,11 @@ impl GrainState {
     /// Notes that `plan` goes out.
     pub(super) fn publish(&mut self, plan: Arc<Plan>, now: Instant) {
         self.published = Some(Published { plan, at: now });
+    }
+
+    /// When the newest report arrived.
+    pub(super) const fn observed_at(&self) -> Instant {
+        self.observed_at
     }
 
     /// Younger than one reporting interval: sums are not complete.

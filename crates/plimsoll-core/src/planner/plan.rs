@@ -10,6 +10,7 @@ use super::fleet_weights::FleetWeights;
 use super::fractions::ZoneFraction;
 use super::weights::ReceiverWeights;
 use crate::locality_picking::demand::FractionMap;
+use crate::time::Instant;
 
 /// What a plan is about. Ordered by fleet, the fleet as a whole before its upstream clusters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,6 +53,9 @@ pub struct Plan {
     /// fractions may be far off. A control plane may hold such a plan back; one with
     /// [`UpdateCause::WarmedUp`] follows.
     pub warming_up: bool,
+    /// When the newest report that it is made of arrived. A heartbeat repeats what is known, and
+    /// does not make it newer.
+    pub observed_at: Instant,
     /// Every zone and its share, sorted by locality, summing to 10000. Empty without data.
     pub zones: Vec<ZoneFraction>,
     /// Endpoint weights of the fleet's assignment for stock Envoys. Only in the plan of a fleet as

@@ -99,6 +99,13 @@ impl SteadyClock {
         self.steady.saturating_add(step)
     }
 
+    /// What the driver's clock showed at the steady time `past`, if it has not stepped since.
+    pub(super) fn to_driver_past(&self, past: Instant) -> Instant {
+        let behind = self.steady.saturating_duration_since(past);
+        let behind = u64::try_from(behind.as_nanos()).unwrap_or(u64::MAX);
+        Instant::from_nanos(self.seen.as_nanos().saturating_sub(behind))
+    }
+
     /// What the driver's clock will show at the steady time `deadline`.
     pub(super) fn to_driver(&self, deadline: Instant) -> Instant {
         let ahead = deadline.saturating_duration_since(self.steady);

@@ -53,6 +53,9 @@ pub(super) struct LoadAwareLocalityMessage {
     spill_controller: Named<SpillController>,
     /// Ours: least share of requests that stays local; `CONVERGENT` keeps at least 0.03. Default 0.
     local_probe_fraction: Option<Double>,
+    /// Ours: measured demand leads `CONVERGENT` while it is fresh, and reports of hosts trim.
+    /// Default true with `CONVERGENT`.
+    demand_feed_forward: Option<bool>,
 }
 
 impl LoadAwareLocalityMessage {
@@ -74,6 +77,7 @@ impl LoadAwareLocalityMessage {
             remote_mean: self.remote_mean.0,
             spill_controller: self.spill_controller.0,
             local_probe_fraction: double(self.local_probe_fraction),
+            demand_feed_forward: self.demand_feed_forward,
         })?;
         let child = self.endpoint_picking_policy.checked();
         let endpoint = child.and_then(|child| child_of("load_aware_locality", child));

@@ -41,7 +41,7 @@ impl Looked<'_> {
         let fractions = &explanation.fractions;
         let in_force = matches!(
             fractions.status,
-            FractionStatus::Fresh | FractionStatus::Partial
+            FractionStatus::Fresh | FractionStatus::Partial | FractionStatus::FeedForward
         );
         let confirmed = fractions.age_ms.filter(|_| in_force);
         ClusterState {

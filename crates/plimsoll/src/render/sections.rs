@@ -87,22 +87,35 @@ pub(super) fn preconditions(explanation: &Explanation, style: Style) -> String {
 
 pub(super) fn fractions(explanation: &Explanation, style: Style) -> String {
     let fractions = &explanation.fractions;
-    let (tone, status) = match fractions.status {
-        FractionStatus::Unused if fractions.age_ms.is_none() => return String::new(),
-        FractionStatus::Unused => (Tone::Dim, "known, but the basis does not use them"),
-        FractionStatus::Absent => (Tone::Warning, "none so far: host counts are used"),
-        FractionStatus::Fresh => (Tone::Good, "in force for every zone"),
-        FractionStatus::Partial => (
-            Tone::Good,
-            "in force; zones without one share the rest by host count",
-        ),
-        FractionStatus::AllZero => (
-            Tone::Warning,
-            "all 0, that is no data: host counts are used",
-        ),
-        FractionStatus::Stale => (Tone::Warning, "too old: host counts are used"),
+    // Under load_aware_locality, which has no basis, they are help that may be missing.
+    let leads = explanation.locality_basis.is_none();
+    let instead = match leads {
+        true => "reports of hosts alone decide",
+        false => "host counts are used",
     };
-    let mut line = status.to_owned();
+    let (tone, mut line) = match fractions.status {
+        FractionStatus::Unused if fractions.age_ms.is_none() => return String::new(),
+        FractionStatus::Absent if leads => return String::new(),
+        FractionStatus::Unused => {
+            let line = "known, but the basis does not use them";
+            (Tone::Dim, line.to_owned())
+        }
+        FractionStatus::Absent => (Tone::Warning, format!("none so far: {instead}")),
+        FractionStatus::Fresh => (Tone::Good, "in force for every zone".to_owned()),
+        FractionStatus::FeedForward => {
+            let line = "in force: they lead, and reports of hosts trim";
+            (Tone::Good, line.to_owned())
+        }
+        FractionStatus::Partial => {
+            let line = "in force; zones without one share the rest by host count";
+            (Tone::Good, line.to_owned())
+        }
+        FractionStatus::AllZero => {
+            let line = format!("all 0, that is no data: {instead}");
+            (Tone::Warning, line)
+        }
+        FractionStatus::Stale => (Tone::Warning, format!("too old: {instead}")),
+    };
     if let Some(age) = fractions.age_ms {
         line += &format!("; {} old", seconds(age));
     }

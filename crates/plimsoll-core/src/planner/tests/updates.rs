@@ -154,6 +154,36 @@ fn nothing_new_is_said_only_by_heartbeats() {
 }
 
 #[test]
+fn a_heartbeat_does_not_make_an_observation_newer() {
+    let mut bench = Bench::with(|parts| parts.heartbeat = Some(Duration::from_secs(4)));
+    bench.steady(&LEVEL, 0, 40);
+    bench.updates.clear();
+    // The last report came at 31 s; nobody speaks any more.
+    bench.run(58);
+    let plans = bench.updates.iter().filter(|(_, plan)| plan.has_data());
+    let ages: Vec<_> = plans.map(|(now, plan)| (*now, plan.observed_at)).collect();
+    assert!(ages.len() >= 3, "{ages:?}");
+    assert!(
+        ages.iter().all(|(_, observed)| *observed == at(31)),
+        "{ages:?}"
+    );
+}
+
+#[test]
+fn another_heartbeat_takes_effect_at_once() {
+    let mut bench = Bench::new();
+    bench.steady(&LEVEL, 0, 40);
+    bench.updates.clear();
+    assert!(bench.planner.set_heartbeat(Duration::ZERO, at(40)).is_err());
+    let heartbeat = Duration::from_secs(2);
+    bench.planner.set_heartbeat(heartbeat, at(45)).unwrap();
+    bench.drain(at(45));
+    bench.run(50);
+    let told: Vec<_> = bench.updates.iter().map(|(now, _)| *now).collect();
+    assert_eq!(told, [at(45), at(47), at(49)]);
+}
+
+#[test]
 fn a_change_puts_the_heartbeat_off() {
     let mut bench = Bench::with(|parts| parts.heartbeat = Some(Duration::from_secs(7)));
     bench.endpoints(ORDERS, &[("a", 3), ("b", 3)], 0);

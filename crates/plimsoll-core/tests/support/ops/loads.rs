@@ -59,6 +59,7 @@ pub(crate) fn load_aware_locality(bytes: &mut Bytes<'_>) -> LoadAwareLocality {
         remote_mean: bytes.one_of(&[RemoteMean::All, RemoteMean::ReportingOnly]),
         spill_controller: bytes.one_of(&[SpillController::Headroom, SpillController::Convergent]),
         local_probe_fraction: bytes.maybe(&[0.0, 0.1, 0.5]),
+        demand_feed_forward: bytes.maybe(&[false]),
     };
     LoadAwareLocality::try_new(parts).expect("valid by construction")
 }

@@ -148,16 +148,20 @@ impl Model {
         self.fleet_assignment = known.then_some((now, false));
         self.fleet = Some(assignment);
         self.reread = false;
+        self.expire(now);
     }
 
     pub(crate) fn observe(&mut self, known: bool, now: Instant) {
         self.lrs_response = known.then_some((now, false));
+        // What came another way may be due, and nobody was called for it yet.
+        self.expire(now);
     }
 
     /// The age at which fractions stop counting, where they count at all.
     pub(crate) fn threshold(&self) -> Option<Duration> {
-        if self.config.load_aware_locality().is_some() {
-            return Some(DEFAULT_STALENESS_THRESHOLD);
+        if let Some(settings) = self.config.load_aware_locality() {
+            let leads = settings.demand_feed_forward();
+            return leads.then_some(DEFAULT_STALENESS_THRESHOLD);
         }
         let zone_aware = self.config.zone_aware()?;
         let measured = zone_aware.locality_basis() == LocalityBasis::LrsReportedRate;

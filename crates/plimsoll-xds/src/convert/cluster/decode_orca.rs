@@ -76,6 +76,7 @@ pub(super) fn load_aware_locality(message: LoadAwareLocalityMessage) -> Result<T
         remote_mean: choice(message.remote_mean, &means, "remote_mean")?,
         spill_controller: choice(message.spill_controller, &controllers, "spill_controller")?,
         local_probe_fraction: message.local_probe_fraction,
+        demand_feed_forward: message.demand_feed_forward,
     })?;
     let endpoint = child(message.endpoint_picking_policy, "load_aware_locality")?;
     Ok((endpoint, Some(LocalityPolicy::LoadAwareLocality(settings))))

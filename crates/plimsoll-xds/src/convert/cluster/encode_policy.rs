@@ -399,6 +399,10 @@ fn load_aware_locality(
             SpillController::Convergent => 1,
         },
         local_probe_fraction: Some(settings.local_probe_fraction()),
+        demand_feed_forward: match settings.spill_controller() {
+            SpillController::Headroom => None,
+            SpillController::Convergent => Some(settings.demand_feed_forward()),
+        },
         ..message
     }
 }

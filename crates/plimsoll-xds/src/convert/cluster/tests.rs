@@ -43,9 +43,9 @@ const POLICIES: &[&str] = &[
      0.2, smoothing_time_constant: 3s, remote_probe_fraction: 0.05, weight_expiration_period: 0s, \
      enable_oob_load_report: true, oob_reporting_period: 4s, utilization_precedence: \
      NAMED_METRICS_FIRST, cold_start: HOST_COUNT, remote_mean: REPORTING_ONLY, spill_controller: \
-     CONVERGENT, local_probe_fraction: 0.1, endpoint_picking_policy: {policies: \
-     [{typed_extension_config: {name: c, typed_config: {'@type': type.googleapis.com/\
-     envoy.extensions.load_balancing_policies.random.v3.Random}}}]}}",
+     CONVERGENT, local_probe_fraction: 0.1, demand_feed_forward: false, \
+     endpoint_picking_policy: {policies: [{typed_extension_config: {name: c, typed_config: {\
+     '@type': type.googleapis.com/envoy.extensions.load_balancing_policies.random.v3.Random}}}]}}",
 ];
 
 fn yaml(policy: &str) -> ClusterConfig {

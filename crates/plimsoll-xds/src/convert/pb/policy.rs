@@ -166,6 +166,8 @@ pub(crate) struct LoadAwareLocalityMessage {
     pub(crate) spill_controller: i32,
     #[prost(message, optional, tag = "50005")]
     pub(crate) local_probe_fraction: Option<f64>,
+    #[prost(message, optional, tag = "50006")]
+    pub(crate) demand_feed_forward: Option<bool>,
 }
 
 /// `common.v3.LocalityLbConfig`, a oneof in the original.

@@ -77,7 +77,8 @@ fn every_field_arrives() {
          remote_probe_fraction: 0.05, weight_expiration_period: 60s, \
          enable_oob_load_report: true, oob_reporting_period: 3s, \
          utilization_precedence: NAMED_METRICS_FIRST, cold_start: HOST_COUNT, \
-         remote_mean: REPORTING_ONLY, spill_controller: CONVERGENT, local_probe_fraction: 0.1,",
+         remote_mean: REPORTING_ONLY, spill_controller: CONVERGENT, local_probe_fraction: 0.1, \
+         demand_feed_forward: false,",
         &[ROUND_ROBIN],
     ));
     let expected = LoadAwareLocality::try_new(LoadAwareLocalityParts {
@@ -97,6 +98,7 @@ fn every_field_arrives() {
         remote_mean: RemoteMean::ReportingOnly,
         spill_controller: SpillController::Convergent,
         local_probe_fraction: Some(0.1),
+        demand_feed_forward: Some(false),
     });
     assert_eq!(settings(&config), &expected.unwrap());
 }
@@ -297,6 +299,11 @@ fn bad_values_are_refused_at_their_field() {
             "remote_probe_fraction: 0.6, local_probe_fraction: 0.6",
             "local_probe_fraction",
             "exceed the whole",
+        ),
+        (
+            "demand_feed_forward: true",
+            "demand_feed_forward",
+            "needs spill_controller: CONVERGENT",
         ),
         (
             "enable_oob_load_report: 1",

@@ -20,6 +20,7 @@ use plimsoll_core::model::locality::Locality;
 use plimsoll_core::rng::Xoshiro256;
 use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_core::time::Instant;
+use plimsoll_xds::driver::Clock;
 use plimsoll_xds::route::RouteConfiguration;
 use plimsoll_xds::upstream::{EndpointExtras, UpstreamCluster, UpstreamOptions};
 use prometheus_client::registry::Registry;
@@ -168,8 +169,10 @@ impl ClientBuilder {
         }
         manager.publish();
         let (clusters, cluster_epoch) = (manager.clusters(), manager.epoch());
+        let fleet_wanted = manager.fleet_wanted();
         tokio::spawn(manager.run());
-        let xds = self.xds.map(|options| subscriber::start(options, &updates));
+        let start = |options| subscriber::start(options, &updates, fleet_wanted);
+        let xds = self.xds.map(start);
         Client(Arc::new(Inner {
             clusters,
             cluster_epoch,
@@ -322,6 +325,16 @@ impl Client {
         self.flush().await
     }
 
+    /// Takes the endpoints of a cluster that the program adds itself for the fleet of processes
+    /// like this one, listed or looked up in DNS, from its next update on: say so before
+    /// [`Self::set_upstream`]. The management server should then not be asked for another one:
+    /// [`Following::local_cluster_name`].
+    pub async fn set_local_cluster(&self, cluster: Option<&str>) -> Result<(), Error> {
+        let cluster = cluster.map(Arc::from);
+        self.update(Update::LocalCluster(cluster)).await?;
+        self.flush().await
+    }
+
     /// Replaces the fleet of processes like this one.
     pub async fn update_originating(&self, fleet: ClusterLoadAssignment) -> Result<(), Error> {
         self.update(Update::Originating(fleet)).await?;
@@ -347,7 +360,8 @@ impl Client {
         cluster: &str,
         fractions: FractionMap,
     ) -> Result<(), Error> {
-        self.update(Update::ObservedTraffic(cluster.into(), fractions))
+        let now = Clock::system().now();
+        self.update(Update::ObservedTraffic(cluster.into(), fractions, now))
             .await?;
         self.flush().await
     }

@@ -20,7 +20,7 @@ use plimsoll_core::model::locality::Locality;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::driver::Clock;
 use plimsoll_xds::upstream::{Discovery, UpstreamCluster, UpstreamOptions};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::cluster::Cluster;
 use crate::cluster_status::ClusterStatus;
@@ -53,8 +53,10 @@ pub(crate) enum Update {
     Assignment(Arc<str>, ClusterLoadAssignment),
     /// The proxies that are like us: the fleet, with fractions of demand perhaps.
     Originating(ClusterLoadAssignment),
-    /// Fractions of demand for one cluster, from the LRS response.
-    ObservedTraffic(Arc<str>, FractionMap),
+    /// The cluster whose endpoints are the fleet, if it is one of ours.
+    LocalCluster(Option<Arc<str>>),
+    /// Fractions of demand for one cluster, from the LRS response, and when they were observed.
+    ObservedTraffic(Arc<str>, FractionMap, Instant),
     /// A judge other than the assignment says something about a host.
     Health(Arc<str>, SocketAddr, HealthSignal),
     /// What connections and checks need to know of the endpoints of a cluster.
@@ -105,8 +107,12 @@ pub(crate) struct ClusterManager {
     clusters: Arc<ArcSwap<Clusters>>,
     /// Rises when clusters come or go.
     epoch: Arc<AtomicU64>,
-    /// Newest fleet: clusters that come later want it too.
-    originating: Option<ClusterLoadAssignment>,
+    /// Newest fleet and when it arrived: clusters that come later want it too, as old as it is.
+    originating: Option<(ClusterLoadAssignment, Instant)>,
+    /// Whose endpoints are the fleet, instead of an assignment that is asked for.
+    local_cluster: Option<Arc<str>>,
+    /// Whether a cluster can use the fleet's assignment.
+    fleet_wanted: watch::Sender<bool>,
     /// Clusters that were removed, until all they counted is reported.
     retired: Vec<Balancer>,
     lookups: Lookups,
@@ -125,6 +131,8 @@ impl ClusterManager {
             clusters: Arc::default(),
             epoch: Arc::default(),
             originating: None,
+            local_cluster: None,
+            fleet_wanted: watch::Sender::new(false),
             retired: Vec::new(),
             lookups: Lookups::default(),
         };
@@ -141,6 +149,11 @@ impl ClusterManager {
         Arc::clone(&self.epoch)
     }
 
+    /// Whether a cluster can use the fleet's assignment, now and later.
+    pub(crate) fn fleet_wanted(&self) -> watch::Receiver<bool> {
+        self.fleet_wanted.subscribe()
+    }
+
     /// Takes an update.
     pub(crate) fn handle(&mut self, update: Update) {
         let now = self.clock.now();
@@ -150,19 +163,19 @@ impl ClusterManager {
             Update::Discovered(cluster) => self.handle_upstream(&cluster, true, now),
             Update::Remove(name) => self.remove(&name),
             Update::Assignment(name, assignment) => {
+                if self.local_cluster.as_ref() == Some(&name) {
+                    self.handle_originating(assignment.clone(), now);
+                }
                 if let Some(managed) = self.managed.get_mut(&name) {
                     managed.handle_assignment(assignment, now);
                 }
             }
-            Update::Originating(assignment) => {
-                for managed in self.managed.values_mut() {
-                    managed.balancer.handle_originating(assignment.clone(), now);
-                }
-                self.originating = Some(assignment);
-            }
-            Update::ObservedTraffic(name, fractions) => {
+            Update::Originating(assignment) => self.handle_originating(assignment, now),
+            Update::LocalCluster(name) => self.local_cluster = name,
+            Update::ObservedTraffic(name, fractions, observed_at) => {
                 if let Some(managed) = self.managed.get_mut(&name) {
-                    managed.balancer.handle_observed_traffic(fractions, now);
+                    let balancer = &mut managed.balancer;
+                    balancer.handle_observation(fractions, observed_at, now);
                 }
             }
             Update::Health(name, address, signal) => {
@@ -243,6 +256,13 @@ impl ClusterManager {
         }
     }
 
+    fn handle_originating(&mut self, assignment: ClusterLoadAssignment, now: Instant) {
+        for managed in self.managed.values_mut() {
+            managed.balancer.handle_originating(assignment.clone(), now);
+        }
+        self.originating = Some((assignment, now));
+    }
+
     fn handle_cluster(
         &mut self,
         config: Arc<ClusterConfig>,
@@ -259,13 +279,23 @@ impl ClusterManager {
                     .wrapping_add(1);
                 let updates = self.sender.clone();
                 let mut managed = Managed::new(&config, options, settings, updates, now);
-                if let Some(fleet) = &self.originating {
-                    managed.balancer.handle_originating(fleet.clone(), now);
+                if let Some((fleet, received_at)) = &self.originating {
+                    let balancer = &mut managed.balancer;
+                    balancer.handle_known_originating(fleet.clone(), *received_at, now);
                 }
                 self.managed.insert(Arc::clone(config.name()), managed);
                 self.list();
             }
         }
+        self.want_fleet();
+    }
+
+    /// Asks for the fleet's assignment as long as a cluster can use it.
+    fn want_fleet(&self) {
+        let mut managed = self.managed.values();
+        let wanted = managed.any(|managed| managed.balancer.config().uses_fleet());
+        let is_news = |known: &mut bool| std::mem::replace(known, wanted) != wanted;
+        self.fleet_wanted.send_if_modified(is_news);
     }
 
     fn handle_upstream(
@@ -306,6 +336,7 @@ impl ClusterManager {
             }
             self.retired.push(managed.balancer);
             self.list();
+            self.want_fleet();
         }
     }
 
@@ -356,3 +387,6 @@ impl ClusterManager {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

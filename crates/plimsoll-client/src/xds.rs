@@ -56,8 +56,9 @@ pub struct XdsOptions {
     pub all_clusters: bool,
     /// Clusters that are wanted by name.
     pub clusters: Vec<Arc<str>>,
-    /// Name of the assignment that holds the processes like this one; asked for when a cluster is
-    /// zone-aware.
+    /// Name of the assignment that holds the processes like this one: the fleet. Asked for while a
+    /// cluster can use it, whether the server or the program added that: one that is routed by
+    /// zone, by locality weights, or by `CONVERGENT` with measured demand.
     pub local_cluster_name: Arc<str>,
     /// When load is reported.
     pub load_reporting: LoadReporting,
@@ -77,6 +78,9 @@ pub struct Following {
     /// Clusters that the program adds itself, with the name of the assignment if their endpoints
     /// come by EDS. The server is not asked for them, and what it says about them does not count.
     pub own_clusters: BTreeMap<Arc<str>, Option<Arc<str>>>,
+    /// Name of the fleet's assignment instead of [`XdsOptions::local_cluster_name`]; an empty one
+    /// if the program knows its fleet already.
+    pub local_cluster_name: Option<Arc<str>>,
 }
 
 /// Says whether a program can do what routes ask for. What it refuses is refused to the server,

@@ -21,6 +21,8 @@ use plimsoll_core::planner::{PlannerConfig, PlannerConfigParts};
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::yaml::{ConfigError, Document};
 
+use crate::delivery::shortest_staleness;
+
 pub use routes::{Listener, Match, Route, Target, VirtualHost};
 pub use service::{Delivery, Mode, Protocol, Service};
 use yaml::{ExtrasYaml, FileYaml, RelayYaml};
@@ -88,8 +90,11 @@ pub struct ControlConfig {
     pub load_reporting_interval: Duration,
     /// Whether they are asked to report per endpoint.
     pub report_endpoint_granularity: bool,
-    /// Settings of demand.
+    /// Settings of demand, as they are written: see [`Self::heartbeat`].
     pub planner: PlannerConfig,
+    /// What is wrong with `demand.heartbeat` as it is written, if it is: a fault for those who
+    /// check files. Who runs uses a shorter one instead.
+    pub heartbeat_fault: Option<FileError>,
     /// Names under which a proxy may ask for the assignment of its own fleet.
     pub local_cluster_names: Vec<Arc<str>>,
     /// How long a proxy without stream stays in its fleet.
@@ -133,6 +138,10 @@ impl ControlConfig {
             file: String::new(),
             error: error.into(),
         })?;
+        if yaml.demand.heartbeat.is_some() {
+            let fault = config.check_heartbeat().err();
+            config.heartbeat_fault = fault.map(|error| named(main, document.locate(error)));
+        }
         Ok(config)
     }
 
@@ -177,6 +186,7 @@ impl ControlConfig {
             load_reporting_interval: interval,
             report_endpoint_granularity: yaml.load_reporting.report_endpoint_granularity,
             planner,
+            heartbeat_fault: None,
             local_cluster_names: names.into_iter().map(Arc::from).collect(),
             leave_after: yaml
                 .fleets
@@ -230,6 +240,34 @@ impl ControlConfig {
             }
         }
         Ok(())
+    }
+
+    /// How often demand is confirmed: `demand.heartbeat`, but at least three times within the
+    /// shortest staleness threshold of those who are sent it (decisions D3). With it the service
+    /// that made it shorter than it is written.
+    pub fn heartbeat(&self) -> (Duration, Option<(&Service, Duration)>) {
+        let written = self.planner.heartbeat();
+        let services = self.services.values().map(AsRef::as_ref);
+        match shortest_staleness(services) {
+            Some((service, threshold)) if written > threshold / 3 => {
+                (threshold / 3, Some((service, threshold)))
+            }
+            _ => (written, None),
+        }
+    }
+
+    fn check_heartbeat(&self) -> Result<(), FieldError> {
+        let (longest, shortened) = self.heartbeat();
+        let Some((service, threshold)) = shortened else {
+            return Ok(());
+        };
+        let reason = format!(
+            "{:?} is too long for service {}: its staleness_threshold is {threshold:?}, and demand \
+             must be confirmed three times in that time; at most {longest:?}",
+            self.planner.heartbeat(),
+            service.name(),
+        );
+        Err(FieldError::new("demand.heartbeat", reason))
     }
 
     /// Every route must lead somewhere. Behind a relay the other server may know the cluster.

@@ -49,6 +49,7 @@ impl Counters {
             }
             ControlEvent::Planner(PlannerEvent::NodeMoved { .. })
             | ControlEvent::ConfigApplied { .. }
+            | ControlEvent::HeartbeatShortened { .. }
             | ControlEvent::FleetChanged { .. } => {}
         }
     }

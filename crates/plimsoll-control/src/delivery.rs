@@ -4,6 +4,8 @@
 //! nodes that announced it, and to nobody else. Encoding the choice lives in `view`; the admin API
 //! shows it.
 
+use std::time::Duration;
+
 use plimsoll_core::model::cluster::{ClusterConfig, LocalityPolicy};
 use plimsoll_core::model::endpoint_policy::EndpointPolicy;
 use plimsoll_core::model::zone_aware::{
@@ -48,6 +50,9 @@ pub enum Steering {
     HostCounts,
     /// By one of D9; never [`Delivery::Auto`].
     Demand(Delivery),
+    /// Reports of hosts decide, and measured demand leads them (decisions D8): by
+    /// [`Delivery::LrsResponse`], or by [`Delivery::EdsField`] alone.
+    FeedForward(Delivery),
 }
 
 /// Why measured demand plays no part.
@@ -58,8 +63,8 @@ pub enum WhyNot {
     ModeOff,
     /// Consistent hashing decides by the request, not by the zone.
     Hashing,
-    /// `load_aware_locality` steers by what backends report; demand is its feed-forward term at
-    /// most.
+    /// `load_aware_locality` steers by what backends report, and neither its rule nor this receiver
+    /// can be led by demand.
     LoadAwareLocality,
 }
 
@@ -75,7 +80,10 @@ pub fn steering(service: &Service, class: Class, fleet_ramp: u32) -> Steering {
     }
     let policy = service.config.locality_policy();
     if matches!(policy, LocalityPolicy::LoadAwareLocality(_)) {
-        return Steering::AsConfigured(WhyNot::LoadAwareLocality);
+        return match is_led(service) && class == Class::Plimsoll {
+            true => Steering::FeedForward(leading(service, fleet_ramp)),
+            false => Steering::AsConfigured(WhyNot::LoadAwareLocality),
+        };
     }
     if service.mode == Mode::Shadow {
         return Steering::HostCounts;
@@ -107,10 +115,11 @@ pub fn fleet_ramp<'a>(services: impl IntoIterator<Item = &'a Service>) -> u32 {
     let by_fleet = |service: &&Service| {
         service.mode == Mode::Enforce
             && !service.config.endpoint_policy().is_hash()
-            && matches!(
-                service.config.locality_policy(),
-                LocalityPolicy::ZoneAware(_)
-            )
+            && (is_led(service)
+                || matches!(
+                    service.config.locality_policy(),
+                    LocalityPolicy::ZoneAware(_)
+                ))
             && service.delivery != Delivery::LocalityWeights
     };
     let ramps = services
@@ -122,14 +131,53 @@ pub fn fleet_ramp<'a>(services: impl IntoIterator<Item = &'a Service>) -> u32 {
 
 /// Whether plimsoll data planes hear the demand for `service` with the LRS response too.
 pub(crate) fn takes_lrs(service: &Service, steering: Steering) -> bool {
-    matches!(steering, Steering::Demand(_))
-        && matches!(service.delivery, Delivery::Auto | Delivery::LrsResponse)
+    match steering {
+        Steering::FeedForward(delivery) => delivery == Delivery::LrsResponse,
+        Steering::Demand(_) => {
+            matches!(service.delivery, Delivery::Auto | Delivery::LrsResponse)
+        }
+        Steering::AsConfigured(_) | Steering::HostCounts => false,
+    }
+}
+
+/// Whether measured demand leads the service's load_aware_locality, where a receiver knows how.
+fn is_led(service: &Service) -> bool {
+    service.mode == Mode::Enforce && service.config.uses_demand_feed_forward()
+}
+
+/// How demand that leads arrives. It is on the fleet's assignment in any case; with the LRS
+/// response a service has its own demand and its own step of the ramp.
+fn leading(service: &Service, fleet_ramp: u32) -> Delivery {
+    match service.delivery {
+        Delivery::EdsField | Delivery::LocalityMetadata if service.ramp == fleet_ramp => {
+            Delivery::EdsField
+        }
+        _ => Delivery::LrsResponse,
+    }
+}
+
+/// The smallest `staleness_threshold` of those who are sent fractions, and which service has it:
+/// they must be confirmed three times as often (decisions D3).
+pub fn shortest_staleness<'a>(
+    services: impl Iterator<Item = &'a Service> + Clone,
+) -> Option<(&'a Service, Duration)> {
+    let ramp = fleet_ramp(services.clone());
+    let threshold = |service: &'a Service| {
+        let steering = steering(service, Class::Plimsoll, ramp);
+        let config = steered_config(service, steering);
+        Some((service, config.staleness_threshold()?))
+    };
+    services
+        .filter_map(threshold)
+        .min_by_key(|(_, threshold)| *threshold)
 }
 
 /// The cluster of a service as a data plane that understands measured demand must have it.
 pub(crate) fn steered_config(service: &Service, steering: Steering) -> ClusterConfig {
     let (basis, source) = match steering {
-        Steering::AsConfigured(_) => return ClusterConfig::clone(&service.config),
+        // The fleet's assignment has fractions for other services: those must not lead this one.
+        Steering::AsConfigured(_) => return service.config.without_demand_feed_forward(),
+        Steering::FeedForward(_) => return ClusterConfig::clone(&service.config),
         Steering::HostCounts => {
             let written = service.config.zone_aware().cloned().unwrap_or_default();
             let basis = LocalityBasis::HealthyHostsNum;

@@ -16,6 +16,7 @@ use plimsoll_core::planner::fractions::ZoneFraction;
 use plimsoll_core::planner::ramp::{by_hosts, ramped};
 use plimsoll_core::planner::weights::{ReceiverWeights, locality_weights};
 use plimsoll_core::planner::{Grain, Plan};
+use plimsoll_core::time::Instant;
 
 use crate::config::{ControlConfig, Mode, Service};
 use crate::delivery;
@@ -50,6 +51,8 @@ pub struct ServicePlan {
     pub weights: Vec<ReceiverWeights>,
     /// As for the fleet.
     pub epoch: u64,
+    /// When the newest report of that demand arrived.
+    pub observed_at: Option<Instant>,
 }
 
 impl FleetPlan {
@@ -106,6 +109,7 @@ impl ServicePlan {
             zones,
             weights,
             epoch: measured.map_or(0, |plan| plan.generation),
+            observed_at: measured.map(|plan| plan.observed_at),
         }
     }
 

@@ -228,7 +228,6 @@ fn restart_needed(started: &ControlConfig, edited: &ControlConfig) -> Vec<&'stat
             "demand.material_change_bp",
             old.material_change_bp() != new.material_change_bp(),
         ),
-        ("demand.heartbeat", old.heartbeat() != new.heartbeat()),
     ];
     let changed = fields.into_iter().filter(|(_, changed)| *changed);
     changed.map(|(field, _)| field).collect()
@@ -252,10 +251,12 @@ mod tests {
         let started = config("{}");
         let edited = config("{load_reporting: {interval: 5s}, services: [{cluster: {name: a}}]}");
         assert_eq!(restart_needed(&started, &edited), [""; 0]);
-        let edited = config("{listen: '127.0.0.1:1', demand: {heartbeat: 5s}}");
+        let edited = config("{demand: {heartbeat: 5s}}");
+        assert_eq!(restart_needed(&started, &edited), [""; 0]);
+        let edited = config("{listen: '127.0.0.1:1', demand: {missed_intervals: 5}}");
         assert_eq!(
             restart_needed(&started, &edited),
-            ["listen", "demand.heartbeat"]
+            ["listen", "demand.missed_intervals"]
         );
     }
 }

@@ -74,6 +74,17 @@ pub enum ControlEvent {
         /// Services now.
         services: usize,
     },
+    /// Demand is confirmed more often than the file says.
+    HeartbeatShortened {
+        /// The service with the shortest staleness threshold.
+        cluster: Arc<str>,
+        /// That threshold.
+        staleness_threshold: Duration,
+        /// `demand.heartbeat`, written or by default.
+        written: Duration,
+        /// What it is instead.
+        heartbeat: Duration,
+    },
     /// A fleet looks different.
     FleetChanged {
         /// Its name.
@@ -103,6 +114,8 @@ pub struct State {
     overlays: BTreeMap<ViewKey, Arc<Overlay>>,
     changed_overlays: BTreeSet<ViewKey>,
     generation: u64,
+    /// Unix time at the origin of instants.
+    unix_origin: Duration,
     hold_until: Option<Instant>,
     /// Fleets whose plans and views are out of date.
     dirty: BTreeSet<Arc<str>>,
@@ -118,7 +131,7 @@ impl State {
     /// A control plane that has seen nobody yet.
     pub fn new(config: Arc<ControlConfig>, now: Instant) -> Self {
         let hold = config.load_reporting_interval + HOLD_MARGIN;
-        Self {
+        let mut state = Self {
             catalog: Catalog::new(&config),
             fleets: Fleets::default(),
             planner: Planner::new(config.planner.clone(), now),
@@ -129,6 +142,7 @@ impl State {
             overlays: BTreeMap::new(),
             changed_overlays: BTreeSet::new(),
             generation: 0,
+            unix_origin: Duration::ZERO,
             hold_until: Some(now.saturating_add(hold)),
             dirty: BTreeSet::new(),
             gathering: BTreeMap::new(),
@@ -138,7 +152,16 @@ impl State {
             known: Known::default(),
             written: Arc::clone(&config),
             config,
-        }
+        };
+        state.set_heartbeat(now);
+        state
+    }
+
+    /// Says what time it was at the origin of instants, for those who are told times.
+    #[must_use]
+    pub const fn with_unix_origin(mut self, since_epoch: Duration) -> Self {
+        self.unix_origin = since_epoch;
+        self
     }
 
     /// New settings; everybody hears of what they change.
@@ -157,14 +180,14 @@ impl State {
             self.overlays.clear();
         }
         self.written = config;
-        self.complete_config();
+        self.complete_config(now);
         self.after(now);
     }
 
     /// A cluster of another server that is to be improved was seen.
     pub fn handle_relayed(&mut self, relayed: Relayed, now: Instant) {
         if self.known.learn(relayed) {
-            self.complete_config();
+            self.complete_config(now);
         }
         self.after(now);
     }
@@ -405,13 +428,34 @@ impl State {
     }
 
     /// Everybody hears of other settings, or of what is now known of clusters.
-    fn complete_config(&mut self) {
+    fn complete_config(&mut self, now: Instant) {
         self.config = self.known.complete(&self.written);
+        self.set_heartbeat(now);
         self.catalog = Catalog::new(&self.config);
         let keys = self.views.keys().chain(self.overlays.keys());
         self.dirty.extend(keys.map(|key| Arc::clone(&key.fleet)));
         self.dirty
             .extend(self.fleets.iter().map(|(name, _)| Arc::clone(name)));
+    }
+
+    /// Confirms demand as often as the most impatient receiver needs it, whatever was written.
+    fn set_heartbeat(&mut self, now: Instant) {
+        let (heartbeat, shortened) = self.config.heartbeat();
+        let before = self.planner.config().heartbeat();
+        // A third of the shortest staleness threshold is within the range of heartbeats.
+        let set = self.planner.set_heartbeat(heartbeat, now);
+        debug_assert!(set.is_ok(), "{set:?}");
+        if let Some((service, staleness_threshold)) = shortened
+            && before != heartbeat
+        {
+            let cluster = Arc::clone(service.name());
+            self.event(ControlEvent::HeartbeatShortened {
+                cluster,
+                staleness_threshold,
+                written: self.config.planner.heartbeat(),
+                heartbeat,
+            });
+        }
     }
 
     fn is_seen(&self, key: &ViewKey) -> bool {
@@ -474,7 +518,7 @@ impl State {
     /// Demand by service of a fleet, for nodes that take it with the LRS response.
     pub fn traffic(&self, fleet: &str) -> Arc<LrsTraffic> {
         let plan = self.fleet_plans.get(fleet);
-        let traffic = plan.map(|plan| self.catalog.traffic(plan));
+        let traffic = plan.map(|plan| self.catalog.traffic(plan, self.unix_origin));
         Arc::new(traffic.unwrap_or_default())
     }
 

@@ -10,7 +10,10 @@ mod route;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use plimsoll_core::planner::fractions::ZoneFraction;
+use plimsoll_core::time::Instant;
 use plimsoll_xds::ads::view::{Resource, TypeResources, View};
 use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT, LISTENER, ROUTE_CONFIGURATION};
 use plimsoll_xds::lrs::LrsTraffic;
@@ -19,7 +22,7 @@ use plimsoll_xds::wire::encode_assignment;
 
 use crate::config::{ControlConfig, Delivery, Service};
 use crate::delivery::{self, Class, Steering, steering, takes_lrs};
-use crate::fleet_plan::{FleetPlan, ServicePlan};
+use crate::fleet_plan::FleetPlan;
 use crate::relay::{Improvement, Overlay};
 use crate::state::ViewKey;
 
@@ -158,26 +161,30 @@ impl Catalog {
     }
 
     /// Demand by service, for nodes that take it with the LRS response. It is the finer grain, so
-    /// `AUTO` has it too (decisions D1).
-    pub(crate) fn traffic(&self, plan: &FleetPlan) -> LrsTraffic {
-        let wanted = |service: &Service| {
-            let demand = steering(service, Class::Plimsoll, self.fleet_ramp);
-            takes_lrs(service, demand)
-        };
+    /// `AUTO` has it too (decisions D1). A service without demand, or that is told it another way,
+    /// is listed without fractions: that withdraws what a receiver was told before.
+    pub(crate) fn traffic(&self, plan: &FleetPlan, unix_origin: Duration) -> LrsTraffic {
         let mut traffic = LrsTraffic::default();
         for (name, service) in &plan.services {
-            let Some(written) = self
-                .config
-                .services
-                .get(name)
-                .filter(|written| wanted(written))
-            else {
+            let Some(written) = self.config.services.get(name) else {
                 continue;
             };
-            if !service.zones.is_empty() {
+            let demand = steering(written, Class::Plimsoll, self.fleet_ramp);
+            let mut told = ClusterTraffic {
+                cluster_name: Arc::clone(name),
+                fractions: Vec::new(),
+                observation_time: None,
+            };
+            if takes_lrs(written, demand) && !service.zones.is_empty() {
                 traffic.epoch = traffic.epoch.max(service.epoch);
-                traffic.clusters.push(cluster_traffic(written, service));
+                let zones = service.zones.iter();
+                let pair = |zone: &ZoneFraction| (zone.locality.clone(), zone.fraction);
+                told.fractions = zones.map(pair).collect();
+                let since_origin = |at: Instant| Duration::from_nanos(at.as_nanos());
+                let observed = service.observed_at.map(since_origin);
+                told.observation_time = observed.map(|since| unix_origin + since);
             }
+            traffic.clusters.push(told);
         }
         traffic
     }
@@ -224,16 +231,6 @@ impl Catalog {
             }
         })
         .collect()
-    }
-}
-
-fn cluster_traffic(written: &Service, plan: &ServicePlan) -> ClusterTraffic {
-    let fractions = plan.zones.iter();
-    ClusterTraffic {
-        cluster_name: Arc::clone(written.name()),
-        fractions: fractions
-            .map(|zone| (zone.locality.clone(), zone.fraction))
-            .collect(),
     }
 }
 

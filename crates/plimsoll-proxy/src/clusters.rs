@@ -44,8 +44,8 @@ pub(crate) fn check_discovery(cluster: &UpstreamCluster, ads: bool) -> Result<()
     }
 }
 
-/// What the management server is asked for: routes of listeners, endpoints of clusters. The fleet
-/// is asked for by the client.
+/// What the management server is asked for: routes of listeners, endpoints of clusters, and the
+/// fleet as long as a cluster can use it.
 pub(crate) fn following(config: &ProxyConfig) -> Following {
     let listeners = config.listeners.iter();
     let routes = listeners.filter_map(|listener| match &listener.routes {
@@ -65,7 +65,19 @@ pub(crate) fn following(config: &ProxyConfig) -> Following {
     Following {
         routes: routes.collect(),
         own_clusters: clusters.collect(),
+        local_cluster_name: Some(fleet_name(config)),
     }
+}
+
+/// Name of the fleet's assignment: what the file's local cluster says (`service_name`, or else its
+/// own name). Empty where that lists its hosts itself, and without one: as in Envoy, nothing is
+/// then routed by zone.
+fn fleet_name(config: &ProxyConfig) -> Arc<str> {
+    let name = config.local_cluster_name.as_deref();
+    let mut clusters = config.clusters.iter();
+    let local = clusters.find(|cluster| name == Some(cluster.config.name()));
+    let eds_name = local.and_then(UpstreamCluster::eds_name);
+    eds_name.unwrap_or_default().into()
 }
 
 impl ClusterSource {
@@ -84,33 +96,21 @@ impl ClusterSource {
         clusters: &[UpstreamCluster],
         fleet: Option<&str>,
     ) -> Result<(), Error> {
+        let is_fleet = |cluster: &UpstreamCluster| fleet == Some(cluster.config.name());
+        let listed = |cluster: &&UpstreamCluster| is_fleet(cluster) && cluster.eds_name().is_none();
+        let local = clusters.iter().find(listed);
+        let local = local.map(|cluster| &**cluster.config.name());
+        self.client.set_local_cluster(local).await?;
         for cluster in clusters {
-            if fleet == Some(cluster.config.name()) {
-                if cluster.eds_name().is_some() {
-                    // Asked for by the client.
-                    continue;
-                }
-                self.set_fleet(cluster).await?;
+            if is_fleet(cluster) && cluster.eds_name().is_some() {
+                // The client asks for it.
+                continue;
             }
             self.client.set_upstream(cluster.clone()).await?;
             self.known.insert(Arc::clone(cluster.config.name()));
             self.unused.remove(cluster.config.name());
         }
         Ok(())
-    }
-
-    /// The hosts that are listed with an address; names would have to be looked up.
-    async fn set_fleet(&self, cluster: &UpstreamCluster) -> Result<(), Error> {
-        let Some(assignment) = &cluster.load_assignment else {
-            return Ok(());
-        };
-        match assignment.resolve(|_| &[]) {
-            Ok(fleet) => self.client.update_originating(fleet).await,
-            Err(error) => {
-                tracing::error!(%error, "the fleet is refused");
-                Ok(())
-            }
-        }
     }
 
     /// Only these clusters are named by routes from now on; [`Self::sweep`] takes away the others.

@@ -236,8 +236,9 @@ fn client(config: &ProxyConfig, workers: usize) -> Client {
     if xds.delta {
         options.variant = Variant::Delta;
     }
-    if let Some(fleet) = &config.local_cluster_name {
-        options.local_cluster_name = fleet.as_str().into();
+    // Nobody is asked before the names of the file are known.
+    if let Some(fleet) = following(config).local_cluster_name {
+        options.local_cluster_name = fleet;
     }
     if xds.report_load {
         options.load_reporting = LoadReporting::Always;
@@ -357,7 +358,9 @@ impl Proxy {
                 let before = self.config();
                 let restart = loaded.config.admin != before.admin
                     || loaded.config.node != before.node
-                    || loaded.config.xds != before.xds;
+                    || loaded.config.xds != before.xds
+                    || (loaded.config.local_cluster_name.is_none()
+                        && before.local_cluster_name.is_some());
                 self.state.load(loaded);
                 // Clusters come before the routes that name them, and go after them.
                 self.clusters().await;
@@ -367,7 +370,10 @@ impl Proxy {
                 self.clusters.retain(&config.clusters);
                 tracing::info!("the new configuration is in force");
                 if restart {
-                    tracing::warn!("another admin, node or server takes effect at the next start");
+                    tracing::warn!(
+                        "another admin, node or server, or no local cluster any more, takes \
+                         effect at the next start"
+                    );
                 }
                 self.state.reloads.succeeded();
             }

@@ -9,7 +9,7 @@ mod merge;
 pub mod message;
 mod server;
 
-pub use client::{Client, ClientEvent, Wanted};
+pub use client::{Client, ClientEvent, Observed, Wanted};
 pub use server::{LrsSettings, LrsTraffic, NoNode, Report, ServerStream};
 
 /// What a client announces in `node.client_features` when it understands `send_all_clusters`.

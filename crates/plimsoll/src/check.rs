@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
+use plimsoll_control::config::FileError;
 use plimsoll_control::source::FileSource;
 use plimsoll_core::units::FieldError;
 use plimsoll_proxy::RunError;
@@ -144,7 +145,11 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
 
 fn control(path: &Path) -> Verdict {
     let loaded = FileSource::new(path).load();
-    let (config, _) = loaded.map_err(|error| Fault::from(error.error).in_file(error.file, path))?;
+    let fault = |error: FileError| Fault::from(error.error).in_file(error.file, path);
+    let (config, _) = loaded.map_err(fault)?;
+    if let Some(error) = config.heartbeat_fault {
+        return Err(fault(error));
+    }
     let services = count(config.services.len(), "service", "services");
     let listeners = count(config.listeners.len(), "listener", "listeners");
     Ok(format!("{services}, {listeners}"))

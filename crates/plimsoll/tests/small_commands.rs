@@ -102,6 +102,46 @@ fn a_fault_is_named_with_path_and_place_and_ends_with_1() {
 }
 
 #[test]
+fn a_heartbeat_that_lets_demand_go_stale_is_a_fault() {
+    let directory = tempfile::tempdir().unwrap();
+    let main = |heartbeat: &str| {
+        format!(
+            "demand: {{{heartbeat}}}
+services:
+- cluster:
+    name: orders
+    load_balancing_policy:
+      policies:
+      - typed_extension_config:
+          name: envoy.load_balancing_policies.round_robin
+          typed_config:
+            '@type': type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3\
+             .RoundRobin
+            locality_lb_config:
+              zone_aware_lb_config:
+                locality_basis: LRS_REPORTED_RATE
+                lrs_rate_config: {{staleness_threshold: 15s}}
+"
+        )
+    };
+    let check = |heartbeat: &str| {
+        let file = written(directory.path(), "control.yaml", &main(heartbeat));
+        let output = plimsoll(&["check", &file]);
+        (output.status.code(), text(&output.stdout))
+    };
+    let (code, said) = check("heartbeat: 6s");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("demand.heartbeat: 6s is too long for service orders"),
+        "{said}"
+    );
+    assert!(said.contains("at most 5s (at 1:"), "{said}");
+    assert_eq!(check("heartbeat: 5s").0, Some(0));
+    let (code, said) = check("");
+    assert_eq!(code, Some(0), "the default follows the services: {said}");
+}
+
+#[test]
 fn what_cannot_be_told_ends_with_2() {
     let directory = tempfile::tempdir().unwrap();
     let empty = written(directory.path(), "empty.yaml", "{}\n");

@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
-use plimsoll_core::model::cluster::LocalityPolicy;
 use plimsoll_xds::ads::client::ClientEvent;
 use plimsoll_xds::ads::view::Resource;
 use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT, LISTENER, ROUTE_CONFIGURATION};
@@ -74,6 +73,8 @@ pub(crate) struct Roots {
     pub(crate) clusters: BTreeSet<Arc<str>>,
     pub(crate) all_clusters: bool,
     pub(crate) local_cluster_name: Arc<str>,
+    /// Clusters that the program added can use the fleet.
+    pub(crate) fleet_wanted: bool,
 }
 
 /// Where the routes of a listener are.
@@ -177,6 +178,32 @@ impl Dependencies {
             RouteUser::Target(_) => true,
             RouteUser::Follower(name) => following.routes.contains(name),
         });
+        // An assignment that is there already under the new name.
+        if before.local_cluster_name != self.roots.following.local_cluster_name
+            && let Some(assigned) = self.assignments.get(self.fleet_name())
+        {
+            let fleet = Change::Fleet(assigned.assignment.clone());
+            self.changes.push_back(fleet);
+        }
+        self.settle();
+    }
+
+    /// Name of the fleet's assignment; empty if there is none to ask for.
+    fn fleet_name(&self) -> &Arc<str> {
+        let own = self.roots.following.local_cluster_name.as_ref();
+        own.unwrap_or(&self.roots.local_cluster_name)
+    }
+
+    /// Whether a cluster can use the fleet, so that its assignment is asked for.
+    fn fleet_is_wanted(&self) -> bool {
+        let mut clusters = self.clusters.values();
+        let wanted = self.roots.fleet_wanted || clusters.any(|one| one.config.uses_fleet());
+        wanted && !self.fleet_name().is_empty()
+    }
+
+    /// Whether clusters that the program added can use the fleet.
+    pub(crate) fn want_fleet(&mut self, wanted: bool) {
+        self.roots.fleet_wanted = wanted;
         self.settle();
     }
 
@@ -275,7 +302,7 @@ impl Dependencies {
     }
 
     fn handle_assignment(&mut self, name: &Arc<str>, assigned: Assigned) {
-        if **name == *self.roots.local_cluster_name {
+        if name == self.fleet_name() {
             let fleet = assigned.assignment.clone();
             self.changes.push_back(Change::Fleet(fleet));
         }
@@ -311,7 +338,7 @@ impl Dependencies {
                 self.changes.push_back(Change::Removed(Arc::clone(&name)));
             }
         }
-        let is_fleet = *name == *self.roots.local_cluster_name;
+        let is_fleet = name == *self.fleet_name();
         // A server that knows nothing of fleets is nothing unusual.
         if !(is_fleet && &*type_url == CLUSTER_LOAD_ASSIGNMENT) {
             let problem = Change::Problem((type_url, name), Some(reason.to_owned()));
@@ -453,15 +480,8 @@ impl Dependencies {
             let eds_name = cluster.eds_name().map(Arc::from);
             wanted.extend(eds_name.map(|name| key(CLUSTER_LOAD_ASSIGNMENT, &name)));
         }
-        let zone_aware = |cluster: &Arc<UpstreamCluster>| {
-            matches!(
-                cluster.config.locality_policy(),
-                LocalityPolicy::ZoneAware(_)
-            )
-        };
-        if self.clusters.values().any(zone_aware) {
-            let fleet = &self.roots.local_cluster_name;
-            wanted.insert(key(CLUSTER_LOAD_ASSIGNMENT, fleet));
+        if self.fleet_is_wanted() {
+            wanted.insert(key(CLUSTER_LOAD_ASSIGNMENT, self.fleet_name()));
         }
         wanted
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use plimsoll_xds::driver::Servers;
 use plimsoll_xds::driver::lrs_client::{self, LrsClientChannels};
 use plimsoll_xds::lrs::message::ClusterStatsMessage;
-use plimsoll_xds::lrs::{Client, ClientEvent, Wanted};
+use plimsoll_xds::lrs::{Client, ClientEvent, Observed, Wanted};
 use plimsoll_xds::node::NodeInfo;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -53,9 +53,9 @@ async fn handle(
 ) -> Option<()> {
     match event {
         ClientEvent::ObservedTraffic(clusters) => {
-            for traffic in clusters {
+            for Observed { traffic, at } in clusters {
                 let fractions = traffic.fractions.into_iter().collect();
-                let update = Update::ObservedTraffic(traffic.cluster_name, fractions);
+                let update = Update::ObservedTraffic(traffic.cluster_name, fractions, at);
                 updates.send(update).await.ok()?;
             }
         }

@@ -133,7 +133,11 @@ struct Subscriber {
 }
 
 /// Starts to subscribe; needs a tokio runtime around it.
-pub(crate) fn start(options: XdsOptions, updates: &mpsc::Sender<Update>) -> XdsHandle {
+pub(crate) fn start(
+    options: XdsOptions,
+    updates: &mpsc::Sender<Update>,
+    fleet_wanted: watch::Receiver<bool>,
+) -> XdsHandle {
     let roots = Roots {
         clusters: options.clusters.iter().cloned().collect(),
         all_clusters: options.all_clusters,
@@ -158,7 +162,7 @@ pub(crate) fn start(options: XdsOptions, updates: &mpsc::Sender<Update>) -> XdsH
         leaving: BTreeMap::new(),
         options,
     };
-    tokio::spawn(subscriber.run(news));
+    tokio::spawn(subscriber.run(news, fleet_wanted));
     XdsHandle {
         wanted,
         routes,
@@ -170,7 +174,13 @@ pub(crate) fn start(options: XdsOptions, updates: &mpsc::Sender<Update>) -> XdsH
 
 impl Subscriber {
     /// Works until the client is gone.
-    async fn run(mut self, mut news: mpsc::Receiver<Wanted>) {
+    async fn run(
+        mut self,
+        mut news: mpsc::Receiver<Wanted>,
+        mut fleet_wanted: watch::Receiver<bool>,
+    ) {
+        // Clusters of the program may be there already.
+        fleet_wanted.mark_changed();
         let info = self.options.node_info();
         let node = NodeMessage {
             raw: wire::encode_node(&info),
@@ -212,6 +222,11 @@ impl Subscriber {
                     Some(Wanted::Listener(name)) => self.dependencies.add_listener(name),
                     Some(Wanted::Following(following)) => self.follow(following),
                 },
+                // The cluster manager, which knows, is gone when the client is.
+                Ok(()) = fleet_wanted.changed() => {
+                    let wanted = *fleet_wanted.borrow_and_update();
+                    self.dependencies.want_fleet(wanted);
+                }
                 () = due(self.leaving.values().min().copied()) => {
                     if self.remove_due().await.is_none() {
                         break;
@@ -408,6 +423,9 @@ impl Subscriber {
     fn report_load(&mut self) {
         if std::mem::replace(&mut self.reports_load, true) {
             return;
+        }
+        if self.options.node.id.is_empty() {
+            tracing::warn!("node.id is empty; plimsoll control ignores load reports without it");
         }
         tokio::spawn(load_reporting::run(
             self.servers.clone(),

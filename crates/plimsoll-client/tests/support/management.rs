@@ -13,6 +13,7 @@ use plimsoll_xds::driver::{
     AdsHandler, AdsObserver, AdsOpening, AdsSession, LrsHandler, LrsInstructions, LrsReporter,
     LrsSession, ServerOptions, Status, serve,
 };
+use plimsoll_xds::lrs::message::ClusterTraffic;
 use plimsoll_xds::lrs::{LrsSettings, LrsTraffic};
 use plimsoll_xds::node::NodeInfo;
 use tokio::runtime::Runtime;
@@ -76,6 +77,13 @@ impl Management {
     /// Other resources from now on.
     pub(crate) fn set(&self, resources: &[Made]) {
         self.desk.views.send_replace(Arc::new(view(resources)));
+    }
+
+    /// The demand that data planes are told with the answer to their reports.
+    pub(crate) fn tell(&self, epoch: u64, clusters: Vec<ClusterTraffic>) {
+        let traffic = Arc::new(LrsTraffic { epoch, clusters });
+        let instructions = &self.desk.instructions;
+        instructions.send_modify(|current| current.traffic = traffic);
     }
 
     /// Gone without a word, like a killed process.

@@ -134,6 +134,7 @@ pub fn delivery(steering: Steering) -> (&'static str, Option<&'static str>) {
         Steering::AsConfigured(why) => ("as_configured", Some(why_not(why))),
         Steering::HostCounts => ("host_counts", Some("mode_shadow")),
         Steering::Demand(delivery) => (delivery_name(delivery), None),
+        Steering::FeedForward(_) => ("feed_forward", Some("load_aware_locality")),
     }
 }
 

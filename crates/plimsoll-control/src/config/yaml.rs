@@ -69,8 +69,9 @@ pub(super) struct DemandYaml {
     pub(super) missed_intervals: Option<Uint<u32>>,
     /// A fraction that moved by this many basis points is told at once, 1 to 10000. Default 50.
     pub(super) material_change_bp: Option<Uint<u64>>,
-    /// Plimsoll data planes hear at least this often that the fractions are fresh, 0.1s to 200s.
-    /// Default `20s`.
+    /// Plimsoll data planes hear at least this often that the fractions are fresh, 0.1s to 200s;
+    /// at most a third of the shortest `staleness_threshold` of the services, which is also the
+    /// default where it is shorter. Default `20s`.
     pub(super) heartbeat: Option<ProtoDuration>,
 }
 

@@ -156,6 +156,77 @@ fn policies_that_decide_otherwise_are_left_alone() {
     }
 }
 
+/// A load-aware service with this controller, and fields of the service.
+fn load_aware(controller: &str, rest: &str) -> Arc<Service> {
+    let child = "{policies: [{typed_extension_config: {name: x, typed_config: {'@type': \
+                 type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.\
+                 RoundRobin}}}]}";
+    let fields = format!(", spill_controller: {controller}, endpoint_picking_policy: {child}");
+    let cluster = policy("load_aware_locality", "LoadAwareLocality", &fields);
+    service_of(&cluster, rest)
+}
+
+#[test]
+fn measured_demand_leads_a_convergent_service_where_a_receiver_knows_how() {
+    let led = load_aware("CONVERGENT", "");
+    let ours = steering(&led, Class::Plimsoll, 100);
+    assert_eq!(ours, Steering::FeedForward(Delivery::LrsResponse));
+    assert!(takes_lrs(&led, ours));
+    assert!(steered_config(&led, ours).uses_demand_feed_forward());
+    let alone = Steering::AsConfigured(WhyNot::LoadAwareLocality);
+    for class in [Class::Grpc, Class::Envoy] {
+        assert_eq!(steering(&led, class, 100), alone);
+    }
+    let by_field = load_aware("CONVERGENT", ", delivery: EDS_FIELD");
+    let steered = steering(&by_field, Class::Plimsoll, 100);
+    assert_eq!(steered, Steering::FeedForward(Delivery::EdsField));
+    assert!(!takes_lrs(&by_field, steered));
+    // A step of its own does not fit on the assignment of the whole fleet.
+    let young = load_aware("CONVERGENT", ", delivery: EDS_FIELD, ramp: 10");
+    let steered = steering(&young, Class::Plimsoll, 100);
+    assert_eq!(steered, Steering::FeedForward(Delivery::LrsResponse));
+}
+
+#[test]
+fn demand_that_is_not_for_a_service_does_not_lead_it() {
+    let others = [
+        load_aware("CONVERGENT", ", mode: OFF"),
+        load_aware("CONVERGENT", ", mode: SHADOW"),
+        load_aware("HEADROOM", ""),
+        load_aware("CONVERGENT, demand_feed_forward: false", ""),
+    ];
+    for service in others {
+        let steered = steering(&service, Class::Plimsoll, 100);
+        assert!(matches!(steered, Steering::AsConfigured(_)), "{steered:?}");
+        assert!(!takes_lrs(&service, steered));
+        // The fleet's assignment has fractions for others, so it must be said.
+        let config = steered_config(&service, steered);
+        assert!(!config.uses_demand_feed_forward());
+    }
+}
+
+#[test]
+fn the_shortest_staleness_is_that_of_those_who_are_sent_fractions() {
+    let rules = |seconds: u32| {
+        let lrs = format!("lrs_rate_config: {{staleness_threshold: {seconds}s}}");
+        let measured = format!("{{locality_basis: LRS_REPORTED_RATE, {lrs}}}");
+        let fields = format!(", locality_lb_config: {{zone_aware_lb_config: {measured}}}");
+        policy("round_robin", "RoundRobin", &fields)
+    };
+    let (patient, hasty) = (service_of(&rules(300), ""), service_of(&rules(30), ""));
+    let hasty_but_off = service_of(&rules(5), ", mode: SHADOW");
+    let hashing = service_of(", lb_policy: RING_HASH", "");
+    let all = [&*patient, &*hasty, &*hasty_but_off, &*hashing];
+    let (service, threshold) = shortest_staleness(all.into_iter()).unwrap();
+    assert_eq!((&**service.name(), threshold.as_secs()), ("orders", 30));
+    let led = load_aware("CONVERGENT", "");
+    let threshold = shortest_staleness([&*patient, &*led].into_iter())
+        .unwrap()
+        .1;
+    assert_eq!(threshold.as_secs(), 60, "the default is what leads");
+    assert!(shortest_staleness([&*hashing].into_iter()).is_none());
+}
+
 #[test]
 fn weights_from_orca_need_locality_weights_on_a_stock_envoy() {
     let name = "client_side_weighted_round_robin";

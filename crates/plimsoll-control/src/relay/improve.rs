@@ -63,14 +63,21 @@ pub(super) fn cluster(
     };
     let steering = steering(&service, overlay.class, overlay.fleet_ramp);
     let by_weights = steering == Steering::Demand(Delivery::LocalityWeights);
+    let ours = overlay.class == Class::Plimsoll;
+    let rewrite = || {
+        let (config, locality) = policy(&service, overlay.class, steering);
+        rewrite_cluster_policy(body, &config, locality)
+    };
     let mut improved = match steering {
         // Its endpoints are not ours to see: there is nothing to put weights on.
         Steering::Demand(_) if by_weights && !read.is_eds => body.clone(),
-        Steering::Demand(_) => {
-            let (config, locality) = policy(&service, overlay.class, steering);
-            rewrite_cluster_policy(body, &config, locality)?
+        Steering::Demand(_) => rewrite()?,
+        Steering::FeedForward(_) if written.is_policy_written => rewrite()?,
+        // Demand of other services is on the fleet's assignment, and would lead this one too.
+        Steering::AsConfigured(_) if ours && service.config.uses_demand_feed_forward() => {
+            rewrite()?
         }
-        Steering::AsConfigured(_) | Steering::HostCounts => body.clone(),
+        Steering::AsConfigured(_) | Steering::HostCounts | Steering::FeedForward(_) => body.clone(),
     };
     let reports = read.lrs_self || service.mode == Mode::Off;
     if overlay.class == Class::Grpc && !reports {

@@ -69,6 +69,15 @@ impl Recent {
                 let text = format!("configuration applied, {services} service{plural}");
                 (Attention::Info, text, None)
             }
+            ControlEvent::HeartbeatShortened {
+                cluster, heartbeat, ..
+            } => {
+                let text = format!(
+                    "demand is confirmed every {heartbeat:?}, as {cluster} needs it for its \
+                     staleness_threshold"
+                );
+                (Attention::Info, text, None)
+            }
             ControlEvent::FleetChanged { fleet, nodes } => {
                 let text = format!("fleet {fleet} has {nodes} proxies");
                 (Attention::Info, text, Some(Arc::clone(fleet)))

@@ -217,6 +217,7 @@ fn measured() -> LrsTraffic {
         clusters: vec![ClusterTraffic {
             cluster_name: "orders".into(),
             fractions: vec![(Locality::zone_only("a"), half)],
+            observation_time: None,
         }],
     }
 }

@@ -51,7 +51,7 @@ pub fn start(config: Arc<ControlConfig>) -> (Writer, Handle) {
     let counters = Counters::default();
     let recent = Arc::new(Recent::default());
     let writer = Writer {
-        state: State::new(config, clock.now()),
+        state: State::new(config, clock.now()).with_unix_origin(clock.unix_origin()),
         clock,
         messages: receiver,
         closes: close_receiver,
@@ -233,13 +233,26 @@ impl Writer {
         while let Some(event) = self.state.poll_event() {
             self.counters.event(&event);
             self.recent.event(&event, self.clock.now());
-            log(&event);
+            log(&event, self.state.config());
         }
     }
 }
 
-fn log(event: &ControlEvent) {
+fn log(event: &ControlEvent, config: &ControlConfig) {
     match event {
+        ControlEvent::HeartbeatShortened {
+            cluster,
+            staleness_threshold: threshold,
+            written,
+            heartbeat,
+        } => {
+            const MESSAGE: &str = "heartbeat is too long for a staleness threshold; shortened";
+            match &config.heartbeat_fault {
+                Some(_) => tracing::warn!(%cluster, ?threshold, ?written, ?heartbeat, MESSAGE),
+                // Nobody wrote it down, so nobody is contradicted.
+                None => tracing::info!(%cluster, ?threshold, ?written, ?heartbeat, MESSAGE),
+            }
+        }
         ControlEvent::ConfigApplied { services } => {
             tracing::info!(services, "configuration applied");
         }

@@ -40,7 +40,9 @@ const fn locality(class: Class, steering: Steering) -> LocalityDelivery {
         (Class::Grpc, _) => LocalityDelivery::Grpc,
         (_, Steering::Demand(Delivery::LocalityWeights)) => LocalityDelivery::LocalityWeighted,
         (Class::Plimsoll, _) => LocalityDelivery::AsConfigured,
-        (Class::Envoy, Steering::AsConfigured(_)) => LocalityDelivery::Stock,
+        (Class::Envoy, Steering::AsConfigured(_) | Steering::FeedForward(_)) => {
+            LocalityDelivery::Stock
+        }
         (Class::Envoy, Steering::HostCounts) => {
             LocalityDelivery::ZoneAware(ClassicBasis::HealthyHostsNum)
         }

@@ -47,6 +47,20 @@ struct NodeYaml {
     metadata: Option<Ignored>,
 }
 
+impl NodeYaml {
+    /// Load is counted by proxy and fleet: reports without these names count for nobody, and Envoy
+    /// does not start without them either.
+    fn check_reporter(&self) -> Result<(), FieldError> {
+        let reason = "must not be empty with cluster_manager.load_stats_config: load is counted \
+                      by node.id and node.cluster";
+        match () {
+            () if self.id.is_empty() => Err(FieldError::new("node.id", reason)),
+            () if self.cluster.is_empty() => Err(FieldError::new("node.cluster", reason)),
+            () => Ok(()),
+        }
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -213,6 +227,7 @@ impl BootstrapYaml {
         if let Some(load_stats) = load_stats {
             let checked = load_stats.check_is(xds.as_ref());
             checked.map_err(|error| error.under("cluster_manager.load_stats_config"))?;
+            self.node.check_reporter()?;
         }
         let locality = &self.node.locality;
         let config = ProxyConfig {

@@ -337,6 +337,8 @@ static_resources:
             "local_cluster_name: none",
             "cluster_manager.local_cluster_name",
         ),
+        ("{id: p1, cluster: edge,", "{cluster: edge,", "node.id"),
+        ("{id: p1, cluster: edge,", "{id: p1,", "node.cluster"),
         (
             "eds_config: {ads: {}}",
             "eds_config: {path_config_source: {path: x}}",

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use plimsoll_core::model::load_report::{ClusterStats, UpstreamLocalityStats};
-use plimsoll_core::units::BasisPoints;
+use plimsoll_core::units::{BasisPoints, FieldError};
 use prost::Message;
 
 use super::node::{decode_node, encode_node};
@@ -18,7 +18,7 @@ use super::pb::load_stats::{
     ClusterStatsCounts, ClusterStatsFields, ClusterTrafficMessage, DroppedRequestsMessage,
     EndpointStatsFields, LoadStatsRequestCounts, LoadStatsRequestMessage, LoadStatsResponseMessage,
     LocalityFractionMessage, LocalityStatsCounts, LocalityStatsFields, NamedMetricMessage,
-    UnnamedMetricMessage,
+    TimestampMessage, UnnamedMetricMessage,
 };
 use crate::error::DecodeError;
 use crate::lrs::message::{
@@ -133,7 +133,26 @@ fn cluster_traffic(message: ClusterTrafficMessage) -> Result<ClusterTraffic, Dec
     Ok(ClusterTraffic {
         cluster_name: message.cluster_name.into(),
         fractions,
+        observation_time: message.observation_time.map(since_epoch).transpose()?,
     })
+}
+
+fn since_epoch(time: TimestampMessage) -> Result<Duration, DecodeError> {
+    let outside = || FieldError::new("observation_time", "is not a time after 1970");
+    let seconds = u64::try_from(time.seconds).map_err(|_| outside())?;
+    let nanos = u32::try_from(time.nanos).map_err(|_| outside())?;
+    if nanos >= 1_000_000_000 {
+        return Err(outside().into());
+    }
+    Ok(Duration::new(seconds, nanos))
+}
+
+fn timestamp(since_epoch: Duration) -> TimestampMessage {
+    TimestampMessage {
+        seconds: i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX),
+        // Below 10^9.
+        nanos: i32::try_from(since_epoch.subsec_nanos()).unwrap_or_default(),
+    }
 }
 
 fn traffic_fields(traffic: &ClusterTraffic) -> ClusterTrafficMessage {
@@ -147,6 +166,7 @@ fn traffic_fields(traffic: &ClusterTraffic) -> ClusterTrafficMessage {
                 observed_traffic_fraction: u32::try_from(share.get()).unwrap_or_default(),
             })
             .collect(),
+        observation_time: traffic.observation_time.map(timestamp),
     }
 }
 

@@ -4,7 +4,7 @@
 //! different drivers can be compared.
 
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use plimsoll_core::time::Instant;
 
@@ -28,6 +28,14 @@ impl Clock {
     pub fn now(self) -> Instant {
         let passed = tokio::time::Instant::now().saturating_duration_since(self.origin);
         Instant::ORIGIN.saturating_add(passed)
+    }
+
+    /// Unix time at the origin of instants, for messages that carry times. Wrong by as much as the
+    /// system's clock is, or was set since.
+    pub fn unix_origin(self) -> Duration {
+        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let passed = Duration::from_nanos(self.now().as_nanos());
+        since_epoch.unwrap_or_default().saturating_sub(passed)
     }
 
     /// Waits for `deadline`, for ever if there is none.

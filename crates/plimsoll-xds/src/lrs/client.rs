@@ -4,8 +4,13 @@
 //! counters themselves stay with their owner, which drains them when [`ClientEvent::Collect`] asks
 //! for it: what is not asked for keeps adding up there, so an outage loses no count (Envoy latches
 //! its counters at every failed retry and loses them). Sockets and pauses belong to the driver.
+//!
+//! Measured demand is as old as its observation. The clocks of two machines are never compared: an
+//! `observation_time` that is repeated says that nothing was observed since, so what comes with it
+//! is as old as its first arrival. So a heartbeat of the server makes nothing newer, and a clock
+//! that is wrong by hours, or stepped back, ages nothing (docs/decisions/0018).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,7 +44,16 @@ pub enum ClientEvent {
         report_endpoint_granularity: bool,
     },
     /// The demand of the whole fleet, as the server measured it (decisions D9).
-    ObservedTraffic(Vec<ClusterTraffic>),
+    ObservedTraffic(Vec<Observed>),
+}
+
+/// Demand for one upstream cluster, with its age.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// What the server said.
+    pub traffic: ClusterTraffic,
+    /// When this observation first arrived.
+    pub at: Instant,
 }
 
 /// The reporting side of a data plane.
@@ -54,6 +68,8 @@ pub struct Client {
     /// Drained, and not sent yet.
     unsent: Vec<ClusterStatsMessage>,
     deadline: Option<Instant>,
+    /// Observation time of the newest demand by cluster, and when that first arrived.
+    observations: BTreeMap<Arc<str>, (Duration, Instant)>,
     events: VecDeque<ClientEvent>,
 }
 
@@ -82,6 +98,7 @@ impl Client {
             report_due: false,
             unsent: Vec::new(),
             deadline: None,
+            observations: BTreeMap::new(),
             events: VecDeque::new(),
         }
     }
@@ -124,9 +141,26 @@ impl Client {
             // Only the newest counts, however slow the owner is.
             self.events
                 .retain(|event| !matches!(event, ClientEvent::ObservedTraffic(_)));
-            let traffic = ClientEvent::ObservedTraffic(response.observed_traffic);
-            self.events.push_back(traffic);
+            let traffic = self.observe(response.observed_traffic, now);
+            self.events.push_back(ClientEvent::ObservedTraffic(traffic));
         }
+    }
+
+    /// Tells how old each part is. Clusters that are not listed any more are forgotten: names come
+    /// from the network.
+    fn observe(&mut self, traffic: Vec<ClusterTraffic>, now: Instant) -> Vec<Observed> {
+        let before = std::mem::take(&mut self.observations);
+        let observed = traffic.into_iter().map(|traffic| {
+            let name = &traffic.cluster_name;
+            let known = before.get(name).copied();
+            let first = known.filter(|(time, _)| Some(*time) == traffic.observation_time);
+            let at = first.map_or(now, |(_, at)| at);
+            if let Some(time) = traffic.observation_time {
+                self.observations.insert(Arc::clone(name), (time, at));
+            }
+            Observed { traffic, at }
+        });
+        observed.collect()
     }
 
     /// What the owner drained. Clusters without any traffic belong in it too.

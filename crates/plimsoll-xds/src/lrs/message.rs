@@ -89,8 +89,11 @@ pub struct LoadStatsResponse {
 pub struct ClusterTraffic {
     /// The upstream cluster.
     pub cluster_name: Arc<str>,
-    /// Share of each locality.
+    /// Share of each locality. None withdraws what was said before.
     pub fractions: Vec<(Locality, BasisPoints)>,
+    /// When the control plane observed it, since the Unix epoch, by its clock. Receivers compare it
+    /// with other times of the same sender only, never with a clock of their own.
+    pub observation_time: Option<Duration>,
 }
 
 impl ClusterStatsMessage {

@@ -196,6 +196,7 @@ fn traffic(bits: u8) -> LrsTraffic {
             Locality::zone_only("a"),
             BasisPoints::new(u64::from(bits), "test").expect("at most 255"),
         )],
+        observation_time: (bits & 8 != 0).then(|| Duration::from_secs(u64::from(bits))),
     });
     LrsTraffic {
         epoch: u64::from(bits >> 4),

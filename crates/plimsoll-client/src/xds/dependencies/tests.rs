@@ -56,8 +56,8 @@ fn routes(machine: &mut Dependencies, name: &str, clusters: &[&str]) {
 }
 
 fn cluster(machine: &mut Dependencies, name: &str, eds_name: Option<&str>) {
-    let weighted = "common_lb_config: {locality_weighted_lb_config: {}}";
-    let config = parse_cluster(&format!("name: {name}\n{weighted}")).unwrap();
+    // The one kind of cluster that has no use for the fleet.
+    let config = parse_cluster(&format!("name: {name}\nlb_policy: RING_HASH")).unwrap();
     let mut out = ClusterOut::new(&config, LocalityDelivery::AsConfigured);
     out.eds_service_name = eds_name;
     updated(machine, CLUSTER, name, wire::encode_cluster(&out));
@@ -244,22 +244,84 @@ fn with_all_clusters_those_that_go_are_removed() {
     assert_eq!(commands(&mut machine), ["-ClusterLoadAssignment c1"]);
 }
 
+const FLEET: &str = "+ClusterLoadAssignment local_cluster";
+
+/// A load-aware cluster with this `spill_controller`.
+fn load_aware(controller: &str) -> String {
+    let package = "type.googleapis.com/envoy.extensions.load_balancing_policies";
+    let typed = |name: &str, rest: &str| {
+        let config = format!("'@type': {package}.{name}{rest}");
+        format!(
+            "{{policies: [{{typed_extension_config: {{name: x, typed_config: {{{config}}}}}}}]}}"
+        )
+    };
+    let child = typed("round_robin.v3.RoundRobin", "");
+    let rest = format!(", spill_controller: {controller}, endpoint_picking_policy: {child}");
+    let policy = typed("load_aware_locality.v3.LoadAwareLocality", &rest);
+    format!("load_balancing_policy: {policy}")
+}
+
 #[test]
-fn a_zone_aware_cluster_needs_the_fleet() {
+fn whoever_can_use_the_fleet_makes_it_be_asked_for() {
+    let convergent = load_aware("CONVERGENT");
+    let headroom = load_aware("HEADROOM");
+    let cases = [
+        ("common_lb_config: {zone_aware_lb_config: {}}", true),
+        ("lb_policy: LEAST_REQUEST", true),
+        ("common_lb_config: {locality_weighted_lb_config: {}}", true),
+        (&*convergent, true),
+        (&*headroom, false),
+        ("lb_policy: MAGLEV", false),
+    ];
+    for (policy, expected) in cases {
+        let mut machine = machine(&[]);
+        machine.roots.clusters.insert("c1".into());
+        machine.settle();
+        let config = parse_cluster(&format!("name: c1\n{policy}")).unwrap();
+        let out = ClusterOut::new(&config, LocalityDelivery::AsConfigured);
+        updated(&mut machine, CLUSTER, "c1", wire::encode_cluster(&out));
+        let asked = commands(&mut machine);
+        assert_eq!(asked.contains(&FLEET.to_owned()), expected, "{policy}");
+        if expected {
+            assignment(&mut machine, "local_cluster");
+            let told = changes(&mut machine);
+            assert!(told.contains(&"fleet".to_owned()), "{told:?}");
+        }
+    }
+}
+
+#[test]
+fn clusters_of_the_program_need_the_fleet_too() {
     let mut machine = machine(&[]);
-    machine.roots.clusters.insert("c1".into());
-    machine.settle();
-    let config = parse_cluster("name: c1\ncommon_lb_config: {zone_aware_lb_config: {}}").unwrap();
-    let out = ClusterOut::new(&config, LocalityDelivery::AsConfigured);
-    updated(&mut machine, CLUSTER, "c1", wire::encode_cluster(&out));
-    let asked = commands(&mut machine);
-    assert!(
-        asked.contains(&"+ClusterLoadAssignment local_cluster".to_owned()),
-        "{asked:?}"
-    );
+    machine.want_fleet(true);
+    assert_eq!(commands(&mut machine), [FLEET]);
+    machine.want_fleet(true);
+    assert_eq!(commands(&mut machine), [""; 0]);
     assignment(&mut machine, "local_cluster");
-    let told = changes(&mut machine);
-    assert!(told.contains(&"fleet".to_owned()), "{told:?}");
+    assert_eq!(changes(&mut machine), ["fleet"]);
+    machine.want_fleet(false);
+    assert_eq!(commands(&mut machine), [FLEET.replace('+', "-")]);
+}
+
+#[test]
+fn the_fleet_has_the_name_that_the_program_says() {
+    let mut machine = machine(&[]);
+    machine.want_fleet(true);
+    commands(&mut machine);
+    let named = |name: &str| Following {
+        local_cluster_name: Some(name.into()),
+        ..Following::default()
+    };
+    machine.follow(named("gateways"));
+    let asked = ["+ClusterLoadAssignment gateways", &FLEET.replace('+', "-")];
+    assert_eq!(commands(&mut machine), asked);
+    assignment(&mut machine, "gateways");
+    assert_eq!(changes(&mut machine), ["fleet"]);
+    // It knows its fleet itself.
+    machine.follow(named(""));
+    assert_eq!(commands(&mut machine), ["-ClusterLoadAssignment gateways"]);
+    machine.follow(Following::default());
+    assert_eq!(commands(&mut machine), [FLEET]);
 }
 
 #[test]
@@ -284,6 +346,7 @@ fn following() -> Dependencies {
             ("static".into(), None),
             ("own".into(), Some("own-endpoints".into())),
         ]),
+        local_cluster_name: None,
     });
     machine
 }

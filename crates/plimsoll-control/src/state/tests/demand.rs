@@ -1,12 +1,18 @@
 //! From reports to what receivers see.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::driver::{
-    Driver, HEAD, endpoint_weights, fleet, fractions, locality_weights, node, parse, stats,
+    Driver, ENDPOINTS, HEAD, config, config_of, endpoint_weights, fleet, fractions,
+    locality_weights, node, parse, stats,
 };
+use crate::config::ControlConfig;
 use crate::delivery::Class;
+use crate::explain::{Question, explain};
 use crate::state::{ControlEvent, ViewKey};
+use plimsoll_core::explain::FractionStatus;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::PlannerEvent;
 use plimsoll_xds::node::NodeInfo;
@@ -101,7 +107,9 @@ fn the_load_reporting_response_speaks_only_where_it_is_wanted() {
     ] {
         let (driver, ..) = measured(service, Class::Plimsoll);
         let traffic = driver.state.traffic("gateway");
-        assert_eq!(!traffic.clusters.is_empty(), wanted, "{service}");
+        let orders = &traffic.clusters[0];
+        assert_eq!(!orders.fractions.is_empty(), wanted, "{service}");
+        assert_eq!(orders.observation_time.is_some(), wanted, "{service}");
     }
     let driver = Driver::new("");
     assert!(driver.state.traffic("nobody").clusters.is_empty());
@@ -182,7 +190,15 @@ fn silence_leads_back_to_host_counts() {
             zones(&[("a", 1), ("b", 1), ("c", 1)])
         );
         assert!(fractions(&local).is_empty());
-        assert!(driver.state.traffic("gateway").clusters.is_empty());
+        // Said, because nobody would hear silence.
+        let told = driver.state.traffic("gateway");
+        let [orders] = &told.clusters[..] else {
+            panic!("{told:?}");
+        };
+        assert_eq!(
+            (&*orders.cluster_name, orders.fractions.len()),
+            ("orders", 0)
+        );
         let left = |event: &&ControlEvent| {
             matches!(event, ControlEvent::Planner(PlannerEvent::NodeLeft { .. }))
         };
@@ -268,4 +284,132 @@ fn a_receiver_in_an_unknown_place_is_served_as_well() {
     driver.traffic(&[(&nowhere, 10)], 5);
     assert!(driver.assignment(&key, "orders").is_some());
     assert!(driver.assignment(&key, "local_cluster").is_some());
+}
+
+#[test]
+fn demand_that_is_told_another_way_is_withdrawn_from_the_response() {
+    let (mut driver, ..) = measured("", Class::Plimsoll);
+    let told = |driver: &Driver| driver.state.traffic("gateway").clusters[0].clone();
+    assert_eq!(told(&driver).fractions.len(), 3);
+    driver.reload(config("delivery: EDS_FIELD"));
+    let withdrawn = told(&driver);
+    assert_eq!(
+        (&*withdrawn.cluster_name, withdrawn.fractions.len()),
+        ("orders", 0)
+    );
+    driver.reload(config("mode: OFF"));
+    assert_eq!(told(&driver).fractions.len(), 0);
+    driver.reload(config(""));
+    assert_eq!(told(&driver).fractions.len(), 3);
+}
+
+#[test]
+fn demand_is_as_old_as_its_newest_report() {
+    let (mut driver, [a, b, c], _) = measured("", Class::Plimsoll);
+    let origin = Duration::from_secs(1_700_000_000);
+    driver.state = driver.state.with_unix_origin(origin);
+    driver.traffic(&[(&a, 500), (&b, 350), (&c, 150)], 30);
+    let observed = driver.state.traffic("gateway").clusters[0].observation_time;
+    let passed = Duration::from_nanos(driver.now.as_nanos());
+    let age = (origin + passed).checked_sub(observed.unwrap()).unwrap();
+    assert!(
+        age <= Duration::from_secs(20),
+        "{age:?} since the last heartbeat"
+    );
+}
+
+#[test]
+fn demand_leads_a_convergent_service() {
+    let package = "type.googleapis.com/envoy.extensions.load_balancing_policies";
+    let typed = |rest: &str| {
+        let config = format!("'@type': {package}.{rest}");
+        format!(
+            "{{policies: [{{typed_extension_config: {{name: x, typed_config: {{{config}}}}}}}]}}"
+        )
+    };
+    let child = typed("round_robin.v3.RoundRobin");
+    let policy = typed(&format!(
+        "load_aware_locality.v3.LoadAwareLocality, spill_controller: CONVERGENT, \
+         endpoint_picking_policy: {child}"
+    ));
+    let cluster = format!("load_balancing_policy: {policy}");
+    for (service, leads) in [("", true), ("mode: SHADOW", false), ("mode: OFF", false)] {
+        let mut driver = Driver::with_config(config_of(&cluster, service));
+        let nodes = fleet(Class::Plimsoll);
+        for node in &nodes {
+            driver.open(node);
+        }
+        let [a, b, c] = &nodes;
+        driver.traffic(&[(a, 500), (b, 350), (c, 150)], 3);
+        let traffic = driver.state.traffic("gateway");
+        assert_eq!(
+            !traffic.clusters[0].fractions.is_empty(),
+            leads,
+            "{service}"
+        );
+        let question = Question {
+            cluster: "orders".to_owned(),
+            ..Question::default()
+        };
+        let explained = explain(&driver.state, &question, driver.now).unwrap();
+        let expected = match leads {
+            true => FractionStatus::FeedForward,
+            false => FractionStatus::Unused,
+        };
+        assert_eq!(explained.fractions.status, expected, "{service}");
+    }
+}
+
+/// A measured service whose fractions count for so long, and the settings of demand.
+fn patience(threshold: &str, demand: &str) -> Arc<ControlConfig> {
+    let lrs = format!("lrs_rate_config: {{staleness_threshold: {threshold}}}");
+    let policy = "type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3";
+    let text = format!(
+        "load_reporting: {{interval: 1s}}\ndemand: {{smoothing_time_constant: 0.001s{demand}}}\n\
+         services: [{{cluster: {{name: orders, load_balancing_policy: {{policies: \
+         [{{typed_extension_config: {{name: x, typed_config: {{'@type': {policy}.RoundRobin, \
+         locality_lb_config: {{zone_aware_lb_config: {{locality_basis: LRS_REPORTED_RATE, \
+         {lrs}}}}}}}}}}}]}}}}, {ENDPOINTS}}}]"
+    );
+    parse(&text)
+}
+
+#[test]
+fn demand_is_confirmed_three_times_while_it_counts() {
+    let heartbeat = |driver: &Driver| driver.state.planner().config().heartbeat();
+    let shortened = |driver: &mut Driver| {
+        driver.settle();
+        let events = std::mem::take(&mut driver.events).into_iter();
+        let shortened =
+            |event: &ControlEvent| matches!(event, ControlEvent::HeartbeatShortened { .. });
+        events.filter(shortened).count()
+    };
+    let mut driver = Driver::with_config(patience("6s", ", heartbeat: 5s"));
+    assert_eq!(
+        (heartbeat(&driver).as_secs(), shortened(&mut driver)),
+        (2, 1)
+    );
+    let nodes = fleet(Class::Plimsoll);
+    let keys: Vec<_> = nodes.iter().map(|node| driver.open(node)).collect();
+    let [a, b, c] = &nodes;
+    driver.traffic(&[(a, 500), (b, 350), (c, 150)], 3);
+    for _ in 0..5 {
+        let epoch = |driver: &Driver| driver.assignment(&keys[0], "local_cluster").unwrap().epoch;
+        let before = epoch(&driver);
+        driver.traffic(&[(a, 500), (b, 350), (c, 150)], 2);
+        assert!(before < epoch(&driver), "every 2 s");
+    }
+    // A patient service, and the file is followed again.
+    driver.reload(patience("60s", ", heartbeat: 5s"));
+    assert_eq!(
+        (heartbeat(&driver).as_secs(), shortened(&mut driver)),
+        (5, 0)
+    );
+    // Nobody wrote it down: it follows the services.
+    driver.reload(patience("30s", ""));
+    assert_eq!(
+        (heartbeat(&driver).as_secs(), shortened(&mut driver)),
+        (10, 1)
+    );
+    assert_eq!(driver.state.config().heartbeat_fault, None);
 }

@@ -123,12 +123,34 @@ fn traffic_is_field_five() {
             Locality::zone_only("zone-a"),
             BasisPoints::new(5000, "").unwrap(),
         )],
+        observation_time: None,
     };
     assert_eq!(read.observed_traffic, [traffic]);
     assert_eq!(encode_load_stats_response(&read), bytes);
     // Nothing of it is sent when there is nothing to send.
     read.observed_traffic.clear();
     assert_eq!(encode_load_stats_response(&read), hex("1200"));
+}
+
+#[test]
+fn the_time_of_an_observation_is_a_timestamp_in_field_three() {
+    // seconds: 300, nanos: 7
+    let bytes = hex("1200 2a0a 0a0161 1a05 08ac02 1007");
+    let read = decode_load_stats_response(&bytes).unwrap();
+    let traffic = &read.observed_traffic[0];
+    assert_eq!(traffic.observation_time, Some(Duration::new(300, 7)));
+    assert_eq!(encode_load_stats_response(&read), bytes);
+    // nanos: 1_000_000_000, and seconds: -1
+    for wrong in ["1080 94 eb dc03", "08ffffffffffffffffff01"] {
+        let wrong = hex(wrong);
+        let mut bytes = hex("1200 2a");
+        bytes.push(u8::try_from(5 + wrong.len()).unwrap());
+        bytes.extend(hex("0a0161 1a"));
+        bytes.push(u8::try_from(wrong.len()).unwrap());
+        bytes.extend(wrong);
+        let error = decode_load_stats_response(&bytes).unwrap_err();
+        assert_eq!(error.path(), "observed_traffic[0].observation_time");
+    }
 }
 
 #[test]

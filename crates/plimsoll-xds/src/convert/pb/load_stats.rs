@@ -161,13 +161,24 @@ pub(crate) struct LoadStatsResponseMessage {
     pub(crate) observed_traffic: Vec<ClusterTrafficMessage>,
 }
 
-/// Ours: the demand for one upstream cluster.
+/// Ours: the demand for one upstream cluster (seed `000…`, option 4).
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct ClusterTrafficMessage {
     #[prost(string, tag = "1")]
     pub(crate) cluster_name: String,
     #[prost(message, repeated, tag = "2")]
     pub(crate) fractions: Vec<LocalityFractionMessage>,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) observation_time: Option<TimestampMessage>,
+}
+
+/// `google.protobuf.Timestamp`.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct TimestampMessage {
+    #[prost(int64, tag = "1")]
+    pub(crate) seconds: i64,
+    #[prost(int32, tag = "2")]
+    pub(crate) nanos: i32,
 }
 
 /// Ours: the share of one locality, in basis points.

@@ -120,6 +120,7 @@ async fn our_client_reports_when_asked_and_takes_fractions() {
     let traffic = vec![ClusterTraffic {
         cluster_name: "orders".into(),
         fractions: Vec::new(),
+        observation_time: Some(Duration::from_millis(1500)),
     }];
     soon.traffic = Arc::new(LrsTraffic {
         epoch: 1,
@@ -128,7 +129,10 @@ async fn our_client_reports_when_asked_and_takes_fractions() {
     server.control.instructions.send_replace(soon);
     loop {
         match owner.event().await {
-            ClientEvent::ObservedTraffic(observed) => break assert_eq!(observed, traffic),
+            ClientEvent::ObservedTraffic(observed) => {
+                let observed: Vec<_> = observed.into_iter().map(|one| one.traffic).collect();
+                break assert_eq!(observed, traffic);
+            }
             ClientEvent::Collect { .. } => {}
         }
     }

@@ -93,6 +93,7 @@ fn a_response_with_the_same_settings_is_data_only() {
     let traffic = vec![ClusterTraffic {
         cluster_name: "orders".into(),
         fractions,
+        observation_time: None,
     }];
     for second in 1..10 {
         let mut same = response(10);
@@ -100,13 +101,66 @@ fn a_response_with_the_same_settings_is_data_only() {
         client.handle_response(same, at(second));
     }
     assert_eq!(client.poll_timeout(), Some(at(10)));
-    assert_eq!(
-        client.poll_event(),
-        Some(ClientEvent::ObservedTraffic(traffic))
-    );
+    let observed = ages(&mut client);
+    assert_eq!(observed, [("orders".to_owned(), at(9))], "the newest only");
     assert_eq!(client.poll_event(), None);
     client.handle_response(response(2), at(9));
     assert_eq!(client.poll_timeout(), Some(at(11)));
+}
+
+/// Names and times of the demand that is handed on.
+fn ages(client: &mut Client) -> Vec<(String, Instant)> {
+    let Some(ClientEvent::ObservedTraffic(observed)) = client.poll_event() else {
+        panic!("no demand");
+    };
+    let age = |one: Observed| (one.traffic.cluster_name.to_string(), one.at);
+    observed.into_iter().map(age).collect()
+}
+
+fn observed_at(name: &str, unix_seconds: Option<u64>) -> ClusterTraffic {
+    ClusterTraffic {
+        cluster_name: name.into(),
+        fractions: vec![(Locality::zone_only("a"), BasisPoints::ZERO)],
+        observation_time: unix_seconds.map(Duration::from_secs),
+    }
+}
+
+#[test]
+fn demand_is_as_old_as_the_first_arrival_of_its_observation() {
+    let mut client = reporting();
+    let mut tell = |second, traffic: &[ClusterTraffic]| {
+        let mut response = response(10);
+        response.observed_traffic = traffic.to_vec();
+        client.handle_response(response, at(second));
+        let ages = ages(&mut client).into_iter();
+        ages.map(|(_, at)| at).collect::<Vec<_>>()
+    };
+    // The clock of the server is years behind ours, which nobody notices.
+    let (first, second) = (observed_at("a", Some(1000)), observed_at("b", Some(1003)));
+    assert_eq!(tell(1, &[first.clone(), second.clone()]), [at(1), at(1)]);
+    let newer = observed_at("b", Some(1013));
+    assert_eq!(tell(11, &[first.clone(), newer.clone()]), [at(1), at(11)]);
+    // Its clock steps back: another observation, not an old one.
+    let stepped = observed_at("b", Some(13));
+    assert_eq!(tell(21, &[first.clone(), stepped]), [at(1), at(21)]);
+    // Without a time every message counts as an observation.
+    let timeless = observed_at("a", None);
+    assert_eq!(tell(31, std::slice::from_ref(&timeless)), [at(31)]);
+    assert_eq!(tell(41, &[timeless]), [at(41)]);
+}
+
+#[test]
+fn a_new_stream_does_not_make_an_observation_newer() {
+    let mut client = reporting();
+    let mut told = response(10);
+    told.observed_traffic = vec![observed_at("a", Some(1000))];
+    client.handle_response(told.clone(), at(1));
+    assert_eq!(ages(&mut client), [("a".to_owned(), at(1))]);
+    client.handle_disconnected();
+    client.handle_connected(at(5));
+    assert!(is_collect(client.poll_event()));
+    client.handle_response(told, at(6));
+    assert_eq!(ages(&mut client), [("a".to_owned(), at(1))]);
 }
 
 #[test]

@@ -37,6 +37,7 @@ fn traffic(epoch: u64, bp: u64) -> Arc<LrsTraffic> {
         clusters: vec![ClusterTraffic {
             cluster_name: "orders".into(),
             fractions: vec![(Locality::zone_only("a"), fraction)],
+            observation_time: Some(Duration::from_secs(epoch)),
         }],
     })
 }

@@ -1,0 +1,114 @@
+//! Clusters of the file and a fleet that is found by EDS or by DNS.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+#[path = "../../plimsoll-client/tests/support/management.rs"]
+#[allow(dead_code, reason = "a part of it is for clients")]
+mod management;
+#[path = "../../plimsoll-client/tests/support/resources.rs"]
+#[allow(dead_code, reason = "a part of it is for clients")]
+mod resources;
+mod support;
+
+use std::net::SocketAddr;
+
+use management::Management;
+use resources::assignment;
+use serde_json::Value;
+use support::client::get;
+use support::{PATIENCE, Proxy, eventually};
+
+/// A cluster with a host in each of two zones.
+fn upstream(name: &str, discovery: &str, host: &str) -> String {
+    let endpoint = |zone: &str, port: u16| {
+        let socket = format!("{{address: {host}, port_value: {port}}}");
+        let endpoint = format!("{{endpoint: {{address: {{socket_address: {socket}}}}}}}");
+        format!("{{locality: {{zone: {zone}}}, lb_endpoints: [{endpoint}]}}")
+    };
+    let endpoints = format!("[{}, {}]", endpoint("a", 9), endpoint("b", 10));
+    format!(
+        "{{name: {name}, type: {discovery}, common_lb_config: {{zone_aware_lb_config: \
+         {{min_cluster_size: 1}}}}, load_assignment: {{cluster_name: {name}, endpoints: \
+         {endpoints}}}}}"
+    )
+}
+
+/// A proxy in zone a with these clusters; its fleet is `proxies`.
+fn config(server: SocketAddr, local_cluster_name: &str, clusters: &[String]) -> String {
+    let socket = format!("{{address: 127.0.0.1, port_value: {}}}", server.port());
+    let endpoint = format!("{{endpoint: {{address: {{socket_address: {socket}}}}}}}");
+    let server = format!(
+        "{{name: server, type: STATIC, load_assignment: {{cluster_name: server, endpoints: \
+         [{{lb_endpoints: [{endpoint}]}}]}}}}"
+    );
+    let clusters = [&[server], clusters].concat().join(", ");
+    format!(
+        "admin: {{address: {{socket_address: {{address: 127.0.0.1, port_value: 0}}}}}}
+node: {{id: p1, cluster: edge, locality: {{zone: a}}}}
+{local_cluster_name}
+dynamic_resources:
+  ads_config:
+    api_type: GRPC
+    grpc_services: [{{envoy_grpc: {{cluster_name: server}}}}]
+static_resources:
+  clusters: [{clusters}]
+"
+    )
+}
+
+const NAMED: &str = "cluster_manager: {local_cluster_name: proxies}";
+
+/// Why requests to `orders` are not routed by zone; null if they are.
+async fn reason(proxy: &Proxy) -> Value {
+    let answer = get(proxy.admin(), "/explain?cluster=orders").await;
+    let explained: Value = serde_json::from_str(&answer.body).unwrap();
+    explained["reason_code"].clone()
+}
+
+async fn routed_by_zone(proxy: &Proxy, what: &str) {
+    eventually(what, || async { reason(proxy).await.is_null() }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_by_eds_is_asked_for_by_the_name_of_its_service() {
+    let one: [SocketAddr; 2] = [([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 2).into()];
+    let zones: [(&str, &[SocketAddr]); 2] = [("a", &one[..1]), ("b", &one[1..])];
+    let server = Management::start(&[assignment("gateways", &zones)]);
+    let fleet = "{name: proxies, type: EDS, eds_cluster_config: {eds_config: {ads: {}}, \
+                 service_name: gateways}}";
+    for (discovery, host) in [("STATIC", "127.0.0.1"), ("STRICT_DNS", "localhost")] {
+        let clusters = [upstream("orders", discovery, host), fleet.to_owned()];
+        let text = config(server.address, NAMED, &clusters);
+        let proxy = Proxy::start_with(&text, 1, PATIENCE).await;
+        routed_by_zone(&proxy, discovery).await;
+        proxy.ended().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_in_the_file_may_be_listed_by_names_and_wins_over_the_servers() {
+    // The server knows an assignment of that name, with nobody in our zone.
+    let elsewhere: SocketAddr = ([127, 0, 0, 1], 1).into();
+    let server = Management::start(&[assignment("proxies", &[("z", &[elsewhere])])]);
+    for (discovery, host) in [("STATIC", "127.0.0.2"), ("STRICT_DNS", "localhost")] {
+        let orders = upstream("orders", "STATIC", "127.0.0.1");
+        let clusters = [orders, upstream("proxies", discovery, host)];
+        let text = config(server.address, NAMED, &clusters);
+        let proxy = Proxy::start_with(&text, 1, PATIENCE).await;
+        routed_by_zone(&proxy, discovery).await;
+        proxy.ended().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_that_the_file_names_later_is_asked_for_then() {
+    let one: [SocketAddr; 2] = [([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 2).into()];
+    let zones: [(&str, &[SocketAddr]); 2] = [("a", &one[..1]), ("b", &one[1..])];
+    let server = Management::start(&[assignment("proxies", &zones)]);
+    let fleet = "{name: proxies, type: EDS, eds_cluster_config: {eds_config: {ads: {}}}}";
+    let clusters = [upstream("orders", "STATIC", "127.0.0.1"), fleet.to_owned()];
+    let proxy = Proxy::start(&config(server.address, "", &clusters)).await;
+    assert_eq!(reason(&proxy).await, "no_local_cluster", "as in Envoy");
+    proxy.edit(&config(server.address, NAMED, &clusters)).await;
+    routed_by_zone(&proxy, "the file names a fleet").await;
+    proxy.ended().await;
+}

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
+use plimsoll_core::assignment_age::AssignmentAge;
 use plimsoll_core::balancer::Balancer;
 use plimsoll_core::explain::Explanation;
 use plimsoll_core::locality_picking::demand::FractionMap;
@@ -109,6 +110,7 @@ pub(crate) struct ClusterManager {
     epoch: Arc<AtomicU64>,
     /// Newest fleet and when it arrived: clusters that come later want it too, as old as it is.
     originating: Option<(ClusterLoadAssignment, Instant)>,
+    fleet_age: AssignmentAge,
     /// Whose endpoints are the fleet, instead of an assignment that is asked for.
     local_cluster: Option<Arc<str>>,
     /// Whether a cluster can use the fleet's assignment.
@@ -131,6 +133,7 @@ impl ClusterManager {
             clusters: Arc::default(),
             epoch: Arc::default(),
             originating: None,
+            fleet_age: AssignmentAge::default(),
             local_cluster: None,
             fleet_wanted: watch::Sender::new(false),
             retired: Vec::new(),
@@ -170,7 +173,10 @@ impl ClusterManager {
                     managed.handle_assignment(assignment, now);
                 }
             }
-            Update::Originating(assignment) => self.handle_originating(assignment, now),
+            Update::Originating(assignment) => {
+                self.fleet_age.handle_assignment(&assignment, now);
+                self.handle_originating(assignment, now);
+            }
             Update::LocalCluster(name) => self.local_cluster = name,
             Update::ObservedTraffic(name, fractions, observed_at) => {
                 if let Some(managed) = self.managed.get_mut(&name) {
@@ -374,11 +380,20 @@ impl ClusterManager {
 
     fn deadline(&self) -> Option<Instant> {
         let clusters = self.managed.values();
-        clusters.filter_map(Managed::poll_timeout).min()
+        let clusters = clusters.filter_map(Managed::poll_timeout);
+        clusters.chain(self.fleet_age.poll_timeout()).min()
     }
 
     fn handle_timeout(&mut self) {
         let now = self.clock.now();
+        if let Some((stale_after, empty)) = self.fleet_age.handle_timeout(now) {
+            let endpoint_stale_after_s = stale_after.as_secs_f64();
+            tracing::warn!(
+                fleet = %empty.cluster_name(), endpoint_stale_after_s,
+                "endpoints of the fleet are stale; zone-aware routing waits for the next ones"
+            );
+            self.handle_originating(empty, now);
+        }
         for managed in self.managed.values_mut() {
             let due = managed.poll_timeout();
             if due.is_some_and(|due| due <= now) {

@@ -4,6 +4,7 @@
 //! Degraded service is a warning: fractions that became stale, a priority in panic.
 
 use plimsoll_core::event::Event;
+use plimsoll_core::model::load_aware_locality::LoadAwareLocality;
 
 /// Writes the line of `event`.
 pub(crate) fn log(cluster: &str, event: &Event) {
@@ -61,6 +62,24 @@ pub(crate) fn log(cluster: &str, event: &Event) {
     }
 }
 
+/// Says once that load reports do not come often enough (seed `001…`, scaling of probes): a host of
+/// another locality is probed every (hosts elsewhere) / (requests per second x probe fraction)
+/// seconds, and when that is longer than reports are good for, load-awareness is lost.
+pub(crate) fn log_expired_reports(cluster: &str, settings: &LoadAwareLocality, localities: usize) {
+    let expiration = settings.weight_expiration_period().unwrap_or_default();
+    let weight_expiration_period_s = expiration.as_secs_f64();
+    let remote_probe_fraction = settings.remote_probe_fraction();
+    tracing::warn!(
+        cluster,
+        localities,
+        remote_probe_fraction,
+        weight_expiration_period_s,
+        "load reports of a locality expired before others arrived, so it is weighed by host \
+         count: raise remote_probe_fraction or weight_expiration_period, or set \
+         enable_oob_load_report"
+    );
+}
+
 #[cfg(test)]
 mod tests {
     use std::fmt::Write as _;
@@ -113,11 +132,25 @@ mod tests {
     }
 
     fn line_of(event: &Event) -> (Level, String) {
+        only_line(|| log("orders", event))
+    }
+
+    fn only_line(write: impl FnOnce()) -> (Level, String) {
         let lines = Lines::default();
-        tracing::subscriber::with_default(lines.clone(), || log("orders", event));
+        tracing::subscriber::with_default(lines.clone(), write);
         let mut lines = lines.0.lock().unwrap();
-        assert_eq!(lines.len(), 1, "{event:?}");
+        assert_eq!(lines.len(), 1, "{lines:?}");
         lines.remove(0)
+    }
+
+    #[test]
+    fn expired_reports_are_a_warning_with_what_to_change() {
+        let settings = LoadAwareLocality::try_new(Default::default()).unwrap();
+        let (level, line) = only_line(|| log_expired_reports("orders", &settings, 12));
+        assert_eq!(level, Level::WARN);
+        let facts = "localities=12 remote_probe_fraction=0.03 weight_expiration_period_s=180.0";
+        assert!(line.contains(facts), "{line}");
+        assert!(line.contains("enable_oob_load_report"), "{line}");
     }
 
     /// The level in the table of docs/observability.md.

@@ -94,4 +94,7 @@ pub use service::ClusterService;
 pub use target::TargetService;
 #[cfg(feature = "tonic")]
 pub use tonic::Channel;
-pub use xds::{Following, LoadReporting, RouteCheck, RouteStatus, XdsOptions, XdsState, XdsStatus};
+pub use xds::{
+    Following, IgnoredFields, LoadReporting, RouteCheck, RouteStatus, XdsOptions, XdsState,
+    XdsStatus,
+};

@@ -4,11 +4,12 @@
 //! Owned by `cluster_manager`, which says what happened. Endpoints are published before the
 //! snapshot that names them and removed after it, so that a pick always finds its connections.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_core::assignment_age::AssignmentAge;
 use plimsoll_core::balancer::Balancer;
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
 use plimsoll_core::model::cluster::{ClusterConfig, HealthChecking};
@@ -51,6 +52,10 @@ pub(crate) struct Managed {
     ready: watch::Sender<bool>,
     dialer: Arc<Dialer>,
     extras: Arc<Extras>,
+    /// Of the assignment in force.
+    age: AssignmentAge,
+    /// Load reports expired before others arrived, and that was said.
+    expired_reports: bool,
     pools: usize,
     preconnect: bool,
     seed: u64,
@@ -100,6 +105,8 @@ impl Managed {
             ready,
             dialer: Arc::new(Dialer::new(&options)),
             extras: Arc::default(),
+            age: AssignmentAge::default(),
+            expired_reports: false,
             pools: settings.pools,
             preconnect: settings.preconnect,
             seed: settings.seed,
@@ -147,6 +154,10 @@ impl Managed {
 
     /// Endpoints.
     pub(crate) fn handle_assignment(&mut self, assignment: ClusterLoadAssignment, now: Instant) {
+        if self.age.handle_assignment(&assignment, now) {
+            let stats = &self.cluster.limits.stats;
+            stats.assignment_timeout_received.increment();
+        }
         self.balancer.handle_assignment(assignment, now);
         self.publish(now);
         self.ready.send_replace(true);
@@ -230,13 +241,27 @@ impl Managed {
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let outliers = self.outliers.as_ref();
         let outliers = outliers.and_then(OutlierDetector::poll_timeout);
-        let timers = [self.balancer.poll_timeout(), outliers, self.sweep_at];
+        let timers = [
+            self.balancer.poll_timeout(),
+            self.age.poll_timeout(),
+            outliers,
+            self.sweep_at,
+        ];
         timers.into_iter().flatten().min()
     }
 
     /// The moment asked for has come.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         let due = |timer: Option<Instant>| timer.is_some_and(|timer| timer <= now);
+        if let Some((stale_after, empty)) = self.age.handle_timeout(now) {
+            let endpoint_stale_after_s = stale_after.as_secs_f64();
+            tracing::warn!(
+                cluster = %self.cluster.name, endpoint_stale_after_s,
+                "endpoints are stale; the cluster is empty until the next assignment"
+            );
+            self.cluster.limits.stats.assignment_stale.increment();
+            self.balancer.handle_assignment(empty, now);
+        }
         if due(self.balancer.poll_timeout()) {
             self.balancer.handle_timeout(now);
         }
@@ -284,9 +309,24 @@ impl Managed {
                 ),
             ]));
         }
+        self.notice_expired_reports();
         while let Some(event) = self.balancer.poll_event() {
             event_log::log(&self.cluster.name, &event);
             self.cluster.remember(event, now);
+        }
+    }
+
+    /// Once per settings: reports that are asked for in band come with probes, perhaps too rarely.
+    fn notice_expired_reports(&mut self) {
+        let expired = self.balancer.load_aware_stats().stale_locality_total.get();
+        let news = expired > 0 && !std::mem::replace(&mut self.expired_reports, expired > 0);
+        let config = self.newest.config();
+        let settings = config.load_aware_locality();
+        let in_band = settings.filter(|settings| settings.oob_reporting().is_none());
+        if let Some(settings) = in_band.filter(|_| news) {
+            let hosts = self.newest.hosts();
+            let localities: BTreeSet<_> = hosts.map(|host| host.locality()).collect();
+            event_log::log_expired_reports(&self.cluster.name, settings, localities.len());
         }
     }
 

@@ -54,7 +54,7 @@ const fn metric(name: &'static str, kind: &'static str, help: &'static str) -> M
 
 /// The client's own metrics. Those of the core and of out-of-band reporting come on top.
 #[rustfmt::skip]
-pub const METRICS: [Metric; 26] = [
+pub const METRICS: [Metric; 28] = [
     metric("upstream_rq_total", "counter",
         "Requests put onto a connection, every try counted"),
     Metric {
@@ -92,6 +92,10 @@ pub const METRICS: [Metric; 26] = [
         "Checks with the expected answer"),
     metric("health_check_failure", "counter",
         "Checks with another answer or none"),
+    metric("assignment_timeout_received", "counter",
+        "Assignments with `endpoint_stale_after`"),
+    metric("assignment_stale", "counter",
+        "Assignments that were not sent again within `endpoint_stale_after`"),
     metric("orca_report_errors", "counter",
         "Load reports in response headers or trailers that cannot be read"),
     metric("upstream_rq_time_milliseconds", "histogram",

@@ -12,10 +12,9 @@ use http::{HeaderMap, Request};
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, Full};
 use plimsoll_core::host::Host;
-use plimsoll_core::model::client_side_weighted_round_robin::{OobReporting, OobReportingConfig};
+use plimsoll_core::model::client_side_weighted_round_robin::OobReporting;
 use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::model::endpoint_policy::EndpointPolicy;
-use plimsoll_core::model::load_aware_locality::LoadAwareLocality;
 use plimsoll_core::rng::Xoshiro256;
 use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_xds::driver::Clock;
@@ -67,9 +66,7 @@ pub(crate) fn wanted(config: &ClusterConfig) -> Option<OobReporting> {
         _ => None,
     };
     let locality = config.load_aware_locality();
-    let period = locality.and_then(LoadAwareLocality::oob_reporting_period);
-    let locality = period
-        .and_then(|period| OobReporting::try_new(Some(period), OobReportingConfig::default()).ok());
+    let locality = locality.and_then(|settings| settings.oob_reporting().cloned());
     match (weights, locality) {
         (Some(weights), Some(locality)) => Some(weights.shared_with(&locality)),
         (weights, locality) => weights.or(locality),

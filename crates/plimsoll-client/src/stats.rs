@@ -124,6 +124,10 @@ counters! {
     health_check_success,
     /// And the others.
     health_check_failure,
+    /// Assignments that say when they become stale.
+    assignment_timeout_received,
+    /// Assignments that became stale.
+    assignment_stale,
     /// Load reports in response headers or trailers that cannot be read.
     orca_report_errors,
 }

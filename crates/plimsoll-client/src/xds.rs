@@ -29,7 +29,7 @@ mod status;
 pub(crate) mod subscriber;
 mod transport;
 
-pub use status::{RouteStatus, XdsState, XdsStatus};
+pub use status::{IgnoredFields, RouteStatus, XdsState, XdsStatus};
 
 /// Name under which the own fleet is asked for, unless options say otherwise: the one that Envoy's
 /// examples and the bootstrap of the control plane use.

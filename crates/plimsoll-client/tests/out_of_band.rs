@@ -4,18 +4,23 @@
 mod support;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use plimsoll_client::{Client, UpstreamOptions};
+use plimsoll_client::{Client, UpstreamOptions, XdsOptions};
+use plimsoll_core::model::load_report::Node;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::model::orca::OrcaLoadReport;
+use plimsoll_xds::ads::CLUSTER;
 use plimsoll_xds::orca::encode_message;
 use plimsoll_xds::orca::oob::{PATH, parse_request};
+use plimsoll_xds::wire::{ClusterOut, LocalityDelivery, encode_cluster};
 use plimsoll_xds::yaml::parse_cluster;
-use support::{endpoints, get};
+use support::management::Management;
+use support::resources::{assignment, listener, routes};
+use support::{endpoints, get, wait_until, within};
 use tokio::net::TcpListener;
 
 /// A host that serves requests and, if `utilization` is above 0, reports it when asked.
@@ -23,27 +28,37 @@ struct Reporter {
     address: SocketAddr,
     served: Arc<AtomicU64>,
     streams: Arc<AtomicU64>,
+    /// Of the last stream.
+    authority: Arc<Mutex<String>>,
 }
 
 impl Reporter {
     async fn start(utilization: f64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::serve(listener, utilization)
+    }
+
+    fn serve(listener: TcpListener, utilization: f64) -> Self {
         let address = listener.local_addr().unwrap();
-        let (served, streams) = (Arc::default(), Arc::default());
+        let (served, streams, authority) = (Arc::default(), Arc::default(), Arc::default());
         let reporter = Self {
             address,
             served: Arc::clone(&served),
             streams: Arc::clone(&streams),
+            authority: Arc::clone(&authority),
         };
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (served, streams) = (Arc::clone(&served), Arc::clone(&streams));
+                let authority = Arc::clone(&authority);
                 tokio::spawn(async move {
                     let mut connection = h2::server::handshake(stream).await.unwrap();
                     while let Some(Ok((request, respond))) = connection.accept().await {
                         if request.uri().path() == PATH {
                             streams.fetch_add(1, Ordering::Relaxed);
+                            let asked = request.uri().authority().unwrap();
+                            *authority.lock().unwrap() = asked.to_string();
                             tokio::spawn(report(request, respond, utilization));
                         } else {
                             served.fetch_add(1, Ordering::Relaxed);
@@ -149,4 +164,94 @@ async fn weights_follow_reports_and_hosts_without_the_service_are_left_alone() {
     assert!(followed.is_ok(), "weights never followed the reports");
     let streams = |index: usize| reporters[index].streams.load(Ordering::Relaxed);
     assert_eq!([streams(0), streams(1), streams(2)], [1, 1, 1]);
+}
+
+const LOAD_AWARE: &str = "
+name: orders
+load_balancing_policy:
+  policies:
+  - typed_extension_config:
+      name: load_aware
+      typed_config:
+        '@type': \
+type.googleapis.com/envoy.extensions.load_balancing_policies.\
+load_aware_locality.v3.LoadAwareLocality
+        weight_update_period: 0.1s
+        smoothing_time_constant: 0.1s
+        remote_probe_fraction: 0
+        enable_oob_load_report: true
+        oob_reporting_period: 0.02s
+        oob_reporting_config: {port_value: PORT, authority: orca.example}
+        endpoint_picking_policy:
+          policies:
+          - typed_extension_config:
+              name: round_robin
+              typed_config:
+                '@type': \
+type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin
+";
+
+/// The same port on two addresses.
+async fn sidecars() -> [TcpListener; 2] {
+    loop {
+        let one = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = one.local_addr().unwrap().port();
+        if let Ok(two) = TcpListener::bind(("127.0.0.2", port)).await {
+            return [one, two];
+        }
+    }
+}
+
+/// Field 10 of `LoadAwareLocality`, over the wire: the hosts answer requests and offer no reports,
+/// sidecars at another port report for them.
+#[tokio::test]
+async fn load_aware_localities_follow_reports_of_a_sidecar() {
+    let [one, two] = sidecars().await;
+    let port = one.local_addr().unwrap().port();
+    let sidecars = [Reporter::serve(one, 0.9), Reporter::serve(two, 0.1)];
+    let near = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let far = TcpListener::bind("127.0.0.2:0").await.unwrap();
+    let [near, far] = [near, far].map(|listener| Reporter::serve(listener, 0.0));
+
+    let config = parse_cluster(&LOAD_AWARE.replace("PORT", &port.to_string())).unwrap();
+    let mut out = ClusterOut::new(&config, LocalityDelivery::AsConfigured);
+    out.http2 = true;
+    let server = Management::start(&[
+        listener("orders", "orders"),
+        routes("orders", "orders"),
+        (CLUSTER, "orders".to_owned(), encode_cluster(&out)),
+        assignment("orders", &[("a", &[near.address]), ("b", &[far.address])]),
+    ]);
+    let node = Node {
+        id: "n1".into(),
+        cluster: "fleet".into(),
+        locality: Locality::zone_only("a"),
+    };
+    let options = XdsOptions::new(format!("http://{}", server.address), node);
+    let client = Client::builder().xds(options).seed(7).build();
+    let mut service = within(client.target("xds:///orders")).await.unwrap();
+
+    let served = |reporter: &Reporter| reporter.served.load(Ordering::Relaxed);
+    wait_until("most requests leave the busy zone", async || {
+        let before = [served(&near), served(&far)];
+        for _ in 0..60 {
+            get(&mut service, "/").await.unwrap();
+        }
+        served(&far) - before[1] > 3 * (served(&near) - before[0])
+    })
+    .await;
+    for sidecar in &sidecars {
+        assert_eq!(*sidecar.authority.lock().unwrap(), "orca.example");
+    }
+    let streams = |reporter: &Reporter| reporter.streams.load(Ordering::Relaxed);
+    assert_eq!(
+        (streams(&near), streams(&far)),
+        (0, 0),
+        "asked at another port"
+    );
+    let stats = client.stats();
+    let received = stats
+        .iter()
+        .find(|stat| stat.1 == "lb_orca_oob.reports_received");
+    assert!(received.unwrap().2 > 0);
 }

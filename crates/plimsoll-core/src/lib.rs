@@ -78,6 +78,7 @@
 //! | [`explain`], [`event`], [`stats`] | what happened and why |
 //! | [`time`], [`rng`], [`units`] | time, chance and numbers as arguments |
 
+pub mod assignment_age;
 pub mod balancer;
 pub mod counts;
 pub mod edf;

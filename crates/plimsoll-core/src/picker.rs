@@ -10,11 +10,13 @@ use std::sync::Arc;
 
 use crate::host::Host;
 use crate::host_source::HostSource;
+use crate::model::cluster::ClusterConfig;
 use crate::model::metadata::MatchCriteria;
+use crate::model::zone_aware::ZoneAware;
 use crate::priority::Availability;
 use crate::publish::Reader;
 use crate::rng::{Rng, Xoshiro256};
-use crate::snapshot::{HostList, RoutingSnapshot};
+use crate::snapshot::{HostList, PriorityView, RoutingSnapshot};
 use crate::stats::PickerStats;
 
 mod avoiding;
@@ -328,11 +330,30 @@ fn choose_within<'p, R: Rng>(
         stats,
     );
     let source = source.ok_or(PickError::Panic)?;
+    let source = with_degraded_hosts(source, view, snapshot.config());
     let list = view.table.list(source);
     let index = state
         .pick_host(&list, snapshot, (rules, draw), rng)
         .ok_or(PickError::NoHost)?;
     Ok(Choice::new(&list, index, priority, source))
+}
+
+/// Shares are those of healthy hosts, so the slot of a request for degraded ones may have none.
+/// Envoy then has no host; the measured bases, which Envoy does not have, never choose an empty
+/// slot while another has hosts (decisions D4).
+#[inline]
+fn with_degraded_hosts(
+    source: HostSource,
+    view: &PriorityView,
+    config: &ClusterConfig,
+) -> HostSource {
+    let empty = matches!(source, HostSource::LocalityDegradedHosts(_))
+        && view.table.list(source).is_empty();
+    let measured = |settings: &ZoneAware| settings.locality_basis().is_measured();
+    match empty && config.zone_aware().is_some_and(measured) {
+        true => HostSource::DegradedHosts,
+        false => source,
+    }
 }
 
 /// Kept apart: with one healthy priority there is nothing to choose.

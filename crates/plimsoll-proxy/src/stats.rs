@@ -106,10 +106,12 @@ pub const RDS: [(&str, &str, &str); 5] = [
 
 /// Of the process: name, `counter` or `gauge`, and what it says.
 #[rustfmt::skip]
-pub const SERVER: [(&str, &str, &str); 7] = [
+pub const SERVER: [(&str, &str, &str); 8] = [
     ("server.concurrency", "gauge", "Workers."),
     ("server.uptime", "gauge", "Seconds since the start."),
     ("server.live", "gauge", "1 while requests are served, else 0."),
+    ("server.dynamic_unknown_fields", "counter",
+        "Versions of resources of the management server with fields that have no effect here."),
     ("config.reload_success", "counter", "Edits of the file that took effect."),
     ("config.reload_failure", "counter", "Edits of the file that were refused."),
     ("access_log_file.write_completed", "counter", "Lines written to access logs."),

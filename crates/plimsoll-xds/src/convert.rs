@@ -22,3 +22,4 @@ pub(crate) mod route;
 pub(crate) mod route_in;
 mod route_match;
 mod route_unread;
+pub(crate) mod unhonoured;

@@ -34,3 +34,4 @@ pub use crate::convert::route::{
     encode_route_configuration,
 };
 pub use crate::convert::route_in::decode_route_configuration;
+pub use crate::convert::unhonoured::ignored_fields;

@@ -18,8 +18,47 @@ pub struct XdsStatus {
     pub rejected: u64,
     /// Reason of the last refusal, as the server was told it.
     pub last_rejection: Option<String>,
+    /// Fields of resources in force that are set and have no effect here, by type and name.
+    pub ignored_fields: BTreeMap<(Arc<str>, Arc<str>), IgnoredFields>,
+    /// Versions of resources so far that had such fields, as Envoy counts messages in
+    /// `server.dynamic_unknown_fields`.
+    pub dynamic_unknown_fields: u64,
     /// What became of the routes that are followed, by name.
     pub routes: BTreeMap<Arc<str>, RouteStatus>,
+}
+
+/// Fields of one resource that have no effect.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IgnoredFields {
+    /// Version of the resource.
+    pub version: Arc<str>,
+    /// Paths, each at the first place where the field is set.
+    pub paths: Vec<String>,
+}
+
+impl XdsStatus {
+    /// A resource was accepted; `paths` of it have no effect. Returns whether that is news: each
+    /// version is reported once.
+    pub(crate) fn note_ignored(
+        &mut self,
+        key: (Arc<str>, Arc<str>),
+        version: &Arc<str>,
+        paths: Vec<String>,
+    ) -> bool {
+        if paths.is_empty() {
+            self.ignored_fields.remove(&key);
+            return false;
+        }
+        let known = self.ignored_fields.get(&key);
+        if known.is_some_and(|known| known.version == *version) {
+            return false;
+        }
+        let version = Arc::clone(version);
+        self.dynamic_unknown_fields += 1;
+        self.ignored_fields
+            .insert(key, IgnoredFields { version, paths });
+        true
+    }
 }
 
 /// What became of one route configuration, counted as Envoy does.
@@ -51,4 +90,24 @@ pub enum XdsState {
         /// Why.
         message: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_version_is_reported_once() {
+        let mut status = XdsStatus::default();
+        let key = || (Arc::from("type"), Arc::from("orders"));
+        let paths = || vec!["alt_stat_name".to_owned()];
+        let (one, two) = (Arc::from("1"), Arc::from("2"));
+        assert!(status.note_ignored(key(), &one, paths()));
+        assert!(!status.note_ignored(key(), &one, paths()));
+        assert!(status.note_ignored(key(), &two, paths()));
+        assert_eq!(status.dynamic_unknown_fields, 2);
+        assert!(!status.note_ignored(key(), &two, Vec::new()));
+        assert!(status.ignored_fields.is_empty());
+        assert_eq!(status.dynamic_unknown_fields, 2);
+    }
 }

@@ -251,6 +251,9 @@ impl Subscriber {
                 status.routes.entry(Arc::clone(name)).or_default();
             }
         });
+        for (cluster, eds_name) in &following.own_clusters {
+            self.name_for_reports(cluster, eds_name.as_deref());
+        }
         // Clusters of the program's own are its business.
         self.leaving
             .retain(|name, _| !following.own_clusters.contains_key(name));
@@ -285,6 +288,7 @@ impl Subscriber {
             }
             AdsClientEvent::Resource(event) => {
                 self.count(&event);
+                self.report_ignored(&event);
                 self.dependencies.handle(event);
             }
         }
@@ -319,6 +323,36 @@ impl Subscriber {
         }
     }
 
+    /// Says which fields of an accepted resource have no effect, once per version.
+    fn report_ignored(&self, event: &ClientEvent) {
+        match event {
+            ClientEvent::Updated { type_url, resource } => {
+                let (name, version) = (&resource.name, &resource.version);
+                let paths = wire::ignored_fields(type_url, &resource.body);
+                let key = (Arc::clone(type_url), Arc::clone(name));
+                self.status.send_if_modified(|status| {
+                    let before = status.ignored_fields.len();
+                    let news = status.note_ignored(key, version, paths.clone());
+                    if news {
+                        let fields = paths.join(", ");
+                        tracing::warn!(
+                            %type_url, %name, %version, fields,
+                            "fields of a resource have no effect here"
+                        );
+                    }
+                    news || status.ignored_fields.len() != before
+                });
+            }
+            ClientEvent::Removed { type_url, name }
+            | ClientEvent::DoesNotExist { type_url, name } => {
+                let key = (Arc::clone(type_url), Arc::clone(name));
+                self.status
+                    .send_if_modified(|status| status.ignored_fields.remove(&key).is_some());
+            }
+            _ => {}
+        }
+    }
+
     /// Other routes are in force for those who follow them.
     fn count_reload(&self, name: &str) {
         self.status.send_if_modified(|status| {
@@ -348,7 +382,7 @@ impl Subscriber {
         let update = match change {
             Change::Cluster(cluster) => {
                 self.leaving.remove(cluster.config.name());
-                self.name_for_reports(&cluster);
+                self.name_for_reports(cluster.config.name(), cluster.eds_name());
                 if cluster.options.lrs && self.options.load_reporting != LoadReporting::Never {
                     self.report_load();
                 }
@@ -408,10 +442,10 @@ impl Subscriber {
         });
     }
 
-    fn name_for_reports(&self, cluster: &plimsoll_xds::upstream::UpstreamCluster) {
-        let name = cluster.config.name();
+    /// Load reports have the name in EDS beside that of the cluster, where they differ.
+    fn name_for_reports(&self, name: &Arc<str>, eds_name: Option<&str>) {
         let differs = |eds_name: &&str| **eds_name != **name;
-        let eds_name = cluster.eds_name().filter(differs).map(Arc::from);
+        let eds_name = eds_name.filter(differs).map(Arc::from);
         self.eds_names.send_modify(|names| {
             match eds_name {
                 Some(eds_name) => names.insert(Arc::clone(name), eds_name),

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::health::HealthStatus;
 use super::locality::Locality;
@@ -98,6 +99,8 @@ pub struct AssignmentParts {
     pub overprovisioning_factor: Option<u32>,
     /// Health of a priority by host weights instead of host counts.
     pub weighted_priority_health: bool,
+    /// After this time without an update the endpoints are forgotten; zero is never.
+    pub endpoint_stale_after: Option<Duration>,
 }
 
 /// One locality at one priority, checked.
@@ -133,6 +136,7 @@ pub struct ClusterLoadAssignment {
     drop_overloads: Vec<DropOverload>,
     overprovisioning_factor: u32,
     weighted_priority_health: bool,
+    endpoint_stale_after: Option<Duration>,
 }
 
 impl ClusterLoadAssignment {
@@ -174,7 +178,22 @@ impl ClusterLoadAssignment {
             drop_overloads: check_drops(parts.drop_overloads)?,
             overprovisioning_factor,
             weighted_priority_health: parts.weighted_priority_health,
+            endpoint_stale_after: parts.endpoint_stale_after.filter(|time| !time.is_zero()),
         })
+    }
+
+    /// No endpoints, and every setting as it is unless somebody says otherwise.
+    pub fn empty(cluster_name: &str) -> Self {
+        Self {
+            cluster_name: cluster_name.into(),
+            endpoints: Arc::default(),
+            eds_fractions: Arc::default(),
+            metadata_fractions: Arc::default(),
+            drop_overloads: Vec::new(),
+            overprovisioning_factor: DEFAULT_OVERPROVISIONING_FACTOR,
+            weighted_priority_health: false,
+            endpoint_stale_after: None,
+        }
     }
 
     /// Name of the cluster.
@@ -209,6 +228,11 @@ impl ClusterLoadAssignment {
     /// Whether health of a priority goes by host weights.
     pub const fn weighted_priority_health(&self) -> bool {
         self.weighted_priority_health
+    }
+
+    /// How long the endpoints may be used without an update; `None` = for ever.
+    pub const fn endpoint_stale_after(&self) -> Option<Duration> {
+        self.endpoint_stale_after
     }
 
     /// The same in everything but the fractions: a fraction-only update touches no host list.

@@ -60,6 +60,8 @@ pub struct LoadAwareLocalityParts {
     /// Default 10 s, also for 0, as for client side weighted round robin; only with out-of-band
     /// reports.
     pub oob_reporting_period: Option<Duration>,
+    /// Where hosts are asked instead of at their own port; only with out-of-band reports.
+    pub oob_reporting_config: OobReportingConfig,
     /// Ours.
     pub utilization_precedence: UtilizationPrecedence,
     /// Ours.
@@ -85,7 +87,7 @@ pub struct LoadAwareLocality {
     smoothing_time_constant: Duration,
     remote_probe_fraction: f64,
     weight_expiration_period: Option<Duration>,
-    oob_reporting_period: Option<Duration>,
+    oob_reporting: Option<OobReporting>,
     utilization_precedence: UtilizationPrecedence,
     cold_start: ColdStart,
     remote_mean: RemoteMean,
@@ -145,7 +147,7 @@ impl LoadAwareLocality {
             return Err(FieldError::new("demand_feed_forward", reason));
         }
         let expiration = or(parts.weight_expiration_period, Duration::from_secs(180));
-        let oob = OobReporting::try_new(parts.oob_reporting_period, OobReportingConfig::default())?;
+        let oob = OobReporting::try_new(parts.oob_reporting_period, parts.oob_reporting_config)?;
         let names = parts.metric_names_for_computing_utilization.iter();
         Ok(Self {
             weight_update_period: period,
@@ -156,7 +158,7 @@ impl LoadAwareLocality {
             smoothing_time_constant: tau,
             remote_probe_fraction: probe,
             weight_expiration_period: (!expiration.is_zero()).then_some(expiration),
-            oob_reporting_period: parts.enable_oob_load_report.then(|| oob.period()),
+            oob_reporting: parts.enable_oob_load_report.then_some(oob),
             utilization_precedence: parts.utilization_precedence,
             cold_start: parts.cold_start,
             remote_mean: parts.remote_mean,
@@ -231,9 +233,14 @@ impl LoadAwareLocality {
         self.weight_expiration_period
     }
 
+    /// How hosts are asked out of band; `None` = in-band reports only.
+    pub const fn oob_reporting(&self) -> Option<&OobReporting> {
+        self.oob_reporting.as_ref()
+    }
+
     /// Interval to ask for out of band; `None` = in-band reports only.
-    pub const fn oob_reporting_period(&self) -> Option<Duration> {
-        self.oob_reporting_period
+    pub fn oob_reporting_period(&self) -> Option<Duration> {
+        self.oob_reporting.as_ref().map(OobReporting::period)
     }
 
     /// Which metrics come first.
@@ -303,6 +310,31 @@ mod tests {
         );
         assert_eq!(settings.local_probe_fraction(), 0.0);
         assert_eq!(settings.oob_reporting_period(), None);
+    }
+
+    #[test]
+    fn reports_out_of_band_may_come_from_another_port() {
+        let config = OobReportingConfig {
+            port_value: 9001,
+            authority: "orca.example".into(),
+        };
+        let on = |enabled| {
+            let config = config.clone();
+            checked(|parts| {
+                parts.enable_oob_load_report = enabled;
+                parts.oob_reporting_config = config;
+            })
+            .unwrap()
+        };
+        let settings = on(true);
+        let oob = settings.oob_reporting().unwrap();
+        assert_eq!(
+            (oob.port(), oob.authority().map(|a| &**a)),
+            (Some(9001), Some("orca.example"))
+        );
+        assert_eq!(on(false).oob_reporting(), None);
+        let bad = checked(|parts| parts.oob_reporting_config.port_value = 65_536);
+        assert_eq!(bad.unwrap_err().path(), "oob_reporting_config.port_value");
     }
 
     #[test]

@@ -28,6 +28,13 @@ pub enum LocalityBasis {
     ObservedLoad,
 }
 
+impl LocalityBasis {
+    /// Whether demand is measured instead of guessed from hosts. Envoy has no such basis.
+    pub const fn is_measured(self) -> bool {
+        matches!(self, Self::LrsReportedRate | Self::ObservedLoad)
+    }
+}
+
 /// What stands for capacity when the demand side is measured (decisions D4; problem 18 of the
 /// seed).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

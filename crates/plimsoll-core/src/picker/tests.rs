@@ -302,6 +302,44 @@ fn degraded_hosts_serve_when_healthy_capacity_is_short() {
 }
 
 #[test]
+fn only_the_classic_bases_send_requests_for_degraded_hosts_to_a_slot_without_any() {
+    for (basis, served) in [
+        (LocalityBasis::HealthyHostsNum, false),
+        (LocalityBasis::LrsReportedRate, true),
+    ] {
+        let zone_aware = ZoneAware::try_new(ZoneAwareParts {
+            locality_basis: basis,
+            min_cluster_size: Some(1),
+            ..Default::default()
+        });
+        let mut rig = Rig::new(ClusterConfigParts {
+            locality_policy: LocalityPolicy::ZoneAware(zone_aware.unwrap()),
+            ..Default::default()
+        });
+        // Healthy hosts in both zones, degraded ones only in the other.
+        let mut mixed = parts(&[("a", 1), ("b", 4)]);
+        for endpoint in &mut mixed.endpoints[1].lb_endpoints[1..] {
+            endpoint.health_status = HealthStatus::Degraded;
+        }
+        rig.fleet(parts(&[("a", 1), ("b", 1)])).assign(mixed);
+        // Half healthy, half degraded by draw; everything stays local.
+        let mut picker = Picker::new(rig.reader.clone(), Xoshiro256::from_seed(3));
+        let mut lost = 0;
+        let mut degraded = 0;
+        for _ in 0..200 {
+            match picker.pick(PickArgs::default()) {
+                PickResult::Complete(pick) => {
+                    degraded += u32::from(pick.source == HostSource::DegradedHosts);
+                }
+                PickResult::Fail(PickError::NoHost) => lost += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!((lost == 0, degraded > 0), (served, served), "{basis:?}");
+    }
+}
+
+#[test]
 fn a_tried_host_is_not_picked_again_while_there_is_another() {
     for policy in policies() {
         let hash = policy.is_hash();

@@ -43,9 +43,10 @@ pub(super) async fn config_dump(
     };
     let listeners = [static_listeners(&loaded)];
     let routes = [static_routes(&loaded), dynamic_routes(&admin.state)];
+    let ignored = [ignored_fields(&admin.state)];
     if let Some(wanted) = query.resource {
         let parts = clusters.into_iter().chain(endpoints);
-        let mut parts = parts.chain(listeners).chain(routes);
+        let mut parts = parts.chain(listeners).chain(routes).chain(ignored);
         let found = parts.find(|(name, ..)| *name == wanted);
         let Some((_, kind, entries)) = found else {
             let reason = format!("{wanted} not found in config dump\n");
@@ -69,6 +70,9 @@ pub(super) async fn config_dump(
         dump("envoy.admin.v3.ListenersConfigDump", listeners),
         dump("envoy.admin.v3.RoutesConfigDump", routes),
     ]);
+    if !ignored[0].2.is_empty() {
+        configs.push(dump("plimsoll.admin.IgnoredFieldsDump", ignored));
+    }
     Ok(Json(json!({ "configs": configs })))
 }
 
@@ -198,6 +202,25 @@ fn dynamic_routes(state: &State) -> Part {
     (
         "dynamic_route_configs",
         "envoy.admin.v3.RoutesConfigDump.DynamicRouteConfig",
+        entries.collect(),
+    )
+}
+
+/// Fields of resources of the management server that have no effect here. Envoy has no such part.
+fn ignored_fields(state: &State) -> Part {
+    let status = state.client.xds_status().unwrap_or_default();
+    let entries = status.ignored_fields.into_iter();
+    let entries = entries.map(|((type_url, name), ignored)| {
+        json!({
+            "type_url": type_url,
+            "name": name,
+            "version_info": ignored.version,
+            "paths": ignored.paths,
+        })
+    });
+    (
+        "ignored_fields",
+        "plimsoll.admin.IgnoredFieldsDump.Resource",
         entries.collect(),
     )
 }

@@ -97,10 +97,12 @@ fn counters(state: &State) -> BTreeMap<String, u64> {
     }
     let (succeeded, failed, _) = state.reloads.counts();
     let (written, dropped) = state.sinks.counts();
+    let discovery = state.client.xds_status().unwrap_or_default();
     let values = [
         state.workers as u64,
         state.started.elapsed().as_secs(),
         u64::from(state.phase() == Phase::Live),
+        discovery.dynamic_unknown_fields,
         succeeded,
         failed,
         written,

@@ -26,7 +26,8 @@ use super::pb::endpoint::{
     AssignmentMessage, AssignmentPolicyMessage, DropOverloadMessage, EndpointMessage,
     FractionalPercentMessage, LbEndpointMessage, LocalityLbEndpointsMessage,
 };
-use super::pb::{AddressMessage, MetadataMessage, ValueMessage};
+use super::pb::{AddressMessage, MetadataMessage, ValueMessage, duration};
+use super::unhonoured::{self, ASSIGNMENT, Class};
 use crate::error::DecodeError;
 
 /// Key of the fraction in the metadata of a locality.
@@ -76,6 +77,7 @@ pub type EndpointOut = LbEndpoint;
 /// Reads an assignment.
 pub fn decode_assignment(bytes: &[u8]) -> Result<ClusterLoadAssignment, DecodeError> {
     let message = AssignmentMessage::decode(bytes)?;
+    unhonoured::refuse(bytes, &ASSIGNMENT, Class::Host)?;
     let policy = message.policy.unwrap_or_default();
     let mut endpoints = Vec::with_capacity(message.endpoints.len());
     for (index, entry) in message.endpoints.into_iter().enumerate() {
@@ -93,6 +95,7 @@ pub fn decode_assignment(bytes: &[u8]) -> Result<ClusterLoadAssignment, DecodeEr
         drop_overloads,
         overprovisioning_factor: policy.overprovisioning_factor,
         weighted_priority_health: policy.weighted_priority_health,
+        endpoint_stale_after: duration(policy.endpoint_stale_after, "policy.endpoint_stale_after")?,
     })?;
     Ok(assignment)
 }
@@ -131,10 +134,6 @@ fn locality_parts(mut message: LocalityLbEndpointsMessage) -> Result<LocalityPar
 pub(super) fn locality_parts_without(
     message: LocalityLbEndpointsMessage,
 ) -> Result<LocalityParts, FieldError> {
-    if message.leds_cluster_locality_config.is_some() {
-        let reason = "endpoints from another service are not supported";
-        return Err(FieldError::new("leds_cluster_locality_config", reason));
-    }
     let metadata = message.metadata.as_ref();
     let fraction = metadata.and_then(|metadata| metadata.in_envoy_lb(FRACTION));
     Ok(LocalityParts {
@@ -162,9 +161,6 @@ pub(super) fn endpoint_hash_key(message: &LbEndpointMessage) -> Option<Arc<str>>
 }
 
 fn lb_endpoint(message: LbEndpointMessage) -> Result<LbEndpoint, FieldError> {
-    if !message.endpoint_name.is_empty() {
-        return Err(FieldError::new("endpoint_name", "is not supported"));
-    }
     let hash_key = endpoint_hash_key(&message);
     let endpoint = message.endpoint.unwrap_or_default();
     let address = socket_address(endpoint.address.unwrap_or_default())
@@ -251,7 +247,6 @@ fn locality_message(entry: &LocalityOut) -> LocalityLbEndpointsMessage {
         lb_endpoints: entry.endpoints.iter().map(endpoint_message).collect(),
         load_balancing_weight: entry.load_balancing_weight,
         priority: entry.priority,
-        leds_cluster_locality_config: None,
         metadata,
         observed_traffic_fraction: entry.observed_traffic_fraction,
     }
@@ -274,7 +269,6 @@ fn endpoint_message(endpoint: &EndpointOut) -> LbEndpointMessage {
         health_status: endpoint.health_status as i32,
         metadata,
         load_balancing_weight: endpoint.load_balancing_weight,
-        endpoint_name: String::new(),
     }
 }
 

@@ -25,6 +25,9 @@ use plimsoll_core::model::cluster::ClusterConfig;
 use prost::Message;
 
 pub use decode::{ClusterIn, decode_cluster};
+#[cfg(test)]
+pub(super) use decode_policy::SUPPORTED as SUPPORTED_POLICIES;
+pub(super) use encode_policy::PREFIX as POLICY_PREFIX;
 pub use encode_policy::{ClassicBasis, LocalityDelivery};
 pub use rewrite::{rewrite_cluster_policy, rewrite_load_reporting};
 pub use upstream::decode_upstream_cluster;
@@ -39,7 +42,8 @@ use super::pb::{AnyMessage, ConfigSourceMessage, PercentMessage};
 /// `Cluster.DiscoveryType.EDS`.
 const EDS: i32 = 3;
 /// Full name of the protocol options, which is also their key.
-const HTTP_PROTOCOL_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+pub(super) const HTTP_PROTOCOL_OPTIONS: &str =
+    "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 /// Envoy's own default of `connect_timeout`.
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -171,7 +175,6 @@ fn circuit_breakers(out: CircuitBreakersOut) -> CircuitBreakersMessage {
             max_retries: out.max_retries,
             ..Default::default()
         }],
-        ..Default::default()
     }
 }
 

@@ -12,7 +12,7 @@ use super::assignment::{drop_parts, endpoint_hash_key, locality_parts_without, s
 use super::pb::endpoint::{
     AssignmentMessage, EndpointExtrasMessage, ExtrasMessage, LbEndpointMessage,
 };
-use super::pb::refuse;
+use super::unhonoured::{self, ASSIGNMENT, Class};
 use crate::error::DecodeError;
 use crate::upstream::{EndpointExtras, LoadAssignment, NamedEndpoint, NamedLocality};
 
@@ -22,6 +22,7 @@ pub fn decode_endpoint_extras(
     bytes: &[u8],
 ) -> Result<BTreeMap<SocketAddr, EndpointExtras>, DecodeError> {
     let message = ExtrasMessage::decode(bytes)?;
+    unhonoured::refuse(bytes, &ASSIGNMENT, Class::Request)?;
     let mut all = BTreeMap::new();
     for (index, entry) in message.endpoints.into_iter().enumerate() {
         for (position, lb_endpoint) in entry.lb_endpoints.into_iter().enumerate() {
@@ -81,7 +82,6 @@ fn named_endpoint(
     message: LbEndpointMessage,
     more: EndpointExtrasMessage,
 ) -> Result<NamedEndpoint, FieldError> {
-    refuse(&[("endpoint_name", !message.endpoint_name.is_empty())])?;
     let hash_key = endpoint_hash_key(&message);
     let endpoint = message.endpoint.unwrap_or_default();
     let address = endpoint.address.and_then(|address| address.socket_address);
@@ -122,7 +122,6 @@ fn extras(message: EndpointExtrasMessage) -> Result<EndpointExtras, FieldError> 
     }
     let check = message.health_check_config.unwrap_or_default();
     let under = |error: FieldError| error.under("health_check_config");
-    refuse(&[("address", check.address.is_some())]).map_err(under)?;
     let health_check_port = match u16::try_from(check.port_value) {
         Ok(0) => None,
         Ok(port) => Some(port),

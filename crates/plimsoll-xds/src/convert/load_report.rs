@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use plimsoll_core::model::load_report::{ClusterStats, UpstreamLocalityStats};
+use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::{BasisPoints, FieldError};
 use prost::Message;
 
@@ -123,12 +124,17 @@ fn locality_counts(counts: LocalityStatsCounts) -> UpstreamLocalityStats {
 }
 
 fn cluster_traffic(message: ClusterTrafficMessage) -> Result<ClusterTraffic, DecodeError> {
-    let mut fractions = Vec::with_capacity(message.fractions.len());
+    let mut fractions: Vec<(Locality, BasisPoints)> = Vec::with_capacity(message.fractions.len());
     for (index, fraction) in message.fractions.into_iter().enumerate() {
         let path = format!("fractions[{index}].observed_traffic_fraction");
         let share = BasisPoints::new(u64::from(fraction.observed_traffic_fraction), &path)?;
         let locality = fraction.locality.map(Into::into).unwrap_or_default();
-        fractions.push((locality, share));
+        // As in an assignment: saying the same twice is fine, contradicting oneself is not.
+        match fractions.iter().find(|(known, _)| *known == locality) {
+            Some((_, known)) if *known == share => {}
+            Some(_) => return Err(DecodeError::new(path, "contradicts an earlier entry")),
+            None => fractions.push((locality, share)),
+        }
     }
     Ok(ClusterTraffic {
         cluster_name: message.cluster_name.into(),

@@ -1,88 +1,18 @@
-//! Which fields of a route configuration are set and not read: [`unread`].
+//! Tables of `envoy.config.route.v3`: which fields of a route configuration are read.
 //!
-//! prost drops what it does not know, and with it what a proxy would have to do. So the bytes are
-//! walked over once more, with a table for each message: what is read, and Envoy's names of the
-//! rest. gRPC ignores such fields; a proxy refuses them. What is read is read in `route_in`.
+//! The walk is in `unhonoured`. gRPC ignores what is not read; a proxy refuses it. What is read is
+//! read in `route_in`.
 
-use super::field::fields;
+use super::unhonoured::Inside::{Default, Many, One, Value};
+use super::unhonoured::{self, Kind};
 use crate::error::DecodeError;
-
-/// A message: fields that are read, and fields that are not.
-struct Kind {
-    read: &'static [(u32, &'static str, Inside)],
-    unread: &'static [(u32, &'static str)],
-}
-
-/// What a field that is read holds.
-#[derive(Clone, Copy)]
-enum Inside {
-    /// Nothing to look into.
-    Value,
-    /// One message.
-    One(&'static Kind),
-    /// A list of messages.
-    Many(&'static Kind),
-    /// A message that changes something only if it is not empty, such as a `BoolValue`.
-    Default,
-}
-
-use Inside::{Default, Many, One, Value};
 
 /// Paths of fields of a `RouteConfiguration` that are set and not read.
 pub(super) fn unread(bytes: &[u8]) -> Result<Vec<String>, DecodeError> {
-    let mut found = Vec::new();
-    walk(bytes, &ROUTE_CONFIGURATION, "", &mut found)?;
-    Ok(found)
+    unhonoured::unread(bytes, &ROUTE_CONFIGURATION)
 }
 
-fn walk(bytes: &[u8], kind: &Kind, path: &str, found: &mut Vec<String>) -> Result<(), DecodeError> {
-    let mut seen = vec![0_usize; kind.read.len()];
-    for field in fields(bytes) {
-        let field = field?;
-        let position = kind
-            .read
-            .iter()
-            .position(|&(number, ..)| number == field.number);
-        let Some(position) = position else {
-            let known = kind
-                .unread
-                .iter()
-                .find(|&&(number, _)| number == field.number);
-            let name = known.map_or_else(
-                || format!("field {}", field.number),
-                |&(_, name)| name.to_owned(),
-            );
-            let path = join(path, &name);
-            // A list names its field once.
-            if found.last() != Some(&path) {
-                found.push(path);
-            }
-            continue;
-        };
-        let (_, name, inside) = kind.read[position];
-        match inside {
-            Value => {}
-            Default if field.value.is_empty() => {}
-            Default => found.push(join(path, name)),
-            One(inner) => walk(field.value, inner, &join(path, name), found)?,
-            Many(inner) => {
-                let name = format!("{name}[{}]", seen[position]);
-                seen[position] += 1;
-                walk(field.value, inner, &join(path, &name), found)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-fn join(path: &str, name: &str) -> String {
-    match path {
-        "" => name.to_owned(),
-        path => format!("{path}.{name}"),
-    }
-}
-
-static ROUTE_CONFIGURATION: Kind = Kind {
+pub(super) static ROUTE_CONFIGURATION: Kind = Kind {
     read: &[
         (1, "name", Value),
         (2, "virtual_hosts", Many(&VIRTUAL_HOST)),
@@ -106,6 +36,7 @@ static ROUTE_CONFIGURATION: Kind = Kind {
         (17, "metadata"),
         (18, "vhost_header"),
     ],
+    ..Kind::EMPTY
 };
 
 static VIRTUAL_HOST: Kind = Kind {
@@ -136,6 +67,7 @@ static VIRTUAL_HOST: Kind = Kind {
         (24, "metadata"),
         (25, "request_body_buffer_limit"),
     ],
+    ..Kind::EMPTY
 };
 
 static ROUTE: Kind = Kind {
@@ -161,6 +93,7 @@ static ROUTE: Kind = Kind {
         (19, "stat_prefix"),
         (20, "request_body_buffer_limit"),
     ],
+    ..Kind::EMPTY
 };
 
 static ROUTE_MATCH: Kind = Kind {
@@ -180,6 +113,7 @@ static ROUTE_MATCH: Kind = Kind {
         (16, "filter_state", Value),
     ],
     unread: &[(12, "connect_matcher"), (15, "path_match_policy")],
+    ..Kind::EMPTY
 };
 
 static HEADER_MATCHER: Kind = Kind {
@@ -196,7 +130,7 @@ static HEADER_MATCHER: Kind = Kind {
         (13, "string_match", Value),
         (14, "treat_missing_header_as_empty", Value),
     ],
-    unread: &[],
+    ..Kind::EMPTY
 };
 
 static QUERY_PARAMETER: Kind = Kind {
@@ -205,12 +139,13 @@ static QUERY_PARAMETER: Kind = Kind {
         (5, "string_match", Value),
         (6, "present_match", Value),
     ],
-    unread: &[],
+    ..Kind::EMPTY
 };
 
 static RUNTIME_FRACTION: Kind = Kind {
     read: &[(1, "default_value", Value)],
     unread: &[(2, "runtime_key")],
+    ..Kind::EMPTY
 };
 
 static ROUTE_ACTION: Kind = Kind {
@@ -255,6 +190,7 @@ static ROUTE_ACTION: Kind = Kind {
         (44, "host_rewrite"),
         (45, "path_rewrite"),
     ],
+    ..Kind::EMPTY
 };
 
 static HASH_POLICY: Kind = Kind {
@@ -265,11 +201,13 @@ static HASH_POLICY: Kind = Kind {
         (6, "filter_state", Value),
     ],
     unread: &[(2, "cookie"), (5, "query_parameter")],
+    ..Kind::EMPTY
 };
 
 static HASH_HEADER: Kind = Kind {
     read: &[(1, "header_name", Value)],
     unread: &[(2, "regex_rewrite")],
+    ..Kind::EMPTY
 };
 
 static MAX_STREAM_DURATION: Kind = Kind {
@@ -278,6 +216,7 @@ static MAX_STREAM_DURATION: Kind = Kind {
         (2, "grpc_timeout_header_max", Value),
     ],
     unread: &[(3, "grpc_timeout_header_offset")],
+    ..Kind::EMPTY
 };
 
 static WEIGHTED_CLUSTER: Kind = Kind {
@@ -291,6 +230,7 @@ static WEIGHTED_CLUSTER: Kind = Kind {
         (4, "header_name"),
         (5, "use_hash_policy"),
     ],
+    ..Kind::EMPTY
 };
 
 static CLUSTER_WEIGHT: Kind = Kind {
@@ -308,6 +248,7 @@ static CLUSTER_WEIGHT: Kind = Kind {
         (11, "host_rewrite_literal"),
         (12, "cluster_header"),
     ],
+    ..Kind::EMPTY
 };
 
 static RETRY_POLICY: Kind = Kind {
@@ -328,11 +269,12 @@ static RETRY_POLICY: Kind = Kind {
         (12, "retry_options_predicates"),
         (13, "per_try_idle_timeout"),
     ],
+    ..Kind::EMPTY
 };
 
 static RETRY_HOST_PREDICATE: Kind = Kind {
     read: &[(1, "name", Value), (3, "typed_config", Value)],
-    unread: &[],
+    ..Kind::EMPTY
 };
 
 static REDIRECT: Kind = Kind {
@@ -347,12 +289,13 @@ static REDIRECT: Kind = Kind {
         (8, "port_redirect", Value),
         (9, "regex_rewrite", Value),
     ],
-    unread: &[],
+    ..Kind::EMPTY
 };
 
 static DIRECT_RESPONSE: Kind = Kind {
     read: &[(1, "status", Value), (2, "body", Value)],
     unread: &[(3, "body_format")],
+    ..Kind::EMPTY
 };
 
 static HEADER_VALUE_OPTION: Kind = Kind {
@@ -362,12 +305,13 @@ static HEADER_VALUE_OPTION: Kind = Kind {
         (3, "append_action", Value),
         (4, "keep_empty_value", Value),
     ],
-    unread: &[],
+    ..Kind::EMPTY
 };
 
 static HEADER_VALUE: Kind = Kind {
     read: &[(1, "key", Value), (2, "value", Value)],
     unread: &[(3, "raw_value")],
+    ..Kind::EMPTY
 };
 
 #[cfg(test)]

@@ -151,6 +151,8 @@ impl LoadAssignment {
             drop_overloads: self.drop_overloads.clone(),
             overprovisioning_factor: self.overprovisioning_factor,
             weighted_priority_health: self.weighted_priority_health,
+            // Nobody sends it again.
+            endpoint_stale_after: None,
         })
     }
 

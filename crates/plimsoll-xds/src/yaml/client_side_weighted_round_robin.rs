@@ -45,7 +45,7 @@ pub struct ClientSideWeightedRoundRobinYaml {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-struct OrcaOobReportingConfig {
+pub(super) struct OrcaOobReportingConfig {
     /// Port to ask instead of the host's; 0 is the host's.
     port_value: Uint<u32>,
     /// `:authority` of the stream; empty is that of the host.
@@ -76,7 +76,8 @@ impl TryFrom<ClientSideWeightedRoundRobinYaml> for ClientSideWeightedRoundRobin 
 }
 
 impl OrcaOobReportingConfig {
-    fn unchecked(self) -> Result<OobReportingConfig, FieldError> {
+    /// The fields; paths of errors start at the policy.
+    pub(super) fn unchecked(self) -> Result<OobReportingConfig, FieldError> {
         if self.transport_socket_match_criteria.is_some() {
             let reason = "selects one of Envoy's transport sockets; there are none here";
             let path = "oob_reporting_config.transport_socket_match_criteria";

@@ -16,6 +16,7 @@ use plimsoll_core::units::FieldError;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 
+use super::client_side_weighted_round_robin::OrcaOobReportingConfig;
 use super::endpoint::Typed;
 use super::policy::{Policy, SUPPORTED, child_of};
 use super::proto_json::{Double, Named, ProtoDuration, ProtoEnum};
@@ -43,6 +44,8 @@ pub(super) struct LoadAwareLocalityMessage {
     enable_oob_load_report: bool,
     /// How often, then; `0s` is the default. Default `10s`.
     oob_reporting_period: Option<ProtoDuration>,
+    /// Where they are asked instead of at their own port.
+    oob_reporting_config: OrcaOobReportingConfig,
     /// Ours: which metric wins when a report has both. Default `APPLICATION_FIRST`.
     utilization_precedence: Named<UtilizationPrecedence>,
     /// Ours: what happens before the first report. Default `LOCAL`.
@@ -72,6 +75,7 @@ impl LoadAwareLocalityMessage {
             weight_expiration_period: duration(self.weight_expiration_period),
             enable_oob_load_report: self.enable_oob_load_report,
             oob_reporting_period: duration(self.oob_reporting_period),
+            oob_reporting_config: self.oob_reporting_config.unchecked()?,
             utilization_precedence: self.utilization_precedence.0,
             cold_start: self.cold_start.0,
             remote_mean: self.remote_mean.0,

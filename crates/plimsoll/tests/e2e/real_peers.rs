@@ -9,6 +9,7 @@ mod documents;
 mod envoys;
 mod faults;
 mod grpc;
+mod load_reports;
 mod proxy_curl;
 mod proxy_grpc;
 mod proxy_xds;

@@ -54,6 +54,7 @@ pub(crate) fn load_aware_locality(bytes: &mut Bytes<'_>) -> LoadAwareLocality {
         weight_expiration_period: millis(bytes.maybe(&[0, 1, 10_000])),
         enable_oob_load_report: bytes.flag(),
         oob_reporting_period: millis(bytes.maybe(&[0, 1_000])),
+        oob_reporting_config: Default::default(),
         utilization_precedence: precedence(bytes),
         cold_start: bytes.one_of(&[ColdStart::Local, ColdStart::HostCount]),
         remote_mean: bytes.one_of(&[RemoteMean::All, RemoteMean::ReportingOnly]),

@@ -278,6 +278,7 @@ fn core(out: &AssignmentOut) -> ClusterLoadAssignment {
         drop_overloads: out.drop_overloads.clone(),
         overprovisioning_factor: out.overprovisioning_factor,
         weighted_priority_health: out.weighted_priority_health,
+        endpoint_stale_after: out.endpoint_stale_after,
     })
     .unwrap()
 }

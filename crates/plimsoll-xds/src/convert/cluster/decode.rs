@@ -15,6 +15,7 @@ use prost::Message;
 use super::super::field::fields;
 use super::super::pb::cluster::ClusterMessage;
 use super::super::pb::duration;
+use super::super::unhonoured::{self, CLUSTER, Class};
 use super::decode_policy::{Typed, choice, load_balancing_policy};
 use super::{EDS, legacy};
 use crate::error::DecodeError;
@@ -43,6 +44,7 @@ const TYPED_EXTENSION_PROTOCOL_OPTIONS: u32 = 36;
 pub fn decode_cluster(bytes: &[u8]) -> Result<ClusterIn, DecodeError> {
     well_formed(bytes)?;
     let message = ClusterMessage::decode(bytes)?;
+    unhonoured::refuse(bytes, &CLUSTER, Class::Host)?;
     if message.lb_subset_config.is_some() {
         return Err(DecodeError::new("lb_subset_config", "is not supported"));
     }

@@ -24,7 +24,7 @@ pub(super) fn client_side_weighted_round_robin(
     let policy = ClientSideWeightedRoundRobin::try_new(ClientSideWeightedRoundRobinParts {
         enable_oob_load_report: message.enable_oob_load_report.unwrap_or(false),
         oob_reporting_period: duration(message.oob_reporting_period, "oob_reporting_period")?,
-        oob_reporting_config: oob_config(message.oob_reporting_config.unwrap_or_default())?,
+        oob_reporting_config: oob_config(message.oob_reporting_config),
         blackout_period: duration(message.blackout_period, "blackout_period")?,
         weight_expiration_period: duration(
             message.weight_expiration_period,
@@ -39,16 +39,12 @@ pub(super) fn client_side_weighted_round_robin(
     Ok((EndpointPolicy::ClientSideWeightedRoundRobin(policy), None))
 }
 
-fn oob_config(message: OobReportingConfigMessage) -> Result<OobReportingConfig, FieldError> {
-    if message.transport_socket_match_criteria.is_some() {
-        let reason = "selects one of Envoy's transport sockets; there are none here";
-        let path = "oob_reporting_config.transport_socket_match_criteria";
-        return Err(FieldError::new(path, reason));
-    }
-    Ok(OobReportingConfig {
+fn oob_config(message: Option<OobReportingConfigMessage>) -> OobReportingConfig {
+    let message = message.unwrap_or_default();
+    OobReportingConfig {
         port_value: message.port_value,
         authority: message.authority,
-    })
+    }
 }
 
 /// Own fields first, then the child, as Envoy checks them.
@@ -71,6 +67,7 @@ pub(super) fn load_aware_locality(message: LoadAwareLocalityMessage) -> Result<T
         )?,
         enable_oob_load_report: message.enable_oob_load_report.unwrap_or(false),
         oob_reporting_period: duration(message.oob_reporting_period, "oob_reporting_period")?,
+        oob_reporting_config: oob_config(message.oob_reporting_config),
         utilization_precedence: precedence(message.utilization_precedence)?,
         cold_start: choice(message.cold_start, &colds, "cold_start")?,
         remote_mean: choice(message.remote_mean, &means, "remote_mean")?,

@@ -27,8 +27,8 @@ use super::encode_policy::PREFIX;
 pub(super) type Typed = (EndpointPolicy, Option<LocalityPolicy>);
 
 /// Policies we have, for error messages.
-const SUPPORTED: &str = "round_robin, least_request, random, ring_hash, maglev, \
-                         client_side_weighted_round_robin, wrr_locality, load_aware_locality";
+pub(in super::super) const SUPPORTED: &str = "round_robin, least_request, random, ring_hash, \
+     maglev, client_side_weighted_round_robin, wrr_locality, load_aware_locality";
 
 /// The first supported policy of a list. `parent` has chosen the locality already, if there is one;
 /// its children must not. That also bounds how deep lists may nest.

@@ -4,7 +4,9 @@
 //! only plimsoll data planes know is written by [`LocalityDelivery::AsConfigured`] and by nothing
 //! else: a stock Envoy aborts on `locality_basis: 2` and refuses unknown fields (decisions D9).
 
-use plimsoll_core::model::client_side_weighted_round_robin::ClientSideWeightedRoundRobin;
+use plimsoll_core::model::client_side_weighted_round_robin::{
+    ClientSideWeightedRoundRobin, OobReporting,
+};
 use plimsoll_core::model::cluster::{ClusterConfig, LocalityPolicy, LocalitySampling};
 use plimsoll_core::model::endpoint_policy::{
     ConsistentHashing, EndpointPolicy, HashFunction, LeastRequest, RingHash, SlowStart,
@@ -55,7 +57,7 @@ pub enum ClassicBasis {
 }
 
 /// Names of the policies, in full.
-pub(super) const PREFIX: &str = "envoy.extensions.load_balancing_policies.";
+pub(in super::super) const PREFIX: &str = "envoy.extensions.load_balancing_policies.";
 /// `Cluster.LbPolicy`.
 const RING_HASH: i32 = 2;
 
@@ -322,18 +324,21 @@ const fn precedence(precedence: UtilizationPrecedence) -> i32 {
     }
 }
 
-fn client_side_weighted_round_robin(
-    policy: &ClientSideWeightedRoundRobin,
-    own: bool,
-) -> ClientSideWeightedRoundRobinMessage {
-    let oob = policy.oob_reporting();
-    let oob_config = oob.map(|oob| OobReportingConfigMessage {
+/// Older Envoys refuse the field as unknown: only where it says something.
+fn oob_config(oob: &OobReporting) -> Option<OobReportingConfigMessage> {
+    let config = OobReportingConfigMessage {
         port_value: oob.port().map_or(0, u32::from),
         authority: oob
             .authority()
             .map_or_else(String::new, ToString::to_string),
-        transport_socket_match_criteria: None,
-    });
+    };
+    (config != OobReportingConfigMessage::default()).then_some(config)
+}
+
+fn client_side_weighted_round_robin(
+    policy: &ClientSideWeightedRoundRobin,
+    own: bool,
+) -> ClientSideWeightedRoundRobinMessage {
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a float is what the proto holds"
@@ -348,9 +353,7 @@ fn client_side_weighted_round_robin(
         error_utilization_penalty: Some(penalty),
         metric_names_for_computing_utilization: metric_names(policy.metric_names()),
         slow_start_config: policy.slow_start().map(slow_start),
-        // Older Envoys refuse the field as unknown: only where it says something.
-        oob_reporting_config: oob_config
-            .filter(|config| *config != OobReportingConfigMessage::default()),
+        oob_reporting_config: policy.oob_reporting().and_then(oob_config),
         utilization_precedence: if own {
             precedence(policy.utilization_precedence())
         } else {
@@ -379,6 +382,7 @@ fn load_aware_locality(
         ),
         enable_oob_load_report: settings.oob_reporting_period().map(|_| true),
         oob_reporting_period: settings.oob_reporting_period().map(Into::into),
+        oob_reporting_config: settings.oob_reporting().and_then(oob_config),
         ..Default::default()
     };
     if !own {

@@ -41,7 +41,8 @@ const POLICIES: &[&str] = &[
     "load_aware_locality.v3.LoadAwareLocality', weight_update_period: 0.5s, \
      metric_names_for_computing_utilization: [cpu_utilization], utilization_variance_threshold: \
      0.2, smoothing_time_constant: 3s, remote_probe_fraction: 0.05, weight_expiration_period: 0s, \
-     enable_oob_load_report: true, oob_reporting_period: 4s, utilization_precedence: \
+     enable_oob_load_report: true, oob_reporting_period: 4s, oob_reporting_config: \
+     {port_value: 9001, authority: orca.example}, utilization_precedence: \
      NAMED_METRICS_FIRST, cold_start: HOST_COUNT, remote_mean: REPORTING_ONLY, spill_controller: \
      CONVERGENT, local_probe_fraction: 0.1, demand_feed_forward: false, \
      endpoint_picking_policy: {policies: [{typed_extension_config: {name: c, typed_config: {\

@@ -1,8 +1,7 @@
 //! A cluster from bytes in full: what a client or a proxy needs of it.
 //!
-//! The policies are read in `decode`. A field that would be passed over and changes what a request
-//! meets is refused by its name. Passed over are statistics, metadata, buffers and Envoy's order of
-//! start, as in `yaml::cluster::full`, and what future versions add.
+//! The policies are read in `decode`. A field that is not honoured and would change what a request
+//! meets is refused by its path, others are reported: `unhonoured` has the tables.
 
 use std::time::Duration;
 
@@ -14,7 +13,8 @@ use super::super::pb::upstream::{
     CircuitBreakersMessage, ConnectionOptionsMessage, EdsClusterConfigMessage,
     OutlierDetectionMessage, ThresholdsMessage, UpstreamClusterMessage,
 };
-use super::super::pb::{ConfigSourceMessage, duration, refuse, under};
+use super::super::pb::{ConfigSourceMessage, duration, under};
+use super::super::unhonoured::{self, CLUSTER, Class};
 use super::decode::decode_cluster;
 use super::decode_policy::choice;
 use super::{upstream_health, upstream_http, upstream_tls};
@@ -27,6 +27,7 @@ use crate::upstream::{
 /// Reads a cluster in full.
 pub fn decode_upstream_cluster(bytes: &[u8]) -> Result<UpstreamCluster, DecodeError> {
     let config = decode_cluster(bytes)?.config;
+    unhonoured::refuse(bytes, &CLUSTER, Class::Request)?;
     let message = UpstreamClusterMessage::decode(bytes)?;
     let assignment = message.load_assignment.as_deref().map(load_assignment);
     let assignment = under(assignment, "load_assignment")?;
@@ -35,28 +36,6 @@ pub fn decode_upstream_cluster(bytes: &[u8]) -> Result<UpstreamCluster, DecodeEr
 }
 
 fn options(message: UpstreamClusterMessage) -> Result<UpstreamOptions, FieldError> {
-    refuse(&[
-        (
-            "upstream_bind_config",
-            message.upstream_bind_config.is_some(),
-        ),
-        ("cluster_type", message.cluster_type.is_some()),
-        ("filters", !message.filters.is_empty()),
-        (
-            "transport_socket_matches",
-            !message.transport_socket_matches.is_empty(),
-        ),
-        (
-            "transport_socket_matcher",
-            message.transport_socket_matcher.is_some(),
-        ),
-        ("upstream_config", message.upstream_config.is_some()),
-        ("preconnect_policy", message.preconnect_policy.is_some()),
-        (
-            "connection_pool_per_downstream_connection",
-            message.connection_pool_per_downstream_connection,
-        ),
-    ])?;
     let mut options = UpstreamOptions {
         discovery: discovery(&message)?,
         close_connections_on_host_health_failure: message.close_connections_on_host_health_failure,
@@ -76,8 +55,8 @@ fn options(message: UpstreamClusterMessage) -> Result<UpstreamOptions, FieldErro
     let tls = under(socket.map(upstream_tls::upstream_tls), "transport_socket")?;
     options.tls = tls.flatten();
     options.lrs = under(message.lrs_server.as_ref().map(is_self), "lrs_server")?.unwrap_or(false);
-    let connection = message.upstream_connection_options.map(tcp_keepalive);
-    options.tcp_keepalive = under(connection, "upstream_connection_options")?.flatten();
+    let connection = message.upstream_connection_options;
+    options.tcp_keepalive = connection.and_then(tcp_keepalive);
     Ok(options)
 }
 
@@ -137,10 +116,6 @@ fn is_self(source: &ConfigSourceMessage) -> Result<bool, FieldError> {
 
 /// The limits of the default priority: no request has another one.
 fn circuit_breakers(message: CircuitBreakersMessage) -> Result<CircuitBreakers, FieldError> {
-    refuse(&[(
-        "per_host_thresholds",
-        !message.per_host_thresholds.is_empty(),
-    )])?;
     let mut breakers = CircuitBreakers::default();
     for (index, entry) in message.thresholds.into_iter().enumerate() {
         if entry.priority == 0 {
@@ -152,7 +127,6 @@ fn circuit_breakers(message: CircuitBreakersMessage) -> Result<CircuitBreakers, 
 }
 
 fn thresholds(entry: ThresholdsMessage) -> Result<CircuitBreakers, FieldError> {
-    refuse(&[("max_connection_pools", entry.max_connection_pools.is_some())])?;
     let default = CircuitBreakers::default();
     let pending = entry.max_pending_requests;
     let budget = entry.retry_budget.map(|budget| {
@@ -195,17 +169,13 @@ fn outlier_fields(message: OutlierDetectionMessage) -> Result<OutlierFields, Fie
     })
 }
 
-fn tcp_keepalive(message: ConnectionOptionsMessage) -> Result<Option<TcpKeepalive>, FieldError> {
-    refuse(&[(
-        "happy_eyeballs_config",
-        message.happy_eyeballs_config.is_some(),
-    )])?;
+fn tcp_keepalive(message: ConnectionOptionsMessage) -> Option<TcpKeepalive> {
     let seconds = |value: u32| Duration::from_secs(u64::from(value));
-    Ok(message.tcp_keepalive.map(|keepalive| TcpKeepalive {
+    message.tcp_keepalive.map(|keepalive| TcpKeepalive {
         probes: keepalive.keepalive_probes,
         time: keepalive.keepalive_time.map(seconds),
         interval: keepalive.keepalive_interval.map(seconds),
-    }))
+    })
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::super::pb::upstream::{
     GrpcCheckMessage, HealthCheckMessage, HttpCheckMessage, Int64RangeMessage, PayloadMessage,
     TcpCheckMessage,
 };
-use super::super::pb::{duration, refuse, under};
+use super::super::pb::{duration, under};
 use super::decode_policy::choice;
 use crate::upstream::{
     HealthCheck, HealthCheckKind, HealthCheckParts, HttpHealthCheck, HttpMethod, StatusRange,
@@ -27,13 +27,6 @@ pub(super) fn health_checks(
 }
 
 fn health_check(message: HealthCheckMessage) -> Result<HealthCheck, FieldError> {
-    refuse(&[
-        ("tls_options", message.tls_options.is_some()),
-        (
-            "transport_socket_match_criteria",
-            message.transport_socket_match_criteria.is_some(),
-        ),
-    ])?;
     let http = under(message.http_health_check.map(http), "http_health_check")?;
     let tcp = under(message.tcp_health_check.map(tcp), "tcp_health_check")?;
     let grpc = message.grpc_health_check.map(grpc);
@@ -67,14 +60,6 @@ fn health_check(message: HealthCheckMessage) -> Result<HealthCheck, FieldError> 
 }
 
 fn http(message: HttpCheckMessage) -> Result<HealthCheckKind, FieldError> {
-    refuse(&[
-        ("send", message.send.is_some()),
-        ("receive", !message.receive.is_empty()),
-        (
-            "service_name_matcher",
-            message.service_name_matcher.is_some(),
-        ),
-    ])?;
     // By number; CONNECT, 6, cannot check anything.
     let methods = [
         Some(HttpMethod::Get),
@@ -120,8 +105,6 @@ fn headers(options: Vec<HeaderValueOptionMessage>) -> Vec<(String, String)> {
 }
 
 fn tcp(message: TcpCheckMessage) -> Result<HealthCheckKind, FieldError> {
-    let proxy_protocol = message.proxy_protocol_config.is_some();
-    refuse(&[("proxy_protocol_config", proxy_protocol)])?;
     let receive = message.receive.into_iter().map(payload);
     let receive = receive.collect::<Result<_, _>>();
     Ok(HealthCheckKind::Tcp {

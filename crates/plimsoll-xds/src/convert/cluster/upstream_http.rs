@@ -8,7 +8,7 @@ use super::super::pb::upstream::{
     CommonHttpMessage, ExplicitHttpConfigMessage, Http2Message, HttpProtocolOptionsMessage,
     UpstreamClusterMessage, UpstreamHttpMessage,
 };
-use super::super::pb::{DurationMessage, duration, refuse};
+use super::super::pb::{DurationMessage, duration};
 use super::HTTP_PROTOCOL_OPTIONS;
 use crate::upstream::{Http2Options, HttpVersion, UpstreamOptions};
 
@@ -38,18 +38,8 @@ fn typed(
     message: HttpProtocolOptionsMessage,
     options: &mut UpstreamOptions,
 ) -> Result<(), FieldError> {
-    refuse(&[
-        ("http_filters", !message.http_filters.is_empty()),
-        ("outlier_detection", message.outlier_detection.is_some()),
-        (
-            "request_mirror_policies",
-            !message.request_mirror_policies.is_empty(),
-        ),
-        ("hash_policy", !message.hash_policy.is_empty()),
-        ("retry_policy", message.retry_policy.is_some()),
-    ])?;
     common(message.common_http_protocol_options, options)?;
-    upstream(message.upstream_http_protocol_options, options)?;
+    upstream(message.upstream_http_protocol_options, options);
     match message.explicit_http_config {
         Some(ExplicitHttpConfigMessage {
             http2_protocol_options: Some(http2),
@@ -72,7 +62,7 @@ fn legacy(
     options: &mut UpstreamOptions,
 ) -> Result<(), FieldError> {
     common(cluster.common_http_protocol_options.clone(), options)?;
-    upstream(cluster.upstream_http_protocol_options.clone(), options)?;
+    upstream(cluster.upstream_http_protocol_options.clone(), options);
     if let Some(requests) = cluster.max_requests_per_connection {
         options.max_requests_per_connection = (requests > 0).then_some(requests);
     }
@@ -107,17 +97,10 @@ fn common(
     Ok(())
 }
 
-fn upstream(
-    message: Option<UpstreamHttpMessage>,
-    options: &mut UpstreamOptions,
-) -> Result<(), FieldError> {
+fn upstream(message: Option<UpstreamHttpMessage>, options: &mut UpstreamOptions) {
     let message = message.unwrap_or_default();
-    let header = !message.override_auto_sni_header.is_empty();
-    refuse(&[("override_auto_sni_header", header)])
-        .map_err(|error| error.under("upstream_http_protocol_options"))?;
     options.auto_sni = message.auto_sni;
     options.auto_san_validation = message.auto_san_validation;
-    Ok(())
 }
 
 fn put_http2(message: &Http2Message, options: &mut UpstreamOptions) -> Result<(), FieldError> {

@@ -7,8 +7,8 @@ use super::super::pb::tls::{
     CommonTlsMessage, DataSourceMessage, TlsCertificateMessage, UpstreamTlsMessage,
     ValidationMessage,
 };
+use super::super::pb::under;
 use super::super::pb::upstream::TransportSocketMessage;
-use super::super::pb::{refuse, under};
 use super::decode_policy::choice;
 use crate::upstream::{CertificatePair, SanMatcher, SanType, TrustedCa, UpstreamTls};
 
@@ -60,27 +60,9 @@ type Common = (
 );
 
 fn common_context(message: CommonTlsMessage) -> Result<Common, FieldError> {
-    refuse(&[
-        ("tls_params", message.tls_params.is_some()),
-        (
-            "tls_certificate_sds_secret_configs",
-            !message.tls_certificate_sds_secret_configs.is_empty(),
-        ),
-        (
-            "validation_context_sds_secret_config",
-            message.validation_context_sds_secret_config.is_some(),
-        ),
-        (
-            "combined_validation_context",
-            message.combined_validation_context.is_some(),
-        ),
-        ("custom_handshaker", message.custom_handshaker.is_some()),
-        (
-            "tls_certificate_provider_instance",
-            message.tls_certificate_provider_instance.is_some(),
-        ),
-        ("tls_certificates[1]", message.tls_certificates.len() > 1),
-    ])?;
+    if message.tls_certificates.len() > 1 {
+        return Err(FieldError::new("tls_certificates[1]", "is not supported"));
+    }
     let pair = message.tls_certificates.into_iter().next();
     let certificate = under(pair.map(certificate), "tls_certificates[0]")?;
     let validation = validation(message.validation_context.unwrap_or_default());
@@ -89,14 +71,6 @@ fn common_context(message: CommonTlsMessage) -> Result<Common, FieldError> {
 }
 
 fn certificate(message: TlsCertificateMessage) -> Result<CertificatePair, FieldError> {
-    refuse(&[
-        ("password", message.password.is_some()),
-        (
-            "private_key_provider",
-            message.private_key_provider.is_some(),
-        ),
-        ("pkcs12", message.pkcs12.is_some()),
-    ])?;
     let required = |source: Option<DataSourceMessage>, field: &str| {
         data_source(source.unwrap_or_default()).map_err(|error| error.under(field))
     };
@@ -107,33 +81,6 @@ fn certificate(message: TlsCertificateMessage) -> Result<CertificatePair, FieldE
 }
 
 fn validation(message: ValidationMessage) -> Result<(TrustedCa, Vec<SanMatcher>), FieldError> {
-    refuse(&[
-        (
-            "verify_certificate_hash",
-            !message.verify_certificate_hash.is_empty(),
-        ),
-        (
-            "verify_certificate_spki",
-            !message.verify_certificate_spki.is_empty(),
-        ),
-        ("crl", message.crl.is_some()),
-        (
-            "allow_expired_certificate",
-            message.allow_expired_certificate,
-        ),
-        (
-            "trust_chain_verification",
-            message.trust_chain_verification != 0,
-        ),
-        (
-            "custom_validator_config",
-            message.custom_validator_config.is_some(),
-        ),
-        (
-            "ca_certificate_provider_instance",
-            message.ca_certificate_provider_instance.is_some(),
-        ),
-    ])?;
     let pem = under(message.trusted_ca.map(data_source), "trusted_ca")?;
     let ca = match (pem, message.system_root_certs) {
         (Some(pem), _) => TrustedCa::Pem(pem),

@@ -201,3 +201,28 @@ proptest! {
         prop_assert_eq!(decode_load_stats_request(bytes.into()).unwrap(), request);
     }
 }
+
+/// As in an assignment: the same twice is fine.
+#[test]
+fn fractions_that_contradict_each_other_are_refused() {
+    let entry = |fraction: u32| LocalityFractionMessage {
+        locality: Some((&Locality::zone_only("a")).into()),
+        observed_traffic_fraction: fraction,
+    };
+    let read = |fractions: Vec<LocalityFractionMessage>| {
+        let message = LoadStatsResponseMessage {
+            observed_traffic: vec![ClusterTrafficMessage {
+                cluster_name: "orders".into(),
+                fractions,
+                observation_time: None,
+            }],
+            ..Default::default()
+        };
+        decode_load_stats_response(&message.encode_to_vec())
+    };
+    let same = read(vec![entry(5000), entry(5000)]).unwrap();
+    assert_eq!(same.observed_traffic[0].fractions.len(), 1);
+    let error = read(vec![entry(5000), entry(4000)]).unwrap_err();
+    let path = "observed_traffic[0].fractions[1].observed_traffic_fraction";
+    assert_eq!(error.path(), path);
+}

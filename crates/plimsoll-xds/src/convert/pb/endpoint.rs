@@ -57,9 +57,6 @@ pub(crate) struct LocalityLbEndpointsMessage {
     pub(crate) load_balancing_weight: Option<u32>,
     #[prost(uint32, tag = "5")]
     pub(crate) priority: u32,
-    /// Read only to be refused.
-    #[prost(message, optional, tag = "8")]
-    pub(crate) leds_cluster_locality_config: Option<()>,
     #[prost(message, optional, tag = "9")]
     pub(crate) metadata: Option<MetadataMessage>,
     #[prost(message, optional, tag = "10")]
@@ -86,9 +83,6 @@ pub(crate) struct LbEndpointMessage {
     pub(crate) metadata: Option<MetadataMessage>,
     #[prost(message, optional, tag = "4")]
     pub(crate) load_balancing_weight: Option<u32>,
-    /// Read only to be refused.
-    #[prost(string, tag = "5")]
-    pub(crate) endpoint_name: String,
 }
 
 /// `Endpoint`.
@@ -139,9 +133,6 @@ pub(crate) struct HealthCheckConfigMessage {
     pub(crate) port_value: u32,
     #[prost(string, tag = "2")]
     pub(crate) hostname: String,
-    /// Read only to be refused.
-    #[prost(message, optional, tag = "3")]
-    pub(crate) address: Option<()>,
     #[prost(bool, tag = "4")]
     pub(crate) disable_active_health_check: bool,
 }

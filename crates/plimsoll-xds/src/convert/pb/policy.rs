@@ -130,9 +130,6 @@ pub(crate) struct OobReportingConfigMessage {
     pub(crate) port_value: u32,
     #[prost(string, tag = "2")]
     pub(crate) authority: String,
-    /// Read only to be refused.
-    #[prost(message, optional, tag = "3")]
-    pub(crate) transport_socket_match_criteria: Option<()>,
 }
 
 /// `load_aware_locality.v3.LoadAwareLocality`.
@@ -156,6 +153,8 @@ pub(crate) struct LoadAwareLocalityMessage {
     pub(crate) enable_oob_load_report: Option<bool>,
     #[prost(message, optional, tag = "9")]
     pub(crate) oob_reporting_period: Option<DurationMessage>,
+    #[prost(message, optional, tag = "10")]
+    pub(crate) oob_reporting_config: Option<OobReportingConfigMessage>,
     #[prost(int32, tag = "50001")]
     pub(crate) utilization_precedence: i32,
     #[prost(int32, tag = "50002")]

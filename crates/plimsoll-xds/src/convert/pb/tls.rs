@@ -1,5 +1,4 @@
-//! `envoy.extensions.transport_sockets.tls.v3` and string matchers. Fields of type `()` are read
-//! only to be refused.
+//! `envoy.extensions.transport_sockets.tls.v3` and string matchers.
 
 use bytes::Bytes;
 use prost::Message;
@@ -20,24 +19,12 @@ pub(crate) struct UpstreamTlsMessage {
 /// `CommonTlsContext`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct CommonTlsMessage {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) tls_params: Option<()>,
     #[prost(message, repeated, tag = "2")]
     pub(crate) tls_certificates: Vec<TlsCertificateMessage>,
     #[prost(message, optional, tag = "3")]
     pub(crate) validation_context: Option<ValidationMessage>,
     #[prost(string, repeated, tag = "4")]
     pub(crate) alpn_protocols: Vec<String>,
-    #[prost(message, repeated, tag = "6")]
-    pub(crate) tls_certificate_sds_secret_configs: Vec<()>,
-    #[prost(message, optional, tag = "7")]
-    pub(crate) validation_context_sds_secret_config: Option<()>,
-    #[prost(message, optional, tag = "8")]
-    pub(crate) combined_validation_context: Option<()>,
-    #[prost(message, optional, tag = "13")]
-    pub(crate) custom_handshaker: Option<()>,
-    #[prost(message, optional, tag = "14")]
-    pub(crate) tls_certificate_provider_instance: Option<()>,
 }
 
 /// `TlsCertificate`.
@@ -47,12 +34,6 @@ pub(crate) struct TlsCertificateMessage {
     pub(crate) certificate_chain: Option<DataSourceMessage>,
     #[prost(message, optional, tag = "2")]
     pub(crate) private_key: Option<DataSourceMessage>,
-    #[prost(message, optional, tag = "3")]
-    pub(crate) password: Option<()>,
-    #[prost(message, optional, tag = "6")]
-    pub(crate) private_key_provider: Option<()>,
-    #[prost(message, optional, tag = "8")]
-    pub(crate) pkcs12: Option<()>,
 }
 
 /// `CertificateValidationContext`.
@@ -60,22 +41,8 @@ pub(crate) struct TlsCertificateMessage {
 pub(crate) struct ValidationMessage {
     #[prost(message, optional, tag = "1")]
     pub(crate) trusted_ca: Option<DataSourceMessage>,
-    #[prost(string, repeated, tag = "2")]
-    pub(crate) verify_certificate_hash: Vec<String>,
-    #[prost(string, repeated, tag = "3")]
-    pub(crate) verify_certificate_spki: Vec<String>,
-    #[prost(message, optional, tag = "7")]
-    pub(crate) crl: Option<()>,
-    #[prost(bool, tag = "8")]
-    pub(crate) allow_expired_certificate: bool,
     #[prost(message, repeated, tag = "9")]
     pub(crate) match_subject_alt_names: Vec<StringMatcherMessage>,
-    #[prost(int32, tag = "10")]
-    pub(crate) trust_chain_verification: i32,
-    #[prost(message, optional, tag = "12")]
-    pub(crate) custom_validator_config: Option<()>,
-    #[prost(message, optional, tag = "13")]
-    pub(crate) ca_certificate_provider_instance: Option<()>,
     #[prost(message, repeated, tag = "15")]
     pub(crate) match_typed_subject_alt_names: Vec<SanMatcherMessage>,
     #[prost(message, optional, tag = "17")]

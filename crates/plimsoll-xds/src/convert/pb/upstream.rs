@@ -1,6 +1,6 @@
 //! The fields of `envoy.config.cluster.v3.Cluster` that are not about choosing hosts: a second view
-//! of the same message, so that whoever only chooses does not build them. Fields of type `()` are
-//! read only to be refused.
+//! of the same message, so that whoever only chooses does not build them. Fields that are refused
+//! whatever they hold are in the tables of `unhonoured`.
 
 use std::collections::BTreeMap;
 
@@ -26,8 +26,6 @@ pub(crate) struct UpstreamClusterMessage {
     pub(crate) max_requests_per_connection: Option<u32>,
     #[prost(message, optional, tag = "10")]
     pub(crate) circuit_breakers: Option<CircuitBreakersMessage>,
-    #[prost(message, optional, tag = "13")]
-    pub(crate) http_protocol_options: Option<()>,
     #[prost(message, optional, tag = "14")]
     pub(crate) http2_protocol_options: Option<Http2Message>,
     #[prost(message, optional, tag = "16")]
@@ -36,8 +34,6 @@ pub(crate) struct UpstreamClusterMessage {
     pub(crate) dns_lookup_family: i32,
     #[prost(message, optional, tag = "19")]
     pub(crate) outlier_detection: Option<OutlierDetectionMessage>,
-    #[prost(message, optional, tag = "21")]
-    pub(crate) upstream_bind_config: Option<()>,
     #[prost(message, optional, tag = "24")]
     pub(crate) transport_socket: Option<TransportSocketMessage>,
     #[prost(message, optional, tag = "29")]
@@ -50,24 +46,10 @@ pub(crate) struct UpstreamClusterMessage {
     pub(crate) load_assignment: Option<Bytes>,
     #[prost(btree_map = "string, message", tag = "36")]
     pub(crate) typed_extension_protocol_options: BTreeMap<String, AnyMessage>,
-    #[prost(message, optional, tag = "38")]
-    pub(crate) cluster_type: Option<()>,
-    #[prost(message, repeated, tag = "40")]
-    pub(crate) filters: Vec<()>,
     #[prost(message, optional, tag = "42")]
     pub(crate) lrs_server: Option<ConfigSourceMessage>,
-    #[prost(message, repeated, tag = "43")]
-    pub(crate) transport_socket_matches: Vec<()>,
     #[prost(message, optional, tag = "46")]
     pub(crate) upstream_http_protocol_options: Option<UpstreamHttpMessage>,
-    #[prost(message, optional, tag = "48")]
-    pub(crate) upstream_config: Option<()>,
-    #[prost(message, optional, tag = "50")]
-    pub(crate) preconnect_policy: Option<()>,
-    #[prost(bool, tag = "51")]
-    pub(crate) connection_pool_per_downstream_connection: bool,
-    #[prost(message, optional, tag = "59")]
-    pub(crate) transport_socket_matcher: Option<()>,
 }
 
 /// `Cluster.EdsClusterConfig`.
@@ -84,8 +66,6 @@ pub(crate) struct EdsClusterConfigMessage {
 pub(crate) struct CircuitBreakersMessage {
     #[prost(message, repeated, tag = "1")]
     pub(crate) thresholds: Vec<ThresholdsMessage>,
-    #[prost(message, repeated, tag = "2")]
-    pub(crate) per_host_thresholds: Vec<()>,
 }
 
 /// `CircuitBreakers.Thresholds`.
@@ -101,8 +81,6 @@ pub(crate) struct ThresholdsMessage {
     pub(crate) max_requests: Option<u32>,
     #[prost(message, optional, tag = "5")]
     pub(crate) max_retries: Option<u32>,
-    #[prost(message, optional, tag = "7")]
-    pub(crate) max_connection_pools: Option<()>,
     #[prost(message, optional, tag = "8")]
     pub(crate) retry_budget: Option<RetryBudgetMessage>,
 }
@@ -194,10 +172,6 @@ pub(crate) struct HealthCheckMessage {
     pub(crate) interval_jitter_percent: u32,
     #[prost(message, optional, tag = "20")]
     pub(crate) initial_jitter: Option<DurationMessage>,
-    #[prost(message, optional, tag = "21")]
-    pub(crate) tls_options: Option<()>,
-    #[prost(message, optional, tag = "23")]
-    pub(crate) transport_socket_match_criteria: Option<()>,
     #[prost(message, optional, tag = "24")]
     pub(crate) no_traffic_healthy_interval: Option<DurationMessage>,
 }
@@ -209,18 +183,12 @@ pub(crate) struct HttpCheckMessage {
     pub(crate) host: String,
     #[prost(string, tag = "2")]
     pub(crate) path: String,
-    #[prost(message, optional, tag = "3")]
-    pub(crate) send: Option<()>,
-    #[prost(message, repeated, tag = "4")]
-    pub(crate) receive: Vec<()>,
     #[prost(message, repeated, tag = "6")]
     pub(crate) request_headers_to_add: Vec<HeaderValueOptionMessage>,
     #[prost(message, repeated, tag = "9")]
     pub(crate) expected_statuses: Vec<Int64RangeMessage>,
     #[prost(int32, tag = "10")]
     pub(crate) codec_client_type: i32,
-    #[prost(message, optional, tag = "11")]
-    pub(crate) service_name_matcher: Option<()>,
     #[prost(message, repeated, tag = "12")]
     pub(crate) retriable_statuses: Vec<Int64RangeMessage>,
     #[prost(int32, tag = "13")]
@@ -234,8 +202,6 @@ pub(crate) struct TcpCheckMessage {
     pub(crate) send: Option<PayloadMessage>,
     #[prost(message, repeated, tag = "2")]
     pub(crate) receive: Vec<PayloadMessage>,
-    #[prost(message, optional, tag = "3")]
-    pub(crate) proxy_protocol_config: Option<()>,
 }
 
 /// `HealthCheck.Payload`.
@@ -272,8 +238,6 @@ pub(crate) struct Int64RangeMessage {
 pub(crate) struct ConnectionOptionsMessage {
     #[prost(message, optional, tag = "1")]
     pub(crate) tcp_keepalive: Option<TcpKeepaliveMessage>,
-    #[prost(message, optional, tag = "3")]
-    pub(crate) happy_eyeballs_config: Option<()>,
 }
 
 /// `TcpKeepalive`.
@@ -303,16 +267,6 @@ pub(crate) struct HttpProtocolOptionsMessage {
     pub(crate) upstream_http_protocol_options: Option<UpstreamHttpMessage>,
     #[prost(message, optional, tag = "3")]
     pub(crate) explicit_http_config: Option<ExplicitHttpConfigMessage>,
-    #[prost(message, repeated, tag = "6")]
-    pub(crate) http_filters: Vec<()>,
-    #[prost(message, optional, tag = "8")]
-    pub(crate) outlier_detection: Option<()>,
-    #[prost(message, repeated, tag = "9")]
-    pub(crate) request_mirror_policies: Vec<()>,
-    #[prost(message, repeated, tag = "10")]
-    pub(crate) hash_policy: Vec<()>,
-    #[prost(message, optional, tag = "11")]
-    pub(crate) retry_policy: Option<()>,
 }
 
 /// `HttpProtocolOptions.ExplicitHttpConfig`.
@@ -344,8 +298,6 @@ pub(crate) struct UpstreamHttpMessage {
     pub(crate) auto_sni: bool,
     #[prost(bool, tag = "2")]
     pub(crate) auto_san_validation: bool,
-    #[prost(string, tag = "3")]
-    pub(crate) override_auto_sni_header: String,
 }
 
 /// `envoy.config.core.v3.Http2ProtocolOptions`.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use plimsoll_core::model::client_side_weighted_round_robin::OobReportingConfig;
 use plimsoll_core::model::cluster::{ClusterConfig, LocalityPolicy, LocalitySampling};
 use plimsoll_core::model::endpoint_policy::EndpointPolicy;
 use plimsoll_core::model::load_aware_locality::{
@@ -76,6 +77,7 @@ fn every_field_arrives() {
          utilization_variance_threshold: 0.25, smoothing_time_constant: 2s, \
          remote_probe_fraction: 0.05, weight_expiration_period: 60s, \
          enable_oob_load_report: true, oob_reporting_period: 3s, \
+         oob_reporting_config: {port_value: 9001, authority: orca.example}, \
          utilization_precedence: NAMED_METRICS_FIRST, cold_start: HOST_COUNT, \
          remote_mean: REPORTING_ONLY, spill_controller: CONVERGENT, local_probe_fraction: 0.1, \
          demand_feed_forward: false,",
@@ -93,6 +95,10 @@ fn every_field_arrives() {
         weight_expiration_period: Some(Duration::from_secs(60)),
         enable_oob_load_report: true,
         oob_reporting_period: Some(Duration::from_secs(3)),
+        oob_reporting_config: OobReportingConfig {
+            port_value: 9001,
+            authority: "orca.example".into(),
+        },
         utilization_precedence: UtilizationPrecedence::NamedMetricsFirst,
         cold_start: ColdStart::HostCount,
         remote_mean: RemoteMean::ReportingOnly,

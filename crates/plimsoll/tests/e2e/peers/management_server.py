@@ -5,7 +5,8 @@ management_server.py FILE [PORT]
 Serves the resources of FILE, a JSON list of messages with "@type", over ADS in both variants, state
 of the world and incremental, and prints its port. Each line on standard input is a path to another
 such file, which replaces the resources of every stream and is answered with "ok"; the line
-"refusals" is answered with a JSON list of what was refused so far, each as type and message.
+"refusals" is answered with a JSON list of what was refused so far, each as type and message, the
+line "reports" with a JSON list of all ClusterStats that were reported, endpoints one by one.
 """
 
 import concurrent.futures
@@ -18,6 +19,7 @@ import grpc
 from envoy.config.cluster.v3 import cluster_pb2  # noqa: F401, known to Any by being imported
 from envoy.config.endpoint.v3 import endpoint_pb2  # noqa: F401
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
+from envoy.service.load_stats.v3 import lrs_pb2, lrs_pb2_grpc
 from google.protobuf import any_pb2, json_format
 
 
@@ -158,6 +160,26 @@ class Subscribed:
         )
 
 
+class Lrs(lrs_pb2_grpc.LoadReportingServiceServicer):
+    """Asks for everything there is to report, and keeps it."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.reports = []
+
+    def StreamLoadStats(self, requests, context):
+        asked = lrs_pb2.LoadStatsResponse(send_all_clusters=True, report_endpoint_granularity=True)
+        asked.load_reporting_interval.nanos = 200_000_000
+        for index, request in enumerate(requests):
+            with self.lock:
+                self.reports += [
+                    json_format.MessageToDict(stats, preserving_proto_field_name=True)
+                    for stats in request.cluster_stats
+                ]
+            if index == 0:
+                yield asked
+
+
 def read(requests, todo):
     try:
         for request in requests:
@@ -176,12 +198,18 @@ def main():
     resources = Resources(sys.argv[1])
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(max_workers=32))
     ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(Ads(resources), server)
+    lrs = Lrs()
+    lrs_pb2_grpc.add_LoadReportingServiceServicer_to_server(lrs, server)
     port = sys.argv[2] if len(sys.argv) > 2 else "0"
     print(server.add_insecure_port(f"127.0.0.1:{port}"), flush=True)
     server.start()
     for line in sys.stdin:
         if line.strip() == "refusals":
             print(json.dumps(resources.refusals), flush=True)
+            continue
+        if line.strip() == "reports":
+            with lrs.lock:
+                print(json.dumps(lrs.reports), flush=True)
             continue
         resources.load(line.strip())
         print("ok", flush=True)

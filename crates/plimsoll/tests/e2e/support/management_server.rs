@@ -60,6 +60,11 @@ impl ManagementServer {
         serde_json::from_str(&self.ask("refusals")).unwrap()
     }
 
+    /// All `ClusterStats` that were reported so far, in protobuf's JSON.
+    pub(crate) fn reports(&mut self) -> Vec<Value> {
+        serde_json::from_str(&self.ask("reports")).unwrap()
+    }
+
     /// Ends it without a goodbye.
     pub(crate) fn kill(&mut self) {
         self.process.kill();

@@ -46,26 +46,13 @@ fn refused(change: impl FnOnce(&mut UpstreamClusterMessage)) -> String {
 #[test]
 fn what_would_be_passed_over_is_refused_by_its_path() {
     type Change = fn(&mut UpstreamClusterMessage);
-    let cases: [(&str, Change); 12] = [
-        ("filters", |c| c.filters.push(())),
-        ("cluster_type", |c| c.cluster_type = Some(())),
-        ("preconnect_policy", |c| c.preconnect_policy = Some(())),
-        ("transport_socket_matches", |c| {
-            c.transport_socket_matches.push(());
-        }),
+    let cases: [(&str, Change); 7] = [
         ("type", |c| c.discovery_type = 4),
         ("eds_cluster_config.eds_config", |c| {
             c.eds_cluster_config = None;
         }),
         ("lrs_server", |c| {
             c.lrs_server = Some(ConfigSourceMessage::default());
-        }),
-        ("circuit_breakers.per_host_thresholds", |c| {
-            let per_host_thresholds = vec![()];
-            c.circuit_breakers = Some(CircuitBreakersMessage {
-                per_host_thresholds,
-                ..Default::default()
-            });
         }),
         ("health_checks[1]", |c| {
             c.health_checks.push(HealthCheckMessage::default());
@@ -94,13 +81,54 @@ fn what_would_be_passed_over_is_refused_by_its_path() {
     }
 }
 
-/// Fields nobody knows yet come from newer servers.
+#[test]
+fn what_is_not_declared_is_refused_by_its_path_too() {
+    let breakers = {
+        let mut bytes = Vec::new();
+        put_field(&mut bytes, 2, b"");
+        bytes
+    };
+    let cases: [(u32, &[u8], &str); 6] = [
+        (40, b"", "filters"),
+        (38, b"", "cluster_type"),
+        (50, b"", "preconnect_policy"),
+        (43, b"", "transport_socket_matches"),
+        (62, b"", "queuing_policies"),
+        (10, &breakers, "circuit_breakers.per_host_thresholds"),
+    ];
+    for (number, value, path) in cases {
+        let mut bytes = message("upstream_eds");
+        put_field(&mut bytes, number, value);
+        let error = decode_upstream_cluster(&bytes).unwrap_err();
+        assert_eq!(error.path(), path);
+    }
+}
+
+/// Of the blocks that another program wrote, the two fields that files accept without effect.
+#[test]
+fn what_is_read_is_not_reported() {
+    for (name, expected) in [
+        (
+            "upstream_static",
+            &["per_connection_buffer_limit_bytes", "alt_stat_name"][..],
+        ),
+        ("upstream_tls", &[]),
+        ("upstream_eds", &[]),
+    ] {
+        let ignored = crate::wire::ignored_fields(crate::ads::CLUSTER, &message(name));
+        assert_eq!(ignored, expected, "{name}");
+    }
+}
+
+/// Fields nobody knows yet come from newer servers: they are reported.
 #[test]
 fn unknown_fields_are_passed_over() {
     let mut bytes = message("upstream_eds");
     put_field(&mut bytes, 60_000, b"later");
     let known = decode_upstream_cluster(&message("upstream_eds"));
     assert_eq!(decode_upstream_cluster(&bytes), known);
+    let ignored = crate::wire::ignored_fields(crate::ads::CLUSTER, &bytes);
+    assert_eq!(ignored, ["field 60000"]);
 }
 
 proptest! {

@@ -1,0 +1,128 @@
+//! Fields of resources that are not honoured are refused or reported, and endpoints that nobody
+//! confirms are forgotten.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use plimsoll_client::{Client, Variant, XdsOptions};
+use plimsoll_core::model::assignment::LbEndpoint;
+use plimsoll_core::model::load_report::Node;
+use plimsoll_core::model::locality::Locality;
+use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT};
+use plimsoll_xds::wire::{self, AssignmentOut, LocalityOut};
+use support::management::Management;
+use support::resources::{Made, whole};
+use support::{Backend, get, wait_for, wait_until, within};
+
+fn client(server: &Management, variant: Variant) -> Client {
+    let node = Node {
+        id: "n1".into(),
+        cluster: "fleet".into(),
+        locality: Locality::zone_only("a"),
+    };
+    let mut options = XdsOptions::new(format!("http://{}", server.address), node);
+    options.variant = variant;
+    Client::builder().xds(options).build()
+}
+
+/// The same resources, with more bytes behind the one of this type.
+fn with(resources: &[Made], type_url: &str, more: &[u8]) -> Vec<Made> {
+    let resources = resources.iter().cloned();
+    let changed = resources.map(|(kind, name, body)| match kind == type_url {
+        true => (kind, name, Bytes::from([&body, more].concat())),
+        false => (kind, name, body),
+    });
+    changed.collect()
+}
+
+/// `alt_stat_name: x`.
+const ALT_STAT_NAME: &[u8] = &[0xe2, 0x01, 1, b'x'];
+/// `original_dst_lb_config: {}`.
+const ORIGINAL_DST: &[u8] = &[0x92, 0x02, 0];
+
+#[tokio::test]
+async fn fields_without_effect_are_reported_once_per_version() {
+    let backend = Backend::start().await;
+    let plain = whole("orders", &[("a", &[backend.address])]);
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let server = Management::start(&with(&plain, CLUSTER, ALT_STAT_NAME));
+        let client = client(&server, variant);
+        let mut service = within(client.target("xds:///orders")).await.unwrap();
+        get(&mut service, "/").await.unwrap();
+        let status = client.xds_status().unwrap();
+        let key = (CLUSTER.into(), "orders".into());
+        assert_eq!(status.ignored_fields[&key].paths, ["alt_stat_name"]);
+        let others = status.dynamic_unknown_fields - 1;
+        assert_eq!(status.ignored_fields.len() as u64, 1 + others);
+        assert_eq!(server.refusals(), Vec::<String>::new());
+        // It goes with the field.
+        server.set(&plain);
+        wait_until("nothing is ignored", async || {
+            let status = client.xds_status().unwrap();
+            !status.ignored_fields.contains_key(&key)
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn fields_that_change_the_host_are_refused_with_their_path() {
+    let backend = Backend::start().await;
+    let plain = whole("orders", &[("a", &[backend.address])]);
+    let server = Management::start(&plain);
+    let client = client(&server, Variant::Sotw);
+    let mut service = within(client.target("xds:///orders")).await.unwrap();
+    get(&mut service, "/").await.unwrap();
+    server.set(&with(&plain, CLUSTER, ORIGINAL_DST));
+    let why = wait_for("the refusal", async || server.refusals().pop()).await;
+    assert!(why.contains("original_dst_lb_config"), "{why}");
+    assert!(why.contains("which host"), "{why}");
+    // What was good before is still in use.
+    get(&mut service, "/").await.unwrap();
+}
+
+/// An assignment that is stale after this time.
+fn stale_after(time: Option<Duration>, address: SocketAddr) -> Made {
+    let body = wire::encode_assignment(&AssignmentOut {
+        cluster_name: "orders".into(),
+        localities: vec![LocalityOut {
+            locality: Locality::zone_only("a"),
+            load_balancing_weight: Some(1),
+            endpoints: vec![LbEndpoint::new(address)],
+            ..LocalityOut::default()
+        }],
+        endpoint_stale_after: time,
+        ..AssignmentOut::default()
+    });
+    (CLUSTER_LOAD_ASSIGNMENT, "orders".to_owned(), body)
+}
+
+#[tokio::test]
+async fn endpoints_that_nobody_confirms_are_forgotten_until_the_next_assignment() {
+    let backend = Backend::start().await;
+    let mut resources = whole("orders", &[]);
+    resources[3] = stale_after(Some(Duration::from_millis(300)), backend.address);
+    let server = Management::start(&resources);
+    let client = client(&server, Variant::Sotw);
+    let mut service = within(client.target("xds:///orders")).await.unwrap();
+    let stat = |name: &str| {
+        let stats = client.stats();
+        let found = stats.iter().find(|stat| stat.1 == name);
+        found.map(|stat| stat.2)
+    };
+    wait_until("it is stale", async || stat("assignment_stale") == Some(1)).await;
+    wait_until("it is empty", async || stat("membership_total") == Some(0)).await;
+    assert!(get(&mut service, "/").await.is_err());
+    // One without a time is good for ever.
+    resources[3] = stale_after(None, backend.address);
+    server.set(&resources);
+    wait_until("it serves again", async || {
+        get(&mut service, "/").await.is_ok()
+    })
+    .await;
+    assert_eq!(stat("assignment_timeout_received"), Some(1));
+}

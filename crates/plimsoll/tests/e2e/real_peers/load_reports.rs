@@ -77,6 +77,25 @@ fn drops_metrics_and_endpoints_arrive() {
     assert_eq!(metric("named_metrics.queue"), Some((finished, total(3.0))));
     assert_eq!(metric("named_metrics.other"), None, "not asked for");
     assert!(sums.service_names.iter().all(|name| name == EDS_NAME));
+    names_and_fields(&proxy);
+}
+
+/// Statistics have Envoy's names, and a field without effect is shown.
+fn names_and_fields(proxy: &Proxy) {
+    for name in [
+        "load_aware_locality.recompute_total",
+        "lb_orca_oob.active_sessions",
+        "outlier_detection.ejections_active",
+        "health_check.attempt",
+        "assignment_stale",
+    ] {
+        let name = format!("cluster.orders.{name}");
+        assert_eq!(proxy.known_stat(&name), Some(0), "{name}");
+    }
+    assert_eq!(proxy.stat("server.dynamic_unknown_fields"), 1);
+    let ignored = proxy.config_dump("ignored_fields");
+    let paths = &ignored["configs"][0]["paths"];
+    assert_eq!(paths, &json!(["alt_stat_name"]), "{ignored}");
 }
 
 fn resources(hosts: &[SocketAddr]) -> Value {
@@ -85,6 +104,7 @@ fn resources(hosts: &[SocketAddr]) -> Value {
         "name": "orders",
         "type": "EDS",
         "connect_timeout": "5s",
+        "alt_stat_name": "without effect here",
         "eds_cluster_config": {
             "service_name": EDS_NAME,
             "eds_config": { "ads": {}, "resource_api_version": "V3" },

@@ -68,12 +68,23 @@ impl Proxy {
         get_json(self.admin, &format!("/explain?cluster={cluster}")).unwrap_or_default()
     }
 
+    /// One list of `/config_dump`.
+    pub(crate) fn config_dump(&self, resource: &str) -> Value {
+        let path = format!("/config_dump?resource={resource}");
+        get_json(self.admin, &path).unwrap_or_default()
+    }
+
     /// A counter; 0 while there is none.
     pub(crate) fn stat(&self, name: &str) -> u64 {
+        self.known_stat(name).unwrap_or(0)
+    }
+
+    /// A counter, if there is one of that name.
+    pub(crate) fn known_stat(&self, name: &str) -> Option<u64> {
         let page = get(self.admin, "/stats").unwrap_or_default();
         let mut lines = page.lines().filter_map(|line| line.split_once(": "));
         let found = lines.find(|(own, _)| *own == name);
-        found.map_or(0, |(_, value)| value.parse().unwrap())
+        found.map(|(_, value)| value.parse().unwrap())
     }
 
     /// Memory that it holds, in KiB.

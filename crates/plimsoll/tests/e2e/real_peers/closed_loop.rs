@@ -5,11 +5,15 @@ use std::time::Duration;
 
 use crate::support::closed_loop::{ClosedLoop, Policy, Setup};
 use crate::support::loop_quality::Quality;
+use crate::support::proxy::Proxy;
 use crate::support::wait_until;
 
 /// Least share that must leave its zone, and what proxies send elsewhere to look.
 const NEEDED: f64 = 0.6 - 1.0 / 3.0;
 const PROBE: f64 = 0.03;
+/// Requests of each zone per tick after a step, and how long it is looked at.
+const STEP: [u64; 3] = [1, 3, 1];
+const STEP_SECONDS: usize = 35;
 
 const CONVERGENT: Setup = Setup {
     name: "CONVERGENT",
@@ -58,6 +62,36 @@ fn measured_demand_levels_zones() {
     }
     assert!(quality.swing.is_none(), "{quality:?}");
     assert!(quality.cross_zone <= NEEDED + 0.02, "{quality:?}");
+}
+
+#[test]
+fn measured_demand_leads_a_step_of_convergent() {
+    let settle = |led: bool| {
+        let world = ClosedLoop::start(Setup {
+            name: if led {
+                "CONVERGENT, led"
+            } else {
+                "CONVERGENT, not led"
+            },
+            policy: Policy::Convergent { led },
+            ..CONVERGENT
+        });
+        let status = if led { "feed_forward" } else { "unused" };
+        wait_until("demand leads, or does not", || {
+            let explain = |proxy: &Proxy| proxy.explain("orders");
+            world
+                .proxies
+                .iter()
+                .map(explain)
+                .all(|page| page["fractions"]["status"] == status)
+        });
+        world.pass(25);
+        world.step(STEP, STEP_SECONDS)
+    };
+    let led = settle(true).expect("zones are level again");
+    // Never level within the time counts as the whole of it.
+    let alone = settle(false).unwrap_or(STEP_SECONDS as f64);
+    assert!(led + 2.0 <= alone, "{led} s led, {alone} s not led");
 }
 
 /// The table of docs/proxy.md, each row two minutes after thirty seconds.

@@ -13,7 +13,7 @@ use super::control::Control;
 use super::envoy::{CURRENT, Envoy};
 use super::http::get;
 use super::load::{Load, Source};
-use super::loop_quality::Quality;
+use super::loop_quality::{Quality, level_after};
 use super::orca_backends::{OrcaBackends, ZONES};
 use super::proxy::{Proxy, cluster, everything, file, listener, steered_by};
 use super::{scratch, wait_until};
@@ -42,6 +42,8 @@ pub(crate) enum Policy {
     Envoy,
     /// Measured demand from `plimsoll control`.
     LrsReportedRate,
+    /// `CONVERGENT` from `plimsoll control`, led by measured demand or not.
+    Convergent { led: bool },
 }
 
 /// Everything. Dropped in this order: traffic, proxies, control plane.
@@ -108,12 +110,29 @@ impl ClosedLoop {
         quality
     }
 
+    /// Moves the demand, and says how many seconds later zones were level again, if they were
+    /// within so many.
+    pub(crate) fn step(&self, demand: [u64; 3], seconds: usize) -> Option<f64> {
+        let (from, at) = (self.backends.count(), self.backends.now());
+        let per_second = usize::try_from(self.setup.requests_per_second).unwrap();
+        self.load.as_ref().unwrap().set(&demand);
+        self.pass(seconds);
+        let before = from.saturating_sub(10 * per_second);
+        let level = level_after(&self.backends.taken_from(before), at);
+        eprintln!(
+            "{}: level {level:?} s after a step to {demand:?}",
+            self.setup.name
+        );
+        assert_eq!(self.load.as_ref().unwrap().failed(), 0);
+        level
+    }
+
     /// Where the proxies take requests.
     fn start_proxies(&mut self) -> Vec<SocketAddr> {
         let files = match self.setup.policy {
             Policy::LoadAware(controller) => self.static_files(Some(controller)),
             Policy::Envoy => self.static_files(None),
-            Policy::LrsReportedRate => self.steered_files(),
+            Policy::LrsReportedRate | Policy::Convergent { .. } => self.steered_files(),
         };
         let files = ZONES.into_iter().zip(&files);
         if self.setup.policy == Policy::Envoy {
@@ -173,15 +192,29 @@ impl ClosedLoop {
     }
 
     fn control_config(&self) -> String {
-        let zone_aware = json!({ "locality_basis": "LRS_REPORTED_RATE" });
-        let settings = json!({ "locality_lb_config": { "zone_aware_lb_config": zone_aware } });
-        let policy = typed("round_robin", "RoundRobin", settings);
+        let (policy, smoothing) = match self.setup.policy {
+            Policy::Convergent { led } => {
+                let child = typed("round_robin", "RoundRobin", json!({}));
+                let settings = json!({
+                    "endpoint_picking_policy": { "policies": [child] },
+                    "spill_controller": "CONVERGENT",
+                    "demand_feed_forward": led,
+                });
+                let policy = typed("load_aware_locality", "LoadAwareLocality", settings);
+                (policy, "1s")
+            }
+            _ => {
+                let rules = json!({ "locality_basis": "LRS_REPORTED_RATE" });
+                let settings = json!({ "locality_lb_config": { "zone_aware_lb_config": rules } });
+                (typed("round_robin", "RoundRobin", settings), "5s")
+            }
+        };
         let zones = self.backends.addresses().into_iter().map(|(zone, hosts)| {
             json!({ "locality": { "region": "r1", "zone": zone }, "lb_endpoints": hosts })
         });
         let config = json!({
             "load_reporting": { "interval": "1s" },
-            "demand": { "smoothing_time_constant": "5s", "heartbeat": "1s" },
+            "demand": { "smoothing_time_constant": smoothing, "heartbeat": "1s" },
             "services": [{
                 "cluster": {
                     "name": "orders",

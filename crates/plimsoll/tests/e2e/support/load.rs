@@ -23,6 +23,8 @@ pub(crate) struct Source {
 /// Traffic until it is stopped or dropped.
 pub(crate) struct Load {
     shared: Arc<Shared>,
+    /// Requests per tick, by source.
+    per_tick: Vec<Arc<AtomicU64>>,
     conductor: Option<JoinHandle<()>>,
 }
 
@@ -48,12 +50,20 @@ impl Load {
     fn conduct(sources: &[Source], tick: Duration, made_up: Duration) -> Self {
         let shared = Arc::new(Shared::default());
         let (done, answers) = channel();
+        let per_tick = sources.iter().map(|source| source.per_tick);
+        let per_tick: Vec<_> = per_tick.map(|count| Arc::new(count.into())).collect();
         let workers: Vec<Sender<()>> = sources
             .iter()
-            .map(|source| {
+            .zip(&per_tick)
+            .map(|(source, per_tick)| {
                 let (go, orders) = channel();
-                let (source, shared, done) = (source.clone(), Arc::clone(&shared), done.clone());
-                thread::spawn(move || work(&source, &shared, &orders, &done));
+                let worker = Worker {
+                    source: source.clone(),
+                    per_tick: Arc::clone(per_tick),
+                    shared: Arc::clone(&shared),
+                };
+                let done = done.clone();
+                thread::spawn(move || worker.work(&orders, &done));
                 go
             })
             .collect();
@@ -73,7 +83,16 @@ impl Load {
         });
         Self {
             shared,
+            per_tick,
             conductor: Some(conductor),
+        }
+    }
+
+    /// Other requests per tick, by source, from the next tick on.
+    pub(crate) fn set(&self, per_tick: &[u64]) {
+        assert_eq!(per_tick.len(), self.per_tick.len());
+        for (known, count) in self.per_tick.iter().zip(per_tick) {
+            known.store(*count, Ordering::Relaxed);
         }
     }
 
@@ -98,27 +117,34 @@ impl Drop for Load {
     }
 }
 
-fn work(source: &Source, shared: &Shared, orders: &Receiver<()>, done: &Sender<()>) {
-    let head = format!(
-        "GET / HTTP/1.1\r\nhost: test\r\nx-from: {}\r\n\r\n",
-        source.from
-    );
-    let mut connection = None;
-    while orders.recv().is_ok() {
-        for _ in 0..source.per_tick {
-            let mut kept = match connection.take() {
-                Some(kept) => Ok(kept),
-                None => Connection::open(source.to),
-            };
-            let answer = kept.as_mut().map(|kept| kept.request(&head));
-            if let Ok(Ok((200, _))) = answer {
-                shared.succeeded.fetch_add(1, Ordering::Relaxed);
-                connection = kept.ok();
-            } else {
-                shared.failed.fetch_add(1, Ordering::Relaxed);
+/// One source at work.
+struct Worker {
+    source: Source,
+    per_tick: Arc<AtomicU64>,
+    shared: Arc<Shared>,
+}
+
+impl Worker {
+    fn work(&self, orders: &Receiver<()>, done: &Sender<()>) {
+        let from = &self.source.from;
+        let head = format!("GET / HTTP/1.1\r\nhost: test\r\nx-from: {from}\r\n\r\n");
+        let mut connection = None;
+        while orders.recv().is_ok() {
+            for _ in 0..self.per_tick.load(Ordering::Relaxed) {
+                let mut kept = match connection.take() {
+                    Some(kept) => Ok(kept),
+                    None => Connection::open(self.source.to),
+                };
+                let answer = kept.as_mut().map(|kept| kept.request(&head));
+                if let Ok(Ok((200, _))) = answer {
+                    self.shared.succeeded.fetch_add(1, Ordering::Relaxed);
+                    connection = kept.ok();
+                } else {
+                    self.shared.failed.fetch_add(1, Ordering::Relaxed);
+                }
             }
+            // Without a conductor there is nobody to tell.
+            let _ = done.send(());
         }
-        // Without a conductor there is nobody to tell.
-        let _ = done.send(());
     }
 }

@@ -1,6 +1,8 @@
 //! [`Quality`]: what a closed loop did, by the definitions that the simulator has too: utilization
 //! of the fullest zone over that of all hosts, in sliding means, and whether a zone swings.
 
+use std::time::Duration;
+
 use super::orca_backends::{CAPACITY, HOSTS, Taken, ZONES};
 
 const N: usize = ZONES.len();
@@ -68,9 +70,47 @@ impl Quality {
     }
 }
 
+/// Zones are level when the fullest one, in means of 5 s, is at most so far above the mean,
+const LEVEL: f64 = 1.06;
+/// and stays so for as many seconds.
+const STAYS: usize = 5;
+
+/// How many seconds after `step` zones were level again; `None` if they never were for long enough.
+pub(crate) fn level_after(taken: &[Taken], step: Duration) -> Option<f64> {
+    let window = 5 * SECOND;
+    let begin = step.saturating_sub(Duration::from_secs(5));
+    let after: Vec<Taken> = taken
+        .iter()
+        .filter(|one| one.at >= begin)
+        .copied()
+        .collect();
+    let bins = bins_from(&after, begin);
+    let fullest: Vec<f64> = bins
+        .windows(window)
+        .map(|bins| {
+            let load = load(bins);
+            most(&load) / mean(&load)
+        })
+        .collect();
+    eprintln!(
+        "fullest zone after the step, by second: {:.2?}",
+        every(&fullest, SECOND)
+    );
+    let mut stays = fullest.windows(STAYS * SECOND);
+    let first = stays.position(|stay| stay.iter().all(|fullest| *fullest <= LEVEL))?;
+    Some(first as f64 / SECOND as f64)
+}
+
+fn every(values: &[f64], step: usize) -> Vec<f64> {
+    values.iter().step_by(step).copied().collect()
+}
+
 /// Requests by zone of the server, a quarter of a second each; the last one is whole.
 fn bins(taken: &[Taken]) -> Vec<[u32; N]> {
-    let start = taken.first().expect("traffic").at;
+    bins_from(taken, taken.first().expect("traffic").at)
+}
+
+fn bins_from(taken: &[Taken], start: Duration) -> Vec<[u32; N]> {
     let mut bins: Vec<[u32; N]> = Vec::new();
     for one in taken {
         let bin = usize::try_from((one.at - start).as_millis()).unwrap() * SECOND / 1000;

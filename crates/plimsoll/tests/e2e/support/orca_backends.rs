@@ -77,6 +77,11 @@ impl OrcaBackends {
         zones.map(|(zone, hosts)| (zone, &hosts[..])).collect()
     }
 
+    /// Time, as requests are stamped with it.
+    pub(crate) fn now(&self) -> Duration {
+        self.log.started.elapsed()
+    }
+
     /// Requests so far.
     pub(crate) fn count(&self) -> usize {
         self.log.taken.lock().unwrap().len()

@@ -44,6 +44,17 @@ pub(crate) fn log(cluster: &str, event: &Event) {
             priority,
             panic: false,
         } => tracing::info!(cluster, priority, "priority is no longer in panic"),
+        Event::SubsetsChanged {
+            created,
+            removed,
+            active,
+        } => tracing::debug!(cluster, created, removed, active, "subsets changed"),
+        Event::SubsetLimitReached { limit, left_out } => tracing::warn!(
+            cluster,
+            limit,
+            left_out,
+            "too many subsets; requests for those left out use the fallback"
+        ),
         Event::ZoneRoutingChanged {
             priority,
             state,

@@ -151,7 +151,7 @@ pub fn counters_of_others() -> impl Iterator<Item = (&'static str, &'static str,
 }
 
 /// Statistics that are gauges, in the order of [`gauges_of`].
-const GAUGES: [&str; 7] = [
+const GAUGES: [&str; 9] = [
     "upstream_rq_active",
     "upstream_rq_pending_active",
     "upstream_rq_retry_active",
@@ -159,6 +159,8 @@ const GAUGES: [&str; 7] = [
     "membership_total",
     "outlier_detection.ejections_active",
     "lb_orca_oob.active_sessions",
+    "lb_subsets_active",
+    "lb_subsets_single_host_per_subset_duplicate",
 ];
 
 /// A statistic's name in Prometheus: its dots become underscores, as Envoy has it.
@@ -259,9 +261,10 @@ fn counters_of(cluster: &Cluster) -> Vec<(String, u64)> {
     counters
 }
 
-fn gauges_of(cluster: &Cluster) -> [(String, u64); 7] {
+fn gauges_of(cluster: &Cluster) -> [(String, u64); 9] {
     let limits = &cluster.limits;
     let mut snapshots = cluster.snapshots.clone();
+    let (subsets, duplicates) = snapshots.latest().subset_gauges().unwrap_or_default();
     let values = [
         cluster.load.active(),
         limits.pending(),
@@ -270,6 +273,8 @@ fn gauges_of(cluster: &Cluster) -> [(String, u64); 7] {
         snapshots.latest().hosts().count() as u64,
         limits.stats.outliers.load().1 as u64,
         limits.stats.oob.load().active_sessions,
+        subsets,
+        duplicates,
     ];
     std::array::from_fn(|index| (GAUGES[index].to_owned(), values[index]))
 }

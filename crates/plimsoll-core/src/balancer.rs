@@ -12,17 +12,14 @@ use std::sync::Arc;
 use crate::counts::HostSetCounts;
 use crate::event::Event;
 use crate::host::Host;
-use crate::host_source::SourcePolicy;
 use crate::locality_picking::demand::{Demand, FractionMap};
 use crate::locality_picking::fractions::{FractionOrigin, FractionStore};
-use crate::locality_picking::zone_aware::{Reason, ZoneRouting, regenerate};
 use crate::model::assignment::ClusterLoadAssignment;
 use crate::model::cluster::ClusterConfig;
 use crate::model::health::{HealthFlags, HealthSignal};
 use crate::model::locality::Locality;
 use crate::model::zone_aware::{LocalityBasis, ZoneAware};
-use crate::priority::PriorityLoads;
-use crate::snapshot::{PriorityView, RoutingSnapshot, ZoneContext, build_hash_table};
+use crate::snapshot::{RoutingSnapshot, SubsetTable, ZoneContext};
 use crate::stats::{BalancerStats, LoadAwareStats};
 use crate::time::Instant;
 
@@ -33,12 +30,14 @@ mod load_stats;
 mod members;
 mod observed_load;
 mod ramp;
+mod routing;
+mod subsets;
 
 use client_weights::ClientWeights;
-use load_aware::LoadAware;
-use members::Members;
-use observed_load::ObservedLoad;
+use members::{Members, Place};
 use ramp::Ramp;
+use routing::{Changes, Routing, Shared};
+use subsets::{Common, Refresh, Subsets};
 
 /// The fleet (originating cluster) as this cluster sees it.
 #[derive(Debug)]
@@ -53,19 +52,23 @@ struct Fleet {
 #[derive(Debug)]
 pub struct Balancer {
     config: Arc<ClusterConfig>,
+    /// The settings that hold for a set of hosts: `config`, as subsets see it.
+    within: Arc<ClusterConfig>,
     own: Option<Locality>,
     members: Members,
     ready: bool,
-    loads: PriorityLoads,
-    views: Vec<PriorityView>,
+    /// What follows from all hosts. With subsets it serves the requests that fall back to any.
+    routing: Routing,
+    /// The subsets, where the cluster has them.
+    subsets: Option<Box<Subsets>>,
+    /// The subsets as workers see them.
+    subset_table: Option<Arc<SubsetTable>>,
     fleet: Option<Fleet>,
     fractions: Arc<FractionStore>,
     demand: Arc<Demand>,
     ramp: Ramp,
     client_weights: ClientWeights,
-    load_aware: LoadAware,
     load_aware_stats: LoadAwareStats,
-    observed_load: ObservedLoad,
     /// When load was last reported.
     load_reported_at: Instant,
     generation: u64,
@@ -79,6 +82,10 @@ pub struct Balancer {
 struct Dirty {
     /// Host lists of these priorities.
     tables: Vec<usize>,
+    /// Endpoints or their metadata may be others: hosts are divided into subsets anew.
+    membership: bool,
+    /// Nothing but the health of this host changed.
+    host: Option<Place>,
     /// Zone-aware routing of every priority that has it.
     zone: bool,
     /// Everything that depends on the settings.
@@ -92,20 +99,20 @@ impl Balancer {
         let mut members = Members::new(own.clone());
         members.configure_metrics(config.lrs_report_endpoint_metrics());
         Self {
+            within: config.within_subsets(),
+            subsets: Subsets::of(&config),
+            subset_table: None,
             config,
             members,
             own,
             ready: false,
-            loads: PriorityLoads::default(),
-            views: Vec::new(),
+            routing: Routing::default(),
             fleet: None,
             fractions: Arc::default(),
             demand: Arc::default(),
             ramp: Ramp::new(now),
             client_weights: ClientWeights::default(),
-            load_aware: LoadAware::default(),
             load_aware_stats: LoadAwareStats::default(),
-            observed_load: ObservedLoad::default(),
             load_reported_at: now,
             generation: 0,
             pending: None,
@@ -139,6 +146,7 @@ impl Balancer {
             self.refresh(
                 Dirty {
                     tables: change.dirty,
+                    membership: true,
                     ..Default::default()
                 },
                 now,
@@ -154,6 +162,14 @@ impl Balancer {
         if metrics != self.config.lrs_report_endpoint_metrics() {
             self.members.configure_metrics(metrics);
         }
+        self.within = config.within_subsets();
+        let same_subsets = config.lb_subset_config() == self.config.lb_subset_config();
+        if !same_subsets {
+            if let Some(subsets) = &self.subsets {
+                subsets.retire(&self.stats);
+            }
+            self.subsets = Subsets::of(&config);
+        }
         self.config = config;
         if reread && let Some(fleet) = &self.fleet {
             let source = self.fraction_source();
@@ -166,6 +182,7 @@ impl Balancer {
             Dirty {
                 config: true,
                 zone: true,
+                membership: !same_subsets,
                 ..Default::default()
             },
             now,
@@ -175,9 +192,11 @@ impl Balancer {
     /// A judge's word on a host: an active health check, outlier detection.
     pub fn handle_health(&mut self, address: SocketAddr, signal: HealthSignal, now: Instant) {
         if let Some(priority) = self.members.apply_signal(address, signal, now) {
+            let host = self.members.place(address);
             self.refresh(
                 Dirty {
                     tables: vec![priority],
+                    host,
                     ..Default::default()
                 },
                 now,
@@ -268,8 +287,8 @@ impl Balancer {
             dirty.tables = (0..self.members.priorities()).collect();
         }
         let due = |tick: Option<Instant>| tick.is_some_and(|tick| tick <= now);
-        dirty.zone |= due(self.observed_load.poll_timeout());
-        let load_tick = due(self.load_aware.poll_timeout());
+        dirty.zone |= due(self.routing.observed_load.poll_timeout());
+        let load_tick = due(self.routing.load_aware.poll_timeout());
         if dirty.zone || ramp_changed || load_tick || !dirty.tables.is_empty() {
             self.refresh(dirty, now);
         }
@@ -294,8 +313,8 @@ impl Balancer {
         let ticks = [
             self.ramp.poll_timeout(),
             self.client_weights.poll_timeout(),
-            self.load_aware.poll_timeout(),
-            self.observed_load.poll_timeout(),
+            self.routing.load_aware.poll_timeout(),
+            self.routing.observed_load.poll_timeout(),
         ];
         ticks.into_iter().chain([fractions]).flatten().min()
     }
@@ -335,130 +354,69 @@ impl Balancer {
                 .refresh(&self.config, &mut self.members, now)
         {
             dirty.tables = (0..self.members.priorities()).collect();
+            dirty.host = None;
         }
-        self.refresh_tables(&dirty);
-        self.refresh_zone(&dirty, now);
-        self.refresh_hash(&dirty);
-        self.refresh_load_aware(&dirty, now);
+        if dirty.zone || dirty.config {
+            let within = Arc::clone(&self.within);
+            self.refresh_demand(within.zone_aware());
+        }
+        let ramped = self.ramp.is_active();
         self.refresh_ramp(now);
+        if self.ramp.is_active() != ramped || dirty.zone || dirty.config {
+            // More changes than the health of one host.
+            dirty.host = None;
+        }
         self.generation += 1;
+        self.refresh_routing(&dirty, now);
         self.stats.snapshots_built.increment();
         self.pending = Some(Arc::new(self.snapshot(now)));
     }
 
-    /// Host lists of dirty priorities, then loads and panic of all.
-    fn refresh_tables(&mut self, dirty: &Dirty) {
-        for &priority in &dirty.tables {
-            let table = Arc::new(self.members.table(priority));
-            self.loads
-                .set_health(priority, &table.counts, self.members.policy);
-            match self.views.get_mut(priority) {
-                Some(view) => view.table = table,
-                None => self.views.push(PriorityView {
-                    table,
-                    source: SourcePolicy {
-                        panic: false,
-                        fail_traffic_on_panic: false,
-                        routing_enabled: 0,
-                        fleet_panic: false,
-                        zone: ZoneRouting::off(Reason::NotConfigured),
-                    },
-                    hash: None,
-                    load_aware: None,
-                }),
-            }
-        }
-        debug_assert_eq!(
-            self.views.len(),
-            self.members.priorities(),
-            "one view per priority"
-        );
-        if dirty.tables.is_empty() && !dirty.config {
-            return;
-        }
-        let sets = self.views.iter().map(|view| &view.table.counts);
-        self.loads.recalculate(sets, self.config.panic_threshold());
-        let panics = self.views.iter_mut().zip(self.loads.panic()).enumerate();
-        for (priority, (view, &panic)) in panics {
-            if view.source.panic != panic {
-                self.events
-                    .push_back(Event::PanicChanged { priority, panic });
-            }
-            view.source.panic = panic;
-        }
-    }
-
-    /// Zone-aware routing, when the fleet, the demand or the hosts it counts have changed.
-    fn refresh_zone(&mut self, dirty: &Dirty, now: Instant) {
-        let config = self.config.zone_aware().cloned();
-        let basis = config.as_ref().map(ZoneAware::locality_basis);
-        if basis != Some(LocalityBasis::ObservedLoad) {
-            // Also without zone-aware routing: a tick that nobody takes would be due for ever.
-            self.observed_load.stop();
-        }
-        if dirty.zone || dirty.config {
-            self.refresh_demand(config.as_ref());
-        }
-        for priority in 0..self.views.len() {
-            if !(dirty.zone || dirty.config || dirty.tables.contains(&priority)) {
-                continue;
-            }
-            let zone = self.route(config.as_ref(), priority, now);
-            let fleet_panic = self
-                .fleet
-                .as_ref()
-                .is_some_and(|fleet| fleet.counts.flat.in_panic(self.config.panic_threshold()));
-            let source = &mut self.views[priority].source;
-            if source.zone.state.name() != zone.state.name()
-                || source.zone.state.reason() != zone.state.reason()
-            {
-                self.events.push_back(Event::ZoneRoutingChanged {
-                    cluster: Arc::clone(self.config.name()),
-                    priority,
-                    state: zone.state.name(),
-                    reason: zone.state.reason(),
-                });
-            }
-            source.zone = zone;
-            source.fleet_panic = fleet_panic;
-            source.routing_enabled = config.as_ref().map_or(0, ZoneAware::routing_enabled);
-            source.fail_traffic_on_panic = config
-                .as_ref()
-                .is_some_and(ZoneAware::fail_traffic_on_panic);
-        }
-    }
-
-    /// One regeneration, with Envoy's counters; reasons outside the preconditions count nothing.
-    fn route(&mut self, config: Option<&ZoneAware>, priority: usize, now: Instant) -> ZoneRouting {
-        let Some(config) = config else {
-            return ZoneRouting::off(Reason::NotConfigured);
+    /// What follows from the hosts: of the cluster, then of its subsets.
+    fn refresh_routing(&mut self, dirty: &Dirty, now: Instant) {
+        let tables = dirty.tables.iter();
+        let tables = tables.map(|&priority| (priority, Arc::new(self.members.table(priority))));
+        let changes = Changes {
+            tables: tables.collect(),
+            zone: dirty.zone,
+            config: dirty.config,
         };
-        let Some(fleet) = &self.fleet else {
-            return ZoneRouting::off(Reason::NoLocalCluster);
+        let zone = self.zone_context(now);
+        let shared = Shared {
+            config: &self.within,
+            fleet: self.fleet.as_ref().map(|fleet| &*fleet.counts),
+            demand: &self.demand,
+            fractions: &self.fractions,
+            policy: self.members.policy,
+            stats: &self.stats,
+            load_aware_stats: &self.load_aware_stats,
+            load_tick: self.ready && self.routing.load_aware.is_due(now),
+            now,
         };
-        if priority > 0 && !config.all_priorities() {
-            return ZoneRouting::off(Reason::PriorityNotZero);
-        }
-        let counts = &self.views[priority].table.counts;
-        let zone = regenerate(config, counts, &fleet.counts, &self.demand);
-        self.stats.lb_recalculate_zone_structures.increment();
-        match zone.state.reason() {
-            Some(Reason::LocalClusterHasNoHostInOwnLocality) => {
-                self.stats.lb_local_cluster_not_ok.increment();
-            }
-            Some(Reason::UpstreamTooSmall) => self.stats.lb_zone_cluster_too_small.increment(),
-            _ => {}
-        }
-        // What is observed is priority 0; above it host counts decide.
-        if priority > 0 || config.locality_basis() != LocalityBasis::ObservedLoad {
-            return zone;
-        }
-        let table = &self.views[priority].table;
-        let local = table.counts.has_local_locality;
-        match self.observed_load.shares(table, now) {
-            Some(shares) => zone.with_shares(shares, local),
-            None => zone,
-        }
+        self.routing.refresh(&changes, &shared, &mut self.events);
+        let refresh = Refresh {
+            priorities: &if dirty.config && dirty.membership {
+                (0..self.members.priorities()).collect()
+            } else {
+                dirty.tables.clone()
+            },
+            membership: dirty.membership,
+            host: dirty.host.filter(|_| !shared.load_tick),
+            zone: dirty.zone,
+            config: dirty.config,
+            common: Common {
+                generation: self.generation,
+                config: &self.within,
+                own: self.own.as_ref(),
+                slow_start: self.ramp.is_active(),
+                zone: &zone,
+            },
+        };
+        let (members, events) = (&self.members, &mut self.events);
+        self.subset_table = self
+            .subsets
+            .as_mut()
+            .map(|subsets| subsets.refresh(members, &refresh, &shared, events));
     }
 
     /// The demand side in force: measured while fresh, else assumed from hosts (decisions D2, D3).
@@ -491,63 +449,28 @@ impl Balancer {
         });
     }
 
-    /// Hash tables where lists, panic or settings changed.
-    fn refresh_hash(&mut self, dirty: &Dirty) {
-        let by_slot = self.config.load_aware_locality().is_some();
-        if by_slot || !self.config.endpoint_policy().is_hash() {
-            self.views.iter_mut().for_each(|view| view.hash = None);
-            return;
-        }
-        for (priority, view) in self.views.iter_mut().enumerate() {
-            let panic = view.source.panic;
-            let same_panic = view.hash.as_ref().is_some_and(|hash| hash.panic == panic);
-            if dirty.config || !same_panic || dirty.tables.contains(&priority) {
-                view.hash = build_hash_table(&view.table, &self.config, panic).map(Arc::new);
-            }
-        }
-    }
-
-    /// Weights of load_aware_locality: anew when their tick is due, else put into the present
-    /// order.
-    fn refresh_load_aware(&mut self, dirty: &Dirty, now: Instant) {
-        let config = Arc::clone(&self.config);
-        let Some(settings) = config.load_aware_locality() else {
-            self.load_aware.stop();
-            self.views
-                .iter_mut()
-                .for_each(|view| view.load_aware = None);
-            return;
-        };
-        if self.ready && self.load_aware.is_due(now) {
-            let asked = self.feed_forward();
-            let stats = &self.load_aware_stats;
-            self.load_aware
-                .tick(settings, &self.views, (asked.as_deref(), stats), now);
-        }
-        let panics: Vec<bool> = self.views.iter().map(|view| view.source.panic).collect();
-        let hash_kept = |priority: usize| {
-            !dirty.config && !dirty.tables.contains(&priority) && !panics[priority]
-        };
-        self.load_aware.publish(&mut self.views, &config, hash_kept);
-    }
-
     fn snapshot(&self, now: Instant) -> RoutingSnapshot {
         RoutingSnapshot {
             generation: self.generation,
             ready: self.ready,
-            config: Arc::clone(&self.config),
+            config: Arc::clone(&self.within),
             own: self.own.clone(),
-            loads: self.loads.clone(),
-            priorities: self.views.clone(),
+            loads: self.routing.loads.clone(),
+            priorities: self.routing.views.clone(),
             drop_overloads: Arc::clone(&self.members.drop_overloads),
             drop_counts: Arc::clone(&self.members.drop_counts),
             slow_start: self.ramp.is_active(),
-            zone: ZoneContext {
-                fleet: self.fleet.as_ref().map(|fleet| Arc::clone(&fleet.counts)),
-                demand: Arc::clone(&self.demand),
-                fractions: Arc::clone(&self.fractions),
-                built_at: now,
-            },
+            zone: self.zone_context(now),
+            subsets: self.subset_table.clone(),
+        }
+    }
+
+    fn zone_context(&self, now: Instant) -> ZoneContext {
+        ZoneContext {
+            fleet: self.fleet.as_ref().map(|fleet| Arc::clone(&fleet.counts)),
+            demand: Arc::clone(&self.demand),
+            fractions: Arc::clone(&self.fractions),
+            built_at: now,
         }
     }
 }

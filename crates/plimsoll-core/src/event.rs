@@ -43,6 +43,23 @@ pub enum Event {
         /// Whether it is in panic now.
         panic: bool,
     },
+    /// Subsets came or went.
+    SubsetsChanged {
+        /// Subsets that got their first host.
+        created: u64,
+        /// Subsets that lost their last host.
+        removed: u64,
+        /// Subsets now.
+        active: u64,
+    },
+    /// The metadata of the endpoints makes more subsets than the cluster may have: requests for
+    /// those left out fall back as if they did not exist.
+    SubsetLimitReached {
+        /// `max_subsets`.
+        limit: u32,
+        /// How often a host could not join a subset of its own.
+        left_out: u64,
+    },
     /// Zone-aware routing of a priority changed its state, or its reason to be off.
     ZoneRoutingChanged {
         /// The cluster.

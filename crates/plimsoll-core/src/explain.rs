@@ -11,7 +11,10 @@ use crate::model::zone_aware::LocalityBasis;
 
 pub(crate) mod build;
 mod shares;
+mod subsets;
 mod words;
+
+pub use subsets::{SubsetExplanation, SubsetLocality, SubsetsExplanation};
 
 /// Everything there is to say about the routing of one cluster from one locality.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,6 +53,8 @@ pub struct Explanation {
     pub zones: Vec<ZoneExplanation>,
     /// All priorities.
     pub priorities: Vec<PriorityExplanation>,
+    /// The subsets, where the cluster has them.
+    pub subsets: Option<SubsetsExplanation>,
     /// Things an operator should know (panic, lost traffic, missing weights), in words.
     pub notes: Vec<String>,
 }

@@ -3,8 +3,8 @@
 //! A pick takes no lock, reads no clock and allocates nothing; it borrows the host from the
 //! snapshot the worker holds. Worker-private state (cursors, schedules, generator) sits here and
 //! follows the snapshot: what changed is rebuilt on the first pick that sees it, the rest is kept.
-//! Order of decisions and draws: drop, priority, list of hosts (`host_source`), host
-//! (`endpoint_picking`).
+//! Order of decisions and draws: drop, subset (`subsets`), priority, list of hosts
+//! (`host_source`), host (`endpoint_picking`).
 
 use std::sync::Arc;
 
@@ -22,8 +22,10 @@ use crate::stats::PickerStats;
 mod avoiding;
 mod hashed;
 mod load_aware;
+mod subsets;
 mod worker;
 
+use subsets::SubsetPick;
 use worker::Worker;
 
 /// Full decisions made again while the host is one to avoid; then lists are searched (`avoiding`).
@@ -89,6 +91,9 @@ pub struct Pick<'p> {
 pub enum PickError {
     /// The list that the decision led to is empty.
     NoHost,
+    /// No subset has the metadata that the request asks for, and nothing to fall back to is
+    /// configured.
+    NoSubset,
     /// Panic, and `fail_traffic_on_panic` is set.
     Panic,
 }
@@ -97,6 +102,7 @@ impl std::fmt::Display for PickError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::NoHost => "no host to pick from",
+            Self::NoSubset => "no subset matches the request, and there is no fallback",
             Self::Panic => "in panic, and fail_traffic_on_panic is set",
         })
     }
@@ -236,14 +242,34 @@ fn pick_with_extras<'p, R: Rng>(
             };
         }
     }
+    let chosen = match snapshot.subsets.as_deref() {
+        None => decide(snapshot, args, (worker, rng), stats),
+        Some(table) => SubsetPick {
+            snapshot,
+            table,
+            worker,
+            rng,
+            stats,
+        }
+        .choose(args),
+    };
+    outcome(chosen, snapshot.generation, stats)
+}
+
+/// A host of this very set of hosts: of a cluster, or of a subset.
+fn decide<'p, R: Rng>(
+    snapshot: &'p RoutingSnapshot,
+    args: PickArgs<'_>,
+    (worker, rng): (&mut Worker, &mut R),
+    stats: &PickerStats,
+) -> Result<Choice<'p>, PickError> {
     let flat_hash = snapshot.config.endpoint_policy().is_hash()
         && snapshot.config.load_aware_locality().is_none();
-    let chosen = if flat_hash {
+    if flat_hash {
         hashed::choose(snapshot, args, (worker, rng), stats)
     } else {
         avoiding::choose(snapshot, args, (worker, rng), stats)
-    };
-    outcome(chosen, snapshot.generation, stats)
+    }
 }
 
 #[inline(always)]

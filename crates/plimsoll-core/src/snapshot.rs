@@ -22,9 +22,12 @@ use crate::priority::PriorityLoads;
 use crate::time::Instant;
 
 mod build;
+mod subsets;
 mod table;
 
 pub(crate) use build::{SlotHosts, build_hash_table, build_slot_hash_table};
+pub use subsets::SubsetView;
+pub(crate) use subsets::{SubsetEntry, SubsetHosts, SubsetTable};
 pub use table::PriorityTable;
 pub(crate) use table::{HostList, Roster, SlotRoster};
 
@@ -112,6 +115,9 @@ pub struct RoutingSnapshot {
     /// Some host is in slow start: schedules are used although weights may be equal.
     pub(crate) slow_start: bool,
     pub(crate) zone: ZoneContext,
+    /// The subsets, where the cluster has them. What stands above is then what serves requests that
+    /// fall back to any endpoint.
+    pub(crate) subsets: Option<Arc<SubsetTable>>,
 }
 
 impl RoutingSnapshot {

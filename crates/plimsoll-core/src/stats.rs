@@ -60,6 +60,12 @@ counters! {
         lb_zone_routing_cross_zone,
         /// Picks kept local by the split (`LocalityResidual`).
         lb_zone_routing_sampled,
+        /// Picks for which a subset matched, even if it then gave no host.
+        lb_subsets_selected,
+        /// Picks that the fallback policy of the cluster served, for want of a subset.
+        lb_subsets_fallback,
+        /// Picks that `panic_mode_any` served, because the fallback had no host.
+        lb_subsets_fallback_panic,
         /// Requests dropped by order of the assignment.
         drop_overload,
         /// Picks that found no host.
@@ -84,6 +90,10 @@ counters! {
         lrs_fractions_partial,
         /// Regenerations in which all fractions were 0, which is no data.
         lrs_fractions_all_zero,
+        /// Subsets that got their first host.
+        lb_subsets_created,
+        /// Subsets that lost their last host.
+        lb_subsets_removed,
         /// Routing snapshots built.
         snapshots_built,
     }
@@ -140,6 +150,6 @@ mod tests {
         stats.lb_zone_routing_sampled.increment();
         let listed: Vec<_> = stats.iter().filter(|&(_, value)| value > 0).collect();
         assert_eq!(listed, [("lb_zone_routing_sampled", 2)]);
-        assert_eq!(BalancerStats::default().iter().count(), 8);
+        assert_eq!(BalancerStats::default().iter().count(), 10);
     }
 }

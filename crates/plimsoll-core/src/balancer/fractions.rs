@@ -1,15 +1,14 @@
-//! Measured fractions as the writer keeps them: receiving, expiring, and what they ask for.
+//! Measured fractions as the writer keeps them: receiving and expiring.
 //!
 //! Which of them count and how old they are is known by `locality_picking::fractions`; what shares
-//! follow by `demand` and `zone_aware`.
+//! follow by `routing`.
 
 use std::sync::Arc;
 
 use super::Balancer;
 use crate::event::Event;
-use crate::locality_picking::demand::{Demand, FractionMap};
+use crate::locality_picking::demand::FractionMap;
 use crate::locality_picking::fractions::FractionOrigin;
-use crate::locality_picking::zone_aware::regenerate;
 use crate::model::zone_aware::{FractionSource, ZoneAware};
 use crate::time::Instant;
 
@@ -57,16 +56,5 @@ impl Balancer {
             .zone_aware()
             .map(ZoneAware::fraction_source)
             .unwrap_or_default()
-    }
-
-    /// The shares that measured demand asks for at priority 0, while it is fresh (decisions D8).
-    pub(super) fn feed_forward(&self) -> Option<Vec<f64>> {
-        if !self.config.uses_demand_feed_forward() {
-            return None;
-        }
-        let fleet = &self.fleet.as_ref()?.counts;
-        let demand = Demand::from_fractions(self.fractions.current()?.fractions, fleet)?;
-        let upstream = &self.views.first()?.table.counts;
-        regenerate(&ZoneAware::for_measured_demand(), upstream, fleet, &demand).expected_shares()
     }
 }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::load_stats::Ledger;
-use crate::host::in_flight::{CounterPlace, Counters};
+use crate::host::in_flight::{CounterBlocks, CounterPlace, Counters};
 use crate::host::{ClusterLoad, DropCounts, Host, RequestCounts};
 use crate::model::assignment::{DEFAULT_OVERPROVISIONING_FACTOR, DropOverload, LbEndpoint};
 use crate::model::health::{HealthFlags, HealthSignal};
@@ -26,8 +26,8 @@ pub(super) struct Member {
     pub(super) host: Arc<Host>,
     /// What the assignment last said of it. Kept beside the host, so that an assignment is compared
     /// and tables are built without a visit to every host in memory.
-    endpoint: LbEndpoint,
-    counter: CounterPlace,
+    pub(super) endpoint: LbEndpoint,
+    pub(super) counter: CounterPlace,
     pub(super) health: HealthFlags,
     /// Start of its slow-start ramp: first seen, or when its active check began to pass.
     pub(super) ramp_from: Instant,
@@ -36,12 +36,13 @@ pub(super) struct Member {
     pub(super) reported: RequestCounts,
 }
 
+/// The hosts of one locality at one priority.
 #[derive(Debug)]
-struct Slot {
-    locality: Locality,
-    weight: u32,
+pub(super) struct Slot {
+    pub(super) locality: Locality,
+    pub(super) weight: u32,
     /// Sorted by address.
-    members: Vec<Member>,
+    pub(super) members: Vec<Member>,
     /// What tables need of the members; `None` when some came or went since it was built.
     roster: Option<SlotRoster>,
 }
@@ -79,7 +80,7 @@ pub(super) struct Change {
 }
 
 /// Where a member is: priority, slot, position.
-type Place = (usize, usize, usize);
+pub(super) type Place = (usize, usize, usize);
 
 /// All hosts of a cluster.
 #[derive(Debug)]
@@ -185,6 +186,26 @@ impl Members {
         self.priorities.len()
     }
 
+    /// The slots of one priority, in balancer order.
+    pub(super) fn slots(&self, priority: usize) -> &[Slot] {
+        &self.priorities[priority].slots
+    }
+
+    /// Whether the first slot of a priority is the own locality.
+    pub(super) fn has_local_locality(&self, priority: usize) -> bool {
+        self.priorities[priority].has_local_locality
+    }
+
+    /// The weight of a member in force.
+    pub(super) fn weight_of(&self, member: &Member) -> u32 {
+        member.weight(self.reported_weights)
+    }
+
+    /// Where requests in flight are counted.
+    pub(super) const fn counter_blocks(&self) -> &CounterBlocks {
+        self.counters.blocks()
+    }
+
     /// The table of one priority.
     pub(super) fn table(&mut self, priority: usize) -> PriorityTable {
         let reported = self.reported_weights;
@@ -212,7 +233,8 @@ impl Members {
         )
     }
 
-    fn place(&mut self, address: SocketAddr) -> Option<Place> {
+    /// Where the host of an address is.
+    pub(super) fn place(&mut self, address: SocketAddr) -> Option<Place> {
         let priorities = &self.priorities;
         let places = self.places.get_or_insert_with(|| {
             let mut places = Vec::new();

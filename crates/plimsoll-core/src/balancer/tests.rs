@@ -1,5 +1,6 @@
 //! Tests of the writer: what each input changes, what it leaves alone, what it tells.
 
+use crate::locality_picking::zone_aware::Reason;
 use std::time::Duration;
 
 use super::*;

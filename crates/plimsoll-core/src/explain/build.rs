@@ -66,6 +66,7 @@ pub(crate) fn explain(snapshot: &RoutingSnapshot, now: Instant) -> Explanation {
         .rows(own_shares.as_deref().unwrap_or_default(), &traffic),
         zones,
         priorities: priorities(snapshot),
+        subsets: super::subsets::explain(snapshot, now),
         notes: notes(snapshot, own_shares.is_none()),
     }
 }

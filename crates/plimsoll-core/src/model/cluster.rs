@@ -245,6 +245,22 @@ impl ClusterConfig {
             .then(|| config.staleness_threshold())
     }
 
+    /// The settings that hold within a subset: those of the cluster, but locality weights count only
+    /// with `locality_weight_aware`.
+    #[must_use]
+    pub fn within_subsets(self: &Arc<Self>) -> Arc<Self> {
+        let unaware = |subsets: &Arc<LbSubsetConfig>| !subsets.locality_weight_aware();
+        if !self.locality_weighted() || !self.lb_subset_config.as_ref().is_some_and(unaware) {
+            return Arc::clone(self);
+        }
+        let mut changed = (**self).clone();
+        changed.locality_policy = match &self.zone_aware {
+            Some(zone_aware) => LocalityPolicy::ZoneAware(zone_aware.clone()),
+            None => LocalityPolicy::Flat,
+        };
+        Arc::new(changed)
+    }
+
     /// Name of the cluster.
     pub fn name(&self) -> &Arc<str> {
         &self.name

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use super::class;
+use super::subsets::SubsetWorkers;
 use crate::edf::Edf;
 use crate::endpoint_picking::round_robin::Cursor;
 use crate::endpoint_picking::{least_request, random};
@@ -32,13 +33,16 @@ pub(super) struct Worker {
     pub(super) priorities: Vec<PriorityState>,
     /// Room for the probe order of bounded load.
     pub(super) scratch: Vec<u32>,
+    /// State for subsets, where the cluster has them.
+    pub(super) subsets: Option<Box<SubsetWorkers>>,
 }
 
 /// What all picks from one snapshot have in common: said once when the snapshot is taken over
 /// instead of read together from all over it for every pick.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
-    /// An assignment has been seen, nothing is to be dropped, and neither a hash nor load decides.
+    /// An assignment has been seen, nothing is to be dropped, there are no subsets, and neither a
+    /// hash nor load decides.
     pub(super) plain: bool,
     /// The healthy hosts of the first priority get all traffic.
     pub(super) first_priority_only: bool,
@@ -93,7 +97,13 @@ impl Worker {
             sampler: LocalitySampler::Random,
             priorities: Vec::new(),
             scratch: Vec::new(),
+            subsets: None,
         }
+    }
+
+    /// Start of every cursor and schedule.
+    pub(super) const fn seed(&self) -> u64 {
+        self.rules.seed
     }
 
     /// Whether this snapshot has been taken over.
@@ -147,6 +157,10 @@ impl Worker {
                 .reserve(longest.saturating_sub(self.scratch.len()));
         }
         self.forget_schedules_of_another_policy(&snapshot.config);
+        match &snapshot.subsets {
+            Some(table) => self.subsets.get_or_insert_default().follow(table, rng),
+            None => self.subsets = None,
+        }
     }
 
     /// A schedule made for one endpoint policy means nothing to another.
@@ -185,7 +199,8 @@ impl Rules {
             plain: snapshot.ready
                 && snapshot.drop_overloads.is_empty()
                 && !policy.is_hash()
-                && snapshot.config.load_aware_locality().is_none(),
+                && snapshot.config.load_aware_locality().is_none()
+                && snapshot.subsets.is_none(),
             first_priority_only: snapshot.loads.healthy_load().first() == Some(&100),
             weighs: !policy.is_hash() && !matches!(policy, EndpointPolicy::Random),
             slow_start: snapshot.slow_start,

@@ -55,6 +55,19 @@ impl Roster {
         }
     }
 
+    /// Whether it has exactly these hosts, slot by slot.
+    pub(crate) fn has_hosts<'a, I>(&self, slots: impl ExactSizeIterator<Item = I>) -> bool
+    where
+        I: Iterator<Item = &'a Arc<Host>>,
+    {
+        self.slots.len() == slots.len()
+            && self.slots.iter().zip(slots).all(|(mine, mut theirs)| {
+                mine.iter()
+                    .all(|host| theirs.next().is_some_and(|other| Arc::ptr_eq(host, other)))
+                    && theirs.next().is_none()
+            })
+    }
+
     /// How many hosts there are.
     pub(super) fn len(&self) -> usize {
         self.places.len()

@@ -63,6 +63,18 @@ fn words(event: &Event) -> (Severity, String) {
                 (Severity::Info, text)
             }
         },
+        Event::SubsetsChanged {
+            created,
+            removed,
+            active,
+        } => {
+            let text = format!("{created} subsets came, {removed} went, {active} are there");
+            (Severity::Info, text)
+        }
+        Event::SubsetLimitReached { limit, .. } => {
+            let text = format!("more than {limit} subsets: those left out use the fallback");
+            (Severity::Warning, text)
+        }
         Event::ZoneRoutingChanged { state, reason, .. } => {
             let state = match state {
                 StateName::LocalityDirect => "requests stay in their zone",

@@ -105,6 +105,7 @@ fn residual() -> Explanation {
             zone("b", StateName::LocalityDirect, &[0.0, 1.0]),
         ],
         priorities: vec![priority(0, None)],
+        subsets: None,
         notes: Vec::new(),
     }
 }

@@ -322,8 +322,12 @@ impl Member {
 
     /// Takes the assignment's new word on this host; returns whether that changed anything.
     fn update(&mut self, endpoint: &LbEndpoint, reported_weights: bool) -> bool {
+        let other_metadata = self.endpoint.metadata != endpoint.metadata;
         let changed = self.weight(reported_weights) != endpoint.weight()
             || self.endpoint.health_status != endpoint.health_status;
+        if other_metadata {
+            self.endpoint.metadata = endpoint.metadata.clone();
+        }
         if changed {
             self.host.set_weight(endpoint.weight());
             self.health = self.health.with_eds(endpoint.health_status);
@@ -331,6 +335,6 @@ impl Member {
         }
         // Also when it is what reports had made of the old one: it is the assignment's word.
         self.endpoint.load_balancing_weight = endpoint.load_balancing_weight;
-        changed
+        changed || other_metadata
     }
 }

@@ -1,8 +1,6 @@
 //! [`MatchCriteria`]: the metadata a request asks for, sorted by key and hashed once when the route
 //! is made, so that a pick compares numbers and allocates nothing.
 
-#![allow(dead_code, reason = "lookups follow with the engine")]
-
 use std::sync::Arc;
 
 use xxhash_rust::xxh64::Xxh64;
@@ -33,14 +31,18 @@ pub(crate) struct Criterion {
 
 impl Criterion {
     pub(crate) fn new(key: &Arc<str>, value: &MetadataValue) -> Self {
-        let mut hasher = Xxh64::new(0);
-        text(&mut hasher, key);
-        hash_value(&mut hasher, value);
         Self {
             key: Arc::clone(key),
             value: value.clone(),
-            hash: hasher.digest(),
+            hash: Self::hash(key, value),
         }
+    }
+
+    pub(crate) fn hash(key: &str, value: &MetadataValue) -> u64 {
+        let mut hasher = Xxh64::new(0);
+        text(&mut hasher, key);
+        hash_value(&mut hasher, value);
+        hasher.digest()
     }
 }
 

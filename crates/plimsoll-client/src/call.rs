@@ -266,7 +266,7 @@ impl Call {
         let args = PickArgs {
             hash: self.options.hash,
             avoid: &avoid,
-            ..Default::default()
+            metadata_match: self.options.metadata_match.as_ref(),
         };
         let picked = destination::pick(&self.cluster, &mut worker, &self.upstream, args);
         self.cluster.give_back(worker);

@@ -17,6 +17,7 @@ use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::model::health::HealthSignal;
 use plimsoll_core::model::load_report::ClusterLoadStats;
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::model::metadata::Metadata;
 use plimsoll_core::rng::Xoshiro256;
 use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_core::time::Instant;
@@ -388,6 +389,25 @@ impl Client {
         self.update(Update::Explain(cluster.into(), reply)).await?;
         let unknown = || Error::new(ErrorKind::UnknownCluster, format!("no cluster {cluster:?}"));
         answer.await.map_err(|_| closed())?.ok_or_else(unknown)
+    }
+
+    /// Why one subset of a cluster routes as it does: the one whose hosts have exactly this
+    /// metadata in common. [`Self::explain`] lists the subsets. A subset of a single host has
+    /// nothing to explain.
+    pub fn explain_subset(&self, cluster: &str, subset: &Metadata) -> Result<Explanation, Error> {
+        let unknown = |what: &str| Error::new(ErrorKind::UnknownCluster, what);
+        let snapshot = self.snapshot(cluster);
+        let snapshot = snapshot.ok_or_else(|| unknown(&format!("no cluster {cluster:?}")))?;
+        let subsets = snapshot.subsets();
+        let mut subsets = subsets.iter();
+        let found = subsets.find(|known| known.metadata == *subset);
+        let routing = found.and_then(|found| found.routing);
+        let routing = routing.ok_or_else(|| {
+            unknown(&format!(
+                "cluster {cluster:?} has no subset {subset} that is balanced"
+            ))
+        })?;
+        Ok(routing.explain_at(Clock::system().now()))
     }
 
     /// Every cluster with its hosts as they are now, by name.

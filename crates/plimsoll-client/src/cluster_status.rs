@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use plimsoll_core::host::Host;
 use plimsoll_core::model::health::HealthFlags;
+use plimsoll_core::model::metadata::Metadata;
 use plimsoll_xds::upstream::CircuitBreakers;
 
 use crate::stats::Counter;
@@ -34,6 +35,8 @@ pub struct HostStatus {
     pub priority: u32,
     /// What every judge says about it.
     pub health: HealthFlags,
+    /// `filter_metadata["envoy.lb"]` of its endpoint.
+    pub metadata: Metadata,
     /// Its connections.
     pub connections: ConnectionCounts,
 }

@@ -123,9 +123,8 @@ fn detour(cluster: &Cluster, worker: &mut Worker, args: PickArgs<'_>, first: Tar
     for _ in 0..DETOURS {
         avoid_unreachable(&mut avoid, &unreachable, worker);
         let args = PickArgs {
-            hash: args.hash,
             avoid: &avoid,
-            ..Default::default()
+            ..args
         };
         match choose(cluster, worker, args) {
             Ok(Some(other)) if !other.endpoint.is_in_backoff() => {

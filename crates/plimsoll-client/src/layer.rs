@@ -13,6 +13,7 @@ use bytes::Bytes;
 use http::header::HOST;
 use http::{HeaderValue, Request, Response, Uri};
 use http_body::Body;
+use plimsoll_core::model::metadata::MatchCriteria;
 use plimsoll_core::picker::PickArgs;
 use plimsoll_xds::driver::Clock;
 use tower_layer::Layer;
@@ -29,7 +30,8 @@ use crate::error::{BoxError, Error, ErrorKind};
 pub struct ClusterLayer(Arc<Cluster>);
 
 /// An HTTP client whose requests go to hosts that the engine picks. The host of the request's URI
-/// becomes its `Host` header, unless it has one.
+/// becomes its `Host` header, unless it has one. [`MatchCriteria`] that it has as an extension
+/// choose the subset of the cluster.
 #[derive(Debug)]
 pub struct Balanced<S> {
     inner: S,
@@ -92,7 +94,8 @@ where
         let worker = self
             .worker
             .get_or_insert_with(|| self.cluster.lend_worker());
-        let first = pick(&self.cluster, worker);
+        let criteria = request.extensions_mut().remove::<MatchCriteria>();
+        let first = pick(&self.cluster, worker, criteria.as_ref());
         let cluster = Arc::clone(&self.cluster);
         // The one that was ready takes the request.
         let fresh = self.inner.clone();
@@ -100,7 +103,7 @@ where
         Box::pin(async move {
             let target = match first? {
                 Some(target) => target,
-                None => wait(&cluster).await?,
+                None => wait(&cluster, criteria.as_ref()).await?,
             };
             send_to(&mut request, &target)?;
             let started = Clock::system().now();
@@ -116,19 +119,27 @@ where
     }
 }
 
-fn pick(cluster: &Cluster, worker: &mut Worker) -> Result<Option<Target>, Error> {
+fn pick(
+    cluster: &Cluster,
+    worker: &mut Worker,
+    metadata_match: Option<&MatchCriteria>,
+) -> Result<Option<Target>, Error> {
     let upstream = cluster.options.load();
-    destination::pick(cluster, worker, &upstream, PickArgs::default())
+    let args = PickArgs {
+        metadata_match,
+        ..PickArgs::default()
+    };
+    destination::pick(cluster, worker, &upstream, args)
 }
 
 /// Until the first assignment.
-async fn wait(cluster: &Cluster) -> Result<Target, Error> {
+async fn wait(cluster: &Cluster, criteria: Option<&MatchCriteria>) -> Result<Target, Error> {
     let mut ready = cluster.ready.clone();
     let waited = ready.wait_for(|ready| *ready).await;
     let closed = || Error::new(ErrorKind::Closed, "the client is shut down");
     waited.map_err(|_| closed())?;
     let mut worker = cluster.lend_worker();
-    let picked = pick(cluster, &mut worker);
+    let picked = pick(cluster, &mut worker, criteria);
     cluster.give_back(worker);
     picked?.ok_or_else(closed)
 }

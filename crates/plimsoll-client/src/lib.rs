@@ -86,6 +86,7 @@ pub use error::{Error, ErrorKind};
 pub use layer::{Balanced, ClusterLayer};
 pub use metrics::{METRICS, Metric, counters_of_others};
 pub use options::{RequestOptions, RetryPolicy};
+pub use plimsoll_core::model::metadata::{MatchCriteria, Metadata, MetadataValue};
 pub use plimsoll_xds::ads::Variant;
 pub use plimsoll_xds::driver::ConnectOptions;
 pub use plimsoll_xds::upstream::{CircuitBreakers, EndpointExtras, HttpVersion, UpstreamOptions};

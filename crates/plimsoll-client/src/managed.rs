@@ -332,12 +332,14 @@ impl Managed {
 
     /// The cluster and its hosts as they are now.
     pub(crate) fn status(&self) -> ClusterStatus {
-        let hosts = self.balancer.hosts().map(|(host, priority, health)| {
+        let hosts = self.balancer.hosts().zip(self.balancer.metadata());
+        let hosts = hosts.map(|((host, priority, health), metadata)| {
             let endpoint = self.known.get(&host.address());
             HostStatus {
                 host: Arc::clone(host),
                 priority,
                 health,
+                metadata: metadata.clone(),
                 connections: endpoint
                     .map_or_else(Default::default, |endpoint| endpoint.connection_counts()),
             }

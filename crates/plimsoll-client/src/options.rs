@@ -1,4 +1,4 @@
-//! [`RequestOptions`]: settings of a request that have nothing to do with choosing hosts.
+//! [`RequestOptions`]: settings of a request.
 //!
 //! What belongs to a cluster (connections, breakers, health checks) is in
 //! `plimsoll_xds::upstream`, because files and servers say it. These come from a route or from the
@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use plimsoll_core::model::metadata::MatchCriteria;
 use plimsoll_xds::route;
 
 use crate::retry::RetryOn;
@@ -16,7 +17,7 @@ const BASE_INTERVAL: Duration = Duration::from_millis(25);
 /// most requests.
 const MAX_REPLAY_BYTES: usize = 64 << 10;
 
-/// Timeouts and retries of a request.
+/// Timeouts, retries and choice of hosts of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestOptions {
     /// From the call to the response headers, all tries together; none.
@@ -27,9 +28,22 @@ pub struct RequestOptions {
     pub retry: RetryPolicy,
     /// Hash for consistent hashing; without one a draw is used.
     pub hash: Option<u64>,
+    /// The metadata that hosts must have, in clusters with subsets. [`MatchCriteria`] given to a
+    /// request as an extension of their own go over these, key by key.
+    pub metadata_match: Option<MatchCriteria>,
 }
 
 impl RequestOptions {
+    /// The same with criteria over those that are there, key by key.
+    #[must_use]
+    pub fn matching(mut self, criteria: Option<MatchCriteria>) -> Self {
+        self.metadata_match = match (self.metadata_match, criteria) {
+            (Some(own), Some(over)) => Some(own.merged(over.metadata())),
+            (own, over) => over.or(own),
+        };
+        self
+    }
+
     /// The same with the earlier of two deadlines.
     #[must_use]
     pub fn within(mut self, deadline: Option<Duration>) -> Self {

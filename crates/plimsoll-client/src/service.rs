@@ -103,10 +103,11 @@ where
         let upstream = self.cluster.options.load_full();
         let own = request.extensions_mut().remove();
         let options: RequestOptions = own.unwrap_or_else(|| self.defaults.clone());
+        let options = options.matching(request.extensions_mut().remove());
         let args = PickArgs {
             hash: options.hash,
             avoid: &[],
-            ..Default::default()
+            metadata_match: options.metadata_match.as_ref(),
         };
         let first = destination::pick(&self.cluster, worker, &upstream, args);
         let call = Call::new(Arc::clone(&self.cluster), upstream, options, self.pool);

@@ -119,6 +119,7 @@ impl TargetService {
             routes = newest;
         };
         let hash = hash(&action.hash_policy, request.headers(), self.channel_id);
+        let criteria = action.criteria(draws.1).cloned();
         let own = request.extensions_mut().remove::<RequestOptions>();
         let options = own.unwrap_or_else(|| options_of(action)).within(deadline);
         tell_timeout(request.headers_mut(), options.timeout, deadline);
@@ -126,6 +127,7 @@ impl TargetService {
         let timeout = options.timeout;
         request.extensions_mut().insert(RequestOptions {
             hash: options.hash.or(hash),
+            metadata_match: options.metadata_match.or(criteria),
             ..options
         });
         let cluster = cluster_of(action, draws.1)?;
@@ -290,6 +292,7 @@ fn options_of(action: &RouteAction) -> RequestOptions {
         per_try_timeout: limit(retry.and_then(|retry| retry.per_try_timeout)),
         retry: retry.map_or_else(RetryPolicy::default, RetryPolicy::from),
         hash: None,
+        metadata_match: None,
     }
     .within(limit(longest))
 }

@@ -66,6 +66,9 @@ pub enum WhyNot {
     /// `load_aware_locality` steers by what backends report, and neither its rule nor this receiver
     /// can be led by demand.
     LoadAwareLocality,
+    /// Only weights of localities could carry it, and subsets do not look at them without
+    /// `locality_weight_aware`.
+    Subsets,
 }
 
 /// How `service` is steered at receivers of `class`. `fleet_ramp` is the ramp that weights and
@@ -93,7 +96,7 @@ pub fn steering(service: &Service, class: Class, fleet_ramp: u32) -> Steering {
             policy,
             LocalityPolicy::LocalityWeighted | LocalityPolicy::WrrLocality
         );
-    Steering::Demand(match class {
+    let delivery = match class {
         Class::Grpc => Delivery::LocalityWeights,
         // The LRS response is per service, so every step fits.
         Class::Plimsoll if service.delivery == Delivery::LrsResponse => Delivery::LrsResponse,
@@ -106,7 +109,18 @@ pub fn steering(service: &Service, class: Class, fleet_ramp: u32) -> Steering {
         Class::Envoy if is_weighted_by_orca(service) => Delivery::LocalityWeights,
         Class::Envoy if service.delivery == Delivery::LocalityWeights => Delivery::LocalityWeights,
         Class::Envoy => Delivery::FleetWeights,
-    })
+    };
+    // gRPC clients have no subsets and go by the weights.
+    if delivery == Delivery::LocalityWeights && class != Class::Grpc && hides_weights(service) {
+        return Steering::AsConfigured(WhyNot::Subsets);
+    }
+    Steering::Demand(delivery)
+}
+
+/// Whether receivers ignore weights of localities, because subsets do.
+fn hides_weights(service: &Service) -> bool {
+    let subsets = service.config.lb_subset_config();
+    subsets.is_some_and(|subsets| !subsets.locality_weight_aware())
 }
 
 /// The ramp of everything that travels on a fleet's assignment: the furthest of the services that

@@ -18,6 +18,7 @@ use crate::model::assignment::ClusterLoadAssignment;
 use crate::model::cluster::ClusterConfig;
 use crate::model::health::{HealthFlags, HealthSignal};
 use crate::model::locality::Locality;
+use crate::model::metadata::Metadata;
 use crate::model::zone_aware::{LocalityBasis, ZoneAware};
 use crate::snapshot::{RoutingSnapshot, SubsetTable, ZoneContext};
 use crate::stats::{BalancerStats, LoadAwareStats};
@@ -329,6 +330,11 @@ impl Balancer {
     pub fn hosts(&self) -> impl Iterator<Item = (&Arc<Host>, u32, HealthFlags)> {
         let members = self.members.iter();
         members.map(|member| (&member.host, member.priority, member.health))
+    }
+
+    /// The metadata of all hosts, in the order of [`Self::hosts`].
+    pub fn metadata(&self) -> impl Iterator<Item = &Metadata> {
+        self.members.iter().map(|member| &member.endpoint.metadata)
     }
 
     /// Counters of the writer.

@@ -210,7 +210,7 @@ impl Leg<'_> {
         let id = echoed_id(&request, options);
         let watch = watch(&request, options, &mut exchange);
         let request = request.map(|body| RequestStream::new(body, watch.clone()));
-        let call = worker.call(self.forward, cluster, request);
+        let call = worker.call((self.forward, weighted), cluster, request);
         let result = match call {
             Ok(call) => call.await,
             Err(error) => Err(error),
@@ -290,7 +290,7 @@ impl Leg<'_> {
         }
         self.rewrite(request)?;
         if hash.is_some() {
-            let options = worker::options(self.forward, hash);
+            let options = worker::options(self.forward, self.weighted, hash);
             request.extensions_mut().insert(options);
         }
         Ok(())

@@ -23,6 +23,7 @@ mod headers;
 mod inside;
 mod listener;
 mod local_reply;
+mod metadata_json;
 pub mod router;
 mod run;
 pub mod source;

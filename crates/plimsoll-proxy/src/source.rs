@@ -71,7 +71,7 @@ impl FileSource {
         let text = read(&self.path).map_err(|reason| failed(ConfigError::new("", reason)))?;
         let config = ProxyConfig::parse(&text).map_err(failed)?;
         let document = Document::parse(&text).map_err(failed)?;
-        let json = document.read().unwrap_or_default();
+        let json = document.json();
         let mut fingerprint = Fingerprint(own);
         fingerprint
             .0

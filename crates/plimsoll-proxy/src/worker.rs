@@ -15,7 +15,7 @@ use plimsoll_core::rng::{Rng as _, Xoshiro256};
 use tower_service::Service as _;
 
 use crate::body::RequestStream;
-use crate::router::{Forward, ForwardId};
+use crate::router::{Forward, ForwardId, WeightedCluster};
 
 /// Length of a tick: how exact timeouts of connections are.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
@@ -31,7 +31,7 @@ pub(crate) struct Worker {
 }
 
 struct State {
-    /// By route and cluster.
+    /// By route, or entry of its weighted clusters, and cluster.
     services: HashMap<(ForwardId, Arc<str>), ClusterService>,
     /// Epochs of clusters and routes that the services were made in.
     epochs: (u64, u64),
@@ -69,10 +69,10 @@ impl Worker {
         self.lock().rng.next_u64()
     }
 
-    /// Sends a request to a cluster, with the timeouts and retries of its route.
+    /// Sends a request to a cluster, with what its route and the entry of the cluster ask for.
     pub(crate) fn call(
         &self,
-        forward: &Forward,
+        (forward, weighted): (&Forward, Option<&WeightedCluster>),
         cluster: Arc<str>,
         request: Request<RequestStream>,
     ) -> Result<Call, Error> {
@@ -83,11 +83,12 @@ impl Worker {
             state.services.clear();
             state.epochs = epochs;
         }
-        match state.services.entry((forward.id, cluster)) {
+        let id = weighted.map_or(forward.id, |entry| entry.id);
+        match state.services.entry((id, cluster)) {
             Entry::Occupied(mut known) => Ok(known.get_mut().call(request)),
             Entry::Vacant(free) => {
                 let service = self.client.service_on(&free.key().1, self.index)?;
-                let service = service.with_defaults(options(forward, None));
+                let service = service.with_defaults(options(forward, weighted, None));
                 Ok(free.insert(service).call(request))
             }
         }
@@ -116,11 +117,20 @@ pub(crate) fn in_ticks(time: Duration) -> u32 {
 
 /// What the client is told about requests of a route. A hash is of one request; the rest is known
 /// to the route's service.
-pub(crate) fn options(forward: &Forward, hash: Option<u64>) -> RequestOptions {
+pub(crate) fn options(
+    forward: &Forward,
+    weighted: Option<&WeightedCluster>,
+    hash: Option<u64>,
+) -> RequestOptions {
+    let criteria = match weighted {
+        Some(entry) => &entry.metadata_match,
+        None => &forward.metadata_match,
+    };
     RequestOptions {
         timeout: forward.timeout,
         per_try_timeout: forward.per_try_timeout,
         retry: forward.retry.clone(),
         hash,
+        metadata_match: criteria.clone(),
     }
 }

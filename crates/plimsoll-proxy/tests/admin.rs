@@ -83,6 +83,7 @@ async fn clusters_are_listed_as_envoy_does() {
         format!("orders::{one}::region::r"),
         format!("orders::{one}::zone::z"),
         format!("orders::{one}::sub_zone::"),
+        format!("orders::{one}::canary::false"),
         format!("orders::{one}::priority::0"),
         format!("orders::{two}::cx_active::0"),
         format!("orders::{two}::cx_connect_fail::0"),
@@ -97,6 +98,7 @@ async fn clusters_are_listed_as_envoy_does() {
         format!("orders::{two}::region::"),
         format!("orders::{two}::zone::"),
         format!("orders::{two}::sub_zone::"),
+        format!("orders::{two}::canary::false"),
         format!("orders::{two}::priority::1"),
     ];
     let listed = page(&proxy, "/clusters").await;

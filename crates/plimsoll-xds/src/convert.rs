@@ -14,6 +14,7 @@ pub(crate) mod listener_in;
 pub(crate) mod load_assignment;
 pub(crate) mod load_report;
 mod matcher;
+mod metadata;
 pub(crate) mod node;
 pub(crate) mod orca;
 pub(crate) mod orca_request;

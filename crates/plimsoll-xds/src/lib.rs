@@ -18,6 +18,7 @@ pub mod orca;
 pub mod route;
 pub mod service_config;
 pub mod string_match;
+mod subset;
 pub mod upstream;
 pub mod wire;
 pub mod yaml;

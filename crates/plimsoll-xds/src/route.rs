@@ -10,6 +10,7 @@ mod matching;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use plimsoll_core::model::metadata::{MatchCriteria, Metadata};
 use plimsoll_core::units::FieldError;
 
 pub use matching::{
@@ -131,6 +132,8 @@ pub enum Action {
 pub struct RouteAction {
     /// Where it goes.
     pub target: Target,
+    /// `metadata_match`: which hosts of the cluster, where it has subsets. gRPC clients ignore it.
+    pub metadata_match: Option<MatchCriteria>,
     /// From the end of the request to the end of the response. Unset is 15 s in Envoy and nothing
     /// in gRPC; 0 is no limit.
     pub timeout: Option<Duration>,
@@ -169,6 +172,8 @@ pub enum Target {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WeightedClusters {
     clusters: Vec<ClusterWeight>,
+    /// Of each cluster: its own over those of the route.
+    criteria: Vec<Option<MatchCriteria>>,
     total: u32,
 }
 
@@ -179,6 +184,8 @@ pub struct ClusterWeight {
     pub name: String,
     /// Its share of the sum.
     pub weight: u32,
+    /// `metadata_match`, which goes over that of the route key by key.
+    pub metadata_match: Option<Metadata>,
     /// What requests that go there and their responses get and lose. gRPC clients do nothing of it.
     pub headers: HeaderRules,
 }
@@ -357,6 +364,16 @@ impl Route {
     }
 }
 
+impl RouteAction {
+    /// What hosts of the cluster are matched by that [`Target::cluster`] names for the same `draw`.
+    pub fn criteria(&self, draw: u64) -> Option<&MatchCriteria> {
+        match &self.target {
+            Target::Weighted(weighted) => weighted.criteria(weighted.pick(draw)),
+            Target::Cluster(_) | Target::ClusterHeader(_) => self.metadata_match.as_ref(),
+        }
+    }
+}
+
 impl Target {
     /// The cluster, unless a header names it. `draw` is any random number, not the one that chose
     /// the route.
@@ -364,7 +381,10 @@ impl Target {
         match self {
             Self::Cluster(name) => Some(name),
             Self::ClusterHeader(_) => None,
-            Self::Weighted(clusters) => Some(clusters.pick(draw)),
+            Self::Weighted(weighted) => {
+                let cluster = weighted.clusters().get(weighted.pick(draw))?;
+                Some(&cluster.name)
+            }
         }
     }
 
@@ -381,8 +401,12 @@ impl Target {
 }
 
 impl WeightedClusters {
-    /// Checks names and the sum, which must be 1 to 2^32 - 1 (gRFC A28).
-    pub fn try_new(clusters: Vec<ClusterWeight>) -> Result<Self, FieldError> {
+    /// Checks names and the sum, which must be 1 to 2^32 - 1 (gRFC A28). `metadata_match` is that
+    /// of the route.
+    pub fn try_new(
+        clusters: Vec<ClusterWeight>,
+        metadata_match: Option<&MatchCriteria>,
+    ) -> Result<Self, FieldError> {
         let nameless = |cluster: &ClusterWeight| cluster.name.is_empty();
         if let Some(index) = clusters.iter().position(nameless) {
             let path = format!("clusters[{index}].name");
@@ -391,7 +415,14 @@ impl WeightedClusters {
         let weights = clusters.iter().map(|cluster| u64::from(cluster.weight));
         let total: u64 = weights.sum();
         match u32::try_from(total) {
-            Ok(total @ 1..) => Ok(Self { clusters, total }),
+            Ok(total @ 1..) => Ok(Self {
+                criteria: clusters
+                    .iter()
+                    .map(|cluster| criteria(metadata_match, cluster.metadata_match.as_ref()))
+                    .collect(),
+                clusters,
+                total,
+            }),
             _ => {
                 let reason = format!("the sum of the weights is {total}, not 1 to 4294967295");
                 Err(FieldError::new("clusters", reason))
@@ -409,17 +440,31 @@ impl WeightedClusters {
         self.total
     }
 
-    /// The cluster that `draw`, any random number, falls on.
-    pub fn pick(&self, draw: u64) -> &str {
+    /// What hosts of the cluster at a place in the list are matched by.
+    pub fn criteria(&self, index: usize) -> Option<&MatchCriteria> {
+        self.criteria.get(index)?.as_ref()
+    }
+
+    /// The place in the list of the cluster that `draw`, any random number, falls on.
+    pub fn pick(&self, draw: u64) -> usize {
         let mut left = draw % u64::from(self.total);
-        for cluster in &self.clusters {
+        for (index, cluster) in self.clusters.iter().enumerate() {
             match left.checked_sub(u64::from(cluster.weight)) {
                 Some(rest) => left = rest,
-                None => return &cluster.name,
+                None => return index,
             }
         }
         // Not reached: what is left is below the sum of the weights.
-        self.clusters.last().map_or("", |cluster| &cluster.name)
+        self.clusters.len().saturating_sub(1)
+    }
+}
+
+/// Criteria of a weighted cluster over those of its route.
+fn criteria(route: Option<&MatchCriteria>, own: Option<&Metadata>) -> Option<MatchCriteria> {
+    match (route, own) {
+        (Some(route), Some(own)) => Some(route.merged(own)),
+        (None, Some(own)) => Some(MatchCriteria::new(own.clone())),
+        (route, None) => route.cloned(),
     }
 }
 

@@ -30,7 +30,7 @@ pub use crate::convert::load_report::{
 };
 pub use crate::convert::node::{decode_node, encode_node};
 pub use crate::convert::route::{
-    PathMatch, RetryOut, RouteEntryOut, RouteOut, RouteTarget, VirtualHostOut,
+    ClusterWeightOut, PathMatch, RetryOut, RouteEntryOut, RouteOut, RouteTarget, VirtualHostOut,
     encode_route_configuration,
 };
 pub use crate::convert::route_in::decode_route_configuration;

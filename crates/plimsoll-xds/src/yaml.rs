@@ -20,14 +20,17 @@ mod de;
 mod document;
 mod endpoint;
 mod error;
+mod json;
 mod legacy;
 mod load_aware_locality;
 mod locality;
+mod metadata;
 mod policy;
 pub mod proto_json;
 mod runtime;
 #[cfg(feature = "schema")]
 mod schema;
+mod subset;
 mod upstream;
 
 #[cfg(test)]
@@ -41,6 +44,7 @@ pub use client_side_weighted_round_robin::ClientSideWeightedRoundRobinYaml;
 pub use cluster::{ClusterYaml, UpstreamClusterYaml};
 pub use document::Document;
 pub use error::{ConfigError, Location};
+pub use metadata::{MetadataYaml, StructYaml};
 pub use runtime::RuntimeYaml;
 
 /// Reads one cluster: the text holds what stands under one entry of Envoy's `clusters` list.
@@ -80,8 +84,8 @@ pub fn parse_cluster(text: &str) -> Result<ClusterConfig, ConfigError> {
 /// assert_eq!(cluster.options.connect_timeout.as_secs(), 1);
 /// assert_eq!(cluster.load_assignment.unwrap().names()[0].1, "orders.svc");
 ///
-/// let error = parse_upstream_cluster("name: orders\nlb_subset_config: {}\n").unwrap_err();
-/// assert_eq!(error.path(), "lb_subset_config");
+/// let error = parse_upstream_cluster("name: orders\nfilters: []\n").unwrap_err();
+/// assert_eq!(error.path(), "filters");
 /// ```
 pub fn parse_upstream_cluster(text: &str) -> Result<UpstreamCluster, ConfigError> {
     let document = Document::parse(text)?;

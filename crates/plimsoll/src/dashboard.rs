@@ -18,6 +18,7 @@ use plimsoll_admin::source::{Ended, Pending, Refused, Source};
 use plimsoll_admin::state::{Cost, DashboardState, EventState, Notice, Severity};
 use plimsoll_admin::what_if::{ExplainQuestion, WhatIfAnswer, WhatIfQuestion};
 use plimsoll_control::admin::Counts;
+use plimsoll_control::delivery::Class;
 use plimsoll_control::explain::{Question, explain};
 use plimsoll_control::relay::RelayStatus;
 use plimsoll_control::run::{Inside, Pages};
@@ -234,6 +235,8 @@ fn notices(
         );
         add(Severity::Warning, text);
     }
+    notices.extend(subsets_ignored(state));
+    let mut add = |severity, text| notices.push(Notice { severity, text });
     let waiting = outside.reloads.restart_needed.join(", ");
     if !waiting.is_empty() {
         let text = format!("edits of {waiting} take effect at the next start");
@@ -248,6 +251,26 @@ fn notices(
         add(Severity::Info, text);
     }
     notices
+}
+
+/// gRPC clients have no subsets: they send to all hosts of a service.
+fn subsets_ignored(state: &State) -> Option<Notice> {
+    let fleets = state.fleets().iter();
+    let members = fleets.flat_map(|(_, members)| members.values());
+    let grpc = members.filter(|member| Class::of(&member.info) == Class::Grpc);
+    let grpc = grpc.count();
+    let services = state.config().services.values();
+    let services = services.filter(|service| service.config.lb_subset_config().is_some());
+    let names: Vec<&str> = services.map(|service| service.name().as_ref()).collect();
+    if grpc == 0 || names.is_empty() {
+        return None;
+    }
+    let names = names.join(", ");
+    let nodes = counted(grpc, "gRPC node");
+    Some(Notice {
+        severity: Severity::Warning,
+        text: format!("{nodes} cannot take subsets and would send to all hosts of {names}"),
+    })
 }
 
 fn counted(count: usize, what: &str) -> String {

@@ -18,6 +18,7 @@ use plimsoll_core::model::cluster::{
     ClusterConfig, ClusterConfigParts, HealthChecking, LocalityPolicy,
 };
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::model::metadata::Metadata;
 use plimsoll_core::model::orca::OrcaLoadReport;
 use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_core::time::Instant;
@@ -40,6 +41,8 @@ pub(crate) struct Scenario {
     upstream: ClusterLoadAssignment,
     reports: hosts::Reports,
     fractions_age: Duration,
+    /// Which subset to explain, by its metadata.
+    subset: Option<Metadata>,
 }
 
 /// JSON Schema of a scenario file.
@@ -72,7 +75,7 @@ impl Scenario {
         let fleet = yaml.fleet.map(|fleet| fleet.assignment(&mut budget));
         let fleet = fleet.transpose()?;
         let (upstream, reports) = yaml.upstream.assignment(config.name(), &mut budget)?;
-        Ok(Self {
+        let scenario = Self {
             title: yaml.title,
             description: yaml.description,
             own_locality: yaml.own_locality.checked("own_locality")?,
@@ -82,7 +85,29 @@ impl Scenario {
             upstream,
             reports,
             fractions_age: yaml.fractions_age.unwrap_or_default().0,
-        })
+            subset: yaml.subset.map(|fields| fields.0),
+        };
+        scenario.check_subset()?;
+        Ok(scenario)
+    }
+
+    /// The subset must be there, or there is nothing to explain.
+    fn check_subset(&self) -> Result<(), FieldError> {
+        let Some(wanted) = &self.subset else {
+            return Ok(());
+        };
+        let snapshot = self.snapshot();
+        if routing_of(&snapshot, wanted).is_some() {
+            return Ok(());
+        }
+        let known = snapshot.subsets();
+        let known = known.iter().filter(|subset| subset.routing.is_some());
+        let known: Vec<String> = known.map(|subset| subset.metadata.to_string()).collect();
+        let reason = match known.as_slice() {
+            [] => "the cluster has no subsets that could be explained".to_owned(),
+            known => format!("there is no subset {wanted}, only {}", known.join("; ")),
+        };
+        Err(FieldError::new("subset", reason))
     }
 
     /// What it is called; may be empty.
@@ -97,6 +122,14 @@ impl Scenario {
 
     /// Lets a balancer decide and asks it why.
     pub(crate) fn explain(&self) -> Explanation {
+        let snapshot = self.snapshot();
+        let subset = self.subset.as_ref();
+        let subset = subset.and_then(|wanted| routing_of(&snapshot, wanted));
+        subset.unwrap_or(&snapshot).explain()
+    }
+
+    /// What a balancer decides.
+    fn snapshot(&self) -> Arc<RoutingSnapshot> {
         let now = Instant::ORIGIN.saturating_add(self.fractions_age);
         let own = self.own_locality.clone();
         let mut balancer = Balancer::new(Arc::clone(&self.config_before), own, Instant::ORIGIN);
@@ -112,7 +145,7 @@ impl Scenario {
             balancer.handle_config(Arc::clone(&self.config), now);
             snapshot = newest(&mut balancer, now);
         }
-        snapshot.explain()
+        snapshot
     }
 
     /// Every host that reports does so once.
@@ -127,6 +160,16 @@ impl Scenario {
             }
         }
     }
+}
+
+/// The routing of the subset whose hosts have exactly this metadata in common.
+fn routing_of<'s>(
+    snapshot: &'s RoutingSnapshot,
+    wanted: &Metadata,
+) -> Option<&'s Arc<RoutingSnapshot>> {
+    let subsets = snapshot.subsets();
+    let mut subsets = subsets.into_iter();
+    subsets.find(|subset| subset.metadata == *wanted)?.routing
 }
 
 fn newest(balancer: &mut Balancer, now: Instant) -> Arc<RoutingSnapshot> {

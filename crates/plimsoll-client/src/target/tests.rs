@@ -14,6 +14,7 @@ fn header(name: &str, terminal: bool) -> HashPolicy {
 fn action() -> RouteAction {
     RouteAction {
         target: Target::Cluster("c".to_owned()),
+        metadata_match: None,
         timeout: None,
         idle_timeout: None,
         max_stream_duration: None,

@@ -27,6 +27,7 @@ pub(crate) fn routes(name: &str, cluster: &str) -> Made {
     let route = RouteEntryOut {
         path: PathMatch::Prefix(String::new()),
         target: RouteTarget::Cluster(cluster.to_owned()),
+        metadata_match: None,
         timeout: None,
         retry: None,
     };

@@ -154,6 +154,7 @@ const fn why_not(why: WhyNot) -> &'static str {
         WhyNot::ModeOff => "mode_off",
         WhyNot::Hashing => "hashing",
         WhyNot::LoadAwareLocality => "load_aware_locality",
+        WhyNot::Subsets => "subsets",
     }
 }
 

@@ -5,11 +5,14 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use plimsoll_core::model::assignment::{LbEndpoint, LocalityParts};
 use plimsoll_core::model::health::HealthStatus;
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::model::metadata::{Metadata, MetadataValue};
 use plimsoll_core::units::FieldError;
+use plimsoll_xds::yaml::StructYaml;
 use plimsoll_xds::yaml::proto_json::{Named, ProtoEnum, Uint};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
@@ -59,6 +62,34 @@ pub(super) struct LbEndpointFields {
     health_status: Named<HealthName>,
     /// Its weight, at least 1. Default 1.
     load_balancing_weight: Option<Uint<u32>>,
+    /// What subsets are made of: only `filter_metadata.envoy.lb`.
+    #[serde(default)]
+    metadata: LbMetadataYaml,
+}
+
+/// `Metadata`, of which only what load balancing reads is delivered: the rest is refused.
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct LbMetadataYaml {
+    /// Metadata by reader.
+    filter_metadata: LbFilterMetadataYaml,
+}
+
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+struct LbFilterMetadataYaml {
+    /// Any keys and values.
+    #[serde(rename = "envoy.lb")]
+    envoy_lb: Option<StructYaml>,
+}
+
+impl LbMetadataYaml {
+    /// `filter_metadata["envoy.lb"]`.
+    pub(super) fn into_envoy_lb(self) -> Option<Metadata> {
+        self.filter_metadata.envoy_lb.map(|fields| fields.0)
+    }
 }
 
 #[derive(Clone, Debug, serde::Deserialize)]
@@ -125,6 +156,7 @@ impl<'de> Deserialize<'de> for LbEndpointYaml {
                     address: Some(address.to_owned()),
                     health_status: Named::default(),
                     load_balancing_weight: None,
+                    metadata: LbMetadataYaml::default(),
                 })
             }
 
@@ -180,7 +212,14 @@ impl LbEndpointYaml {
             }
             (None, None) => return Err(FieldError::new("endpoint", "must be set")),
         };
+        let metadata = fields.metadata.into_envoy_lb().unwrap_or_default();
+        let hash_key = match metadata.get("hash_key") {
+            Some(MetadataValue::String(key)) => Some(Arc::clone(key)),
+            _ => None,
+        };
         Ok(LbEndpoint {
+            metadata,
+            hash_key,
             hostname: hostname.into(),
             health_status: fields.health_status.0.0,
             load_balancing_weight: fields.load_balancing_weight.map(|weight| weight.0),

@@ -7,8 +7,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_core::model::metadata::Metadata;
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::yaml::proto_json::{ProtoDuration, Uint};
+
+use super::endpoints::LbMetadataYaml;
 
 /// One listener and its routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub struct Route {
     pub matches: Match,
     /// Where to, with weights.
     pub targets: Vec<Target>,
+    /// `route.metadata_match`: which hosts, in clusters with subsets.
+    pub metadata_match: Option<Metadata>,
     /// `route.timeout`; zero = none.
     pub timeout: Option<Duration>,
 }
@@ -59,6 +64,8 @@ pub struct Target {
     pub cluster: Arc<str>,
     /// Its share among its siblings, at least 1.
     pub weight: u32,
+    /// `metadata_match`, over that of the route.
+    pub metadata_match: Option<Metadata>,
 }
 
 impl Listener {
@@ -124,6 +131,9 @@ struct ActionYaml {
     cluster: Option<String>,
     /// Several clusters, with weights.
     weighted_clusters: Option<WeightedClustersYaml>,
+    /// The metadata that hosts must have, in clusters with subsets.
+    #[serde(default)]
+    metadata_match: LbMetadataYaml,
     /// How long an answer may take; `0s` is no limit. Default Envoy's.
     timeout: Option<ProtoDuration>,
 }
@@ -144,6 +154,9 @@ struct ClusterWeightYaml {
     name: String,
     /// Its share among its siblings, at least 1.
     weight: Uint<u32>,
+    /// The metadata that its hosts must have, over that of the route.
+    #[serde(default)]
+    metadata_match: LbMetadataYaml,
 }
 
 fn any_domain() -> Vec<String> {
@@ -201,6 +214,7 @@ impl RouteYaml {
             (Some(cluster), None) => vec![Target {
                 cluster: cluster.into(),
                 weight: 1,
+                metadata_match: None,
             }],
             (None, Some(weighted)) => weighted.checked()?,
             _ => {
@@ -211,6 +225,7 @@ impl RouteYaml {
         Ok(Route {
             matches,
             targets,
+            metadata_match: self.route.metadata_match.into_envoy_lb(),
             timeout: self.route.timeout.map(|timeout| timeout.0),
         })
     }
@@ -229,6 +244,7 @@ impl WeightedClustersYaml {
         let target = |entry: ClusterWeightYaml| Target {
             cluster: entry.name.into(),
             weight: entry.weight.0,
+            metadata_match: entry.metadata_match.into_envoy_lb(),
         };
         Ok(self.clusters.into_iter().map(target).collect())
     }

@@ -17,9 +17,10 @@ use super::yaml::{ClusterExtrasYaml, ServiceExtrasYaml, ServiceYaml};
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Fields of a cluster that plimsoll-xds reads.
-pub(super) const LOAD_BALANCING: [&str; 9] = [
+pub(super) const LOAD_BALANCING: [&str; 10] = [
     "common_lb_config",
     "lb_policy",
+    "lb_subset_config",
     "least_request_lb_config",
     "load_balancing_policy",
     "maglev_lb_config",

@@ -177,6 +177,24 @@ fn behind_a_relay_a_service_is_a_name_and_how_far_to_go() {
 }
 
 #[test]
+fn only_metadata_that_is_delivered_is_taken() {
+    let endpoint = |metadata: &str| {
+        let endpoint = format!("{{address: '10.0.0.1:80', metadata: {metadata}}}");
+        format!("services: [{{cluster: {{name: o}}, endpoints: [{{lb_endpoints: [{endpoint}]}}]}}]")
+    };
+    let text = endpoint("{filter_metadata: {envoy.lb: {Version: 1, hash_key: k}}}");
+    let config = parse(&text).unwrap();
+    let orders = &config.services["o"].assignment.endpoints()[0].lb_endpoints[0];
+    assert_eq!(orders.metadata.to_string(), r#"Version=1, hash_key="k""#);
+    assert_eq!(orders.hash_key.as_deref(), Some("k"));
+    let others = error(&endpoint("{filter_metadata: {envoy.filters.x: {a: 1}}}"));
+    assert!(
+        others.contains("lb_endpoints[0].metadata.filter_metadata.envoy.filters.x: unknown field"),
+        "{others}"
+    );
+}
+
+#[test]
 fn routes_must_lead_somewhere() {
     let listener = "
 listeners:

@@ -248,3 +248,37 @@ fn small_services_are_steered_unless_somebody_says_otherwise() {
     let as_written = steered_config(&off, Steering::AsConfigured(WhyNot::ModeOff));
     assert_eq!(as_written.zone_aware().unwrap().min_cluster_size(), 6);
 }
+
+#[test]
+fn weights_of_localities_are_not_sent_to_subsets_that_ignore_them() {
+    let subsets = |aware: bool| {
+        format!(
+            ", lb_subset_config: {{subset_selectors: [{{keys: [version]}}], \
+             locality_weight_aware: {aware}}}, common_lb_config: {{locality_weighted_lb_config: \
+             {{}}}}"
+        )
+    };
+    let unaware = service_of(&subsets(false), "");
+    for class in [Class::Plimsoll, Class::Envoy] {
+        let steering = steering(&unaware, class, 100);
+        assert_eq!(
+            steering,
+            Steering::AsConfigured(WhyNot::Subsets),
+            "{class:?}"
+        );
+    }
+    assert_eq!(chosen(&unaware, Class::Grpc), Delivery::LocalityWeights);
+    let aware = service_of(&subsets(true), "");
+    for class in CLASSES {
+        assert_eq!(
+            chosen(&aware, class),
+            Delivery::LocalityWeights,
+            "{class:?}"
+        );
+    }
+    // Demand on the fleet's assignment works in every subset.
+    let zones = ", lb_subset_config: {subset_selectors: [{keys: [version]}]}";
+    let zones = service_of(zones, "");
+    assert_eq!(chosen(&zones, Class::Envoy), Delivery::FleetWeights);
+    assert_eq!(chosen(&zones, Class::Plimsoll), Delivery::EdsField);
+}

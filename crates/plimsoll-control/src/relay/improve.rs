@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
-use plimsoll_core::model::cluster::HealthChecking;
+use plimsoll_core::model::cluster::{ClusterConfig, HealthChecking};
 use plimsoll_xds::error::DecodeError;
 use plimsoll_xds::wire::{
     AssignmentEdits, Edit, LocalityEdit, decode_assignment, decode_cluster, rewrite_assignment,
@@ -52,7 +52,7 @@ pub(super) fn cluster(
         .eds_service_name
         .map_or_else(|| Arc::clone(name), Arc::from);
     let service = if written.is_policy_written {
-        Arc::clone(written)
+        with_subsets(written, &read.config)
     } else {
         // The data planes probe; here only the assignment says what is healthy.
         let config = read.config.with_health_checking(HealthChecking::default());
@@ -87,6 +87,19 @@ pub(super) fn cluster(
         service,
         assignment: read.is_eds.then_some(assignment),
         body: improved,
+    })
+}
+
+/// The service as it is written, with the subsets of the other server where the file says nothing
+/// of subsets: a policy for the hosts of a subset is no reason to lose the subsets.
+fn with_subsets(written: &Arc<Service>, read: &ClusterConfig) -> Arc<Service> {
+    let own = written.config.lb_subset_config();
+    if own.is_some() || read.lb_subset_config().is_none() {
+        return Arc::clone(written);
+    }
+    Arc::new(Service {
+        config: Arc::new(written.config.with_subsets_of(read)),
+        ..Service::clone(written)
     })
 }
 

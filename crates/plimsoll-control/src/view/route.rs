@@ -5,11 +5,11 @@
 
 use plimsoll_xds::ads::view::Resource;
 use plimsoll_xds::wire::{
-    PathMatch, RouteEntryOut, RouteOut, RouteTarget, VirtualHostOut, encode_api_listener,
-    encode_http_listener, encode_route_configuration,
+    ClusterWeightOut, PathMatch, RouteEntryOut, RouteOut, RouteTarget, VirtualHostOut,
+    encode_api_listener, encode_http_listener, encode_route_configuration,
 };
 
-use crate::config::{ControlConfig, Listener, Match, Route};
+use crate::config::{ControlConfig, Listener, Match, Route, Target};
 use crate::delivery::Class;
 
 /// The listeners that a class of receivers sees.
@@ -55,6 +55,7 @@ fn to_cluster(name: &str) -> RouteOut {
             routes: vec![RouteEntryOut {
                 path: PathMatch::Prefix(String::new()),
                 target: RouteTarget::Cluster(name.to_owned()),
+                metadata_match: None,
                 timeout: None,
                 retry: None,
             }],
@@ -76,13 +77,9 @@ fn of_listener(listener: &Listener) -> RouteOut {
 
 fn entry(route: &Route) -> RouteEntryOut {
     let target = match route.targets.as_slice() {
-        [only] => RouteTarget::Cluster(only.cluster.to_string()),
-        several => RouteTarget::Weighted(
-            several
-                .iter()
-                .map(|target| (target.cluster.to_string(), target.weight))
-                .collect(),
-        ),
+        // One of several has criteria of its own, which only an entry with a weight can have.
+        [only] if only.metadata_match.is_none() => RouteTarget::Cluster(only.cluster.to_string()),
+        several => RouteTarget::Weighted(several.iter().map(weighted).collect()),
     };
     RouteEntryOut {
         path: match &route.matches {
@@ -90,7 +87,16 @@ fn entry(route: &Route) -> RouteEntryOut {
             Match::Path(path) => PathMatch::Path(path.clone()),
         },
         target,
+        metadata_match: route.metadata_match.clone(),
         timeout: route.timeout,
         retry: None,
+    }
+}
+
+fn weighted(target: &Target) -> ClusterWeightOut {
+    ClusterWeightOut {
+        name: target.cluster.to_string(),
+        weight: target.weight,
+        metadata_match: target.metadata_match.clone(),
     }
 }

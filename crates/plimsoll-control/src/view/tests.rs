@@ -3,6 +3,7 @@
 //! The rule of decisions D9 above all: what only plimsoll data planes understand is sent to nobody
 //! else, by no combination of settings.
 
+mod subsets;
 pub(crate) mod walk;
 
 use std::collections::BTreeSet;
@@ -69,6 +70,7 @@ fn policies() -> Vec<String> {
         "lb_policy: RING_HASH",
         "common_lb_config: {zone_aware_lb_config: {min_cluster_size: 1}}",
         "common_lb_config: {locality_weighted_lb_config: {}}",
+        "lb_subset_config: {subset_selectors: [{keys: [version]}], max_subsets: 9}",
     ];
     modern
         .into_iter()
@@ -201,6 +203,10 @@ fn zone_aware_configs(cluster: &[u8]) -> Vec<Vec<u8>> {
                 "Random" => Some(1),
                 "WrrLocality" | "LoadAwareLocality" => {
                     open.extend(walk::at(&message, &[1]));
+                    None
+                }
+                "Subset" => {
+                    open.extend(walk::at(&message, &[9]));
                     None
                 }
                 // No locality settings, or none of the measured kind.

@@ -182,6 +182,15 @@ impl ClusterConfig {
         }
     }
 
+    /// The same cluster with the subsets of another one.
+    #[must_use]
+    pub fn with_subsets_of(&self, other: &Self) -> Self {
+        Self {
+            lb_subset_config: other.lb_subset_config.clone(),
+            ..self.clone()
+        }
+    }
+
     /// The same cluster with zone-aware routing of these settings. Hash policies cannot have it and
     /// stay what they are.
     #[must_use]
@@ -245,8 +254,8 @@ impl ClusterConfig {
             .then(|| config.staleness_threshold())
     }
 
-    /// The settings that hold within a subset: those of the cluster, but locality weights count only
-    /// with `locality_weight_aware`.
+    /// The settings that hold within a subset: those of the cluster, but locality weights count
+    /// only with `locality_weight_aware`.
     #[must_use]
     pub fn within_subsets(self: &Arc<Self>) -> Arc<Self> {
         let unaware = |subsets: &Arc<LbSubsetConfig>| !subsets.locality_weight_aware();

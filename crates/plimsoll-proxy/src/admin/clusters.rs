@@ -1,7 +1,7 @@
 //! `/clusters` as Envoy has it: lines of text, or JSON with `?format=json`.
 //!
 //! What Envoy says and this proxy does not know is left out rather than made up: limits of the high
-//! priority, canaries, time-outs and waiting requests per host, success rates. As in Envoy's JSON,
+//! priority, time-outs and waiting requests per host, success rates. As in Envoy's JSON,
 //! large numbers are strings and what is zero, false or empty is not there. Why a cluster routes as
 //! it does is `/explain`'s business.
 
@@ -114,6 +114,8 @@ fn write_host(page: &mut String, place: &str, status: &HostStatus) -> std::fmt::
     writeln!(page, "{place}::region::{}", locality.region())?;
     writeln!(page, "{place}::zone::{}", locality.zone())?;
     writeln!(page, "{place}::sub_zone::{}", locality.sub_zone())?;
+    let canary = status.metadata.get("canary") == Some(&true.into());
+    writeln!(page, "{place}::canary::{canary}")?;
     writeln!(page, "{place}::priority::{}", status.priority)
 }
 

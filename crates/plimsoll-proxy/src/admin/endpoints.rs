@@ -8,6 +8,7 @@ use plimsoll_core::model::health::HealthClass;
 use serde_json::{Value, json};
 
 use super::clusters::{address_json, locality_json, object};
+use crate::metadata_json;
 
 /// The assignment of a cluster. Hosts come by priority and locality.
 pub(super) fn endpoint_config(cluster: &ClusterStatus) -> Value {
@@ -42,9 +43,14 @@ fn lb_endpoint(status: &HostStatus) -> Value {
         ("address", address_json(host)),
         ("hostname", json!(host.hostname())),
     ]);
-    json!({
+    let metadata = Some(&status.metadata).filter(|fields| !fields.is_empty());
+    let mut lb_endpoint = json!({
         "endpoint": endpoint,
         "health_status": health,
         "load_balancing_weight": host.weight(),
-    })
+    });
+    if let Some(fields) = metadata {
+        lb_endpoint["metadata"] = metadata_json::metadata(fields);
+    }
+    lb_endpoint
 }

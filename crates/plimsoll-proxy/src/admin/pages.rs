@@ -7,7 +7,8 @@ use axum::Json;
 use axum::extract::{Query, State as Extracted};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use plimsoll_client::{XdsState, XdsStatus};
+use plimsoll_client::{Metadata, XdsState, XdsStatus};
+use plimsoll_xds::yaml::{Document, StructYaml};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
@@ -178,6 +179,8 @@ pub(super) async fn listeners(Extracted(admin): Extracted<Admin>) -> String {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ExplainQuery {
     cluster: Option<String>,
+    /// Metadata of one of its subsets, as JSON.
+    subset: Option<String>,
 }
 
 /// Why a cluster routes as it does; of all of them without a name.
@@ -188,11 +191,22 @@ pub(super) async fn explain(
     let Some(name) = query.cluster else {
         return Ok(explain_all(&admin.state).await);
     };
-    let explained = admin.state.client.explain(&name).await;
+    let explained = match query.subset.as_deref().map(subset).transpose()? {
+        Some(subset) => admin.state.client.explain_subset(&name, &subset),
+        None => admin.state.client.explain(&name).await,
+    };
     let explained = explained.map_err(|error| (StatusCode::NOT_FOUND, format!("{error}\n")))?;
     let internal =
         |error: serde_json::Error| (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n"));
     serde_json::to_value(explained).map(Json).map_err(internal)
+}
+
+/// The metadata that names a subset, such as `{"version": "canary"}`.
+fn subset(text: &str) -> Result<Metadata, (StatusCode, String)> {
+    let document = Document::parse(text);
+    let fields = document.and_then(|document| document.read::<StructYaml>());
+    let fields = fields.map_err(|error| (StatusCode::BAD_REQUEST, format!("subset: {error}\n")))?;
+    Ok(fields.0)
 }
 
 /// Names of clusters, and what the engine says about each.

@@ -16,7 +16,7 @@ pub const PATHS: [AdminPath; 11] = [
     AdminPath::get("/config_dump", "resource=LIST&include_eds",
         "The file in force and what the management server sent"),
     AdminPath::get("/listeners", "", "Names and addresses of listeners"),
-    AdminPath::get("/explain", "cluster=NAME",
+    AdminPath::get("/explain", "cluster=NAME&subset=JSON",
         "Why a cluster routes as it does; all of them without a name"),
     AdminPath::post("/logging", "level=LEVEL",
         "Changes what is logged; takes what `RUST_LOG` takes"),

@@ -271,9 +271,9 @@ fn faults_of_clusters_are_found() {
     let twice = format!("{{name: a, {endpoint}}}, {{name: a, {endpoint}}}");
     let refused_twice = refused("", "", &twice);
     assert!(refused_twice.contains("clusters[1].name: a cluster \"a\" stands above"));
-    let unknown = refused("", "", "{name: a, lb_subset_config: {}}");
+    let unknown = refused("", "", "{name: a, lb_subset_config: {keys: []}}");
     assert!(
-        unknown.starts_with("static_resources.clusters[0].lb_subset_config"),
+        unknown.starts_with("static_resources.clusters[0].lb_subset_config.keys"),
         "{unknown}"
     );
 }

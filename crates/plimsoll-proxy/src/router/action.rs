@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use plimsoll_client::RetryPolicy;
+use plimsoll_client::{MatchCriteria, RetryPolicy};
 
 use crate::header_rules::HeaderRules;
 
@@ -30,6 +30,9 @@ pub struct Forward {
     pub id: ForwardId,
     /// Where to.
     pub target: Target,
+    /// The metadata that hosts must have, where the cluster has subsets; entries of weighted
+    /// clusters have their own.
+    pub metadata_match: Option<MatchCriteria>,
     /// From the request to the end of the response; `None` is no limit.
     pub timeout: Option<Duration>,
     /// For one try.
@@ -75,10 +78,14 @@ pub enum Target {
 /// A cluster with a weight.
 #[derive(Debug)]
 pub struct WeightedCluster {
+    /// Tells it from all others of the process.
+    pub id: ForwardId,
     /// Name.
     pub name: Arc<str>,
     /// Draws below this (and not below the previous one's) are for it.
     pub until: u64,
+    /// The metadata that hosts must have: its own over that of the route.
+    pub metadata_match: Option<MatchCriteria>,
     /// Changes of requests that go there, before those of the route.
     pub request_rules: HeaderRules,
     /// Changes of their responses, before those of the route.

@@ -154,6 +154,7 @@ fn forward(action: &nouns::RouteAction) -> Result<Forward, FieldError> {
     Ok(Forward {
         id: ForwardId::new(),
         target: target(&action.target)?,
+        metadata_match: action.metadata_match.clone(),
         timeout: limit(action.timeout.or(Some(TIMEOUT))),
         per_try_timeout: limit(retry.and_then(|retry| retry.per_try_timeout)),
         idle_timeout: limit(action.idle_timeout),
@@ -184,6 +185,8 @@ fn target(target: &nouns::Target) -> Result<Target, FieldError> {
                 let rules = BothRules::try_from(&cluster.headers);
                 let rules = rules.map_err(|error| error.under(&place))?;
                 Ok(WeightedCluster {
+                    id: ForwardId::new(),
+                    metadata_match: weighted.criteria(index).cloned(),
                     name: cluster.name.as_str().into(),
                     until,
                     request_rules: rules.request,

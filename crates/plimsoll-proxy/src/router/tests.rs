@@ -11,6 +11,7 @@ use super::*;
 fn forward(change: impl FnOnce(&mut nouns::RouteAction)) -> nouns::Action {
     let mut action = nouns::RouteAction {
         target: nouns::Target::Cluster("c".into()),
+        metadata_match: None,
         timeout: None,
         idle_timeout: None,
         max_stream_duration: None,
@@ -157,7 +158,7 @@ fn what_a_proxy_cannot_do_is_named() {
         ..nouns::ClusterWeight::default()
     };
     misnamed.headers.request_remove.push("a b".into());
-    let misnamed = nouns::WeightedClusters::try_new(vec![misnamed]).unwrap();
+    let misnamed = nouns::WeightedClusters::try_new(vec![misnamed], None).unwrap();
     let file = DataSource::Filename("x".into());
     let cases = [
         (
@@ -238,7 +239,7 @@ fn weights_are_shares_of_the_draws() {
         weight,
         ..nouns::ClusterWeight::default()
     });
-    let weighted = nouns::WeightedClusters::try_new(weights.into()).unwrap();
+    let weighted = nouns::WeightedClusters::try_new(weights.into(), None).unwrap();
     let table = table(vec![any(forward(|action| {
         action.target = nouns::Target::Weighted(weighted);
     }))]);

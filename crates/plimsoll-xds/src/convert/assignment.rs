@@ -7,6 +7,7 @@
 
 mod rewrite;
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,16 +18,20 @@ use plimsoll_core::model::assignment::{
 };
 use plimsoll_core::model::health::HealthStatus;
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::model::metadata::{Metadata, MetadataValue};
 use plimsoll_core::units::FieldError;
 use prost::Message;
 
 pub use rewrite::{AssignmentEdits, Edit, LocalityEdit, rewrite_assignment};
 
+use super::metadata::{envoy_lb, metadata};
+use super::pb::AddressMessage;
+use super::pb::duration;
 use super::pb::endpoint::{
     AssignmentMessage, AssignmentPolicyMessage, DropOverloadMessage, EndpointMessage,
     FractionalPercentMessage, LbEndpointMessage, LocalityLbEndpointsMessage,
 };
-use super::pb::{AddressMessage, MetadataMessage, ValueMessage, duration};
+use super::pb::metadata::{KindMessage, MetadataMessage, StructMessage, ValueMessage};
 use super::unhonoured::{self, ASSIGNMENT, Class};
 use crate::error::DecodeError;
 
@@ -148,20 +153,30 @@ pub(super) fn locality_parts_without(
 
 /// A fraction that is there but no number is refused: presence means something (decisions D2).
 fn number(value: &ValueMessage) -> Result<f64, FieldError> {
-    value.number_value.ok_or_else(|| {
-        let path = format!("metadata.filter_metadata[envoy.lb].{FRACTION}");
-        FieldError::new(path, "is not a number")
-    })
+    match value.kind {
+        Some(KindMessage::Number(number)) => Ok(number),
+        _ => {
+            let path = format!("metadata.filter_metadata[envoy.lb].{FRACTION}");
+            Err(FieldError::new(path, "is not a number"))
+        }
+    }
 }
 
-/// The override of consistent hashing.
-pub(super) fn endpoint_hash_key(message: &LbEndpointMessage) -> Option<Arc<str>> {
-    let hash_key = message.metadata.as_ref()?.in_envoy_lb(HASH_KEY)?;
-    hash_key.string_value.as_deref().map(Into::into)
+/// What subsets are made of, and the override of consistent hashing in it.
+pub(super) fn endpoint_metadata(
+    message: Option<MetadataMessage>,
+) -> Result<(Metadata, Option<Arc<str>>), FieldError> {
+    let metadata = envoy_lb(message).map_err(|error| error.under("metadata"))?;
+    let metadata = metadata.unwrap_or_default();
+    let hash_key = match metadata.get(HASH_KEY) {
+        Some(MetadataValue::String(key)) => Some(Arc::clone(key)),
+        _ => None,
+    };
+    Ok((metadata, hash_key))
 }
 
 fn lb_endpoint(message: LbEndpointMessage) -> Result<LbEndpoint, FieldError> {
-    let hash_key = endpoint_hash_key(&message);
+    let (metadata, hash_key) = endpoint_metadata(message.metadata)?;
     let endpoint = message.endpoint.unwrap_or_default();
     let address = socket_address(endpoint.address.unwrap_or_default())
         .map_err(|error| error.under("endpoint.address"))?;
@@ -170,11 +185,12 @@ fn lb_endpoint(message: LbEndpointMessage) -> Result<LbEndpoint, FieldError> {
         return Err(FieldError::new("health_status", reason));
     };
     Ok(LbEndpoint {
+        address,
         hostname: endpoint.hostname.into(),
         health_status,
         load_balancing_weight: message.load_balancing_weight,
         hash_key,
-        ..LbEndpoint::new(address)
+        metadata,
     })
 }
 
@@ -236,11 +252,9 @@ fn drop_message(drop: &DropOverloadParts) -> DropOverloadMessage {
 
 fn locality_message(entry: &LocalityOut) -> LocalityLbEndpointsMessage {
     let metadata = entry.metadata_traffic_fraction.map(|fraction| {
-        let value = ValueMessage {
-            number_value: Some(f64::from(fraction)),
-            string_value: None,
-        };
-        MetadataMessage::envoy_lb(FRACTION, value)
+        let value = KindMessage::Number(f64::from(fraction)).into();
+        let fields = BTreeMap::from([(FRACTION.to_owned(), value)]);
+        MetadataMessage::envoy_lb(StructMessage { fields })
     });
     LocalityLbEndpointsMessage {
         locality: Some((&entry.locality).into()),
@@ -253,13 +267,7 @@ fn locality_message(entry: &LocalityOut) -> LocalityLbEndpointsMessage {
 }
 
 fn endpoint_message(endpoint: &EndpointOut) -> LbEndpointMessage {
-    let metadata = endpoint.hash_key.as_ref().map(|key| {
-        let value = ValueMessage {
-            number_value: None,
-            string_value: Some(key.as_ref().to_owned()),
-        };
-        MetadataMessage::envoy_lb(HASH_KEY, value)
-    });
+    let all = endpoint_metadata_out(endpoint);
     LbEndpointMessage {
         endpoint: Some(EndpointMessage {
             address: Some(endpoint.address.into()),
@@ -267,9 +275,22 @@ fn endpoint_message(endpoint: &EndpointOut) -> LbEndpointMessage {
         }),
         // The variants are declared in the order of their numbers.
         health_status: endpoint.health_status as i32,
-        metadata,
+        metadata: (!all.is_empty()).then(|| metadata(&all)),
         load_balancing_weight: endpoint.load_balancing_weight,
     }
+}
+
+/// All metadata of an endpoint, with the hash key wherever that came from.
+fn endpoint_metadata_out(endpoint: &EndpointOut) -> Metadata {
+    let own = &endpoint.metadata;
+    let Some(key) = endpoint.hash_key.as_ref() else {
+        return own.clone();
+    };
+    let pairs = own
+        .iter()
+        .map(|(key, value)| (Arc::clone(key), value.clone()));
+    let hash_key = (Arc::from(HASH_KEY), MetadataValue::String(Arc::clone(key)));
+    pairs.chain([hash_key]).collect()
 }
 
 #[cfg(test)]

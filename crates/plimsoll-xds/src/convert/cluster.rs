@@ -1,9 +1,9 @@
 //! `envoy.config.cluster.v3.Cluster` to and from bytes.
 //!
 //! Here are the cluster and what stands around its policy: discovery, timeouts, breakers. The
-//! policy is written in `encode_policy` and read in `decode_policy` and `legacy`; a policy in the
-//! cluster of somebody else is exchanged in `rewrite`. What clients need of a cluster beyond its
-//! policies is read in `upstream`. Called through `wire`.
+//! policy is written in `encode_policy` and read in `decode_policy` and `legacy`, subsets around it
+//! in `subset`; a policy in the cluster of somebody else is exchanged in `rewrite`. What clients
+//! need of a cluster beyond its policies is read in `upstream`. Called through `wire`.
 
 mod decode;
 mod decode_locality;
@@ -12,6 +12,7 @@ mod decode_policy;
 mod encode_policy;
 mod legacy;
 mod rewrite;
+mod subset;
 mod upstream;
 mod upstream_health;
 mod upstream_http;

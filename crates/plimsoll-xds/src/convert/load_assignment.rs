@@ -8,7 +8,7 @@ use plimsoll_core::model::health::HealthStatus;
 use plimsoll_core::units::FieldError;
 use prost::Message;
 
-use super::assignment::{drop_parts, endpoint_hash_key, locality_parts_without, socket_address};
+use super::assignment::{drop_parts, endpoint_metadata, locality_parts_without, socket_address};
 use super::pb::endpoint::{
     AssignmentMessage, EndpointExtrasMessage, ExtrasMessage, LbEndpointMessage,
 };
@@ -82,7 +82,7 @@ fn named_endpoint(
     message: LbEndpointMessage,
     more: EndpointExtrasMessage,
 ) -> Result<NamedEndpoint, FieldError> {
-    let hash_key = endpoint_hash_key(&message);
+    let (metadata, hash_key) = endpoint_metadata(message.metadata)?;
     let endpoint = message.endpoint.unwrap_or_default();
     let address = endpoint.address.and_then(|address| address.socket_address);
     let error = |field: &str, reason: String| {
@@ -109,6 +109,7 @@ fn named_endpoint(
         health_status,
         load_balancing_weight: message.load_balancing_weight,
         hash_key,
+        metadata,
         extras: extras(more).map_err(|error| error.under("endpoint"))?,
     })
 }

@@ -12,12 +12,13 @@ pub(crate) mod discovery;
 pub(crate) mod endpoint;
 pub(crate) mod listener;
 pub(crate) mod load_stats;
+pub(crate) mod metadata;
 pub(crate) mod policy;
 pub(crate) mod route;
+pub(crate) mod subset;
 pub(crate) mod tls;
 pub(crate) mod upstream;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -118,47 +119,6 @@ impl AnyMessage {
     /// The message; the path of an error is empty.
     pub(crate) fn unpack<M: Message + Default>(&self) -> Result<M, FieldError> {
         M::decode(self.value.clone()).map_err(|error| FieldError::new("", error.to_string()))
-    }
-}
-
-/// `google.protobuf.Struct`, strings and numbers only: nothing else is read.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct StructMessage {
-    #[prost(btree_map = "string, message", tag = "1")]
-    pub(crate) fields: BTreeMap<String, ValueMessage>,
-}
-
-/// `google.protobuf.Value`. A oneof in the original; here other kinds read as nothing.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct ValueMessage {
-    #[prost(double, optional, tag = "2")]
-    pub(crate) number_value: Option<f64>,
-    #[prost(string, optional, tag = "3")]
-    pub(crate) string_value: Option<String>,
-}
-
-/// `envoy.config.core.v3.Metadata`.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct MetadataMessage {
-    #[prost(btree_map = "string, message", tag = "1")]
-    pub(crate) filter_metadata: BTreeMap<String, StructMessage>,
-}
-
-/// Namespace of the metadata that load balancing reads.
-const ENVOY_LB: &str = "envoy.lb";
-
-impl MetadataMessage {
-    /// Metadata with one value in `envoy.lb`.
-    pub(crate) fn envoy_lb(key: &str, value: ValueMessage) -> Self {
-        let fields = BTreeMap::from([(key.to_owned(), value)]);
-        Self {
-            filter_metadata: BTreeMap::from([(ENVOY_LB.to_owned(), StructMessage { fields })]),
-        }
-    }
-
-    /// `filter_metadata["envoy.lb"][key]`.
-    pub(crate) fn in_envoy_lb(&self, key: &str) -> Option<&ValueMessage> {
-        self.filter_metadata.get(ENVOY_LB)?.fields.get(key)
     }
 }
 
@@ -295,13 +255,5 @@ mod tests {
         }
         let cut = DurationMessage::from(Duration::from_secs(u64::MAX));
         assert_eq!(cut, message(MAX_SECONDS, 0));
-    }
-
-    #[test]
-    fn values_of_other_kinds_read_as_nothing() {
-        // {"envoy.lb": {"canary": true}}: bool_value is field 4.
-        let value = [0x20, 1];
-        let read = ValueMessage::decode(&value[..]).unwrap();
-        assert_eq!((read.number_value, read.string_value), (None, None));
     }
 }

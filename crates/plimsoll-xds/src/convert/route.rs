@@ -6,8 +6,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use plimsoll_core::model::metadata::Metadata;
 use prost::Message;
 
+use super::metadata::metadata;
 use super::pb::route::{
     ClusterWeightMessage, RetryPolicyMessage, RouteActionMessage, RouteConfigurationMessage,
     RouteMatchMessage, RouteMessage, VirtualHostMessage, WeightedClusterMessage,
@@ -40,6 +42,8 @@ pub struct RouteEntryOut {
     pub path: PathMatch,
     /// Where to.
     pub target: RouteTarget,
+    /// `metadata_match`: which hosts, where the cluster has subsets.
+    pub metadata_match: Option<Metadata>,
     /// `timeout`; zero is none at all, unset is Envoy's 15 s.
     pub timeout: Option<Duration>,
     /// Retries.
@@ -63,7 +67,18 @@ pub enum RouteTarget {
     /// One cluster.
     Cluster(String),
     /// Several, by weight; the sum must be above 0.
-    Weighted(Vec<(String, u32)>),
+    Weighted(Vec<ClusterWeightOut>),
+}
+
+/// `WeightedCluster.ClusterWeight`, to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterWeightOut {
+    /// Name of the cluster.
+    pub name: String,
+    /// Its share of the sum.
+    pub weight: u32,
+    /// `metadata_match`, over that of the route.
+    pub metadata_match: Option<Metadata>,
 }
 
 /// `RetryPolicy`, to be written.
@@ -104,6 +119,7 @@ fn entry(entry: &RouteEntryOut) -> RouteMessage {
         }
     }
     let mut route = RouteActionMessage {
+        metadata_match: entry.metadata_match.as_ref().map(metadata),
         timeout: entry.timeout.map(Into::into),
         retry_policy: entry.retry.as_ref().map(|retry| RetryPolicyMessage {
             retry_on: retry.retry_on.clone(),
@@ -115,9 +131,10 @@ fn entry(entry: &RouteEntryOut) -> RouteMessage {
     match &entry.target {
         RouteTarget::Cluster(name) => route.cluster = Some(name.clone()),
         RouteTarget::Weighted(clusters) => {
-            let clusters = clusters.iter().map(|(name, weight)| ClusterWeightMessage {
-                name: name.clone(),
-                weight: Some(*weight),
+            let clusters = clusters.iter().map(|cluster| ClusterWeightMessage {
+                name: cluster.name.clone(),
+                weight: Some(cluster.weight),
+                metadata_match: cluster.metadata_match.as_ref().map(metadata),
                 ..Default::default()
             });
             route.weighted_clusters = Some(WeightedClusterMessage {
@@ -141,6 +158,7 @@ mod tests {
         RouteEntryOut {
             path,
             target,
+            metadata_match: None,
             timeout: None,
             retry: None,
         }
@@ -149,7 +167,12 @@ mod tests {
     #[test]
     fn routes_are_written_as_others_write_them() {
         let cluster = || RouteTarget::Cluster("c".into());
-        let weighted = RouteTarget::Weighted(vec![("a".into(), 1), ("b".into(), 3)]);
+        let weight = |name: &str, weight| ClusterWeightOut {
+            name: name.into(),
+            weight,
+            metadata_match: None,
+        };
+        let weighted = RouteTarget::Weighted(vec![weight("a", 1), weight("b", 3)]);
         let first = RouteEntryOut {
             timeout: Some(Duration::from_millis(500)),
             retry: Some(RetryOut {

@@ -5,10 +5,13 @@
 
 use std::time::Duration;
 
+use plimsoll_core::model::metadata::{MatchCriteria, Metadata};
 use plimsoll_core::units::FieldError;
 use prost::Message;
 
 use super::matcher::data_source;
+use super::metadata::envoy_lb;
+use super::pb::metadata::MetadataMessage;
 use super::pb::route::{
     ClusterWeightMessage, DirectResponseMessage, HashPolicyMessage, HeaderValueOptionMessage,
     RedirectMessage, RetryHostPredicateMessage, RetryPolicyMessage, RouteActionMessage,
@@ -154,13 +157,15 @@ fn header_value_option(message: HeaderValueOptionMessage) -> Result<HeaderValueO
 }
 
 fn forward(message: RouteActionMessage) -> Result<Action, FieldError> {
+    let metadata_match = metadata_match(message.metadata_match)?.map(MatchCriteria::new);
     let target = match (message.cluster, message.weighted_clusters) {
         (Some(name), _) if name.is_empty() => {
             return Err(FieldError::new("cluster", "must not be empty"));
         }
         (Some(name), _) => Target::Cluster(name),
         (None, Some(weighted)) => Target::Weighted(
-            weighted_clusters(weighted).map_err(|error| error.under("weighted_clusters"))?,
+            weighted_clusters(weighted, metadata_match.as_ref())
+                .map_err(|error| error.under("weighted_clusters"))?,
         ),
         (None, None) => match (message.cluster_header, message.cluster_specifier_plugin) {
             (Some(header), _) => Target::ClusterHeader(header),
@@ -172,6 +177,7 @@ fn forward(message: RouteActionMessage) -> Result<Action, FieldError> {
     let limit = |value, field| duration(value, &format!("max_stream_duration.{field}"));
     Ok(Action::Forward(Box::new(RouteAction {
         target,
+        metadata_match,
         timeout: duration(message.timeout, "timeout")?,
         idle_timeout: duration(message.idle_timeout, "idle_timeout")?,
         max_stream_duration: limit(limits.max_stream_duration, "max_stream_duration")?,
@@ -185,19 +191,28 @@ fn forward(message: RouteActionMessage) -> Result<Action, FieldError> {
     })))
 }
 
-fn weighted_clusters(message: WeightedClusterMessage) -> Result<WeightedClusters, FieldError> {
+/// What hosts are matched by, of the fields that have that name.
+fn metadata_match(message: Option<MetadataMessage>) -> Result<Option<Metadata>, FieldError> {
+    envoy_lb(message).map_err(|error| error.under("metadata_match"))
+}
+
+fn weighted_clusters(
+    message: WeightedClusterMessage,
+    metadata_match: Option<&MatchCriteria>,
+) -> Result<WeightedClusters, FieldError> {
     let mut clusters = Vec::with_capacity(message.clusters.len());
     for (index, entry) in message.clusters.into_iter().enumerate() {
         let path = format!("clusters[{index}]");
         clusters.push(cluster_weight(entry).map_err(|error| error.under(&path))?);
     }
-    WeightedClusters::try_new(clusters)
+    WeightedClusters::try_new(clusters, metadata_match)
 }
 
 fn cluster_weight(message: ClusterWeightMessage) -> Result<ClusterWeight, FieldError> {
     Ok(ClusterWeight {
         name: message.name,
         weight: message.weight.unwrap_or(0),
+        metadata_match: metadata_match(message.metadata_match)?,
         headers: HeaderRules {
             request_add: added(message.request_headers_to_add, "request_headers_to_add")?,
             request_remove: message.request_headers_to_remove,

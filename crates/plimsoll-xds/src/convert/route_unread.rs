@@ -153,6 +153,7 @@ static ROUTE_ACTION: Kind = Kind {
         (1, "cluster", Value),
         (2, "cluster_header", Value),
         (3, "weighted_clusters", One(&WEIGHTED_CLUSTER)),
+        (4, "metadata_match", Value),
         (5, "prefix_rewrite", Value),
         (6, "host_rewrite_literal", Value),
         (7, "auto_host_rewrite", Value),
@@ -165,7 +166,6 @@ static ROUTE_ACTION: Kind = Kind {
         (38, "append_x_forwarded_host", Value),
     ],
     unread: &[
-        (4, "metadata_match"),
         (11, "priority"),
         (13, "rate_limits"),
         (14, "include_vh_rate_limits"),
@@ -237,13 +237,13 @@ static CLUSTER_WEIGHT: Kind = Kind {
     read: &[
         (1, "name", Value),
         (2, "weight", Value),
+        (3, "metadata_match", Value),
         (4, "request_headers_to_add", Many(&HEADER_VALUE_OPTION)),
         (5, "response_headers_to_add", Many(&HEADER_VALUE_OPTION)),
         (6, "response_headers_to_remove", Value),
         (9, "request_headers_to_remove", Value),
     ],
     unread: &[
-        (3, "metadata_match"),
         (10, "typed_per_filter_config"),
         (11, "host_rewrite_literal"),
         (12, "cluster_header"),

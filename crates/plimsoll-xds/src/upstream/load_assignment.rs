@@ -56,6 +56,8 @@ pub struct NamedEndpoint {
     pub load_balancing_weight: Option<u32>,
     /// Overrides the key of consistent hashing.
     pub hash_key: Option<Arc<str>>,
+    /// `filter_metadata["envoy.lb"]`: what subsets are made of.
+    pub metadata: Metadata,
     /// What connections and checks need to know.
     pub extras: EndpointExtras,
 }
@@ -183,7 +185,7 @@ impl NamedEndpoint {
             health_status: self.health_status,
             load_balancing_weight: self.load_balancing_weight,
             hash_key: self.hash_key.clone(),
-            metadata: Metadata::default(),
+            metadata: self.metadata.clone(),
         }
     }
 }

@@ -11,22 +11,26 @@ use std::fmt;
 use plimsoll_core::model::cluster::{
     ClusterConfig, ClusterConfigParts, HealthChecking, LocalityPolicy, LocalitySampling,
 };
-use plimsoll_core::model::endpoint_policy::EndpointPolicy;
+use plimsoll_core::model::subset::LbSubsetConfig;
 use plimsoll_core::units::FieldError;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 pub use full::UpstreamClusterYaml;
 
-use super::endpoint::{LeastRequestLbConfig, MaglevLbConfig, RingHashLbConfig, RoundRobinLbConfig};
+use super::endpoint::{
+    LeastRequestLbConfig, MaglevLbConfig, RingHashLbConfig, RoundRobinLbConfig, Typed,
+};
 use super::legacy::{self, CommonLbConfig, LbConfig, LbPolicy};
 use super::policy::LoadBalancingPolicy;
 use super::proto_json::{Ignored, Named, ProtoEnum};
+use super::subset::LbSubsetConfigYaml;
+use crate::subset::check_legacy;
 
 /// Fields of Envoy's cluster that do not change how hosts are chosen: accepted, whatever they hold.
 /// What is not in this list and not read below is refused. Missing on purpose, among others:
-/// `load_assignment` (endpoints come another way), `lb_subset_config`, `outlier_detection`,
-/// `preconnect_policy` (they do change how hosts are chosen, and we do not have them).
+/// `load_assignment` (endpoints come another way), `outlier_detection`, `preconnect_policy` (they
+/// do change how hosts are chosen, and we do not have them).
 const NOT_LOAD_BALANCING: [&str; 34] = [
     "alt_stat_name",
     "circuit_breakers",
@@ -88,6 +92,8 @@ struct Fields {
     /// Panic, and how a locality is chosen, the legacy way.
     #[serde(default)]
     common_lb_config: CommonLbConfig,
+    /// Subsets of hosts by their metadata, the legacy way.
+    lb_subset_config: Option<LbSubsetConfigYaml>,
     /// How hosts and localities are chosen, the typed way; goes before `lb_policy`.
     load_balancing_policy: Option<LoadBalancingPolicy>,
     /// Only whether there are any: until its first check passes, a new host counts as failed.
@@ -133,7 +139,7 @@ impl TryFrom<ClusterYaml> for ClusterConfigParts {
         let locality_sampling = fields.plimsoll.locality_sampling.as_ref();
         let locality_sampling = locality_sampling.map(|named| named.0);
         let lrs_report_endpoint_metrics = fields.lrs_report_endpoint_metrics.clone();
-        let (endpoint_policy, locality_policy) = fields.policies()?;
+        let (lb_subset_config, (endpoint_policy, locality_policy)) = fields.policies()?;
         let locality_policy = match locality_policy {
             Some(policy) => policy,
             // Zone-aware routing is on unless somebody says otherwise, except for hashing.
@@ -148,6 +154,7 @@ impl TryFrom<ClusterYaml> for ClusterConfigParts {
             locality_sampling,
             health_checking,
             lrs_report_endpoint_metrics,
+            lb_subset_config,
             ..Default::default()
         })
     }
@@ -164,7 +171,7 @@ impl TryFrom<ClusterYaml> for ClusterConfig {
 impl Fields {
     /// `load_balancing_policy` if there is one. It supersedes `lb_policy` and its settings, which
     /// remain for clients that do not know it: they are checked and not used.
-    fn policies(self) -> Result<(EndpointPolicy, Option<LocalityPolicy>), FieldError> {
+    fn policies(self) -> Result<(Option<LbSubsetConfig>, Typed), FieldError> {
         let lb_config = LbConfig {
             least_request: self.least_request_lb_config,
             maglev: self.maglev_lb_config,
@@ -173,8 +180,13 @@ impl Fields {
         };
         let lb_policy = self.lb_policy.0;
         let Some(typed) = self.load_balancing_policy else {
-            return legacy::checked(lb_policy, lb_config, self.common_lb_config);
+            let typed = legacy::checked(lb_policy, lb_config, self.common_lb_config)?;
+            return Ok((subsets(self.lb_subset_config, &typed)?, typed));
         };
+        if self.lb_subset_config.is_some() {
+            let reason = "cannot be combined with load_balancing_policy; use the policy subset";
+            return Err(FieldError::new("lb_subset_config", reason));
+        }
         self.common_lb_config
             .refuse_choices()
             .map_err(|error| error.under("common_lb_config"))?;
@@ -182,9 +194,23 @@ impl Fields {
             legacy::checked(lb_policy, lb_config, CommonLbConfig::default())?;
         }
         typed
-            .checked()
+            .outermost()
             .map_err(|error| error.under("load_balancing_policy"))
     }
+}
+
+/// Subsets of the legacy way, around a policy of the legacy way.
+fn subsets(
+    config: Option<LbSubsetConfigYaml>,
+    (_, locality): &Typed,
+) -> Result<Option<LbSubsetConfig>, FieldError> {
+    let under = |error: FieldError| error.under("lb_subset_config");
+    let config = config.map(LbSubsetConfigYaml::checked).transpose();
+    let config = config.map_err(under)?.flatten();
+    if let Some(config) = &config {
+        check_legacy(config, locality.as_ref()).map_err(under)?;
+    }
+    Ok(config)
 }
 
 impl<'de> Deserialize<'de> for ClusterYaml {

@@ -2,7 +2,9 @@
 //!
 //! Differences to a plain one: keys in lowerCamelCase are offered in snake_case; `@type` comes
 //! first in every map, so that a `typed_config` knows what it is before its fields arrive; null is
-//! refused wherever somebody asks for a value. Errors collect path and place on the way out.
+//! refused wherever somebody asks for a value. Inside a `google.protobuf.Struct` ([`STRUCT_KEY`],
+//! [`STRUCT_VALUE`]) keys stay as they are written and null is a value. Errors collect path and
+//! place on the way out.
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess};
 use serde::de::{Unexpected, Visitor};
@@ -11,6 +13,11 @@ use serde::forward_to_deserialize_any;
 use super::document::{Entry, Node, Value};
 use super::error::ConfigError;
 use super::proto_json::snake_case;
+
+/// Name of the newtype that asks for a key as it is written.
+pub(super) const STRUCT_KEY: &str = "google.protobuf.Struct.FieldsEntry.key";
+/// Name of the newtype that asks for any value, null included.
+pub(super) const STRUCT_VALUE: &str = "google.protobuf.Value";
 
 impl<'de> Deserializer<'de> for &'de Node {
     type Error = ConfigError;
@@ -38,10 +45,14 @@ impl<'de> Deserializer<'de> for &'de Node {
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
-        _name: &'static str,
+        name: &'static str,
         visitor: V,
     ) -> Result<V::Value, ConfigError> {
-        visitor.visit_newtype_struct(self)
+        match &self.value {
+            Value::Null if name == STRUCT_VALUE => visitor.visit_unit(),
+            _ if name == STRUCT_VALUE => self.deserialize_any(visitor),
+            _ => visitor.visit_newtype_struct(self),
+        }
     }
 
     // A derived struct would also take its fields from a list, by position: nobody means that.
@@ -146,9 +157,20 @@ impl<'de> Deserializer<'de> for Key<'de> {
         visitor.visit_str(&snake_case(self.0))
     }
 
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, ConfigError> {
+        match name {
+            STRUCT_KEY => visitor.visit_borrowed_str(self.0),
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
-        unit unit_struct newtype_struct seq tuple tuple_struct map struct enum identifier
+        unit unit_struct seq tuple tuple_struct map struct enum identifier
         ignored_any
     }
 }

@@ -24,7 +24,7 @@ const MAX_DEPTH: usize = 32;
 /// A YAML text, read.
 #[derive(Clone, Debug)]
 pub struct Document {
-    root: Node,
+    pub(super) root: Node,
 }
 
 /// One value and its place.

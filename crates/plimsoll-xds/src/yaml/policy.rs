@@ -1,9 +1,9 @@
 //! `load_balancing_policy`: a list of typed policies, of which the first supported one wins.
 //!
 //! Here lives the list, the dispatch by `@type` and `wrr_locality`; the other messages live in
-//! `endpoint`, `client_side_weighted_round_robin` and `load_aware_locality`, which reads the list
-//! of its children in its own way. A policy that Envoy has and we do not is skipped while a later
-//! one is supported, as xDS asks; a type that nobody knows is an error wherever it stands. Entries
+//! `endpoint`, `client_side_weighted_round_robin`, `subset` and `load_aware_locality`, which reads
+//! the list of its children in its own way. A policy that Envoy has and we do not is skipped while
+//! a later one is supported, as xDS asks; a type that nobody knows is an error everywhere. Entries
 //! behind the winner are checked all the same.
 
 #[cfg(feature = "schema")]
@@ -13,6 +13,7 @@ use std::fmt;
 
 use plimsoll_core::model::cluster::LocalityPolicy;
 use plimsoll_core::model::endpoint_policy::EndpointPolicy;
+use plimsoll_core::model::subset::LbSubsetConfig;
 use plimsoll_core::units::FieldError;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
@@ -22,6 +23,7 @@ use super::endpoint::{
     LeastRequestMessage, MaglevMessage, RandomMessage, RingHashMessage, RoundRobinMessage, Typed,
 };
 use super::load_aware_locality::LoadAwareLocalityMessage;
+use super::subset::SubsetYaml;
 
 /// `envoy.config.cluster.v3.LoadBalancingPolicy`.
 #[derive(Clone, Debug, serde::Deserialize)]
@@ -61,6 +63,7 @@ enum TypedConfig {
     Random(RandomMessage),
     RingHash(RingHashMessage),
     RoundRobin(RoundRobinMessage),
+    Subset(Box<SubsetYaml>),
     /// Nobody has it; this is the `@type`.
     Unknown(String),
     /// Envoy has it, we do not.
@@ -83,21 +86,32 @@ const PREFIX: &str = "envoy.extensions.load_balancing_policies.";
 /// Policies we have, for error messages.
 pub(super) const SUPPORTED: &str = "round_robin, least_request, random, ring_hash, maglev, \
                                     client_side_weighted_round_robin, wrr_locality, \
-                                    load_aware_locality";
+                                    load_aware_locality, subset";
 
 /// Policies that Envoy has and we do not (yet), as `package.version.Message`.
-const UNSUPPORTED: [&str; 6] = [
+const UNSUPPORTED: [&str; 5] = [
     "cluster_provided.v3.ClusterProvided",
     "dynamic_forward_proxy.v3.DynamicForwardProxy",
     "dynamic_modules.v3.DynamicModulesLoadBalancerConfig",
     "override_host.v3.OverrideHost",
     "pick_first.v3.PickFirst",
-    "subset.v3.Subset",
 ];
 
 impl LoadBalancingPolicy {
     /// The first supported policy; the path of an error starts inside this message.
     pub(super) fn checked(self) -> Result<Typed, FieldError> {
+        self.first(Policy::checked)
+    }
+
+    /// The same where the policy may divide hosts into subsets first.
+    pub(super) fn outermost(self) -> Result<(Option<LbSubsetConfig>, Typed), FieldError> {
+        self.first(Policy::outermost)
+    }
+
+    fn first<T>(
+        self,
+        checked: impl Fn(Policy, usize) -> Result<T, FieldError>,
+    ) -> Result<T, FieldError> {
         let mut first = None;
         let mut unsupported = None;
         for (index, policy) in self.policies.into_iter().enumerate() {
@@ -105,7 +119,7 @@ impl LoadBalancingPolicy {
                 unsupported = unsupported.or(Some((index, name)));
                 continue;
             }
-            let typed = policy.checked(index)?;
+            let typed = checked(policy, index)?;
             first = first.or(Some(typed));
         }
         if let Some(typed) = first {
@@ -140,11 +154,30 @@ impl Policy {
 
     /// What it says; `index` is its place in the list, for the path of an error.
     pub(super) fn checked(self, index: usize) -> Result<Typed, FieldError> {
+        self.read(index, TypedConfig::checked)
+    }
+
+    /// The same where it may divide hosts into subsets first.
+    fn outermost(self, index: usize) -> Result<(Option<LbSubsetConfig>, Typed), FieldError> {
+        self.read(index, |config| match config {
+            TypedConfig::Subset(message) => {
+                let (subsets, typed) = message.checked()?;
+                Ok((Some(subsets), typed))
+            }
+            other => Ok((None, other.checked()?)),
+        })
+    }
+
+    fn read<T>(
+        self,
+        index: usize,
+        checked: impl FnOnce(TypedConfig) -> Result<T, FieldError>,
+    ) -> Result<T, FieldError> {
         let config = self.typed_extension_config;
         let typed = if config.name.is_empty() {
             Err(FieldError::new("name", "must not be empty"))
         } else {
-            let typed = config.typed_config.checked();
+            let typed = checked(config.typed_config);
             typed.map_err(|error| error.under("typed_config"))
         };
         typed.map_err(|error| error.under(&path(index)))
@@ -168,6 +201,10 @@ impl TypedConfig {
             Self::Random(message) => message.checked(),
             Self::RingHash(message) => message.checked(),
             Self::RoundRobin(message) => message.checked(),
+            Self::Subset(_) => {
+                let reason = "subsets are made by the outermost policy only";
+                Err(FieldError::new("", reason))
+            }
             Self::Unknown(url) => {
                 let reason = format!(
                     "unknown type {url:?}, expected type.googleapis.com/{PREFIX}* of {SUPPORTED}"
@@ -240,6 +277,7 @@ impl<'de> Deserialize<'de> for TypedConfig {
                     Message::RoundRobin => {
                         Deserialize::deserialize(fields).map(TypedConfig::RoundRobin)
                     }
+                    Message::Subset => Deserialize::deserialize(fields).map(TypedConfig::Subset),
                     Message::WrrLocality => {
                         Deserialize::deserialize(fields).map(TypedConfig::WrrLocality)
                     }
@@ -266,6 +304,7 @@ enum Message {
     Random,
     RingHash,
     RoundRobin,
+    Subset,
     Unknown(String),
     Unsupported(&'static str),
     WrrLocality,
@@ -296,6 +335,7 @@ fn known_message(name: &str) -> Option<Message> {
         "random.v3.Random" => Message::Random,
         "ring_hash.v3.RingHash" => Message::RingHash,
         "round_robin.v3.RoundRobin" => Message::RoundRobin,
+        "subset.v3.Subset" => Message::Subset,
         "wrr_locality.v3.WrrLocality" => Message::WrrLocality,
         other => {
             let name = UNSUPPORTED.into_iter().find(|&name| name == other)?;

@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value, json};
 
+use super::metadata::StructYaml;
 use super::proto_json::{Double, Ignored, Named, ProtoDuration, ProtoEnum, Uint};
 
 /// A schema that stands where it is used, without a name of its own.
@@ -64,6 +65,14 @@ impl<T: ProtoEnum> JsonSchema for Named<T> {
         let names = T::VALUES.iter().map(|(name, _, _)| json!(name));
         let numbers = T::VALUES.iter().map(|(_, number, _)| json!(number));
         json_schema!({ "enum": names.chain(numbers).collect::<Vec<_>>() })
+    }
+}
+
+impl JsonSchema for StructYaml {
+    inline!("Struct");
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "object" })
     }
 }
 

@@ -348,12 +348,12 @@ fn with_policies(messages: &[(&str, &str)]) -> String {
 const CSWRR: &str = "client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin";
 
 /// A policy that Envoy has and we do not.
-const SUBSET: &str = "subset.v3.Subset";
+const PICK_FIRST: &str = "pick_first.v3.PickFirst";
 
 #[test]
 fn the_first_supported_policy_wins() {
     let text = with_policies(&[
-        (SUBSET, ", fallback_policy: ANY_ENDPOINT"),
+        (PICK_FIRST, ", shuffle_address_list: true"),
         ("random.v3.Random", ""),
         ("round_robin.v3.RoundRobin", ""),
     ]);
@@ -376,8 +376,8 @@ fn the_first_supported_policy_wins() {
 #[test]
 fn a_policy_we_do_not_have_is_named() {
     let path = format!("{TYPED_CONFIG}.@type");
-    let only = with_policies(&[(SUBSET, "")]);
-    assert_refused(&only, &path, "subset is not supported yet");
+    let only = with_policies(&[(PICK_FIRST, "")]);
+    assert_refused(&only, &path, "pick_first is not supported yet");
     let unknown = with_policies(&[("round_robbin.v3.RoundRobin", "")]);
     assert_refused(&unknown, &path, "unknown type");
     let unknown_first = with_policies(&[("nobody.v1.Knows", ""), ("random.v3.Random", "")]);
@@ -408,7 +408,7 @@ fn wrr_locality_takes_any_of_our_endpoint_policies() {
         ("maglev.v3.Maglev", "maglev"),
         (CSWRR, "client_side_weighted_round_robin"),
     ] {
-        let config = accepted(&wrr_locality(&[(SUBSET, ""), (message, "")]));
+        let config = accepted(&wrr_locality(&[(PICK_FIRST, ""), (message, "")]));
         assert_eq!(config.endpoint_policy().name(), policy);
         assert_eq!(config.locality_policy(), &LocalityPolicy::WrrLocality);
     }
@@ -420,7 +420,7 @@ fn wrr_locality_refuses_children_that_choose_localities_or_do_not_exist() {
     let weighted = ", locality_lb_config: {locality_weighted_lb_config: {}}";
     let text = wrr_locality(&[("round_robin.v3.RoundRobin", weighted)]);
     assert_refused(&text, &child, "chooses a locality");
-    let text = wrr_locality(&[(SUBSET, "")]);
+    let text = wrr_locality(&[(PICK_FIRST, "")]);
     let path = format!("{child}.policies[0].typed_extension_config.typed_config.@type");
     assert_refused(&text, &path, "not supported yet");
     let text = wrr_locality(&[("random.v3.Random", ", wheight: 1")]);
@@ -471,4 +471,91 @@ fn parts_leave_runtime_keys_to_the_caller() {
     let document = Document::parse("upstream.zone_routing.enable: 2\n").unwrap();
     let error = document.read::<RuntimeYaml>().unwrap_err();
     assert_eq!(error.path(), "upstream.zone_routing.enable");
+}
+
+/// A `Subset` with these fields around a policy.
+fn subset(fields: &str, child: &str) -> String {
+    let child = policy(&(child, ""));
+    let fields = format!(", {fields}subset_lb_policy: {{policies: [{child}]}}");
+    with_policies(&[("subset.v3.Subset", &fields)])
+}
+
+#[test]
+fn subsets_are_around_another_policy_and_nowhere_else() {
+    let config = accepted(&subset(
+        "subset_selectors: [{keys: [b, a]}], ",
+        "random.v3.Random",
+    ));
+    assert_eq!(config.endpoint_policy(), &EndpointPolicy::Random);
+    let subsets = config.lb_subset_config().unwrap();
+    assert_eq!(
+        subsets.subset_selectors()[0].keys(),
+        &["a".into(), "b".into()]
+    );
+    let inside = format!("{TYPED_CONFIG}.subset_lb_policy");
+    let path = format!("{inside}.policies[0].typed_extension_config.typed_config");
+    let nested = subset("", "wrr_locality.v3.WrrLocality");
+    assert_refused(
+        &nested,
+        &format!("{path}.endpoint_picking_policy"),
+        "must be set",
+    );
+    let nobody = subset("", "pick_first.v3.PickFirst");
+    assert_refused(
+        &nobody,
+        &format!("{path}.@type"),
+        "pick_first is not supported yet",
+    );
+    let childless = with_policies(&[("subset.v3.Subset", "")]);
+    assert_refused(&childless, &inside, "must be set");
+    let inner = policy(&("random.v3.Random", ""));
+    let inner = format!(", subset_lb_policy: {{policies: [{inner}]}}");
+    let wrr = wrr_locality(&[("subset.v3.Subset", &inner)]);
+    assert_refused(
+        &wrr,
+        &format!(
+            "{TYPED_CONFIG}.endpoint_picking_policy.policies[0].typed_extension_config.typed_config"
+        ),
+        "outermost",
+    );
+}
+
+#[test]
+fn the_two_forms_of_subsets_cannot_be_combined() {
+    let text = with_policies(&[("random.v3.Random", "")]) + "lb_subset_config: {}\n";
+    assert_refused(
+        &text,
+        "lb_subset_config",
+        "cannot be combined with load_balancing_policy",
+    );
+    let text = "name: a\nlb_policy: LOAD_BALANCING_POLICY_CONFIG\nlb_subset_config: \
+                {subset_selectors: [{keys: [x]}]}\n";
+    let error = refused(text);
+    assert!(
+        error.starts_with("load_balancing_policy: must be set"),
+        "{error}"
+    );
+}
+
+#[test]
+fn metadata_is_what_is_written() {
+    let text = "name: a\nlbSubsetConfig: {fallbackPolicy: DEFAULT_SUBSET, defaultSubset: \
+                {camelCase: null, snake_case: [1, 2.5, yes, {InnerKey: true}]}, subsetSelectors: \
+                [{keys: [camelCase]}]}\n";
+    let config = accepted(text);
+    let default = config.lb_subset_config().unwrap().default_subset();
+    assert_eq!(
+        default.to_string(),
+        r#"camelCase=null, snake_case=[1,2.5,"yes",{"InnerKey":true}]"#
+    );
+    assert_refused(
+        "name: a\nlb_subset_config: {default_subset: [1]}\n",
+        "lb_subset_config.default_subset",
+        "expected a map of keys and values",
+    );
+    assert_refused(
+        "name: a\nlb_subset_config: {subset_selectors: [{keys: }]}\n",
+        "lb_subset_config.subset_selectors[0].keys",
+        "has no value",
+    );
 }

@@ -38,8 +38,9 @@ A scenario has:
                        observed_traffic_fraction, metadata_traffic_fraction}];
                        without `fleet` no originating cluster is known
   upstream             localities: [{locality, priority, hosts, healthy, degraded, draining,
-                       weights, load_balancing_weight, utilization}],
+                       weights, load_balancing_weight, utilization, metadata}],
                        overprovisioning_factor, weighted_priority_health
+  subset               explain this subset instead of the whole cluster: {version: canary}
   fractions_age        how long ago the fractions arrived, for example \"90s\"
   cluster              name, lb_policy, common_lb_config, load_balancing_policy, … as in Envoy
   runtime              {upstream.zone_routing.min_cluster_size: 1, …}

@@ -105,11 +105,15 @@ impl UpstreamLocalityYaml {
             draining: self.draining.0,
             weights: &self.weights,
         };
+        let mut lb_endpoints = hosts.endpoints(budget).map_err(|error| error.under(path))?;
+        for endpoint in &mut lb_endpoints {
+            endpoint.metadata = self.metadata.0.clone();
+        }
         Ok(LocalityParts {
             locality: self.locality.checked(&format!("{path}.locality"))?,
             priority: self.priority.0,
             load_balancing_weight: self.load_balancing_weight.map(|weight| weight.0),
-            lb_endpoints: hosts.endpoints(budget).map_err(|error| error.under(path))?,
+            lb_endpoints,
             ..Default::default()
         })
     }

@@ -437,3 +437,49 @@ fn sums_of_weights_that_overflow_are_refused() {
     let path = "upstream.localities[b].load_balancing_weight";
     assert_refused(&[text], path, "does not fit 32 bits");
 }
+
+const SUBSETS: &str = "
+own_locality: a
+fleet: {localities: [{locality: a, hosts: 2}, {locality: b, hosts: 2}]}
+upstream:
+  localities:
+  - {locality: a, hosts: 9, metadata: {version: stable}}
+  - {locality: a, hosts: 1, metadata: {version: canary}}
+  - {locality: b, hosts: 7, metadata: {version: stable}}
+  - {locality: b, hosts: 3, metadata: {version: canary}}
+cluster:
+  name: orders
+  lb_subset_config: {subset_selectors: [{keys: [version]}]}
+  common_lb_config: {zone_aware_lb_config: {min_cluster_size: 1}}
+";
+
+#[test]
+fn a_subset_is_explained_by_its_own_hosts() {
+    let whole = Scenario::parse(SUBSETS).unwrap().explain();
+    assert_eq!(whole.state, StateName::LocalityDirect);
+    let subsets = whole.subsets.unwrap();
+    let names = subsets
+        .subsets
+        .iter()
+        .map(|subset| subset.metadata.as_str());
+    let names: Vec<_> = names.collect();
+    assert_eq!(names, [r#"version="canary""#, r#"version="stable""#]);
+    let canary = format!("{SUBSETS}subset: {{version: canary}}\n");
+    let canary = Scenario::parse(&canary).unwrap().explain();
+    assert_eq!(canary.state, StateName::LocalityResidual);
+    assert_eq!(canary.local_percent_to_route_bp, Some(5000));
+    let hosts: Vec<u64> = canary.localities.iter().map(|row| row.hosts).collect();
+    assert_eq!(hosts, [1, 3]);
+}
+
+#[test]
+fn a_subset_that_is_not_there_is_refused_with_those_that_are() {
+    let nobody = format!("{SUBSETS}subset: {{version: 9}}\n");
+    let error = Scenario::parse(&nobody).unwrap_err().to_string();
+    assert!(
+        error.starts_with(
+            r#"subset: there is no subset version=9, only version="canary"; version="stable""#
+        ),
+        "{error}"
+    );
+}

@@ -8,7 +8,7 @@ use std::fmt;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::yaml::proto_json::{Double, ProtoDuration, Uint};
-use plimsoll_xds::yaml::{ClusterYaml, RuntimeYaml};
+use plimsoll_xds::yaml::{ClusterYaml, RuntimeYaml, StructYaml};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
@@ -29,6 +29,8 @@ pub(super) struct ScenarioYaml {
     pub(super) fleet: Option<FleetYaml>,
     /// The hosts that requests may go to.
     pub(super) upstream: UpstreamYaml,
+    /// Explain this subset instead of the whole cluster: the metadata that its hosts share.
+    pub(super) subset: Option<StructYaml>,
     /// How long ago the fractions of the fleet arrived.
     pub(super) fractions_age: Option<ProtoDuration>,
     /// The cluster as in an Envoy.
@@ -104,6 +106,10 @@ pub(super) struct UpstreamLocalityYaml {
     pub(super) load_balancing_weight: Option<Uint<u32>>,
     /// What every healthy host reports, 0 to 1; without it nobody does.
     pub(super) utilization: Option<Double>,
+    /// Metadata of every host, which subsets are made of; hosts with other metadata are another
+    /// entry of the same locality.
+    #[serde(default)]
+    pub(super) metadata: StructYaml,
 }
 
 /// `{region, zone, sub_zone}`, or only the zone as a string.

@@ -16,3 +16,4 @@ mod proxy_xds;
 mod proxy_xds_server;
 mod relay;
 mod reloads;
+mod subsets;

@@ -41,6 +41,7 @@ fn routes(machine: &mut Dependencies, name: &str, clusters: &[&str]) {
     let route = |cluster: &&str| RouteEntryOut {
         path: PathMatch::Prefix(String::new()),
         target: RouteTarget::Cluster((*cluster).to_owned()),
+        metadata_match: None,
         timeout: None,
         retry: None,
     };

@@ -27,7 +27,12 @@ pub(in crate::admin) fn clusters(state: &State, page: &Page, now: Instant) -> Va
     let clusters = shown.map(|service| {
         let classes = [Class::Plimsoll, Class::Grpc, Class::Envoy].map(|class| {
             let (delivery, reason) = delivery(steering(service, class, ramp));
-            json!({ "class": class_name(class), "delivery": delivery, "reason": reason })
+            let mut of_class =
+                json!({ "class": class_name(class), "delivery": delivery, "reason": reason });
+            if let Some(subsets) = subsets(service, class) {
+                of_class["subsets"] = json!(subsets);
+            }
+            of_class
         });
         json!({
             "cluster": service.name(),
@@ -45,6 +50,15 @@ pub(in crate::admin) fn clusters(state: &State, page: &Page, now: Instant) -> Va
         "total": matching().count(),
         "offset": page.offset,
         "clusters": clusters.collect::<Vec<_>>(),
+    })
+}
+
+/// What becomes of the subsets of a service; `None` where it has none.
+fn subsets(service: &Service, class: Class) -> Option<&'static str> {
+    service.config.lb_subset_config()?;
+    Some(match class {
+        Class::Grpc => "ignored",
+        Class::Plimsoll | Class::Envoy => "delivered",
     })
 }
 

@@ -375,3 +375,36 @@ fn what_is_not_wanted_any_more_is_forgotten() {
     let view = merge.poll_view().unwrap();
     assert_eq!(view.get(ROUTE_CONFIGURATION).unwrap().len(), 1);
 }
+
+#[test]
+fn subsets_of_the_other_server_stay_around_another_policy() {
+    // Name, EDS, lb_policy RANDOM, lb_subset_config with the selector `v`.
+    let cluster =
+        Bytes::from_static(b"\x0a\x06orders\x10\x03\x30\x03\xb2\x01\x05\x1a\x03\x0a\x01v");
+    let subsets = decode_cluster(&cluster).unwrap().config;
+    assert!(subsets.lb_subset_config().is_some());
+    for class in [Class::Envoy, Class::Plimsoll] {
+        let mut overlay = overlay(class, "", 1);
+        let orders = overlay.services.get_mut("orders").unwrap();
+        let text = "services: [{cluster: {name: orders, lb_policy: LEAST_REQUEST}}]".to_owned();
+        let name = "test".to_owned();
+        let config = ControlConfig::parse(&File { name, text }, &[]).unwrap();
+        orders.service = Arc::clone(&config.services["orders"]);
+        let mut merge = merge(overlay);
+        merge.handle_upstream(updated(CLUSTER, "orders", &cluster));
+        merge.handle_upstream(updated(
+            CLUSTER_LOAD_ASSIGNMENT,
+            "orders",
+            &assignment_bytes("orders"),
+        ));
+        let view = merge.poll_view().unwrap();
+        let shown = decode_cluster(&body(&view, CLUSTER, "orders").unwrap()).unwrap();
+        let shown = shown.config;
+        assert_eq!(shown.endpoint_policy().name(), "least_request", "{class:?}");
+        assert_eq!(
+            shown.lb_subset_config(),
+            subsets.lb_subset_config(),
+            "{class:?}"
+        );
+    }
+}

@@ -68,7 +68,7 @@ fn subset_config(keys: &[&[&str]]) -> LbSubsetConfigParts {
 }
 
 fn config(parts: LbSubsetConfigParts) -> Arc<ClusterConfig> {
-    let subsets = crate::model::subset::LbSubsetConfig::try_new(parts).unwrap();
+    let subsets = LbSubsetConfig::try_new(parts).unwrap();
     let parts = ClusterConfigParts {
         name: "orders".into(),
         lb_subset_config: Some(subsets),
@@ -413,7 +413,7 @@ fn subsets_that_see_no_locality_weights_are_not_balanced_by_them() {
         let parts = ClusterConfigParts {
             name: "orders".into(),
             locality_policy: LocalityPolicy::LocalityWeighted,
-            lb_subset_config: Some(crate::model::subset::LbSubsetConfig::try_new(subsets).unwrap()),
+            lb_subset_config: Some(LbSubsetConfig::try_new(subsets).unwrap()),
             ..Default::default()
         };
         let config = Arc::new(ClusterConfig::try_new(parts).unwrap());

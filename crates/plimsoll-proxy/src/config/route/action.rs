@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use plimsoll_core::model::metadata::MatchCriteria;
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::route::{
     Action, ClusterWeight, HashPolicy, HashSource, Redirect, RetryHostPredicate, RetryPolicy,
     RouteAction, Target, WeightedClusters,
 };
 use plimsoll_xds::upstream::DataSource;
+use plimsoll_xds::yaml::MetadataYaml;
 use plimsoll_xds::yaml::proto_json::{Named, ProtoDuration, ProtoEnum, Uint};
 use serde::Deserialize;
 
@@ -28,6 +30,8 @@ pub(super) struct RouteActionYaml {
     cluster_header: Option<String>,
     /// Several clusters, with weights.
     weighted_clusters: Option<WeightedClustersYaml>,
+    /// The metadata that hosts must have, in clusters with subsets.
+    metadata_match: Option<MetadataYaml>,
     /// How long an answer may take, to its end; `0s` is no limit. Default `15s`.
     timeout: Option<ProtoDuration>,
     /// How long nothing may move on a request. Default that of the listener.
@@ -60,6 +64,9 @@ struct ClusterWeightYaml {
     name: String,
     /// Its share among its siblings.
     weight: Uint<u32>,
+    /// The metadata that its hosts must have, over that of the route.
+    #[serde(default)]
+    metadata_match: MetadataYaml,
     /// Fields that requests to it get.
     #[serde(default)]
     request_headers_to_add: Vec<HeaderValueOptionYaml>,
@@ -157,12 +164,16 @@ struct ConnectionPropertiesYaml {
 impl RouteActionYaml {
     /// The checked form; paths start at this message.
     pub(super) fn checked(mut self) -> Result<RouteAction, FieldError> {
-        let target = self.target()?;
+        let metadata_match = self.metadata_match.take();
+        let metadata_match = metadata_match.and_then(MetadataYaml::into_envoy_lb);
+        let metadata_match = metadata_match.map(MatchCriteria::new);
+        let target = self.target(metadata_match.as_ref())?;
         let retry = self.retry_policy.as_ref().map(RetryPolicyYaml::checked);
         let retry = retry.transpose();
         let hash_policy = self.hash_policy.into_iter().map(HashPolicyYaml::noun);
         Ok(RouteAction {
             target,
+            metadata_match,
             timeout: self.timeout.map(|timeout| timeout.0),
             idle_timeout: self.idle_timeout.map(|timeout| timeout.0),
             max_stream_duration: None,
@@ -176,13 +187,13 @@ impl RouteActionYaml {
         })
     }
 
-    fn target(&mut self) -> Result<Target, FieldError> {
+    fn target(&mut self, criteria: Option<&MatchCriteria>) -> Result<Target, FieldError> {
         let weighted = self.weighted_clusters.take();
         match (self.cluster.take(), self.cluster_header.take(), weighted) {
             (Some(name), None, None) if !name.is_empty() => Ok(Target::Cluster(name)),
             (None, Some(header), None) => Ok(Target::ClusterHeader(header)),
             (None, None, Some(weighted)) => {
-                let weighted = weighted.checked();
+                let weighted = weighted.checked(criteria);
                 let weighted = weighted.map_err(|error| error.under("weighted_clusters"))?;
                 Ok(Target::Weighted(weighted))
             }
@@ -195,7 +206,7 @@ impl RouteActionYaml {
 }
 
 impl WeightedClustersYaml {
-    fn checked(self) -> Result<WeightedClusters, FieldError> {
+    fn checked(self, criteria: Option<&MatchCriteria>) -> Result<WeightedClusters, FieldError> {
         let mut clusters = Vec::with_capacity(self.clusters.len());
         for (index, cluster) in self.clusters.into_iter().enumerate() {
             let headers = header_rules(
@@ -212,10 +223,11 @@ impl WeightedClustersYaml {
             clusters.push(ClusterWeight {
                 name: cluster.name,
                 weight: cluster.weight.0,
+                metadata_match: cluster.metadata_match.into_envoy_lb(),
                 headers: headers.map_err(|error| error.under(&place))?,
             });
         }
-        WeightedClusters::try_new(clusters)
+        WeightedClusters::try_new(clusters, criteria)
     }
 }
 

@@ -16,6 +16,8 @@ use plimsoll_xds::string_match::{StringMatcher, StringPattern};
 use plimsoll_xds::upstream::DataSource;
 use serde_json::{Map, Value, json};
 
+use crate::metadata_json::metadata;
+
 /// The whole configuration.
 pub(crate) fn route_configuration(routes: &RouteConfiguration) -> Value {
     let hosts: Vec<Value> = routes.virtual_hosts().iter().map(virtual_host).collect();
@@ -163,6 +165,13 @@ fn route_action(action: &RouteAction, inherited: Option<&RetryPolicy>) -> Value 
                 let mut fields = vec![
                     ("name", json!(cluster.name)),
                     ("weight", json!(cluster.weight)),
+                    (
+                        "metadata_match",
+                        cluster
+                            .metadata_match
+                            .as_ref()
+                            .map_or(Value::Null, metadata),
+                    ),
                 ];
                 fields.extend(header_rules(&cluster.headers));
                 object(fields)
@@ -174,8 +183,11 @@ fn route_action(action: &RouteAction, inherited: Option<&RetryPolicy>) -> Value 
     let retry = action.retry_policy.as_ref();
     let retry = retry.filter(|policy| Some(*policy) != inherited);
     let policies = action.hash_policy.iter().filter_map(hash_policy);
+    let criteria = action.metadata_match.as_ref();
+    let criteria = criteria.map_or(Value::Null, |criteria| metadata(criteria.metadata()));
     object(vec![
         target,
+        ("metadata_match", criteria),
         ("timeout", time(action.timeout)),
         ("idle_timeout", time(action.idle_timeout)),
         ("retry_policy", retry.map_or(Value::Null, retry_policy)),

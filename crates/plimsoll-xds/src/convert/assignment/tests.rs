@@ -19,6 +19,7 @@ fn assignment() -> AssignmentOut {
         health_status: HealthStatus::Healthy,
         load_balancing_weight: Some(7),
         hash_key: Some("k1".into()),
+        metadata: [("hash_key", "k1".into())].into_iter().collect(),
         ..endpoint("10.0.0.1:80")
     };
     let second = EndpointOut {
@@ -142,13 +143,10 @@ fn refusals_name_the_field() {
 
 #[test]
 fn a_fraction_in_metadata_must_be_a_number() {
-    let metadata = MetadataMessage::envoy_lb(
-        FRACTION,
-        ValueMessage {
-            number_value: None,
-            string_value: Some("5000".into()),
-        },
-    );
+    let text = KindMessage::String("5000".into()).into();
+    let metadata = MetadataMessage::envoy_lb(StructMessage {
+        fields: BTreeMap::from([(FRACTION.to_owned(), text)]),
+    });
     let message = AssignmentMessage {
         endpoints: vec![LocalityLbEndpointsMessage {
             metadata: Some(metadata),
@@ -158,6 +156,26 @@ fn a_fraction_in_metadata_must_be_a_number() {
     };
     let error = decode_assignment(&message.encode_to_vec()).unwrap_err();
     let path = "endpoints[0].metadata.filter_metadata[envoy.lb].observed_traffic_fraction";
+    assert_eq!(error.path(), path);
+}
+
+#[test]
+fn metadata_of_an_endpoint_must_have_values() {
+    let value = ValueMessage::default();
+    let message = AssignmentMessage {
+        endpoints: vec![LocalityLbEndpointsMessage {
+            lb_endpoints: vec![LbEndpointMessage {
+                metadata: Some(MetadataMessage::envoy_lb(StructMessage {
+                    fields: BTreeMap::from([("k".to_owned(), value)]),
+                })),
+                ..Default::default()
+            }],
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    let error = decode_assignment(&message.encode_to_vec()).unwrap_err();
+    let path = "endpoints[0].lb_endpoints[0].metadata.filter_metadata[envoy.lb].k";
     assert_eq!(error.path(), path);
 }
 
@@ -227,6 +245,25 @@ fn edits_of_what_is_no_assignment_are_refused_with_the_place() {
     assert!(rewrite_assignment(&[0x0a, 9], &edits).is_err());
 }
 
+/// Keys and values of every kind.
+fn metadata_of_endpoint() -> impl Strategy<Value = Vec<(Arc<str>, MetadataValue)>> {
+    let leaf = prop_oneof![
+        Just(MetadataValue::Null),
+        any::<bool>().prop_map(MetadataValue::from),
+        (-1e9..1e9).prop_map(|number| MetadataValue::number(number).unwrap()),
+        "[a-z]{0,3}".prop_map(|text| MetadataValue::from(text.as_str())),
+    ];
+    let value = leaf.prop_recursive(2, 8, 3, |inner| {
+        let fields = prop::collection::vec(("[a-zA-Z]{1,3}", inner.clone()), 0..3);
+        prop_oneof![
+            prop::collection::vec(inner, 0..3).prop_map(MetadataValue::list),
+            fields.prop_map(|fields| MetadataValue::Struct(fields.into_iter().collect())),
+        ]
+    });
+    let key = "[a-zA-Z]{1,3}".prop_map(Arc::from);
+    prop::collection::vec((key, value), 0..3)
+}
+
 prop_compose! {
     fn localities()(
         entries in prop::collection::vec((
@@ -235,7 +272,12 @@ prop_compose! {
             prop::option::of(0u32..=10_000),
             prop::option::of(0u32..=10_000),
             prop::collection::vec(
-                (0i32..6, prop::option::of(1u32..1000), prop::option::of("[a-z]{1,4}")),
+                (
+                    0i32..6,
+                    prop::option::of(1u32..1000),
+                    prop::option::of("[a-z]{1,4}"),
+                    metadata_of_endpoint(),
+                ),
                 0..4,
             ),
         ), 0..5),
@@ -246,12 +288,15 @@ prop_compose! {
                 locality: Locality::new("r", &index.to_string(), ""),
                 priority,
                 load_balancing_weight: weight,
-                endpoints: hosts.into_iter().map(|(health, weight, key)| {
+                endpoints: hosts.into_iter().map(|(health, weight, key, pairs)| {
                     port += 1;
+                    let key = key.as_deref();
+                    let hash_key = key.map(|key| (Arc::from("hash_key"), key.into()));
                     EndpointOut {
                         health_status: HealthStatus::from_number(health).unwrap(),
                         load_balancing_weight: weight,
-                        hash_key: key.map(|key| key.as_str().into()),
+                        hash_key: key.map(Into::into),
+                        metadata: pairs.into_iter().chain(hash_key).collect(),
                         ..LbEndpoint::new(SocketAddr::from(([10, 0, 0, 1], port)))
                     }
                 }).collect(),

@@ -14,10 +14,10 @@ use prost::Message;
 
 use super::super::field::fields;
 use super::super::pb::cluster::ClusterMessage;
-use super::super::pb::duration;
+use super::super::pb::{duration, under};
 use super::super::unhonoured::{self, CLUSTER, Class};
-use super::decode_policy::{Typed, choice, load_balancing_policy};
-use super::{EDS, legacy};
+use super::decode_policy::{Outermost, choice, outermost};
+use super::{EDS, legacy, subset};
 use crate::error::DecodeError;
 
 /// What was read of a cluster.
@@ -45,9 +45,6 @@ pub fn decode_cluster(bytes: &[u8]) -> Result<ClusterIn, DecodeError> {
     well_formed(bytes)?;
     let message = ClusterMessage::decode(bytes)?;
     unhonoured::refuse(bytes, &CLUSTER, Class::Host)?;
-    if message.lb_subset_config.is_some() {
-        return Err(DecodeError::new("lb_subset_config", "is not supported"));
-    }
     let config = ClusterConfig::try_new(config_parts(&message)?)?;
     let eds = message.eds_cluster_config.unwrap_or_default();
     let lrs_server = message.lrs_server.unwrap_or_default();
@@ -76,7 +73,7 @@ fn well_formed(bytes: &[u8]) -> Result<(), DecodeError> {
 
 fn config_parts(message: &ClusterMessage) -> Result<ClusterConfigParts, FieldError> {
     let common = message.common_lb_config.clone().unwrap_or_default();
-    let (endpoint_policy, locality_policy) = policies(message)?;
+    let (lb_subset_config, (endpoint_policy, locality_policy)) = policies(message)?;
     let locality_policy = match locality_policy {
         Some(policy) => policy,
         // Zone-aware routing is on unless somebody says otherwise, except for hashing.
@@ -102,15 +99,23 @@ fn config_parts(message: &ClusterMessage) -> Result<ClusterConfigParts, FieldErr
             ignore_new_hosts_until_first_hc: common.ignore_new_hosts_until_first_hc,
         },
         lrs_report_endpoint_metrics: message.lrs_report_endpoint_metrics.clone(),
+        lb_subset_config,
         ..Default::default()
     })
 }
 
 /// `load_balancing_policy` if there is one; it supersedes `lb_policy` and its settings.
-fn policies(message: &ClusterMessage) -> Result<Typed, FieldError> {
+fn policies(message: &ClusterMessage) -> Result<Outermost, FieldError> {
+    let subsets = message.lb_subset_config.as_ref();
     let Some(typed) = &message.load_balancing_policy else {
-        return legacy::policies(message);
+        let typed = legacy::policies(message)?;
+        let subsets = subsets.map(|subsets| subset::legacy(subsets, typed.1.as_ref()));
+        return Ok((under(subsets, "lb_subset_config")?.flatten(), typed));
     };
+    if subsets.is_some() {
+        let reason = "cannot be combined with load_balancing_policy; use the policy subset";
+        return Err(FieldError::new("lb_subset_config", reason));
+    }
     if let Some(common) = &message.common_lb_config {
         let choices = [
             (
@@ -132,5 +137,5 @@ fn policies(message: &ClusterMessage) -> Result<Typed, FieldError> {
             return Err(FieldError::new(field, reason).under("common_lb_config"));
         }
     }
-    load_balancing_policy(typed, None).map_err(|error| error.under("load_balancing_policy"))
+    outermost(typed).map_err(|error| error.under("load_balancing_policy"))
 }

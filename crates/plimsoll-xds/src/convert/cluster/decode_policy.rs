@@ -9,6 +9,7 @@ use plimsoll_core::model::endpoint_policy::{
     ConsistentHashing, EndpointPolicy, HashFunction, LeastRequest, LeastRequestParts, Maglev,
     RingHash, RoundRobin, SelectionMethod, SlowStart,
 };
+use plimsoll_core::model::subset::LbSubsetConfig;
 use plimsoll_core::model::zone_aware::ZoneAware;
 use plimsoll_core::units::FieldError;
 use prost::Message;
@@ -22,13 +23,31 @@ use super::super::pb::policy::{
 use super::decode_locality::locality;
 use super::decode_orca::{client_side_weighted_round_robin, load_aware_locality};
 use super::encode_policy::PREFIX;
+use super::subset;
 
 /// What a typed policy says: the host, and the locality if it says anything about it.
 pub(super) type Typed = (EndpointPolicy, Option<LocalityPolicy>);
 
+/// The same with the subsets around it, if there are any.
+pub(super) type Outermost = (Option<LbSubsetConfig>, Typed);
+
 /// Policies we have, for error messages.
 pub(in super::super) const SUPPORTED: &str = "round_robin, least_request, random, ring_hash, \
-     maglev, client_side_weighted_round_robin, wrr_locality, load_aware_locality";
+     maglev, client_side_weighted_round_robin, wrr_locality, load_aware_locality, subset";
+/// The policy that has another one inside each of its subsets.
+const SUBSET: &str = "subset.v3.Subset";
+
+/// The first supported policy of the list of a cluster.
+pub(super) fn outermost(list: &LoadBalancingPolicyMessage) -> Result<Outermost, FieldError> {
+    first_supported(list, |any| {
+        if name(any) == Some(SUBSET) {
+            let subsets = read(any).and_then(subset::typed);
+            return Some(subsets.map(|(config, typed)| (Some(config), typed)));
+        }
+        let typed = typed_config(any, None)?;
+        Some(typed.map(|typed| (None, typed)))
+    })
+}
 
 /// The first supported policy of a list. `parent` has chosen the locality already, if there is one;
 /// its children must not. That also bounds how deep lists may nest.
@@ -36,6 +55,14 @@ pub(super) fn load_balancing_policy(
     list: &LoadBalancingPolicyMessage,
     parent: Option<&str>,
 ) -> Result<Typed, FieldError> {
+    first_supported(list, |any| typed_config(any, parent))
+}
+
+/// The first policy that `read` has; it says `None` to types that it does not know.
+fn first_supported<T>(
+    list: &LoadBalancingPolicyMessage,
+    read: impl Fn(&AnyMessage) -> Option<Result<T, FieldError>>,
+) -> Result<T, FieldError> {
     for (index, policy) in list.policies.iter().enumerate() {
         let Some(config) = &policy.typed_extension_config else {
             continue;
@@ -43,7 +70,7 @@ pub(super) fn load_balancing_policy(
         let Some(any) = &config.typed_config else {
             continue;
         };
-        if let Some(typed) = typed_config(any, parent) {
+        if let Some(typed) = read(any) {
             let path = format!("policies[{index}].typed_extension_config.typed_config");
             return typed.map_err(|error| error.under(&path));
         }
@@ -65,9 +92,11 @@ pub(super) fn load_balancing_policy(
 
 /// `None` when we do not have the type.
 fn typed_config(any: &AnyMessage, parent: Option<&str>) -> Option<Result<Typed, FieldError>> {
-    let (_, full_name) = any.type_url.rsplit_once('/')?;
-    let name = full_name.strip_prefix(PREFIX)?;
-    let endpoint = match name {
+    let endpoint = match name(any)? {
+        SUBSET => Err(FieldError::new(
+            "",
+            "subsets are made by the outermost policy only",
+        )),
         "client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin" => {
             read(any).and_then(client_side_weighted_round_robin)
         }
@@ -95,6 +124,12 @@ fn typed_config(any: &AnyMessage, parent: Option<&str>) -> Option<Result<Typed, 
         (Some(parent), (_, Some(_))) => Err(chooses_again(parent)),
         _ => Ok(typed),
     }))
+}
+
+/// Package, version and message of a policy.
+fn name(any: &AnyMessage) -> Option<&str> {
+    let (_, full_name) = any.type_url.rsplit_once('/')?;
+    full_name.strip_prefix(PREFIX)
 }
 
 fn chooses_again(parent: &str) -> FieldError {

@@ -27,6 +27,7 @@ use super::super::pb::policy::{
     SlowStartMessage, TypedExtensionConfigMessage, WrrLocalityMessage, ZoneAwareMessage,
 };
 use super::super::pb::{AnyMessage, PercentMessage};
+use super::subset;
 
 /// What a receiver is told about the choice of localities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +100,10 @@ pub(super) fn put(
             typed("load_aware_locality", "LoadAwareLocality", &message)
         }
     };
+    let policy = match config.lb_subset_config() {
+        Some(subsets) => typed("subset", "Subset", &subset::encode(subsets, policy, own)),
+        None => policy,
+    };
     cluster.load_balancing_policy = Some(list(vec![policy]));
     let sampling = config.locality_sampling();
     if own && sampling != config.locality_policy().default_sampling() {
@@ -159,7 +164,9 @@ fn as_configured(config: &ClusterConfig, own: bool) -> Wanted<'_> {
 }
 
 /// gRPC clients know `lb_policy` since ever and `load_balancing_policy` since gRFC A52, where they
-/// take the first policy they have.
+/// take the first policy they have. None of them has subsets (grpc/grpc#39186): they ignore
+/// `lb_subset_config` and refuse a cluster whose only policy is `subset`, so they get the policy
+/// inside and send to all hosts.
 fn put_grpc(cluster: &mut ClusterMessage, endpoint: &EndpointPolicy) {
     let round_robin = || typed("round_robin", "RoundRobin", &RoundRobinMessage::default());
     let first = match endpoint {
@@ -185,7 +192,7 @@ fn put_grpc(cluster: &mut ClusterMessage, endpoint: &EndpointPolicy) {
     cluster.load_balancing_policy = Some(list(vec![policy]));
 }
 
-fn list(policies: Vec<PolicyMessage>) -> LoadBalancingPolicyMessage {
+pub(super) fn list(policies: Vec<PolicyMessage>) -> LoadBalancingPolicyMessage {
     LoadBalancingPolicyMessage { policies }
 }
 

@@ -14,9 +14,9 @@ use super::LocalityDelivery;
 use super::encode_policy;
 use crate::error::DecodeError;
 
-/// Fields of a cluster that choose a policy: `lb_policy`, its four settings,
+/// Fields of a cluster that choose a policy: `lb_policy`, `lb_subset_config`, the four settings,
 /// `load_balancing_policy`, and our `locality_sampling`.
-const POLICY: [u32; 7] = [6, 23, 37, 41, 52, 56, 50_001];
+const POLICY: [u32; 8] = [6, 22, 23, 37, 41, 52, 56, 50_001];
 /// `common_lb_config`.
 const COMMON: u32 = 27;
 /// Its fields that belong to a policy: `zone_aware_lb_config`, `locality_weighted_lb_config`,

@@ -1,5 +1,7 @@
 //! Clusters against bytes of another implementation, round trips, refusals and exchanged policies.
 
+mod subset;
+
 use plimsoll_core::model::cluster::{ClusterConfigParts, LocalityPolicy};
 use plimsoll_core::model::endpoint_policy::EndpointPolicy;
 use plimsoll_core::model::orca::MetricName;
@@ -47,6 +49,21 @@ const POLICIES: &[&str] = &[
      CONVERGENT, local_probe_fraction: 0.1, demand_feed_forward: false, \
      endpoint_picking_policy: {policies: [{typed_extension_config: {name: c, typed_config: {\
      '@type': type.googleapis.com/envoy.extensions.load_balancing_policies.random.v3.Random}}}]}}",
+    "subset.v3.Subset', fallback_policy: DEFAULT_SUBSET, default_subset: {stage: prod, n: [1, \
+     null, {camelCase: true}]}, subset_selectors: [{keys: [version, stage], fallback_policy: \
+     KEYS_SUBSET, fallback_keys_subset: [stage]}, {keys: [id], single_host_per_subset: true, \
+     fallback_policy: ANY_ENDPOINT}], locality_weight_aware: true, scale_locality_weight: true, \
+     panic_mode_any: true, list_as_any: true, metadata_fallback_policy: FALLBACK_LIST, \
+     allow_redundant_keys: true, max_subsets: 7, subset_lb_policy: {policies: \
+     [{typed_extension_config: {name: c, typed_config: {'@type': type.googleapis.com/\
+     envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest, locality_lb_config: \
+     {locality_weighted_lb_config: {}}}}}]}}",
+    "subset.v3.Subset', subset_selectors: [{keys: [v]}], subset_lb_policy: {policies: \
+     [{typed_extension_config: {name: c, typed_config: {'@type': type.googleapis.com/\
+     envoy.extensions.load_balancing_policies.load_aware_locality.v3.LoadAwareLocality, \
+     endpoint_picking_policy: {policies: [{typed_extension_config: {name: c, typed_config: \
+     {'@type': type.googleapis.com/envoy.extensions.load_balancing_policies.maglev.v3.\
+     Maglev}}}]}}}}]}}",
 ];
 
 fn yaml(policy: &str) -> ClusterConfig {
@@ -325,6 +342,18 @@ fn wrapped(any: &[u8]) -> Vec<u8> {
     list
 }
 
+/// The body of a `Subset` with that policy inside.
+fn subset_around(package_and_message: &str) -> Vec<u8> {
+    let mut any = Vec::new();
+    let url = format!(
+        "type.googleapis.com/envoy.extensions.load_balancing_policies.{package_and_message}"
+    );
+    put_field(&mut any, 1, url.as_bytes());
+    let mut body = Vec::new();
+    put_field(&mut body, 9, &wrapped(&any));
+    body
+}
+
 #[test]
 fn refusals_name_the_field() {
     let inside = "load_balancing_policy.policies[0].typed_extension_config.typed_config";
@@ -332,7 +361,35 @@ fn refusals_name_the_field() {
         (hex(""), "name".to_owned()),
         (hex("0a0178 3006"), "lb_policy".to_owned()),
         (hex("0a0178 3007"), "load_balancing_policy".to_owned()),
-        (hex("0a0178 b20100"), "lb_subset_config".to_owned()),
+        (hex("0a0178 b20100 ca0200"), "lb_subset_config".to_owned()),
+        (
+            hex("0a0178 b20102 0803"),
+            "lb_subset_config.fallback_policy".to_owned(),
+        ),
+        (
+            hex("0a0178 b20102 4002"),
+            "lb_subset_config.metadata_fallback_policy".to_owned(),
+        ),
+        (
+            hex("0a0178 b20108 1a06 0a0161 1a0161"),
+            "lb_subset_config.subset_selectors[0].fallback_keys_subset".to_owned(),
+        ),
+        (
+            hex("0a0178 b20107 1a05 0a0161 1005"),
+            "lb_subset_config.subset_selectors[0].fallback_policy".to_owned(),
+        ),
+        (
+            hex("0a0178 b20107 1a03 0a0161 2001"),
+            "lb_subset_config.locality_weight_aware".to_owned(),
+        ),
+        (
+            hex("0a0178 b20102 5001"),
+            "lb_subset_config.allow_redundant_keys".to_owned(),
+        ),
+        (
+            hex("0a0178 b20107 1205 0a03 0a0161"),
+            "lb_subset_config.default_subset.a".to_owned(),
+        ),
         (
             hex("0a0178 ca0200"),
             "load_balancing_policy.policies".to_owned(),
@@ -379,6 +436,18 @@ fn refusals_name_the_field() {
         (
             typed("wrr_locality.v3.WrrLocality", &[]),
             format!("{inside}.endpoint_picking_policy.policies"),
+        ),
+        (
+            typed("subset.v3.Subset", &[]),
+            format!("{inside}.subset_lb_policy.policies"),
+        ),
+        (
+            typed("subset.v3.Subset", &hex("08ffffffffffffffffff01")),
+            format!("{inside}.fallback_policy"),
+        ),
+        (
+            typed("subset.v3.Subset", &subset_around("subset.v3.Subset")),
+            format!("{inside}.subset_lb_policy.policies[0].typed_extension_config.typed_config"),
         ),
     ] {
         let error = decode_cluster(&bytes).unwrap_err();
@@ -449,9 +518,9 @@ proptest! {
             (1u32..2000, prop::collection::vec(any::<u8>(), 0..20)),
             0..8,
         ),
-        at in 0usize..11,
+        at in 0usize..13,
     ) {
-        let policy_fields = [6, 23, 27, 37, 41, 52, 56];
+        let policy_fields = [6, 22, 23, 27, 37, 41, 52, 56];
         let mut original = Vec::new();
         for (number, value) in &others {
             put_field(&mut original, *number, value);

@@ -8,6 +8,7 @@ use prost::Message;
 use super::policy::{
     ConsistentHashingMessage, LoadBalancingPolicyMessage, RuntimeDoubleMessage, SlowStartMessage,
 };
+use super::subset::SubsetMessage;
 use super::upstream::{CircuitBreakersMessage, EdsClusterConfigMessage, OutlierDetectionMessage};
 use super::{AnyMessage, ConfigSourceMessage, DurationMessage, PercentMessage};
 
@@ -32,9 +33,8 @@ pub(crate) struct ClusterMessage {
     pub(crate) circuit_breakers: Option<CircuitBreakersMessage>,
     #[prost(message, optional, tag = "19")]
     pub(crate) outlier_detection: Option<OutlierDetectionMessage>,
-    /// Read only to be refused.
     #[prost(message, optional, tag = "22")]
-    pub(crate) lb_subset_config: Option<()>,
+    pub(crate) lb_subset_config: Option<SubsetMessage>,
     #[prost(message, optional, tag = "23")]
     pub(crate) ring_hash_lb_config: Option<RingHashLbConfigMessage>,
     #[prost(message, optional, tag = "27")]

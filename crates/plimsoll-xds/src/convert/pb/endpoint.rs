@@ -2,7 +2,8 @@
 
 use prost::Message;
 
-use super::{AddressMessage, DurationMessage, LocalityMessage, MetadataMessage};
+use super::metadata::MetadataMessage;
+use super::{AddressMessage, DurationMessage, LocalityMessage};
 
 /// `ClusterLoadAssignment`.
 #[derive(Clone, PartialEq, Message)]

@@ -45,7 +45,7 @@ pub(crate) struct ApiListenerMessage {
 }
 
 /// `envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager`.
-#[derive(Clone, PartialEq, Eq, Message)]
+#[derive(Clone, PartialEq, Message)]
 pub(crate) struct HttpConnectionManagerMessage {
     #[prost(string, tag = "2")]
     pub(crate) stat_prefix: String,

@@ -3,12 +3,13 @@
 use prost::Message;
 
 use super::endpoint::FractionalPercentMessage;
+use super::metadata::MetadataMessage;
 use super::tls::{DataSourceMessage, RegexMessage, StringMatcherMessage};
 use super::upstream::Int64RangeMessage;
 use super::{AnyMessage, DurationMessage};
 
 /// `RouteConfiguration`.
-#[derive(Clone, PartialEq, Eq, Message)]
+#[derive(Clone, PartialEq, Message)]
 pub(crate) struct RouteConfigurationMessage {
     #[prost(string, tag = "1")]
     pub(crate) name: String,
@@ -31,7 +32,7 @@ pub(crate) struct RouteConfigurationMessage {
 }
 
 /// `VirtualHost`.
-#[derive(Clone, PartialEq, Eq, Message)]
+#[derive(Clone, PartialEq, Message)]
 pub(crate) struct VirtualHostMessage {
     #[prost(string, tag = "1")]
     pub(crate) name: String,
@@ -54,7 +55,7 @@ pub(crate) struct VirtualHostMessage {
 }
 
 /// `Route`.
-#[derive(Clone, PartialEq, Eq, Message)]
+#[derive(Clone, PartialEq, Message)]
 pub(crate) struct RouteMessage {
     /// `match`
     #[prost(message, optional, tag = "1")]
@@ -178,7 +179,7 @@ pub(crate) struct RuntimeFractionMessage {
 }
 
 /// `RouteAction`.
-#[derive(Clone, PartialEq, Eq, Message)]
+#[derive(Clone, PartialEq, Message)]
 pub(crate) struct RouteActionMessage {
     #[prost(string, optional, tag = "1")]
     pub(crate) cluster: Option<String>,
@@ -186,6 +187,8 @@ pub(crate) struct RouteActionMessage {
     pub(crate) cluster_header: Option<String>,
     #[prost(message, optional, tag = "3")]
     pub(crate) weighted_clusters: Option<WeightedClusterMessage>,
+    #[prost(message, optional, tag = "4")]
+    pub(crate) metadata_match: Option<MetadataMessage>,
     #[prost(string, tag = "5")]
     pub(crate) prefix_rewrite: String,
     #[prost(string, tag = "6")]
@@ -286,19 +289,21 @@ pub(crate) struct DirectResponseMessage {
 }
 
 /// `WeightedCluster`.
-#[derive(Clone, PartialEq, Eq, Message)]
+#[derive(Clone, PartialEq, Message)]
 pub(crate) struct WeightedClusterMessage {
     #[prost(message, repeated, tag = "1")]
     pub(crate) clusters: Vec<ClusterWeightMessage>,
 }
 
 /// `WeightedCluster.ClusterWeight`.
-#[derive(Clone, PartialEq, Eq, Message)]
+#[derive(Clone, PartialEq, Message)]
 pub(crate) struct ClusterWeightMessage {
     #[prost(string, tag = "1")]
     pub(crate) name: String,
     #[prost(message, optional, tag = "2")]
     pub(crate) weight: Option<u32>,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) metadata_match: Option<MetadataMessage>,
     #[prost(message, repeated, tag = "4")]
     pub(crate) request_headers_to_add: Vec<HeaderValueOptionMessage>,
     #[prost(message, repeated, tag = "5")]

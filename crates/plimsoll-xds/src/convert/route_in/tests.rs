@@ -1,10 +1,14 @@
 //! Routes against bytes of another implementation, and what is refused.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
 use crate::convert::hex::message;
+use crate::convert::metadata::metadata;
+use crate::convert::pb::metadata::{StructMessage, ValueMessage};
 use crate::convert::pb::route::{
     ClusterWeightMessage, ConnectionPropertiesMessage, HeaderMatcherMessage, HeaderValueMessage,
     RetryBackOffMessage, RouteMatchMessage,
@@ -259,12 +263,82 @@ fn what_cannot_be_followed_is_refused_by_its_path() {
     assert_eq!(error.path(), "virtual_hosts[0].domains");
 }
 
+/// Metadata for load balancing with these texts.
+fn envoy_lb(pairs: &[(&str, &str)]) -> (MetadataMessage, Metadata) {
+    let pairs = pairs.iter();
+    let fields: Metadata = pairs.map(|&(key, value)| (key, value.into())).collect();
+    (metadata(&fields), fields)
+}
+
+#[test]
+fn criteria_of_weighted_clusters_go_over_those_of_the_route() {
+    let (of_route, route_fields) = envoy_lb(&[("stage", "prod"), ("version", "1")]);
+    let (of_cluster, cluster_fields) = envoy_lb(&[("version", "2")]);
+    let cluster = |metadata_match| ClusterWeightMessage {
+        name: "c".into(),
+        weight: Some(1),
+        metadata_match,
+        ..Default::default()
+    };
+    // Metadata of other readers alone is none.
+    let other = MetadataMessage::default();
+    let clusters = [Some(of_cluster), None, Some(other)].map(cluster);
+    let message = to(|action| {
+        action.cluster = None;
+        action.metadata_match = Some(of_route);
+        action.weighted_clusters = Some(WeightedClusterMessage {
+            clusters: clusters.into(),
+        });
+    });
+    let config = route_configuration(one(message)).unwrap();
+    let Action::Forward(action) = &config.virtual_hosts()[0].routes[0].action else {
+        panic!("{config:?}")
+    };
+    let route = MatchCriteria::new(route_fields);
+    let merged = route.merged(&cluster_fields);
+    assert_eq!(merged.metadata().get("version"), Some(&"2".into()));
+    assert_eq!(action.metadata_match.as_ref(), Some(&route));
+    for (draw, criteria) in [(0, &merged), (1, &route), (2, &route)] {
+        assert_eq!(action.criteria(draw), Some(criteria), "{draw}");
+    }
+}
+
+#[test]
+fn criteria_that_cannot_be_read_are_refused_with_their_path() {
+    let broken = || {
+        let fields = BTreeMap::from([("k".to_owned(), ValueMessage::default())]);
+        Some(MetadataMessage::envoy_lb(StructMessage { fields }))
+    };
+    let of_route = to(|action| action.metadata_match = broken());
+    let of_cluster = to(|action| {
+        action.cluster = None;
+        action.weighted_clusters = Some(WeightedClusterMessage {
+            clusters: vec![ClusterWeightMessage {
+                metadata_match: broken(),
+                ..Default::default()
+            }],
+        });
+    });
+    let inside = "metadata_match.filter_metadata[envoy.lb].k";
+    for (message, path) in [
+        (of_route, format!("route.{inside}")),
+        (
+            of_cluster,
+            format!("route.weighted_clusters.clusters[0].{inside}"),
+        ),
+    ] {
+        let error = route_configuration(one(message)).unwrap_err();
+        assert_eq!(error.path(), format!("virtual_hosts[0].routes[0].{path}"));
+    }
+}
+
 #[test]
 fn weighted_clusters_have_header_rules_and_retries_predicates() {
     let weighted = WeightedClusterMessage {
         clusters: vec![ClusterWeightMessage {
             name: "c".into(),
             weight: Some(1),
+            metadata_match: None,
             request_headers_to_add: vec![HeaderValueOptionMessage {
                 header: Some(HeaderValueMessage {
                     key: "a".into(),

@@ -4,7 +4,9 @@
 use super::Class::{Host, Request};
 use super::Inside::{Any, AnyMap, DefaultOr, Many, One, Value};
 use super::endpoint::INLINE_ASSIGNMENT;
-use super::policy::{CONSISTENT_HASHING, LOAD_BALANCING_POLICY, RUNTIME_DOUBLE, SLOW_START};
+use super::policy::{
+    CONSISTENT_HASHING, LOAD_BALANCING_POLICY, RUNTIME_DOUBLE, SLOW_START, SUBSET,
+};
 use super::{Kind, tls};
 use crate::convert::cluster::HTTP_PROTOCOL_OPTIONS;
 
@@ -23,7 +25,7 @@ pub(in super::super) static CLUSTER: Kind = Kind {
         (16, "dns_refresh_rate", Value),
         (17, "dns_lookup_family", Value),
         (19, "outlier_detection", One(&OUTLIER_DETECTION)),
-        (22, "lb_subset_config", Value),
+        (22, "lb_subset_config", One(&SUBSET)),
         (23, "ring_hash_lb_config", One(&RING_HASH_LB_CONFIG)),
         (24, "transport_socket", One(&TRANSPORT_SOCKET)),
         (27, "common_lb_config", One(&COMMON_LB_CONFIG)),

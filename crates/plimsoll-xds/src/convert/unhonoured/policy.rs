@@ -1,12 +1,12 @@
 //! Tables of `envoy.extensions.load_balancing_policies.*.v3`.
 
 use super::Class::{Host, Request};
-use super::Inside::{One, Policies, Value};
+use super::Inside::{Many, One, Policies, Value};
 use super::Kind;
 use crate::convert::cluster::POLICY_PREFIX;
 
 /// The policies that we have, by the rest of their name.
-pub(super) static POLICIES: [(&str, &Kind); 8] = [
+pub(super) static POLICIES: [(&str, &Kind); 9] = [
     (
         "client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin",
         &CLIENT_SIDE_WEIGHTED_ROUND_ROBIN,
@@ -20,6 +20,7 @@ pub(super) static POLICIES: [(&str, &Kind); 8] = [
     ("random.v3.Random", &RANDOM),
     ("ring_hash.v3.RingHash", &RING_HASH),
     ("round_robin.v3.RoundRobin", &ROUND_ROBIN),
+    ("subset.v3.Subset", &SUBSET),
     ("wrr_locality.v3.WrrLocality", &WRR_LOCALITY),
 ];
 
@@ -86,6 +87,34 @@ pub(super) static MAGLEV: Kind = Kind {
 
 pub(super) static WRR_LOCALITY: Kind = Kind {
     read: &[(1, "endpoint_picking_policy", One(&LOAD_BALANCING_POLICY))],
+    ..Kind::EMPTY
+};
+
+/// The legacy message too, of which fields from 9 on are refused where it is decoded.
+pub(super) static SUBSET: Kind = Kind {
+    read: &[
+        (1, "fallback_policy", Value),
+        (2, "default_subset", Value),
+        (3, "subset_selectors", Many(&SUBSET_SELECTOR)),
+        (4, "locality_weight_aware", Value),
+        (5, "scale_locality_weight", Value),
+        (6, "panic_mode_any", Value),
+        (7, "list_as_any", Value),
+        (8, "metadata_fallback_policy", Value),
+        (9, "subset_lb_policy", One(&LOAD_BALANCING_POLICY)),
+        (10, "allow_redundant_keys", Value),
+        (50001, "max_subsets", Value),
+    ],
+    ..Kind::EMPTY
+};
+
+static SUBSET_SELECTOR: Kind = Kind {
+    read: &[
+        (1, "keys", Value),
+        (2, "fallback_policy", Value),
+        (3, "fallback_keys_subset", Value),
+        (4, "single_host_per_subset", Value),
+    ],
     ..Kind::EMPTY
 };
 

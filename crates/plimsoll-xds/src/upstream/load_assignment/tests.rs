@@ -11,6 +11,7 @@ fn endpoint(host: &str, port: u16) -> NamedEndpoint {
         health_status: HealthStatus::Unknown,
         load_balancing_weight: None,
         hash_key: None,
+        metadata: Metadata::default(),
         extras: EndpointExtras::default(),
     }
 }

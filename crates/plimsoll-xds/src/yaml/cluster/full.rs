@@ -17,6 +17,7 @@ use super::super::endpoint::{
 use super::super::legacy::{CommonLbConfig, LbPolicy};
 use super::super::policy::LoadBalancingPolicy;
 use super::super::proto_json::{Empty, Ignored, Named, ProtoDuration, Uint};
+use super::super::subset::LbSubsetConfigYaml;
 use super::super::upstream::breakers::CircuitBreakersYaml;
 use super::super::upstream::health_check::HealthCheckYaml;
 use super::super::upstream::http::{
@@ -78,6 +79,8 @@ struct FullFields {
     /// Panic, and how a locality is chosen, the legacy way.
     #[serde(default)]
     common_lb_config: CommonLbConfig,
+    /// Subsets of hosts by their metadata, the legacy way.
+    lb_subset_config: Option<LbSubsetConfigYaml>,
     /// How hosts and localities are chosen, the typed way; goes before `lb_policy`.
     load_balancing_policy: Option<LoadBalancingPolicy>,
     /// Metrics of backends that load reports sum up, such as `named_metrics.*`.
@@ -146,6 +149,7 @@ impl TryFrom<UpstreamClusterYaml> for UpstreamCluster {
             ring_hash_lb_config: fields.ring_hash_lb_config,
             round_robin_lb_config: fields.round_robin_lb_config,
             common_lb_config: fields.common_lb_config,
+            lb_subset_config: fields.lb_subset_config,
             load_balancing_policy: fields.load_balancing_policy,
             health_checks: vec![Ignored; checks],
             lrs_report_endpoint_metrics: fields.lrs_report_endpoint_metrics,

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::super::schema::typed;
 use super::{
     ClientSideWeightedRoundRobinYaml, LeastRequestMessage, LoadAwareLocalityMessage, MaglevMessage,
-    PREFIX, RandomMessage, RingHashMessage, RoundRobinMessage, TypedConfig, UNSUPPORTED,
-    WrrLocality,
+    PREFIX, RandomMessage, RingHashMessage, RoundRobinMessage, SubsetYaml, TypedConfig,
+    UNSUPPORTED, WrrLocality,
 };
 
 impl JsonSchema for TypedConfig {
@@ -33,6 +33,7 @@ impl JsonSchema for TypedConfig {
             message::<RandomMessage>(generator, "random.v3.Random"),
             message::<RingHashMessage>(generator, "ring_hash.v3.RingHash"),
             message::<RoundRobinMessage>(generator, "round_robin.v3.RoundRobin"),
+            message::<SubsetYaml>(generator, "subset.v3.Subset"),
             message::<WrrLocality>(generator, "wrr_locality.v3.WrrLocality"),
         ];
         let skipped = UNSUPPORTED.map(type_url);

@@ -11,7 +11,7 @@ use plimsoll_core::model::load_aware_locality::{
 use plimsoll_core::model::orca::UtilizationPrecedence;
 
 use super::{
-    CSWRR, SUBSET, TYPED_CONFIG, URL, accepted, assert_refused, policy, typed, wrr_locality,
+    CSWRR, PICK_FIRST, TYPED_CONFIG, URL, accepted, assert_refused, policy, typed, wrr_locality,
 };
 
 const MESSAGE: &str = "load_aware_locality.v3.LoadAwareLocality";
@@ -174,7 +174,7 @@ fn the_first_supported_child_wins_and_the_rest_is_for_others() {
     let random = ("random.v3.Random", "");
     assert_eq!(name(&[random, ROUND_ROBIN]), "random");
     let unknown = ("does_not_exist.v3.DoesNotExist", ", x: [1, {y: 2}]");
-    assert_eq!(name(&[unknown, (SUBSET, ", x: 1"), random]), "random");
+    assert_eq!(name(&[unknown, (PICK_FIRST, ", x: 1"), random]), "random");
     let broken = ("round_robin.v3.RoundRobin", ", slow_start_config: 7");
     assert_eq!(name(&[random, broken, (MESSAGE, ", x: 1")]), "random");
 }
@@ -183,7 +183,7 @@ fn the_first_supported_child_wins_and_the_rest_is_for_others() {
 fn without_a_supported_child_there_is_no_policy() {
     let reason = "No supported endpoint picking policy.";
     let unknown = ("does_not_exist.v3.DoesNotExist", "");
-    for children in [&[][..], &[unknown][..], &[unknown, (SUBSET, "")][..]] {
+    for children in [&[][..], &[unknown][..], &[unknown, (PICK_FIRST, "")][..]] {
         assert_child_refused(&load_aware("", children), "", reason);
     }
     // Unset is an empty list, as in Envoy.
@@ -200,7 +200,7 @@ fn a_child_must_not_choose_a_locality_again() {
     let reason = "cannot be its own endpoint_picking_policy";
     for itself in [(MESSAGE, ""), (MESSAGE, child.as_str())] {
         assert_child_refused(&load_aware("", &[itself]), ".policies[0]", reason);
-        let second = load_aware("", &[(SUBSET, ""), itself, ROUND_ROBIN]);
+        let second = load_aware("", &[(PICK_FIRST, ""), itself, ROUND_ROBIN]);
         assert_child_refused(&second, ".policies[1]", reason);
     }
     let reason = "the child chooses a locality, but load_aware_locality has done that already";
@@ -235,10 +235,10 @@ fn errors_of_the_child_have_the_full_path() {
             "less than 1 ms",
         ),
     ] {
-        let text = load_aware("", &[(SUBSET, ""), child, ROUND_ROBIN]);
+        let text = load_aware("", &[(PICK_FIRST, ""), child, ROUND_ROBIN]);
         assert_child_refused(&text, &format!("{inside}.{path}"), reason);
     }
-    let nameless = load_aware("", &[(SUBSET, ""), ROUND_ROBIN]).replace(
+    let nameless = load_aware("", &[(PICK_FIRST, ""), ROUND_ROBIN]).replace(
         &policy(&ROUND_ROBIN),
         &policy(&ROUND_ROBIN).replace("name: x", "name: ''"),
     );

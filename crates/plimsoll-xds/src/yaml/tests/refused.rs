@@ -222,7 +222,31 @@ fn bad_clusters_are_refused_at_their_field() {
             "expected one of name, lb_policy",
         ),
         ("load_assignment: {}", "load_assignment", "unknown field"),
-        ("lb_subset_config: {}", "lb_subset_config", "unknown field"),
+        (
+            "lb_subset_config: {allow_redundant_keys: true}",
+            "lb_subset_config.allow_redundant_keys",
+            "unknown field",
+        ),
+        (
+            "lb_subset_config: {subset_selectors: [{keys: [a], fallback_policy: KEYS_SUBSET}]}",
+            "lb_subset_config.subset_selectors[0].fallback_keys_subset",
+            "must not be empty",
+        ),
+        (
+            "lb_subset_config: {subset_selectors: [{keys: [a]}], locality_weight_aware: true}",
+            "lb_subset_config.locality_weight_aware",
+            "needs common_lb_config.locality_weighted_lb_config",
+        ),
+        (
+            "lb_subset_config: {max_subsets: 0}",
+            "lb_subset_config.max_subsets",
+            "between 1 and",
+        ),
+        (
+            "lb_subset_config: {fallback_policy: KEYS_SUBSET}",
+            "lb_subset_config.fallback_policy",
+            "expected one of NO_FALLBACK, ANY_ENDPOINT, DEFAULT_SUBSET",
+        ),
         (
             "common_lb_config: {healthy_panic_threshold: {value: 101}}",
             "common_lb_config.healthy_panic_threshold.value",

@@ -152,7 +152,6 @@ fn metrics_of_load_reports_are_read() {
 fn fields_that_do_change_it_and_are_missing_here_are_refused() {
     for field in [
         "load_assignment",
-        "lb_subset_config",
         "outlier_detection",
         "preconnect_policy",
         "original_dst_lb_config",

@@ -185,8 +185,8 @@ fn nothing_that_matters_is_passed_over() {
         (
             EDS,
             "lrs_server:",
-            "lb_subset_config: {}\nlrs_server:",
-            "lb_subset_config",
+            "lb_subset_config: {keys: []}\nlrs_server:",
+            "lb_subset_config.keys",
         ),
         (
             EDS,

@@ -1,13 +1,16 @@
 //! `load_assignment` from files.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use plimsoll_core::model::assignment::{DropOverloadParts, LocalityParts};
 use plimsoll_core::model::health::HealthStatus;
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::model::metadata::{Metadata, MetadataValue};
 use plimsoll_core::units::FieldError;
 use serde::Deserialize;
 
+use super::super::metadata::MetadataYaml;
 use super::super::proto_json::{
     Double, FractionalPercent, Ignored, Named, ProtoDuration, ProtoEnum, Uint,
 };
@@ -63,7 +66,7 @@ struct LocalityLbEndpoints {
     /// Where they are.
     locality: LocalityYaml,
     /// Metadata of the locality.
-    metadata: Metadata,
+    metadata: LocalityMetadata,
     /// The endpoints.
     lb_endpoints: Vec<LbEndpointYaml>,
     /// Weight of the locality, where localities are chosen by weights.
@@ -86,13 +89,13 @@ struct LocalityYaml {
     sub_zone: String,
 }
 
-/// `Metadata`; what filters of Envoy read is passed over.
+/// `Metadata` of a locality; what filters of Envoy read is passed over.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-struct Metadata {
+struct LocalityMetadata {
     /// Metadata by reader.
-    filter_metadata: FilterMetadata,
+    filter_metadata: LocalityFilterMetadata,
     /// Without effect: read by filters of Envoy.
     typed_filter_metadata: Option<Ignored>,
 }
@@ -100,18 +103,16 @@ struct Metadata {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
-struct FilterMetadata {
+struct LocalityFilterMetadata {
     /// What balancing reads.
     #[serde(rename = "envoy.lb")]
-    envoy_lb: EnvoyLb,
+    envoy_lb: LocalityEnvoyLb,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
-struct EnvoyLb {
-    /// What a hash of the endpoint is made of, instead of its address.
-    hash_key: Option<String>,
+struct LocalityEnvoyLb {
     /// The measured share of demand, for `fraction_source: LOCALITY_METADATA`.
     observed_traffic_fraction: Option<Double>,
 }
@@ -125,9 +126,10 @@ struct LbEndpointYaml {
     /// What discovery says of its health. Default `UNKNOWN`, which counts as healthy.
     #[serde(default)]
     health_status: Named<HealthStatus>,
-    /// Metadata of the endpoint.
+    /// Metadata of the endpoint: what subsets are made of, and `hash_key`, which is hashed instead
+    /// of the address.
     #[serde(default)]
-    metadata: Metadata,
+    metadata: MetadataYaml,
     /// Its weight, at least 1. Default 1.
     load_balancing_weight: Option<Uint<u32>>,
 }
@@ -271,7 +273,7 @@ impl LbEndpointYaml {
         let extras = self.endpoint.extras();
         let extras = extras.map_err(|error| error.under("endpoint"))?;
         let address = self.endpoint.address.socket_address;
-        let hash_key = self.metadata.filter_metadata.envoy_lb.hash_key;
+        let metadata = self.metadata.into_envoy_lb().unwrap_or_default();
         Ok(NamedEndpoint {
             port: port(
                 address.port_value,
@@ -281,9 +283,22 @@ impl LbEndpointYaml {
             hostname: self.endpoint.hostname.into(),
             health_status: self.health_status.0,
             load_balancing_weight: number(self.load_balancing_weight),
-            hash_key: hash_key.map(Into::into),
+            hash_key: hash_key(&metadata)?,
+            metadata,
             extras,
         })
+    }
+}
+
+/// The override of consistent hashing. Envoy would pass over one that is no text.
+fn hash_key(metadata: &Metadata) -> Result<Option<Arc<str>>, FieldError> {
+    match metadata.get("hash_key") {
+        None => Ok(None),
+        Some(MetadataValue::String(key)) => Ok(Some(Arc::clone(key))),
+        Some(other) => {
+            let path = "metadata.filter_metadata.envoy.lb.hash_key";
+            Err(FieldError::new(path, format!("{other} is not a string")))
+        }
     }
 }
 

@@ -280,7 +280,7 @@ fn children_are_tried_in_order() {
     result(
         json!([
             child("test.unknown"),
-            child("envoy.load_balancing_policies.subset")
+            child("envoy.load_balancing_policies.pick_first")
         ]),
         none,
     );

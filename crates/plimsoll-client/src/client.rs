@@ -22,6 +22,7 @@ use plimsoll_core::rng::Xoshiro256;
 use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::driver::Clock;
+use plimsoll_xds::lrs::Wanted as LrsWanted;
 use plimsoll_xds::route::RouteConfiguration;
 use plimsoll_xds::upstream::{EndpointExtras, UpstreamCluster, UpstreamOptions};
 use prometheus_client::registry::Registry;
@@ -375,7 +376,7 @@ impl Client {
     ) -> Result<Vec<ClusterLoadStats>, Error> {
         let (reply, stats) = oneshot::channel();
         let update = Update::DrainLoadStats {
-            wanted: None,
+            wanted: LrsWanted::All,
             by_endpoint,
             reply,
         };

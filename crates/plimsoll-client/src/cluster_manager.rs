@@ -1,4 +1,4 @@
-//! [`ClusterManager`]: the one writer. Owns every [`Balancer`], takes updates, publishes snapshots.
+//! [`ClusterManager`]: the one writer. Owns every `Balancer`, takes updates, publishes snapshots.
 //!
 //! What belongs to one cluster is in `managed`. Updates come over one bounded channel; a burst is
 //! taken whole before anything is published. Nothing is decided here.
@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use plimsoll_core::assignment_age::AssignmentAge;
-use plimsoll_core::balancer::Balancer;
 use plimsoll_core::explain::Explanation;
 use plimsoll_core::locality_picking::demand::FractionMap;
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
@@ -20,6 +19,7 @@ use plimsoll_core::model::load_report::ClusterLoadStats;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::driver::Clock;
+use plimsoll_xds::lrs::{ReportedClusters, Wanted as LrsWanted};
 use plimsoll_xds::upstream::{Discovery, UpstreamCluster, UpstreamOptions};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
@@ -32,9 +32,6 @@ use crate::managed::{Extras, Managed};
 const QUEUE: usize = 1024;
 /// Updates that are taken before what changed is published.
 const BURST: usize = 64;
-
-/// Removed clusters whose counts are kept.
-const RETIRED: usize = 64;
 
 /// Clusters by name, as services find them.
 pub(crate) type Clusters = BTreeMap<Arc<str>, Arc<Cluster>>;
@@ -68,10 +65,12 @@ pub(crate) enum Update {
     Explain(Arc<str>, oneshot::Sender<Option<Explanation>>),
     /// What is every cluster like?
     Status(oneshot::Sender<Vec<ClusterStatus>>),
+    /// A server asks for the load of these clusters from now on.
+    SelectLoadStats(LrsWanted),
     /// What was sent since the last time?
     DrainLoadStats {
-        /// Names of clusters, or all.
-        wanted: Option<Vec<Arc<str>>>,
+        /// Of which clusters.
+        wanted: LrsWanted,
         /// Whether endpoints are wanted one by one.
         by_endpoint: bool,
         /// Where the answer goes.
@@ -115,8 +114,8 @@ pub(crate) struct ClusterManager {
     local_cluster: Option<Arc<str>>,
     /// Whether a cluster can use the fleet's assignment.
     fleet_wanted: watch::Sender<bool>,
-    /// Clusters that were removed, until all they counted is reported.
-    retired: Vec<Balancer>,
+    /// Whose load is reported, those that were removed included.
+    reported: ReportedClusters,
     lookups: Lookups,
 }
 
@@ -136,7 +135,7 @@ impl ClusterManager {
             fleet_age: AssignmentAge::default(),
             local_cluster: None,
             fleet_wanted: watch::Sender::new(false),
-            retired: Vec::new(),
+            reported: ReportedClusters::default(),
             lookups: Lookups::default(),
         };
         (manager, sender)
@@ -209,12 +208,19 @@ impl ClusterManager {
                 self.publish();
                 let _ = reply.send(self.managed.values().map(Managed::status).collect());
             }
+            Update::SelectLoadStats(wanted) => {
+                let managed = self.managed.values_mut();
+                let balancers = managed.map(|managed| &mut managed.balancer);
+                self.reported.select(wanted, balancers, now);
+            }
             Update::DrainLoadStats {
                 wanted,
                 by_endpoint,
                 reply,
             } => {
-                let stats = self.drain_load_stats(wanted.as_deref(), by_endpoint, now);
+                let managed = self.managed.values_mut();
+                let balancers = managed.map(|managed| &mut managed.balancer);
+                let stats = self.reported.drain(&wanted, balancers, by_endpoint, now);
                 let _ = reply.send(stats);
             }
             Update::Flush(reply) => {
@@ -337,35 +343,10 @@ impl ClusterManager {
         self.lookups.forget(name);
         if let Some(managed) = self.managed.remove(name) {
             // Where load is not reported nobody ever drains them.
-            if self.retired.len() == RETIRED {
-                self.retired.remove(0);
-            }
-            self.retired.push(managed.balancer);
+            self.reported.retire(managed.balancer);
             self.list();
             self.want_fleet();
         }
-    }
-
-    fn drain_load_stats(
-        &mut self,
-        wanted: Option<&[Arc<str>]>,
-        by_endpoint: bool,
-        now: Instant,
-    ) -> Vec<ClusterLoadStats> {
-        let wanted = |name: &Arc<str>| wanted.is_none_or(|names| names.contains(name));
-        let managed = self
-            .managed
-            .values_mut()
-            .map(|managed| &mut managed.balancer);
-        let balancers = managed.chain(&mut self.retired);
-        let balancers = balancers.filter(|balancer| wanted(balancer.config().name()));
-        let stats = balancers
-            .map(|balancer| balancer.drain_load_stats(by_endpoint, now))
-            .collect();
-        // What ends after this drain ends in another one, while there is something to end.
-        self.retired
-            .retain(|balancer| balancer.cluster_load().active() > 0);
-        stats
     }
 
     fn list(&self) {

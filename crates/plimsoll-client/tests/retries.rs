@@ -73,6 +73,40 @@ async fn error_responses_are_tried_again_on_another_host_on_demand() {
     }
 }
 
+/// Envoy uses the first report of all tries, and the host that was tried second loses its own.
+#[tokio::test]
+async fn each_try_has_the_load_report_of_its_own_host() {
+    let actors = [Actor::start().await, Actor::start().await];
+    make_sick(&actors[0]);
+    let addresses = [actors[0].address, actors[1].address];
+    let text = "name: orders\nlb_policy: ROUND_ROBIN\n\
+                lrs_report_endpoint_metrics: [cpu_utilization]";
+    let client = Client::builder()
+        .cluster(
+            parse_cluster(text).unwrap(),
+            endpoints("orders", &[("a", &addresses)]),
+            UpstreamOptions::default(),
+        )
+        .build();
+    let mut service = retrying(&client, "gateway-error");
+    for _ in 0..4 {
+        let mut call = request(Method::GET, "/say");
+        let report = "TEXT cpu_utilization=0.5".parse().unwrap();
+        (call.headers_mut()).insert("say-endpoint-load-metrics", report);
+        let response = service.call(call).await.unwrap();
+        assert_eq!(response.status(), 200);
+        response.into_body().collect().await.unwrap();
+    }
+    assert!(actors[0].requests() > 0, "nobody was tried twice");
+    let stats = client.drain_load_stats(true).await.unwrap();
+    for endpoint in &stats[0].localities[0].endpoints {
+        let cpu = endpoint.load_metric_stats["cpu_utilization"];
+        let tries = endpoint.total_issued_requests;
+        assert_eq!(cpu.num_requests_finished_with_metric, tries, "{endpoint:?}");
+    }
+    assert_eq!(stats[0].localities[0].endpoints.len(), 2);
+}
+
 #[tokio::test]
 async fn bodies_are_sent_again_if_they_are_short_enough() {
     let actors = [Actor::start().await, Actor::start().await];

@@ -259,6 +259,8 @@ async fn reports_add_up_over_a_restart_and_removed_hosts_and_clusters() {
         let both: &[(&str, &[SocketAddr])] = &[("a", &[one]), ("b", &[two])];
         let mut server = Management::start(&whole("orders", both));
         let (client, mut service) = target(&server, variant).await;
+        // What is sent before the server asks for reports belongs to none.
+        wait_until("reports are asked for", async || server.reports() > 0).await;
         let paths = ["/", "/503", "/404", "/"];
         let mut expected = Reported::default();
         let mut count = |times: u64| {
@@ -350,6 +352,7 @@ async fn a_second_server_helps_while_the_first_is_away() {
         options.fallback[0].uri = format!("http://{}", second.address);
         let client = Client::builder().xds(options).build();
         let mut orders = within(client.target("xds:///orders")).await.unwrap();
+        wait_until("reports are asked for", async || second.reports() > 0).await;
         get(&mut orders, "/").await.unwrap();
         let used = |server: &Management| {
             let status = client.xds_status().unwrap();

@@ -139,7 +139,7 @@ impl Host {
     }
 
     /// Takes a report that came with a response: as [`Self::observe_orca`], and its metrics count
-    /// for load reports (`lrs_report_endpoint_metrics`). To be called at most once per request;
+    /// for load reports (`lrs_report_endpoint_metrics`). To be called at most once per response;
     /// out-of-band reports belong to no request and count for no load report (gRFC A85).
     pub fn observe_response_orca(
         &self,

@@ -3,20 +3,14 @@
 //! When and what to report is known by `plimsoll_xds::lrs::Client`, the counters by the cluster
 //! manager; here they meet. Counts that could not be sent wait for the next stream.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use plimsoll_xds::driver::Servers;
 use plimsoll_xds::driver::lrs_client::{self, LrsClientChannels};
 use plimsoll_xds::lrs::message::ClusterStatsMessage;
-use plimsoll_xds::lrs::{Client, ClientEvent, Observed, Wanted};
+use plimsoll_xds::lrs::{Client, ClientEvent, EdsNames, Observed, messages};
 use plimsoll_xds::node::NodeInfo;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::cluster_manager::Update;
-
-/// Names of clusters in EDS, where they differ from the cluster's.
-pub(crate) type EdsNames = BTreeMap<Arc<str>, Arc<str>>;
 
 /// Reports until the manager is gone.
 pub(crate) async fn run(
@@ -52,6 +46,10 @@ async fn handle(
     eds_names: &watch::Receiver<EdsNames>,
 ) -> Option<()> {
     match event {
+        ClientEvent::Select(wanted) => {
+            let update = Update::SelectLoadStats(wanted);
+            updates.send(update).await.ok()?;
+        }
         ClientEvent::ObservedTraffic(clusters) => {
             for Observed { traffic, at } in clusters {
                 let fractions = traffic.fractions.into_iter().collect();
@@ -63,10 +61,6 @@ async fn handle(
             wanted,
             report_endpoint_granularity,
         } => {
-            let wanted = match wanted {
-                Wanted::All => None,
-                Wanted::Named(names) => Some(names),
-            };
             let (reply, stats) = oneshot::channel();
             let update = Update::DrainLoadStats {
                 wanted,
@@ -75,15 +69,8 @@ async fn handle(
             };
             updates.send(update).await.ok()?;
             let stats = stats.await.ok()?;
-            let names = eds_names.borrow().clone();
-            let named = stats.into_iter().map(|load| {
-                let mut message = ClusterStatsMessage::from(load);
-                if let Some(name) = names.get(&message.cluster_name) {
-                    message.cluster_service_name = Arc::clone(name);
-                }
-                message
-            });
-            drained.send(named.collect()).await.ok()?;
+            let messages = messages(stats, &eds_names.borrow());
+            drained.send(messages).await.ok()?;
         }
     }
     Some(())

@@ -14,13 +14,14 @@ use plimsoll_xds::ads::message::NodeMessage;
 use plimsoll_xds::ads::{LISTENER, ROUTE_CONFIGURATION};
 use plimsoll_xds::driver::Servers;
 use plimsoll_xds::driver::ads_client::{self, AdsClientChannels, AdsClientEvent, AdsCommand};
+use plimsoll_xds::lrs::EdsNames;
 use plimsoll_xds::route::RouteConfiguration;
 use plimsoll_xds::wire;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::dependencies::{Change, Dependencies, Roots, RouteUser, check};
-use super::load_reporting::{self, EdsNames};
+use super::load_reporting;
 use super::{Following, LoadReporting, XdsOptions, XdsState, XdsStatus};
 use crate::cluster_manager::Update;
 use crate::error::{Error, ErrorKind};

@@ -145,7 +145,7 @@ async fn act(
         "/early" => Response::new(full("early".into())),
         "/echo" => Response::new(full(echo(request).await?)),
         "/grpc" => grpc(&request),
-        "/say" => say(&request),
+        "/say" => say(&request, seen.sick.load(Ordering::Relaxed)),
         "/health" | "/maybe" => {
             let sick = seen.sick.load(Ordering::Relaxed);
             let response = Response::builder().status(if sick { 503 } else { 200 });
@@ -188,8 +188,8 @@ fn endless() -> Body {
 }
 
 /// The request headers that begin with `say-` are the response headers.
-fn say(request: &Request<Incoming>) -> Response<Body> {
-    let mut response = Response::builder();
+fn say(request: &Request<Incoming>, sick: bool) -> Response<Body> {
+    let mut response = Response::builder().status(if sick { 503 } else { 200 });
     for (name, value) in request.headers() {
         if let Some(name) = name.as_str().strip_prefix("say-") {
             response = response.header(name, value);

@@ -20,9 +20,28 @@ use crate::model::locality::Locality;
 use crate::time::Instant;
 
 impl Balancer {
-    /// Everything that happened since the last call, or since the balancer was made: to be sent, or
-    /// to be kept by whoever cannot send it. The sum of all reports is exact, over removed hosts
-    /// and changed settings too. Endpoints one by one only if the server asked for it.
+    /// A server has asked for reports about this cluster, which it had not before: requests and
+    /// drops so far belong to no report, and the first interval begins now, as in Envoy. An average
+    /// over hours in which nobody asked would say nothing about the demand of now. Metrics of
+    /// backends stay (§7); requests in flight are reported as such, and when they end.
+    pub fn start_load_report(&mut self, now: Instant) {
+        self.load_reported_at = now;
+        self.members.ledger.sweep();
+        self.members.drain_drops();
+        self.members.cluster_load().take_drops();
+        let tallies = self.members.drain_tallies();
+        let ledger = &mut self.members.ledger;
+        ledger.carried = tallies
+            .into_iter()
+            .map(|(key, tally)| (key, tally.without_counts()))
+            .filter(|(_, tally)| !tally.sum.is_empty())
+            .collect();
+    }
+
+    /// Everything that happened since the last call, since [`Self::start_load_report`], or since
+    /// the balancer was made: to be sent, or to be kept by whoever cannot send it. The sum of all
+    /// reports is exact, over removed hosts and changed settings too. Endpoints one by one only if
+    /// the server asked for it.
     pub fn drain_load_stats(
         &mut self,
         report_endpoint_granularity: bool,
@@ -133,6 +152,15 @@ impl Ledger {
 impl Members {
     fn drain_localities(&mut self) -> Vec<LocalityLoadStats> {
         let by_endpoint = self.ledger.by_endpoint;
+        let report = |((priority, locality), tally): (Key, LocalityTally)| {
+            (!tally.sum.is_empty()).then(|| tally.into_stats(locality, priority, by_endpoint))
+        };
+        let tallies = self.drain_tallies();
+        tallies.into_iter().filter_map(report).collect()
+    }
+
+    fn drain_tallies(&mut self) -> BTreeMap<Key, LocalityTally> {
+        let by_endpoint = self.ledger.by_endpoint;
         let names = self.cluster_load().metrics.names();
         let mut tallies = mem::take(&mut self.ledger.carried);
         for gone in &mut self.ledger.retired {
@@ -153,10 +181,7 @@ impl Members {
                 by_endpoint,
             );
         }
-        let report = |((priority, locality), tally): (Key, LocalityTally)| {
-            (!tally.sum.is_empty()).then(|| tally.into_stats(locality, priority, by_endpoint))
-        };
-        tallies.into_iter().filter_map(report).collect()
+        tallies
     }
 
     fn drain_drops(&mut self) -> BTreeMap<Arc<str>, u64> {
@@ -226,6 +251,15 @@ impl Tally {
 }
 
 impl LocalityTally {
+    /// Only the metrics of backends.
+    fn without_counts(mut self) -> Self {
+        for tally in self.endpoints.values_mut().chain([&mut self.sum]) {
+            tally.counts = RequestCounts::default();
+            tally.in_progress = 0;
+        }
+        self
+    }
+
     fn into_stats(self, locality: Locality, priority: u32, by_endpoint: bool) -> LocalityLoadStats {
         let endpoints = self.endpoints.into_iter().filter(|_| by_endpoint);
         LocalityLoadStats {

@@ -103,7 +103,8 @@ impl Driver {
         if let Some(report) = unsent {
             self.client.handle_unsent(report);
         }
-        self.client.handle_disconnected();
+        let clean = status.code() == tonic::Code::Ok;
+        self.client.handle_disconnected(clean);
     }
 
     fn transmit(&mut self) {

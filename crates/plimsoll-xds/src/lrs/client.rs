@@ -3,7 +3,8 @@
 //! It knows when a report is due, which clusters are wanted and what could not be sent yet. The
 //! counters themselves stay with their owner, which drains them when [`ClientEvent::Collect`] asks
 //! for it: what is not asked for keeps adding up there, so an outage loses no count (Envoy latches
-//! its counters at every failed retry and loses them). Sockets and pauses belong to the driver.
+//! its counters at every failed retry and loses them). Which balancers that are is known by
+//! [`ReportedClusters`](super::ReportedClusters). Sockets and pauses belong to the driver.
 //!
 //! Measured demand is as old as its observation. The clocks of two machines are never compared: an
 //! `observation_time` that is repeated says that nothing was observed since, so what comes with it
@@ -33,9 +34,37 @@ pub enum Wanted {
     Named(Vec<Arc<str>>),
 }
 
+impl Wanted {
+    /// Whether a cluster is among them.
+    pub fn includes(&self, cluster: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(names) => names.iter().any(|name| **name == *cluster),
+        }
+    }
+}
+
+/// What happened so far, under the names of Envoy's `load_reporter.` statistics. Envoy counts from
+/// the server's side: `requests` are messages received, `responses` are reports sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReporterStats {
+    /// Messages of the server.
+    pub requests: u64,
+    /// Messages to the server, the first of each stream included.
+    pub responses: u64,
+    /// Streams that could not be opened or did not end well.
+    pub errors: u64,
+    /// Attempts to open a stream after an earlier one.
+    pub retries: u64,
+}
+
 /// What the owner of the counters has to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientEvent {
+    /// These clusters are wanted from now on: call [`ReportedClusters::select`].
+    ///
+    /// [`ReportedClusters::select`]: super::ReportedClusters::select
+    Select(Wanted),
     /// Drain the counters of these clusters and call [`Client::handle_stats`].
     Collect {
         /// Whose.
@@ -71,6 +100,9 @@ pub struct Client {
     /// Observation time of the newest demand by cluster, and when that first arrived.
     observations: BTreeMap<Arc<str>, (Duration, Instant)>,
     events: VecDeque<ClientEvent>,
+    stats: ReporterStats,
+    /// There was an attempt to open a stream, and none is open: the next one is a retry.
+    lost: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,12 +132,20 @@ impl Client {
             deadline: None,
             observations: BTreeMap::new(),
             events: VecDeque::new(),
+            stats: ReporterStats::default(),
+            lost: false,
         }
+    }
+
+    /// What happened so far.
+    pub const fn stats(&self) -> ReporterStats {
+        self.stats
     }
 
     /// A stream is open. Settings of an earlier one stay in force, and what happened meanwhile is
     /// reported at once: a server that was restarted knows nothing until then.
     pub fn handle_connected(&mut self, now: Instant) {
+        self.count_retry();
         self.connected = true;
         self.node_due = true;
         if self.settings.is_some() {
@@ -113,8 +153,14 @@ impl Client {
         }
     }
 
-    /// The stream is over. Reports wait for the next one.
-    pub fn handle_disconnected(&mut self) {
+    /// The stream is over, or could not be opened; `clean` if the server ended it without error.
+    /// Reports wait for the next one.
+    pub const fn handle_disconnected(&mut self, clean: bool) {
+        if !self.connected {
+            self.count_retry();
+        }
+        self.stats.errors += !clean as u64;
+        self.lost = true;
         self.connected = false;
         self.node_due = false;
         self.report_due = !self.unsent.is_empty();
@@ -124,6 +170,7 @@ impl Client {
     /// A response arrived. One that repeats the settings is data only and leaves the timer alone
     /// (decisions D9).
     pub fn handle_response(&mut self, response: LoadStatsResponse, now: Instant) {
+        self.stats.requests += 1;
         let wanted = match response.send_all_clusters {
             true => Wanted::All,
             false => Wanted::Named(response.clusters),
@@ -135,6 +182,7 @@ impl Client {
         };
         if self.settings.as_ref() != Some(&settings) {
             self.deadline = Some(now.saturating_add(settings.interval));
+            self.select(&settings.wanted);
             self.settings = Some(settings);
         }
         if !response.observed_traffic.is_empty() {
@@ -204,6 +252,7 @@ impl Client {
         if !self.has_transmit() {
             return None;
         }
+        self.stats.responses += 1;
         let node = std::mem::take(&mut self.node_due).then(|| self.node.clone());
         self.report_due = false;
         let cluster_stats = std::mem::take(&mut self.unsent);
@@ -211,6 +260,22 @@ impl Client {
             node,
             cluster_stats,
         })
+    }
+
+    const fn count_retry(&mut self) {
+        self.stats.retries += self.lost as u64;
+        self.lost = false;
+    }
+
+    /// Says which clusters are wanted, if that is news. Only the newest counts, however slow the
+    /// owner is: it knows what it had selected before.
+    fn select(&mut self, wanted: &Wanted) {
+        let before = self.settings.as_ref().map(|settings| &settings.wanted);
+        if before != Some(wanted) {
+            self.events
+                .retain(|event| !matches!(event, ClientEvent::Select(_)));
+            self.events.push_back(ClientEvent::Select(wanted.clone()));
+        }
     }
 
     /// Asks for the counters and sets the next time to do so. Missed times are not made up for.

@@ -1,4 +1,4 @@
-//! [`FirstReport`]: of all reports of a request the first valid one is used (envoy-semantics §6).
+//! [`FirstReport`]: of all reports of a response the first valid one is used (envoy-semantics §6).
 //!
 //! Reading does not live here but in `header`. Called by whatever sees responses.
 
@@ -6,10 +6,12 @@ use plimsoll_core::model::orca::OrcaLoadReport;
 
 use super::{OrcaCode, OrcaError, OrcaLimits, header};
 
-/// One per request of a client, kept over headers, trailers and retries.
+/// One per response, kept over headers and trailers: look at the final response headers first, then
+/// at the trailers.
 ///
-/// Look at the final response headers first, then at the trailers. Reports of a retry are ignored
-/// when an earlier attempt had a valid one, as in Envoy.
+/// A retry has a response of its own. Envoy keeps one over all tries of a request, so that the
+/// report of the host that was tried second is lost when the first one sent one with its error; here
+/// each host's report is used (docs/decisions/0019).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FirstReport {
     taken: bool,
@@ -73,12 +75,11 @@ mod tests {
     }
 
     #[test]
-    fn headers_win_over_trailers_and_over_retries() {
+    fn headers_win_over_trailers() {
         let mut first = FirstReport::default();
         assert_eq!(look(&mut first, &eps("1")), Ok(Some(1.0)));
         assert!(first.is_taken());
         assert_eq!(look(&mut first, &eps("2")), Ok(None), "trailers");
-        assert_eq!(look(&mut first, &eps("3")), Ok(None), "a retry");
         assert_eq!(look(&mut first, &eps("x")), Ok(None), "not looked at");
     }
 

@@ -23,12 +23,38 @@ pub(super) struct Case {
     note: Value,
     inputs: Value,
     pub(super) expected: Map<String, Value>,
+    pub(super) plimsoll: Option<Deviation>,
+}
+
+/// What we do instead of what a case expects, on purpose.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(
+    dead_code,
+    reason = "reason and decision are for people and must be there"
+)]
+pub(super) struct Deviation {
+    /// Keys of `expected` that differ, with our values.
+    pub(super) expected: Map<String, Value>,
+    /// Why, in a sentence.
+    reason: String,
+    /// The page of docs/decisions, without its ending.
+    decision: String,
 }
 
 impl Case {
     /// The inputs as `T`, which refuses keys it does not know.
     pub(super) fn inputs<'a, T: Deserialize<'a>>(&'a self) -> Result<T, CaseError> {
         T::deserialize(&self.inputs).map_err(|error| CaseError::inputs(error.to_string()))
+    }
+
+    /// The same with our values where they differ on purpose, and whether there are any.
+    pub(super) fn with_deviation(mut self) -> (Self, bool) {
+        let deviation = self.plimsoll.take();
+        let deviates = deviation.is_some();
+        self.expected
+            .extend(deviation.into_iter().flat_map(|found| found.expected));
+        (self, deviates)
     }
 
     /// How many entries the list `field` of `expected` has: how many picks the case asks for.

@@ -1,14 +1,12 @@
 //! The suite `lrs`: load reporting as a data plane does it, step by step.
 //!
-//! When to report, and for which clusters, is decided by `plimsoll_xds::lrs::Client`, which is what
-//! runs in production. Counters belong to whoever owns a client: here that is `counters`, which
-//! keeps them by the rules of Envoy, as the cases fix them. Two things of ours do not show here,
-//! because no case does them: a response that repeats the settings leaves the timer alone, and
-//! counts of a report that never left are added to the next one (decisions D9).
+//! Everything that decides is production code: `plimsoll_xds::lrs::Client` when to report,
+//! `ReportedClusters` which clusters and since when, balancers of the core what was counted. Here
+//! cases are only translated: `clusters` turns traffic into requests on hosts. Where production
+//! differs from Envoy on purpose the case carries both values (docs/decisions/0019).
 
-mod counters;
+mod clusters;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,21 +14,24 @@ use plimsoll_core::model::load_report::Node;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::lrs::message::{ClusterStatsMessage, LoadStatsResponse, MetricStats};
-use plimsoll_xds::lrs::{Client, ClientEvent, Wanted};
+use plimsoll_xds::lrs::{Client, ClientEvent};
 use plimsoll_xds::node::NodeInfo;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use self::counters::{ClusterStep, Counters, DropStep, TrafficStep};
+use self::clusters::{ClusterStep, Clusters, DropStep, TrafficStep};
 use super::compare::Outcome;
 use super::{Case, CaseError};
+
+/// What a metric of a backend is called in a load report, before the name that a case has for it.
+const NAMED_METRICS: &str = "named_metrics.";
 
 pub(super) fn run(case: &Case) -> Result<Outcome, CaseError> {
     if case.kind != "lrs" {
         return Err(CaseError::unknown_kind(case, &["lrs"]));
     }
     let inputs: Inputs = case.inputs()?;
-    let mut world = World::new();
+    let mut world = World::new(Clusters::new(&inputs.steps));
     for step in inputs.steps {
         world.step(step)?;
     }
@@ -47,6 +48,9 @@ struct Inputs {
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
 enum Step {
     Cluster(ClusterStep),
+    RemoveCluster {
+        name: Arc<str>,
+    },
     Traffic(TrafficStep),
     Drop(DropStep),
     TimeUs {
@@ -76,8 +80,7 @@ const fn yes() -> bool {
 
 struct World {
     client: Client,
-    counters: Counters,
-    wanted: Option<Wanted>,
+    clusters: Clusters,
     /// What the cases call time: it is only read for the length of intervals.
     now: Instant,
     /// The time of the client. Cases fire its timer without waiting for it.
@@ -85,12 +88,10 @@ struct World {
     armed: Option<Duration>,
     deadline: Option<Instant>,
     last_request: Vec<ClusterStatsMessage>,
-    /// By Envoy's names: `responses` are requests sent, `requests` are responses received.
-    stats: BTreeMap<&'static str, u64>,
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(clusters: Clusters) -> Self {
         let node = NodeInfo {
             node: Node {
                 id: "node".into(),
@@ -101,50 +102,36 @@ impl World {
             user_agent_version: String::new(),
             client_features: Vec::new(),
         };
-        let names = ["requests", "responses", "errors", "retries"];
         Self {
             client: Client::new(node),
-            counters: Counters::default(),
-            wanted: None,
+            clusters,
             now: Instant::ORIGIN,
             client_now: Instant::ORIGIN,
             armed: None,
             deadline: None,
             last_request: Vec::new(),
-            stats: names.map(|name| (name, 0)).into(),
         }
     }
 
     fn step(&mut self, step: Step) -> Result<(), CaseError> {
         match step {
-            Step::Cluster(cluster) => self.counters.add_cluster(cluster),
-            Step::Traffic(traffic) => self.counters.count(&traffic)?,
-            Step::Drop(drop) => self.counters.drop_requests(&drop)?,
+            Step::Cluster(cluster) => self.clusters.add(cluster, self.now)?,
+            Step::RemoveCluster { name } => self.clusters.remove(&name)?,
+            Step::Traffic(traffic) => self.clusters.send(&traffic, self.now)?,
+            Step::Drop(drop) => self.clusters.drop_requests(&drop)?,
             Step::TimeUs { t } => {
                 self.now = Instant::ORIGIN.saturating_add(Duration::from_micros(t));
             }
-            Step::Connect { ok: true } => self.client.handle_connected(self.client_now),
-            Step::Connect { ok: false } => self.bump("errors"),
-            Step::Close { ok } => {
-                self.client.handle_disconnected();
-                if !ok {
-                    self.bump("errors");
-                }
-            }
-            Step::Retry {} => {
-                self.bump("retries");
+            Step::Connect { ok: true } | Step::Retry {} => {
                 self.client.handle_connected(self.client_now);
             }
+            Step::Connect { ok: false } => self.client.handle_disconnected(false),
+            Step::Close { ok } => self.client.handle_disconnected(ok),
             Step::Response {
                 clusters,
                 interval_us,
                 send_all_clusters,
             } => {
-                self.bump("requests");
-                self.wanted = Some(match send_all_clusters {
-                    true => Wanted::All,
-                    false => Wanted::Named(clusters.clone()),
-                });
                 let response = LoadStatsResponse {
                     clusters,
                     send_all_clusters,
@@ -152,7 +139,6 @@ impl World {
                     ..Default::default()
                 };
                 self.client.handle_response(response, self.client_now);
-                self.start_period();
             }
             Step::Timer {} => {
                 let due = self.client.poll_timeout();
@@ -164,18 +150,20 @@ impl World {
         Ok(())
     }
 
-    /// Does what the client asks for.
+    /// Does what the client asks for, as the cluster manager of a data plane does.
     fn pump(&mut self) {
         while let Some(event) = self.client.poll_event() {
-            if let ClientEvent::Collect { .. } = event {
-                let stats = self.counters.drain(self.now);
-                self.client.handle_stats(stats);
+            match event {
+                ClientEvent::Select(wanted) => self.clusters.select(wanted, self.now),
+                ClientEvent::Collect { wanted, .. } => {
+                    let stats = self.clusters.drain(&wanted, self.now);
+                    self.client.handle_stats(stats);
+                }
+                ClientEvent::ObservedTraffic(_) => {}
             }
         }
         while let Some(report) = self.client.poll_transmit() {
-            self.bump("responses");
             self.last_request = report.cluster_stats;
-            self.start_period();
         }
         let deadline = self.client.poll_timeout();
         if deadline != self.deadline {
@@ -184,25 +172,21 @@ impl World {
         }
     }
 
-    fn start_period(&mut self) {
-        if let Some(wanted) = &self.wanted {
-            self.counters.start_period(wanted, self.now);
-        }
-    }
-
-    fn bump(&mut self, name: &'static str) {
-        *self.stats.entry(name).or_default() += 1;
-    }
-
     /// Cases name only what they are about, so this has what they name.
     fn outcome(&self, expected: &Map<String, Value>) -> Outcome {
-        let stats = json!(self.stats);
+        let stats = self.client.stats();
+        let counters = json!({
+            "requests": stats.requests,
+            "responses": stats.responses,
+            "errors": stats.errors,
+            "retries": stats.retries,
+        });
         let requests = self.last_request.iter().map(request).collect();
         let wanted = |key: &str| expected.get(key).cloned().unwrap_or_default();
         Outcome::default()
-            .exact("requests_sent", json!(self.stats["responses"]))
+            .exact("requests_sent", json!(stats.responses))
             .exact("armed_interval_us", json!(self.armed.map(micros)))
-            .exact("stats", named(&wanted("stats"), &stats))
+            .exact("stats", named(&wanted("stats"), &counters))
             .exact(
                 "last_request",
                 listed(&wanted("last_request"), requests, "cluster_name"),
@@ -219,7 +203,8 @@ fn request(stats: &ClusterStatsMessage) -> Value {
                 stats.num_requests_finished_with_metric,
                 stats.total_metric_value
             ]);
-            (name.to_string(), pair)
+            let name = name.strip_prefix(NAMED_METRICS).unwrap_or(name);
+            (name.to_owned(), pair)
         };
         json!({
             "locality": counts.locality.zone(),
@@ -283,3 +268,6 @@ fn listed(expected: &Value, mut actual: Vec<Value>, key: &str) -> Value {
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -105,6 +105,55 @@ fn remarks_may_have_any_form() {
 }
 
 #[test]
+fn a_deviation_replaces_what_it_names_and_must_be_one() {
+    let case = |expected: Value, ours: Value| {
+        json!({
+            "id": "a", "kind": "k", "inputs": {}, "expected": expected,
+            "plimsoll": {"expected": ours, "reason": "why", "decision": "0000-page"},
+        })
+    };
+    assert_eq!(
+        differences(&case(json!({"one": 2}), json!({"one": 1})), one),
+        []
+    );
+    let fields = |case: &Value| -> Vec<String> {
+        let found = differences(case, one).into_iter();
+        found.map(|(field, ..)| field).collect()
+    };
+    assert_eq!(fields(&case(json!({"one": 2}), json!({"one": 3}))), ["one"]);
+    assert_eq!(
+        fields(&case(json!({"one": 1}), json!({"one": 1}))),
+        ["plimsoll"]
+    );
+    let mut nameless = case(json!({"one": 2}), json!({"one": 1}));
+    nameless["plimsoll"]
+        .as_object_mut()
+        .unwrap()
+        .remove("reason");
+    assert_eq!(fields(&nameless), ["case"], "without a reason it is none");
+}
+
+#[test]
+fn every_deviation_has_its_page() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut pages = 0;
+    for path in json_files(&root.join("vectors")).unwrap() {
+        let file: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        for case in file["cases"].as_array().unwrap() {
+            let Some(deviation) = case.get("plimsoll") else {
+                continue;
+            };
+            let page = deviation["decision"].as_str().unwrap();
+            let page = root.join(format!("docs/decisions/{page}.md"));
+            assert!(page.is_file(), "{}: {}", case["id"], page.display());
+            assert!(deviation["reason"].as_str().unwrap().len() > 20, "{case}");
+            pages += 1;
+        }
+    }
+    assert!(pages > 0, "nothing was looked at");
+}
+
+#[test]
 fn a_panic_is_one_failed_case() {
     let case = json!({"id": "a", "kind": "k", "inputs": {}, "expected": {"one": 1}});
     let report = report_of(&[case.clone(), case], panicking);

@@ -289,3 +289,55 @@ fn a_metric_that_is_no_number_spoils_one_report_only() {
     assert!(total(&mut balancer, f64::NAN).is_nan());
     assert_eq!(total(&mut balancer, 0.5), 0.5);
 }
+
+#[test]
+fn reports_begin_when_they_are_first_asked_for() {
+    let metrics = config(&["cpu_utilization"]);
+    let mut balancer = balancer(vec![entry("a", 0, &[1, 2]), entry("b", 0, &[3])]);
+    balancer.handle_config(Arc::clone(&metrics), at(0));
+    let report = OrcaLoadReport {
+        cpu_utilization: 0.5,
+        ..Default::default()
+    };
+    request(&balancer, 1, Success);
+    request(&balancer, 3, Error);
+    host(&balancer, 1).observe_response_orca(&report, &metrics, at(1));
+    balancer.cluster_load().record_drop();
+    let open = host(&balancer, 2).begin_request();
+    let gone = host(&balancer, 3).begin_request();
+    assign(&mut balancer, vec![entry("a", 0, &[1, 2])]);
+    balancer.start_load_report(at(3600));
+    open.finish(Success);
+    gone.finish(Error);
+    let stats = balancer.drain_load_stats(false, at(3610));
+    assert_eq!(stats.load_report_interval.as_secs(), 10);
+    assert_eq!(stats.total_dropped_requests, 0);
+    assert_eq!(
+        rows(&stats),
+        [row("a", 0, [0, 1, 0, 0]), row("b", 0, [0, 0, 1, 0])],
+        "requests of before that end now"
+    );
+    let cpu = stats.localities[0].load_metric_stats["cpu_utilization"];
+    assert_eq!(cpu.num_requests_finished_with_metric, 1, "metrics stay");
+}
+
+#[test]
+fn endpoints_keep_their_metrics_when_reports_begin() {
+    let metrics = config(&["cpu_utilization"]);
+    let mut balancer = balancer(vec![entry("a", 0, &[1])]);
+    balancer.handle_config(Arc::clone(&metrics), at(0));
+    balancer.drain_load_stats(true, at(1));
+    let report = OrcaLoadReport {
+        cpu_utilization: 0.5,
+        ..Default::default()
+    };
+    request(&balancer, 1, Success);
+    host(&balancer, 1).observe_response_orca(&report, &metrics, at(1));
+    balancer.start_load_report(at(2));
+    let stats = balancer.drain_load_stats(true, at(3));
+    let [endpoint] = &stats.localities[0].endpoints[..] else {
+        panic!("{stats:?}");
+    };
+    assert_eq!(endpoint.total_issued_requests, 0);
+    assert_eq!(endpoint.load_metric_stats.len(), 1);
+}

@@ -87,8 +87,14 @@ impl Owner {
         }
     }
 
+    /// The next event, apart from selections of clusters.
     async fn event(&mut self) -> ClientEvent {
-        within(self.events.recv()).await.unwrap()
+        loop {
+            let event = within(self.events.recv()).await.unwrap();
+            if !matches!(event, ClientEvent::Select(_)) {
+                return event;
+            }
+        }
     }
 
     /// Waits until it is asked, and answers.
@@ -133,7 +139,7 @@ async fn our_client_reports_when_asked_and_takes_fractions() {
                 let observed: Vec<_> = observed.into_iter().map(|one| one.traffic).collect();
                 break assert_eq!(observed, traffic);
             }
-            ClientEvent::Collect { .. } => {}
+            ClientEvent::Collect { .. } | ClientEvent::Select(_) => {}
         }
     }
 }

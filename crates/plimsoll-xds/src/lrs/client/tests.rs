@@ -58,6 +58,7 @@ fn reporting() -> Client {
     client.handle_connected(at(0));
     assert!(client.poll_transmit().is_some());
     client.handle_response(response(10), at(0));
+    assert_eq!(client.poll_event(), Some(ClientEvent::Select(Wanted::All)));
     client
 }
 
@@ -76,6 +77,7 @@ fn the_first_message_has_the_node_and_later_ones_do_not() {
     );
     client.handle_response(response(10), at(1));
     assert_eq!(client.poll_timeout(), Some(at(11)));
+    assert_eq!(client.poll_event(), Some(ClientEvent::Select(Wanted::All)));
     client.handle_timeout(at(10));
     assert_eq!(client.poll_event(), None);
     client.handle_timeout(at(11));
@@ -156,7 +158,7 @@ fn a_new_stream_does_not_make_an_observation_newer() {
     told.observed_traffic = vec![observed_at("a", Some(1000))];
     client.handle_response(told.clone(), at(1));
     assert_eq!(ages(&mut client), [("a".to_owned(), at(1))]);
-    client.handle_disconnected();
+    client.handle_disconnected(true);
     client.handle_connected(at(5));
     assert!(is_collect(client.poll_event()));
     client.handle_response(told, at(6));
@@ -169,7 +171,7 @@ fn an_outage_loses_no_count() {
     client.handle_timeout(at(10));
     assert!(is_collect(client.poll_event()));
     client.handle_stats(stats(1));
-    client.handle_disconnected();
+    client.handle_disconnected(false);
     assert_eq!(
         (client.poll_transmit(), client.poll_timeout()),
         (None, None)
@@ -238,4 +240,51 @@ fn a_server_without_interval_does_not_make_a_loop() {
         panic!("nothing to collect");
     };
     assert_eq!(wanted, Wanted::Named(vec!["orders".into()]));
+}
+
+#[test]
+fn what_is_wanted_is_said_when_it_changes_and_the_newest_counts() {
+    let mut client = reporting();
+    client.handle_response(response(20), at(1));
+    assert_eq!(client.poll_event(), None, "another interval only");
+    for names in [&["orders"][..], &["orders", "carts"]] {
+        let named = LoadStatsResponse {
+            send_all_clusters: false,
+            clusters: names.iter().map(|&name| name.into()).collect(),
+            ..response(20)
+        };
+        client.handle_response(named, at(2));
+    }
+    let newest = Wanted::Named(vec!["orders".into(), "carts".into()]);
+    assert_eq!(
+        client.poll_event(),
+        Some(ClientEvent::Select(newest.clone()))
+    );
+    assert_eq!(client.poll_event(), None);
+    assert!(newest.includes("carts") && !newest.includes("cart"));
+}
+
+#[test]
+fn streams_are_counted_as_envoy_counts_them() {
+    let mut client = client();
+    let counted = |client: &Client| {
+        let ReporterStats {
+            requests,
+            responses,
+            errors,
+            retries,
+        } = client.stats();
+        [requests, responses, errors, retries]
+    };
+    client.handle_disconnected(false);
+    assert_eq!(counted(&client), [0, 0, 1, 0], "could not be opened");
+    client.handle_disconnected(false);
+    assert_eq!(counted(&client), [0, 0, 2, 1], "nor could the second");
+    client.handle_connected(at(1));
+    assert!(client.poll_transmit().is_some());
+    client.handle_response(response(10), at(1));
+    assert_eq!(counted(&client), [1, 1, 2, 2]);
+    client.handle_disconnected(true);
+    client.handle_connected(at(2));
+    assert_eq!(counted(&client), [1, 1, 2, 3], "ended without error");
 }

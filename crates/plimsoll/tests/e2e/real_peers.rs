@@ -5,6 +5,7 @@ mod churn;
 mod clients;
 mod closed_loop;
 mod demo;
+mod descriptors;
 mod documents;
 mod envoys;
 mod faults;

@@ -5,6 +5,8 @@ pub(crate) mod certificate;
 pub(crate) mod client;
 pub(crate) mod closed_loop;
 pub(crate) mod control;
+pub(crate) mod declared;
+pub(crate) mod descriptors;
 pub(crate) mod echo;
 pub(crate) mod envoy;
 pub(crate) mod fleet;

@@ -8,9 +8,10 @@ use plimsoll_core::model::zone_aware::{
 use plimsoll_core::units::FieldError;
 
 use super::super::pb::duration;
-use super::super::pb::policy::{LocalityLbConfigMessage, LrsRateConfigMessage, ZoneAwareMessage};
+use super::super::pb::policy::{
+    LocalityBasisValue, LocalityLbConfigMessage, LrsRateConfigMessage, ZoneAwareMessage,
+};
 use super::decode_policy::{choice, one_of};
-use super::encode_policy::OBSERVED_LOAD;
 
 /// The choice of a locality; the path of an error includes the name of the message.
 pub(super) fn locality(
@@ -59,15 +60,11 @@ fn zone_aware(message: ZoneAwareMessage) -> Result<ZoneAware, FieldError> {
 }
 
 fn basis(number: i32) -> Result<LocalityBasis, FieldError> {
-    if number == OBSERVED_LOAD {
-        return Ok(LocalityBasis::ObservedLoad);
-    }
-    let bases = [
-        LocalityBasis::HealthyHostsNum,
-        LocalityBasis::HealthyHostsWeight,
-        LocalityBasis::LrsReportedRate,
-    ];
-    choice(number, &bases, "locality_basis")
+    let value = LocalityBasisValue::try_from(number);
+    value.map(LocalityBasis::from).map_err(|_| {
+        let reason = format!("{number} is none of its values");
+        FieldError::new("locality_basis", reason)
+    })
 }
 
 fn lrs_rate_config(message: LrsRateConfigMessage) -> Result<LrsRateConfigParts, FieldError> {

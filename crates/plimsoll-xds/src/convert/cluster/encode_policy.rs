@@ -21,7 +21,7 @@ use prost::Message;
 use super::super::pb::cluster::{ClusterMessage, RingHashLbConfigMessage};
 use super::super::pb::policy::{
     ClientSideWeightedRoundRobinMessage, ConsistentHashingMessage, ForceLocalZoneMessage,
-    LeastRequestMessage, LoadAwareLocalityMessage, LoadBalancingPolicyMessage,
+    LeastRequestMessage, LoadAwareLocalityMessage, LoadBalancingPolicyMessage, LocalityBasisValue,
     LocalityLbConfigMessage, LrsRateConfigMessage, MaglevMessage, OobReportingConfigMessage,
     PolicyMessage, RandomMessage, RingHashMessage, RoundRobinMessage, RuntimeDoubleMessage,
     SlowStartMessage, TypedExtensionConfigMessage, WrrLocalityMessage, ZoneAwareMessage,
@@ -438,12 +438,7 @@ fn zone_aware(settings: &ZoneAware, own: bool) -> ZoneAwareMessage {
         return message;
     }
     ZoneAwareMessage {
-        locality_basis: match settings.locality_basis() {
-            LocalityBasis::HealthyHostsNum => 0,
-            LocalityBasis::HealthyHostsWeight => 1,
-            LocalityBasis::LrsReportedRate => 2,
-            LocalityBasis::ObservedLoad => OBSERVED_LOAD,
-        },
+        locality_basis: LocalityBasisValue::from(settings.locality_basis()) as i32,
         lrs_rate_config: Some(LrsRateConfigMessage {
             staleness_threshold: Some(settings.staleness_threshold().into()),
             fraction_source: match settings.fraction_source() {
@@ -460,9 +455,6 @@ fn zone_aware(settings: &ZoneAware, own: bool) -> ZoneAwareMessage {
         ..message
     }
 }
-
-/// Ours, out of the way of whatever upstream may add.
-pub(super) const OBSERVED_LOAD: i32 = 50_001;
 
 /// Envoy computes `100 * (value / 100)` and cuts, so that 29 % would come out as 28: half a point
 /// more brings out what is meant.

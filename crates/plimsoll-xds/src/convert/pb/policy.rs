@@ -1,9 +1,11 @@
 //! `envoy.extensions.load_balancing_policies.*.v3` and the list that holds them.
 //!
-//! Fields from 50001 on are ours: settings that only plimsoll data planes have. They are written
-//! for nobody else.
+//! Fields and values from 50001 on are ours: settings that only plimsoll data planes have. They are
+//! written for nobody else. A test of the binary compares every number here with the descriptors
+//! inside released Envoys (`crates/plimsoll/tests/e2e`, `descriptors`).
 
-use prost::Message;
+use plimsoll_core::model::zone_aware::LocalityBasis;
+use prost::{Enumeration, Message};
 
 use super::{AnyMessage, DurationMessage, PercentMessage};
 
@@ -202,6 +204,39 @@ pub(crate) struct ZoneAwareMessage {
     pub(crate) dead_band_bp: Option<u64>,
     #[prost(bool, tag = "50003")]
     pub(crate) all_priorities: bool,
+}
+
+/// `ZoneAwareLbConfig.LocalityBasis`; value 2 is that of seed `000…`, those from 50001 on are ours,
+/// out of the way of whatever Envoy may add.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
+#[repr(i32)]
+pub(crate) enum LocalityBasisValue {
+    HealthyHostsNum = 0,
+    HealthyHostsWeight = 1,
+    LrsReportedRate = 2,
+    ObservedLoad = 50001,
+}
+
+impl From<LocalityBasis> for LocalityBasisValue {
+    fn from(basis: LocalityBasis) -> Self {
+        match basis {
+            LocalityBasis::HealthyHostsNum => Self::HealthyHostsNum,
+            LocalityBasis::HealthyHostsWeight => Self::HealthyHostsWeight,
+            LocalityBasis::LrsReportedRate => Self::LrsReportedRate,
+            LocalityBasis::ObservedLoad => Self::ObservedLoad,
+        }
+    }
+}
+
+impl From<LocalityBasisValue> for LocalityBasis {
+    fn from(value: LocalityBasisValue) -> Self {
+        match value {
+            LocalityBasisValue::HealthyHostsNum => Self::HealthyHostsNum,
+            LocalityBasisValue::HealthyHostsWeight => Self::HealthyHostsWeight,
+            LocalityBasisValue::LrsReportedRate => Self::LrsReportedRate,
+            LocalityBasisValue::ObservedLoad => Self::ObservedLoad,
+        }
+    }
 }
 
 /// `ZoneAwareLbConfig.ForceLocalZone`.

@@ -1,0 +1,133 @@
+//! The numbers that we add to Envoy's messages are free in every release that we talk to.
+//!
+//! All that plimsoll-xds declares is compared with the descriptors inside each binary: a number
+//! must have our name there, or none. What has none is ours, so that a field that is added tomorrow
+//! is looked after without being entered anywhere.
+
+use std::collections::BTreeSet;
+
+use crate::support::declared::{Declared, declared};
+use crate::support::descriptors::{Descriptors, Numbers};
+use crate::support::envoy::{CURRENT, binary};
+
+const RELEASES: [&str; 3] = [CURRENT, "1.39.3", "1.38.3"];
+
+#[test]
+fn no_number_of_ours_is_taken_in_an_envoy() {
+    let declared = declared();
+    assert!(declared.len() > 100, "only {} were read", declared.len());
+    let mut taken = Vec::new();
+    for release in RELEASES {
+        let descriptors = Descriptors::of(&binary(release));
+        assert!(descriptors.files > 500, "{release}: {}", descriptors.files);
+        let mut ours = BTreeSet::new();
+        for message in &declared {
+            let all = match message.is_enum {
+                true => &descriptors.enums,
+                false => &descriptors.messages,
+            };
+            for (name, numbers) in counterparts(message, all.iter()) {
+                let found = compare(message, numbers, &mut |member, number| {
+                    ours.insert(format!("{name}.{member} = {number}"));
+                });
+                let place = |why: String| format!("{release}: {}: {name}: {why}", message.place);
+                taken.extend(found.into_iter().map(place));
+            }
+        }
+        eprintln!(
+            "{release}: {} numbers are ours alone: {ours:#?}",
+            ours.len()
+        );
+        // That they are seen as ours shows that the comparison sees anything.
+        for known in [
+            "envoy.config.endpoint.v3.LocalityLbEndpoints.observed_traffic_fraction = 10",
+            "envoy.service.load_stats.v3.LoadStatsResponse.observed_traffic = 5",
+        ] {
+            assert!(
+                ours.contains(known),
+                "{release}: {known} is not in {ours:#?}"
+            );
+        }
+        let basis = "ZoneAwareLbConfig.LocalityBasis.OBSERVED_LOAD = 50001";
+        assert!(ours.iter().any(|each| each.ends_with(basis)), "{ours:#?}");
+    }
+    assert!(taken.is_empty(), "{taken:#?}");
+}
+
+/// Envoy's messages that this is a declaration of: those with its name that agree with most of it.
+/// Several agree as well where one declaration serves a typed and a legacy form; none does where
+/// the release does not have it yet.
+fn counterparts<'d>(
+    declared: &Declared,
+    all: impl Iterator<Item = (&'d String, &'d Numbers)>,
+) -> Vec<(&'d String, &'d Numbers)> {
+    let ending = format!(".{}", declared.name);
+    let is = |name: &str| name == declared.name || name.ends_with(&ending);
+    let agreeing = |numbers: &Numbers| {
+        let members = declared.members.iter();
+        let agrees = |(name, number): &&(String, u64)| numbers.names.get(number) == Some(name);
+        members.filter(agrees).count()
+    };
+    let named: Vec<_> = all.filter(|(name, _)| is(name)).collect();
+    let best = named.iter().map(|(_, numbers)| agreeing(numbers)).max();
+    let is_best = |numbers: &Numbers| agreeing(numbers) > 0 && Some(agreeing(numbers)) == best;
+    let named = named.into_iter();
+    named.filter(|(_, numbers)| is_best(numbers)).collect()
+}
+
+/// What is taken; `ours` is told of what Envoy does not have.
+fn compare(
+    declared: &Declared,
+    numbers: &Numbers,
+    ours: &mut impl FnMut(&str, u64),
+) -> Vec<String> {
+    let mut taken = Vec::new();
+    for (name, number) in &declared.members {
+        let reserved = numbers.reserved.iter().any(|range| range.contains(number));
+        match numbers.names.get(number) {
+            Some(theirs) if theirs == name => {}
+            Some(theirs) => taken.push(format!("{number} is {theirs} there and {name} here")),
+            None if reserved => taken.push(format!("{number}, {name} here, is reserved there")),
+            None => ours(name, *number),
+        }
+    }
+    taken
+}
+
+#[test]
+fn a_number_that_is_taken_or_reserved_is_seen() {
+    let declared = Declared {
+        place: "here".to_owned(),
+        name: "v3.Orders".to_owned(),
+        is_enum: false,
+        members: [("id", 1), ("ours", 10), ("also_ours", 50001)]
+            .map(|(name, number)| (name.to_owned(), number))
+            .to_vec(),
+    };
+    let numbers = |names: &[(u64, &str)]| Numbers {
+        names: names
+            .iter()
+            .map(|&(n, name)| (n, name.to_owned()))
+            .collect(),
+        reserved: Vec::new(),
+    };
+    let check = |theirs: &Numbers| compare(&declared, theirs, &mut |_, _| {});
+    assert_eq!(check(&numbers(&[(1, "id")])), [""; 0]);
+    let taken = check(&numbers(&[(1, "id"), (10, "proximity")]));
+    assert_eq!(taken, ["10 is proximity there and ours here"]);
+    let mut reserved = numbers(&[(1, "id")]);
+    reserved.reserved.push(50000..50002);
+    assert_eq!(check(&reserved).len(), 1);
+    // The message that agrees with most is meant, not another one of that name.
+    let all = [
+        (
+            "a.v3.Orders".to_owned(),
+            numbers(&[(1, "id"), (10, "other")]),
+        ),
+        ("b.v3.Orders".to_owned(), numbers(&[(10, "id")])),
+    ];
+    let pairs = all.iter().map(|(name, numbers)| (name, numbers));
+    let found = counterparts(&declared, pairs);
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].0, "a.v3.Orders");
+}

@@ -24,6 +24,7 @@ use plimsoll_core::time::Instant;
 use plimsoll_xds::driver::Clock;
 use plimsoll_xds::lrs::Wanted as LrsWanted;
 use plimsoll_xds::route::RouteConfiguration;
+use plimsoll_xds::service_config::GrpcFeatures;
 use plimsoll_xds::upstream::{EndpointExtras, UpstreamCluster, UpstreamOptions};
 use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -36,6 +37,7 @@ use crate::error::{Error, ErrorKind};
 use crate::layer::ClusterLayer;
 use crate::metrics;
 use crate::service::ClusterService;
+use crate::service_config;
 use crate::target::TargetService;
 use crate::xds::subscriber::{self, Wanted, XdsHandle};
 use crate::xds::{Following, XdsOptions, XdsStatus};
@@ -113,6 +115,39 @@ impl ClientBuilder {
     pub fn upstream(mut self, cluster: UpstreamCluster) -> Self {
         self.upstreams.push(cluster);
         self
+    }
+
+    /// Balances a cluster that was added before by a gRPC service config: JSON as a gRPC channel
+    /// takes it as its default, of which `loadBalancingConfig` counts. `weighted_round_robin` (gRFC
+    /// A58) and `round_robin` are supported; the first of the list that is wins. Clusters of a
+    /// management server are balanced as that says.
+    ///
+    /// `metricNamesForComputingUtilization` (gRFC A114) has an effect only if the environment
+    /// variable [`WRR_CUSTOM_METRICS`](crate::WRR_CUSTOM_METRICS) is `true`, as in gRPC.
+    pub fn service_config(self, cluster: &str, json: &str) -> Result<Self, Error> {
+        self.service_config_with(cluster, json, service_config::features_of_environment())
+    }
+
+    /// The same with features that the program chooses, whatever the environment says.
+    pub fn service_config_with(
+        mut self,
+        cluster: &str,
+        json: &str,
+        features: GrpcFeatures,
+    ) -> Result<Self, Error> {
+        let given = self.clusters.iter_mut().map(|(config, ..)| config);
+        let read = self
+            .upstreams
+            .iter_mut()
+            .map(|upstream| &mut upstream.config);
+        let mut configs = given.chain(read);
+        let found = configs.find(|config| **config.name() == *cluster);
+        let config = found.ok_or_else(|| {
+            let message = format!("service config: no cluster {cluster:?} was added before");
+            Error::new(ErrorKind::UnknownCluster, message)
+        })?;
+        *config = service_config::apply(config, json, features)?;
+        Ok(self)
     }
 
     /// A management server; its node says where this process is.

@@ -67,6 +67,7 @@ mod replay;
 mod request_form;
 mod retry;
 mod service;
+mod service_config;
 mod stats;
 mod target;
 #[cfg(feature = "tls-ring")]
@@ -89,9 +90,11 @@ pub use options::{RequestOptions, RetryPolicy};
 pub use plimsoll_core::model::metadata::{MatchCriteria, Metadata, MetadataValue};
 pub use plimsoll_xds::ads::Variant;
 pub use plimsoll_xds::driver::ConnectOptions;
+pub use plimsoll_xds::service_config::GrpcFeatures;
 pub use plimsoll_xds::upstream::{CircuitBreakers, EndpointExtras, HttpVersion, UpstreamOptions};
 pub use retry::RetryOn;
 pub use service::ClusterService;
+pub use service_config::WRR_CUSTOM_METRICS;
 pub use target::TargetService;
 #[cfg(feature = "tonic")]
 pub use tonic::Channel;

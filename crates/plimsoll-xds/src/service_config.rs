@@ -2,7 +2,8 @@
 //!
 //! The same settings in xDS spelling are read in `yaml`; both end in the core's checked types.
 //! Where the two worlds have different defaults this file applies those of gRPC. Nothing reads the
-//! environment here: whoever calls passes what it found there as [`GrpcFeatures`].
+//! environment here: whoever calls (`ClientBuilder::service_config` of plimsoll-client) passes what
+//! it found there as [`GrpcFeatures`].
 //!
 //! The first policy of the list that is supported wins, and the ones behind it are checked all the
 //! same. gRPC ignores fields that it does not know; here they are errors, because a misspelt one
@@ -15,6 +16,7 @@ use std::time::Duration;
 use plimsoll_core::model::client_side_weighted_round_robin::{
     ClientSideWeightedRoundRobin, ClientSideWeightedRoundRobinParts,
 };
+use plimsoll_core::model::endpoint_policy::{EndpointPolicy, RoundRobin};
 use plimsoll_core::units::FieldError;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
@@ -45,6 +47,17 @@ pub enum ServicePolicy {
     RoundRobin,
     /// `weighted_round_robin`.
     WeightedRoundRobin(ClientSideWeightedRoundRobin),
+}
+
+impl From<ServicePolicy> for EndpointPolicy {
+    fn from(policy: ServicePolicy) -> Self {
+        match policy {
+            ServicePolicy::RoundRobin => Self::RoundRobin(RoundRobin::default()),
+            ServicePolicy::WeightedRoundRobin(settings) => {
+                Self::ClientSideWeightedRoundRobin(settings)
+            }
+        }
+    }
 }
 
 /// Reads a service config.

@@ -191,6 +191,31 @@ impl ClusterConfig {
         }
     }
 
+    /// The same cluster with another way to choose a host within a locality. Zone-aware routing
+    /// cannot be combined with hash policies.
+    pub fn with_endpoint_policy(
+        &self,
+        endpoint_policy: EndpointPolicy,
+    ) -> Result<Self, FieldError> {
+        let hash = endpoint_policy.is_hash();
+        let zone_aware = match &self.locality_policy {
+            LocalityPolicy::ZoneAware(_) if hash => {
+                let reason = format!("cannot be combined with {}", endpoint_policy.name());
+                return Err(FieldError::new("zone_aware_lb_config", reason));
+            }
+            LocalityPolicy::LocalityWeighted | LocalityPolicy::WrrLocality if !hash => {
+                Some(self.zone_aware.clone().unwrap_or_default())
+            }
+            LocalityPolicy::ZoneAware(_) => self.zone_aware.clone(),
+            _ => None,
+        };
+        Ok(Self {
+            endpoint_policy,
+            zone_aware,
+            ..self.clone()
+        })
+    }
+
     /// The same cluster with zone-aware routing of these settings. Hash policies cannot have it and
     /// stay what they are.
     #[must_use]

@@ -2,9 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 #[path = "support/actor.rs"]
-#[allow(dead_code, reason = "shared with tests that use more of it")]
 mod actor;
-#[allow(dead_code, reason = "shared with tests that use more of it")]
 mod support;
 
 use actor::{Actor, request};

@@ -380,6 +380,28 @@ mod tests {
     }
 
     #[test]
+    fn another_endpoint_policy_keeps_the_rest() {
+        let config = ClusterConfig::try_new(parts()).unwrap();
+        let random = config.with_endpoint_policy(EndpointPolicy::Random).unwrap();
+        assert_eq!(random.endpoint_policy(), &EndpointPolicy::Random);
+        assert_eq!(random.zone_aware(), config.zone_aware());
+        let maglev = Maglev::try_new(None, ConsistentHashing::default()).unwrap();
+        let maglev = EndpointPolicy::Maglev(maglev);
+        let error = config.with_endpoint_policy(maglev.clone()).unwrap_err();
+        assert_eq!(error.path(), "zone_aware_lb_config");
+        // Locality weights go with both, and zone-aware routing behind them with one.
+        let weighted = ClusterConfigParts {
+            locality_policy: LocalityPolicy::LocalityWeighted,
+            endpoint_policy: maglev,
+            ..parts()
+        };
+        let hashed = ClusterConfig::try_new(weighted).unwrap();
+        let robin = hashed.with_endpoint_policy(EndpointPolicy::default());
+        let weighted = config.with_locality_weights();
+        assert_eq!(robin.unwrap(), weighted);
+    }
+
+    #[test]
     fn hash_policies_refuse_zone_aware_routing_but_take_locality_weights() {
         let maglev = Maglev::try_new(None, ConsistentHashing::default()).unwrap();
         let hashed = ClusterConfigParts {

@@ -235,6 +235,7 @@ fn a_server_without_interval_does_not_make_a_loop() {
     };
     client.handle_response(named, at(1));
     assert!(client.poll_timeout() >= Some(at(1).saturating_add(SHORTEST_INTERVAL)));
+    assert!(matches!(client.poll_event(), Some(ClientEvent::Select(_))));
     client.handle_timeout(at(2));
     let Some(ClientEvent::Collect { wanted, .. }) = client.poll_event() else {
         panic!("nothing to collect");

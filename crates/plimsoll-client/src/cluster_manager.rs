@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use plimsoll_core::assignment_age::AssignmentAge;
+use plimsoll_core::balancer::Balancer;
 use plimsoll_core::explain::Explanation;
 use plimsoll_core::locality_picking::demand::FractionMap;
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
@@ -209,17 +210,15 @@ impl ClusterManager {
                 let _ = reply.send(self.managed.values().map(Managed::status).collect());
             }
             Update::SelectLoadStats(wanted) => {
-                let managed = self.managed.values_mut();
-                let balancers = managed.map(|managed| &mut managed.balancer);
-                self.reported.select(wanted, balancers, now);
+                self.reported
+                    .select(wanted, balancers(&mut self.managed), now);
             }
             Update::DrainLoadStats {
                 wanted,
                 by_endpoint,
                 reply,
             } => {
-                let managed = self.managed.values_mut();
-                let balancers = managed.map(|managed| &mut managed.balancer);
+                let balancers = balancers(&mut self.managed);
                 let stats = self.reported.drain(&wanted, balancers, by_endpoint, now);
                 let _ = reply.send(stats);
             }
@@ -382,6 +381,10 @@ impl ClusterManager {
             }
         }
     }
+}
+
+fn balancers(managed: &mut BTreeMap<Arc<str>, Managed>) -> impl Iterator<Item = &mut Balancer> {
+    managed.values_mut().map(|managed| &mut managed.balancer)
 }
 
 #[cfg(test)]

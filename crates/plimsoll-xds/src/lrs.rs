@@ -2,7 +2,8 @@
 //!
 //! [`message`] holds its two messages in our own words; `convert::load_report` turns them into
 //! bytes and back. [`ServerStream`] is one stream as a server sees it, [`Client`] all streams of a
-//! data plane, [`ReportedClusters`] what it reports. Demand is not computed here but by the planner of the core.
+//! data plane, [`ReportedClusters`] what it reports. Demand is not computed here but by the planner
+//! of the core.
 
 mod client;
 mod merge;

@@ -10,8 +10,8 @@ use super::{OrcaCode, OrcaError, OrcaLimits, header};
 /// at the trailers.
 ///
 /// A retry has a response of its own. Envoy keeps one over all tries of a request, so that the
-/// report of the host that was tried second is lost when the first one sent one with its error; here
-/// each host's report is used (docs/decisions/0019).
+/// report of the host that was tried second is lost when the first one sent one with its error;
+/// here each host's report is used (docs/decisions/0019).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FirstReport {
     taken: bool,

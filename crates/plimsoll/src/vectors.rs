@@ -3,8 +3,8 @@
 //! Here lives what all suites share: files, the envelope of a case, and the report. One file per
 //! suite translates inputs to core types and calls the functions that production calls; comparing
 //! lives in `compare`. A case whose expectation we miss on purpose says so under `plimsoll`, with
-//! our values, the reason and the decision. No rule of load balancing lives anywhere in this folder.
-//! Called by the `vectors` subcommand, which prints the [`Report`].
+//! our values, the reason and the decision. No rule of load balancing lives anywhere in this
+//! folder. Called by the `vectors` subcommand, which prints the [`Report`].
 
 mod case;
 mod compare;

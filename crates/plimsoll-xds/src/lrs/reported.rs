@@ -24,9 +24,9 @@ pub type EdsNames = BTreeMap<Arc<str>, Arc<str>>;
 /// Whose load is reported.
 ///
 /// A cluster that existed when it was first asked for is counted from then on, as in Envoy. One
-/// that is made later is counted from its beginning and is in the next report; Envoy leaves it out of
-/// that one and forgets what it counted. What a removed cluster counted is reported; Envoy forgets
-/// it (docs/decisions/0019).
+/// that is made later is counted from its beginning and is in the next report; Envoy leaves it out
+/// of that one and forgets what it counted. What a removed cluster counted is reported; Envoy
+/// forgets it (docs/decisions/0019).
 #[derive(Debug, Default)]
 pub struct ReportedClusters {
     selected: Option<Wanted>,

@@ -15,7 +15,7 @@ use plimsoll_core::host::Host;
 use plimsoll_core::locality_picking::fractions::FractionOrigin;
 use plimsoll_core::locality_picking::zone_aware::{Residual, ZoneState};
 use plimsoll_core::model::assignment::AssignmentParts;
-use plimsoll_core::model::cluster::ClusterConfig;
+use plimsoll_core::model::cluster::{ClusterConfig, LocalitySampling};
 use plimsoll_core::model::health::HealthStatus;
 use plimsoll_core::model::zone_aware::{
     CapacityBasis, FractionSource, LocalityBasis, ZoneAwareParts,
@@ -60,7 +60,11 @@ impl Delivery {
             };
             change(zone);
         });
-        config(|parts| parts.locality_policy = policy)
+        config(|parts| {
+            parts.locality_policy = policy;
+            // Draws can be compared with those of the classic bases.
+            parts.locality_sampling = Some(LocalitySampling::Random);
+        })
     }
 
     const fn origin(self) -> FractionOrigin {

@@ -49,11 +49,17 @@ impl LocalityPolicy {
     }
 
     /// How it takes its shares unless somebody says otherwise: as Envoy does, where Envoy has such
-    /// a policy. `CONVERGENT` is ours and judged by how level zones are.
+    /// a policy. `CONVERGENT` and `LRS_REPORTED_RATE` are ours and judged by how level zones are
+    /// (docs/decisions/0012).
     pub const fn default_sampling(&self) -> LocalitySampling {
         match self {
             Self::LoadAwareLocality(settings)
                 if matches!(settings.spill_controller(), SpillController::Convergent) =>
+            {
+                LocalitySampling::LowDiscrepancy
+            }
+            Self::ZoneAware(settings)
+                if matches!(settings.locality_basis(), LocalityBasis::LrsReportedRate) =>
             {
                 LocalitySampling::LowDiscrepancy
             }
@@ -112,7 +118,8 @@ pub struct ClusterConfig {
     locality_policy: LocalityPolicy,
     zone_aware: Option<ZoneAware>,
     endpoint_policy: EndpointPolicy,
-    locality_sampling: LocalitySampling,
+    /// `None` = as the policy wants it, whichever it is exchanged for.
+    locality_sampling: Option<LocalitySampling>,
     health_checking: HealthChecking,
     lrs_report_endpoint_metrics: Vec<MetricName>,
     lb_subset_config: Option<Arc<LbSubsetConfig>>,
@@ -149,9 +156,6 @@ impl ClusterConfig {
             }
             _ => None,
         };
-        let locality_sampling = parts.locality_sampling;
-        let locality_sampling =
-            locality_sampling.unwrap_or_else(|| parts.locality_policy.default_sampling());
         Ok(Self {
             name: parts.name.into(),
             panic_threshold: parts
@@ -162,7 +166,7 @@ impl ClusterConfig {
             zone_aware: zone_aware.map(|zone_aware| zone_aware.with_runtime(&parts.runtime)),
             locality_policy: parts.locality_policy,
             endpoint_policy: parts.endpoint_policy,
-            locality_sampling,
+            locality_sampling: parts.locality_sampling,
             health_checking: parts.health_checking,
             lrs_report_endpoint_metrics: parts
                 .lrs_report_endpoint_metrics
@@ -338,6 +342,14 @@ impl ClusterConfig {
 
     /// How draws are turned into localities.
     pub const fn locality_sampling(&self) -> LocalitySampling {
+        match self.locality_sampling {
+            Some(sampling) => sampling,
+            None => self.locality_policy.default_sampling(),
+        }
+    }
+
+    /// The same where somebody wrote it down, be it the policy's default.
+    pub const fn written_locality_sampling(&self) -> Option<LocalitySampling> {
         self.locality_sampling
     }
 
@@ -399,6 +411,31 @@ mod tests {
         let robin = hashed.with_endpoint_policy(EndpointPolicy::default());
         let weighted = config.with_locality_weights();
         assert_eq!(robin.unwrap(), weighted);
+    }
+
+    #[test]
+    fn measured_demand_takes_its_shares_evenly_unless_told_otherwise() {
+        let measured = ZoneAware::default().on_basis(
+            LocalityBasis::LrsReportedRate,
+            crate::model::zone_aware::FractionSource::default(),
+        );
+        let unset = ClusterConfig::try_new(parts()).unwrap();
+        assert_eq!(unset.locality_sampling(), LocalitySampling::Random);
+        let steered = unset.with_zone_aware(measured.clone());
+        assert_eq!(
+            steered.locality_sampling(),
+            LocalitySampling::LowDiscrepancy
+        );
+        let back = steered.with_zone_aware(ZoneAware::default());
+        assert_eq!(back.locality_sampling(), LocalitySampling::Random);
+        let written = ClusterConfigParts {
+            locality_sampling: Some(LocalitySampling::Random),
+            ..parts()
+        };
+        let written = ClusterConfig::try_new(written).unwrap();
+        let steered = written.with_zone_aware(measured);
+        assert_eq!(steered.locality_sampling(), LocalitySampling::Random);
+        assert_ne!(written, unset, "RANDOM is not the same as unset");
     }
 
     #[test]

@@ -98,6 +98,9 @@ pub struct ZoneAwareParts {
     pub force_local_zone: Option<ForceLocalZone>,
     /// Default `HEALTHY_HOSTS_NUM`.
     pub locality_basis: LocalityBasis,
+    /// Somebody wrote the basis down, be it the default: a control plane then leaves it alone.
+    /// Every other basis than the default counts as written.
+    pub locality_basis_written: bool,
     /// Settings of `LRS_REPORTED_RATE`.
     pub lrs_rate_config: LrsRateConfigParts,
     /// Ours: capacity side of the measured bases; default host counts.
@@ -112,10 +115,12 @@ pub struct ZoneAwareParts {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ZoneAware {
     routing_enabled: u32,
-    min_cluster_size: u64,
+    /// `None` = the default, which is not the same as a written 6.
+    min_cluster_size: Option<u64>,
     fail_traffic_on_panic: bool,
     force_local_zone: Option<u32>,
     locality_basis: LocalityBasis,
+    locality_basis_written: bool,
     staleness_threshold: Duration,
     fraction_source: FractionSource,
     upstream_locality_basis: CapacityBasis,
@@ -137,10 +142,11 @@ impl Default for ZoneAware {
     fn default() -> Self {
         Self {
             routing_enabled: 100,
-            min_cluster_size: DEFAULT_MIN_CLUSTER_SIZE,
+            min_cluster_size: None,
             fail_traffic_on_panic: false,
             force_local_zone: None,
             locality_basis: LocalityBasis::default(),
+            locality_basis_written: false,
             staleness_threshold: DEFAULT_STALENESS_THRESHOLD,
             fraction_source: FractionSource::default(),
             upstream_locality_basis: CapacityBasis::default(),
@@ -173,13 +179,15 @@ impl ZoneAware {
         )?;
         Ok(Self {
             routing_enabled,
-            min_cluster_size: parts.min_cluster_size.unwrap_or(DEFAULT_MIN_CLUSTER_SIZE),
+            min_cluster_size: parts.min_cluster_size,
             fail_traffic_on_panic: parts.fail_traffic_on_panic,
             force_local_zone: match parts.force_local_zone {
                 Some(force) => Some(force.min_size.unwrap_or(1)),
                 None => parts.force_locality_direct_routing.then_some(1),
             },
             locality_basis: parts.locality_basis,
+            locality_basis_written: parts.locality_basis_written
+                || parts.locality_basis != LocalityBasis::default(),
             staleness_threshold: threshold,
             fraction_source: parts.lrs_rate_config.fraction_source,
             upstream_locality_basis: parts.upstream_locality_basis,
@@ -191,8 +199,9 @@ impl ZoneAware {
     /// Settings for a decision by measured demand alone: no minimum size, no dead band.
     pub(crate) fn for_measured_demand() -> Self {
         Self {
-            min_cluster_size: 1,
+            min_cluster_size: Some(1),
             locality_basis: LocalityBasis::LrsReportedRate,
+            locality_basis_written: true,
             dead_band: BasisPoints::ZERO,
             ..Self::default()
         }
@@ -202,14 +211,22 @@ impl ZoneAware {
     #[must_use]
     pub const fn on_basis(mut self, basis: LocalityBasis, source: FractionSource) -> Self {
         self.locality_basis = basis;
+        self.locality_basis_written = true;
         self.fraction_source = source;
+        self
+    }
+
+    /// The same settings with another capacity side of the measured bases.
+    #[must_use]
+    pub const fn with_upstream_locality_basis(mut self, capacity: CapacityBasis) -> Self {
+        self.upstream_locality_basis = capacity;
         self
     }
 
     /// The same settings, with another number of upstream hosts that switches zone routing off.
     #[must_use]
     pub const fn with_min_cluster_size(mut self, hosts: u64) -> Self {
-        self.min_cluster_size = hosts;
+        self.min_cluster_size = Some(hosts);
         self
     }
 
@@ -228,7 +245,7 @@ impl ZoneAware {
             self.routing_enabled = enabled;
         }
         if let Some(size) = runtime.zone_routing_min_cluster_size {
-            self.min_cluster_size = size;
+            self.min_cluster_size = Some(size);
         }
         // Only a positive runtime value overrides; 0 means "not set" for this key.
         if let Some(size @ 1..) = runtime.force_local_zone_min_size {
@@ -244,6 +261,14 @@ impl ZoneAware {
 
     /// Fewer healthy upstream hosts than this switch zone routing off.
     pub const fn min_cluster_size(&self) -> u64 {
+        match self.min_cluster_size {
+            Some(size) => size,
+            None => DEFAULT_MIN_CLUSTER_SIZE,
+        }
+    }
+
+    /// The same where somebody wrote it down, be it the default.
+    pub const fn written_min_cluster_size(&self) -> Option<u64> {
         self.min_cluster_size
     }
 
@@ -260,6 +285,11 @@ impl ZoneAware {
     /// The basis of the shares.
     pub const fn locality_basis(&self) -> LocalityBasis {
         self.locality_basis
+    }
+
+    /// The same where somebody wrote it down, be it the default.
+    pub fn written_locality_basis(&self) -> Option<LocalityBasis> {
+        self.locality_basis_written.then_some(self.locality_basis)
     }
 
     /// Age at which fractions stop counting.
@@ -327,6 +357,29 @@ mod tests {
         assert_eq!(config.min_cluster_size(), 6);
         assert_eq!(config.staleness_threshold(), Duration::from_secs(60));
         assert_eq!(config.dead_band().get(), 100);
+    }
+
+    #[test]
+    fn a_default_that_is_written_is_not_a_default_that_is_not() {
+        let unset = resolved(ZoneAwareParts::default());
+        assert_eq!(unset.written_min_cluster_size(), None);
+        assert_eq!(unset.written_locality_basis(), None);
+        let written = resolved(ZoneAwareParts {
+            min_cluster_size: Some(6),
+            locality_basis_written: true,
+            ..Default::default()
+        });
+        assert_eq!(written.written_min_cluster_size(), Some(6));
+        let basis = written.written_locality_basis();
+        assert_eq!(basis, Some(LocalityBasis::HealthyHostsNum));
+        assert_eq!(written.min_cluster_size(), unset.min_cluster_size());
+        assert_ne!(written, unset);
+        let measured = resolved(ZoneAwareParts {
+            locality_basis: LocalityBasis::ObservedLoad,
+            ..Default::default()
+        });
+        let basis = measured.written_locality_basis();
+        assert_eq!(basis, Some(LocalityBasis::ObservedLoad));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::balancer::Balancer;
 use crate::model::assignment::{
     AssignmentParts, ClusterLoadAssignment, DropOverloadParts, LbEndpoint, LocalityParts,
 };
-use crate::model::cluster::{ClusterConfig, ClusterConfigParts, LocalityPolicy};
+use crate::model::cluster::{ClusterConfig, ClusterConfigParts, LocalityPolicy, LocalitySampling};
 use crate::model::endpoint_policy::{
     ConsistentHashing, EndpointPolicy, HashFunction, LeastRequest, LeastRequestParts, Maglev,
     RingHash, RoundRobin, SlowStart,
@@ -149,7 +149,10 @@ fn picks_queue_until_the_first_assignment() {
 
 #[test]
 fn draws_are_taken_in_envoys_order() {
-    let mut rig = Rig::new(lrs());
+    let mut rig = Rig::new(ClusterConfigParts {
+        locality_sampling: Some(LocalitySampling::Random),
+        ..lrs()
+    });
     rig.fleet(demand([5000, 3500, 1500]))
         .assign(parts(&EXAMPLE));
     // seed | priority, kept | priority, not kept, residual of b | … of c

@@ -7,11 +7,13 @@
 use plimsoll_core::model::client_side_weighted_round_robin::{
     ClientSideWeightedRoundRobin, ClientSideWeightedRoundRobinParts, OobReportingConfig,
 };
+use plimsoll_core::model::endpoint_policy::EndpointPolicy;
 use plimsoll_core::model::orca::UtilizationPrecedence;
 use plimsoll_core::units::FieldError;
 use serde::Deserialize;
 
-use super::endpoint::{SlowStartConfig, slow_start};
+use super::endpoint::{SlowStartConfig, Typed, locality, slow_start};
+use super::locality::LocalityLbConfig;
 use super::proto_json::{Double, Ignored, Named, ProtoDuration, ProtoEnum, Uint};
 
 /// `client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin`. Checked by `try_into`.
@@ -39,6 +41,17 @@ pub struct ClientSideWeightedRoundRobinYaml {
     oob_reporting_config: OrcaOobReportingConfig,
     /// Ours: which metric wins when a report has both. Default `APPLICATION_FIRST`.
     utilization_precedence: Named<UtilizationPrecedence>,
+    /// Ours: how a locality is chosen, as in the other policies. Envoy's message has no such field.
+    locality_lb_config: Option<LocalityLbConfig>,
+}
+
+impl ClientSideWeightedRoundRobinYaml {
+    /// The policy and its choice of a locality; the path of an error starts inside the message.
+    pub(super) fn checked(mut self) -> Result<Typed, FieldError> {
+        let locality = locality(self.locality_lb_config.take())?;
+        let policy = EndpointPolicy::ClientSideWeightedRoundRobin(self.try_into()?);
+        Ok((policy, locality))
+    }
 }
 
 /// `common.v3.OrcaOobReportingConfig`.
@@ -59,6 +72,10 @@ impl TryFrom<ClientSideWeightedRoundRobinYaml> for ClientSideWeightedRoundRobin 
 
     /// The path of an error starts inside the message.
     fn try_from(yaml: ClientSideWeightedRoundRobinYaml) -> Result<Self, FieldError> {
+        if yaml.locality_lb_config.is_some() {
+            let reason = "is not a setting of the endpoint policy";
+            return Err(FieldError::new("locality_lb_config", reason));
+        }
         let duration = |value: Option<ProtoDuration>| value.map(|value| value.0);
         Self::try_new(ClientSideWeightedRoundRobinParts {
             enable_oob_load_report: yaml.enable_oob_load_report,

@@ -113,7 +113,8 @@ struct Fields {
 #[serde(default, deny_unknown_fields)]
 struct Extensions {
     /// How evenly the shares of localities are taken: `RANDOM` draws as Envoy does. Default
-    /// `RANDOM`, with `spill_controller: CONVERGENT` `LOW_DISCREPANCY`.
+    /// `RANDOM`; with `locality_basis: LRS_REPORTED_RATE` and with `spill_controller: CONVERGENT`
+    /// `LOW_DISCREPANCY`.
     locality_sampling: Option<Named<LocalitySampling>>,
 }
 

@@ -312,7 +312,10 @@ fn inside(field: &str, error: FieldError) -> FieldError {
     error
 }
 
-fn locality(config: Option<LocalityLbConfig>) -> Result<Option<LocalityPolicy>, FieldError> {
+/// What a policy says about localities; the path of an error includes the name of the field.
+pub(super) fn locality(
+    config: Option<LocalityLbConfig>,
+) -> Result<Option<LocalityPolicy>, FieldError> {
     let policy = config.map(LocalityLbConfig::policy).transpose();
     policy.map_err(|error| error.under("locality_lb_config"))
 }

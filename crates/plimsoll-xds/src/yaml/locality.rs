@@ -73,8 +73,9 @@ struct ZoneAwareLbConfig {
     force_locality_direct_routing: bool,
     /// Keep everything local while so many healthy hosts are there.
     force_local_zone: Option<ForceLocalZoneConfig>,
-    /// What the shares of localities are made of. Default `HEALTHY_HOSTS_NUM`.
-    locality_basis: Named<LocalityBasis>,
+    /// What the shares of localities are made of. Default `HEALTHY_HOSTS_NUM`; a control plane
+    /// may choose another basis only where none is written.
+    locality_basis: Option<Named<LocalityBasis>>,
     /// Settings of `LRS_REPORTED_RATE`.
     lrs_rate_config: LrsRateConfig,
     /// Ours: what stands for capacity with `LRS_REPORTED_RATE` and `OBSERVED_LOAD`. Default
@@ -114,7 +115,10 @@ impl ZoneAwareLbConfig {
             force_local_zone: self.force_local_zone.map(|force| ForceLocalZone {
                 min_size: force.min_size.map(|size| size.0),
             }),
-            locality_basis: self.locality_basis.0,
+            locality_basis: self
+                .locality_basis
+                .map_or_else(Default::default, |basis| basis.0),
+            locality_basis_written: self.locality_basis.is_some(),
             lrs_rate_config: LrsRateConfigParts {
                 staleness_threshold: self.lrs_rate_config.staleness_threshold.map(|age| age.0),
                 fraction_source: self.lrs_rate_config.fraction_source.0,

@@ -191,10 +191,7 @@ fn path(index: usize) -> String {
 impl TypedConfig {
     fn checked(self) -> Result<Typed, FieldError> {
         match self {
-            Self::ClientSideWeightedRoundRobin(message) => {
-                let policy = EndpointPolicy::ClientSideWeightedRoundRobin(message.try_into()?);
-                Ok((policy, None))
-            }
+            Self::ClientSideWeightedRoundRobin(message) => message.checked(),
             Self::LeastRequest(message) => message.checked(),
             Self::LoadAwareLocality(message) => message.checked(),
             Self::Maglev(message) => message.checked(),

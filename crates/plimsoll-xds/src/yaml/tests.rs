@@ -452,6 +452,45 @@ fn client_side_weights_have_default_zone_aware_routing_at_the_top() {
 }
 
 #[test]
+fn client_side_weights_can_choose_a_locality_as_the_other_policies_do() {
+    let measured = "locality_lb_config: {zone_aware_lb_config: {locality_basis: \
+                    LRS_REPORTED_RATE, min_cluster_size: 6}}";
+    let config = accepted(&typed(CSWRR, measured));
+    let zone_aware = config.zone_aware().unwrap();
+    assert_eq!(zone_aware.locality_basis(), LocalityBasis::LrsReportedRate);
+    assert_eq!(zone_aware.written_min_cluster_size(), Some(6));
+    assert_eq!(config.locality_sampling(), LocalitySampling::LowDiscrepancy);
+    let weighted = "locality_lb_config: {locality_weighted_lb_config: {}}";
+    let config = accepted(&typed(CSWRR, weighted));
+    assert_eq!(*config.locality_policy(), LocalityPolicy::LocalityWeighted);
+    let path = format!("{TYPED_CONFIG}.locality_lb_config");
+    let text = typed(CSWRR, "locality_lb_config: {}");
+    assert_refused(&text, &path, "must have zone_aware_lb_config");
+    let text = wrr_locality(&[(CSWRR, &format!(", {weighted}"))]);
+    let path = format!("{TYPED_CONFIG}.endpoint_picking_policy");
+    assert_refused(&text, &path, "the child chooses a locality");
+}
+
+#[test]
+fn a_written_default_is_told_from_none() {
+    let of = |fields: &str| {
+        let fields = format!("locality_lb_config: {{zone_aware_lb_config: {{{fields}}}}}");
+        let config = accepted(&typed("round_robin.v3.RoundRobin", &fields));
+        let zone_aware = config.zone_aware().unwrap();
+        let basis = zone_aware.written_locality_basis();
+        (zone_aware.written_min_cluster_size(), basis)
+    };
+    assert_eq!(of(""), (None, None));
+    assert_eq!(of("min_cluster_size: 6"), (Some(6), None));
+    let basis = Some(LocalityBasis::HealthyHostsNum);
+    assert_eq!(of("locality_basis: HEALTHY_HOSTS_NUM"), (None, basis));
+    let legacy = "{name: a, common_lb_config: {zone_aware_lb_config: {min_cluster_size: 6}}}";
+    let legacy = accepted(legacy);
+    let size = legacy.zone_aware().unwrap().written_min_cluster_size();
+    assert_eq!(size, Some(6));
+}
+
+#[test]
 fn parts_leave_runtime_keys_to_the_caller() {
     let document = Document::parse("name: a\n").unwrap();
     let cluster: ClusterYaml = document.read().unwrap();

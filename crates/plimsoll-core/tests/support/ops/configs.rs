@@ -82,6 +82,7 @@ fn zone_aware(bytes: &mut Bytes<'_>) -> ZoneAware {
         ]),
         dead_band_bp: bytes.maybe(&[0, 10_000]),
         all_priorities: bytes.flag(),
+        ..Default::default()
     };
     ZoneAware::try_new(parts).expect("valid by construction")
 }

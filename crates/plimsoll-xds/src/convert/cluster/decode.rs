@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use plimsoll_core::model::cluster::{
-    ClusterConfig, ClusterConfigParts, HealthChecking, LocalityPolicy, LocalitySampling,
+    ClusterConfig, ClusterConfigParts, HealthChecking, LocalityPolicy,
 };
 use plimsoll_core::units::FieldError;
 use prost::Message;
@@ -16,7 +16,7 @@ use super::super::field::fields;
 use super::super::pb::cluster::ClusterMessage;
 use super::super::pb::{duration, under};
 use super::super::unhonoured::{self, CLUSTER, Class};
-use super::decode_policy::{Outermost, choice, outermost};
+use super::decode_policy::{Outermost, named, outermost};
 use super::{EDS, legacy, subset};
 use crate::error::DecodeError;
 
@@ -85,15 +85,10 @@ fn config_parts(message: &ClusterMessage) -> Result<ClusterConfigParts, FieldErr
         healthy_panic_threshold: common.healthy_panic_threshold.map(|percent| percent.value),
         locality_policy,
         endpoint_policy,
-        locality_sampling: choice(
-            message.locality_sampling,
-            &[
-                None,
-                Some(LocalitySampling::LowDiscrepancy),
-                Some(LocalitySampling::Random),
-            ],
-            "locality_sampling",
-        )?,
+        locality_sampling: message
+            .locality_sampling
+            .map(|number| named(number, "locality_sampling"))
+            .transpose()?,
         health_checking: HealthChecking {
             active: !message.health_checks.is_empty(),
             ignore_new_hosts_until_first_hc: common.ignore_new_hosts_until_first_hc,

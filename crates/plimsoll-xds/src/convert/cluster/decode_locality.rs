@@ -43,7 +43,8 @@ fn zone_aware(message: ZoneAwareMessage) -> Result<ZoneAware, FieldError> {
         force_local_zone: force.map(|force| ForceLocalZone {
             min_size: force.min_size,
         }),
-        locality_basis: basis(message.locality_basis)?,
+        locality_basis: basis(message.locality_basis.unwrap_or_default())?,
+        locality_basis_written: message.locality_basis.is_some(),
         lrs_rate_config: lrs_rate_config(message.lrs_rate_config.unwrap_or_default())
             .map_err(|error| error.under("lrs_rate_config"))?,
         upstream_locality_basis: choice(

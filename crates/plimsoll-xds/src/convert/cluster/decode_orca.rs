@@ -16,6 +16,7 @@ use super::super::pb::duration;
 use super::super::pb::policy::{
     ClientSideWeightedRoundRobinMessage, LoadAwareLocalityMessage, OobReportingConfigMessage,
 };
+use super::decode_locality::locality;
 use super::decode_policy::{Typed, child, choice, slow_start};
 
 pub(super) fn client_side_weighted_round_robin(
@@ -36,7 +37,8 @@ pub(super) fn client_side_weighted_round_robin(
         utilization_precedence: precedence(message.utilization_precedence)?,
         slow_start: slow_start(message.slow_start_config)?,
     })?;
-    Ok((EndpointPolicy::ClientSideWeightedRoundRobin(policy), None))
+    let policy = EndpointPolicy::ClientSideWeightedRoundRobin(policy);
+    Ok((policy, locality(message.locality_lb_config)?))
 }
 
 fn oob_config(message: Option<OobReportingConfigMessage>) -> OobReportingConfig {

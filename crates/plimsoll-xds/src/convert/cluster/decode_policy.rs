@@ -24,6 +24,7 @@ use super::decode_locality::locality;
 use super::decode_orca::{client_side_weighted_round_robin, load_aware_locality};
 use super::encode_policy::PREFIX;
 use super::subset;
+use crate::yaml::proto_json::ProtoEnum;
 
 /// What a typed policy says: the host, and the locality if it says anything about it.
 pub(super) type Typed = (EndpointPolicy, Option<LocalityPolicy>);
@@ -252,6 +253,16 @@ pub(super) fn slow_start(
         config.min_weight_percent.map(|percent| percent.value),
     )
     .map_err(under)
+}
+
+/// The value that a file has under the same number; an unknown number is an error, never a default.
+pub(super) fn named<T: ProtoEnum>(number: i32, path: &str) -> Result<T, FieldError> {
+    let mut values = T::VALUES.iter();
+    let found = values.find(|(_, known, _)| *known == i64::from(number));
+    found.map(|&(_, _, value)| value).ok_or_else(|| {
+        let reason = format!("{number} is none of its {} values", T::VALUES.len());
+        FieldError::new(path, reason)
+    })
 }
 
 /// The value with that number; an unknown number is an error, never a default.

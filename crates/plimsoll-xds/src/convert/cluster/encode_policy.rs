@@ -7,7 +7,7 @@
 use plimsoll_core::model::client_side_weighted_round_robin::{
     ClientSideWeightedRoundRobin, OobReporting,
 };
-use plimsoll_core::model::cluster::{ClusterConfig, LocalityPolicy, LocalitySampling};
+use plimsoll_core::model::cluster::{ClusterConfig, LocalityPolicy};
 use plimsoll_core::model::endpoint_policy::{
     ConsistentHashing, EndpointPolicy, HashFunction, LeastRequest, RingHash, SlowStart,
 };
@@ -28,6 +28,7 @@ use super::super::pb::policy::{
 };
 use super::super::pb::{AnyMessage, PercentMessage};
 use super::subset;
+use crate::yaml::proto_json::ProtoEnum;
 
 /// What a receiver is told about the choice of localities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +39,8 @@ pub enum LocalityDelivery {
     /// host counts.
     Stock,
     /// Zone-aware routing on this basis, with the other settings of the configuration. Policies
-    /// that cannot have it in Envoy (hashing, client_side_weighted_round_robin) stay without.
+    /// that cannot say so in Envoy stay without: hashing, and client_side_weighted_round_robin,
+    /// which routes by zone with Envoy's defaults.
     ZoneAware(ClassicBasis),
     /// By the weights of the assignment.
     LocalityWeighted,
@@ -83,7 +85,7 @@ pub(super) fn put(
             };
             endpoint_policy(endpoint, Some(zone_aware), own)
         }
-        Wanted::Weights if matches!(endpoint, EndpointPolicy::ClientSideWeightedRoundRobin(_)) => {
+        Wanted::Weights if is_without_locality(endpoint, own) => {
             wrr_locality(vec![endpoint_policy(endpoint, None, own)])
         }
         Wanted::Weights => {
@@ -105,13 +107,22 @@ pub(super) fn put(
         None => policy,
     };
     cluster.load_balancing_policy = Some(list(vec![policy]));
-    let sampling = config.locality_sampling();
-    if own && sampling != config.locality_policy().default_sampling() {
-        cluster.locality_sampling = match sampling {
-            LocalitySampling::LowDiscrepancy => 1,
-            LocalitySampling::Random => 2,
-        };
+    if own {
+        cluster.locality_sampling = config.written_locality_sampling().map(number);
     }
+}
+
+/// The number that a file has for the same value.
+fn number<T: ProtoEnum + PartialEq>(value: T) -> i32 {
+    let found = T::VALUES.iter().find(|(_, _, known)| *known == value);
+    found.map_or(0, |&(_, number, _)| {
+        i32::try_from(number).unwrap_or_default()
+    })
+}
+
+/// Whether Envoy's message of the policy cannot say how a locality is chosen; ours can.
+const fn is_without_locality(policy: &EndpointPolicy, own: bool) -> bool {
+    !own && matches!(policy, EndpointPolicy::ClientSideWeightedRoundRobin(_))
 }
 
 /// What is said about localities.
@@ -132,8 +143,8 @@ fn wanted(config: &ClusterConfig, locality: LocalityDelivery) -> Wanted<'_> {
         LocalityDelivery::ZoneAware(basis) => {
             let settings = config.zone_aware().cloned().unwrap_or_default();
             let locality_basis = match basis {
-                ClassicBasis::HealthyHostsNum => 0,
-                ClassicBasis::HealthyHostsWeight => 1,
+                ClassicBasis::HealthyHostsNum => None,
+                ClassicBasis::HealthyHostsWeight => Some(1),
             };
             Wanted::ZoneAware(ZoneAwareMessage {
                 locality_basis,
@@ -225,11 +236,14 @@ fn endpoint_policy(
         .as_ref()
         .and_then(|locality| locality.locality_weighted_lb_config);
     match policy {
-        EndpointPolicy::ClientSideWeightedRoundRobin(policy) => typed(
-            "client_side_weighted_round_robin",
-            "ClientSideWeightedRoundRobin",
-            &client_side_weighted_round_robin(policy, own),
-        ),
+        EndpointPolicy::ClientSideWeightedRoundRobin(policy) => {
+            let message = ClientSideWeightedRoundRobinMessage {
+                locality_lb_config: locality.filter(|_| own),
+                ..client_side_weighted_round_robin(policy, own)
+            };
+            let name = "ClientSideWeightedRoundRobin";
+            typed("client_side_weighted_round_robin", name, &message)
+        }
         EndpointPolicy::LeastRequest(settings) => {
             let message = least_request(settings, policy.slow_start(), locality);
             typed("least_request", "LeastRequest", &message)
@@ -366,6 +380,7 @@ fn client_side_weighted_round_robin(
         } else {
             0
         },
+        locality_lb_config: None,
     }
 }
 
@@ -420,25 +435,28 @@ fn load_aware_locality(
 
 /// Stock words only, unless `own`.
 fn zone_aware(settings: &ZoneAware, own: bool) -> ZoneAwareMessage {
+    let by_weight = settings.locality_basis() == LocalityBasis::HealthyHostsWeight;
     let message = ZoneAwareMessage {
         routing_enabled: Some(PercentMessage {
             value: percent(settings.routing_enabled()),
         }),
-        min_cluster_size: Some(settings.min_cluster_size()),
+        min_cluster_size: settings.written_min_cluster_size(),
         fail_traffic_on_panic: settings.fail_traffic_on_panic(),
         force_local_zone: settings
             .force_local_zone()
             .map(|size| ForceLocalZoneMessage {
                 min_size: Some(size),
             }),
-        locality_basis: i32::from(settings.locality_basis() == LocalityBasis::HealthyHostsWeight),
+        locality_basis: Some(1).filter(|_| by_weight),
         ..Default::default()
     };
     if !own {
         return message;
     }
     ZoneAwareMessage {
-        locality_basis: LocalityBasisValue::from(settings.locality_basis()) as i32,
+        locality_basis: settings
+            .written_locality_basis()
+            .map(|basis| LocalityBasisValue::from(basis) as i32),
         lrs_rate_config: Some(LrsRateConfigMessage {
             staleness_threshold: Some(settings.staleness_threshold().into()),
             fraction_source: match settings.fraction_source() {

@@ -64,6 +64,12 @@ const POLICIES: &[&str] = &[
      endpoint_picking_policy: {policies: [{typed_extension_config: {name: c, typed_config: \
      {'@type': type.googleapis.com/envoy.extensions.load_balancing_policies.maglev.v3.\
      Maglev}}}]}}}}]}}",
+    "client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin', locality_lb_config: \
+     {zone_aware_lb_config: {locality_basis: LRS_REPORTED_RATE, min_cluster_size: 1}}}",
+    "client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin', locality_lb_config: \
+     {locality_weighted_lb_config: {}}}",
+    "random.v3.Random', locality_lb_config: {zone_aware_lb_config: {locality_basis: \
+     HEALTHY_HOSTS_NUM, min_cluster_size: 6}}}",
 ];
 
 fn yaml(policy: &str) -> ClusterConfig {
@@ -199,9 +205,44 @@ fn what_a_plimsoll_data_plane_gets_is_everything() {
         let read = decode_cluster(&encode_cluster(&out)).unwrap();
         assert_eq!(read.config, config);
     }
-    let low = parse_cluster("{name: up, plimsoll: {locality_sampling: LOW_DISCREPANCY}}").unwrap();
-    let out = ClusterOut::new(&low, LocalityDelivery::AsConfigured);
-    assert_eq!(decode_cluster(&encode_cluster(&out)).unwrap().config, low);
+}
+
+#[test]
+fn sampling_has_one_number_in_files_and_on_the_wire_and_unset_is_none_of_them() {
+    for (value, number) in [("RANDOM", 0), ("LOW_DISCREPANCY", 1)] {
+        let by_name = format!("{{name: up, plimsoll: {{locality_sampling: {value}}}}}");
+        let by_name = parse_cluster(&by_name).unwrap();
+        let by_number = format!("{{name: up, plimsoll: {{locality_sampling: {number}}}}}");
+        assert_eq!(parse_cluster(&by_number).unwrap(), by_name);
+        let bytes = encode_cluster(&ClusterOut::new(&by_name, LocalityDelivery::AsConfigured));
+        let message = ClusterMessage::decode(bytes.clone()).unwrap();
+        assert_eq!(message.locality_sampling, Some(number), "{value}");
+        assert_eq!(decode_cluster(&bytes).unwrap().config, by_name);
+    }
+    let unset = parse_cluster("{name: up}").unwrap();
+    let bytes = encode_cluster(&ClusterOut::new(&unset, LocalityDelivery::AsConfigured));
+    let message = ClusterMessage::decode(bytes.clone()).unwrap();
+    assert_eq!(message.locality_sampling, None);
+    let read = decode_cluster(&bytes).unwrap().config;
+    assert_eq!(read.written_locality_sampling(), None);
+    // Field 50001 with 2, which was RANDOM while the numbers differed.
+    let error = decode_cluster(&hex("0a0178 88b51802")).unwrap_err();
+    assert_eq!(error.path(), "locality_sampling", "{error}");
+}
+
+#[test]
+fn client_side_weights_and_demand_between_zones_are_one_policy_for_plimsoll_data_planes() {
+    let config = yaml(POLICIES[13]);
+    assert_eq!(
+        config.zone_aware().unwrap().locality_basis(),
+        LocalityBasis::LrsReportedRate
+    );
+    let own = encode_cluster(&ClusterOut::new(&config, LocalityDelivery::AsConfigured));
+    assert_eq!(decode_cluster(&own).unwrap().config, config);
+    // Envoy's message has no field for it: what goes to others routes by zone with defaults.
+    let stock = encode_cluster(&ClusterOut::new(&config, LocalityDelivery::Stock));
+    let read = decode_cluster(&stock).unwrap().config;
+    assert_eq!(*read.locality_policy(), LocalityPolicy::default());
 }
 
 /// Every field number in a message that is made of messages, policies unpacked.

@@ -53,9 +53,9 @@ pub(crate) struct ClusterMessage {
     pub(crate) round_robin_lb_config: Option<RoundRobinLbConfigMessage>,
     #[prost(string, repeated, tag = "57")]
     pub(crate) lrs_report_endpoint_metrics: Vec<String>,
-    /// 0: as the policy wants it; 1: low discrepancy; 2: random.
-    #[prost(int32, tag = "50001")]
-    pub(crate) locality_sampling: i32,
+    /// Unset: as the policy wants it.
+    #[prost(int32, optional, tag = "50001")]
+    pub(crate) locality_sampling: Option<i32>,
 }
 
 /// `Cluster.CommonLbConfig`.

@@ -123,6 +123,9 @@ pub(crate) struct ClientSideWeightedRoundRobinMessage {
     pub(crate) oob_reporting_config: Option<OobReportingConfigMessage>,
     #[prost(int32, tag = "50001")]
     pub(crate) utilization_precedence: i32,
+    /// Ours: Envoy's message cannot say how a locality is chosen.
+    #[prost(message, optional, tag = "50002")]
+    pub(crate) locality_lb_config: Option<LocalityLbConfigMessage>,
 }
 
 /// `common.v3.OrcaOobReportingConfig`.
@@ -194,8 +197,9 @@ pub(crate) struct ZoneAwareMessage {
     pub(crate) force_locality_direct_routing: bool,
     #[prost(message, optional, tag = "5")]
     pub(crate) force_local_zone: Option<ForceLocalZoneMessage>,
-    #[prost(int32, tag = "6")]
-    pub(crate) locality_basis: i32,
+    /// Optional here, not in the original: a 0 that stands on the wire was written by somebody.
+    #[prost(int32, optional, tag = "6")]
+    pub(crate) locality_basis: Option<i32>,
     #[prost(message, optional, tag = "7")]
     pub(crate) lrs_rate_config: Option<LrsRateConfigMessage>,
     #[prost(int32, tag = "50001")]

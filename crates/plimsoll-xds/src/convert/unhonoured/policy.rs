@@ -130,6 +130,7 @@ pub(super) static CLIENT_SIDE_WEIGHTED_ROUND_ROBIN: Kind = Kind {
         (8, "slow_start_config", One(&SLOW_START)),
         (9, "oob_reporting_config", One(&OOB_REPORTING)),
         (50001, "utilization_precedence", Value),
+        (50002, "locality_lb_config", One(&LOCALITY_LB_CONFIG)),
     ],
     ..Kind::EMPTY
 };

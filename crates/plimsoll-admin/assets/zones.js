@@ -167,6 +167,14 @@ function reason(cell, { zone, name }) {
   attr(button, 'aria-label', `explain ${name}`);
 }
 
+/** What the control plane sends otherwise than it is written, and why. */
+function changes(list) {
+  if (!list.length) return [];
+  const item = ({ setting, written, sent, reason }) =>
+    h('li', {}, `${setting} is sent as ${sent} instead of ${written ?? 'the default'}: ${reason}`);
+  return [h('h3', {}, 'Sent otherwise than written'), h('ul', { class: 'changes' }, ...list.map(item))];
+}
+
 async function explain(locality, name) {
   const { cluster } = current;
   const question = { cluster: cluster.cluster, fleet: cluster.fleet, ...locality };
@@ -187,7 +195,8 @@ async function explain(locality, name) {
       h('table', {}, h('thead', {}, h('tr', {}, ...heads.map((head, index) => h('th', { scope: 'col', class: index ? 'number' : null }, head)))), h('tbody', {}, ...shares)),
       h('h3', {}, 'Tests before zones matter'),
       h('ul', { class: 'tests' }, ...tests),
-      ...answer.notes.map((note) => h('p', { class: 'note' }, note)));
+      ...answer.notes.map((note) => h('p', { class: 'note' }, note)),
+      ...changes(answer.changes ?? []));
     at('detail').showModal();
   } catch (error) {
     say(error.message);

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use plimsoll_core::model::cluster::{ClusterConfig, LocalityPolicy};
 use plimsoll_core::model::endpoint_policy::EndpointPolicy;
-use plimsoll_core::model::zone_aware::{
-    DEFAULT_MIN_CLUSTER_SIZE, FractionSource, LocalityBasis, ZoneAware,
-};
+use plimsoll_core::model::zone_aware::{FractionSource, LocalityBasis, ZoneAware};
+use plimsoll_core::units::FieldError;
 use plimsoll_xds::node::NodeInfo;
+use plimsoll_xds::yaml::proto_json::ProtoEnum;
 
 use crate::config::{Delivery, Mode, Service};
 
@@ -61,6 +61,8 @@ pub enum Steering {
 pub enum WhyNot {
     /// `mode: OFF`.
     ModeOff,
+    /// The service wrote down a `locality_basis` that is not measured demand, which stays.
+    BasisWritten,
     /// Consistent hashing decides by the request, not by the zone.
     Hashing,
     /// `load_aware_locality` steers by what backends report, and neither its rule nor this receiver
@@ -88,6 +90,9 @@ pub fn steering(service: &Service, class: Class, fleet_ramp: u32) -> Steering {
             false => Steering::AsConfigured(WhyNot::LoadAwareLocality),
         };
     }
+    if written_basis(service).is_some() {
+        return Steering::AsConfigured(WhyNot::BasisWritten);
+    }
     if service.mode == Mode::Shadow {
         return Steering::HostCounts;
     }
@@ -102,10 +107,13 @@ pub fn steering(service: &Service, class: Class, fleet_ramp: u32) -> Steering {
         Class::Plimsoll if service.delivery == Delivery::LrsResponse => Delivery::LrsResponse,
         _ if own_weights => Delivery::LocalityWeights,
         Class::Plimsoll => match service.delivery {
-            Delivery::Auto => Delivery::EdsField,
+            Delivery::Auto if reads_metadata(&service.config) => Delivery::LocalityMetadata,
+            // Weights of the fleet are for those who cannot read fractions.
+            Delivery::Auto | Delivery::FleetWeights => Delivery::EdsField,
             delivery => delivery,
         },
-        // A stock Envoy has no zone-aware routing under weights from ORCA (its issue 41992).
+        // In a stock Envoy zone-aware routing under weights from ORCA has no settings (its issue
+        // 41992): it goes by host counts.
         Class::Envoy if is_weighted_by_orca(service) => Delivery::LocalityWeights,
         Class::Envoy if service.delivery == Delivery::LocalityWeights => Delivery::LocalityWeights,
         Class::Envoy => Delivery::FleetWeights,
@@ -129,6 +137,7 @@ pub fn fleet_ramp<'a>(services: impl IntoIterator<Item = &'a Service>) -> u32 {
     let by_fleet = |service: &&Service| {
         service.mode == Mode::Enforce
             && !service.config.endpoint_policy().is_hash()
+            && written_basis(service).is_none()
             && (is_led(service)
                 || matches!(
                     service.config.locality_policy(),
@@ -186,16 +195,63 @@ pub fn shortest_staleness<'a>(
         .min_by_key(|(_, threshold)| *threshold)
 }
 
+/// The basis that the cluster of a service wrote down, if it is another than measured demand:
+/// nothing is steered there. That holds for the default too, if it is written. Behind a relay it is
+/// another server's word, and a file that asks for demand has the last one.
+pub(crate) fn written_basis(service: &Service) -> Option<LocalityBasis> {
+    let LocalityPolicy::ZoneAware(rules) = service.config.locality_policy() else {
+        return None;
+    };
+    if service.asks_for_demand.is_some() && !service.is_policy_written {
+        return None;
+    }
+    let written = rules.written_locality_basis();
+    written.filter(|basis| *basis != LocalityBasis::LrsReportedRate)
+}
+
+fn reads_metadata(config: &ClusterConfig) -> bool {
+    let rules = config.zone_aware();
+    rules.is_some_and(|rules| rules.fraction_source() == FractionSource::LocalityMetadata)
+}
+
+/// Whether the settings of a service contradict each other: what asks for measured demand beside a
+/// cluster that wrote down that it goes by something else. Replacing either would be silent.
+pub(crate) fn check(service: &Service) -> Result<(), FieldError> {
+    if service.mode == Mode::Off {
+        return Ok(());
+    }
+    if let (Some(field), Some(basis)) = (service.asks_for_demand, written_basis(service)) {
+        let reason = format!(
+            "asks for measured demand, but the cluster says locality_basis: {}, which stays as it \
+             is written; remove one of the two",
+            name_of(basis)
+        );
+        return Err(FieldError::new(field, reason));
+    }
+    if service.delivery == Delivery::EdsField && reads_metadata(&service.config) {
+        let reason = "EDS_FIELD, but the cluster says fraction_source: LOCALITY_METADATA; remove \
+                      one of the two";
+        return Err(FieldError::new("delivery", reason));
+    }
+    Ok(())
+}
+
+/// The name of a value, as files spell it.
+pub(crate) fn name_of<T: ProtoEnum + PartialEq>(value: T) -> &'static str {
+    let found = T::VALUES.iter().find(|(_, _, known)| *known == value);
+    found.map_or("", |(name, _, _)| name)
+}
+
 /// The cluster of a service as a data plane that understands measured demand must have it.
 pub(crate) fn steered_config(service: &Service, steering: Steering) -> ClusterConfig {
+    let written = service.config.zone_aware().cloned().unwrap_or_default();
     let (basis, source) = match steering {
         // The fleet's assignment has fractions for other services: those must not lead this one.
         Steering::AsConfigured(_) => return service.config.without_demand_feed_forward(),
         Steering::FeedForward(_) => return ClusterConfig::clone(&service.config),
         Steering::HostCounts => {
-            let written = service.config.zone_aware().cloned().unwrap_or_default();
-            let basis = LocalityBasis::HealthyHostsNum;
-            let rules = written.on_basis(basis, FractionSource::EdsField);
+            let source = written.fraction_source();
+            let rules = written.on_basis(LocalityBasis::HealthyHostsNum, source);
             return service.config.with_zone_aware(rules);
         }
         Steering::Demand(Delivery::LocalityMetadata) => (
@@ -205,6 +261,10 @@ pub(crate) fn steered_config(service: &Service, steering: Steering) -> ClusterCo
         Steering::Demand(Delivery::FleetWeights) => {
             (LocalityBasis::HealthyHostsWeight, FractionSource::EdsField)
         }
+        // Fractions that come with the answer to load reports need no place in an assignment.
+        Steering::Demand(Delivery::LrsResponse) => {
+            (LocalityBasis::LrsReportedRate, written.fraction_source())
+        }
         Steering::Demand(_) => (LocalityBasis::LrsReportedRate, FractionSource::EdsField),
     };
     let rules = steered_rules(service).on_basis(basis, source);
@@ -213,12 +273,12 @@ pub(crate) fn steered_config(service: &Service, steering: Steering) -> ClusterCo
 
 /// The zone-aware settings of a service that is steered. Envoy's default minimum of 6 upstream
 /// hosts guards against guesses from host counts; with measured demand a small service can be
-/// routed by zone too, so it holds only where somebody chose another number.
+/// routed by zone too, so it holds only where somebody wrote it down.
 pub(crate) fn steered_rules(service: &Service) -> ZoneAware {
     let written = service.config.zone_aware().cloned().unwrap_or_default();
-    match written.min_cluster_size() {
-        DEFAULT_MIN_CLUSTER_SIZE => written.with_min_cluster_size(1),
-        _ => written,
+    match written.written_min_cluster_size() {
+        None => written.with_min_cluster_size(1),
+        Some(_) => written,
     }
 }
 

@@ -1,10 +1,12 @@
 //! Why traffic of a zone goes where it goes, and what would happen if.
 //!
-//! Both questions are answered by a real balancer that is given what the proxies are given; nothing
-//! is computed here. Plimsoll data planes are given what they get to the letter, so that their own
-//! `/explain` says the same; for others demand stands for the weights that say it. Served by the
-//! admin API. What a proxy is given becomes a balancer in `given`.
+//! Both questions are answered by a real balancer that is given what the proxies were sent, read
+//! back from the bytes; nothing is computed here. So a plimsoll data plane's own `/explain` says
+//! the same. For others demand stands for the weights that say it, where it does; a test holds the
+//! shares of both against each other. What was sent otherwise than it is written is found in
+//! `changes`; what a proxy is given becomes a balancer in `given`. Served by the admin API.
 
+mod changes;
 mod given;
 
 use std::borrow::Cow;
@@ -12,21 +14,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plimsoll_core::explain::Explanation;
-use plimsoll_core::model::assignment::ClusterLoadAssignment;
-use plimsoll_core::model::cluster::{ClusterConfig, LocalityPolicy};
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::model::zone_aware::{CapacityBasis, FractionSource, LocalityBasis, ZoneAware};
 use plimsoll_core::planner::fractions::ZoneFraction;
 use plimsoll_core::time::Instant;
-use plimsoll_core::units::FieldError;
+use plimsoll_core::units::{BasisPoints, FieldError};
 
+use changes::changes;
 pub use given::Given;
 use given::find;
 
 use crate::config::{Delivery, Service};
-use crate::delivery::{Class, Steering, fleet_ramp, steered_config, steering, takes_lrs};
-use crate::fleet_plan::FleetPlan;
-use crate::state::State;
-use crate::view::assignment::weighted;
+use crate::delivery::{Class, Steering};
+use crate::fleet_plan::{FleetPlan, rules};
+use crate::state::{State, ViewKey};
+use crate::view::Sent;
 
 /// The question.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -63,28 +65,29 @@ pub fn explain(
         Some(locality) => zone_of_fleet(plan, locality)?,
         None => first_zone(plan),
     };
-    let class = class(state, fleet, &locality);
-    let told = match own_weights(service, plan, question, (class, &locality), state)? {
-        Some(told) => told,
-        None => Told::new(service, plan, class, state),
-    };
-    let pairs = |zones: &[ZoneFraction]| {
-        let pair = |zone: &ZoneFraction| (zone.locality.clone(), zone.fraction);
-        zones.iter().map(pair).collect()
-    };
-    let given = Given {
-        config: told.config,
+    let key = ViewKey {
+        fleet: Arc::clone(fleet),
+        class: class(state, fleet, &locality),
         locality,
-        upstream: &told.upstream,
-        fleet: &plan.assignment,
-        fractions: pairs(told.on_fleet),
-        observed_traffic: pairs(told.by_lrs),
+        returning: false,
+    };
+    let sent = state.sent(service, &key, plan);
+    let sent = sent.map_err(|error| FieldError::new(error.path(), error.reason()))?;
+    let changes = changes(service, &sent, key.class);
+    let has_demand = !plan.zones.is_empty() || !question.demand.is_empty();
+    let given = match stand_in(question, key.class, sent.steering) {
+        // Without demand weights of the fleet count proxies, as they say themselves.
+        StandIn::FleetWeights if !has_demand => as_sent(sent, key.locality),
+        StandIn::None => as_sent(sent, key.locality),
+        StandIn::FleetWeights => by_fleet_weights(sent, key.locality, plan),
+        StandIn::LocalityWeights => by_locality_weights(service, key.locality, plan),
     };
     let snapshot = given.snapshot(&question.hosts, &question.demand)?;
     let age = state.delivered_age(fleet, Some(service.name()), now);
     let age = age.or_else(|| state.delivered_age(fleet, None, now));
     let asked_at = Instant::ORIGIN.saturating_add(age.unwrap_or_default());
     let mut explanation = snapshot.explain_at(asked_at);
+    explanation.changes = changes;
     if service.config.load_aware_locality().is_some() {
         explanation.notes.push(UTILIZATION_UNKNOWN.to_owned());
     }
@@ -95,105 +98,85 @@ pub fn explain(
 const UTILIZATION_UNKNOWN: &str = "hosts report their utilization to the proxies, not to the \
                                    control plane: ask a proxy (/explain) what it goes by";
 
-/// What proxies of one class are told about one service.
-struct Told<'a> {
-    config: ClusterConfig,
-    upstream: Cow<'a, ClusterLoadAssignment>,
-    /// Demand on the fleet's assignment.
-    on_fleet: &'a [ZoneFraction],
-    /// Demand for this very service, which counts for more.
-    by_lrs: &'a [ZoneFraction],
+/// For which weights demand stands, so that people see why they are what they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StandIn {
+    /// For none: what was sent is explained.
+    None,
+    /// For the weights of the fleet.
+    FleetWeights,
+    /// For the weights of localities, which every zone has of its own.
+    LocalityWeights,
 }
 
-impl<'a> Told<'a> {
-    fn new(service: &'a Service, plan: &'a FleetPlan, class: Class, state: &State) -> Self {
-        let steering = steering_of(service, class, state);
-        let upstream = Cow::Borrowed(&*service.assignment);
-        let own = plan.services.get(service.name());
-        let own = own.map_or(&plan.zones[..], |own| &own.zones);
-        match (class, steering) {
-            // Their weights are made of the service's own demand.
-            (_, Steering::Demand(Delivery::LocalityWeights)) | (Class::Grpc, _) => Self {
-                config: by_demand(service, steering),
-                upstream,
-                on_fleet: own,
-                by_lrs: &[],
-            },
-            (Class::Plimsoll, _) => Self {
-                config: steered_config(service, steering),
-                upstream,
-                on_fleet: &plan.zones,
-                by_lrs: match takes_lrs(service, steering) {
-                    true => own,
-                    false => &[],
-                },
-            },
-            (Class::Envoy, Steering::Demand(_)) => Self {
-                config: by_demand(service, steering),
-                upstream,
-                on_fleet: &plan.zones,
-                by_lrs: &[],
-            },
-            (Class::Envoy, _) => Self {
-                config: by_demand(service, steering),
-                upstream,
-                on_fleet: own,
-                by_lrs: &[],
-            },
-        }
-    }
-}
-
-fn steering_of(service: &Service, class: Class, state: &State) -> Steering {
-    let ramp = fleet_ramp(state.config().services.values().map(AsRef::as_ref));
-    steering(service, class, ramp)
-}
-
-/// What one of our own proxies is told where weights of its zone say the demand; `None` elsewhere,
-/// and for questions that are not about that zone as it is.
-fn own_weights<'a>(
-    service: &'a Service,
-    plan: &'a FleetPlan,
-    question: &Question,
-    (class, locality): (Class, &Locality),
-    state: &State,
-) -> Result<Option<Told<'a>>, FieldError> {
+fn stand_in(question: &Question, class: Class, steering: Steering) -> StandIn {
     let hypothetical = !question.hosts.is_empty() || !question.demand.is_empty();
-    let by_weights = Steering::Demand(Delivery::LocalityWeights);
-    if question.every_zone
-        || hypothetical
-        || class != Class::Plimsoll
-        || steering_of(service, class, state) != by_weights
-    {
-        return Ok(None);
+    let one_zone = !question.every_zone && !hypothetical;
+    match (class, steering) {
+        (_, Steering::Demand(Delivery::FleetWeights)) => StandIn::FleetWeights,
+        // One of our own proxies says of itself that it follows weights.
+        (Class::Plimsoll, Steering::Demand(Delivery::LocalityWeights)) if one_zone => StandIn::None,
+        (_, Steering::Demand(Delivery::LocalityWeights)) => StandIn::LocalityWeights,
+        (Class::Grpc, Steering::HostCounts) if !one_zone => StandIn::LocalityWeights,
+        _ => StandIn::None,
     }
-    let measured = plan.services.get(service.name());
-    let own = measured.and_then(|measured| measured.weights_at(locality));
-    Ok(Some(Told {
-        config: service.config.with_locality_weights(),
-        upstream: match measured {
-            Some(_) => Cow::Owned(weighted(&service.assignment, own)?),
-            None => Cow::Borrowed(&*service.assignment),
-        },
-        on_fleet: &plan.zones,
-        by_lrs: &[],
-    }))
 }
 
-/// The cluster as a data plane that understands measured demand would have it: the weights that
-/// others get say the same, and have no dead band.
-fn by_demand(service: &Service, steering: Steering) -> ClusterConfig {
-    let steering = match steering {
-        Steering::Demand(_) => Steering::Demand(Delivery::EdsField),
-        other => other,
-    };
-    let config = steered_config(service, steering);
-    match config.locality_policy() {
-        LocalityPolicy::ZoneAware(rules) => {
-            config.with_zone_aware(rules.clone().without_dead_band())
-        }
-        _ => config,
+/// What the receiver itself has.
+fn as_sent(sent: Sent, locality: Locality) -> Given<'static> {
+    let source = sent.config.zone_aware().map(ZoneAware::fraction_source);
+    let fractions = sent.fleet.fractions(source.unwrap_or_default());
+    let fractions = fractions.iter();
+    Given {
+        locality,
+        fractions: fractions
+            .map(|(zone, share)| (zone.clone(), *share))
+            .collect(),
+        observed_traffic: sent.observed_traffic,
+        config: sent.config,
+        upstream: Cow::Owned(sent.upstream),
+        fleet: Cow::Owned(sent.fleet),
     }
+}
+
+/// A stock Envoy goes by one basis on both sides: weights of the fleet, which say the demand, and
+/// weights of hosts. They have no dead band.
+fn by_fleet_weights(sent: Sent, locality: Locality, plan: &FleetPlan) -> Given<'_> {
+    let rules = sent.config.zone_aware().cloned().unwrap_or_default();
+    let rules = rules
+        .on_basis(LocalityBasis::LrsReportedRate, FractionSource::EdsField)
+        .with_upstream_locality_basis(CapacityBasis::HealthyHostsWeight)
+        .without_dead_band();
+    Given {
+        config: sent.config.with_zone_aware(rules),
+        locality,
+        upstream: Cow::Owned(sent.upstream),
+        fleet: Cow::Borrowed(&plan.assignment),
+        fractions: pairs(&plan.zones),
+        observed_traffic: Vec::new(),
+    }
+}
+
+/// Weights of localities are made of the service's own demand, by its own rules.
+fn by_locality_weights<'a>(
+    service: &'a Service,
+    locality: Locality,
+    plan: &'a FleetPlan,
+) -> Given<'a> {
+    let own = plan.services.get(service.name());
+    Given {
+        config: service.config.with_zone_aware(rules(service)),
+        locality,
+        upstream: Cow::Borrowed(&*service.assignment),
+        fleet: Cow::Borrowed(&plan.assignment),
+        fractions: pairs(own.map_or(&plan.zones[..], |own| &own.zones)),
+        observed_traffic: Vec::new(),
+    }
+}
+
+fn pairs(zones: &[ZoneFraction]) -> Vec<(Locality, BasisPoints)> {
+    let pair = |zone: &ZoneFraction| (zone.locality.clone(), zone.fraction);
+    zones.iter().map(pair).collect()
 }
 
 /// What the proxies of a zone are; where some are not ours, all are spoken to as to strangers.
@@ -244,3 +227,6 @@ fn unknown<'a>(field: &str, asked: &str, known: impl Iterator<Item = &'a Arc<str
     };
     FieldError::new(field, format!("{asked:?} is not known; {known}"))
 }
+
+#[cfg(test)]
+mod tests;

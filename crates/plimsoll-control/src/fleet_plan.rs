@@ -98,8 +98,8 @@ impl ServicePlan {
     ) -> Self {
         let own = plan(plans, fleet, Some(service.name())).filter(|plan| plan.has_data());
         let measured = match service.mode {
-            Mode::Enforce => own.or(whole),
-            Mode::Shadow | Mode::Off => None,
+            Mode::Enforce if delivery::written_basis(service).is_none() => own.or(whole),
+            Mode::Enforce | Mode::Shadow | Mode::Off => None,
         };
         let zones = measured.map_or(&[][..], |plan| &plan.zones);
         let zones = ramped(zones, fleet_counts, service.ramp);
@@ -135,7 +135,7 @@ pub(crate) fn plan<'a>(
 
 /// The rules by which locality weights of a service are computed: those of its cluster, by measured
 /// demand.
-fn rules(service: &Service) -> ZoneAware {
+pub(crate) fn rules(service: &Service) -> ZoneAware {
     delivery::steered_rules(service)
         .on_basis(LocalityBasis::LrsReportedRate, FractionSource::EdsField)
         .without_dead_band()

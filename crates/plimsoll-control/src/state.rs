@@ -18,15 +18,16 @@ use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::{FleetView, Grain, Plan, Planner, PlannerEvent};
 use plimsoll_core::time::Instant;
 use plimsoll_xds::ads::view::View;
+use plimsoll_xds::error::DecodeError;
 use plimsoll_xds::lrs::{LrsSettings, LrsTraffic};
 use plimsoll_xds::node::NodeInfo;
 
-use crate::config::ControlConfig;
+use crate::config::{ControlConfig, Service};
 use crate::delivery::Class;
 use crate::fleet::{Fleets, StreamKind};
 use crate::fleet_plan::{FleetPlan, Plans, plan};
 use crate::relay::{Known, Overlay, Relayed};
-use crate::view::{Catalog, Held};
+use crate::view::{Catalog, Held, Sent};
 
 /// What a held view waits for at most, beyond one reporting interval. Envoy retries a broken
 /// reporting stream after 5 s; its first report then covers up to 5 s, and for as long the demand
@@ -370,6 +371,16 @@ impl State {
     /// What receivers of `key` see.
     pub fn view(&self, key: &ViewKey) -> Option<&Arc<View>> {
         self.views.get(key)
+    }
+
+    /// What receivers of `key` are sent about `service`, read back.
+    pub(crate) fn sent(
+        &self,
+        service: &Service,
+        key: &ViewKey,
+        plan: &FleetPlan,
+    ) -> Result<Sent, DecodeError> {
+        self.catalog.sent(service, key, plan)
     }
 
     /// What receivers of `key` behind a relay see.

@@ -7,12 +7,14 @@
 pub(crate) mod assignment;
 pub(crate) mod cluster;
 mod route;
+mod sent;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::planner::fractions::ZoneFraction;
+use plimsoll_core::planner::weights::ReceiverWeights;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::ads::view::{Resource, TypeResources, View};
 use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT, LISTENER, ROUTE_CONFIGURATION};
@@ -25,6 +27,8 @@ use crate::delivery::{self, Class, Steering, steering, takes_lrs};
 use crate::fleet_plan::FleetPlan;
 use crate::relay::{Improvement, Overlay};
 use crate::state::ViewKey;
+
+pub(crate) use sent::Sent;
 
 /// What a view leaves out for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,18 +196,10 @@ impl Catalog {
     fn assignments(&self, key: &ViewKey, plan: &FleetPlan, held: Held) -> Vec<Resource> {
         let mut resources = Vec::new();
         for (name, service) in &self.config.services {
-            let steering = steering(service, key.class, self.fleet_ramp);
-            let weighted =
-                steering == Steering::Demand(Delivery::LocalityWeights) || key.class == Class::Grpc;
-            let measured = plan.services.get(name).filter(|_| weighted);
-            match measured {
+            match self.weighted(service, key, plan) {
                 Some(_) if held == Held::Demand => {}
-                Some(measured) => {
-                    let own = match steering {
-                        Steering::AsConfigured(_) => None,
-                        _ => measured.weights_at(&key.locality),
-                    };
-                    let body = assignment::with_locality_weights(&service.assignment, own);
+                Some(weights) => {
+                    let body = assignment::with_locality_weights(&service.assignment, weights);
                     resources.push(Resource::new(Arc::clone(name), body));
                 }
                 None => resources.extend(self.assignments.get(name).cloned()),
@@ -213,6 +209,23 @@ impl Catalog {
             resources.extend(self.fleet_assignments(key, plan));
         }
         resources
+    }
+
+    /// Weights that a receiver finds on the assignment of a service, where it goes by weights: its
+    /// own, or none of its own. `None` where the assignment is sent as it is written.
+    fn weighted<'a>(
+        &self,
+        service: &Service,
+        key: &ViewKey,
+        plan: &'a FleetPlan,
+    ) -> Option<Option<&'a ReceiverWeights>> {
+        let steering = steering(service, key.class, self.fleet_ramp);
+        let by_weights = steering == Steering::Demand(Delivery::LocalityWeights);
+        let measured = plan.services.get(service.name())?;
+        (by_weights || key.class == Class::Grpc).then(|| match steering {
+            Steering::AsConfigured(_) => None,
+            _ => measured.weights_at(&key.locality),
+        })
     }
 
     /// The fleet's own assignment under each name that its proxies may ask for.

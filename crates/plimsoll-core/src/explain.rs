@@ -57,6 +57,32 @@ pub struct Explanation {
     pub subsets: Option<SubsetsExplanation>,
     /// Things an operator should know (panic, lost traffic, missing weights), in words.
     pub notes: Vec<String>,
+    /// Settings that the control plane sends otherwise than they are written. Filled by control
+    /// planes; a data plane knows only what it got.
+    pub changes: Vec<ChangeExplanation>,
+}
+
+/// A setting that reaches a data plane otherwise than it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct ChangeExplanation {
+    /// The setting, spelled as in files.
+    pub setting: String,
+    /// What is written; `None` = nothing, so that a default would hold.
+    pub written: Option<String>,
+    /// What is sent instead.
+    pub sent: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl ChangeExplanation {
+    /// The same as one sentence.
+    pub fn sentence(&self) -> String {
+        let written = self.written.as_deref().unwrap_or("the default");
+        let (setting, sent, reason) = (&self.setting, &self.sent, &self.reason);
+        format!("{setting} is sent as {sent} instead of {written}: {reason}")
+    }
 }
 
 /// The three states of zone-aware routing, spelled as in Envoy.

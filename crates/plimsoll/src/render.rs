@@ -35,6 +35,7 @@ pub(crate) fn page(heading: Heading<'_>, explanation: &Explanation, style: Style
     let sections = [
         sections::heading(heading, explanation, style),
         sections::verdict(explanation, style),
+        sections::changes(explanation, style),
         sections::preconditions(explanation, style),
         tables::localities(explanation, &names, style),
         tables::zones(explanation, &names, style),

@@ -152,6 +152,7 @@ const fn delivery_name(delivery: Delivery) -> &'static str {
 const fn why_not(why: WhyNot) -> &'static str {
     match why {
         WhyNot::ModeOff => "mode_off",
+        WhyNot::BasisWritten => "locality_basis_written",
         WhyNot::Hashing => "hashing",
         WhyNot::LoadAwareLocality => "load_aware_locality",
         WhyNot::Subsets => "subsets",

@@ -12,6 +12,7 @@ use plimsoll_core::units::FieldError;
 use plimsoll_xds::yaml::proto_json::ProtoEnum;
 
 use super::yaml::{ClusterExtrasYaml, ServiceExtrasYaml, ServiceYaml};
+use crate::delivery;
 
 /// Envoy's own default of `connect_timeout`.
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -93,6 +94,9 @@ pub struct Service {
     /// The file says more of the cluster than its name. Behind a relay it is otherwise the other
     /// server that says which policy there is to improve.
     pub is_policy_written: bool,
+    /// The field that asks for measured demand, where one is written: `delivery`, `ramp` or
+    /// `mode: ENFORCE`. What is steered by default can be steered otherwise by its cluster.
+    pub asks_for_demand: Option<&'static str>,
 }
 
 impl Service {
@@ -126,6 +130,7 @@ impl ServiceYaml {
     pub(super) fn checked(self, extras: ServiceExtrasYaml) -> Result<Service, FieldError> {
         let under = |error: FieldError| error.under("cluster");
         extras.cluster.check().map_err(under)?;
+        let asks_for_demand = self.asks_for_demand();
         let mut parts = ClusterConfigParts::try_from(self.cluster).map_err(under)?;
         // The data planes probe; here only the assignment says what is healthy.
         parts.health_checking = HealthChecking::default();
@@ -153,10 +158,10 @@ impl ServiceYaml {
             ..Default::default()
         })?;
         let timeout = extras.cluster.connect_timeout;
-        Ok(Service {
+        let service = Service {
             config: Arc::new(config),
             assignment: Arc::new(assignment),
-            mode: self.mode.0,
+            mode: self.mode.map_or_else(Mode::default, |mode| mode.0),
             ramp,
             delivery: self.delivery.0,
             connect_timeout: timeout.map_or(DEFAULT_CONNECT_TIMEOUT, |timeout| timeout.0),
@@ -166,8 +171,24 @@ impl ServiceYaml {
                 Protocol::Http1
             },
             is_policy_written: extras.cluster.others.keys().any(|key| key != "name"),
+            asks_for_demand,
             report_metrics: extras.cluster.lrs_report_endpoint_metrics,
-        })
+        };
+        delivery::check(&service)?;
+        Ok(service)
+    }
+}
+
+impl ServiceYaml {
+    fn asks_for_demand(&self) -> Option<&'static str> {
+        let is_enforced = self.mode.is_some_and(|mode| mode.0 == Mode::Enforce);
+        let fields = [
+            ("delivery", self.delivery.0 != Delivery::Auto),
+            ("ramp", self.ramp.is_some()),
+            ("mode", is_enforced),
+        ];
+        let mut written = fields.into_iter().filter(|(_, written)| *written);
+        written.next().map(|(field, _)| field)
     }
 }
 

@@ -123,8 +123,7 @@ pub(super) struct ServiceYaml {
     /// Percent by which healthy hosts may stand for others, above 0. Default 140.
     pub(super) overprovisioning_factor: Option<Uint<u32>>,
     /// How far demand may steer it. Default `ENFORCE`.
-    #[serde(default)]
-    pub(super) mode: Named<Mode>,
+    pub(super) mode: Option<Named<Mode>>,
     /// Percent of the way from host counts to measured demand, 0 to 100. Default 100.
     pub(super) ramp: Option<Uint<u32>>,
     /// How demand reaches data planes. Default `AUTO`.

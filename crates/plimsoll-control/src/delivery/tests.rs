@@ -242,8 +242,11 @@ fn small_services_are_steered_unless_somebody_says_otherwise() {
         config.zone_aware().unwrap().min_cluster_size()
     };
     assert_eq!(minimum(&service("")), 1, "not Envoy's 6");
-    let rules = ", common_lb_config: {zone_aware_lb_config: {min_cluster_size: 20}}";
-    assert_eq!(minimum(&service_of(rules, "")), 20);
+    for written in [20, 6, 0] {
+        let rules = format!("zone_aware_lb_config: {{min_cluster_size: {written}}}");
+        let rules = format!(", common_lb_config: {{{rules}}}");
+        assert_eq!(minimum(&service_of(&rules, "")), written, "is written");
+    }
     let off = service(", mode: OFF");
     let as_written = steered_config(&off, Steering::AsConfigured(WhyNot::ModeOff));
     assert_eq!(as_written.zone_aware().unwrap().min_cluster_size(), 6);
@@ -281,4 +284,109 @@ fn weights_of_localities_are_not_sent_to_subsets_that_ignore_them() {
     let zones = service_of(zones, "");
     assert_eq!(chosen(&zones, Class::Envoy), Delivery::FleetWeights);
     assert_eq!(chosen(&zones, Class::Plimsoll), Delivery::EdsField);
+}
+
+fn zone_aware(fields: &str) -> String {
+    let fields = format!(", locality_lb_config: {{zone_aware_lb_config: {{{fields}}}}}");
+    policy("round_robin", "RoundRobin", &fields)
+}
+
+#[test]
+fn a_basis_that_is_written_stays_in_every_mode_and_for_everybody() {
+    for basis in ["HEALTHY_HOSTS_NUM", "HEALTHY_HOSTS_WEIGHT", "OBSERVED_LOAD"] {
+        let cluster = zone_aware(&format!("locality_basis: {basis}"));
+        for mode in ["", ", mode: SHADOW"] {
+            let service = service_of(&cluster, mode);
+            for class in CLASSES {
+                let steering = steering(&service, class, 100);
+                assert_eq!(steering, Steering::AsConfigured(WhyNot::BasisWritten));
+                assert_eq!(steered_config(&service, steering), *service.config);
+                assert!(!takes_lrs(&service, steering));
+            }
+        }
+    }
+    let measured = service_of(&zone_aware("locality_basis: LRS_REPORTED_RATE"), "");
+    assert_eq!(chosen(&measured, Class::Plimsoll), Delivery::EdsField);
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_refused() {
+    let refused = |fields: &str, rest: &str| {
+        let cluster = zone_aware(fields);
+        let text = format!("services: [{{cluster: {{name: orders{cluster}}}{rest}}}]");
+        let file = File {
+            name: "test".to_owned(),
+            text,
+        };
+        ControlConfig::parse(&file, &[]).unwrap_err().to_string()
+    };
+    for (fields, rest, path) in [
+        (
+            "locality_basis: HEALTHY_HOSTS_NUM",
+            ", delivery: EDS_FIELD",
+            "delivery",
+        ),
+        (
+            "locality_basis: OBSERVED_LOAD",
+            ", delivery: FLEET_WEIGHTS",
+            "delivery",
+        ),
+        (
+            "locality_basis: HEALTHY_HOSTS_WEIGHT",
+            ", ramp: 100",
+            "ramp",
+        ),
+        (
+            "lrs_rate_config: {fraction_source: LOCALITY_METADATA}",
+            ", delivery: EDS_FIELD",
+            "delivery",
+        ),
+    ] {
+        let error = refused(fields, rest);
+        let path = format!("services[0].{path}: ");
+        assert!(error.contains(&path), "{error}");
+        assert!(error.contains("remove one of the two"), "{error}");
+    }
+    let enforced = refused("locality_basis: HEALTHY_HOSTS_NUM", ", mode: ENFORCE");
+    assert!(enforced.contains("services[0].mode: "), "{enforced}");
+    // Where nothing is steered nothing is contradicted.
+    let basis = zone_aware("locality_basis: HEALTHY_HOSTS_NUM");
+    service_of(&basis, ", mode: OFF, ramp: 10, delivery: EDS_FIELD");
+}
+
+#[test]
+fn a_source_of_fractions_that_is_written_stays() {
+    let metadata = zone_aware("lrs_rate_config: {fraction_source: LOCALITY_METADATA}");
+    for delivery in ["AUTO", "LRS_RESPONSE", "LOCALITY_METADATA"] {
+        let service = service_of(&metadata, &format!(", delivery: {delivery}"));
+        let steering = steering(&service, Class::Plimsoll, 100);
+        let config = steered_config(&service, steering);
+        let source = config.zone_aware().unwrap().fraction_source();
+        assert_eq!(source, FractionSource::LocalityMetadata, "{delivery}");
+    }
+}
+
+#[test]
+fn whoever_reads_fractions_is_not_sent_weights_of_the_fleet() {
+    let fleet = service(", delivery: FLEET_WEIGHTS");
+    assert_eq!(chosen(&fleet, Class::Plimsoll), Delivery::EdsField);
+    assert_eq!(chosen(&fleet, Class::Envoy), Delivery::FleetWeights);
+}
+
+#[test]
+fn behind_a_relay_a_file_that_asks_for_demand_has_the_last_word() {
+    let theirs = service_of(&zone_aware("locality_basis: HEALTHY_HOSTS_WEIGHT"), "");
+    let relayed = |rest: &str| Service {
+        config: Arc::clone(&theirs.config),
+        ..Service::clone(&service(rest))
+    };
+    let steering = |rest: &str| steering(&relayed(rest), Class::Plimsoll, 100);
+    assert_eq!(steering(""), Steering::AsConfigured(WhyNot::BasisWritten));
+    for asked in [", mode: ENFORCE", ", ramp: 100", ", delivery: EDS_FIELD"] {
+        assert_eq!(
+            steering(asked),
+            Steering::Demand(Delivery::EdsField),
+            "{asked}"
+        );
+    }
 }

@@ -3,6 +3,7 @@
 //! Knows neither the control plane's state nor who asks: a proxy answers its own what-ifs with it,
 //! too. Which words and weights a proxy is given is decided in `explain`.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -29,9 +30,9 @@ pub struct Given<'a> {
     /// Where the proxy is.
     pub locality: Locality,
     /// The hosts of the cluster.
-    pub upstream: &'a ClusterLoadAssignment,
+    pub upstream: Cow<'a, ClusterLoadAssignment>,
     /// The proxies.
-    pub fleet: &'a ClusterLoadAssignment,
+    pub fleet: Cow<'a, ClusterLoadAssignment>,
     /// Demand by zone, on the assignment of the fleet.
     pub fractions: Vec<(Locality, BasisPoints)>,
     /// Demand for this very cluster, which counts for more.
@@ -48,15 +49,15 @@ impl Given<'_> {
         demand: &BTreeMap<String, f64>,
     ) -> Result<Arc<RoutingSnapshot>, FieldError> {
         let now = Instant::ORIGIN;
-        let assignment = resized(self.upstream, hosts)?;
+        let assignment = resized(&self.upstream, hosts)?;
         let fractions = match demand.is_empty() {
             true => {
                 let known = self.fractions.into_iter();
                 known.map(|(zone, share)| (zone, share.get())).collect()
             }
-            false => asked_demand(self.fleet, demand)?,
+            false => asked_demand(&self.fleet, demand)?,
         };
-        let originating = originating(self.fleet, fractions)?;
+        let originating = originating(&self.fleet, fractions)?;
         let mut balancer = Balancer::new(Arc::new(self.config), self.locality, now);
         balancer.handle_originating(originating, now);
         if demand.is_empty() && !self.observed_traffic.is_empty() {

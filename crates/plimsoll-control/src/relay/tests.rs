@@ -5,8 +5,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use plimsoll_core::model::endpoint_policy::EndpointPolicy;
 use plimsoll_core::model::load_report::Node;
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::model::zone_aware::LocalityBasis;
 use plimsoll_xds::ads::client::{Client, ClientEvent, ClientSettings};
 use plimsoll_xds::ads::message::NodeMessage;
 use plimsoll_xds::ads::server::{ServerStream, StreamEvent};
@@ -16,13 +18,14 @@ use plimsoll_xds::driver::ads_client::{self, AdsClientChannels, AdsClientEvent, 
 use plimsoll_xds::driver::{
     AdsHandler, AdsObserver, AdsOpening, AdsSession, ConnectOptions, ServerOptions, Status, serve,
 };
-use plimsoll_xds::node::NodeInfo;
+use plimsoll_xds::node::{NodeInfo, PLIMSOLL_FEATURE};
 use plimsoll_xds::wire;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::*;
 use crate::config::{ControlConfig, File};
+use crate::explain::{Question, explain};
 use crate::server::{Discovery, Handle, LoadReporting, start};
 
 const CUSTOM: &str = "type.googleapis.com/example.Custom";
@@ -109,7 +112,10 @@ fn node(user_agent: &str) -> NodeMessage {
         },
         user_agent_name: user_agent.to_owned(),
         user_agent_version: String::new(),
-        client_features: Vec::new(),
+        client_features: match user_agent {
+            "plimsoll" => vec![PLIMSOLL_FEATURE.to_owned()],
+            _ => Vec::new(),
+        },
     };
     // Metadata that only the other server understands: field 3, whatever it is.
     let raw = [&wire::encode_node(&info)[..], &[0x1a, 2, 0x52, 0]].concat();
@@ -240,6 +246,66 @@ async fn clusters_and_endpoints_of_another_control_plane_are_improved_in_all_var
             (1, 1, 0)
         );
     }
+}
+
+const ORCA: &str = "
+services:
+- cluster:
+    name: orders
+    load_balancing_policy:
+      policies:
+      - typed_extension_config:
+          name: x
+          typed_config:
+            '@type': type.googleapis.com/envoy.extensions.load_balancing_policies.\
+client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin
+            blackout_period: 3s
+  mode: 'OFF'
+  endpoints:
+  - {locality: {region: r, zone: a}, lb_endpoints: ['127.0.0.1:1', '127.0.0.1:2']}
+  - {locality: {region: r, zone: b}, lb_endpoints: ['127.0.0.1:3']}
+";
+
+#[tokio::test]
+async fn weights_from_orca_are_joined_by_demand_between_zones_for_our_own_data_planes() {
+    let behind = control(ORCA);
+    let upstream = run(Discovery::new(behind.clone()), behind).await;
+    let (server, handle) = relay(upstream.address, Variant::Delta, "").await;
+    let mut subscriber = Subscriber::start(&server, Variant::Sotw, "plimsoll");
+    subscriber.watch(CLUSTER, "*").await;
+    subscriber.watch(CLUSTER_LOAD_ASSIGNMENT, "orders").await;
+    let body = subscriber.until(CLUSTER, "orders", |_| true).await;
+    let sent = wire::decode_cluster(&body).unwrap().config;
+    let rules = sent.zone_aware().unwrap();
+    assert_eq!(rules.locality_basis(), LocalityBasis::LrsReportedRate);
+    let EndpointPolicy::ClientSideWeightedRoundRobin(policy) = sent.endpoint_policy() else {
+        panic!("{sent:?}");
+    };
+    assert_eq!(policy.blackout_period(), Duration::from_secs(3));
+    // The state explains what was sent as soon as it has heard of the endpoints.
+    let explained = async {
+        loop {
+            let question = Question {
+                cluster: "orders".to_owned(),
+                ..Question::default()
+            };
+            let explained = handle.inspect(move |state, now| explain(state, &question, now).ok());
+            let explained = explained.await.unwrap();
+            if let Some(explained) = explained.filter(|found| found.localities.len() == 2) {
+                return explained;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let explained = tokio::time::timeout(Duration::from_secs(20), explained).await;
+    let explained = explained.unwrap();
+    let basis = explained.locality_basis;
+    assert_eq!(basis, Some(LocalityBasis::LrsReportedRate));
+    let policy = explained.endpoint_policy;
+    assert_eq!(policy, "client_side_weighted_round_robin");
+    let settings = explained.changes.iter().map(|change| &change.setting[..]);
+    let settings: Vec<_> = settings.collect();
+    assert_eq!(settings, ["locality_basis", "min_cluster_size"]);
 }
 
 #[tokio::test]

@@ -9,13 +9,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use plimsoll_core::model::assignment::{
-    AssignmentParts, ClusterLoadAssignment, DEFAULT_OVERPROVISIONING_FACTOR, DropOverloadParts,
-    LbEndpoint, LocalityLbEndpoints, LocalityParts,
+    ClusterLoadAssignment, DEFAULT_OVERPROVISIONING_FACTOR, DropOverloadParts, LbEndpoint,
+    LocalityLbEndpoints,
 };
 use plimsoll_core::model::health::{HealthClass, HealthFlags};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::weights::ReceiverWeights;
-use plimsoll_core::units::FieldError;
 use plimsoll_xds::wire::{AssignmentOut, LocalityOut, encode_assignment};
 
 use crate::config::ControlConfig;
@@ -34,26 +33,6 @@ pub(super) fn with_locality_weights(
     own: Option<&ReceiverWeights>,
 ) -> Bytes {
     encode_assignment(&out(assignment, locality_weights(assignment, own)))
-}
-
-/// The same for somebody who reads no bytes.
-pub(crate) fn weighted(
-    assignment: &ClusterLoadAssignment,
-    own: Option<&ReceiverWeights>,
-) -> Result<ClusterLoadAssignment, FieldError> {
-    let weight = locality_weights(assignment, own);
-    let endpoints = assignment.endpoints().iter().map(|entry| LocalityParts {
-        locality: entry.locality.clone(),
-        priority: entry.priority,
-        load_balancing_weight: weight(entry),
-        lb_endpoints: entry.lb_endpoints.clone(),
-        ..Default::default()
-    });
-    ClusterLoadAssignment::try_new(AssignmentParts {
-        cluster_name: assignment.cluster_name().to_string(),
-        endpoints: endpoints.collect(),
-        ..Default::default()
-    })
 }
 
 /// The rule of [`with_locality_weights`], for each locality of the assignment.

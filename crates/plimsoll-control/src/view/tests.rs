@@ -17,7 +17,7 @@ use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT};
 use crate::config::ControlConfig;
 use crate::delivery::Class;
 use crate::fleet::StreamKind;
-use crate::state::tests::driver::{Driver, config_of, fleet, node, stats};
+use crate::state::tests::driver::{Driver, fleet, node, stats, try_config_of};
 use crate::state::{State, ViewKey};
 
 const CLASSES: [Class; 3] = [Class::Plimsoll, Class::Grpc, Class::Envoy];
@@ -42,15 +42,21 @@ fn policy(name: &str, message: &str, fields: &str) -> String {
 }
 
 /// Every way to write a cluster that this control plane takes.
-fn policies() -> Vec<String> {
+pub(crate) fn policies() -> Vec<String> {
     let zone_aware = |basis: &str| {
         format!(", locality_lb_config: {{zone_aware_lb_config: {{min_cluster_size: 1{basis}}}}}")
     };
     let measured = zone_aware(", locality_basis: LRS_REPORTED_RATE");
     let by_weight = zone_aware(", locality_basis: HEALTHY_HOSTS_WEIGHT");
+    let by_count = zone_aware(", locality_basis: HEALTHY_HOSTS_NUM");
+    let observed = zone_aware(", locality_basis: OBSERVED_LOAD");
+    let capacity = zone_aware(", upstream_locality_basis: HEALTHY_HOSTS_WEIGHT");
+    let metadata = zone_aware(", lrs_rate_config: {fraction_source: LOCALITY_METADATA}");
+    let six = ", locality_lb_config: {zone_aware_lb_config: {min_cluster_size: 6}}";
     let weighted = ", locality_lb_config: {locality_weighted_lb_config: {}}";
     let round_robin = policy("round_robin", "RoundRobin", "");
     let child = format!(", endpoint_picking_policy: {round_robin}");
+    let convergent = format!("{child}, spill_controller: CONVERGENT");
     let orca = "client_side_weighted_round_robin";
     let modern = [
         policy("round_robin", "RoundRobin", &measured),
@@ -62,7 +68,16 @@ fn policies() -> Vec<String> {
         policy("maglev", "Maglev", ""),
         policy("wrr_locality", "WrrLocality", &child),
         policy("load_aware_locality", "LoadAwareLocality", &child),
+        policy("load_aware_locality", "LoadAwareLocality", &convergent),
         policy(orca, "ClientSideWeightedRoundRobin", ""),
+        policy(orca, "ClientSideWeightedRoundRobin", &measured),
+        policy(orca, "ClientSideWeightedRoundRobin", &by_weight),
+        policy(orca, "ClientSideWeightedRoundRobin", weighted),
+        policy("round_robin", "RoundRobin", &by_count),
+        policy("round_robin", "RoundRobin", &observed),
+        policy("round_robin", "RoundRobin", &capacity),
+        policy("random", "Random", &metadata),
+        policy("random", "Random", six),
     ];
     let modern = modern.map(|policy| format!("load_balancing_policy: {policy}"));
     let legacy = [
@@ -78,15 +93,32 @@ fn policies() -> Vec<String> {
         .collect()
 }
 
+/// Bases that stay as they are written: what asks for measured demand beside them is refused.
+const STAYS: [&str; 3] = [
+    ", locality_basis: HEALTHY_HOSTS_WEIGHT",
+    ", locality_basis: HEALTHY_HOSTS_NUM",
+    ", locality_basis: OBSERVED_LOAD",
+];
+
 /// Every service that can be written of them.
-fn every_config() -> Vec<(String, Arc<ControlConfig>)> {
+pub(crate) fn every_config() -> Vec<(String, Arc<ControlConfig>)> {
     let mut configs = Vec::new();
     for cluster in policies() {
+        let stays = STAYS.iter().any(|basis| cluster.contains(basis));
         for delivery in DELIVERIES {
             for rest in ["", ", mode: SHADOW", ", mode: OFF", ", ramp: 37"] {
+                let asked = delivery != "AUTO" || rest.contains("ramp");
+                let elsewhere = delivery == "EDS_FIELD" && cluster.contains("LOCALITY_METADATA");
+                let refused = (stays && asked || elsewhere) && !rest.contains("OFF");
                 let service = format!("delivery: {delivery}{rest}");
                 let name = format!("{cluster} {service}");
-                configs.push((name, config_of(&cluster, &service)));
+                match try_config_of(&cluster, &service) {
+                    Ok(config) => {
+                        assert!(!refused, "{name}");
+                        configs.push((name, config));
+                    }
+                    Err(error) => assert!(refused, "{name}: {error}"),
+                }
             }
         }
     }
@@ -163,6 +195,9 @@ fn complaint(view: &View, class: Class) -> Option<String> {
             if class == Class::Plimsoll {
                 continue;
             }
+            if walk::has(&cluster.body, 50_001) {
+                return Some("field 50001 of Cluster".to_owned());
+            }
             if walk::number(&zone_aware, 6) >= MEASURED_BASIS {
                 return Some("locality_basis 2".to_owned());
             }
@@ -209,8 +244,10 @@ fn zone_aware_configs(cluster: &[u8]) -> Vec<Vec<u8>> {
                     open.extend(walk::at(&message, &[9]));
                     None
                 }
+                // Ours, and for our own data planes alone.
+                "ClientSideWeightedRoundRobin" => Some(50_002),
                 // No locality settings, or none of the measured kind.
-                "Maglev" | "RingHash" | "ClientSideWeightedRoundRobin" => None,
+                "Maglev" | "RingHash" => None,
                 other => panic!("{other} is not looked into"),
             };
             found.extend(

@@ -68,6 +68,7 @@ pub(crate) fn explain(snapshot: &RoutingSnapshot, now: Instant) -> Explanation {
         priorities: priorities(snapshot),
         subsets: super::subsets::explain(snapshot, now),
         notes: notes(snapshot, own_shares.is_none()),
+        changes: Vec::new(),
     }
 }
 

@@ -415,10 +415,8 @@ mod tests {
 
     #[test]
     fn measured_demand_takes_its_shares_evenly_unless_told_otherwise() {
-        let measured = ZoneAware::default().on_basis(
-            LocalityBasis::LrsReportedRate,
-            crate::model::zone_aware::FractionSource::default(),
-        );
+        let measured = ZoneAware::default()
+            .on_basis(LocalityBasis::LrsReportedRate, FractionSource::default());
         let unset = ClusterConfig::try_new(parts()).unwrap();
         assert_eq!(unset.locality_sampling(), LocalitySampling::Random);
         let steered = unset.with_zone_aware(measured.clone());

@@ -10,7 +10,7 @@ use plimsoll_control::config::Service;
 use plimsoll_control::fleet_plan::{FleetPlan, ServicePlan};
 use plimsoll_control::state::State;
 use plimsoll_core::counts::HostSetCounts;
-use plimsoll_core::explain::{LocalityExplanation, ZoneExplanation};
+use plimsoll_core::explain::{ChangeExplanation, LocalityExplanation, ZoneExplanation};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::{FleetView, GrainView};
 use plimsoll_core::time::Instant;
@@ -103,6 +103,12 @@ impl Table {
         };
         let explanation = &words.explanation;
         table.notes.clone_from(&explanation.notes);
+        // That defaults are chosen is no news; what somebody wrote is.
+        let changes = explanation.changes.iter();
+        let replaced = changes.filter(|change| change.written.is_some());
+        table
+            .notes
+            .extend(replaced.map(ChangeExplanation::sentence));
         let places: Vec<Locality> = explanation.localities.iter().map(place).collect();
         for (locality, place) in explanation.localities.iter().zip(&places) {
             table.upstream(place, locality);

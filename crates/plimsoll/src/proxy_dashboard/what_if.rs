@@ -4,6 +4,8 @@
 //! A proxy knows hosts and proxies by number; that is all that zone-aware routing looks at. Where
 //! it goes by something else, nobody here can say what that would be, and the answer says so.
 
+use std::borrow::Cow;
+
 use plimsoll_admin::what_if::{WhatIfAnswer, WhatIfQuestion};
 use plimsoll_control::explain::Given;
 use plimsoll_core::explain::{Explanation, FractionStatus, LocalityExplanation};
@@ -40,8 +42,8 @@ pub(super) fn answer(
     let given = Given {
         config: snapshot.config().as_ref().clone(),
         locality: explanation.own_locality.clone().unwrap_or_default(),
-        upstream: &upstream,
-        fleet: &fleet,
+        upstream: Cow::Owned(upstream),
+        fleet: Cow::Owned(fleet),
         fractions: fractions.collect(),
         observed_traffic: Vec::new(),
     };

@@ -68,6 +68,18 @@ pub(super) fn verdict(explanation: &Explanation, style: Style) -> String {
     text
 }
 
+/// What a control plane sends otherwise than it is written.
+pub(super) fn changes(explanation: &Explanation, style: Style) -> String {
+    if explanation.changes.is_empty() {
+        return String::new();
+    }
+    let mut text = title("Sent otherwise than written", style);
+    for change in &explanation.changes {
+        text += &wrap("  ", &change.sentence());
+    }
+    text
+}
+
 pub(super) fn preconditions(explanation: &Explanation, style: Style) -> String {
     if explanation.preconditions.is_empty() {
         return String::new();

@@ -107,6 +107,7 @@ fn residual() -> Explanation {
         priorities: vec![priority(0, None)],
         subsets: None,
         notes: Vec::new(),
+        changes: Vec::new(),
     }
 }
 

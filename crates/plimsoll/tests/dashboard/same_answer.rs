@@ -194,6 +194,9 @@ fn state_of(mut document: Value) -> Value {
         );
     }
     document["fractions"]["age_ms"] = Value::Null;
+    // Only the control plane knows what is written.
+    assert!(document["changes"].is_array(), "{document}");
+    document["changes"] = Value::Null;
     document["generation"] = Value::Null;
     document
 }

@@ -148,22 +148,32 @@ pub(crate) fn config(service: &str) -> Arc<ControlConfig> {
 
 /// The same with another load balancing policy.
 pub(crate) fn config_of(cluster: &str, service: &str) -> Arc<ControlConfig> {
+    try_config_of(cluster, service).unwrap_or_else(|error| panic!("{error}: {cluster} {service}"))
+}
+
+/// The same, which may be refused.
+pub(crate) fn try_config_of(cluster: &str, service: &str) -> Result<Arc<ControlConfig>, String> {
     let service = match service {
         "" => String::new(),
         fields => format!("{fields}, "),
     };
-    parse(&format!(
+    try_parse(&format!(
         "{HEAD}services: [{{cluster: {{name: orders, {cluster}}}, {service}{ENDPOINTS}}}]"
     ))
 }
 
 /// A whole file.
 pub(crate) fn parse(text: &str) -> Arc<ControlConfig> {
+    try_parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+fn try_parse(text: &str) -> Result<Arc<ControlConfig>, String> {
     let file = File {
         name: "test".to_owned(),
         text: text.to_owned(),
     };
-    Arc::new(ControlConfig::parse(&file, &[]).unwrap_or_else(|error| panic!("{error}\n{text}")))
+    let config = ControlConfig::parse(&file, &[]).map_err(|error| error.to_string())?;
+    Ok(Arc::new(config))
 }
 
 /// A node of the fleet `gateway`.

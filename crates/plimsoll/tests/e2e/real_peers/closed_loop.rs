@@ -1,9 +1,9 @@
-//! The closed loop, alive: three proxies, twelve servers that report their utilization, and demand
-//! of 60/20/20 at a mean utilization of 0.6. What came out is in docs/proxy.md.
+//! The closed loop, alive: three proxies, servers in three zones that report their utilization, and
+//! demand of 60/20/20 at a mean utilization of 0.6. What came out is in docs/proxy.md.
 
 use std::time::Duration;
 
-use crate::support::closed_loop::{ClosedLoop, Policy, Setup};
+use crate::support::closed_loop::{ClosedLoop, DataPlane, Policy, Setup};
 use crate::support::loop_quality::Quality;
 use crate::support::proxy::Proxy;
 use crate::support::wait_until;
@@ -30,6 +30,17 @@ const HEADROOM: Setup = Setup {
 const MEASURED: Setup = Setup {
     name: "LRS_REPORTED_RATE",
     policy: Policy::LrsReportedRate,
+    ..CONVERGENT
+};
+
+const OVER_ORCA: Setup = Setup {
+    name: "LRS_REPORTED_RATE over client_side_weighted_round_robin",
+    policy: Policy::LrsOverOrca(DataPlane::Proxy),
+    ..CONVERGENT
+};
+const OVER_ORCA_IN_CLIENTS: Setup = Setup {
+    name: "the same in the embedded client",
+    policy: Policy::LrsOverOrca(DataPlane::Client("real_peers::clients::client_process")),
     ..CONVERGENT
 };
 
@@ -92,6 +103,43 @@ fn measured_demand_leads_a_step_of_convergent() {
     // Never level within the time counts as the whole of it.
     let alone = settle(false).unwrap_or(STEP_SECONDS as f64);
     assert!(led + 2.0 <= alone, "{led} s led, {alone} s not led");
+}
+
+#[test]
+fn measured_demand_levels_zones_and_weights_from_orca_their_hosts() {
+    assert_hosts_are_level(OVER_ORCA);
+}
+
+#[test]
+fn embedded_clients_level_zones_by_demand_and_hosts_by_weights_from_orca() {
+    assert_hosts_are_level(OVER_ORCA_IN_CLIENTS);
+}
+
+/// Zones have hosts of half, once and twice a size each, so host counts are right about zones and
+/// wrong about hosts.
+fn assert_hosts_are_level(setup: Setup) {
+    let world = ClosedLoop::start(setup);
+    wait_for_demand(&world);
+    for explained in world.explanations() {
+        assert_eq!(explained["locality_basis"], "LRS_REPORTED_RATE");
+        let policy = &explained["endpoint_policy"];
+        assert_eq!(policy, "client_side_weighted_round_robin");
+    }
+    let control = world.control.as_ref().unwrap();
+    let explained = control.page("explain?cluster=orders&zone=zone-a");
+    assert_eq!(explained["locality_basis"], "LRS_REPORTED_RATE");
+    assert_eq!(explained["fractions"]["status"], "fresh");
+    // Hosts must have reported for blackout_period (10 s) before their weights count.
+    world.pass(15);
+    let (quality, hosts) = world.judge_hosts(40);
+    for factor in quality.load_factors {
+        assert!((factor - 1.0).abs() <= 0.05, "{quality:?}");
+    }
+    for factor in hosts.iter().flatten() {
+        assert!((factor - 1.0).abs() <= 0.10, "{hosts:.3?}");
+    }
+    assert!(quality.swing.is_none(), "{quality:?}");
+    assert!(quality.cross_zone <= NEEDED + 0.02, "{quality:?}");
 }
 
 /// The table of docs/proxy.md, each row two minutes after thirty seconds.
@@ -160,11 +208,10 @@ fn assert_locked_out(quality: &Quality) {
     assert!(quality.load_factors[0] < 0.8, "{quality:?}");
 }
 
-/// Waits until every proxy knows the demand of the first zone to within 0.4 points.
+/// Waits until every data plane knows the demand of the first zone to within 0.4 points.
 fn wait_for_demand(world: &ClosedLoop) {
     wait_until("proxies go by measured demand", || {
-        world.proxies.iter().all(|proxy| {
-            let explained = proxy.explain("orders");
+        world.explanations().iter().all(|explained| {
             let localities = explained["localities"].as_array();
             let mut all = localities.into_iter().flatten();
             let own = all.find(|locality| locality["zone"] == "zone-a");

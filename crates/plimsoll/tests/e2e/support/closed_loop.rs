@@ -1,4 +1,5 @@
-//! [`ClosedLoop`]: three proxies, twelve servers that report their utilization, and uneven demand.
+//! [`ClosedLoop`]: three proxies or clients, servers in three zones that report their utilization,
+//! and uneven demand.
 //!
 //! Time is counted in requests. Sources move in step, so a slow machine makes traffic slower and
 //! never changes how it is spread.
@@ -9,12 +10,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::client::ClientProcess;
 use super::control::Control;
 use super::envoy::{CURRENT, Envoy};
 use super::http::get;
 use super::load::{Load, Source};
-use super::loop_quality::{Quality, level_after};
-use super::orca_backends::{OrcaBackends, ZONES};
+use super::loop_quality::{Quality, host_factors, level_after};
+use super::orca_backends::{ALIKE, OrcaBackends, UNLIKE, ZONES};
 use super::proxy::{Proxy, cluster, everything, file, listener, steered_by};
 use super::{scratch, wait_until};
 
@@ -44,6 +46,29 @@ pub(crate) enum Policy {
     LrsReportedRate,
     /// `CONVERGENT` from `plimsoll control`, led by measured demand or not.
     Convergent { led: bool },
+    /// The same over `client_side_weighted_round_robin`, and servers that are not alike.
+    LrsOverOrca(DataPlane),
+}
+
+/// Who balances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DataPlane {
+    /// `plimsoll proxy`.
+    Proxy,
+    /// Programs with the embedded client; the test of this name becomes one.
+    Client(&'static str),
+}
+
+impl Policy {
+    /// Capacities of the servers of a zone.
+    const fn servers(self) -> &'static [f64] {
+        match self {
+            Self::LrsOverOrca(_) => UNLIKE,
+            Self::LoadAware(_) | Self::Envoy | Self::LrsReportedRate | Self::Convergent { .. } => {
+                ALIKE
+            }
+        }
+    }
 }
 
 /// Everything. Dropped in this order: traffic, proxies, control plane.
@@ -51,8 +76,9 @@ pub(crate) struct ClosedLoop {
     setup: Setup,
     load: Option<Load>,
     pub(crate) proxies: Vec<Proxy>,
+    clients: Vec<ClientProcess>,
     envoys: Vec<Envoy>,
-    control: Option<Control>,
+    pub(crate) control: Option<Control>,
     backends: OrcaBackends,
     folder: PathBuf,
 }
@@ -64,9 +90,10 @@ impl ClosedLoop {
             setup,
             load: None,
             proxies: Vec::new(),
+            clients: Vec::new(),
             envoys: Vec::new(),
             control: None,
-            backends: OrcaBackends::start(setup.meter),
+            backends: OrcaBackends::start(setup.meter, setup.policy.servers()),
             folder: scratch("closed-loop"),
         };
         let entrances = world.start_proxies();
@@ -99,15 +126,30 @@ impl ClosedLoop {
 
     /// Judges so many seconds from now on.
     pub(crate) fn judge(&self, seconds: usize) -> Quality {
+        self.judge_hosts(seconds).0
+    }
+
+    /// The same, and the load over the mean of every server, by zone.
+    pub(crate) fn judge_hosts(&self, seconds: usize) -> (Quality, [Vec<f64>; 3]) {
         let from = self.backends.count();
         self.pass(seconds);
-        let quality = Quality::of(&self.backends.taken_from(from));
+        let taken = self.backends.taken_from(from);
+        let quality = Quality::of(&taken);
+        let hosts = host_factors(&taken, self.setup.policy.servers());
+        eprintln!("{}: {hosts:.3?}", self.setup.name);
         eprintln!("{}: {quality:.3?}", self.setup.name);
         assert_eq!(self.load.as_ref().unwrap().failed(), 0);
         let intended = f64::from(self.setup.requests_per_second) / 360.0;
         let slow = "the machine is too slow for this";
         assert!(quality.utilization > 0.8 * intended, "{slow}: {quality:?}");
-        quality
+        (quality, hosts)
+    }
+
+    /// What every data plane says about its routing.
+    pub(crate) fn explanations(&self) -> Vec<Value> {
+        let proxies = self.proxies.iter().map(|proxy| proxy.explain("orders"));
+        let clients = self.clients.iter().map(ClientProcess::explain);
+        proxies.chain(clients).collect()
     }
 
     /// Moves the demand, and says how many seconds later zones were level again, if they were
@@ -129,10 +171,15 @@ impl ClosedLoop {
 
     /// Where the proxies take requests.
     fn start_proxies(&mut self) -> Vec<SocketAddr> {
+        if let Policy::LrsOverOrca(DataPlane::Client(entry)) = self.setup.policy {
+            return self.start_clients(entry);
+        }
         let files = match self.setup.policy {
             Policy::LoadAware(controller) => self.static_files(Some(controller)),
             Policy::Envoy => self.static_files(None),
-            Policy::LrsReportedRate | Policy::Convergent { .. } => self.steered_files(),
+            Policy::LrsReportedRate | Policy::Convergent { .. } | Policy::LrsOverOrca(_) => {
+                self.steered_files()
+            }
         };
         let files = ZONES.into_iter().zip(&files);
         if self.setup.policy == Policy::Envoy {
@@ -144,6 +191,14 @@ impl ClosedLoop {
         self.proxies = files.map(start).collect();
         let proxies = self.proxies.iter();
         proxies.map(|proxy| proxy.listener("entrance")).collect()
+    }
+
+    fn start_clients(&mut self, entry: &str) -> Vec<SocketAddr> {
+        let control = Control::start(&self.folder, &self.control_config());
+        let start = |zone| ClientProcess::start(&self.folder, entry, &control, zone);
+        self.clients = ZONES.into_iter().map(start).collect();
+        self.control = Some(control);
+        self.clients.iter().map(|client| client.address).collect()
     }
 
     /// Files with the servers as a cluster; without a controller there is nothing in them that
@@ -202,6 +257,11 @@ impl ClosedLoop {
                 });
                 let policy = typed("load_aware_locality", "LoadAwareLocality", settings);
                 (policy, "1s")
+            }
+            // As an Envoy would have it: the control plane adds the zones.
+            Policy::LrsOverOrca(_) => {
+                let name = "client_side_weighted_round_robin";
+                (typed(name, "ClientSideWeightedRoundRobin", json!({})), "5s")
             }
             _ => {
                 let rules = json!({ "locality_basis": "LRS_REPORTED_RATE" });

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::orca_backends::{CAPACITY, HOSTS, Taken, ZONES};
+use super::orca_backends::{Taken, ZONE_CAPACITY, ZONES};
 
 const N: usize = ZONES.len();
 /// Bins per second.
@@ -105,6 +105,19 @@ fn every(values: &[f64], step: usize) -> Vec<f64> {
     values.iter().step_by(step).copied().collect()
 }
 
+/// Utilization of every server over that of all, zone by zone; each zone has these capacities.
+pub(crate) fn host_factors(taken: &[Taken], capacities: &[f64]) -> [Vec<f64>; N] {
+    let mean = taken.len() as f64 / (N as f64 * ZONE_CAPACITY);
+    std::array::from_fn(|zone| {
+        let factor = |(host, capacity): (usize, &f64)| {
+            let own = taken.iter().filter(|one| one.to == zone);
+            let count = own.filter(|one| one.host == host).count();
+            count as f64 / capacity / mean
+        };
+        capacities.iter().enumerate().map(factor).collect()
+    })
+}
+
 /// Requests by zone of the server, a quarter of a second each; the last one is whole.
 fn bins(taken: &[Taken]) -> Vec<[u32; N]> {
     bins_from(taken, taken.first().expect("traffic").at)
@@ -127,7 +140,7 @@ fn load(bins: &[[u32; N]]) -> [f64; N] {
     let mut load = [0.0; N];
     for bin in bins {
         for (load, count) in load.iter_mut().zip(bin) {
-            *load += f64::from(*count) / seconds / (HOSTS as f64 * CAPACITY);
+            *load += f64::from(*count) / seconds / ZONE_CAPACITY;
         }
     }
     load

@@ -13,19 +13,28 @@ use std::time::{Duration, Instant};
 
 /// Zones, equal.
 pub(crate) const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
-/// Servers of a zone.
-pub(crate) const HOSTS: usize = 4;
-/// Requests per second that a server is made for.
-pub(crate) const CAPACITY: f64 = 30.0;
-/// A request as a server saw it; zones by number.
+/// Requests per second that all servers of a zone together are made for.
+pub(crate) const ZONE_CAPACITY: f64 = 120.0;
+/// The same for each of them, where all are alike.
+pub(crate) const ALIKE: &[f64] = &[30.0; 4];
+/// The same where they are half, once and twice a common size.
+pub(crate) const UNLIKE: &[f64] = &[
+    ZONE_CAPACITY / 7.0,
+    2.0 * ZONE_CAPACITY / 7.0,
+    4.0 * ZONE_CAPACITY / 7.0,
+];
+
+/// A request as a server saw it; zones and servers by number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
     pub(crate) at: Duration,
     pub(crate) from: usize,
     pub(crate) to: usize,
+    /// Which server of the zone.
+    pub(crate) host: usize,
 }
 
-/// Twelve servers on loopback. They live as long as the test program.
+/// Servers on loopback, the same in every zone. They live as long as the test program.
 pub(crate) struct OrcaBackends {
     zones: Vec<Vec<SocketAddr>>,
     log: Arc<Log>,
@@ -41,30 +50,35 @@ struct Log {
 /// One server.
 struct Host {
     zone: usize,
+    number: usize,
+    capacity: f64,
     log: Arc<Log>,
     recent: Mutex<VecDeque<Duration>>,
 }
 
 impl OrcaBackends {
-    /// Servers whose meters look at the last `meter`.
-    pub(crate) fn start(meter: Duration) -> Self {
+    /// Servers whose meters look at the last `meter`, with these capacities in every zone.
+    pub(crate) fn start(meter: Duration, capacities: &'static [f64]) -> Self {
         let log = Arc::new(Log {
             meter,
             started: Instant::now(),
             taken: Mutex::default(),
         });
-        let start = |zone: usize| {
+        let start = |zone: usize, (number, &capacity): (usize, &f64)| {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let address = listener.local_addr().unwrap();
             let host = Arc::new(Host {
                 zone,
+                number,
+                capacity,
                 log: Arc::clone(&log),
                 recent: Mutex::default(),
             });
             thread::spawn(move || serve(&listener, &host));
             address
         };
-        let zone = |zone| (0..HOSTS).map(|_| start(zone)).collect();
+        let hosts = capacities.iter().enumerate();
+        let zone = |zone| hosts.clone().map(|host| start(zone, host)).collect();
         Self {
             zones: (0..ZONES.len()).map(zone).collect(),
             log,
@@ -113,8 +127,11 @@ impl Host {
                 from = ZONES.iter().position(|zone| *zone == value.trim_end());
             }
             if line == "\r\n" {
-                let utilization = self.take(from);
-                let report = format!("TEXT application_utilization={utilization:.4}");
+                let rate = self.take(from);
+                let utilization = rate / self.capacity;
+                let report = format!(
+                    "TEXT application_utilization={utilization:.4},rps_fractional={rate:.4}"
+                );
                 let answer = format!(
                     "HTTP/1.1 200 OK\r\nendpoint-load-metrics: {report}\r\n\
                      content-length: 2\r\n\r\nok"
@@ -126,7 +143,7 @@ impl Host {
         Ok(())
     }
 
-    /// Takes a request; the utilization that follows. One without a zone is no traffic.
+    /// Takes a request; the requests per second that follow. One without a zone is no traffic.
     fn take(&self, from: Option<usize>) -> f64 {
         // One moment after the other, as they stand in the log.
         let mut taken = self.log.taken.lock().unwrap();
@@ -134,13 +151,13 @@ impl Host {
         let mut recent = self.recent.lock().unwrap();
         if let Some(from) = from {
             recent.push_back(at);
-            let to = self.zone;
-            taken.push(Taken { at, from, to });
+            let (to, host) = (self.zone, self.number);
+            taken.push(Taken { at, from, to, host });
         }
         let meter = self.log.meter;
         while recent.front().is_some_and(|first| at - *first > meter) {
             recent.pop_front();
         }
-        recent.len() as f64 / meter.as_secs_f64() / CAPACITY
+        recent.len() as f64 / meter.as_secs_f64()
     }
 }

@@ -17,6 +17,7 @@ mod outlier_detection;
 mod pickers;
 mod priority;
 mod report;
+mod subset;
 mod translate;
 mod zone_aware;
 
@@ -97,7 +98,7 @@ struct Suite {
     runner: Runner,
 }
 
-const SUITES: [Suite; 9] = [
+const SUITES: [Suite; 10] = [
     suite("zone_aware", "Zone aware routing", zone_aware::run),
     suite("priority", "Priority load", priority::run),
     suite(
@@ -119,6 +120,7 @@ const SUITES: [Suite; 9] = [
         outlier_detection::run,
     ),
     suite("lrs", "Load report stream client", lrs::run),
+    suite("subset", "Subset load balancer", subset::run),
 ];
 
 /// Kinds about preconnecting and child balancers, neither of which exists here.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../vectors");
 /// All suites.
-const SUITES: [&str; 9] = [
+const SUITES: [&str; 10] = [
     "cswrr",
     "load_aware_locality",
     "locality_wrr",
@@ -19,6 +19,7 @@ const SUITES: [&str; 9] = [
     "outlier_detection",
     "pickers",
     "priority",
+    "subset",
     "zone_aware",
 ];
 /// Kinds of which no case is run.
@@ -203,13 +204,20 @@ fn no_expected_value_goes_unchecked() {
     }
 }
 
-/// Maps whose keys are names of metrics or numbers of hosts, hence none is unknown.
-const FREE_MAPS: [&str; 5] = [
+/// Maps whose keys are names of metrics, hosts or metadata, hence none is unknown.
+const FREE_MAPS: [&str; 12] = [
     "metrics",
     "named_metrics",
     "request_cost",
     "sweeps",
     "utilization",
+    "default_subset",
+    "health",
+    "labels",
+    "merge",
+    "metadata",
+    "metadata_match",
+    "route",
 ];
 
 /// Adds a key to the object at `position` (depth first) and tells whether there was one. Objects

@@ -196,6 +196,22 @@ impl Account {
         }
     }
 
+    /// The headers have arrived: from here on only the body lasts, which may be a stream or a
+    /// tunnel, and what it takes says nothing about the host's load (`OBSERVED_LOAD`).
+    pub(crate) fn observe_response_time(&mut self, issued_at: Instant) {
+        if self.config.observes_response_times() {
+            let latency = Clock::system().now().saturating_duration_since(issued_at);
+            // A gRPC response whose headers have no status is not over: so far it is a success.
+            let failed = self.status.as_u16() >= 500
+                || (self.grpc && self.grpc_status.is_some_and(|status| status != 0));
+            let outcome = match failed {
+                true => RequestOutcome::Error,
+                false => RequestOutcome::Success,
+            };
+            self.request.answered(outcome, latency);
+        }
+    }
+
     /// The status, and that of gRPC where the headers have one.
     pub(crate) const fn statuses(&self) -> (StatusCode, Option<u32>) {
         (self.status, self.grpc_status)
@@ -233,7 +249,7 @@ impl Account {
         let now = Clock::system().now();
         let latency = now.saturating_duration_since(self.started);
         let failed = (outcome == RequestOutcome::Error).then(|| Arc::clone(self.request.host()));
-        self.request.finish_after(outcome, latency);
+        self.request.finish(outcome);
         if let Some(lease) = self.lease {
             let limits = lease.endpoint().limits();
             if let Some(host) = failed {

@@ -160,12 +160,14 @@ impl Call {
             Ok(Sent::Response {
                 response,
                 active,
+                issued_at,
                 lease,
             }) => {
                 stats.count_status(response.status().as_u16());
                 let config = Arc::clone(&target.config);
                 let mut account = Box::new(Account::new(active, config, started, lease));
                 account.look_at_headers(response.status(), response.headers());
+                account.observe_response_time(issued_at);
                 Try::Response(response, account)
             }
             Ok(Sent::Unsent(error)) => {

@@ -75,6 +75,8 @@ pub(crate) enum Sent {
     Response {
         response: Response<Incoming>,
         active: ActiveRequest,
+        /// When it was put onto its connection.
+        issued_at: Instant,
         lease: Lease,
     },
     /// The host has not seen it, and it is back in its place.
@@ -190,13 +192,17 @@ impl Endpoint {
         };
         request_form::shape(request, form);
         let mut stale = 0;
+        let mut issued_at = sending.now;
         loop {
             let found = self.pools[index].find(name.as_ref(), &self.options, sending.now);
             let mut channel = match found {
                 Some(channel) => channel,
                 // Rare, and a large future: in a box it costs the others nothing.
                 None => match Box::pin(self.channel(index, name.as_ref(), sending)).await {
-                    Ok(channel) => channel,
+                    Ok(channel) => {
+                        issued_at = Clock::system().now();
+                        channel
+                    }
                     Err(error) => return Sent::Unsent(error),
                 },
             };
@@ -213,6 +219,7 @@ impl Endpoint {
                     return Sent::Response {
                         response,
                         active,
+                        issued_at,
                         lease,
                     };
                 }

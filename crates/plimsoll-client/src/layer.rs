@@ -114,6 +114,7 @@ where
             let account = Account::without_connection(active, target.config, started, stats);
             let mut account = Box::new(account);
             account.look_at_headers(response.status(), response.headers());
+            account.observe_response_time(started);
             Ok(response.map(|body| ResponseBody::counted(body, account)))
         })
     }

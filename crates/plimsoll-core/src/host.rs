@@ -22,12 +22,15 @@ mod cluster_load;
 pub(crate) mod in_flight;
 pub(crate) mod load_metrics;
 mod metric_sum;
+mod response_times;
 mod totals;
 
 pub use cluster_load::ClusterLoad;
 pub(crate) use cluster_load::DropCounts;
 use in_flight::Counter;
 use load_metrics::MetricSums;
+use response_times::ResponseTimes;
+pub(crate) use response_times::{Reading, Window};
 pub use totals::RequestCounts;
 use totals::Totals;
 
@@ -52,9 +55,7 @@ pub struct Host {
     totals: Totals,
     /// Errors since the last success.
     errors_in_a_row: AtomicU32,
-    /// Response time of finished requests, nanoseconds, and how many were timed.
-    latency: AtomicU64,
-    timed: AtomicU64,
+    response_times: ResponseTimes,
     utilization: UtilizationSlot,
     client_weight: OrcaWeightSlot,
     /// Sums for load reports; unset while no metrics are asked for.
@@ -80,8 +81,7 @@ impl Host {
             slow_start_factor: AtomicU64::new(1.0_f64.to_bits()),
             totals: Totals::new(),
             errors_in_a_row: AtomicU32::new(0),
-            latency: AtomicU64::new(0),
-            timed: AtomicU64::new(0),
+            response_times: ResponseTimes::default(),
             utilization: UtilizationSlot::default(),
             client_weight: OrcaWeightSlot::default(),
             metrics: OnceLock::new(),
@@ -234,12 +234,16 @@ impl Host {
         self.errors_in_a_row.load(Ordering::Relaxed)
     }
 
-    /// Sum of response times, nanoseconds, and how many requests it covers. Both only grow.
-    pub(crate) fn latency_totals(&self) -> (u64, u64) {
-        (
-            self.latency.load(Ordering::Relaxed),
-            self.timed.load(Ordering::Relaxed),
-        )
+    /// Counters of OBSERVED_LOAD.
+    pub(crate) fn observed(&self) -> Reading {
+        self.response_times.read(self.totals.read().issued)
+    }
+
+    /// Requests in flight whose response headers have not arrived, as far as anybody observes
+    /// headers. Those that wait for a connection are among them.
+    pub(crate) fn waiting_requests(&self) -> u64 {
+        let streaming = self.response_times.streaming();
+        self.active_requests().saturating_sub(streaming)
     }
 
     /// Weight in force, at least 1.
@@ -338,7 +342,11 @@ impl ReservedRequest {
             .take()
             .expect("a reservation holds its host until it is issued");
         host.totals.issue();
-        ActiveRequest { host, ended: false }
+        ActiveRequest {
+            host,
+            answered: false,
+            ended: false,
+        }
     }
 }
 
@@ -356,22 +364,39 @@ impl Drop for ReservedRequest {
 #[must_use = "the request counts as failed when this is dropped"]
 pub struct ActiveRequest {
     host: Arc<Host>,
+    /// Response headers have arrived and were observed.
+    answered: bool,
     ended: bool,
 }
 
 impl ActiveRequest {
     /// The request has ended.
     pub fn finish(mut self, outcome: RequestOutcome) {
-        self.ended = true;
-        self.host.end_request(outcome);
+        self.end(outcome);
     }
 
-    /// The request has ended after `latency`: what OBSERVED_LOAD goes by.
-    pub fn finish_after(self, outcome: RequestOutcome, latency: Duration) {
-        let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
-        self.host.latency.fetch_add(nanos, Ordering::Relaxed);
-        self.host.timed.fetch_add(1, Ordering::Relaxed);
-        self.finish(outcome);
+    /// Response headers arrived `latency` after the request was issued: what OBSERVED_LOAD goes
+    /// by. From here on the request waits for nobody, however long its body, stream or tunnel
+    /// lasts. Errors are not timed: a refusal is quick and says nothing about how long work takes.
+    pub fn answered(&mut self, outcome: RequestOutcome, latency: Duration) {
+        if !std::mem::replace(&mut self.answered, true) {
+            let timed = (outcome == RequestOutcome::Success).then_some(latency);
+            self.host.response_times.answer(timed);
+        }
+    }
+
+    /// Response headers arrived after `latency`, and nothing came after them.
+    pub fn finish_after(mut self, outcome: RequestOutcome, latency: Duration) {
+        self.answered(outcome, latency);
+        self.end(outcome);
+    }
+
+    fn end(&mut self, outcome: RequestOutcome) {
+        self.ended = true;
+        if self.answered {
+            self.host.response_times.end_answered();
+        }
+        self.host.end_request(outcome);
     }
 
     /// The connection gave the request back unsent: as if it had never been issued.
@@ -390,7 +415,7 @@ impl ActiveRequest {
 impl Drop for ActiveRequest {
     fn drop(&mut self) {
         if !self.ended {
-            self.host.end_request(RequestOutcome::Error);
+            self.end(RequestOutcome::Error);
         }
     }
 }

@@ -115,6 +115,7 @@ mod tests {
             state: ZoneState::LocalityDirect,
             preconditions: Vec::new(),
             percentages: Vec::new(),
+            observed: false,
         };
         SourcePolicy {
             panic: false,

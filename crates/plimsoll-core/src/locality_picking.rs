@@ -8,5 +8,6 @@ pub mod demand;
 pub mod fractions;
 pub mod load_aware_locality;
 pub mod locality_weighted;
+pub(crate) mod observed_load;
 pub mod sampling;
 pub mod zone_aware;

@@ -358,10 +358,34 @@ fn choose_within<'p, R: Rng>(
     let source = source.ok_or(PickError::Panic)?;
     let source = with_degraded_hosts(source, view, snapshot.config());
     let list = view.table.list(source);
-    let index = state
-        .pick_host(&list, snapshot, (rules, draw), rng)
-        .ok_or(PickError::NoHost)?;
-    Ok(Choice::new(&list, index, priority, source))
+    match state.pick_host(&list, snapshot, (rules, draw), rng) {
+        Some(index) => Ok(Choice::new(&list, index, priority, source)),
+        None => {
+            let source = flat_instead(snapshot, source).ok_or(PickError::NoHost)?;
+            let list = view.table.list(source);
+            let index = state.pick_host(&list, snapshot, (rules, draw), rng);
+            let index = index.ok_or(PickError::NoHost)?;
+            Ok(Choice::new(&list, index, priority, source))
+        }
+    }
+}
+
+/// Where a request goes whose locality has no host of its availability: with the measured bases to
+/// any host of that availability, unless `force_local_zone` says that none is better than a remote
+/// one. Envoy's bases fail it.
+#[cold]
+fn flat_instead(snapshot: &RoutingSnapshot, source: HostSource) -> Option<HostSource> {
+    let config = snapshot.config.zone_aware()?;
+    let measured = snapshot.zone.demand.is_measured();
+    let leaves = config.locality_basis().leaves_empty_localities(measured);
+    if !leaves || config.force_local_zone() == Some(0) {
+        return None;
+    }
+    match source {
+        HostSource::LocalityHealthyHosts(_) => Some(HostSource::HealthyHosts),
+        HostSource::LocalityDegradedHosts(_) => Some(HostSource::DegradedHosts),
+        _ => None,
+    }
 }
 
 /// Shares are those of healthy hosts, so the slot of a request for degraded ones may have none.

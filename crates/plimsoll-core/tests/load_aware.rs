@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use plimsoll_core::balancer::Balancer;
 use plimsoll_core::explain::{FractionStatus, StateName};
-use plimsoll_core::host::RequestOutcome;
 use plimsoll_core::host_source::HostSource;
 use plimsoll_core::locality_picking::zone_aware::Reason;
 use plimsoll_core::model::assignment::{
@@ -28,7 +27,6 @@ use plimsoll_core::model::load_aware_locality::{
 };
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::model::orca::OrcaLoadReport;
-use plimsoll_core::model::zone_aware::{LocalityBasis, ZoneAware, ZoneAwareParts};
 use plimsoll_core::picker::{PickArgs, PickResult, Picker};
 use plimsoll_core::publish::{Publisher, Reader, channel};
 use plimsoll_core::rng::Xoshiro256;
@@ -415,82 +413,6 @@ fn client_side_weights_follow_reports_under_any_locality_policy() {
             .count();
         assert_eq!(light, 100, "three to one");
     }
-}
-
-/// OBSERVED_LOAD: the proxy goes by how long its own requests take.
-#[test]
-fn observed_load_moves_away_from_a_zone_that_queues() {
-    let parts = ZoneAwareParts {
-        locality_basis: LocalityBasis::ObservedLoad,
-        min_cluster_size: Some(1),
-        ..Default::default()
-    };
-    let config = ClusterConfigParts {
-        locality_policy: LocalityPolicy::ZoneAware(ZoneAware::try_new(parts).unwrap()),
-        ..Default::default()
-    };
-    let mut rig = Rig::new(config, [2, 2, 2]);
-    rig.balancer
-        .handle_originating(assignment([2, 2, 2]), rig.now);
-    rig.publish();
-    near(rig.shares(), [1.0, 0.0, 0.0], 0.001);
-    let serve = |rig: &mut Rig, millis: [u64; 3]| {
-        for host in rig.snapshot().hosts() {
-            let zone = ["a", "b", "c"]
-                .iter()
-                .position(|zone| *zone == host.locality().zone());
-            let latency = Duration::from_millis(millis[zone.unwrap()]);
-            // Enough of them to be more than chance.
-            for _ in 0..20 {
-                host.begin_request()
-                    .finish_after(RequestOutcome::Success, latency);
-            }
-        }
-        rig.pass(1);
-    };
-    for _ in 0..5 {
-        serve(&mut rig, [10, 10, 10]);
-    }
-    assert!(
-        rig.shares()[0] > 0.9,
-        "equally fast: stay: {:?}",
-        rig.shares()
-    );
-    for _ in 0..30 {
-        serve(&mut rig, [60, 12, 12]);
-    }
-    let spilled = rig.shares();
-    assert!(spilled[0] < 0.5 && spilled[0] > 0.02, "{spilled:?}");
-    let explanation = rig.snapshot().explain();
-    assert_eq!(explanation.state, StateName::LocalityResidual);
-    for _ in 0..60 {
-        serve(&mut rig, [10, 14, 14]);
-    }
-    assert!(rig.shares()[0] > 0.9, "and home again: {:?}", rig.shares());
-}
-
-#[test]
-fn observed_load_stops_with_its_basis() {
-    let parts = ZoneAwareParts {
-        locality_basis: LocalityBasis::ObservedLoad,
-        ..Default::default()
-    };
-    let config = ClusterConfigParts {
-        locality_policy: LocalityPolicy::ZoneAware(ZoneAware::try_new(parts).unwrap()),
-        ..Default::default()
-    };
-    let mut rig = Rig::new(config, [2, 2, 2]);
-    rig.balancer
-        .handle_originating(assignment([2, 2, 2]), rig.now);
-    assert!(rig.balancer.poll_timeout().is_some());
-    let flat = ClusterConfigParts {
-        name: "orders".into(),
-        locality_policy: LocalityPolicy::Flat,
-        ..Default::default()
-    };
-    let flat = Arc::new(ClusterConfig::try_new(flat).unwrap());
-    rig.balancer.handle_config(flat, rig.now);
-    assert_eq!(rig.balancer.poll_timeout(), None);
 }
 
 #[test]

@@ -6,9 +6,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_core::model::cluster::{
-    ClusterConfig, ClusterConfigParts, LocalityPolicy, LocalitySampling,
-};
+use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts, LocalityPolicy};
 use plimsoll_core::model::endpoint_policy::{EndpointPolicy, LeastRequest, LeastRequestParts};
 use plimsoll_core::model::load_aware_locality::{
     LoadAwareLocality, LoadAwareLocalityParts, SpillController,
@@ -39,7 +37,7 @@ pub enum Policy {
     LrsByReporter,
     /// The same, demand counted where it was sent: wrong, kept as an exhibit.
     LrsByDestination,
-    /// Each proxy's own view of in-flight requests and latency.
+    /// Each proxy's own view: how long its requests wait for an answer, and how many do.
     ObservedLoad,
     /// load_aware_locality with the seed's rule.
     Headroom,
@@ -106,7 +104,9 @@ impl Policy {
             Self::LrsByDestination => {
                 "The same with demand counted where it was sent: it measures its own outcome."
             }
-            Self::ObservedLoad => "Each proxy judges by its own requests in flight and latency.",
+            Self::ObservedLoad => {
+                "Each proxy judges by how long its own requests wait for an answer."
+            }
             Self::Headroom => {
                 "load_aware_locality as specified: a switch, all local or by headroom."
             }
@@ -143,15 +143,6 @@ impl Policy {
         match self {
             Self::LrsByReporter | Self::Hybrid => Some(Keying::Reporter),
             Self::LrsByDestination => Some(Keying::Destination),
-            _ => None,
-        }
-    }
-
-    /// How it turns shares into choices unless the scenario says otherwise; else it is the engine's
-    /// default (decisions D4).
-    const fn sampling(self) -> Option<LocalitySampling> {
-        match self {
-            Self::ObservedLoad => Some(LocalitySampling::LowDiscrepancy),
             _ => None,
         }
     }
@@ -195,7 +186,7 @@ impl Policy {
             name: CLUSTER.into(),
             locality_policy,
             endpoint_policy,
-            locality_sampling: balancer.sampling.or(self.sampling()),
+            locality_sampling: balancer.sampling,
             ..Default::default()
         })
     }

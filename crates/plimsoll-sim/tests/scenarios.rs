@@ -372,6 +372,40 @@ fn observed_load_helps_where_load_shows_as_waiting_and_only_there() {
     assert_within("hosts that never queue", average, 1.7, 1.81);
 }
 
+/// Less than host counts by far where hosts queue, and by some where they are quick until they
+/// break; never for traffic that no zone needs to send.
+#[test]
+fn observed_load_beats_host_counts_on_both_of_its_scenarios() {
+    let shipped = shipped();
+    for (name, at_most) in [
+        ("observed-load-waiting.toml", 1.18),
+        ("observed-load-blind.toml", 1.5),
+    ] {
+        let parts: ScenarioParts = toml::from_str(&shipped[name]).unwrap();
+        for seed in 1..=3 {
+            let policies = vec![Policy::ZoneAwareHosts, Policy::ObservedLoad];
+            let scenario = Scenario::try_new(parts.clone()).unwrap();
+            let scenario = scenario.with_seed(seed).with_policies(policies);
+            let report = run(&scenario, |_| {}).unwrap();
+            let [hosts, observed] = [0, 1].map(|row: usize| &report.policies[row].metrics);
+            let label = format!("{name} with seed {seed}");
+            assert_within(&label, hosts.max_over_mean_5s_avg, 1.75, 1.85);
+            assert_within(&label, observed.max_over_mean_5s_avg, 1.0, at_most);
+            assert!(
+                observed.max_over_mean_5s_peak < hosts.max_over_mean_5s_avg - 0.1,
+                "{label}"
+            );
+            assert!(
+                observed.failure_share < hosts.failure_share / 5.0,
+                "{label}"
+            );
+            let needed = observed.cross_zone_needed;
+            assert!(observed.cross_zone_share < needed + 0.05, "{label}");
+            assert!(!observed.oscillates, "{label}");
+        }
+    }
+}
+
 /// Name and text of every scenario in the repository.
 fn shipped() -> BTreeMap<String, String> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios");

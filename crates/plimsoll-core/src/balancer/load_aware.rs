@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::host_source::HostSource;
-use crate::locality_picking::convergent::{ControlledSlot, Convergent};
+use crate::locality_picking::convergent::{ControlledSlot, Controls, Convergent};
 use crate::locality_picking::load_aware_locality::{
     LocalityWeights, SlotLoad, SmoothedSlot, Smoother, headroom_weights,
 };
@@ -137,9 +137,10 @@ impl SourceState {
         let outcome = match settings.spill_controller() {
             SpillController::Headroom => headroom_weights(settings, &smoothed, local),
             SpillController::Convergent => {
+                let controls = Controls::from(settings);
                 let controlled = controlled(&slots, &smoothed, &gathered);
                 self.controller
-                    .tick(settings, &controlled, local, feed_forward)
+                    .tick(&controls, &controlled, local, feed_forward)
             }
         };
         let present = || {

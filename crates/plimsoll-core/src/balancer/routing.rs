@@ -169,14 +169,27 @@ impl Routing {
         let Some(config) = config else {
             return ZoneRouting::off(Reason::NotConfigured);
         };
-        let Some(fleet) = shared.fleet else {
-            return ZoneRouting::off(Reason::NoLocalCluster);
+        let observed = config.locality_basis() == LocalityBasis::ObservedLoad;
+        let table = &self.views[priority].table;
+        let assumed;
+        let (fleet, demand) = match shared.fleet {
+            Some(fleet) => (fleet, shared.demand),
+            // Nobody needs to know the fleet to observe: its zones are taken to issue as much as
+            // they can serve.
+            None if observed && table.counts.has_local_locality => {
+                assumed = Demand::from_host_counts(&table.counts);
+                (&table.counts, &assumed)
+            }
+            None => {
+                self.observed_load.pause(priority);
+                return ZoneRouting::off(Reason::NoLocalCluster);
+            }
         };
         if priority > 0 && !config.all_priorities() {
+            self.observed_load.pause(priority);
             return ZoneRouting::off(Reason::PriorityNotZero);
         }
-        let counts = &self.views[priority].table.counts;
-        let zone = regenerate(config, counts, fleet, shared.demand);
+        let zone = regenerate(config, &table.counts, fleet, demand);
         shared.stats.lb_recalculate_zone_structures.increment();
         match zone.state.reason() {
             Some(Reason::LocalClusterHasNoHostInOwnLocality) => {
@@ -185,16 +198,11 @@ impl Routing {
             Some(Reason::UpstreamTooSmall) => shared.stats.lb_zone_cluster_too_small.increment(),
             _ => {}
         }
-        // What is observed is priority 0; above it host counts decide.
-        if priority > 0 || config.locality_basis() != LocalityBasis::ObservedLoad {
-            return zone;
+        if observed {
+            let place = (priority, &**table);
+            return self.observed_load.routing(config, zone, place, shared.now);
         }
-        let table = &self.views[priority].table;
-        let local = table.counts.has_local_locality;
-        match self.observed_load.shares(table, shared.now) {
-            Some(shares) => zone.with_shares(shares, local),
-            None => zone,
-        }
+        zone
     }
 
     /// Hash tables where lists, panic or settings changed.

@@ -12,10 +12,10 @@ use super::{
 use crate::counts::{HostSetCounts, LocalityCounts};
 use crate::locality_picking::demand::{Demand, FractionMap};
 use crate::locality_picking::zone_aware::{
-    Precondition, Reason, ZoneRouting, ZoneState, regenerate, seen_from,
+    Precondition, Reason, ZoneRouting, ZoneState, capacity_by_weight, regenerate, seen_from,
 };
 use crate::model::locality::Locality;
-use crate::model::zone_aware::{CapacityBasis, LocalityBasis, ZoneAware};
+use crate::model::zone_aware::ZoneAware;
 use crate::snapshot::{PriorityView, RoutingSnapshot};
 use crate::time::Instant;
 use crate::units::BASIS_POINTS;
@@ -224,8 +224,12 @@ fn zones(
     localities: &[LocalityCounts],
     true_demand: &Demand,
 ) -> Vec<ZoneExplanation> {
-    // Under load_aware_locality every proxy decides by the reports that it has seen itself.
-    if snapshot.config.load_aware_locality().is_some() {
+    // Under load_aware_locality every proxy decides by the reports that it has seen itself, and
+    // under OBSERVED_LOAD by the response times.
+    let observed = |view: &PriorityView| view.source.zone.observed;
+    if snapshot.config.load_aware_locality().is_some()
+        || snapshot.priorities.first().is_some_and(observed)
+    {
         return Vec::new();
     }
     let (Some(fleet), Some(shares), Some(view)) = (
@@ -423,18 +427,8 @@ impl Rows<'_> {
     #[expect(clippy::cast_precision_loss, reason = "host counts and weights")]
     fn capacity(&self, slot: &LocalityCounts) -> f64 {
         let measured = self.snapshot.zone.demand.is_measured();
-        let by_weight =
-            self.snapshot
-                .config
-                .zone_aware()
-                .is_some_and(|config| match config.locality_basis() {
-                    LocalityBasis::HealthyHostsNum | LocalityBasis::ObservedLoad => false,
-                    LocalityBasis::HealthyHostsWeight => true,
-                    LocalityBasis::LrsReportedRate => {
-                        measured
-                            && config.upstream_locality_basis() == CapacityBasis::HealthyHostsWeight
-                    }
-                });
+        let config = self.snapshot.config.zone_aware();
+        let by_weight = config.is_some_and(|config| capacity_by_weight(config, measured));
         if by_weight {
             slot.healthy_weight as f64
         } else {

@@ -27,7 +27,15 @@ pub(super) fn reason(
     };
     match &zone.state {
         ZoneState::NoLocalityRouting(reason) => off(*reason).to_owned(),
+        ZoneState::LocalityDirect if zone.observed => {
+            "no other locality has a healthy host: everything stays local".to_owned()
+        }
         ZoneState::LocalityDirect => direct(zone, config, demand),
+        ZoneState::LocalityResidual(residual) if zone.observed => format!(
+            "response times of this proxy's own requests decide: {} stays local, the rest probes \
+             other localities or goes where requests wait less",
+            percent(residual.local_percent_to_route)
+        ),
         ZoneState::LocalityResidual(residual) => {
             let kept = percent(residual.local_percent_to_route);
             match zone.percentages.first() {

@@ -74,6 +74,39 @@ const REACH_PER_SECOND: f64 = 0.15;
 /// Utilization below which there is nothing to balance.
 const IDLE: f64 = 1e-6;
 
+/// Utilization from which a zone counts as overloaded. Smoothing approaches 1 and never gets there.
+const OVERLOADED: f64 = 0.999;
+
+/// What the controller is told beside utilization: its clock, its floors, its band.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Controls {
+    /// Time between two ticks.
+    pub period: Duration,
+    /// Time constant of the smoothing that utilization has been through.
+    pub smoothing: Duration,
+    /// Share that always goes to other localities.
+    pub remote_probe: f64,
+    /// Least share of the own locality while it has hosts; at most what probes leave over.
+    pub local_floor: f64,
+    /// How far above the mean the own locality may stay before it spills.
+    pub band: f64,
+    /// Start by host counts instead of locally.
+    pub start_by_host_count: bool,
+}
+
+impl From<&LoadAwareLocality> for Controls {
+    fn from(settings: &LoadAwareLocality) -> Self {
+        Self {
+            period: settings.weight_update_period(),
+            smoothing: settings.smoothing_time_constant(),
+            remote_probe: settings.remote_probe_fraction(),
+            local_floor: settings.local_probe_fraction(),
+            band: BAND,
+            start_by_host_count: settings.cold_start() == ColdStart::HostCount,
+        }
+    }
+}
+
 /// One slot as the controller sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ControlledSlot {
@@ -157,23 +190,18 @@ impl Convergent {
     /// that measured demand asks for, if it is known.
     pub fn tick(
         &mut self,
-        settings: &LoadAwareLocality,
+        controls: &Controls,
         slots: &[(&Locality, ControlledSlot)],
         has_local_locality: bool,
         feed_forward: Option<&[f64]>,
     ) -> LocalityWeights {
-        let limits = Limits::new(settings, slots, has_local_locality);
+        let limits = Limits::new(controls, slots, has_local_locality);
         let start = feed_forward.map_or_else(|| limits.start(), <[f64]>::to_vec);
         let mut flows = self.take_flows(slots, &start);
-        let period = settings.weight_update_period();
-        age(
-            &mut flows,
-            slots,
-            settings.smoothing_time_constant(),
-            period,
-        );
+        let period = controls.period;
+        age(&mut flows, slots, controls.smoothing, period);
         lead(&mut flows, feed_forward, period);
-        let mut wanted = match Sight::of(slots) {
+        let mut wanted = match Sight::of(slots, controls.band) {
             Some(sight) if limits.has_local_hosts() => {
                 self.pull = pulled(self.pull, slots, sight, period);
                 with_local(&limits, &flows, slots, sight.pulled(self.pull))
@@ -221,7 +249,7 @@ struct Sight {
 
 impl Sight {
     /// `None` while there is nothing to go by.
-    fn of(slots: &[(&Locality, ControlledSlot)]) -> Option<Self> {
+    fn of(slots: &[(&Locality, ControlledSlot)], band: f64) -> Option<Self> {
         let known = || {
             slots
                 .iter()
@@ -232,7 +260,7 @@ impl Sight {
         let load: f64 = known().map(|slot| slot.eligible * slot.utilization).sum();
         (hosts > 0.0 && load / hosts > IDLE).then(|| Self {
             mean: load / hosts,
-            goal: 1.0 + BAND,
+            goal: 1.0 + band,
         })
     }
 
@@ -367,7 +395,7 @@ struct Limits {
 
 impl Limits {
     fn new(
-        settings: &LoadAwareLocality,
+        controls: &Controls,
         slots: &[(&Locality, ControlledSlot)],
         has_local_locality: bool,
     ) -> Self {
@@ -378,7 +406,7 @@ impl Limits {
         let remote: f64 = hosts.iter().skip(1).sum();
         let own = hosts.first().copied().unwrap_or(0.0);
         let probe = if has_local_locality && remote > 0.0 && own > 0.0 {
-            settings.remote_probe_fraction()
+            controls.remote_probe
         } else {
             0.0
         };
@@ -386,8 +414,8 @@ impl Limits {
             hosts,
             has_local_locality,
             probe,
-            local_probe: settings.local_probe_fraction(),
-            by_host_count: settings.cold_start() == ColdStart::HostCount,
+            local_probe: controls.local_floor,
+            by_host_count: controls.start_by_host_count,
         }
     }
 
@@ -456,10 +484,15 @@ fn outcome(
 ) -> LocalityWeights {
     let kept = shares.first().copied().unwrap_or(0.0);
     let local = limits.has_local_hosts();
+    let usable = || {
+        let smoothed = slots.iter().map(|(_, slot)| slot.smoothed);
+        smoothed.filter(|slot| slot.eligible > 0.0)
+    };
+    let full = |slot: SmoothedSlot| !slot.cold && !slot.stale && slot.utilization >= OVERLOADED;
     let spills = local && kept < 1.0 - limits.probe - 1e-3;
     LocalityWeights {
         all_local: local && kept >= 1.0 - 1e-9,
-        all_overloaded: false,
+        all_overloaded: usable().next().is_some() && usable().all(full),
         local_preferred: local && !spills && shares.len() > 1,
         spill_active: spills,
         probe_active: local && !spills && limits.probe > 0.0,

@@ -50,7 +50,7 @@ pub struct LocalityWeights {
     pub weights: Vec<f64>,
     /// Everything goes to slot 0.
     pub all_local: bool,
-    /// No locality had headroom: by host counts.
+    /// No locality had headroom: HEADROOM goes by host counts, CONVERGENT evens the overload out.
     pub all_overloaded: bool,
     /// The own locality was within the threshold.
     pub local_preferred: bool,

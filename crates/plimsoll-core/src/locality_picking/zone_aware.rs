@@ -118,6 +118,8 @@ pub struct ZoneRouting {
     pub preconditions: Vec<Precondition>,
     /// Shares per upstream slot. Empty when a precondition failed.
     pub percentages: Vec<Percentages>,
+    /// The split is that of `OBSERVED_LOAD`, not of the percentages.
+    pub observed: bool,
 }
 
 impl ZoneRouting {
@@ -127,6 +129,7 @@ impl ZoneRouting {
             state: ZoneState::NoLocalityRouting(reason),
             preconditions: Vec::new(),
             percentages: Vec::new(),
+            observed: false,
         }
     }
 
@@ -143,6 +146,7 @@ impl ZoneRouting {
         if !self.is_active() || shares.len() != self.percentages.len() {
             return self;
         }
+        self.observed = true;
         let kept = shares
             .first()
             .filter(|_| has_local_locality)
@@ -292,6 +296,7 @@ pub fn regenerate(
             state,
             preconditions,
             percentages: Vec::new(),
+            observed: false,
         };
     }
     let percentages = percentages(config, upstream, demand);
@@ -300,6 +305,7 @@ pub fn regenerate(
         state,
         preconditions,
         percentages,
+        observed: false,
     }
 }
 
@@ -339,15 +345,7 @@ fn preconditions(
 
 /// Both shares of every upstream slot; a slot without healthy hosts has neither.
 fn percentages(config: &ZoneAware, upstream: &HostSetCounts, demand: &Demand) -> Vec<Percentages> {
-    let by_weight = match config.locality_basis() {
-        LocalityBasis::HealthyHostsNum | LocalityBasis::ObservedLoad => false,
-        LocalityBasis::HealthyHostsWeight => true,
-        // Without measured demand the classic basis by count applies whole (decisions D3).
-        LocalityBasis::LrsReportedRate => {
-            demand.is_measured()
-                && config.upstream_locality_basis() == CapacityBasis::HealthyHostsWeight
-        }
-    };
+    let by_weight = capacity_by_weight(config, demand.is_measured());
     let weight = |slot: &LocalityCounts| {
         if by_weight {
             slot.healthy_weight
@@ -371,6 +369,25 @@ fn percentages(config: &ZoneAware, upstream: &HostSetCounts, demand: &Demand) ->
     upstream.localities.iter().map(shares).collect()
 }
 
+/// Whether capacity is the weight of healthy hosts instead of their number.
+pub(crate) fn capacity_by_weight(config: &ZoneAware, measured: bool) -> bool {
+    let chosen = config.upstream_locality_basis() == CapacityBasis::HealthyHostsWeight;
+    match config.locality_basis() {
+        LocalityBasis::HealthyHostsNum => false,
+        LocalityBasis::HealthyHostsWeight => true,
+        // Without measured demand the classic basis by count applies whole (decisions D3).
+        LocalityBasis::LrsReportedRate => measured && chosen,
+        LocalityBasis::ObservedLoad => chosen,
+    }
+}
+
+/// Whether `force_local_zone` keeps everything local.
+pub(crate) fn is_forced_local(config: &ZoneAware, upstream: &HostSetCounts) -> bool {
+    let own = upstream.local().map(|slot| slot.healthy);
+    let needed = config.force_local_zone().map(u64::from);
+    own.zip(needed).is_some_and(|(own, needed)| own >= needed)
+}
+
 /// Direct when the own locality can take all its demand (or is forced to), else the split.
 fn state(
     config: &ZoneAware,
@@ -384,12 +401,9 @@ fn state(
     } else {
         0
     };
-    if let Some((slot, shares)) = own {
+    if let Some((_, shares)) = own {
         let fits = shares.upstream > 0 && shares.upstream + band >= shares.local;
-        let forced = config
-            .force_local_zone()
-            .is_some_and(|min_size| slot.healthy >= u64::from(min_size));
-        if fits || forced {
+        if fits || is_forced_local(config, upstream) {
             return ZoneState::LocalityDirect;
         }
     }
@@ -405,7 +419,9 @@ fn state(
         spare
     });
     let capacity: Vec<u64> = capacity.collect();
-    let no_capacity = measured.then(|| {
+    // Before anything was observed there is no measured demand, but nobody waits for Envoy's draws.
+    let observed = config.locality_basis() == LocalityBasis::ObservedLoad;
+    let no_capacity = (measured || observed).then(|| {
         let mut upto = 0;
         let shares = percentages.iter().map(|shares| {
             upto += shares.upstream;

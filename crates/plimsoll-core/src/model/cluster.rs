@@ -49,8 +49,8 @@ impl LocalityPolicy {
     }
 
     /// How it takes its shares unless somebody says otherwise: as Envoy does, where Envoy has such
-    /// a policy. `CONVERGENT` and `LRS_REPORTED_RATE` are ours and judged by how level zones are
-    /// (docs/decisions/0012).
+    /// a policy. `CONVERGENT`, `LRS_REPORTED_RATE` and `OBSERVED_LOAD` are ours and judged by how
+    /// level zones are (docs/decisions/0012).
     pub const fn default_sampling(&self) -> LocalitySampling {
         match self {
             Self::LoadAwareLocality(settings)
@@ -59,7 +59,10 @@ impl LocalityPolicy {
                 LocalitySampling::LowDiscrepancy
             }
             Self::ZoneAware(settings)
-                if matches!(settings.locality_basis(), LocalityBasis::LrsReportedRate) =>
+                if matches!(
+                    settings.locality_basis(),
+                    LocalityBasis::LrsReportedRate | LocalityBasis::ObservedLoad
+                ) =>
             {
                 LocalitySampling::LowDiscrepancy
             }
@@ -333,6 +336,13 @@ impl ClusterConfig {
     /// Zone-aware settings in force, after runtime keys; `None` for hash policies and flat lists.
     pub const fn zone_aware(&self) -> Option<&ZoneAware> {
         self.zone_aware.as_ref()
+    }
+
+    /// Whether anybody goes by response times: then requests must say when their headers arrive
+    /// ([`ActiveRequest::answered`](crate::host::ActiveRequest::answered)).
+    pub fn observes_response_times(&self) -> bool {
+        let basis = self.zone_aware().map(ZoneAware::locality_basis);
+        basis == Some(LocalityBasis::ObservedLoad)
     }
 
     /// The endpoint policy.

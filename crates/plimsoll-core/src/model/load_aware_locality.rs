@@ -99,6 +99,9 @@ pub struct LoadAwareLocality {
 /// CONVERGENT never lets the own locality fall silent (the lock-out of loop-quality.md).
 pub const CONVERGENT_LOCAL_PROBE: f64 = 0.03;
 
+/// Default of `remote_probe_fraction` (seed `001…`).
+pub const DEFAULT_REMOTE_PROBE_FRACTION: f64 = 0.03;
+
 impl LoadAwareLocality {
     /// Checks the fields, in Envoy's order, and applies the defaults. Durations are cut to whole
     /// milliseconds, as Envoy reads them.
@@ -122,7 +125,9 @@ impl LoadAwareLocality {
             true,
         )?;
         let probe = fraction(
-            parts.remote_probe_fraction.unwrap_or(0.03),
+            parts
+                .remote_probe_fraction
+                .unwrap_or(DEFAULT_REMOTE_PROBE_FRACTION),
             "remote_probe_fraction",
             false,
         )?;

@@ -24,7 +24,7 @@ pub enum LocalityBasis {
     HealthyHostsWeight,
     /// 2: measured demand on the side of the fleet, capacity on the side of the upstream cluster.
     LrsReportedRate,
-    /// Ours: what this proxy sees of its own requests (decisions D5).
+    /// 50001, ours: how long this proxy's own requests wait (decisions D5, page 0016).
     ObservedLoad,
 }
 
@@ -32,6 +32,17 @@ impl LocalityBasis {
     /// Whether demand is measured instead of guessed from hosts. Envoy has no such basis.
     pub const fn is_measured(self) -> bool {
         matches!(self, Self::LrsReportedRate | Self::ObservedLoad)
+    }
+
+    /// Whether a request may leave the list that its locality has for its availability when that
+    /// list is empty. Envoy's own bases fail such a request, and so does the fallback to them when
+    /// demand is not `measured`.
+    pub(crate) const fn leaves_empty_localities(self, measured: bool) -> bool {
+        match self {
+            Self::HealthyHostsNum | Self::HealthyHostsWeight => false,
+            Self::LrsReportedRate => measured,
+            Self::ObservedLoad => true,
+        }
     }
 }
 
@@ -107,6 +118,8 @@ pub struct ZoneAwareParts {
     pub upstream_locality_basis: CapacityBasis,
     /// Ours: Direct holds while local ≤ upstream + band; measured bases only; default 100 bp.
     pub dead_band_bp: Option<u64>,
+    /// Ours: how often `OBSERVED_LOAD` recomputes its shares; default 1 s, 100 ms to 60 s.
+    pub observed_load_period: Option<Duration>,
     /// Ours: also route by zone at priorities above 0 (Envoy does not).
     pub all_priorities: bool,
 }
@@ -125,6 +138,7 @@ pub struct ZoneAware {
     fraction_source: FractionSource,
     upstream_locality_basis: CapacityBasis,
     dead_band: BasisPoints,
+    observed_load_period: Duration,
     all_priorities: bool,
 }
 
@@ -137,6 +151,11 @@ pub const STALENESS_THRESHOLD_RANGE: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(5)..=Duration::from_secs(600);
 /// Default of `dead_band_bp`: below it, noise of one basis point would flip the state (D4).
 pub const DEFAULT_DEAD_BAND_BP: u64 = 100;
+/// Default of `observed_load_period` (decisions D5).
+pub const DEFAULT_OBSERVED_LOAD_PERIOD: Duration = Duration::from_secs(1);
+/// Range of `observed_load_period`: below it a window holds too few requests to say anything.
+pub const OBSERVED_LOAD_PERIOD_RANGE: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(60);
 
 impl Default for ZoneAware {
     fn default() -> Self {
@@ -151,6 +170,7 @@ impl Default for ZoneAware {
             fraction_source: FractionSource::default(),
             upstream_locality_basis: CapacityBasis::default(),
             dead_band: BasisPoints::new(DEFAULT_DEAD_BAND_BP, "").unwrap_or(BasisPoints::ZERO),
+            observed_load_period: DEFAULT_OBSERVED_LOAD_PERIOD,
             all_priorities: false,
         }
     }
@@ -167,6 +187,15 @@ impl ZoneAware {
             return Err(FieldError::new(
                 "lrs_rate_config.staleness_threshold",
                 format!("{threshold:?} is outside 5s to 600s"),
+            ));
+        }
+        let period = parts
+            .observed_load_period
+            .unwrap_or(DEFAULT_OBSERVED_LOAD_PERIOD);
+        if !OBSERVED_LOAD_PERIOD_RANGE.contains(&period) {
+            return Err(FieldError::new(
+                "observed_load_period",
+                format!("{period:?} is outside 100ms to 60s"),
             ));
         }
         let routing_enabled = match parts.routing_enabled {
@@ -192,6 +221,7 @@ impl ZoneAware {
             fraction_source: parts.lrs_rate_config.fraction_source,
             upstream_locality_basis: parts.upstream_locality_basis,
             dead_band,
+            observed_load_period: period,
             all_priorities: parts.all_priorities,
         })
     }
@@ -310,6 +340,11 @@ impl ZoneAware {
     /// Slack of the Direct test for the measured bases.
     pub const fn dead_band(&self) -> BasisPoints {
         self.dead_band
+    }
+
+    /// How often `OBSERVED_LOAD` recomputes its shares.
+    pub const fn observed_load_period(&self) -> Duration {
+        self.observed_load_period
     }
 
     /// Whether priorities above 0 are routed by zone too.
@@ -456,5 +491,17 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(ZoneAware::try_new(band).unwrap_err().path(), "dead_band_bp");
+        let period = |millis| ZoneAwareParts {
+            observed_load_period: Some(Duration::from_millis(millis)),
+            ..Default::default()
+        };
+        for millis in [0, 99, 60_001] {
+            let error = ZoneAware::try_new(period(millis)).unwrap_err();
+            assert_eq!(error.path(), "observed_load_period");
+        }
+        for millis in [100, 60_000] {
+            let checked = resolved(period(millis)).observed_load_period();
+            assert_eq!(checked, Duration::from_millis(millis));
+        }
     }
 }

@@ -81,8 +81,11 @@ struct ZoneAwareLbConfig {
     /// Ours: what stands for capacity with `LRS_REPORTED_RATE` and `OBSERVED_LOAD`. Default
     /// `HEALTHY_HOSTS_NUM`.
     upstream_locality_basis: Named<CapacityBasis>,
-    /// Ours: basis points by which demand may exceed capacity before traffic spills. Default 100.
+    /// Ours: basis points by which demand may exceed capacity before traffic spills, with
+    /// `LRS_REPORTED_RATE` and `OBSERVED_LOAD`. Default 100.
     dead_band_bp: Option<Uint<u64>>,
+    /// Ours: how often `OBSERVED_LOAD` recomputes its shares, 100ms to 60s. Default `1s`.
+    observed_load_period: Option<ProtoDuration>,
     /// Ours: also at priorities above 0.
     all_priorities: bool,
 }
@@ -125,6 +128,7 @@ impl ZoneAwareLbConfig {
             },
             upstream_locality_basis: self.upstream_locality_basis.0,
             dead_band_bp: self.dead_band_bp.map(|band| band.0),
+            observed_load_period: self.observed_load_period.map(|period| period.0),
             all_priorities: self.all_priorities,
         })
     }
@@ -160,7 +164,8 @@ impl ProtoEnum for LocalityBasis {
         ("HEALTHY_HOSTS_NUM", 0, Self::HealthyHostsNum),
         ("HEALTHY_HOSTS_WEIGHT", 1, Self::HealthyHostsWeight),
         ("LRS_REPORTED_RATE", 2, Self::LrsReportedRate),
-        ("OBSERVED_LOAD", 3, Self::ObservedLoad),
+        // As on the wire, away from what Envoy may still give out.
+        ("OBSERVED_LOAD", 50_001, Self::ObservedLoad),
     ];
 }
 

@@ -158,10 +158,15 @@ fn every_field_of_zone_aware_routing_arrives() {
 #[test]
 fn the_basis_of_a_proxys_own_eyes_arrives_with_its_settings() {
     let fields = "locality_basis: OBSERVED_LOAD, min_cluster_size: 2, all_priorities: true, \
-                  upstream_locality_basis: HEALTHY_HOSTS_WEIGHT, dead_band_bp: 0";
+                  upstream_locality_basis: HEALTHY_HOSTS_WEIGHT, dead_band_bp: 0, \
+                  observed_load_period: 0.5s";
     let config = accepted(&zone_aware_yaml(fields));
     let zone_aware = config.zone_aware().unwrap();
     assert_eq!(zone_aware.locality_basis(), LocalityBasis::ObservedLoad);
+    assert_eq!(
+        zone_aware.observed_load_period(),
+        Duration::from_millis(500)
+    );
     assert_eq!(zone_aware.min_cluster_size(), 2);
     assert_eq!(zone_aware.dead_band().get(), 0);
     assert_eq!(
@@ -169,9 +174,13 @@ fn the_basis_of_a_proxys_own_eyes_arrives_with_its_settings() {
         CapacityBasis::HealthyHostsWeight
     );
     assert!(zone_aware.all_priorities());
-    let camel = "localityBasis: 3, minClusterSize: 2, allPriorities: true, \
-                 upstreamLocalityBasis: 1, deadBandBp: 0";
+    let camel = "localityBasis: 50001, minClusterSize: 2, allPriorities: true, \
+                 upstreamLocalityBasis: 1, deadBandBp: 0, observedLoadPeriod: 0.5s";
     assert_eq!(accepted(&zone_aware_yaml(camel)), config);
+    let path =
+        format!("{TYPED_CONFIG}.locality_lb_config.zone_aware_lb_config.observed_load_period");
+    let short = zone_aware_yaml("observed_load_period: 0.01s");
+    assert_refused(&short, &path, "outside 100ms to 60s");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::model::assignment::{AssignmentParts, ClusterLoadAssignment, LbEndpoin
 use crate::model::cluster::{ClusterConfig, ClusterConfigParts, LocalityPolicy};
 use crate::model::endpoint_policy::{ConsistentHashing, EndpointPolicy, Maglev};
 use crate::model::health::HealthStatus;
-use crate::model::zone_aware::{ForceLocalZone, ZoneAware, ZoneAwareParts};
+use crate::model::zone_aware::{ForceLocalZone, LocalityBasis, ZoneAwareParts};
 use crate::time::Instant;
 
 /// Zones: name, hosts, healthy hosts, fraction.

@@ -105,7 +105,7 @@ impl Loop {
                 })
                 .collect();
             let weights = controller
-                .tick(&self.settings, &controlled, true, None)
+                .tick(&Controls::from(&self.settings), &controlled, true, None)
                 .weights;
             for (&zone, weight) in order.iter().zip(weights) {
                 self.shares[own][zone] = weight;
@@ -271,7 +271,9 @@ fn the_own_locality_is_never_locked_out() {
                 )
             })
             .collect();
-        controller.tick(&settings, &slots, true, None).weights[0]
+        controller
+            .tick(&Controls::from(&settings), &slots, true, None)
+            .weights[0]
     };
     for _ in 0..300 {
         assert!(tick(1.0) >= 0.03 - 1e-9, "a probe always stays");
@@ -304,7 +306,7 @@ fn measured_demand_leads_and_reports_trim_unless_they_insist() {
         .collect();
     let asked = [0.6, 0.3, 0.1];
     let first = controller
-        .tick(&settings, &slots, true, Some(&asked))
+        .tick(&Controls::from(&settings), &slots, true, Some(&asked))
         .weights;
     assert!(
         (first[0] - 0.6).abs() < 0.02,
@@ -313,13 +315,39 @@ fn measured_demand_leads_and_reports_trim_unless_they_insist() {
     let mut kept = Vec::new();
     for _ in 0..200 {
         let shares = controller
-            .tick(&settings, &slots, true, Some(&asked))
+            .tick(&Controls::from(&settings), &slots, true, Some(&asked))
             .weights;
         kept.push(shares[0]);
     }
     // Level reports speak for keeping more: at once a little, in the end they are believed.
     assert!(kept[1] <= 0.6 + TRIM, "{kept:?}");
     assert!(kept[199] > 0.9, "{kept:?}");
+}
+
+#[test]
+fn an_overload_everywhere_is_told_and_one_of_a_zone_is_not() {
+    let zones = ["a", "b", "c"].map(Locality::zone_only);
+    let told = |utilization: [Option<f64>; 3]| {
+        let slot = |utilization: Option<f64>| ControlledSlot {
+            smoothed: SmoothedSlot {
+                eligible: 4.0,
+                utilization: utilization.unwrap_or(0.0),
+                cold: utilization.is_none(),
+                stale: false,
+            },
+            report_age: 0.5,
+        };
+        let slots: Vec<_> = zones.iter().zip(utilization.map(slot)).collect();
+        let controls = Controls::from(&settings(|_| ()));
+        Convergent::default()
+            .tick(&controls, &slots, true, None)
+            .all_overloaded
+    };
+    assert!(told([Some(1.0), Some(0.9995), Some(1.0)]));
+    assert!(!told([Some(1.0), Some(0.9), Some(1.0)]));
+    assert!(!told([Some(1.0), None, Some(1.0)]), "nothing is known of b");
+    let nobody = Convergent::default().tick(&Controls::from(&settings(|_| ())), &[], false, None);
+    assert!(!nobody.all_overloaded);
 }
 
 #[test]
@@ -338,7 +366,7 @@ fn cold_start_and_special_shapes() {
     };
     let tick = |settings: &LoadAwareLocality, slots: &[(&Locality, ControlledSlot)], local| {
         Convergent::default()
-            .tick(settings, slots, local, None)
+            .tick(&Controls::from(settings), slots, local, None)
             .weights
     };
     assert_eq!(

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use plimsoll_core::counts::{ClassCounts, HostSetCounts};
-use plimsoll_core::explain::{Explanation, StateName};
+use plimsoll_core::explain::{Explanation, FractionStatus, StateName};
 use plimsoll_core::host::Host;
 use plimsoll_core::host_source::HostSource;
 use plimsoll_core::model::health::HealthClass;
-use plimsoll_core::model::zone_aware::ZoneAware;
+use plimsoll_core::model::zone_aware::{LocalityBasis, ZoneAware};
 use plimsoll_core::picker::{Pick, PickError};
 use plimsoll_core::snapshot::RoutingSnapshot;
 
@@ -287,9 +287,23 @@ pub(crate) fn failure(error: PickError, snapshot: &RoutingSnapshot, model: &Mode
     // An empty list behind an otherwise sensible decision: a locality without hosts of that class,
     // nobody healthy at all, or hashing, which knows neither degraded hosts nor weightless
     // localities.
-    let routed = (0..model.priorities)
-        .filter_map(|priority| snapshot.source_policy(priority))
-        .any(|source| source.zone.is_active());
+    //
+    // Zone-aware routing chooses a locality without hosts of that class only where Envoy does: by
+    // its own bases, while demand is not known, or where force_local_zone asks for it.
+    let status = snapshot.explain().fractions.status;
+    let measured = matches!(status, FractionStatus::Fresh | FractionStatus::Partial);
+    let envoys = zone_aware.is_some_and(|config| {
+        config.force_local_zone() == Some(0)
+            || match config.locality_basis() {
+                LocalityBasis::HealthyHostsNum | LocalityBasis::HealthyHostsWeight => true,
+                LocalityBasis::LrsReportedRate => !measured,
+                LocalityBasis::ObservedLoad => false,
+            }
+    });
+    let routed = envoys
+        && (0..model.priorities)
+            .filter_map(|priority| snapshot.source_policy(priority))
+            .any(|source| source.zone.is_active());
     let sets = (0..).map_while(|priority| snapshot.counts(priority));
     let loads = snapshot.loads();
     let served = sets.enumerate().all(|(priority, set)| {

@@ -56,6 +56,7 @@ fn zone_aware(message: ZoneAwareMessage) -> Result<ZoneAware, FieldError> {
             "upstream_locality_basis",
         )?,
         dead_band_bp: message.dead_band_bp,
+        observed_load_period: duration(message.observed_load_period, "observed_load_period")?,
         all_priorities: message.all_priorities,
     })
 }

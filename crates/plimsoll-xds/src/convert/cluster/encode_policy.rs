@@ -469,6 +469,7 @@ fn zone_aware(settings: &ZoneAware, own: bool) -> ZoneAwareMessage {
             CapacityBasis::HealthyHostsWeight => 1,
         },
         dead_band_bp: Some(settings.dead_band().get()),
+        observed_load_period: Some(settings.observed_load_period().into()),
         all_priorities: settings.all_priorities(),
         ..message
     }

@@ -70,6 +70,9 @@ const POLICIES: &[&str] = &[
      {locality_weighted_lb_config: {}}}",
     "random.v3.Random', locality_lb_config: {zone_aware_lb_config: {locality_basis: \
      HEALTHY_HOSTS_NUM, min_cluster_size: 6}}}",
+    "least_request.v3.LeastRequest', locality_lb_config: {zone_aware_lb_config: {locality_basis: \
+     OBSERVED_LOAD, observed_load_period: 0.25s, dead_band_bp: 40, upstream_locality_basis: \
+     HEALTHY_HOSTS_WEIGHT, force_local_zone: {min_size: 2}}}}",
 ];
 
 fn yaml(policy: &str) -> ClusterConfig {
@@ -494,6 +497,27 @@ fn refusals_name_the_field() {
         let error = decode_cluster(&bytes).unwrap_err();
         assert_eq!(error.path(), path, "{error}");
     }
+}
+
+#[test]
+fn the_numbers_of_observed_load_are_ours() {
+    // locality_basis (6) = 50001, observed_load_period (50004) = 2 s.
+    let written = typed("random.v3.Random", &hex("0a0c0a0a30d18603a2b518020802"));
+    let read = decode_cluster(&written).unwrap().config;
+    let zone_aware = read.zone_aware().unwrap();
+    assert_eq!(zone_aware.locality_basis(), LocalityBasis::ObservedLoad);
+    assert_eq!(zone_aware.observed_load_period(), Duration::from_secs(2));
+    let out = ClusterOut::new(&read, LocalityDelivery::AsConfigured);
+    let bytes = encode_cluster(&out);
+    let period = hex("a2b518020802");
+    assert!(bytes.windows(period.len()).any(|part| part == period));
+    let zero = typed("random.v3.Random", &hex("0a0a0a0830d18603a2b51800"));
+    let error = decode_cluster(&zero).unwrap_err();
+    assert!(
+        error
+            .path()
+            .ends_with("zone_aware_lb_config.observed_load_period")
+    );
 }
 
 #[test]

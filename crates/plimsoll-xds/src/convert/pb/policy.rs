@@ -184,7 +184,7 @@ pub(crate) struct LocalityLbConfigMessage {
 }
 
 /// `LocalityLbConfig.ZoneAwareLbConfig`; field 7 and value 2 of `locality_basis` are those of seed
-/// `000…`, the rest from 50001 on is ours.
+/// `000…`; fields from 50001 on and value 50001 of `locality_basis` (`OBSERVED_LOAD`) are ours.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ZoneAwareMessage {
     #[prost(message, optional, tag = "1")]
@@ -208,6 +208,8 @@ pub(crate) struct ZoneAwareMessage {
     pub(crate) dead_band_bp: Option<u64>,
     #[prost(bool, tag = "50003")]
     pub(crate) all_priorities: bool,
+    #[prost(message, optional, tag = "50004")]
+    pub(crate) observed_load_period: Option<DurationMessage>,
 }
 
 /// `ZoneAwareLbConfig.LocalityBasis`; value 2 is that of seed `000…`, those from 50001 on are ours,

@@ -13,7 +13,7 @@ fn a_typo_is_shown_with_path_place_and_what_was_expected() {
             "{TYPED_CONFIG}.locality_lb_config.zone_aware_lb_config.min_cluster_sise: unknown \
              field, expected one of routing_enabled, min_cluster_size, fail_traffic_on_panic, \
              force_locality_direct_routing, force_local_zone, locality_basis, lrs_rate_config, \
-             upstream_locality_basis, dead_band_bp, all_priorities (at 7:53)"
+             upstream_locality_basis, dead_band_bp, observed_load_period, all_priorities (at 7:53)"
         )
     );
 }

@@ -18,7 +18,7 @@ fn enums_of_zone_aware_routing_by_name_and_number() {
         ("HEALTHY_HOSTS_NUM", 0, LocalityBasis::HealthyHostsNum),
         ("HEALTHY_HOSTS_WEIGHT", 1, LocalityBasis::HealthyHostsWeight),
         ("LRS_REPORTED_RATE", 2, LocalityBasis::LrsReportedRate),
-        ("OBSERVED_LOAD", 3, LocalityBasis::ObservedLoad),
+        ("OBSERVED_LOAD", 50_001, LocalityBasis::ObservedLoad),
     ] {
         let by_name = zone_aware(&format!("locality_basis: {name}"));
         assert_eq!(by_name.locality_basis(), basis);

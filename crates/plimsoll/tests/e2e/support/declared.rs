@@ -2,7 +2,8 @@
 //! field numbers and values of enums are written.
 //!
 //! A declaration is of the message that its documentation names first, else of the one that its own
-//! name is made of. Messages that are ours alone say so ("Ours: …") and are left out: nobody else
+//! name is made of. The variants of a oneof are members of the message that its enum documents.
+//! Messages that are ours alone say so ("Ours: …") and are left out: nobody else
 //! has numbers in them.
 
 use std::path::{Path, PathBuf};
@@ -41,9 +42,10 @@ pub(crate) fn declared() -> Vec<Declared> {
 
 fn read(file: &Path) -> Vec<Declared> {
     let text = std::fs::read_to_string(file).unwrap();
-    let (mut found, mut docs) = (Vec::new(), String::new());
+    let (mut found, mut docs, mut is_oneof) = (Vec::new(), String::new(), false);
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
+        is_oneof |= line.starts_with("#[derive(") && line.contains("Oneof");
         if let Some(doc) = line.strip_prefix("///") {
             docs.push_str(doc);
         } else if let Some((name, is_enum)) = opening(line) {
@@ -52,13 +54,15 @@ fn read(file: &Path) -> Vec<Declared> {
                 found.push(Declared {
                     place: format!("{}: {name}", file.display()),
                     name: message_name(&docs, name),
-                    is_enum,
+                    is_enum: is_enum && !is_oneof,
                     members,
                 });
             }
             docs.clear();
+            is_oneof = false;
         } else if !line.starts_with("#[") {
             docs.clear();
+            is_oneof = false;
         }
     }
     found
@@ -83,26 +87,36 @@ fn message_name(docs: &str, name: &str) -> String {
 fn members<'l>(lines: impl Iterator<Item = &'l str>, is_enum: bool) -> Vec<(String, u64)> {
     let (mut members, mut tag) = (Vec::new(), None);
     for line in lines.map(str::trim) {
-        if is_enum {
-            let parts = line.trim_end_matches(',').split_once(" = ");
-            members.extend(parts.and_then(|(name, number)| Some((constant(name), whole(number)?))));
+        if line.starts_with("#[prost(oneof") {
+            // Its numbers stand beside the variants.
         } else if line.starts_with("#[prost(") {
             tag = line.split("tag = \"").nth(1).and_then(|rest| {
                 let (number, _) = rest.split_once('"')?;
                 number.parse().ok()
             });
             assert!(tag.is_some(), "no number in {line}");
-        } else if let (Some((name, _)), Some(number)) = (line.split_once(": "), tag) {
-            let name = name
-                .trim_start_matches("pub(crate) ")
-                .trim_start_matches("r#");
-            let renamed = RENAMED.iter().find(|(ours, _)| *ours == name);
-            let name = renamed.map_or(name, |(_, theirs)| theirs);
-            members.push((name.to_owned(), number));
+        } else if let (true, Some((name, number))) = (is_enum, line.split_once(" = ")) {
+            let number = whole(number.trim_end_matches(','));
+            members.extend(number.map(|number| (constant(name), number)));
+        } else if let (Some(name), Some(number)) = (member_name(line, is_enum), tag) {
+            members.push((name, number));
             tag = None;
         }
     }
     members
+}
+
+/// The name of a field, or of a variant of a oneof, as protobuf spells it.
+fn member_name(line: &str, is_enum: bool) -> Option<String> {
+    if is_enum {
+        let (name, _) = line.split_once('(')?;
+        return Some(constant(name).to_ascii_lowercase());
+    }
+    let (name, _) = line.split_once(": ")?;
+    let name = name.trim_start_matches("pub(crate) ");
+    let name = name.trim_start_matches("r#");
+    let renamed = RENAMED.iter().find(|(ours, _)| *ours == name);
+    Some(renamed.map_or(name, |(_, theirs)| theirs).to_owned())
 }
 
 fn whole(number: &str) -> Option<u64> {

@@ -340,17 +340,14 @@ impl World {
         }
         let request = self.requests.swap_remove(bytes.below(self.requests.len()));
         let (host, before) = (Arc::clone(request.host()), request.host().totals());
-        let outcome = match bytes.flag() {
-            true => RequestOutcome::Success,
-            false => RequestOutcome::Error,
-        };
+        let good = bytes.flag();
         match bytes.below(3) {
             0 => drop(request),
-            1 => request.finish(outcome),
-            _ => {
+            _ if good => {
                 let latency = Duration::from_micros(bytes.one_of(&[1_000, 0, 50_000]));
-                request.finish_after(outcome, latency);
+                request.finish_after(RequestOutcome::Success, latency);
             }
+            _ => request.finish(RequestOutcome::Error),
         }
         let after = host.totals();
         let ended = |totals: (u64, u64, u64)| totals.1 + totals.2;

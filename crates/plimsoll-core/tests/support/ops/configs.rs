@@ -82,7 +82,6 @@ fn zone_aware(bytes: &mut Bytes<'_>) -> ZoneAware {
         ]),
         dead_band_bp: bytes.maybe(&[0, 10_000]),
         all_priorities: bytes.flag(),
-        observed_load_period: bytes.maybe(&[100, 60_000]).map(Duration::from_millis),
         ..Default::default()
     };
     ZoneAware::try_new(parts).expect("valid by construction")

@@ -7,6 +7,7 @@
 mod admin_api;
 mod commands;
 mod config;
+mod deliveries;
 mod metrics;
 
 use config::Messages;
@@ -45,6 +46,11 @@ pub(crate) fn pages(command: clap::Command) -> Vec<Page> {
     let others = [
         ("admin-api.md", "Admin paths", admin_api::page()),
         ("commands.md", "Commands", commands::page(command)),
+        (
+            "deliveries.md",
+            "Policies, deliveries, data planes",
+            deliveries::page(),
+        ),
         ("metrics.md", "Metrics", metrics::page()),
     ];
     pages.extend(others.map(|(file, title, text)| Page {

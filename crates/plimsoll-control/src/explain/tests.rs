@@ -9,6 +9,7 @@ use plimsoll_xds::ads::CLUSTER;
 use plimsoll_xds::wire::{decode_assignment, decode_cluster};
 
 use super::*;
+use crate::delivery::steering;
 use crate::state::tests::driver::{Driver, HEAD, config_of, fleet, parse};
 use crate::view::tests::{every_config, policies};
 
@@ -122,6 +123,39 @@ fn what_is_explained_is_what_is_sent_where_hosts_have_weights() {
         ));
         each_stage(&config, |driver, key| assert_same(&cluster, driver, key));
     }
+}
+
+/// The cells of docs/reference/deliveries.md that name a form: the worked example, zone a issues
+/// half of the demand and has three of ten hosts.
+#[test]
+fn where_demand_steers_the_bytes_split_as_it_asks() {
+    let mut forms = Vec::new();
+    for (name, config) in every_config() {
+        let service = &config.services["orders"];
+        for class in CLASSES {
+            let Steering::Demand(form) = steering(service, class, 100) else {
+                continue;
+            };
+            if service.ramp != 100 {
+                continue;
+            }
+            let mut driver = Driver::with_config(Arc::clone(&config));
+            let nodes = fleet(class);
+            let [a, b, c] = nodes.each_ref();
+            let keys = [a, b, c].map(|node| driver.open(node));
+            driver.traffic(&[(a, 500), (b, 350), (c, 150)], 5);
+            let done = read_back(&driver, &keys[0]);
+            let split = shares(&done);
+            for (zone, share) in [("a", 0.6), ("b", 0.3), ("c", 0.1)] {
+                let near = (split[zone] - share).abs() < ROUNDING;
+                assert!(near, "{name} to {class:?} by {form:?}: {split:?}");
+            }
+            forms.push((class, form));
+        }
+    }
+    forms.sort();
+    forms.dedup();
+    assert_eq!(forms.len(), 7, "{forms:?}");
 }
 
 const ORCA: &str = "load_balancing_policy: {policies: [{typed_extension_config: {name: x, \

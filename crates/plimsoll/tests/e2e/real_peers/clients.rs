@@ -1,5 +1,5 @@
 //! Three programs with the embedded client, in three zones with unequal demand: every server gets
-//! its share, by each of the three ways in which demand is delivered, and the death of the control
+//! its share, by each of the ways in which demand is delivered, and the death of the control
 //! plane costs no call.
 
 use std::time::{Duration, Instant};
@@ -38,6 +38,32 @@ fn measured_demand_by_the_metadata_of_localities() {
 #[test]
 fn measured_demand_by_the_answer_to_load_reports() {
     follow("LRS_RESPONSE", "lrs_response");
+}
+
+#[test]
+fn measured_demand_by_the_weights_of_localities() {
+    let world = World::start("locality_weights", "LOCALITY_WEIGHTS");
+    let follow = || world.clients.iter().all(follows_weights);
+    wait_until("clients have the weights of their zone", follow);
+    for client in &world.clients {
+        let node = world.control.node(&format!("checkout-{}", client.zone));
+        assert_eq!(
+            node["delivery"][0]["delivery"], "locality_weights",
+            "{node}"
+        );
+    }
+    assert_fair(&world.backends, &world.load, follow);
+    assert_eq!(world.load.failed(), 0);
+}
+
+/// Whether a client keeps local what the true demand lets it: 60 % in zone-a, everything elsewhere.
+fn follows_weights(client: &ClientProcess) -> bool {
+    let explained = client.explain();
+    let mut localities = explained["localities"].as_array().into_iter().flatten();
+    let own = localities.find(|locality| locality["zone"] == *client.zone);
+    let share = own.and_then(|own| own["expected_share"].as_f64());
+    let kept = if client.zone == ZONES[0].0 { 0.6 } else { 1.0 };
+    share.is_some_and(|share| (share - kept).abs() <= 0.008)
 }
 
 /// Everything of one test. Dropped in this order: traffic, clients, control plane.

@@ -144,8 +144,19 @@ pub(super) fn build(inputs: &PickInputs, expected: &Json) -> Result<Outcome, Cas
     let wanted: Vec<Option<Metadata>> = wanted.collect::<Result<_, _>>()?;
     let mut found = rig.subsets();
     let place = |subset: &Metadata| wanted.iter().position(|it| it.as_ref() == Some(subset));
-    found.sort_by_key(|(metadata, _)| place(metadata).unwrap_or(usize::MAX));
-    let shown = found
+    found.sort_by_key(|(metadata, _)| place(metadata).is_some());
+    let known = found.partition_point(|(metadata, _)| place(metadata).is_none());
+    let mut named = found.split_off(known);
+    named.sort_by_key(|(metadata, _)| place(metadata));
+    let mut others = found.into_iter();
+    let mut named = named.into_iter().peekable();
+    let mut shown = Vec::new();
+    for index in 0..wanted.len() {
+        let here = named.next_if(|(metadata, _)| place(metadata) == Some(index));
+        shown.extend(here.or_else(|| others.next()));
+    }
+    shown.extend(named.chain(others));
+    let shown = shown
         .iter()
         .map(|(metadata, hosts)| json!({"metadata": fields_to_json(metadata), "hosts": hosts}));
     Ok(Outcome::default()

@@ -65,7 +65,7 @@ async fn a_cluster_that_comes_later_does_not_make_fractions_fresh() {
         status(&mut manager, "early"),
         (FractionStatus::Fresh, Some(0))
     );
-    tokio::time::advance(Duration::from_secs(50)).await;
+    tokio::time::advance(Duration::from_millis(50_500)).await;
     add(&mut manager, "later", &measured());
     assert_eq!(
         status(&mut manager, "later"),

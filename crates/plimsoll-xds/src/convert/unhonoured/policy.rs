@@ -184,6 +184,7 @@ pub(super) static ZONE_AWARE: Kind = Kind {
         (50001, "upstream_locality_basis", Value),
         (50002, "dead_band_bp", Value),
         (50003, "all_priorities", Value),
+        (50004, "observed_load_period", Value),
     ],
     ..Kind::EMPTY
 };

@@ -153,7 +153,7 @@ pub(super) fn page() -> String {
             for delivery in DELIVERIES {
                 let cell = match service(&policy, delivery) {
                     Ok(service) => cell(steering(&service, class, 100), &mut reasons),
-                    Err(reason) => refused(reason, &mut reasons),
+                    Err(reason) => refused(&reason, &mut reasons),
                 };
                 let _ = write!(text, " {cell} |");
             }
@@ -169,24 +169,17 @@ pub(super) fn page() -> String {
 }
 
 const INTRODUCTION: &str = "
-What a service of `plimsoll control` gets, by its policy (rows), its `delivery` (columns) and the data plane that connects. A cell
-names the form in which measured demand arrives, which is the nearest to what `delivery` asks for that the data plane understands, or
-why demand does not steer. Nothing that only Plimsoll's own data planes understand is ever sent to others.
+What a service of `plimsoll control` gets, by its policy (rows), its `delivery` (columns) and the \
+data plane that connects. A cell names the form in which measured demand arrives, which is the \
+nearest to what `delivery` asks for that the data plane understands, or why demand does not steer. \
+Nothing that only Plimsoll's own data planes understand is ever sent to others. \
 [control.md](../control.md#deliveries) describes the forms.
 ";
 
 /// Every way to choose zones and hosts that a service can be written with.
 fn policies() -> Vec<Policy> {
-    let basis = |name: &str| {
-        format!(", locality_lb_config: {{zone_aware_lb_config: {{locality_basis: {name}}}}}")
-    };
-    let child = ", endpoint_picking_policy: {policies: [{typed_extension_config: {name: r, \
-                 typed_config: {'@type': type.googleapis.com/envoy.extensions.\
-                 load_balancing_policies.round_robin.v3.RoundRobin}}}]}";
-    let weighted = ", locality_lb_config: {locality_weighted_lb_config: {}}".to_owned();
-    let converging = format!("{child}, spill_controller: CONVERGENT");
     let plain = String::new;
-    vec![
+    let mut all = vec![
         ("round robin", "round_robin", "RoundRobin", plain()),
         ("least request", "least_request", "LeastRequest", plain()),
         ("random", "random", "Random", plain()),
@@ -196,63 +189,68 @@ fn policies() -> Vec<Policy> {
             "ClientSideWeightedRoundRobin",
             plain(),
         ),
+    ];
+    all.extend(bases());
+    all.extend(parents());
+    all.push(("ring hash", "ring_hash", "RingHash", plain()));
+    all.push(("Maglev", "maglev", "Maglev", plain()));
+    all
+}
+
+/// Round robin with settings for the choice of a locality.
+fn bases() -> impl Iterator<Item = Policy> {
+    let basis = |name: &str| format!("{{zone_aware_lb_config: {{locality_basis: {name}}}}}");
+    let weighted = "{locality_weighted_lb_config: {}}".to_owned();
+    let rows = [
         (
             "`locality_basis: LRS_REPORTED_RATE`",
-            "round_robin",
-            "RoundRobin",
             basis("LRS_REPORTED_RATE"),
         ),
         (
             "`locality_basis: HEALTHY_HOSTS_NUM`",
-            "round_robin",
-            "RoundRobin",
             basis("HEALTHY_HOSTS_NUM"),
         ),
         (
             "`locality_basis: HEALTHY_HOSTS_WEIGHT`",
-            "round_robin",
-            "RoundRobin",
             basis("HEALTHY_HOSTS_WEIGHT"),
         ),
-        (
-            "`locality_basis: OBSERVED_LOAD`",
-            "round_robin",
-            "RoundRobin",
-            basis("OBSERVED_LOAD"),
-        ),
-        (
-            "`locality_weighted_lb_config`",
-            "round_robin",
-            "RoundRobin",
-            weighted,
-        ),
+        ("`locality_basis: OBSERVED_LOAD`", basis("OBSERVED_LOAD")),
+        ("`locality_weighted_lb_config`", weighted),
+    ];
+    rows.into_iter().map(|(title, config)| {
+        let fields = format!(", locality_lb_config: {config}");
+        (title, "round_robin", "RoundRobin", fields)
+    })
+}
+
+/// Policies with round robin as their child.
+fn parents() -> [Policy; 4] {
+    let child = |field: &str| {
+        format!(
+            ", {field}: {{policies: [{{typed_extension_config: {{name: r, typed_config: {{'@type': \
+             type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin\
+             }}}}}}]}}"
+        )
+    };
+    let picking = child("endpoint_picking_policy");
+    let converging = format!("{picking}, spill_controller: CONVERGENT");
+    let subset = child("subset_lb_policy") + ", subset_selectors: [{keys: [stage]}]";
+    let load_aware = ("load_aware_locality", "LoadAwareLocality");
+    [
         (
             "`wrr_locality`",
             "wrr_locality",
             "WrrLocality",
-            child.to_owned(),
+            picking.clone(),
         ),
-        (
-            "`load_aware_locality`",
-            "load_aware_locality",
-            "LoadAwareLocality",
-            child.to_owned(),
-        ),
+        ("`load_aware_locality`", load_aware.0, load_aware.1, picking),
         (
             "the same with `CONVERGENT`",
-            "load_aware_locality",
-            "LoadAwareLocality",
+            load_aware.0,
+            load_aware.1,
             converging,
         ),
-        (
-            "`subset`",
-            "subset",
-            "Subset",
-            child.replace("endpoint_picking_policy", "subset_lb_policy")
-                + ", subset_selectors: [{keys: [stage]}]",
-        ),
-        ("ring hash", "ring_hash", "RingHash", plain()),
-        ("Maglev", "maglev", "Maglev", plain()),
+        ("`subset`", "subset", "Subset", subset),
     ]
 }
 
@@ -289,8 +287,8 @@ fn cell(steering: Steering, reasons: &mut BTreeMap<String, String>) -> String {
         Steering::AsConfigured(WhyNot::ModeOff) => ("as written", "the service is in mode `OFF`"),
         Steering::AsConfigured(WhyNot::BasisWritten) => (
             "as written: basis",
-            "the cluster names the `locality_basis` it goes by, which the control plane leaves alone; \
-             a stock Envoy and gRPC are not sent a basis that they do not know",
+            "the cluster names the `locality_basis` it goes by, which the control plane leaves \
+             alone; a stock Envoy and gRPC are not sent a basis that they do not know",
         ),
         Steering::AsConfigured(WhyNot::Hashing) => (
             "as written: hash",
@@ -298,13 +296,13 @@ fn cell(steering: Steering, reasons: &mut BTreeMap<String, String>) -> String {
         ),
         Steering::AsConfigured(WhyNot::LoadAwareLocality) => (
             "as written: load aware",
-            "backends' own load reports decide; only Plimsoll's data planes have `CONVERGENT`, which \
-             demand can lead",
+            "backends' own load reports decide; only Plimsoll's data planes have `CONVERGENT`, \
+             which demand can lead",
         ),
         Steering::AsConfigured(WhyNot::Subsets) => (
             "as written: subsets",
-            "only weights of localities could carry demand there, and subsets look at those only with \
-             `locality_weight_aware`",
+            "only weights of localities could carry demand there, and subsets look at those only \
+             with `locality_weight_aware`",
         ),
     };
     reasons.insert(name.to_owned(), reason.to_owned());
@@ -315,14 +313,10 @@ const LEADS: &str = "feed-forward";
 const LEADS_MEANS: &str = "backends' load reports decide, and demand leads: shares follow a step in \
                            demand before hosts report it";
 
-fn refused(reason: String, reasons: &mut BTreeMap<String, String>) -> String {
-    let name = "refused".to_owned();
-    let text = reasons.entry(name.clone()).or_default();
-    if !text.contains(&reason) {
-        let gap = if text.is_empty() { "" } else { "; " };
-        let _ = write!(text, "{gap}`check` and the control plane say: {reason}");
-    }
-    name
+fn refused(reason: &str, reasons: &mut BTreeMap<String, String>) -> String {
+    let text = format!("`plimsoll check` and the control plane refuse it, as in: {reason}");
+    reasons.entry("refused".to_owned()).or_insert(text);
+    "refused".to_owned()
 }
 
 /// As files spell it.

@@ -310,8 +310,8 @@ fn cell(steering: Steering, reasons: &mut BTreeMap<String, String>) -> String {
 }
 
 const LEADS: &str = "feed-forward";
-const LEADS_MEANS: &str = "backends' load reports decide, and demand leads: shares follow a step in \
-                           demand before hosts report it";
+const LEADS_MEANS: &str = "backends' load reports decide, and demand leads: shares follow a step \
+                           in demand before hosts report it";
 
 fn refused(reason: &str, reasons: &mut BTreeMap<String, String>) -> String {
     let text = format!("`plimsoll check` and the control plane refuse it, as in: {reason}");

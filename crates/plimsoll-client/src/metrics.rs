@@ -54,7 +54,7 @@ const fn metric(name: &'static str, kind: &'static str, help: &'static str) -> M
 
 /// The client's own metrics. Those of the core and of out-of-band reporting come on top.
 #[rustfmt::skip]
-pub const METRICS: [Metric; 28] = [
+pub const METRICS: [Metric; 30] = [
     metric("upstream_rq_total", "counter",
         "Requests put onto a connection, every try counted"),
     Metric {
@@ -114,6 +114,10 @@ pub const METRICS: [Metric; 28] = [
         "Hosts that outlier detection took out"),
     metric("lb_orca_oob_active_sessions", "gauge",
         "Hosts that are asked for out-of-band reports"),
+    metric("lb_subsets_active", "gauge",
+        "Subsets that have hosts"),
+    metric("lb_subsets_single_host_per_subset_duplicate", "gauge",
+        "Hosts left out because another one is the only host of their subset"),
 ];
 
 /// What a metric says, whichever bridge asks for it, by its full name.

@@ -18,6 +18,8 @@ use plimsoll_core::model::endpoint_policy::{
     RingHash, RoundRobin, SelectionMethod, SlowStart,
 };
 use plimsoll_core::model::health::HealthStatus;
+use plimsoll_core::model::metadata::{MatchCriteria, Metadata, MetadataValue};
+use plimsoll_core::model::subset::{LbSubsetConfig, LbSubsetConfigParts, SubsetSelectorParts};
 use plimsoll_core::model::zone_aware::LocalityBasis;
 use plimsoll_core::picker::{PickArgs, Picker};
 
@@ -312,5 +314,65 @@ fn panic_and_drops_allocate_nothing() {
             "{name}"
         );
         assert_eq!(allocations(&mut driver, 100), 0, "{name}");
+    }
+}
+
+fn version(name: &str) -> Metadata {
+    [("version", MetadataValue::from(name))]
+        .into_iter()
+        .collect()
+}
+
+/// Hosts of every zone take turns in two subsets. A pick finds its subset, stays in it, and
+/// allocates nothing.
+#[test]
+fn picks_within_subsets_allocate_nothing_and_stay_there() {
+    let locality = zone_aware(|zone| zone.locality_basis = LocalityBasis::LrsReportedRate);
+    for (name, endpoint_policy) in endpoint_policies().into_iter().chain(hash_policies()) {
+        let config = support::config(|parts| {
+            parts.locality_policy = if endpoint_policy.is_hash() {
+                LocalityPolicy::Flat
+            } else {
+                locality.clone()
+            };
+            parts.endpoint_policy = endpoint_policy;
+            let subsets = LbSubsetConfig::try_new(LbSubsetConfigParts {
+                subset_selectors: vec![SubsetSelectorParts {
+                    keys: vec!["version".to_owned()],
+                    ..Default::default()
+                }],
+                ..Default::default()
+            });
+            parts.lb_subset_config = Some(subsets.expect("valid"));
+        });
+        let mut assignment = parts(&[("a", 6), ("b", 6), ("c", 6)]);
+        let endpoints = assignment.endpoints.iter_mut();
+        let endpoints = endpoints.flat_map(|entry| &mut entry.lb_endpoints);
+        let mut canaries = Vec::new();
+        for (index, endpoint) in endpoints.enumerate() {
+            let is_canary = index.is_multiple_of(2);
+            endpoint.metadata = version(if is_canary { "canary" } else { "stable" });
+            if is_canary {
+                canaries.push(endpoint.address);
+            }
+        }
+        let mut driver = Driver::new(config, "a");
+        driver.originating(fleet([6000, 3000, 1000]), at(0));
+        driver.assignment(assignment, at(0));
+        let mut picker = driver.picker(7);
+        let criteria = MatchCriteria::new(version("canary"));
+        let mut pick = |number: u64| {
+            let args = PickArgs {
+                hash: Some(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+                metadata_match: Some(&criteria),
+                ..Default::default()
+            };
+            let picked = picker.pick(args);
+            let host = picked.host().expect("the subset has hosts");
+            assert!(canaries.contains(&host.address()), "{name}: {host:?}");
+        };
+        (0..3_000).for_each(&mut pick);
+        let info = measure(|| (0..PICKS).for_each(&mut pick));
+        assert_eq!(info.count_total, 0, "{name}");
     }
 }

@@ -18,10 +18,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use plimsoll_client::{Client, UpstreamOptions, XdsOptions};
-use plimsoll_core::model::load_report::Node;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_xds::yaml::parse_cluster;
-use support::management::Management;
+use support::management::{Management, node};
 use support::resources::{assignment, cluster, listener, routes};
 use support::{Sends, endpoints, http2, wait_until, within};
 use tokio::net::TcpListener;
@@ -209,12 +208,7 @@ async fn it_arrives_by_xds_and_survives_the_management_server() {
         cluster("orders", &format!("http2_protocol_options: {{}}\n{POLICY}")),
         assignment("orders", &[("a", &[a.address]), ("b", &[b.address])]),
     ]);
-    let node = Node {
-        id: "n1".into(),
-        cluster: "fleet".into(),
-        locality: Locality::zone_only("a"),
-    };
-    let options = XdsOptions::new(format!("http://{}", server.address), node);
+    let options = XdsOptions::new(format!("http://{}", server.address), node());
     let client = Client::builder().xds(options).seed(7).build();
     let service = within(client.target("xds:///orders")).await.unwrap();
     let traffic = traffic(&service);

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use plimsoll_client::{Client, UpstreamOptions, XdsOptions};
-use plimsoll_core::model::load_report::Node;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::model::orca::OrcaLoadReport;
 use plimsoll_xds::ads::CLUSTER;
@@ -18,7 +17,7 @@ use plimsoll_xds::orca::encode_message;
 use plimsoll_xds::orca::oob::{PATH, parse_request};
 use plimsoll_xds::wire::{ClusterOut, LocalityDelivery, encode_cluster};
 use plimsoll_xds::yaml::parse_cluster;
-use support::management::Management;
+use support::management::{Management, node};
 use support::resources::{assignment, listener, routes};
 use support::{endpoints, get, wait_until, within};
 use tokio::net::TcpListener;
@@ -222,12 +221,7 @@ async fn load_aware_localities_follow_reports_of_a_sidecar() {
         (CLUSTER, "orders".to_owned(), encode_cluster(&out)),
         assignment("orders", &[("a", &[near.address]), ("b", &[far.address])]),
     ]);
-    let node = Node {
-        id: "n1".into(),
-        cluster: "fleet".into(),
-        locality: Locality::zone_only("a"),
-    };
-    let options = XdsOptions::new(format!("http://{}", server.address), node);
+    let options = XdsOptions::new(format!("http://{}", server.address), node());
     let client = Client::builder().xds(options).seed(7).build();
     let mut service = within(client.target("xds:///orders")).await.unwrap();
 

@@ -4,17 +4,12 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt as _, Empty};
-use plimsoll_client::{
-    Client, ErrorKind, MatchCriteria, Metadata, RequestOptions, Variant, XdsOptions,
-};
+use plimsoll_client::{Client, ErrorKind, MatchCriteria, Metadata, RequestOptions, Variant};
 use plimsoll_core::model::assignment::LbEndpoint;
-use plimsoll_core::model::load_report::Node;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_xds::ads::{CLUSTER_LOAD_ASSIGNMENT, ROUTE_CONFIGURATION};
 use plimsoll_xds::wire::{
@@ -22,7 +17,7 @@ use plimsoll_xds::wire::{
     RouteTarget, VirtualHostOut,
 };
 use plimsoll_xds::yaml::parse_upstream_cluster;
-use support::management::Management;
+use support::management::{Management, xds_options};
 use support::resources::{Made, cluster, listener};
 use support::{Backend, within};
 use tower_service::Service;
@@ -230,18 +225,6 @@ fn assignment(backends: &[Backend; 3]) -> Made {
     (CLUSTER_LOAD_ASSIGNMENT, "orders".to_owned(), body)
 }
 
-fn options(address: SocketAddr, variant: Variant) -> XdsOptions {
-    let node = Node {
-        id: "n1".into(),
-        cluster: "fleet".into(),
-        locality: Locality::zone_only("a"),
-    };
-    let mut options = XdsOptions::new(format!("http://{address}"), node);
-    options.variant = variant;
-    options.server.backoff = (Duration::from_millis(5), Duration::from_millis(50));
-    options
-}
-
 #[tokio::test]
 async fn routes_of_a_server_choose_subsets_and_requests_go_over_them() {
     let backends = backends().await;
@@ -253,7 +236,7 @@ async fn routes_of_a_server_choose_subsets_and_requests_go_over_them() {
     ]);
     for variant in [Variant::Sotw, Variant::Delta] {
         let client = Client::builder()
-            .xds(options(server.address, variant))
+            .xds(xds_options(server.address, variant))
             .build();
         let mut service = within(client.target("xds:///orders")).await.unwrap();
         let seen = answering(&mut service, None, &backends).await;

@@ -7,31 +7,16 @@ mod support;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use plimsoll_client::{Client, ErrorKind, TargetService, Variant, XdsOptions, XdsState};
-use plimsoll_core::model::load_report::Node;
-use plimsoll_core::model::locality::Locality;
-use support::management::{Management, Reported};
+use plimsoll_client::{Client, ErrorKind, TargetService, Variant, XdsState};
+use support::management::{Management, Reported, xds_options};
 use support::resources::{Made, assignment, cluster, listener, routes, whole};
 use support::{Backend, get, nobody, wait_for, wait_until, within};
 use tokio::task::JoinHandle;
 
-fn options(address: SocketAddr, variant: Variant) -> XdsOptions {
-    let node = Node {
-        id: "n1".into(),
-        cluster: "fleet".into(),
-        locality: Locality::zone_only("a"),
-    };
-    let mut options = XdsOptions::new(format!("http://{address}"), node);
-    options.variant = variant;
-    options.server.backoff = (Duration::from_millis(5), Duration::from_millis(50));
-    options
-}
-
 async fn target(server: &Management, variant: Variant) -> (Client, TargetService) {
     let client = Client::builder()
-        .xds(options(server.address, variant))
+        .xds(xds_options(server.address, variant))
         .build();
     let service = within(client.target("xds:///orders")).await.unwrap();
     (client, service)
@@ -118,7 +103,7 @@ async fn a_target_that_the_server_does_not_have_is_an_error_at_once() {
     let server = Management::start(&whole("orders", &[]));
     for variant in [Variant::Sotw, Variant::Delta] {
         let client = Client::builder()
-            .xds(options(server.address, variant))
+            .xds(xds_options(server.address, variant))
             .build();
         let error = within(client.target("xds:///order")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Discovery);
@@ -346,7 +331,7 @@ async fn a_second_server_helps_while_the_first_is_away() {
     for variant in [Variant::Sotw, Variant::Delta] {
         let (mut first, second) = (Management::start(&resources), Management::start(&resources));
         first.kill();
-        let mut options = options(first.address, variant);
+        let mut options = xds_options(first.address, variant);
         let other = options.clone();
         options.fallback = vec![other.server];
         options.fallback[0].uri = format!("http://{}", second.address);

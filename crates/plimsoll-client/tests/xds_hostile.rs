@@ -5,14 +5,12 @@
 mod support;
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use bytes::Bytes;
 use plimsoll_client::{Client, TargetService, Variant, XdsOptions, XdsStatus};
-use plimsoll_core::model::load_report::Node;
-use plimsoll_core::model::locality::Locality;
 use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT, LISTENER, ROUTE_CONFIGURATION};
 use support::hostile::{Hostile, RawStream};
+use support::management::xds_options;
 use support::resources::{Made, assignment, cluster, listener, response, routes, whole};
 use support::{Backend, get, wait_until, within};
 
@@ -69,14 +67,7 @@ impl Scene {
 }
 
 fn options(address: SocketAddr, variant: Variant) -> XdsOptions {
-    let node = Node {
-        id: "n1".into(),
-        cluster: "fleet".into(),
-        locality: Locality::zone_only("a"),
-    };
-    let mut options = XdsOptions::new(format!("http://{address}"), node);
-    options.variant = variant;
-    options.server.backoff = (Duration::from_millis(5), Duration::from_millis(50));
+    let mut options = xds_options(address, variant);
     options.server.max_message_size = 1 << 20;
     options
 }

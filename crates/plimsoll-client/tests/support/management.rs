@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use plimsoll_client::{Variant, XdsOptions};
 use plimsoll_core::model::load_report::{ClusterStats, Node};
+use plimsoll_core::model::locality::Locality;
 use plimsoll_xds::ads::server::{ServerStream, StreamEvent};
 use plimsoll_xds::ads::view::{Resource, TypeResources, View};
 use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT, LISTENER, ROUTE_CONFIGURATION};
@@ -20,6 +22,23 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 use super::resources::Made;
+
+/// The node of clients under test, in zone a.
+pub(crate) fn node() -> Node {
+    Node {
+        id: "n1".into(),
+        cluster: "fleet".into(),
+        locality: Locality::zone_only("a"),
+    }
+}
+
+/// Options of a client that reconnects without making a test wait.
+pub(crate) fn xds_options(address: SocketAddr, variant: Variant) -> XdsOptions {
+    let mut options = XdsOptions::new(format!("http://{address}"), node());
+    options.variant = variant;
+    options.server.backoff = (Duration::from_millis(5), Duration::from_millis(50));
+    options
+}
 
 /// Sums of what was reported of a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

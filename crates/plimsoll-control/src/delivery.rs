@@ -237,7 +237,7 @@ pub(crate) fn check(service: &Service) -> Result<(), FieldError> {
 }
 
 /// The name of a value, as files spell it.
-pub(crate) fn name_of<T: ProtoEnum + PartialEq>(value: T) -> &'static str {
+pub fn name_of<T: ProtoEnum + PartialEq>(value: T) -> &'static str {
     let found = T::VALUES.iter().find(|(_, _, known)| *known == value);
     found.map_or("", |(name, _, _)| name)
 }

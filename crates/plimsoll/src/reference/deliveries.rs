@@ -8,17 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use plimsoll_control::config::{ControlConfig, Delivery, File, Service};
-use plimsoll_control::delivery::{Class, Steering, WhyNot, steering};
-
-/// Settings of a service, as files spell them.
-const DELIVERIES: [&str; 6] = [
-    "AUTO",
-    "EDS_FIELD",
-    "LOCALITY_METADATA",
-    "LRS_RESPONSE",
-    "FLEET_WEIGHTS",
-    "LOCALITY_WEIGHTS",
-];
+use plimsoll_control::delivery::{Class, Steering, WhyNot, name_of, steering};
+use plimsoll_xds::yaml::proto_json::ProtoEnum as _;
 
 /// Title, who is meant, and the kind of node that the control plane takes it for.
 const PLANES: [(&str, Class); 3] = [
@@ -144,13 +135,13 @@ pub(super) fn page() -> String {
     let mut reasons = BTreeMap::new();
     for (title, class) in PLANES {
         let _ = write!(text, "\n## {title}\n\n| policy |");
-        DELIVERIES.iter().for_each(|name| {
+        deliveries().for_each(|name| {
             let _ = write!(text, " `{name}` |");
         });
         text.push_str("\n|---|---|---|---|---|---|---|\n");
         for policy in policies() {
             let _ = write!(text, "| {} |", policy.0);
-            for delivery in DELIVERIES {
+            for delivery in deliveries() {
                 let cell = match service(&policy, delivery) {
                     Ok(service) => cell(steering(&service, class, 100), &mut reasons),
                     Err(reason) => refused(&reason, &mut reasons),
@@ -319,10 +310,9 @@ fn refused(reason: &str, reasons: &mut BTreeMap<String, String>) -> String {
     "refused".to_owned()
 }
 
-/// As files spell it.
-fn name_of(delivery: Delivery) -> String {
-    let name = serde_json::to_value(delivery).unwrap_or_default();
-    name.as_str().unwrap_or_default().to_uppercase()
+/// Every `delivery`, as files spell it.
+fn deliveries() -> impl Iterator<Item = &'static str> {
+    Delivery::VALUES.iter().map(|(name, _, _)| *name)
 }
 
 fn tests(text: &mut String) {
@@ -363,7 +353,7 @@ mod tests {
         for (title, class) in PLANES {
             let mut forms: Vec<_> = policies()
                 .iter()
-                .flat_map(|policy| DELIVERIES.map(|delivery| service(policy, delivery)))
+                .flat_map(|policy| deliveries().map(|delivery| service(policy, delivery)))
                 .filter_map(|service| match steering(&service.ok()?, class, 100) {
                     Steering::Demand(delivery) => Some(format!("`{}`", name_of(delivery))),
                     _ => None,

@@ -1,45 +1,52 @@
-# One entry for people and for CI. `make` alone lists the targets.
+# Entry point for developers and CI. `make` without a target lists the targets.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-# Where rustup puts cargo, for shells that were not told.
+# Where rustup installs cargo, in case the shell's PATH does not have it.
 export PATH := $(PATH):$(HOME)/.cargo/bin
-.PHONY: help test demo soak bench bench-proxy fuzz fmt clean
+.PHONY: help test demo release soak bench bench-control bench-proxy fuzz fmt clean
 
-# Steps of `make test`, all of them when empty: make test STEPS="fmt clippy"
+# Steps of `make test`; all if empty: make test STEPS="fmt clippy"
 STEPS ?=
-# For `make demo`: --auto walks through it, --help has the rest.
+# Arguments of `make demo`: --auto runs through all steps, --help lists all options.
 ARGS ?=
-# Minutes of `make soak`, and what decides the order of events (any number).
+# Minutes of `make soak`, and the seed for the order of events (any number).
 SOAK_MINUTES ?= 10
 SOAK_SEED ?=
 # Minutes per target of `make fuzz`.
 FUZZ_MINUTES ?= 2
-# Targets of `make fuzz`, all of them when empty.
+# Targets of `make fuzz`; all if empty.
 FUZZ_TARGETS ?=
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: ## Everything that must hold: format, deployments, lints, tests, real peers, a real browser, docs, features, vectors, benches once
+test: ## Run all checks: format, deployments, lints, tests, real peers, a real browser, docs, features, vectors, benches once
 	@scripts/deps.sh test
 	@scripts/test.sh $(STEPS)
 
-demo: ## Three zones, proxies, backends and a control plane on this machine, with a dashboard: make demo ARGS=--auto
+demo: ## Run three zones of proxies and backends and a control plane here, with a dashboard: make demo ARGS=--auto
 	@scripts/deps.sh demo
 	@cargo run --release -- demo $(ARGS)
 
-soak: ## Requests through a proxy for SOAK_MINUTES (default 10) while everything around it changes
+release: ## Build the release in target/dist: plimsoll, and its debug symbols in plimsoll.debug
+	@scripts/deps.sh release
+	@scripts/release.sh
+
+soak: ## Send requests through a proxy for SOAK_MINUTES (default 10) while everything around it changes
 	@scripts/deps.sh test
 	@scripts/soak.sh $(SOAK_MINUTES) $(SOAK_SEED)
 
-bench: ## Nanoseconds per pick and microseconds per rebuild, beside other balancers (slow to build)
+bench: ## Measure picks and rebuilds, compared with other load balancers (slow to build)
 	@scripts/deps.sh bench
 	@scripts/bench.sh
 
-bench-proxy: ## Requests per second, CPU per request, latency and memory beside Envoy, HAProxy and nginx
+bench-control: ## Measure the control plane with 5,000 synthetic proxies: make bench-control ARGS=--delta
+	@cargo bench --profile release -p plimsoll --bench fleet -- $(ARGS)
+
+bench-proxy: ## Measure the proxy compared with Envoy, HAProxy and nginx
 	@scripts/deps.sh bench-proxy
-	@cargo build --release -p plimsoll
+	@cargo build --release
 	@scripts/bench-proxy.sh
 
 fuzz: ## Fuzz for FUZZ_MINUTES (default 2) per target; uses cargo-fuzz if it is installed
@@ -49,6 +56,6 @@ fuzz: ## Fuzz for FUZZ_MINUTES (default 2) per target; uses cargo-fuzz if it is 
 fmt: ## Format all Rust files
 	@cargo fmt --all
 
-clean: ## Remove everything that was built
+clean: ## Remove all build output
 	@cargo clean
 	@rm -rf bench/target fuzz/target

@@ -1,7 +1,7 @@
-"""Drives the proxies that bench-proxy.sh has started, and prints the tables.
+"""Measures the proxies that bench-proxy.sh has started and prints the tables.
 
-bench-proxy.py FOLDER SECONDS RUNS: FOLDER has a NAME.pid for each proxy. CPU times come from /proc
-of the process group, so that masters and helpers count too.
+bench-proxy.py DIRECTORY SECONDS RUNS: DIRECTORY has a NAME.pid for each proxy. CPU times are read from
+/proc for the process group, so that master and helper processes count too.
 """
 
 import os
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-FOLDER, SECONDS, RUNS = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+DIRECTORY, SECONDS, RUNS = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 HTTP1 = {"plimsoll": 9501, "envoy": 9201, "haproxy": 9301, "nginx": 9401}
 HTTP2 = {"plimsoll": 9502, "envoy": 9202, "haproxy": 9302}
 CONNECTIONS = 64
@@ -21,8 +21,8 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def group(name):
-    """Processes of a proxy."""
-    leader = int((FOLDER / f"{name}.pid").read_text())
+    """Yields the processes of a proxy."""
+    leader = int((DIRECTORY / f"{name}.pid").read_text())
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -62,7 +62,7 @@ def h2load(port, http1, *more):
     else:
         command += [
             "-m8",
-            f"--data={FOLDER / 'message'}",
+            f"--data={DIRECTORY / 'message'}",
             "-Hcontent-type: application/grpc",
             "-Hte: trailers",
             f"http://127.0.0.1:{port}/service/Method",
@@ -71,11 +71,11 @@ def h2load(port, http1, *more):
 
 
 def succeeded(text):
-    """Requests that got a 2xx; anything else ends the comparison."""
+    """Returns the number of 2xx responses; exits on any other status."""
     match = re.search(r"status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx", text)
     good, *bad = map(int, match.groups())
     if any(bad):
-        sys.exit(f"not every request was answered well:\n{text}")
+        sys.exit(f"not every response was 2xx:\n{text}")
     return good
 
 
@@ -85,7 +85,7 @@ def full_speed(name, port, http1):
         text = pinned("wrk", "-t1", f"-c{CONNECTIONS}", f"-d{SECONDS}s", f"http://127.0.0.1:{port}/")
         requests = int(re.search(r"(\d+) requests in", text)[1])
         if "Non-2xx" in text:
-            sys.exit(f"not every request was answered well:\n{text}")
+            sys.exit(f"not every response was 2xx:\n{text}")
         elapsed = SECONDS
     else:
         began = time.monotonic()
@@ -96,8 +96,8 @@ def full_speed(name, port, http1):
 
 
 def at_rate(port, http1, rate):
-    """p50 and p99 in milliseconds."""
-    log = FOLDER / "latencies"
+    """Returns p50 and p99 in milliseconds."""
+    log = DIRECTORY / "latencies"
     log.unlink(missing_ok=True)
     per_client = max(1, round(rate / CONNECTIONS))
     h2load(port, http1, f"-D{SECONDS}", f"--rps={per_client}", f"--log-file={log}")
@@ -107,7 +107,7 @@ def at_rate(port, http1, rate):
 
 
 def idle_memory(name, port):
-    """Resident memory with 1,000 connections that have had one request each."""
+    """Returns resident memory before and with 1,000 connections that have sent one request each."""
     before = rss_mib(name)
     kept = []
     for _ in range(1000):
@@ -151,11 +151,11 @@ def compare(title, ports, http1):
 def main():
     for ports, http1 in ((HTTP1, True), (HTTP2, False)):
         for name, port in ports.items():
-            # Warm, and known to work.
+            # Warm up, and check that the proxy works.
             succeeded(h2load(port, http1, "-n2000"))
     compare(f"HTTP/1.1, {CONNECTIONS} connections, 1 KiB", HTTP1, True)
     compare(f"HTTP/2, {CONNECTIONS} connections of 8 streams, 32 B up, 1 KiB down", HTTP2, False)
-    print("\nResident memory: now, and with 1,000 idle connections more")
+    print("\nResident memory: before, and with 1,000 more idle connections")
     for name, port in HTTP1.items():
         before, after = idle_memory(name, port)
         print(f"{name:10}{before:8.1f} MiB{after:8.1f} MiB{(after - before) * 1.024:8.1f} KiB each")

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Four proxies side by side on this machine: ours, Envoy, HAProxy, nginx. One worker each, 1 KiB
+# Compares four proxies on this machine: Plimsoll, Envoy, HAProxy, nginx. One worker each, 1 KiB
 # responses, keep-alive, HTTP/1.1 and HTTP/2 (POST of 32 bytes with gRPC's content type).
 #
-# The proxy runs on core 0, load generator and backend on core 1. CPU per request is the time that
-# the proxy's processes used (from /proc), divided by the requests: it holds even when the load
-# generator is the bottleneck. Latencies are taken at 70 % of Envoy's rate. Every number is the
-# median of RUNS runs, taken in turns.
+# The proxy runs on core 0, load generator and backend on core 1. CPU per request is the CPU time of the
+# proxy's processes (from /proc) divided by the requests, which is valid even if the load generator is
+# the bottleneck. Latencies are measured at 70 % of Envoy's rate. Every number is the median of RUNS runs,
+# interleaved between the proxies.
 #
 # Usage: scripts/bench-proxy.sh [SECONDS per run, 5] [RUNS, 3]
 set -euo pipefail
@@ -28,7 +28,7 @@ cleanup() {
 }
 trap cleanup EXIT
 
-# start NAME COMMAND...: in a process group of its own, on core 0 unless CORE says otherwise.
+# start NAME COMMAND...: starts a process group, on core 0 unless CORE is set.
 start() {
   local name=$1
   shift
@@ -48,7 +48,7 @@ wait_port() {
   exit 1
 }
 
-# Ports: backend 9101 (HTTP/1.1) and 9102 (HTTP/2); each proxy has one for either.
+# Ports: backend 9101 (HTTP/1.1) and 9102 (HTTP/2); each proxy has one port per version.
 body=$(head -c 1024 /dev/zero | tr '\0' x)
 hcm=type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
 router=type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
@@ -99,7 +99,7 @@ backend two
   server a 127.0.0.1:9102 proto h2
 EOF
 
-# bootstrap PORT_OF_HTTP1 PORT_OF_HTTP2: the same file for Envoy and for us.
+# bootstrap HTTP1_PORT HTTP2_PORT ADMIN_PORT: prints a bootstrap for Envoy and for plimsoll proxy.
 bootstrap() {
   local name port
   echo "admin: {address: {socket_address: {address: 127.0.0.1, port_value: $3}}}"

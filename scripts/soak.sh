@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Requests through a proxy for a long time while hosts come, go and crash, health flaps, files are
-# edited and the control plane dies and returns: soak.sh [MINUTES, 10] [SEED]. Nothing may fail, and
-# memory may not grow. `make test` runs the same for half a minute.
+# Soak test: soak.sh [MINUTES, 10] [SEED]. Sends requests through a proxy while hosts are added, removed
+# and crash, health flaps, files are edited and the control plane restarts. No request may fail, and
+# memory must not grow. `make test` runs the same test for half a minute.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

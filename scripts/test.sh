@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that must hold, cheapest first: test.sh [STEP...]. Stops at the first step that fails.
+# Runs all checks, cheapest first: test.sh [STEP...]. Stops at the first step that fails.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -18,8 +18,8 @@ step_fmt() {
   done
 }
 
-# Alerts fire when they should, manifests are what Kubernetes takes, units what systemd takes (where
-# there is a systemd). That configurations and commands in them are ours is among the tests.
+# Validates deploy/: alerts with their tests, Kubernetes manifests, and systemd units if systemd is
+# installed. The tests validate configurations and commands in these files.
 step_deploy() {
   local checks="${CARGO_TARGET_DIR:-target}/checks" promtool=promtool file
   command -v promtool >/dev/null || promtool="$checks/usr/bin/promtool"
@@ -33,37 +33,37 @@ step_deploy() {
   fi
 }
 
-# The binary of the units need not be installed where they are checked.
+# Replaces the binary in the units, because it need not be installed here.
 check_units() {
-  local copies file said
+  local copies file output
   copies=$(mktemp -d)
   for file in deploy/systemd/*.service; do
     sed 's|=/usr/local/bin/plimsoll|=/bin/true|' "$file" >"$copies/$(basename "$file")"
   done
-  # Keys that it does not know are only mentioned, and so are faults of units that are not ours.
-  said=$(systemd-analyze verify --man=no "$copies"/*.service 2>&1 || true)
+  # Unknown keys are only warnings, and units of other packages may have errors: grep the output for ours.
+  output=$(systemd-analyze verify --man=no "$copies"/*.service 2>&1 || true)
   rm -rf "$copies"
-  if grep -F -e "$copies" -e plimsoll <<<"$said"; then
+  if grep -F -e "$copies" -e plimsoll <<<"$output"; then
     return 1
   fi
-  echo "   units are fine"
+  echo "   units are valid"
 }
 
 step_clippy() {
   cargo clippy --quiet --workspace --all-targets --all-features -- -D warnings
 }
 
-# Unit, integration, property, allocation and doc tests, the fuzz interpreter and the house rules.
+# Unit, integration, property, allocation and doc tests, fuzz interpreter, house rules.
 step_tests() {
   cargo test --workspace --all-features -- --quiet --skip real_peers:: --skip real_browser:: 2>&1 | tee "$log"
 }
 
-# Real Envoys and real gRPC clients (deps.sh installs them). Two at a time: each is a small fleet.
+# Real Envoys and gRPC clients (installed by deps.sh). Two tests at a time: each runs a small fleet.
 step_e2e() {
   cargo test --workspace --all-features --test e2e -- --test-threads=2 real_peers:: 2>&1 | tee -a "$log"
 }
 
-# The dashboard in a real browser. Two at a time: each is a Chromium and mostly a control plane too.
+# The dashboard in a real browser. Two tests at a time: each runs Chromium and usually a control plane.
 step_browser() {
   cargo test --workspace --all-features --test dashboard -- --test-threads=2 real_browser:: 2>&1 | tee -a "$log"
 }
@@ -72,7 +72,7 @@ step_docs() {
   RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --all-features
 }
 
-# Features add and never alter: every library builds without any, and with each one alone.
+# Features are additive: every library builds without features, and with each one alone.
 step_features() {
   local library crate feature
   for library in crates/*/src/lib.rs; do
@@ -84,14 +84,14 @@ step_features() {
   done
 }
 
-# The binary as the tests have built it: asking for it alone would build its dependencies again,
+# Builds the whole workspace like the tests: building the binary alone would rebuild its dependencies
 # with other features.
 step_vectors() {
   cargo build --quiet --workspace --all-targets --all-features
   "${CARGO_TARGET_DIR:-target}/debug/plimsoll" vectors vectors
 }
 
-# Compiled and run once without measuring, so that they cannot rot. Timings: make bench.
+# Compiles benches and runs them once without measuring. Timings: make bench.
 step_benches() {
   local output
   if ! output=$(cargo test --quiet --workspace --all-features --bench '*' -- --quiet 2>&1); then
@@ -101,7 +101,7 @@ step_benches() {
   echo "   $(grep -c '^Success' <<<"$output") benches ran"
 }
 
-# Names under [features] of a manifest.
+# Prints the names under [features] of a manifest.
 features_of() {
   awk '/^\[/ { on = ($0 == "[features]"); next } on && /^[a-z_]/ { print $1 }' "$1"
 }
@@ -114,7 +114,7 @@ finish() {
   if ((status == 0)); then
     echo "make test: OK in $SECONDS s: ${done_steps[*]}$passed"
   else
-    echo "make test: FAILED in step '$current' after $SECONDS s (again: make test STEPS=$current)" >&2
+    echo "make test: FAILED in step '$current' after $SECONDS s (repeat it: make test STEPS=$current)" >&2
   fi
 }
 
@@ -126,7 +126,7 @@ main() {
   for step in "${steps[@]}"; do
     current=$step
     if ! declare -F "step_$step" >/dev/null; then
-      echo "no step '$step'; there are: ${all_steps[*]}" >&2
+      echo "unknown step '$step'; known steps: ${all_steps[*]}" >&2
       exit 2
     fi
     started=$SECONDS

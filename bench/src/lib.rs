@@ -1,1 +1,1 @@
-//! Nothing: a package needs a target besides its benches. See `benches/peers/main.rs`.
+//! Empty library: a package needs a target besides its benches. See `benches/peers/main.rs`.

@@ -1,5 +1,4 @@
-//! Fuzzes discovery from the other end: a byte string is a server that does as it likes, and the
-//! subscriber that talks to it, in either variant.
+//! Fuzzes the ADS client, both variants, with a server that may violate the protocol.
 #![no_main]
 
 #[path = "../../crates/plimsoll-xds/tests/support/ads_client_ops.rs"]

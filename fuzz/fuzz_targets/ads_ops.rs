@@ -1,5 +1,4 @@
-//! Fuzzes discovery: a byte string is a conversation of a client that does as it likes with one
-//! stream of the server, in either variant.
+//! Fuzzes one ADS server stream, both variants, with a client that may violate the protocol.
 #![no_main]
 
 #[path = "../../crates/plimsoll-xds/tests/support/ads_ops.rs"]

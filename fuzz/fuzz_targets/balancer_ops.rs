@@ -1,5 +1,5 @@
-//! Fuzzes the balancer and its pickers: a byte string is a sequence of operations, and after each
-//! the interpreter of the core's tests checks what must hold.
+//! Fuzzes the balancer and its pickers with sequences of operations; the interpreter of the core's
+//! tests checks the invariants after each.
 #![no_main]
 
 #[path = "../../crates/plimsoll-core/tests/support/ops.rs"]

@@ -1,4 +1,4 @@
-//! Fuzzes load reporting: a byte string is a conversation with one stream of the server.
+//! Fuzzes one server-side load reporting stream.
 #![no_main]
 
 #[path = "../../crates/plimsoll-xds/tests/support/lrs_ops.rs"]

@@ -1,5 +1,5 @@
-//! Fuzzes the readers of load reports: a byte string is what a backend sends, in a header or in a
-//! message, and whatever is accepted must read back the same in every format.
+//! Fuzzes the parsers of ORCA reports in headers and messages; accepted reports must survive a
+//! round trip in every format.
 #![no_main]
 
 #[path = "../../crates/plimsoll-xds/tests/support/orca.rs"]

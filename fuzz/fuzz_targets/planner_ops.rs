@@ -1,5 +1,5 @@
-//! Fuzzes the planner: a byte string is a sequence of reports, endpoints and moments, and after
-//! each the interpreter of the core's tests checks what must hold.
+//! Fuzzes the planner with sequences of reports, endpoints and times; the interpreter of the core's
+//! tests checks the invariants after each.
 #![no_main]
 
 #[path = "../../crates/plimsoll-core/tests/support/planner_ops.rs"]

@@ -1,5 +1,4 @@
-//! Fuzzes the reader of gRPC service configs: a byte string is one, or a part of one, and whatever
-//! is accepted must be in range.
+//! Fuzzes the parser of gRPC service configs; accepted settings must be in range.
 #![no_main]
 
 #[path = "../../crates/plimsoll-xds/tests/support/service_config.rs"]

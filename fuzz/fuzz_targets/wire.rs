@@ -1,6 +1,5 @@
-//! Fuzzes the readers of messages from the network: discovery, load reports, assignments and
-//! clusters. Whatever is accepted must read back the same, and rewriting must not touch what it
-//! should not.
+//! Fuzzes the decoders of discovery messages, load reports, assignments and clusters. Accepted
+//! messages must survive a round trip, and rewriting must not change anything else.
 #![no_main]
 
 #[path = "../../crates/plimsoll-xds/tests/support/wire.rs"]

@@ -1,10 +1,10 @@
-//! What is compared: one closure per line of the tables, that makes a number of picks.
+//! Candidates of the comparison: one closure per row, which makes a number of picks.
 //!
-//! Ours routes by zone on the way to every host; the peers have no zones. Peers pick from 10 and
+//! Our picks include zone-aware routing; the other balancers have no zones. They pick from 10 and
 //! from 10,000 backends. Pingora returns a copy of the backend with its address, so ours reads the
-//! address where it stands beside Pingora. Tower has no pick without a request: its line is one
-//! ready, one call and one finished response of a service that does nothing, so ours counts a
-//! request in and out where it stands beside tower.
+//! address when compared with Pingora. Tower has no pick without a request: its row is one
+//! `poll_ready`, one call and one response of a no-op service, so ours also counts a request when
+//! compared with tower.
 
 use std::convert::Infallible;
 use std::future::{Future as _, Ready, ready};
@@ -24,13 +24,13 @@ use tower::{BoxError, Service};
 
 use crate::common::{Cluster, Setup, Shape, State, address};
 
-/// Backends that Pingora may look at before it gives up, as in its documentation.
+/// Maximum number of backends that Pingora tries, as in its documentation.
 const PINGORA_MAX_ITERATIONS: usize = 256;
 
-/// One line of a table.
+/// Row of a table.
 pub(crate) struct Contender {
     pub(crate) name: String,
-    /// Makes that many picks.
+    /// Makes the given number of picks.
     pub(crate) run: Box<dyn FnMut(u32)>,
 }
 
@@ -44,7 +44,7 @@ impl Contender {
     }
 }
 
-/// Endpoint policies that the bars name.
+/// Endpoint policies that are compared.
 #[derive(Clone, Copy)]
 pub(crate) enum Policy {
     LeastRequest,
@@ -73,7 +73,7 @@ impl Policy {
     }
 }
 
-/// Ours: a zone-aware pick and nothing else.
+/// Plimsoll: a zone-aware pick.
 pub(crate) fn pick(policy: Policy, state: State, shape: Shape) -> Contender {
     let mut picker = cluster(policy, state, shape).picker();
     Contender::new(name("pick", policy, state, shape), move || {
@@ -81,7 +81,7 @@ pub(crate) fn pick(policy: Policy, state: State, shape: Shape) -> Contender {
     })
 }
 
-/// Ours: a zone-aware pick and a look at the address of the host.
+/// Plimsoll: a zone-aware pick, reading the address of the host.
 pub(crate) fn pick_address(policy: Policy, state: State, shape: Shape) -> Contender {
     let mut picker = cluster(policy, state, shape).picker();
     Contender::new(name("pick and read", policy, state, shape), move || {
@@ -90,7 +90,7 @@ pub(crate) fn pick_address(policy: Policy, state: State, shape: Shape) -> Conten
     })
 }
 
-/// Ours: a zone-aware least-request pick, the request counted in and out.
+/// Plimsoll: a zone-aware least-request pick, counting the request as started and finished.
 pub(crate) fn request(state: State, shape: Shape) -> Contender {
     let policy = Policy::LeastRequest;
     let mut picker = cluster(policy, state, shape).picker();
@@ -102,12 +102,12 @@ pub(crate) fn request(state: State, shape: Shape) -> Contender {
     })
 }
 
-/// Pingora's round robin.
+/// Pingora: selection by round robin.
 pub(crate) fn pingora_round_robin(shape: Shape) -> Contender {
     pingora::<RoundRobin>("round robin", shape)
 }
 
-/// Pingora's random selection.
+/// Pingora: selection at random.
 pub(crate) fn pingora_random(shape: Shape) -> Contender {
     pingora::<Random>("random", shape)
 }
@@ -117,8 +117,8 @@ where
     S: BackendSelection + Send + Sync + 'static,
     S::Iter: pingora_load_balancing::selection::BackendIter,
 {
-    let balancer = LoadBalancer::<S>::try_from_iter((0..shape.hosts).map(address));
-    let balancer = balancer.expect("addresses");
+    let balancer =
+        LoadBalancer::<S>::try_from_iter((0..shape.hosts).map(address)).expect("valid addresses");
     Contender::new(
         format!("pingora select, {name}, {} backends", shape.hosts),
         move || {
@@ -127,7 +127,7 @@ where
     )
 }
 
-/// Tower's power of two choices by pending requests.
+/// Tower: power of two choices by pending requests.
 pub(crate) fn tower_p2c(shape: Shape) -> Contender {
     let services =
         (0..shape.hosts).map(|_| PendingRequests::new(Idle, CompleteOnResponse::default()));
@@ -141,7 +141,7 @@ pub(crate) fn tower_p2c(shape: Shape) -> Contender {
     )
 }
 
-/// Waits until the balancer is ready, calls and takes the response; none of it ever waits here.
+/// Polls the balancer, calls it and takes the response; nothing is ever pending here.
 fn request_of(balance: &mut impl Service<(), Response = (), Error = BoxError>) -> bool {
     let mut context = Context::from_waker(Waker::noop());
     let Poll::Ready(Ok(())) = balance.poll_ready(&mut context) else {
@@ -153,7 +153,7 @@ fn request_of(balance: &mut impl Service<(), Response = (), Error = BoxError>) -
     )
 }
 
-/// A service that is always ready and answers at once.
+/// Service that is always ready and responds immediately.
 struct Idle;
 
 impl Service<()> for Idle {

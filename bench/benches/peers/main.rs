@@ -1,9 +1,9 @@
-//! Our picks beside those of other balancers, in one run: `cargo bench` in this folder.
+//! Comparison of our picks with other balancers: `cargo bench` in this directory.
 //!
-//! Two questions. Does a pick cost more in a large cluster than in a small one? Is it faster than a
-//! pick of `pingora-load-balancing` and of tower's `p2c::Balance`? Nanoseconds are printed, ratios
-//! are judged: exit code 1 when one fails. What each line does is in `contenders`, how it is timed
-//! in `measure`.
+//! It answers two questions: does a pick cost more in a large cluster than in a small one, and is
+//! it faster than a pick of `pingora-load-balancing` and of tower's `p2c::Balance`? It prints
+//! nanoseconds and checks ratios; the exit code is 1 if a check fails. `contenders` has the rows,
+//! `measure` the timing.
 
 use std::process::ExitCode;
 
@@ -16,13 +16,13 @@ use common::{LARGE, SMALL, Shape, State};
 use contenders::{Contender, Policy};
 use measure::{Timings, measure};
 
-/// A pick in 10,000 hosts × 100 zones may cost this many times one in 10 hosts × 3 zones.
-const SCALING_BAR: f64 = 1.5;
-/// A peer must take more than this many times our time.
-const PEER_BAR: f64 = 1.0;
+/// Limit of the cost of a pick in 10,000 hosts × 100 zones, relative to 10 hosts × 3 zones.
+const MAX_SCALING: f64 = 1.5;
+/// Another balancer must take more than this many times our time.
+const MIN_PEER_RATIO: f64 = 1.0;
 
 fn main() -> ExitCode {
-    // `cargo test --benches` only wants to know whether it runs.
+    // `cargo test --benches` only checks that it runs.
     let quick = !std::env::args().any(|argument| argument == "--bench");
     let mut passed = true;
     for table in [scaling(), peers()] {
@@ -31,36 +31,36 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(!passed))
 }
 
-/// One table: contenders measured together, and the ratios that are judged.
+/// Table of contenders that are measured together, and the ratios that are checked.
 struct Table {
     title: &'static str,
     contenders: Vec<Contender>,
     ratios: Vec<Ratio>,
 }
 
-/// Time of one contender in units of another's, and what it must be.
+/// Time of one contender relative to another, and its limit.
 struct Ratio {
     of: usize,
     to: usize,
-    bar: Bar,
+    limit: Limit,
 }
 
 #[derive(Clone, Copy)]
-enum Bar {
+enum Limit {
     AtMost(f64),
     Above(f64),
 }
 
-impl Bar {
+impl Limit {
     fn holds(self, ratio: f64) -> bool {
         match self {
-            Self::AtMost(bar) => ratio <= bar,
-            Self::Above(bar) => ratio > bar,
+            Self::AtMost(limit) => ratio <= limit,
+            Self::Above(limit) => ratio > limit,
         }
     }
 }
 
-/// Pairs of the same pick in a small and in a large cluster.
+/// Compares the same pick in a small and in a large cluster.
 fn scaling() -> Table {
     let mut contenders = Vec::new();
     let mut ratios = Vec::new();
@@ -71,18 +71,18 @@ fn scaling() -> Table {
             ratios.push(Ratio {
                 of: large,
                 to: large - 1,
-                bar: Bar::AtMost(SCALING_BAR),
+                limit: Limit::AtMost(MAX_SCALING),
             });
         }
     }
     Table {
-        title: "pick, 10,000 hosts x 100 zones beside 10 hosts x 3 zones",
+        title: "pick in 10,000 hosts x 100 zones compared with 10 hosts x 3 zones",
         contenders,
         ratios,
     }
 }
 
-/// Each peer beside what we have for the same job, at both sizes. Ours routes by zone on top.
+/// Compares each balancer with our equivalent, at both sizes. Ours also routes by zone.
 fn peers() -> Table {
     let mut contenders = Vec::new();
     let mut ratios = Vec::new();
@@ -93,12 +93,12 @@ fn peers() -> Table {
             ratios.push(Ratio {
                 of: peer,
                 to: peer - 1,
-                bar: Bar::Above(PEER_BAR),
+                limit: Limit::Above(MIN_PEER_RATIO),
             });
         }
     }
     Table {
-        title: "other balancers beside ours",
+        title: "other balancers compared with ours",
         contenders,
         ratios,
     }
@@ -120,7 +120,7 @@ fn matches_of(shape: Shape) -> [(Contender, Contender); 3] {
 }
 
 impl Table {
-    /// Measures, prints, and tells whether every ratio held.
+    /// Measures and prints; returns whether all ratios are within their limits.
     fn run(mut self, quick: bool) -> bool {
         let timings = measure(&mut self.contenders, quick);
         println!("\n{}", self.title);
@@ -130,27 +130,27 @@ impl Table {
             println!("{:<58}{median:>10.1}{fastest:>10.1}", contender.name);
         }
         println!();
-        let verdicts: Vec<bool> = self
+        let results: Vec<bool> = self
             .ratios
             .iter()
-            .map(|ratio| self.judge(ratio, &timings))
+            .map(|ratio| self.check(ratio, &timings))
             .collect();
-        quick || verdicts.iter().all(|&passed| passed)
+        quick || results.iter().all(|&passed| passed)
     }
 
-    fn judge(&self, ratio: &Ratio, timings: &Timings) -> bool {
+    fn check(&self, ratio: &Ratio, timings: &Timings) -> bool {
         let value = timings.ratio(ratio.of, ratio.to);
-        let passed = ratio.bar.holds(value);
-        let bar = match ratio.bar {
-            Bar::AtMost(bar) => format!("at most {bar}"),
-            Bar::Above(bar) => format!("above {bar}"),
+        let passed = ratio.limit.holds(value);
+        let bar = match ratio.limit {
+            Limit::AtMost(bar) => format!("at most {bar}"),
+            Limit::Above(bar) => format!("above {bar}"),
         };
-        let verdict = if passed { "PASS" } else { "FAIL" };
+        let result = if passed { "PASS" } else { "FAIL" };
         let (of, to) = (
             &self.contenders[ratio.of].name,
             &self.contenders[ratio.to].name,
         );
-        println!("{verdict}  {value:>5.2} ({bar})  {of} : {to}");
+        println!("{result}  {value:>5.2} ({bar})  {of} : {to}");
         passed
     }
 }

@@ -1,30 +1,30 @@
-//! Timing that survives a noisy machine: short batches, all contenders in turn, many rounds.
+//! Timing for a noisy machine: short batches, all contenders in turn, many rounds.
 //!
-//! Noise that lasts longer than a round hits all contenders alike, so ratios are taken within a
-//! round and their median is reported. What is measured lives in `contenders`.
+//! Noise that lasts longer than a round affects all contenders alike, so ratios are computed within
+//! a round and their median is reported.
 
 use std::time::{Duration, Instant};
 
 use crate::contenders::Contender;
 
-/// Batches per contender.
+/// Number of batches per contender.
 const ROUNDS: usize = 101;
-/// Long enough to fill the caches and to make the clock's own cost vanish, short enough to be
-/// interrupted rarely.
+/// Duration of a batch: long enough to warm caches and hide the cost of the clock, short enough to
+/// be rarely interrupted.
 const BATCH: Duration = Duration::from_millis(1);
 
 /// Nanoseconds per operation, for every contender and round.
 pub(crate) struct Timings(pub(crate) Vec<Vec<f64>>);
 
 impl Timings {
-    /// Median over the rounds of one contender's time in units of another's.
+    /// Returns the median over all rounds of one contender's time relative to another's.
     pub(crate) fn ratio(&self, of: usize, to: usize) -> f64 {
         let rounds = self.0[of].iter().zip(&self.0[to]);
         median(&rounds.map(|(of, to)| of / to).collect::<Vec<_>>())
     }
 }
 
-/// Runs all contenders in turn; `quick` = once each, for a look whether they run at all.
+/// Runs all contenders in turn; `quick` runs each once, to check that it works.
 pub(crate) fn measure(contenders: &mut [Contender], quick: bool) -> Timings {
     let rounds = if quick { 1 } else { ROUNDS };
     let sizes: Vec<u32> = contenders.iter_mut().map(batch_size).collect();
@@ -32,7 +32,7 @@ pub(crate) fn measure(contenders: &mut [Contender], quick: bool) -> Timings {
     for _ in 0..rounds {
         for (index, contender) in contenders.iter_mut().enumerate() {
             let size = sizes[index];
-            // The others have had the caches in the meantime.
+            // Warm the caches, which the other contenders have used.
             (contender.run)(size / 2);
             timings[index].push(nanos(contender, size));
         }
@@ -40,22 +40,22 @@ pub(crate) fn measure(contenders: &mut [Contender], quick: bool) -> Timings {
     Timings(timings)
 }
 
-/// The middle one.
+/// Returns the median of all values.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The smallest one: what remains when nobody interrupts.
+/// Returns the minimum, which has the least interruptions.
 pub(crate) fn fastest(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
-/// Operations that take about one [`BATCH`].
+/// Returns the number of operations that take about one [`BATCH`].
 fn batch_size(contender: &mut Contender) -> u32 {
     let mut size = 1_000;
-    // The first run also builds what is built lazily.
+    // The first run also includes lazy initialization.
     (contender.run)(size);
     while nanos(contender, size) * f64::from(size) < BATCH.as_secs_f64() * 1e9 {
         size *= 2;

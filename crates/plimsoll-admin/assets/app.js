@@ -1,6 +1,6 @@
-// The page: wires the document to its views, and keeps what the viewer chose.
+// Entry point: connects the event stream to the views and keeps the viewer's selection.
 
-import { at, attr, empty, forgetColours, say, text } from './dom.js';
+import { announce, byId, clearColors, setAttr, setEmpty, setText } from './dom.js';
 import { listen, clusterKey } from './store.js';
 import * as overview from './overview.js';
 import * as zones from './zones.js';
@@ -11,12 +11,12 @@ import * as whatif from './whatif.js';
 import * as nodes from './nodes.js';
 
 let state = null;
-let chosen = decodeURIComponent(location.hash.startsWith('#c=') ? location.hash.slice(3) : '');
+let selected = decodeURIComponent(location.hash.startsWith('#c=') ? location.hash.slice(3) : '');
 let drawing = false;
 
-/** The cluster that is looked at: the chosen one, or the first that has demand. */
+/** Returns the selected cluster, or the first one with traffic. */
 function current() {
-  const found = state.clusters.get(chosen);
+  const found = state.clusters.get(selected);
   if (found) {
     return found;
   }
@@ -24,12 +24,12 @@ function current() {
   return all.find((cluster) => cluster.flows.length > 0) ?? all[0] ?? null;
 }
 
-function choose(key) {
-  chosen = key;
-  // Replaced, not pushed: the back button leaves the page.
+function select(key) {
+  selected = key;
+  // Replaced instead of pushed, so that the back button leaves the page.
   window.history.replaceState(null, '', `#c=${encodeURIComponent(key)}`);
   draw();
-  say(`Showing ${current()?.cluster ?? ''}`);
+  announce(`Showing ${current()?.cluster ?? ''}`);
 }
 
 function draw() {
@@ -45,9 +45,9 @@ function draw() {
 
 function render() {
   const cluster = current();
-  overview.show(state, cluster, choose);
-  at('cluster').hidden = !cluster;
-  empty(at('empty'), cluster ? null : 'No upstream cluster is configured yet.');
+  overview.show(state, cluster, select);
+  byId('cluster').hidden = !cluster;
+  setEmpty(byId('empty'), cluster ? null : 'No upstream cluster is configured yet.');
   if (cluster) {
     const key = clusterKey(cluster);
     zones.show(state, cluster);
@@ -59,21 +59,21 @@ function render() {
   }
   nodes.show(state);
   for (const link of document.querySelectorAll('.sections a')) {
-    link.hidden = Boolean(at(link.hash.slice(1)).closest('[hidden]'));
+    link.hidden = Boolean(byId(link.hash.slice(1)).closest('[hidden]'));
   }
-  attr(document.body, 'data-sequence', state.sequence);
-  attr(document.body, 'data-cluster', cluster ? cluster.cluster : '');
+  setAttr(document.body, 'data-sequence', state.sequence);
+  setAttr(document.body, 'data-cluster', cluster ? cluster.cluster : '');
 }
 
-/** System, dark or light; remembered here. */
-function theme() {
+/** Sets up the theme button: system, dark or light, stored in this browser. */
+function startTheme() {
   const order = ['system', 'dark', 'light'];
-  const button = at('theme');
+  const button = byId('theme');
   const set = (name) => {
-    attr(document.documentElement, 'data-theme', name === 'system' ? null : name);
-    text(button, `Theme: ${name}`);
+    setAttr(document.documentElement, 'data-theme', name === 'system' ? null : name);
+    setText(button, `Theme: ${name}`);
     localStorage.setItem('plimsoll.theme', name);
-    forgetColours();
+    clearColors();
     draw();
   };
   const stored = localStorage.getItem('plimsoll.theme');
@@ -84,15 +84,15 @@ function theme() {
   });
 }
 
-function live(word) {
-  const element = at('live');
-  attr(element, 'data-live', word);
-  text(element, word);
+function showConnection(status) {
+  const element = byId('live');
+  setAttr(element, 'data-live', status);
+  setText(element, status);
 }
 
-theme();
+startTheme();
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
-  forgetColours();
+  clearColors();
   draw();
 });
 map.start(draw);
@@ -102,7 +102,7 @@ nodes.start(draw);
 cost.start(draw);
 whatif.start(() => state, current);
 overview.start(draw);
-at('detail-close').addEventListener('click', () => at('detail').close());
+byId('detail-close').addEventListener('click', () => byId('detail').close());
 document.addEventListener('visibilitychange', draw);
 window.addEventListener('resize', draw);
 listen((next) => {
@@ -110,6 +110,6 @@ listen((next) => {
   for (const [key, cluster] of state.clusters) {
     history.record(key, cluster, state.taken_unix_ms);
   }
-  history.forget(state.clusters);
+  history.prune(state.clusters);
   draw();
-}, live);
+}, showConnection);

@@ -1,17 +1,23 @@
-// Small helpers around the DOM: make elements, change only what differs, keep rows by key.
+// DOM helpers: create elements, change only what differs, update rows by key.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
-/** The element of that id. */
-export const at = (id) => document.getElementById(id);
+/** @type {(id: string) => HTMLElement} */
+export const byId = (id) => document.getElementById(id);
 
-/** An HTML element with attributes and children; text is never read as markup. */
+/**
+ * Creates an HTML element; strings become text nodes, never markup.
+ * @type {(tag: string, attributes?: Object, ...children: (Node | string | null)[]) => HTMLElement}
+ */
 export function h(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
 
-/** The same for SVG. */
-export function s(tag, attributes = {}, ...children) {
+/**
+ * Creates an SVG element.
+ * @type {(tag: string, attributes?: Object, ...children: (Node | string | null)[]) => SVGElement}
+ */
+export function svgElement(tag, attributes = {}, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
@@ -25,15 +31,21 @@ function fill(element, attributes, children) {
   return element;
 }
 
-/** Sets text only if it differs: selections and screen readers are left in peace. */
-export function text(element, value) {
+/**
+ * Sets text only if it differs, to keep selections and not to disturb screen readers.
+ * @type {(element: Element, value: string) => void}
+ */
+export function setText(element, value) {
   if (element.textContent !== value) {
     element.textContent = value;
   }
 }
 
-/** Sets an attribute only if it differs. */
-export function attr(element, name, value) {
+/**
+ * Sets an attribute only if it differs; null, undefined and false remove it.
+ * @type {(element: Element, name: string, value: any) => void}
+ */
+export function setAttr(element, name, value) {
   if (value === null || value === undefined || value === false) {
     element.removeAttribute(name);
   } else if (element.getAttribute(name) !== String(value)) {
@@ -42,26 +54,27 @@ export function attr(element, name, value) {
 }
 
 /**
- * Shows a number: words for people, the number itself for programs. What shows the same number
- * already is left alone, unless its words move with time (`format.moves`).
+ * Shows a formatted number, with the raw value in `data-value`. Skipped if the value is unchanged,
+ * unless its text changes with time (`format.changesWithTime`).
+ * @type {(element: Element, value: number | null, format: Function) => void}
  */
-export function num(element, value, format) {
-  if (element.shown === value && element.format === format && !format.moves) {
+export function setNumber(element, value, format) {
+  if (element.shown === value && element.format === format && !format.changesWithTime) {
     return;
   }
   element.shown = value;
   element.format = format;
-  attr(element, 'data-value', value ?? '');
-  text(element, format(value));
+  setAttr(element, 'data-value', value ?? '');
+  setText(element, format(value));
 }
 
-/** The content of a `details` that changes only while it is open; `draw` when that begins. */
+/** Calls `draw` when a `details` element is opened; returns a function that tells whether it is. */
 export function whileOpen(details, draw) {
   details.addEventListener('toggle', () => details.open && draw());
   return () => details.open;
 }
 
-/** Width of an element without asking for a layout each time it is drawn. */
+/** Returns a function for the width of an element, cached to avoid forced layouts. */
 export function widthOf(element, changed) {
   let width = 0;
   new ResizeObserver(([entry]) => {
@@ -73,25 +86,25 @@ export function widthOf(element, changed) {
   return () => width || element.clientWidth;
 }
 
-const colours = new Map();
+const colors = new Map();
 
-/** A colour of the style sheet, looked up once per theme. */
-export function colour(name) {
-  if (!colours.has(name)) {
+/** Returns a color variable of the style sheet, cached until the theme changes. */
+export function color(name) {
+  if (!colors.has(name)) {
     const style = getComputedStyle(document.documentElement);
-    colours.set(name, style.getPropertyValue(`--${name}`).trim());
+    colors.set(name, style.getPropertyValue(`--${name}`).trim());
   }
-  return colours.get(name);
+  return colors.get(name);
 }
 
-/** The theme is another one. */
-export const forgetColours = () => colours.clear();
+/** Clears cached colors after a change of theme. */
+export const clearColors = () => colors.clear();
 
 /**
- * Keeps the children of `parent` in step with `items`: known keys are updated in place, in order.
- * `make(item)` builds an element, `update(element, item, index)` fills it.
+ * Updates the children of `parent` to match `items`, reusing elements by key and keeping the order.
+ * `make(item)` creates an element, `update(element, item, index)` fills it.
  */
-export function rows(parent, items, key, make, update) {
+export function syncRows(parent, items, key, make, update) {
   const known = parent.rowsByKey ??= new Map();
   const next = new Map();
   let before = null;
@@ -112,9 +125,9 @@ export function rows(parent, items, key, make, update) {
 }
 
 /**
- * A table whose columns are `{label, field, show(item) or draw(cell, item), number, wide}`. The
- * first column is the header of its row. Returns a function that shows items, of many those in a
- * `rowWindow` only.
+ * Builds a table with columns `{label, field, show(item) or draw(cell, item), number, wide}`. The
+ * first column contains row headers. Returns a function that shows items, optionally only those in
+ * a `rowWindow`.
  */
 export function table(element, columns, key, caption) {
   const head = columns.map((column) => h('th', {
@@ -138,15 +151,15 @@ export function table(element, columns, key, caption) {
     },
   )));
   const update = (row, item) => {
-    attr(row, 'data-key', key(item));
+    setAttr(row, 'data-key', key(item));
     columns.forEach((column, index) => {
       const cell = row.children[index];
       if (column.draw) {
         column.draw(cell, item);
       } else if (column.format) {
-        num(cell, column.show(item), column.format);
+        setNumber(cell, column.show(item), column.format);
       } else {
-        text(cell, column.show(item));
+        setText(cell, column.show(item));
       }
     });
   };
@@ -154,41 +167,41 @@ export function table(element, columns, key, caption) {
     if (window || body.fillers) {
       fillers(body, window);
     }
-    attr(element, 'aria-rowcount', window ? items.length + 1 : null);
+    setAttr(element, 'aria-rowcount', window ? items.length + 1 : null);
     const shown = window ? items.slice(window.first, window.last) : items;
-    rows(body, shown, key, make, (row, item, index) => {
-      attr(row, 'aria-rowindex', window ? window.first + index + 2 : null);
+    syncRows(body, shown, key, make, (row, item, index) => {
+      setAttr(row, 'aria-rowindex', window ? window.first + index + 2 : null);
       update(row, item);
     });
   };
 }
 
 /**
- * Which of many rows of one height are near what is seen of a box, so that only those are made;
- * the others are two fillers as high as all of them. `draw` is called when others come into sight.
+ * Virtual scrolling: computes which rows of equal height are visible in a scrolling box, with a
+ * margin; two filler rows replace the others. `draw` is called when the visible range changes.
  */
 export function rowWindow(box, height, draw) {
-  const seen = { top: 0, height: 0 };
-  const spare = 8;
+  const visible = { top: 0, height: 0 };
+  const margin = 8;
   box.addEventListener('scroll', () => {
-    seen.top = box.scrollTop;
+    visible.top = box.scrollTop;
     draw();
   }, { passive: true });
   new ResizeObserver(() => {
-    if (seen.height !== box.clientHeight) {
-      seen.height = box.clientHeight;
+    if (visible.height !== box.clientHeight) {
+      visible.height = box.clientHeight;
       draw();
     }
   }).observe(box);
   return (total) => {
-    const rowsSeen = Math.ceil((seen.height || 400) / height);
-    const first = Math.max(0, Math.min(Math.floor(seen.top / height) - spare, total - rowsSeen));
-    const last = Math.min(total, first + rowsSeen + 2 * spare);
+    const count = Math.ceil((visible.height || 400) / height);
+    const first = Math.max(0, Math.min(Math.floor(visible.top / height) - margin, total - count));
+    const last = Math.min(total, first + count + 2 * margin);
     return { first, last, before: first * height, after: (total - last) * height };
   };
 }
 
-/** Puts fillers around the rows of a table, or takes them away. */
+/** Sets the heights of the filler rows before and after the visible rows of a table. */
 function fillers(body, heights) {
   body.fillers ??= ['before', 'after'].map((side) => {
     const filler = h('tbody', { class: 'filler', 'aria-hidden': 'true' }, h('tr', {}, h('td')));
@@ -206,31 +219,37 @@ function classes(column) {
     .filter(Boolean).join(' ') || null;
 }
 
-/** Shows an empty state with these words, or none. */
-export function empty(element, words) {
-  element.hidden = !words;
-  text(element, words ?? '');
+/**
+ * Shows an empty-state message, or hides the element without one.
+ * @type {(element: HTMLElement, message: string | null) => void}
+ */
+export function setEmpty(element, message) {
+  element.hidden = !message;
+  setText(element, message ?? '');
 }
 
-/** Asks the host; throws an Error with its words. */
+/** Posts JSON to the host; throws an Error with the message of the host. */
 export async function post(path, body) {
-  const answer = await fetch(path, {
+  const response = await fetch(path, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
     body: JSON.stringify(body),
   });
-  const json = await answer.json().catch(() => ({ error: `status ${answer.status}` }));
-  if (!answer.ok) {
+  const json = await response.json().catch(() => ({ error: `status ${response.status}` }));
+  if (!response.ok) {
     throw new Error(json.field ? `${json.field}: ${json.error}` : json.error);
   }
   return json;
 }
 
-/** Says something to screen readers, and for a moment to everybody. */
-export function say(words) {
-  const said = at('said');
-  text(said, words);
-  said.classList.add('shown');
-  clearTimeout(said.timer);
-  said.timer = setTimeout(() => said.classList.remove('shown'), 4000);
+/**
+ * Announces a message to screen readers and shows it for four seconds.
+ * @type {(message: string) => void}
+ */
+export function announce(message) {
+  const element = byId('said');
+  setText(element, message);
+  element.classList.add('shown');
+  clearTimeout(element.timer);
+  element.timer = setTimeout(() => element.classList.remove('shown'), 4000);
 }

@@ -1,10 +1,18 @@
-// Numbers as people read them: never raw, always with a unit; what is not known is a dash.
+// @ts-check
+// Formatting of numbers with units; unknown values are a dash.
+
+/** @typedef {number | null | undefined} Value */
 
 const UNKNOWN = '–';
+/**
+ * @param {Value} value
+ * @returns {value is number}
+ */
 const known = (value) => value !== null && value !== undefined && Number.isFinite(value);
 
-/** Formatters are dear to make and cheap to use. */
+/** Number formats are cached because they are expensive to create. */
 const FORMATS = new Map();
+/** @type {(least: number, most: number) => Intl.NumberFormat} */
 function formatter(least, most) {
   const key = least * 10 + most;
   if (!FORMATS.has(key)) {
@@ -15,17 +23,26 @@ function formatter(least, most) {
   return FORMATS.get(key);
 }
 
-// Negative zero is zero.
+/**
+ * Adding 0 turns negative zero into zero.
+ * @type {(value: number, fraction: number) => string}
+ */
 const digits = (value, fraction) => formatter(0, fraction).format(value + 0);
 
-/** As many digits as matter: three for small numbers, whole above 100. */
+/**
+ * Formats three significant digits, and whole numbers above 100.
+ * @type {(value: number) => string}
+ */
 function short(value) {
   const size = Math.abs(value);
   return digits(value, size >= 100 ? 0 : size >= 10 ? 1 : 2);
 }
 
+/** @type {(value: Value) => string} */
 export const count = (value) => (known(value) ? digits(value, 0) : UNKNOWN);
+/** @type {(value: Value) => string} */
 export const rate = (value) => (known(value) ? `${short(value)} rq/s` : UNKNOWN);
+/** @type {(value: Value) => string} */
 export const percent = (value) => {
   if (!known(value)) {
     return UNKNOWN;
@@ -33,9 +50,13 @@ export const percent = (value) => {
   const hundred = value * 100;
   return `${digits(hundred, Math.abs(hundred) >= 1000 ? 0 : 1)} %`;
 };
+/** @type {(value: Value) => string} */
 export const basisPoints = (value) => (known(value) ? percent(value / 10000) : UNKNOWN);
 
-/** Dollars: cents below 100, whole above; a cent is the least that is not nothing. */
+/**
+ * Formats dollars with cents below 100 and without above.
+ * @type {(value: Value) => string}
+ */
 export function dollars(value) {
   if (!known(value)) {
     return UNKNOWN;
@@ -46,9 +67,13 @@ export function dollars(value) {
   const fraction = value >= 100 || value === 0 ? 0 : 2;
   return `$${formatter(fraction, fraction).format(value)}`;
 }
+/** @type {(value: Value) => string} */
 export const dollarsPerMonth = (value) => (known(value) ? `${dollars(value)}/month` : UNKNOWN);
 
-/** Bytes per second in powers of ten, as networks are paid for. */
+/**
+ * Formats bytes per second with decimal prefixes, as providers bill.
+ * @type {(value: Value) => string}
+ */
 export function bytesPerSecond(value) {
   if (!known(value)) {
     return UNKNOWN;
@@ -58,7 +83,10 @@ export function bytesPerSecond(value) {
   return `${short(value / 1000 ** power)} ${units[power]}`;
 }
 
-/** A duration in the two largest units at most. */
+/**
+ * Formats a duration in its largest unit.
+ * @type {(milliseconds: Value) => string}
+ */
 export function duration(milliseconds) {
   if (!known(milliseconds)) {
     return UNKNOWN;
@@ -80,27 +108,41 @@ export function duration(milliseconds) {
 
 const CLOCK = new Intl.DateTimeFormat('en-GB', { timeStyle: 'medium' });
 
-/** A moment of the host as a time of day. */
+/**
+ * Formats a time as time of day.
+ * @type {(unixMs: number) => string}
+ */
 export function clock(unixMs) {
   return CLOCK.format(unixMs);
 }
 
-/** Region, zone and sub-zone, as far as they are set. */
-export function place(locality) {
+/** @typedef {{region: string, zone: string, sub_zone: string}} Locality */
+
+/**
+ * Joins region, zone and sub-zone, without empty parts.
+ * @type {(locality: Locality) => string}
+ */
+export function localityName(locality) {
   const parts = [locality.region, locality.zone, locality.sub_zone].filter(Boolean);
   return parts.join('/') || '(none)';
 }
 
-/** Names of zones, without the region if all have the same. */
-export function places(zones) {
+/**
+ * Returns names of zones, without the region if all zones share it.
+ * @type {(zones: {locality: Locality}[]) => string[]}
+ */
+export function zoneNames(zones) {
   const regions = new Set(zones.map((zone) => zone.locality.region));
   return zones.map((zone) => {
     const { region, ...rest } = zone.locality;
-    return place(regions.size > 1 ? zone.locality : { region: '', ...rest });
+    return localityName(regions.size > 1 ? zone.locality : { region: '', ...rest });
   });
 }
 
-/** How a load stands to its line: a word for the class of a colour. */
+/**
+ * Classifies load relative to the load line, for colors.
+ * @type {(load: Value) => string}
+ */
 export function level(load) {
   if (!known(load)) {
     return 'unknown';
@@ -114,27 +156,33 @@ export function level(load) {
   return load <= 1.25 ? 'above' : 'far';
 }
 
+/** @type {Record<string, string>} */
 const LEVEL_WORDS = {
-  unknown: 'load not known',
-  under: 'below its line',
-  at: 'at its line',
-  above: 'above its line',
-  far: 'far above its line',
+  unknown: 'load unknown',
+  under: 'below its load line',
+  at: 'at its load line',
+  above: 'above its load line',
+  far: 'far above its load line',
 };
+/** @type {(load: Value) => string} */
 export const levelWords = (load) => LEVEL_WORDS[level(load)];
 
+/** @type {Record<string, string>} */
 const STATE_WORDS = {
   NoLocalityRouting: 'not by zone',
   LocalityDirect: 'all local',
   LocalityResidual: 'spills',
 };
+/** @type {(state?: string | null) => string} */
 export const stateWords = (state) => STATE_WORDS[state] ?? state ?? UNKNOWN;
 
+/** @type {Record<string, string>} */
 const BASIS_WORDS = {
   measured_demand: 'measured demand',
   host_counts: 'host counts',
   utilization: 'utilization',
 };
+/** @type {(basis: string) => string} */
 export const basisWords = (basis) => BASIS_WORDS[basis] ?? basis;
 
 export { known, UNKNOWN };

@@ -1,17 +1,18 @@
-// The zone map: where requests arrive on the left, where they are served on the right, ribbons as
-// wide as the traffic. The mark on the right is the load line. Many zones become a heat matrix.
+// Traffic map: zones where requests arrive on the left, zones that serve them on the right, and
+// ribbons as wide as the traffic. The mark on the right is the load line. More zones than ribbons can
+// show are drawn as a heat matrix.
 
-import { at, attr, empty, rows, s, table, text, whileOpen, widthOf } from './dom.js';
-import { count, known, level, levelWords, percent, places, rate } from './format.js';
+import { byId, setAttr, setEmpty, setText, svgElement, syncRows, table, whileOpen, widthOf } from './dom.js';
+import { count, known, level, levelWords, percent, rate, zoneNames } from './format.js';
 import { matrix } from './matrix.js';
 import { traffic } from './store.js';
 
-/** Zones up to which ribbons can be told apart. */
+/** Up to this number of zones, ribbons can be distinguished. */
 const RIBBONS = 12;
-/** Flows in the table beside the map. */
+/** Number of flows in the table below the map. */
 const LISTED = 50;
 const LABELS = 150;
-const LEAST_LABELS = 104;
+const MIN_LABELS = 104;
 const BAR = 12;
 const SLOT = 40;
 const GAP = 12;
@@ -20,25 +21,25 @@ let showFlows = null;
 let tableOpen = null;
 let width = null;
 
-/** Listens for the viewer. */
+/** Sets up event handlers. */
 export function start(draw) {
-  width = widthOf(at('map-card').querySelector('.card-head'), draw);
-  tableOpen = whileOpen(at('flows').closest('details'), draw);
+  width = widthOf(byId('map-card').querySelector('.card-head'), draw);
+  tableOpen = whileOpen(byId('flows').closest('details'), draw);
 }
 
 /** Shows the traffic of a cluster. */
 export function show(state, cluster) {
-  const names = places(cluster.zones);
+  const names = zoneNames(cluster.zones);
   if (tableOpen()) {
     flows(cluster, names);
   }
   const { total } = traffic(cluster);
-  const none = total > 0 ? null : state.one_proxy ? 'This proxy sends nothing just now.'
-    : 'No load reports yet: who sends to whom is not known.';
-  empty(at('map-empty'), none);
-  const map = at('map');
+  const none = total > 0 ? null : state.one_proxy ? 'This proxy is not sending any requests.'
+    : 'No load reports yet: traffic between zones is unknown.';
+  setEmpty(byId('map-empty'), none);
+  const map = byId('map');
   map.hidden = Boolean(none);
-  text(at('map-note'), note(state, cluster, total));
+  setText(byId('map-note'), note(state, cluster, total));
   if (none) {
     return;
   }
@@ -60,41 +61,41 @@ function note(state, cluster, total) {
     return '';
   }
   if (state.one_proxy) {
-    const load = cluster.basis === 'utilization' ? 'is the utilization that hosts report, against the mean'
-      : 'is what follows for a zone when the proxies of all zones decide as this one';
+    const load = cluster.basis === 'utilization' ? 'is the utilization reported by hosts, relative to the mean'
+      : 'is computed as if the proxies of all zones decided like this one';
     return `Requests of this proxy during the last seconds. Load ${load}.`;
   }
   if (!cluster.flows_measured) {
-    return 'As planned: proxies have not reported where requests went.';
+    return 'Planned traffic: proxies have not reported where requests went.';
   }
   return cluster.zones.length > RIBBONS
-    ? 'As proxies reported last. The strip on top is the load of the column below it.'
-    : 'As proxies reported last. The mark beside a zone is its load line: its share of the capacity.';
+    ? 'Last reports of the proxies. The strip at the top is the load of the column below it.'
+    : 'Last reports of the proxies. The mark at a zone is its load line: its share of the capacity.';
 }
 
 function flows(cluster, names) {
-  showFlows ??= table(at('flows'), [
+  showFlows ??= table(byId('flows'), [
     { label: 'From proxies in', field: 'from', show: (flow) => flow.from },
     { label: 'To hosts in', field: 'to', show: (flow) => flow.to },
     { label: 'Traffic', field: 'flow', number: true, show: (flow) => flow.rate, format: rate },
-    { label: 'Of the zone', field: 'share', number: true, show: (flow) => flow.share, format: percent },
+    { label: 'Share of zone', field: 'share', number: true, show: (flow) => flow.share, format: percent },
   ], (flow) => `${flow.from}>${flow.to}`, 'Traffic from zone to zone');
   const { issued } = traffic(cluster);
   const all = cluster.flows
     .map(([from, to, value]) => ({ from: names[from], to: names[to], rate: value, share: value / issued[from] }))
     .sort((a, b) => b.rate - a.rate);
   showFlows(all.slice(0, LISTED));
-  text(at('flows-note'), all.length > LISTED
+  setText(byId('flows-note'), all.length > LISTED
     ? `The ${LISTED} largest of ${count(all.length)} flows.` : '');
 }
 
-/** Heights and places of both columns, in pixels. */
+/** Computes heights and positions of both columns, in pixels. */
 function layout(state, cluster, height) {
   const { issued, served } = traffic(cluster);
   const zones = cluster.zones.map((zone, index) => ({
     index, zone, issued: issued[index], served: served[index], line: zone.line_requests_per_second ?? 0,
   }));
-  // What other proxies send is not known to one: that is not nothing.
+  // A single proxy does not know the traffic of others, so zones without its own are left out.
   const left = zones.filter((zone) => zone.issued > 0 || (!state.one_proxy && zone.zone.proxies > 0));
   const right = zones.filter((zone) => zone.served > 0 || zone.zone.hosts > 0);
   const reach = (zone) => Math.max(zone.served, zone.line);
@@ -120,7 +121,7 @@ function layout(state, cluster, height) {
 
 function ribbons(map, state, cluster, names) {
   const wide = Math.max(300, width());
-  const labels = Math.max(LEAST_LABELS, Math.min(LABELS, wide * 0.22));
+  const labels = Math.max(MIN_LABELS, Math.min(LABELS, wide * 0.22));
   const { left, right, scale, bottom } = layout(state, cluster, Math.max(300, cluster.zones.length * 70));
   const x = { left: labels, right: wide - labels - BAR };
   const parts = [
@@ -129,28 +130,28 @@ function ribbons(map, state, cluster, names) {
     ...right.flatMap((zone) => servers(zone, names[zone.index], scale, x)),
   ];
   if (!map.firstChild) {
-    map.append(s('svg', { role: 'img' }));
+    map.append(svgElement('svg', { role: 'img' }));
   }
   const svg = map.firstChild;
   const words = right.map((zone) => `${names[zone.index]} serves ${rate(zone.served)}, ${levelWords(zone.zone.load)}`);
-  attr(svg, 'width', wide);
-  attr(svg, 'height', bottom);
-  attr(svg, 'viewBox', `0 0 ${wide} ${bottom}`);
-  attr(svg, 'aria-label', `Traffic between ${names.length} zones. ${words.join('; ')}.`);
-  attr(map, 'data-kind', 'ribbons');
-  rows(svg, parts, (part) => part.key, (part) => s(part.tag, { class: part.class }, ...part.children ?? []), update);
+  setAttr(svg, 'width', wide);
+  setAttr(svg, 'height', bottom);
+  setAttr(svg, 'viewBox', `0 0 ${wide} ${bottom}`);
+  setAttr(svg, 'aria-label', `Traffic between ${names.length} zones. ${words.join('; ')}.`);
+  setAttr(map, 'data-kind', 'ribbons');
+  syncRows(svg, parts, (part) => part.key, (part) => svgElement(part.tag, { class: part.class }, ...part.children ?? []), update);
 }
 
-/** What is drawn stays where it is: a hint that somebody reads does not go away. */
+/** Updates an element in place, so that an open tooltip stays open. */
 function update(element, part) {
   for (const [name, value] of Object.entries(part.attributes)) {
-    attr(element, name, value);
+    setAttr(element, name, value);
   }
   part.texts?.forEach((words, index) => {
     const child = element.children[index];
-    text(child, words);
+    setText(child, words);
     if (part.tag === 'text') {
-      attr(child, 'x', part.attributes.x);
+      setAttr(child, 'x', part.attributes.x);
     }
   });
 }
@@ -178,7 +179,7 @@ function bands(cluster, names, { left, right, scale, x }) {
         'data-value': value,
         'data-width': thick.toFixed(2),
       },
-      children: [s('title')],
+      children: [svgElement('title')],
       texts: [`${names[from]} to ${names[to]}: ${rate(value)}`],
     });
     a.next += value * scale;
@@ -211,7 +212,7 @@ function servers(zone, name, scale, x) {
   }];
   if (zone.line > 0) {
     const line = zone.y + zone.line * scale;
-    // A thin box reaches from what is served to the mark, so that one can see whose it is.
+    // A thin box connects the served bar with its mark.
     parts.push({
       key: `reach ${name}`, tag: 'rect', class: 'reach',
       attributes: {
@@ -223,7 +224,7 @@ function servers(zone, name, scale, x) {
       attributes: { d: `M${x.right - 5} ${line}H${x.right + BAR + 5}`, 'data-zone': name, 'data-value': zone.line },
     });
   }
-  const words = known(load) ? [rate(zone.served), `${percent(load)} of line`] : [rate(zone.served)];
+  const words = known(load) ? [rate(zone.served), `load ${percent(load)}`] : [rate(zone.served)];
   parts.push(label(`to ${name}`, [x.right + BAR + 9, zone.y, 'start'], name, words));
   return parts;
 }
@@ -234,14 +235,14 @@ function ribbon(x1, y1, x2, y2, thick) {
     + `C${bend} ${y2 + thick} ${bend} ${y1 + thick} ${x1} ${y1 + thick}Z`;
 }
 
-/** The name of a zone and lines below it; another number of lines is another element. */
+/** A zone name with lines below it; the key includes the number of lines. */
 function label(key, [x, y, anchor], name, lines) {
   return {
     key: `label ${key} ${lines.length}`,
     tag: 'text',
     class: null,
     attributes: { x, y, 'text-anchor': anchor },
-    children: [s('tspan', { class: 'name', dy: 11 }), ...lines.map(() => s('tspan', { class: 'detail', dy: 14 }))],
+    children: [svgElement('tspan', { class: 'name', dy: 11 }), ...lines.map(() => svgElement('tspan', { class: 'detail', dy: 14 }))],
     texts: [name, ...lines],
   };
 }

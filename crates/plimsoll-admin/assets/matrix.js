@@ -1,13 +1,13 @@
-// The heat matrix: for more zones than ribbons can show. Rows send, columns serve; darkness is the
-// share of the row, the strip on top the load of the column.
+// Heat matrix for more zones than ribbons can show. Rows send, columns serve; opacity is the share of
+// the row's requests, the strip at the top the load of the column.
 
-import { attr, colour, h, text } from './dom.js';
+import { color, h, setAttr, setText } from './dom.js';
 import { level, levelWords, percent, rate } from './format.js';
 import { traffic } from './store.js';
 
 const STRIP = 10;
 
-/** Draws the traffic of a cluster into `map`. */
+/** Draws the traffic of a cluster as a matrix into `map`. */
 export function matrix(map, cluster, names, width) {
   let canvas = map.querySelector('canvas');
   if (!canvas) {
@@ -33,12 +33,12 @@ export function matrix(map, cluster, names, width) {
       }
     });
   }
-  attr(map, 'data-kind', 'matrix');
+  setAttr(map, 'data-kind', 'matrix');
   canvas.names = names;
   canvas.zones = cluster.zones;
   canvas.rates = new Map(cluster.flows.map(([from, to, value]) => [from * names.length + to, value]));
   const cross = cluster.flows.filter(([from, to]) => from !== to).length;
-  attr(canvas, 'aria-label', `Heat matrix of ${names.length} zones, ${cross} flows between different zones. Arrow keys read single cells; the table below lists the largest flows.`);
+  setAttr(canvas, 'aria-label', `Heat matrix of ${names.length} zones, ${cross} flows between different zones. Arrow keys select a cell; the table below lists the largest flows.`);
   canvas.issued = traffic(cluster).issued;
   paint(canvas, cluster, Math.min(width, 620));
   point(canvas, map.querySelector('.tip'));
@@ -46,7 +46,7 @@ export function matrix(map, cluster, names, width) {
 
 const clamp = (value, last) => Math.max(0, Math.min(last, value));
 
-/** One pixel per cell, drawn large: a thousand flows are one picture. */
+/** Draws one pixel per cell and scales the image, so that thousands of flows are one operation. */
 function paint(canvas, cluster, width) {
   const zones = canvas.zones.length;
   const ratio = window.devicePixelRatio || 1;
@@ -61,10 +61,10 @@ function paint(canvas, cluster, width) {
   const context = canvas.getContext('2d');
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   context.clearRect(0, 0, width, width + STRIP);
-  context.fillStyle = colour('sunken');
+  context.fillStyle = color('sunken');
   context.fillRect(0, STRIP, width, width);
   canvas.zones.forEach((zone, index) => {
-    context.fillStyle = colour(`load-${level(zone.load)}`);
+    context.fillStyle = color(`load-${level(zone.load)}`);
     context.fillRect(index * side, 0, Math.max(1, side - 0.5), STRIP - 3);
   });
   context.imageSmoothingEnabled = false;
@@ -75,7 +75,7 @@ function cells(cluster, zones, issued) {
   const picture = new OffscreenCanvas(zones, zones);
   const context = picture.getContext('2d');
   const image = context.createImageData(zones, zones);
-  const [local, cross] = [channels(colour('local')), channels(colour('cross'))];
+  const [local, cross] = [channels(color('local')), channels(color('cross'))];
   for (const [from, to, value] of cluster.flows) {
     const at = (from * zones + to) * 4;
     image.data.set(from === to ? local : cross, at);
@@ -86,17 +86,17 @@ function cells(cluster, zones, issued) {
   return picture;
 }
 
-/** `#rrggbb` as numbers. */
+/** Parses `#rrggbb` into three numbers. */
 const channels = (hex) => [1, 3, 5].map((at) => Number.parseInt(hex.slice(at, at + 2), 16));
 
 function point(canvas, tip) {
   const [row, column] = canvas.cell ?? [-1, -1];
   const { names, zones } = canvas;
   if (!names[row] || !names[column]) {
-    text(tip, 'Rows send, columns serve. Point at a cell, or use the arrow keys.');
+    setText(tip, 'Rows send, columns serve. Point at a cell, or use the arrow keys.');
     return;
   }
   const value = canvas.rates.get(row * names.length + column) ?? 0;
   const share = canvas.issued[row] > 0 ? value / canvas.issued[row] : 0;
-  text(tip, `${names[row]} sends ${rate(value)} (${percent(share)} of its demand) to ${names[column]}, which is ${levelWords(zones[column].load)}.`);
+  setText(tip, `${names[row]} sends ${rate(value)} (${percent(share)} of its demand) to ${names[column]}, which is ${levelWords(zones[column].load)}.`);
 }

@@ -1,13 +1,13 @@
-// The list of nodes: searched, filtered, worst first, and only as many rows as can be seen.
+// List of nodes with search and filter, nodes with problems first; only visible rows are rendered.
 
-import { at, attr, empty, h, num, rowWindow, text } from './dom.js';
-import { count, duration, known, place, rate, UNKNOWN } from './format.js';
+import { byId, h, rowWindow, setAttr, setEmpty, setNumber, setText } from './dom.js';
+import { count, duration, known, localityName, rate, UNKNOWN } from './format.js';
 import { ago } from './overview.js';
 import { age, nodeKey } from './store.js';
 
 const ROW = 32;
 
-const ANSWERS = { none: 'nothing sent', waiting: 'waiting', accepted: 'accepted', refused: 'refused' };
+const ANSWERS = { none: 'no update sent', waiting: 'waiting', accepted: 'accepted', refused: 'refused' };
 const COLUMNS = [
   ['Node', '', 'id'], ['Zone', '', 'zone'], ['Software', 'wide', 'software'], ['Delivery', 'wide', 'delivery'],
   ['Update', '', 'update'], ['Answered', 'wide number', 'answered'], ['Reported', 'number', 'reported'],
@@ -16,48 +16,49 @@ const COLUMNS = [
 
 let all = [];
 let state = null;
+/** Key of the node in the detail dialog. */
 let open = null;
-/** Keys in order, and for which members that is so. */
+/** Sorted keys, and the `state.members` for which they were sorted. */
 let order = { members: 0, keys: [] };
-/** Which rows are near what is seen. */
-let rowsIn = null;
+/** Computes the range of visible rows. */
+let visibleRows = null;
 
-/** Makes the table and listens for the viewer. */
+/** Creates the table and sets up event handlers. */
 export function start(draw) {
-  at('nodes').append(
-    h('caption', { class: 'said' }, 'Nodes, those with trouble first'),
+  byId('nodes').append(
+    h('caption', { class: 'said' }, 'Nodes, those with problems first'),
     h('thead', {}, h('tr', { 'aria-rowindex': 1 }, ...COLUMNS.map(([label, kind]) => h('th', { scope: 'col', class: kind }, label)))),
     h('tbody'),
   );
   for (const [id, event] of [['nodes-search', 'input'], ['nodes-filter', 'change']]) {
-    at(id).addEventListener(event, () => {
-      at('nodes-scroller').scrollTop = 0;
+    byId(id).addEventListener(event, () => {
+      byId('nodes-scroller').scrollTop = 0;
       draw();
     });
   }
-  rowsIn = rowWindow(at('nodes-scroller'), ROW, () => requestAnimationFrame(drawRows));
+  visibleRows = rowWindow(byId('nodes-scroller'), ROW, () => requestAnimationFrame(drawRows));
 }
 
 /** Shows the nodes of a document. */
 export function show(next) {
   state = next;
-  const card = at('nodes-card');
+  const card = byId('nodes-card');
   card.hidden = !state.nodes;
   if (!state.nodes) {
     return;
   }
-  const words = at('nodes-search').value.trim().toLowerCase().split(/\s+/).filter(Boolean);
-  const filter = at('nodes-filter').value;
+  const words = byId('nodes-search').value.trim().toLowerCase().split(/\s+/).filter(Boolean);
+  const filter = byId('nodes-filter').value;
   all = sorted(words, filter);
-  text(at('nodes-count'), all.length === state.nodes.size
+  setText(byId('nodes-count'), all.length === state.nodes.size
     ? `${count(all.length)} nodes` : `${count(all.length)} of ${count(state.nodes.size)} nodes`);
-  empty(at('nodes-empty'), state.nodes.size === 0
-    ? 'No proxy has connected yet. “plimsoll bootstrap envoy” prints what an Envoy needs.'
+  setEmpty(byId('nodes-empty'), state.nodes.size === 0
+    ? 'No proxy has connected yet. “plimsoll bootstrap envoy” prints a bootstrap for Envoy.'
     : all.length === 0 ? 'No node matches.' : null);
-  at('nodes-scroller').hidden = all.length === 0;
-  attr(at('nodes'), 'aria-rowcount', all.length + 1);
+  byId('nodes-scroller').hidden = all.length === 0;
+  setAttr(byId('nodes'), 'aria-rowcount', all.length + 1);
   drawRows();
-  if (open && at('detail').open) {
+  if (open && byId('detail').open) {
     const node = state.nodes.get(open);
     if (node) {
       detail(node);
@@ -65,22 +66,22 @@ export function show(next) {
   }
 }
 
-/** Those that are wanted, worst first, then by key. */
+/** Returns the matching nodes, those with problems first, then by key. */
 function sorted(words, filter) {
   if (order.members !== state.members) {
     order = { members: state.members, keys: [...state.nodes.keys()].sort() };
   }
-  const byTrouble = [[], [], [], []];
+  const bySeverity = [[], [], [], []];
   for (const key of order.keys) {
     const node = state.nodes.get(key);
-    if (wanted(node, words, filter)) {
-      byTrouble[3 - trouble(node)].push(node);
+    if (matches(node, words, filter)) {
+      bySeverity[3 - severity(node)].push(node);
     }
   }
-  return byTrouble.flat();
+  return bySeverity.flat();
 }
 
-function wanted(node, words, filter) {
+function matches(node, words, filter) {
   if (filter === 'refused' && node.answer !== 'refused') {
     return false;
   }
@@ -93,28 +94,28 @@ function wanted(node, words, filter) {
   if (words.length === 0) {
     return true;
   }
-  const own = `${node.id} ${node.fleet} ${place(node.locality)} ${node.software} ${node.delivery} ${node.answer}`.toLowerCase();
-  return words.every((word) => own.includes(word));
+  const haystack = `${node.id} ${node.fleet} ${localityName(node.locality)} ${node.software} ${node.delivery} ${node.answer}`.toLowerCase();
+  return words.every((word) => haystack.includes(word));
 }
 
-/** How much attention a node needs. */
-function trouble(node) {
+/** Returns how severe the problem of a node is; 0 without a problem. */
+function severity(node) {
   return node.answer === 'refused' ? 3 : !node.connected ? 2 : late(node) ? 1 : 0;
 }
 
-/** Three intervals without a report. */
+/** Whether a node has missed three load reports. */
 function late(node) {
   const since = age(node.reported_unix_ms);
   return known(since) && known(node.report_interval_ms) && since > 3 * node.report_interval_ms;
 }
 
-/** Draws the rows that can be seen. The others are two rows as high as all of them. */
+/** Draws the visible rows; two filler rows replace the others. */
 function drawRows() {
-  const body = at('nodes').tBodies[0];
-  const { first, last, before, after } = rowsIn(all.length);
+  const body = byId('nodes').tBodies[0];
+  const { first, last, before, after } = visibleRows(all.length);
   while (body.rows.length < last - first + 2) {
     body.append(body.rows.length < 2 ? h('tr', { class: 'filler', 'aria-hidden': 'true' }, h('td')) : row());
-    // The second filler stays at the end.
+    // Keep the second filler at the end.
     if (body.rows.length > 2) {
       body.append(body.rows[body.rows.length - 2]);
     }
@@ -137,8 +138,8 @@ function row() {
   button.addEventListener('click', () => {
     open = nodeKey(element.node);
     detail(element.node);
-    if (!at('detail').open) {
-      at('detail').showModal();
+    if (!byId('detail').open) {
+      byId('detail').showModal();
     }
   });
   return element;
@@ -146,36 +147,36 @@ function row() {
 
 function fill(element, node, index) {
   element.node = node;
-  attr(element, 'aria-rowindex', index + 2);
-  attr(element, 'data-key', node.id);
+  setAttr(element, 'aria-rowindex', index + 2);
+  setAttr(element, 'data-key', node.id);
   const cells = element.children;
-  text(cells[0].firstChild, node.id);
-  attr(cells[0].firstChild, 'title', node.id);
-  text(cells[1], place(node.locality));
-  text(cells[2], node.software || UNKNOWN);
-  text(cells[3], node.delivery || UNKNOWN);
-  text(cells[4], node.connected ? ANSWERS[node.answer] : 'not connected');
-  attr(cells[4], 'data-answer', node.connected ? node.answer : 'gone');
-  attr(cells[4], 'title', node.refusal);
-  num(cells[5], node.answered_unix_ms, ago);
-  num(cells[6], node.reported_unix_ms, ago);
-  attr(cells[6], 'data-level', late(node) ? 'above' : null);
-  num(cells[7], node.requests_per_second, rate);
+  setText(cells[0].firstChild, node.id);
+  setAttr(cells[0].firstChild, 'title', node.id);
+  setText(cells[1], localityName(node.locality));
+  setText(cells[2], node.software || UNKNOWN);
+  setText(cells[3], node.delivery || UNKNOWN);
+  setText(cells[4], node.connected ? ANSWERS[node.answer] : 'not connected');
+  setAttr(cells[4], 'data-answer', node.connected ? node.answer : 'gone');
+  setAttr(cells[4], 'title', node.refusal);
+  setNumber(cells[5], node.answered_unix_ms, ago);
+  setNumber(cells[6], node.reported_unix_ms, ago);
+  setAttr(cells[6], 'data-level', late(node) ? 'above' : null);
+  setNumber(cells[7], node.requests_per_second, rate);
 }
 
 function detail(node) {
-  text(at('detail-title'), node.id);
+  setText(byId('detail-title'), node.id);
   const interval = known(node.report_interval_ms) ? `every ${duration(node.report_interval_ms)}` : UNKNOWN;
   const facts = [
-    ['Fleet', node.fleet], ['Zone', place(node.locality)], ['Software', node.software || UNKNOWN],
+    ['Fleet', node.fleet], ['Zone', localityName(node.locality)], ['Software', node.software || UNKNOWN],
     ['Connected', node.connected ? 'yes' : 'no'],
-    ['How demand reaches it', node.delivery || UNKNOWN],
+    ['Delivery of demand', node.delivery || UNKNOWN],
     ['Last update', ANSWERS[node.answer]], ['Answered', ago(node.answered_unix_ms)],
     ['Accepted version', node.accepted_version ?? UNKNOWN],
     ['Load reports', `${interval}, last ${ago(node.reported_unix_ms)}`],
-    ['Demand there', rate(node.requests_per_second)],
+    ['Demand', rate(node.requests_per_second)],
   ];
   const list = h('dl', { class: 'facts' }, ...facts.flatMap(([name, value]) => [h('dt', {}, name), h('dd', {}, value)]));
-  const refusal = node.refusal ? [h('h3', {}, 'Why it refused'), h('pre', {}, node.refusal)] : [];
-  at('detail-body').replaceChildren(list, ...refusal);
+  const refusal = node.refusal ? [h('h3', {}, 'Reason for the refusal'), h('pre', {}, node.refusal)] : [];
+  byId('detail-body').replaceChildren(list, ...refusal);
 }

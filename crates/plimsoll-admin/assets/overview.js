@@ -1,82 +1,82 @@
-// The head of the page: names, notices, actions, clusters, tiles and events.
+// Overview: title, notices, actions, cluster list, tiles and events.
 
-import { at, attr, empty, h, num, post, rows, say, table, text } from './dom.js';
+import { announce, byId, h, post, setAttr, setEmpty, setNumber, setText, syncRows, table } from './dom.js';
 import {
-  basisWords, clock, count, dollarsPerMonth, duration, known, level, levelWords, percent, place, places,
-  rate, stateWords, UNKNOWN,
+  basisWords, clock, count, dollarsPerMonth, duration, known, level, levelWords, localityName, percent, rate,
+  stateWords, UNKNOWN, zoneNames,
 } from './format.js';
 import { age, clusterKey, traffic } from './store.js';
 import { monthly, crossing, settings } from './cost.js';
 
-/** Order of the list. */
+/** Sort order of the cluster list. */
 export const byName = (a, b) => (a.cluster < b.cluster ? -1 : a.cluster > b.cluster ? 1
   : a.fleet < b.fleet ? -1 : a.fleet > b.fleet ? 1 : 0);
 
-let choose = () => {};
+let select = () => {};
 let showClusters = null;
 
-/** Demand of all zones; null when none is known. */
+/** Returns the total demand of all zones; null if none is known. */
 export function demand(cluster) {
   const rates = cluster.zones.map((zone) => zone.demand_requests_per_second).filter(known);
   return rates.length ? rates.reduce((sum, value) => sum + value, 0) : null;
 }
 
-/** Share of measured traffic that stays in its zone; null when nothing flows. */
+/** Returns the share of traffic that stays in its zone; null without traffic. */
 export function keptLocal(cluster) {
   const { total, cross } = traffic(cluster);
   return total > 0 ? 1 - cross / total : null;
 }
 
-/** The zone whose load is highest against its line. */
+/** Returns the zone with the highest load relative to its load line. */
 export function busiest(cluster) {
   const loaded = cluster.zones.filter((zone) => known(zone.load));
   return loaded.reduce((worst, zone) => (!worst || zone.load > worst.load ? zone : worst), null);
 }
 
-/** Listens for the viewer. */
+/** Creates the cluster table and sets up event handlers. */
 export function start(draw) {
-  at('clusters-search').addEventListener('input', draw);
-  showClusters = table(at('clusters'), [
+  byId('clusters-search').addEventListener('input', draw);
+  showClusters = table(byId('clusters'), [
     {
       label: 'Cluster', field: 'cluster',
       draw: (cell, { cluster, key }) => {
         if (!cell.firstChild) {
           const button = h('button', { type: 'button', class: 'link' });
-          button.addEventListener('click', () => choose(button.dataset.key));
+          button.addEventListener('click', () => select(button.dataset.key));
           cell.append(button);
         }
         cell.firstChild.dataset.key = key;
-        text(cell.firstChild, cluster.cluster);
+        setText(cell.firstChild, cluster.cluster);
       },
     },
     { label: 'Fleet', field: 'fleet', wide: true, show: ({ cluster }) => cluster.fleet || UNKNOWN },
     { label: 'Mode', field: 'mode', wide: true, show: ({ cluster }) => cluster.mode ?? UNKNOWN },
-    { label: 'Goes by', field: 'basis', wide: true, show: ({ cluster }) => basisWords(cluster.basis) },
+    { label: 'Routes by', field: 'basis', wide: true, show: ({ cluster }) => basisWords(cluster.basis) },
     { label: 'Demand', field: 'demand', number: true, show: ({ cluster }) => demand(cluster), format: rate },
     { label: 'Kept local', field: 'kept', number: true, wide: true, show: ({ cluster }) => keptLocal(cluster), format: percent },
     {
       label: 'Busiest zone', field: 'busiest', number: true,
       draw: (cell, { cluster }) => {
         const zone = busiest(cluster);
-        attr(cell, 'data-level', level(zone?.load));
-        num(cell, zone?.load ?? null, percent);
-        attr(cell, 'title', zone ? `${place(zone.locality)} is ${levelWords(zone.load)}` : null);
+        setAttr(cell, 'data-level', level(zone?.load));
+        setNumber(cell, zone?.load ?? null, percent);
+        setAttr(cell, 'title', zone ? `${localityName(zone.locality)} is ${levelWords(zone.load)}` : null);
       },
     },
   ], ({ key }) => key, 'Upstream clusters');
 }
 
-/** Everything above the chosen cluster, and the events below it. */
-export function show(state, cluster, onChoose) {
-  choose = onChoose;
-  text(at('title'), state.title);
-  text(at('subtitle'), state.subtitle);
-  text(at('version'), `plimsoll ${state.version}`);
+/** Shows everything above the selected cluster, and the events below it. */
+export function show(state, cluster, onSelect) {
+  select = onSelect;
+  setText(byId('title'), state.title);
+  setText(byId('subtitle'), state.subtitle);
+  setText(byId('version'), `plimsoll ${state.version}`);
   document.title = state.title;
-  rows(at('notices'), state.notices, (notice) => notice.text,
+  syncRows(byId('notices'), state.notices, (notice) => notice.text,
     () => h('li'), (element, notice) => {
-      attr(element, 'data-severity', notice.severity);
-      text(element, notice.text);
+      setAttr(element, 'data-severity', notice.severity);
+      setText(element, notice.text);
     });
   actions(state.actions);
   clusters(state, cluster);
@@ -84,20 +84,20 @@ export function show(state, cluster, onChoose) {
 }
 
 function actions(all) {
-  const card = at('actions');
+  const card = byId('actions');
   card.hidden = all.length === 0;
   const groups = [...new Set(all.map((action) => action.group))];
-  rows(card, groups, (group) => group, (group) => h('fieldset', {}, h('legend', {}, group), h('div'), h('p', { class: 'note' })),
+  syncRows(card, groups, (group) => group, (group) => h('fieldset', {}, h('legend', {}, group), h('div'), h('p', { class: 'note' })),
     (element, group) => {
       const own = all.filter((action) => action.group === group);
-      rows(element.children[1], own, (action) => action.name, button, (each, action) => {
-        text(each, action.label);
-        attr(each, 'title', action.unavailable ?? action.help);
-        attr(each, 'disabled', action.unavailable ? '' : null);
-        attr(each, 'aria-pressed', String(action.pressed));
+      syncRows(element.children[1], own, (action) => action.name, button, (each, action) => {
+        setText(each, action.label);
+        setAttr(each, 'title', action.unavailable ?? action.help);
+        setAttr(each, 'disabled', action.unavailable ? '' : null);
+        setAttr(each, 'aria-pressed', String(action.pressed));
       });
       const missing = own.filter((action) => action.unavailable);
-      text(element.children[2], missing.map((action) => `${action.label}: ${action.unavailable}.`).join(' '));
+      setText(element.children[2], missing.map((action) => `${action.label}: ${action.unavailable}.`).join(' '));
       element.children[2].hidden = missing.length === 0;
     });
 }
@@ -108,9 +108,9 @@ function button(action) {
     element.disabled = true;
     try {
       const { done } = await post(`dashboard/actions/${encodeURIComponent(action.name)}`, {});
-      say(done);
+      announce(done);
     } catch (error) {
-      say(`${action.label}: ${error.message}`);
+      announce(`${action.label}: ${error.message}`);
     }
     element.disabled = false;
   });
@@ -119,30 +119,30 @@ function button(action) {
 
 function clusters(state, cluster) {
   const all = [...state.clusters.values()].sort(byName);
-  at('clusters-card').hidden = all.length < 2;
+  byId('clusters-card').hidden = all.length < 2;
   if (all.length < 2) {
     return;
   }
-  const wanted = at('clusters-search').value.trim().toLowerCase();
+  const search = byId('clusters-search').value.trim().toLowerCase();
   const shown = all
-    .filter((each) => `${each.cluster} ${each.fleet}`.toLowerCase().includes(wanted))
+    .filter((each) => `${each.cluster} ${each.fleet}`.toLowerCase().includes(search))
     .map((each) => ({ cluster: each, key: clusterKey(each) }));
   showClusters(shown);
   const current = cluster && clusterKey(cluster);
-  for (const row of at('clusters').tBodies[0].rows) {
-    attr(row, 'aria-current', row.dataset.key === current ? 'true' : null);
+  for (const row of byId('clusters').tBodies[0].rows) {
+    setAttr(row, 'aria-current', row.dataset.key === current ? 'true' : null);
   }
 }
 
-/** The numbers of a cluster at a glance. */
+/** Shows the key numbers of a cluster. */
 export function tiles(state, cluster) {
   const fleet = cluster.fleet ? ` from ${cluster.fleet}` : '';
   const mode = cluster.mode
     ? ` · ${cluster.mode}${known(cluster.ramp_percent) && cluster.ramp_percent < 100
       ? ` at ${cluster.ramp_percent} %` : ''}` : '';
-  text(at('cluster-title'), `${cluster.cluster}${fleet} · ${cluster.policy}${mode}`);
+  setText(byId('cluster-title'), `${cluster.cluster}${fleet} · ${cluster.policy}${mode}`);
   const worst = busiest(cluster);
-  const worstName = worst && places(cluster.zones)[cluster.zones.indexOf(worst)];
+  const worstName = worst && zoneNames(cluster.zones)[cluster.zones.indexOf(worst)];
   const cross = cluster.flows.length ? crossing(cluster) : null;
   const month = monthly(cluster, settings(state));
   const confirmed = cluster.confirmed_unix_ms ?? null;
@@ -154,7 +154,7 @@ export function tiles(state, cluster) {
     },
     {
       name: 'Kept local', field: 'kept', value: keptLocal(cluster), format: percent,
-      note: cluster.flows_measured ? (state.one_proxy ? 'by this proxy' : 'as reported') : cluster.flows.length ? 'as planned' : 'nothing flows yet',
+      note: cluster.flows_measured ? (state.one_proxy ? 'by this proxy' : 'as reported') : cluster.flows.length ? 'as planned' : 'no traffic yet',
     },
     {
       name: 'Between zones', field: 'cross', value: cross, format: rate,
@@ -166,7 +166,7 @@ export function tiles(state, cluster) {
       level: level(worst?.load),
     },
     {
-      name: 'Goes by', field: 'basis', value: cluster.basis, format: basisWords,
+      name: 'Routes by', field: 'basis', value: cluster.basis, format: basisWords,
       note: [...states].map(stateWords).join(', ') || 'no proxies yet',
     },
     {
@@ -174,43 +174,43 @@ export function tiles(state, cluster) {
       note: staleness(cluster, age(confirmed)),
     },
   ];
-  rows(at('tiles'), all, (tile) => tile.name, () => h('div', {}, h('dt'), h('dd'), h('dd', { class: 'note' })),
+  syncRows(byId('tiles'), all, (tile) => tile.name, () => h('div', {}, h('dt'), h('dd'), h('dd', { class: 'note' })),
     (element, tile) => {
-      attr(element, 'data-tile', tile.field);
-      text(element.children[0], tile.name);
-      num(element.children[1], tile.value, tile.format);
-      attr(element.children[1], 'class', tile.field === 'basis' ? 'words' : null);
-      attr(element.children[1], 'data-level', tile.level ?? null);
-      text(element.children[2], tile.note);
+      setAttr(element, 'data-tile', tile.field);
+      setText(element.children[0], tile.name);
+      setNumber(element.children[1], tile.value, tile.format);
+      setAttr(element.children[1], 'class', tile.field === 'basis' ? 'words' : null);
+      setAttr(element.children[1], 'data-level', tile.level ?? null);
+      setText(element.children[2], tile.note);
     });
 }
 
-/** How long ago a moment was. */
+/** Formats how long ago a time was. */
 export function ago(unixMs) {
   const since = age(unixMs);
   return known(since) ? `${duration(since)} ago` : UNKNOWN;
 }
-ago.moves = true;
+ago.changesWithTime = true;
 
-/** Whether loads follow from what is planned: one proxy does not see the traffic of others. */
+/** Whether loads are planned instead of measured: one proxy does not see the traffic of others. */
 const planned = (state, cluster) => state.one_proxy && cluster.basis !== 'utilization';
 
 function demandNote(cluster) {
   if (cluster.warming_up) {
-    return 'waiting for the first reports of all';
+    return 'waiting for the first report of every proxy';
   }
   const zones = cluster.zones.filter((zone) => known(zone.demand_requests_per_second));
   return zones.length ? `in ${count(zones.length)} zones` : 'no load reports yet';
 }
 
-/** How far what routing goes by is from being too old. */
+/** Describes when the input of routing decisions becomes stale. */
 export function staleness(cluster, confirmed) {
   if (!known(confirmed)) {
-    return cluster.basis === 'utilization' ? 'hosts report as they serve' : 'host counts do not age';
+    return cluster.basis === 'utilization' ? 'hosts report with responses' : 'host counts do not become stale';
   }
   const threshold = cluster.staleness_threshold_ms;
   if (!known(threshold)) {
-    return 'by load reports';
+    return 'confirmed by load reports';
   }
   return confirmed > threshold
     ? `stale: older than ${duration(threshold)}`
@@ -218,14 +218,14 @@ export function staleness(cluster, confirmed) {
 }
 
 function events(all) {
-  empty(at('events-empty'), all.length ? null : 'Nothing has happened yet.');
-  const list = at('events');
+  setEmpty(byId('events-empty'), all.length ? null : 'No events yet.');
+  const list = byId('events');
   list.hidden = all.length === 0;
   const keyed = all.map((event, index) => ({ ...event, key: `${event.at_unix_ms} ${all.length - index} ${event.text}` }));
-  rows(list, keyed, (event) => event.key, () => h('li', {}, h('time'), h('span')), (element, event) => {
-    attr(element, 'data-severity', event.severity);
-    attr(element.children[0], 'datetime', new Date(event.at_unix_ms).toISOString());
-    text(element.children[0], clock(event.at_unix_ms));
-    text(element.children[1], event.text);
+  syncRows(list, keyed, (event) => event.key, () => h('li', {}, h('time'), h('span')), (element, event) => {
+    setAttr(element, 'data-severity', event.severity);
+    setAttr(element.children[0], 'datetime', new Date(event.at_unix_ms).toISOString());
+    setText(element.children[0], clock(event.at_unix_ms));
+    setText(element.children[1], event.text);
   });
 }

@@ -1,4 +1,4 @@
-// The document as it is now: the whole first, then what changes, over one stream of events.
+// Current document: a full document first, then patches, received as server-sent events.
 
 const state = { clusters: new Map(), nodes: null, members: 0, taken_unix_ms: 0, sequence: 0 };
 let receivedAt = 0;
@@ -7,19 +7,19 @@ const SEPARATOR = '\u001f';
 export const clusterKey = (cluster) => `${cluster.fleet}${SEPARATOR}${cluster.cluster}`;
 export const nodeKey = (node) => `${node.fleet}${SEPARATOR}${node.id}`;
 
-/** The host's clock, as far as one can tell from here. */
+/** Returns the estimated time of the host's clock. */
 export function now() {
   return state.taken_unix_ms + (performance.now() - receivedAt);
 }
 
-/** Age of a moment; null when there is none. */
+/** Returns the age of a time in milliseconds; null without a time. */
 export function age(unixMs) {
   return unixMs === null || unixMs === undefined ? null : Math.max(0, now() - unixMs);
 }
 
 const sums = new WeakMap();
 
-/** Sums of the traffic of a cluster, made once per document. */
+/** Returns traffic sums of a cluster, computed once per document. */
 export function traffic(cluster) {
   let found = sums.get(cluster);
   if (!found) {
@@ -57,32 +57,32 @@ function patch(change) {
     state.nodes ??= new Map();
     const before = state.nodes.size;
     change.nodes?.forEach((item) => state.nodes.set(nodeKey(item), item));
-    // Who is there is sorted again only when somebody came or went.
+    // The list is sorted again only when nodes were added or removed.
     state.members += change.nodes_gone || state.nodes.size !== before ? 1 : 0;
     change.nodes_gone?.forEach((key) => state.nodes.delete(key));
   }
 }
 
 /**
- * Listens for as long as the page is open. `changed(state)` hears of every document, `live(word)`
- * of the stream: `live`, `reconnecting`.
+ * Subscribes to the event stream. `changed(state)` is called for every document,
+ * `connection(status)` with `live` or `reconnecting`.
  */
-export function listen(changed, live) {
+export function listen(changed, connection) {
   const events = new EventSource('dashboard/events');
   const on = (name, apply) => events.addEventListener(name, (event) => {
     apply(JSON.parse(event.data));
     state.sequence = Number(event.lastEventId);
     receivedAt = performance.now();
-    live('live');
+    connection('live');
     changed(state);
   });
   on('full', full);
   on('patch', patch);
   events.addEventListener('error', () => {
-    live('reconnecting');
-    // A stream that was refused is not tried again by the browser.
+    connection('reconnecting');
+    // Browsers do not reconnect after an error response.
     if (events.readyState === EventSource.CLOSED) {
-      setTimeout(() => listen(changed, live), 2000);
+      setTimeout(() => listen(changed, connection), 2000);
     }
   });
 }

@@ -1,17 +1,19 @@
-// Tables of a cluster: demand and capacity of every zone, and how its proxies route, with reasons.
+// Tables of a cluster: demand and capacity of every zone, and how its proxies route and why.
 
-import { at, attr, empty, h, num, post, rows, rowWindow, s, say, table, text } from './dom.js';
 import {
-  basisPoints, basisWords, count, duration, known, level, levelWords, percent, place, places, rate,
-  stateWords, UNKNOWN,
+  announce, byId, h, post, rowWindow, setAttr, setEmpty, setNumber, setText, svgElement, syncRows, table,
+} from './dom.js';
+import {
+  basisPoints, basisWords, count, duration, known, level, levelWords, localityName, percent, rate, stateWords,
+  UNKNOWN, zoneNames,
 } from './format.js';
 import { age, traffic } from './store.js';
 import { staleness } from './overview.js';
 
-/** More zones than this are shown worst first, in a box of their own. */
+/** With more zones than this, overloaded zones come first and the tables scroll. */
 const MANY = 12;
 
-/** Height of a row where there are many. */
+/** Row height of scrolling tables. */
 const ROW = 30;
 const CARDS = matchMedia('(max-width: 760px)');
 const windows = new Map();
@@ -21,15 +23,15 @@ let showZones = null;
 let showRouting = null;
 let current = null;
 
-/** Both tables, made when first needed. */
-function make() {
-  const key = ({ zone }) => place(zone.locality);
-  showZones = table(at('zones'), [
+/** Creates both tables. */
+function createTables() {
+  const key = ({ zone }) => localityName(zone.locality);
+  showZones = table(byId('zones'), [
     { label: 'Zone', field: 'zone', class: 'nowrap', show: ({ name }) => name },
     { label: 'Healthy hosts', field: 'hosts', number: true, draw: hosts },
     { label: 'Proxies', field: 'proxies', number: true, show: ({ zone }) => zone.proxies, format: count },
     { label: 'Capacity', field: 'capacity', number: true, show: ({ zone }) => zone.capacity_share, format: percent },
-    { label: 'Arrives', field: 'demand', number: true, draw: arrives, class: 'of-all' },
+    { label: 'Demand', field: 'demand', number: true, draw: arrives, class: 'of-all' },
     { label: 'From this proxy', field: 'sent', number: true, show: ({ sent }) => sent, format: rate, class: 'of-one' },
     { label: 'Served', field: 'served', number: true, show: ({ zone }) => zone.served_requests_per_second, format: rate, class: 'of-all' },
     { label: 'Load line', field: 'line', number: true, show: ({ zone }) => zone.line_requests_per_second, format: rate, class: 'of-all' },
@@ -37,13 +39,13 @@ function make() {
     { label: 'Load', field: 'load', number: true, draw: load },
     { label: 'Utilization', field: 'utilization', number: true, show: ({ zone }) => zone.utilization, format: percent, class: 'utilization' },
   ], key, 'Demand and capacity by zone');
-  showRouting = table(at('routing'), [
+  showRouting = table(byId('routing'), [
     { label: 'Zone', field: 'zone', class: 'nowrap', show: ({ name }) => name },
     { label: 'State', field: 'state', draw: routingState },
     { label: 'Kept local', field: 'kept', number: true, show: ({ zone }) => zone.kept_local, format: percent },
     { label: 'Planned', field: 'planned', number: true, show: ({ zone }) => zone.kept_local_planned, format: percent },
     { label: 'Measured share', field: 'measured', number: true, show: ({ zone }) => zone.measured_bp, format: basisPoints, class: 'of-all' },
-    { label: 'Told share', field: 'delivered', number: true, show: ({ zone }) => zone.delivered_bp, format: basisPoints },
+    { label: 'Delivered share', field: 'delivered', number: true, show: ({ zone }) => zone.delivered_bp, format: basisPoints },
     { label: 'Why', field: 'reason', class: 'words', draw: reason },
   ], key, 'How the proxies of every zone route, and why');
 }
@@ -51,10 +53,10 @@ function make() {
 /** Shows the zones of a cluster. */
 export function show(state, cluster) {
   if (!showZones) {
-    make();
+    createTables();
   }
   current = { state, cluster };
-  const names = places(cluster.zones);
+  const names = zoneNames(cluster.zones);
   const scale = Math.max(1e-9, ...cluster.zones.flatMap((zone) => [
     zone.demand_requests_per_second, zone.served_requests_per_second, zone.line_requests_per_second,
   ]).filter(known));
@@ -63,93 +65,93 @@ export function show(state, cluster) {
   const items = cluster.zones.map((zone, index) => ({ zone, name: names[index], scale, sent: sent(index) }));
   const many = items.length > MANY;
   if (many) {
-    // By level and not by load: rows that change places every second cannot be read.
+    // Sorted by level instead of load, so that rows do not change places every second.
     items.sort((a, b) => LEVELS.indexOf(level(a.zone.load)) - LEVELS.indexOf(level(b.zone.load)));
   }
   showZones(items, windowOf('zones', many, items));
   const routed = items.filter(({ zone }) => zone.state || zone.proxies > 0);
   showRouting(routed, windowOf('routing', many, routed));
-  empty(at('routing-empty'), routed.length ? null : 'No proxies yet: nobody routes.');
-  at('routing-scroller').hidden = routed.length === 0;
-  for (const box of [at('zones-scroller'), at('routing-scroller')]) {
-    attr(box, 'tabindex', many ? '0' : null);
+  setEmpty(byId('routing-empty'), routed.length ? null : 'No proxies yet.');
+  byId('routing-scroller').hidden = routed.length === 0;
+  for (const box of [byId('zones-scroller'), byId('routing-scroller')]) {
+    setAttr(box, 'tabindex', many ? '0' : null);
     box.classList.toggle('whole', !many);
     box.classList.toggle('many', many);
   }
   const reports = cluster.zones.some((zone) => known(zone.utilization));
-  at('zones').classList.toggle('without-utilization', !reports);
+  byId('zones').classList.toggle('without-utilization', !reports);
   for (const id of ['zones-card', 'routing-card']) {
-    at(id).classList.toggle('one-proxy', state.one_proxy);
+    byId(id).classList.toggle('one-proxy', state.one_proxy);
   }
   fractions(cluster);
-  rows(at('notes'), cluster.notes, (note) => note, () => h('li'), text);
+  syncRows(byId('notes'), cluster.notes, (note) => note, () => h('li'), setText);
 }
 
-/** Listens for the viewer. */
+/** Sets up scrolling. */
 export function start(draw) {
   for (const id of ['zones', 'routing']) {
-    windows.set(id, rowWindow(at(`${id}-scroller`), ROW, draw));
+    windows.set(id, rowWindow(byId(`${id}-scroller`), ROW, draw));
   }
 }
 
-/** The rows of a box to show: all where they become cards, which have no common height. */
+/** Returns the range of rows to show; all rows on small screens, where heights differ. */
 const windowOf = (id, many, items) => (many && !CARDS.matches ? windows.get(id)(items.length) : null);
 
 function fractions(cluster) {
   const confirmed = age(cluster.confirmed_unix_ms);
   const words = known(confirmed)
-    ? `goes by ${basisWords(cluster.basis)}, confirmed ${duration(confirmed)} ago, ${staleness(cluster, confirmed)}`
-    : `goes by ${basisWords(cluster.basis)}`;
+    ? `routes by ${basisWords(cluster.basis)}, confirmed ${duration(confirmed)} ago, ${staleness(cluster, confirmed)}`
+    : `routes by ${basisWords(cluster.basis)}`;
   const stale = known(confirmed) && confirmed > (cluster.staleness_threshold_ms ?? Infinity);
-  attr(at('fractions'), 'data-level', stale ? 'far' : null);
-  text(at('fractions'), words);
+  setAttr(byId('fractions'), 'data-level', stale ? 'far' : null);
+  setText(byId('fractions'), words);
 }
 
 function hosts(cell, { zone }) {
-  attr(cell, 'data-value', zone.healthy_hosts);
-  attr(cell, 'data-total', zone.hosts);
-  attr(cell, 'data-level', zone.healthy_hosts < zone.hosts ? 'above' : null);
-  text(cell, `${count(zone.healthy_hosts)} of ${count(zone.hosts)}`);
+  setAttr(cell, 'data-value', zone.healthy_hosts);
+  setAttr(cell, 'data-total', zone.hosts);
+  setAttr(cell, 'data-level', zone.healthy_hosts < zone.hosts ? 'above' : null);
+  setText(cell, `${count(zone.healthy_hosts)} of ${count(zone.hosts)}`);
 }
 
 function arrives(cell, { zone }) {
-  num(cell, zone.demand_requests_per_second, zone.demand_estimated ? about : rate);
-  attr(cell, 'title', zone.demand_estimated
-    ? 'nobody reports there: estimated from the other zones' : null);
+  setNumber(cell, zone.demand_requests_per_second, zone.demand_estimated ? about : rate);
+  setAttr(cell, 'title', zone.demand_estimated
+    ? 'no load reports from this zone: estimated from the other zones' : null);
 }
 
 const about = (value) => `≈ ${rate(value)}`;
 
 function load(cell, { zone }) {
-  num(cell, zone.load, percent);
-  attr(cell, 'data-level', level(zone.load));
-  attr(cell, 'title', levelWords(zone.load));
+  setNumber(cell, zone.load, percent);
+  setAttr(cell, 'data-level', level(zone.load));
+  setAttr(cell, 'title', levelWords(zone.load));
 }
 
-/** What arrives as an outline, what is served filled, the load line as a mark. */
+/** Draws demand as an outline, served requests as a bar and the load line as a mark. */
 function bars(cell, { zone, scale }) {
   if (!cell.firstChild) {
-    cell.append(s('svg', { class: 'bar', viewBox: '0 0 100 16', preserveAspectRatio: 'none', 'aria-hidden': 'true' },
-      s('rect', { class: 'bar-served', y: 4, height: 8, x: 0 }),
-      s('rect', { class: 'bar-demand', y: 1, height: 14, x: 0 }),
-      s('rect', { class: 'bar-line', y: 0, height: 16, width: 0.8 })));
+    cell.append(svgElement('svg', { class: 'bar', viewBox: '0 0 100 16', preserveAspectRatio: 'none', 'aria-hidden': 'true' },
+      svgElement('rect', { class: 'bar-served', y: 4, height: 8, x: 0 }),
+      svgElement('rect', { class: 'bar-demand', y: 1, height: 14, x: 0 }),
+      svgElement('rect', { class: 'bar-line', y: 0, height: 16, width: 0.8 })));
   }
   const [served, arrived, line] = cell.firstChild.children;
   const width = (value) => (known(value) ? Math.max(0, (value / scale) * 98) : 0);
-  attr(served, 'width', width(zone.served_requests_per_second).toFixed(2));
-  attr(served, 'data-level', level(zone.load));
-  attr(arrived, 'width', width(zone.demand_requests_per_second).toFixed(2));
-  attr(line, 'x', width(zone.line_requests_per_second).toFixed(2));
-  attr(line, 'visibility', known(zone.line_requests_per_second) ? null : 'hidden');
+  setAttr(served, 'width', width(zone.served_requests_per_second).toFixed(2));
+  setAttr(served, 'data-level', level(zone.load));
+  setAttr(arrived, 'width', width(zone.demand_requests_per_second).toFixed(2));
+  setAttr(line, 'x', width(zone.line_requests_per_second).toFixed(2));
+  setAttr(line, 'visibility', known(zone.line_requests_per_second) ? null : 'hidden');
 }
 
 function routingState(cell, { zone }) {
   if (!cell.firstChild) {
     cell.append(h('span', { class: 'badge' }));
   }
-  attr(cell.firstChild, 'data-state', zone.state ?? 'unknown');
-  attr(cell.firstChild, 'title', zone.state ?? 'not known');
-  text(cell.firstChild, stateWords(zone.state));
+  setAttr(cell.firstChild, 'data-state', zone.state ?? 'unknown');
+  setAttr(cell.firstChild, 'title', zone.state ?? 'unknown');
+  setText(cell.firstChild, stateWords(zone.state));
 }
 
 function reason(cell, { zone, name }) {
@@ -159,20 +161,20 @@ function reason(cell, { zone, name }) {
     cell.append(h('span'), ' ', button);
   }
   const [words, button] = [cell.children[0], cell.children[1]];
-  text(words, zone.reason ?? (current.state.one_proxy ? 'its own proxies know' : current.state.explain && zone.state ? '' : UNKNOWN));
-  // A proxy knows its own reasons only.
+  setText(words, zone.reason ?? (current.state.one_proxy ? 'known to its own proxies' : current.state.explain && zone.state ? '' : UNKNOWN));
+  // A proxy can explain only its own zone.
   button.hidden = !current.state.explain || !zone.state || (current.state.one_proxy && !zone.reason);
   button.place = zone.locality;
   button.zoneName = name;
-  attr(button, 'aria-label', `explain ${name}`);
+  setAttr(button, 'aria-label', `explain ${name}`);
 }
 
-/** What the control plane sends otherwise than it is written, and why. */
+/** Lists settings that the control plane changed before sending them, and why. */
 function changes(list) {
   if (!list.length) return [];
   const item = ({ setting, written, sent, reason }) =>
     h('li', {}, `${setting} is sent as ${sent} instead of ${written ?? 'the default'}: ${reason}`);
-  return [h('h3', {}, 'Sent otherwise than written'), h('ul', { class: 'changes' }, ...list.map(item))];
+  return [h('h3', {}, 'Settings changed by the control plane'), h('ul', { class: 'changes' }, ...list.map(item))];
 }
 
 async function explain(locality, name) {
@@ -180,25 +182,25 @@ async function explain(locality, name) {
   const question = { cluster: cluster.cluster, fleet: cluster.fleet, ...locality };
   try {
     const answer = await post('dashboard/explain', question);
-    const body = at('detail-body');
-    text(at('detail-title'), `Why ${name} sends ${cluster.cluster} where it does`);
+    const body = byId('detail-body');
+    setText(byId('detail-title'), `How ${name} routes to ${cluster.cluster}, and why`);
     const tests = answer.preconditions.map((test) => h('li', { 'data-passed': String(test.passed) },
       `${test.passed ? 'holds' : 'fails'}: ${test.text}`));
     const shares = answer.localities.map((each) => h('tr', {},
-      h('th', { scope: 'row' }, place(each)),
+      h('th', { scope: 'row' }, localityName(each)),
       h('td', { class: 'number' }, percent(each.demand_share)),
       h('td', { class: 'number' }, percent(each.capacity_share)),
       h('td', { class: 'number' }, percent(each.expected_share))));
-    const heads = ['Zone', 'Demand', 'Capacity', 'Gets of this zone'];
+    const heads = ['Zone', 'Demand', 'Capacity', 'Receives from this zone'];
     body.replaceChildren(
       h('p', { class: 'lead' }, h('span', { class: 'badge', 'data-state': answer.state }, stateWords(answer.state)), ' ', answer.reason),
       h('table', {}, h('thead', {}, h('tr', {}, ...heads.map((head, index) => h('th', { scope: 'col', class: index ? 'number' : null }, head)))), h('tbody', {}, ...shares)),
-      h('h3', {}, 'Tests before zones matter'),
+      h('h3', {}, 'Preconditions of zone-aware routing'),
       h('ul', { class: 'tests' }, ...tests),
       ...answer.notes.map((note) => h('p', { class: 'note' }, note)),
       ...changes(answer.changes ?? []));
-    at('detail').showModal();
+    byId('detail').showModal();
   } catch (error) {
-    say(error.message);
+    announce(error.message);
   }
 }

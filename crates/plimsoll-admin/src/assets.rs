@@ -1,7 +1,7 @@
-//! The files of the page, part of the binary, and the headers they are served with.
+//! Static files of the dashboard page, embedded in the binary, and their response headers.
 //!
-//! Nothing is loaded from elsewhere and nothing runs that is not in these files: the policy in
-//! [`HEADERS`] makes the browser hold us to it.
+//! The page loads nothing from other servers and runs no inline scripts; the content security
+//! policy in [`HEADERS`] makes the browser enforce that.
 
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, REFERRER_POLICY,
@@ -9,9 +9,9 @@ use axum::http::header::{
 };
 use axum::response::{IntoResponse, Response};
 
-/// One file.
+/// A static file of the page.
 pub(crate) struct Asset {
-    /// Under `/dashboard/`.
+    /// File name under `/dashboard/`.
     pub(crate) name: &'static str,
     content_type: &'static str,
     body: &'static [u8],
@@ -29,14 +29,15 @@ macro_rules! asset {
     };
 }
 
-/// The page itself.
+/// The HTML page itself.
 pub(crate) const INDEX: Asset = asset!("index.html", "text/html; charset=utf-8");
 
-/// Everything the page loads.
-pub(crate) const FILES: [Asset; 14] = [
+/// All files that the dashboard page loads.
+pub(crate) const FILES: [Asset; 15] = [
     asset!("style.css", "text/css; charset=utf-8"),
     asset!("icon.svg", "image/svg+xml"),
     asset!("app.js", JAVASCRIPT),
+    asset!("chart.js", JAVASCRIPT),
     asset!("cost.js", JAVASCRIPT),
     asset!("dom.js", JAVASCRIPT),
     asset!("format.js", JAVASCRIPT),
@@ -50,7 +51,7 @@ pub(crate) const FILES: [Asset; 14] = [
     asset!("zones.js", JAVASCRIPT),
 ];
 
-/// With every answer. Styles are in the style sheet only, scripts in modules only.
+/// Headers of every response. The content security policy forbids inline styles and scripts.
 pub(crate) const HEADERS: [(HeaderName, &str); 4] = [
     (
         CONTENT_SECURITY_POLICY,
@@ -59,7 +60,7 @@ pub(crate) const HEADERS: [(HeaderName, &str); 4] = [
     ),
     (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (REFERRER_POLICY, "no-referrer"),
-    // A new binary has new files under the same names.
+    // Revalidate: a new build of the binary serves new files under the same names.
     (CACHE_CONTROL, "no-cache"),
 ];
 
@@ -78,13 +79,13 @@ mod tests {
     }
 
     #[test]
-    fn the_page_and_its_modules_load_only_what_is_here() {
+    fn the_page_and_its_modules_load_only_embedded_files() {
         let known = |name: &str| FILES.iter().any(|file| file.name == name);
         let mut loaded = 0;
         for marker in ["src=\"dashboard/", "href=\"dashboard/"] {
             for rest in text(&INDEX).split(marker).skip(1) {
                 let name = rest.split('"').next().unwrap();
-                assert!(known(name), "{name} is not there");
+                assert!(known(name), "{name} is not embedded");
                 loaded += 1;
             }
         }
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_asked_of_strangers_and_nothing_is_inline() {
+    fn there_are_no_external_urls_and_no_inline_scripts() {
         for file in FILES.iter().chain([&INDEX]) {
             let text = text(file).replace("http://www.w3.org/", "");
             assert!(!text.contains("http://"), "{}", file.name);

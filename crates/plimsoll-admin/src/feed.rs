@@ -1,7 +1,7 @@
-//! [`Feed`]: asks the source once a second while somebody looks, and shares what it says.
+//! [`Feed`]: polls a [`Source`] once a second while pages are open, and broadcasts the result.
 //!
-//! One task, however many viewers; it ends with the last of them. Viewers watch the newest frame:
-//! one that is slow skips to it and delays nobody.
+//! One task serves all viewers (open pages) and ends with the last of them. Viewers watch the
+//! newest frame: a slow viewer skips frames and does not delay others.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,20 +13,20 @@ use tokio::sync::watch;
 use crate::frame::Frame;
 use crate::source::Source;
 
-/// How often viewers hear something.
+/// Interval between updates of viewers.
 const PERIOD: Duration = Duration::from_secs(1);
 
 type Latest = Option<Arc<Frame>>;
 
-/// Shares what a source says.
+/// Broadcasts the JSON documents of a [`Source`] to viewers.
 pub(crate) struct Feed {
     source: Arc<dyn Source>,
-    /// While somebody looks.
+    /// `Some` while the publishing task is running.
     running: Mutex<Option<watch::Sender<Latest>>>,
 }
 
 impl Feed {
-    /// A feed that nobody looks at yet.
+    /// Creates a feed without viewers.
     pub(crate) fn new(source: Arc<dyn Source>) -> Self {
         Self {
             source,
@@ -34,7 +34,7 @@ impl Feed {
         }
     }
 
-    /// Events for one viewer: everything first, then what changed. Ends with the source.
+    /// Streams events to one viewer: the full document, then changes. Ends with the source.
     pub(crate) fn subscribe(
         self: &Arc<Self>,
     ) -> impl Stream<Item = Result<Bytes, std::convert::Infallible>> + use<> {
@@ -43,7 +43,7 @@ impl Feed {
             loop {
                 let frame = frames.borrow_and_update().clone();
                 if let Some(frame) = frame.filter(|frame| Some(frame.sequence()) != seen) {
-                    let event = frame.after(seen);
+                    let event = frame.event_since(seen);
                     return Some((Ok(event), (frames, Some(frame.sequence()))));
                 }
                 frames.changed().await.ok()?;
@@ -65,12 +65,12 @@ impl Feed {
     async fn run(self: Arc<Self>) {
         tokio::select! {
             () = self.publish() => {}
-            // Viewers are let go, and whoever comes later as well.
+            // Dropping the sender ends the streams of all viewers.
             () = self.source.closed() => drop(self.lock().take()),
         }
     }
 
-    /// Until nobody looks or the source ends.
+    /// Publishes frames until there are no viewers or the source shuts down.
     async fn publish(&self) {
         let mut ticks = tokio::time::interval(PERIOD);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -80,7 +80,7 @@ impl Feed {
             let state = self.source.state().await;
             let frame = state.map(|state| Arc::new(Frame::new(&state, last.as_deref())));
             let mut running = self.lock();
-            // Asked under the lock: a viewer that comes now finds either this task or none.
+            // Checked under the lock: a new viewer either joins this task or starts another one.
             let frames = running.as_ref();
             match (frames.filter(|frames| frames.receiver_count() > 0), frame) {
                 (Some(frames), Ok(frame)) => {
@@ -93,7 +93,7 @@ impl Feed {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<watch::Sender<Latest>>> {
-        // Nothing in here can be half done.
+        // The value is always valid, even if a holder of the lock panicked.
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

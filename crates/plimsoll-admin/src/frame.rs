@@ -1,7 +1,7 @@
-//! [`Frame`]: one document as it is sent, whole and as the difference to the one before.
+//! [`Frame`]: one dashboard document, encoded in full and as a patch to the previous one.
 //!
-//! Each cluster and each node is written once per document, whoever looks; what reads the same as
-//! before is left out of the difference. Whole documents are put together when a viewer needs one.
+//! Each cluster and each node is serialized once per document, for all viewers; unchanged clusters
+//! and nodes are left out of the patch. Full documents are assembled when a viewer needs one.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -11,67 +11,67 @@ use serde::Serialize;
 
 use crate::state::DashboardState;
 
-/// One document, ready to be sent.
+/// One dashboard document, serialized as server-sent events.
 #[derive(Debug)]
 pub(crate) struct Frame {
     sequence: u64,
     taken_unix_ms: u64,
-    written: Written,
+    document: Document,
     patch: Bytes,
     full: OnceLock<Bytes>,
 }
 
-/// A document in parts, each as JSON.
+/// A dashboard document in parts, each serialized as JSON.
 #[derive(Debug, Default)]
-struct Written {
-    /// All but clusters and nodes, without the braces.
+struct Document {
+    /// All JSON members except clusters and nodes, without the braces.
     head: String,
     clusters: Vec<(String, String)>,
     nodes: Option<Vec<(String, String)>>,
 }
 
 impl Frame {
-    /// The document that comes after `before`.
+    /// Serializes the document that follows the frame `before`.
     pub(crate) fn new(state: &DashboardState, before: Option<&Self>) -> Self {
         let sequence = before.map_or(1, |before| before.sequence + 1);
-        let written = Written::of(state);
+        let document = Document::new(state);
         let taken = state.taken_unix_ms;
         let patch = match before {
-            Some(before) => event("patch", sequence, &written.patch(&before.written, taken)),
+            Some(before) => event("patch", sequence, &document.patch(&before.document, taken)),
             None => Bytes::new(),
         };
         Self {
             sequence,
             taken_unix_ms: taken,
-            written,
+            document,
             patch,
             full: OnceLock::new(),
         }
     }
 
-    /// What a viewer is sent that has seen `seen`: the difference if that was the document before,
-    /// everything if not.
-    pub(crate) fn after(&self, seen: Option<u64>) -> Bytes {
+    /// Returns the event for a viewer whose last frame is `seen`: a patch if `seen` is the previous
+    /// frame, the full document otherwise.
+    pub(crate) fn event_since(&self, seen: Option<u64>) -> Bytes {
         match seen {
             Some(seen) if seen + 1 == self.sequence => self.patch.clone(),
             _ => {
-                let full = self.full.get_or_init(|| {
-                    let document = self.written.full(self.taken_unix_ms);
+                let full = || {
+                    let document = self.document.full(self.taken_unix_ms);
                     event("full", self.sequence, &document)
-                });
-                full.clone()
+                };
+                self.full.get_or_init(full).clone()
             }
         }
     }
 
-    /// Its number.
+    /// Returns the sequence number of the frame.
     pub(crate) const fn sequence(&self) -> u64 {
         self.sequence
     }
 }
 
-impl Written {
-    fn of(state: &DashboardState) -> Self {
+impl Document {
+    fn new(state: &DashboardState) -> Self {
         let members = [
             member("title", &state.title),
             member("subtitle", &state.subtitle),
@@ -95,16 +95,18 @@ impl Written {
 
     fn full(&self, taken_unix_ms: u64) -> String {
         let clusters = array(self.clusters.iter());
-        let nodes = self.nodes.as_ref();
-        let nodes = nodes.map_or_else(|| "null".to_owned(), |nodes| array(nodes.iter()));
+        let nodes = match &self.nodes {
+            Some(nodes) => array(nodes.iter()),
+            None => "null".to_owned(),
+        };
         let head = &self.head;
         format!(
             r#"{{"taken_unix_ms":{taken_unix_ms},{head},"clusters":{clusters},"nodes":{nodes}}}"#
         )
     }
 
-    /// Members of the head if any of it changed; clusters and nodes that changed, and keys of those
-    /// that are gone.
+    /// Serializes the difference to `before`: the head if it changed, clusters and nodes that
+    /// changed, and the keys of removed clusters and nodes.
     fn patch(&self, before: &Self, taken_unix_ms: u64) -> String {
         let mut members = vec![format!(r#""taken_unix_ms":{taken_unix_ms}"#)];
         if self.head != before.head {
@@ -125,7 +127,7 @@ impl Written {
 
 struct Difference<'a> {
     changed: Vec<&'a (String, String)>,
-    gone: Vec<&'a str>,
+    removed: Vec<&'a str>,
 }
 
 impl Difference<'_> {
@@ -135,8 +137,8 @@ impl Difference<'_> {
             let changed = array(self.changed.iter().copied());
             members.push(format!(r#""{name}":{changed}"#));
         }
-        if !self.gone.is_empty() {
-            members.push(member(&format!("{name}_gone"), &self.gone));
+        if !self.removed.is_empty() {
+            members.push(member(&format!("{name}_gone"), &self.removed));
         }
         members
     }
@@ -149,11 +151,11 @@ fn difference<'a>(now: &'a [(String, String)], before: &'a [(String, String)]) -
         .collect();
     let changed = now
         .iter()
-        .filter(|(key, text)| known.remove(key.as_str()) != Some(text.as_str()));
-    let changed = changed.collect();
-    let mut gone: Vec<&str> = known.into_keys().collect();
-    gone.sort_unstable();
-    Difference { changed, gone }
+        .filter(|(key, text)| known.remove(key.as_str()) != Some(text.as_str()))
+        .collect();
+    let mut removed: Vec<&str> = known.into_keys().collect();
+    removed.sort_unstable();
+    Difference { changed, removed }
 }
 
 fn array<'a>(items: impl Iterator<Item = &'a (String, String)>) -> String {
@@ -166,11 +168,11 @@ fn member(name: &str, value: &impl Serialize) -> String {
 }
 
 fn json(value: &impl Serialize) -> String {
-    // Nothing in a document can fail to be written: keys are strings, and JSON has no NaN but null.
+    // Serialization does not fail: map keys are strings, and NaN becomes null.
     serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
 }
 
-/// A server-sent event. JSON has no line breaks of its own.
+/// Formats a server-sent event. `data` must have no line breaks; JSON has none.
 fn event(name: &str, sequence: u64, data: &str) -> Bytes {
     format!("event: {name}\nid: {sequence}\ndata: {data}\n\n").into()
 }

@@ -1,12 +1,12 @@
-//! The dashboard: one JSON document in, one live page out.
+//! Web dashboard: serves a page that shows one JSON document and keeps the page up to date.
 //!
-//! A host (control plane, proxy, demo) fills [`state::DashboardState`] and offers it as a
-//! [`source::Source`]; [`Dashboard`] serves the page, keeps viewers up to date, and passes what-ifs
-//! and actions on. Nothing here knows where the numbers come from, and nothing decides: the host is
-//! asked, and what it answers is shown.
+//! An embedding process (control plane, proxy, demo; called host in this crate) fills
+//! [`state::DashboardState`] and provides it through a [`source::Source`]; [`Dashboard`] serves the
+//! page, streams updates to viewers, and forwards what-ifs and actions. This crate only displays:
+//! it does not know where the numbers come from and makes no decisions.
 //!
-//! The page is plain HTML, CSS and ES modules under `assets/`, part of the binary. It asks nobody
-//! but its own host.
+//! The page is plain HTML, CSS and ES modules under `assets/`, embedded in the binary. It sends
+//! requests only to its own origin. [`report_page`] builds a standalone page from the same modules.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -21,9 +21,14 @@
 mod assets;
 mod feed;
 mod frame;
+mod log_lines;
+mod report_page;
 mod routes;
 pub mod source;
 pub mod state;
 pub mod what_if;
 
+#[doc(hidden)]
+pub use log_lines::LOG_LINES;
+pub use report_page::report_page;
 pub use routes::Dashboard;

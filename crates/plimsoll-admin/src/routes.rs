@@ -1,28 +1,27 @@
-//! [`Dashboard`]: the paths of the page, for a host to mount at its root.
+//! [`Dashboard`]: HTTP routes of the dashboard, to be mounted at the root of an admin listener.
 //!
-//! `/` is the page, `/dashboard/…` what it loads and asks. Documents come from the `feed`, files
-//! from `assets`; questions and actions go to the source as they are.
+//! `/` is the page, `/dashboard/…` its files and API. `feed` provides the JSON documents, `assets`
+//! the files; what-ifs, explanations and actions are forwarded to the [`Source`].
 
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, Path, State as Extracted};
+use axum::extract::{Path, State as Extracted};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use plimsoll_core::log_line;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::assets::{Asset, FILES, HEADERS, INDEX};
 use crate::feed::Feed;
-use crate::source::{Ended, Refused, Source};
+use crate::log_lines;
+use crate::source::{Rejection, ShuttingDown, Source};
 
-/// The largest question: a what-if about thousands of zones fits.
-const MAX_BODY_BYTES: usize = 256 << 10;
-
-/// The dashboard of one host.
+/// The dashboard of one control plane, proxy or demo.
 #[derive(Clone)]
 pub struct Dashboard {
     source: Arc<dyn Source>,
@@ -36,7 +35,7 @@ impl std::fmt::Debug for Dashboard {
 }
 
 impl Dashboard {
-    /// A dashboard of what `source` says.
+    /// Creates a dashboard that shows the JSON documents of `source`.
     pub fn new(source: impl Source) -> Self {
         let source: Arc<dyn Source> = Arc::new(source);
         Self {
@@ -45,7 +44,7 @@ impl Dashboard {
         }
     }
 
-    /// Its paths: `/` and everything under `/dashboard/`.
+    /// Returns the routes: `/` and everything under `/dashboard/`.
     pub fn router(self) -> Router {
         Router::new()
             .route("/", get(|| async { INDEX }))
@@ -55,51 +54,49 @@ impl Dashboard {
             .route("/dashboard/what-if", post(what_if))
             .route("/dashboard/actions/{name}", post(act))
             .route("/dashboard/{file}", get(file))
-            .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
             .with_state(self)
     }
 }
 
-/// Why there is no answer.
-struct Failure(StatusCode, Refused);
+/// An error response: HTTP status, reason, and the field that caused it.
+struct Failure(StatusCode, Rejection);
 
-impl From<Refused> for Failure {
-    fn from(refused: Refused) -> Self {
-        Self(StatusCode::BAD_REQUEST, refused)
+impl From<Rejection> for Failure {
+    fn from(rejection: Rejection) -> Self {
+        Self(StatusCode::BAD_REQUEST, rejection)
     }
 }
 
-impl From<Ended> for Failure {
-    fn from(_: Ended) -> Self {
-        let refused = Refused::new("the host is shutting down");
-        Self(StatusCode::SERVICE_UNAVAILABLE, refused)
+impl From<ShuttingDown> for Failure {
+    fn from(_: ShuttingDown) -> Self {
+        let rejection = Rejection::new("the host is shutting down");
+        Self(StatusCode::SERVICE_UNAVAILABLE, rejection)
     }
 }
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let Self(status, Refused { error, field }) = self;
+        let Self(status, Rejection { error, field }) = self;
         let body = json!({ "error": error, "field": field });
         (status, HEADERS, Json(body)).into_response()
     }
 }
 
 async fn file(Path(name): Path<String>) -> Result<Asset, Failure> {
-    let mut files = FILES.into_iter();
-    let found = files.find(|file| file.name == name);
+    let found = FILES.into_iter().find(|file| file.name == name);
     found.ok_or_else(|| {
-        let refused = Refused::new(format!("there is no /dashboard/{name}"));
-        Failure(StatusCode::NOT_FOUND, refused)
+        let rejection = Rejection::new(format!("/dashboard/{name} not found"));
+        Failure(StatusCode::NOT_FOUND, rejection)
     })
 }
 
-/// What viewers see, once.
+/// Serves the current JSON document once.
 async fn state(Extracted(dashboard): Extracted<Dashboard>) -> Result<Response, Failure> {
     let state = dashboard.source.state().await?;
     Ok((HEADERS, Json(&*state)).into_response())
 }
 
-/// What viewers see, and what becomes of it.
+/// Streams the JSON document and its changes as server-sent events.
 async fn events(Extracted(dashboard): Extracted<Dashboard>) -> Response {
     let body = Body::from_stream(dashboard.feed.subscribe());
     let content_type = [(CONTENT_TYPE, "text/event-stream")];
@@ -111,8 +108,8 @@ async fn act(
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    same_page(&headers)?;
-    tracing::info!(action = %name, "a viewer of the dashboard asked for this");
+    require_json(&headers)?;
+    log_line!(log_lines::ACTION_REQUESTED, action = %name);
     let done = dashboard.source.act(name).await?;
     Ok((HEADERS, Json(json!({ "done": done }))).into_response())
 }
@@ -136,20 +133,17 @@ async fn explain(
 }
 
 fn question<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, Failure> {
-    same_page(headers)?;
-    let read = serde_json::from_slice(body);
-    read.map_err(|error| Refused::new(error.to_string()).into())
+    require_json(headers)?;
+    serde_json::from_slice(body).map_err(|error| Rejection::new(error.to_string()).into())
 }
 
-/// A page of another origin can post what a form can post. JSON it can only send after asking,
-/// which nobody here answers.
-fn same_page(headers: &HeaderMap) -> Result<(), Failure> {
-    let sent = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-    match sent.is_some_and(|kind| kind.starts_with(b"application/json")) {
-        true => Ok(()),
-        false => {
-            let refused = Refused::new("content-type must be application/json");
-            Err(Failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, refused))
-        }
+/// Refuses requests other than JSON. A page of another origin can post forms, but JSON only after a
+/// CORS preflight, which this server does not answer.
+fn require_json(headers: &HeaderMap) -> Result<(), Failure> {
+    let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    if content_type.is_some_and(|value| value.starts_with(b"application/json")) {
+        return Ok(());
     }
+    let rejection = Rejection::new("content-type must be application/json");
+    Err(Failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, rejection))
 }

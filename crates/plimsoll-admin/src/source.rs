@@ -1,7 +1,7 @@
-//! [`Source`]: where a dashboard gets its document from, and whom it passes questions to.
+//! [`Source`]: the interface between a dashboard and the process that embeds it (its host).
 //!
-//! The only coupling between the page and its host. A host that already has its document in a
-//! `watch` channel needs no implementation of its own.
+//! A source provides the JSON document and answers requests of the page. The trait is implemented
+//! for a `watch` channel of documents.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,24 +12,24 @@ use tokio::sync::watch;
 use crate::state::DashboardState;
 use crate::what_if::{ExplainQuestion, WhatIfAnswer, WhatIfQuestion};
 
-/// What a source answers with.
-pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+/// Boxed future that a source returns.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The host is shutting down: viewers are let go.
+/// Error: the host is shutting down, so the streams of viewers end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended;
+pub struct ShuttingDown;
 
-/// Why a question or an action was refused.
+/// Why a request of the page was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// In words.
+pub struct Rejection {
+    /// Reason of the rejection, shown to the viewer.
     pub error: String,
-    /// The field that is to blame, if one is.
+    /// Path of the invalid field, if a single field of the request is invalid.
     pub field: Option<String>,
 }
 
-impl Refused {
-    /// A refusal that no single field is to blame for.
+impl Rejection {
+    /// Creates a rejection that is not about a single field.
     pub fn new(error: impl Into<String>) -> Self {
         Self {
             error: error.into(),
@@ -38,47 +38,47 @@ impl Refused {
     }
 }
 
-/// Where a dashboard gets its document from.
+/// Provides a dashboard's JSON document and answers the page's requests.
 pub trait Source: Send + Sync + 'static {
-    /// The document as it is now. Asked once a second while somebody looks, and not at all
-    /// otherwise.
-    fn state(&self) -> Pending<'_, Result<Arc<DashboardState>, Ended>>;
+    /// Returns the current JSON document. Called once a second while there are viewers, and not at
+    /// all otherwise.
+    fn state(&self) -> BoxFuture<'_, Result<Arc<DashboardState>, ShuttingDown>>;
 
-    /// Done when the host shuts down, so that viewers do not keep it from ending.
-    fn closed(&self) -> Pending<'_, ()> {
+    /// Resolves when the host shuts down, so that open streams do not delay the shutdown.
+    fn closed(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
 
-    /// Does what a button says; answers what came of it.
-    fn act(&self, action: String) -> Pending<'_, Result<String, Refused>> {
-        let refused = Refused::new(format!("there is no action {action:?}"));
-        Box::pin(std::future::ready(Err(refused)))
+    /// Performs the action of a button; returns the result as text for the viewer.
+    fn act(&self, action: String) -> BoxFuture<'_, Result<String, Rejection>> {
+        let rejection = Rejection::new(format!("unknown action {action:?}"));
+        Box::pin(std::future::ready(Err(rejection)))
     }
 
-    /// Shares before and after a change that nobody has made.
-    fn what_if(&self, _question: WhatIfQuestion) -> Pending<'_, Result<WhatIfAnswer, Refused>> {
-        let refused = Refused::new("there are no what-ifs here");
-        Box::pin(std::future::ready(Err(refused)))
+    /// Computes traffic shares of a cluster before and after a hypothetical change.
+    fn what_if(&self, _question: WhatIfQuestion) -> BoxFuture<'_, Result<WhatIfAnswer, Rejection>> {
+        let rejection = Rejection::new("this host does not support what-ifs");
+        Box::pin(std::future::ready(Err(rejection)))
     }
 
-    /// Why the proxies of a zone send where they send.
-    fn explain(&self, _question: ExplainQuestion) -> Pending<'_, Result<Explanation, Refused>> {
-        let refused = Refused::new("zones are not explained one by one here");
-        Box::pin(std::future::ready(Err(refused)))
+    /// Explains how the proxies of one zone route to a cluster.
+    fn explain(&self, _question: ExplainQuestion) -> BoxFuture<'_, Result<Explanation, Rejection>> {
+        let rejection = Rejection::new("this host does not explain single zones");
+        Box::pin(std::future::ready(Err(rejection)))
     }
 }
 
 impl Source for watch::Receiver<Arc<DashboardState>> {
-    fn state(&self) -> Pending<'_, Result<Arc<DashboardState>, Ended>> {
-        // Without a sender there will never be another document.
+    fn state(&self) -> BoxFuture<'_, Result<Arc<DashboardState>, ShuttingDown>> {
+        // `has_changed` fails if the sender was dropped.
         let state = match self.has_changed() {
             Ok(_) => Ok(Arc::clone(&self.borrow())),
-            Err(_) => Err(Ended),
+            Err(_) => Err(ShuttingDown),
         };
         Box::pin(std::future::ready(state))
     }
 
-    fn closed(&self) -> Pending<'_, ()> {
+    fn closed(&self) -> BoxFuture<'_, ()> {
         let mut receiver = self.clone();
         Box::pin(async move { while receiver.changed().await.is_ok() {} })
     }

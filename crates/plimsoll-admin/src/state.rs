@@ -1,93 +1,93 @@
-//! [`DashboardState`]: everything the page shows, as one document.
+//! [`DashboardState`]: the JSON document that the dashboard shows.
 //!
-//! Hosts fill what they know; what they do not know stays `None` or empty and is shown as unknown,
-//! never as zero. Names of fields are stable and documented in docs/dashboard.md (a test of the
-//! house checks that); units are part of the names. Moments are milliseconds since 1970 by the
-//! host's clock, not ages: what has not changed must not look changed, or every viewer would be
-//! sent everything every second.
+//! Hosts (control plane, proxy, demo) fill in what they know; unknown values stay `None` or empty
+//! and are shown as unknown, not as zero. Field names are stable, have their units, and are
+//! documented in docs/dashboard.md (a test compares them). Instants are Unix milliseconds of the
+//! host's clock, not ages, so that unchanged parts of the document are not sent every second.
 
 use std::fmt;
 
 use plimsoll_core::model::locality::Locality;
 use serde::{Deserialize, Serialize};
 
-/// Everything the page shows.
+/// The document that the dashboard shows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct DashboardState {
-    /// What this is, for example `plimsoll control`.
+    /// Name of the service, for example `plimsoll control`.
     pub title: String,
-    /// In which mode it runs, or where.
+    /// Mode or location of the service.
     pub subtitle: String,
-    /// Of the program.
+    /// Version of the program.
     pub version: String,
-    /// When the document was made.
+    /// When the document was created.
     pub taken_unix_ms: u64,
-    /// What needs attention, worst first.
+    /// Problems that need attention, most severe first.
     pub notices: Vec<Notice>,
-    /// What traffic between zones costs, until the viewer says otherwise.
+    /// Default price of traffic between zones; viewers can change it.
     pub cost: Cost,
     /// Upstream clusters, each as one fleet of proxies uses it.
     pub clusters: Vec<ClusterState>,
-    /// Proxies; `None` when the host has no nodes of its own.
+    /// Connected proxies; `None` if the host has none.
     pub nodes: Option<Vec<NodeState>>,
-    /// What happened, newest first.
+    /// Recent events, newest first.
     pub events: Vec<EventState>,
-    /// What the viewer may do.
+    /// Actions that the viewer can trigger.
     pub actions: Vec<ActionState>,
-    /// The host is one proxy: requests are its own, and what others do is not known.
+    /// Whether the host is a single proxy, which knows only its own requests.
     pub one_proxy: bool,
-    /// Whether the host answers what-ifs.
+    /// Whether the host supports what-ifs.
     pub what_if: bool,
-    /// Whether the host explains single zones.
+    /// Whether the host can explain single zones.
     pub explain: bool,
 }
 
-/// Where something is.
+/// Region, zone and sub-zone of a proxy or host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
-pub struct Place {
-    /// Region.
+pub struct LocalityId {
     pub region: String,
-    /// Zone.
     pub zone: String,
-    /// Sub-zone.
     pub sub_zone: String,
 }
 
-/// Something that needs attention.
+/// A problem that needs attention.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Notice {
-    /// How bad it is.
     pub severity: Severity,
-    /// In words.
+    /// Message for the viewer.
     pub text: String,
 }
 
-/// How bad something is.
+/// Severity of a notice or event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Somebody must act.
+    /// An operator must act.
     Error,
-    /// Works, but not as it should.
+    /// The service works, but not as intended.
     Warning,
-    /// Good to know.
     Info,
 }
 
-/// What traffic between zones costs.
+/// Price of traffic between zones.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Cost {
-    /// US dollars for a gigabyte (10⁹ bytes), both directions together.
+    /// US dollars per gigabyte (10⁹ bytes), both directions together.
     pub usd_per_gigabyte: f64,
-    /// Bytes of a request and its answer, where nobody measures them.
+    /// Bytes of a request and its response, used where bytes are not measured.
     pub bytes_per_request: f64,
 }
 
 impl Default for Cost {
-    /// A cent per gigabyte and direction, as the large clouds ask; the size is a guess.
+    /// One cent per gigabyte and direction, as large cloud providers charge; the bytes per request
+    /// are an estimate.
     fn default() -> Self {
         Self {
             usd_per_gigabyte: 0.02,
@@ -98,174 +98,176 @@ impl Default for Cost {
 
 /// One upstream cluster as one fleet of proxies uses it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ClusterState {
-    /// The upstream cluster.
+    /// Name of the upstream cluster.
     pub cluster: String,
-    /// The fleet; empty where there are none.
+    /// Fleet of proxies; empty if the host has no fleets.
     pub fleet: String,
-    /// `ENFORCE`, `SHADOW` or `OFF`, where there are modes.
+    /// `ENFORCE`, `SHADOW` or `OFF`, if the host has modes.
     pub mode: Option<String>,
-    /// Percent of the way from host counts to measured demand.
+    /// Progress of the ramp from host counts to measured demand, in percent.
     pub ramp_percent: Option<u32>,
-    /// How zones and hosts are chosen, for example `zone_aware, least_request`.
+    /// Policies for zones and hosts, for example `zone_aware, least_request`.
     pub policy: String,
-    /// What routing goes by: `measured_demand`, `host_counts`, `utilization`.
+    /// Input of routing decisions: `measured_demand`, `host_counts`, `utilization`.
     pub basis: String,
-    /// When what it goes by was last confirmed; `None` with host counts.
+    /// When that input was last confirmed; `None` with host counts.
     pub confirmed_unix_ms: Option<u64>,
-    /// Age at which data planes stop trusting it.
+    /// Age at which data planes consider the input stale.
     pub staleness_threshold_ms: Option<u64>,
-    /// Not every proxy had the time to report once.
+    /// Whether some proxies have not reported load yet.
     pub warming_up: bool,
-    /// Zones of proxies and hosts.
+    /// Zones with proxies or hosts.
     pub zones: Vec<ZoneState>,
-    /// Who sends how much to whom.
+    /// Traffic from zone to zone.
     pub flows: Vec<Flow>,
-    /// Whether flows were reported by proxies; if not they follow from the plan.
+    /// Whether flows were reported by proxies instead of computed from the plan.
     pub flows_measured: bool,
-    /// Bytes per second that cross zones, if somebody measures them.
+    /// Bytes per second between zones, if measured.
     pub cross_zone_bytes_per_second: Option<f64>,
-    /// What else an operator should know.
+    /// Additional remarks for operators.
     pub notes: Vec<String>,
 }
 
 /// One zone: the proxies and the hosts of the upstream cluster there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ZoneState {
-    /// Where.
-    pub locality: Place,
-    /// Proxies of the fleet there.
+    pub locality: LocalityId,
+    /// Proxies of the fleet in this zone.
     pub proxies: Option<u64>,
-    /// Healthy upstream hosts.
     pub healthy_hosts: u64,
-    /// All upstream hosts.
+    /// All upstream hosts in this zone, healthy or not.
     pub hosts: u64,
     /// Share of the capacity of all zones, 0 to 1.
     pub capacity_share: Option<f64>,
-    /// Requests that arrive at the proxies there.
+    /// Requests that arrive at the proxies of the zone.
     pub demand_requests_per_second: Option<f64>,
-    /// The demand is a guess from other zones.
+    /// Whether the demand is estimated from other zones.
     pub demand_estimated: bool,
-    /// Requests that its hosts serve.
+    /// Requests served by the hosts of the zone.
     pub served_requests_per_second: Option<f64>,
-    /// The load line: as many requests as the zone should serve, its capacity share of the whole.
+    /// Load line: requests that the zone should serve according to its share of the capacity.
     pub line_requests_per_second: Option<f64>,
-    /// Utilization that its hosts report, 0 to 1.
+    /// Utilization reported by the hosts, 0 to 1.
     pub utilization: Option<f64>,
-    /// Load against the load line: 1 is at the line, above is too much.
+    /// Load relative to the load line: 1 is on the line, more is overload.
     pub load: Option<f64>,
-    /// Share of the demand that stays, as measured, 0 to 1.
+    /// Measured share of the zone's demand that stays in the zone, 0 to 1.
     pub kept_local: Option<f64>,
-    /// The same as planned.
+    /// Planned share of the zone's demand that stays in the zone, 0 to 1.
     pub kept_local_planned: Option<f64>,
-    /// Measured share of the demand, basis points.
+    /// Measured share of the total demand, in basis points.
     pub measured_bp: Option<u64>,
-    /// Share of the demand as it is told to proxies, basis points.
+    /// Share of the total demand as delivered to proxies, in basis points.
     pub delivered_bp: Option<u64>,
-    /// `NoLocalityRouting`, `LocalityDirect` or `LocalityResidual`.
+    /// Routing state: `NoLocalityRouting`, `LocalityDirect` or `LocalityResidual`.
     pub state: Option<String>,
-    /// Why, in words; left out where asking is dear, see [`DashboardState::explain`].
+    /// Reason for the state; omitted if it is expensive to compute, see
+    /// [`DashboardState::explain`].
     pub reason: Option<String>,
 }
 
-/// Traffic from the proxies of one zone to the hosts of another, written as an array of three: both
-/// as places in [`ClusterState::zones`], then requests per second.
+/// Traffic from the proxies of one zone to the hosts of another, serialized as an array: indexes of
+/// both in [`ClusterState::zones`], then requests per second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Flow(pub usize, pub usize, pub f64);
 
-/// One proxy.
+/// State of one proxy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NodeState {
-    /// `node.id`.
     pub id: String,
-    /// `node.cluster`.
+    /// Fleet of the proxy: `node.cluster`.
     pub fleet: String,
-    /// Where.
-    pub locality: Place,
-    /// What it says it is, with its version.
+    pub locality: LocalityId,
+    /// Name and version of the proxy software.
     pub software: String,
-    /// How demand reaches it.
+    /// How measured demand is delivered to the proxy.
     pub delivery: String,
-    /// Whether a stream is open.
+    /// Whether a stream to the proxy is open.
     pub connected: bool,
-    /// What it said to the last update.
-    pub answer: Answer,
-    /// Why it refused, in its words.
+    /// Whether it accepted the last update.
+    pub answer: AckStatus,
+    /// Error of the proxy, if it refused the last update.
     pub refusal: Option<String>,
-    /// When it answered last.
+    /// When it last accepted or refused an update.
     pub answered_unix_ms: Option<u64>,
-    /// The version of its endpoints that it accepted last.
+    /// Version of the endpoints that it accepted last.
     pub accepted_version: Option<String>,
-    /// When it reported load last; `None` when it does not count.
+    /// When it last reported load; `None` if it does not report.
     pub reported_unix_ms: Option<u64>,
-    /// How often it reports.
+    /// Interval of its load reports.
     pub report_interval_ms: Option<u64>,
-    /// Requests that arrive there.
+    /// Requests that arrive at the proxy.
     pub requests_per_second: Option<f64>,
 }
 
-/// What a node said to the last update.
+/// Response of a node to the last update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
-    /// It was never sent one.
+pub enum AckStatus {
+    /// No update was sent.
     #[default]
     None,
-    /// Nothing yet.
+    /// An update was sent and not answered yet.
     Waiting,
-    /// It took it (ACK).
+    /// The node accepted the update (ACK).
     Accepted,
-    /// It keeps what it had (NACK).
+    /// The node refused the update (NACK) and keeps the previous one.
     Refused,
 }
 
-/// Something that happened.
+/// An entry of the event list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EventState {
-    /// When.
     pub at_unix_ms: u64,
-    /// How bad it is.
     pub severity: Severity,
-    /// In words.
+    /// Message for the viewer.
     pub text: String,
 }
 
-/// Something the viewer may do.
+/// An action that the viewer can trigger.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ActionState {
-    /// For the host.
+    /// Identifier passed to the host.
     pub name: String,
-    /// For the button.
+    /// Text of the button.
     pub label: String,
-    /// What it does, in a sentence.
+    /// Description of the effect, one sentence.
     pub help: String,
-    /// Whether it is in force already.
+    /// Whether the action is in effect already.
     pub pressed: bool,
-    /// Buttons of a group stand together.
+    /// Heading under which buttons are grouped.
     pub group: String,
-    /// Why it cannot be done here, if it cannot.
+    /// Why the action is not available; `None` if it is.
     pub unavailable: Option<String>,
 }
 
 impl ClusterState {
-    /// Unique in the document.
+    /// Returns a key that is unique within the document.
     pub fn key(&self) -> String {
         format!("{}\u{1f}{}", self.fleet, self.cluster)
     }
 }
 
 impl NodeState {
-    /// Unique in the document.
+    /// Returns a key that is unique within the document.
     pub fn key(&self) -> String {
         format!("{}\u{1f}{}", self.fleet, self.id)
     }
 }
 
-impl From<&Locality> for Place {
+impl From<&Locality> for LocalityId {
     fn from(locality: &Locality) -> Self {
         Self {
             region: locality.region().to_owned(),
@@ -275,7 +277,7 @@ impl From<&Locality> for Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for LocalityId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Locality::new(&self.region, &self.zone, &self.sub_zone).fmt(f)
     }
@@ -286,14 +288,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_written_as_a_locality() {
+    fn a_locality_id_is_displayed_like_a_locality() {
         let locality = Locality::new("r1", "a", "");
-        assert_eq!(Place::from(&locality).to_string(), "r1/a");
-        assert_eq!(Place::default().to_string(), "(none)");
+        assert_eq!(LocalityId::from(&locality).to_string(), "r1/a");
+        assert_eq!(LocalityId::default().to_string(), "(none)");
     }
 
     #[test]
-    fn keys_tell_fleets_and_names_apart() {
+    fn keys_distinguish_fleet_and_name() {
         let node = |fleet: &str, id: &str| NodeState {
             fleet: fleet.to_owned(),
             id: id.to_owned(),
@@ -303,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_host_does_not_know_may_be_left_out() {
+    fn unknown_fields_may_be_omitted() {
         let read: DashboardState = serde_json::from_str(r#"{"title": "x"}"#).unwrap();
         assert_eq!(read.cost, Cost::default());
         assert_eq!(read.nodes, None);

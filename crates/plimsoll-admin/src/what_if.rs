@@ -1,123 +1,123 @@
-//! What would happen if: the question of the what-if panel, and the answer to it.
+//! Requests and responses of the what-if panel and of explanations.
 //!
-//! The host answers with two explanations of the core, before and after; here they are shortened to
-//! what the panel shows. Nothing is computed.
+//! The host provides two explanations of plimsoll-core, before and after a hypothetical change;
+//! this module reduces them to the numbers that the panel shows.
 
 use std::collections::BTreeMap;
 
-use plimsoll_core::explain::{Explanation, StateName};
+use plimsoll_core::explain::Explanation;
 use serde::{Deserialize, Serialize};
 
-use crate::state::Place;
+use crate::state::LocalityId;
 
-/// What would happen if a cluster had these hosts and this demand.
+/// Asks for the traffic shares of a cluster with other hosts or another demand.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct WhatIfQuestion {
-    /// The upstream cluster.
+    /// Name of the upstream cluster.
     pub cluster: String,
-    /// The fleet; empty where there are none.
+    /// Fleet of proxies; empty if the host has no fleets.
     pub fleet: String,
-    /// Healthy hosts by zone, instead of those there are; zones that are left out stay.
+    /// Hypothetical number of healthy hosts by zone; other zones keep theirs.
     pub hosts: BTreeMap<String, u32>,
-    /// Demand by zone in any unit; empty = as it is.
+    /// Hypothetical demand by zone in any unit; the current demand if empty.
     pub demand: BTreeMap<String, f64>,
 }
 
-/// Why does the proxy of a zone send where it sends?
+/// Asks how the proxies of one zone route to a cluster, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ExplainQuestion {
-    /// The upstream cluster.
+    /// Name of the upstream cluster.
     pub cluster: String,
-    /// The fleet; empty where there are none.
+    /// Fleet of proxies; empty if the host has no fleets.
     pub fleet: String,
-    /// The zone.
+    /// Region of the proxies.
     pub region: String,
-    /// The zone.
+    /// Zone of the proxies.
     pub zone: String,
-    /// The zone.
+    /// Sub-zone of the proxies.
     pub sub_zone: String,
 }
 
-/// Both sides.
+/// Traffic shares before and after the change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WhatIfAnswer {
-    /// As it is.
-    pub before: Outcome,
-    /// As it would be.
-    pub after: Outcome,
+    /// Shares with the current hosts and demand.
+    pub before: WhatIfOutcome,
+    /// Shares after the hypothetical change.
+    pub after: WhatIfOutcome,
 }
 
-/// One side.
+/// Traffic shares of all zones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct WhatIfOutcome {
     /// Every zone that has hosts, proxies or demand.
     pub zones: Vec<ZoneOutcome>,
     /// Share of all requests that leave their zone, 0 to 1.
     pub cross_zone_share: f64,
-    /// What else matters.
+    /// Additional remarks for the viewer.
     pub notes: Vec<String>,
 }
 
-/// One zone of one side.
+/// Traffic share of one zone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ZoneOutcome {
-    /// Where.
-    pub locality: Place,
-    /// Healthy hosts.
+    /// Locality of the zone.
+    pub locality: LocalityId,
+    /// Number of healthy hosts.
     pub healthy_hosts: u64,
-    /// Requests that arrive there, of all.
+    /// Share of all requests that arrives at the proxies of the zone.
     pub demand_share: f64,
-    /// Hosts there, of all.
+    /// Share of the capacity of all zones.
     pub capacity_share: f64,
-    /// Requests that its hosts serve, of all.
+    /// Share of all requests that is served by the hosts of the zone.
     pub traffic_share: f64,
-    /// Load against the load line; `None` without hosts.
+    /// Load relative to the load line; `None` without hosts.
     pub load: Option<f64>,
-    /// Share of its own demand that stays.
+    /// Share of the zone's demand that stays in the zone.
     pub kept_local: Option<f64>,
-    /// How its proxies route.
+    /// Routing state of the proxies.
     pub state: Option<String>,
 }
 
 impl WhatIfAnswer {
-    /// From two explanations.
+    /// Creates an answer from the explanations before and after the hypothetical change.
     pub fn new(before: &Explanation, after: &Explanation) -> Self {
         Self {
-            before: Outcome::of(before),
-            after: Outcome::of(after),
+            before: WhatIfOutcome::of(before),
+            after: WhatIfOutcome::of(after),
         }
     }
 }
 
-impl Outcome {
+impl WhatIfOutcome {
     fn of(explanation: &Explanation) -> Self {
         let zones = explanation.localities.iter().map(|locality| {
-            let place = Place {
-                region: locality.region.clone(),
-                zone: locality.zone.clone(),
-                sub_zone: locality.sub_zone.clone(),
-            };
-            let mut proxies = explanation.zones.iter();
-            let proxies = proxies.find(|zone| Place::from(&zone.locality) == place);
+            let id = locality.locality();
+            let proxies = explanation.zones.iter().find(|zone| zone.locality == id);
             ZoneOutcome {
-                locality: place,
+                locality: LocalityId::from(&id),
                 healthy_hosts: locality.healthy,
                 demand_share: rounded(locality.demand_share),
                 capacity_share: rounded(locality.capacity_share),
                 traffic_share: rounded(locality.traffic_share),
                 load: locality.load_factor.map(rounded),
                 kept_local: proxies.map(|zone| rounded(zone.kept_local)),
-                state: proxies.map(|zone| state_name(zone.state).to_owned()),
+                state: proxies.map(|zone| zone.state.as_str().to_owned()),
             }
         });
-        let left = |zone: &plimsoll_core::explain::ZoneExplanation| {
+        let spilled = |zone: &plimsoll_core::explain::ZoneExplanation| {
             zone.demand_share * (1.0 - zone.kept_local)
         };
-        let cross: f64 = explanation.zones.iter().map(left).sum();
+        let cross: f64 = explanation.zones.iter().map(spilled).sum();
         let mut zones: Vec<ZoneOutcome> = zones.collect();
-        // The own zone comes first in an explanation; here none is more own than others.
+        // An explanation lists the proxy's own zone first; the panel sorts zones by name.
         zones.sort_by(|a, b| a.locality.cmp(&b.locality));
         Self {
             zones,
@@ -127,17 +127,7 @@ impl Outcome {
     }
 }
 
-/// The name of a routing state, as Envoy spells it.
-pub const fn state_name(state: StateName) -> &'static str {
-    match state {
-        StateName::NoLocalityRouting => "NoLocalityRouting",
-        StateName::LocalityDirect => "LocalityDirect",
-        StateName::LocalityResidual => "LocalityResidual",
-    }
-}
-
-/// Three decimals are more than any rate or share is worth on a page. The sum of nothing, which is
-/// negative zero, is zero.
+/// Rounds to three decimals, and negative zero (the sum of no numbers) to zero.
 pub fn rounded(number: f64) -> f64 {
     (number * 1000.0).round() / 1000.0 + 0.0
 }

@@ -1,4 +1,4 @@
-//! The dashboard as a browser asks for it, without sockets.
+//! HTTP requests to the dashboard, without sockets.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::sync::{Arc, Mutex};
@@ -9,13 +9,13 @@ use axum::http::{Request, StatusCode, header};
 use axum::response::Response;
 use http_body_util::BodyExt as _;
 use plimsoll_admin::Dashboard;
-use plimsoll_admin::source::{Ended, Pending, Refused, Source};
+use plimsoll_admin::source::{BoxFuture, Rejection, ShuttingDown, Source};
 use plimsoll_admin::state::DashboardState;
-use plimsoll_admin::what_if::{Outcome, WhatIfAnswer, WhatIfQuestion};
+use plimsoll_admin::what_if::{WhatIfAnswer, WhatIfOutcome, WhatIfQuestion};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-/// A host that can do one thing.
+/// A host that records actions and answers what-ifs.
 #[derive(Clone, Default)]
 struct Host {
     acted: Arc<Mutex<Vec<String>>>,
@@ -23,26 +23,26 @@ struct Host {
 }
 
 impl Source for Host {
-    fn state(&self) -> Pending<'_, Result<Arc<DashboardState>, Ended>> {
+    fn state(&self) -> BoxFuture<'_, Result<Arc<DashboardState>, ShuttingDown>> {
         let state = DashboardState {
             title: "a host".to_owned(),
             ..Default::default()
         };
         let answer = if self.ended {
-            Err(Ended)
+            Err(ShuttingDown)
         } else {
             Ok(Arc::new(state))
         };
         Box::pin(std::future::ready(answer))
     }
 
-    fn act(&self, action: String) -> Pending<'_, Result<String, Refused>> {
+    fn act(&self, action: String) -> BoxFuture<'_, Result<String, Rejection>> {
         self.acted.lock().unwrap().push(action);
         Box::pin(std::future::ready(Ok("done".to_owned())))
     }
 
-    fn what_if(&self, question: WhatIfQuestion) -> Pending<'_, Result<WhatIfAnswer, Refused>> {
-        let outcome = Outcome {
+    fn what_if(&self, question: WhatIfQuestion) -> BoxFuture<'_, Result<WhatIfAnswer, Rejection>> {
+        let outcome = WhatIfOutcome {
             zones: Vec::new(),
             cross_zone_share: f64::from(question.hosts["a"]),
             notes: Vec::new(),
@@ -65,8 +65,10 @@ async fn get(router: Router, path: &str) -> Response {
 }
 
 async fn post(router: Router, path: &str, kind: &str, body: &str) -> (StatusCode, Value) {
-    let request = Request::post(path).header(header::CONTENT_TYPE, kind);
-    let request = request.body(Body::from(body.to_owned())).unwrap();
+    let request = Request::post(path)
+        .header(header::CONTENT_TYPE, kind)
+        .body(Body::from(body.to_owned()))
+        .unwrap();
     let response = router.oneshot(request).await.unwrap();
     let status = response.status();
     let bytes = to_bytes(response.into_body(), usize::MAX).await.unwrap();
@@ -75,12 +77,14 @@ async fn post(router: Router, path: &str, kind: &str, body: &str) -> (StatusCode
 
 fn header_of<'a>(response: &'a Response, name: &str) -> &'a str {
     let value = response.headers().get(name);
-    let value = value.unwrap_or_else(|| panic!("no {name}"));
-    value.to_str().unwrap()
+    value
+        .unwrap_or_else(|| panic!("no {name}"))
+        .to_str()
+        .unwrap()
 }
 
 #[tokio::test]
-async fn the_page_and_its_files_come_with_strict_headers() {
+async fn the_page_and_its_files_have_security_headers() {
     for (path, kind) in [
         ("/", "text/html; charset=utf-8"),
         ("/dashboard/app.js", "text/javascript; charset=utf-8"),
@@ -100,7 +104,7 @@ async fn the_page_and_its_files_come_with_strict_headers() {
 }
 
 #[tokio::test]
-async fn events_begin_with_the_whole_document() {
+async fn the_first_event_is_the_full_document() {
     let response = get(router(), "/dashboard/events").await;
     assert_eq!(header_of(&response, "content-type"), "text/event-stream");
     let mut body = response.into_body();
@@ -111,7 +115,7 @@ async fn events_begin_with_the_whole_document() {
 }
 
 #[tokio::test]
-async fn actions_reach_the_host_but_not_from_a_form() {
+async fn actions_are_forwarded_unless_posted_by_a_form() {
     let host = Host::default();
     let router = Dashboard::new(host.clone()).router();
     let path = "/dashboard/actions/kill";
@@ -125,7 +129,7 @@ async fn actions_reach_the_host_but_not_from_a_form() {
 }
 
 #[tokio::test]
-async fn questions_are_checked_and_passed_on() {
+async fn questions_are_parsed_and_forwarded() {
     let path = "/dashboard/what-if";
     let kind = "application/json";
     let (status, answer) = post(router(), path, kind, r#"{"hosts": {"a": 3}}"#).await;
@@ -144,7 +148,7 @@ async fn questions_are_checked_and_passed_on() {
 }
 
 #[tokio::test]
-async fn a_host_that_ends_says_so() {
+async fn a_host_that_shuts_down_responds_with_503() {
     let host = Host {
         ended: true,
         ..Default::default()

@@ -1,6 +1,6 @@
-//! A tonic client, unary and streaming, over two hosts in two zones; no control plane.
+//! A tonic client with unary and streaming calls to hosts in two zones, without a control plane.
 //!
-//! Run it with `cargo run -p plimsoll-client --example greetings`. With one, a single line changes:
+//! Run it with `cargo run -p plimsoll-client --example greetings`. With a control plane, use
 //! `let channel = plimsoll_client::channel("xds:///greeter").await?;`
 #![expect(clippy::print_stdout, reason = "an example")]
 
@@ -20,7 +20,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 async fn main() -> Result<(), BoxError> {
     let ((local, _local), (remote, _remote)) = (greeter::serve().await?, greeter::serve().await?);
     let channel = connect(local, remote)?;
-    // A generated client is used as with any other channel; clones are cheap.
+    // Generated clients work as with any other channel; clones are cheap.
     let mut greeter = GreeterClient::new(channel);
     for _ in 0..4 {
         println!("{}", greeter.say("world").await?);
@@ -32,7 +32,7 @@ async fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// A channel to a cluster as an Envoy would have it: HTTP/2, hosts in two zones.
+/// Opens a channel to a cluster in Envoy's format: HTTP/2, hosts in two zones.
 fn connect(local: SocketAddr, remote: SocketAddr) -> Result<Channel, BoxError> {
     let host = |address: SocketAddr| {
         let (ip, port) = (address.ip(), address.port());

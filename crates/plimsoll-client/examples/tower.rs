@@ -1,4 +1,4 @@
-//! The client as a tower service, with endpoints from the program; no control plane.
+//! The client as a tower service with endpoints from the program, without a control plane.
 //!
 //! Run it with `cargo run -p plimsoll-client --example tower -- 127.0.0.1:8080 127.0.0.1:8081` and
 //! the addresses of your own servers.
@@ -21,15 +21,17 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    let addresses = std::env::args().skip(1).map(|address| address.parse());
-    let addresses: Vec<SocketAddr> = addresses.collect::<Result<_, _>>()?;
-    // Policies are written as in an Envoy.
+    let addresses: Vec<SocketAddr> = std::env::args()
+        .skip(1)
+        .map(|address| address.parse())
+        .collect::<Result<_, _>>()?;
+    // Policies are written as in Envoy.
     let cluster = parse_cluster("name: orders\nlb_policy: LEAST_REQUEST")?;
     let client = Client::builder()
         .locality(Locality::zone_only("a"))
         .cluster(cluster, endpoints(&addresses)?, UpstreamOptions::default())
         .build();
-    // A service belongs to one task; clones of it share everything else.
+    // A service belongs to one task; its clones share connections and balancing.
     let mut orders = client.service("orders")?.with_defaults(RequestOptions {
         timeout: Some(Duration::from_secs(2)),
         ..RequestOptions::default()
@@ -41,7 +43,7 @@ async fn main() -> Result<(), BoxError> {
         let body = response.into_body().collect().await?.to_bytes();
         println!("{status} {}", String::from_utf8_lossy(&body));
     }
-    // Endpoints may change at any time: requests in flight finish where they are.
+    // Endpoints may change at any time; requests in flight finish on their hosts.
     client.update_endpoints(endpoints(&addresses)?).await?;
     println!("{:?}", client.explain("orders").await?.state);
     Ok(())

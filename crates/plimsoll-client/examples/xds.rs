@@ -13,10 +13,11 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    let target = std::env::args().nth(1);
-    let target = target.unwrap_or_else(|| "xds:///orders".to_owned());
+    let target = std::env::args()
+        .nth(1)
+        .unwrap_or_else(|| "xds:///orders".to_owned());
     let client = Client::builder().xds(XdsOptions::from_env()?).build();
-    // Done when there are routes; an error when the server does not have the target.
+    // Returns once there are routes; fails if the server does not have the target.
     let mut service = client.target(&target).await?;
     for _ in 0..4 {
         let request = Request::get("/").body(Empty::<bytes::Bytes>::new())?;

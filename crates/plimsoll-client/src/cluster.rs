@@ -1,213 +1,189 @@
-//! [`Cluster`]: what services of one cluster share: snapshots, connections, limits.
+//! Clusters: [`Cluster`], the state that all services of a cluster share, and the task that updates
+//! it (`manager`, `managed`).
 //!
-//! Written by the cluster manager, read by every request. No request waits for a lock. [`Worker`]
-//! is what a service picks with; services that come and go lend it to each other, so that its
-//! cursors and schedules outlive a single call.
+//! The cluster manager publishes snapshots and every request reads them without a lock. Pickers
+//! outlive services: a dropped service returns its picker, so that a program that creates a service
+//! per call keeps the round-robin position and schedule.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use crossbeam_queue::ArrayQueue;
 use http::uri::Authority;
+use plimsoll_core::balancer::Balancer;
 use plimsoll_core::event::Event;
 use plimsoll_core::host::ClusterLoad;
 use plimsoll_core::picker::Picker;
 use plimsoll_core::publish::Reader;
 use plimsoll_core::rng::Xoshiro256;
-use plimsoll_core::snapshot::RoutingSnapshot;
-use plimsoll_core::stats::PickerStats;
+use plimsoll_core::snapshot::DriverSnapshot;
+use plimsoll_core::stats::{PickerStats, Sample, add_samples};
 use plimsoll_core::time::Instant;
+use plimsoll_xds::upstream::UpstreamOptions;
 use tokio::sync::watch;
 
-use crate::connection::Limits;
-use crate::endpoint::{Endpoint, next_draw};
-use plimsoll_xds::upstream::UpstreamOptions;
+use crate::cluster::manager::Settings;
+use crate::error::Error;
+use crate::upstream::connection::ConnectionLimits;
+use crate::upstream::endpoint::{Endpoint, next_draw};
 
-/// Connections of a cluster, by address.
-pub(crate) type Endpoints = BTreeMap<SocketAddr, Arc<Endpoint>>;
+pub(crate) mod dns;
+mod event_log;
+pub(crate) mod managed;
+pub(crate) mod manager;
+pub(crate) mod service_config;
+pub(crate) mod status;
 
-/// Events that are kept for whoever asks later.
-const EVENTS: usize = 50;
-/// Idle workers that are kept for the next service.
-const WORKERS: usize = 64;
+pub(crate) type ClusterSnapshot = DriverSnapshot<Arc<Endpoint>>;
 
-/// What services of one cluster share.
+/// Picks a host together with its connections; used by one request at a time.
+pub(crate) type HostPicker = Picker<Xoshiro256, ClusterSnapshot>;
+
+const MAX_EVENTS: usize = 50;
+const MAX_IDLE_PICKERS: usize = 64;
+
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) name: Arc<str>,
     pub(crate) options: ArcSwap<UpstreamOptions>,
-    pub(crate) snapshots: Reader<RoutingSnapshot>,
-    pub(crate) endpoints: Reader<Endpoints>,
-    /// Turns true with the first assignment.
-    pub(crate) ready: watch::Receiver<bool>,
+    pub(crate) snapshots: Reader<ClusterSnapshot>,
+    /// Becomes true when the cluster has received its first endpoints.
+    ready: watch::Receiver<bool>,
     pub(crate) load: Arc<ClusterLoad>,
-    pub(crate) limits: Arc<Limits>,
-    /// For requests that name no host: the name of the cluster, if it can be one.
+    pub(crate) limits: Arc<ConnectionLimits>,
+    /// Authority for requests that have none: the cluster name, if it is a valid authority.
     pub(crate) authority: Authority,
     pub(crate) retries: RetryBudget,
-    workers: ArrayQueue<Worker>,
+    pickers: ArrayQueue<HostPicker>,
     picks: Mutex<PickCounters>,
-    /// What happened last, newest last.
     events: Mutex<VecDeque<(Instant, Event)>>,
-    /// Where the draws of the next worker start.
     seeds: AtomicU64,
 }
 
-/// What the parts of a cluster are read from.
-pub(crate) struct ClusterParts {
-    pub(crate) name: Arc<str>,
-    pub(crate) options: Arc<UpstreamOptions>,
-    pub(crate) snapshots: Reader<RoutingSnapshot>,
-    pub(crate) endpoints: Reader<Endpoints>,
-    pub(crate) ready: watch::Receiver<bool>,
-    pub(crate) load: Arc<ClusterLoad>,
-    pub(crate) limits: Arc<Limits>,
-    pub(crate) seed: u64,
-}
-
-/// Picks hosts and finds their connections; used by one request at a time.
-#[derive(Debug)]
-pub(crate) struct Worker {
-    pub(crate) picker: Picker,
-    pub(crate) endpoints: Reader<Endpoints>,
-}
-
 impl Cluster {
-    pub(crate) fn new(parts: ClusterParts) -> Self {
-        let authority = Authority::try_from(&*parts.name);
+    pub(crate) fn new(
+        balancer: &Balancer,
+        options: Arc<UpstreamOptions>,
+        snapshots: Reader<ClusterSnapshot>,
+        ready: watch::Receiver<bool>,
+        settings: &Settings,
+    ) -> Self {
+        let name = balancer.config().name();
+        let authority = Authority::try_from(&**name);
+        let limits = ConnectionLimits::new(Arc::clone(&settings.outlier_notify));
+        limits.config.store(Some(Arc::clone(balancer.config())));
         Self {
+            name: Arc::clone(name),
             authority: authority.unwrap_or_else(|_| Authority::from_static("cluster")),
-            limits: parts.limits,
-            name: parts.name,
-            options: ArcSwap::new(parts.options),
-            snapshots: parts.snapshots,
-            endpoints: parts.endpoints,
-            ready: parts.ready,
-            load: parts.load,
+            options: ArcSwap::new(options),
+            snapshots,
+            ready,
+            load: Arc::clone(balancer.cluster_load()),
+            limits: Arc::new(limits),
             retries: RetryBudget::default(),
-            workers: ArrayQueue::new(WORKERS),
+            pickers: ArrayQueue::new(MAX_IDLE_PICKERS),
             picks: Mutex::default(),
             events: Mutex::default(),
-            seeds: parts.seed.into(),
+            seeds: settings.seed.into(),
         }
     }
 
-    /// A worker that nobody else uses.
-    pub(crate) fn lend_worker(&self) -> Worker {
-        self.workers.pop().unwrap_or_else(|| self.new_worker())
+    pub(crate) async fn ready(&self) -> Result<(), Error> {
+        let mut ready = self.ready.clone();
+        match ready.wait_for(|ready| *ready).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::closed()),
+        }
+    }
+
+    pub(crate) fn checkout_picker(&self) -> HostPicker {
+        self.pickers.pop().unwrap_or_else(|| self.new_picker())
     }
 
     #[cold]
-    fn new_worker(&self) -> Worker {
-        let picker = Picker::new(self.snapshots.clone(), self.next_rng());
+    fn new_picker(&self) -> HostPicker {
+        let rng = Xoshiro256::from_seed(self.next_draw());
+        let picker = Picker::new(self.snapshots.clone(), rng);
         let mut picks = self.picks.lock().unwrap_or_else(PoisonError::into_inner);
         picks.add(Arc::clone(picker.stats()));
-        Worker {
-            picker,
-            endpoints: self.endpoints.clone(),
-        }
+        picker
     }
 
-    /// Counters of all picks.
-    pub(crate) fn picker_counters(&self) -> Vec<(&'static str, u64)> {
+    pub(crate) fn picker_samples(&self) -> Vec<Sample> {
         let picks = self.picks.lock().unwrap_or_else(PoisonError::into_inner);
         picks.sum()
     }
 
-    /// Something happened.
-    pub(crate) fn remember(&self, event: Event, now: Instant) {
+    pub(crate) fn record_event(&self, event: Event, now: Instant) {
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        if events.len() == EVENTS {
+        if events.len() == MAX_EVENTS {
             events.pop_front();
         }
         events.push_back((now, event));
     }
 
-    /// What happened last, newest first.
     pub(crate) fn events(&self) -> Vec<(Instant, Event)> {
         let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         events.iter().rev().cloned().collect()
     }
 
-    /// A worker is no longer used.
-    pub(crate) fn give_back(&self, worker: Worker) {
-        // More than are kept are not needed.
-        drop(self.workers.push(worker));
+    pub(crate) fn return_picker(&self, picker: HostPicker) {
+        drop(self.pickers.push(picker));
     }
 
-    /// Draws for one more worker, different from all others.
-    fn next_rng(&self) -> Xoshiro256 {
-        Xoshiro256::from_seed(self.next_draw())
-    }
-
-    /// One draw.
     pub(crate) fn next_draw(&self) -> u64 {
         next_draw(&self.seeds)
     }
 }
 
-/// Counters of all workers, of those that are gone too. Locked when a worker is made and when
-/// somebody reads, never by a pick.
+/// Counters of live and dropped pickers. Locked to add a picker or to read, never to pick a host.
 #[derive(Debug, Default)]
 struct PickCounters {
     live: Vec<Arc<PickerStats>>,
-    gone: Vec<u64>,
+    retired: Vec<Sample>,
 }
 
 impl PickCounters {
     fn add(&mut self, stats: Arc<PickerStats>) {
-        let (live, gone) = std::mem::take(&mut self.live)
-            .into_iter()
-            .partition(|stats| Arc::strong_count(stats) > 1);
-        self.live = live;
-        let gone: Vec<Arc<PickerStats>> = gone;
-        for stats in gone {
-            self.gone.resize(stats.iter().count(), 0);
-            for (sum, (_, value)) in self.gone.iter_mut().zip(stats.iter()) {
-                *sum += value;
+        let retired = &mut self.retired;
+        self.live.retain(|stats| {
+            let live = Arc::strong_count(stats) > 1;
+            if !live {
+                add_samples(retired, stats.samples());
             }
-        }
+            live
+        });
         self.live.push(stats);
     }
 
-    fn sum(&self) -> Vec<(&'static str, u64)> {
-        let Some(first) = self.live.first() else {
-            return Vec::new();
-        };
-        let mut sums: Vec<(&'static str, u64)> = first.iter().map(|(name, _)| (name, 0)).collect();
-        for (sum, gone) in sums.iter_mut().zip(&self.gone) {
-            sum.1 += gone;
-        }
+    fn sum(&self) -> Vec<Sample> {
+        let mut sums = self.retired.clone();
         for stats in &self.live {
-            for (sum, (_, value)) in sums.iter_mut().zip(stats.iter()) {
-                sum.1 += value;
-            }
+            add_samples(&mut sums, stats.samples());
         }
         sums
     }
 }
 
-/// Retries in flight.
 #[derive(Debug, Default)]
 pub(crate) struct RetryBudget {
     in_flight: AtomicU64,
 }
 
-/// One retry, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Retry(Arc<Cluster>);
+pub(crate) struct RetryPermit(Arc<Cluster>);
 
 impl RetryBudget {
-    /// Retries in flight now.
     pub(crate) fn in_flight(&self) -> u64 {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// One more retry, if the breakers allow it.
-    pub(crate) fn take(cluster: &Arc<Cluster>, options: &UpstreamOptions) -> Option<Retry> {
+    pub(crate) fn try_acquire(
+        cluster: &Arc<Cluster>,
+        options: &UpstreamOptions,
+    ) -> Option<RetryPermit> {
         let breakers = &options.circuit_breakers;
         let allowed = match breakers.retry_budget {
             None => u64::from(breakers.max_retries),
@@ -224,12 +200,12 @@ impl RetryBudget {
             }
         };
         let taken = cluster.retries.in_flight.fetch_add(1, Ordering::Relaxed);
-        let retry = Retry(Arc::clone(cluster));
+        let retry = RetryPermit(Arc::clone(cluster));
         (taken < allowed).then_some(retry)
     }
 }
 
-impl Drop for Retry {
+impl Drop for RetryPermit {
     fn drop(&mut self) {
         self.0.retries.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
@@ -240,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_of_workers_that_are_gone_stay_in_the_sum() {
+    fn counters_of_dropped_pickers_stay_in_the_sum() {
         let mut picks = PickCounters::default();
         for _ in 0..3 {
             let stats: Arc<PickerStats> = Arc::default();
@@ -248,6 +224,8 @@ mod tests {
             picks.add(stats);
         }
         assert_eq!(picks.live.len(), 1);
-        assert!(picks.sum().contains(&("drop_overload", 3)));
+        let sums = picks.sum().into_iter();
+        let dropped = sums.filter(|(metric, _)| metric.name == "drop_overload");
+        assert_eq!(dropped.map(|(_, value)| value).sum::<u64>(), 3);
     }
 }

@@ -1,11 +1,11 @@
-//! [`Error`]: why a request has no response, or a client could not be made.
+//! [`Error`]: failure of a request, or of the configuration of a client.
 
 use std::fmt;
 
-/// Anything that another crate may return.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What went wrong.
+/// Failure of a request or of a client's configuration. Match on [`Error::kind`]; the text is for
+/// people and may change.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -13,33 +13,27 @@ pub struct Error {
     source: Option<BoxError>,
 }
 
-/// Kinds of errors, for programs.
+/// Cause of an [`Error`], for programs to act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A setting is wrong.
     Config,
-    /// No such cluster.
     UnknownCluster,
-    /// There is no host to send to, or panic forbids it.
+    /// No host or subset is available, or `fail_traffic_on_panic` fails requests in panic mode.
     NoHost,
-    /// No route of the target fits the request.
     NoRoute,
-    /// The management server did not say what is needed.
+    /// The management server does not have a required resource, or did not send it in time.
     Discovery,
-    /// The assignment orders that a share of requests is dropped.
+    /// The request was dropped by `drop_overloads` of the assignment.
     Dropped,
-    /// A circuit breaker is open.
+    /// A circuit breaker of the cluster is open.
     Overflow,
-    /// No connection to the host.
     Connect,
-    /// The host said that it did not process the request.
+    /// The host did not process the request: it sent REFUSED_STREAM or GOAWAY(NO_ERROR).
     Refused,
-    /// The time was up.
     Timeout,
-    /// The connection failed while the request was on it.
+    /// The connection failed while the request was in flight.
     Transport,
-    /// The client is shut down.
     Closed,
 }
 
@@ -52,17 +46,21 @@ impl Error {
         }
     }
 
-    pub(crate) fn because(mut self, source: impl Into<BoxError>) -> Self {
+    pub(crate) fn closed() -> Self {
+        Self::new(ErrorKind::Closed, "the client is shut down")
+    }
+
+    pub(crate) fn with_source(mut self, source: impl Into<BoxError>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// Which kind it is.
+    /// Returns the cause of the error.
     pub const fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Whether no host has seen anything of the request.
+    /// Whether no host has processed any part of the request, so that it is safe to send it again.
     pub const fn is_unsent(&self) -> bool {
         matches!(
             self.kind,

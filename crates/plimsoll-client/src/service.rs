@@ -1,7 +1,8 @@
-//! [`ClusterService`]: picks a host for each request, sends it, keeps the accounts.
+//! Tower services: [`ClusterService`] here; `target` routes by xDS, `layer` balances another HTTP
+//! client, `tonic` and `channel` serve generated gRPC clients.
 //!
-//! The journey of a request: breaker and pick (`target`), tries (`call`), connection (`endpoint`),
-//! response headers; the rest is the response body's. Choosing is plimsoll-core's.
+//! A request passes the circuit breaker and the pick (`request::destination`), its attempts
+//! (`request::call`) and a connection (`upstream::endpoint`); it ends with its response body.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,23 +16,33 @@ use plimsoll_core::picker::PickArgs;
 use tower_service::Service;
 use tracing::Instrument as _;
 
-use crate::body::{RequestBody, ResponseBody};
-use crate::call::{Call, Supply};
-use crate::cluster::{Cluster, Worker};
-use crate::destination;
+use crate::cluster::{Cluster, HostPicker};
 use crate::error::{BoxError, Error};
-use crate::options::RequestOptions;
+use crate::request::body::{RequestBody, ResponseBody};
+use crate::request::call::{Call, RequestSource};
+use crate::request::destination;
+use crate::request::options::RequestOptions;
 
-/// A tower service that sends requests to one cluster. Clones are cheap and together as fair as
-/// one.
+#[cfg(feature = "tonic")]
+pub(crate) mod channel;
+pub(crate) mod layer;
+pub(crate) mod target;
+#[cfg(feature = "tonic")]
+pub(crate) mod tonic;
+
+/// A tower service that sends requests to one cluster; from [`Client::service`].
+///
+/// A service belongs to one task. Clone it for others: clones are cheap, and requests are balanced
+/// over all clones together. `poll_ready` is always ready; waiting for the first assignment is part
+/// of the call, bounded by its timeout.
+///
+/// [`Client::service`]: crate::Client::service
 #[derive(Debug)]
 pub struct ClusterService {
     cluster: Arc<Cluster>,
-    /// Lent by the cluster with the first request.
-    worker: Option<Worker>,
-    /// Which of the connection pools is used.
+    /// Picker of the cluster, checked out with the first request.
+    picker: Option<HostPicker>,
     pool: usize,
-    /// For requests that bring none.
     defaults: RequestOptions,
 }
 
@@ -39,30 +50,30 @@ impl ClusterService {
     pub(crate) fn new(cluster: Arc<Cluster>, pool: usize) -> Self {
         Self {
             cluster,
-            worker: None,
+            picker: None,
             pool,
             defaults: RequestOptions::default(),
         }
     }
 
-    /// Whether it sends to this cluster, not only to one of the same name.
+    /// Whether the service sends to this `Cluster`, not to a later one of the same name.
     pub(crate) fn sends_to(&self, cluster: &Arc<Cluster>) -> bool {
         Arc::ptr_eq(&self.cluster, cluster)
     }
 
-    /// Options of requests that bring none.
+    /// Options of requests that carry no [`RequestOptions`] of their own.
     pub const fn defaults(&self) -> &RequestOptions {
         &self.defaults
     }
 
-    /// Options of all requests that do not bring [`RequestOptions`] as an extension.
+    /// Sets the options of requests that carry no [`RequestOptions`] as an extension.
     #[must_use]
     pub fn with_defaults(mut self, defaults: RequestOptions) -> Self {
         self.defaults = defaults;
         self
     }
 
-    /// Name of the cluster.
+    /// Name of the cluster that requests are sent to.
     pub fn cluster_name(&self) -> &str {
         &self.cluster.name
     }
@@ -76,8 +87,8 @@ impl Clone for ClusterService {
 
 impl Drop for ClusterService {
     fn drop(&mut self) {
-        if let Some(worker) = self.worker.take() {
-            self.cluster.give_back(worker);
+        if let Some(picker) = self.picker.take() {
+            self.cluster.return_picker(picker);
         }
     }
 }
@@ -97,25 +108,27 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let worker = self
-            .worker
-            .get_or_insert_with(|| self.cluster.lend_worker());
+        let picker = self
+            .picker
+            .get_or_insert_with(|| self.cluster.checkout_picker());
         let upstream = self.cluster.options.load_full();
-        let own = request.extensions_mut().remove();
-        let options: RequestOptions = own.unwrap_or_else(|| self.defaults.clone());
-        let options = options.matching(request.extensions_mut().remove());
+        let options = request
+            .extensions_mut()
+            .remove::<RequestOptions>()
+            .unwrap_or_else(|| self.defaults.clone())
+            .merge_metadata_match(request.extensions_mut().remove());
         let args = PickArgs {
             hash: options.hash,
             avoid: &[],
             metadata_match: options.metadata_match.as_ref(),
         };
-        let first = destination::pick(&self.cluster, worker, &upstream, args);
+        let first = destination::pick(&self.cluster, picker, &upstream, args);
         let call = Call::new(Arc::clone(&self.cluster), upstream, options, self.pool);
-        let supply = Supply::new(request.map(RequestBody::new), &call.options.retry);
+        let source = RequestSource::new(request.map(RequestBody::new), &call.options.retry);
         if call.span.is_disabled() {
-            return Box::pin(call.run(first, supply));
+            return Box::pin(call.run(first, source));
         }
         let span = call.span.clone();
-        Box::pin(call.run(first, supply).instrument(span))
+        Box::pin(call.run(first, source).instrument(span))
     }
 }

@@ -1,4 +1,4 @@
-//! What is counted of requests is what backends saw, however requests end.
+//! Request counts match what backends received, however requests end.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 #[path = "support/actor.rs"]
@@ -54,7 +54,7 @@ fn both() -> [UpstreamOptions; 2] {
 }
 
 #[tokio::test]
-async fn responses_without_a_body_end_at_once_and_keep_their_connection() {
+async fn responses_without_a_body_end_at_once_and_reuse_their_connection() {
     for options in both() {
         let actor = Actor::start().await;
         let client = client(&[&actor], options);
@@ -66,7 +66,7 @@ async fn responses_without_a_body_end_at_once_and_keep_their_connection() {
             (Method::HEAD, "/503"),
         ] {
             let response = service.call(request(method, path)).await.unwrap();
-            // Not read: there is nothing to read.
+            // The empty body is not read.
             drop(response);
         }
         assert_eq!(drain(&client).await, (4, 3, 1, 0, 0));
@@ -75,7 +75,7 @@ async fn responses_without_a_body_end_at_once_and_keep_their_connection() {
 }
 
 #[tokio::test]
-async fn grpc_ends_with_its_trailers() {
+async fn grpc_requests_end_with_their_trailers() {
     let actor = Actor::start().await;
     let client = client(&[&actor], http2());
     let mut service = client.service("orders").unwrap();
@@ -101,11 +101,11 @@ async fn say(service: &mut ClusterService, header: &str, value: &str) {
 }
 
 #[tokio::test]
-async fn grpc_web_is_counted_as_the_http_that_it_is() {
+async fn grpc_web_is_counted_by_its_http_status() {
     let actor = Actor::start().await;
     let client = client(&[&actor], UpstreamOptions::default());
     let mut service = client.service("orders").unwrap();
-    // Its trailers are in the body: a missing grpc-status says nothing.
+    // gRPC-Web has its trailers in the body, so a missing grpc-status is not an error.
     say(&mut service, "content-type", "application/grpc-web+proto").await;
     assert_eq!(drain(&client).await, (1, 1, 0, 0, 0));
     say(&mut service, "content-type", "application/grpc+proto").await;
@@ -113,7 +113,7 @@ async fn grpc_web_is_counted_as_the_http_that_it_is() {
 }
 
 #[tokio::test]
-async fn load_reports_that_cannot_be_read_are_counted() {
+async fn malformed_load_reports_are_counted() {
     let actor = Actor::start().await;
     let client = client(&[&actor], UpstreamOptions::default());
     let mut service = client.service("orders").unwrap();
@@ -135,7 +135,7 @@ async fn load_reports_that_cannot_be_read_are_counted() {
 }
 
 #[tokio::test]
-async fn a_tunnel_lasts_until_it_is_closed() {
+async fn an_upgraded_request_lasts_until_its_tunnel_closes() {
     let actor = Actor::start().await;
     let client = client(&[&actor], UpstreamOptions::default());
     let mut service = client.service("orders").unwrap();
@@ -152,7 +152,7 @@ async fn a_tunnel_lasts_until_it_is_closed() {
     stream.read_exact(&mut said).await.unwrap();
     assert_eq!(&said, b"hello");
     assert_eq!(drain(&client).await, (1, 0, 0, 1, 0));
-    // Others get a connection of their own.
+    // Other requests open their own connection.
     get(&mut service, "/").await.unwrap();
     assert_eq!(actor.connections(), 2);
     drop(stream);
@@ -160,7 +160,7 @@ async fn a_tunnel_lasts_until_it_is_closed() {
 }
 
 #[tokio::test]
-async fn a_response_may_come_before_the_request_is_complete() {
+async fn a_response_may_precede_the_end_of_the_request() {
     for options in both() {
         let actor = Actor::start().await;
         let client = client(&[&actor], options);
@@ -174,7 +174,7 @@ async fn a_response_may_come_before_the_request_is_complete() {
         let read = response.into_body().collect().await.unwrap().to_bytes();
         assert_eq!(read, "early");
         assert_eq!(drain(&client).await, (1, 1, 0, 0, 0));
-        // The rest may be wanted or not; sending it breaks nothing.
+        // Sending the rest of the request body is harmless.
         let frame = Frame::data(Bytes::from_static(b"late"));
         let _ = sender.send(Ok::<_, std::io::Error>(frame)).await;
         drop(sender);
@@ -183,7 +183,7 @@ async fn a_response_may_come_before_the_request_is_complete() {
 }
 
 #[tokio::test]
-async fn a_body_that_nobody_reads_on_is_not_in_the_way_of_others() {
+async fn an_unread_body_does_not_block_other_requests() {
     for options in both() {
         let version = options.http_version;
         let actor = Actor::start().await;
@@ -209,7 +209,7 @@ async fn a_body_that_nobody_reads_on_is_not_in_the_way_of_others() {
 }
 
 #[tokio::test]
-async fn requests_get_the_form_that_their_protocol_wants() {
+async fn requests_are_normalized_for_their_http_version() {
     let actor = Actor::start().await;
     let cases = [
         (
@@ -248,7 +248,7 @@ async fn requests_get_the_form_that_their_protocol_wants() {
 }
 
 #[tokio::test]
-async fn given_up_requests_are_errors_unless_they_were_never_sent() {
+async fn canceled_requests_count_as_errors_unless_they_were_never_sent() {
     for options in both() {
         let actor = Actor::start().await;
         let client = client(&[&actor], options);
@@ -288,7 +288,7 @@ async fn http2_streams_that_a_server_has_not_processed_were_never_issued() {
     server.abort();
 }
 
-/// Paths of which a request gets a response, and what the backend counts it as; `/close` gets none.
+/// Paths that respond with different outcomes; `/close` closes the connection without a response.
 const PATHS: [&str; 6] = ["/", "/404", "/503", "/echo", "/close", "/204"];
 
 async fn many(mut service: ClusterService, count: usize, lost: Arc<AtomicU64>) {
@@ -300,7 +300,7 @@ async fn many(mut service: ClusterService, count: usize, lost: Arc<AtomicU64>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reports_are_what_backends_saw_while_hosts_come_and_go() {
+async fn counts_match_the_backends_while_hosts_change() {
     for options in both() {
         let actors = [
             Actor::start().await,
@@ -316,9 +316,9 @@ async fn reports_are_what_backends_saw_while_hosts_come_and_go() {
             .collect();
         let mut sum = Counts::default();
         for round in 0..40 {
-            let gone = round % 3;
+            let removed = round % 3;
             let some: Vec<_> = (0..3)
-                .filter(|index| *index != gone)
+                .filter(|index| *index != removed)
                 .map(|i| all[i])
                 .collect();
             let assignment = endpoints("orders", &[("a", &some)]);

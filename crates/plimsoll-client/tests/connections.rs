@@ -1,5 +1,4 @@
-//! Connections: how many there are, how long they live, who waits for them, and hosts that cannot
-//! be reached.
+//! Connection limits and lifetimes, pending requests, connect backoff and additional addresses.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 #[path = "support/actor.rs"]
@@ -15,7 +14,7 @@ use http_body_util::BodyExt as _;
 use plimsoll_client::{Client, ErrorKind, RequestOptions, RetryPolicy, UpstreamOptions};
 use plimsoll_core::model::health::HealthSignal;
 use plimsoll_core::model::locality::Locality;
-use support::{endpoints, http2, nobody, round_robin};
+use support::{bound_socket, endpoints, http2, refused_address, round_robin, with_extras};
 use tower_service::Service as _;
 
 fn client(addresses: &[SocketAddr], options: UpstreamOptions) -> Client {
@@ -28,7 +27,7 @@ fn client(addresses: &[SocketAddr], options: UpstreamOptions) -> Client {
 }
 
 #[tokio::test]
-async fn waiters_take_turns_on_the_connections_that_may_be_open() {
+async fn pending_requests_share_the_allowed_connections() {
     let actor = Actor::start().await;
     let mut options = UpstreamOptions::default();
     options.circuit_breakers.max_connections = 1;
@@ -59,7 +58,7 @@ async fn waiters_take_turns_on_the_connections_that_may_be_open() {
 }
 
 #[tokio::test]
-async fn too_many_waiters_are_turned_away_and_counted_as_dropped() {
+async fn max_pending_requests_rejects_and_counts_as_dropped() {
     let actor = Actor::start().await;
     let mut options = UpstreamOptions::default();
     options.circuit_breakers.max_connections = 1;
@@ -70,7 +69,7 @@ async fn too_many_waiters_are_turned_away_and_counted_as_dropped() {
     let first = tokio::spawn(service.call(request(Method::GET, "/wait")));
     eventually("it arrives", async || actor.requests() == 2).await;
     let second = tokio::spawn(service.call(request(Method::GET, "/")));
-    // On this one thread the second call now runs until it waits.
+    // On a single thread, this runs the second call until it waits.
     tokio::task::yield_now().await;
     let third = service.call(request(Method::GET, "/")).await.unwrap_err();
     assert_eq!(third.kind(), ErrorKind::Overflow);
@@ -116,7 +115,7 @@ async fn a_burst_of_http2_requests_makes_one_connection() {
 }
 
 #[tokio::test]
-async fn connections_end_after_so_many_requests() {
+async fn connections_close_after_max_requests_per_connection() {
     for mut options in [UpstreamOptions::default(), http2()] {
         let actor = Actor::start().await;
         options.max_requests_per_connection = Some(2);
@@ -130,7 +129,7 @@ async fn connections_end_after_so_many_requests() {
 }
 
 #[tokio::test]
-async fn idle_and_old_connections_are_closed() {
+async fn idle_and_aged_connections_are_closed() {
     let short = Duration::from_millis(100);
     let idle = UpstreamOptions {
         idle_timeout: Some(short),
@@ -152,7 +151,7 @@ async fn idle_and_old_connections_are_closed() {
 }
 
 #[tokio::test]
-async fn hosts_are_dialled_before_the_first_request_on_demand() {
+async fn preconnect_dials_hosts_before_the_first_request() {
     let actors = [Actor::start().await, Actor::start().await];
     let addresses = [actors[0].address, actors[1].address];
     let client = Client::builder()
@@ -164,7 +163,7 @@ async fn hosts_are_dialled_before_the_first_request_on_demand() {
         .preconnect(true)
         .build();
     for actor in &actors {
-        eventually("it is dialled", async || actor.connections() == 1).await;
+        eventually("it is dialed", async || actor.connections() == 1).await;
     }
     let mut service = client.service("orders").unwrap();
     eventually("connections are used", async || {
@@ -176,9 +175,9 @@ async fn hosts_are_dialled_before_the_first_request_on_demand() {
 }
 
 #[tokio::test]
-async fn a_host_in_back_off_is_left_alone_without_a_retry() {
+async fn a_host_in_backoff_is_skipped_without_a_retry() {
     let alive = Actor::start().await;
-    let dead = nobody().await;
+    let dead = refused_address();
     for options in [UpstreamOptions::default(), http2()] {
         let client = client(&[dead, alive.address], options);
         let mut service = client.service("orders").unwrap();
@@ -200,21 +199,22 @@ async fn a_host_in_back_off_is_left_alone_without_a_retry() {
 }
 
 #[tokio::test]
-async fn when_all_are_in_back_off_one_is_tried_all_the_same() {
-    let address = nobody().await;
+async fn a_host_in_backoff_is_used_if_there_is_no_other() {
+    let socket = bound_socket();
+    let address = socket.local_addr().unwrap();
     let client = client(&[address], UpstreamOptions::default());
     let mut service = client.service("orders").unwrap();
     for _ in 0..2 {
         let call = service.call(request(Method::GET, "/"));
         assert_eq!(call.await.unwrap_err().kind(), ErrorKind::Connect);
     }
-    let actor = Actor::start_at(address).await;
+    let actor = Actor::start_on(socket.listen(16).unwrap());
     get(&mut service, "/").await.unwrap();
     assert_eq!(actor.requests(), 1);
 }
 
 #[tokio::test]
-async fn connections_to_a_failed_host_are_closed_on_demand() {
+async fn connections_to_an_unhealthy_host_are_closed_if_configured() {
     for mut options in [UpstreamOptions::default(), http2()] {
         let actor = Actor::start().await;
         options.close_connections_on_host_health_failure = true;
@@ -233,7 +233,7 @@ async fn connections_to_a_failed_host_are_closed_on_demand() {
 }
 
 #[tokio::test]
-async fn connections_that_died_while_idle_cost_nothing() {
+async fn closed_idle_connections_fail_no_request() {
     for options in [UpstreamOptions::default(), http2()] {
         let actor = Actor::start().await;
         let client = client(&[actor.address], options);
@@ -242,7 +242,7 @@ async fn connections_that_died_while_idle_cost_nothing() {
             get(&mut service, "/").await.unwrap();
             actor.kill_connections();
             eventually("it is closed", async || actor.open() == 0).await;
-            // Our side notices with the next look at the socket.
+            // The client notices when it next polls the socket.
             tokio::task::yield_now().await;
         }
         let stats = client.drain_load_stats(false).await.unwrap();
@@ -253,9 +253,9 @@ async fn connections_that_died_while_idle_cost_nothing() {
 }
 
 #[tokio::test]
-async fn a_host_is_reached_at_its_other_addresses() {
+async fn additional_addresses_of_a_host_are_dialed() {
     let actor = Actor::start().await;
-    let dead = nobody().await;
+    let dead = refused_address();
     let client = client(&[dead], UpstreamOptions::default());
     let mut service = client.service("orders").unwrap();
     assert!(get(&mut service, "/").await.is_err());
@@ -263,18 +263,16 @@ async fn a_host_is_reached_at_its_other_addresses() {
         additional_addresses: vec![actor.address],
         ..Default::default()
     };
-    client
-        .update_endpoint_extras("orders", [(dead, extras)].into())
-        .await
-        .unwrap();
+    let endpoints = with_extras("orders", [(dead, extras)]);
+    client.update_endpoints(endpoints).await.unwrap();
     get(&mut service, "/").await.unwrap();
     assert_eq!(actor.requests(), 1);
 }
 
 #[tokio::test]
-async fn further_addresses_that_a_file_lists_are_tried() {
+async fn additional_addresses_in_a_file_are_dialed() {
     let alive = Actor::start().await;
-    let dead = nobody().await;
+    let dead = refused_address();
     let text = format!(
         "name: orders
 type: STATIC
@@ -295,4 +293,90 @@ load_assignment:
     let mut service = client.service("orders").unwrap();
     get(&mut service, "/").await.unwrap();
     assert_eq!(alive.requests(), 1);
+}
+
+#[tokio::test]
+async fn a_host_that_moves_to_another_zone_keeps_its_connections() {
+    let (actor, other) = (Actor::start().await, Actor::start().await);
+    let client = client(&[actor.address], UpstreamOptions::default());
+    let mut service = client.service("orders").unwrap();
+    get(&mut service, "/").await.unwrap();
+    for zones in [
+        [("b", &[actor.address][..]), ("c", &[][..])],
+        [("b", &[actor.address, other.address]), ("c", &[])],
+        [("b", &[other.address]), ("c", &[actor.address])],
+    ] {
+        client
+            .update_endpoints(endpoints("orders", &zones))
+            .await
+            .unwrap();
+        for _ in 0..4 {
+            get(&mut service, "/").await.unwrap();
+        }
+    }
+    assert!(actor.requests() >= 5);
+    assert_eq!((actor.connections(), other.connections()), (1, 1));
+}
+
+#[tokio::test]
+async fn only_hosts_with_changed_connection_settings_are_redialed() {
+    let actors = [Actor::start().await, Actor::start().await];
+    let addresses = [actors[0].address, actors[1].address];
+    let client = client(&addresses, UpstreamOptions::default());
+    let mut service = client.service("orders").unwrap();
+    let mut expect = async |connections: [u64; 2]| {
+        for _ in 0..4 {
+            get(&mut service, "/").await.unwrap();
+        }
+        assert_eq!(actors.each_ref().map(Actor::connections), connections);
+    };
+    expect([1, 1]).await;
+    let checked_as = plimsoll_client::EndpointExtras {
+        health_check_hostname: "checks".into(),
+        ..Default::default()
+    };
+    let reached_at = plimsoll_client::EndpointExtras {
+        additional_addresses: vec![refused_address()],
+        ..Default::default()
+    };
+    let other = plimsoll_client::EndpointExtras::default();
+    for (first, connections) in [(checked_as, [1, 1]), (reached_at, [2, 1])] {
+        let extras = [(addresses[0], first), (addresses[1], other.clone())];
+        let endpoints = with_extras("orders", extras);
+        client.update_endpoints(endpoints).await.unwrap();
+        expect(connections).await;
+    }
+    // Changed connection settings: all hosts are redialed.
+    let config = round_robin("orders");
+    client.set_cluster(config, http2()).await.unwrap();
+    expect([3, 2]).await;
+    let status = client.cluster_statuses().await.unwrap();
+    let total = |address| {
+        let mut hosts = status[0].hosts.iter();
+        let host = hosts.find(|host| host.host.address() == address);
+        host.map(|host| host.connections.total)
+    };
+    assert_eq!(addresses.map(total), [Some(3), Some(2)], "counts go on");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_succeed_while_hosts_change() {
+    let actors = [Actor::start().await, Actor::start().await];
+    let addresses = [actors[0].address, actors[1].address];
+    let client = client(&addresses, UpstreamOptions::default());
+    let mut service = client.service("orders").unwrap();
+    let requests = tokio::spawn(async move {
+        for _ in 0..500 {
+            get(&mut service, "/").await.unwrap();
+        }
+    });
+    let shapes = [&addresses[..1], &addresses[1..], &addresses[..]];
+    for shape in shapes.iter().cycle() {
+        if requests.is_finished() {
+            break;
+        }
+        let endpoints = endpoints("orders", &[("a", *shape)]);
+        client.update_endpoints(endpoints).await.unwrap();
+    }
+    requests.await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! Deadlines of gRPC calls hold to the end of the response.
+//! Deadlines of gRPC calls cover the whole response.
 #![cfg(feature = "tonic")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -64,7 +64,7 @@ async fn a_stream_ends_with_its_deadline_and_counts_as_failed() {
 }
 
 #[tokio::test]
-async fn a_response_in_time_is_whole() {
+async fn a_response_within_the_deadline_is_complete() {
     let actor = Actor::start().await;
     let client = client(&actor);
     let body = call(&client, "/early", "60S").await;

@@ -1,4 +1,4 @@
-//! The examples as programs: each is run and says what it should.
+//! Runs each example as a program and checks its output.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;
@@ -10,7 +10,7 @@ use support::Backend;
 use support::management::Management;
 use support::resources::whole;
 
-/// What an example prints. Cargo builds examples along with the tests.
+/// Returns the output of an example. Cargo builds examples along with the tests.
 async fn run(name: &str, args: &[String], bootstrap: Option<&str>) -> String {
     let mut path = std::env::current_exe().unwrap();
     path.pop();

@@ -15,7 +15,7 @@ use plimsoll_core::model::outlier_detection::{
     ConsecutiveErrors, FailurePercentageEjection, OutlierDetection, OutlierDetectionParts,
 };
 use plimsoll_xds::upstream::{HealthCheck, HealthCheckKind, HealthCheckParts, HttpHealthCheck};
-use support::{endpoints, round_robin};
+use support::{endpoints, round_robin, with_extras};
 use tokio::net::TcpListener;
 
 fn client(actors: &[&Actor], options: UpstreamOptions) -> Client {
@@ -50,6 +50,18 @@ fn check(kind: HealthCheckKind) -> HealthCheck {
     .unwrap()
 }
 
+/// Checks each host when it is added, and not again during a test.
+fn checked_once() -> UpstreamOptions {
+    let mut once = check(http(false));
+    let never = Duration::from_secs(3600);
+    (once.interval, once.no_traffic_interval) = (never, never);
+    once.no_traffic_healthy_interval = never;
+    UpstreamOptions {
+        health_checks: vec![once],
+        ..UpstreamOptions::default()
+    }
+}
+
 fn http(http2: bool) -> HealthCheckKind {
     HealthCheckKind::Http(HttpHealthCheck {
         path: "/health".into(),
@@ -66,7 +78,7 @@ fn grpc() -> HealthCheckKind {
     }
 }
 
-/// Whether `count` requests in a row all go to `actor`.
+/// Whether `count` consecutive requests all go to `actor`.
 async fn all_go_to(service: &mut ClusterService, actor: &Actor, count: usize) -> bool {
     for _ in 0..count {
         let Ok((_, body)) = get(service, "/").await else {
@@ -80,7 +92,7 @@ async fn all_go_to(service: &mut ClusterService, actor: &Actor, count: usize) ->
 }
 
 #[tokio::test]
-async fn checks_take_hosts_out_and_let_them_back() {
+async fn failed_checks_exclude_hosts_until_they_pass_again() {
     for kind in [http(false), http(true), grpc()] {
         let actors = [Actor::start().await, Actor::start().await];
         let options = UpstreamOptions {
@@ -89,13 +101,13 @@ async fn checks_take_hosts_out_and_let_them_back() {
         };
         let client = client(&[&actors[0], &actors[1]], options);
         let mut service = client.service("orders").unwrap();
-        let sick = |value| actors[0].seen.sick.store(value, Ordering::Relaxed);
-        sick(true);
-        eventually("the sick host is out", async || {
+        let unhealthy = |value| actors[0].seen.unhealthy.store(value, Ordering::Relaxed);
+        unhealthy(true);
+        eventually("the unhealthy host is out", async || {
             all_go_to(&mut service, &actors[1], 4).await
         })
         .await;
-        sick(false);
+        unhealthy(false);
         eventually("it is back", async || {
             !all_go_to(&mut service, &actors[1], 4).await
         })
@@ -104,7 +116,7 @@ async fn checks_take_hosts_out_and_let_them_back() {
 }
 
 #[tokio::test]
-async fn a_port_that_answers_is_enough_for_tcp() {
+async fn an_accepted_connection_passes_a_tcp_check() {
     let actors = [Actor::start().await, Actor::start().await];
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut check = check(HealthCheckKind::Tcp {
@@ -129,9 +141,9 @@ async fn a_port_that_answers_is_enough_for_tcp() {
 }
 
 #[tokio::test]
-async fn a_host_may_be_exempt_or_checked_at_another_port() {
+async fn endpoints_may_be_exempt_or_have_their_own_check_port() {
     let actors = [Actor::start().await, Actor::start().await];
-    let closed = support::nobody().await;
+    let closed = support::refused_address();
     let options = UpstreamOptions {
         health_checks: vec![check(http(false))],
         ..UpstreamOptions::default()
@@ -146,10 +158,8 @@ async fn a_host_may_be_exempt_or_checked_at_another_port() {
         ..elsewhere.clone()
     };
     let extras = [(actors[0].address, elsewhere), (actors[1].address, exempt)];
-    client
-        .update_endpoint_extras("orders", extras.into())
-        .await
-        .unwrap();
+    let endpoints = with_extras("orders", extras);
+    client.update_endpoints(endpoints).await.unwrap();
     let mut service = client.service("orders").unwrap();
     eventually("only the exempt one is in", async || {
         all_go_to(&mut service, &actors[1], 4).await
@@ -158,17 +168,9 @@ async fn a_host_may_be_exempt_or_checked_at_another_port() {
 }
 
 #[tokio::test]
-async fn other_settings_of_one_endpoint_leave_the_checks_of_others_alone() {
+async fn changed_settings_of_one_endpoint_do_not_restart_other_checks() {
     let actors = [Actor::start().await, Actor::start().await];
-    let mut once = check(http(false));
-    let never = Duration::from_secs(3600);
-    (once.interval, once.no_traffic_interval) = (never, never);
-    once.no_traffic_healthy_interval = never;
-    let options = UpstreamOptions {
-        health_checks: vec![once],
-        ..UpstreamOptions::default()
-    };
-    let client = client(&[&actors[0], &actors[1]], options);
+    let client = client(&[&actors[0], &actors[1]], checked_once());
     let checked = async |expected: [u64; 2]| {
         eventually("checks", async || actors[0].requests() == expected[0]).await;
         eventually("checks", async || actors[1].requests() == expected[1]).await;
@@ -179,11 +181,12 @@ async fn other_settings_of_one_endpoint_leave_the_checks_of_others_alone() {
             health_check_hostname: name.into(),
             ..Default::default()
         };
-        let extras = [(actors[0].address, extras)].into();
-        client
-            .update_endpoint_extras("orders", extras)
-            .await
-            .unwrap();
+        let extras = [
+            (actors[0].address, extras),
+            (actors[1].address, Default::default()),
+        ];
+        let endpoints = with_extras("orders", extras);
+        client.update_endpoints(endpoints).await.unwrap();
         checked([round as u64 + 2, 1]).await;
     }
     let stats = client.stats();
@@ -192,9 +195,40 @@ async fn other_settings_of_one_endpoint_leave_the_checks_of_others_alone() {
 }
 
 #[tokio::test]
-async fn errors_in_a_row_eject_a_host_at_once() {
+async fn added_hosts_do_not_restart_the_checks_of_others() {
+    let actors = [
+        Actor::start().await,
+        Actor::start().await,
+        Actor::start().await,
+    ];
+    let at_own_port = |actor: &Actor| {
+        let extras = plimsoll_client::EndpointExtras {
+            health_check_port: Some(actor.address.port()),
+            ..Default::default()
+        };
+        (actor.address, extras)
+    };
+    let client = client(&[], checked_once());
+    let healthy = async |expected| {
+        eventually("checks", async || {
+            let why = client.explain("orders").await.unwrap();
+            why.localities[0].healthy == expected as u64
+        })
+        .await;
+    };
+    for hosts in [1, 2, 3, 2, 3].map(|count| &actors[..count]) {
+        let endpoints = with_extras("orders", hosts.iter().map(at_own_port));
+        client.update_endpoints(endpoints).await.unwrap();
+        healthy(hosts.len()).await;
+    }
+    let checks: Vec<u64> = actors.iter().map(Actor::requests).collect();
+    assert_eq!(checks, [1, 1, 2], "only the last one came twice");
+}
+
+#[tokio::test]
+async fn consecutive_errors_eject_a_host_at_once() {
     let actors = [Actor::start().await, Actor::start().await];
-    actors[0].seen.sick.store(true, Ordering::Relaxed);
+    actors[0].seen.unhealthy.store(true, Ordering::Relaxed);
     let detection = OutlierDetection::try_new(OutlierDetectionParts {
         max_ejection_percent: Some(50),
         consecutive_5xx: Some(ConsecutiveErrors {
@@ -219,9 +253,9 @@ async fn errors_in_a_row_eject_a_host_at_once() {
 }
 
 #[tokio::test]
-async fn a_host_that_fails_more_than_it_may_is_out_after_the_interval() {
+async fn failure_percentage_ejects_a_host_after_the_interval() {
     let actors = [Actor::start().await, Actor::start().await];
-    actors[0].seen.sick.store(true, Ordering::Relaxed);
+    actors[0].seen.unhealthy.store(true, Ordering::Relaxed);
     let detection = OutlierDetection::try_new(OutlierDetectionParts {
         interval: Some(Duration::from_millis(100)),
         base_ejection_time: Some(Duration::from_millis(200)),

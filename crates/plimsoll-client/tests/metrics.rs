@@ -1,4 +1,4 @@
-//! Metrics are registered once and show what happened, the same in every library.
+//! Metrics are the same in every metrics library.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 #[path = "support/actor.rs"]
@@ -11,11 +11,12 @@ use std::collections::BTreeMap;
 use actor::{Actor, get};
 use plimsoll_client::{Client, RequestOptions, RetryOn, UpstreamOptions};
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::stats::Metric;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
-use support::{endpoints, nobody, round_robin};
+use support::{endpoints, refused_address, round_robin};
 
-/// A client to which a little of everything has happened, and its host.
+/// A client after requests, errors, retries and failures, and its host.
 async fn busy_client() -> (Client, Actor) {
     let actor = Actor::start().await;
     let assignment = endpoints("orders", &[("a", &[actor.address])]);
@@ -34,7 +35,7 @@ async fn busy_client() -> (Client, Actor) {
     for path in ["/", "/404", "/503"] {
         get(&mut service, path).await.unwrap();
     }
-    let dead = nobody().await;
+    let dead = refused_address();
     let unreachable = endpoints("users", &[("a", &[dead])]);
     let config = round_robin("users");
     client
@@ -56,13 +57,20 @@ fn openmetrics_text(client: &Client) -> String {
 }
 
 #[tokio::test]
-async fn what_happened_is_shown_by_cluster() {
+async fn metrics_are_labeled_by_cluster() {
     let (client, _actor) = busy_client().await;
     let text = openmetrics_text(&client);
-    for metric in plimsoll_client::METRICS {
-        let name = metric.name;
-        let start = format!("\nplimsoll_cluster_{name}");
-        assert!(text.contains(&start), "{name} is not in:\n{text}");
+    // Outlier detection is off.
+    let detected = |metric: &&Metric| metric.group == "outlier_detection.";
+    for metric in plimsoll_client::metrics().filter(|metric| !detected(metric)) {
+        let name = plimsoll_client::metric_name(metric);
+        assert!(
+            text.contains(&format!("\n{name}")),
+            "{name} is not in:\n{text}"
+        );
+        let help = format!(" {}\n", metric.help);
+        let shared = metric.name == "lb_local_cluster_not_ok";
+        assert!(shared || text.contains(&help), "{help} is not in:\n{text}");
     }
     for line in [
         "upstream_rq_total{cluster=\"orders\"} 4",
@@ -85,7 +93,7 @@ async fn what_happened_is_shown_by_cluster() {
 }
 
 #[tokio::test]
-async fn statistics_have_the_names_of_envoys() {
+async fn statistics_have_envoys_names() {
     let (client, _actor) = busy_client().await;
     let names: Vec<String> = client.stats().into_iter().map(|stat| stat.1).collect();
     for name in [
@@ -102,7 +110,7 @@ async fn statistics_have_the_names_of_envoys() {
 }
 
 #[tokio::test]
-async fn the_epoch_rises_when_clusters_come_or_go_and_only_then() {
+async fn the_epoch_changes_only_when_clusters_are_added_or_removed() {
     let (client, actor) = busy_client().await;
     let before = client.cluster_epoch();
     let same = endpoints("orders", &[("a", &[actor.address])]);
@@ -126,7 +134,7 @@ async fn the_epoch_rises_when_clusters_come_or_go_and_only_then() {
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 type Values = BTreeMap<(String, BTreeMap<String, String>), u64>;
 
-/// What the text says, in whole numbers as the others have them.
+/// Parses the text format into integers, as the other libraries have them.
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 fn values_of(text: &str) -> Values {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -148,7 +156,7 @@ fn values_of(text: &str) -> Values {
 
 #[cfg(feature = "metrics")]
 #[tokio::test]
-async fn a_recorder_of_the_metrics_facade_gets_what_prometheus_gets() {
+async fn the_metrics_facade_has_the_values_of_prometheus() {
     use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
     let (client, _actor) = busy_client().await;
@@ -158,12 +166,16 @@ async fn a_recorder_of_the_metrics_facade_gets_what_prometheus_gets() {
         client.record_metrics();
         client.record_metrics();
     });
-    let recorded = recorder.snapshotter().snapshot().into_vec();
-    let recorded: Values = recorded
+    let recorded: Values = recorder
+        .snapshotter()
+        .snapshot()
+        .into_vec()
         .into_iter()
         .map(|(key, _, _, value)| {
-            let labels = key.key().labels();
-            let labels = labels.map(|label| (label.key().to_owned(), label.value().to_owned()));
+            let labels = key
+                .key()
+                .labels()
+                .map(|label| (label.key().to_owned(), label.value().to_owned()));
             let value = match value {
                 DebugValue::Counter(value) => value,
                 DebugValue::Gauge(value) => format!("{value:.0}").parse().unwrap(),
@@ -177,7 +189,7 @@ async fn a_recorder_of_the_metrics_facade_gets_what_prometheus_gets() {
 
 #[cfg(feature = "opentelemetry")]
 #[tokio::test]
-async fn a_meter_of_opentelemetry_gets_what_prometheus_gets() {
+async fn opentelemetry_has_the_values_of_prometheus() {
     use opentelemetry::metrics::MeterProvider as _;
     use opentelemetry_sdk::metrics::data::{
         AggregatedMetrics, MetricData, ResourceMetrics, ScopeMetrics,

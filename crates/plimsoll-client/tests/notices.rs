@@ -1,14 +1,14 @@
-//! What operators must hear of is a warning in the log: reports that expire, endpoints that do.
+//! Conditions that operators must know of are logged as warnings: expired reports, panic mode.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 #[path = "support/actor.rs"]
 mod actor;
+#[path = "support/captured_logs.rs"]
+mod captured_logs;
 mod support;
 
-use std::fmt::Write as _;
-use std::sync::{Arc, Mutex};
-
 use actor::{Actor, eventually, request};
+use captured_logs::CapturedLogs;
 use http::Method;
 use http_body_util::BodyExt as _;
 use plimsoll_client::{Client, UpstreamOptions};
@@ -17,53 +17,14 @@ use plimsoll_core::model::locality::Locality;
 use plimsoll_xds::yaml::parse_cluster;
 use support::{endpoints, round_robin};
 use tower_service::Service as _;
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Level, Metadata, Subscriber};
+use tracing::Level;
 
-/// Warnings of this thread, with their fields.
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
-
-struct Text(String);
-
-impl Visit for Text {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        write!(self.0, "{}={value:?} ", field.name()).unwrap();
-    }
-}
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::WARN
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        self.0.lock().unwrap().push(text.0);
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-impl Warnings {
-    /// The warnings that have all these words.
-    fn with(&self, words: &[&str]) -> usize {
-        let lines = self.0.lock().unwrap();
-        let has = |line: &&String| words.iter().all(|word| line.contains(word));
-        lines.iter().filter(has).count()
-    }
+/// How many warnings have all these words.
+fn warnings(lines: &CapturedLogs, words: &[&str]) -> usize {
+    let lines = lines.0.lock().unwrap();
+    let warnings = lines.iter().filter(|(level, _)| *level == Level::WARN);
+    let has = |(_, line): &&(Level, String)| words.iter().all(|word| line.contains(word));
+    warnings.filter(has).count()
 }
 
 const LOAD_AWARE: &str = "
@@ -88,9 +49,9 @@ type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.Roun
 ";
 
 #[tokio::test]
-async fn reports_that_expire_before_the_next_are_said_once() {
-    let warnings = Warnings::default();
-    let _guard = tracing::subscriber::set_default(warnings.clone());
+async fn expired_load_reports_are_logged_once() {
+    let lines = CapturedLogs::default();
+    let _guard = tracing::subscriber::set_default(lines.clone());
     let actor = Actor::start().await;
     let client = Client::builder()
         .locality(Locality::zone_only("a"))
@@ -106,7 +67,7 @@ async fn reports_that_expire_before_the_next_are_said_once() {
     (report.headers_mut()).insert("say-endpoint-load-metrics", value);
     let response = service.call(report).await.unwrap();
     response.into_body().collect().await.unwrap();
-    // No further report: it expires.
+    // Without a further report, the last one expires.
     let stale = || {
         let stats = client.stats();
         let name = "load_aware_locality.stale_locality_total";
@@ -114,13 +75,13 @@ async fn reports_that_expire_before_the_next_are_said_once() {
     };
     eventually("it is noticed", async || stale() > 3).await;
     let words = ["orders", "weight_expiration_period_s=0.2", "localities=1"];
-    assert_eq!(warnings.with(&words), 1);
+    assert_eq!(warnings(&lines, &words), 1);
 }
 
 #[tokio::test]
 async fn panic_is_a_warning() {
-    let warnings = Warnings::default();
-    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let lines = CapturedLogs::default();
+    let _guard = tracing::subscriber::set_default(lines.clone());
     let actors = [Actor::start().await, Actor::start().await];
     let addresses = [actors[0].address, actors[1].address];
     let client = Client::builder()
@@ -136,7 +97,7 @@ async fn panic_is_a_warning() {
         (client.update_health("orders", address, failed).await).unwrap();
     }
     eventually("it is said", async || {
-        warnings.with(&["orders", "priority=0", "is in panic"]) == 1
+        warnings(&lines, &["orders", "priority=0", "entered panic mode"]) == 1
     })
     .await;
 }

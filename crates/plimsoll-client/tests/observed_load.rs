@@ -1,5 +1,5 @@
-//! OBSERVED_LOAD in the client, on real sockets: from a file, and from a management server that
-//! goes away. Nobody tells the client where the fleet is.
+//! OBSERVED_LOAD in the client, on real sockets: configured by a file, and by a management server
+//! that is killed. The client knows no fleet.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod support;
@@ -27,8 +27,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// A backend that answers at once, unless it is told to hold its answers back. Bodies of
-/// `/stream` end when streams are released.
+/// A backend that responds at once, unless its responses are held back. Bodies of `/stream` end
+/// when streams are released.
 struct Gated {
     address: SocketAddr,
     requests: Arc<AtomicU64>,
@@ -98,15 +98,15 @@ async fn answer(
     Ok(Response::new(body))
 }
 
-/// Policy and period for tests. The dead band is wide: two backends of one process differ by chance
-/// more than those of two zones do. Requests that hang differ by far more than it.
+/// Policy and period for tests. The dead band is wide, because the response times of two backends
+/// in one process vary; requests that hang exceed it by far.
 const POLICY: &str = "load_balancing_policy: {policies: [{typed_extension_config: {name: x, \
                       typed_config: {'@type': type.googleapis.com/envoy.extensions.\
                       load_balancing_policies.round_robin.v3.RoundRobin, locality_lb_config: \
                       {zone_aware_lb_config: {locality_basis: OBSERVED_LOAD, min_cluster_size: 1, \
                       observed_load_period: 0.1s, dead_band_bp: 3000}}}}}]}";
 
-/// One request per millisecond, whether or not the ones before it were answered.
+/// Sends one request per millisecond, without waiting for responses.
 fn traffic(service: &(impl Sends<Future: Send> + Clone + Send + 'static)) -> JoinHandle<()> {
     let service = service.clone();
     tokio::spawn(async move {
@@ -119,7 +119,7 @@ fn traffic(service: &(impl Sends<Future: Send> + Clone + Send + 'static)) -> Joi
     })
 }
 
-/// Basis points that stay in zone a, once response times decide.
+/// Basis points of traffic that stay in zone a, once response times are in effect.
 async fn kept(client: &Client) -> Option<u64> {
     let explanation = client.explain("orders").await.ok()?;
     let observed = explanation.reason.contains("response times");
@@ -130,13 +130,13 @@ async fn kept_is(client: &Client, what: &str, wanted: impl Fn(u64) -> bool) {
     wait_until(what, async || kept(client).await.is_some_and(&wanted)).await;
 }
 
-/// Waits until requests stay in zone a but for probes, which have told enough of zone b.
+/// Waits until only probes leave zone a, and enough of them have reached zone b.
 async fn is_home(client: &Client, b: &Gated) {
     wait_until("probes of zone b", async || b.seen() > 120).await;
     kept_is(client, "home, with probes", |bp| bp >= 9_500).await;
 }
 
-/// HTTP/2, and no limit on requests: those that hang must not stop the others.
+/// HTTP/2 without a request limit, so that requests that hang do not block others.
 fn options() -> UpstreamOptions {
     let mut options = http2();
     options.circuit_breakers.max_requests = u32::MAX;
@@ -144,7 +144,7 @@ fn options() -> UpstreamOptions {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_that_get_no_answer_move_traffic_to_the_other_zone() {
+async fn unanswered_requests_move_traffic_to_the_other_zone() {
     let (a, b) = (Gated::start().await, Gated::start().await);
     let zones = endpoints("orders", &[("a", &[a.address]), ("b", &[b.address])]);
     let config = parse_cluster(&format!("name: orders\n{POLICY}")).unwrap();
@@ -163,7 +163,7 @@ async fn requests_that_get_no_answer_move_traffic_to_the_other_zone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn streams_are_judged_by_their_headers() {
+async fn response_times_end_with_the_headers() {
     let (a, b) = (Gated::start().await, Gated::start().await);
     let zones = endpoints("orders", &[("a", &[a.address]), ("b", &[b.address])]);
     let config = parse_cluster(&format!("name: orders\n{POLICY}")).unwrap();
@@ -198,9 +198,9 @@ async fn streams_are_judged_by_their_headers() {
     traffic.abort();
 }
 
-/// A cluster that arrives by xDS observes, and goes on when the management server has gone.
+/// A cluster by xDS observes response times, also after the management server was killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_arrives_by_xds_and_survives_the_management_server() {
+async fn the_policy_arrives_by_xds_and_outlives_the_server() {
     let (a, b) = (Gated::start().await, Gated::start().await);
     let mut server = Management::start(&[
         listener("orders", "orders"),
@@ -213,7 +213,7 @@ async fn it_arrives_by_xds_and_survives_the_management_server() {
     let service = within(client.target("xds:///orders")).await.unwrap();
     let traffic = traffic(&service);
     is_home(&client, &b).await;
-    assert_eq!(server.refusals(), Vec::<String>::new());
+    assert_eq!(server.rejections(), Vec::<String>::new());
     server.kill();
     a.held.send_replace(true);
     kept_is(&client, "half of it leaves", |bp| bp <= 6_000).await;

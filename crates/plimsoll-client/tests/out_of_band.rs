@@ -1,4 +1,4 @@
-//! Out-of-band load reports from hosts that offer them, and from one that does not.
+//! Out-of-band load reports from hosts with and without the service.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod support;
@@ -15,6 +15,7 @@ use plimsoll_core::model::orca::OrcaLoadReport;
 use plimsoll_xds::ads::CLUSTER;
 use plimsoll_xds::orca::encode_message;
 use plimsoll_xds::orca::oob::{PATH, parse_request};
+use plimsoll_xds::pb::upstream::Http2Message;
 use plimsoll_xds::wire::{ClusterOut, LocalityDelivery, encode_cluster};
 use plimsoll_xds::yaml::parse_cluster;
 use support::management::{Management, node};
@@ -22,12 +23,12 @@ use support::resources::{assignment, listener, routes};
 use support::{endpoints, get, wait_until, within};
 use tokio::net::TcpListener;
 
-/// A host that serves requests and, if `utilization` is above 0, reports it when asked.
+/// A host that serves requests and, if `utilization` is above 0, streams it as reports.
 struct Reporter {
     address: SocketAddr,
     served: Arc<AtomicU64>,
     streams: Arc<AtomicU64>,
-    /// Of the last stream.
+    /// Interval requested by the last stream.
     authority: Arc<Mutex<String>>,
 }
 
@@ -56,8 +57,8 @@ impl Reporter {
                     while let Some(Ok((request, respond))) = connection.accept().await {
                         if request.uri().path() == PATH {
                             streams.fetch_add(1, Ordering::Relaxed);
-                            let asked = request.uri().authority().unwrap();
-                            *authority.lock().unwrap() = asked.to_string();
+                            let requested = request.uri().authority().unwrap();
+                            *authority.lock().unwrap() = requested.to_string();
                             tokio::spawn(report(request, respond, utilization));
                         } else {
                             served.fetch_add(1, Ordering::Relaxed);
@@ -87,8 +88,8 @@ async fn report(
         respond.send_response(response, true).unwrap();
         return;
     }
-    let asked = request.body_mut().data().await.unwrap().unwrap();
-    let period = parse_request(&asked[5..]).unwrap().unwrap();
+    let body = request.body_mut().data().await.unwrap().unwrap();
+    let period = parse_request(&body[5..]).unwrap().unwrap();
     let mut stream = respond
         .send_response(response.body(()).unwrap(), false)
         .unwrap();
@@ -124,7 +125,7 @@ client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin
 ";
 
 #[tokio::test]
-async fn weights_follow_reports_and_hosts_without_the_service_are_left_alone() {
+async fn weights_follow_reports_and_hosts_without_the_service_are_not_asked_again() {
     let reporters = [
         Reporter::start(0.9).await,
         Reporter::start(0.1).await,
@@ -201,8 +202,7 @@ async fn sidecars() -> [TcpListener; 2] {
     }
 }
 
-/// Field 10 of `LoadAwareLocality`, over the wire: the hosts answer requests and offer no reports,
-/// sidecars at another port report for them.
+/// Field 10 of `LoadAwareLocality` by xDS: sidecars at another port report for hosts that do not.
 #[tokio::test]
 async fn load_aware_localities_follow_reports_of_a_sidecar() {
     let [one, two] = sidecars().await;
@@ -214,7 +214,8 @@ async fn load_aware_localities_follow_reports_of_a_sidecar() {
 
     let config = parse_cluster(&LOAD_AWARE.replace("PORT", &port.to_string())).unwrap();
     let mut out = ClusterOut::new(&config, LocalityDelivery::AsConfigured);
-    out.http2 = true;
+    let http2 = Http2Message::default();
+    out.http2 = Some(&http2);
     let server = Management::start(&[
         listener("orders", "orders"),
         routes("orders", "orders"),
@@ -241,7 +242,7 @@ async fn load_aware_localities_follow_reports_of_a_sidecar() {
     assert_eq!(
         (streams(&near), streams(&far)),
         (0, 0),
-        "asked at another port"
+        "requested at another port"
     );
     let stats = client.stats();
     let received = stats

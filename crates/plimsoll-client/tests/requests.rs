@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use plimsoll_client::{Client, ErrorKind, UpstreamOptions};
 use plimsoll_core::model::locality::Locality;
-use support::{Backend, endpoints, get, http2, nobody, round_robin};
+use support::{Backend, endpoints, get, http2, refused_address, round_robin};
 
 async fn client(addresses: &[SocketAddr], options: UpstreamOptions) -> Client {
     let assignment = endpoints("orders", &[("a", addresses)]);
@@ -18,7 +18,7 @@ async fn client(addresses: &[SocketAddr], options: UpstreamOptions) -> Client {
 }
 
 #[tokio::test]
-async fn requests_go_round_over_both_protocols() {
+async fn round_robin_works_over_http1_and_http2() {
     for options in [UpstreamOptions::default(), http2()] {
         let backends = [Backend::start().await, Backend::start().await];
         let addresses = [backends[0].address, backends[1].address];
@@ -34,7 +34,7 @@ async fn requests_go_round_over_both_protocols() {
 }
 
 #[tokio::test]
-async fn services_that_come_and_go_are_as_fair_as_one() {
+async fn short_lived_services_balance_together() {
     let backends = [Backend::start().await, Backend::start().await];
     let addresses = [backends[0].address, backends[1].address];
     let client = client(&addresses, UpstreamOptions::default()).await;
@@ -46,9 +46,9 @@ async fn services_that_come_and_go_are_as_fair_as_one() {
 }
 
 #[tokio::test]
-async fn what_nobody_has_seen_is_sent_to_another_host() {
+async fn a_refused_connection_is_retried_on_another_host() {
     let alive = Backend::start().await;
-    let dead = nobody().await;
+    let dead = refused_address();
     for options in [UpstreamOptions::default(), http2()] {
         let client = client(&[dead, alive.address], options).await;
         let mut service = client.service("orders").unwrap();
@@ -60,7 +60,7 @@ async fn what_nobody_has_seen_is_sent_to_another_host() {
 }
 
 #[tokio::test]
-async fn without_a_host_the_error_says_so() {
+async fn errors_name_the_cluster_without_hosts() {
     let client = client(&[], UpstreamOptions::default()).await;
     let mut service = client.service("orders").unwrap();
     let error = get(&mut service, "/").await.unwrap_err();
@@ -94,7 +94,7 @@ async fn endpoints_and_clusters_change_while_requests_run() {
     assert_eq!(get(&mut users, "/").await.unwrap().1, one.to_string());
     client.remove_cluster("orders").await.unwrap();
     assert!(client.service("orders").is_err());
-    // Who has it may go on with what was known.
+    // Existing services keep using the last snapshot.
     assert_eq!(get(&mut service, "/").await.unwrap().1, two.to_string());
 }
 
@@ -127,7 +127,7 @@ async fn counts_of_removed_hosts_and_clusters_are_reported() {
 }
 
 #[tokio::test]
-async fn the_breaker_opens_at_max_requests() {
+async fn the_circuit_breaker_opens_at_max_requests() {
     let backend = Backend::start().await;
     let mut options = UpstreamOptions::default();
     options.circuit_breakers.max_requests = 0;

@@ -1,4 +1,4 @@
-//! Retries: what is tried again, where, how often, and how long it may take.
+//! Retries: conditions, choice of the next host, budgets and timeouts.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 #[path = "support/actor.rs"]
@@ -20,7 +20,7 @@ use plimsoll_core::model::assignment::{
 };
 use plimsoll_core::model::locality::Locality;
 use plimsoll_xds::yaml::parse_cluster;
-use support::{endpoints, http2, nobody, round_robin};
+use support::{endpoints, http2, refused_address, round_robin};
 use tower_service::Service as _;
 
 fn client(actors: &[&Actor], options: UpstreamOptions) -> Client {
@@ -45,15 +45,15 @@ fn retrying(client: &Client, conditions: &str) -> ClusterService {
     client.service("orders").unwrap().with_defaults(options)
 }
 
-fn make_sick(actor: &Actor) {
-    actor.seen.sick.store(true, Ordering::Relaxed);
+fn set_unhealthy(actor: &Actor) {
+    actor.seen.unhealthy.store(true, Ordering::Relaxed);
 }
 
 #[tokio::test]
-async fn error_responses_are_tried_again_on_another_host_on_demand() {
+async fn error_responses_are_retried_on_another_host() {
     for options in [UpstreamOptions::default(), http2()] {
         let actors = [Actor::start().await, Actor::start().await];
-        make_sick(&actors[0]);
+        set_unhealthy(&actors[0]);
         let client = client(&[&actors[0], &actors[1]], options);
         let mut patient = retrying(&client, "gateway-error");
         for _ in 0..10 {
@@ -73,11 +73,11 @@ async fn error_responses_are_tried_again_on_another_host_on_demand() {
     }
 }
 
-/// Envoy uses the first report of all tries, and the host that was tried second loses its own.
+/// Unlike Envoy, which uses the first report of all attempts for the last host.
 #[tokio::test]
-async fn each_try_has_the_load_report_of_its_own_host() {
+async fn each_attempt_stores_the_load_report_of_its_host() {
     let actors = [Actor::start().await, Actor::start().await];
-    make_sick(&actors[0]);
+    set_unhealthy(&actors[0]);
     let addresses = [actors[0].address, actors[1].address];
     let text = "name: orders\nlb_policy: ROUND_ROBIN\n\
                 lrs_report_endpoint_metrics: [cpu_utilization]";
@@ -97,18 +97,21 @@ async fn each_try_has_the_load_report_of_its_own_host() {
         assert_eq!(response.status(), 200);
         response.into_body().collect().await.unwrap();
     }
-    assert!(actors[0].requests() > 0, "nobody was tried twice");
+    assert!(actors[0].requests() > 0, "the first host got no attempt");
     let stats = client.drain_load_stats(true).await.unwrap();
     for endpoint in &stats[0].localities[0].endpoints {
         let cpu = endpoint.load_metric_stats["cpu_utilization"];
-        let tries = endpoint.total_issued_requests;
-        assert_eq!(cpu.num_requests_finished_with_metric, tries, "{endpoint:?}");
+        let attempts = endpoint.total_issued_requests;
+        assert_eq!(
+            cpu.num_requests_finished_with_metric, attempts,
+            "{endpoint:?}"
+        );
     }
     assert_eq!(stats[0].localities[0].endpoints.len(), 2);
 }
 
 #[tokio::test]
-async fn bodies_are_sent_again_if_they_are_short_enough() {
+async fn bodies_up_to_max_replay_bytes_are_sent_again() {
     let actors = [Actor::start().await, Actor::start().await];
     let client = client(&[&actors[0], &actors[1]], UpstreamOptions::default());
     let mut service = retrying(&client, "retriable-4xx,reset");
@@ -123,7 +126,7 @@ async fn bodies_are_sent_again_if_they_are_short_enough() {
             .body(Full::new(Bytes::from(text)))
             .unwrap()
     };
-    // All three tries end with 409, which is then the answer.
+    // All three attempts end with 409, which is then returned.
     let response = service.call(call(1000, 1000)).await.unwrap();
     assert_eq!(response.status(), 409);
     assert_eq!(actors[0].requests() + actors[1].requests(), 3);
@@ -133,7 +136,7 @@ async fn bodies_are_sent_again_if_they_are_short_enough() {
 }
 
 #[tokio::test]
-async fn a_connection_that_fails_is_a_reset() {
+async fn a_failed_connection_counts_as_a_reset() {
     let actor = Actor::start().await;
     let client = client(&[&actor], UpstreamOptions::default());
     let mut plain = retrying(&client, "");
@@ -145,7 +148,7 @@ async fn a_connection_that_fails_is_a_reset() {
 }
 
 #[tokio::test]
-async fn the_budget_bounds_retries_of_what_was_seen() {
+async fn the_budget_bounds_retries_of_sent_requests() {
     let actor = Actor::start().await;
     let mut options = UpstreamOptions::default();
     options.circuit_breakers.max_retries = 0;
@@ -156,11 +159,11 @@ async fn the_budget_bounds_retries_of_what_was_seen() {
 }
 
 #[tokio::test]
-async fn what_nobody_saw_is_tried_again_without_a_budget() {
+async fn unsent_requests_are_retried_without_a_budget() {
     let alive = Actor::start().await;
     let mut options = UpstreamOptions::default();
     options.circuit_breakers.max_retries = 0;
-    let hosts = [nobody().await, alive.address];
+    let hosts = [refused_address(), alive.address];
     let client = Client::builder()
         .locality(Locality::zone_only("a"))
         .cluster(
@@ -169,7 +172,7 @@ async fn what_nobody_saw_is_tried_again_without_a_budget() {
             options,
         )
         .build();
-    // Also where a route names the condition under which an Envoy would.
+    // Also if a route names the condition that Envoy would need.
     for conditions in ["", "connect-failure", "5xx"] {
         let mut service = retrying(&client, conditions);
         for _ in 0..4 {
@@ -183,7 +186,7 @@ async fn what_nobody_saw_is_tried_again_without_a_budget() {
 }
 
 #[tokio::test]
-async fn a_try_that_hangs_is_given_up_and_counts_against_its_host() {
+async fn per_try_timeout_counts_as_an_error_of_the_host() {
     for options in [UpstreamOptions::default(), http2()] {
         let actor = Actor::start().await;
         let client = client(&[&actor], options);
@@ -207,7 +210,7 @@ async fn a_try_that_hangs_is_given_up_and_counts_against_its_host() {
 }
 
 #[tokio::test]
-async fn all_tries_together_may_take_so_long() {
+async fn the_timeout_covers_all_attempts() {
     let actor = Actor::start().await;
     let client = client(&[&actor], UpstreamOptions::default());
     let mut service = client.service("orders").unwrap();
@@ -220,11 +223,11 @@ async fn all_tries_together_may_take_so_long() {
     assert_eq!(error.kind(), ErrorKind::Timeout);
 }
 
-/// Zone a is ours and all its hosts are dead; nobody has noticed yet.
+/// All hosts of the local zone refuse connections, without a failed health check yet.
 async fn client_of_a_dead_zone(alive: &Actor, options: UpstreamOptions) -> Client {
     let mut dead = Vec::new();
     for _ in 0..6 {
-        dead.push(nobody().await);
+        dead.push(refused_address());
     }
     let fleet = ["10.0.0.1:1".parse().unwrap(), "10.0.0.2:1".parse().unwrap()];
     let config = "name: orders\nlb_policy: ROUND_ROBIN\n\
@@ -245,7 +248,7 @@ async fn client_of_a_dead_zone(alive: &Actor, options: UpstreamOptions) -> Clien
 }
 
 #[tokio::test]
-async fn a_zone_that_cannot_be_reached_is_left_without_a_failed_call() {
+async fn an_unreachable_zone_fails_no_request() {
     for options in [UpstreamOptions::default(), http2()] {
         let alive = Actor::start().await;
         let client = client_of_a_dead_zone(&alive, options).await;
@@ -270,20 +273,21 @@ async fn a_zone_that_cannot_be_reached_is_left_without_a_failed_call() {
     }
 }
 
-/// Priority 0 is two dead zones; nobody has noticed yet.
+/// All hosts of priority 0 refuse connections, without a failed health check yet.
 async fn client_of_a_dead_priority(policy: &str, alive: &[&Actor]) -> Client {
     let mut dead = Vec::new();
     for _ in 0..8 {
-        dead.push(nobody().await);
+        dead.push(refused_address());
     }
     let alive: Vec<_> = alive.iter().map(|actor| actor.address).collect();
-    let zones = [("a", &dead[..4], 0), ("b", &dead[4..], 0), ("c", &alive, 1)];
-    let zones = zones.map(|(zone, addresses, priority)| LocalityParts {
-        locality: Locality::zone_only(zone),
-        lb_endpoints: addresses.iter().copied().map(LbEndpoint::new).collect(),
-        priority,
-        ..LocalityParts::default()
-    });
+    let zones = [("a", &dead[..4], 0), ("b", &dead[4..], 0), ("c", &alive, 1)].map(
+        |(zone, addresses, priority)| LocalityParts {
+            locality: Locality::zone_only(zone),
+            lb_endpoints: addresses.iter().copied().map(LbEndpoint::new).collect(),
+            priority,
+            ..LocalityParts::default()
+        },
+    );
     let assignment = ClusterLoadAssignment::try_new(AssignmentParts {
         cluster_name: "orders".into(),
         endpoints: zones.into(),
@@ -298,7 +302,7 @@ async fn client_of_a_dead_priority(policy: &str, alive: &[&Actor]) -> Client {
 }
 
 #[tokio::test]
-async fn a_priority_that_cannot_be_reached_is_left_without_a_failed_call() {
+async fn an_unreachable_priority_fails_no_request() {
     for policy in ["ROUND_ROBIN", "LEAST_REQUEST", "RANDOM", "MAGLEV"] {
         let alive = [Actor::start().await, Actor::start().await];
         let client = client_of_a_dead_priority(policy, &[&alive[0], &alive[1]]).await;
@@ -317,7 +321,7 @@ async fn a_priority_that_cannot_be_reached_is_left_without_a_failed_call() {
         let seen = alive.each_ref().map(Actor::requests);
         assert_eq!(seen[0] + seen[1], 100, "{policy}");
         assert!(seen.iter().all(|seen| *seen > 20), "{policy}: {seen:?}");
-        // Without retries there is no other try.
+        // Without retries there is only one attempt.
         let mut never = RequestOptions::default();
         never.retry.num_retries = 0;
         let one = client_of_a_dead_priority(policy, &[&alive[0]]).await;

@@ -1,4 +1,4 @@
-//! Clusters balanced by a gRPC service config, with backends that report their load.
+//! Clusters with a gRPC service config, and backends that report their load.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 #[path = "support/actor.rs"]
@@ -12,7 +12,7 @@ use plimsoll_client::{Client, ClientBuilder, ErrorKind, GrpcFeatures, UpstreamOp
 use support::{endpoints, round_robin};
 use tower_service::Service as _;
 
-const CONFIG: &str = r#"{"loadBalancingConfig": [{"somebody_elses": {}}, {"weighted_round_robin": {
+const CONFIG: &str = r#"{"loadBalancingConfig": [{"unknown_policy": {}}, {"weighted_round_robin": {
     "blackoutPeriod": "0s", "metricNamesForComputingUtilization": ["named_metrics.queue"]}}]}"#;
 
 fn builder(actor: &Actor) -> ClientBuilder {
@@ -21,8 +21,7 @@ fn builder(actor: &Actor) -> ClientBuilder {
     Client::builder().cluster(round_robin("orders"), assignment, options)
 }
 
-/// The weight of the only host after it has reported a queue of one half at 100 requests per
-/// second.
+/// Weight of the only host after it reported a queue of one half at 100 requests per second.
 async fn weight(client: &Client) -> Option<u32> {
     let mut call = request(Method::GET, "/say");
     let report = "TEXT rps_fractional=100,named_metrics.queue=0.5";
@@ -35,7 +34,7 @@ async fn weight(client: &Client) -> Option<u32> {
 }
 
 #[tokio::test]
-async fn custom_metrics_count_only_when_they_are_switched_on() {
+async fn custom_metrics_need_the_feature() {
     let actor = Actor::start().await;
     for (wrr_custom_metrics, expected) in [(true, Some(200)), (false, None)] {
         let features = GrpcFeatures { wrr_custom_metrics };
@@ -45,9 +44,9 @@ async fn custom_metrics_count_only_when_they_are_switched_on() {
     }
 }
 
-/// The process of this test is started without the variable.
+/// Tests run without the environment variable.
 #[tokio::test]
-async fn without_the_variable_custom_metrics_are_off() {
+async fn custom_metrics_are_off_without_the_environment_variable() {
     assert_eq!(std::env::var_os(plimsoll_client::WRR_CUSTOM_METRICS), None);
     let actor = Actor::start().await;
     let client = builder(&actor).service_config("orders", CONFIG).unwrap();
@@ -55,7 +54,7 @@ async fn without_the_variable_custom_metrics_are_off() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_used_is_refused() {
+async fn invalid_service_configs_are_rejected() {
     let actor = Actor::start().await;
     let refused = |cluster: &str, json: &str| {
         let error = builder(&actor).service_config(cluster, json).unwrap_err();

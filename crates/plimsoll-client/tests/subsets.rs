@@ -11,14 +11,11 @@ use http_body_util::{BodyExt as _, Empty};
 use plimsoll_client::{Client, ErrorKind, MatchCriteria, Metadata, RequestOptions, Variant};
 use plimsoll_core::model::assignment::LbEndpoint;
 use plimsoll_core::model::locality::Locality;
-use plimsoll_xds::ads::{CLUSTER_LOAD_ASSIGNMENT, ROUTE_CONFIGURATION};
-use plimsoll_xds::wire::{
-    self, AssignmentOut, ClusterWeightOut, LocalityOut, PathMatch, RouteEntryOut, RouteOut,
-    RouteTarget, VirtualHostOut,
-};
+use plimsoll_xds::ads::CLUSTER_LOAD_ASSIGNMENT;
+use plimsoll_xds::wire::{self, AssignmentOut, LocalityOut};
 use plimsoll_xds::yaml::parse_upstream_cluster;
 use support::management::{Management, xds_options};
-use support::resources::{Made, cluster, listener};
+use support::resources::{Made, cluster, listener, routed};
 use support::{Backend, within};
 use tower_service::Service;
 
@@ -81,7 +78,7 @@ fn request(own: Option<MatchCriteria>) -> Request<Empty<Bytes>> {
     request
 }
 
-/// Who answers six requests, by its place in the list.
+/// Sends six requests and returns the indices of the hosts that responded.
 async fn answering<S, B>(
     service: &mut S,
     own: Option<&MatchCriteria>,
@@ -104,7 +101,7 @@ where
 }
 
 #[tokio::test]
-async fn criteria_of_a_request_choose_its_subset() {
+async fn criteria_of_a_request_select_its_subset() {
     let backends = backends().await;
     let client = client(&backends);
     let mut service = client.service("orders").unwrap();
@@ -122,7 +119,7 @@ async fn criteria_of_a_request_choose_its_subset() {
     }
     let error = service.call(request(Some(criteria(&[("color", "red")]))));
     assert_eq!(error.await.unwrap_err().kind(), ErrorKind::NoHost);
-    // Criteria of the service are those of every request, and those of a request go over them.
+    // Criteria of the service apply to every request; those of a request override them.
     let defaults = RequestOptions {
         metadata_match: Some(criteria(&[("stage", "prod"), ("version", "stable")])),
         ..RequestOptions::default()
@@ -145,7 +142,7 @@ async fn criteria_of_a_request_choose_its_subset() {
 async fn a_retry_stays_in_the_subset() {
     let backends = backends().await;
     let client = client(&backends);
-    // One of the two canaries goes away; its requests are tried again on the other one.
+    // One of the two canaries stops; its requests are retried on the other one.
     let [stable, gone, left] = backends;
     let address = gone.address;
     drop(gone);
@@ -153,15 +150,20 @@ async fn a_retry_stays_in_the_subset() {
     let canary = criteria(&[("version", "canary")]);
     for _ in 0..6 {
         let response = within(service.call(request(Some(canary.clone())))).await;
-        let body = response.unwrap().into_body().collect().await.unwrap();
-        let body = body.to_bytes();
+        let body = response
+            .unwrap()
+            .into_body()
+            .collect()
+            .await
+            .unwrap()
+            .to_bytes();
         assert_eq!(body, left.address.to_string(), "{address} is gone");
     }
     assert_eq!(stable.seen(), 0);
 }
 
 #[tokio::test]
-async fn a_layer_takes_the_criteria_of_its_requests() {
+async fn a_layer_uses_the_criteria_of_its_requests() {
     use tower_layer::Layer as _;
     let backends = backends().await;
     let client = client(&backends);
@@ -175,34 +177,18 @@ async fn a_layer_takes_the_criteria_of_its_requests() {
     assert_eq!(answering(&mut service, None, &backends).await, [0].into());
 }
 
-/// Routes of the listener `orders`: the first by a weighted cluster, the rest plainly.
+/// Routes of the listener `orders`: the first to a weighted cluster, the rest to a plain one.
 fn routes() -> Made {
-    let route = |prefix: &str, target, pairs: Option<&[(&str, &str)]>| RouteEntryOut {
-        path: PathMatch::Prefix(prefix.to_owned()),
-        target,
-        metadata_match: pairs.map(metadata),
-        timeout: None,
-        retry: None,
-    };
-    let weighted = RouteTarget::Weighted(vec![ClusterWeightOut {
-        name: "orders".to_owned(),
-        weight: 1,
-        metadata_match: Some(metadata(&[("version", "canary")])),
-    }]);
-    let stable = [("stage", "prod"), ("version", "stable")];
-    let plain = RouteTarget::Cluster("orders".to_owned());
-    let body = wire::encode_route_configuration(&RouteOut {
-        name: "orders".to_owned(),
-        virtual_hosts: vec![VirtualHostOut {
-            name: "all".to_owned(),
-            domains: vec!["*".to_owned()],
-            routes: vec![
-                route("/weighted", weighted, Some(&stable)),
-                route("", plain, Some(&[("version", "canary")])),
-            ],
-        }],
-    });
-    (ROUTE_CONFIGURATION, "orders".to_owned(), body)
+    let matching =
+        |pairs: &str| format!("metadata_match: {{filter_metadata: {{envoy.lb: {pairs}}}}}");
+    let canary = matching("{version: canary}");
+    let stable = matching("{stage: prod, version: stable}");
+    let weighted = format!(
+        "{{match: {{prefix: /weighted}}, route: {{{stable}, weighted_clusters: {{clusters: \
+         [{{name: orders, weight: 1, {canary}}}]}}}}}}"
+    );
+    let plain = format!("{{match: {{prefix: ''}}, route: {{cluster: orders, {canary}}}}}");
+    routed("orders", &[&weighted, &plain])
 }
 
 fn assignment(backends: &[Backend; 3]) -> Made {
@@ -226,7 +212,7 @@ fn assignment(backends: &[Backend; 3]) -> Made {
 }
 
 #[tokio::test]
-async fn routes_of_a_server_choose_subsets_and_requests_go_over_them() {
+async fn routes_select_subsets_and_requests_override_them() {
     let backends = backends().await;
     let server = Management::start(&[
         listener("orders", "orders"),
@@ -244,12 +230,12 @@ async fn routes_of_a_server_choose_subsets_and_requests_go_over_them() {
         let stable = criteria(&[("version", "stable")]);
         let seen = answering(&mut service, Some(&stable), &backends).await;
         assert_eq!(seen, [0].into(), "{variant:?}");
-        // The entry of the weighted cluster goes over its route.
+        // Criteria of the weighted cluster override those of the route.
         let mut weighted = request(None);
         *weighted.uri_mut() = "http://orders/weighted".parse().unwrap();
         let response = within(service.call(weighted)).await.unwrap();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         assert_eq!(body, backends[2].address.to_string(), "{variant:?}");
     }
-    assert_eq!(server.refusals(), Vec::<String>::new());
+    assert_eq!(server.rejections(), Vec::<String>::new());
 }

@@ -1,5 +1,5 @@
-//! A client and a management server that keeps to the rules: resolving, changes at run time, the
-//! death and the return of the server, and load reports that add up.
+//! A client with a conforming management server: resolution, changes at run time, restarts of the
+//! server, and complete load reports.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use plimsoll_client::{Client, ErrorKind, TargetService, Variant, XdsState};
 use support::management::{Management, Reported, xds_options};
 use support::resources::{Made, assignment, cluster, listener, routes, whole};
-use support::{Backend, get, nobody, wait_for, wait_until, within};
+use support::{Backend, get, refused_address, wait_for, wait_until, within};
 use tokio::task::JoinHandle;
 
 async fn target(server: &Management, variant: Variant) -> (Client, TargetService) {
@@ -22,7 +22,7 @@ async fn target(server: &Management, variant: Variant) -> (Client, TargetService
     (client, service)
 }
 
-/// Requests one after the other, until it is stopped.
+/// Sends requests one after the other until it is stopped.
 struct Traffic {
     seen: Arc<Seen>,
     workers: Vec<JoinHandle<()>>,
@@ -58,11 +58,13 @@ impl Traffic {
                 }
             })
         });
-        let workers = workers.collect();
-        Self { seen, workers }
+        Self {
+            workers: workers.collect(),
+            seen,
+        }
     }
 
-    /// Waits for this many more answers.
+    /// Waits for `answers` further responses.
     async fn more(&self, answers: u64) {
         let goal = self.seen.answered.load(Ordering::Relaxed) + answers;
         wait_until("more answers", async || {
@@ -72,7 +74,7 @@ impl Traffic {
         .await;
     }
 
-    /// No request may have failed.
+    /// Stops, and asserts that no request failed.
     async fn stop(self) {
         self.seen.stop.store(true, Ordering::Relaxed);
         for worker in self.workers {
@@ -95,11 +97,11 @@ async fn a_target_is_resolved_in_both_variants() {
         assert_eq!(status.state, XdsState::Connected);
         assert_eq!((status.rejected, status.problems.len()), (0, 0));
     }
-    assert_eq!(server.refusals(), Vec::<String>::new());
+    assert_eq!(server.rejections(), Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn a_target_that_the_server_does_not_have_is_an_error_at_once() {
+async fn a_missing_target_is_an_immediate_error() {
     let server = Management::start(&whole("orders", &[]));
     for variant in [Variant::Sotw, Variant::Delta] {
         let client = Client::builder()
@@ -112,7 +114,7 @@ async fn a_target_that_the_server_does_not_have_is_an_error_at_once() {
 }
 
 #[tokio::test]
-async fn endpoints_policies_and_routes_change_and_no_request_is_lost() {
+async fn changes_of_endpoints_policies_and_routes_fail_no_request() {
     let backends = [
         Backend::start().await,
         Backend::start().await,
@@ -137,7 +139,7 @@ async fn endpoints_policies_and_routes_change_and_no_request_is_lost() {
         let (client, service) = target(&server, variant).await;
         let traffic = Traffic::start(&service);
         for (round, zones) in zones.iter().cycle().take(12).enumerate() {
-            // Clusters come and go, and so do endpoints and policies of the one in use.
+            // Other clusters are added and removed; endpoints and policies of this one change.
             let name = ["orders", "users"][round / 3 % 2];
             let policy = policies[round % policies.len()];
             let resources = [
@@ -162,12 +164,12 @@ async fn endpoints_policies_and_routes_change_and_no_request_is_lost() {
             traffic.more(40).await;
         }
         traffic.stop().await;
-        assert_eq!(server.refusals(), Vec::<String>::new());
+        assert_eq!(server.rejections(), Vec::<String>::new());
     }
 }
 
 #[tokio::test]
-async fn a_killed_server_changes_nothing_and_is_followed_again_when_it_is_back() {
+async fn resources_stay_in_use_while_the_server_is_down() {
     let backends = [Backend::start().await, Backend::start().await];
     let [one, two] = [backends[0].address, backends[1].address];
     for variant in [Variant::Sotw, Variant::Delta] {
@@ -188,7 +190,7 @@ async fn a_killed_server_changes_nothing_and_is_followed_again_when_it_is_back()
         let status = client.xds_status().unwrap();
         assert!(status.problems.is_empty(), "{status:?}");
 
-        // It comes back with other endpoints, before anybody has asked for them.
+        // The restarted server has other endpoints.
         server.set(&whole("orders", &[("a", &[two])]));
         server.restart();
         let seen = backends[1].seen();
@@ -200,7 +202,7 @@ async fn a_killed_server_changes_nothing_and_is_followed_again_when_it_is_back()
 }
 
 #[tokio::test]
-async fn a_resource_that_is_taken_away_stays_in_use() {
+async fn a_removed_resource_stays_in_use() {
     let backend = Backend::start().await;
     let all = whole("orders", &[("a", &[backend.address])]);
     for variant in [Variant::Sotw, Variant::Delta] {
@@ -223,7 +225,7 @@ async fn a_resource_that_is_taken_away_stays_in_use() {
     }
 }
 
-/// Requests that were sent one after the other.
+/// Sends requests one after the other.
 async fn send(service: &mut TargetService, paths: &[&str], times: usize) {
     for path in std::iter::repeat_n(paths, times).flatten() {
         get(service, path).await.unwrap();
@@ -234,18 +236,17 @@ fn sum(backends: &[Backend]) -> u64 {
     backends.iter().map(Backend::seen).sum()
 }
 
-/// Counts are compared when no report is under way: those that a dying server has been sent and
-/// has not read are lost, because nothing in the protocol acknowledges them.
+/// Compares counts while no report is in flight: reports that a killed server has not read are
+/// lost, because the protocol has no acknowledgment.
 #[tokio::test]
-async fn reports_add_up_over_a_restart_and_removed_hosts_and_clusters() {
+async fn load_reports_survive_restarts_and_removals() {
     for variant in [Variant::Sotw, Variant::Delta] {
         let backends = [Backend::start().await, Backend::start().await];
         let [one, two] = [backends[0].address, backends[1].address];
         let both: &[(&str, &[SocketAddr])] = &[("a", &[one]), ("b", &[two])];
         let mut server = Management::start(&whole("orders", both));
         let (client, mut service) = target(&server, variant).await;
-        // What is sent before the server asks for reports belongs to none.
-        wait_until("reports are asked for", async || server.reports() > 0).await;
+        wait_for_lrs(&server).await;
         let paths = ["/", "/503", "/404", "/"];
         let mut expected = Reported::default();
         let mut count = |times: u64| {
@@ -264,16 +265,16 @@ async fn reports_add_up_over_a_restart_and_removed_hosts_and_clusters() {
         agree(&server, "orders", count(7)).await;
         assert!(server.reports() > before);
 
-        // One host is removed right after it was used, and before anybody collects.
+        // A host is removed after it was used and before its counts are collected.
         send(&mut service, &paths, 3).await;
         server.set(&whole("orders", &[("b", &[two])]));
         agree(&server, "orders", count(3)).await;
 
-        // Routes lead elsewhere: the old cluster is removed with counts of its own.
+        // Routes name another cluster: the old one is removed with uncollected counts.
         send(&mut service, &paths, 2).await;
-        server.set(&elsewhere(both));
+        server.set(&other_cluster(both));
         agree(&server, "orders", count(2)).await;
-        wait_until("requests go elsewhere", async || {
+        wait_until("requests go other_cluster", async || {
             client.cluster_names() == [Arc::from("users")]
         })
         .await;
@@ -289,13 +290,18 @@ async fn reports_add_up_over_a_restart_and_removed_hosts_and_clusters() {
     }
 }
 
-fn elsewhere(zones: &[(&str, &[SocketAddr])]) -> Vec<Made> {
+fn other_cluster(zones: &[(&str, &[SocketAddr])]) -> Vec<Made> {
     vec![
         listener("orders", "r"),
         routes("r", "users"),
         cluster("users", ""),
         assignment("users", zones),
     ]
+}
+
+/// Waits for the server's first LRS response: requests sent before it are not counted.
+async fn wait_for_lrs(server: &Management) {
+    wait_until("reports are asked for", async || server.reports() > 0).await;
 }
 
 async fn agree(server: &Management, cluster: &str, expected: Reported) {
@@ -308,12 +314,13 @@ async fn agree(server: &Management, cluster: &str, expected: Reported) {
 }
 
 #[tokio::test]
-async fn what_nobody_has_seen_is_reported_as_no_request() {
+async fn unsent_requests_are_not_reported() {
     let backend = Backend::start().await;
-    let dead = nobody().await;
+    let dead = refused_address();
     let zones: &[(&str, &[SocketAddr])] = &[("a", &[dead, backend.address])];
     let server = Management::start(&whole("orders", zones));
     let (_client, mut service) = target(&server, Variant::Sotw).await;
+    wait_for_lrs(&server).await;
     send(&mut service, &["/"], 10).await;
     let expected = Reported {
         issued: 10,
@@ -325,7 +332,7 @@ async fn what_nobody_has_seen_is_reported_as_no_request() {
 }
 
 #[tokio::test]
-async fn a_second_server_helps_while_the_first_is_away() {
+async fn a_fallback_server_is_used_while_the_first_is_down() {
     let backend = Backend::start().await;
     let resources = whole("orders", &[("a", &[backend.address])]);
     for variant in [Variant::Sotw, Variant::Delta] {
@@ -337,7 +344,7 @@ async fn a_second_server_helps_while_the_first_is_away() {
         options.fallback[0].uri = format!("http://{}", second.address);
         let client = Client::builder().xds(options).build();
         let mut orders = within(client.target("xds:///orders")).await.unwrap();
-        wait_until("reports are asked for", async || second.reports() > 0).await;
+        wait_for_lrs(&second).await;
         get(&mut orders, "/").await.unwrap();
         let used = |server: &Management| {
             let status = client.xds_status().unwrap();
@@ -348,7 +355,7 @@ async fn a_second_server_helps_while_the_first_is_away() {
         first.restart();
         wait_until("the first is used again", async || used(&first)).await;
         get(&mut orders, "/").await.unwrap();
-        // Reports go where discovery goes, and none is lost on the way.
+        // Load reports use the same server as discovery, and none is lost.
         wait_until("the other report", async || {
             second.reported("orders").issued + first.reported("orders").issued == 2
         })

@@ -1,5 +1,4 @@
-//! Fields of resources that are not honoured are refused or reported, and endpoints that nobody
-//! confirms are forgotten.
+//! Unsupported fields of resources are rejected or reported, and stale endpoints are removed.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod support;
@@ -29,19 +28,18 @@ fn client(server: &Management, variant: Variant) -> Client {
     Client::builder().xds(options).build()
 }
 
-/// The same resources, with more bytes behind the one of this type.
+/// Appends bytes to the resource of one type.
 fn with(resources: &[Made], type_url: &str, more: &[u8]) -> Vec<Made> {
-    let resources = resources.iter().cloned();
-    let changed = resources.map(|(kind, name, body)| match kind == type_url {
-        true => (kind, name, Bytes::from([&body, more].concat())),
-        false => (kind, name, body),
-    });
-    changed.collect()
+    let mut changed = resources.to_vec();
+    for (_, _, body) in changed.iter_mut().filter(|(kind, ..)| *kind == type_url) {
+        *body = Bytes::from([&body[..], more].concat());
+    }
+    changed
 }
 
-/// `alt_stat_name: x`.
+/// Encoded field `alt_stat_name: x`.
 const ALT_STAT_NAME: &[u8] = &[0xe2, 0x01, 1, b'x'];
-/// `original_dst_lb_config: {}`.
+/// Encoded field `original_dst_lb_config: {}`.
 const ORIGINAL_DST: &[u8] = &[0x92, 0x02, 0];
 
 #[tokio::test]
@@ -58,8 +56,8 @@ async fn fields_without_effect_are_reported_once_per_version() {
         assert_eq!(status.ignored_fields[&key].paths, ["alt_stat_name"]);
         let others = status.dynamic_unknown_fields - 1;
         assert_eq!(status.ignored_fields.len() as u64, 1 + others);
-        assert_eq!(server.refusals(), Vec::<String>::new());
-        // It goes with the field.
+        assert_eq!(server.rejections(), Vec::<String>::new());
+        // The report disappears with the field.
         server.set(&plain);
         wait_until("nothing is ignored", async || {
             let status = client.xds_status().unwrap();
@@ -70,7 +68,7 @@ async fn fields_without_effect_are_reported_once_per_version() {
 }
 
 #[tokio::test]
-async fn fields_that_change_the_host_are_refused_with_their_path() {
+async fn unsupported_fields_are_rejected_with_their_path() {
     let backend = Backend::start().await;
     let plain = whole("orders", &[("a", &[backend.address])]);
     let server = Management::start(&plain);
@@ -78,14 +76,14 @@ async fn fields_that_change_the_host_are_refused_with_their_path() {
     let mut service = within(client.target("xds:///orders")).await.unwrap();
     get(&mut service, "/").await.unwrap();
     server.set(&with(&plain, CLUSTER, ORIGINAL_DST));
-    let why = wait_for("the refusal", async || server.refusals().pop()).await;
+    let why = wait_for("the rejection", async || server.rejections().pop()).await;
     assert!(why.contains("original_dst_lb_config"), "{why}");
     assert!(why.contains("which host"), "{why}");
-    // What was good before is still in use.
+    // The previous version is still in use.
     get(&mut service, "/").await.unwrap();
 }
 
-/// An assignment that is stale after this time.
+/// An assignment with `endpoint_stale_after`.
 fn stale_after(time: Option<Duration>, address: SocketAddr) -> Made {
     let body = wire::encode_assignment(&AssignmentOut {
         cluster_name: "orders".into(),
@@ -102,7 +100,7 @@ fn stale_after(time: Option<Duration>, address: SocketAddr) -> Made {
 }
 
 #[tokio::test]
-async fn endpoints_that_nobody_confirms_are_forgotten_until_the_next_assignment() {
+async fn stale_endpoints_are_removed_until_the_next_assignment() {
     let backend = Backend::start().await;
     let mut resources = whole("orders", &[]);
     resources[3] = stale_after(Some(Duration::from_millis(300)), backend.address);
@@ -117,7 +115,7 @@ async fn endpoints_that_nobody_confirms_are_forgotten_until_the_next_assignment(
     wait_until("it is stale", async || stat("assignment_stale") == Some(1)).await;
     wait_until("it is empty", async || stat("membership_total") == Some(0)).await;
     assert!(get(&mut service, "/").await.is_err());
-    // One without a time is good for ever.
+    // An assignment without `endpoint_stale_after` never expires.
     resources[3] = stale_after(None, backend.address);
     server.set(&resources);
     wait_until("it serves again", async || {

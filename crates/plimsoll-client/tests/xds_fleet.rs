@@ -1,5 +1,5 @@
-//! The fleet's assignment and measured demand, from a management server: who makes it be asked for,
-//! what leads, and how it is withdrawn.
+//! The fleet's assignment and measured demand from a management server: subscription, precedence
+//! and withdrawal.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;
@@ -38,7 +38,7 @@ fn options(server: &Management) -> XdsOptions {
     options
 }
 
-/// A proxy in each zone, with this part of the demand.
+/// A proxy in each zone, with a fraction of the demand.
 fn fleet(fractions: [Option<u32>; 2]) -> Made {
     let zones = ["a", "b"].into_iter().zip(fractions).zip(1_u16..);
     let localities = zones.map(|((zone, fraction), port)| LocalityOut {
@@ -61,7 +61,7 @@ fn zones() -> [(&'static str, &'static [SocketAddr]); 2] {
     [("a", &[A]), ("b", &[B])]
 }
 
-/// `policies`, with one entry.
+/// A `load_balancing_policy` with one policy.
 fn policies(message: &str, rest: &str) -> String {
     let config = format!("'@type': {POLICIES}.{message}{rest}");
     format!("{{policies: [{{typed_extension_config: {{name: x, typed_config: {{{config}}}}}}}]}}")
@@ -81,7 +81,7 @@ fn convergent() -> String {
     format!("load_balancing_policy: {policy}")
 }
 
-fn told(parts: &[(&str, u64)]) -> ClusterTraffic {
+fn traffic(parts: &[(&str, u64)]) -> ClusterTraffic {
     let part = |&(zone, bp): &(&str, u64)| {
         let fraction = BasisPoints::new(bp, "test").unwrap();
         (Locality::zone_only(zone), fraction)
@@ -93,8 +93,12 @@ fn told(parts: &[(&str, u64)]) -> ClusterTraffic {
     }
 }
 
-/// Waits until fractions are in force in this way, and come this way.
-async fn in_force(client: &Client, status: FractionStatus, origin: Option<FractionOrigin>) {
+/// Waits for a status and an origin of the fractions.
+async fn wait_for_fractions(
+    client: &Client,
+    status: FractionStatus,
+    origin: Option<FractionOrigin>,
+) {
     let what = format!("fractions are {status:?} from {origin:?}");
     wait_until(&what, async || {
         let explained = client.explain("orders").await;
@@ -116,19 +120,19 @@ async fn fractions_of_the_lrs_response_win_and_are_withdrawn() {
     let server = Management::start(&resources);
     let client = Client::builder().xds(options(&server)).build();
     let by_field = Some(FractionOrigin::EdsField);
-    in_force(&client, FractionStatus::Fresh, by_field).await;
-    server.tell(1, vec![told(&[("a", 9000), ("b", 1000)])]);
+    wait_for_fractions(&client, FractionStatus::Fresh, by_field).await;
+    server.set_traffic(1, vec![traffic(&[("a", 9000), ("b", 1000)])]);
     let by_lrs = Some(FractionOrigin::LrsResponse);
-    in_force(&client, FractionStatus::Fresh, by_lrs).await;
-    // The demand is gone, or comes another way: an entry without fractions.
-    server.tell(2, vec![told(&[])]);
-    in_force(&client, FractionStatus::Fresh, by_field).await;
-    server.tell(3, vec![told(&[("a", 1), ("b", 9999)])]);
-    in_force(&client, FractionStatus::Fresh, by_lrs).await;
+    wait_for_fractions(&client, FractionStatus::Fresh, by_lrs).await;
+    // An entry without fractions withdraws them.
+    server.set_traffic(2, vec![traffic(&[])]);
+    wait_for_fractions(&client, FractionStatus::Fresh, by_field).await;
+    server.set_traffic(3, vec![traffic(&[("a", 1), ("b", 9999)])]);
+    wait_for_fractions(&client, FractionStatus::Fresh, by_lrs).await;
 }
 
 #[tokio::test]
-async fn measured_demand_leads_a_convergent_cluster_on_both_ways() {
+async fn measured_demand_reaches_a_convergent_cluster_by_eds_and_lrs() {
     let resources = [
         cluster("orders", &convergent()),
         assignment("orders", &zones()),
@@ -136,39 +140,39 @@ async fn measured_demand_leads_a_convergent_cluster_on_both_ways() {
     ];
     let server = Management::start(&resources);
     let client = Client::builder().xds(options(&server)).build();
-    in_force(&client, FractionStatus::Absent, None).await;
-    server.tell(1, vec![told(&[("a", 9000), ("b", 1000)])]);
+    wait_for_fractions(&client, FractionStatus::Absent, None).await;
+    server.set_traffic(1, vec![traffic(&[("a", 9000), ("b", 1000)])]);
     let leads = FractionStatus::FeedForward;
-    in_force(&client, leads, Some(FractionOrigin::LrsResponse)).await;
+    wait_for_fractions(&client, leads, Some(FractionOrigin::LrsResponse)).await;
     wait_until("half of the demand of zone a goes to zone b", async || {
         let explained = client.explain("orders").await.unwrap();
         let own = explained.localities.iter().find(|one| one.zone == "a");
         own.is_some_and(|own| (own.expected_share - 5.0 / 9.0).abs() < 0.05)
     })
     .await;
-    server.tell(2, vec![told(&[])]);
-    in_force(&client, FractionStatus::Absent, None).await;
+    server.set_traffic(2, vec![traffic(&[])]);
+    wait_for_fractions(&client, FractionStatus::Absent, None).await;
     let parts = [resources[0].clone(), resources[1].clone()];
     server.set(&[parts.as_slice(), &[fleet([Some(9000), Some(1000)])]].concat());
-    in_force(&client, leads, Some(FractionOrigin::EdsField)).await;
+    wait_for_fractions(&client, leads, Some(FractionOrigin::EdsField)).await;
 }
 
 #[tokio::test]
-async fn clusters_of_the_program_make_the_fleet_be_asked_for() {
+async fn clusters_of_the_program_subscribe_to_the_fleet() {
     let server = Management::start(&[fleet([Some(9000), Some(1000)])]);
     let endpoint = "{endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: 9}}}}";
     let endpoints = format!("[{{locality: {{zone: a}}, lb_endpoints: [{endpoint}]}}]");
     let listed = format!("load_assignment: {{cluster_name: orders, endpoints: {endpoints}}}");
     let text = format!("name: orders\ntype: STATIC\n{listed}\n{}", measured());
     let own = parse_upstream_cluster(&text).unwrap();
-    // Known from the start, and added later.
+    // With a cluster of the builder, and with one that is added later.
     let first = Client::builder()
         .xds(options(&server))
         .upstream(own.clone());
     let second = Client::builder().xds(options(&server)).build();
     second.set_upstream(own).await.unwrap();
     for client in [first.build(), second] {
-        in_force(
+        wait_for_fractions(
             &client,
             FractionStatus::Fresh,
             Some(FractionOrigin::EdsField),
@@ -193,11 +197,11 @@ async fn a_cluster_of_the_program_can_be_the_fleet() {
         let text = format!("name: {name}\ntype: STRICT_DNS\nload_assignment: {listed}\n{small}");
         parse_upstream_cluster(&text).unwrap()
     };
-    let nobody = plimsoll_client::Following {
+    let subscriptions = plimsoll_client::Subscriptions {
         local_cluster_name: Some("".into()),
         ..Default::default()
     };
-    client.follow(nobody).await.unwrap();
+    client.subscribe(subscriptions).await.unwrap();
     client.set_local_cluster(Some("proxies")).await.unwrap();
     client.set_upstream(upstream("orders")).await.unwrap();
     // Without hosts there is nothing to route.
@@ -206,7 +210,7 @@ async fn a_cluster_of_the_program_can_be_the_fleet() {
         explained.reason_code == Some(Reason::NoLocalCluster)
     })
     .await;
-    // Its hosts are names: the fleet is there when they are looked up.
+    // A DNS cluster: the fleet is known once its names are resolved.
     client.set_upstream(upstream("proxies")).await.unwrap();
     wait_until("requests are routed by zone", async || {
         let explained = client.explain("orders").await.unwrap();

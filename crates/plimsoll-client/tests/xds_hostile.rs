@@ -1,5 +1,5 @@
-//! A management server that breaks every rule: what is good stays in use, what is not is refused
-//! with the place of the fault, and nothing panics.
+//! A misbehaving management server: valid resources stay in use, invalid ones are rejected with
+//! their path, and nothing panics.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;
@@ -21,7 +21,7 @@ const TYPES: [&str; 4] = [
     CLUSTER_LOAD_ASSIGNMENT,
 ];
 
-/// A client whose target works, and the stream on which it was told all it knows.
+/// A client with a working target, and its discovery stream.
 struct Scene {
     server: Hostile,
     stream: RawStream,
@@ -41,7 +41,7 @@ impl Scene {
         let asking = tokio::spawn(async move { asking.target("xds:///orders").await });
         let mut stream = server.stream().await;
         assert_eq!(stream.variant, variant);
-        tell_all(&mut stream, backend.address, "first").await;
+        send_all(&mut stream, backend.address, "first").await;
         let mut service = within(asking).await.unwrap().unwrap();
         within(get(&mut service, "/")).await.unwrap();
         Self {
@@ -53,7 +53,7 @@ impl Scene {
         }
     }
 
-    /// Whether requests still arrive where they did.
+    /// Asserts that requests still reach the backend.
     async fn assert_unharmed(&mut self, after: &str) {
         let (status, body) = within(get(&mut self.service, "/")).await.expect(after);
         assert_eq!((status, body), (200, self.backend.address.to_string()));
@@ -72,11 +72,11 @@ fn options(address: SocketAddr, variant: Variant) -> XdsOptions {
     options
 }
 
-/// Good resources in the order in which a client asks for them.
-async fn tell_all(stream: &mut RawStream, backend: SocketAddr, nonce: &str) {
+/// Sends valid resources in the order in which the client subscribes to them.
+async fn send_all(stream: &mut RawStream, backend: SocketAddr, nonce: &str) {
     for made in whole("orders", &[("a", &[backend])]) {
         let (type_url, name, _) = &made;
-        stream.wanted(type_url, name).await;
+        stream.wait_for_subscription(type_url, name).await;
         let nonce = format!("{nonce} {type_url}");
         stream.send(&response(
             stream.variant,
@@ -84,11 +84,11 @@ async fn tell_all(stream: &mut RawStream, backend: SocketAddr, nonce: &str) {
             &nonce,
             std::slice::from_ref(&made),
         ));
-        // A fleet that nobody knows is nothing unusual: no answer is waited for.
+        // The fleet's assignment is optional and not sent.
     }
 }
 
-/// A name, a response of a type, and words that the refusal must hold.
+/// A name, a response, and text that the rejection must contain.
 type Fault = (
     &'static str,
     &'static str,
@@ -162,7 +162,7 @@ fn faults(backend: SocketAddr) -> Vec<Fault> {
             &["orders: lb_policy"],
         ),
         (
-            // Whose it is can be read in one variant only.
+            // Only incremental responses have the name outside of the body.
             "a truncated body",
             CLUSTER_LOAD_ASSIGNMENT,
             vec![broken(CLUSTER_LOAD_ASSIGNMENT, TRUNCATED)],
@@ -188,7 +188,7 @@ fn faults(backend: SocketAddr) -> Vec<Fault> {
 }
 
 #[tokio::test]
-async fn faults_are_refused_with_their_place_and_harm_nothing() {
+async fn faults_are_rejected_with_their_path() {
     for variant in [Variant::Sotw, Variant::Delta] {
         let mut scene = Scene::start(variant).await;
         let faults = faults(scene.backend.address);
@@ -198,21 +198,24 @@ async fn faults_are_refused_with_their_place_and_harm_nothing() {
             scene
                 .stream
                 .send(&response(variant, type_url, &nonce, resources));
-            let refusal = scene.stream.answer(&nonce).await;
-            let refusal = refusal.unwrap_or_else(|| panic!("{what} was accepted"));
+            let rejection = scene
+                .stream
+                .nack_error(&nonce)
+                .await
+                .unwrap_or_else(|| panic!("{what} was accepted"));
             for word in *words {
-                assert!(refusal.contains(word), "{what}: {refusal}");
+                assert!(rejection.contains(word), "{what}: {rejection}");
             }
-            assert!(!refusal.contains("orders: orders"), "{what}: {refusal}");
+            assert!(!rejection.contains("orders: orders"), "{what}: {rejection}");
             wait_until(what, async || scene.status().rejected == rejected + 1).await;
-            assert_eq!(scene.status().last_rejection, Some(refusal), "{what}");
+            assert_eq!(scene.status().last_rejection, Some(rejection), "{what}");
             scene.assert_unharmed(what).await;
         }
     }
 }
 
 #[tokio::test]
-async fn incremental_resources_must_be_what_they_are_called() {
+async fn incremental_resources_must_have_their_inner_name() {
     let mut scene = Scene::start(Variant::Delta).await;
     let elsewhere: SocketAddr = "127.0.0.1:1".parse().unwrap();
     let wrong = [
@@ -229,19 +232,22 @@ async fn incremental_resources_must_be_what_they_are_called() {
         let type_url = made.0;
         let bytes = response(Variant::Delta, type_url, type_url, &[made]);
         scene.stream.send(&bytes);
-        let refusal = scene.stream.answer(type_url).await;
-        let refusal = refusal.unwrap_or_else(|| panic!("{type_url} was accepted"));
-        assert!(refusal.contains("name: "), "{refusal}");
+        let rejection = scene
+            .stream
+            .nack_error(type_url)
+            .await
+            .unwrap_or_else(|| panic!("{type_url} was accepted"));
+        assert!(rejection.contains("name: "), "{rejection}");
         scene.assert_unharmed(type_url).await;
     }
 }
 
 #[tokio::test]
-async fn what_was_never_asked_for_is_ignored() {
+async fn unsubscribed_resources_are_ignored() {
     for variant in [Variant::Sotw, Variant::Delta] {
         let mut scene = Scene::start(variant).await;
         let elsewhere: SocketAddr = "127.0.0.1:1".parse().unwrap();
-        // Of a type that nobody asked for, and of names that nobody asked for.
+        // A type and names without subscription.
         let strange = (
             "type.googleapis.com/other.Type",
             "x".to_owned(),
@@ -257,7 +263,7 @@ async fn what_was_never_asked_for_is_ignored() {
         scene
             .stream
             .send(&response(variant, CLUSTER_LOAD_ASSIGNMENT, "s2", &uncalled));
-        assert_eq!(scene.stream.answer("s2").await, None);
+        assert_eq!(scene.stream.nack_error("s2").await, None);
         scene.assert_unharmed("uncalled for").await;
         assert_eq!(&*scene.client.cluster_names()[0], "orders");
         assert_eq!(scene.client.cluster_names().len(), 1);
@@ -265,7 +271,7 @@ async fn what_was_never_asked_for_is_ignored() {
 }
 
 #[tokio::test]
-async fn nonsense_of_nonces_and_versions_is_repeated_and_does_no_harm() {
+async fn arbitrary_nonces_and_versions_are_echoed() {
     for variant in [Variant::Sotw, Variant::Delta] {
         let mut scene = Scene::start(variant).await;
         let good = [assignment("orders", &[("a", &[scene.backend.address])])];
@@ -273,10 +279,10 @@ async fn nonsense_of_nonces_and_versions_is_repeated_and_does_no_harm() {
         for nonce in ["\u{1f980}", "-1", "the same", "the same", &long] {
             let bytes = response(variant, CLUSTER_LOAD_ASSIGNMENT, nonce, &good);
             scene.stream.send(&bytes);
-            assert_eq!(scene.stream.answer(nonce).await, None);
+            assert_eq!(scene.stream.nack_error(nonce).await, None);
             scene.assert_unharmed(nonce).await;
         }
-        // Without a nonce nothing can be answered, but the resources count.
+        // A response without a nonce cannot be acknowledged, but its resources are used.
         let bytes = response(variant, CLUSTER_LOAD_ASSIGNMENT, "", &good);
         scene.stream.send(&bytes);
         scene.assert_unharmed("no nonce").await;
@@ -284,9 +290,9 @@ async fn nonsense_of_nonces_and_versions_is_repeated_and_does_no_harm() {
     }
 }
 
-/// A server that answers a refusal with the same again.
+/// The server repeats a rejected response.
 #[tokio::test]
-async fn a_stubborn_server_is_not_answered_in_a_loop() {
+async fn repeated_rejections_are_delayed() {
     let mut scene = Scene::start(Variant::Sotw).await;
     let fault = [broken(CLUSTER, UNKNOWN_POLICY)];
     for nonce in ["1", "2"] {
@@ -294,14 +300,14 @@ async fn a_stubborn_server_is_not_answered_in_a_loop() {
             .stream
             .send(&response(Variant::Sotw, CLUSTER, nonce, &fault));
     }
-    assert!(scene.stream.answer("1").await.is_some());
-    // The second refusal waits a second; meanwhile everything else goes on.
+    assert!(scene.stream.nack_error("1").await.is_some());
+    // The second NACK is delayed by a second; other responses are handled meanwhile.
     scene.assert_unharmed("stubborn").await;
-    assert!(scene.stream.answer("2").await.is_some());
+    assert!(scene.stream.nack_error("2").await.is_some());
 }
 
 #[tokio::test]
-async fn messages_that_cannot_be_read_end_the_stream_and_the_next_one_is_good() {
+async fn undecodable_messages_end_the_stream_and_the_client_reconnects() {
     for variant in [Variant::Sotw, Variant::Delta] {
         let mut scene = Scene::start(variant).await;
         let backend = scene.backend.address;
@@ -316,10 +322,10 @@ async fn messages_that_cannot_be_read_end_the_stream_and_the_next_one_is_good() 
             match round {
                 0 => scene.stream.send(b"\xff\xff\xff\xff\xff\xff"),
                 1 => scene.stream.send(cut),
-                // Longer than it may be, and longer than anything is.
+                // Longer than allowed.
                 2 => scene.stream.send(&vec![0; (1 << 20) + 1]),
                 3 => scene.stream.send_framed(u32::MAX, b"\x0a\x06orders"),
-                // In the middle of a message.
+                // Ends in the middle of a message.
                 _ => scene.stream.send_framed(1000, &whole),
             }
             let next = match round {
@@ -331,30 +337,30 @@ async fn messages_that_cannot_be_read_end_the_stream_and_the_next_one_is_good() 
                 _ => {
                     let old = scene.stream;
                     let next = scene.server.stream().await;
-                    old.hung_up().await;
+                    old.closed().await;
                     next
                 }
             };
             scene.stream = next;
             scene.assert_unharmed("unreadable").await;
-            tell_again(&mut scene.stream, backend, round).await;
+            send_all_reversed(&mut scene.stream, backend, round).await;
             scene.assert_unharmed("told again").await;
         }
         assert_eq!(scene.status().rejected, 0);
     }
 }
 
-/// On a new stream everything is asked for again, in any order.
-async fn tell_again(stream: &mut RawStream, backend: SocketAddr, round: usize) {
+/// Sends all resources on a new stream.
+async fn send_all_reversed(stream: &mut RawStream, backend: SocketAddr, round: usize) {
     let all = whole("orders", &[("a", &[backend])]);
     let mut asked = Vec::new();
     while asked.len() < TYPES.len() {
-        let request = stream.asked().await;
+        let request = stream.next_request().await;
         if request.nonce.is_empty() && TYPES.contains(&request.type_url.as_str()) {
             asked.push(request.type_url);
         }
     }
-    // Endpoints first, the listener last: the wrong way round.
+    // In reverse order: endpoints first, the listener last.
     for made in all.iter().rev() {
         let nonce = format!("{round} {}", made.0);
         stream.send(&response(
@@ -363,6 +369,6 @@ async fn tell_again(stream: &mut RawStream, backend: SocketAddr, round: usize) {
             &nonce,
             std::slice::from_ref(made),
         ));
-        assert_eq!(stream.answer(&nonce).await, None);
+        assert_eq!(stream.nack_error(&nonce).await, None);
     }
 }

@@ -30,9 +30,12 @@ fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
     all.collect::<Result<_, _>>().unwrap()
 }
 
-/// A door with TLS in front of `server`. It wants a certificate of `authority` from those who
-/// come in.
-async fn door(authority: &Authority, names: &[SanType], server: SocketAddr) -> SocketAddr {
+/// A TLS terminator in front of `server`; requires a client certificate of `authority`.
+async fn tls_terminator(
+    authority: &Authority,
+    names: &[SanType],
+    server: SocketAddr,
+) -> SocketAddr {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(certificates(&authority.pem));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -66,8 +69,8 @@ async fn door(authority: &Authority, names: &[SanType], server: SocketAddr) -> S
     address
 }
 
-/// Writes a certificate of `authority` and what signs it to `folder`; the credentials that name
-/// these files.
+/// Writes a certificate of `authority`, its key and the CA to `folder`, and returns `channel_creds`
+/// with these files.
 fn credentials(folder: &Path, authority: &Authority) -> Value {
     let (certificate, key) = authority.sign(&[]);
     let write = |name: &str, text: &str| {
@@ -96,9 +99,9 @@ const LOOPBACK: &[SanType] = &[SanType::IpAddress(std::net::IpAddr::V4(
     std::net::Ipv4Addr::LOCALHOST,
 ))];
 
-/// Why there is no stream.
-async fn refusal(client: &Client) -> String {
-    wait_for("a refusal", async || {
+/// Error of the discovery stream.
+async fn stream_error(client: &Client) -> String {
+    wait_for("a rejection", async || {
         match client.xds_status().unwrap().state {
             XdsState::Disconnected { message } => Some(message),
             _ => None,
@@ -108,19 +111,19 @@ async fn refusal(client: &Client) -> String {
 }
 
 #[tokio::test]
-async fn a_server_with_the_right_certificate_is_believed() {
+async fn a_valid_server_certificate_is_accepted() {
     let backend = Backend::start().await;
     let server = Management::start(&whole("orders", &[("a", &[backend.address])]));
     let authority = Authority::new();
-    let address = door(&authority, LOOPBACK, server.address).await;
+    let address = tls_terminator(&authority, LOOPBACK, server.address).await;
     let folder = tempfile::tempdir().unwrap();
-    // The first of them that we have is used, as gRFC A27 says.
+    // The first supported type is used (gRFC A27).
     let credentials = credentials(folder.path(), &authority);
     let client = client(address, &[json!({"type": "google_default"}), credentials]);
     let mut orders = within(client.target("xds:///orders")).await.unwrap();
     let (status, body) = get(&mut orders, "/").await.unwrap();
     assert_eq!((status, body), (200, backend.address.to_string()));
-    // Reports take the same way. Requests count from the moment the server asks for them.
+    // Load reports use TLS, too. Requests count from the server's first LRS response.
     wait_for("a report", async || {
         get(&mut orders, "/").await.unwrap();
         (server.reported("orders").issued > 0).then_some(())
@@ -129,20 +132,20 @@ async fn a_server_with_the_right_certificate_is_believed() {
 }
 
 #[tokio::test]
-async fn a_server_of_another_authority_or_name_is_not() {
+async fn other_authorities_and_names_are_rejected() {
     let server = Management::start(&[]);
     let (ours, theirs) = (Authority::new(), Authority::new());
     let folder = tempfile::tempdir().unwrap();
     let credentials = [credentials(folder.path(), &ours)];
-    let stranger = door(&theirs, LOOPBACK, server.address).await;
-    let message = refusal(&client(stranger, &credentials)).await;
+    let stranger = tls_terminator(&theirs, LOOPBACK, server.address).await;
+    let message = stream_error(&client(stranger, &credentials)).await;
     assert!(message.contains("invalid peer certificate"), "{message}");
     let other = [SanType::DnsName("control.test".try_into().unwrap())];
-    let other = door(&ours, &other, server.address).await;
-    let message = refusal(&client(other, &credentials)).await;
+    let other = tls_terminator(&ours, &other, server.address).await;
+    let message = stream_error(&client(other, &credentials)).await;
     assert!(message.contains("not valid for name"), "{message}");
-    // Files are read for every connection: what is missing may come.
+    // Files are read for every connection, so a missing one is an error of the stream.
     std::fs::remove_file(folder.path().join("ca.pem")).unwrap();
-    let message = refusal(&client(other, &credentials)).await;
+    let message = stream_error(&client(other, &credentials)).await;
     assert!(message.contains("ca.pem"), "{message}");
 }

@@ -1,49 +1,40 @@
-//! What a proxy needs to find this control plane: bootstraps for Envoy and gRPC.
+//! Bootstrap files with which Envoy and gRPC connect to this control plane.
 //!
-//! Pure functions from a few facts to JSON (which is YAML too, so Envoy takes it either way).
-//! Printing lives in the binary. The Envoy bootstrap has what stock Envoys need to be steered: a
-//! locality, a local cluster that is never dialled, discovery and load reports.
+//! Pure functions that return JSON, which is also valid YAML; the binary prints it. The Envoy
+//! bootstrap has what a stock Envoy needs for measured demand: a locality, a local cluster (never
+//! connected to), discovery and load reporting.
 
 use serde_json::{Value, json};
 
-/// Who the proxy is and where the control plane is.
+/// Identity of the proxy and address of the control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bootstrap {
-    /// `node.id`, unique in the fleet.
     pub id: String,
-    /// `node.cluster`: the fleet.
     pub fleet: String,
-    /// `node.locality.region`; may be empty.
     pub region: String,
-    /// `node.locality.zone`.
     pub zone: String,
-    /// `node.locality.sub_zone`; may be empty.
     pub sub_zone: String,
-    /// Host of the control plane.
     pub control_host: String,
-    /// Port of the control plane.
     pub control_port: u16,
 }
 
-/// What only Envoy needs to know.
+/// Options of the Envoy bootstrap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvoyOptions {
-    /// Incremental discovery.
     pub delta: bool,
-    /// Where its admin page listens; `None` = nowhere.
+    /// Port of Envoy's admin interface; `None` disables it.
     pub admin_port: Option<u16>,
-    /// Name of the local cluster.
     pub local_cluster_name: String,
 }
 
 impl Bootstrap {
-    /// The bootstrap of a stock Envoy.
+    /// Returns the bootstrap of a stock Envoy.
     pub fn envoy(&self, options: &EnvoyOptions) -> Value {
         let ads = json!({ "ads": {}, "resource_api_version": "V3" });
         let service = json!({
             "envoy_grpc": {
                 "cluster_name": "plimsoll_control",
-                // Envoy's own default waits up to 30 s between attempts.
+                // Envoy's default retry policy backs off up to 30 s.
                 "retry_policy": {
                     "retry_back_off": { "base_interval": "0.25s", "max_interval": "2s" },
                 },
@@ -74,7 +65,7 @@ impl Bootstrap {
                 "type": "EDS",
                 "connect_timeout": "1s",
                 "eds_cluster_config": { "eds_config": ads },
-                // Without this, Envoys before 1.40 hold a second update of weights back for 1 s.
+                // By default, Envoys before 1.40 delay a second update of weights by 1 s.
                 "common_lb_config": { "update_merge_window": "0s" },
             }] },
         });
@@ -84,7 +75,7 @@ impl Bootstrap {
         bootstrap
     }
 
-    /// The bootstrap of a gRPC library, for `GRPC_XDS_BOOTSTRAP`.
+    /// Returns the bootstrap of a gRPC library, for `GRPC_XDS_BOOTSTRAP`.
     pub fn grpc(&self) -> Value {
         json!({
             "xds_servers": [{
@@ -118,7 +109,7 @@ impl Bootstrap {
                     "@type": "type.googleapis.com/\
                               envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
                     "explicit_http_config": { "http2_protocol_options": {
-                        // A control plane that vanished without a word is noticed within seconds.
+                        // Detects a lost connection to the control plane within seconds.
                         "connection_keepalive": { "interval": "10s", "timeout": "5s" },
                     } },
                 },
@@ -160,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn an_envoy_knows_its_zone_its_fleet_and_whom_to_ask() {
+    fn the_envoy_bootstrap_has_zone_fleet_and_control_plane() {
         let json = bootstrap("127.0.0.1").envoy(&options());
         assert_eq!(json["node"]["locality"], json!({ "zone": "zone-a" }));
         assert_eq!(json["node"]["cluster"], "gateway");
@@ -178,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn options_show() {
+    fn options_are_applied() {
         let json = bootstrap("control.example").envoy(&EnvoyOptions {
             delta: true,
             admin_port: Some(9901),
@@ -199,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn grpc_gets_its_own_shape() {
+    fn the_grpc_bootstrap_has_its_own_format() {
         let json = bootstrap("127.0.0.1").grpc();
         assert_eq!(json["xds_servers"][0]["server_uri"], "127.0.0.1:18000");
         assert_eq!(json["node"]["id"], "gateway-1");

@@ -1,51 +1,34 @@
-//! [`Counters`]: what happened so far, for `/metrics`.
-//!
-//! The writer and the reporting streams count here; totals of discovery are kept with the records
-//! of streams (`server::Records`). Names and help texts live in `admin::metrics`. No label names a
-//! node: there may be thousands.
+//! [`Counters`]: event counters for `/metrics`. The writer task and the load reporting streams
+//! increment them; totals of discovery are in `server::StreamRecords`. Names and help texts are in
+//! `admin::metrics`. Labels never name nodes, of which there may be thousands.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use plimsoll_core::planner::UpdateCause;
 use plimsoll_core::planner::{IgnoreReason, LeaveReason, PlannerEvent};
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 
 use crate::state::ControlEvent;
 
-/// One label.
-pub(crate) type Label = [(&'static str, &'static str); 1];
+/// Counts by metric and label value; the label value is empty for metrics without label.
+type Counts = BTreeMap<(&'static str, &'static str), u64>;
 
-/// What happened so far.
+/// Event counters, shared by cloning.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Counters {
-    /// Load reports that arrived.
-    pub(crate) load_reports: Counter,
-    /// Reports about one cluster that were not used, by reason.
-    pub(crate) load_reports_ignored: Family<Label, Counter>,
-    /// Plans, by cause.
-    pub(crate) plans: Family<Label, Counter>,
-    /// Proxies whose demand began to count.
-    pub(crate) reporters_joined: Counter,
-    /// Proxies whose demand no longer counts, by reason.
-    pub(crate) reporters_left: Family<Label, Counter>,
-}
+pub(crate) struct Counters(Arc<Mutex<Counts>>);
 
 impl Counters {
-    /// Something happened in the state.
     pub(crate) fn event(&self, event: &ControlEvent) {
         match event {
-            ControlEvent::Planned(plan) => {
-                let cause = [("cause", cause(plan.cause))];
-                self.plans.get_or_create(&cause).inc();
-            }
+            ControlEvent::Planned(plan) => self.add("plans_total", cause(plan.cause), 1),
             ControlEvent::Planner(PlannerEvent::ReportIgnored { reason, .. }) => {
                 self.ignored(ignored(*reason), 1);
             }
             ControlEvent::Planner(PlannerEvent::NodeJoined { .. }) => {
-                self.reporters_joined.inc();
+                self.add("reporters_joined_total", "", 1);
             }
             ControlEvent::Planner(PlannerEvent::NodeLeft { reason, .. }) => {
-                let reason = [("reason", left(*reason))];
-                self.reporters_left.get_or_create(&reason).inc();
+                self.add("reporters_left_total", left(*reason), 1);
             }
             ControlEvent::Planner(PlannerEvent::NodeMoved { .. })
             | ControlEvent::ConfigApplied { .. }
@@ -54,21 +37,33 @@ impl Counters {
         }
     }
 
-    /// Reports about `count` clusters were not used.
+    pub(crate) fn load_report(&self) {
+        self.add("load_reports_total", "", 1);
+    }
+
+    /// Counts `count` clusters in load reports that were not used.
     pub(crate) fn ignored(&self, reason: &'static str, count: u64) {
         if count > 0 {
-            let reason = [("reason", reason)];
-            self.load_reports_ignored
-                .get_or_create(&reason)
-                .inc_by(count);
+            self.add("load_reports_ignored_total", reason, count);
         }
+    }
+
+    pub(crate) fn values(&self) -> Counts {
+        self.lock().clone()
+    }
+
+    fn add(&self, metric: &'static str, label: &'static str, count: u64) {
+        *self.lock().entry((metric, label)).or_default() += count;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The name of a cause, as pages and metrics spell it.
+/// Returns the name of an update's cause in the admin API and in metrics.
 pub(crate) const fn cause(cause: UpdateCause) -> &'static str {
     match cause {
-        UpdateCause::EndpointsChanged => "endpoints_changed",
         UpdateCause::FirstData => "first_data",
         UpdateCause::FractionsMoved => "fractions_moved",
         UpdateCause::Heartbeat => "heartbeat",
@@ -101,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_counted_by_their_reason() {
+    fn events_are_counted_by_reason() {
         let counters = Counters::default();
         let event = |reason| {
             ControlEvent::Planner(PlannerEvent::NodeLeft {
@@ -114,18 +109,15 @@ mod tests {
         counters.event(&event(LeaveReason::Silent));
         counters.event(&event(LeaveReason::Silent));
         counters.event(&event(LeaveReason::Disconnected));
-        let left = |reason| {
-            let label = [("reason", reason)];
-            counters.reporters_left.get_or_create(&label).get()
-        };
+        let values = counters.values();
+        let left = |reason| values[&("reporters_left_total", reason)];
         assert_eq!((left("silent"), left("disconnected")), (2, 1));
     }
 
     #[test]
-    fn nothing_ignored_makes_no_series() {
+    fn a_count_of_zero_adds_no_series() {
         let counters = Counters::default();
         counters.ignored("unknown_cluster", 0);
-        let label = [("reason", "unknown_cluster")];
-        assert!(counters.load_reports_ignored.get(&label).is_none());
+        assert!(counters.values().is_empty());
     }
 }

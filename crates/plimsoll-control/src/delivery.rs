@@ -1,8 +1,7 @@
-//! What a node gets: the deliveries of decisions D9, chosen by what it can take.
+//! Selects how measured demand is delivered to a node, by what it supports (decision 0028).
 //!
-//! The rule that no version of anything breaks: what only plimsoll data planes understand goes to
-//! nodes that announced it, and to nobody else. Encoding the choice lives in `view`; the admin API
-//! shows it.
+//! Invariant: fields that only Plimsoll data planes understand are only sent to nodes that
+//! announced support for them. `view` encodes the selected delivery; the admin API shows it.
 
 use std::time::Duration;
 
@@ -15,20 +14,20 @@ use plimsoll_xds::yaml::proto_json::ProtoEnum;
 
 use crate::config::{Delivery, Mode, Service};
 
-/// Kinds of receivers.
+/// Classes of nodes by their capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Class {
-    /// Announced that it understands measured demand.
+pub enum NodeClass {
+    /// A node that announced support for measured demand.
     Plimsoll,
-    /// A gRPC library: follows locality weights, and needs them.
+    /// A gRPC library: follows locality weights and requires them.
     Grpc,
-    /// Everybody else is treated as a stock Envoy.
+    /// Any other node is treated as a stock Envoy.
     Envoy,
 }
 
-impl Class {
-    /// The class of a node.
+impl NodeClass {
+    /// Returns the class of a node.
     pub fn of(node: &NodeInfo) -> Self {
         if node.is_plimsoll() {
             Self::Plimsoll
@@ -40,105 +39,107 @@ impl Class {
     }
 }
 
-/// How one service is steered at one class of receivers.
+/// How one service is steered at nodes of one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Steering {
-    /// Not at all: the policy is delivered as it is written.
-    AsConfigured(WhyNot),
-    /// Shadow: measured demand is shown, receivers go by host counts.
+    /// Not steered by demand: the load-balancing policy is delivered as configured.
+    AsConfigured(NotSteeredReason),
+    /// Shadow mode: measured demand is shown, but nodes use host counts.
     HostCounts,
-    /// By one of D9; never [`Delivery::Auto`].
+    /// Steered by demand with one of the deliveries of decision 0028; never [`Delivery::Auto`].
     Demand(Delivery),
-    /// Reports of hosts decide, and measured demand leads them (decisions D8): by
+    /// ORCA load reports of hosts decide, with demand as feed-forward (decision 0027), delivered by
     /// [`Delivery::LrsResponse`], or by [`Delivery::EdsField`] alone.
     FeedForward(Delivery),
 }
 
-/// Why measured demand plays no part.
+/// Reasons why a service is not steered by measured demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum WhyNot {
-    /// `mode: OFF`.
+pub enum NotSteeredReason {
     ModeOff,
-    /// The service wrote down a `locality_basis` that is not measured demand, which stays.
-    BasisWritten,
-    /// Consistent hashing decides by the request, not by the zone.
+    /// The cluster has an explicit `locality_basis` other than measured demand.
+    ExplicitBasis,
+    /// Consistent hashing selects hosts by the request, not by the zone.
     Hashing,
-    /// `load_aware_locality` steers by what backends report, and neither its rule nor this receiver
-    /// can be led by demand.
+    /// `load_aware_locality` is controlled by load reports of backends, and its configuration or
+    /// the node does not support feed-forward of demand.
     LoadAwareLocality,
-    /// Only weights of localities could carry it, and subsets do not look at them without
-    /// `locality_weight_aware`.
+    /// Demand could only be delivered as locality weights, which subsets ignore by default.
     Subsets,
 }
 
-/// How `service` is steered at receivers of `class`. `fleet_ramp` is the ramp that weights and
-/// fractions on the fleet's assignment have: one for all services, so a service on another step
-/// needs weights of its own.
-pub fn steering(service: &Service, class: Class, fleet_ramp: u32) -> Steering {
+/// Returns how `service` is steered at nodes of `class`. `fleet_ramp` is the ramp of weights and
+/// fractions on the fleet's assignment, which all services share: a service with another `ramp`
+/// needs locality weights on its own assignment.
+pub fn steering(service: &Service, class: NodeClass, fleet_ramp: u32) -> Steering {
     if service.mode == Mode::Off {
-        return Steering::AsConfigured(WhyNot::ModeOff);
+        return Steering::AsConfigured(NotSteeredReason::ModeOff);
     }
     if service.config.endpoint_policy().is_hash() {
-        return Steering::AsConfigured(WhyNot::Hashing);
+        return Steering::AsConfigured(NotSteeredReason::Hashing);
     }
     let policy = service.config.locality_policy();
     if matches!(policy, LocalityPolicy::LoadAwareLocality(_)) {
-        return match is_led(service) && class == Class::Plimsoll {
-            true => Steering::FeedForward(leading(service, fleet_ramp)),
-            false => Steering::AsConfigured(WhyNot::LoadAwareLocality),
-        };
+        if uses_feed_forward(service) && class == NodeClass::Plimsoll {
+            return Steering::FeedForward(feed_forward_delivery(service, fleet_ramp));
+        }
+        return Steering::AsConfigured(NotSteeredReason::LoadAwareLocality);
     }
-    if written_basis(service).is_some() {
-        return Steering::AsConfigured(WhyNot::BasisWritten);
+    if explicit_basis(service).is_some() {
+        return Steering::AsConfigured(NotSteeredReason::ExplicitBasis);
     }
     if service.mode == Mode::Shadow {
         return Steering::HostCounts;
     }
-    let own_weights = service.ramp != fleet_ramp
+    let needs_own_weights = service.ramp != fleet_ramp
         || matches!(
             policy,
             LocalityPolicy::LocalityWeighted | LocalityPolicy::WrrLocality
         );
     let delivery = match class {
-        Class::Grpc => Delivery::LocalityWeights,
-        // The LRS response is per service, so every step fits.
-        Class::Plimsoll if service.delivery == Delivery::LrsResponse => Delivery::LrsResponse,
-        _ if own_weights => Delivery::LocalityWeights,
-        Class::Plimsoll => match service.delivery {
+        NodeClass::Grpc => Delivery::LocalityWeights,
+        // The LRS response has demand by service, with the `ramp` of that service applied.
+        NodeClass::Plimsoll if service.delivery == Delivery::LrsResponse => Delivery::LrsResponse,
+        _ if needs_own_weights => Delivery::LocalityWeights,
+        NodeClass::Plimsoll => match service.delivery {
             Delivery::Auto if reads_metadata(&service.config) => Delivery::LocalityMetadata,
-            // Weights of the fleet are for those who cannot read fractions.
+            // Fleet weights are for nodes that do not understand fractions.
             Delivery::Auto | Delivery::FleetWeights => Delivery::EdsField,
             delivery => delivery,
         },
-        // In a stock Envoy zone-aware routing under weights from ORCA has no settings (its issue
-        // 41992): it goes by host counts.
-        Class::Envoy if is_weighted_by_orca(service) => Delivery::LocalityWeights,
-        Class::Envoy if service.delivery == Delivery::LocalityWeights => Delivery::LocalityWeights,
-        Class::Envoy => Delivery::FleetWeights,
+        // Stock Envoys have no zone-aware settings for client-side weighted round robin
+        // (envoy#41992): it would use host counts.
+        NodeClass::Envoy if uses_orca_weights(service) => Delivery::LocalityWeights,
+        NodeClass::Envoy if service.delivery == Delivery::LocalityWeights => {
+            Delivery::LocalityWeights
+        }
+        NodeClass::Envoy => Delivery::FleetWeights,
     };
-    // gRPC clients have no subsets and go by the weights.
-    if delivery == Delivery::LocalityWeights && class != Class::Grpc && hides_weights(service) {
-        return Steering::AsConfigured(WhyNot::Subsets);
+    // gRPC clients ignore subsets, so locality weights work for them.
+    if delivery == Delivery::LocalityWeights
+        && class != NodeClass::Grpc
+        && ignores_locality_weights(service)
+    {
+        return Steering::AsConfigured(NotSteeredReason::Subsets);
     }
     Steering::Demand(delivery)
 }
 
-/// Whether receivers ignore weights of localities, because subsets do.
-fn hides_weights(service: &Service) -> bool {
+fn ignores_locality_weights(service: &Service) -> bool {
     let subsets = service.config.lb_subset_config();
     subsets.is_some_and(|subsets| !subsets.locality_weight_aware())
 }
 
-/// The ramp of everything that travels on a fleet's assignment: the furthest of the services that
-/// could use it. 100 when there is none.
+/// Returns the ramp of demand on a fleet's assignment: the highest `ramp` of the services that use
+/// that assignment, or 100 if none does.
 pub fn fleet_ramp<'a>(services: impl IntoIterator<Item = &'a Service>) -> u32 {
-    let by_fleet = |service: &&Service| {
+    let uses_fleet_assignment = |service: &&Service| {
         service.mode == Mode::Enforce
             && !service.config.endpoint_policy().is_hash()
-            && written_basis(service).is_none()
-            && (is_led(service)
+            && explicit_basis(service).is_none()
+            && (uses_feed_forward(service)
                 || matches!(
                     service.config.locality_policy(),
                     LocalityPolicy::ZoneAware(_)
@@ -147,13 +148,13 @@ pub fn fleet_ramp<'a>(services: impl IntoIterator<Item = &'a Service>) -> u32 {
     };
     let ramps = services
         .into_iter()
-        .filter(by_fleet)
+        .filter(uses_fleet_assignment)
         .map(|service| service.ramp);
     ramps.max().unwrap_or(100)
 }
 
-/// Whether plimsoll data planes hear the demand for `service` with the LRS response too.
-pub(crate) fn takes_lrs(service: &Service, steering: Steering) -> bool {
+/// Whether Plimsoll data planes get the demand for `service` with the LRS response as well.
+pub(crate) fn sends_lrs_traffic(service: &Service, steering: Steering) -> bool {
     match steering {
         Steering::FeedForward(delivery) => delivery == Delivery::LrsResponse,
         Steering::Demand(_) => {
@@ -163,14 +164,13 @@ pub(crate) fn takes_lrs(service: &Service, steering: Steering) -> bool {
     }
 }
 
-/// Whether measured demand leads the service's load_aware_locality, where a receiver knows how.
-fn is_led(service: &Service) -> bool {
+fn uses_feed_forward(service: &Service) -> bool {
     service.mode == Mode::Enforce && service.config.uses_demand_feed_forward()
 }
 
-/// How demand that leads arrives. It is on the fleet's assignment in any case; with the LRS
-/// response a service has its own demand and its own step of the ramp.
-fn leading(service: &Service, fleet_ramp: u32) -> Delivery {
+/// Returns how feed-forward demand is delivered. The fleet's assignment has it in any case; the LRS
+/// response additionally has the demand of each service with that service's ramp applied.
+fn feed_forward_delivery(service: &Service, fleet_ramp: u32) -> Delivery {
     match service.delivery {
         Delivery::EdsField | Delivery::LocalityMetadata if service.ramp == fleet_ramp => {
             Delivery::EdsField
@@ -179,14 +179,14 @@ fn leading(service: &Service, fleet_ramp: u32) -> Delivery {
     }
 }
 
-/// The smallest `staleness_threshold` of those who are sent fractions, and which service has it:
-/// they must be confirmed three times as often (decisions D3).
-pub fn shortest_staleness<'a>(
+/// Returns the service with the shortest `staleness_threshold` among those whose receivers get
+/// fractions: these must be confirmed three times within the threshold (decision 0024).
+pub fn shortest_staleness_threshold<'a>(
     services: impl Iterator<Item = &'a Service> + Clone,
 ) -> Option<(&'a Service, Duration)> {
     let ramp = fleet_ramp(services.clone());
     let threshold = |service: &'a Service| {
-        let steering = steering(service, Class::Plimsoll, ramp);
+        let steering = steering(service, NodeClass::Plimsoll, ramp);
         let config = steered_config(service, steering);
         Some((service, config.staleness_threshold()?))
     };
@@ -195,14 +195,14 @@ pub fn shortest_staleness<'a>(
         .min_by_key(|(_, threshold)| *threshold)
 }
 
-/// The basis that the cluster of a service wrote down, if it is another than measured demand:
-/// nothing is steered there. That holds for the default too, if it is written. Behind a relay it is
-/// another server's word, and a file that asks for demand has the last one.
-pub(crate) fn written_basis(service: &Service) -> Option<LocalityBasis> {
+/// Returns the explicit `locality_basis` in the cluster of a service if it is not measured demand.
+/// Such a service is not steered, even if the value is the default. With a relay it is the relayed
+/// server's value, and a configuration file that requests demand overrides it.
+pub(crate) fn explicit_basis(service: &Service) -> Option<LocalityBasis> {
     let LocalityPolicy::ZoneAware(rules) = service.config.locality_policy() else {
         return None;
     };
-    if service.asks_for_demand.is_some() && !service.is_policy_written {
+    if service.demand_field.is_some() && !service.has_explicit_policy {
         return None;
     }
     let written = rules.written_locality_basis();
@@ -214,44 +214,44 @@ fn reads_metadata(config: &ClusterConfig) -> bool {
     rules.is_some_and(|rules| rules.fraction_source() == FractionSource::LocalityMetadata)
 }
 
-/// Whether the settings of a service contradict each other: what asks for measured demand beside a
-/// cluster that wrote down that it goes by something else. Replacing either would be silent.
+/// Rejects contradictory settings: a field that requests measured demand together with a cluster
+/// that has an explicit other setting. Overriding one of them would go unnoticed.
 pub(crate) fn check(service: &Service) -> Result<(), FieldError> {
     if service.mode == Mode::Off {
         return Ok(());
     }
-    if let (Some(field), Some(basis)) = (service.asks_for_demand, written_basis(service)) {
+    if let (Some(field), Some(basis)) = (service.demand_field, explicit_basis(service)) {
         let reason = format!(
-            "asks for measured demand, but the cluster says locality_basis: {}, which stays as it \
-             is written; remove one of the two",
-            name_of(basis)
+            "requests measured demand, but the cluster has an explicit locality_basis: {}, which \
+             is not overridden; remove one of the two",
+            proto_name(basis)
         );
         return Err(FieldError::new(field, reason));
     }
     if service.delivery == Delivery::EdsField && reads_metadata(&service.config) {
-        let reason = "EDS_FIELD, but the cluster says fraction_source: LOCALITY_METADATA; remove \
+        let reason = "is EDS_FIELD, but the cluster has fraction_source: LOCALITY_METADATA; remove \
                       one of the two";
         return Err(FieldError::new("delivery", reason));
     }
     Ok(())
 }
 
-/// The name of a value, as files spell it.
-pub fn name_of<T: ProtoEnum + PartialEq>(value: T) -> &'static str {
+/// Returns the name of a protobuf enum value as in configuration files.
+pub fn proto_name<T: ProtoEnum + PartialEq>(value: T) -> &'static str {
     let found = T::VALUES.iter().find(|(_, _, known)| *known == value);
     found.map_or("", |(name, _, _)| name)
 }
 
-/// The cluster of a service as a data plane that understands measured demand must have it.
+/// Returns the cluster configuration of a service for Plimsoll data planes.
 pub(crate) fn steered_config(service: &Service, steering: Steering) -> ClusterConfig {
     let written = service.config.zone_aware().cloned().unwrap_or_default();
     let (basis, source) = match steering {
-        // The fleet's assignment has fractions for other services: those must not lead this one.
+        // The fleet's assignment has demand for other services, which must not influence this one.
         Steering::AsConfigured(_) => return service.config.without_demand_feed_forward(),
         Steering::FeedForward(_) => return ClusterConfig::clone(&service.config),
         Steering::HostCounts => {
             let source = written.fraction_source();
-            let rules = written.on_basis(LocalityBasis::HealthyHostsNum, source);
+            let rules = written.with_locality_basis(LocalityBasis::HealthyHostsNum, source);
             return service.config.with_zone_aware(rules);
         }
         Steering::Demand(Delivery::LocalityMetadata) => (
@@ -261,19 +261,19 @@ pub(crate) fn steered_config(service: &Service, steering: Steering) -> ClusterCo
         Steering::Demand(Delivery::FleetWeights) => {
             (LocalityBasis::HealthyHostsWeight, FractionSource::EdsField)
         }
-        // Fractions that come with the answer to load reports need no place in an assignment.
+        // Fractions in the LRS response are used whatever `fraction_source` is.
         Steering::Demand(Delivery::LrsResponse) => {
             (LocalityBasis::LrsReportedRate, written.fraction_source())
         }
         Steering::Demand(_) => (LocalityBasis::LrsReportedRate, FractionSource::EdsField),
     };
-    let rules = steered_rules(service).on_basis(basis, source);
+    let rules = steered_rules(service).with_locality_basis(basis, source);
     service.config.with_zone_aware(rules)
 }
 
-/// The zone-aware settings of a service that is steered. Envoy's default minimum of 6 upstream
-/// hosts guards against guesses from host counts; with measured demand a small service can be
-/// routed by zone too, so it holds only where somebody wrote it down.
+/// Returns the zone-aware rules of a service that is steered. Envoy's default minimum of 6 upstream
+/// hosts protects against estimates from host counts; with measured demand small services can be
+/// routed by zone as well, so the minimum only applies if it is explicit.
 pub(crate) fn steered_rules(service: &Service) -> ZoneAware {
     let written = service.config.zone_aware().cloned().unwrap_or_default();
     match written.written_min_cluster_size() {
@@ -282,7 +282,7 @@ pub(crate) fn steered_rules(service: &Service) -> ZoneAware {
     }
 }
 
-fn is_weighted_by_orca(service: &Service) -> bool {
+fn uses_orca_weights(service: &Service) -> bool {
     matches!(
         service.config.endpoint_policy(),
         EndpointPolicy::ClientSideWeightedRoundRobin(_)

@@ -1,13 +1,13 @@
-//! Why traffic of a zone goes where it goes, and what would happen if.
+//! Explains where traffic of a zone goes, and answers what-if questions.
 //!
-//! Both questions are answered by a real balancer that is given what the proxies were sent, read
-//! back from the bytes; nothing is computed here. So a plimsoll data plane's own `/explain` says
-//! the same. For others demand stands for the weights that say it, where it does; a test holds the
-//! shares of both against each other. What was sent otherwise than it is written is found in
-//! `changes`; what a proxy is given becomes a balancer in `given`. Served by the admin API.
+//! Both questions are answered by a real balancer with the resources that proxies were sent,
+//! decoded from the encoded messages, so that a Plimsoll data plane's own `/explain` gives the same
+//! answer. For other nodes, weights that represent demand are replaced by that demand; a test
+//! compares the resulting traffic shares. `changes` finds settings that are sent differently than
+//! configured; `proxy_input` runs the balancer. The admin API serves the result.
 
 mod changes;
-mod given;
+mod proxy_input;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,35 +21,34 @@ use plimsoll_core::time::Instant;
 use plimsoll_core::units::{BasisPoints, FieldError};
 
 use changes::changes;
-pub use given::Given;
-use given::find;
+pub use proxy_input::ProxyInput;
+use proxy_input::find_locality;
 
 use crate::config::{Delivery, Service};
-use crate::delivery::{Class, Steering};
+use crate::delivery::{NodeClass, Steering};
 use crate::fleet_plan::{FleetPlan, rules};
 use crate::state::{State, ViewKey};
-use crate::view::Sent;
+use crate::view::SentResources;
 
-/// The question.
+/// A question about the routing to one cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Question {
-    /// The upstream cluster.
     pub cluster: String,
-    /// The fleet; may be left out where there is only one.
+    /// Name of the fleet; defaults to the first fleet by name.
     pub fleet: Option<String>,
-    /// Where the proxy is; may be left out for the first zone of the fleet.
+    /// Locality of the proxy; defaults to the first zone of the fleet.
     pub locality: Option<Locality>,
-    /// Upstream hosts per zone instead of those there are, all healthy. A zone goes by its name or,
-    /// where that is not clear, by `region/zone/sub_zone`.
+    /// Hypothetical number of upstream hosts per zone, all healthy. A zone is given by name or, if
+    /// that is ambiguous, as `region/zone/sub_zone`.
     pub hosts: BTreeMap<String, u32>,
-    /// Demand per zone (any unit) instead of the measured one; zones that are left out have none.
+    /// Hypothetical demand per zone, in any unit; zones that are not listed have none.
     pub demand: BTreeMap<String, f64>,
-    /// What all zones do is asked for, not what this proxy says of itself. It matters where every
-    /// zone is given weights of its own: demand then stands for them, which shares follow from.
+    /// Whether to explain all zones instead of a single proxy. If every zone has its own locality
+    /// weights, they are then replaced by the demand that they represent.
     pub every_zone: bool,
 }
 
-/// What a proxy of the fleet does, and why; ages as of `now`.
+/// Explains the routing of a proxy; ages are relative to `now`.
 pub fn explain(
     state: &State,
     question: &Question,
@@ -67,26 +66,28 @@ pub fn explain(
     };
     let key = ViewKey {
         fleet: Arc::clone(fleet),
-        class: class(state, fleet, &locality),
+        class: zone_class(state, fleet, &locality),
         locality,
         returning: false,
     };
-    let sent = state.sent(service, &key, plan);
-    let sent = sent.map_err(|error| FieldError::new(error.path(), error.reason()))?;
+    let sent = state
+        .sent(service, &key, plan)
+        .map_err(|error| FieldError::new(error.path(), error.reason()))?;
     let changes = changes(service, &sent, key.class);
     let has_demand = !plan.zones.is_empty() || !question.demand.is_empty();
-    let given = match stand_in(question, key.class, sent.steering) {
-        // Without demand weights of the fleet count proxies, as they say themselves.
+    let input = match stand_in(question, key.class, sent.steering) {
+        // Without demand, fleet weights represent the number of proxies in each zone.
         StandIn::FleetWeights if !has_demand => as_sent(sent, key.locality),
         StandIn::None => as_sent(sent, key.locality),
         StandIn::FleetWeights => by_fleet_weights(sent, key.locality, plan),
         StandIn::LocalityWeights => by_locality_weights(service, key.locality, plan),
     };
-    let snapshot = given.snapshot(&question.hosts, &question.demand)?;
-    let age = state.delivered_age(fleet, Some(service.name()), now);
-    let age = age.or_else(|| state.delivered_age(fleet, None, now));
-    let asked_at = Instant::ORIGIN.saturating_add(age.unwrap_or_default());
-    let mut explanation = snapshot.explain_at(asked_at);
+    let snapshot = input.snapshot(&question.hosts, &question.demand)?;
+    let age = state
+        .delivered_age(fleet, Some(service.name()), now)
+        .or_else(|| state.delivered_age(fleet, None, now));
+    let explained_at = Instant::ORIGIN.saturating_add(age.unwrap_or_default());
+    let mut explanation = snapshot.explain_at(explained_at);
     explanation.changes = changes;
     if service.config.load_aware_locality().is_some() {
         explanation.notes.push(UTILIZATION_UNKNOWN.to_owned());
@@ -94,42 +95,42 @@ pub fn explain(
     Ok(explanation)
 }
 
-/// What a data plane knows and the control plane does not.
+/// Note for `load_aware_locality`, which depends on utilization that only proxies know.
 const UTILIZATION_UNKNOWN: &str = "hosts report their utilization to the proxies, not to the \
-                                   control plane: ask a proxy (/explain) what it goes by";
+                                   control plane: see /explain of a proxy for its current values";
 
-/// For which weights demand stands, so that people see why they are what they are.
+/// Kind of weights that are replaced by the demand they represent before explaining.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StandIn {
-    /// For none: what was sent is explained.
+    /// No weights are replaced: the resources are explained as they were sent.
     None,
-    /// For the weights of the fleet.
     FleetWeights,
-    /// For the weights of localities, which every zone has of its own.
+    /// Locality weights on the service's assignment, different for each zone.
     LocalityWeights,
 }
 
-fn stand_in(question: &Question, class: Class, steering: Steering) -> StandIn {
+fn stand_in(question: &Question, class: NodeClass, steering: Steering) -> StandIn {
     let hypothetical = !question.hosts.is_empty() || !question.demand.is_empty();
     let one_zone = !question.every_zone && !hypothetical;
     match (class, steering) {
         (_, Steering::Demand(Delivery::FleetWeights)) => StandIn::FleetWeights,
-        // One of our own proxies says of itself that it follows weights.
-        (Class::Plimsoll, Steering::Demand(Delivery::LocalityWeights)) if one_zone => StandIn::None,
+        // A Plimsoll data plane's own explanation says that it follows locality weights.
+        (NodeClass::Plimsoll, Steering::Demand(Delivery::LocalityWeights)) if one_zone => {
+            StandIn::None
+        }
         (_, Steering::Demand(Delivery::LocalityWeights)) => StandIn::LocalityWeights,
-        (Class::Grpc, Steering::HostCounts) if !one_zone => StandIn::LocalityWeights,
+        (NodeClass::Grpc, Steering::HostCounts) if !one_zone => StandIn::LocalityWeights,
         _ => StandIn::None,
     }
 }
 
-/// What the receiver itself has.
-fn as_sent(sent: Sent, locality: Locality) -> Given<'static> {
+fn as_sent(sent: SentResources, locality: Locality) -> ProxyInput<'static> {
     let source = sent.config.zone_aware().map(ZoneAware::fraction_source);
     let fractions = sent.fleet.fractions(source.unwrap_or_default());
-    let fractions = fractions.iter();
-    Given {
+    ProxyInput {
         locality,
         fractions: fractions
+            .iter()
             .map(|(zone, share)| (zone.clone(), *share))
             .collect(),
         observed_traffic: sent.observed_traffic,
@@ -139,15 +140,18 @@ fn as_sent(sent: Sent, locality: Locality) -> Given<'static> {
     }
 }
 
-/// A stock Envoy goes by one basis on both sides: weights of the fleet, which say the demand, and
-/// weights of hosts. They have no dead band.
-fn by_fleet_weights(sent: Sent, locality: Locality, plan: &FleetPlan) -> Given<'_> {
-    let rules = sent.config.zone_aware().cloned().unwrap_or_default();
-    let rules = rules
-        .on_basis(LocalityBasis::LrsReportedRate, FractionSource::EdsField)
+/// Input of the balancer of a stock Envoy, which computes demand and capacity from weights: of the
+/// fleet, replaced by the demand they represent, and of upstream hosts. Envoy has no dead band.
+fn by_fleet_weights(sent: SentResources, locality: Locality, plan: &FleetPlan) -> ProxyInput<'_> {
+    let rules = sent
+        .config
+        .zone_aware()
+        .cloned()
+        .unwrap_or_default()
+        .with_locality_basis(LocalityBasis::LrsReportedRate, FractionSource::EdsField)
         .with_upstream_locality_basis(CapacityBasis::HealthyHostsWeight)
         .without_dead_band();
-    Given {
+    ProxyInput {
         config: sent.config.with_zone_aware(rules),
         locality,
         upstream: Cow::Owned(sent.upstream),
@@ -157,14 +161,14 @@ fn by_fleet_weights(sent: Sent, locality: Locality, plan: &FleetPlan) -> Given<'
     }
 }
 
-/// Weights of localities are made of the service's own demand, by its own rules.
+/// Input of the balancer that locality weights are computed from: the service's demand and rules.
 fn by_locality_weights<'a>(
     service: &'a Service,
     locality: Locality,
     plan: &'a FleetPlan,
-) -> Given<'a> {
+) -> ProxyInput<'a> {
     let own = plan.services.get(service.name());
-    Given {
+    ProxyInput {
         config: service.config.with_zone_aware(rules(service)),
         locality,
         upstream: Cow::Borrowed(&*service.assignment),
@@ -179,12 +183,15 @@ fn pairs(zones: &[ZoneFraction]) -> Vec<(Locality, BasisPoints)> {
     zones.iter().map(pair).collect()
 }
 
-/// What the proxies of a zone are; where some are not ours, all are spoken to as to strangers.
-fn class(state: &State, fleet: &str, locality: &Locality) -> Class {
-    let members = state.fleets().members(fleet);
-    let there = members.filter(|member| member.info.node.locality == *locality);
-    let classes = there.map(|member| Class::of(&member.info));
-    classes.max().unwrap_or(Class::Envoy)
+/// Returns the class of the proxies in a zone; with several classes, the least capable one.
+fn zone_class(state: &State, fleet: &str, locality: &Locality) -> NodeClass {
+    state
+        .fleets()
+        .members(fleet)
+        .filter(|member| member.info.node.locality == *locality)
+        .map(|member| NodeClass::of(&member.info))
+        .max()
+        .unwrap_or(NodeClass::Envoy)
 }
 
 fn fleet_plan<'a>(
@@ -192,13 +199,13 @@ fn fleet_plan<'a>(
     question: &Question,
 ) -> Result<(&'a Arc<str>, &'a FleetPlan), FieldError> {
     let names = || state.fleets().iter().map(|(name, _)| name);
-    let asked = question.fleet.as_deref();
-    let name = match asked {
-        Some(asked) => names().find(|name| name.as_ref() == asked),
+    let requested = question.fleet.as_deref();
+    let name = match requested {
+        Some(requested) => names().find(|name| name.as_ref() == requested),
         None => names().next(),
     };
     name.and_then(|name| Some((name, state.fleet_plan(name)?)))
-        .ok_or_else(|| unknown("fleet", asked.unwrap_or_default(), names()))
+        .ok_or_else(|| unknown("fleet", requested.unwrap_or_default(), names()))
 }
 
 fn first_zone(plan: &FleetPlan) -> Locality {
@@ -206,26 +213,31 @@ fn first_zone(plan: &FleetPlan) -> Locality {
     zone.map(|zone| zone.locality.clone()).unwrap_or_default()
 }
 
-/// A zone without region is one of the fleet's: a proxy that nobody has seen is not explained.
-fn zone_of_fleet(plan: &FleetPlan, asked: &Locality) -> Result<Locality, FieldError> {
+/// Finds `requested` among the zones of the fleet; there is no explanation for other zones.
+fn zone_of_fleet(plan: &FleetPlan, requested: &Locality) -> Result<Locality, FieldError> {
     let known = || plan.assignment.endpoints().iter().map(|e| &e.locality);
-    if known().any(|locality| locality == asked) {
-        return Ok(asked.clone());
+    if known().any(|locality| locality == requested) {
+        return Ok(requested.clone());
     }
-    let name = asked.to_string();
-    find("zone", &name, known())?.ok_or_else(|| {
+    let name = requested.to_string();
+    find_locality("zone", &name, known())?.ok_or_else(|| {
         let known: Vec<_> = known().map(|zone| zone.to_string().into()).collect();
         unknown("zone", &name, known.iter())
     })
 }
 
-fn unknown<'a>(field: &str, asked: &str, known: impl Iterator<Item = &'a Arc<str>>) -> FieldError {
+fn unknown<'a>(
+    field: &str,
+    requested: &str,
+    known: impl Iterator<Item = &'a Arc<str>>,
+) -> FieldError {
     let known: Vec<&str> = known.map(AsRef::as_ref).collect();
-    let known = match known.is_empty() {
-        true => "none is known yet".to_owned(),
-        false => format!("known are {}", known.join(", ")),
+    let known = if known.is_empty() {
+        "none is known yet".to_owned()
+    } else {
+        format!("known are {}", known.join(", "))
     };
-    FieldError::new(field, format!("{asked:?} is not known; {known}"))
+    FieldError::new(field, format!("{requested:?} is not known; {known}"))
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! [`Fleets`]: the proxies that were seen, by fleet, without anybody writing them down.
+//! [`Fleets`]: the proxies of each fleet (`node.cluster`), discovered from their streams.
 //!
-//! A node belongs to its fleet from its first stream on and leaves some time after its last one
-//! closed, so that a reconnect is not a change of membership. Each gets an address that nobody
-//! answers: the assignment of a fleet is read for its zones and weights, never dialled. Demand does
-//! not live here but in `plimsoll_core::planner`.
+//! A node joins its fleet with its first stream and leaves some time after its last stream has
+//! closed, so that a reconnect does not change the membership. Each node gets an unroutable
+//! address: the assignment of a fleet is only read for its zones and weights, nobody connects to
+//! these endpoints. Demand is measured in `plimsoll_core::planner`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,51 +20,44 @@ use plimsoll_core::time::Instant;
 use plimsoll_xds::node::NodeInfo;
 use xxhash_rust::xxh64::xxh64;
 
-/// Endpoints of a fleet that are sent at most. Proxies read zones and weights, so a few stand for
-/// many, and an update does not grow with the fleet it is sent to.
+/// Limit of endpoints in the assignment of a fleet. Proxies only read zones and weights, so a
+/// sample of the nodes is sufficient, and updates of large fleets stay small.
 pub const MAX_ENDPOINTS: usize = 200;
 
-/// What a stream carries.
+/// Protocol of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamKind {
-    /// Discovery.
     Ads,
-    /// Load reports.
     Lrs,
 }
 
-/// All fleets.
+/// All fleets and their nodes.
 #[derive(Debug, Default)]
 pub struct Fleets {
     fleets: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Member>>,
-    /// Members without an open stream: since when, fleet, id. They are few, and looked for with
-    /// every message.
-    silent: BTreeSet<(Instant, Arc<str>, Arc<str>)>,
+    /// Nodes without an open stream, by time of disconnection, fleet and id. A separate set,
+    /// because every message checks it for nodes that must leave; it is usually small.
+    disconnected: BTreeSet<(Instant, Arc<str>, Arc<str>)>,
 }
 
-/// One proxy.
+/// A node of a fleet.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// What it said of itself.
     pub info: NodeInfo,
-    /// Its place in the fleet's assignment.
     pub address: SocketAddr,
-    /// When it was first seen.
     pub since: Instant,
-    /// Open discovery streams.
     pub ads_streams: u32,
-    /// Open reporting streams.
     pub lrs_streams: u32,
-    /// When its last stream closed, if none is open.
-    pub silent_since: Option<Instant>,
-    /// Since when it has a reporting stream, if one is open.
+    /// Time at which the node's last stream closed; `None` while a stream is open.
+    pub disconnected_since: Option<Instant>,
+    /// Time at which the node opened load reporting; `None` if it has no such stream.
     pub lrs_since: Option<Instant>,
-    /// Services that it named in a load report since then.
+    /// Services in the node's load reports since `lrs_since`.
     pub reported: BTreeSet<Arc<str>>,
 }
 
 impl Fleets {
-    /// A stream of a node opened. Returns whether its fleet looks different now.
+    /// Registers a stream of a node. Returns whether nodes or localities of its fleet changed.
     pub fn open(&mut self, info: &NodeInfo, kind: StreamKind, now: Instant) -> bool {
         let fleet = self
             .fleets
@@ -78,7 +71,7 @@ impl Fleets {
                 since: now,
                 ads_streams: 0,
                 lrs_streams: 0,
-                silent_since: None,
+                disconnected_since: None,
                 lrs_since: None,
                 reported: BTreeSet::new(),
             };
@@ -87,8 +80,8 @@ impl Fleets {
         }
         if let Some(member) = fleet.get_mut(&info.node.id) {
             changed |= member.info.node.locality != info.node.locality;
-            // The reporting stream of an Envoy announces a feature that discovery does not: what
-            // was said last about the same place is kept whole.
+            // On its load reporting stream, Envoy announces one more client feature: keep the
+            // `NodeInfo` of the discovery stream unless the locality has changed.
             if changed || kind == StreamKind::Ads {
                 member.info = info.clone();
             }
@@ -96,14 +89,15 @@ impl Fleets {
             if kind == StreamKind::Lrs {
                 member.lrs_since.get_or_insert(now);
             }
-            if let Some(since) = member.silent_since.take() {
-                self.silent.remove(&silent_key(since, &member.info));
+            if let Some(since) = member.disconnected_since.take() {
+                self.disconnected
+                    .remove(&disconnected_key(since, &member.info));
             }
         }
         changed
     }
 
-    /// A stream of a node closed. Returns whether it was the last one of its kind.
+    /// Unregisters a stream of a node. Returns whether it was the node's last stream of this kind.
     pub fn close(&mut self, fleet: &str, id: &str, kind: StreamKind, now: Instant) -> bool {
         let members = self.fleets.get_mut(fleet);
         let Some(member) = members.and_then(|members| members.get_mut(id)) else {
@@ -116,14 +110,15 @@ impl Fleets {
             member.lrs_since = None;
             member.reported.clear();
         }
-        if member.ads_streams + member.lrs_streams == 0 && member.silent_since.is_none() {
-            member.silent_since = Some(now);
-            self.silent.insert(silent_key(now, &member.info));
+        if member.ads_streams + member.lrs_streams == 0 && member.disconnected_since.is_none() {
+            member.disconnected_since = Some(now);
+            self.disconnected
+                .insert(disconnected_key(now, &member.info));
         }
         last
     }
 
-    /// A node named a service in a load report.
+    /// Records that a load report of a node has named a service.
     pub fn reported(&mut self, node: &Node, service: &Arc<str>) {
         let members = self.fleets.get_mut(&node.cluster);
         if let Some(member) = members.and_then(|members| members.get_mut(&node.id))
@@ -133,11 +128,11 @@ impl Fleets {
         }
     }
 
-    /// Takes out who has been silent for `leave_after`; returns the fleets that look different.
+    /// Removes nodes that have been disconnected for `leave_after`; returns the fleets they left.
     pub fn expire(&mut self, leave_after: Duration, now: Instant) -> Vec<Arc<str>> {
         let mut changed = BTreeSet::new();
         while self.deadline(leave_after).is_some_and(|due| due <= now)
-            && let Some((_, name, id)) = self.silent.pop_first()
+            && let Some((_, name, id)) = self.disconnected.pop_first()
         {
             if let Some(members) = self.fleets.get_mut(&name) {
                 members.remove(&id);
@@ -150,18 +145,18 @@ impl Fleets {
         changed.into_iter().collect()
     }
 
-    /// When the next one leaves.
+    /// Returns when [`Self::expire`] removes the next node.
     pub fn deadline(&self, leave_after: Duration) -> Option<Instant> {
-        let (since, ..) = self.silent.first()?;
+        let (since, ..) = self.disconnected.first()?;
         Some(since.saturating_add(leave_after))
     }
 
-    /// Every fleet and its members.
+    /// Iterates over all fleets and their nodes.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &BTreeMap<Arc<str>, Member>)> {
         self.fleets.iter()
     }
 
-    /// The members of a fleet.
+    /// Iterates over the nodes of a fleet.
     pub fn members(&self, fleet: &str) -> impl Iterator<Item = &Member> {
         self.fleets
             .get(fleet)
@@ -169,18 +164,18 @@ impl Fleets {
             .flat_map(BTreeMap::values)
     }
 
-    /// How many members a fleet has.
-    pub fn len_of(&self, fleet: &str) -> usize {
+    /// Returns the number of nodes of a fleet.
+    pub fn node_count(&self, fleet: &str) -> usize {
         self.fleets.get(fleet).map_or(0, BTreeMap::len)
     }
 
-    /// Whether a fleet has a member at `locality`.
-    pub fn is_in(&self, fleet: &str, locality: &Locality) -> bool {
+    /// Whether a fleet has a node in `locality`.
+    pub fn has_locality(&self, fleet: &str, locality: &Locality) -> bool {
         self.members(fleet)
             .any(|member| member.info.node.locality == *locality)
     }
 
-    /// The members of a fleet, counted by locality; all of them are healthy.
+    /// Counts the nodes of a fleet by locality, all of them as healthy.
     pub fn counts(&self, fleet: &str) -> HostSetCounts {
         let mut zones: BTreeMap<&Locality, u64> = BTreeMap::new();
         for member in self.members(fleet) {
@@ -190,17 +185,17 @@ impl Fleets {
         HostSetCounts::all_healthy(zones.map(|(locality, nodes)| (locality.clone(), nodes)))
     }
 
-    /// Every member of a fleet as an endpoint; a fleet nobody has seen is empty.
+    /// Returns the assignment with every node of a fleet as an endpoint; empty for unknown fleets.
     pub fn assignment(&self, fleet: &str) -> ClusterLoadAssignment {
-        self.up_to(fleet, usize::MAX)
+        self.assignment_with_limit(fleet, usize::MAX)
     }
 
-    /// The same with [`MAX_ENDPOINTS`] at most, each zone in proportion and none without.
+    /// Like [`Self::assignment`], with a sample of about [`MAX_ENDPOINTS`] nodes from all zones.
     pub fn representatives(&self, fleet: &str) -> ClusterLoadAssignment {
-        self.up_to(fleet, MAX_ENDPOINTS)
+        self.assignment_with_limit(fleet, MAX_ENDPOINTS)
     }
 
-    fn up_to(&self, fleet: &str, limit: usize) -> ClusterLoadAssignment {
+    fn assignment_with_limit(&self, fleet: &str, limit: usize) -> ClusterLoadAssignment {
         let mut zones: BTreeMap<Locality, Vec<LbEndpoint>> = BTreeMap::new();
         for member in self.members(fleet) {
             let zone = zones.entry(member.info.node.locality.clone()).or_default();
@@ -235,13 +230,13 @@ impl Member {
     }
 }
 
-fn silent_key(since: Instant, info: &NodeInfo) -> (Instant, Arc<str>, Arc<str>) {
+fn disconnected_key(since: Instant, info: &NodeInfo) -> (Instant, Arc<str>, Arc<str>) {
     let node = &info.node;
     (since, Arc::clone(&node.cluster), Arc::clone(&node.id))
 }
 
-/// An address of 240.0.0.0/4, which is routed nowhere. It follows from the id, so that a control
-/// plane that restarts makes the same assignment; of two ids with one address the later gives way.
+/// Returns an address in 240.0.0.0/4, which is not routable. It is a hash of the node id, so that a
+/// restarted control plane creates the same assignment; collisions are resolved by rehashing.
 fn free_address(members: &BTreeMap<Arc<str>, Member>, id: &str) -> SocketAddr {
     let mut seed = 0;
     loop {

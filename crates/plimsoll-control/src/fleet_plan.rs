@@ -1,8 +1,7 @@
-//! [`FleetPlan`]: what the proxies of one fleet are to be told, before it is put on the wire.
+//! [`FleetPlan`]: demand and weights for the proxies of one fleet, before encoding.
 //!
-//! Here the ramp and the mode of each service meet the measured demand; the arithmetic is that of
-//! `plimsoll_core::planner`. Which of it a node gets is chosen in `delivery`, encoding lives in
-//! `view`.
+//! Combines the measured demand with the ramp and mode of each service, using the arithmetic of
+//! `plimsoll_core::planner`. `delivery` selects the part that each node gets; `view` encodes it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,50 +12,46 @@ use plimsoll_core::model::locality::Locality;
 use plimsoll_core::model::zone_aware::{FractionSource, LocalityBasis, ZoneAware};
 use plimsoll_core::planner::fleet_weights::{FleetHosts, FleetWeights, fleet_weights};
 use plimsoll_core::planner::fractions::ZoneFraction;
-use plimsoll_core::planner::ramp::{by_hosts, ramped};
+use plimsoll_core::planner::ramp::{host_count_fractions, ramp_fractions};
 use plimsoll_core::planner::weights::{ReceiverWeights, locality_weights};
-use plimsoll_core::planner::{Grain, Plan};
+use plimsoll_core::planner::{Plan, PlanScope};
 use plimsoll_core::time::Instant;
 
 use crate::config::{ControlConfig, Mode, Service};
 use crate::delivery;
 use crate::fleet::Fleets;
 
-/// The plans in force, by grain: the newest that was worth delivering.
-pub(crate) type Plans = BTreeMap<Grain, Arc<Plan>>;
+/// The planner's latest plan that may be delivered, for each fleet and each of its services.
+pub(crate) type Plans = BTreeMap<PlanScope, Arc<Plan>>;
 
-/// What one fleet is told.
+/// Demand and weights to deliver to the proxies of one fleet.
 #[derive(Clone, Debug)]
 pub struct FleetPlan {
-    /// Endpoints that stand for the fleet's proxies, without weights.
+    /// Endpoints that represent the nodes of the fleet, without weights.
     pub assignment: ClusterLoadAssignment,
-    /// The fleet's proxies, counted.
     pub counts: HostSetCounts,
-    /// Demand by zone as it is delivered, the ramp applied; empty = go by host counts.
+    /// Demand by zone with the ramp applied; if empty, proxies use host counts.
     pub zones: Vec<ZoneFraction>,
-    /// The same as endpoint weights. Without demand they say how many proxies each zone has.
+    /// `zones` as endpoint weights. Without demand they represent the number of nodes per zone.
     pub fleet_weights: FleetWeights,
-    /// Demand for each service as it is delivered; services without are not listed.
     pub services: BTreeMap<Arc<str>, ServicePlan>,
-    /// Grows whenever receivers must hear again, also of what did not change (decisions D3).
+    /// Increases with every update, also if it only confirms the fractions (decision 0024).
     pub epoch: u64,
 }
 
-/// What one fleet is told about one service.
+/// Demand and weights of one service, to deliver to the proxies of one fleet.
 #[derive(Clone, Debug)]
 pub struct ServicePlan {
-    /// Demand by zone, the ramp applied; empty = go by host counts.
+    /// Demand by zone with the ramp applied; if empty, proxies use host counts.
     pub zones: Vec<ZoneFraction>,
-    /// Locality weights per receiving zone.
     pub weights: Vec<ReceiverWeights>,
-    /// As for the fleet.
+    /// Like [`FleetPlan::epoch`], for the demand of this service.
     pub epoch: u64,
-    /// When the newest report of that demand arrived.
+    /// Time of the latest load report that is included in `zones`.
     pub observed_at: Option<Instant>,
 }
 
 impl FleetPlan {
-    /// The plan of `fleet`.
     pub(crate) fn new(
         fleet: &Arc<str>,
         fleets: &Fleets,
@@ -66,16 +61,17 @@ impl FleetPlan {
         let assignment = fleets.representatives(fleet);
         let counts = fleets.counts(fleet);
         let ramp = delivery::fleet_ramp(config.services.values().map(AsRef::as_ref));
-        let whole = plan(plans, fleet, None);
-        let zones = whole.map_or(&[][..], |plan| &plan.zones);
-        let zones = ramped(zones, &counts, ramp);
+        let fleet_plan = plan(plans, fleet, None);
+        let measured = fleet_plan.map_or(&[][..], |plan| &plan.zones);
+        let zones = ramp_fractions(measured, &counts, ramp);
         let hosts = FleetHosts::of_assignment(&assignment);
-        let fleet_weights = match zones.is_empty() {
-            true => fleet_weights(&by_hosts(&counts), &hosts),
-            false => fleet_weights(&zones, &hosts),
+        let fleet_weights = if zones.is_empty() {
+            fleet_weights(&host_count_fractions(&counts), &hosts)
+        } else {
+            fleet_weights(&zones, &hosts)
         };
         let services = config.services.values().map(|service| {
-            let plan = ServicePlan::new(fleet, service, (&counts, whole), plans);
+            let plan = ServicePlan::new(fleet, service, &counts, fleet_plan, plans);
             (Arc::clone(service.name()), plan)
         });
         Self {
@@ -84,7 +80,7 @@ impl FleetPlan {
             counts,
             zones,
             fleet_weights,
-            epoch: whole.map_or(0, |plan| plan.generation),
+            epoch: fleet_plan.map_or(0, |plan| plan.generation),
         }
     }
 }
@@ -93,16 +89,17 @@ impl ServicePlan {
     fn new(
         fleet: &Arc<str>,
         service: &Service,
-        (fleet_counts, whole): (&HostSetCounts, Option<&Arc<Plan>>),
+        fleet_counts: &HostSetCounts,
+        fleet_plan: Option<&Arc<Plan>>,
         plans: &Plans,
     ) -> Self {
         let own = plan(plans, fleet, Some(service.name())).filter(|plan| plan.has_data());
         let measured = match service.mode {
-            Mode::Enforce if delivery::written_basis(service).is_none() => own.or(whole),
+            Mode::Enforce if delivery::explicit_basis(service).is_none() => own.or(fleet_plan),
             Mode::Enforce | Mode::Shadow | Mode::Off => None,
         };
-        let zones = measured.map_or(&[][..], |plan| &plan.zones);
-        let zones = ramped(zones, fleet_counts, service.ramp);
+        let demand = measured.map_or(&[][..], |plan| &plan.zones);
+        let zones = ramp_fractions(demand, fleet_counts, service.ramp);
         let upstream = HostSetCounts::of_assignment(&service.assignment, 0, None);
         let weights = locality_weights(&rules(service), &upstream, Some(fleet_counts), &zones);
         Self {
@@ -113,7 +110,7 @@ impl ServicePlan {
         }
     }
 
-    /// The weights that proxies at `receiver` get; `None` where the fleet is not known to be.
+    /// Returns the weights for proxies in `receiver`; `None` if the fleet has no proxy there.
     pub fn weights_at(&self, receiver: &Locality) -> Option<&ReceiverWeights> {
         self.weights
             .iter()
@@ -121,23 +118,22 @@ impl ServicePlan {
     }
 }
 
-/// The plan of a grain.
+/// Returns the planner's plan for a fleet, or for one of its services.
 pub(crate) fn plan<'a>(
     plans: &'a Plans,
     fleet: &Arc<str>,
     upstream: Option<&Arc<str>>,
 ) -> Option<&'a Arc<Plan>> {
-    plans.get(&Grain {
+    plans.get(&PlanScope {
         fleet: Arc::clone(fleet),
         upstream_cluster: upstream.cloned(),
     })
 }
 
-/// The rules by which locality weights of a service are computed: those of its cluster, by measured
-/// demand.
+/// Returns the zone-aware rules of the cluster for locality weights, based on measured demand.
 pub(crate) fn rules(service: &Service) -> ZoneAware {
     delivery::steered_rules(service)
-        .on_basis(LocalityBasis::LrsReportedRate, FractionSource::EdsField)
+        .with_locality_basis(LocalityBasis::LrsReportedRate, FractionSource::EdsField)
         .without_dead_band()
 }
 

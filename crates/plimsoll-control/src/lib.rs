@@ -1,9 +1,10 @@
-//! The control plane: endpoints in, load reports in, assignments out.
+//! xDS control plane: measures the demand of each zone from load reports and delivers it to the
+//! proxies.
 //!
-//! [`config`] is what files say. [`state`] is the single writer that knows fleets, services and
-//! demand, as a machine without IO; what to deliver to whom is decided in `delivery`, and turned
-//! into resources in `view`. Arithmetic lives in `plimsoll_core::planner`, protobuf in
-//! plimsoll-xds. The binary and tests call in.
+//! [`config`] parses the files. [`state`] is the core, a state machine without IO that knows
+//! fleets, services and demand. `delivery` decides how each class of nodes gets demand; `view`
+//! encodes it as resources. The arithmetic is in `plimsoll_core::planner`, the protocols are in
+//! plimsoll-xds. [`run::Control`] starts a control plane.
 
 pub mod admin;
 pub mod bootstrap;
@@ -13,6 +14,7 @@ pub mod delivery;
 pub mod explain;
 pub mod fleet;
 pub mod fleet_plan;
+mod log_lines;
 pub mod relay;
 pub mod run;
 pub mod server;
@@ -20,3 +22,6 @@ pub mod source;
 pub mod state;
 pub mod unreported;
 mod view;
+
+#[doc(hidden)]
+pub use log_lines::LOG_LINES;

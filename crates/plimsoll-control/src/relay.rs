@@ -1,14 +1,13 @@
-//! Relay: the resources of another management server, passed on byte for byte, except for what we
-//! are asked to improve.
+//! Relay: passes on the resources of another management server, rewriting those that demand steers.
 //!
-//! Every discovery stream gets a stream of its own to the other server, so that resources which
-//! depend on the node stay right. Here are the words of both halves: [`Overlay`] is what the state
-//! wants to be done for one kind of receiver, [`Relayed`] what the state is told in return. `merge`
-//! makes views of the two without IO, `improve` rewrites single resources, `session` awaits, and
-//! `status` is for people. Which weights there are is decided in `state`, bytes are plimsoll-xds'.
+//! Every discovery stream gets its own stream to the other server, so that resources that depend on
+//! the node are correct. The state publishes an [`Overlay`]: its changes for one class of nodes;
+//! [`RelayedResource`] is what the state learns from the other server. `merge` combines overlay and
+//! resources to views, without IO; `improve` rewrites single resources; `session` runs the streams;
+//! `status` is for the admin API. `state` computes the weights; plimsoll-xds rewrites the messages.
 
+mod clusters;
 mod improve;
-mod known;
 mod merge;
 mod session;
 mod status;
@@ -22,65 +21,55 @@ use plimsoll_core::planner::weights::ReceiverWeights;
 use plimsoll_xds::ads::view::Resource;
 
 use crate::config::Service;
-use crate::delivery::Class;
+use crate::delivery::NodeClass;
 
-pub(crate) use known::Known;
-pub(crate) use merge::Wanted;
+pub(crate) use clusters::RelayedClusters;
+pub(crate) use merge::ResourceSubscriptions;
 pub(crate) use session::Session;
-pub use status::{RelayStatus, Upstreams};
+pub use status::{RelayStatus, RelayUpstreams};
 
-/// What is done to the resources of another server for one kind of receiver.
+/// Modifications of the relayed server's resources for one class of nodes.
 #[derive(Clone, Debug)]
 pub struct Overlay {
     pub(crate) generation: u64,
-    pub(crate) class: Class,
-    /// Ramp of what travels on the fleet's assignment.
+    pub(crate) class: NodeClass,
     pub(crate) fleet_ramp: u32,
-    /// Receivers keep what they have of whatever depends on demand.
+    /// Withhold resources that depend on demand: receivers keep the ones they have.
     pub(crate) held: bool,
-    /// Clusters to improve, by name.
     pub(crate) services: BTreeMap<Arc<str>, Improvement>,
-    /// Resources of ours by type and name; the other server is not asked for them.
+    /// Resources of this control plane by type and name; not requested from the relayed server.
     pub(crate) own: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Resource>>,
-    /// The fleet's assignment under the fleet's own name, for when the other server has none: it
-    /// may know a service of that name.
+    /// The fleet's assignment under the name of the fleet, only sent if the relayed server has no
+    /// assignment of that name, for example for a cluster with the name of the fleet.
     pub(crate) fleet: Option<Resource>,
 }
 
-/// A cluster to improve.
 #[derive(Clone, Debug)]
 pub(crate) struct Improvement {
-    /// How far to go.
     pub(crate) service: Arc<Service>,
-    /// Locality weights for these receivers.
     pub(crate) weights: Option<ReceiverWeights>,
 }
 
-/// What was seen of a cluster that is to be improved.
+/// A cluster or assignment that may be rewritten, as received from the relayed server.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Relayed {
-    /// Its policy.
+pub enum RelayedResource {
     Cluster {
-        /// Name of the cluster.
         cluster: Arc<str>,
-        /// The policy, as the other server has it.
         config: Arc<ClusterConfig>,
     },
-    /// Its endpoints.
     Assignment {
-        /// Name of the cluster, which need not be that of the assignment.
+        /// Name of the cluster, which may differ from that of the assignment.
         cluster: Arc<str>,
-        /// The endpoints, as the other server has them.
         assignment: Arc<ClusterLoadAssignment>,
     },
 }
 
 impl Default for Overlay {
-    /// Everything passes.
+    /// An overlay that passes on every resource unchanged.
     fn default() -> Self {
         Self {
             generation: 0,
-            class: Class::Envoy,
+            class: NodeClass::Envoy,
             fleet_ramp: 100,
             held: false,
             services: BTreeMap::new(),
@@ -91,13 +80,11 @@ impl Default for Overlay {
 }
 
 impl Overlay {
-    /// Adds a resource of ours.
-    pub(crate) fn put(&mut self, type_url: &str, resource: Resource) {
+    pub(crate) fn add_own(&mut self, type_url: &str, resource: Resource) {
         let own = self.own.entry(type_url.into()).or_default();
         own.insert(Arc::clone(&resource.name), resource);
     }
 
-    /// Whether a resource is ours.
     fn is_own(&self, type_url: &str, name: &str) -> bool {
         let own = self.own.get(type_url);
         own.is_some_and(|own| own.contains_key(name))

@@ -1,159 +1,132 @@
-//! [`run`]: a whole control plane on its sockets, until it is told to stop.
+//! [`Control`]: reads the configuration, opens the sockets and serves until it is stopped.
 //!
-//! Wires the parts: file, writer, discovery and load reporting, admin API. A bad edit of the file
-//! keeps what is in force and says why, in the log and on the admin API.
+//! If an edit of the files is invalid, the edit is rejected as a whole and the running
+//! configuration stays in use; the reason is in the log and on the admin API.
 
-use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::Router;
-use plimsoll_xds::driver::{HttpGuard, ServerOptions, serve};
+use plimsoll_serve::{AdminOptions, CancellationToken, FileSource, Reloads, bind};
+use plimsoll_xds::driver::{ServerOptions, serve};
+use plimsoll_xds::yaml::ConfigError;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 
-use crate::admin::{self, Reloads};
-use crate::config::{ControlConfig, FileError};
-use crate::server::{Discovery, Handle, LoadReporting, start};
-use crate::source::{FileSource, Fingerprint};
+use crate::config::ControlConfig;
+use crate::server::{Discovery, Handle, LoadReporting, Writer, start};
+use crate::{admin, source};
 
-/// How often files are looked at.
-const LOOK: Duration = Duration::from_millis(500);
+/// Reasons why a control plane cannot start or has to stop.
+pub type RunError = plimsoll_serve::RunError<ConfigError>;
 
-/// What the command line says.
+/// Command-line options of a control plane.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The main file.
     pub config: PathBuf,
-    /// Instead of `listen` of the file.
+    /// Overrides the field `listen` of the configuration file.
     pub listen: Option<SocketAddr>,
-    /// Instead of `admin` of the file.
+    /// Overrides the field `admin` of the configuration file.
     pub admin: Option<SocketAddr>,
-    /// Further names of the admin address.
-    pub admin_hosts: Vec<String>,
 }
 
-/// Where the control plane listens.
+/// Addresses that the control plane listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// ADS and LRS.
     pub xds: SocketAddr,
-    /// The admin API.
     pub admin: Option<SocketAddr>,
 }
 
-/// Why it could not start or had to end.
-#[derive(Debug)]
-pub enum RunError {
-    /// The first reading of the file failed.
-    Config(FileError),
-    /// An address could not be bound.
-    Bind(SocketAddr, io::Error),
-    /// A listening socket failed.
-    Serve(String),
-}
-
-impl std::fmt::Display for RunError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Config(error) => error.fmt(f),
-            Self::Bind(address, error) => write!(f, "cannot listen on {address}: {error}"),
-            Self::Serve(error) => write!(f, "serving failed: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for RunError {}
-
-/// What further pages of the admin API may look at. Their way to the writer must be gone when
-/// `stopping` has no sender any more, or the control plane could not end.
+/// State for request handlers of the admin API. The control plane only exits once every [`Handle`]
+/// is dropped: a task that keeps a context must drop it when `stopping` is cancelled.
 #[derive(Clone, Debug)]
-pub struct Inside {
-    /// The way to the writer.
+pub struct Context {
     pub handle: Handle,
-    /// What became of edits.
     pub reloads: Arc<Reloads>,
-    /// Where it listens.
     pub bound: Bound,
-    /// Its sender is dropped when the control plane is to end.
-    pub stopping: watch::Receiver<()>,
+    /// Canceling this token stops the control plane.
+    pub stopping: CancellationToken,
 }
 
-/// Makes further pages of the admin API, `/` among them.
-pub type Pages = Box<dyn FnOnce(Inside) -> Router + Send>;
-
-/// Runs until `shutdown` is done. `ready` hears where it listens.
-pub async fn run(
+/// A control plane whose sockets are open.
+#[derive(Debug)]
+pub struct Control {
     options: Options,
-    ready: impl FnOnce(Bound),
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> Result<(), RunError> {
-    run_with(options, None, ready, shutdown).await
+    source: FileSource<ControlConfig, ConfigError>,
+    config: Arc<ControlConfig>,
+    xds: TcpListener,
+    admin: Option<TcpListener>,
+    writer: Writer,
+    context: Context,
 }
 
-/// The same with further pages of the admin API.
-pub async fn run_with(
-    options: Options,
-    pages: Option<Pages>,
-    ready: impl FnOnce(Bound),
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> Result<(), RunError> {
-    let source = FileSource::new(&options.config);
-    let (config, fingerprint) = source.load().map_err(RunError::Config)?;
-    let admin_hosts = options.admin_hosts.clone();
-    let config = Arc::new(options.override_addresses(config));
-    let xds = bind(config.listen).await?;
-    let admin_listener = match config.admin {
-        Some(address) => Some(bind(address).await?),
-        None => None,
-    };
-    let local = |listener: &TcpListener, asked| listener.local_addr().unwrap_or(asked);
-    let bound = Bound {
-        xds: local(&xds, config.listen),
-        admin: admin_listener
-            .as_ref()
-            .zip(config.admin)
-            .map(|(listener, asked)| local(listener, asked)),
-    };
-    let (writer, handle) = start(Arc::clone(&config));
-    let writer = tokio::spawn(writer.run());
-    let reloads = Arc::new(Reloads::default());
-    let (stop, stopping) = watch::channel(());
-    let watching = tokio::spawn(watch_files(
-        (source, options, Arc::clone(&config), fingerprint),
-        handle.clone(),
-        Arc::clone(&reloads),
-        stopping.clone(),
-    ));
-    let admin = admin_listener.map(|listener| {
-        let inside = Inside {
-            handle: handle.clone(),
-            reloads: Arc::clone(&reloads),
-            bound,
-            stopping: stopping.clone(),
+impl Control {
+    /// Reads the files and opens the sockets.
+    pub async fn start(options: Options) -> Result<Self, RunError> {
+        let mut source = FileSource::new(&options.config, source::load);
+        let config = Arc::new(options.override_addresses(source.load()?));
+        let (xds, address) = bind(config.listen).await?;
+        let admin = match config.admin {
+            Some(address) => Some(bind(address).await?),
+            None => None,
         };
-        let pages = pages.map(|pages| pages(inside));
-        let admin = admin::Admin::new(handle.clone(), reloads, bound)
-            .with_pages(pages)
-            .with_guard(HttpGuard::new(&admin_hosts));
-        tokio::spawn(admin::serve(listener, admin, stopped(stopping.clone())))
-    });
-    ready(bound);
-    let signal = async move {
-        shutdown.await;
-        drop(stop);
-    };
-    let handlers = (Discovery::new(handle.clone()), LoadReporting::new(handle));
-    let served = serve(xds, handlers, ServerOptions::default(), signal).await;
-    let _ = watching.await;
-    if let Some(admin) = admin {
-        let _ = admin.await;
+        let (admin, admin_address) = admin.unzip();
+        let (writer, handle) = start(Arc::clone(&config));
+        let context = Context {
+            handle,
+            reloads: Arc::default(),
+            bound: Bound {
+                xds: address,
+                admin: admin_address,
+            },
+            stopping: CancellationToken::new(),
+        };
+        Ok(Self {
+            options,
+            source,
+            config,
+            xds,
+            admin,
+            writer,
+            context,
+        })
     }
-    // The last handle is gone: the writer ends by itself.
-    let _ = writer.await;
-    served.map_err(|error| RunError::Serve(error.to_string()))
+
+    /// Returns the context, for the dashboard and for stopping the control plane.
+    pub const fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Serves ADS, LRS and the admin API until `Context::stopping` is canceled.
+    pub async fn run(self, admin: AdminOptions) -> Result<(), RunError> {
+        let Self { xds, context, .. } = self;
+        let Context {
+            handle, stopping, ..
+        } = context.clone();
+        let writer = tokio::spawn(self.writer.run());
+        let edits = tokio::spawn(apply_edits(
+            self.source,
+            self.options,
+            self.config,
+            context.clone(),
+        ));
+        let admin = self.admin.map(|listener| {
+            let router = admin::router().into_router(context, admin);
+            let stopped = stopping.clone().cancelled_owned();
+            tokio::spawn(plimsoll_serve::serve(listener, router, stopped))
+        });
+        let (ads, lrs) = (Discovery::new(handle.clone()), LoadReporting::new(handle));
+        let stopped = stopping.clone().cancelled_owned();
+        let served = serve(xds, ads, lrs, ServerOptions::default(), stopped).await;
+        stopping.cancel();
+        let _ = edits.await;
+        if let Some(admin) = admin {
+            let _ = admin.await;
+        }
+        // The writer exits because the last handle has been dropped.
+        let _ = writer.await;
+        served
+            .map_err(|error| RunError::Failed("cannot serve ADS and LRS".to_owned(), error.into()))
+    }
 }
 
 impl Options {
@@ -164,56 +137,34 @@ impl Options {
     }
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener, RunError> {
-    let listener = TcpListener::bind(address).await;
-    listener.map_err(|error| RunError::Bind(address, error))
-}
-
-async fn stopped(mut stopping: watch::Receiver<()>) {
-    // The sender never sends: it is dropped.
-    while stopping.changed().await.is_ok() {}
-}
-
-async fn watch_files(
-    (source, options, started, mut last): (FileSource, Options, Arc<ControlConfig>, Fingerprint),
-    handle: Handle,
-    reloads: Arc<Reloads>,
-    stopping: watch::Receiver<()>,
+async fn apply_edits(
+    mut source: FileSource<ControlConfig, ConfigError>,
+    options: Options,
+    initial: Arc<ControlConfig>,
+    context: Context,
 ) {
-    let mut stopping = std::pin::pin!(stopped(stopping));
     loop {
-        tokio::select! {
-            () = &mut stopping => return,
-            () = tokio::time::sleep(LOOK) => {}
-        }
-        let now = source.fingerprint();
-        if now == last {
-            continue;
-        }
-        last = now;
-        match source.load() {
-            Ok((config, fingerprint)) => {
-                last = fingerprint;
+        let edited = tokio::select! {
+            () = context.stopping.cancelled() => return,
+            edited = source.poll() => edited,
+        };
+        let outcome = match edited {
+            None => continue,
+            Some(Err(error)) => Err(error.to_string()),
+            Some(Ok(config)) => {
                 let config = options.override_addresses(config);
-                let restart_needed = restart_needed(&started, &config);
-                if !restart_needed.is_empty() {
-                    let fields = restart_needed.join(", ");
-                    tracing::warn!(%fields, "these edits take effect at the next start");
-                }
-                reloads.succeeded(restart_needed);
-                if handle.apply(Arc::new(config)).await.is_err() {
+                let restart_needed = restart_needed(&initial, &config);
+                if context.handle.apply(Arc::new(config)).await.is_err() {
                     return;
                 }
+                Ok(restart_needed)
             }
-            Err(error) => {
-                tracing::error!(%error, "the new configuration is refused, the old one stays");
-                reloads.failed(error.to_string());
-            }
-        }
+        };
+        context.reloads.record(outcome);
     }
 }
 
-/// Fields that an edit changed but that are read at the start only.
+/// Returns the fields that differ in `edited` but take effect at a restart only.
 fn restart_needed(started: &ControlConfig, edited: &ControlConfig) -> Vec<&'static str> {
     let (old, new) = (&started.planner, &edited.planner);
     let fields = [
@@ -229,17 +180,20 @@ fn restart_needed(started: &ControlConfig, edited: &ControlConfig) -> Vec<&'stat
             old.material_change_bp() != new.material_change_bp(),
         ),
     ];
-    let changed = fields.into_iter().filter(|(_, changed)| *changed);
-    changed.map(|(field, _)| field).collect()
+    fields
+        .into_iter()
+        .filter(|(_, changed)| *changed)
+        .map(|(field, _)| field)
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::File;
+    use crate::config::ConfigFile;
 
     fn config(text: &str) -> ControlConfig {
-        let file = File {
+        let file = ConfigFile {
             name: "control.yaml".to_owned(),
             text: text.to_owned(),
         };
@@ -247,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn edits_that_need_a_restart_are_named() {
+    fn fields_that_need_a_restart_are_listed() {
         let started = config("{}");
         let edited = config("{load_reporting: {interval: 5s}, services: [{cluster: {name: a}}]}");
         assert_eq!(restart_needed(&started, &edited), [""; 0]);

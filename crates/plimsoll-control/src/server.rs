@@ -1,9 +1,10 @@
-//! The running control plane: one task owns the [`State`], streams talk to it over channels.
+//! The running control plane: one task owns the [`State`], and streams communicate with it over
+//! channels.
 //!
-//! Streams open sessions here and get a watch on what they see; reports arrive over a bounded
-//! queue, so that an overloaded writer slows reporters down instead of growing. The admin API asks
-//! the writer to look at the state for it ([`Handle::inspect`]). Sockets are plimsoll-xds' drivers
-//! and `admin`; deciding happens in `state`.
+//! A discovery stream opens a session and gets a `watch` channel with its view. Load reports arrive
+//! over a bounded queue, so that an overloaded writer slows down reporters instead of using more
+//! memory. The admin API reads the state through [`Handle::inspect`]. plimsoll-xds serves the
+//! sockets of ADS and LRS, `admin` serves HTTP; decisions are made in `state`.
 
 mod handlers;
 mod recent;
@@ -22,78 +23,74 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::config::{ControlConfig, Relay};
 use crate::counters::Counters;
 use crate::fleet::StreamKind;
-use crate::relay::{Overlay, Relayed, Upstreams};
+use crate::relay::{Overlay, RelayUpstreams, RelayedResource};
 use crate::state::{State, ViewKey};
 
 pub use handlers::{Discovery, LoadReporting};
-pub use recent::{Attention, Happening, Recent};
-pub use record::{Records, StreamRecord, Totals};
+pub use recent::{EventSeverity, RecentEvent, RecentEvents};
+pub use record::{ResponseTotals, StreamRecord, StreamRecords};
 pub use writer::{Writer, start};
 
-/// Messages that may wait for the writer. Each is small: a report about a few clusters.
-const QUEUE: usize = 4096;
+/// Capacity of the writer's queue. Messages are small, such as a load report of a few clusters.
+const QUEUE_CAPACITY: usize = 4096;
 
-/// A way to the writer. Cloning is cheap.
+/// Handle to the writer task. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Handle {
     messages: mpsc::Sender<Message>,
-    records: Arc<Records>,
-    recent: Arc<Recent>,
-    upstreams: Arc<Upstreams>,
+    records: Arc<StreamRecords>,
+    recent: Arc<RecentEvents>,
+    upstreams: Arc<RelayUpstreams>,
     counters: Counters,
 }
 
-/// A look at the state between two messages.
-type Look = Box<dyn FnOnce(&State, Instant) + Send>;
+type Inspection = Box<dyn FnOnce(&State, Instant) + Send>;
 
-/// What the writer is told.
 pub(crate) enum Message {
     OpenAds {
         node: Arc<NodeInfo>,
         returning: bool,
-        reply: oneshot::Sender<Opened>,
+        reply: oneshot::Sender<OpenedStream>,
     },
     OpenLrs {
         node: Arc<NodeInfo>,
-        reply: oneshot::Sender<(watch::Receiver<LrsInstructions>, Ticket)>,
+        reply: oneshot::Sender<(watch::Receiver<LrsInstructions>, StreamGuard)>,
     },
     Report {
         node: Arc<NodeInfo>,
         stats: Vec<ClusterStats>,
     },
-    Relayed(Relayed),
+    RelayedResource(RelayedResource),
     Config(Arc<ControlConfig>),
-    Inspect(Look),
+    Inspect(Inspection),
 }
 
-/// What a discovery stream gets.
-pub(crate) enum Opened {
-    View(watch::Receiver<Arc<View>>, Ticket),
-    Relay(watch::Receiver<Arc<Overlay>>, Relay, Ticket),
+pub(crate) enum OpenedStream {
+    View(watch::Receiver<Arc<View>>, StreamGuard),
+    Relay(watch::Receiver<Arc<Overlay>>, Relay, StreamGuard),
 }
 
-/// A stream is over.
 #[derive(Debug)]
-pub(crate) struct Close {
+pub(crate) struct ClosedStream {
     node: Arc<NodeInfo>,
     kind: StreamKind,
     key: Option<ViewKey>,
 }
 
-/// An open stream as the writer counts it. It travels with the answer: whatever happens to the
-/// answer or to the stream, the writer hears of the end once.
+/// Registration of an open stream. The writer sends it with the reply to the opening message, so
+/// that it learns exactly once that the stream ended, even if the reply is never received.
 #[derive(Debug)]
-pub(crate) struct Ticket {
-    closes: mpsc::UnboundedSender<Close>,
+pub(crate) struct StreamGuard {
+    closes: mpsc::UnboundedSender<ClosedStream>,
     node: Arc<NodeInfo>,
     kind: StreamKind,
     key: Option<ViewKey>,
 }
 
-impl Drop for Ticket {
+impl Drop for StreamGuard {
     fn drop(&mut self) {
-        // Without a writer there is nothing left to close.
-        let _ = self.closes.send(Close {
+        // If the writer has exited, there is no registration left to close.
+        let _ = self.closes.send(ClosedStream {
             node: Arc::clone(&self.node),
             kind: self.kind,
             key: self.key.take(),
@@ -101,65 +98,55 @@ impl Drop for Ticket {
     }
 }
 
-/// The writer is gone: the process is shutting down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Error: the writer has exited because the process is shutting down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the control plane is shutting down")]
 pub struct Stopped;
 
-impl std::fmt::Display for Stopped {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the control plane is shutting down")
-    }
-}
-
-impl std::error::Error for Stopped {}
-
 impl Handle {
-    /// Puts new settings into force.
+    /// Activates a new configuration.
     pub async fn apply(&self, config: Arc<ControlConfig>) -> Result<(), Stopped> {
         self.send(Message::Config(config)).await
     }
 
-    /// Lets `look` see the state between two messages. It must be quick: everybody waits for it.
+    /// Calls `inspect` between two messages. It must return quickly: it blocks the writer.
     pub async fn inspect<T: Send + 'static>(
         &self,
-        look: impl FnOnce(&State, Instant) -> T + Send + 'static,
+        inspect: impl FnOnce(&State, Instant) -> T + Send + 'static,
     ) -> Result<T, Stopped> {
-        let (reply, answer) = oneshot::channel();
-        let look = move |state: &State, now| {
-            // Who asked may have gone.
-            let _ = reply.send(look(state, now));
+        let (reply, response) = oneshot::channel();
+        let inspect = move |state: &State, now| {
+            // The caller may have been canceled; ignore send errors.
+            let _ = reply.send(inspect(state, now));
         };
-        self.send(Message::Inspect(Box::new(look))).await?;
-        answer.await.map_err(|_| Stopped)
+        self.send(Message::Inspect(Box::new(inspect))).await?;
+        response.await.map_err(|_| Stopped)
     }
 
-    /// What is known of every discovery stream.
-    pub const fn records(&self) -> &Arc<Records> {
+    /// Returns the status of every discovery stream.
+    pub const fn records(&self) -> &Arc<StreamRecords> {
         &self.records
     }
 
-    /// The last things that happened.
-    pub const fn recent(&self) -> &Arc<Recent> {
+    /// Returns the latest events, for the dashboard.
+    pub const fn recent(&self) -> &Arc<RecentEvents> {
         &self.recent
     }
 
-    /// How the streams to the relayed server are doing.
-    pub const fn upstreams(&self) -> &Arc<Upstreams> {
+    /// Returns the status of the streams to the relayed server.
+    pub const fn upstreams(&self) -> &Arc<RelayUpstreams> {
         &self.upstreams
     }
 
-    /// What happened so far.
     pub(crate) const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Messages that wait for the writer.
     pub(crate) fn queued(&self) -> usize {
         let free = self.messages.capacity();
         self.queue_capacity().saturating_sub(free)
     }
 
-    /// Messages that may wait for the writer.
     pub(crate) fn queue_capacity(&self) -> usize {
         self.messages.max_capacity()
     }

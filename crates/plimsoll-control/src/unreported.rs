@@ -1,18 +1,15 @@
-//! [`Unreported`]: nodes whose load reports leave out services that they subscribe to.
+//! [`Unreported`]: nodes whose load reports omit services that they subscribe to.
 //!
-//! Their demand is not known, and nothing else would show it: discovery works, the reporting stream
-//! is open, reports arrive. A service is unreported by a node when, for three reporting intervals,
-//! the node has subscribed to its assignment and had a reporting stream, and it has named the
-//! service in none of the reports on that stream.
+//! The demand of these nodes is unknown, and nothing else would show it: discovery works, the load
+//! reporting stream is open, reports arrive. A service counts as unreported by a node that for
+//! three reporting intervals has been subscribed to the service's assignment and has had a load
+//! reporting stream on which no report named the service.
 //!
-//! Envoys and plimsoll data planes name idle clusters too, so one that is listed here does not
-//! report. A gRPC client subscribes when a channel is first used, and some (grpc-js, grpc-go) leave
-//! out clusters without requests: one that is listed here does not report either, or it has sent
-//! that service no request since the stream opened. A client that reported once and fell idle is
-//! not listed. Behind a relay, clusters are known whose assignment has the name of the cluster.
-//!
-//! Subscriptions come from the records of streams, reports from the state; the admin API, metrics
-//! and the dashboard show the result.
+//! Envoy and Plimsoll data planes report idle clusters too, so a listed one does not report at all.
+//! A gRPC client subscribes when a channel is first used, and some (grpc-js, grpc-go) omit clusters
+//! without requests: a listed one either does not report, or has not sent a request to that service
+//! since its reporting stream was opened. A client that reported once and became idle is not
+//! listed. With a relay, only clusters whose assignment has the name of the cluster are checked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,31 +17,30 @@ use std::sync::Arc;
 use plimsoll_core::time::Instant;
 
 use crate::fleet::Member;
-use crate::server::Records;
+use crate::server::StreamRecords;
 use crate::state::State;
 
-/// Reporting intervals that a node has to name what it subscribes to, as many as a reporter may
-/// miss before it no longer counts.
+/// Number of reporting intervals after which a service counts as unreported: the default of
+/// `demand.missed_intervals`, after which a reporter's demand is dropped.
 const INTERVALS: u32 = 3;
 
-/// Fleet and id of a node.
 type NodeKey = (Arc<str>, Arc<str>);
 
-/// The assignments that each node subscribes to, and since when.
+/// Assignments that each node subscribes to, with the time of the first subscription.
 #[derive(Clone, Debug, Default)]
 pub struct Subscriptions {
     nodes: BTreeMap<NodeKey, BTreeMap<Arc<str>, Instant>>,
 }
 
-/// Services that nodes subscribe to and do not report.
+/// Services that nodes subscribe to but do not name in load reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unreported {
     nodes: BTreeMap<NodeKey, Vec<Arc<str>>>,
 }
 
 impl Subscriptions {
-    /// Those of all open streams.
-    pub fn of(records: &Records) -> Self {
+    /// Collects the subscriptions of all open discovery streams by node.
+    pub fn of(records: &StreamRecords) -> Self {
         let mut all = Self::default();
         records.for_each(|record| {
             let node = &record.node.node;
@@ -60,10 +56,10 @@ impl Subscriptions {
 }
 
 impl Unreported {
-    /// As things are now.
+    /// Compares the subscriptions of nodes with the services in their load reports.
     pub fn new(state: &State, subscriptions: &Subscriptions, now: Instant) -> Self {
         let config = state.config();
-        let patience = config.load_reporting_interval.saturating_mul(INTERVALS);
+        let grace = config.load_reporting_interval.saturating_mul(INTERVALS);
         let mut all = Self::default();
         for (fleet, members) in state.fleets().iter() {
             for (id, member) in members {
@@ -71,16 +67,16 @@ impl Unreported {
                 let Some(subscribed) = subscriptions.nodes.get(&key) else {
                     continue;
                 };
-                let is_due = |since: Instant| since.saturating_add(patience) <= now;
-                let names = subscribed
+                let is_due = |since: Instant| since.saturating_add(grace) <= now;
+                let names: Vec<_> = subscribed
                     .iter()
                     .filter(|(name, since)| {
                         config.services.contains_key(*name)
                             && is_due(**since)
-                            && member.is_silent_about(name, is_due)
+                            && member.omits(name, is_due)
                     })
-                    .map(|(name, _)| Arc::clone(name));
-                let names: Vec<_> = names.collect();
+                    .map(|(name, _)| Arc::clone(name))
+                    .collect();
                 if !names.is_empty() {
                     all.nodes.insert(key, names);
                 }
@@ -89,13 +85,13 @@ impl Unreported {
         all
     }
 
-    /// What one node does not report, in order of name.
+    /// Returns the services that a node's load reports omit, sorted by name.
     pub fn of(&self, fleet: &Arc<str>, id: &Arc<str>) -> &[Arc<str>] {
         let key = (Arc::clone(fleet), Arc::clone(id));
         self.nodes.get(&key).map_or(&[], Vec::as_slice)
     }
 
-    /// Ids of the nodes and the services they do not report, in order of fleet and id.
+    /// Iterates over fleet, id and unreported services of each node, sorted by fleet and id.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, &Arc<str>, &[Arc<str>])> {
         let nodes = self.nodes.iter();
         nodes.map(|((fleet, id), names)| (fleet, id, names.as_slice()))
@@ -103,7 +99,7 @@ impl Unreported {
 }
 
 impl Member {
-    fn is_silent_about(&self, service: &str, is_due: impl Fn(Instant) -> bool) -> bool {
+    fn omits(&self, service: &str, is_due: impl Fn(Instant) -> bool) -> bool {
         self.lrs_since.is_some_and(is_due) && !self.reported.contains(service)
     }
 }

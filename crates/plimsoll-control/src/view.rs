@@ -1,8 +1,8 @@
-//! [`Catalog`]: resources as bytes, and the views made of them.
+//! [`Catalog`]: encodes resources and assembles views.
 //!
-//! What depends only on the configuration is encoded once, when it is applied; what depends on
-//! demand is encoded once per fleet and zone and shared by all receivers there. The choice of
-//! delivery is `delivery`'s, the numbers are `fleet_plan`'s; the encoding itself is plimsoll-xds.
+//! Resources that only depend on the configuration are encoded once, when it is activated;
+//! resources that depend on demand once per fleet and zone, shared by all receivers there.
+//! `delivery` selects how demand is sent, `fleet_plan` has the numbers, plimsoll-xds encodes.
 
 pub(crate) mod assignment;
 pub(crate) mod cluster;
@@ -23,33 +23,30 @@ use plimsoll_xds::lrs::message::ClusterTraffic;
 use plimsoll_xds::wire::encode_assignment;
 
 use crate::config::{ControlConfig, Delivery, Service};
-use crate::delivery::{self, Class, Steering, steering, takes_lrs};
+use crate::delivery::{self, NodeClass, Steering, sends_lrs_traffic, steering};
 use crate::fleet_plan::FleetPlan;
 use crate::relay::{Improvement, Overlay};
 use crate::state::ViewKey;
 
-pub(crate) use sent::Sent;
+pub(crate) use sent::SentResources;
 
-/// What a view leaves out for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Held {
-    /// Everything is there.
+pub(crate) enum Withheld {
     Nothing,
-    /// What depends on demand is held back: receivers keep what they have.
+    /// Resources that depend on demand are withheld: receivers keep the ones they have.
     Demand,
 }
 
-/// Resources that depend on the configuration only.
 #[derive(Clone, Debug)]
 pub(crate) struct Catalog {
     config: Arc<ControlConfig>,
     fleet_ramp: u32,
-    by_class: BTreeMap<Class, ClassCatalog>,
-    /// Assignments as they are written, by service.
+    by_class: BTreeMap<NodeClass, ClassCatalog>,
+    /// Assignments with the weights of the configuration file, by service.
     assignments: BTreeMap<Arc<str>, Resource>,
 }
 
-/// The same for every receiver of a class.
+/// Resources that are the same for all nodes of a class.
 #[derive(Clone, Debug)]
 struct ClassCatalog {
     clusters: Arc<TypeResources>,
@@ -58,11 +55,11 @@ struct ClassCatalog {
 }
 
 impl Catalog {
-    /// Encodes everything that does not depend on demand.
+    /// Encodes all resources that do not depend on demand.
     pub(crate) fn new(config: &Arc<ControlConfig>) -> Self {
         let fleet_ramp = delivery::fleet_ramp(config.services.values().map(AsRef::as_ref));
         if config.relay.is_some() {
-            // Clusters and assignments are those of somebody else.
+            // With a relay, clusters and assignments come from the relayed server.
             return Self {
                 config: Arc::clone(config),
                 fleet_ramp,
@@ -70,7 +67,7 @@ impl Catalog {
                 assignments: BTreeMap::new(),
             };
         }
-        let by_class = [Class::Plimsoll, Class::Grpc, Class::Envoy].map(|class| {
+        let by_class = [NodeClass::Plimsoll, NodeClass::Grpc, NodeClass::Envoy].map(|class| {
             let clusters = config.services.values().map(|service| {
                 let steering = steering(service, class, fleet_ramp);
                 let body = cluster::encode(service, class, steering);
@@ -96,18 +93,17 @@ impl Catalog {
         }
     }
 
-    /// What receivers of `key` see.
     pub(crate) fn view(
         &self,
         key: &ViewKey,
         plan: &FleetPlan,
-        held: Held,
+        withheld: Withheld,
         generation: u64,
     ) -> View {
-        let assignments = self.assignments(key, plan, held);
-        let assignments = match held {
-            Held::Nothing => TypeResources::new(assignments),
-            Held::Demand => TypeResources::partial(assignments, []),
+        let assignments = self.assignments(key, plan, withheld);
+        let assignments = match withheld {
+            Withheld::Nothing => TypeResources::new(assignments),
+            Withheld::Demand => TypeResources::partial(assignments, []),
         };
         let mut view = View::new(generation).with(CLUSTER_LOAD_ASSIGNMENT, Arc::new(assignments));
         if let Some(catalog) = self.by_class.get(&key.class) {
@@ -119,12 +115,12 @@ impl Catalog {
         view
     }
 
-    /// What is done to the resources of another server for receivers of `key`.
+    /// Builds the changes to the relayed server's resources for receivers with `key`.
     pub(crate) fn overlay(
         &self,
         key: &ViewKey,
         plan: &FleetPlan,
-        held: Held,
+        withheld: Withheld,
         generation: u64,
     ) -> Overlay {
         let improvement = |(name, service): (&Arc<str>, &Arc<Service>)| {
@@ -141,63 +137,63 @@ impl Catalog {
             generation,
             class: key.class,
             fleet_ramp: self.fleet_ramp,
-            held: held == Held::Demand,
+            held: withheld == Withheld::Demand,
             services: self.config.services.iter().map(improvement).collect(),
             ..Overlay::default()
         };
         for resource in self.fleet_assignments(key, plan) {
             if self.config.local_cluster_names.contains(&resource.name) {
-                overlay.put(CLUSTER_LOAD_ASSIGNMENT, resource);
+                overlay.add_own(CLUSTER_LOAD_ASSIGNMENT, resource);
             } else {
                 overlay.fleet = Some(resource);
             }
         }
-        // Those of the file, beside those of the other server.
-        if key.class == Class::Envoy {
+        // Listeners of the file are sent in addition to those of the relayed server.
+        if key.class == NodeClass::Envoy {
             for listener in route::listeners(&self.config, key.class) {
-                overlay.put(LISTENER, listener);
+                overlay.add_own(LISTENER, listener);
             }
             for route in route::routes(&self.config, key.class) {
-                overlay.put(ROUTE_CONFIGURATION, route);
+                overlay.add_own(ROUTE_CONFIGURATION, route);
             }
         }
         overlay
     }
 
-    /// Demand by service, for nodes that take it with the LRS response. It is the finer grain, so
-    /// `AUTO` has it too (decisions D1). A service without demand, or that is told it another way,
-    /// is listed without fractions: that withdraws what a receiver was told before.
+    /// Returns the demand by service, for nodes that get it with LRS responses. It is more precise
+    /// than the fleet's demand, so `AUTO` uses it too (decision 0022). A service without demand, or
+    /// with another delivery, is listed without fractions, which withdraws earlier ones.
     pub(crate) fn traffic(&self, plan: &FleetPlan, unix_origin: Duration) -> LrsTraffic {
         let mut traffic = LrsTraffic::default();
         for (name, service) in &plan.services {
             let Some(written) = self.config.services.get(name) else {
                 continue;
             };
-            let demand = steering(written, Class::Plimsoll, self.fleet_ramp);
-            let mut told = ClusterTraffic {
+            let demand = steering(written, NodeClass::Plimsoll, self.fleet_ramp);
+            let mut cluster = ClusterTraffic {
                 cluster_name: Arc::clone(name),
                 fractions: Vec::new(),
                 observation_time: None,
             };
-            if takes_lrs(written, demand) && !service.zones.is_empty() {
+            if sends_lrs_traffic(written, demand) && !service.zones.is_empty() {
                 traffic.epoch = traffic.epoch.max(service.epoch);
                 let zones = service.zones.iter();
                 let pair = |zone: &ZoneFraction| (zone.locality.clone(), zone.fraction);
-                told.fractions = zones.map(pair).collect();
+                cluster.fractions = zones.map(pair).collect();
                 let since_origin = |at: Instant| Duration::from_nanos(at.as_nanos());
                 let observed = service.observed_at.map(since_origin);
-                told.observation_time = observed.map(|since| unix_origin + since);
+                cluster.observation_time = observed.map(|since| unix_origin + since);
             }
-            traffic.clusters.push(told);
+            traffic.clusters.push(cluster);
         }
         traffic
     }
 
-    fn assignments(&self, key: &ViewKey, plan: &FleetPlan, held: Held) -> Vec<Resource> {
+    fn assignments(&self, key: &ViewKey, plan: &FleetPlan, withheld: Withheld) -> Vec<Resource> {
         let mut resources = Vec::new();
         for (name, service) in &self.config.services {
-            match self.weighted(service, key, plan) {
-                Some(_) if held == Held::Demand => {}
+            match self.receiver_weights(service, key, plan) {
+                Some(_) if withheld == Withheld::Demand => {}
                 Some(weights) => {
                     let body = assignment::with_locality_weights(&service.assignment, weights);
                     resources.push(Resource::new(Arc::clone(name), body));
@@ -205,42 +201,44 @@ impl Catalog {
                 None => resources.extend(self.assignments.get(name).cloned()),
             }
         }
-        if held == Held::Nothing {
+        if withheld == Withheld::Nothing {
             resources.extend(self.fleet_assignments(key, plan));
         }
         resources
     }
 
-    /// Weights that a receiver finds on the assignment of a service, where it goes by weights: its
-    /// own, or none of its own. `None` where the assignment is sent as it is written.
-    fn weighted<'a>(
+    /// Returns the locality weights to send on a service's assignment, if receivers use weights:
+    /// `Some(None)` if their zone has none. `None` if the assignment is sent as configured.
+    fn receiver_weights<'a>(
         &self,
         service: &Service,
         key: &ViewKey,
         plan: &'a FleetPlan,
     ) -> Option<Option<&'a ReceiverWeights>> {
         let steering = steering(service, key.class, self.fleet_ramp);
-        let by_weights = steering == Steering::Demand(Delivery::LocalityWeights);
+        let uses_weights = steering == Steering::Demand(Delivery::LocalityWeights);
         let measured = plan.services.get(service.name())?;
-        (by_weights || key.class == Class::Grpc).then(|| match steering {
+        (uses_weights || key.class == NodeClass::Grpc).then(|| match steering {
             Steering::AsConfigured(_) => None,
             _ => measured.weights_at(&key.locality),
         })
     }
 
-    /// The fleet's own assignment under each name that its proxies may ask for.
+    /// Encodes the fleet's own assignment under each name that the fleet's proxies may request.
     fn fleet_assignments(&self, key: &ViewKey, plan: &FleetPlan) -> Vec<Resource> {
         let own = Some(&key.fleet);
         let names = self.config.local_cluster_names.iter().chain(own);
         let free = names.filter(|name| !self.config.services.contains_key(*name));
-        let repeats = key.class == Class::Plimsoll || self.config.endpoint_stale_after.is_some();
+        let repeats =
+            key.class == NodeClass::Plimsoll || self.config.endpoint_stale_after.is_some();
         let mut assignment = assignment::of_fleet(plan, key.class, &self.config);
         free.map(|name| {
             assignment.cluster_name = Arc::clone(name);
             let resource = Resource::new(Arc::clone(name), encode_assignment(&assignment));
-            match repeats {
-                true => resource.with_epoch(plan.epoch),
-                false => resource,
+            if repeats {
+                resource.with_epoch(plan.epoch)
+            } else {
+                resource
             }
         })
         .collect()

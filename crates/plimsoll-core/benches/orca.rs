@@ -1,7 +1,7 @@
 //! Nanoseconds per report: `cargo bench -p plimsoll-core --bench orca`.
 //!
-//! From a report with ten named metrics to one utilization, by what the configuration names. The
-//! bar is 44 ns for one name; the last line, all ten of them one by one, is what nobody configures.
+//! From a report with ten named metrics to one utilization, by the configured names. The bar is 44
+//! ns for one name; the last line, all ten by name, is not a realistic configuration.
 
 use std::hint::black_box;
 
@@ -56,7 +56,7 @@ fn utilization(c: &mut Criterion) {
     }
 }
 
-/// No `application_utilization`, so that the names are looked at in either order.
+/// No `application_utilization`, so that the names are read in either order.
 fn report() -> OrcaLoadReport {
     OrcaLoadReport {
         cpu_utilization: 0.31,

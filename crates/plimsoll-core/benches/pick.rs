@@ -34,7 +34,7 @@ fn zone_aware(c: &mut Criterion) {
     }
 }
 
-/// Everything else.
+/// All other policies and features.
 fn others(c: &mut Criterion) {
     for shape in [SMALL, LARGE] {
         let base = |policy| Setup::new(shape, State::Residual, policy);
@@ -86,7 +86,7 @@ fn bench(c: &mut Criterion, name: &str, setup: Setup) {
     let mut request = 0_u64;
     c.bench_function(&format!("pick/{name}/{hosts}x{zones}"), |b| {
         b.iter(|| {
-            // Spread over the hash space, for the policies that hash; the others do not look.
+            // Spread over the hash space, for consistent hashing; other policies ignore it.
             request = request.wrapping_add(0x9e37_79b9_7f4a_7c15);
             black_box(
                 picker

@@ -1,7 +1,7 @@
 //! Microseconds per rebuild: `cargo bench -p plimsoll-core --bench recompute`.
 //!
 //! One input to a balancer of 10,000 hosts in 100 localities, until its snapshot is published and
-//! the one before is gone. The inputs are clones made outside the measurement.
+//! the previous one is dropped. The inputs are cloned outside the measurement.
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use plimsoll_core::locality_picking::demand::FractionMap;
@@ -13,7 +13,7 @@ mod common;
 
 use common::{Cluster, LARGE, Setup, State};
 
-/// Host lists change: everything of the priority is built anew.
+/// Host lists change: everything of the priority is rebuilt.
 fn full(c: &mut Criterion) {
     let mut cluster = cluster();
     let mut ejected = false;
@@ -59,18 +59,20 @@ fn fractions(c: &mut Criterion) {
             .handle_observed_traffic(fractions, Instant::ORIGIN);
         cluster.publish();
     });
-    // Without fractions for this very cluster those of the fleet's assignment count.
+    // Without fractions for this cluster, those of the fleet's assignment count.
     cluster
         .balancer
         .handle_observed_traffic(FractionMap::new(), Instant::ORIGIN);
     let fleets = states.map(|state| common::fleet(LARGE, Some(state)));
     alternate(c, "originating", fleets, |fleet| {
-        cluster.balancer.handle_originating(fleet, Instant::ORIGIN);
+        cluster
+            .balancer
+            .handle_fleet_assignment(fleet, Instant::ORIGIN);
         cluster.publish();
     });
 }
 
-/// Two inputs in turn, so that every one of them changes something.
+/// Alternates between two inputs, so that each of them changes something.
 fn alternate<T: Clone>(
     c: &mut Criterion,
     name: &str,

@@ -1,17 +1,16 @@
-//! [`AssignmentAge`]: when endpoints that nobody confirms are forgotten
+//! Expiry of endpoints that the management server does not confirm
 //! (`ClusterLoadAssignment.policy.endpoint_stale_after`).
 //!
-//! A machine without IO beside the balancer: a driver that takes assignments from a management
-//! server shows it each one, and hands on the empty one it yields when the time is over. As in
-//! Envoy every assignment counts, one that changes nothing too, and one without the field stops the
-//! clock.
+//! A driver passes in each assignment from a management server, and applies the empty assignment
+//! that [`AssignmentAge`] returns when the time is over. As in Envoy every assignment restarts the
+//! timer, even one without changes; an assignment without the field stops it.
 
 use std::time::Duration;
 
 use crate::model::assignment::ClusterLoadAssignment;
 use crate::time::Instant;
 
-/// The age of one assignment.
+/// Staleness timer of one cluster's assignment.
 #[derive(Clone, Debug, Default)]
 pub struct AssignmentAge {
     armed: Option<Armed>,
@@ -21,12 +20,11 @@ pub struct AssignmentAge {
 struct Armed {
     deadline: Instant,
     stale_after: Duration,
-    /// What is handed on then.
     empty: ClusterLoadAssignment,
 }
 
 impl AssignmentAge {
-    /// An assignment arrived. Returns whether it has a time after which it is stale.
+    /// Restarts the timer for a new assignment. Returns whether the assignment can become stale.
     pub fn handle_assignment(&mut self, assignment: &ClusterLoadAssignment, now: Instant) -> bool {
         self.armed = assignment.endpoint_stale_after().map(|stale_after| Armed {
             deadline: now.saturating_add(stale_after),
@@ -36,13 +34,13 @@ impl AssignmentAge {
         self.armed.is_some()
     }
 
-    /// When [`Self::handle_timeout`] wants to be called.
+    /// Returns when [`Self::handle_timeout`] must be called; `None` if the timer is stopped.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.armed.as_ref().map(|armed| armed.deadline)
     }
 
-    /// Once the time is over: the age at which that was, and an assignment without endpoints, to be
-    /// used until the next one arrives.
+    /// After the deadline, returns the age at which the assignment became stale and an assignment
+    /// without endpoints, to be used until the next one arrives.
     pub fn handle_timeout(&mut self, now: Instant) -> Option<(Duration, ClusterLoadAssignment)> {
         let armed = self.armed.take_if(|armed| armed.deadline <= now)?;
         Some((armed.stale_after, armed.empty))
@@ -73,31 +71,31 @@ mod tests {
     }
 
     #[test]
-    fn the_assignment_empties_unless_it_is_repeated() {
+    fn the_assignment_expires_unless_it_is_repeated() {
         let three = assignment(Some(Duration::from_secs(3)));
         let mut age = AssignmentAge::default();
         assert!(age.handle_assignment(&three, at(0)));
         assert_eq!(age.poll_timeout(), Some(at(3)));
         assert!(age.handle_timeout(at(2)).is_none(), "early");
-        // The same again is confirmation.
+        // Receiving the same assignment again restarts the timer.
         age.handle_assignment(&three, at(2));
         assert!(age.handle_timeout(at(4)).is_none());
         let (stale_after, empty) = age.handle_timeout(at(5)).unwrap();
         assert_eq!(stale_after, Duration::from_secs(3));
         assert_eq!(empty, ClusterLoadAssignment::empty("orders"));
         assert_eq!(empty.endpoints().len(), 0);
-        // Once.
+        // The timer fires only once.
         assert_eq!(age.poll_timeout(), None);
         assert!(age.handle_timeout(at(9)).is_none());
     }
 
     #[test]
-    fn one_without_the_field_stops_the_clock() {
+    fn an_assignment_without_the_field_stops_the_timer() {
         let mut age = AssignmentAge::default();
         age.handle_assignment(&assignment(Some(Duration::from_secs(3))), at(0));
         assert!(!age.handle_assignment(&assignment(None), at(1)));
         assert_eq!(age.poll_timeout(), None);
-        // Zero is no time, as in Envoy.
+        // An `endpoint_stale_after` of zero counts as unset, as in Envoy.
         assert!(!age.handle_assignment(&assignment(Some(Duration::ZERO)), at(1)));
     }
 }

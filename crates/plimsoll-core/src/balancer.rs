@@ -1,9 +1,32 @@
-//! [`Balancer`]: the writer of one cluster. Inputs in, routing snapshots and events out.
+//! State machine that owns one upstream cluster: takes endpoints, health and demand, and emits
+//! routing snapshots.
 //!
-//! Owns hosts, health, measured fractions, slow start and timers; holds no clock and does no IO. A
-//! driver calls `handle_*` when something happened, and after every call drains `poll_snapshot`,
-//! `poll_event` and `poll_timeout`, in this order. Arithmetic lives in `priority`,
-//! `locality_picking` and `endpoint_picking`; picking lives in `picker`.
+//! A [`Balancer`] owns hosts, health, measured demand, slow start and timers. It has no clock and
+//! does no IO: a driver calls `handle_*` with every input and the current time, and then drains
+//! [`Balancer::poll_snapshot`], [`Balancer::poll_event`] and [`Balancer::poll_timeout`], in this
+//! order. The arithmetic is in `priority`, `locality_picking` and `endpoint_picking`; picking hosts
+//! from a snapshot is in [`picker`](crate::picker).
+//!
+//! ```
+//! use plimsoll_core::balancer::Balancer;
+//! use plimsoll_core::publish::Publisher;
+//! use plimsoll_core::snapshot::RoutingSnapshot;
+//! use plimsoll_core::time::Instant;
+//!
+//! /// To be called after every `handle_*`; returns when to call `handle_timeout`.
+//! fn drain(
+//!     balancer: &mut Balancer,
+//!     publisher: &mut Publisher<RoutingSnapshot>,
+//! ) -> Option<Instant> {
+//!     while let Some(snapshot) = balancer.poll_snapshot() {
+//!         publisher.publish(snapshot);
+//!     }
+//!     while let Some(event) = balancer.poll_event() {
+//!         println!("{event:?}");
+//!     }
+//!     balancer.poll_timeout()
+//! }
+//! ```
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -35,34 +58,32 @@ mod routing;
 mod subsets;
 
 use client_weights::ClientWeights;
-use members::{Members, Place};
+use members::{MemberIndex, Members};
 use ramp::Ramp;
-use routing::{Changes, Routing, Shared};
-use subsets::{Common, Refresh, Subsets};
+use routing::{Changes, ClusterContext, Routing};
+use subsets::{SnapshotContext, SubsetRefresh, Subsets};
 
-/// The fleet (originating cluster) as this cluster sees it.
+/// The fleet (Envoy's local cluster) as this upstream cluster sees it.
 #[derive(Debug)]
 struct Fleet {
     assignment: ClusterLoadAssignment,
     counts: Arc<HostSetCounts>,
-    /// When the assignment arrived.
     received_at: Instant,
 }
 
-/// The writer of one cluster.
+/// The single writer of one cluster's routing state. See the [module documentation](self) for an
+/// example.
 #[derive(Debug)]
 pub struct Balancer {
     config: Arc<ClusterConfig>,
-    /// The settings that hold for a set of hosts: `config`, as subsets see it.
+    /// `config` with the locality policy that applies within subsets.
     within: Arc<ClusterConfig>,
     own: Option<Locality>,
     members: Members,
     ready: bool,
-    /// What follows from all hosts. With subsets it serves the requests that fall back to any.
+    /// Routing over all hosts; if there are subsets, for requests that fall back to any host.
     routing: Routing,
-    /// The subsets, where the cluster has them.
     subsets: Option<Box<Subsets>>,
-    /// The subsets as workers see them.
     subset_table: Option<Arc<SubsetTable>>,
     fleet: Option<Fleet>,
     fractions: Arc<FractionStore>,
@@ -70,7 +91,6 @@ pub struct Balancer {
     ramp: Ramp,
     client_weights: ClientWeights,
     load_aware_stats: LoadAwareStats,
-    /// When load was last reported.
     load_reported_at: Instant,
     generation: u64,
     pending: Option<Arc<RoutingSnapshot>>,
@@ -78,29 +98,35 @@ pub struct Balancer {
     stats: BalancerStats,
 }
 
-/// Which parts of the next snapshot must be computed anew.
 #[derive(Default)]
 struct Dirty {
-    /// Host lists of these priorities.
     tables: Vec<usize>,
-    /// Endpoints or their metadata may be others: hosts are divided into subsets anew.
+    /// Endpoints or their metadata may have changed: hosts are assigned to subsets again.
     membership: bool,
-    /// Nothing but the health of this host changed.
-    host: Option<Place>,
-    /// Zone-aware routing of every priority that has it.
+    /// The host whose health changed, if nothing else did.
+    host: Option<MemberIndex>,
+    /// The assignment of the fleet or its measured demand changed.
     zone: bool,
-    /// Everything that depends on the settings.
     config: bool,
 }
 
+impl Dirty {
+    fn zone() -> Self {
+        Self {
+            zone: true,
+            ..Self::default()
+        }
+    }
+}
+
 impl Balancer {
-    /// A balancer for a proxy in `local` (unset = the node has no locality).
+    /// Creates a balancer for a proxy in `local`; an unset locality means that the node has none.
     pub fn new(config: Arc<ClusterConfig>, local: Locality, now: Instant) -> Self {
         let own = (!local.is_unset()).then_some(local);
         let mut members = Members::new(own.clone());
         members.configure_metrics(config.lrs_report_endpoint_metrics());
         Self {
-            within: config.within_subsets(),
+            within: config.for_subsets(),
             subsets: Subsets::of(&config),
             subset_table: None,
             config,
@@ -122,23 +148,24 @@ impl Balancer {
         }
     }
 
-    /// A snapshot to start readers with: no assignment yet, picks queue.
+    /// Returns an empty snapshot to start readers with. Picks from it return
+    /// [`PickResult::Queue`](crate::picker::PickResult::Queue) until the first assignment arrives.
     pub fn initial_snapshot(&self, now: Instant) -> Arc<RoutingSnapshot> {
         Arc::new(self.snapshot(now))
     }
 
-    /// The endpoints of the cluster. One that changes nothing builds nothing.
+    /// Applies the endpoints of the cluster. Hosts that stay keep their [`Host`] with all counters;
+    /// an assignment that changes nothing builds no snapshot.
     pub fn handle_assignment(&mut self, assignment: ClusterLoadAssignment, now: Instant) {
         let drops = Arc::clone(&self.members.drop_overloads);
         let change = self
             .members
             .reconcile(&assignment, self.config.health_checking(), now);
         if change.added + change.removed > 0 {
-            let (added, removed, total) = (change.added, change.removed, change.total);
             self.events.push_back(Event::MembershipChanged {
-                added,
-                removed,
-                total,
+                added: change.added,
+                removed: change.removed,
+                total: change.total,
             });
         }
         let first = !std::mem::replace(&mut self.ready, true);
@@ -155,7 +182,7 @@ impl Balancer {
         }
     }
 
-    /// New settings; hosts and their counters stay.
+    /// Applies new settings. Hosts and their counters are kept.
     pub fn handle_config(&mut self, config: Arc<ClusterConfig>, now: Instant) {
         let source = |config: &ClusterConfig| config.zone_aware().map(ZoneAware::fraction_source);
         let reread = source(&self.config) != source(&config);
@@ -163,7 +190,7 @@ impl Balancer {
         if metrics != self.config.lrs_report_endpoint_metrics() {
             self.members.configure_metrics(metrics);
         }
-        self.within = config.within_subsets();
+        self.within = config.for_subsets();
         let same_subsets = config.lb_subset_config() == self.config.lb_subset_config();
         if !same_subsets {
             if let Some(subsets) = &self.subsets {
@@ -175,7 +202,7 @@ impl Balancer {
         if reread && let Some(fleet) = &self.fleet {
             let source = self.fraction_source();
             let fractions = fleet.assignment.fractions(source).clone();
-            // Read anew, but as old as the assignment they came with (decisions D3).
+            // The new `fraction_source` has other fractions, as old as the assignment (0024).
             Arc::make_mut(&mut self.fractions).receive(source.into(), fractions, fleet.received_at);
         }
         self.expire_fractions(now);
@@ -190,7 +217,8 @@ impl Balancer {
         );
     }
 
-    /// A judge's word on a host: an active health check, outlier detection.
+    /// Applies the verdict of a health source (active health checking, outlier detection) on one
+    /// host.
     pub fn handle_health(&mut self, address: SocketAddr, signal: HealthSignal, now: Instant) {
         if let Some(priority) = self.members.apply_signal(address, signal, now) {
             let host = self.members.place(address);
@@ -205,15 +233,16 @@ impl Balancer {
         }
     }
 
-    /// The fleet's own assignment: where proxies are, and what fraction of demand each zone has. An
-    /// update of fractions alone is an update: it re-arms their deadline and touches no host list.
-    pub fn handle_originating(&mut self, assignment: ClusterLoadAssignment, now: Instant) {
-        self.handle_known_originating(assignment, now, now);
+    /// Applies the assignment of the fleet: where the proxies are, and which fraction of demand
+    /// each zone has. An update of fractions alone re-arms their staleness deadline and rebuilds no
+    /// host list.
+    pub fn handle_fleet_assignment(&mut self, assignment: ClusterLoadAssignment, now: Instant) {
+        self.handle_cached_fleet_assignment(assignment, now, now);
     }
 
-    /// The same with an assignment that arrived at `received_at`, before this cluster did: its
-    /// fractions are as old as that (decisions D3).
-    pub fn handle_known_originating(
+    /// Applies a fleet assignment that arrived at `received_at`, before this cluster was created.
+    /// The age of its fractions counts from `received_at` (decision 0024).
+    pub fn handle_cached_fleet_assignment(
         &mut self,
         assignment: ClusterLoadAssignment,
         received_at: Instant,
@@ -236,23 +265,18 @@ impl Balancer {
                 });
             }
         }
-        self.refresh(
-            Dirty {
-                zone: true,
-                ..Default::default()
-            },
-            now,
-        );
+        self.refresh(Dirty::zone(), now);
     }
 
-    /// Fractions for this very cluster (`LoadStatsResponse.observed_traffic`); empty withdraws
-    /// them.
+    /// Applies traffic fractions for this cluster (`LoadStatsResponse.observed_traffic`). An empty
+    /// map withdraws them.
     pub fn handle_observed_traffic(&mut self, fractions: FractionMap, now: Instant) {
-        self.handle_observation(fractions, now, now);
+        self.handle_observed_traffic_at(fractions, now, now);
     }
 
-    /// The same with fractions that were observed at `observed_at`, from when on their age counts.
-    pub fn handle_observation(
+    /// Applies traffic fractions that were observed at `observed_at`, from when on their age
+    /// counts.
+    pub fn handle_observed_traffic_at(
         &mut self,
         fractions: FractionMap,
         observed_at: Instant,
@@ -260,34 +284,21 @@ impl Balancer {
     ) {
         let origin = FractionOrigin::LrsResponse;
         self.receive_fractions(origin, Arc::new(fractions), observed_at, now);
-        self.refresh(
-            Dirty {
-                zone: true,
-                ..Default::default()
-            },
-            now,
-        );
+        self.refresh(Dirty::zone(), now);
     }
 
-    /// The moment asked for by [`Self::poll_timeout`] has come (calling early or late is harmless).
+    /// Runs the timers that are due. To be called at the time that [`Self::poll_timeout`] returned;
+    /// calling early or late is harmless.
     pub fn handle_timeout(&mut self, now: Instant) {
+        let due = |tick: Option<Instant>| tick.is_some_and(|tick| tick <= now);
         let mut dirty = Dirty {
             zone: self.expire_fractions(now),
             ..Default::default()
         };
-        let tick = self.ramp.poll_timeout().is_some_and(|tick| tick <= now);
-        let ramp_changed = tick && self.refresh_ramp(now);
-        if self
-            .client_weights
-            .poll_timeout()
-            .is_some_and(|tick| tick <= now)
-            && self
-                .client_weights
-                .refresh(&self.config, &mut self.members, now)
-        {
+        let ramp_changed = due(self.ramp.poll_timeout()) && self.refresh_ramp(now);
+        if due(self.client_weights.poll_timeout()) && self.refresh_client_weights(now) {
             dirty.tables = (0..self.members.priorities()).collect();
         }
-        let due = |tick: Option<Instant>| tick.is_some_and(|tick| tick <= now);
         dirty.zone |= due(self.routing.observed_load.poll_timeout());
         let load_tick = due(self.routing.load_aware.poll_timeout());
         if dirty.zone || ramp_changed || load_tick || !dirty.tables.is_empty() {
@@ -295,56 +306,57 @@ impl Balancer {
         }
     }
 
-    /// The newest snapshot, once.
+    /// Returns the newest snapshot if it has not been polled yet.
     pub fn poll_snapshot(&mut self) -> Option<Arc<RoutingSnapshot>> {
         self.pending.take()
     }
 
-    /// The oldest event not yet seen.
+    /// Returns the oldest event that has not been polled yet.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// When [`Self::handle_timeout`] wants to be called.
+    /// Returns when [`Self::handle_timeout`] must be called next; `None` if no timer is armed.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let fractions = self
             .config
             .staleness_threshold()
             .and_then(|threshold| self.fractions.poll_timeout(threshold));
-        let ticks = [
+        let timers = [
+            fractions,
             self.ramp.poll_timeout(),
             self.client_weights.poll_timeout(),
             self.routing.load_aware.poll_timeout(),
             self.routing.observed_load.poll_timeout(),
         ];
-        ticks.into_iter().chain([fractions]).flatten().min()
+        timers.into_iter().flatten().min()
     }
 
-    /// Settings in force.
-    pub const fn config(&self) -> &Arc<ClusterConfig> {
-        &self.config
+    getters! {
+        /// Returns the cluster settings in force.
+        config: &Arc<ClusterConfig>,
+        /// Returns the counters of this balancer.
+        stats: &BalancerStats,
+        /// Returns the counters of the load_aware_locality policy.
+        load_aware_stats: &LoadAwareStats,
     }
 
-    /// All hosts with their priority and every judge's word on them, for pages: by priority,
-    /// locality (own first) and address.
+    /// Returns all hosts with their priority and health flags, for admin pages: ordered by
+    /// priority, locality (the local one first) and address.
     pub fn hosts(&self) -> impl Iterator<Item = (&Arc<Host>, u32, HealthFlags)> {
-        let members = self.members.iter();
-        members.map(|member| (&member.host, member.priority, member.health))
+        self.members
+            .iter()
+            .map(|member| (&member.host, member.priority, member.health))
     }
 
-    /// The metadata of all hosts, in the order of [`Self::hosts`].
+    /// Returns the metadata of all hosts, in the order of [`Self::hosts`].
     pub fn metadata(&self) -> impl Iterator<Item = &Metadata> {
         self.members.iter().map(|member| &member.endpoint.metadata)
     }
 
-    /// Counters of the writer.
-    pub const fn stats(&self) -> &BalancerStats {
-        &self.stats
-    }
-
-    /// Counters of load_aware_locality.
-    pub const fn load_aware_stats(&self) -> &LoadAwareStats {
-        &self.load_aware_stats
+    fn refresh_client_weights(&mut self, now: Instant) -> bool {
+        self.client_weights
+            .refresh(&self.config, &mut self.members, now)
     }
 
     fn refresh_ramp(&mut self, now: Instant) -> bool {
@@ -352,13 +364,8 @@ impl Balancer {
         self.ramp.refresh(settings, &self.members, now)
     }
 
-    /// Recomputes what is dirty and makes the next snapshot.
     fn refresh(&mut self, mut dirty: Dirty, now: Instant) {
-        if (dirty.config || !dirty.tables.is_empty())
-            && self
-                .client_weights
-                .refresh(&self.config, &mut self.members, now)
-        {
+        if (dirty.config || !dirty.tables.is_empty()) && self.refresh_client_weights(now) {
             dirty.tables = (0..self.members.priorities()).collect();
             dirty.host = None;
         }
@@ -369,7 +376,6 @@ impl Balancer {
         let ramped = self.ramp.is_active();
         self.refresh_ramp(now);
         if self.ramp.is_active() != ramped || dirty.zone || dirty.config {
-            // More changes than the health of one host.
             dirty.host = None;
         }
         self.generation += 1;
@@ -378,17 +384,18 @@ impl Balancer {
         self.pending = Some(Arc::new(self.snapshot(now)));
     }
 
-    /// What follows from the hosts: of the cluster, then of its subsets.
     fn refresh_routing(&mut self, dirty: &Dirty, now: Instant) {
-        let tables = dirty.tables.iter();
-        let tables = tables.map(|&priority| (priority, Arc::new(self.members.table(priority))));
         let changes = Changes {
-            tables: tables.collect(),
+            tables: dirty
+                .tables
+                .iter()
+                .map(|&priority| (priority, Arc::new(self.members.table(priority))))
+                .collect(),
             zone: dirty.zone,
             config: dirty.config,
         };
         let zone = self.zone_context(now);
-        let shared = Shared {
+        let context = ClusterContext {
             config: &self.within,
             fleet: self.fleet.as_ref().map(|fleet| &*fleet.counts),
             demand: &self.demand,
@@ -399,18 +406,18 @@ impl Balancer {
             load_tick: self.ready && self.routing.load_aware.is_due(now),
             now,
         };
-        self.routing.refresh(&changes, &shared, &mut self.events);
-        let refresh = Refresh {
+        self.routing.refresh(&changes, &context, &mut self.events);
+        let refresh = SubsetRefresh {
             priorities: &if dirty.config && dirty.membership {
                 (0..self.members.priorities()).collect()
             } else {
                 dirty.tables.clone()
             },
             membership: dirty.membership,
-            host: dirty.host.filter(|_| !shared.load_tick),
+            host: dirty.host.filter(|_| !context.load_tick),
             zone: dirty.zone,
             config: dirty.config,
-            common: Common {
+            snapshot: SnapshotContext {
                 generation: self.generation,
                 config: &self.within,
                 own: self.own.as_ref(),
@@ -422,10 +429,10 @@ impl Balancer {
         self.subset_table = self
             .subsets
             .as_mut()
-            .map(|subsets| subsets.refresh(members, &refresh, &shared, events));
+            .map(|subsets| subsets.refresh(members, &refresh, &context, events));
     }
 
-    /// The demand side in force: measured while fresh, else assumed from hosts (decisions D2, D3).
+    /// Demand per zone: measured fractions while fresh, else host counts (decisions 0023, 0024).
     fn refresh_demand(&mut self, config: Option<&ZoneAware>) {
         let (Some(config), Some(fleet)) = (config, &self.fleet) else {
             self.demand = Arc::default();

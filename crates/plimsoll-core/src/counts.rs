@@ -1,62 +1,48 @@
-//! [`HostSetCounts`]: how many hosts of which class a host set has, flat and per locality slot.
+//! Host counts by health class, for a whole host set and per locality slot.
 //!
 //! Priority load, panic and zone-aware routing are arithmetic on these numbers and never look at a
-//! host. The balancer counts once per change of membership or health; vectors write them down.
+//! host. The balancer counts once per change of membership or health.
 
 use crate::model::assignment::ClusterLoadAssignment;
 use crate::model::health::{HealthClass, HealthFlags};
 use crate::model::locality::Locality;
 
-/// Counts of one locality slot. An empty slot keeps its place (envoy-semantics §1.1).
+/// Host counts of one locality slot. An empty slot keeps its position (envoy-semantics §1.1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LocalityCounts {
-    /// Where.
     pub locality: Locality,
-    /// All hosts, excluded ones included.
     pub all: u64,
-    /// Healthy hosts.
     pub healthy: u64,
-    /// Degraded hosts.
     pub degraded: u64,
-    /// Excluded hosts.
     pub excluded: u64,
-    /// Sum of the weights of the healthy hosts.
     pub healthy_weight: u64,
 }
 
-/// Counts of one host set: one priority of the upstream cluster, or the fleet.
+/// Host counts of one host set: one priority of the upstream cluster, or the fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostSetCounts {
-    /// Slots in balancer order: own locality first if there, the others sorted.
+    /// Slots in balancer order: the local locality first if present, the others sorted.
     pub localities: Vec<LocalityCounts>,
-    /// Slot 0 is the own locality.
     pub has_local_locality: bool,
-    /// The flat lists.
     pub flat: ClassCounts,
-    /// Sums of host weights of the flat lists.
     pub weights: ClassCounts,
 }
 
-/// One number per class of hosts.
+/// One number per health class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassCounts {
-    /// All hosts, excluded ones included.
     pub all: u64,
-    /// Healthy hosts.
     pub healthy: u64,
-    /// Degraded hosts.
     pub degraded: u64,
-    /// Excluded hosts.
     pub excluded: u64,
 }
 
 impl ClassCounts {
-    /// Hosts that count in denominators.
+    /// Returns the hosts that count in denominators: all but excluded ones.
     pub const fn considered(&self) -> u64 {
         self.all.saturating_sub(self.excluded)
     }
 
-    /// Adds the counts of one slot to the flat ones.
     pub(crate) const fn add(&mut self, slot: &LocalityCounts) {
         self.all += slot.all;
         self.healthy += slot.healthy;
@@ -64,8 +50,8 @@ impl ClassCounts {
         self.excluded += slot.excluded;
     }
 
-    /// Whether the share of usable hosts is strictly below `threshold` percent (§1.4). Always by
-    /// count, in doubles and in this order, as Envoy does; threshold 0 never panics.
+    /// Whether the share of usable hosts is strictly below `threshold` percent (§1.4). By host
+    /// count, not weight, in doubles and in this order, as in Envoy; a threshold of 0 never panics.
     #[expect(clippy::cast_precision_loss, reason = "host counts are far below 2^53")]
     pub fn in_panic(&self, threshold: u32) -> bool {
         let considered = self.considered();
@@ -78,14 +64,14 @@ impl ClassCounts {
 }
 
 impl HostSetCounts {
-    /// The own-locality slot, if there is one.
+    /// Returns the slot of the local locality, if there is one.
     pub fn local(&self) -> Option<&LocalityCounts> {
         self.has_local_locality
             .then(|| self.localities.first())
             .flatten()
     }
 
-    /// Counts of hosts that are all healthy and of weight 1, by locality, for a proxy without own.
+    /// Counts hosts that are all healthy and have weight 1, by locality, without a local locality.
     pub fn all_healthy(zones: impl IntoIterator<Item = (Locality, u64)>) -> Self {
         let mut counts = Self::default();
         for (locality, hosts) in zones {
@@ -104,8 +90,8 @@ impl HostSetCounts {
         counts
     }
 
-    /// Counts one priority of an assignment by what the assignment says of health; slots as a proxy
-    /// in `own` holds them.
+    /// Counts one priority of an assignment by its EDS health; slots are ordered as for a proxy in
+    /// `own`.
     pub fn of_assignment(
         assignment: &ClusterLoadAssignment,
         priority: u32,
@@ -151,8 +137,8 @@ impl HostSetCounts {
         counts
     }
 
-    /// Puts slots into balancer order (§1.2): the own locality first if it is there, the others by
-    /// the bytes of (region, zone, sub_zone). Returns whether the own locality is there.
+    /// Sorts slots into balancer order (§1.2): the local locality first if present, the others by
+    /// the bytes of (region, zone, sub_zone). Returns whether the local locality is present.
     pub fn order<T>(slots: &mut [T], own: Option<&Locality>, of: impl Fn(&T) -> &Locality) -> bool {
         slots.sort_by(|a, b| of(a).cmp(of(b)));
         let found = own.and_then(|own| slots.binary_search_by(|slot| of(slot).cmp(own)).ok());
@@ -185,7 +171,7 @@ mod tests {
         assert!(!counts(10, 4, 1, 0).in_panic(50));
         assert!(
             !counts(10, 4, 0, 2).in_panic(50),
-            "excluded hosts leave the denominator"
+            "excluded hosts are not in the denominator"
         );
     }
 
@@ -197,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_locality_comes_first_and_the_rest_is_sorted() {
+    fn the_local_locality_comes_first_and_the_rest_is_sorted() {
         let mut zones = ["c", "b", "a"].map(Locality::zone_only);
         let own = Locality::zone_only("b");
         assert!(HostSetCounts::order(&mut zones, Some(&own), |zone| zone));

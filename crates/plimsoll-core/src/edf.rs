@@ -1,24 +1,23 @@
-//! The earliest-deadline-first scheduler: weighted round robin in Envoy's order (§3.2).
+//! Earliest-deadline-first scheduler: weighted round robin in Envoy's order (§3.2).
 //!
-//! Items are indices; weights are asked for when an item is picked, so a weight that changed takes
-//! effect when its item comes round again. Used by weighted round robin, weighted least request and
-//! locality-weighted balancing. Peeking is not offered (preconnect is not).
+//! Items are indices. Weights are read when an item is picked, so a changed weight takes effect
+//! when its item comes round again. Used by weighted round robin, weighted least request and
+//! locality-weighted balancing. Peeking is not supported, because preconnecting is not.
 
-/// Weights are augmented by this when a start is emulated; it decides ties between multiples.
+/// Added to weights while earlier picks are emulated; breaks ties between multiples, as in Envoy.
 const EPSILON: f64 = 1e-13;
 /// Emulated picks are reduced modulo this (u32::MAX / 10), as in Envoy.
 const MAX_EMULATED: u32 = 429_496_729;
 
-/// The least weight: a factor or a bias may underflow to 0, and 0 (or NaN) would poison the order.
-const LEAST_WEIGHT: f64 = 1e-12;
+/// Minimum weight: a factor or a bias may underflow to 0, and 0 (or NaN) would break the order.
+const MIN_WEIGHT: f64 = 1e-12;
 
-/// A weight that can be scheduled.
 #[inline]
-const fn usable(weight: f64) -> f64 {
-    if weight > LEAST_WEIGHT {
+const fn positive_weight(weight: f64) -> f64 {
+    if weight > MIN_WEIGHT {
         weight
     } else {
-        LEAST_WEIGHT
+        MIN_WEIGHT
     }
 }
 
@@ -45,13 +44,13 @@ impl Entry {
 }
 
 impl Edf {
-    /// A schedule of `items` (index, weight; indices ascending) as if the low 32 bits of `seed`
-    /// picks had already been made, so that workers that start together do not all start with the
-    /// same host.
+    /// Builds a schedule of `items` (index, weight; indices ascending) as if the low 32 bits of
+    /// `seed` picks had already been made, so that workers that start together do not all begin
+    /// with the same host.
     pub fn with_emulated_picks(items: &[(u32, f64)], seed: u64) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "the low 32 bits are meant")]
         let picks = (seed as u32) % MAX_EMULATED;
-        let augmented = |weight: f64| usable(weight) + EPSILON;
+        let augmented = |weight: f64| positive_weight(weight) + EPSILON;
         let total: f64 = items.iter().map(|&(_, weight)| augmented(weight)).sum();
         let mut edf = Self {
             heap: Vec::with_capacity(items.len()),
@@ -76,8 +75,8 @@ impl Edf {
             reason = "0..=n"
         )]
         let rest = (f64::from(picks) - emulated).max(0.0) as u64;
-        // Un-augmented weights from here on: the remaining picks are ordinary ones. Rounding leaves
-        // fewer than two per item; more would mean weights that are not numbers, and hours of work.
+        // Plain weights from here on: the remaining picks are ordinary ones. Rounding leaves fewer
+        // than two per item; more would mean that weights are not numbers, and would take hours.
         for _ in 0..rest.min(2 * items.len() as u64) {
             edf.pick(|item| {
                 let found = items.binary_search_by_key(&item, |&(index, _)| index);
@@ -87,13 +86,13 @@ impl Edf {
         edf
     }
 
-    /// The next item; it re-enters with the weight that `weight_of` gives now.
+    /// Returns the next item, and reschedules it with its current weight.
     #[inline]
     pub fn pick(&mut self, weight_of: impl FnOnce(u32) -> f64) -> Option<u32> {
         let entry = *self.heap.first()?;
         self.now = entry.deadline;
         let weight = weight_of(entry.item);
-        let deadline = self.now + 1.0 / usable(weight);
+        let deadline = self.now + 1.0 / positive_weight(weight);
         self.heap[0] = Entry {
             deadline,
             sequence: self.sequence,
@@ -104,7 +103,7 @@ impl Edf {
         Some(entry.item)
     }
 
-    /// Whether there is nothing to pick.
+    /// Whether the schedule has no items.
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
@@ -127,7 +126,6 @@ impl Edf {
         }
     }
 
-    /// Restores the heap after its root was replaced.
     fn sift_down(&mut self) {
         let len = self.heap.len();
         let mut parent = 0;
@@ -206,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_nothing_out_and_bad_weights_do_not_poison() {
+    fn empty_schedules_and_invalid_weights_are_harmless() {
         assert_eq!(Edf::with_emulated_picks(&[], 7).pick(|_| 1.0), None);
         let mut edf = Edf::with_emulated_picks(&items(&[1.0, 1.0]), 0);
         for _ in 0..100 {

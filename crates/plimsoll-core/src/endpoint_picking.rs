@@ -1,8 +1,8 @@
-//! How a host is chosen from a list: one file per policy.
+//! Endpoint policies: choice of a host from a list, one file each.
 //!
-//! Tables that cost something to build (`ring_hash`, `maglev`) are built by the writer and are
-//! immutable; cursors and schedules belong to workers (`picker`). Which list is used is decided in
-//! `host_source`.
+//! Tables that are expensive to build (`ring_hash`, `maglev`) are immutable and built by the
+//! writer; cursors and schedules belong to workers (`picker`). `host_source` decides which list is
+//! used.
 pub mod bounded_load;
 pub mod client_side_weighted_round_robin;
 pub mod hash_key;

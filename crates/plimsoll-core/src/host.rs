@@ -1,8 +1,20 @@
-//! [`Host`]: what outlives a snapshot; the only shared mutable memory of the data path (atomics).
+//! Upstream hosts: the state that outlives snapshots, and the only shared mutable memory of the
+//! data path (atomics).
 //!
-//! A host is kept alive by the snapshots and the requests that use it. The balancer creates it and
-//! writes weight and slow-start factor; requests count themselves in and out. Everything that is
-//! decided from these numbers lives in `balancer` and `endpoint_picking`.
+//! A [`Host`] is kept alive by the snapshots and the requests that use it. The balancer creates it
+//! and sets weight and slow-start factor; [`Host::begin_request`] returns a guard that counts a
+//! request until it is finished or dropped.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use plimsoll_core::host::{Host, RequestOutcome};
+//!
+//! fn send(host: &Arc<Host>, try_send: impl FnOnce() -> bool) {
+//!     let request = host.begin_request(); // an early return would count as an error
+//!     let succeeded = try_send();
+//!     request.finish(if succeeded { RequestOutcome::Success } else { RequestOutcome::Error });
+//! }
+//! ```
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -27,38 +39,37 @@ mod totals;
 
 pub use cluster_load::ClusterLoad;
 pub(crate) use cluster_load::DropCounts;
-use in_flight::Counter;
+use in_flight::InFlightCounter;
 use load_metrics::MetricSums;
 use response_times::ResponseTimes;
-pub(crate) use response_times::{Reading, Window};
+pub(crate) use response_times::{ResponseCounters, Window};
 pub use totals::RequestCounts;
 use totals::Totals;
 
-/// How a request ended.
+/// How a request ended, for load reports and outlier detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOutcome {
-    /// A response that is no error (HTTP below 500, gRPC OK).
+    /// A response other than an error (HTTP below 500, gRPC OK).
     Success,
-    /// An error response, a reset, a timeout.
+    /// An error response, a reset or a timeout.
     Error,
 }
 
-/// One upstream host.
+/// One upstream host with its weight and counters.
 #[derive(Debug)]
 pub struct Host {
-    /// Requests in flight; counted beside those of the other hosts.
-    active: Counter,
-    // What schedules read stands together, first.
+    /// Requests in flight; stored side by side with those of other hosts.
+    active: InFlightCounter,
+    // Fields that schedules read come first, close together.
     weight: AtomicU32,
     /// Bits of an f64 in 0.0..=1.0.
     slow_start_factor: AtomicU64,
     totals: Totals,
-    /// Errors since the last success.
-    errors_in_a_row: AtomicU32,
+    consecutive_errors: AtomicU32,
     response_times: ResponseTimes,
     utilization: UtilizationSlot,
     client_weight: OrcaWeightSlot,
-    /// Sums for load reports; unset while no metrics are asked for.
+    /// Backend metric sums for LRS; unset unless `lrs_report_endpoint_metrics` is configured.
     metrics: OnceLock<MetricSums>,
     address: SocketAddr,
     locality: Locality,
@@ -68,19 +79,18 @@ pub struct Host {
 }
 
 impl Host {
-    /// The host of `endpoint` in `locality`; `active` is its own.
     pub(crate) fn new(
         endpoint: &LbEndpoint,
         locality: &Locality,
         cluster: Arc<ClusterLoad>,
-        active: Counter,
+        active: InFlightCounter,
     ) -> Self {
         Self {
             active,
             weight: AtomicU32::new(endpoint.weight().max(1)),
             slow_start_factor: AtomicU64::new(1.0_f64.to_bits()),
             totals: Totals::new(),
-            errors_in_a_row: AtomicU32::new(0),
+            consecutive_errors: AtomicU32::new(0),
             response_times: ResponseTimes::default(),
             utilization: UtilizationSlot::default(),
             client_weight: OrcaWeightSlot::default(),
@@ -93,33 +103,33 @@ impl Host {
         }
     }
 
-    /// Counts a request in. Keep the value until the request has ended.
+    /// Counts a request as issued and in flight. Keep the guard until the request has ended.
     #[inline]
     pub fn begin_request(self: &Arc<Self>) -> ActiveRequest {
         self.reserve_request().issue()
     }
 
-    /// Counts a request that waits for a connection: in flight, but not yet issued, because the
-    /// host may never see it.
+    /// Counts a request that waits for a connection: in flight, but not issued yet, because it may
+    /// never reach the host.
     #[inline]
     pub fn reserve_request(self: &Arc<Self>) -> ReservedRequest {
-        self.occupy();
+        self.increment_active();
         ReservedRequest(Some(Arc::clone(self)))
     }
 
-    fn occupy(&self) {
+    fn increment_active(&self) {
         self.active.increment();
         self.cluster.active.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn vacate(&self) {
+    fn decrement_active(&self) {
         self.active.decrement();
         self.cluster.active.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Takes a load report for everybody who wants one: load_aware_locality and the weights of
-    /// client_side_weighted_round_robin. Returns whether anybody could use it; a report that says
-    /// nothing leaves what was there before.
+    /// Applies a load report (ORCA) to the policies that use such reports: load_aware_locality and
+    /// client_side_weighted_round_robin. Returns whether any of them could use it; a report without
+    /// usable values changes nothing.
     pub fn observe_orca(
         &self,
         report: &OrcaLoadReport,
@@ -138,9 +148,9 @@ impl Host {
         used
     }
 
-    /// Takes a report that came with a response: as [`Self::observe_orca`], and its metrics count
-    /// for load reports (`lrs_report_endpoint_metrics`). To be called at most once per response;
-    /// out-of-band reports belong to no request and count for no load report (gRFC A85).
+    /// Applies a load report that came with a response. In addition to [`Self::observe_orca`], its
+    /// metrics are summed for LRS (`lrs_report_endpoint_metrics`). To be called at most once per
+    /// response; out-of-band reports belong to no request and are not summed (gRFC A85).
     pub fn observe_response_orca(
         &self,
         report: &OrcaLoadReport,
@@ -154,13 +164,12 @@ impl Host {
         self.observe_orca(report, config, now) || summed.is_some()
     }
 
-    /// From now on metrics of reports are summed.
     pub(crate) fn sum_metrics(&self) {
         self.metrics.get_or_init(load_metrics::empty_sums);
     }
 
-    /// Takes away what the first slots summed so far; `names` says which metric each slot is.
-    /// Metrics learned since `names` were read wait for the next time.
+    /// Takes the sums of all metrics in `names`, which are in slot order. Metrics that got a slot
+    /// after `names` was read wait for the next LRS report.
     pub(crate) fn take_metrics<'n>(
         &self,
         names: &'n [Arc<str>],
@@ -176,13 +185,13 @@ impl Host {
         })
     }
 
-    /// Utilization last reported, 0.0 to 1.0, and when.
+    /// Returns the last reported utilization, 0.0 to 1.0, and when it was reported.
     pub fn utilization(&self) -> Option<(f64, Instant)> {
         self.utilization.load()
     }
 
-    /// Weight that client_side_weighted_round_robin made of the last report it could use; whether
-    /// it counts yet (blackout, expiration) is the balancer's business.
+    /// Returns the weight that client_side_weighted_round_robin computed from the last usable load
+    /// report. Whether that weight is in force (blackout, expiration) is up to the balancer.
     pub fn orca_weight(&self) -> Option<u32> {
         let state = self.client_weight.load();
         state.last_update.map(|_| state.weight)
@@ -192,79 +201,78 @@ impl Host {
         (&self.client_weight, &self.weight)
     }
 
-    /// Where it listens.
-    pub const fn address(&self) -> SocketAddr {
-        self.address
+    getters! {
+        /// Returns the address that the host listens on.
+        address: SocketAddr,
+        /// Returns the locality of the host.
+        locality: &Locality,
+        /// Returns the hostname from the assignment, which may be empty.
+        hostname: &Arc<str>,
+        /// Returns the key for consistent hashing that overrides address and hostname.
+        hash_key: Option<&Arc<str>>,
     }
 
-    /// Where it is.
-    pub const fn locality(&self) -> &Locality {
-        &self.locality
+    /// Returns a small number that is unique among the hosts of its balancer while this host is
+    /// alive. It indexes the per-host data of a driver ([`DriverSnapshot`]).
+    ///
+    /// [`DriverSnapshot`]: crate::snapshot::DriverSnapshot
+    #[inline]
+    pub const fn index(&self) -> usize {
+        self.active.index
     }
 
-    /// Its name in the assignment, may be empty.
-    pub const fn hostname(&self) -> &Arc<str> {
-        &self.hostname
-    }
-
-    /// Key for consistent hashing that overrides address and name.
-    pub const fn hash_key(&self) -> Option<&Arc<str>> {
-        self.hash_key.as_ref()
-    }
-
-    /// Requests in flight.
+    /// Returns the number of requests in flight.
     #[inline]
     pub fn active_requests(&self) -> u64 {
         u64::from(self.active.get())
     }
 
-    /// Requests issued, succeeded and failed since the host was first seen.
+    /// Returns the requests issued, succeeded and failed since the host was first seen.
     pub fn totals(&self) -> (u64, u64, u64) {
         let counts = self.request_counts();
         (counts.issued, counts.succeeded, counts.failed)
     }
 
-    /// The same by name.
+    /// Returns the counts of [`Self::totals`] as a struct.
     pub fn request_counts(&self) -> RequestCounts {
         self.totals.read()
     }
 
-    /// Errors since the last success: what outlier detection calls consecutive.
+    /// Returns the errors since the last success, for the consecutive-errors check of outlier
+    /// detection.
     pub fn consecutive_errors(&self) -> u32 {
-        self.errors_in_a_row.load(Ordering::Relaxed)
+        self.consecutive_errors.load(Ordering::Relaxed)
     }
 
-    /// Counters of OBSERVED_LOAD.
-    pub(crate) fn observed(&self) -> Reading {
+    pub(crate) fn observed(&self) -> ResponseCounters {
         self.response_times.read(self.totals.read().issued)
     }
 
-    /// Requests in flight whose response headers have not arrived, as far as anybody observes
-    /// headers. Those that wait for a connection are among them.
+    /// Requests in flight without response headers, including those that wait for a connection.
     pub(crate) fn waiting_requests(&self) -> u64 {
         let streaming = self.response_times.streaming();
         self.active_requests().saturating_sub(streaming)
     }
 
-    /// Weight in force, at least 1.
+    /// Returns the weight in force, at least 1.
     #[inline]
     pub fn weight(&self) -> u32 {
         self.weight.load(Ordering::Relaxed)
     }
 
-    /// Weight after slow start had its say.
+    /// Returns the weight scaled by slow start.
     #[inline]
     pub fn scheduled_weight(&self) -> f64 {
         let factor = f64::from_bits(self.slow_start_factor.load(Ordering::Relaxed));
         f64::from(self.weight()) * factor
     }
 
-    /// Requests of the whole cluster in flight.
+    /// Returns the load of the whole cluster.
     pub fn cluster_load(&self) -> &ClusterLoad {
         &self.cluster
     }
 
-    pub(crate) const fn counter(&self) -> &Counter {
+    pub(crate) const fn counter(&self) -> &InFlightCounter {
         &self.active
     }
 
@@ -278,35 +286,35 @@ impl Host {
     }
 
     fn end_request(&self, outcome: RequestOutcome) {
-        self.vacate();
+        self.decrement_active();
         match outcome {
             RequestOutcome::Success => {
-                // Mostly there is nothing to forget, and so nothing to write.
-                if self.errors_in_a_row.load(Ordering::Relaxed) != 0 {
-                    self.errors_in_a_row.store(0, Ordering::Relaxed);
+                // Usually the counter is 0 already; then its cache line is not written.
+                if self.consecutive_errors.load(Ordering::Relaxed) != 0 {
+                    self.consecutive_errors.store(0, Ordering::Relaxed);
                 }
                 self.totals.succeed();
             }
             RequestOutcome::Error => {
-                self.errors_in_a_row.fetch_add(1, Ordering::Relaxed);
+                self.consecutive_errors.fetch_add(1, Ordering::Relaxed);
                 self.totals.fail();
             }
         }
     }
 }
 
-/// The utilization a host reported last. The value is stored before the time (release), so whoever
-/// sees the time sees that value or a newer one.
+/// Last reported utilization. The value is stored before the time (release), so a reader that sees
+/// the time sees that value or a newer one.
 #[derive(Debug, Default)]
 struct UtilizationSlot {
     /// Bits of an f64 in 0.0..=1.0.
     value: AtomicU64,
-    /// Nanoseconds plus one; 0 = never.
+    /// When the value was reported, in nanoseconds plus one; 0 = never.
     at: AtomicU64,
 }
 
 impl UtilizationSlot {
-    /// What is not positive or not finite is no sample (envoy-semantics §4.2); above 1 counts as 1.
+    /// Stores a sample, at most 1. Ignores those not positive or not finite (envoy-semantics §4.2).
     fn store(&self, value: f64, now: Instant) -> bool {
         if !(value > 0.0 && value.is_finite()) {
             return false;
@@ -327,20 +335,20 @@ impl UtilizationSlot {
     }
 }
 
-/// A request that waits for its connection. Dropped without [`ReservedRequest::issue`] it was never
-/// sent, and no load report will speak of it.
+/// A request that waits for a connection. If it is dropped without [`ReservedRequest::issue`], it
+/// was never sent and does not appear in load reports.
 #[derive(Debug)]
-#[must_use = "the request is given up when this is dropped"]
+#[must_use = "dropping this cancels the request"]
 pub struct ReservedRequest(Option<Arc<Host>>);
 
 impl ReservedRequest {
-    /// It is sent now.
+    /// Counts the request as issued: it is being sent now.
     #[inline]
     pub fn issue(mut self) -> ActiveRequest {
         let host = self
             .0
             .take()
-            .expect("a reservation holds its host until it is issued");
+            .expect("the host is present until the reservation is issued");
         host.totals.issue();
         ActiveRequest {
             host,
@@ -353,41 +361,42 @@ impl ReservedRequest {
 impl Drop for ReservedRequest {
     fn drop(&mut self) {
         if let Some(host) = self.0.take() {
-            host.vacate();
+            host.decrement_active();
         }
     }
 }
 
-/// A request in flight. Dropped without [`ActiveRequest::finish`] it counts as an error: a request
-/// that was cancelled or whose task died did not succeed.
+/// A request in flight. If it is dropped without [`ActiveRequest::finish`], it counts as an error:
+/// a request that was canceled or whose task panicked did not succeed.
 #[derive(Debug)]
 #[must_use = "the request counts as failed when this is dropped"]
 pub struct ActiveRequest {
     host: Arc<Host>,
-    /// Response headers have arrived and were observed.
     answered: bool,
     ended: bool,
 }
 
 impl ActiveRequest {
-    /// The request has ended.
+    /// Ends the request and counts its outcome.
     pub fn finish(mut self, outcome: RequestOutcome) {
         self.end(outcome);
     }
 
-    /// Response headers arrived `latency` after the request was issued: what OBSERVED_LOAD goes
-    /// by. From here on the request waits for nobody, however long its body, stream or tunnel
-    /// lasts. Errors are not timed: a refusal is quick and says nothing about how long work takes.
-    pub fn answered(&mut self, outcome: RequestOutcome, latency: Duration) {
+    /// Records that response headers arrived `latency` after the request was issued, the signal of
+    /// OBSERVED_LOAD. From here on the request no longer counts as waiting, however long its body,
+    /// stream or tunnel lasts. Errors are not timed: a refusal is quick and says nothing about how
+    /// long work takes.
+    pub fn response_started(&mut self, outcome: RequestOutcome, latency: Duration) {
         if !std::mem::replace(&mut self.answered, true) {
             let timed = (outcome == RequestOutcome::Success).then_some(latency);
             self.host.response_times.answer(timed);
         }
     }
 
-    /// Response headers arrived after `latency`, and nothing came after them.
-    pub fn finish_after(mut self, outcome: RequestOutcome, latency: Duration) {
-        self.answered(outcome, latency);
+    /// Ends a request whose response headers arrived after `latency` and that has no body to wait
+    /// for.
+    pub fn finish_with_latency(mut self, outcome: RequestOutcome, latency: Duration) {
+        self.response_started(outcome, latency);
         self.end(outcome);
     }
 
@@ -399,14 +408,15 @@ impl ActiveRequest {
         self.host.end_request(outcome);
     }
 
-    /// The connection gave the request back unsent: as if it had never been issued.
+    /// Undoes the request because the connection returned it unsent, as if it had never been
+    /// issued.
     pub fn withdraw(mut self) {
         self.ended = true;
-        self.host.vacate();
+        self.host.decrement_active();
         self.host.totals.withdraw();
     }
 
-    /// The host that serves it.
+    /// Returns the host that serves the request.
     pub fn host(&self) -> &Arc<Host> {
         &self.host
     }
@@ -422,14 +432,14 @@ impl Drop for ActiveRequest {
 
 #[cfg(test)]
 mod tests {
-    use super::in_flight::Counters;
+    use super::in_flight::InFlightCounters;
     use super::*;
 
     fn host(weight: Option<u32>) -> Arc<Host> {
-        host_with(weight, Counters::default().take())
+        host_with(weight, InFlightCounters::default().take())
     }
 
-    pub(super) fn host_with(weight: Option<u32>, active: Counter) -> Arc<Host> {
+    pub(super) fn host_with(weight: Option<u32>, active: InFlightCounter) -> Arc<Host> {
         let mut endpoint = LbEndpoint::new(SocketAddr::from(([10, 0, 0, 1], 80)));
         endpoint.load_balancing_weight = weight;
         Arc::new(Host::new(
@@ -441,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_count_in_and_out() {
+    fn requests_are_counted_from_begin_to_end() {
         let host = host(None);
         let (one, two, three) = (
             host.begin_request(),
@@ -463,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_sent_is_in_flight_but_not_issued() {
+    fn unsent_requests_are_in_flight_but_not_issued() {
         let host = host(None);
         let (given_up, sent) = (host.reserve_request(), host.reserve_request());
         assert_eq!(host.active_requests(), 2);

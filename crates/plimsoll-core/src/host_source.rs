@@ -1,9 +1,10 @@
-//! Which list of hosts a request is served from, once its priority is chosen (envoy-semantics
-//! §1.6).
+//! Choice of the host list within a priority (envoy-semantics §1.6).
 //!
-//! Panic, locality weights, sampling of zone-aware routing, panic of the fleet, zone-aware routing:
-//! in this order and with these draws. Lists themselves live in `snapshot`; hosts are picked from
-//! them in `endpoint_picking`.
+//! Checked, and drawn for, in this order: panic, locality weights, sampling of zone-aware routing,
+//! panic of the fleet, zone-aware routing. The lists are in `snapshot`.
+
+use std::array;
+use std::ops::{Index, IndexMut};
 
 use crate::locality_picking::sampling::LocalitySampler;
 use crate::locality_picking::zone_aware::ZoneRouting;
@@ -11,89 +12,159 @@ use crate::priority::Availability;
 use crate::rng::Rng;
 use crate::stats::PickerStats;
 
-/// A list of hosts of one priority.
+/// A host list of one priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostSource {
-    /// All hosts: panic.
+    /// All hosts of the priority, in panic.
     AllHosts,
-    /// All healthy hosts.
     HealthyHosts,
-    /// All degraded hosts.
     DegradedHosts,
-    /// Healthy hosts of one locality slot.
+    /// Healthy hosts of the locality slot at this index.
     LocalityHealthyHosts(usize),
-    /// Degraded hosts of one locality slot.
     LocalityDegradedHosts(usize),
-    /// All hosts of one locality slot: panic under load_aware_locality.
+    /// All hosts of one locality slot, in panic under load_aware_locality.
     LocalityAllHosts(usize),
 }
 
-impl HostSource {
-    /// The flat list of an availability.
-    const fn flat(availability: Availability) -> Self {
-        match availability {
-            Availability::Healthy => Self::HealthyHosts,
-            Availability::Degraded => Self::DegradedHosts,
-        }
-    }
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostClass {
+    All,
+    Healthy,
+    Degraded,
+}
 
-    /// The list of slot `index`.
-    const fn locality(availability: Availability, index: usize) -> Self {
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PerClass<T>([T; 3]);
+
+impl HostClass {
+    pub(crate) const VARIANTS: [Self; 3] = [Self::All, Self::Healthy, Self::Degraded];
+}
+
+impl From<Availability> for HostClass {
+    #[inline]
+    fn from(availability: Availability) -> Self {
         match availability {
-            Availability::Healthy => Self::LocalityHealthyHosts(index),
-            Availability::Degraded => Self::LocalityDegradedHosts(index),
+            Availability::Healthy => Self::Healthy,
+            Availability::Degraded => Self::Degraded,
         }
     }
 }
 
-/// Everything of one priority that the choice of a list depends on.
+impl<T> PerClass<T> {
+    pub(crate) fn from_fn(mut value: impl FnMut(HostClass) -> T) -> Self {
+        Self(array::from_fn(|index| value(HostClass::VARIANTS[index])))
+    }
+
+    pub(crate) fn map<U>(self, change: impl FnMut(T) -> U) -> PerClass<U> {
+        PerClass(self.0.map(change))
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (HostClass, &mut T)> {
+        HostClass::VARIANTS.into_iter().zip(&mut self.0)
+    }
+}
+
+impl<T> Index<HostClass> for PerClass<T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, class: HostClass) -> &T {
+        &self.0[class as usize]
+    }
+}
+
+impl<T> IndexMut<HostClass> for PerClass<T> {
+    #[inline]
+    fn index_mut(&mut self, class: HostClass) -> &mut T {
+        &mut self.0[class as usize]
+    }
+}
+
+impl HostSource {
+    #[inline]
+    pub(crate) const fn flat(class: HostClass) -> Self {
+        match class {
+            HostClass::All => Self::AllHosts,
+            HostClass::Healthy => Self::HealthyHosts,
+            HostClass::Degraded => Self::DegradedHosts,
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn locality(class: HostClass, index: usize) -> Self {
+        match class {
+            HostClass::All => Self::LocalityAllHosts(index),
+            HostClass::Healthy => Self::LocalityHealthyHosts(index),
+            HostClass::Degraded => Self::LocalityDegradedHosts(index),
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn class(self) -> HostClass {
+        match self {
+            Self::AllHosts | Self::LocalityAllHosts(_) => HostClass::All,
+            Self::HealthyHosts | Self::LocalityHealthyHosts(_) => HostClass::Healthy,
+            Self::DegradedHosts | Self::LocalityDegradedHosts(_) => HostClass::Degraded,
+        }
+    }
+
+    /// Returns the slot of a locality's list; `None` for a list of the whole priority.
+    #[inline]
+    pub(crate) const fn slot(self) -> Option<usize> {
+        match self {
+            Self::AllHosts | Self::HealthyHosts | Self::DegradedHosts => None,
+            Self::LocalityAllHosts(index)
+            | Self::LocalityHealthyHosts(index)
+            | Self::LocalityDegradedHosts(index) => Some(index),
+        }
+    }
+}
+
+/// Inputs of the choice of a host list, for one priority.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourcePolicy {
-    /// The priority is in panic.
     pub panic: bool,
-    /// Panic, of the priority or of the fleet, fails requests.
     pub fail_traffic_on_panic: bool,
-    /// Percent of requests that zone-aware routing considers.
+    /// Percentage of requests that zone-aware routing considers.
     pub routing_enabled: u32,
-    /// The fleet itself is in panic.
     pub fleet_panic: bool,
-    /// Zone-aware routing of this priority.
     pub zone: ZoneRouting,
 }
 
 impl SourcePolicy {
-    /// The list for one request; `None` = no host on purpose. `weighted` asks the locality
-    /// scheduler (and is `None` when there is none or it yields nothing).
+    /// Chooses the list for one request; `None` fails the request on purpose. `weighted` queries
+    /// the locality scheduler, if there is one.
     #[inline(always)]
     pub fn choose<R: Rng>(
         &self,
         availability: Availability,
         weighted: impl FnOnce() -> Option<usize>,
-        (sampler, rng): (&mut LocalitySampler, &mut R),
+        sampler: &mut LocalitySampler,
+        rng: &mut R,
         stats: &PickerStats,
     ) -> Option<HostSource> {
         if self.panic {
             stats.lb_healthy_panic.increment();
             return (!self.fail_traffic_on_panic).then_some(HostSource::AllHosts);
         }
+        let class = HostClass::from(availability);
         if let Some(index) = weighted() {
-            return Some(HostSource::locality(availability, index));
+            return Some(HostSource::locality(class, index));
         }
         if !self.zone.is_active() || !self.sampled(rng) {
-            return Some(HostSource::flat(availability));
+            return Some(HostSource::flat(class));
         }
         if self.fleet_panic {
             stats.lb_local_cluster_not_ok.increment();
-            return (!self.fail_traffic_on_panic).then_some(HostSource::flat(availability));
+            return (!self.fail_traffic_on_panic).then_some(HostSource::flat(class));
         }
         let picked = self.zone.pick(sampler, rng, stats);
-        Some(picked.map_or(HostSource::flat(availability), |index| {
-            HostSource::locality(availability, index)
+        Some(picked.map_or(HostSource::flat(class), |index| {
+            HostSource::locality(class, index)
         }))
     }
 
-    /// Whether zone-aware routing considers this request; draws only when there is something to
-    /// decide.
+    /// Whether zone-aware routing considers this request; draws only if the answer is not fixed.
     #[inline]
     fn sampled(&self, rng: &mut impl Rng) -> bool {
         match self.routing_enabled {
@@ -108,7 +179,7 @@ impl SourcePolicy {
 mod tests {
     use super::*;
     use crate::locality_picking::zone_aware::{Reason, ZoneState};
-    use crate::rng::Script;
+    use crate::rng::ScriptedRng;
 
     fn direct() -> SourcePolicy {
         let zone = ZoneRouting {
@@ -127,13 +198,14 @@ mod tests {
     }
 
     fn choose(policy: &SourcePolicy, weighted: Option<usize>, draws: &[u64]) -> Option<HostSource> {
-        let mut rng = Script::new(draws);
+        let mut rng = ScriptedRng::new(draws);
         let sampler = &mut LocalitySampler::Random;
         let stats = PickerStats::default();
         policy.choose(
             Availability::Healthy,
             || weighted,
-            (sampler, &mut rng),
+            sampler,
+            &mut rng,
             &stats,
         )
     }
@@ -162,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn sampling_draws_only_when_there_is_something_to_decide() {
+    fn sampling_draws_only_if_the_answer_is_not_fixed() {
         let policy = SourcePolicy {
             routing_enabled: 30,
             ..direct()
@@ -184,19 +256,20 @@ mod tests {
             zone: ZoneRouting::off(Reason::NoLocalCluster),
             ..policy
         };
-        let mut rng = Script::default();
+        let mut rng = ScriptedRng::default();
         let sampler = &mut LocalitySampler::Random;
         off.choose(
             Availability::Healthy,
             || None,
-            (sampler, &mut rng),
+            sampler,
+            &mut rng,
             &PickerStats::default(),
         );
         assert_eq!(rng.used(), 0);
     }
 
     #[test]
-    fn a_panicking_fleet_switches_zone_awareness_off_or_fails() {
+    fn a_fleet_in_panic_disables_zone_awareness_or_fails() {
         let mut policy = SourcePolicy {
             fleet_panic: true,
             ..direct()
@@ -209,13 +282,14 @@ mod tests {
     #[test]
     fn degraded_uses_the_degraded_lists() {
         let stats = PickerStats::default();
-        let mut rng = Script::default();
+        let mut rng = ScriptedRng::default();
         let sampler = &mut LocalitySampler::Random;
         let mut ask = |policy: &SourcePolicy, weighted| {
             policy.choose(
                 Availability::Degraded,
                 || weighted,
-                (sampler, &mut rng),
+                sampler,
+                &mut rng,
                 &stats,
             )
         };

@@ -1,28 +1,38 @@
-//! Every routing decision of Plimsoll, as state machines without IO, clock, threads or entropy.
+//! Load balancing decisions for Envoy-compatible proxies and gRPC clients, as pure state machines.
 //!
-//! The proxy, the embeddable client, the Envoy module, the control plane and the simulator all run
-//! this code. Exact to Envoy 1.40 where Envoy has the feature (priorities, panic, zone-aware
-//! routing, locality weights, endpoint policies), exact to our decisions where it does not
-//! (`LRS_REPORTED_RATE`, planning).
+//! The crate answers one question: which host gets the next request? It covers priorities and
+//! panic, zone-aware routing, locality weights, subsets, slow start, outlier detection, retries,
+//! load reports and the endpoint policies round robin, least request, random, ring hash, Maglev and
+//! client-side weighted round robin. The proxy, the embeddable client, the control plane and the
+//! simulator of Plimsoll all run this code.
 //!
-//! # Two sides
+//! * **Exact.** Where Envoy 1.40 has a feature, picks match Envoy draw by draw; recorded vectors
+//!   verify it. Beyond Envoy, zones are balanced by measured demand (LRS) or by load (ORCA).
+//! * **Fast.** A pick takes no lock, allocates nothing and costs 10 to 35 ns, for 10 hosts or for
+//!   10,000.
+//! * **Deterministic.** No IO, clock, threads or entropy: time and random numbers are arguments, so
+//!   that a simulation or an incident replays from a seed.
+//! * **Explainable.** [`snapshot::RoutingSnapshot::explain`] says why traffic goes where it goes.
 //!
-//! One **writer** per cluster owns a [`balancer::Balancer`]: inputs in (`handle_*`, with `now`
-//! last), outputs out (`poll_snapshot`, `poll_event`, `poll_timeout`, drained after every input).
-//! It publishes immutable [`snapshot::RoutingSnapshot`]s through a [`publish::Publisher`]: one
-//! swap.
+//! # How it fits together
 //!
-//! Any number of **workers** own a [`picker::Picker`] each: lock-free, allocation-free picks from
-//! the newest snapshot, with draws from their own seeded generator.
+//! One **writer** per cluster owns a [`balancer::Balancer`]. It passes inputs to `handle_*`, with
+//! `now` last, and drains `poll_snapshot`, `poll_event` and `poll_timeout` after every input. Each
+//! immutable [`snapshot::RoutingSnapshot`] is published through a [`publish::Publisher`], with one
+//! pointer swap.
 //!
-//! The control plane's counterpart is [`planner::Planner`]: load reports of a fleet in, fractions
-//! of demand and locality weights out.
+//! Any number of **workers** own a [`picker::Picker`] each and pick from the newest snapshot, with
+//! random numbers from their own seeded generator.
+//!
+//! A **control plane** runs a [`planner::Planner`] instead: load reports of a fleet in, fractions
+//! of demand per zone out.
 //!
 //! # Example
 //!
 //! ```
 //! use std::sync::Arc;
 //! use plimsoll_core::balancer::Balancer;
+//! use plimsoll_core::host::RequestOutcome;
 //! use plimsoll_core::model::assignment::{
 //!     AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
 //! };
@@ -34,9 +44,9 @@
 //! use plimsoll_core::time::Instant;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let now = Instant::ORIGIN; // a driver reads its clock here
-//! let config = ClusterConfigParts { name: "orders".into(), ..Default::default() };
-//! let config = Arc::new(ClusterConfig::try_new(config)?);
+//! let now = Instant::ORIGIN; // drivers read their clock here
+//! let parts = ClusterConfigParts { name: "orders".into(), ..Default::default() };
+//! let config = Arc::new(ClusterConfig::try_new(parts)?);
 //! let mut balancer = Balancer::new(config, Locality::zone_only("a"), now);
 //! let (mut publisher, reader) = publish::channel(balancer.initial_snapshot(now));
 //!
@@ -59,39 +69,49 @@
 //! let PickResult::Complete(pick) = picker.pick(PickArgs::default()) else {
 //!     return Err("no host".into());
 //! };
-//! let request = pick.host.begin_request();
+//! let request = pick.host.begin_request(); // counts as in flight until it is finished or dropped
 //! // … send it to pick.host.address() …
-//! request.finish(plimsoll_core::host::RequestOutcome::Success);
+//! request.finish(RequestOutcome::Success);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # Map
+//! # Modules
 //!
-//! | room | what lives there |
+//! | module | contents |
 //! |---|---|
-//! | [`model`] | nouns of xDS, checked once |
-//! | [`counts`], [`priority`], [`locality_picking`], [`host_source`], [`endpoint_picking`], [`edf`] | the deciding, as pure functions and small tables |
-//! | [`balancer`], [`snapshot`], [`publish`], [`picker`], [`host`] | the writer, what it publishes, the workers |
-//! | [`outlier_detection`] | which hosts are taken out for answering badly |
-//! | [`planner`] | the control plane's arithmetic |
-//! | [`explain`], [`event`], [`stats`] | what happened and why |
-//! | [`time`], [`rng`], [`units`] | time, chance and numbers as arguments |
+//! | [`model`] | xDS resources as checked types: clusters, assignments, localities, reports |
+//! | [`balancer`], [`snapshot`], [`publish`], [`picker`], [`host`] | the path from an update to a pick |
+//! | [`counts`], [`locality_picking`], [`host_source`] | the arithmetic behind a snapshot |
+//! | [`outlier_detection`], [`assignment_age`] | ejection of failing hosts, expiry of endpoints |
+//! | [`planner`] | demand per zone, for control planes |
+//! | [`explain`], [`event`], [`stats`], [`mod@log_line`] | observability |
+//! | [`time`], [`rng`], [`units`] | time, random numbers and checked numbers |
+//!
+//! Items hidden from this documentation are not part of the API: they are single steps of a pick,
+//! public only for the conformance tests.
+
+#[macro_use]
+mod getters;
 
 pub mod assignment_age;
 pub mod balancer;
 pub mod counts;
+#[doc(hidden)]
 pub mod edf;
+#[doc(hidden)]
 pub mod endpoint_picking;
 pub mod event;
 pub mod explain;
 pub mod host;
 pub mod host_source;
 pub mod locality_picking;
+pub mod log_line;
 pub mod model;
 pub mod outlier_detection;
 pub mod picker;
 pub mod planner;
+#[doc(hidden)]
 pub mod priority;
 pub mod publish;
 pub mod rng;

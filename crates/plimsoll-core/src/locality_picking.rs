@@ -1,13 +1,17 @@
-//! How a locality is chosen: one file per policy, each arithmetic on counts and weights.
+//! Locality policies: one file each, arithmetic on counts and weights.
 //!
 //! Policies compute tables when something changed (`zone_aware::regenerate`, the schedulers of
-//! `locality_weighted`) and answer picks from them. Hosts are not known here.
+//! `locality_weighted`) and answer picks from them. They do not see hosts.
 
+#[doc(hidden)]
 pub mod convergent;
 pub mod demand;
 pub mod fractions;
+#[doc(hidden)]
 pub mod load_aware_locality;
+#[doc(hidden)]
 pub mod locality_weighted;
 pub(crate) mod observed_load;
+#[doc(hidden)]
 pub mod sampling;
 pub mod zone_aware;

@@ -1,7 +1,7 @@
-//! The nouns, named and spelled as in xDS, but ours: private fields, one checked way in.
+//! Data types of the engine, named and spelled as in xDS, each built by one validating constructor.
 //!
-//! No decision is made here and no protobuf is known here; `plimsoll-xds` converts. Everything else
-//! in the crate reads these types and trusts them.
+//! Nothing is decided here and no protobuf is known here; `plimsoll-xds` converts messages. The
+//! rest of the crate reads these types and relies on their invariants.
 
 pub mod assignment;
 pub mod client_side_weighted_round_robin;

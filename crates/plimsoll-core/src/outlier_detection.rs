@@ -1,14 +1,31 @@
-//! [`OutlierDetector`]: judges hosts by how their requests ended (gRFC A50, Envoy).
+//! Outlier detection: ejects hosts whose requests fail too often (gRFC A50, Envoy).
 //!
-//! Counters of hosts in, one [`HealthSignal`] per ejection or return out, to be given to
-//! `Balancer::handle_health`. It holds no clock: a driver calls [`OutlierDetector::handle_tick`]
-//! when [`OutlierDetector::poll_timeout`] says so. Settings live in `model::outlier_detection`.
+//! The [`OutlierDetector`] reads request counters of hosts and emits one [`HealthSignal`] per
+//! ejection or return, to be passed to `Balancer::handle_health`. It has no clock: a driver calls
+//! [`OutlierDetector::handle_tick`] when [`OutlierDetector::poll_timeout`] is due. Settings are in
+//! `model::outlier_detection`.
 //!
-//! Where the gRFC and Envoy 1.40 differ, this is Envoy: an ejection must fit into
+//! Where the gRFC and Envoy 1.40 differ, this follows Envoy: an ejection must fit into
 //! `max_ejection_percent` (the gRFC may exceed it by one host; `always_eject_one_host` allows one),
 //! only hosts with enough requests count towards `minimum_hosts`, a failure percentage *at* the
-//! threshold ejects, hosts that are out are not judged, and the multiplier stops growing at
+//! threshold ejects, ejected hosts are not evaluated, and the multiplier stops growing at
 //! `max_ejection_time`. Hosts return at the end of a sweep, as in the gRFC.
+//!
+//! ```
+//! use plimsoll_core::balancer::Balancer;
+//! use plimsoll_core::outlier_detection::{HostSample, OutlierDetector};
+//! use plimsoll_core::rng::Rng;
+//! use plimsoll_core::time::Instant;
+//!
+//! # type Detector = OutlierDetector;
+//! fn tick(detector: &mut Detector, balancer: &mut Balancer, rng: &mut impl Rng, now: Instant) {
+//!     let hosts: Vec<_> = balancer.hosts().map(|(host, ..)| HostSample::of(host)).collect();
+//!     detector.handle_tick(&hosts, rng, now);
+//!     while let Some((address, signal)) = detector.poll_signal() {
+//!         balancer.handle_health(address, signal, now);
+//!     }
+//! }
+//! ```
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -22,19 +39,16 @@ use crate::rng::Rng;
 use crate::stats::OutlierStats;
 use crate::time::Instant;
 
-/// What is known of a host when it is judged: totals since it was first seen.
+/// Counters of a host when it is evaluated: totals since it was first seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostSample {
-    /// Which host.
     pub address: SocketAddr,
-    /// Requests so far.
     pub totals: RequestCounts,
-    /// Errors since the last success.
     pub consecutive_errors: u32,
 }
 
 impl HostSample {
-    /// The counters of `host`, now.
+    /// Reads the current counters of `host`.
     pub fn of(host: &Host) -> Self {
         Self {
             address: host.address(),
@@ -44,37 +58,35 @@ impl HostSample {
     }
 }
 
-/// Judges the hosts of one cluster.
+/// Outlier detector of one cluster.
 #[derive(Debug)]
 pub struct OutlierDetector {
     config: Arc<OutlierDetection>,
-    hosts: BTreeMap<SocketAddr, Judged>,
-    /// Start of the running interval.
+    hosts: BTreeMap<SocketAddr, HostState>,
     started_at: Instant,
     signals: VecDeque<(SocketAddr, HealthSignal)>,
     stats: OutlierStats,
 }
 
-/// What is remembered of a host.
 #[derive(Clone, Copy, Debug, Default)]
-struct Judged {
+struct HostState {
     /// Totals at the start of the interval.
     latched: RequestCounts,
-    /// Ended in the interval that is judged.
+    /// Requests that ended in the interval being evaluated.
     window: RequestCounts,
-    /// Errors up to here have been judged as consecutive ones.
-    judged_errors: u64,
+    /// Total errors that were already counted towards an ejection for consecutive errors.
+    counted_errors: u64,
     ejected_at: Option<Instant>,
-    /// How many times the base an ejection lasts.
+    /// Ejection time in multiples of `base_ejection_time`.
     multiplier: u32,
 }
 
-impl Judged {
-    /// A host whose past does not count.
-    fn from_now(sample: &HostSample) -> Self {
+impl HostState {
+    /// Starts with the current totals: earlier requests do not count.
+    fn starting_at(sample: &HostSample) -> Self {
         Self {
             latched: sample.totals,
-            judged_errors: sample.totals.failed,
+            counted_errors: sample.totals.failed,
             ..Self::default()
         }
     }
@@ -88,40 +100,40 @@ enum Algorithm {
 }
 
 impl OutlierDetector {
-    /// A detector for hosts that are at `hosts` now: what they did before does not count.
+    /// Creates a detector. Requests that `hosts` served before do not count.
     pub fn new(config: Arc<OutlierDetection>, hosts: &[HostSample], now: Instant) -> Self {
-        let known = hosts
-            .iter()
-            .map(|sample| (sample.address, Judged::from_now(sample)));
         Self {
             config,
-            hosts: known.collect(),
+            hosts: hosts
+                .iter()
+                .map(|sample| (sample.address, HostState::starting_at(sample)))
+                .collect(),
             started_at: now,
             signals: VecDeque::new(),
             stats: OutlierStats::default(),
         }
     }
 
-    /// The hosts there are now. New ones are judged from here on, those that left are forgotten.
-    /// Without this call hosts become known with the next tick.
+    /// Updates the set of hosts. New ones are evaluated from here on, removed ones are forgotten.
+    /// Without this call, hosts become known at the next tick.
     pub fn handle_hosts(&mut self, hosts: &[HostSample]) {
         let mut before = std::mem::take(&mut self.hosts);
         for sample in hosts {
             let known = before.remove(&sample.address);
-            let judged = known.unwrap_or_else(|| Judged::from_now(sample));
-            self.hosts.insert(sample.address, judged);
+            let state = known.unwrap_or_else(|| HostState::starting_at(sample));
+            self.hosts.insert(sample.address, state);
         }
     }
 
-    /// Other settings. The running interval keeps its start; when nothing is on any more, all hosts
-    /// return.
+    /// Applies new settings. The current interval keeps its start; if detection is switched off,
+    /// all ejected hosts return.
     pub fn handle_config(&mut self, config: Arc<OutlierDetection>, now: Instant) {
         let was_enabled = self.config.is_enabled();
         self.config = config;
         if !self.config.is_enabled() {
-            for (&address, judged) in &mut self.hosts {
-                judged.multiplier = 0;
-                if judged.ejected_at.take().is_some() {
+            for (&address, state) in &mut self.hosts {
+                state.multiplier = 0;
+                if state.ejected_at.take().is_some() {
                     self.signals
                         .push_back((address, HealthSignal::OutlierReturned));
                 }
@@ -131,8 +143,8 @@ impl OutlierDetector {
         }
     }
 
-    /// The interval is over: judges all hosts of the cluster and lets back who was out for long
-    /// enough. Hosts that are not among `hosts` any more are forgotten.
+    /// Evaluates all hosts at the end of an interval, and returns hosts whose ejection time is
+    /// over. Hosts that are not in `hosts` are forgotten.
     pub fn handle_tick(&mut self, hosts: &[HostSample], rng: &mut impl Rng, now: Instant) {
         self.started_at = now;
         if !self.config.is_enabled() {
@@ -140,88 +152,81 @@ impl OutlierDetector {
         }
         self.latch(hosts);
         for sample in hosts {
-            self.judge_consecutive(sample, rng, now);
+            self.check_consecutive_errors(sample, rng, now);
         }
-        self.judge_success_rate(rng, now);
-        self.judge_failure_percentage(rng, now);
-        self.forgive(now);
+        self.check_success_rate(rng, now);
+        self.check_failure_percentage(rng, now);
+        self.uneject(now);
     }
 
-    /// A host has reached [`OutlierDetection::consecutive_5xx`] errors in a row: judges it at once,
-    /// without waiting for the tick. Hosts unknown so far wait for it.
+    /// Evaluates a host that reached [`OutlierDetection::consecutive_5xx`] errors at once, without
+    /// waiting for the tick. Unknown hosts wait for the tick.
     pub fn handle_consecutive_errors(
         &mut self,
         sample: &HostSample,
         rng: &mut impl Rng,
         now: Instant,
     ) {
-        self.judge_consecutive(sample, rng, now);
+        self.check_consecutive_errors(sample, rng, now);
     }
 
-    /// When [`Self::handle_tick`] wants to be called.
+    /// Returns when [`Self::handle_tick`] must be called next; `None` if detection is off.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let due = self.started_at.saturating_add(self.config.interval);
         self.config.is_enabled().then_some(due)
     }
 
-    /// The oldest word on a host that was not yet passed on.
+    /// Returns the oldest signal that has not been polled yet.
     pub fn poll_signal(&mut self) -> Option<(SocketAddr, HealthSignal)> {
         self.signals.pop_front()
     }
 
-    /// Hosts that are out now.
+    /// Returns the hosts that are ejected now.
     pub fn ejected(&self) -> impl Iterator<Item = SocketAddr> {
-        let hosts = self.hosts.iter();
-        hosts
-            .filter(|(_, judged)| judged.ejected_at.is_some())
+        self.hosts
+            .iter()
+            .filter(|(_, state)| state.ejected_at.is_some())
             .map(|(&address, _)| address)
     }
 
-    /// Counters, under `outlier_detection.` as in Envoy.
+    /// Returns the counters, which Envoy has under `outlier_detection.`.
     pub const fn stats(&self) -> &OutlierStats {
         &self.stats
     }
 
-    /// Takes the counts of the interval that ended.
     fn latch(&mut self, hosts: &[HostSample]) {
         let mut before = std::mem::take(&mut self.hosts);
         for sample in hosts {
-            let known = before.remove(&sample.address);
-            // Counters that went back are those of another host at the same address.
-            let known = known.filter(|known| {
+            // Counters that went back belong to another host at the same address.
+            let known = before.remove(&sample.address).filter(|known| {
                 known.latched.succeeded <= sample.totals.succeeded
                     && known.latched.failed <= sample.totals.failed
             });
-            let mut judged = known.unwrap_or_default();
-            judged.window = sample.totals.report(&mut judged.latched);
-            self.hosts.insert(sample.address, judged);
+            let mut state = known.unwrap_or_default();
+            state.window = sample.totals.report(&mut state.latched);
+            self.hosts.insert(sample.address, state);
         }
     }
 
-    fn judge_consecutive(&mut self, sample: &HostSample, rng: &mut impl Rng, now: Instant) {
+    fn check_consecutive_errors(&mut self, sample: &HostSample, rng: &mut impl Rng, now: Instant) {
         let Some(settings) = self.config.consecutive_5xx else {
             return;
         };
-        let Some(judged) = self.hosts.get_mut(&sample.address) else {
+        let Some(state) = self.hosts.get_mut(&sample.address) else {
             return;
         };
-        // Errors that led to an ejection do not lead to another one.
-        let fresh = sample.totals.failed.saturating_sub(judged.judged_errors);
+        // Errors that led to one ejection do not lead to another.
+        let fresh = sample.totals.failed.saturating_sub(state.counted_errors);
         let in_a_row = u64::from(sample.consecutive_errors).min(fresh);
-        if judged.ejected_at.is_some() || in_a_row < u64::from(settings.threshold) {
+        if state.ejected_at.is_some() || in_a_row < u64::from(settings.threshold) {
             return;
         }
-        judged.judged_errors = sample.totals.failed;
+        state.counted_errors = sample.totals.failed;
         let percent = settings.enforcement_percentage;
-        self.eject(
-            sample.address,
-            (Algorithm::Consecutive5xx, percent),
-            rng,
-            now,
-        );
+        self.eject(sample.address, Algorithm::Consecutive5xx, percent, rng, now);
     }
 
-    fn judge_success_rate(&mut self, rng: &mut impl Rng, now: Instant) {
+    fn check_success_rate(&mut self, rng: &mut impl Rng, now: Instant) {
         let Some(settings) = self.config.success_rate else {
             return;
         };
@@ -234,12 +239,12 @@ impl OutlierDetector {
         for (address, rate) in rates {
             if rate < threshold {
                 let percent = settings.enforcement_percentage;
-                self.eject(address, (Algorithm::SuccessRate, percent), rng, now);
+                self.eject(address, Algorithm::SuccessRate, percent, rng, now);
             }
         }
     }
 
-    fn judge_failure_percentage(&mut self, rng: &mut impl Rng, now: Instant) {
+    fn check_failure_percentage(&mut self, rng: &mut impl Rng, now: Instant) {
         let Some(settings) = self.config.failure_percentage else {
             return;
         };
@@ -250,32 +255,34 @@ impl OutlierDetector {
         for (address, rate) in rates {
             if 100.0 - rate >= f64::from(settings.threshold) {
                 let percent = settings.enforcement_percentage;
-                self.eject(address, (Algorithm::FailurePercentage, percent), rng, now);
+                self.eject(address, Algorithm::FailurePercentage, percent, rng, now);
             }
         }
     }
 
-    /// Success rates, percent, of hosts that are in and ended at least `volume` requests.
+    /// Success rates in percent of hosts that are not ejected and ended `volume` requests.
     #[expect(clippy::cast_precision_loss, reason = "requests of one interval")]
     fn success_rates(&self, volume: u32) -> Vec<(SocketAddr, f64)> {
-        let judged = self
+        let ready = self
             .hosts
             .iter()
             .filter(|(_, host)| host.ejected_at.is_none());
-        let rates = judged.filter_map(|(&address, host)| {
-            let ended = host.window.succeeded + host.window.failed;
-            // A host without requests has no rate, whatever the settings.
-            (ended >= u64::from(volume.max(1)))
-                .then(|| (address, 100.0 * host.window.succeeded as f64 / ended as f64))
-        });
-        rates.collect()
+        ready
+            .filter_map(|(&address, host)| {
+                let ended = host.window.succeeded + host.window.failed;
+                // A host without requests has no rate, whatever the settings.
+                (ended >= u64::from(volume.max(1)))
+                    .then(|| (address, 100.0 * host.window.succeeded as f64 / ended as f64))
+            })
+            .collect()
     }
 
-    /// Ejects the host if there is room and the draw agrees.
+    /// Counts an outlier; ejects it if `max_ejection_percent` and the enforcement percentage allow.
     fn eject(
         &mut self,
         address: SocketAddr,
-        (algorithm, enforcement_percentage): (Algorithm, u32),
+        algorithm: Algorithm,
+        enforcement_percentage: u32,
         rng: &mut impl Rng,
         now: Instant,
     ) {
@@ -300,13 +307,13 @@ impl OutlierDetector {
             return;
         }
         let drawn = rng.next_u64() % 100 < u64::from(enforcement_percentage);
-        let Some(judged) = self.hosts.get_mut(&address).filter(|_| drawn) else {
+        let Some(state) = self.hosts.get_mut(&address).filter(|_| drawn) else {
             return;
         };
-        judged.ejected_at = Some(now);
-        // A longer one would not last longer, only be forgiven later.
-        if self.config.ejection_time(judged.multiplier) < self.config.max_ejection_time {
-            judged.multiplier += 1;
+        state.ejected_at = Some(now);
+        // Beyond the maximum, a larger multiplier would only take longer to decay.
+        if self.config.ejection_time(state.multiplier) < self.config.max_ejection_time {
+            state.multiplier += 1;
         }
         enforced.increment();
         stats.ejections_enforced_total.increment();
@@ -314,25 +321,24 @@ impl OutlierDetector {
             .push_back((address, HealthSignal::OutlierEjected));
     }
 
-    /// Whether one more may be ejected.
     fn has_room(&self) -> bool {
         let out = self.ejected().count();
         let allowed = self.hosts.len() * self.config.max_ejection_percent as usize;
         (out + 1) * 100 <= allowed || (self.config.always_eject_one_host && out == 0)
     }
 
-    /// Lets back who was out for long enough; who is in is forgiven one ejection per interval.
-    fn forgive(&mut self, now: Instant) {
-        for (&address, judged) in &mut self.hosts {
-            let Some(since) = judged.ejected_at else {
-                judged.multiplier = judged.multiplier.saturating_sub(1);
+    /// Ends ejections that are over. Each interval without one lowers a host's multiplier.
+    fn uneject(&mut self, now: Instant) {
+        for (&address, state) in &mut self.hosts {
+            let Some(since) = state.ejected_at else {
+                state.multiplier = state.multiplier.saturating_sub(1);
                 continue;
             };
-            let term = self.config.ejection_time(judged.multiplier);
+            let term = self.config.ejection_time(state.multiplier);
             if now.saturating_duration_since(since) >= term {
-                judged.ejected_at = None;
-                // What failed while it was out is no reason to send it out again.
-                judged.judged_errors = judged.latched.failed;
+                state.ejected_at = None;
+                // Requests that failed during the ejection are no reason for another one.
+                state.counted_errors = state.latched.failed;
                 self.signals
                     .push_back((address, HealthSignal::OutlierReturned));
             }
@@ -341,7 +347,6 @@ impl OutlierDetector {
 }
 
 impl OutlierDetection {
-    /// How long an ejection lasts.
     fn ejection_time(&self, multiplier: u32) -> Duration {
         self.base_ejection_time
             .saturating_mul(multiplier)
@@ -349,7 +354,7 @@ impl OutlierDetection {
     }
 }
 
-/// Of the whole population, as Envoy computes it.
+/// Returns mean and population standard deviation, as Envoy computes them.
 #[expect(clippy::cast_precision_loss, reason = "hosts of one cluster")]
 fn mean_and_stdev(rates: &[(SocketAddr, f64)]) -> (f64, f64) {
     let count = rates.len() as f64;

@@ -1,10 +1,30 @@
-//! [`Picker`]: the worker's side. A snapshot and a few draws in, a host out.
+//! Host selection on the request path: a snapshot and a few random draws in, a host out.
 //!
 //! A pick takes no lock, reads no clock and allocates nothing; it borrows the host from the
-//! snapshot the worker holds. Worker-private state (cursors, schedules, generator) sits here and
-//! follows the snapshot: what changed is rebuilt on the first pick that sees it, the rest is kept.
-//! Order of decisions and draws: drop, subset (`subsets`), priority, list of hosts
-//! (`host_source`), host (`endpoint_picking`).
+//! worker's snapshot. Worker-private state (cursors, schedules, random generator) is kept in the
+//! [`Picker`] and synced lazily: the first pick that sees a new snapshot rebuilds what changed and
+//! keeps the rest. Decisions, and their draws, are made in this order: drop, subset (`subsets`),
+//! priority, host list (`host_source`), host (`endpoint_picking`).
+//!
+//! ```
+//! # use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts};
+//! # use plimsoll_core::{balancer::Balancer, model::locality::Locality, publish, time::Instant};
+//! use plimsoll_core::picker::{PickArgs, PickResult, Picker};
+//! use plimsoll_core::rng::Xoshiro256;
+//!
+//! # let parts = ClusterConfigParts { name: "orders".into(), ..Default::default() };
+//! # let config = ClusterConfig::try_new(parts)?.into();
+//! # let balancer = Balancer::new(config, Locality::default(), Instant::ORIGIN);
+//! # let (_publisher, reader) = publish::channel(balancer.initial_snapshot(Instant::ORIGIN));
+//! let mut picker = Picker::new(reader, Xoshiro256::from_seed(1));
+//! match picker.pick(PickArgs { hash: Some(42), ..Default::default() }) {
+//!     PickResult::Complete(pick) => println!("send to {}", pick.host.address()),
+//!     PickResult::Drop { category } => println!("drop ({category})"),
+//!     PickResult::Fail(error) => println!("fail: {error}"),
+//!     PickResult::Queue => println!("wait for the next snapshot"),
+//! }
+//! # Ok::<(), plimsoll_core::units::FieldError>(())
+//! ```
 
 use std::sync::Arc;
 
@@ -22,47 +42,42 @@ use crate::stats::PickerStats;
 mod avoiding;
 mod hashed;
 mod load_aware;
+mod state;
 mod subsets;
-mod worker;
 
+use state::PickerState;
 use subsets::SubsetPick;
-use worker::Worker;
 
-/// Full decisions made again while the host is one to avoid; then lists are searched (`avoiding`).
+/// Number of full decisions repeated while the host is to be avoided, before lists are searched.
 const RESELECTIONS: u32 = 3;
-/// Drops are drawn per million.
 const MILLION: u64 = 1_000_000;
 
-/// What a request brings to its pick.
+/// Properties of a request that influence the pick.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PickArgs<'a> {
-    /// Hash of the request, for consistent hashing; without one a draw is used.
+    /// Request hash for consistent hashing; a random draw is used if there is none.
     pub hash: Option<u64>,
-    /// Hosts already tried for this request: not picked again while there is another.
+    /// Hosts already tried for this request: not picked again if there is another one.
     pub avoid: &'a [Arc<Host>],
-    /// The metadata that the route asks for: which subset serves the request, where the cluster has
-    /// subsets.
+    /// Metadata match criteria of the route, which select the subset in a cluster with subsets.
     pub metadata_match: Option<&'a MatchCriteria>,
 }
 
-/// The outcome of a pick, in the words of gRPC.
+/// The outcome of a pick, with the names of gRPC's picker API.
 #[derive(Clone, Copy, Debug)]
 pub enum PickResult<'p> {
-    /// Send it there.
+    /// Send the request to this host.
     Complete(Pick<'p>),
-    /// Drop it, by order of the assignment.
-    Drop {
-        /// Name under which the drop is counted.
-        category: &'p Arc<str>,
-    },
-    /// There is no host.
+    /// Drop the request, as the assignment's `drop_overloads` demands.
+    Drop { category: &'p Arc<str> },
+    /// Fail the request: there is no host for it.
     Fail(PickError),
-    /// No assignment has been seen yet: try again with the next snapshot.
+    /// No assignment has arrived yet: pick again from the next snapshot.
     Queue,
 }
 
 impl<'p> PickResult<'p> {
-    /// The host, if one was chosen.
+    /// Returns the picked host, if there is one.
     pub fn host(&self) -> Option<&'p Arc<Host>> {
         match self {
             Self::Complete(pick) => Some(pick.host),
@@ -71,78 +86,65 @@ impl<'p> PickResult<'p> {
     }
 }
 
-/// A chosen host and why.
+/// A picked host and how it was chosen.
 #[derive(Clone, Copy, Debug)]
 pub struct Pick<'p> {
-    /// The host.
     pub host: &'p Arc<Host>,
-    /// Its priority.
     pub priority: usize,
-    /// The list it was chosen from.
     pub source: HostSource,
-    /// Whether it is in the own locality.
+    /// Whether the host is in the proxy's own locality.
     pub local: bool,
-    /// Generation of the snapshot that decided.
     pub generation: u64,
 }
 
-/// Why there is no host.
+/// Reason why a pick found no host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PickError {
-    /// The list that the decision led to is empty.
     NoHost,
-    /// No subset has the metadata that the request asks for, and nothing to fall back to is
-    /// configured.
+    /// No subset matches the metadata of the request, and no fallback is configured.
     NoSubset,
-    /// Panic, and `fail_traffic_on_panic` is set.
+    /// The priority is in panic, and `fail_traffic_on_panic` is set.
     Panic,
 }
 
 impl std::fmt::Display for PickError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::NoHost => "no host to pick from",
-            Self::NoSubset => "no subset matches the request, and there is no fallback",
-            Self::Panic => "in panic, and fail_traffic_on_panic is set",
+            Self::NoHost => "no host available",
+            Self::NoSubset => "no subset matches the request and no fallback is configured",
+            Self::Panic => "cluster is in panic and fail_traffic_on_panic is set",
         })
     }
 }
 
 impl std::error::Error for PickError {}
 
-/// Picks hosts for one worker.
+/// Picks hosts for one worker, from snapshots of a balancer or from snapshots with driver data
+/// attached to hosts ([`DriverSnapshot`](crate::snapshot::DriverSnapshot)).
 #[derive(Debug)]
-pub struct Picker<R = Xoshiro256> {
-    reader: Reader<RoutingSnapshot>,
+pub struct Picker<R = Xoshiro256, S = RoutingSnapshot> {
+    reader: Reader<S>,
     rng: R,
-    worker: Worker,
+    state: PickerState,
     stats: Arc<PickerStats>,
 }
 
-/// What consistent hashing looks up: the hash of the request, and how often it was tried before.
 #[derive(Clone, Copy)]
 struct RequestHash {
     hash: Option<u64>,
     attempt: u32,
 }
 
-impl RequestHash {
-    /// The hash and the attempt; a request without a hash gets a draw.
-    fn or_draw(self, rng: &mut impl Rng) -> (u64, u32) {
-        (self.hash.unwrap_or_else(|| rng.next_u64()), self.attempt)
-    }
-}
-
-/// What is decided before the list of hosts.
+/// The priority that a request goes to, and whether to its healthy or its degraded hosts.
 #[derive(Clone, Copy)]
-struct Chosen {
+struct ChosenPriority {
     priority: usize,
     availability: Availability,
-    /// The draw that chose them.
+    /// The draw that chose priority and class; `random` reuses it for the host, as Envoy does.
     draw: u64,
 }
 
-/// A host at its place in a list: what one decision yields.
+/// A host and the list position it was chosen from: the result of one decision.
 #[derive(Clone, Copy)]
 struct Choice<'p> {
     host: &'p Arc<Host>,
@@ -153,7 +155,6 @@ struct Choice<'p> {
 }
 
 impl<'p> Choice<'p> {
-    /// The choice of the host at `index` of `list`, which is the list behind `source`.
     #[inline]
     fn new(list: &HostList<'p>, index: u32, priority: usize, source: HostSource) -> Self {
         Self {
@@ -170,71 +171,102 @@ impl<'p> Choice<'p> {
     }
 }
 
-impl<R: Rng> Picker<R> {
-    /// A picker that follows `reader`. The first draw seeds its cursors, so that workers that start
-    /// together do not all start with the same host.
-    pub fn new(reader: Reader<RoutingSnapshot>, mut rng: R) -> Self {
-        let worker = Worker::new(rng.next_u64());
+/// What every step of a pick needs apart from the snapshot. By value, to stay in registers.
+struct PickContext<'w, R> {
+    state: &'w mut PickerState,
+    rng: &'w mut R,
+    stats: &'w PickerStats,
+}
+
+impl<R> PickContext<'_, R> {
+    #[inline(always)]
+    const fn reborrow(&mut self) -> PickContext<'_, R> {
+        PickContext {
+            state: self.state,
+            rng: self.rng,
+            stats: self.stats,
+        }
+    }
+}
+
+impl<R: Rng, S: AsRef<RoutingSnapshot>> Picker<R, S> {
+    /// Creates a picker that reads snapshots from `reader`. The first draw seeds its cursors, so
+    /// that workers that start together do not all begin with the same host.
+    pub fn new(reader: Reader<S>, mut rng: R) -> Self {
+        let state = PickerState::new(rng.next_u64());
         Self {
             reader,
             rng,
-            worker,
+            state,
             stats: Arc::default(),
         }
     }
 
-    /// A picker for another worker: own stream of draws, own random start, own counters.
+    /// Creates a picker for another worker, with its own random stream, cursors and counters.
     #[must_use]
     pub fn fork(&mut self) -> Self {
         Self::new(self.reader.clone(), self.rng.fork())
     }
 
-    /// Counters of this worker; may be read from anywhere.
+    /// Returns the counters of this worker, which any thread may read.
     pub fn stats(&self) -> &Arc<PickerStats> {
         &self.stats
     }
 
-    /// The newest snapshot, as the next pick would see it.
-    pub fn snapshot(&mut self) -> &Arc<RoutingSnapshot> {
+    /// Returns the newest snapshot, which the next pick would use.
+    pub fn snapshot(&mut self) -> &Arc<S> {
         self.reader.latest()
     }
 
-    /// Chooses a host for one request.
+    /// Picks a host for one request, without locking, allocating or reading a clock.
+    ///
+    /// See the [module documentation](self) for an example.
+    #[inline]
     pub fn pick(&mut self, args: PickArgs<'_>) -> PickResult<'_> {
+        self.pick_with_snapshot(args).1
+    }
+
+    /// Picks a host, and returns it with the snapshot that it was picked from: a newer snapshot may
+    /// no longer contain the host.
+    #[inline]
+    pub fn pick_with_snapshot(&mut self, args: PickArgs<'_>) -> (&S, PickResult<'_>) {
         let Self {
             reader,
             rng,
-            worker,
+            state,
             stats,
         } = self;
-        let snapshot = &**reader.latest();
-        if !worker.follows(snapshot) {
-            worker.follow(snapshot, rng);
+        let published = &**reader.latest();
+        let snapshot = published.as_ref();
+        if !state.is_synced_with(snapshot) {
+            state.sync(snapshot, rng);
         }
-        // What most requests need, in one piece; everything else out of its way.
-        if worker.rules.plain && args.avoid.is_empty() {
-            let chosen = choose(snapshot, None, (worker, rng), stats);
-            return outcome(chosen, snapshot.generation, stats);
+        // The fast path is inlined here as a whole; everything else is out of line.
+        let fast_path = state.summary.plain && args.avoid.is_empty();
+        let context = PickContext { state, rng, stats };
+        if fast_path {
+            let chosen = choose(snapshot, None, context);
+            return (published, outcome(chosen, snapshot.generation, stats));
         }
-        pick_with_extras(snapshot, args, (worker, rng), stats)
+        (published, pick_slow(snapshot, args, context))
     }
 }
 
-/// A pick that may have to wait, to be dropped, to follow a hash or load, or to avoid hosts.
+/// What the fast path leaves out: queueing, drops, subsets, hashing, load_aware_locality, retries.
 #[inline(never)]
-fn pick_with_extras<'p, R: Rng>(
+fn pick_slow<'p, R: Rng>(
     snapshot: &'p RoutingSnapshot,
     args: PickArgs<'_>,
-    (worker, rng): (&mut Worker, &mut R),
-    stats: &PickerStats,
+    context: PickContext<'_, R>,
 ) -> PickResult<'p> {
+    let stats = context.stats;
     if !snapshot.ready {
         return PickResult::Queue;
     }
-    // A request that was tried before has passed this once already.
+    // Retries are not dropped: the first attempt already passed this check.
     let drops = snapshot.drop_overloads.iter().enumerate();
     for (index, drop) in drops.filter(|_| args.avoid.is_empty()) {
-        if rng.next_u64() % MILLION < u64::from(drop.per_million) {
+        if context.rng.next_u64() % MILLION < u64::from(drop.per_million) {
             stats.drop_overload.increment();
             snapshot.drop_counts.increment(index);
             return PickResult::Drop {
@@ -243,32 +275,29 @@ fn pick_with_extras<'p, R: Rng>(
         }
     }
     let chosen = match snapshot.subsets.as_deref() {
-        None => decide(snapshot, args, (worker, rng), stats),
+        None => decide(snapshot, args, context),
         Some(table) => SubsetPick {
             snapshot,
             table,
-            worker,
-            rng,
-            stats,
+            context,
         }
         .choose(args),
     };
     outcome(chosen, snapshot.generation, stats)
 }
 
-/// A host of this very set of hosts: of a cluster, or of a subset.
+/// Chooses a host from the hosts of `snapshot`: those of a cluster, or of one subset.
 fn decide<'p, R: Rng>(
     snapshot: &'p RoutingSnapshot,
     args: PickArgs<'_>,
-    (worker, rng): (&mut Worker, &mut R),
-    stats: &PickerStats,
+    context: PickContext<'_, R>,
 ) -> Result<Choice<'p>, PickError> {
     let flat_hash = snapshot.config.endpoint_policy().is_hash()
         && snapshot.config.load_aware_locality().is_none();
     if flat_hash {
-        hashed::choose(snapshot, args, (worker, rng), stats)
+        hashed::choose(snapshot, args, context)
     } else {
-        avoiding::choose(snapshot, args, (worker, rng), stats)
+        avoiding::choose(snapshot, args, context)
     }
 }
 
@@ -299,38 +328,35 @@ fn outcome<'p>(
     }
 }
 
-/// One full decision: priority, list, host. `request` is for load_aware_locality, and `None` where
-/// that is not the policy.
+/// One full decision: priority, list, host. `request` is for load_aware_locality only.
 #[inline(always)]
 fn choose<'p, R: Rng>(
     snapshot: &'p RoutingSnapshot,
     request: Option<RequestHash>,
-    (worker, rng): (&mut Worker, &mut R),
-    stats: &PickerStats,
+    context: PickContext<'_, R>,
 ) -> Result<Choice<'p>, PickError> {
-    let draw = rng.next_u64();
-    let (priority, availability) = if worker.rules.first_priority_only {
+    let draw = context.rng.next_u64();
+    let (priority, availability) = if context.state.summary.first_priority_only {
         (0, Availability::Healthy)
     } else {
         choose_priority(snapshot, draw)
     };
-    let chosen = Chosen {
+    let chosen = ChosenPriority {
         priority,
         availability,
         draw,
     };
-    choose_within(snapshot, (chosen, request), (worker, rng), stats)
+    choose_within(snapshot, chosen, request, context)
 }
 
-/// The rest of a decision, within a priority.
 #[inline(always)]
 fn choose_within<'p, R: Rng>(
     snapshot: &'p RoutingSnapshot,
-    (chosen, request): (Chosen, Option<RequestHash>),
-    (worker, rng): (&mut Worker, &mut R),
-    stats: &PickerStats,
+    chosen: ChosenPriority,
+    request: Option<RequestHash>,
+    context: PickContext<'_, R>,
 ) -> Result<Choice<'p>, PickError> {
-    let Chosen {
+    let ChosenPriority {
         priority,
         availability,
         draw,
@@ -339,40 +365,43 @@ fn choose_within<'p, R: Rng>(
     if let Some(request) = request
         && let Some(source) = load_aware::source_of(view, availability)
     {
-        let worker = (worker, rng);
-        return load_aware::choose(snapshot, (view, source), (chosen, request), worker, stats);
+        return load_aware::choose(snapshot, view, source, chosen, request, context);
     }
-    let Worker {
+    let PickContext { state, rng, stats } = context;
+    let PickerState {
         priorities,
-        rules,
+        summary,
         sampler,
         ..
-    } = worker;
-    let state = &mut priorities[priority];
-    let source = view.source.choose(
-        availability,
-        || state.scheduled_locality(availability, &view.table),
-        (sampler, rng),
-        stats,
-    );
-    let source = source.ok_or(PickError::Panic)?;
+    } = state;
+    let lists = &mut priorities[priority];
+    let source = view
+        .source
+        .choose(
+            availability,
+            || lists.scheduled_locality(availability, &view.table),
+            sampler,
+            rng,
+            stats,
+        )
+        .ok_or(PickError::Panic)?;
     let source = with_degraded_hosts(source, view, snapshot.config());
     let list = view.table.list(source);
-    match state.pick_host(&list, snapshot, (rules, draw), rng) {
+    match lists.pick_host(&list, snapshot, summary, draw, rng) {
         Some(index) => Ok(Choice::new(&list, index, priority, source)),
         None => {
             let source = flat_instead(snapshot, source).ok_or(PickError::NoHost)?;
             let list = view.table.list(source);
-            let index = state.pick_host(&list, snapshot, (rules, draw), rng);
-            let index = index.ok_or(PickError::NoHost)?;
+            let index = lists
+                .pick_host(&list, snapshot, summary, draw, rng)
+                .ok_or(PickError::NoHost)?;
             Ok(Choice::new(&list, index, priority, source))
         }
     }
 }
 
-/// Where a request goes whose locality has no host of its availability: with the measured bases to
-/// any host of that availability, unless `force_local_zone` says that none is better than a remote
-/// one. Envoy's bases fail it.
+/// List to use if the chosen locality has no host of its availability: the flat one with measured
+/// demand or OBSERVED_LOAD, unless `force_local_zone` is 0; else the request fails (Envoy).
 #[cold]
 fn flat_instead(snapshot: &RoutingSnapshot, source: HostSource) -> Option<HostSource> {
     let config = snapshot.config.zone_aware()?;
@@ -388,9 +417,8 @@ fn flat_instead(snapshot: &RoutingSnapshot, source: HostSource) -> Option<HostSo
     }
 }
 
-/// Shares are those of healthy hosts, so the slot of a request for degraded ones may have none.
-/// Envoy then has no host; the measured bases, which Envoy does not have, never choose an empty
-/// slot while another has hosts (decisions D4).
+/// Replaces an empty list of degraded hosts: shares follow healthy hosts, so a locality may have no
+/// degraded ones. Envoy then finds no host; a measured `locality_basis` uses the flat list (0004).
 #[inline]
 fn with_degraded_hosts(
     source: HostSource,
@@ -400,24 +428,17 @@ fn with_degraded_hosts(
     let empty = matches!(source, HostSource::LocalityDegradedHosts(_))
         && view.table.list(source).is_empty();
     let measured = |settings: &ZoneAware| settings.locality_basis().is_measured();
-    match empty && config.zone_aware().is_some_and(measured) {
-        true => HostSource::DegradedHosts,
-        false => source,
+    if empty && config.zone_aware().is_some_and(measured) {
+        HostSource::DegradedHosts
+    } else {
+        source
     }
 }
 
-/// Kept apart: with one healthy priority there is nothing to choose.
+/// Kept out of line, because with a single healthy priority there is nothing to choose.
 #[inline(never)]
 fn choose_priority(snapshot: &RoutingSnapshot, hash: u64) -> (usize, Availability) {
     snapshot.loads.choose(hash)
-}
-
-/// Index of an availability in pairs of (healthy, degraded).
-const fn class(availability: Availability) -> usize {
-    match availability {
-        Availability::Healthy => 0,
-        Availability::Degraded => 1,
-    }
 }
 
 #[cfg(test)]

@@ -1,18 +1,16 @@
-//! [`Planner`]: the control-plane side. Load reports of fleets in, fractions and weights out.
+//! [`Planner`]: turns the load reports of proxy fleets into traffic fractions per zone.
 //!
 //! A fleet is the set of nodes with one `node.cluster`; its own endpoints are the assignment of
 //! that name. The planner holds no clock and does no IO. A control plane calls `handle_*` when
-//! something happened, and after every call drains `poll_update`, `poll_event` and `poll_timeout`,
-//! in this order. Nothing is published twice for one truth: `poll_update` yields the newest plan of
-//! a grain.
+//! something happened, and after every call drains `poll_update` (only the newest plan of a scope),
+//! `poll_event` and `poll_timeout`, in this order.
 //!
-//! Reports become rates per node in `aggregate`, sums per zone in `grain`, followed in `smoothing`,
-//! shares in `fractions`, and weights in `weights` and `fleet_weights`. Encoding and delivering
-//! plans (decisions D9) does not live here, nor does remembering which stream belongs to which
-//! node.
+//! `aggregate` turns reports into rates per node, `scope` sums them by zone, `smoothing` filters
+//! the sums and `fractions` divides them into shares: a plan. A control plane delivers it with
+//! `ramp`, `weights` and `fleet_weights` (decision 0028).
 //!
-//! Demand is looked at with every report, and once a second while it is on its way to a value worth
-//! an update. Smoothing is exact in time, so ticks decide only how soon a change is noticed.
+//! Demand is evaluated with every report, and once a second while it is converging to a value worth
+//! an update. Smoothing is exact in time, so the tick only decides how soon a change is noticed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -30,9 +28,9 @@ pub mod event;
 mod fleet;
 pub mod fleet_weights;
 pub mod fractions;
-mod grain;
 pub mod plan;
 pub mod ramp;
+mod scope;
 mod smoothing;
 mod timers;
 pub mod view;
@@ -42,59 +40,75 @@ use aggregate::Change;
 use config::PLAUSIBLE_INTERVAL;
 pub use config::{PlannerConfig, PlannerConfigParts};
 pub use event::{IgnoreReason, LeaveReason, PlannerEvent};
-use fleet::{Fleet, GrainKey};
-use fleet_weights::{FleetHosts, FleetWeights, fleet_weights};
+use fleet::{Fleet, ScopeKey};
 use fractions::{ZoneFraction, fractions};
-use grain::GrainState;
-pub use plan::{Grain, Plan, UpdateCause};
+pub use plan::{Plan, PlanScope, UpdateCause};
+use scope::ScopeState;
 use timers::{SteadyClock, Timers};
-pub use view::{FleetView, Flow, GrainView, NodeView, ZoneDemand};
-use weights::{ReceiverWeights, locality_weights};
+pub use view::{FleetView, Flow, NodeView, ScopeView, ZoneDemand};
 
-/// Events that are kept for a driver that does not fetch them; the oldest go first.
+/// Capacity of the event queue; the oldest events are dropped when the driver does not drain it.
 const MAX_EVENTS: usize = 4096;
-/// How long the first reports of others are waited for, if reports come more often than that: Envoy
-/// retries a broken reporting stream after 5 s.
-const LONGEST_FIRST: Duration = Duration::from_secs(5);
+/// Minimum limit of the warm-up: Envoy retries a broken reporting stream after 5 s.
+const MIN_WARM_UP_LIMIT: Duration = Duration::from_secs(5);
 
-/// Load reports of fleets in, plans out.
+/// Control-plane state machine: load reports of fleets in, plans out.
+///
+/// ```
+/// use plimsoll_core::model::load_report::{ClusterStats, Node, UpstreamLocalityStats};
+/// use plimsoll_core::model::locality::Locality;
+/// use plimsoll_core::planner::{Planner, PlannerConfig};
+/// use plimsoll_core::time::Instant;
+///
+/// let mut planner = Planner::new(PlannerConfig::default(), Instant::ORIGIN);
+/// for (id, zone, requests) in [("proxy-1", "a", 600), ("proxy-2", "b", 200)] {
+///     let node = Node {
+///         id: id.into(),
+///         cluster: "edge".into(),
+///         locality: Locality::zone_only(zone),
+///     };
+///     let stats = ClusterStats {
+///         cluster_name: "orders".into(),
+///         upstream_locality_stats: vec![UpstreamLocalityStats {
+///             total_issued_requests: requests,
+///             ..Default::default()
+///         }],
+///         total_dropped_requests: 0,
+///         load_report_interval: std::time::Duration::from_secs(10),
+///     };
+///     planner.handle_load_report(&node, &stats, Instant::ORIGIN);
+/// }
+/// let plan = planner.poll_update().expect("reports make a plan");
+/// let fractions: Vec<u64> = plan.zones.iter().map(|zone| zone.fraction.get()).collect();
+/// assert_eq!(fractions, [7500, 2500]);
+/// ```
 #[derive(Debug)]
 pub struct Planner {
     config: PlannerConfig,
     clock: SteadyClock,
     fleets: BTreeMap<Arc<str>, Fleet>,
-    endpoints: BTreeMap<Arc<str>, Endpoints>,
+    /// Priority-0 hosts of each fleet, used to estimate zones whose proxies have not reported yet.
+    fleet_hosts: BTreeMap<Arc<str>, HostSetCounts>,
     timers: Timers<TimerKey>,
     generation: u64,
-    pending: BTreeMap<Grain, Arc<Plan>>,
+    pending: BTreeMap<PlanScope, Arc<Plan>>,
     events: VecDeque<PlannerEvent>,
 }
 
-/// What matters of a cluster's assignment: its hosts at priority 0. Every cluster may be the
-/// upstream of one fleet and a fleet itself.
-#[derive(Debug, PartialEq, Eq)]
-struct Endpoints {
-    counts: HostSetCounts,
-    hosts: FleetHosts,
-}
-
-/// Who wants to be woken.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum TimerKey {
-    /// A node, because something of it is about to leave.
     Node { fleet: Arc<str>, node: Arc<str> },
-    /// A grain, because it wants a look.
-    Grain(Grain),
+    Scope(PlanScope),
 }
 
 impl Planner {
-    /// A planner that knows nothing yet.
+    /// Creates a planner without fleets or reports.
     pub fn new(config: PlannerConfig, now: Instant) -> Self {
         Self {
             config,
             clock: SteadyClock::new(now),
             fleets: BTreeMap::new(),
-            endpoints: BTreeMap::new(),
+            fleet_hosts: BTreeMap::new(),
             timers: Timers::default(),
             generation: 0,
             pending: BTreeMap::new(),
@@ -102,8 +116,8 @@ impl Planner {
         }
     }
 
-    /// One node's report about one upstream cluster. A message with several is several calls; drain
-    /// the planner after the last.
+    /// Handles one node's report about one upstream cluster. Call it once per cluster of an LRS
+    /// message, and drain the planner after the last.
     pub fn handle_load_report(&mut self, node: &Node, stats: &ClusterStats, now: Instant) {
         let now = self.clock.advance(now);
         let fleet = self.fleets.entry(Arc::clone(&node.cluster)).or_default();
@@ -137,39 +151,32 @@ impl Planner {
             });
         }
         self.arm_node(&node.cluster, &node.id);
-        // A first report after an outage covers all of it. Others need not be waited for as long:
-        // who misses so many intervals does not count.
-        let patience = self.config.default_report_interval();
-        let patience = patience.saturating_mul(self.config.missed_intervals());
-        let interval = reported.interval.min(patience.max(LONGEST_FIRST));
+        // The first report after an outage covers all of it, but the warm-up need not last as long:
+        // nodes that miss `missed_intervals` reports no longer count.
+        let limit = self
+            .config
+            .default_report_interval()
+            .saturating_mul(self.config.missed_intervals())
+            .max(MIN_WARM_UP_LIMIT);
+        let interval = reported.interval.min(limit);
         let dirty = self.apply(&node.cluster, &reported.changes, Some(interval), now);
-        self.look_at(dirty, false, now);
+        self.evaluate(dirty, now);
     }
 
-    /// The endpoints of an upstream cluster or of a fleet. What is already known does nothing.
+    /// Replaces the endpoints of a fleet, that is its proxies. Idempotent.
     pub fn handle_endpoints(&mut self, assignment: &ClusterLoadAssignment, now: Instant) {
         let now = self.clock.advance(now);
-        let endpoints = Endpoints {
-            counts: HostSetCounts::of_assignment(assignment, 0, None),
-            hosts: FleetHosts::of_assignment(assignment),
-        };
-        let name = assignment.cluster_name();
-        if self.endpoints.get(name) != Some(&endpoints) {
-            self.endpoints.insert(Arc::clone(name), endpoints);
-            self.look_at(self.grains_of(name), true, now);
+        let counts = HostSetCounts::of_assignment(assignment, 0, None);
+        let fleet = assignment.cluster_name();
+        if self.fleet_hosts.get(fleet) != Some(&counts) {
+            self.fleet_hosts.insert(Arc::clone(fleet), counts);
+            let scopes = self.all_scopes().filter(|scope| scope.fleet == *fleet);
+            self.evaluate(scopes.collect(), now);
         }
     }
 
-    /// A cluster is gone; its endpoints are not known any more. Its demand leaves as it expires.
-    pub fn handle_endpoints_removed(&mut self, cluster_name: &str, now: Instant) {
-        let now = self.clock.advance(now);
-        if self.endpoints.remove(cluster_name).is_some() {
-            self.look_at(self.grains_of(cluster_name), true, now);
-        }
-    }
-
-    /// The last open stream of a node closed. Unless it reports again within one of its intervals,
-    /// its demand leaves the sums; the next report undoes this.
+    /// Handles the end of a node's last open stream. Unless the node reports again within one of
+    /// its intervals, its demand is removed from the sums; the next report restores it.
     pub fn handle_disconnect(&mut self, node_id: &str, fleet: &str, now: Instant) {
         let now = self.clock.advance(now);
         let Some(state) = self.fleets.get_mut(fleet) else {
@@ -180,10 +187,11 @@ impl Planner {
         }
     }
 
-    /// A node was asked for reports at another interval, which starts its timer anew. It is held to
-    /// the longer of the old and the new one until its reports show which it follows. Does nothing
-    /// for a node that is unknown, disconnected, or was asked for the same before.
-    pub fn handle_interval(
+    /// Handles a node being asked to report at another interval, which restarts its reporting
+    /// timer. The node is held to the longer of the old and the new interval until its reports show
+    /// which one it follows. Does nothing for a node that is unknown, disconnected, or was already
+    /// asked for this interval.
+    pub fn handle_report_interval(
         &mut self,
         node_id: &str,
         fleet: &str,
@@ -195,14 +203,14 @@ impl Planner {
             return;
         };
         let interval = interval.clamp(*PLAUSIBLE_INTERVAL.start(), *PLAUSIBLE_INTERVAL.end());
-        if state.reports.handle_interval(node_id, interval, now) {
+        if state.reports.handle_report_interval(node_id, interval, now) {
             self.arm_node(&fleet.into(), &node_id.into());
         }
     }
 
-    /// From now on every node is asked for reports at this interval: the new default for those to
-    /// come, and [`Planner::handle_interval`] for all that are connected. On error nothing has
-    /// happened.
+    /// Asks every node to report at this interval: it becomes the default for new nodes, and
+    /// [`Planner::handle_report_interval`] is applied to all connected ones. Changes nothing on
+    /// error.
     pub fn set_default_report_interval(
         &mut self,
         interval: Duration,
@@ -220,62 +228,63 @@ impl Planner {
             })
             .collect();
         for (fleet, node) in nodes {
-            self.handle_interval(&node, &fleet, interval, now);
+            self.handle_report_interval(&node, &fleet, interval, now);
         }
         Ok(())
     }
 
-    /// From now on silence between two updates is at most this long. Plans whose last one is older
-    /// are due at once. On error nothing has happened.
+    /// Sets the longest time between two updates. Scopes whose last plan is older are due at once.
+    /// Changes nothing on error.
     pub fn set_heartbeat(&mut self, heartbeat: Duration, now: Instant) -> Result<(), FieldError> {
         if heartbeat == self.config.heartbeat() {
             return Ok(());
         }
         self.config = self.config.clone().with_heartbeat(heartbeat)?;
         let now = self.clock.advance(now);
-        self.look_at(self.all_grains().collect(), false, now);
+        self.evaluate(self.all_scopes().collect(), now);
         Ok(())
     }
 
-    /// Time has passed: what is due leaves, and plans that are due are made.
+    /// Expires reports whose deadline has passed and makes the plans that are due.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.clock.advance(now);
         let mut dirty = BTreeSet::new();
         for key in self.timers.take_due(now) {
             match key {
                 TimerKey::Node { fleet, node } => dirty.extend(self.expire(&fleet, &node, now)),
-                TimerKey::Grain(grain) => {
-                    dirty.insert(grain);
+                TimerKey::Scope(scope) => {
+                    dirty.insert(scope);
                 }
             }
         }
-        self.look_at(dirty, false, now);
+        self.evaluate(dirty, now);
     }
 
-    /// The newest plan of a grain whose last one is out of date; the fleet as a whole comes before
-    /// its upstream clusters.
+    /// Returns the newest undelivered plan. The plan of a whole fleet comes before those of its
+    /// upstream clusters.
     pub fn poll_update(&mut self) -> Option<Arc<Plan>> {
         self.pending.pop_first().map(|(_, plan)| plan)
     }
 
-    /// Something that happened.
+    /// Returns the next event, for logs and counters.
     pub fn poll_event(&mut self) -> Option<PlannerEvent> {
         self.events.pop_front()
     }
 
-    /// When to call [`Planner::handle_timeout`]; the past means now.
+    /// Returns when to call [`Planner::handle_timeout`]; a time in the past means now.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let deadline = self.timers.next()?;
         Some(self.clock.to_driver(deadline))
     }
 
-    /// The plan in force, for a receiver that has just arrived. `None` while there never was one.
-    pub fn plan(&self, grain: &Grain) -> Option<&Arc<Plan>> {
-        let fleet = self.fleets.get(&grain.fleet)?;
-        fleet.grain(&grain.upstream_cluster)?.plan()
+    /// Returns the plan in force, for a receiver that has just connected. `None` if there never was
+    /// one.
+    pub fn plan(&self, scope: &PlanScope) -> Option<&Arc<Plan>> {
+        let fleet = self.fleets.get(&scope.fleet)?;
+        fleet.scope(&scope.upstream_cluster)?.plan()
     }
 
-    /// The settings.
+    /// Returns the settings in force.
     pub const fn config(&self) -> &PlannerConfig {
         &self.config
     }
@@ -287,7 +296,7 @@ impl Planner {
         self.events.push_back(event);
     }
 
-    /// Sets the deadline of a node to the next thing of it that would leave.
+    /// Sets the node's timer to the earliest expiry of one of its reports.
     fn arm_node(&mut self, fleet: &Arc<str>, node: &Arc<str>) {
         let reports = self.fleets.get(fleet).map(|fleet| &fleet.reports);
         let missed = self.config.missed_intervals();
@@ -299,8 +308,7 @@ impl Planner {
         self.timers.set(&key, deadline);
     }
 
-    /// Takes out what is due of a node; returns the grains to look at.
-    fn expire(&mut self, fleet: &Arc<str>, node: &Arc<str>, now: Instant) -> BTreeSet<Grain> {
+    fn expire(&mut self, fleet: &Arc<str>, node: &Arc<str>, now: Instant) -> BTreeSet<PlanScope> {
         let Some(state) = self.fleets.get_mut(fleet) else {
             return BTreeSet::new();
         };
@@ -325,144 +333,98 @@ impl Planner {
         changes: &[Change],
         interval: Option<Duration>,
         now: Instant,
-    ) -> BTreeSet<Grain> {
+    ) -> BTreeSet<PlanScope> {
         let Some(state) = self.fleets.get_mut(fleet) else {
             return BTreeSet::new();
         };
         let touched = state.apply(changes, interval, self.config.tau(), now);
-        let grain = |upstream_cluster| Grain {
+        let scope = |upstream_cluster| PlanScope {
             fleet: Arc::clone(fleet),
             upstream_cluster,
         };
-        touched.into_iter().map(grain).collect()
+        touched.into_iter().map(scope).collect()
     }
 
-    /// The grains that the endpoints of a cluster have a part in.
-    fn grains_of(&self, cluster_name: &str) -> BTreeSet<Grain> {
-        let concerned = |grain: &Grain| {
-            &*grain.fleet == cluster_name || grain.upstream_cluster.as_deref() == Some(cluster_name)
-        };
-        self.all_grains().filter(concerned).collect()
-    }
-
-    fn all_grains(&self) -> impl Iterator<Item = Grain> {
+    fn all_scopes(&self) -> impl Iterator<Item = PlanScope> {
         self.fleets.iter().flat_map(|(fleet, state)| {
-            state.grain_keys().map(|key| Grain {
+            state.scope_keys().map(|key| PlanScope {
                 fleet: Arc::clone(fleet),
                 upstream_cluster: key.clone(),
             })
         })
     }
 
-    /// Decides for each grain whether a plan goes out, and when to look again.
-    fn look_at(&mut self, grains: BTreeSet<Grain>, endpoints_changed: bool, now: Instant) {
-        for grain in grains {
-            let next = self.update(&grain, endpoints_changed, now);
-            let Some(fleet) = self.fleets.get_mut(&grain.fleet) else {
+    /// Decides for each scope whether to publish a plan, and when to evaluate it next.
+    fn evaluate(&mut self, scopes: BTreeSet<PlanScope>, now: Instant) {
+        for scope in scopes {
+            let next = self.update(&scope, now);
+            let Some(fleet) = self.fleets.get_mut(&scope.fleet) else {
                 continue;
             };
-            let key = &grain.upstream_cluster;
-            let alive = fleet.grain(key).is_some_and(GrainState::has_reporters);
+            let key = &scope.upstream_cluster;
+            let alive = fleet.scope(key).is_some_and(ScopeState::has_reporters);
             if !alive {
-                fleet.remove_grain(key);
+                fleet.remove_scope(key);
             }
-            if fleet.reports.is_empty() && fleet.grain_keys().next().is_none() {
-                self.fleets.remove(&grain.fleet);
+            if fleet.reports.is_empty() && fleet.scope_keys().next().is_none() {
+                self.fleets.remove(&scope.fleet);
             }
             self.timers
-                .set(&TimerKey::Grain(grain), next.filter(|_| alive));
+                .set(&TimerKey::Scope(scope), next.filter(|_| alive));
         }
     }
 
-    /// Makes a plan if receivers must hear of it; returns when to look again.
-    fn update(&mut self, grain: &Grain, endpoints_changed: bool, now: Instant) -> Option<Instant> {
-        let key = &grain.upstream_cluster;
-        let zones = self.zones(&grain.fleet, key, Some((self.config.tau(), now)));
-        let targets = self.zones(&grain.fleet, key, None);
-        let state = self.fleets.get(&grain.fleet)?.grain(key)?;
-        let mut cause = state.cause(&zones, &self.config, now);
-        if endpoints_changed && matches!(cause, None | Some(UpdateCause::Heartbeat)) {
-            let weights = self.weights(grain, &zones);
-            let changed = |plan: &Arc<Plan>| {
-                (&plan.fleet_weights, &plan.locality_weights) != (&weights.0, &weights.1)
-            };
-            if state.plan().is_some_and(changed) {
-                cause = Some(UpdateCause::EndpointsChanged);
-            }
-        }
-        if let Some(cause) = cause {
-            let warming_up = state.is_warming_up(now);
-            let observed_at = self.clock.to_driver_past(state.observed_at());
-            let (fleet_weights, locality_weights) = self.weights(grain, &zones);
+    /// Publishes a plan if receivers need one; returns when to evaluate the scope next.
+    fn update(&mut self, scope: &PlanScope, now: Instant) -> Option<Instant> {
+        let key = &scope.upstream_cluster;
+        let zones = self.zones(&scope.fleet, key, Some((self.config.tau(), now)));
+        let targets = self.zones(&scope.fleet, key, None);
+        let state = self.fleets.get(&scope.fleet)?.scope(key)?;
+        if let Some(cause) = state.cause(&zones, &self.config, now) {
             let plan = Plan {
-                grain: grain.clone(),
+                scope: scope.clone(),
                 generation: self.generation + 1,
                 cause,
-                warming_up,
-                observed_at,
+                warming_up: state.is_warming_up(now),
+                observed_at: self.clock.to_driver_past(state.observed_at()),
                 zones,
-                fleet_weights,
-                locality_weights,
             };
             self.publish(plan, now);
         }
-        let state = self.fleets.get(&grain.fleet)?.grain(key)?;
-        state.next_look(&targets, &self.config, now)
+        let state = self.fleets.get(&scope.fleet)?.scope(key)?;
+        state.next_evaluation(&targets, &self.config, now)
     }
 
     fn publish(&mut self, mut plan: Plan, now: Instant) {
         self.generation = plan.generation;
-        // A heartbeat must not hide a change that nobody has fetched yet.
-        if let Some(waiting) = self.pending.get(&plan.grain)
-            && plan.heartbeat()
+        // A heartbeat must not hide a change that has not been polled yet.
+        if let Some(waiting) = self.pending.get(&plan.scope)
+            && plan.is_heartbeat()
         {
             plan.cause = waiting.cause;
         }
-        let grain = plan.grain.clone();
+        let scope = plan.scope.clone();
         let plan = Arc::new(plan);
-        let fleet = self.fleets.get_mut(&grain.fleet);
-        if let Some(state) = fleet.and_then(|fleet| fleet.grain_mut(&grain.upstream_cluster)) {
+        let fleet = self.fleets.get_mut(&scope.fleet);
+        if let Some(state) = fleet.and_then(|fleet| fleet.scope_mut(&scope.upstream_cluster)) {
             state.publish(Arc::clone(&plan), now);
         }
-        self.pending.insert(grain, plan);
+        self.pending.insert(scope, plan);
     }
 
-    /// The fractions of a grain, smoothed at a moment or as they will end; empty without data.
+    /// Fractions of a scope from demand `smoothed` at a moment, or its targets; empty without data.
     fn zones(
         &self,
         fleet: &Arc<str>,
-        key: &GrainKey,
+        key: &ScopeKey,
         smoothed: Option<(Duration, Instant)>,
     ) -> Vec<ZoneFraction> {
-        let counts = self.endpoints.get(fleet).map(|endpoints| &endpoints.counts);
+        let counts = self.fleet_hosts.get(fleet);
         let known = self
             .fleets
             .get(fleet)
-            .map(|state| state.known(key, smoothed));
+            .map(|state| state.reported_zones(key, smoothed));
         fractions(&known.unwrap_or_default(), counts).unwrap_or_default()
-    }
-
-    fn weights(
-        &self,
-        grain: &Grain,
-        zones: &[ZoneFraction],
-    ) -> (Option<FleetWeights>, Vec<ReceiverWeights>) {
-        let fleet = self.endpoints.get(&grain.fleet);
-        match &grain.upstream_cluster {
-            None => {
-                let hosts = fleet.filter(|_| !zones.is_empty());
-                let weights = hosts.map(|endpoints| fleet_weights(zones, &endpoints.hosts));
-                (weights, Vec::new())
-            }
-            Some(upstream) => {
-                let counts = fleet.map(|endpoints| &endpoints.counts);
-                let upstream = self.endpoints.get(upstream);
-                let weights = upstream.map(|upstream| {
-                    locality_weights(self.config.zone_aware(), &upstream.counts, counts, zones)
-                });
-                (None, weights.unwrap_or_default())
-            }
-        }
     }
 }
 

@@ -1,27 +1,23 @@
-//! Priority load: how much of the traffic each priority gets, which are in panic, and which one a
-//! draw chooses (envoy-semantics §1.3–1.5).
+//! Priority load: which share of the traffic each priority gets, which priorities are in panic, and
+//! which one a draw selects (envoy-semantics §1.3–1.5).
 //!
-//! Integer arithmetic exactly as Envoy's. The state is kept between updates because Envoy keeps it:
-//! when nothing at all is available the loads stay as they were. Choosing a host source within the
-//! priority lives in `host_source`.
+//! Integer arithmetic exactly as in Envoy. State is kept between updates because Envoy keeps it: if
+//! nothing at all is available, the loads stay as they were.
 
 use crate::counts::HostSetCounts;
 
-/// Which kind of hosts a priority was chosen for.
+/// Class of hosts that a priority was chosen for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Availability {
-    /// Its healthy hosts.
     Healthy,
-    /// Its degraded hosts.
     Degraded,
 }
 
-/// Settings of the assignment that enter the health of a priority.
+/// Settings of the assignment that determine the health of a priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PriorityHealthPolicy {
-    /// Percent, above 0.
+    /// The assignment's overprovisioning factor in percent, above 0.
     pub overprovisioning_factor: u32,
-    /// Count host weights instead of hosts.
     pub weighted_priority_health: bool,
 }
 
@@ -37,7 +33,7 @@ pub struct PriorityLoads {
 
 impl PriorityLoads {
     /// Sets the health of `priority` from its host set. [`Self::recalculate`] must follow, once for
-    /// all priorities of one update (Envoy coalesces a batch the same way).
+    /// all priorities of an update (Envoy batches the same way).
     pub fn set_health(
         &mut self,
         priority: usize,
@@ -52,50 +48,38 @@ impl PriorityLoads {
         self.degraded_availability[priority] = degraded;
     }
 
-    /// Recomputes loads and panic from the healths; `sets` are the host sets of all priorities.
+    /// Recomputes loads and panic flags; `sets` are the host sets of all priorities.
     pub fn recalculate<'a>(
         &mut self,
         sets: impl ExactSizeIterator<Item = &'a HostSetCounts> + Clone,
         panic_threshold: u32,
     ) {
         self.resize(sets.len().max(self.health.len()));
-        let available: u32 = self.health.iter().chain(&self.degraded_availability).sum();
-        let available = available.min(100);
+        let scores = self.health.iter().chain(&self.degraded_availability);
+        let available = scores.sum::<u32>().min(100);
         if available > 0 {
             self.distribute(available);
         }
         self.recalculate_panic(sets, panic_threshold, available);
     }
 
-    /// The priority and availability that `hash` selects (§1.5).
+    /// Selects priority and availability for `hash` (§1.5).
     #[inline]
     pub fn choose(&self, hash: u64) -> (usize, Availability) {
         choose_priority(hash, &self.healthy_load, &self.degraded_load)
     }
 
-    /// Percent of traffic to the healthy hosts of each priority.
-    pub fn healthy_load(&self) -> &[u32] {
-        &self.healthy_load
-    }
-
-    /// Percent of traffic to the degraded hosts of each priority.
-    pub fn degraded_load(&self) -> &[u32] {
-        &self.degraded_load
-    }
-
-    /// Which priorities are in panic.
-    pub fn panic(&self) -> &[bool] {
-        &self.panic
-    }
-
-    /// Health score of each priority, 0 to 100.
-    pub fn health(&self) -> &[u32] {
-        &self.health
-    }
-
-    /// Degraded score of each priority, 0 to 100.
-    pub fn degraded_availability(&self) -> &[u32] {
-        &self.degraded_availability
+    getters! {
+        /// Returns the percentage of traffic to the healthy hosts of each priority.
+        healthy_load: &[u32],
+        /// Returns the percentage of traffic to the degraded hosts of each priority.
+        degraded_load: &[u32],
+        /// Returns which priorities are in panic.
+        panic: &[bool],
+        /// Returns the health score of each priority, 0 to 100.
+        health: &[u32],
+        /// Returns the degraded score of each priority, 0 to 100.
+        degraded_availability: &[u32],
     }
 
     fn resize(&mut self, len: usize) {
@@ -110,7 +94,7 @@ impl PriorityLoads {
         self.panic.resize(len, false);
     }
 
-    /// Hands out 100 percent: healthy load of every priority first, then degraded load, and the
+    /// Distributes 100 percent: healthy load of every priority first, then degraded load, and the
     /// whole rounding remainder to the first priority that has any health.
     fn distribute(&mut self, available: u32) {
         let mut left = 100;
@@ -158,7 +142,7 @@ impl PriorityLoads {
         }
     }
 
-    /// Total panic: every priority in proportion to all its hosts.
+    /// Total panic: loads every priority in proportion to all its hosts.
     fn spread_by_host_count<'a>(
         &mut self,
         sets: impl Iterator<Item = &'a HostSetCounts>,
@@ -187,7 +171,7 @@ impl PriorityLoads {
     }
 }
 
-/// The priority that `hash` selects from two vectors of percentages (§1.5).
+/// Selects a priority for `hash` from two lists of percentages (§1.5).
 #[inline]
 pub fn choose_priority(
     hash: u64,
@@ -210,7 +194,7 @@ pub fn choose_priority(
     (0, Availability::Healthy)
 }
 
-/// Health and degraded scores of one host set, 0 to 100.
+/// Returns the health and degraded scores of one host set, 0 to 100.
 fn score(set: &HostSetCounts, policy: PriorityHealthPolicy) -> (u32, u32) {
     if set.flat.considered() == 0 {
         return (0, 0);

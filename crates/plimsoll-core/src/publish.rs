@@ -1,8 +1,18 @@
-//! One writer, one swap, lock-free readers.
+//! Snapshot publication: one writer swaps a pointer, any number of readers follow without locks.
 //!
 //! [`Publisher`] is not `Clone` and publishes through `&mut self`: a second writer does not
-//! compile. [`Reader::latest`] compares one pointer; while nothing changed it touches no reference
+//! compile. [`Reader::latest`] compares one pointer; while nothing changed, it touches no reference
 //! count.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use plimsoll_core::publish;
+//!
+//! let (mut publisher, mut reader) = publish::channel(Arc::new("first"));
+//! let mut other_worker = reader.clone();
+//! publisher.publish(Arc::new("second"));
+//! assert_eq!((**reader.latest(), **other_worker.latest()), ("second", "second"));
+//! ```
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +20,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 
-/// A publisher and its first reader; clone the reader for every worker.
+/// Creates a publisher and its first reader. Clone the reader for every worker.
 pub fn channel<T>(first: Arc<T>) -> (Publisher<T>, Reader<T>) {
     let shared = Arc::new(ArcSwap::new(first));
     (
@@ -23,13 +33,14 @@ pub fn channel<T>(first: Arc<T>) -> (Publisher<T>, Reader<T>) {
     )
 }
 
-/// The writing end.
+/// The writing end of a [`channel`]; there is exactly one.
 pub struct Publisher<T> {
     shared: Arc<ArcSwap<T>>,
 }
 
 impl<T> Publisher<T> {
-    /// Replaces what readers see. Readers that hold the old value keep it until they ask again.
+    /// Replaces the published value. Readers that hold the old value keep it until their next call
+    /// of [`Reader::latest`].
     pub fn publish(&mut self, next: Arc<T>) {
         self.shared.store(next);
     }
@@ -41,13 +52,13 @@ impl<T> fmt::Debug for Publisher<T> {
     }
 }
 
-/// A reading end; one per worker.
+/// A reading end of a [`channel`]. Each worker owns one.
 pub struct Reader<T> {
     cache: Cache<Arc<ArcSwap<T>>, Arc<T>>,
 }
 
 impl<T> Reader<T> {
-    /// The newest value.
+    /// Returns the newest published value.
     #[inline]
     pub fn latest(&mut self) -> &Arc<T> {
         self.cache.load()
@@ -73,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readers_see_the_newest_and_keep_nothing_else_alive() {
+    fn readers_see_the_newest_value_and_release_older_ones() {
         let first = Arc::new(1);
         let (mut publisher, mut reader) = channel(Arc::clone(&first));
         let mut other = reader.clone();
@@ -81,11 +92,7 @@ mod tests {
         publisher.publish(Arc::new(2));
         publisher.publish(Arc::new(3));
         assert_eq!((**reader.latest(), **other.latest()), (3, 3));
-        assert_eq!(
-            Arc::strong_count(&first),
-            1,
-            "nobody holds the first value any more"
-        );
+        assert_eq!(Arc::strong_count(&first), 1, "the first value was released");
     }
 
     #[test]

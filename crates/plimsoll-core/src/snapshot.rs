@@ -1,9 +1,23 @@
-//! [`RoutingSnapshot`]: everything a worker needs for a pick, immutable, with a generation number.
+//! Immutable routing state of one cluster, with a generation number: everything that a worker needs
+//! for a pick.
 //!
-//! Membership, health, locality weights, zone-aware tables and hash tables travel together: never
-//! two swaps for one truth. What is expensive (host lists, hash tables) sits behind `Arc`s, so an
-//! update of fractions alone builds a new snapshot without touching a host list. The balancer
-//! builds snapshots; pickers read them; `explain` tells why they look as they do.
+//! Membership, health, locality weights, zone-aware tables and hash tables are published together
+//! in one [`RoutingSnapshot`]. Expensive parts (host lists, hash tables) are behind `Arc`s, so an
+//! update of fractions alone does not touch them. Balancers build snapshots, pickers read them, and
+//! [`RoutingSnapshot::explain`] says why they look as they do. [`DriverSnapshot`] adds per-host
+//! data of a driver, such as connections.
+//!
+//! ```
+//! # use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts};
+//! # use plimsoll_core::{balancer::Balancer, model::locality::Locality, time::Instant};
+//! # let parts = ClusterConfigParts { name: "orders".into(), ..Default::default() };
+//! # let config = ClusterConfig::try_new(parts)?.into();
+//! # let balancer = Balancer::new(config, Locality::default(), Instant::ORIGIN);
+//! let snapshot = balancer.initial_snapshot(Instant::ORIGIN);
+//! assert!(!snapshot.is_ready() && snapshot.hosts().next().is_none());
+//! println!("{:#?}", snapshot.explain());
+//! # Ok::<(), plimsoll_core::units::FieldError>(())
+//! ```
 
 use std::sync::Arc;
 
@@ -12,7 +26,7 @@ use crate::endpoint_picking::maglev::MaglevTable;
 use crate::endpoint_picking::ring_hash::Ring;
 use crate::explain::Explanation;
 use crate::host::{DropCounts, Host};
-use crate::host_source::{HostSource, SourcePolicy};
+use crate::host_source::{HostSource, PerClass, SourcePolicy};
 use crate::locality_picking::demand::Demand;
 use crate::locality_picking::fractions::FractionStore;
 use crate::model::assignment::DropOverload;
@@ -22,26 +36,27 @@ use crate::priority::PriorityLoads;
 use crate::time::Instant;
 
 mod build;
+mod driver;
 mod subsets;
 mod table;
 
 pub(crate) use build::{SlotHosts, build_hash_table, build_slot_hash_table};
+pub use driver::DriverSnapshot;
 pub use subsets::SubsetView;
 pub(crate) use subsets::{SubsetEntry, SubsetHosts, SubsetTable};
 pub use table::PriorityTable;
 pub(crate) use table::{HostList, Roster, SlotRoster};
 
-/// A consistent-hashing table and the hosts it points into.
+/// A consistent-hashing table and the hosts it indexes.
 #[derive(Debug)]
 pub(crate) struct HashTable {
     pub(crate) kind: HashKind,
-    /// The hosts in the table, in table order.
     pub(crate) hosts: Box<[Arc<Host>]>,
-    /// Normalized weights of these hosts, for bounded load.
+    /// Normalized weights of the hosts, for bounded load.
     pub(crate) weights: Vec<f64>,
-    /// How many at the start of `hosts` are in the own locality.
+    /// Number of hosts at the start of `hosts` that are in the local locality.
     pub(crate) local: usize,
-    /// Built over all hosts because the priority was in panic.
+    /// Whether the table has all hosts, because the priority was in panic.
     pub(crate) panic: bool,
 }
 
@@ -51,7 +66,7 @@ pub(crate) enum HashKind {
     Ring(Ring),
 }
 
-/// One priority as a pick sees it: shared lists and the tables computed on top of them.
+/// One priority as a pick sees it: shared host lists and the tables computed over them.
 #[derive(Clone, Debug)]
 pub(crate) struct PriorityView {
     pub(crate) table: Arc<PriorityTable>,
@@ -60,37 +75,32 @@ pub(crate) struct PriorityView {
     pub(crate) load_aware: Option<Arc<LoadAwareTable>>,
 }
 
-/// The weights of load_aware_locality for one priority: healthy, degraded, all hosts.
 #[derive(Debug, Default)]
 pub(crate) struct LoadAwareTable {
-    pub(crate) sources: [LoadAwareSource; 3],
-    /// A tick has seen this priority; until then there are no weights, and picks are not counted.
+    pub(crate) sources: PerClass<LoadAwareSource>,
+    /// Whether a tick has computed weights; until then the zone counters do not count picks.
     pub(crate) covered: bool,
 }
 
-/// Weights that load_aware_locality gave the localities of one priority, for one set of hosts.
+/// Weights of the localities of one priority under load_aware_locality, for one class of hosts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoadAwareWeights {
-    /// Locality and weight of every slot, own locality first.
+    /// Locality and weight of every slot, the local locality first.
     pub weights: Vec<(Locality, f64)>,
-    /// Everything goes to the own locality.
     pub all_local: bool,
 }
 
-/// Weights of the slots for one source of hosts.
 #[derive(Debug, Default)]
 pub(crate) struct LoadAwareSource {
-    /// Prefix sums of the weights, in slot order.
     pub(crate) prefix_sums: Vec<f64>,
-    /// Everything goes to slot 0.
     pub(crate) all_local: bool,
-    /// Smoothed utilization of the slots; `None` = never reported.
+    /// Smoothed utilization of the slots; `None` if it was never reported.
     pub(crate) utilization: Vec<Option<f64>>,
-    /// Tables of a hash policy over each slot's own hosts.
+    /// Hash tables over the hosts of each slot, for hash policies.
     pub(crate) hash: Vec<Option<Arc<HashTable>>>,
 }
 
-/// What zone-aware routing was computed from; kept for `explain`.
+/// Inputs of zone-aware routing, kept for `explain`.
 #[derive(Clone, Debug)]
 pub(crate) struct ZoneContext {
     pub(crate) fleet: Option<Arc<HostSetCounts>>,
@@ -99,74 +109,81 @@ pub(crate) struct ZoneContext {
     pub(crate) built_at: Instant,
 }
 
-/// Everything a worker needs for a pick.
+/// Immutable routing state of one cluster. See the [module documentation](self) for an example.
 #[derive(Debug)]
 pub struct RoutingSnapshot {
     pub(crate) generation: u64,
-    /// An assignment has been seen.
     pub(crate) ready: bool,
     pub(crate) config: Arc<ClusterConfig>,
     pub(crate) own: Option<Locality>,
     pub(crate) loads: PriorityLoads,
     pub(crate) priorities: Vec<PriorityView>,
     pub(crate) drop_overloads: Arc<[DropOverload]>,
-    /// How often each of them was followed.
     pub(crate) drop_counts: Arc<DropCounts>,
-    /// Some host is in slow start: schedules are used although weights may be equal.
+    /// A host is in slow start: schedules are used even if weights are equal.
     pub(crate) slow_start: bool,
     pub(crate) zone: ZoneContext,
-    /// The subsets, where the cluster has them. What stands above is then what serves requests that
-    /// fall back to any endpoint.
+    /// With subsets, the fields above serve requests that fall back to any endpoint.
     pub(crate) subsets: Option<Arc<SubsetTable>>,
 }
 
 impl RoutingSnapshot {
-    /// Grows with every snapshot of a balancer.
-    pub const fn generation(&self) -> u64 {
-        self.generation
+    getters! {
+        /// Returns the generation, which grows with every snapshot of a balancer.
+        generation: u64,
+        /// Returns the settings that the snapshot was built with.
+        config: &Arc<ClusterConfig>,
+        /// Returns loads and panic flags of all priorities.
+        #[doc(hidden)]
+        loads: &PriorityLoads,
     }
 
-    /// Whether an assignment has been seen; until then picks queue.
+    /// Whether an assignment has arrived; until then picks are queued.
     pub const fn is_ready(&self) -> bool {
         self.ready
     }
 
-    /// The settings in force.
-    pub fn config(&self) -> &Arc<ClusterConfig> {
-        &self.config
-    }
-
-    /// All hosts, by priority, then locality (own first), then address.
+    /// Returns all hosts by priority, then locality (the local one first), then address.
     pub fn hosts(&self) -> impl Iterator<Item = &Arc<Host>> {
         self.priorities.iter().flat_map(|view| view.table.hosts())
     }
 
-    /// All hosts of the priorities that `tried` are in; `None` if no other priority has a host.
-    pub fn priorities_of(&self, tried: &[Arc<Host>]) -> Option<Vec<Arc<Host>>> {
-        let is_tried = |host: &Arc<Host>| tried.iter().any(|tried| Arc::ptr_eq(tried, host));
-        let met = |view: &&PriorityView| view.table.hosts().any(is_tried);
-        let left = |view: &PriorityView| view.table.hosts().next().is_some() && !met(&view);
-        let hosts = self.priorities.iter().filter(met);
-        let hosts = hosts.flat_map(|view| view.table.hosts().cloned());
-        self.priorities.iter().any(left).then(|| hosts.collect())
+    /// Whether `before`, a snapshot of the same balancer, has the same hosts. Compares a few
+    /// pointers, regardless of the number of hosts.
+    pub fn same_hosts(&self, before: &Self) -> bool {
+        let mut pairs = self.priorities.iter().zip(&before.priorities);
+        self.priorities.len() == before.priorities.len()
+            && pairs.all(|(now, before)| now.table.shares_roster(&before.table))
     }
 
-    /// Counts of one priority.
+    /// Returns all hosts of the priorities that `tried` belong to; `None` if no other priority has
+    /// a host. Retry policies use this to move on to the next priority.
+    pub fn hosts_of_tried_priorities(&self, tried: &[Arc<Host>]) -> Option<Vec<Arc<Host>>> {
+        let is_tried = |host: &Arc<Host>| tried.iter().any(|tried| Arc::ptr_eq(tried, host));
+        let has_tried = |view: &&PriorityView| view.table.hosts().any(is_tried);
+        let is_left =
+            |view: &PriorityView| view.table.hosts().next().is_some() && !has_tried(&view);
+        self.priorities.iter().any(is_left).then(|| {
+            self.priorities
+                .iter()
+                .filter(has_tried)
+                .flat_map(|view| view.table.hosts().cloned())
+                .collect()
+        })
+    }
+
+    /// Returns the host counts of one priority.
     pub fn counts(&self, priority: usize) -> Option<&HostSetCounts> {
         self.priorities.get(priority).map(|view| &view.table.counts)
     }
 
-    /// Loads and panic of all priorities.
-    pub fn loads(&self) -> &PriorityLoads {
-        &self.loads
-    }
-
-    /// How one priority chooses its list of hosts.
+    /// Returns how one priority chooses its host list.
+    #[doc(hidden)]
     pub fn source_policy(&self, priority: usize) -> Option<&SourcePolicy> {
         self.priorities.get(priority).map(|view| &view.source)
     }
 
-    /// The weights of load_aware_locality at one priority for its healthy, its degraded or all its
+    /// Returns the weights of load_aware_locality at one priority for its healthy, degraded or all
     /// hosts; `None` under another policy.
     pub fn load_aware_weights(
         &self,
@@ -174,12 +191,7 @@ impl RoutingSnapshot {
         source: HostSource,
     ) -> Option<LoadAwareWeights> {
         let view = self.priorities.get(priority)?;
-        let class = match source {
-            HostSource::HealthyHosts | HostSource::LocalityHealthyHosts(_) => 0,
-            HostSource::DegradedHosts | HostSource::LocalityDegradedHosts(_) => 1,
-            HostSource::AllHosts | HostSource::LocalityAllHosts(_) => 2,
-        };
-        let source = &view.load_aware.as_ref()?.sources[class];
+        let source = &view.load_aware.as_ref()?.sources[source.class()];
         let before = std::iter::once(&0.0).chain(&source.prefix_sums);
         let weights = source.prefix_sums.iter().zip(before);
         let localities = view.table.counts.localities.iter();
@@ -192,13 +204,19 @@ impl RoutingSnapshot {
         })
     }
 
-    /// Why this snapshot looks as it does.
+    /// Explains why this snapshot routes as it does.
     pub fn explain(&self) -> Explanation {
         self.explain_at(self.zone.built_at)
     }
 
-    /// The same, with ages as of `now`: a snapshot may be in force for long.
+    /// Explains this snapshot with ages as of `now`; a snapshot may be in force for a long time.
     pub fn explain_at(&self, now: Instant) -> Explanation {
         crate::explain::build::explain(self, now)
+    }
+}
+
+impl AsRef<Self> for RoutingSnapshot {
+    fn as_ref(&self) -> &Self {
+        self
     }
 }

@@ -1,8 +1,8 @@
-//! The atomics of what threads share.
+//! Atomics of state that threads share.
 //!
-//! Files that count for many threads take their atomics from here and nothing else from this crate.
-//! So tests/interleavings.rs can compile the same files with atomics that try every order of
-//! events. In production these are the standard library's.
+//! Files that use these atomics, and nothing else of this crate, are compiled a second time by
+//! tests/interleavings.rs with atomics that explore every order of events. In production these are
+//! the standard library's.
 
 pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::{AtomicU64, Ordering};

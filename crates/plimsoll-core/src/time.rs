@@ -1,54 +1,55 @@
-//! Time as a number.
+//! Time as an argument.
 //!
-//! Here lives [`Instant`], nanoseconds since an origin the driver chooses. No clock lives here:
-//! drivers (tokio's clock, Envoy's, the simulator's virtual one) read theirs and pass the result as
-//! the last argument of every `handle_*` call.
+//! An [`Instant`] counts nanoseconds since an origin that the driver chooses. The core has no
+//! clock: drivers (tokio's clock, Envoy's, the simulator's virtual one) read theirs and pass the
+//! time as the last argument of every `handle_*` call.
 
 use std::time::Duration;
 
-/// A moment, in nanoseconds since the driver's origin.
+/// A point in time, in nanoseconds since the driver's origin.
 ///
-/// Unlike the standard library's, it can be written down in a test vector and compared across
+/// Unlike the standard library's, it can be written into a test vector and compared across
 /// processes that share an origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
 impl Instant {
-    /// The origin itself.
+    /// The origin of the driver's clock.
     pub const ORIGIN: Self = Self(0);
 
-    /// The moment `nanos` nanoseconds after the origin.
+    /// Returns the instant `nanos` nanoseconds after the origin.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// The moment `millis` milliseconds after the origin (saturating).
+    /// Returns the instant `millis` milliseconds after the origin (saturating).
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000_000))
     }
 
-    /// The moment `secs` seconds after the origin (saturating).
+    /// Returns the instant `secs` seconds after the origin (saturating).
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(1_000_000_000))
     }
 
-    /// Nanoseconds since the origin.
+    /// Returns the nanoseconds since the origin.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// `self + duration`, or `None` past the end of time (584 years).
+    /// Returns `self + duration`, or `None` on overflow (after 584 years).
     pub fn checked_add(self, duration: Duration) -> Option<Self> {
         let nanos = u64::try_from(duration.as_nanos()).ok()?;
         self.0.checked_add(nanos).map(Self)
     }
 
-    /// `self + duration`, stopping at the end of time. A deadline that far away never fires.
+    /// Returns `self + duration`, saturating. A deadline that far away never fires.
     pub fn saturating_add(self, duration: Duration) -> Self {
         self.checked_add(duration).unwrap_or(Self(u64::MAX))
     }
 
-    /// Time since `earlier`; zero when `earlier` is later (a clock that stepped back harms nobody).
+    /// Returns the time since `earlier`; zero if `earlier` is later, so that a clock that steps
+    /// back does no harm.
     pub const fn saturating_duration_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -1,18 +1,25 @@
-//! Numbers with a meaning: checked once when they enter, trusted afterwards.
+//! Checked numbers and the error of checked constructors.
 //!
-//! Here live [`BasisPoints`] and [`Percent`], and the [`FieldError`] that every checked constructor
-//! of the crate returns: the path to the field and the reason in words. Wire formats and files do
-//! not live here; they prefix the path with where they found the value.
+//! [`BasisPoints`] and [`Percent`] are validated when they are constructed. Every checked
+//! constructor of the crate returns a [`FieldError`]: the path of the field and the reason.
+//! Decoders of wire formats and files prefix the path with the location of the value.
 
 use std::fmt;
 
-/// Basis points in one whole.
+/// Basis points that make one whole.
 pub const BASIS_POINTS: u64 = 10_000;
 
-/// What was wrong with an input, and where.
+/// A rejected input: which field, and why.
 ///
-/// `Display` is the text of a NACK or of a configuration error:
+/// `Display` gives the text of a NACK or of a configuration error:
 /// `endpoints[2].lb_endpoints[0].load_balancing_weight: must be at least 1`.
+///
+/// ```
+/// use plimsoll_core::units::BasisPoints;
+///
+/// let error = BasisPoints::new(20_000, "fraction").unwrap_err().under("endpoints[2]");
+/// assert_eq!(error.to_string(), "endpoints[2].fraction: 20000 is above 10000 basis points");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     path: String,
@@ -20,7 +27,7 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    /// An error at `path`, for `reason`.
+    /// Creates an error at `path` with a reason.
     pub fn new(path: impl Into<String>, reason: impl Into<String>) -> Self {
         Self {
             path: path.into(),
@@ -28,7 +35,7 @@ impl FieldError {
         }
     }
 
-    /// The same error, seen from one level further out: `prefix.path`.
+    /// Prefixes the path, as seen from one level further out: `prefix.path`.
     #[must_use]
     pub fn under(mut self, prefix: &str) -> Self {
         let dot = if self.path.is_empty() || self.path.starts_with('[') {
@@ -40,12 +47,12 @@ impl FieldError {
         self
     }
 
-    /// Path to the field, as the specification spells it.
+    /// Returns the path of the field, as the specification spells it.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// What is wrong with it.
+    /// Returns what is wrong with the field.
     pub fn reason(&self) -> &str {
         &self.reason
     }
@@ -68,11 +75,11 @@ impl std::error::Error for FieldError {}
 pub struct BasisPoints(u16);
 
 impl BasisPoints {
-    /// Nothing.
+    /// A share of nothing.
     pub const ZERO: Self = Self(0);
 
-    /// Checks the range. More than 10000 is refused (decisions D2): a share above the whole means
-    /// that the sender computes something else than a share.
+    /// Checks the range. More than 10000 is rejected (decision 0023): a share above the whole means
+    /// that the sender computes something other than a share.
     pub fn new(value: u64, path: &str) -> Result<Self, FieldError> {
         match u16::try_from(value) {
             Ok(bp) if u64::from(bp) <= BASIS_POINTS => Ok(Self(bp)),
@@ -83,7 +90,7 @@ impl BasisPoints {
         }
     }
 
-    /// The value, 0 to 10000.
+    /// Returns the value, 0 to 10000.
     pub const fn get(self) -> u64 {
         self.0 as u64
     }
@@ -94,7 +101,7 @@ impl BasisPoints {
 pub struct Percent(f64);
 
 impl Percent {
-    /// Checks the range; NaN and infinities are refused.
+    /// Checks the range; NaN and infinities are rejected.
     pub fn new(value: f64, path: &str) -> Result<Self, FieldError> {
         if (0.0..=100.0).contains(&value) {
             return Ok(Self(value));
@@ -105,12 +112,12 @@ impl Percent {
         ))
     }
 
-    /// The value, 0.0 to 100.0.
+    /// Returns the value, 0.0 to 100.0.
     pub const fn get(self) -> f64 {
         self.0
     }
 
-    /// Whole percent, truncated: how Envoy reads `healthy_panic_threshold`.
+    /// Returns whole percent, truncated, as Envoy reads `healthy_panic_threshold`.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

@@ -1,8 +1,8 @@
-//! One writer, many workers: snapshots are whole, arrive in order, and no count is lost.
+//! One writer and many workers: snapshots are consistent and arrive in order, and no count is lost.
 //!
-//! Threads are the business of drivers; here they show that the parts of the core which threads
-//! share (publication, hosts, counters) hold up. Nothing is timed: the writer waits now and then
-//! until every worker has followed, the workers go on until they have seen the last snapshot.
+//! Drivers own threads; these tests show that the shared parts of the core (publication, hosts,
+//! counters) are thread-safe. Nothing is timed: the writer regularly waits until every worker has
+//! caught up, and workers run until they have seen the last snapshot.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -23,23 +23,23 @@ use support::{Driver, at, by_basis, config, parts};
 
 const WORKERS: usize = 4;
 const UPDATES: u64 = 200;
-/// Updates after which the writer waits for the workers.
-const PACE: u64 = 20;
-/// Hosts that come and go.
+/// Number of updates after which the writer waits for the workers.
+const SYNC_INTERVAL: u64 = 20;
+/// Zones, with the number of hosts that are added and removed there.
 const ZONES: [(&str, usize); 3] = [("a", 20), ("b", 20), ("c", 20)];
 
-/// What is known of every generation: a bit per host that its assignment has.
+/// Members of every generation: one bit per host in its assignment.
 struct Generations {
     members: Vec<AtomicU64>,
     last: AtomicU64,
     done: AtomicBool,
-    /// Newest generation that each worker has picked from; the largest number once it is gone.
+    /// Newest generation that each worker has picked from; `u64::MAX` once it has ended.
     seen: [AtomicU64; WORKERS],
 }
 
 impl Generations {
     fn new() -> Self {
-        // Two updates at most make one generation each; the first is the empty snapshot.
+        // Each update makes at most two generations; the first is the empty snapshot.
         let members = (0..=2 * UPDATES).map(|_| AtomicU64::new(0)).collect();
         Self {
             members,
@@ -49,7 +49,7 @@ impl Generations {
         }
     }
 
-    /// To be called before the snapshot of `generation` is published.
+    /// Must be called before the snapshot of `generation` is published.
     fn announce(&self, generation: u64, members: u64) {
         let index = usize::try_from(generation).expect("few generations");
         self.members[index].store(members, Ordering::Relaxed);
@@ -62,7 +62,7 @@ impl Generations {
         members >> bit_of(host.address()) & 1 == 1
     }
 
-    /// Until every worker has picked from `generation` or a later one.
+    /// Blocks until every worker has picked from `generation` or a later one.
     fn wait_for_workers(&self, generation: u64) {
         while self
             .seen
@@ -74,7 +74,7 @@ impl Generations {
     }
 }
 
-/// Its place in a set of members: 20 hosts to a zone.
+/// Returns the bit of an address in a set of members: 20 hosts per zone.
 fn bit_of(address: SocketAddr) -> u32 {
     let IpAddr::V4(ip) = address.ip() else {
         unreachable!("{address} is not one of ours")
@@ -83,16 +83,16 @@ fn bit_of(address: SocketAddr) -> u32 {
     u32::from(zone) * 20 + u32::from(host)
 }
 
-/// Tells the writer that a worker is gone, also when it panicked: it must not be waited for.
-struct Leaving<'a>(&'a AtomicU64);
+/// Tells the writer on drop that a worker has ended, even by a panic, so that it does not wait.
+struct EndGuard<'a>(&'a AtomicU64);
 
-impl Drop for Leaving<'_> {
+impl Drop for EndGuard<'_> {
     fn drop(&mut self) {
         self.0.store(u64::MAX, Ordering::Relaxed);
     }
 }
 
-/// The hosts of `members`; a few of them unhealthy, so that lists differ.
+/// Returns the hosts of `members`, a few of them unhealthy, so that lists differ.
 fn assignment(members: u64) -> AssignmentParts {
     let mut assignment = parts(&ZONES);
     for (index, entry) in assignment.endpoints.iter_mut().enumerate() {
@@ -120,27 +120,27 @@ fn fleet(shift: u64) -> AssignmentParts {
     fleet
 }
 
-/// Publishes `UPDATES` changes of hosts, each followed by one of fractions alone; returns every
-/// host there ever was.
+/// Publishes `UPDATES` changes of hosts, each followed by a change of fractions; returns every host
+/// that ever existed.
 fn write(driver: &mut Driver, generations: &Generations) -> Vec<Arc<Host>> {
     let mut rng = Xoshiro256::from_seed(42);
     let mut hosts: BTreeMap<usize, Arc<Host>> = BTreeMap::new();
     let mut members = 0;
     for update in 0..UPDATES {
-        // Bits that are set in both draws change sides: a quarter of the hosts.
+        // A quarter of the hosts, those with both bits set, are added or removed.
         members = (members ^ (rng.next_u64() & rng.next_u64())) | 1;
         let parts = assignment(members);
         let before = driver.balancer.stats().snapshots_built.get();
         driver
             .balancer
             .handle_assignment(support::checked(parts), at(update));
-        publish(driver, generations, (members, before));
+        publish(driver, generations, members, before);
         let before = driver.balancer.stats().snapshots_built.get();
         driver
             .balancer
-            .handle_originating(support::checked(fleet(update % 100)), at(update));
-        publish(driver, generations, (members, before));
-        if update % PACE == 0 {
+            .handle_fleet_assignment(support::checked(fleet(update % 100)), at(update));
+        publish(driver, generations, members, before);
+        if update % SYNC_INTERVAL == 0 {
             generations.wait_for_workers(driver.snapshot().generation());
         }
         for host in driver.snapshot().hosts() {
@@ -151,8 +151,8 @@ fn write(driver: &mut Driver, generations: &Generations) -> Vec<Arc<Host>> {
     hosts.into_values().collect()
 }
 
-/// The count of built snapshots is the next generation: announce it, then let workers see it.
-fn publish(driver: &mut Driver, generations: &Generations, (members, before): (u64, u64)) {
+/// Announces the generation of the next snapshot, then publishes it.
+fn publish(driver: &mut Driver, generations: &Generations, members: u64, before: u64) {
     let generation = driver.balancer.stats().snapshots_built.get();
     if generation > before {
         generations.announce(generation, members);
@@ -162,7 +162,7 @@ fn publish(driver: &mut Driver, generations: &Generations, (members, before): (u
     thread::yield_now();
 }
 
-/// What one worker did.
+/// Counts of one worker.
 #[derive(Debug, Default)]
 struct Work {
     picks: u64,
@@ -170,9 +170,9 @@ struct Work {
     generations: u64,
 }
 
-/// Picks until the last snapshot was seen; every pick begins a request and ends an older one.
+/// Picks until the last snapshot is seen; every pick starts a request and ends an older one.
 fn work(mut picker: Picker, worker: usize, generations: &Generations) -> Work {
-    let seen = Leaving(&generations.seen[worker]);
+    let seen = EndGuard(&generations.seen[worker]);
     let mut work = Work::default();
     let mut newest = 0;
     let mut in_flight = std::collections::VecDeque::new();
@@ -196,7 +196,7 @@ fn work(mut picker: Picker, worker: usize, generations: &Generations) -> Work {
                     work.picks += 1;
                     in_flight.push_back(pick.host.begin_request());
                 }
-                PickResult::Queue => assert_eq!(newest, 0, "no way back to before the first"),
+                PickResult::Queue => assert_eq!(newest, 0, "no return to the empty snapshot"),
                 _ => work.without_host += 1,
             }
             if in_flight.len() > 20
@@ -212,7 +212,7 @@ fn work(mut picker: Picker, worker: usize, generations: &Generations) -> Work {
                 generations.last.load(Ordering::Relaxed),
                 "the last one was seen"
             );
-            // What is still in flight is dropped: counted as failed, but counted.
+            // Requests still in flight are dropped, which counts them as failed.
             return work;
         }
     }
@@ -252,30 +252,27 @@ fn assert_nothing_lost(work: &[Work], hosts: &[Arc<Host>]) {
     }
     for work in work {
         assert!(
-            work.picks > 0 && work.generations >= UPDATES / PACE,
+            work.picks > 0 && work.generations >= UPDATES / SYNC_INTERVAL,
             "{work:?}"
         );
     }
-    assert_eq!(
-        issued, picks,
-        "every request was counted in, at whatever host"
-    );
-    assert_eq!(succeeded + failed, picks, "and out");
+    assert_eq!(issued, picks, "every request start was counted");
+    assert_eq!(succeeded + failed, picks, "every request end was counted");
     assert!(
         failed <= 21 * WORKERS as u64,
-        "only what was still in flight failed"
+        "only requests in flight failed"
     );
 }
 
 #[test]
-fn workers_see_whole_snapshots_in_order_and_lose_no_count() {
+fn workers_see_consistent_snapshots_in_order_and_lose_no_count() {
     let driver = Driver::new(by_basis(LocalityBasis::LrsReportedRate), "a");
     let (work, hosts) = run(driver);
     assert_nothing_lost(&work, &hosts);
 }
 
 #[test]
-fn least_request_reads_what_other_workers_count() {
+fn least_request_reads_counters_of_other_workers() {
     use plimsoll_core::model::endpoint_policy::{EndpointPolicy, LeastRequest, LeastRequestParts};
     let policy = LeastRequest::try_new(LeastRequestParts::default()).expect("valid");
     let config = config(|parts| parts.endpoint_policy = EndpointPolicy::LeastRequest(policy));
@@ -283,9 +280,9 @@ fn least_request_reads_what_other_workers_count() {
     assert_nothing_lost(&work, &hosts);
 }
 
-/// Each worker counts for itself; the sum over workers is the number of picks.
+/// Each worker has its own counters; their sum is the number of picks.
 #[test]
-fn counters_of_workers_add_up() {
+fn worker_counters_sum_to_the_number_of_picks() {
     let mut driver = Driver::new(by_basis(LocalityBasis::LrsReportedRate), "a");
     driver.originating(fleet(0), at(0));
     driver.assignment(parts(&ZONES), at(0));
@@ -315,11 +312,11 @@ fn counters_of_workers_add_up() {
         .collect();
     assert!(
         kept.windows(2).any(|pair| pair[0] != pair[1]),
-        "workers draw apart: {kept:?}"
+        "workers draw independently: {kept:?}"
     );
     assert_eq!(
         first.stats().lb_zone_routing_sampled.get(),
         0,
-        "a fork counts for itself"
+        "a fork has its own counters"
     );
 }

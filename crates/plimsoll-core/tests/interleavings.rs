@@ -1,9 +1,9 @@
-//! Every order of events, on the parts of the core that threads share.
+//! Model checking of the parts of the core that threads share.
 //!
-//! `loom` runs the counters of a host through all orders that the memory model allows: their files
-//! are compiled here a second time, with loom's atomics as `crate::sync`. Writer and workers
-//! together (publication, hosts that go, load reports) are too much for that: there `shuttle` tries
-//! many random orders of whole operations, and a failure prints the schedule that repeats it.
+//! `loom` runs the counters of a host through all interleavings that the memory model allows: their
+//! files are compiled here a second time, with loom's atomics as `crate::sync`. Writer and workers
+//! together (publication, removed hosts, load reports) are too large for that: there `shuttle`
+//! tries many random schedules of whole operations, and prints the schedule of a failure.
 
 #[path = "../src/host/metric_sum.rs"]
 mod metric_sum;
@@ -20,7 +20,7 @@ use loom::thread;
 use metric_sum::MetricSum;
 use totals::{RequestCounts, Totals};
 
-/// What the included files take their atomics from.
+/// Atomics for the included files.
 mod sync {
     pub(crate) mod atomic {
         pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,7 @@ mod sync {
 }
 
 #[test]
-fn a_request_never_ends_before_it_began() {
+fn a_request_never_ends_before_it_starts() {
     loom::model(|| {
         let totals = Arc::new(Totals::new());
         let worker = |succeeds: bool| {
@@ -62,7 +62,7 @@ fn a_request_never_ends_before_it_began() {
 }
 
 #[test]
-fn what_was_reported_and_withdrawn_is_missing_from_a_later_report() {
+fn withdrawn_counts_are_missing_from_a_later_report() {
     loom::model(|| {
         let totals = Arc::new(Totals::new());
         let theirs = Arc::clone(&totals);
@@ -98,7 +98,7 @@ fn a_request_may_begin_on_one_thread_and_end_on_another() {
 
 #[test]
 fn metrics_are_taken_once_and_none_is_lost() {
-    // Three threads that retry make too many orders to try all of them.
+    // Three threads that retry have too many interleavings to try all of them.
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);
     model.check(|| {

@@ -1,5 +1,5 @@
-//! load_aware_locality and client-side weights through the public API: reports in by the hosts,
-//! ticks by the balancer's own timers, picks out.
+//! load_aware_locality and client-side weights through the public API, with host reports as input,
+//! the balancer's own timers, and picks as output.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_core::time::Instant;
 
 /// A cluster of zones a, b, c seen from a, with virtual time.
-struct Rig {
+struct Setup {
     balancer: Balancer,
     publisher: Publisher<RoutingSnapshot>,
     reader: Reader<RoutingSnapshot>,
@@ -42,7 +42,7 @@ struct Rig {
     now: Instant,
 }
 
-impl Rig {
+impl Setup {
     fn new(config: ClusterConfigParts, hosts: [u8; 3]) -> Self {
         let config = ClusterConfigParts {
             name: "orders".into(),
@@ -52,16 +52,16 @@ impl Rig {
         let now = Instant::from_secs(1000);
         let balancer = Balancer::new(Arc::clone(&config), Locality::zone_only("a"), now);
         let (publisher, reader) = channel(balancer.initial_snapshot(now));
-        let mut rig = Self {
+        let mut setup = Self {
             balancer,
             publisher,
             reader,
             config,
             now,
         };
-        rig.balancer.handle_assignment(assignment(hosts), now);
-        rig.publish();
-        rig
+        setup.balancer.handle_assignment(assignment(hosts), now);
+        setup.publish();
+        setup
     }
 
     fn publish(&mut self) {
@@ -74,7 +74,7 @@ impl Rig {
         Arc::clone(self.reader.latest())
     }
 
-    /// Every host of a zone reports that utilization.
+    /// Reports the utilization for every host of a zone.
     fn report(&mut self, zone: &str, utilization: f64) {
         let report = OrcaLoadReport {
             application_utilization: utilization,
@@ -89,7 +89,7 @@ impl Rig {
         }
     }
 
-    /// Lets so many seconds pass, firing every timer on time.
+    /// Advances time, firing every timer when it is due.
     fn pass(&mut self, seconds: u64) {
         let end = self.now.saturating_add(Duration::from_secs(seconds));
         while let Some(deadline) = self.balancer.poll_timeout().filter(|&at| at <= end) {
@@ -100,7 +100,7 @@ impl Rig {
         self.now = end;
     }
 
-    /// Shares of 20,000 picks per zone.
+    /// Returns the shares of 20,000 picks per zone.
     fn shares(&self) -> [f64; 3] {
         let mut picker = Picker::new(self.reader.clone(), Xoshiro256::from_seed(3));
         let mut counts = [0.0; 3];
@@ -160,21 +160,21 @@ fn near(actual: [f64; 3], expected: [f64; 3], tolerance: f64) {
 
 #[test]
 fn worked_example_of_seed_001() {
-    let mut rig = Rig::new(load_aware(|_| ()), [10, 10, 10]);
-    near(rig.shares(), [0.97, 0.015, 0.015], 0.01);
+    let mut setup = Setup::new(load_aware(|_| ()), [10, 10, 10]);
+    near(setup.shares(), [0.97, 0.015, 0.015], 0.01);
     for (zone, utilization) in [("a", 0.7), ("b", 0.3), ("c", 0.4)] {
-        rig.report(zone, utilization);
+        setup.report(zone, utilization);
     }
-    rig.pass(1);
-    near(rig.shares(), [0.1875, 0.4375, 0.375], 0.015);
-    let explanation = rig.snapshot().explain();
+    setup.pass(1);
+    near(setup.shares(), [0.1875, 0.4375, 0.375], 0.015);
+    let explanation = setup.snapshot().explain();
     assert_eq!(explanation.reason_code, Some(Reason::LoadAwareLocality));
     let utilization = explanation.localities[0].utilization.unwrap();
     assert!((utilization - 0.7).abs() < 1e-9, "{utilization}");
     assert!((explanation.localities[1].expected_share - 0.4375).abs() < 1e-9);
     let factor = explanation.localities[0].load_factor.unwrap();
     assert!((factor - 1.5).abs() < 1e-9, "{factor}");
-    let stats = rig.balancer.load_aware_stats();
+    let stats = setup.balancer.load_aware_stats();
     assert_eq!(
         (stats.recompute_total.get(), stats.spill_active_total.get()),
         (2, 1)
@@ -185,60 +185,66 @@ fn worked_example_of_seed_001() {
 fn low_discrepancy_sampling_takes_the_same_shares_evenly() {
     let mut config = load_aware(|_| ());
     config.locality_sampling = Some(LocalitySampling::LowDiscrepancy);
-    let mut rig = Rig::new(config, [10, 10, 10]);
+    let mut setup = Setup::new(config, [10, 10, 10]);
     for (zone, utilization) in [("a", 0.7), ("b", 0.3), ("c", 0.4)] {
-        rig.report(zone, utilization);
+        setup.report(zone, utilization);
     }
-    rig.pass(1);
-    near(rig.shares(), [0.1875, 0.4375, 0.375], 0.001);
+    setup.pass(1);
+    near(setup.shares(), [0.1875, 0.4375, 0.375], 0.001);
 }
 
 #[test]
 fn membership_between_ticks_keeps_the_weights_by_locality() {
-    let mut rig = Rig::new(
+    let mut setup = Setup::new(
         load_aware(|parts| parts.remote_probe_fraction = Some(0.0)),
         [2, 2, 2],
     );
     for (zone, utilization) in [("a", 0.9), ("b", 0.1), ("c", 0.9)] {
-        rig.report(zone, utilization);
+        setup.report(zone, utilization);
     }
-    rig.pass(1);
-    near(rig.shares(), [0.09, 0.82, 0.09], 0.02);
-    // Zone a goes away: what was its share goes to the next locality until the next tick.
-    rig.balancer
-        .handle_assignment(assignment([0, 2, 2]), rig.now);
-    rig.publish();
-    near(rig.shares(), [0.0, 0.9, 0.1], 0.02);
-    rig.pass(1);
-    assert_eq!(rig.snapshot().explain().state, StateName::NoLocalityRouting);
+    setup.pass(1);
+    near(setup.shares(), [0.09, 0.82, 0.09], 0.02);
+    // Zone a is removed: its share goes to the next locality until the next tick.
+    setup
+        .balancer
+        .handle_assignment(assignment([0, 2, 2]), setup.now);
+    setup.publish();
+    near(setup.shares(), [0.0, 0.9, 0.1], 0.02);
+    setup.pass(1);
+    assert_eq!(
+        setup.snapshot().explain().state,
+        StateName::NoLocalityRouting
+    );
 }
 
 #[test]
-fn reports_expire_and_the_locality_counts_by_its_hosts() {
+fn a_locality_with_expired_reports_counts_by_its_hosts() {
     let expiring = load_aware(|parts| {
         parts.weight_expiration_period = Some(Duration::from_secs(10));
         parts.remote_probe_fraction = Some(0.0);
     });
-    let mut rig = Rig::new(expiring, [2, 2, 2]);
+    let mut setup = Setup::new(expiring, [2, 2, 2]);
     for (zone, utilization) in [("a", 0.9), ("b", 0.5), ("c", 0.5)] {
-        rig.report(zone, utilization);
+        setup.report(zone, utilization);
     }
-    rig.pass(11);
-    assert!(rig.balancer.load_aware_stats().stale_locality_total.get() >= 3);
-    near(rig.shares(), [0.333, 0.333, 0.333], 0.02);
+    setup.pass(11);
+    assert!(setup.balancer.load_aware_stats().stale_locality_total.get() >= 3);
+    near(setup.shares(), [0.333, 0.333, 0.333], 0.02);
 }
 
 #[test]
 fn panic_uses_all_hosts_of_the_chosen_locality() {
-    let mut rig = Rig::new(load_aware(|_| ()), [2, 2, 2]);
+    let mut setup = Setup::new(load_aware(|_| ()), [2, 2, 2]);
     for zone in 0..3 {
-        rig.balancer
-            .handle_health(address(zone, 1), HealthSignal::OutlierEjected, rig.now);
-        rig.balancer
-            .handle_health(address(zone, 2), HealthSignal::OutlierEjected, rig.now);
+        setup
+            .balancer
+            .handle_health(address(zone, 1), HealthSignal::OutlierEjected, setup.now);
+        setup
+            .balancer
+            .handle_health(address(zone, 2), HealthSignal::OutlierEjected, setup.now);
     }
-    rig.publish();
-    let mut picker = Picker::new(rig.reader.clone(), Xoshiro256::from_seed(3));
+    setup.publish();
+    let mut picker = Picker::new(setup.reader.clone(), Xoshiro256::from_seed(3));
     match picker.pick(PickArgs::default()) {
         PickResult::Complete(pick) => {
             assert!(
@@ -262,12 +268,12 @@ fn a_hash_policy_hashes_within_the_chosen_locality() {
     );
     let mut config = load_aware(|parts| parts.remote_probe_fraction = Some(0.0));
     config.endpoint_policy = EndpointPolicy::RingHash(ring.unwrap());
-    let mut rig = Rig::new(config, [4, 4, 4]);
+    let mut setup = Setup::new(config, [4, 4, 4]);
     for zone in ["a", "b", "c"] {
-        rig.report(zone, 0.2);
+        setup.report(zone, 0.2);
     }
-    rig.pass(1);
-    let mut picker = Picker::new(rig.reader.clone(), Xoshiro256::from_seed(3));
+    setup.pass(1);
+    let mut picker = Picker::new(setup.reader.clone(), Xoshiro256::from_seed(3));
     for hash in 0..200_u64 {
         let hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let args = PickArgs {
@@ -276,7 +282,7 @@ fn a_hash_policy_hashes_within_the_chosen_locality() {
             ..Default::default()
         };
         let host = Arc::clone(picker.pick(args).host().unwrap());
-        assert_eq!(host.locality().zone(), "a", "everything is local");
+        assert_eq!(host.locality().zone(), "a", "everything stays local");
         assert!(
             Arc::ptr_eq(picker.pick(args).host().unwrap(), &host),
             "and sticky"
@@ -292,50 +298,51 @@ fn a_hash_policy_hashes_within_the_chosen_locality() {
 }
 
 #[test]
-fn switching_policies_at_run_time_starts_and_stops_the_timer() {
-    let mut rig = Rig::new(load_aware(|_| ()), [2, 2, 2]);
-    assert!(rig.balancer.poll_timeout().is_some());
+fn changing_the_policy_starts_and_stops_the_timer() {
+    let mut setup = Setup::new(load_aware(|_| ()), [2, 2, 2]);
+    assert!(setup.balancer.poll_timeout().is_some());
     let plain = ClusterConfigParts {
         name: "orders".into(),
         ..Default::default()
     };
-    rig.balancer
-        .handle_config(Arc::new(ClusterConfig::try_new(plain).unwrap()), rig.now);
-    rig.publish();
-    assert_eq!(rig.balancer.poll_timeout(), None);
-    near(rig.shares(), [0.333, 0.333, 0.333], 0.02);
+    setup
+        .balancer
+        .handle_config(Arc::new(ClusterConfig::try_new(plain).unwrap()), setup.now);
+    setup.publish();
+    assert_eq!(setup.balancer.poll_timeout(), None);
+    near(setup.shares(), [0.333, 0.333, 0.333], 0.02);
 }
 
 #[test]
-fn the_convergent_controller_leaves_a_hot_zone_gently_and_returns() {
-    let mut rig = Rig::new(
+fn convergent_spills_from_a_hot_zone_gradually_and_returns() {
+    let mut setup = Setup::new(
         load_aware(|p| p.spill_controller = SpillController::Convergent),
         [4, 4, 4],
     );
     for _ in 0..30 {
         for (zone, utilization) in [("a", 0.9), ("b", 0.5), ("c", 0.4)] {
-            rig.report(zone, utilization);
+            setup.report(zone, utilization);
         }
-        rig.pass(1);
+        setup.pass(1);
     }
-    let spilled = rig.shares();
+    let spilled = setup.shares();
     assert!(spilled[0] < 0.6 && spilled[0] >= 0.03, "{spilled:?}");
     assert!(
         spilled[2] > spilled[1],
-        "more to where more room is: {spilled:?}"
+        "more goes where more capacity is spare: {spilled:?}"
     );
     for _ in 0..60 {
         for (zone, utilization) in [("a", 0.3), ("b", 0.5), ("c", 0.5)] {
-            rig.report(zone, utilization);
+            setup.report(zone, utilization);
         }
-        rig.pass(1);
+        setup.pass(1);
     }
-    assert!(rig.shares()[0] > 0.9, "{:?}", rig.shares());
+    assert!(setup.shares()[0] > 0.9, "{:?}", setup.shares());
 }
 
 #[test]
 fn measured_demand_feeds_the_controller_forward() {
-    let mut rig = Rig::new(
+    let mut setup = Setup::new(
         load_aware(|p| p.spill_controller = SpillController::Convergent),
         [3, 5, 2],
     );
@@ -353,31 +360,33 @@ fn measured_demand_feeds_the_controller_forward() {
         });
     }
     let fleet = ClusterLoadAssignment::try_new(fleet).unwrap();
-    let mut alone = Rig::new(
+    let mut alone = Setup::new(
         load_aware(|p| {
             p.spill_controller = SpillController::Convergent;
             p.demand_feed_forward = Some(false);
         }),
         [3, 5, 2],
     );
-    for rig in [&mut rig, &mut alone] {
+    for setup in [&mut setup, &mut alone] {
         for _ in 0..10 {
-            rig.balancer.handle_originating(fleet.clone(), rig.now);
-            rig.publish();
-            rig.pass(1);
+            setup
+                .balancer
+                .handle_fleet_assignment(fleet.clone(), setup.now);
+            setup.publish();
+            setup.pass(1);
         }
     }
-    near(rig.shares(), [0.6, 0.3, 0.1], 0.05);
-    let explained = rig.snapshot().explain_at(rig.now).fractions;
+    near(setup.shares(), [0.6, 0.3, 0.1], 0.05);
+    let explained = setup.snapshot().explain_at(setup.now).fractions;
     assert_eq!(explained.status, FractionStatus::FeedForward);
     assert_eq!(explained.staleness_threshold_ms, Some(60_000));
-    // Switched off, the same fractions change nothing: all that is known stays local.
+    // Disabled, the same fractions change nothing.
     near(alone.shares(), [0.97, 0.02, 0.01], 0.01);
     let explained = alone.snapshot().explain_at(alone.now).fractions;
     assert_eq!(explained.status, FractionStatus::Unused);
-    // Without a word for a minute, reports of hosts are all there is.
-    rig.pass(61);
-    let explained = rig.snapshot().explain_at(rig.now).fractions;
+    // After a minute without fractions, only host reports are left.
+    setup.pass(61);
+    let explained = setup.snapshot().explain_at(setup.now).fractions;
     assert_eq!(explained.status, FractionStatus::Stale);
 }
 
@@ -394,20 +403,20 @@ fn client_side_weights_follow_reports_under_any_locality_policy() {
             endpoint_policy: policy.clone(),
             ..config
         };
-        let mut rig = Rig::new(config, [2, 0, 0]);
-        let snapshot = rig.snapshot();
+        let mut setup = Setup::new(config, [2, 0, 0]);
+        let snapshot = setup.snapshot();
         for (host, utilization) in snapshot.hosts().zip([0.25, 0.75]) {
             let report = OrcaLoadReport {
                 application_utilization: utilization,
                 rps_fractional: 300.0,
                 ..Default::default()
             };
-            assert!(host.observe_orca(&report, &rig.config, rig.now));
+            assert!(host.observe_orca(&report, &setup.config, setup.now));
         }
-        rig.pass(2);
-        let weights: Vec<u32> = rig.snapshot().hosts().map(|host| host.weight()).collect();
+        setup.pass(2);
+        let weights: Vec<u32> = setup.snapshot().hosts().map(|host| host.weight()).collect();
         assert_eq!(weights, [1200, 400]);
-        let mut picker = Picker::new(rig.reader.clone(), Xoshiro256::from_seed(1));
+        let mut picker = Picker::new(setup.reader.clone(), Xoshiro256::from_seed(1));
         let light = (0..400)
             .filter(|_| picker.pick(PickArgs::default()).host().unwrap().weight() == 400)
             .count();
@@ -417,36 +426,37 @@ fn client_side_weights_follow_reports_under_any_locality_policy() {
 
 #[test]
 fn weights_are_shown_by_locality_and_source() {
-    let mut rig = Rig::new(load_aware(|_| ()), [2, 1, 1]);
-    rig.report("a", 0.75);
-    rig.pass(1);
+    let mut setup = Setup::new(load_aware(|_| ()), [2, 1, 1]);
+    setup.report("a", 0.75);
+    setup.pass(1);
     let weights = |snapshot: &RoutingSnapshot, source| {
         let weights = snapshot.load_aware_weights(0, source).unwrap();
-        let by_zone = weights.weights.iter();
-        let by_zone: Vec<_> = by_zone
+        let by_zone: Vec<_> = weights
+            .weights
+            .iter()
             .map(|(locality, weight)| (locality.zone().to_owned(), *weight))
             .collect();
         (by_zone, weights.all_local)
     };
     let expected = [("a", 0.5), ("b", 1.0), ("c", 1.0)].map(|(zone, w)| (zone.to_owned(), w));
-    let snapshot = rig.snapshot();
+    let snapshot = setup.snapshot();
     for source in [HostSource::HealthyHosts, HostSource::AllHosts] {
         assert_eq!(weights(&snapshot, source), (expected.to_vec(), false));
     }
     let nobody = weights(&snapshot, HostSource::DegradedHosts).0;
     assert!(nobody.iter().all(|&(_, weight)| weight == 0.0));
     assert_eq!(snapshot.load_aware_weights(1, HostSource::AllHosts), None);
-    let mut flat = Rig::new(ClusterConfigParts::default(), [2, 1, 1]);
+    let mut flat = Setup::new(ClusterConfigParts::default(), [2, 1, 1]);
     assert_eq!(
         flat.snapshot().load_aware_weights(0, HostSource::AllHosts),
         None
     );
 }
 
-/// Envoy's workers count a pick only when the weights in force cover its priority.
+/// Envoy's workers count a pick only if the weights in force cover its priority.
 #[test]
-fn a_priority_that_no_tick_has_seen_is_not_counted() {
-    let mut rig = Rig::new(load_aware(|_| ()), [1, 1, 0]);
+fn picks_at_a_priority_without_weights_are_not_counted() {
+    let mut setup = Setup::new(load_aware(|_| ()), [1, 1, 0]);
     let entry = LocalityParts {
         locality: Locality::zone_only("a"),
         priority: 1,
@@ -458,10 +468,10 @@ fn a_priority_that_no_tick_has_seen_is_not_counted() {
         ..Default::default()
     };
     let moved = ClusterLoadAssignment::try_new(parts).unwrap();
-    rig.balancer.handle_assignment(moved, rig.now);
-    rig.publish();
-    let counted = |rig: &Rig| {
-        let mut picker = Picker::new(rig.reader.clone(), Xoshiro256::from_seed(5));
+    setup.balancer.handle_assignment(moved, setup.now);
+    setup.publish();
+    let counted = |setup: &Setup| {
+        let mut picker = Picker::new(setup.reader.clone(), Xoshiro256::from_seed(5));
         for _ in 0..10 {
             let PickResult::Complete(pick) = picker.pick(PickArgs::default()) else {
                 panic!("no host")
@@ -476,28 +486,28 @@ fn a_priority_that_no_tick_has_seen_is_not_counted() {
         ]
         .map(plimsoll_core::stats::Counter::get)
     };
-    assert_eq!(counted(&rig), [0, 0, 0]);
-    rig.pass(1);
-    assert_eq!(counted(&rig), [0, 10, 0]);
+    assert_eq!(counted(&setup), [0, 0, 0]);
+    setup.pass(1);
+    assert_eq!(counted(&setup), [0, 10, 0]);
 }
 
 #[test]
-fn a_report_leaves_its_weight_on_the_host() {
+fn a_report_sets_the_weight_of_the_host() {
     let child = ClientSideWeightedRoundRobin::default();
     let config = ClusterConfigParts {
         endpoint_policy: EndpointPolicy::ClientSideWeightedRoundRobin(child),
         ..load_aware(|_| ())
     };
-    let mut rig = Rig::new(config, [1, 1, 1]);
-    let host = rig.snapshot().hosts().next().unwrap().clone();
+    let mut setup = Setup::new(config, [1, 1, 1]);
+    let host = setup.snapshot().hosts().next().unwrap().clone();
     assert_eq!((host.orca_weight(), host.utilization()), (None, None));
     let report = OrcaLoadReport {
         application_utilization: 0.5,
         rps_fractional: 100.0,
         ..Default::default()
     };
-    assert!(host.observe_orca(&report, &rig.config, rig.now));
+    assert!(host.observe_orca(&report, &setup.config, setup.now));
     assert_eq!(host.orca_weight(), Some(200));
-    assert_eq!(host.utilization(), Some((0.5, rig.now)));
-    assert_eq!(host.weight(), 1, "in force only after the blackout");
+    assert_eq!(host.utilization(), Some((0.5, setup.now)));
+    assert_eq!(host.weight(), 1, "used only after the blackout");
 }

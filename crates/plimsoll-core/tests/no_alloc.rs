@@ -1,9 +1,9 @@
-//! A pick allocates nothing: every endpoint policy under every locality policy it may be used with,
-//! with retries, hashes, bounded load, requests in flight, priorities and panic.
+//! A pick allocates nothing: every endpoint policy under every compatible locality policy, with
+//! retries, hashes, bounded load, requests in flight, priorities and panic.
 //!
-//! A worker builds its tables when it first meets a snapshot, and the schedule of a weighted list
-//! when it first picks from that list; from then on it must live on what it has. Allocations are
-//! counted per thread, so tests may run side by side.
+//! A worker builds its tables on the first pick from a snapshot, and the schedule of a weighted
+//! list on the first pick from that list; after that it must not allocate. Allocations are counted
+//! per thread, so that tests may run in parallel.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +22,9 @@ use plimsoll_core::model::metadata::{MatchCriteria, Metadata, MetadataValue};
 use plimsoll_core::model::subset::{LbSubsetConfig, LbSubsetConfigParts, SubsetSelectorParts};
 use plimsoll_core::model::zone_aware::LocalityBasis;
 use plimsoll_core::picker::{PickArgs, Picker};
+use plimsoll_core::publish;
+use plimsoll_core::rng::Xoshiro256;
+use plimsoll_core::snapshot::DriverSnapshot;
 
 mod support;
 
@@ -29,7 +32,7 @@ use support::{Driver, at, parts, zone_aware};
 
 const PICKS: u64 = 10_000;
 
-/// What is measured, by name.
+/// A test case with its name.
 type Named<T> = (&'static str, T);
 
 fn least_request(selection_method: SelectionMethod) -> EndpointPolicy {
@@ -106,7 +109,7 @@ fn zone_aware_localities() -> Vec<Named<LocalityPolicy>> {
     ]
 }
 
-/// Every combination that is allowed, evenly and independently sampled.
+/// Returns every valid combination, with random and low-discrepancy sampling.
 fn configs() -> Vec<(String, Arc<ClusterConfig>)> {
     let mut configs = Vec::new();
     let mut add = |endpoint: &Named<EndpointPolicy>, locality: &Named<LocalityPolicy>| {
@@ -139,7 +142,8 @@ fn configs() -> Vec<(String, Arc<ClusterConfig>)> {
     configs
 }
 
-/// Three zones, two priorities, all kinds of health; `host_weights` makes weights differ.
+/// Returns three zones at two priorities with all kinds of health; `host_weights` makes weights
+/// differ.
 fn upstream(host_weights: bool) -> AssignmentParts {
     let mut parts = parts(&[("a", 4), ("b", 9), ("c", 6), ("d", 3), ("e", 3)]);
     for (index, entry) in (1_u32..).zip(&mut parts.endpoints) {
@@ -174,7 +178,7 @@ fn driver(config: &Arc<ClusterConfig>, host_weights: bool) -> Driver {
     driver
 }
 
-/// One request as a proxy makes it: pick, begin, and a retry elsewhere when it fails.
+/// Makes one request like a proxy: pick, begin, and retry on another host if it fails.
 fn request(picker: &mut Picker, avoid: &mut [Arc<Host>; 2], number: u64) {
     let hash = (number.is_multiple_of(3)).then(|| number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let Some(first) = picker
@@ -213,7 +217,7 @@ fn request(picker: &mut Picker, avoid: &mut [Arc<Host>; 2], number: u64) {
     }
 }
 
-/// Allocations of `PICKS` picks, three to a request, after `warm_up` picks.
+/// Counts the allocations of `PICKS` picks, three per request, after `warm_up` picks.
 fn allocations(driver: &mut Driver, warm_up: u64) -> u64 {
     let mut picker = driver.picker(7);
     let first = driver
@@ -222,7 +226,7 @@ fn allocations(driver: &mut Driver, warm_up: u64) -> u64 {
         .next()
         .map(Arc::clone)
         .expect("there are hosts");
-    // Requests that stay in flight, so that bounded load has something to bound.
+    // Requests that stay in flight, so that bounded load has an effect.
     let busy: Vec<_> = (0..20).map(|_| first.begin_request()).collect();
     let mut avoid = [Arc::clone(&first), first];
     for number in 0..warm_up {
@@ -239,12 +243,12 @@ fn allocations(driver: &mut Driver, warm_up: u64) -> u64 {
 }
 
 #[test]
-fn the_counter_counts() {
+fn allocations_are_counted() {
     let info = measure(|| drop(std::hint::black_box(vec![1_u8])));
     assert_eq!(info.count_total, 1);
 }
 
-/// Lists of equal weights need nothing but a cursor: one pick is enough to warm up.
+/// Lists of equal weights need only a cursor: one pick is enough to warm up.
 #[test]
 fn after_the_first_pick_nothing_is_allocated() {
     for (name, config) in configs() {
@@ -255,18 +259,44 @@ fn after_the_first_pick_nothing_is_allocated() {
     }
 }
 
-/// Weighted lists and slow start have a schedule per list, built when the list is first picked
-/// from.
+/// Weighted lists and slow start have a schedule per list, built on the first pick from the list.
 #[test]
-fn after_every_list_was_used_once_schedules_allocate_nothing() {
+fn schedules_allocate_nothing_after_first_use() {
     for (name, config) in configs() {
         assert_eq!(allocations(&mut driver(&config, true), 3_000), 0, "{name}");
     }
 }
 
-/// Fractions alone cost a worker nothing, not even on the first pick that sees them.
+/// Looking up driver data of a host does not allocate either, even across snapshots.
 #[test]
-fn following_an_update_of_fractions_allocates_nothing() {
+fn looking_up_driver_data_allocates_nothing() {
+    let policy = zone_aware(|zone| zone.locality_basis = LocalityBasis::LrsReportedRate);
+    let config = support::config(|parts| parts.locality_policy = policy);
+    let mut driver = driver(&config, false);
+    let mut newest = Arc::new(DriverSnapshot::new(driver.snapshot(), |host| {
+        host.address()
+    }));
+    let (mut publisher, reader) = publish::channel(Arc::clone(&newest));
+    let mut picker = Picker::new(reader, Xoshiro256::from_seed(7));
+    picker.pick(PickArgs::default());
+    for step in 1..50 {
+        driver.originating(fleet([6000 - 10 * step, 3000, 1000 + 10 * step]), at(step));
+        newest = Arc::new(newest.next(driver.snapshot(), |host, _| host.address()));
+        publisher.publish(Arc::clone(&newest));
+        let info = measure(|| {
+            for _ in 0..100 {
+                let (snapshot, picked) = picker.pick_with_snapshot(PickArgs::default());
+                let host = picked.host().expect("there are hosts");
+                assert_eq!(snapshot.attached(host), Some(&host.address()));
+            }
+        });
+        assert_eq!(info.count_total, 0, "update {step}");
+    }
+}
+
+/// A fraction-only update costs a worker nothing, not even on the first pick that sees it.
+#[test]
+fn a_fraction_update_allocates_nothing() {
     let policy = zone_aware(|zone| zone.locality_basis = LocalityBasis::LrsReportedRate);
     for (name, endpoint_policy) in endpoint_policies() {
         let config = support::config(|parts| {
@@ -288,7 +318,7 @@ fn following_an_update_of_fractions_allocates_nothing() {
     }
 }
 
-/// Panic, and drops, take their own ways through a pick.
+/// Panic and drops have their own code paths in a pick.
 #[test]
 fn panic_and_drops_allocate_nothing() {
     use plimsoll_core::model::assignment::DropOverloadParts;
@@ -323,7 +353,7 @@ fn version(name: &str) -> Metadata {
         .collect()
 }
 
-/// Hosts of every zone take turns in two subsets. A pick finds its subset, stays in it, and
+/// Hosts of every zone alternate between two subsets. A pick finds its subset, stays in it, and
 /// allocates nothing.
 #[test]
 fn picks_within_subsets_allocate_nothing_and_stay_there() {
@@ -346,8 +376,10 @@ fn picks_within_subsets_allocate_nothing_and_stay_there() {
             parts.lb_subset_config = Some(subsets.expect("valid"));
         });
         let mut assignment = parts(&[("a", 6), ("b", 6), ("c", 6)]);
-        let endpoints = assignment.endpoints.iter_mut();
-        let endpoints = endpoints.flat_map(|entry| &mut entry.lb_endpoints);
+        let endpoints = assignment
+            .endpoints
+            .iter_mut()
+            .flat_map(|entry| &mut entry.lb_endpoints);
         let mut canaries = Vec::new();
         for (index, endpoint) in endpoints.enumerate() {
             let is_canary = index.is_multiple_of(2);

@@ -1,5 +1,5 @@
-//! OBSERVED_LOAD through the public API: requests in by the hosts, ticks by the balancer's own
-//! timers, picks out (decision 0016).
+//! OBSERVED_LOAD through the public API, with requests as input, the balancer's own timers, and
+//! picks as output (decision 0016).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -27,8 +27,8 @@ use plimsoll_core::rng::Xoshiro256;
 use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_core::time::Instant;
 
-/// A proxy of zone a and virtual time.
-struct Rig {
+/// A proxy of zone a with virtual time.
+struct Setup {
     balancer: Balancer,
     publisher: Publisher<RoutingSnapshot>,
     reader: Reader<RoutingSnapshot>,
@@ -55,7 +55,7 @@ fn address(zone: &str, number: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, zone.as_bytes()[0], number], 80))
 }
 
-/// Hosts per zone and priority, all of one weight per zone.
+/// Returns hosts per zone and priority, with the same weight within a zone.
 fn assignment(zones: &[(&str, u8, u32)], priority: u32) -> ClusterLoadAssignment {
     let entry = |&(zone, hosts, weight): &(&str, u8, u32)| LocalityParts {
         locality: Locality::zone_only(zone),
@@ -77,14 +77,15 @@ fn assignment(zones: &[(&str, u8, u32)], priority: u32) -> ClusterLoadAssignment
 
 const THREE: [(&str, u8, u32); 3] = [("a", 2, 1), ("b", 2, 1), ("c", 2, 1)];
 
-impl Rig {
-    /// Three zones of two hosts, and a fleet like them.
+impl Setup {
+    /// Creates three zones of two hosts, and a fleet with the same zones.
     fn new(config: Arc<ClusterConfig>) -> Self {
-        let mut rig = Self::without_fleet(config);
-        rig.balancer
-            .handle_originating(assignment(&THREE, 0), rig.now);
-        rig.assign(&THREE);
-        rig
+        let mut setup = Self::without_fleet(config);
+        setup
+            .balancer
+            .handle_fleet_assignment(assignment(&THREE, 0), setup.now);
+        setup.assign(&THREE);
+        setup
     }
 
     fn without_fleet(config: Arc<ClusterConfig>) -> Self {
@@ -124,14 +125,16 @@ impl Rig {
             .collect()
     }
 
-    /// Every host of each zone answers 200 requests, after so many milliseconds; a second passes.
+    /// Every host of each zone answers 200 requests per second, each after the given milliseconds.
     fn serve(&mut self, zones: &[(&str, u64)], seconds: u64) {
         for _ in 0..seconds {
             for &(zone, millis) in zones {
                 for host in self.hosts(zone) {
                     for _ in 0..200 {
-                        host.begin_request()
-                            .finish_after(RequestOutcome::Success, Duration::from_millis(millis));
+                        host.begin_request().finish_with_latency(
+                            RequestOutcome::Success,
+                            Duration::from_millis(millis),
+                        );
                     }
                 }
             }
@@ -139,7 +142,7 @@ impl Rig {
         }
     }
 
-    /// Lets time pass, firing every timer on time.
+    /// Advances time, firing every timer when it is due.
     fn pass(&mut self, time: Duration) {
         let end = self.now.saturating_add(time);
         while let Some(deadline) = self.balancer.poll_timeout().filter(|&at| at <= end) {
@@ -163,7 +166,7 @@ impl Rig {
         self.publish();
     }
 
-    /// Shares of 10,000 picks per zone; picks that failed under "".
+    /// Returns the shares of 10,000 picks per zone; failed picks under "".
     fn shares(&self) -> BTreeMap<String, f64> {
         let mut picker = Picker::new(self.reader.clone(), Xoshiro256::from_seed(3));
         let mut counts: BTreeMap<String, u32> = BTreeMap::new();
@@ -183,72 +186,76 @@ impl Rig {
     }
 }
 
-/// A rig that has moved half of its traffic away from its own zone.
-fn spilled(config: Arc<ClusterConfig>) -> Rig {
-    let mut rig = Rig::new(config);
-    rig.serve(&[("a", 60), ("b", 12), ("c", 12)], 40);
-    assert!(rig.share("a") < 0.6, "{:?}", rig.shares());
-    rig
+/// Returns a setup that has moved half of its traffic out of its own zone.
+fn spilled(config: Arc<ClusterConfig>) -> Setup {
+    let mut setup = Setup::new(config);
+    setup.serve(&[("a", 60), ("b", 12), ("c", 12)], 40);
+    assert!(setup.share("a") < 0.6, "{:?}", setup.shares());
+    setup
 }
 
 #[test]
-fn it_moves_away_from_a_zone_that_queues_and_comes_home() {
-    let mut rig = Rig::new(settings(|_| ()));
-    assert_eq!(rig.share("a"), 1.0, "host counts at first");
-    rig.serve(&[("a", 10), ("b", 10), ("c", 10)], 5);
-    assert!(rig.share("a") > 0.95, "equally fast: {:?}", rig.shares());
-    rig.serve(&[("a", 60), ("b", 12), ("c", 12)], 40);
-    // No more than a balancer without zones would send away.
-    let kept = rig.share("a");
-    assert!((0.32..0.45).contains(&kept), "{:?}", rig.shares());
-    let explanation = rig.snapshot().explain();
+fn traffic_leaves_a_zone_that_queues_and_returns() {
+    let mut setup = Setup::new(settings(|_| ()));
+    assert_eq!(setup.share("a"), 1.0, "host counts at first");
+    setup.serve(&[("a", 10), ("b", 10), ("c", 10)], 5);
+    assert!(
+        setup.share("a") > 0.95,
+        "equally fast: {:?}",
+        setup.shares()
+    );
+    setup.serve(&[("a", 60), ("b", 12), ("c", 12)], 40);
+    // No more than without locality routing.
+    let kept = setup.share("a");
+    assert!((0.32..0.45).contains(&kept), "{:?}", setup.shares());
+    let explanation = setup.snapshot().explain();
     assert_eq!(explanation.state, StateName::LocalityResidual);
     assert!(
         explanation.reason.contains("response times"),
         "{}",
         explanation.reason
     );
-    assert!(explanation.zones.is_empty(), "nothing is known of others");
-    rig.serve(&[("a", 10), ("b", 14), ("c", 14)], 60);
-    assert!(rig.share("a") > 0.95, "home again: {:?}", rig.shares());
+    assert!(explanation.zones.is_empty(), "other proxies are unknown");
+    setup.serve(&[("a", 10), ("b", 14), ("c", 14)], 60);
+    assert!(setup.share("a") > 0.95, "local again: {:?}", setup.shares());
 }
 
 #[test]
-fn a_zone_that_loses_its_last_healthy_host_gets_nothing_from_that_moment() {
+fn a_zone_that_loses_its_last_healthy_host_gets_nothing_at_once() {
     for zone in ["a", "b"] {
-        let mut rig = spilled(settings(|_| ()));
-        let before = rig.shares();
-        rig.set_health(zone, false);
-        let after = rig.shares();
+        let mut setup = spilled(settings(|_| ()));
+        let before = setup.shares();
+        setup.set_health(zone, false);
+        let after = setup.shares();
         assert_eq!(after.get(""), None, "{zone}: {after:?}");
         assert_eq!(after.get(zone), None, "{zone}: {after:?}");
-        rig.set_health(zone, true);
-        let back = rig.shares();
+        setup.set_health(zone, true);
+        let back = setup.shares();
         let same = |zone: &str| (back[zone] - before[zone]).abs() < 1e-3;
         assert!(["a", "b", "c"].into_iter().all(same), "{before:?} {back:?}");
     }
 }
 
 #[test]
-fn shares_belong_to_localities_and_not_to_their_places() {
-    let mut rig = Rig::new(settings(|_| ()));
-    rig.serve(&[("a", 60), ("b", 12), ("c", 48)], 40);
-    let before = rig.shares();
+fn shares_follow_localities_not_their_positions() {
+    let mut setup = Setup::new(settings(|_| ()));
+    setup.serve(&[("a", 60), ("b", 12), ("c", 48)], 40);
+    let before = setup.shares();
     assert!(before["b"] > 2.0 * before["c"], "{before:?}");
-    // Zone b leaves, and one that sorts behind c arrives: c is in b's place now.
-    rig.assign(&[("a", 2, 1), ("c", 2, 1), ("d", 2, 1)]);
-    let after = rig.shares();
+    // Zone b is removed, and one that sorts after c is added: c takes the position of b.
+    setup.assign(&[("a", 2, 1), ("c", 2, 1), ("d", 2, 1)]);
+    let after = setup.shares();
     let ratio = |shares: &BTreeMap<String, f64>| shares["c"] / shares["a"];
     assert!((ratio(&after) - ratio(&before)).abs() < 0.02, "{after:?}");
     assert!(
         after["d"] > 0.25,
-        "a new one starts by its capacity: {after:?}"
+        "a new zone starts by its capacity: {after:?}"
     );
     assert_eq!(after.get(""), None);
 }
 
 #[test]
-fn force_local_zone_is_honoured() {
+fn force_local_zone_is_honored() {
     let force = |min_size| {
         settings(|parts| {
             parts.force_local_zone = Some(ForceLocalZone {
@@ -256,23 +263,23 @@ fn force_local_zone_is_honoured() {
             });
         })
     };
-    let mut rig = Rig::new(force(2));
-    rig.serve(&[("a", 600), ("b", 12), ("c", 12)], 30);
-    assert_eq!(rig.share("a"), 1.0, "two healthy hosts are enough");
-    let one = rig.hosts("a").remove(0).address();
+    let mut setup = Setup::new(force(2));
+    setup.serve(&[("a", 600), ("b", 12), ("c", 12)], 30);
+    assert_eq!(setup.share("a"), 1.0, "two healthy hosts are enough");
+    let one = setup.hosts("a").remove(0).address();
     let failed = HealthSignal::ActiveCheckFailed;
-    rig.balancer.handle_health(one, failed, rig.now);
-    rig.publish();
-    rig.serve(&[("a", 600), ("b", 12), ("c", 12)], 40);
-    assert!(rig.share("a") < 0.4, "one is not: {:?}", rig.shares());
+    setup.balancer.handle_health(one, failed, setup.now);
+    setup.publish();
+    setup.serve(&[("a", 600), ("b", 12), ("c", 12)], 40);
+    assert!(setup.share("a") < 0.4, "one is not: {:?}", setup.shares());
 }
 
 #[test]
-fn the_dead_band_is_what_the_own_zone_may_be_above_the_mean_by() {
+fn the_dead_band_bounds_local_load_above_the_mean() {
     let kept = |band| {
-        let mut rig = Rig::new(settings(|parts| parts.dead_band_bp = Some(band)));
-        rig.serve(&[("a", 15), ("b", 12), ("c", 12)], 60);
-        rig.share("a")
+        let mut setup = Setup::new(settings(|parts| parts.dead_band_bp = Some(band)));
+        setup.serve(&[("a", 15), ("b", 12), ("c", 12)], 60);
+        setup.share("a")
     };
     // The load of a is 1.32, the mean 1.11: 19 % above it, which is 640 bp of the whole.
     assert!(kept(0) < 0.6, "{}", kept(0));
@@ -281,13 +288,13 @@ fn the_dead_band_is_what_the_own_zone_may_be_above_the_mean_by() {
 }
 
 #[test]
-fn capacity_is_weight_if_the_settings_say_so() {
+fn capacity_can_be_measured_by_weight() {
     let kept = |basis| {
-        let mut rig = Rig::new(settings(|parts| parts.upstream_locality_basis = basis));
-        rig.assign(&[("a", 2, 4), ("b", 2, 1), ("c", 2, 1)]);
-        rig.serve(&[("a", 600), ("b", 12), ("c", 12)], 60);
-        let upstream = rig.snapshot().explain().localities[0].upstream_bp;
-        (rig.share("a"), upstream)
+        let mut setup = Setup::new(settings(|parts| parts.upstream_locality_basis = basis));
+        setup.assign(&[("a", 2, 4), ("b", 2, 1), ("c", 2, 1)]);
+        setup.serve(&[("a", 600), ("b", 12), ("c", 12)], 60);
+        let upstream = setup.snapshot().explain().localities[0].upstream_bp;
+        (setup.share("a"), upstream)
     };
     let (by_count, upstream) = kept(CapacityBasis::HealthyHostsNum);
     assert!((0.32..0.40).contains(&by_count), "{by_count}");
@@ -298,75 +305,79 @@ fn capacity_is_weight_if_the_settings_say_so() {
 }
 
 #[test]
-fn it_needs_no_fleet_but_an_own_zone() {
-    let mut rig = Rig::without_fleet(settings(|_| ()));
-    rig.assign(&THREE);
-    assert_eq!(rig.share("a"), 1.0);
-    rig.serve(&[("a", 60), ("b", 12), ("c", 12)], 40);
-    assert!(rig.share("a") < 0.6, "{:?}", rig.shares());
-    rig.assign(&[("b", 2, 1), ("c", 2, 1)]);
-    let explanation = rig.snapshot().explain();
+fn a_local_zone_is_needed_but_no_fleet() {
+    let mut setup = Setup::without_fleet(settings(|_| ()));
+    setup.assign(&THREE);
+    assert_eq!(setup.share("a"), 1.0);
+    setup.serve(&[("a", 60), ("b", 12), ("c", 12)], 40);
+    assert!(setup.share("a") < 0.6, "{:?}", setup.shares());
+    setup.assign(&[("b", 2, 1), ("c", 2, 1)]);
+    let explanation = setup.snapshot().explain();
     assert_eq!(explanation.reason_code, Some(Reason::NoLocalCluster));
-    assert_eq!(rig.balancer.poll_timeout(), None, "nothing to observe");
-    assert!((rig.share("b") - 0.5).abs() < 0.01, "all hosts alike");
+    assert_eq!(setup.balancer.poll_timeout(), None, "nothing to observe");
+    assert!((setup.share("b") - 0.5).abs() < 0.01, "all hosts equally");
 }
 
 #[test]
-fn the_period_is_that_of_the_settings() {
+fn the_update_period_is_configurable() {
     for millis in [100, 1_000, 60_000] {
         let period = Duration::from_millis(millis);
-        let rig = Rig::new(settings(|parts| parts.observed_load_period = Some(period)));
-        let due = rig.now.saturating_add(period);
-        assert_eq!(rig.balancer.poll_timeout(), Some(due));
+        let setup = Setup::new(settings(|parts| parts.observed_load_period = Some(period)));
+        let due = setup.now.saturating_add(period);
+        assert_eq!(setup.balancer.poll_timeout(), Some(due));
     }
 }
 
 #[test]
-fn other_priorities_are_observed_if_they_are_routed_by_zone() {
+fn lower_priorities_are_observed_with_all_priorities() {
     for all_priorities in [false, true] {
-        let mut rig = Rig::new(settings(|parts| parts.all_priorities = all_priorities));
+        let mut setup = Setup::new(settings(|parts| parts.all_priorities = all_priorities));
         let moved = assignment(&THREE, 1);
-        rig.balancer.handle_assignment(moved, rig.now);
-        rig.publish();
-        rig.serve(&[("a", 60), ("b", 12), ("c", 12)], 40);
-        let explanation = rig.snapshot().explain();
+        setup.balancer.handle_assignment(moved, setup.now);
+        setup.publish();
+        setup.serve(&[("a", 60), ("b", 12), ("c", 12)], 40);
+        let explanation = setup.snapshot().explain();
         let state = explanation.priorities[1].state;
         if all_priorities {
             assert_eq!(state, StateName::LocalityResidual);
-            assert!((0.32..0.5).contains(&rig.share("a")), "{:?}", rig.shares());
+            assert!(
+                (0.32..0.5).contains(&setup.share("a")),
+                "{:?}",
+                setup.shares()
+            );
         } else {
             assert_eq!(state, StateName::NoLocalityRouting);
-            assert!((rig.share("a") - 1.0 / 3.0).abs() < 0.01, "flat");
+            assert!((setup.share("a") - 1.0 / 3.0).abs() < 0.01, "flat");
         }
     }
 }
 
 #[test]
-fn a_priority_that_is_no_longer_routed_by_zone_keeps_no_timer() {
-    let mut rig = Rig::new(settings(|parts| parts.all_priorities = true));
+fn a_priority_without_zone_routing_has_no_timer() {
+    let mut setup = Setup::new(settings(|parts| parts.all_priorities = true));
     let moved = assignment(&THREE, 1);
-    rig.balancer.handle_assignment(moved, rig.now);
-    assert!(rig.balancer.poll_timeout().is_some());
-    rig.balancer.handle_config(settings(|_| ()), rig.now);
-    rig.pass(Duration::from_secs(10));
-    let due = rig.balancer.poll_timeout();
-    assert!(due.is_none_or(|due| due > rig.now), "{due:?}");
+    setup.balancer.handle_assignment(moved, setup.now);
+    assert!(setup.balancer.poll_timeout().is_some());
+    setup.balancer.handle_config(settings(|_| ()), setup.now);
+    setup.pass(Duration::from_secs(10));
+    let due = setup.balancer.poll_timeout();
+    assert!(due.is_none_or(|due| due > setup.now), "{due:?}");
 }
 
 #[test]
-fn it_stops_with_its_basis() {
-    let mut rig = Rig::new(settings(|_| ()));
-    assert!(rig.balancer.poll_timeout().is_some());
+fn timers_stop_when_the_basis_changes() {
+    let mut setup = Setup::new(settings(|_| ()));
+    assert!(setup.balancer.poll_timeout().is_some());
     let by_count = settings(|parts| parts.locality_basis = LocalityBasis::HealthyHostsNum);
-    rig.balancer.handle_config(by_count, rig.now);
-    assert_eq!(rig.balancer.poll_timeout(), None);
-    rig.balancer.handle_config(settings(|_| ()), rig.now);
-    assert!(rig.balancer.poll_timeout().is_some());
+    setup.balancer.handle_config(by_count, setup.now);
+    assert_eq!(setup.balancer.poll_timeout(), None);
+    setup.balancer.handle_config(settings(|_| ()), setup.now);
+    assert!(setup.balancer.poll_timeout().is_some());
 }
 
-/// Requests that every host of a zone has got and not answered.
-fn open(rig: &mut Rig, zone: &str, requests: usize) -> Vec<ActiveRequest> {
-    let hosts = rig.hosts(zone);
+/// Starts requests on every host of a zone that are not answered.
+fn open(setup: &mut Setup, zone: &str, requests: usize) -> Vec<ActiveRequest> {
+    let hosts = setup.hosts(zone);
     let opened = hosts
         .iter()
         .flat_map(|host| (0..requests).map(|_| host.begin_request()));
@@ -374,72 +385,78 @@ fn open(rig: &mut Rig, zone: &str, requests: usize) -> Vec<ActiveRequest> {
 }
 
 #[test]
-fn streams_and_tunnels_are_as_quick_as_their_headers() {
-    let mut rig = Rig::new(settings(|_| ()));
+fn streams_and_tunnels_are_timed_by_their_headers() {
+    let mut setup = Setup::new(settings(|_| ()));
     let mut streams = Vec::new();
     for _ in 0..60 {
-        let mut opened = open(&mut rig, "a", 20);
+        let mut opened = open(&mut setup, "a", 20);
         for stream in &mut opened {
-            stream.answered(RequestOutcome::Success, Duration::from_millis(10));
+            stream.response_started(RequestOutcome::Success, Duration::from_millis(10));
         }
         streams.extend(opened);
-        rig.serve(&[("a", 10), ("b", 10), ("c", 10)], 1);
+        setup.serve(&[("a", 10), ("b", 10), ("c", 10)], 1);
     }
-    assert!(rig.share("a") > 0.95, "they go on: {:?}", rig.shares());
+    assert!(setup.share("a") > 0.95, "while open: {:?}", setup.shares());
     drop(streams);
-    rig.serve(&[("a", 10), ("b", 10), ("c", 10)], 2);
-    assert!(rig.share("a") > 0.95, "they ended: {:?}", rig.shares());
+    setup.serve(&[("a", 10), ("b", 10), ("c", 10)], 2);
+    assert!(
+        setup.share("a") > 0.95,
+        "after the end: {:?}",
+        setup.shares()
+    );
 }
 
 #[test]
-fn requests_that_hang_move_traffic_before_any_of_them_ends() {
-    let mut rig = Rig::new(settings(|_| ()));
-    rig.serve(&[("a", 10), ("b", 10), ("c", 10)], 20);
+fn hanging_requests_move_traffic_before_they_end() {
+    let mut setup = Setup::new(settings(|_| ()));
+    setup.serve(&[("a", 10), ("b", 10), ("c", 10)], 20);
     let mut hung = Vec::new();
     for _ in 0..10 {
-        hung.extend(open(&mut rig, "a", 200));
-        rig.serve(&[("b", 10), ("c", 10)], 1);
+        hung.extend(open(&mut setup, "a", 200));
+        setup.serve(&[("b", 10), ("c", 10)], 1);
     }
-    assert!(rig.share("a") < 0.5, "{:?}", rig.shares());
+    assert!(setup.share("a") < 0.5, "{:?}", setup.shares());
 }
 
 #[test]
-fn errors_are_not_taken_for_quick_answers() {
-    let mut rig = spilled(settings(|_| ()));
-    let before = rig.share("a");
+fn errors_do_not_count_as_fast_responses() {
+    let mut setup = spilled(settings(|_| ()));
+    let before = setup.share("a");
     for _ in 0..20 {
-        for mut refused in open(&mut rig, "a", 200) {
-            refused.answered(RequestOutcome::Error, Duration::from_micros(50));
+        for mut refused in open(&mut setup, "a", 200) {
+            refused.response_started(RequestOutcome::Error, Duration::from_micros(50));
             refused.finish(RequestOutcome::Error);
         }
-        rig.serve(&[("b", 12), ("c", 12)], 1);
+        setup.serve(&[("b", 12), ("c", 12)], 1);
     }
-    assert!(rig.share("a") < before + 0.1, "{:?}", rig.shares());
+    assert!(setup.share("a") < before + 0.1, "{:?}", setup.shares());
 }
 
 #[test]
 fn a_request_for_degraded_hosts_finds_those_of_another_locality() {
-    let mut rig = Rig::new(settings(|_| ()));
+    let mut setup = Setup::new(settings(|_| ()));
     let degraded = HealthSignal::ActiveCheckDegraded;
     let failed = HealthSignal::ActiveCheckFailed;
     for (zone, signal) in [("a", failed), ("b", degraded), ("c", failed)] {
-        for host in rig.hosts(zone) {
-            rig.balancer.handle_health(host.address(), signal, rig.now);
+        for host in setup.hosts(zone) {
+            setup
+                .balancer
+                .handle_health(host.address(), signal, setup.now);
         }
     }
-    rig.publish();
-    let mut picker = Picker::new(rig.reader.clone(), Xoshiro256::from_seed(1));
+    setup.publish();
+    let mut picker = Picker::new(setup.reader.clone(), Xoshiro256::from_seed(1));
     for _ in 0..100 {
         let result = picker.pick(PickArgs::default());
         assert!(
             !matches!(result, PickResult::Fail(PickError::NoHost)),
-            "b is degraded, not dead"
+            "b is degraded, not unhealthy"
         );
     }
 }
 
 #[test]
-fn shares_are_taken_evenly_unless_somebody_says_otherwise() {
+fn low_discrepancy_sampling_is_the_default() {
     let config = settings(|_| ());
     assert_eq!(config.locality_sampling(), LocalitySampling::LowDiscrepancy);
 }

@@ -1,12 +1,12 @@
-//! Operation sequences on the balancer and its pickers: seeded random strings and hand-written
-//! nasty ones, through the interpreter that the fuzz targets use.
+//! Operation sequences on the balancer and its pickers: seeded random strings and hand-written edge
+//! cases, through the interpreter that the fuzz targets use.
 
 #[path = "support/ops.rs"]
 mod ops;
 
-use ops::Reached;
+use ops::Coverage;
 
-/// splitmix64: a string of random bytes per seed, for ever the same.
+/// Returns reproducible random bytes for a seed (splitmix64).
 fn random_bytes(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed;
     let mut next = || {
@@ -22,13 +22,13 @@ fn random_bytes(seed: u64, len: usize) -> Vec<u8> {
         .collect()
 }
 
-fn sum(total: &Reached, one: &Reached) -> Reached {
+fn sum(total: &Coverage, one: &Coverage) -> Coverage {
     let mut sources = total.sources;
     sources
         .iter_mut()
         .zip(one.sources)
         .for_each(|(sum, more)| *sum += more);
-    Reached {
+    Coverage {
         snapshots: total.snapshots + one.snapshots,
         refused: total.refused + one.refused,
         stale: total.stale + one.stale,
@@ -44,22 +44,22 @@ fn sum(total: &Reached, one: &Reached) -> Reached {
     }
 }
 
-/// A failure names its seed: `ops::run(&random_bytes(seed, len))` brings it back.
+/// A failure prints its seed: `ops::run(&random_bytes(seed, len))` reproduces it.
 #[test]
 fn random_sequences_hold_the_invariants() {
-    let mut total = Reached::default();
+    let mut total = Coverage::default();
     for seed in 0..2_000 {
         let len = 300 + (seed % 5) as usize * 300;
-        let reached = std::panic::catch_unwind(|| ops::run(&random_bytes(seed, len)));
-        let reached = reached.unwrap_or_else(|_| unreachable!("seed {seed}, {len} bytes"));
-        total = sum(&total, &reached);
+        let coverage = std::panic::catch_unwind(|| ops::run(&random_bytes(seed, len)))
+            .unwrap_or_else(|_| unreachable!("seed {seed}, {len} bytes"));
+        total = sum(&total, &coverage);
     }
     println!("{total:?}");
-    // The strings must reach what they are meant to test.
+    // The strings must cover what they are meant to test.
     assert!(total.sources.iter().all(|&count| count > 100), "{total:?}");
     for (what, count) in [
         ("snapshots", total.snapshots),
-        ("refused inputs", total.refused),
+        ("rejected inputs", total.refused),
         ("stale fractions", total.stale),
         ("recovered fractions", total.recovered),
         ("drops", total.drops),
@@ -74,7 +74,7 @@ fn random_sequences_hold_the_invariants() {
 }
 
 #[test]
-fn the_same_bytes_do_the_same() {
+fn sequences_are_deterministic() {
     for seed in [1, 2, 3] {
         let bytes = random_bytes(seed, 600);
         assert_eq!(ops::run(&bytes), ops::run(&bytes));
@@ -82,7 +82,7 @@ fn the_same_bytes_do_the_same() {
 }
 
 #[test]
-fn nasty_sequences_hold_the_invariants() {
+fn edge_cases_hold_the_invariants() {
     ops::run(&[]);
     for byte in 0..=u8::MAX {
         ops::run(&[byte; 300]);

@@ -1,5 +1,5 @@
-//! Taking the weight of a report allocates nothing, and neither does a tick once its lists have
-//! grown to the size of the priority. Allocations are counted per thread.
+//! Computing the weight of a report allocates nothing, and neither does an update of weights once
+//! its lists have grown to the size of the priority. Allocations are counted per thread.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::hint::black_box;
@@ -50,7 +50,7 @@ fn a_report_allocates_nothing() {
 }
 
 #[test]
-fn a_tick_allocates_only_until_its_lists_have_grown() {
+fn an_update_allocates_only_until_its_lists_have_grown() {
     let settings = settings();
     let hosts: Vec<_> = (0..1000)
         .map(|_| (OrcaWeightSlot::default(), AtomicU32::new(1)))
@@ -66,7 +66,7 @@ fn a_tick_allocates_only_until_its_lists_have_grown() {
             black_box(updater.update(all, &settings, Instant::from_secs(second)));
         })
     };
-    assert!(tick(20).count_total > 0, "the counter counts");
+    assert!(tick(20).count_total > 0, "allocations are counted");
     for second in 21..300 {
         assert_eq!(tick(second).count_total, 0, "{second}");
     }

@@ -1,4 +1,4 @@
-//! Operation sequences on the planner: seeded random strings and hand-written nasty ones, through
+//! Operation sequences on the planner: seeded random strings and hand-written edge cases, through
 //! the interpreter that the fuzz target uses.
 
 #[path = "support/planner_ops.rs"]
@@ -14,28 +14,27 @@ fn random_bytes(seed: u64, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A failure names its seed: `planner_ops::run(&random_bytes(seed, len))` brings it back.
+/// A failure prints its seed: `planner_ops::run(&random_bytes(seed, len))` reproduces it.
 #[test]
 fn random_sequences_hold_the_invariants() {
-    let mut total = planner_ops::Reached::default();
+    let mut total = planner_ops::Coverage::default();
     for seed in 0..1_500 {
         let len = 200 + (seed % 4) as usize * 200;
-        let reached = std::panic::catch_unwind(|| planner_ops::run(&random_bytes(seed, len)));
-        let reached = reached.unwrap_or_else(|_| unreachable!("seed {seed}, {len} bytes"));
+        let coverage = std::panic::catch_unwind(|| planner_ops::run(&random_bytes(seed, len)))
+            .unwrap_or_else(|_| unreachable!("seed {seed}, {len} bytes"));
         for (sum, more) in [
-            (&mut total.plans, reached.plans),
-            (&mut total.events, reached.events),
+            (&mut total.plans, coverage.plans),
+            (&mut total.events, coverage.events),
         ] {
             more.into_iter()
                 .for_each(|(name, count)| *sum.entry(name).or_default() += count);
         }
-        total.fleet_weights += reached.fleet_weights;
-        total.locality_weights += reached.locality_weights;
-        total.refused += reached.refused;
+        total.fleet_weights += coverage.fleet_weights;
+        total.locality_weights += coverage.locality_weights;
+        total.refused += coverage.refused;
     }
     println!("{total:?}");
     let causes = [
-        "EndpointsChanged",
         "FirstData",
         "FractionsMoved",
         "Heartbeat",
@@ -60,7 +59,7 @@ fn random_sequences_hold_the_invariants() {
 }
 
 #[test]
-fn the_same_bytes_do_the_same() {
+fn sequences_are_deterministic() {
     for seed in [1, 2, 3] {
         let bytes = random_bytes(seed, 600);
         assert_eq!(planner_ops::run(&bytes), planner_ops::run(&bytes));
@@ -68,7 +67,7 @@ fn the_same_bytes_do_the_same() {
 }
 
 #[test]
-fn nasty_sequences_hold_the_invariants() {
+fn edge_cases_hold_the_invariants() {
     planner_ops::run(&[]);
     for byte in 0..=u8::MAX {
         planner_ops::run(&[byte; 200]);

@@ -1,8 +1,8 @@
-//! Properties that hold for every input, tried on random ones, through the public API.
+//! Property tests through the public API.
 //!
-//! The seed is fixed: a test that passed yesterday passes today, and a failure names its smallest
-//! input. Exploring further is the business of the fuzz targets, which run sequences of operations.
-//! Strategies are in `properties/generate.rs`, the properties in the files beside it.
+//! The seed is fixed, so that results are reproducible, and a failure prints its minimal input. The
+//! fuzz targets explore further with sequences of operations. `properties/generate.rs` has the
+//! strategies, the files beside it the properties.
 
 use proptest::test_runner::{Config, RngSeed};
 
@@ -21,8 +21,8 @@ mod loads;
 #[path = "properties/zones.rs"]
 mod zones;
 
-/// So many cases, always the same ones. Failures are printed, not stored: the seed brings them
-/// back.
+/// Returns a configuration with a fixed seed. Failures are printed but not stored, since the seed
+/// reproduces them.
 fn cases(cases: u32) -> Config {
     Config {
         cases,

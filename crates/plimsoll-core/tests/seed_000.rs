@@ -1,10 +1,10 @@
-//! The eight test cases that the design of `LRS_REPORTED_RATE` names, under those names, through
-//! the public API: balancer, snapshot, explanation, picker.
+//! The eight test cases that the design of `LRS_REPORTED_RATE` lists, under their original names,
+//! through the public API: balancer, snapshot, explanation, picker.
 //!
-//! Each runs for every way in which fractions arrive. Where the design contradicts itself,
-//! decisions D2 to D4 are what is tested (partial fractions, explicit zero, deadline, dead band, no
+//! Each runs for every way to deliver fractions. Where the design contradicts itself, decisions
+//! 0023, 0024 and 0004 are tested (partial fractions, explicit zero, deadline, dead band, no
 //! capacity).
-#![expect(non_snake_case, reason = "the design spells them so")]
+#![expect(non_snake_case, reason = "names from the design")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,12 +31,12 @@ use support::{
 
 /// Fleet and upstream cluster of the worked example.
 const EXAMPLE: [(&str, usize); 3] = [("a", 3), ("b", 5), ("c", 2)];
-/// Where the demand really arrives in it.
+/// Where demand actually arrives in the example.
 const DEMAND: [(&str, u64); 3] = [("a", 5000), ("b", 3500), ("c", 1500)];
-/// The threshold in force when none is set.
+/// The default staleness threshold.
 const THRESHOLD: Duration = Duration::from_secs(60);
 
-/// The ways in which fractions arrive.
+/// Ways to deliver fractions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Delivery {
     EdsField,
@@ -62,7 +62,7 @@ impl Delivery {
         });
         config(|parts| {
             parts.locality_policy = policy;
-            // Draws can be compared with those of the classic bases.
+            // So that draws can be compared with those of the classic bases.
             parts.locality_sampling = Some(LocalitySampling::Random);
         })
     }
@@ -75,7 +75,7 @@ impl Delivery {
         }
     }
 
-    /// Hands over the fleet and its fractions, as this way does.
+    /// Delivers the fleet and its fractions in this way.
     fn deliver(
         self,
         driver: &mut Driver,
@@ -85,7 +85,7 @@ impl Delivery {
     ) -> Vec<Event> {
         let mut events = Vec::new();
         if self == Self::LrsResponse {
-            // The fleet's assignment comes once, the fractions again and again.
+            // The fleet's assignment arrives once, the fractions repeatedly.
             if driver.explain().zones.is_empty() {
                 events.extend(driver.originating(parts(fleet), now));
             }
@@ -98,15 +98,15 @@ impl Delivery {
         driver.originating(self.fleet_with(fleet, known), now)
     }
 
-    /// The fleet's assignment with fractions where this way has them.
+    /// Returns the fleet's assignment, with fractions if they are delivered with it.
     fn fleet_with(self, fleet: &[(&str, usize)], known: &[(&str, u64)]) -> AssignmentParts {
         let mut fleet = parts(fleet);
         for &(name, bp) in known {
             let entry = fleet
                 .endpoints
                 .iter_mut()
-                .find(|entry| entry.locality == zone(name));
-            let entry = entry.expect("a fraction of a zone the fleet has");
+                .find(|entry| entry.locality == zone(name))
+                .expect("a fraction of a zone the fleet has");
             match self {
                 Self::EdsField => entry.observed_traffic_fraction = Some(bp),
                 Self::LocalityMetadata => {
@@ -119,7 +119,8 @@ impl Delivery {
         fleet
     }
 
-    /// A proxy in zone `own` of the worked example, with these fractions received at second 0.
+    /// Creates a proxy in zone `own` of the worked example, with these fractions received at second
+    /// 0.
     fn example(self, own: &str, known: &[(&str, u64)]) -> Driver {
         let mut driver = Driver::new(self.config(|_| ()), own);
         driver.assignment(parts(&EXAMPLE), at(0));
@@ -153,7 +154,7 @@ fn hosts(driver: &mut Driver) -> Vec<Arc<Host>> {
     driver.snapshot().hosts().map(Arc::clone).collect()
 }
 
-/// What the two ways of routing do must be the same in every number and every pick.
+/// Asserts that routing equals that by host counts, in every number and every pick.
 fn assert_same_as_host_counts(driver: &mut Driver, own: &str, fleet: &[(&str, usize)]) {
     let mut classic = Driver::new(by_basis(LocalityBasis::HealthyHostsNum), own);
     classic.assignment(parts(&EXAMPLE), at(0));
@@ -178,8 +179,8 @@ fn assert_same_as_host_counts(driver: &mut Driver, own: &str, fleet: &[(&str, us
 
 #[test]
 fn LrsReportedRate_FallsBackToHostCountWhenNoFractions() {
-    // Fleets that are not where the hosts are, so that host counts alone make zones spill: one by
-    // far, one by a single point, which the dead band of measured demand would swallow.
+    // Fleets distributed unlike the hosts, so that zones spill by host counts alone: one by far,
+    // one by a single point, which the dead band of measured demand would hide.
     let by_far = [("a", 5), ("b", 3), ("c", 2)];
     let by_a_point = [("a", 31), ("b", 49), ("c", 20)];
     for (delivery, (fleet, kept)) in DELIVERIES
@@ -197,19 +198,19 @@ fn LrsReportedRate_FallsBackToHostCountWhenNoFractions() {
             let stale = |event: &Event| matches!(event, Event::FractionsStale { .. });
             assert!(
                 !events.iter().any(stale),
-                "{delivery:?}: no fraction ever, no warning"
+                "{delivery:?}: no warning without fractions"
             );
             assert_eq!(
                 driver.balancer.poll_timeout(),
                 None,
-                "{delivery:?}: nothing can age"
+                "{delivery:?}: nothing can expire"
             );
             assert_eq!(driver.timeout(at(3600)), [], "{delivery:?}");
             assert_eq!(driver.explain().fractions.status, FractionStatus::Absent);
             assert_eq!(driver.balancer.stats().lrs_fractions_received.get(), 0);
         }
     }
-    // A fraction in the place that the settings do not name is no fraction.
+    // A fraction in a place that is not configured is ignored.
     let pairs = [
         (Delivery::EdsField, Delivery::LocalityMetadata),
         (Delivery::LocalityMetadata, Delivery::EdsField),
@@ -248,7 +249,8 @@ fn LrsReportedRate_UsesFractionsForLocalPercentage() {
             assert_eq!(explanation.fractions.staleness_threshold_ms, Some(60_000));
         }
     }
-    // Fractions for this very cluster win over those for the whole fleet while they are fresh.
+    // Fractions for this cluster take precedence over those for the whole fleet while they are
+    // fresh.
     let mut driver = Delivery::EdsField.example("a", &DEMAND);
     let own_view = fractions(&[("a", 2000), ("b", 2000), ("c", 6000)]);
     driver.balancer.handle_observed_traffic(own_view, at(10));
@@ -262,7 +264,7 @@ fn LrsReportedRate_UsesFractionsForLocalPercentage() {
     assert_eq!(
         local_bp(&driver.explain()),
         [2000, 2000, 6000],
-        "the fleet's are stale, these not"
+        "only the fleet's fractions are stale"
     );
 }
 
@@ -295,7 +297,7 @@ fn LrsReportedRate_SkewedTrafficCausesResidualRouting() {
             reason: None,
         };
         assert_eq!(events, [changed], "{delivery:?}");
-        // The zones that have more capacity than demand keep everything.
+        // Zones with more capacity than demand keep everything.
         for own in ["b", "c"] {
             let explanation = delivery.example(own, &DEMAND).explain();
             assert_eq!(
@@ -327,7 +329,7 @@ fn LrsReportedRate_StaleFractionsFallBack() {
         assert_eq!(
             driver.timeout(before),
             [],
-            "{delivery:?}: a nanosecond early is early"
+            "{delivery:?}: not stale a nanosecond before the deadline"
         );
         assert_eq!(driver.explain().state, StateName::LocalityResidual);
         assert_eq!(driver.balancer.poll_timeout(), Some(at(60)));
@@ -357,17 +359,17 @@ fn LrsReportedRate_StaleFractionsFallBack() {
             "{delivery:?}: {events:?}"
         );
         assert_same_as_host_counts(&mut driver, "a", &EXAMPLE);
-        let told = driver.explain().fractions;
+        let explained = driver.explain().fractions;
         assert_eq!(
-            (told.status, told.age_ms),
+            (explained.status, explained.age_ms),
             (FractionStatus::Stale, Some(60_000))
         );
         assert_eq!(
             driver.balancer.poll_timeout(),
             None,
-            "{delivery:?}: nothing left to age"
+            "{delivery:?}: nothing left to expire"
         );
-        assert_eq!(driver.timeout(at(600)), [], "{delivery:?}: told once");
+        assert_eq!(driver.timeout(at(600)), [], "{delivery:?}: reported once");
         assert_eq!(driver.balancer.stats().lrs_fractions_stale.get(), 1);
 
         // Recovery is immediate, and starts a new deadline.
@@ -393,12 +395,12 @@ fn LrsReportedRate_StaleFractionsFallBack() {
                 age,
                 threshold
             },
-            "the true age"
+            "the actual age"
         );
     }
 }
 
-/// The range of the threshold, to its ends; and repeated fractions, which say "still so".
+/// The threshold at the ends of its range, and repeated fractions, which confirm the previous ones.
 #[test]
 fn LrsReportedRate_StaleFractionsFallBack_at_the_configured_threshold() {
     for delivery in DELIVERIES {
@@ -447,21 +449,21 @@ fn LrsReportedRate_PartialFractionsUseMixedSources() {
         assert_eq!(
             explanation.local_percent_to_route_bp,
             Some(6000),
-            "not 30 %: one unit only"
+            "not 30 %: fractions and host counts do not mix"
         );
         assert_eq!(explanation.fractions.status, FractionStatus::Partial);
         assert!(
             driver.balancer.stats().lrs_fractions_partial.get() > 0,
             "{delivery:?}"
         );
-        // An explicit zero is knowledge: zone a issues nothing, b and c share everything.
+        // An explicit zero is known: zone a issues nothing, b and c share everything.
         let explanation = delivery.example("a", &[("a", 0)]).explain();
         assert_eq!(local_bp(&explanation), [0, 7142, 2857], "{delivery:?}");
         assert_eq!(explanation.state, StateName::LocalityDirect);
-        // More than the whole leaves nothing to zones that are unknown.
+        // Fractions above 100 % in total leave nothing for unknown zones.
         let explanation = delivery.example("a", &[("a", 9000), ("b", 6000)]).explain();
         assert_eq!(local_bp(&explanation), [6000, 4000, 0], "{delivery:?}");
-        // All known and all zero is no data.
+        // All fractions known and zero count as no data.
         let zeros = [("a", 0), ("b", 0), ("c", 0)];
         let mut driver = delivery.example("a", &zeros);
         assert_same_as_host_counts(&mut driver, "a", &EXAMPLE);
@@ -477,8 +479,8 @@ fn LrsReportedRate_PartialFractionsUseMixedSources() {
     }
 }
 
-/// The fraction map stands beside the host lists: a zone whose proxies are all unhealthy still has
-/// its demand, and an unknown one without healthy proxies is not guessed.
+/// Fractions do not depend on host lists: a zone whose proxies are all unhealthy keeps its demand,
+/// and an unknown zone without healthy proxies is not estimated.
 #[test]
 fn LrsReportedRate_PartialFractionsUseMixedSources_without_healthy_fleet_hosts() {
     let sick = |mut fleet: AssignmentParts| {
@@ -503,7 +505,7 @@ fn LrsReportedRate_PartialFractionsUseMixedSources_without_healthy_fleet_hosts()
         assert_eq!(
             local_bp(&driver.explain()),
             [5000, 5000, 0],
-            "{delivery:?}: b has the rest"
+            "{delivery:?}: b gets the rest"
         );
     }
 }
@@ -530,20 +532,20 @@ fn LrsReportedRate_FractionsUpdateOnEds() {
         );
         assert!(
             explanation.generation > before,
-            "{delivery:?}: an update is an update"
+            "{delivery:?}: a new snapshot"
         );
         assert_eq!(
             driver.balancer.poll_timeout(),
             Some(at(80)),
-            "{delivery:?}: re-armed"
+            "{delivery:?}: timer restarted"
         );
         let same = hosts_before
             .iter()
             .zip(hosts(&mut driver))
             .all(|(a, b)| Arc::ptr_eq(a, &b));
-        assert!(same, "{delivery:?}: fractions alone touch no host");
+        assert!(same, "{delivery:?}: a fraction-only update changes no host");
 
-        // The same again refreshes the age and nothing else.
+        // Repeating the same fractions refreshes their age and nothing else.
         delivery.deliver(&mut driver, &EXAMPLE, &shifted, at(40));
         assert_eq!(
             driver.balancer.poll_timeout(),
@@ -575,7 +577,7 @@ fn LrsReportedRate_FractionsUpdateOnEds() {
 fn LrsReportedRate_UpstreamUsesHostCountsRegardless() {
     for delivery in DELIVERIES {
         let mut driver = delivery.example("a", &DEMAND);
-        // Weights of hosts and of localities mean nothing to the capacity side.
+        // Weights of hosts and localities do not affect the capacity side.
         let mut weighted = parts(&EXAMPLE);
         for (index, entry) in (1..).zip(&mut weighted.endpoints) {
             entry.load_balancing_weight = Some(index * 10);
@@ -587,7 +589,7 @@ fn LrsReportedRate_UpstreamUsesHostCountsRegardless() {
             [3000, 5000, 2000],
             "{delivery:?}"
         );
-        // The number of healthy hosts means everything.
+        // The number of healthy hosts does.
         let mut sick = weighted.clone();
         sick.endpoints[1].lb_endpoints[0].health_status = HealthStatus::Unhealthy;
         sick.endpoints[1].lb_endpoints[1].health_status = HealthStatus::Draining;
@@ -602,7 +604,7 @@ fn LrsReportedRate_UpstreamUsesHostCountsRegardless() {
             [5000, 3500, 1500],
             "demand stays measured"
         );
-        // Fractions on the assignment of the *upstream* cluster are none of the fleet's.
+        // Fractions in the assignment of the *upstream* cluster are ignored.
         let mut stray = weighted.clone();
         stray.endpoints[0].observed_traffic_fraction = Some(9999);
         stray.endpoints[0].metadata_traffic_fraction = Some(9999.0);
@@ -612,7 +614,7 @@ fn LrsReportedRate_UpstreamUsesHostCountsRegardless() {
             [5000, 3500, 1500],
             "{delivery:?}"
         );
-        // Weights count when asked for (ours), and only while demand is measured.
+        // Weights count if configured (an extension), and only while demand is measured.
         let by_weight = delivery
             .config(|zone| zone.upstream_locality_basis = CapacityBasis::HealthyHostsWeight);
         driver.balancer.handle_config(by_weight, at(4));
@@ -640,7 +642,7 @@ fn LrsReportedRate_SpilloverDistribution() {
         assert_eq!(
             split.capacity,
             [0, 1500, 2000],
-            "{delivery:?}: own slot first, cumulative"
+            "{delivery:?}: local locality first, cumulative"
         );
         let spare: Vec<u64> = driver
             .explain()
@@ -656,7 +658,7 @@ fn LrsReportedRate_SpilloverDistribution() {
             assert_close(actual, share, sampling_error(share, picks), name);
         }
         assert_eq!(tally.failed, 0, "{delivery:?}");
-        // A zone that is itself short of capacity takes nothing from others.
+        // A zone that is short of capacity itself takes nothing from others.
         let two_short = [("a", 4000), ("b", 5500), ("c", 500)];
         delivery.deliver(&mut driver, &EXAMPLE, &two_short, at(1));
         assert_eq!(residual(&mut driver).capacity, [0, 0, 1500], "{delivery:?}");
@@ -668,8 +670,8 @@ fn LrsReportedRate_SpilloverDistribution() {
     }
 }
 
-/// A zone without upstream hosts of its own while the others are exactly full: the spill goes by
-/// capacity, not to any slot with equal chance (decisions D4).
+/// A zone without upstream hosts while the others are exactly full: requests spill by capacity, not
+/// to a locality chosen uniformly (decision 0004).
 #[test]
 fn LrsReportedRate_SpilloverDistribution_without_spare_capacity() {
     let fleet = [("a", 2), ("b", 2), ("c", 2)];
@@ -700,7 +702,7 @@ fn LrsReportedRate_SpilloverDistribution_without_spare_capacity() {
         assert_close(share, 0.75, sampling_error(0.75, 20_000), "share of b");
         assert_eq!(
             tally.failed, 0,
-            "{delivery:?}: never to the slot without healthy hosts"
+            "{delivery:?}: never to a locality without healthy hosts"
         );
         assert_eq!(
             picker.stats().lb_zone_no_capacity_left.get(),
@@ -710,8 +712,7 @@ fn LrsReportedRate_SpilloverDistribution_without_spare_capacity() {
     }
 }
 
-/// The dead band keeps Direct while demand exceeds capacity by no more than the band (decisions
-/// D4).
+/// The dead band keeps Direct while demand exceeds capacity by at most the band (decision 0004).
 #[test]
 fn LrsReportedRate_dead_band_at_its_edge() {
     for (band, demand, state) in [

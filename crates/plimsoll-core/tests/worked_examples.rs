@@ -1,8 +1,8 @@
-//! The worked examples of the two designs, number by number: by what `explain` says, and by what
-//! 100,000 real picks of each zone's proxies do.
+//! The worked examples of the two designs, number by number: from `explain`, and from 100,000 real
+//! picks of each zone's proxies.
 //!
-//! The rules themselves are tested next to the code and by the vectors; here the whole way from
-//! assignment to host is walked, as a reader of the documents would check it with a pencil.
+//! The rules themselves are tested next to the code and by the vectors; these tests cover the whole
+//! way from assignment to host, as a reader of the documents would check it by hand.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,24 +21,25 @@ use support::{
 
 const PICKS: u64 = 100_000;
 
-/// Zones and how many hosts each has.
+/// Zones with their numbers of hosts.
 type Zones = &'static [(&'static str, usize)];
 
-/// One worked example: proxies, upstream hosts and where demand arrives (basis points).
+/// A worked example: proxies, upstream hosts and where demand arrives (basis points).
 struct Example {
     fleet: Zones,
     upstream: Zones,
     demand: &'static [(&'static str, u64)],
 }
 
-/// Seed 000: as many proxies as hosts in every zone, but zone a receives half of the traffic.
+/// Seed 000: equal shares of proxies and hosts in every zone, but zone a receives half of the
+/// traffic.
 const BGP_SKEW: Example = Example {
     fleet: &[("a", 3), ("b", 5), ("c", 2)],
     upstream: &[("a", 3), ("b", 5), ("c", 2)],
     demand: &[("a", 5000), ("b", 3500), ("c", 1500)],
 };
 
-/// Seed 002: originating 40/40/20 %, upstream 25/50/25 %, and demand where the proxies are.
+/// Seed 002: originating 40/40/20 %, upstream 25/50/25 %, and demand proportional to proxies.
 const RESIDUAL: Example = Example {
     fleet: &[("a", 4), ("b", 4), ("c", 2)],
     upstream: &[("a", 2), ("b", 4), ("c", 2)],
@@ -46,8 +47,8 @@ const RESIDUAL: Example = Example {
 };
 
 impl Example {
-    /// A proxy in zone `own`. The fleet's assignment always says where demand arrives; only the
-    /// basis decides whether it counts.
+    /// Creates a proxy in zone `own`. The fleet's assignment always carries fractions; only the
+    /// basis decides whether they are used.
     fn driver(&self, config: &Arc<ClusterConfig>, own: &str) -> Driver {
         let mut fleet = parts(self.fleet);
         for (entry, &(name, bp)) in fleet.endpoints.iter_mut().zip(self.demand) {
@@ -64,8 +65,8 @@ impl Example {
         self.driver(config, own).explain()
     }
 
-    /// Load factor per zone, from real picks of the proxies of every zone, each zone weighed by its
-    /// demand; with the tolerance that the number of picks allows.
+    /// Measures the load factor of each zone by real picks of the proxies of every zone, weighted
+    /// by demand, with the tolerance that the number of picks allows.
     fn measure(&self, config: &Arc<ClusterConfig>) -> BTreeMap<String, (f64, f64)> {
         let hosts: usize = self.upstream.iter().map(|&(_, hosts)| hosts).sum();
         let mut measured = BTreeMap::new();
@@ -98,7 +99,7 @@ impl Example {
                     actual,
                     factor,
                     1e-9,
-                    &format!("load factor of {name} told in {own}"),
+                    &format!("load factor of {name} explained in {own}"),
                 );
             }
         }
@@ -115,7 +116,7 @@ impl Example {
     }
 }
 
-/// The rest of the settings: none of them may change what an example says.
+/// Returns variants of other settings, which must not change the example.
 fn variants(policy: &LocalityPolicy) -> Vec<Arc<ClusterConfig>> {
     let least_request = LeastRequest::try_new(LeastRequestParts::default()).expect("defaults");
     let endpoint_policies = [
@@ -145,8 +146,9 @@ fn seed_000_before_zone_a_is_overloaded() {
     for own in ["a", "b", "c"] {
         let explanation = BGP_SKEW.explain(&config, own);
         assert_eq!(explanation.state, StateName::LocalityDirect, "in {own}");
-        let bp = by_zone(&explanation, |row| (row.local_bp, row.upstream_bp));
-        let bp: Vec<_> = bp.into_values().collect();
+        let bp: Vec<_> = by_zone(&explanation, |row| (row.local_bp, row.upstream_bp))
+            .into_values()
+            .collect();
         assert_eq!(bp, [(3000, 3000), (5000, 5000), (2000, 2000)], "in {own}");
     }
     let load = [("a", 50.0 / 30.0), ("b", 35.0 / 50.0), ("c", 15.0 / 20.0)];
@@ -155,7 +157,7 @@ fn seed_000_before_zone_a_is_overloaded() {
     assert_eq!(
         printed,
         ["1.67", "0.70", "0.75"],
-        "as the design prints them"
+        "as printed in the design"
     );
 }
 
@@ -169,10 +171,11 @@ fn seed_000_after_every_zone_has_its_fair_load() {
         Some(6000),
         "3000 · 10000 / 5000"
     );
-    let rows = by_zone(&explanation, |row| {
+    let rows: Vec<_> = by_zone(&explanation, |row| {
         (row.local_bp, row.upstream_bp, row.residual_bp)
-    });
-    let rows: Vec<_> = rows.into_values().collect();
+    })
+    .into_values()
+    .collect();
     assert_eq!(
         rows,
         [(5000, 3000, 0), (3500, 5000, 1500), (1500, 2000, 500)]
@@ -181,7 +184,7 @@ fn seed_000_after_every_zone_has_its_fair_load() {
     for (name, share) in [("a", 0.6), ("b", 0.4 * 0.75), ("c", 0.4 * 0.25)] {
         assert_close(shares[name], share, 1e-12, name);
     }
-    // The other zones' proxies, as zone a's page tells it.
+    // The proxies of the other zones, as explained from zone a.
     let kept: Vec<_> = explanation
         .zones
         .iter()
@@ -204,7 +207,7 @@ fn seed_000_after_by_real_picks_60_percent_stay_and_75_to_25_spill() {
         let spilled = tally.localities[&b] + tally.localities[&c];
         let to_b = support::ratio(tally.localities[&b], spilled);
         assert_close(to_b, 0.75, sampling_error(0.75, spilled), name);
-        // The hosts of a zone share its part evenly.
+        // The hosts of a zone share its requests evenly.
         for host in driver.snapshot().hosts() {
             let share = match host.locality().zone() {
                 "a" => 0.6 / 3.0,
@@ -220,7 +223,7 @@ fn seed_000_after_by_real_picks_60_percent_stay_and_75_to_25_spill() {
 
 /// The same shares, with an error of a few requests instead of a few hundred.
 #[test]
-fn seed_000_after_evenly_sampled_is_exact_to_a_few_requests() {
+fn seed_000_after_low_discrepancy_is_exact_to_a_few_requests() {
     let policy = zone_aware(|zone| zone.locality_basis = LocalityBasis::LrsReportedRate);
     let config = config(|parts| {
         parts.locality_policy = policy;
@@ -239,10 +242,11 @@ fn seed_002_keeps_five_eighths_and_spills_two_to_one() {
     let explanation = RESIDUAL.explain(&config, "a");
     assert_eq!(explanation.state, StateName::LocalityResidual);
     assert_eq!(explanation.local_percent_to_route_bp, Some(6250));
-    let rows = by_zone(&explanation, |row| {
+    let rows: Vec<_> = by_zone(&explanation, |row| {
         (row.local_bp, row.upstream_bp, row.residual_bp)
-    });
-    let rows: Vec<_> = rows.into_values().collect();
+    })
+    .into_values()
+    .collect();
     assert_eq!(
         rows,
         [(4000, 2500, 0), (4000, 5000, 1000), (2000, 2500, 500)]
@@ -275,10 +279,10 @@ fn seed_002_direct_percentage() {
     assert_eq!(explanation.local_percent_to_route_bp, Some(5000));
 }
 
-/// Both configuration forms of seed 002 say the same, and so does saying nothing.
+/// Both configuration forms of seed 002 are equivalent, and so is an empty one.
 #[test]
 fn legacy_and_modern_settings_resolve_to_the_same() {
-    // The legacy message has three fields; the modern one has them and three more.
+    // The legacy message has three fields; the modern one has three more.
     let legacy = zone_aware(|zone| {
         zone.routing_enabled = Some(100.0);
         zone.min_cluster_size = Some(6);
@@ -290,7 +294,7 @@ fn legacy_and_modern_settings_resolve_to_the_same() {
         zone.locality_basis = LocalityBasis::HealthyHostsNum;
     });
     assert_eq!(legacy, modern);
-    // A 6 that is written stays a 6 in every hand; what it does is the default.
+    // An explicit 6 is kept as such, but has the effect of the default.
     let resolved = |policy: &LocalityPolicy| match policy {
         LocalityPolicy::ZoneAware(zone) => (zone.routing_enabled(), zone.min_cluster_size()),
         other => panic!("{other:?}"),
@@ -313,9 +317,9 @@ fn legacy_and_modern_settings_resolve_to_the_same() {
     assert_eq!(picks(modern).0, pick_sequence(&mut driver.picker(5), 2_000));
 }
 
-/// The deprecated switch means `force_local_zone { min_size: 1 }`, the default of that message.
+/// The deprecated field means `force_local_zone { min_size: 1 }`, the default of that message.
 #[test]
-fn the_deprecated_switch_and_its_successor_force_the_local_zone() {
+fn the_deprecated_field_and_its_successor_force_the_local_zone() {
     let deprecated = zone_aware(|zone| zone.force_locality_direct_routing = true);
     let successor = zone_aware(|zone| zone.force_local_zone = Some(ForceLocalZone::default()));
     assert_eq!(deprecated, successor);
@@ -326,7 +330,7 @@ fn the_deprecated_switch_and_its_successor_force_the_local_zone() {
     assert_eq!(tally.localities, [(zone("a"), 1_000)].into());
 }
 
-/// Zone counts may differ: the fleet is in a and b, the upstream cluster in b, c and d.
+/// The fleet and the upstream cluster may be in different zones: a and b, and b, c and d.
 #[test]
 fn seed_002_zone_count_mismatch() {
     let example = Example {
@@ -347,7 +351,7 @@ fn seed_002_zone_count_mismatch() {
     example.assert_load(&config, &[("b", 1.0), ("c", 1.0), ("d", 1.0)]);
 }
 
-/// One example for each reason why localities play no part (seed 002, "Preconditions").
+/// One example for each reason why zone-aware routing is off (seed 002, "Preconditions").
 #[test]
 fn seed_002_preconditions() {
     use plimsoll_core::locality_picking::zone_aware::Reason;

@@ -1,7 +1,6 @@
-//! What the layer adds to a request: through a layer that does nothing, through the layer, and
-//! with a metric of the request's own. One run, so that the ratio means something.
+//! Overhead of the layer per request, compared with an identity layer in the same run.
 //!
-//! The handler is ready at once and has an empty body: what is measured is the layer alone.
+//! The handler is always ready and has an empty body, so that only the layer is measured.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -17,7 +16,7 @@ use plimsoll_orca::{OrcaFormat, OrcaLayer, OrcaRecorder, When};
 use tower::layer::util::Identity;
 use tower::{Layer, Service};
 
-/// Answers with a header or two, as handlers do.
+/// Responds with two headers and an empty body.
 #[derive(Clone)]
 struct Handler {
     cost: bool,
@@ -46,7 +45,7 @@ impl Service<Request<()>> for Handler {
     }
 }
 
-/// One request to the end of its body.
+/// Sends one request and reads its response to the end.
 fn request<S, B>(service: &mut S)
 where
     S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
@@ -54,7 +53,7 @@ where
 {
     let mut cx = Context::from_waker(Waker::noop());
     let mut request = Request::new(());
-    // Servers put something there themselves: the address of the peer, the route.
+    // Real servers also insert extensions, such as the peer address.
     request.extensions_mut().insert(80_u16);
     let future = pin!(service.call(request));
     if let Poll::Ready(Ok(response)) = future.poll(&mut cx) {
@@ -66,8 +65,11 @@ where
 }
 
 fn layer(format: OrcaFormat, when: When) -> OrcaLayer {
-    let layer = OrcaLayer::builder().http_format(format).when(when).build();
-    let layer = layer.unwrap_or_default();
+    let layer = OrcaLayer::builder()
+        .http_format(format)
+        .when(when)
+        .build()
+        .unwrap_or_default();
     let _ = layer.handle().set_cpu_utilization(0.37);
     layer.handle().refresh();
     layer

@@ -1,10 +1,10 @@
-//! An axum backend that reports its load, in-band and out of band.
+//! An axum backend that reports its load in responses and out of band.
 //!
-//! Run it with `cargo run -p plimsoll-orca --example axum`, then ask:
+//! Run it with `cargo run -p plimsoll-orca --example axum`, then try:
 //!
-//! * `curl -i localhost:8080/` has a header `endpoint-load-metrics: TEXT …`;
-//! * `curl -i localhost:8080/search` has the cost of the request in it, as JSON;
-//! * Envoy finds `/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics` on the same port.
+//! * `curl -i localhost:8080/` shows the header `endpoint-load-metrics: TEXT …`;
+//! * `curl -i localhost:8080/search` also shows the cost of the request, as JSON;
+//! * Envoy can stream `/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics` from the same port.
 
 use axum::{Extension, Router, routing::get};
 use plimsoll_orca::{OpenRcaService, OrcaLayer, OrcaRecorder};
@@ -27,8 +27,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .route("/search", get(search))
         .route_service(OpenRcaService::PATH, orca.open_rca_service())
         .layer(layer);
-    let address = std::env::args().nth(1);
-    let address = address.unwrap_or_else(|| "127.0.0.1:8080".to_owned());
+    let address = std::env::args()
+        .nth(1)
+        .unwrap_or_else(|| "127.0.0.1:8080".to_owned());
     let listener = tokio::net::TcpListener::bind(address).await?;
     axum::serve(listener, app).await?;
     Ok(())

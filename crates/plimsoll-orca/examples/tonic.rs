@@ -1,8 +1,8 @@
-//! A tonic server that reports its load in the trailers of its answers, and out of band.
+//! A tonic server that reports its load in response trailers and out of band.
 //!
-//! Run it with `cargo run -p plimsoll-orca --example tonic`. With generated code the service below
-//! would be a few lines; here it is written by hand, so that the example needs no compiler of
-//! protobuf: `example.Hello/Say` answers an empty message with an empty message.
+//! Run it with `cargo run -p plimsoll-orca --example tonic`. The service is written by hand, so
+//! that the example needs no protobuf compiler: `example.Hello/Say` answers an empty message with
+//! an empty message.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -33,7 +33,7 @@ impl Service<Request<Body>> for Hello {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        // In generated code: `request.extensions().get::<OrcaRecorder>()` of a tonic request.
+        // With generated code, use `extensions()` of the tonic request.
         if let Some(orca) = request.extensions().get::<OrcaRecorder>() {
             let _ = orca.set_request_cost("greetings", 1.0);
         }
@@ -54,8 +54,9 @@ impl Service<Request<Body>> for Hello {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let layer = OrcaLayer::builder().concurrency_limit(200).build()?;
     let orca = layer.handle();
-    let address = std::env::args().nth(1);
-    let address = address.unwrap_or_else(|| "127.0.0.1:50051".to_owned());
+    let address = std::env::args()
+        .nth(1)
+        .unwrap_or_else(|| "127.0.0.1:50051".to_owned());
     Server::builder()
         .layer(layer)
         .add_service(Hello)

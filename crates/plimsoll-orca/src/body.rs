@@ -1,7 +1,7 @@
-//! [`OrcaBody`]: the body of a response, with the report in the trailers of a gRPC one.
+//! [`OrcaBody`]: response body that adds the report to the trailers of a gRPC response.
 //!
-//! It adds to trailers that are there and makes none, so that lengths and HTTP/1 stay as they
-//! were. While it lives the request is in flight (`call`).
+//! The body only extends trailers that the service sends, so that content lengths and HTTP/1.1
+//! responses are unchanged. The request is in flight while the body lives (`call`).
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -12,7 +12,7 @@ use pin_project_lite::pin_project;
 use crate::call::Call;
 
 pin_project! {
-    /// The body that the layer gives to a response.
+    /// Response body of [`OrcaService`](crate::OrcaService).
     #[derive(Debug)]
     pub struct OrcaBody<B> {
         #[pin]

@@ -1,6 +1,4 @@
-//! [`OrcaLayerBuilder`]: the settings of a layer, checked once.
-//!
-//! What they do lives in `state` (measuring) and `call` (emitting).
+//! [`OrcaLayerBuilder`]: settings of a layer, validated by `build`.
 
 use std::time::Duration;
 
@@ -10,17 +8,16 @@ use plimsoll_xds::orca::OrcaFormat;
 use crate::layer::OrcaLayer;
 use crate::state::Shared;
 
-/// When a response carries a report.
+/// When a response carries a load report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum When {
-    /// Always.
     #[default]
     Always,
-    /// When the request has a header `endpoint-load-metrics-format` with `TEXT`, `JSON` or `BIN`.
+    /// Only if the request asks with `endpoint-load-metrics-format: TEXT`, `JSON` or `BIN`.
     OnRequest,
 }
 
-/// Settings of an [`OrcaLayer`].
+/// Settings of an [`OrcaLayer`]; from [`OrcaLayer::builder`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -76,63 +73,65 @@ impl OrcaLayerBuilder {
         }
     }
 
-    /// Requests in flight at which the process is full: `application_utilization` is what is in
-    /// flight divided by it. Not set by default, so that balancers look at the CPU.
+    /// Sets the number of requests in flight at which the process is fully utilized:
+    /// `application_utilization` is the requests in flight divided by it. Unset by default, so that
+    /// balancers use the CPU utilization.
     pub fn concurrency_limit(mut self, requests: u64) -> Self {
         self.settings.concurrency_limit = Some(requests);
         self
     }
 
-    /// Time over which rates and utilizations are taken; 1 s, from one tick to a minute.
+    /// Sets the window over which rates and utilizations are averaged; 1 s by default, at least one
+    /// tick, at most a minute.
     ///
-    /// Balancers smooth what they are told, so that a second is enough. A long window adds its
-    /// length to the delay of their loop, and a late loop swings: with the headroom rule of
-    /// `load_aware_locality` 10 s instead of 1 s makes the swing several times as slow, and wider.
+    /// Balancers smooth the reports, so one second is enough. A longer window delays their control
+    /// loop and makes it oscillate: with the headroom rule of `load_aware_locality`, 10 s instead
+    /// of 1 s makes the oscillation several times as slow, and wider.
     pub fn window(mut self, window: Duration) -> Self {
         self.settings.window = window;
         self
     }
 
-    /// How often a thread reads CPU and memory and writes the next report; 100 ms, from 10 ms to
-    /// 10 s. Requests only copy what is there.
+    /// Sets how often a thread samples CPU and memory and writes the next report; 100 ms by
+    /// default, from 10 ms to 10 s. Responses carry a copy of the last report.
     pub fn tick(mut self, tick: Duration) -> Self {
         self.settings.tick = tick;
         self
     }
 
-    /// Form of the header of HTTP responses; text. A report that text cannot express (one with the
-    /// cost of a request) is written as JSON. The request may ask for another form.
+    /// Sets the format of the header of HTTP responses; text by default. A report with a request
+    /// cost, which text cannot express, is written as JSON. A request may ask for another format.
     pub fn http_format(mut self, format: OrcaFormat) -> Self {
         self.settings.http_format = format;
         self
     }
 
-    /// Form of the trailer of gRPC responses; `endpoint-load-metrics-bin`, which is the one that
-    /// gRPC clients know.
+    /// Sets the format of the trailer of gRPC responses; by default `endpoint-load-metrics-bin`,
+    /// which gRPC clients understand.
     pub fn grpc_format(mut self, format: OrcaFormat) -> Self {
         self.settings.grpc_format = format;
         self
     }
 
-    /// When a response carries a report; always.
+    /// Sets when a response carries a report; always by default.
     pub fn when(mut self, when: When) -> Self {
         self.settings.when = when;
         self
     }
 
-    /// Whether the CPU is measured; yes.
+    /// Sets whether the CPU is measured; it is by default.
     pub fn cpu(mut self, measured: bool) -> Self {
         self.settings.cpu = measured;
         self
     }
 
-    /// Whether memory is measured; yes.
+    /// Sets whether memory is measured; it is by default.
     pub fn memory(mut self, measured: bool) -> Self {
         self.settings.memory = measured;
         self
     }
 
-    /// Checks the settings and starts measuring. The error names the setting.
+    /// Validates the settings and starts the sampling thread. The error names the setting.
     pub fn build(self) -> Result<OrcaLayer, FieldError> {
         let settings = self.settings;
         let Settings { window, tick, .. } = settings;
@@ -155,23 +154,23 @@ impl OrcaLayerBuilder {
 mod tests {
     use super::*;
 
-    fn refusal(settings: OrcaLayerBuilder) -> String {
+    fn rejection(settings: OrcaLayerBuilder) -> String {
         settings.build().unwrap_err().to_string()
     }
 
     #[test]
     fn errors_name_the_setting() {
         let builder = OrcaLayerBuilder::new;
-        let zero = refusal(builder().concurrency_limit(0));
+        let zero = rejection(builder().concurrency_limit(0));
         assert_eq!(zero, "concurrency_limit: must be at least 1");
-        let fast = refusal(builder().tick(Duration::from_millis(9)));
+        let fast = rejection(builder().tick(Duration::from_millis(9)));
         assert_eq!(fast, "tick: must be between 10ms and 10s, is 9ms");
-        let slow = refusal(builder().tick(Duration::from_millis(10_001)));
+        let slow = rejection(builder().tick(Duration::from_millis(10_001)));
         assert_eq!(slow, "tick: must be between 10ms and 10s, is 10.001s");
-        let short = refusal(builder().window(Duration::from_millis(99)));
+        let short = rejection(builder().window(Duration::from_millis(99)));
         let reason = "window: must be between the tick (100ms) and 60s, is 99ms";
         assert_eq!(short, reason);
-        assert!(refusal(builder().window(Duration::from_secs(61))).starts_with("window: "));
+        assert!(rejection(builder().window(Duration::from_secs(61))).starts_with("window: "));
     }
 
     #[test]

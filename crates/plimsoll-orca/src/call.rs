@@ -1,8 +1,7 @@
-//! [`Call`]: one request from its arrival to the end of its response: counted in and out, and its
-//! report written.
+//! [`Call`]: tracks one request from its arrival to the end of its response, and writes its report.
 //!
-//! Carried by `layer` until there is a response, and by `body` until that ends. Dropping it, at
-//! any time, counts the request out.
+//! A `Call` is held by `layer` until there is a response, and by `body` until the response ends.
+//! Dropping a `Call`, at any time, ends the request.
 
 use std::sync::Arc;
 
@@ -20,20 +19,17 @@ const ENDPOINT_LOAD_METRICS_FORMAT: HeaderName =
     HeaderName::from_static("endpoint-load-metrics-format");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
-/// A request that is being served.
 #[derive(Debug)]
 pub(crate) struct Call {
     shared: Arc<Shared>,
     recorder: OrcaRecorder,
-    /// What the request asked for.
-    asked: Option<OrcaFormat>,
+    requested_format: Option<OrcaFormat>,
     grpc: bool,
     failed: bool,
 }
 
 impl Call {
-    /// Counts a request in, and gives it its recorder. `None` for one that asks for reports: it
-    /// stays for ever, and is no load.
+    /// `None` for an out-of-band report stream, which never ends and must not count as load.
     pub(crate) fn begin<B>(shared: &Arc<Shared>, request: &mut Request<B>) -> Option<Self> {
         if request.uri().path() == PATH {
             return None;
@@ -44,14 +40,13 @@ impl Call {
         Some(Self {
             shared: Arc::clone(shared),
             recorder,
-            asked: asked(request.headers()),
+            requested_format: requested_format(request.headers()),
             grpc: false,
             failed: false,
         })
     }
 
-    /// The response begins. An HTTP response has its report in the headers. A gRPC response has it
-    /// in the trailers, except when it has no others: then its headers are its trailers.
+    /// gRPC responses carry the report in the trailers; a trailers-only response in its headers.
     pub(crate) fn handle_headers(&mut self, status: StatusCode, headers: &mut HeaderMap) {
         self.grpc = is_grpc(headers);
         self.failed |= status.is_server_error();
@@ -65,7 +60,7 @@ impl Call {
         }
     }
 
-    /// A gRPC response ends; the trailers of others are none of our business.
+    /// Trailers of responses other than gRPC are left alone.
     pub(crate) fn handle_trailers(&mut self, trailers: &mut HeaderMap) {
         if !self.grpc {
             return;
@@ -75,28 +70,28 @@ impl Call {
         self.report(trailers, self.shared.settings().grpc_format);
     }
 
-    /// There is no response, or no rest of it.
+    /// Counts the request as failed: the service or the response body returned an error.
     pub(crate) const fn handle_error(&mut self) {
         self.failed = true;
     }
 
-    /// A report that the handler has written itself stays.
+    /// Writes the load report, unless the handler has written its own.
     fn report(&self, headers: &mut HeaderMap, format: OrcaFormat) {
-        if self.asked.is_none() && self.shared.settings().when == When::OnRequest {
+        if self.requested_format.is_none() && self.shared.settings().when == When::OnRequest {
             return;
         }
         let names = [ENDPOINT_LOAD_METRICS, ENDPOINT_LOAD_METRICS_BIN];
         if names.iter().any(|name| headers.contains_key(name)) {
             return;
         }
-        if let Some((name, value)) = self.header(self.asked.unwrap_or(format)) {
+        if let Some((name, value)) = self.header(self.requested_format.unwrap_or(format)) {
             headers.insert(name, value);
         }
     }
 
     fn header(&self, format: OrcaFormat) -> Option<Header> {
         let newest = self.shared.published();
-        match self.recorder.over(newest.report()) {
+        match self.recorder.applied_to(newest.report()) {
             Some(report) => published::header(&report, format),
             None => newest.header(format).cloned(),
         }
@@ -109,20 +104,19 @@ impl Drop for Call {
     }
 }
 
-/// The form that a request wants. A form that nobody knows is no wish.
-fn asked(headers: &HeaderMap) -> Option<OrcaFormat> {
-    let wish = headers.get(ENDPOINT_LOAD_METRICS_FORMAT)?.as_bytes();
-    let forms = [
+fn requested_format(headers: &HeaderMap) -> Option<OrcaFormat> {
+    let value = headers.get(ENDPOINT_LOAD_METRICS_FORMAT)?.as_bytes();
+    let formats = [
         ("TEXT", OrcaFormat::Text),
         ("JSON", OrcaFormat::Json),
         ("BIN", OrcaFormat::Bin),
     ];
-    let mut forms = forms.into_iter();
-    let found = forms.find(|(name, _)| wish.eq_ignore_ascii_case(name.as_bytes()));
-    found.map(|(_, format)| format)
+    let (_, format) = formats
+        .into_iter()
+        .find(|(name, _)| value.eq_ignore_ascii_case(name.as_bytes()))?;
+    Some(format)
 }
 
-/// Whether a message with these headers is gRPC.
 pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     let content_type = headers.get(header::CONTENT_TYPE);
     content_type.is_some_and(|value| content_type::is_grpc(value.as_bytes()))

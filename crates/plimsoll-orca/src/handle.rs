@@ -1,7 +1,7 @@
-//! [`OrcaHandle`]: what the application says about the process as a whole.
+//! [`OrcaHandle`]: metrics that the application sets for the whole process.
 //!
-//! For one request see `recorder`. Values are kept until they are set again, and are sent from the
-//! next tick on.
+//! `recorder` sets metrics for one request. Values set here stay until they are set again, and are
+//! sent from the next tick on.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,9 +15,10 @@ use crate::state::Shared;
 
 /// Sets metrics of the process; from [`OrcaLayer::handle`](crate::OrcaLayer::handle).
 ///
-/// All clones mean the same report. What is set here stands in every report, over what was
-/// measured; `None` takes it back. Values are finite and at least 0, names are printable ASCII
-/// without blanks and without `,`, `=` and `:`; the error names the metric.
+/// Use it for load that the layer cannot measure, such as queues or GPUs. Values appear in every
+/// report and override measured ones; setting `None` removes a value again. Values must be finite
+/// and at least 0, names printable ASCII without spaces and without `,`, `=` and `:`; an error
+/// names the metric. Clones share one report.
 ///
 /// ```
 /// let layer = plimsoll_orca::layer();
@@ -38,8 +39,8 @@ impl OrcaHandle {
         Self { shared }
     }
 
-    /// What the application calls its utilization. Balancers look at it before they look at the
-    /// CPU, and take a 0 for a value that is missing.
+    /// Sets the utilization of the application. Balancers prefer it to the CPU utilization, and
+    /// treat 0 as not reported.
     pub fn set_application_utilization(
         &self,
         value: impl Into<Option<f64>>,
@@ -47,27 +48,27 @@ impl OrcaHandle {
         self.set(Field::Application, value.into())
     }
 
-    /// Share of the CPU in use, where it is known better than it can be measured.
+    /// Sets the CPU utilization, where the application knows it better than the layer can measure.
     pub fn set_cpu_utilization(&self, value: impl Into<Option<f64>>) -> Result<(), FieldError> {
         self.set(Field::Cpu, value.into())
     }
 
-    /// Share of memory in use.
+    /// Sets the share of memory in use.
     pub fn set_mem_utilization(&self, value: impl Into<Option<f64>>) -> Result<(), FieldError> {
         self.set(Field::Mem, value.into())
     }
 
-    /// Requests per second, for processes whose requests do not all come through the layer.
+    /// Sets the requests per second, for processes whose requests do not all pass the layer.
     pub fn set_rps_fractional(&self, value: impl Into<Option<f64>>) -> Result<(), FieldError> {
         self.set(Field::Rps, value.into())
     }
 
-    /// Errors per second.
+    /// Sets the errors per second.
     pub fn set_eps(&self, value: impl Into<Option<f64>>) -> Result<(), FieldError> {
         self.set(Field::Eps, value.into())
     }
 
-    /// A metric of the application.
+    /// Sets a metric of the application, such as a queue length.
     pub fn set_named_metric(
         &self,
         name: &str,
@@ -78,7 +79,7 @@ impl OrcaHandle {
             .with_process(|metrics| metrics.put(Map::Named, name, value))
     }
 
-    /// Share of a resource in use.
+    /// Sets the utilization of a resource, from 0 to 1.
     pub fn set_utilization(
         &self,
         name: &str,
@@ -89,34 +90,34 @@ impl OrcaHandle {
             .with_process(|metrics| metrics.put(Map::Utilization, name, value))
     }
 
-    /// Measures and writes the next report now rather than at the next tick.
+    /// Writes the next report now rather than at the next tick.
     pub fn refresh(&self) {
         self.shared.refresh();
     }
 
-    /// The report that is being sent.
+    /// Returns the load report that responses currently carry.
     pub fn report(&self) -> OrcaLoadReport {
         self.shared.published().report().clone()
     }
 
-    /// Requests that came in and whose responses have not ended.
+    /// Number of requests in flight: received, and their response body has not ended.
     pub fn in_flight(&self) -> u64 {
         self.shared.in_flight()
     }
 
-    /// Requests that failed since the start: with a status of 500 or more, a gRPC status other than
-    /// OK, an error of the service, or a body that broke off.
+    /// Number of failed requests since the start: status 500 or higher, a gRPC status other than
+    /// OK, an error of the service, or a failed response body.
     pub fn errors(&self) -> u64 {
         self.shared.errors()
     }
 
-    /// The service with which reports are asked for out of band.
+    /// Returns the gRPC service that streams reports out of band.
     pub fn open_rca_service(&self) -> OpenRcaService {
         OpenRcaService::new(Arc::clone(&self.shared))
     }
 
-    /// Ends all out-of-band streams, now and in future. Call it when the server begins to shut
-    /// down: such a stream never ends by itself, and a graceful shutdown would wait for it.
+    /// Ends all current and future out-of-band streams. Call it when the server begins a graceful
+    /// shutdown: the streams have no end of their own, so the shutdown would wait for them.
     pub fn shutdown(&self) {
         self.shared.shutdown();
     }

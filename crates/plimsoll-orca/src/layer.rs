@@ -1,6 +1,4 @@
-//! [`OrcaLayer`] and the service it makes: the way of a request through the layer.
-//!
-//! What happens to the request lives in `call`, settings in `builder`.
+//! [`OrcaLayer`] and [`OrcaService`], the service that it creates. `call` tracks each request.
 
 use std::fmt;
 use std::pin::Pin;
@@ -18,10 +16,10 @@ use crate::call::Call;
 use crate::handle::OrcaHandle;
 use crate::state::Shared;
 
-/// Reports the load of this process with every response; a tower layer.
+/// A tower layer that reports the load of this process with every response.
 ///
-/// Put it outside of everything that may answer a request, so that it sees them all. Clones, and
-/// all services that they make, belong together: one report, one thread that measures.
+/// Make it the outermost layer, so that it sees every request. Clones and all services made from
+/// them share one report and one sampling thread.
 #[derive(Clone)]
 pub struct OrcaLayer {
     shared: Arc<Shared>,
@@ -32,12 +30,12 @@ impl OrcaLayer {
         Self { shared }
     }
 
-    /// A layer with settings.
+    /// Returns a builder with the default settings.
     pub fn builder() -> OrcaLayerBuilder {
         OrcaLayerBuilder::new()
     }
 
-    /// What the application can say about the process itself, and out-of-band reports.
+    /// Returns a handle to set metrics of the process and to serve out-of-band reports.
     pub fn handle(&self) -> OrcaHandle {
         OrcaHandle::new(Arc::clone(&self.shared))
     }
@@ -66,7 +64,7 @@ impl<S> Layer<S> for OrcaLayer {
     }
 }
 
-/// A service whose responses report load.
+/// A service whose responses carry load reports; created by [`OrcaLayer`].
 #[derive(Clone)]
 pub struct OrcaService<S> {
     inner: S,
@@ -103,7 +101,8 @@ where
 }
 
 pin_project! {
-    /// The response to come. A request that is given up before it has one is no error.
+    /// Response future of [`OrcaService`]. A request that is canceled before its response does not
+    /// count as an error.
     #[derive(Debug)]
     pub struct ResponseFuture<F> {
         #[pin]

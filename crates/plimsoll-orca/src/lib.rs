@@ -1,4 +1,7 @@
-//! A tower layer with which a backend reports its load, for axum, tonic and plain hyper (ORCA).
+//! A tower layer that reports the load of a Rust backend (ORCA), for axum, tonic and plain hyper.
+//!
+//! Load balancers that weigh hosts by load (Envoy's and gRPC's `client_side_weighted_round_robin`,
+//! Plimsoll's `load_aware_locality`) need backends that report it. One line does:
 //!
 //! ```
 //! use axum::{Router, routing::get};
@@ -8,28 +11,30 @@
 //!     .layer(plimsoll_orca::layer());
 //! ```
 //!
-//! Every response then says how busy the process is: CPU and memory as the cgroup or the host sees
-//! them, requests and errors per second, and requests in flight as a share of a limit if one is
-//! set ([`OrcaLayer::builder`]). HTTP responses carry the report in a header, gRPC responses in
-//! their trailers. What only the application knows is added by handlers ([`OrcaRecorder`], for
-//! one request) and by anybody ([`OrcaHandle`], for the process). [`OpenRcaService`] streams the
-//! same report to balancers that would rather ask than wait for responses.
+//! Every response then carries CPU and memory utilization (of the cgroup, or of the machine),
+//! requests and errors per second, and the utilization of a concurrency limit if one is set: in a
+//! header of HTTP responses, in the trailers of gRPC responses.
 //!
-//! | module | what lives there |
+//! | to | use |
 //! |---|---|
-//! | `builder`, `layer`, `body`, `call` | the layer, and the way of one request through it |
-//! | `handle`, `recorder`, `metrics` | what the application says itself |
-//! | `sample`, `window`, `measure` | what is measured, and over how long |
-//! | `published`, `state` | the newest report in every form; one swap per tick |
-//! | `open_rca` | reports out of band |
+//! | change formats, window or limits | [`OrcaLayer::builder`] |
+//! | report what only a handler knows, such as the cost of a request | [`OrcaRecorder`] |
+//! | report what only the process knows, such as a queue length | [`OrcaHandle`] |
+//! | report without traffic, on a gRPC stream | [`OpenRcaService`] |
 //!
-//! Nothing is decided here, and the wire forms are those of `plimsoll_xds::orca`.
+//! A request costs two atomic increments and the copy of a header; a thread samples every 100 ms.
+//!
+//! **When not to use it:** CPU and memory are measured on Linux only. Backends whose load no
+//! balancer reads need no reports; at an edge, remove the headers from responses to the public.
+//!
+//! Feature `tonic` (default) lets tonic's router serve [`OpenRcaService`].
 
 mod body;
 mod builder;
 mod call;
 mod handle;
 mod layer;
+mod log_lines;
 mod measure;
 mod metrics;
 mod open_rca;
@@ -43,16 +48,15 @@ pub use body::OrcaBody;
 pub use builder::{OrcaLayerBuilder, When};
 pub use handle::OrcaHandle;
 pub use layer::{OrcaLayer, OrcaService, ResponseFuture};
+#[doc(hidden)]
+pub use log_lines::LOG_LINES;
 pub use open_rca::{OpenRcaService, ReportStream};
-/// What a report says.
 pub use plimsoll_core::model::orca::OrcaLoadReport;
-/// A setting or a metric that cannot be, with its name.
 pub use plimsoll_core::units::FieldError;
-/// The forms a report is written in.
 pub use plimsoll_xds::orca::OrcaFormat;
 pub use recorder::OrcaRecorder;
 
-/// The layer with its default settings: see [`OrcaLayerBuilder`] for what they are.
+/// Returns a layer with the default settings of [`OrcaLayerBuilder`].
 pub fn layer() -> OrcaLayer {
     OrcaLayer::default()
 }

@@ -1,7 +1,7 @@
-//! [`Measure`]: counters and samples, tick by tick, to the measured part of a report.
+//! [`Measure`]: computes the measured part of a report from counters and samples, at every tick.
 //!
-//! Where counters and samples come from is known to `state` and `sample`; what the application
-//! sets itself is laid over the result by `state`. Time is an argument.
+//! `state` and `sample` supply the inputs; `state` applies the application's own metrics to the
+//! result. The caller passes in the time.
 
 use std::time::Duration;
 
@@ -11,11 +11,9 @@ use crate::builder::Settings;
 use crate::sample::{CpuUsage, Sample};
 use crate::window::Window;
 
-/// A utilization that was measured is never less than this: balancers take a 0 for "not
-/// reported", and would look at another metric, or at none, when a host is idle.
-const LEAST: f64 = 1e-4;
+/// Lower bound of a measured utilization: balancers treat 0, of an idle host, as not reported.
+const MIN_UTILIZATION: f64 = 1e-4;
 
-/// What was counted since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) requests: u64,
@@ -23,18 +21,17 @@ pub(crate) struct Counts {
     pub(crate) in_flight: u64,
 }
 
-/// Totals that only grow; their differences over a window are what is reported.
+/// Growing totals; their differences over a window are reported.
 #[derive(Clone, Copy, Debug)]
 struct Totals {
     requests: u64,
     errors: u64,
-    /// Sum of what was in flight at each tick, and ticks: their quotient is a mean.
+    /// Sum of the requests in flight at each tick; divided by `ticks` it is their mean.
     in_flight: u64,
     ticks: u64,
     cpu: Option<CpuUsage>,
 }
 
-/// The window, and how it is read.
 #[derive(Debug)]
 pub(crate) struct Measure {
     window: Window<Totals>,
@@ -55,8 +52,7 @@ impl Measure {
         }
     }
 
-    /// The report after one more tick. Rates and CPU need a tick of time behind them: a request in
-    /// the first microsecond is not a million per second.
+    /// Before one tick has passed, rates and CPU are 0: too short a time yields meaningless rates.
     pub(crate) fn tick(&mut self, counts: Counts, sample: Sample, now: Duration) -> OrcaLoadReport {
         self.in_flight += counts.in_flight;
         self.ticks += 1;
@@ -88,13 +84,13 @@ impl Measure {
     }
 }
 
-/// Per second, to a thousandth: more digits would be noise, and long.
+/// Rate per second, rounded to a thousandth to keep headers short.
 fn rate(count: u64, elapsed: Duration) -> f64 {
     let rate = float(count) / elapsed.as_secs_f64();
     (rate * 1_000.0).round() / 1_000.0
 }
 
-/// 0, which is "not measured", unless both ends come from the same source.
+/// CPU utilization between two samples; 0 (not measured) unless both have the same source.
 fn cpu(before: Option<CpuUsage>, after: Option<CpuUsage>) -> f64 {
     let (Some(before), Some(after)) = (before, after) else {
         return 0.0;
@@ -106,9 +102,9 @@ fn cpu(before: Option<CpuUsage>, after: Option<CpuUsage>) -> f64 {
     utilization((after.busy - before.busy) / capacity)
 }
 
-/// To four digits, and never 0.
+/// Rounds to four digits, and never to 0.
 fn utilization(value: f64) -> f64 {
-    ((value * 10_000.0).round() / 10_000.0).max(LEAST)
+    ((value * 10_000.0).round() / 10_000.0).max(MIN_UTILIZATION)
 }
 
 #[expect(
@@ -152,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_taken_over_the_last_second() {
+    fn rates_cover_the_window() {
         let mut measure = measure(None);
         let mut tick = |requests, errors, millis| {
             let counts = counts(requests, errors, 0);
@@ -163,22 +159,26 @@ mod tests {
         assert_eq!(tick(2, 1, 50), (0.0, 0.0), "less than a tick");
         assert_eq!(tick(31, 2, 100), (300.0, 10.0));
         assert_eq!(tick(401, 5, 1_000), (400.0, 4.0));
-        assert_eq!(tick(507, 5, 1_060), (500.0, 3.96), "from 50 on");
+        assert_eq!(tick(507, 5, 1_060), (500.0, 3.96), "since 50 ms");
         assert_eq!(tick(507, 5, 60_000), (0.0, 0.0), "silence");
     }
 
     #[test]
-    fn in_flight_is_the_mean_of_ticks_over_the_limit() {
+    fn application_utilization_is_the_mean_in_flight_over_the_limit() {
         let mut measure = measure(Some(10));
         let mut tick = |in_flight, millis| {
             let report = measure.tick(counts(0, 0, in_flight), Sample::default(), at(millis));
             report.application_utilization
         };
         assert_eq!(tick(4, 0), 0.4, "one sample is its own mean");
-        assert_eq!(tick(8, 100), 0.8, "the mark before is the edge");
+        assert_eq!(tick(8, 100), 0.8, "the oldest entry is outside of the mean");
         assert_eq!(tick(2, 200), 0.5);
-        assert_eq!(tick(20, 5_000), 2.0, "beyond the limit is said");
-        assert_eq!(tick(0, 10_000), LEAST, "idle is not the same as unknown");
+        assert_eq!(tick(20, 5_000), 2.0, "more than the limit is reported");
+        assert_eq!(
+            tick(0, 10_000),
+            MIN_UTILIZATION,
+            "idle is not the same as unknown"
+        );
     }
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_is_busy_over_capacity_of_one_source() {
+    fn cpu_utilization_is_busy_time_over_capacity_of_one_source() {
         let mut measure = measure(None);
         let mut tick = |sample, millis| {
             let report = measure.tick(Counts::default(), sample, at(millis));
@@ -201,13 +201,13 @@ mod tests {
         assert_eq!(tick(Sample::default(), 2_000), 0.0, "unreadable");
         assert_eq!(
             tick(cpu_sample(1, 0.0, 14.0), 2_500),
-            LEAST,
+            MIN_UTILIZATION,
             "idle since 1500"
         );
     }
 
     #[test]
-    fn memory_is_as_sampled() {
+    fn memory_utilization_is_rounded() {
         let sample = Sample {
             cpu: None,
             memory: Some(0.123_456),

@@ -1,16 +1,15 @@
-//! [`Metrics`]: what the application says about its load, checked, and laid over what was measured.
+//! [`Metrics`]: metrics set by the application, validated; they override measured values.
 //!
-//! Kept by `handle` for the process and by `recorder` for a request.
+//! Held by `handle` for the process and by `recorder` for a request.
 
 use std::collections::BTreeMap;
 
 use plimsoll_core::model::orca::{MetricMap, OrcaLoadReport};
 use plimsoll_core::units::FieldError;
 
-/// Longest name of a metric: a header has limits, and a name is sent with every response.
-const LONGEST_NAME: usize = 128;
+/// Longest name of a metric: names are sent with every response, and headers are limited.
+const MAX_NAME_LENGTH: usize = 128;
 
-/// A plain field of a report that can be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Field {
     Application,
@@ -20,7 +19,6 @@ pub(crate) enum Field {
     Rps,
 }
 
-/// A map of a report that can be written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Map {
     Named,
@@ -28,7 +26,6 @@ pub(crate) enum Map {
     Utilization,
 }
 
-/// What was set, and nothing else.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Metrics {
     fields: [Option<f64>; 5],
@@ -36,7 +33,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Sets a field, or with `None` leaves it to what is measured.
+    /// Sets a field; `None` unsets it, so that the measured value is reported.
     pub(crate) fn set(&mut self, field: Field, value: Option<f64>) -> Result<(), FieldError> {
         if let Some(value) = value {
             check_value(field.name(), value)?;
@@ -45,7 +42,6 @@ impl Metrics {
         Ok(())
     }
 
-    /// Sets an entry of a map, or with `None` takes it out.
     pub(crate) fn put(
         &mut self,
         map: Map,
@@ -66,7 +62,6 @@ impl Metrics {
         Ok(())
     }
 
-    /// Writes what was set into a report, over what it says.
     pub(crate) fn apply(&self, report: &mut OrcaLoadReport) {
         for field in Field::ALL {
             if let Some(value) = self.fields[field as usize] {
@@ -132,8 +127,7 @@ impl Map {
     }
 }
 
-/// The wire would carry other numbers too, but balancers treat them as missing, and text cannot
-/// say them.
+/// Rejects values that balancers would treat as not reported and that text cannot express.
 fn check_value(path: &str, value: f64) -> Result<(), FieldError> {
     if value.is_finite() && value >= 0.0 {
         return Ok(());
@@ -142,16 +136,16 @@ fn check_value(path: &str, value: f64) -> Result<(), FieldError> {
     Err(FieldError::new(path, reason))
 }
 
-/// What every form can express: printable ASCII without blanks and without what separates in text.
+/// Accepts only names that every format can express: printable ASCII without spaces and separators.
 fn check_name(map: &str, name: &str) -> Result<(), FieldError> {
-    let sayable = |byte: u8| byte.is_ascii_graphic() && !b",=:".contains(&byte);
+    let allowed = |byte: u8| byte.is_ascii_graphic() && !b",=:".contains(&byte);
     let reason = if name.is_empty() {
         "the name is empty".to_owned()
-    } else if name.len() > LONGEST_NAME {
-        format!("the name is longer than {LONGEST_NAME} bytes")
-    } else if !name.bytes().all(sayable) {
+    } else if name.len() > MAX_NAME_LENGTH {
+        format!("the name is longer than {MAX_NAME_LENGTH} bytes")
+    } else if !name.bytes().all(allowed) {
         let name = name.escape_debug();
-        format!("`{name}` has a character other than printable ASCII without `,`, `=`, `:`")
+        format!("`{name}` has a character that is not printable ASCII, or a space, `,`, `=` or `:`")
     } else {
         return Ok(());
     };
@@ -163,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_goes_over_what_was_measured() {
+    fn set_metrics_override_measured_ones() {
         let mut metrics = Metrics::default();
         metrics.set(Field::Cpu, Some(0.5)).unwrap();
         metrics.set(Field::Eps, Some(0.0)).unwrap();
@@ -185,11 +179,14 @@ mod tests {
             utilization: [("disk", 0.1)].into_iter().collect(),
             ..Default::default()
         };
-        assert_eq!(report, expected, "a zero that was set is a zero");
+        assert_eq!(
+            report, expected,
+            "an explicit zero overrides the measured value"
+        );
     }
 
     #[test]
-    fn every_field_and_map_is_its_own() {
+    fn fields_and_maps_are_independent() {
         for field in Field::ALL {
             let mut metrics = Metrics::default();
             metrics.set(field, Some(0.25)).unwrap();

@@ -1,7 +1,8 @@
-//! [`OpenRcaService`]: `xds.service.orca.v3.OpenRcaService`, reports out of band (gRFC A51).
+//! [`OpenRcaService`]: the gRPC service `xds.service.orca.v3.OpenRcaService`, which streams reports
+//! out of band (gRFC A51).
 //!
-//! Here are the request and its refusal; the stream of reports is in `stream`. It needs a tokio
-//! runtime with timers, and no tasks: a stream lives in the body of its response.
+//! Needs a tokio runtime with timers, but no tasks: a stream lives in the body of its response
+//! (`stream`).
 
 use std::convert::Infallible;
 use std::fmt;
@@ -22,12 +23,12 @@ pub use stream::ReportStream;
 use crate::call::is_grpc;
 use crate::state::Shared;
 
-/// Streams reports to whoever asks; from
+/// Streams reports to balancers, independent of responses; from
 /// [`OrcaHandle::open_rca_service`](crate::OrcaHandle::open_rca_service).
 ///
-/// Reports come at once and then at the interval that was asked for, if it is not below
-/// [`Self::min_interval`]. Who names none gets one every ten seconds, as Envoy asks for by
-/// default. The layer does not count these streams as load.
+/// Serve it if balancers enable out-of-band reports: then hosts without traffic report, too. The
+/// first report is sent at once, further ones at the requested interval, but not below
+/// [`Self::min_interval`]; the default is 10 s, as in Envoy. These streams do not count as load.
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -40,7 +41,7 @@ use crate::state::Shared;
 ///     .layer(layer);
 /// ```
 ///
-/// With tonic it is `Server::builder().layer(layer).add_service(service)`.
+/// With tonic, use `Server::builder().layer(layer).add_service(service)`.
 #[derive(Clone)]
 pub struct OpenRcaService {
     shared: Arc<Shared>,
@@ -48,11 +49,11 @@ pub struct OpenRcaService {
 }
 
 impl OpenRcaService {
-    /// The path it answers to.
+    /// Path of the streaming method.
     pub const PATH: &'static str = PATH;
-    /// The name of the service.
+    /// Full name of the gRPC service.
     pub const NAME: &'static str = "xds.service.orca.v3.OpenRcaService";
-    /// The interval of those who name none.
+    /// Reporting interval of requests without one.
     pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(10);
 
     pub(crate) const fn new(shared: Arc<Shared>) -> Self {
@@ -62,19 +63,20 @@ impl OpenRcaService {
         }
     }
 
-    /// The shortest interval that is granted; 1 s. Below the tick of the layer reports would only
-    /// repeat themselves.
+    /// Sets the shortest reporting interval; 1 s by default. At intervals below the tick of the
+    /// layer, the same report would be sent repeatedly.
     #[must_use]
     pub const fn min_interval(mut self, interval: Duration) -> Self {
         self.min_interval = interval;
         self
     }
 
-    /// What is granted to a client that asks for `asked`. A timer cannot be shorter than a
-    /// millisecond.
-    fn interval(&self, asked: Option<Duration>) -> Duration {
-        let asked = asked.unwrap_or(Self::DEFAULT_INTERVAL);
-        asked.max(self.min_interval).max(Duration::from_millis(1))
+    /// Clamps the requested interval. Timers have a resolution of one millisecond.
+    fn interval(&self, requested: Option<Duration>) -> Duration {
+        requested
+            .unwrap_or(Self::DEFAULT_INTERVAL)
+            .max(self.min_interval)
+            .max(Duration::from_millis(1))
     }
 }
 
@@ -111,8 +113,8 @@ impl<B: Body> Service<Request<B>> for OpenRcaService {
         if request.uri().path() == PATH {
             *response.body_mut() = ReportStream::new(self.clone(), request.into_body());
         } else {
-            // The same for every method that is not there: the client need not try again.
-            stream::UNIMPLEMENTED.write(headers, "no such method here");
+            // Tells the client not to retry.
+            stream::UNIMPLEMENTED.write(headers, "unknown method");
         }
         ready(Ok(response))
     }

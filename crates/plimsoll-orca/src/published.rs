@@ -1,10 +1,11 @@
-//! [`Published`]: one report in all its forms, written once and copied by every response.
+//! [`Published`]: one report in all formats, encoded once and copied into every response.
 //!
-//! The forms are those of `plimsoll_xds::orca`. Written by `state`, read by `call` and `open_rca`.
+//! `plimsoll_xds::orca` encodes. Written by `state`, read by `call` and `open_rca`.
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use plimsoll_core::model::orca::OrcaLoadReport;
+use plimsoll_xds::grpc_frame::frame;
 use plimsoll_xds::orca::{self, OrcaFormat};
 
 pub(crate) const ENDPOINT_LOAD_METRICS: HeaderName =
@@ -12,22 +13,20 @@ pub(crate) const ENDPOINT_LOAD_METRICS: HeaderName =
 pub(crate) const ENDPOINT_LOAD_METRICS_BIN: HeaderName =
     HeaderName::from_static(orca::ENDPOINT_LOAD_METRICS_BIN);
 
-/// Name and value of a header or trailer.
 pub(crate) type Header = (HeaderName, HeaderValue);
 
-/// A report as responses and streams need it.
 #[derive(Debug, Default)]
 pub(crate) struct Published {
     report: OrcaLoadReport,
-    /// In the order of [`index`]; `None` for a report that says nothing.
+    /// Encoded headers in the order of [`index`]; `None` for an empty report.
     headers: [Option<Header>; 4],
     frame: Bytes,
 }
 
 impl Published {
     pub(crate) fn new(report: OrcaLoadReport) -> Self {
-        let says_something = report != OrcaLoadReport::default();
-        let form = |format| says_something.then(|| header(&report, format)).flatten();
+        let has_content = report != OrcaLoadReport::default();
+        let form = |format| has_content.then(|| header(&report, format)).flatten();
         Self {
             headers: FORMATS.map(form),
             frame: frame(&orca::encode_message(&report)),
@@ -39,19 +38,17 @@ impl Published {
         &self.report
     }
 
-    /// The report as a header. Copies of it share their bytes.
+    /// The report as a header. Clones share their bytes.
     pub(crate) const fn header(&self, format: OrcaFormat) -> Option<&Header> {
         self.headers[index(format)].as_ref()
     }
 
-    /// The report as a message of a gRPC stream, in its frame.
     pub(crate) fn frame(&self) -> Bytes {
         self.frame.clone()
     }
 }
 
-/// `report` as a header. What text cannot express is written as JSON: the value says which of
-/// them it is.
+/// Encodes a report as a header; falls back to JSON if the text format cannot express the report.
 pub(crate) fn header(report: &OrcaLoadReport, format: OrcaFormat) -> Option<Header> {
     let json = |_| orca::encode(report, OrcaFormat::Json);
     let (name, value) = orca::encode(report, format).or_else(json).ok()?;
@@ -78,15 +75,6 @@ const fn index(format: OrcaFormat) -> usize {
     }
 }
 
-/// One byte of flags, four of length, the message.
-fn frame(message: &[u8]) -> Bytes {
-    let mut frame = BytesMut::with_capacity(5 + message.len());
-    frame.put_u8(0);
-    frame.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
-    frame.put(message);
-    frame.freeze()
-}
-
 #[cfg(test)]
 mod tests {
     use plimsoll_xds::orca::OrcaLimits;
@@ -100,7 +88,7 @@ mod tests {
         orca::parse([pair], &OrcaLimits::default()).unwrap()
     }
 
-    /// Reports as this crate makes them: values finite and not negative, names checked.
+    /// Reports as this crate writes them: finite, non-negative values and valid names.
     fn any_report() -> impl Strategy<Value = OrcaLoadReport> {
         let value = || prop_oneof![Just(0.0), 0.0..2.0, 0.0..f64::MAX];
         let map = || btree_map("[!-+\\--9;<>-~]{1,12}", value(), 0..4);
@@ -137,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_has_its_header() {
+    fn every_format_has_its_header() {
         let published = Published::new(OrcaLoadReport {
             cpu_utilization: 0.5,
             ..Default::default()
@@ -157,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_is_said_in_json_where_text_was_wanted() {
+    fn a_request_cost_falls_back_from_text_to_json() {
         let mut report = OrcaLoadReport::default();
         report.request_cost.insert("rows", 2.0);
         let (_, value) = header(&report, OrcaFormat::Text).unwrap();
@@ -165,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_say_is_no_header_and_an_empty_message() {
+    fn an_empty_report_has_no_header_and_an_empty_message() {
         let published = Published::new(OrcaLoadReport::default());
         assert!(FORMATS.iter().all(|form| published.header(*form).is_none()));
         assert_eq!(published.frame(), [0, 0, 0, 0, 0][..]);

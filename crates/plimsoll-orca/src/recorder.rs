@@ -1,28 +1,40 @@
-//! [`OrcaRecorder`]: what a handler says about the request it serves.
+//! [`OrcaRecorder`]: metrics that a handler sets for the response to one request.
 //!
-//! The layer puts one into the extensions of every request, and looks at it when the report is
-//! written (`call`). For the process as a whole see `handle`.
+//! The layer inserts one into the extensions of every request and reads it when it writes the
+//! report (`call`). For the whole process see `handle`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use plimsoll_core::model::orca::OrcaLoadReport;
 use plimsoll_core::units::FieldError;
 
 use crate::metrics::{Field, Map, Metrics};
+use crate::state::lock;
 
-/// Adds to the report of one response; found in the extensions of the request.
+/// Adds metrics to the report of one response; found in the extensions of the request.
 ///
-/// In axum it is `Extension<OrcaRecorder>`, in tonic `request.extensions().get::<OrcaRecorder>()`.
-/// What counts is what was set before the report is sent: before the headers of an HTTP response,
-/// before the trailers of a gRPC one. Values are checked as those of
-/// [`OrcaHandle`](crate::OrcaHandle), over which they go.
+/// In axum use `Extension<OrcaRecorder>`, in tonic `request.extensions().get::<OrcaRecorder>()`.
+/// Set values before the report is sent: before the headers of an HTTP response, or the trailers of
+/// a gRPC response. They override [`OrcaHandle`](crate::OrcaHandle)'s values; the same rules apply.
+///
+/// ```
+/// use axum::Extension;
+/// use plimsoll_orca::OrcaRecorder;
+///
+/// async fn search(Extension(orca): Extension<OrcaRecorder>) -> &'static str {
+///     if let Err(error) = orca.set_request_cost("rows", 1250.0) {
+///         eprintln!("{error}");
+///     }
+///     "found"
+/// }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct OrcaRecorder {
     slot: Arc<Slot>,
 }
 
-/// Small, because there is one per request and most handlers say nothing.
+/// Kept small: every request has a slot, and most handlers set nothing.
 #[derive(Debug, Default)]
 struct Slot {
     used: AtomicBool,
@@ -30,44 +42,43 @@ struct Slot {
 }
 
 impl OrcaRecorder {
-    /// What this request cost, such as rows read or tokens made.
+    /// Sets a cost of this request, such as rows read or tokens generated.
     pub fn set_request_cost(&self, name: &str, value: f64) -> Result<(), FieldError> {
         self.with(|metrics| metrics.put(Map::RequestCost, name, Some(value)))
     }
 
-    /// A metric of the application.
+    /// Sets a metric of the application, such as a queue length.
     pub fn set_named_metric(&self, name: &str, value: f64) -> Result<(), FieldError> {
         self.with(|metrics| metrics.put(Map::Named, name, Some(value)))
     }
 
-    /// Share of a resource in use.
+    /// Sets the utilization of a resource, from 0 to 1.
     pub fn set_utilization(&self, name: &str, value: f64) -> Result<(), FieldError> {
         self.with(|metrics| metrics.put(Map::Utilization, name, Some(value)))
     }
 
-    /// What the application calls its utilization.
+    /// Sets the utilization of the application.
     pub fn set_application_utilization(&self, value: f64) -> Result<(), FieldError> {
         self.with(|metrics| metrics.set(Field::Application, Some(value)))
     }
 
-    /// Share of the CPU in use.
+    /// Sets the share of the CPU in use.
     pub fn set_cpu_utilization(&self, value: f64) -> Result<(), FieldError> {
         self.with(|metrics| metrics.set(Field::Cpu, Some(value)))
     }
 
-    /// Share of memory in use.
+    /// Sets the share of memory in use.
     pub fn set_mem_utilization(&self, value: f64) -> Result<(), FieldError> {
         self.with(|metrics| metrics.set(Field::Mem, Some(value)))
     }
 
-    /// `report` with what was set; `None` if nothing was.
-    pub(crate) fn over(&self, report: &OrcaLoadReport) -> Option<OrcaLoadReport> {
-        // The lock is for requests that use it.
+    /// Returns `report` with the recorded metrics applied; `None` if nothing was recorded.
+    pub(crate) fn applied_to(&self, report: &OrcaLoadReport) -> Option<OrcaLoadReport> {
+        // Requests without recorded metrics do not take the lock.
         if !self.slot.used.load(Ordering::Acquire) {
             return None;
         }
-        let metrics = self.slot.metrics.lock();
-        let metrics = metrics.unwrap_or_else(PoisonError::into_inner);
+        let metrics = lock(&self.slot.metrics);
         let mut report = report.clone();
         metrics.as_ref()?.apply(&mut report);
         Some(report)
@@ -77,8 +88,7 @@ impl OrcaRecorder {
         &self,
         set: impl FnOnce(&mut Metrics) -> Result<(), FieldError>,
     ) -> Result<(), FieldError> {
-        let metrics = self.slot.metrics.lock();
-        let mut metrics = metrics.unwrap_or_else(PoisonError::into_inner);
+        let mut metrics = lock(&self.slot.metrics);
         set(metrics.get_or_insert_default())?;
         self.slot.used.store(true, Ordering::Release);
         Ok(())
@@ -90,16 +100,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_said_until_something_was_set() {
+    fn reports_are_unchanged_until_a_metric_is_set() {
         let recorder = OrcaRecorder::default();
         let measured = OrcaLoadReport {
             cpu_utilization: 0.5,
             ..Default::default()
         };
-        assert_eq!(recorder.over(&measured), None);
+        assert_eq!(recorder.applied_to(&measured), None);
         let error = recorder.set_request_cost("rows", f64::NAN).unwrap_err();
         assert_eq!(error.path(), "request_cost.rows");
-        assert_eq!(recorder.over(&measured), None, "a refusal is not a word");
+        assert_eq!(
+            recorder.applied_to(&measured),
+            None,
+            "a rejected value is not recorded"
+        );
 
         let elsewhere = recorder.clone();
         elsewhere.set_request_cost("rows", 3.0).unwrap();
@@ -115,9 +129,9 @@ mod tests {
             utilization: [("disk", 0.5)].into_iter().collect(),
             ..measured.clone()
         };
-        assert_eq!(recorder.over(&measured), Some(expected));
+        assert_eq!(recorder.applied_to(&measured), Some(expected));
         recorder.set_cpu_utilization(0.75).unwrap();
-        let over = recorder.over(&measured).unwrap();
+        let over = recorder.applied_to(&measured).unwrap();
         assert_eq!(over.cpu_utilization, 0.75);
     }
 }

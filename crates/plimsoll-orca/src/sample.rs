@@ -1,10 +1,9 @@
-//! [`Sampler`]: how busy CPU and memory are, from the files of a Linux system.
+//! [`Sampler`]: CPU and memory utilization, from `/proc` and cgroups of Linux.
 //!
-//! If the cgroup of the process, or one above it, has a limit that is below what the machine has,
-//! the share of that limit is meant, because work stalls there first. Otherwise it is the share of
-//! the machine, with its other processes, because they compete. Elsewhere than on Linux there is
-//! no answer, and the application may give one. Which limit binds is found in `cgroup`; the
-//! machine is read in `host`. Called by `state` with every tick.
+//! If the cgroup of the process, or one above it, has a limit below the capacity of the machine,
+//! utilization is relative to that limit, because work stalls there first. Otherwise it is that of
+//! the machine, including other processes, because they compete. On other systems nothing is
+//! measured, and the application may set values itself.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,27 +13,26 @@ mod host;
 
 use cgroup::{CpuLimit, MemoryLimit};
 
-/// How long a limit is believed. They can change while a process runs, but seldom do.
-const LIMITS_FOR: Duration = Duration::from_secs(5);
+/// How long limits are cached: they may change while a process runs, but rarely do.
+const LIMITS_TTL: Duration = Duration::from_secs(5);
 
-/// What one tick sees. `None` = there is no way to know.
+/// Utilization at one tick; `None` where nothing can be measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Sample {
     pub(crate) cpu: Option<CpuUsage>,
     pub(crate) memory: Option<f64>,
 }
 
-/// CPU time used and available since some origin; only differences mean something.
+/// CPU time used and available since some origin; only differences are meaningful.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CpuUsage {
-    /// Changes when totals begin again: those of different sources have nothing to do with each
-    /// other.
+    /// Changes when the totals restart: totals of different sources cannot be compared.
     pub(crate) source: u32,
     pub(crate) busy: f64,
     pub(crate) capacity: f64,
 }
 
-/// Reads below a root, which is `/` except in tests.
+/// Reads files below `root`, which is `/` except in tests.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     root: PathBuf,
@@ -62,7 +60,6 @@ impl Sampler {
         }
     }
 
-    /// CPU time until `now`.
     pub(crate) fn cpu(&mut self, now: Duration) -> Option<CpuUsage> {
         self.read_limits(now);
         let elapsed = now.saturating_sub(self.last).as_secs_f64();
@@ -70,7 +67,7 @@ impl Sampler {
         let limit = self.limits.as_ref().and_then(|limits| limits.cpu.as_ref());
         let (busy, capacity) = match limit {
             Some(limit) => {
-                // Time by time, because the number of cores may change.
+                // Capacity is accumulated, because the limit may change.
                 self.capacity += elapsed * limit.cores;
                 (limit.usage_seconds()?, self.capacity)
             }
@@ -83,7 +80,7 @@ impl Sampler {
         })
     }
 
-    /// Share of memory in use at `now`, without what can be dropped at once.
+    /// Returns the share of memory in use, without reclaimable file pages.
     pub(crate) fn memory(&mut self, now: Duration) -> Option<f64> {
         self.read_limits(now);
         let limits = self.limits.as_ref();
@@ -94,7 +91,7 @@ impl Sampler {
     }
 
     fn read_limits(&mut self, now: Duration) {
-        let fresh = |limits: &Limits| now.saturating_sub(limits.read) < LIMITS_FOR;
+        let fresh = |limits: &Limits| now.saturating_sub(limits.read) < LIMITS_TTL;
         if self.limits.as_ref().is_some_and(fresh) {
             return;
         }

@@ -1,9 +1,9 @@
-//! [`Shared`]: what all parts of a layer see: counters of requests, metrics of the process, and the
-//! newest report.
+//! [`Shared`]: state shared by all clones of a layer: request counters, metrics of the process, and
+//! the newest report.
 //!
-//! Requests touch two counters and read one pointer. A thread does the rest, tick by tick; it ends
-//! when the last user of the layer is gone. The arithmetic lives in `measure`, files are read in
-//! `sample`.
+//! A request increments two counters and reads one pointer. A thread does the rest at every tick;
+//! it ends when the last user of the layer is dropped. `measure` computes, `sample` reads the
+//! system.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,15 +11,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Guard};
+use plimsoll_core::log_line;
 use tokio::sync::watch;
 
 use crate::builder::Settings;
+use crate::log_lines;
 use crate::measure::{Counts, Measure};
 use crate::metrics::Metrics;
 use crate::published::Published;
 use crate::sample::{Sample, Sampler};
 
-/// One per layer.
 #[derive(Debug)]
 pub(crate) struct Shared {
     counters: Counters,
@@ -31,7 +32,7 @@ pub(crate) struct Shared {
     stop: watch::Sender<bool>,
 }
 
-/// Apart from the rest, which is read by every request and written ten times a second.
+/// Counters on their own cache lines: requests write them, and only read the rest of [`Shared`].
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Counters {
@@ -40,7 +41,6 @@ struct Counters {
     errors: AtomicU64,
 }
 
-/// What only a tick needs.
 #[derive(Debug)]
 struct Meter {
     measure: Measure,
@@ -48,7 +48,7 @@ struct Meter {
 }
 
 impl Shared {
-    /// Measures at once, and from now on with every tick.
+    /// Writes the first report and spawns the sampling thread.
     pub(crate) fn start(settings: Settings) -> Arc<Self> {
         let shared = Arc::new(Self::new(settings, Sampler::new("/")));
         shared.refresh();
@@ -56,8 +56,8 @@ impl Shared {
         let tick = shared.settings.tick;
         let thread = thread::Builder::new().name("plimsoll-orca".to_owned());
         if let Err(error) = thread.spawn(move || run(&weak, tick)) {
-            // A backend that cannot report still serves.
-            tracing::error!(%error, "no thread to measure load with: reports stay as they are");
+            // The service works without the thread; load reports keep their first values.
+            log_line!(log_lines::MEASURING_FAILED, %error);
         }
         shared
     }
@@ -102,7 +102,7 @@ impl Shared {
         self.counts().errors
     }
 
-    /// What ended is read before what began, so that there is never less than nothing in flight.
+    /// Reads `finished` before `started`, so that the difference is never negative.
     fn counts(&self) -> Counts {
         let finished = self.counters.finished.load(Ordering::Acquire);
         let requests = self.counters.started.load(Ordering::Relaxed);
@@ -113,14 +113,14 @@ impl Shared {
         }
     }
 
-    /// Changes what the application says about the process; sent from the next tick on.
+    /// Changes the metrics that the application sets; sent from the next tick on.
     pub(crate) fn with_process<R>(&self, change: impl FnOnce(&mut Metrics) -> R) -> R {
         change(&mut lock(&self.process))
     }
 
     pub(crate) fn refresh(&self) {
         let mut meter = lock(&self.meter);
-        // Under the lock, so that time does not go backwards in the window.
+        // Read the clock under the lock, so that the window never sees time go backward.
         let now = self.origin.elapsed();
         self.tick(&mut meter, now);
     }
@@ -142,7 +142,7 @@ impl Shared {
         self.stop.send_replace(true);
     }
 
-    /// Done when [`Self::shutdown`] was called, or nobody can call it any more.
+    /// Resolves when [`Self::shutdown`] is called, or the layer is dropped.
     pub(crate) fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut stop = self.stop.subscribe();
         async move {
@@ -151,8 +151,8 @@ impl Shared {
     }
 }
 
-/// A panic while a lock was held leaves numbers behind, and numbers are always whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks a mutex, ignoring poison: a panic cannot leave plain numbers in an invalid state.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -172,8 +172,8 @@ mod tests {
     use crate::metrics::Field;
 
     fn shared(settings: Settings) -> Shared {
-        let nowhere = tempfile::tempdir().unwrap();
-        Shared::new(settings, Sampler::new(nowhere.path()))
+        let empty = tempfile::tempdir().unwrap();
+        Shared::new(settings, Sampler::new(empty.path()))
     }
 
     fn tick(shared: &Shared, millis: u64) {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_counted_and_published_by_the_tick() {
+    fn counted_requests_are_published_by_the_next_tick() {
         let shared = shared(Settings {
             concurrency_limit: Some(4),
             ..Default::default()
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_process_says_goes_over_what_is_measured() {
+    fn set_metrics_override_measured_ones() {
         let shared = shared(Settings::default());
         shared
             .with_process(|metrics| metrics.set(Field::Cpu, Some(0.7)))
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_numbers_are_written_once() {
+    fn an_unchanged_report_is_not_rewritten() {
         let shared = shared(Settings::default());
         tick(&shared, 0);
         let before = Arc::as_ptr(&shared.published());
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_ends_with_the_last_user() {
+    fn the_thread_ends_with_the_last_clone() {
         let shared = Arc::new(shared(Settings::default()));
         let weak = Arc::downgrade(&shared);
         let thread = thread::spawn(move || run(&weak, Duration::from_millis(1)));

@@ -1,11 +1,11 @@
-//! [`Window`]: what a growing total was a moment ago, so that it can be made a rate.
+//! [`Window`]: sliding window over growing totals, from which `measure` computes rates.
 //!
-//! Time is an argument, since an origin that the caller chose. Called by `measure`.
+//! The caller passes in the time, relative to an origin of its choice.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Totals of the last `span`, and one older, so that a full window is always covered.
+/// Totals of the last `span`, and one older, so that the whole span is covered.
 #[derive(Debug)]
 pub(crate) struct Window<T> {
     span: Duration,
@@ -20,8 +20,8 @@ impl<T> Window<T> {
         }
     }
 
-    /// Adds the totals of `now`, and returns the oldest ones that count with their age. At first
-    /// that is less than the span, later at least the span. Time does not go backwards.
+    /// Adds the totals at `now`, and returns the oldest totals in the window with their age: less
+    /// than the span at first, at least the span later. Time must not decrease.
     pub(crate) fn push(&mut self, totals: T, now: Duration) -> (&T, Duration) {
         let begin = now.saturating_sub(self.span);
         while self.marks.get(1).is_some_and(|(at, _)| *at <= begin) {
@@ -42,29 +42,33 @@ mod tests {
     }
 
     #[test]
-    fn the_window_grows_to_its_span_and_slides() {
+    fn the_window_grows_to_its_span_and_then_slides() {
         let mut window = Window::new(at(1_000));
         let mut push = |total: u64, millis| {
             let (oldest, age) = window.push(total, at(millis));
             (*oldest, age.as_millis())
         };
-        assert_eq!(push(10, 500), (10, 0), "alone, it is its own past");
+        assert_eq!(push(10, 500), (10, 0), "a single entry is also the oldest");
         assert_eq!(push(20, 900), (10, 400));
         assert_eq!(push(30, 1_500), (10, 1_000));
-        assert_eq!(push(40, 1_800), (10, 1_300), "900 is too young alone");
+        assert_eq!(
+            push(40, 1_800),
+            (10, 1_300),
+            "the entry of 900 does not cover the span"
+        );
         assert_eq!(push(50, 1_900), (20, 1_000));
         assert_eq!(push(60, 2_000), (20, 1_100));
     }
 
     #[test]
-    fn after_a_pause_the_last_total_is_the_past() {
+    fn after_a_pause_the_last_total_is_the_oldest() {
         let mut window = Window::new(at(1_000));
         for tick in 0..20 {
             window.push(tick, at(tick * 100));
         }
         let (oldest, age) = window.push(99, at(60_000));
         assert_eq!((*oldest, age), (19, at(58_100)));
-        assert_eq!(window.marks.len(), 2, "what is old is forgotten");
+        assert_eq!(window.marks.len(), 2, "old entries are removed");
     }
 
     #[test]

@@ -27,7 +27,7 @@ async fn listen() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// One HTTP/1 request and its whole response.
+/// Sends an HTTP/1.1 request and reads the whole response.
 async fn get(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Response<Bytes> {
     let stream = TcpStream::connect(address).await.unwrap();
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
@@ -52,10 +52,10 @@ fn report(headers: &HeaderMap) -> Option<OrcaLoadReport> {
     parse(pairs, &OrcaLimits::default()).ok()
 }
 
-/// Waits until something is so.
-async fn until(what: &str, mut so: impl FnMut() -> bool) {
+/// Waits until a condition holds.
+async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
-    while !so() {
+    while !condition() {
         assert!(Instant::now() < deadline, "still waiting: {what}");
         tokio::task::yield_now().await;
     }

@@ -1,4 +1,4 @@
-//! The thread of a worker: accepts connections, ticks, and ends when it is told to.
+//! Worker threads: accept connections, check their timeouts on a tick, and drain on shutdown.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,47 +8,44 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use plimsoll_core::log_line;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::connection::{Connection, Order};
+use crate::connection::{Connection, DrainLevel};
 use crate::listener::{self, Listener};
+use crate::log_lines;
 use crate::stats::HttpStats;
 use crate::worker::{TICK, Worker};
 
-/// Connections that may wait to be accepted.
+/// Length of the queue of connections that the kernel has established but nobody has accepted.
 const BACKLOG: i32 = 4096;
 
-/// What all workers share.
+/// Limit of downstream connections, shared by all workers.
 #[derive(Debug, Default)]
-pub(crate) struct Limits {
-    /// Connections now.
-    pub(crate) connections: AtomicU64,
-    /// Connections at most; `u64::MAX` is no limit.
-    pub(crate) max_connections: AtomicU64,
+pub(crate) struct ConnectionLimit {
+    pub(crate) active: AtomicU64,
+    /// Limit of open connections; `u64::MAX` means unlimited.
+    pub(crate) max: AtomicU64,
 }
 
-/// What a worker is told.
 pub(crate) enum Command {
-    /// Accept on one more socket.
     Listen(String, Arc<Listener>, StdListener),
-    /// Accept no more for the listener of this name; let its connections finish.
+    /// Stops accepting for the named listener and drains its connections.
     Unlisten(String),
-    /// Accept no more, finish within this time, and end.
+    /// Stops accepting on all listeners, drains for at most this time, then exits.
     Drain(Duration),
 }
 
-/// A worker's thread.
 pub(crate) struct WorkerThread {
     commands: mpsc::UnboundedSender<Command>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl WorkerThread {
-    /// Starts a thread.
-    pub(crate) fn start(worker: Worker, limits: Arc<Limits>) -> io::Result<Self> {
+    pub(crate) fn start(worker: Worker, limit: Arc<ConnectionLimit>) -> io::Result<Self> {
         let (commands, received) = mpsc::unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -56,7 +53,7 @@ impl WorkerThread {
         let name = format!("worker-{}", worker.index);
         let acceptor = Acceptor {
             worker: Arc::new(worker),
-            limits,
+            limit,
             connections: Mutex::default(),
         };
         let work = move || runtime.block_on(Arc::new(acceptor).run(received));
@@ -67,26 +64,25 @@ impl WorkerThread {
         })
     }
 
-    /// Tells the worker something; a thread that has ended hears nothing.
-    pub(crate) fn tell(&self, command: Command) {
+    /// Sends a command to the worker thread; does nothing if the thread has exited.
+    pub(crate) fn send(&self, command: Command) {
         let _ = self.commands.send(command);
     }
 
-    /// The thread, to be waited for.
-    pub(crate) const fn take_thread(&mut self) -> Option<JoinHandle<()>> {
+    pub(crate) const fn take_handle(&mut self) -> Option<JoinHandle<()>> {
         self.thread.take()
     }
 }
 
 struct Acceptor {
     worker: Arc<Worker>,
-    limits: Arc<Limits>,
+    limit: Arc<ConnectionLimit>,
     connections: Mutex<Vec<Weak<Connection>>>,
 }
 
 impl Acceptor {
     async fn run(self: Arc<Self>, mut commands: mpsc::UnboundedReceiver<Command>) {
-        let mut accepting: BTreeMap<String, Accepting> = BTreeMap::new();
+        let mut accepting: BTreeMap<String, AcceptTask> = BTreeMap::new();
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let limit = loop {
@@ -96,16 +92,16 @@ impl Acceptor {
                     None => break Duration::ZERO,
                     Some(Command::Drain(limit)) => break limit,
                     Some(Command::Listen(name, listener, socket)) => {
-                        match Accepting::start(&self, listener, socket) {
+                        match AcceptTask::start(&self, listener, socket) {
                             Ok(started) => drop(accepting.insert(name, started)),
-                            Err(error) => tracing::error!(%name, %error, "cannot listen"),
+                            Err(error) => log_line!(log_lines::BIND_FAILED, %name, %error),
                         }
                     }
                     Some(Command::Unlisten(name)) => {
                         if let Some(stopped) = accepting.remove(&name) {
                             let listener = Arc::clone(&stopped.listener);
                             stopped.stop().await;
-                            self.mark(|one| Arc::ptr_eq(&one.listener, &listener));
+                            self.start_drain(|one| Arc::ptr_eq(&one.listener, &listener));
                         }
                     }
                 },
@@ -114,44 +110,44 @@ impl Acceptor {
         for (_, stopped) in accepting {
             stopped.stop().await;
         }
-        self.mark(|_| true);
+        self.start_drain(|_| true);
         let deadline = Instant::now() + limit;
-        while self.alive() > 0 && Instant::now() < deadline {
+        while self.open_connections() > 0 && Instant::now() < deadline {
             ticks.tick().await;
             self.tick();
         }
-        self.each(|connection| connection.order(Order::Close));
-        // The tasks hear of it when they are polled once more.
+        self.for_each_connection(|connection| connection.raise(DrainLevel::Close));
+        // Let the connection tasks run once more, so that they see the raised drain level.
         tokio::task::yield_now().await;
     }
 
-    fn mark(&self, which: impl Fn(&Connection) -> bool) {
-        self.each(|connection| {
+    fn start_drain(&self, which: impl Fn(&Connection) -> bool) {
+        self.for_each_connection(|connection| {
             if which(connection) {
-                connection.mark();
+                connection.start_drain();
             }
         });
     }
 
     fn tick(&self) {
         let now = self.worker.tick();
-        self.each(|connection| {
-            connection.check(now, &connection.listener.runtime().config.http);
+        self.for_each_connection(|connection| {
+            connection.check_timeouts(now, &connection.listener.runtime().config.http);
         });
     }
 
-    fn each(&self, mut deed: impl FnMut(&Connection)) {
+    fn for_each_connection(&self, mut visit: impl FnMut(&Connection)) {
         let mut connections = self.connections();
         connections.retain(|connection| match connection.upgrade() {
             Some(connection) => {
-                deed(&connection);
+                visit(&connection);
                 true
             }
             None => false,
         });
     }
 
-    fn alive(&self) -> usize {
+    fn open_connections(&self) -> usize {
         let connections = self.connections();
         connections
             .iter()
@@ -165,21 +161,21 @@ impl Acceptor {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a connection in, unless there are too many.
+    /// Serves an accepted connection; drops it if the connection limit is reached.
     fn admit(
         self: &Arc<Self>,
-        (stream, peer): (TcpStream, SocketAddr),
+        stream: TcpStream,
+        peer: SocketAddr,
         listener: &Arc<Listener>,
         stats: &Arc<HttpStats>,
     ) -> Option<Arc<Connection>> {
-        let limits = Arc::clone(&self.limits);
-        let before = limits.connections.fetch_add(1, Ordering::Relaxed);
-        let admitted = Admitted(limits);
-        if before >= self.limits.max_connections.load(Ordering::Relaxed) {
-            stats.downstream_cx_overload_reject.inc();
+        let before = self.limit.active.fetch_add(1, Ordering::Relaxed);
+        let permit = ConnectionPermit(Arc::clone(&self.limit));
+        if before >= self.limit.max.load(Ordering::Relaxed) {
+            stats.downstream_cx_overload_reject.increment();
             return None;
         }
-        // Small responses must not wait for more to send.
+        // Disable Nagle's algorithm: small responses must not wait for more data.
         let _ = stream.set_nodelay(true);
         let secure = listener.runtime().config.tls.is_some();
         let connection = Arc::new(Connection::new(
@@ -193,29 +189,28 @@ impl Acceptor {
         let serving = Arc::clone(&connection);
         tokio::spawn(async move {
             listener::serve(stream, serving).await;
-            drop(admitted);
+            drop(permit);
         });
         Some(connection)
     }
 }
 
-/// Counts a connection until it is dropped.
-struct Admitted(Arc<Limits>);
+/// Holds one slot of the connection limit until it is dropped.
+struct ConnectionPermit(Arc<ConnectionLimit>);
 
-impl Drop for Admitted {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+        self.0.active.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// A task that accepts on one socket.
-struct Accepting {
+struct AcceptTask {
     listener: Arc<Listener>,
     stop: oneshot::Sender<()>,
     task: tokio::task::JoinHandle<()>,
 }
 
-impl Accepting {
+impl AcceptTask {
     fn start(
         acceptor: &Arc<Acceptor>,
         listener: Arc<Listener>,
@@ -228,7 +223,8 @@ impl Accepting {
             Arc::clone(acceptor),
             Arc::clone(&listener),
             stats,
-            (socket, stopped),
+            socket,
+            stopped,
         );
         Ok(Self {
             listener,
@@ -237,7 +233,7 @@ impl Accepting {
         })
     }
 
-    /// Accepts what is waiting, then no more.
+    /// Accepts the connections that are already in the accept queue, then stops.
     async fn stop(self) {
         drop(self.stop);
         let _ = self.task.await;
@@ -248,7 +244,8 @@ async fn accept(
     acceptor: Arc<Acceptor>,
     listener: Arc<Listener>,
     stats: Arc<HttpStats>,
-    (socket, mut stopped): (TcpListener, oneshot::Receiver<()>),
+    socket: TcpListener,
+    mut stopped: oneshot::Receiver<()>,
 ) {
     loop {
         let accepted = tokio::select! {
@@ -256,25 +253,25 @@ async fn accept(
             _ = &mut stopped => break,
         };
         match accepted {
-            Ok(accepted) => drop(acceptor.admit(accepted, &listener, &stats)),
+            Ok((stream, peer)) => drop(acceptor.admit(stream, peer, &listener, &stats)),
             Err(error) => {
-                // Out of file descriptors, mostly: others may be closed meanwhile.
-                tracing::warn!(%error, "cannot accept");
+                // Most likely out of file descriptors: wait for other connections to close.
+                log_line!(log_lines::ACCEPT_FAILED, %error);
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
     }
-    // Clients whose connection waits in the queue would be cut off.
-    while let Ok(Ok(accepted)) =
+    // Accept the rest: closing the socket would reset connections in the accept queue.
+    while let Ok(Ok((stream, peer))) =
         tokio::time::timeout(Duration::from_millis(5), socket.accept()).await
     {
-        if let Some(connection) = acceptor.admit(accepted, &listener, &stats) {
-            connection.mark();
+        if let Some(connection) = acceptor.admit(stream, peer, &listener, &stats) {
+            connection.start_drain();
         }
     }
 }
 
-/// A listening socket that others may share the address of.
+/// Binds and listens with `SO_REUSEPORT`, so that every worker can have a socket of its own.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<StdListener> {
     let socket = Socket::new(
         Domain::for_address(address),

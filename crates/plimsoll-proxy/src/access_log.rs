@@ -1,8 +1,8 @@
-//! Access logs: one line per request, written by a thread of its own.
+//! Access logs: one line per request, written by a dedicated thread.
 //!
-//! A request that is logged carries a [`Pending`] with what must be remembered of its header; the
-//! line is made when the response has ended. Lines go over a bounded queue: a slow disk costs lines
-//! (counted), never requests. Formats are in `format`.
+//! A logged request carries a [`PendingEntry`] with the headers that the log format needs; the line
+//! is rendered when the response has ended. Lines go through a bounded queue: if the disk is too
+//! slow, lines are dropped and counted, and requests never block. Formats are in `format`.
 
 mod format;
 pub(crate) mod time;
@@ -18,22 +18,25 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderValue};
+use plimsoll_core::log_line;
 
+pub use crate::substitution::FormatError;
 pub use format::{JsonTemplate, LogFormat};
 
 use crate::config::AccessLogConfig;
+use crate::log_lines;
 use crate::router::RequestView;
 
-/// Lines that may wait for the disk.
-const QUEUE: usize = 8192;
+/// Lines that may be queued per file; more are dropped.
+const QUEUE_CAPACITY: usize = 8192;
 
-/// All sinks of a process, by path: listeners that log to one file share it.
+/// All open log files, by path. Access logs with the same path share one file.
 #[derive(Debug, Default)]
 pub struct Sinks {
     open: std::sync::Mutex<BTreeMap<Option<PathBuf>, Arc<Sink>>>,
 }
 
-/// One file or standard output, and the thread that writes to it.
+/// A log file, or standard output, with its writer thread.
 #[derive(Debug)]
 pub struct Sink {
     lines: SyncSender<Vec<u8>>,
@@ -41,49 +44,42 @@ pub struct Sink {
     written: Arc<AtomicU64>,
 }
 
-/// One log of a listener.
+/// One access log of a listener.
 #[derive(Clone, Debug)]
 pub struct AccessLog {
     format: Arc<LogFormat>,
     sink: Arc<Sink>,
 }
 
-/// A request that will be logged.
+/// Log entry of a request that has not ended.
 #[derive(Debug)]
-pub struct Pending {
+pub struct PendingEntry {
     log: AccessLog,
     start: SystemTime,
     request: Vec<Option<HeaderValue>>,
     response: Vec<Option<HeaderValue>>,
 }
 
-/// What is known when a request has ended.
+/// Values for the access log that are known when a request has ended.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// `HTTP/1.1` or `HTTP/2`.
     pub protocol: &'static str,
-    /// Status; 0 when the client went away before there was one.
+    /// Status code; 0 if the client disconnected before there was a response.
     pub status: u16,
-    /// Envoy's short words for what went wrong.
+    /// Envoy's response flags; empty if nothing failed.
     pub flags: &'static str,
-    /// Bytes of the request's body.
     pub bytes_received: u64,
-    /// Bytes of the response's body.
     pub bytes_sent: u64,
-    /// From the first byte of the header to the last of the response.
+    /// Time from the arrival of the request headers to the end of the response.
     pub duration: Duration,
-    /// The cluster, if any.
     pub cluster: Option<Arc<str>>,
-    /// The host, if any.
     pub upstream_host: Option<std::net::SocketAddr>,
-    /// The route, may be empty.
     pub route: Arc<str>,
-    /// The client.
     pub peer: Option<std::net::SocketAddr>,
 }
 
 impl Sinks {
-    /// The sink for `config`, opened when it is new.
+    /// Opens an access log, sharing its file with logs of the same path.
     pub fn open(&self, config: &AccessLogConfig) -> io::Result<AccessLog> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let sink = match open.get(&config.path) {
@@ -100,15 +96,14 @@ impl Sinks {
         })
     }
 
-    /// Lines written and lines dropped so far.
+    /// Returns the number of lines written and the number of lines dropped.
     pub fn counts(&self) -> (u64, u64) {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let sinks = open.values();
         sinks.fold((0, 0), |(written, dropped), sink| {
-            let more = sink.dropped.load(Ordering::Relaxed);
             (
                 written + sink.written.load(Ordering::Relaxed),
-                dropped + more,
+                dropped + sink.dropped.load(Ordering::Relaxed),
             )
         })
     }
@@ -116,7 +111,7 @@ impl Sinks {
 
 impl Sink {
     fn start(path: Option<PathBuf>) -> io::Result<Self> {
-        let (lines, queue) = sync_channel(QUEUE);
+        let (lines, queue) = sync_channel(QUEUE_CAPACITY);
         let written = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&written);
         let output: Box<dyn Write + Send> = match path {
@@ -144,7 +139,7 @@ impl Sink {
     }
 }
 
-/// Ends with the last sender.
+/// Runs the writer thread of one file; ends when the last sender is dropped.
 fn write_lines(queue: &Receiver<Vec<u8>>, output: impl Write, written: &AtomicU64) {
     let mut output = BufWriter::with_capacity(64 << 10, output);
     while let Ok(line) = queue.recv() {
@@ -155,7 +150,7 @@ fn write_lines(queue: &Receiver<Vec<u8>>, output: impl Write, written: &AtomicU6
             result = result.and_then(|()| output.write_all(&line));
         }
         if let Err(error) = result.and_then(|()| output.flush()) {
-            tracing::error!(%error, "the access log cannot be written");
+            log_line!(log_lines::ACCESS_LOG_FAILED, %error);
             return;
         }
         written.fetch_add(lines, Ordering::Relaxed);
@@ -163,9 +158,9 @@ fn write_lines(queue: &Receiver<Vec<u8>>, output: impl Write, written: &AtomicU6
 }
 
 impl AccessLog {
-    /// Remembers what the format wants of a request.
-    pub fn begin(&self, request: &RequestView<'_>) -> Pending {
-        Pending {
+    /// Starts the entry of a request with the values that the format needs.
+    pub fn begin(&self, request: &RequestView<'_>) -> PendingEntry {
+        PendingEntry {
             request: self.format.capture_request(request),
             response: Vec::new(),
             start: SystemTime::now(),
@@ -174,13 +169,13 @@ impl AccessLog {
     }
 }
 
-impl Pending {
-    /// Remembers what the format wants of a response.
+impl PendingEntry {
+    /// Captures the response headers that the format needs.
     pub fn response(&mut self, headers: &HeaderMap) {
         self.response = self.log.format.capture_response(headers);
     }
 
-    /// The response has ended.
+    /// Renders the line and queues it for the writer thread.
     pub fn finish(self, outcome: &Outcome) {
         let line = self.log.format.line(&self, outcome);
         self.log.sink.send(line);

@@ -1,76 +1,53 @@
-//! Admin pages, in Envoy's words.
+//! Admin interface, compatible with Envoy's.
 //!
-//! Reading changes nothing; what does (`/quitquitquit`, `/logging`) must be posted, and pages of
-//! the web are kept away (`HttpGuard`). Whoever starts the proxy may add pages of their own, the
-//! dashboard for one.
+//! GET requests never change anything; `/quitquitquit` and `/logging` must be POST, and requests
+//! that a browser sends on behalf of other sites are rejected (`HttpGuard`).
 
 mod clusters;
 mod config_dump;
 mod endpoints;
 mod pages;
-mod paths;
 mod rds;
 
 use std::sync::Arc;
 
-use axum::Router;
-use axum::extract::Request;
-use axum::http::StatusCode;
-use axum::middleware::{Next, from_fn};
-use axum::response::IntoResponse as _;
-use axum::routing::{get, post};
-use plimsoll_xds::driver::HttpGuard;
-use tokio::net::TcpListener;
-use tokio::sync::mpsc;
-
-pub use paths::PATHS;
+use plimsoll_serve::{AdminFormat, AdminPath, AdminRouter, text_error};
 
 use crate::run::SetLogging;
 use crate::state::State;
 
-/// What a page needs.
 #[derive(Clone)]
 pub(crate) struct Admin {
     pub(crate) state: Arc<State>,
-    pub(crate) quit: mpsc::Sender<()>,
     pub(crate) logging: Option<SetLogging>,
 }
 
-/// Serves pages until the task is aborted; `pages` has `/` for itself.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    admin: Admin,
-    pages: Option<Router>,
-    guard: HttpGuard,
-) {
-    let first = pages.unwrap_or_else(|| Router::new().route("/", get(pages::index)));
-    let router = router(admin).merge(first);
-    let router = router.layer(from_fn(move |request: Request, next: Next| {
-        let checked = guard.check(&request);
-        async move {
-            match checked {
-                Ok(()) => next.run(request).await,
-                Err(why) => (StatusCode::FORBIDDEN, format!("{why}\n")).into_response(),
-            }
-        }
-    }));
-    if let Err(error) = axum::serve(listener, router).await {
-        tracing::error!(%error, "the admin pages are gone");
-    }
+/// Lists every path except those of the dashboard, for docs/reference/admin-api.md.
+pub fn paths() -> Vec<AdminPath> {
+    router().paths().to_vec()
 }
 
-fn router(admin: Admin) -> Router {
-    Router::new()
-        .route("/help", get(pages::index))
-        .route("/ready", get(pages::ready))
-        .route("/server_info", get(pages::server_info))
-        .route("/stats", get(pages::stats))
-        .route("/stats/prometheus", get(pages::prometheus))
-        .route("/clusters", get(clusters::clusters))
-        .route("/config_dump", get(config_dump::config_dump))
-        .route("/listeners", get(pages::listeners))
-        .route("/explain", get(pages::explain))
-        .route("/logging", post(pages::logging))
-        .route("/quitquitquit", post(pages::quit))
-        .with_state(admin)
+/// Builds the router; every path except those of the dashboard is added here.
+#[rustfmt::skip]
+pub(crate) fn router() -> AdminRouter<Admin> {
+    AdminRouter::new(AdminFormat { index: pages::index, error: text_error }, "/help")
+        .get("/ready", "", "`LIVE` with 200; 503 during startup and draining", pages::ready)
+        .get("/server_info", "",
+            "Version, state, uptime, node, result of the latest reloads, and state of discovery",
+            pages::server_info)
+        .get("/stats", "", "All counters and gauges, one per line", pages::stats)
+        .get("/stats/prometheus", "", "The same in Prometheus format, and metrics of clusters",
+            pages::prometheus)
+        .get("/clusters", "format=json",
+            "Clusters and their hosts: limits, health, weights, connections, requests",
+            clusters::clusters)
+        .get("/config_dump", "resource=LIST&include_eds",
+            "The active configuration file and the resources from the management server",
+            config_dump::config_dump)
+        .get("/listeners", "", "Names and addresses of listeners", pages::listeners)
+        .get("/explain", "cluster=NAME&subset=JSON",
+            "Why a cluster routes as it does; without a name, for every cluster", pages::explain)
+        .post("/logging", "level=LEVEL",
+            "Changes the log filter; takes directives as in `RUST_LOG`", pages::logging)
+        .post("/quitquitquit", "", "Drains and exits, like SIGTERM", pages::quit)
 }

@@ -1,9 +1,8 @@
-//! Bodies on their way through: [`RequestStream`] up, [`ProxyBody`] down.
+//! HTTP bodies: [`MeteredBody`] towards the upstream, [`ProxyBody`] towards the client.
 //!
-//! Frames are handed on as they come, trailers included; nothing is copied or collected. Here are
-//! counted bytes, the limit of a request's body, and the deadline of a response.
+//! Frames, including trailers, are passed on without copying or buffering. These types count bytes,
+//! enforce the size limit of requests and the deadline of responses.
 
-use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,49 +11,48 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf as _, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use plimsoll_client::ResponseBody;
-use tokio::time::{Instant, Sleep, sleep_until};
+use plimsoll_client::{DeadlineBody, ErrorKind, ResponseBody};
+use tokio::time::Instant;
 
 use crate::exchange::Exchange;
 
-/// Why a body ended early.
+/// Error of a body that ended early.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The body of a request.
+/// Request body with an optional size limit.
 #[derive(Debug)]
-pub(crate) struct RequestStream {
+pub(crate) struct MeteredBody {
     incoming: Incoming,
-    watch: Option<Arc<RequestWatch>>,
+    meter: Option<Arc<BodyMeter>>,
 }
 
-/// What is watched of a request's body, if anything.
+/// Counts the bytes of a request body and enforces its size limit.
 #[derive(Debug)]
-pub(crate) struct RequestWatch {
+pub(crate) struct BodyMeter {
     bytes: AtomicU64,
     limit: u64,
-    too_large: AtomicBool,
+    limit_exceeded: AtomicBool,
 }
 
-impl RequestWatch {
+impl BodyMeter {
     pub(crate) fn new(limit: Option<u64>) -> Self {
         Self {
             bytes: AtomicU64::new(0),
             limit: limit.unwrap_or(u64::MAX),
-            too_large: AtomicBool::new(false),
+            limit_exceeded: AtomicBool::new(false),
         }
     }
 
-    /// Bytes so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether it was cut off.
-    pub(crate) fn too_large(&self) -> bool {
-        self.too_large.load(Ordering::Relaxed)
+    /// Whether the body was aborted because it exceeds the limit.
+    pub(crate) fn limit_exceeded(&self) -> bool {
+        self.limit_exceeded.load(Ordering::Relaxed)
     }
 
-    /// Counts a frame; false when it is one too many.
+    /// Counts a frame; returns false if the body now exceeds the limit.
     fn count(&self, frame: &Frame<Bytes>) -> bool {
         let Some(data) = frame.data_ref() else {
             return true;
@@ -65,20 +63,20 @@ impl RequestWatch {
             .fetch_add(more, Ordering::Relaxed)
             .saturating_add(more);
         if bytes > self.limit {
-            self.too_large.store(true, Ordering::Relaxed);
+            self.limit_exceeded.store(true, Ordering::Relaxed);
             return false;
         }
         true
     }
 }
 
-impl RequestStream {
-    pub(crate) const fn new(incoming: Incoming, watch: Option<Arc<RequestWatch>>) -> Self {
-        Self { incoming, watch }
+impl MeteredBody {
+    pub(crate) const fn new(incoming: Incoming, meter: Option<Arc<BodyMeter>>) -> Self {
+        Self { incoming, meter }
     }
 }
 
-impl Body for RequestStream {
+impl Body for MeteredBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -87,10 +85,10 @@ impl Body for RequestStream {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let frame = ready!(Pin::new(&mut self.incoming).poll_frame(cx));
-        if let (Some(watch), Some(Ok(frame))) = (&self.watch, &frame)
-            && !watch.count(frame)
+        if let (Some(meter), Some(Ok(frame))) = (&self.meter, &frame)
+            && !meter.count(frame)
         {
-            return Poll::Ready(Some(Err("the body of the request is too large".into())));
+            return Poll::Ready(Some(Err("request body exceeds the limit".into())));
         }
         Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }
@@ -104,64 +102,52 @@ impl Body for RequestStream {
     }
 }
 
-/// The body of a response, and with it the rest of the request's life.
+/// Response body; keeps the [`Exchange`] alive until the response ends.
 #[derive(Debug)]
 pub(crate) struct ProxyBody {
     kind: Kind,
-    /// `None` when somebody else keeps it: a tunnel.
+    /// `None` after an upgrade: the tunnel owns the exchange.
     exchange: Option<Exchange>,
 }
 
 #[derive(Debug)]
 enum Kind {
-    /// Made here.
-    Own(Option<Bytes>),
-    /// From upstream.
-    Upstream {
-        body: ResponseBody,
-        deadline: Option<Instant>,
-        /// Only when something is waited for.
-        sleep: Option<Pin<Box<Sleep>>>,
-    },
+    Local(Option<Bytes>),
+    Upstream(DeadlineBody),
 }
 
 impl ProxyBody {
-    /// A body of our own.
-    pub(crate) fn own(bytes: Bytes, exchange: Exchange) -> Self {
+    /// Creates the body of a response that the proxy generates itself.
+    pub(crate) fn local(bytes: Bytes, exchange: Exchange) -> Self {
         let bytes = (!bytes.is_empty()).then_some(bytes);
         Self {
-            kind: Kind::Own(bytes),
+            kind: Kind::Local(bytes),
             exchange: Some(exchange),
         }
     }
 
-    /// No body: what follows is a tunnel.
+    /// Creates the empty body of a `101 Switching Protocols` response.
     pub(crate) const fn tunnel() -> Self {
         Self {
-            kind: Kind::Own(None),
+            kind: Kind::Local(None),
             exchange: None,
         }
     }
 
-    /// The body of an upstream's response.
     pub(crate) fn upstream(
         body: ResponseBody,
         deadline: Option<Instant>,
         exchange: Exchange,
     ) -> Self {
         Self {
-            kind: Kind::Upstream {
-                body,
-                deadline,
-                sleep: None,
-            },
+            kind: Kind::Upstream(DeadlineBody::new(body, deadline)),
             exchange: Some(exchange),
         }
     }
 
     fn failed(&mut self, flags: &'static str) {
         if let Some(exchange) = &mut self.exchange {
-            exchange.note(|outcome| outcome.flags = flags);
+            exchange.update_log(|outcome| outcome.flags = flags);
         }
     }
 }
@@ -175,58 +161,44 @@ impl Body for ProxyBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
-        let (body, deadline, sleep) = match &mut this.kind {
-            Kind::Own(bytes) => {
+        let body = match &mut this.kind {
+            Kind::Local(bytes) => {
                 let bytes = bytes.take();
                 if let (Some(bytes), Some(exchange)) = (&bytes, &mut this.exchange) {
-                    exchange.sent(bytes.len());
+                    exchange.record_sent(bytes.len());
                 }
                 return Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))));
             }
-            Kind::Upstream {
-                body,
-                deadline,
-                sleep,
-            } => (body, deadline, sleep),
+            Kind::Upstream(body) => body,
         };
-        match Pin::new(body).poll_frame(cx) {
-            Poll::Ready(Some(Ok(frame))) => {
+        let frame = ready!(Pin::new(body).poll_frame(cx));
+        match &frame {
+            Some(Ok(frame)) => {
                 if let (Some(data), Some(exchange)) = (frame.data_ref(), &mut this.exchange) {
-                    exchange.sent(data.len());
+                    exchange.record_sent(data.len());
                 }
-                Poll::Ready(Some(Ok(frame)))
             }
-            Poll::Ready(Some(Err(error))) => {
-                this.failed("UC");
-                Poll::Ready(Some(Err(error.into())))
-            }
-            Poll::Ready(None) => Poll::Ready(None),
-            Poll::Pending => {
-                let Some(deadline) = *deadline else {
-                    return Poll::Pending;
-                };
-                let sleep = sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
-                ready!(sleep.as_mut().poll(cx));
-                this.failed("UT");
-                Poll::Ready(Some(Err("the response took too long".into())))
-            }
+            Some(Err(error)) if error.kind() == ErrorKind::Timeout => this.failed("UT"),
+            Some(Err(_)) => this.failed("UC"),
+            None => {}
         }
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Own(bytes) => bytes.is_none(),
-            Kind::Upstream { body, .. } => body.is_end_stream(),
+            Kind::Local(bytes) => bytes.is_none(),
+            Kind::Upstream(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Own(bytes) => {
+            Kind::Local(bytes) => {
                 let length = bytes.as_ref().map_or(0, Bytes::len);
                 SizeHint::with_exact(u64::try_from(length).unwrap_or(u64::MAX))
             }
-            Kind::Upstream { body, .. } => body.size_hint(),
+            Kind::Upstream(body) => body.size_hint(),
         }
     }
 }

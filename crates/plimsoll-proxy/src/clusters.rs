@@ -1,77 +1,76 @@
-//! Clusters of the configuration: given to the client, changed, taken away again.
-//!
-//! Those of a management server are the client's own business, as are names and choosing hosts.
+//! Clusters of the bootstrap file: adds them to the client, updates and removes them. The client
+//! handles the clusters of a management server itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_client::{Client, Error, Following};
+use plimsoll_client::{Client, Error, Subscriptions};
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::upstream::{Discovery, EdsSource};
 use tokio::time::Instant;
 
 pub use plimsoll_xds::upstream::UpstreamCluster;
-pub use plimsoll_xds::yaml::UpstreamClusterYaml;
 
 use crate::config::{ProxyConfig, RouteSource};
 
-/// Clusters of the file that the client was told of.
+/// Clusters of the bootstrap file that were added to the client.
 #[derive(Debug)]
-pub struct ClusterSource {
+pub struct StaticClusters {
     client: Client,
-    known: BTreeSet<Arc<str>>,
-    /// Clusters that no route names any more, and since when.
+    configured: BTreeSet<Arc<str>>,
+    /// Clusters that left the file, by time: requests already routed may still use them.
     unused: BTreeMap<Arc<str>, Instant>,
 }
 
-/// How long a cluster stays after the last route that named it: requests that were routed a moment
-/// earlier still look for it.
-const LINGER: Duration = Duration::from_secs(5);
+/// Delay before a cluster that was removed from the file is removed from the client: requests that
+/// were routed a moment earlier still need the cluster.
+const REMOVAL_DELAY: Duration = Duration::from_secs(5);
 
-/// Whether endpoints of a cluster can be had; `ads` is whether there is a server to ask.
+/// Checks that endpoints of EDS clusters come over ADS, and that an ADS server is configured.
 pub(crate) fn check_discovery(cluster: &UpstreamCluster, ads: bool) -> Result<(), FieldError> {
     match &cluster.options.discovery {
         Discovery::Eds { source, .. } if *source != EdsSource::Ads => {
-            let reason = "only assignments of the management server are supported: ads: {}";
+            let reason = "is not supported; endpoints must come over ADS: `ads: {}`";
             Err(FieldError::new("eds_cluster_config.eds_config", reason))
         }
         Discovery::Eds { .. } if !ads => {
-            let reason = "EDS needs dynamic_resources.ads_config";
+            let reason = "EDS requires dynamic_resources.ads_config";
             Err(FieldError::new("type", reason))
         }
         _ => Ok(()),
     }
 }
 
-/// What the management server is asked for: routes of listeners, endpoints of clusters, and the
-/// fleet as long as a cluster can use it.
-pub(crate) fn following(config: &ProxyConfig) -> Following {
+/// Returns the xDS subscriptions: routes of listeners, endpoints of clusters, the local cluster.
+pub(crate) fn subscriptions(config: &ProxyConfig) -> Subscriptions {
     let listeners = config.listeners.iter();
     let routes = listeners.filter_map(|listener| match &listener.routes {
         RouteSource::Rds(name) => Some(Arc::clone(name)),
         RouteSource::Inline(_) => None,
     });
     let fleet = config.local_cluster_name.as_deref();
-    let clusters = config.clusters.iter();
-    let clusters = clusters.filter(|cluster| {
-        let is_fleet = fleet == Some(cluster.config.name());
-        !(is_fleet && cluster.eds_name().is_some())
-    });
-    let clusters = clusters.map(|cluster| {
-        let eds_name = cluster.eds_name().map(Arc::from);
-        (Arc::clone(cluster.config.name()), eds_name)
-    });
-    Following {
+    let clusters = config
+        .clusters
+        .iter()
+        .filter(|cluster| {
+            let is_fleet = fleet == Some(cluster.config.name());
+            !(is_fleet && cluster.eds_name().is_some())
+        })
+        .map(|cluster| {
+            let eds_name = cluster.eds_name().map(Arc::from);
+            (Arc::clone(cluster.config.name()), eds_name)
+        });
+    Subscriptions {
         routes: routes.collect(),
         own_clusters: clusters.collect(),
         local_cluster_name: Some(fleet_name(config)),
     }
 }
 
-/// Name of the fleet's assignment: what the file's local cluster says (`service_name`, or else its
-/// own name). Empty where that lists its hosts itself, and without one: as in Envoy, nothing is
-/// then routed by zone.
+/// Returns the EDS name of the local cluster (`service_name`, or else its name). Empty if the
+/// cluster is not configured or lists its hosts inline; without a local cluster there is no
+/// zone-aware routing, as in Envoy.
 fn fleet_name(config: &ProxyConfig) -> Arc<str> {
     let name = config.local_cluster_name.as_deref();
     let mut clusters = config.clusters.iter();
@@ -80,57 +79,63 @@ fn fleet_name(config: &ProxyConfig) -> Arc<str> {
     eds_name.unwrap_or_default().into()
 }
 
-impl ClusterSource {
-    /// No cluster yet.
+impl StaticClusters {
+    /// Creates an empty set of clusters.
     pub const fn new(client: Client) -> Self {
         Self {
             client,
-            known: BTreeSet::new(),
+            configured: BTreeSet::new(),
             unused: BTreeMap::new(),
         }
     }
 
-    /// Adds and changes clusters; `fleet` is the one we are a host of.
+    /// Adds and updates clusters. `fleet` is the local cluster, of which this proxy is a host.
     pub async fn set_all(
         &mut self,
         clusters: &[UpstreamCluster],
         fleet: Option<&str>,
     ) -> Result<(), Error> {
         let is_fleet = |cluster: &UpstreamCluster| fleet == Some(cluster.config.name());
-        let listed = |cluster: &&UpstreamCluster| is_fleet(cluster) && cluster.eds_name().is_none();
-        let local = clusters.iter().find(listed);
-        let local = local.map(|cluster| &**cluster.config.name());
+        let inline = |cluster: &&UpstreamCluster| is_fleet(cluster) && cluster.eds_name().is_none();
+        let local = clusters
+            .iter()
+            .find(inline)
+            .map(|cluster| &**cluster.config.name());
         self.client.set_local_cluster(local).await?;
         for cluster in clusters {
             if is_fleet(cluster) && cluster.eds_name().is_some() {
-                // The client asks for it.
+                // The client subscribes to the endpoints of the local cluster itself.
                 continue;
             }
             self.client.set_upstream(cluster.clone()).await?;
-            self.known.insert(Arc::clone(cluster.config.name()));
+            self.configured.insert(Arc::clone(cluster.config.name()));
             self.unused.remove(cluster.config.name());
         }
         Ok(())
     }
 
-    /// Only these clusters are named by routes from now on; [`Self::sweep`] takes away the others.
+    /// Marks clusters that are no longer in the file; [`Self::remove_unused`] removes them later.
     pub fn retain(&mut self, clusters: &[UpstreamCluster]) {
         let stays = |name: &Arc<str>| clusters.iter().any(|one| one.config.name() == name);
-        let gone = self.known.iter().filter(|name| !stays(name));
-        for name in gone {
+        let removed = self.configured.iter().filter(|name| !stays(name));
+        for name in removed {
             let name = Arc::clone(name);
             self.unused.entry(name).or_insert_with(Instant::now);
         }
     }
 
-    /// Takes away clusters that have not been named for a while.
-    pub async fn sweep(&mut self) -> Result<(), Error> {
-        let over = |since: &Instant| since.elapsed() >= LINGER;
-        let gone = self.unused.iter().filter(|(_, since)| over(since));
-        let gone: Vec<Arc<str>> = gone.map(|(name, _)| Arc::clone(name)).collect();
-        for name in gone {
+    /// Removes clusters that left the file more than `REMOVAL_DELAY` ago.
+    pub async fn remove_unused(&mut self) -> Result<(), Error> {
+        let expired = |since: &Instant| since.elapsed() >= REMOVAL_DELAY;
+        let removed: Vec<Arc<str>> = self
+            .unused
+            .iter()
+            .filter(|(_, since)| expired(since))
+            .map(|(name, _)| Arc::clone(name))
+            .collect();
+        for name in removed {
             self.unused.remove(&name);
-            self.known.remove(&name);
+            self.configured.remove(&name);
             self.client.remove_cluster(&name).await?;
         }
         Ok(())

@@ -1,15 +1,15 @@
-//! [`ProxyConfig`]: what a proxy is told to do, checked.
+//! [`ProxyConfig`]: validated configuration of a proxy.
 //!
-//! Files have the shape of Envoy's bootstrap, so that listeners, routes and clusters can be pasted
-//! from one. Raw structs with unknown fields denied are in the files below, one per message; here
-//! are the nouns that the rest of the crate uses. What is not supported is an error that names the
-//! field. Nothing is opened here but the files that a configuration names.
+//! Files have the format of Envoy's bootstrap, so that listeners, routes and clusters can be copied
+//! from an Envoy. Messages that management servers send as well (routes, clusters) are parsed by
+//! plimsoll-xds; structs for messages that only occur in files are in the submodules. Unsupported
+//! fields are rejected with their path, line and column. Parsing does not open sockets or
+//! certificates.
 
 mod access_log;
 mod bootstrap;
 mod dynamic;
 mod listener;
-mod route;
 mod tls;
 
 #[cfg(test)]
@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
+use plimsoll_core::log_line;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::upstream::UpstreamOptions;
@@ -28,179 +29,151 @@ use plimsoll_xds::yaml::{ConfigError, Document};
 
 use crate::access_log::LogFormat;
 use crate::clusters::UpstreamCluster;
+use crate::log_lines;
 use crate::router::RouteTable;
 
-pub(crate) use self::route::json::route_configuration as route_json;
-
-/// Everything in one file.
+/// Validated configuration of a proxy.
 #[derive(Debug)]
 pub struct ProxyConfig {
-    /// Who we are.
     pub node: NodeConfig,
-    /// Where the admin pages are, if anywhere.
     pub admin: Option<SocketAddr>,
-    /// Where requests come in.
     pub listeners: Vec<Arc<ListenerConfig>>,
-    /// Where they go.
     pub clusters: Vec<UpstreamCluster>,
-    /// The cluster that this proxy is a host of: the fleet.
+    /// Paths of cluster fields that are set but have no effect.
+    pub ignored_fields: Vec<String>,
+    /// Name of the local cluster, which has this proxy as a host.
     pub local_cluster_name: Option<String>,
-    /// Where more clusters come from.
     pub xds: Option<XdsConfig>,
-    /// Connections of clients at a time, all listeners together.
+    /// Limit of downstream connections over all listeners; `None` means unlimited.
     pub max_connections: Option<u64>,
 }
 
-/// Who we are.
+/// Identity and locality of a proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeConfig {
-    /// Unique among the proxies.
     pub id: String,
-    /// The fleet.
     pub cluster: String,
-    /// Where we are.
     pub locality: Locality,
 }
 
-/// A management server.
+/// Settings of the management server, from `dynamic_resources` and `load_stats_config`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct XdsConfig {
-    /// Name of the cluster that says where it is.
+    /// Name of the cluster that has the address of the management server.
     pub server: String,
-    /// `http://host:port`
+    /// URI of the management server, of the form `http://host:port`.
     pub uri: String,
-    /// Options of that cluster, if it has TLS.
+    /// Options of the management server's cluster, if that cluster uses TLS.
     pub tls: Option<Box<UpstreamOptions>>,
-    /// Incremental instead of state of the world.
+    /// Whether to use incremental (delta) xDS instead of state of the world.
     pub delta: bool,
-    /// All its clusters are wanted.
     pub clusters: bool,
-    /// Load is reported to it.
     pub report_load: bool,
-    /// Pauses between attempts to connect, the first and the longest.
+    /// Initial and maximum back-off between connection attempts.
     pub back_off: Option<(Duration, Duration)>,
 }
 
-/// One listener.
+/// Configuration of a listener.
 #[derive(Debug)]
 pub struct ListenerConfig {
-    /// Name, unique.
     pub name: String,
-    /// Where it listens.
+    /// Address to listen on; port 0 selects any free port.
     pub address: SocketAddr,
-    /// TLS; plain text without.
+    /// TLS options; plain text if `None`.
     pub tls: Option<TlsConfig>,
-    /// Protocol and limits.
     pub http: HttpOptions,
-    /// Routes.
     pub routes: RouteSource,
-    /// Access logs.
     pub access_log: Vec<AccessLogConfig>,
 }
 
-/// Where the routes of a listener are.
+/// Source of the routes of a listener: inline or RDS.
 #[derive(Clone, Debug)]
 pub enum RouteSource {
-    /// In the file.
     Inline(Arc<RouteTable>),
-    /// At the management server, under this name.
     Rds(Arc<str>),
 }
 
-/// TLS of a listener.
+/// TLS options of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsConfig {
-    /// Certificate chain, PEM.
-    pub certificate: Source,
-    /// Its key, PEM.
-    pub key: Source,
-    /// Protocols by preference; empty is `h2`, then `http/1.1`.
+    pub certificate: PemSource,
+    pub key: PemSource,
+    /// ALPN protocols by preference; if empty, those that `codec_type` supports.
     pub alpn: Vec<String>,
-    /// Who may sign certificates of clients.
-    pub client_ca: Option<Source>,
-    /// A client without a certificate is turned away.
+    pub client_ca: Option<PemSource>,
     pub require_client_certificate: bool,
 }
 
-/// Bytes in the configuration or beside it.
+/// PEM data, inline or in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// A file, looked at again when it changes.
+pub enum PemSource {
+    /// Path of a file, which is watched for changes.
     File(PathBuf),
-    /// The bytes themselves.
     Inline(String),
 }
 
-/// Protocol and limits of a listener.
+/// HTTP protocol options and limits of a listener.
 #[derive(Clone, Debug)]
 pub struct HttpOptions {
-    /// Prefix of its counters.
     pub stat_prefix: String,
-    /// Which protocol is expected.
     pub codec: Codec,
-    /// All header fields of a request together, bytes; 60 KiB.
+    /// Limit of the size of all request headers in bytes; 60 KiB by default.
     pub max_request_header_bytes: u32,
-    /// Header fields of a request; 100.
+    /// Limit of the number of request headers; 100 by default.
     pub max_headers: u32,
-    /// From the first byte of a request to the end of its header; 10 s.
+    /// Time limit from a request's first byte to the end of its headers; 10 s by default.
     pub request_headers_timeout: Option<Duration>,
-    /// A connection without a request is closed after this; one hour.
+    /// Time after which a connection without requests is closed; one hour by default.
     pub idle_timeout: Option<Duration>,
-    /// A connection is closed after this, when its requests are done.
+    /// Time after which a connection is drained; unlimited by default.
     pub max_connection_duration: Option<Duration>,
-    /// A request on which nothing moves is ended after this; 5 min.
+    /// Time without progress after which a request is aborted; 5 min by default.
     pub stream_idle_timeout: Option<Duration>,
-    /// Body of a request, bytes.
+    /// Limit of the size of a request body in bytes; unlimited by default.
     pub max_request_bytes: Option<u64>,
-    /// HTTP/2.
     pub http2: Http2Config,
-    /// We are the edge: the address of the client is believed, not what it says of itself.
+    /// Edge proxy: trust the peer address of the connection instead of the client's headers.
     pub use_remote_address: bool,
-    /// Requests without `x-request-id` get one.
+    /// Whether to add `x-request-id` to requests without one.
     pub generate_request_id: bool,
-    /// At the edge, an id of the client is kept.
+    /// Whether an edge proxy keeps the client's `x-request-id`.
     pub preserve_external_request_id: bool,
-    /// The id is in the response too.
     pub always_set_request_id_in_response: bool,
-    /// The `server` field of responses; `None` leaves what the upstream said.
+    /// Value of the `server` response header; `None` keeps the header of the upstream.
     pub server: Option<HeaderValue>,
-    /// Protocols that may be upgraded to, in lower case.
+    /// Protocols that clients may upgrade to, in lower case.
     pub upgrades: Vec<String>,
 }
 
-/// Which protocol is expected.
+/// HTTP version that clients are expected to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Codec {
-    /// Found out.
     #[default]
     Auto,
-    /// HTTP/1.1.
     Http1,
-    /// HTTP/2.
     Http2,
 }
 
-/// HTTP/2 of a listener.
+/// HTTP/2 options of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct Http2Config {
-    /// Requests at a time on one connection; 1024.
+    /// Limit of concurrent requests per HTTP/2 connection; 1024 by default.
     pub max_concurrent_streams: u32,
-    /// Bytes in flight of one request; 256 KiB.
+    /// Flow-control window of a stream in bytes; 256 KiB by default.
     pub initial_stream_window_size: u32,
-    /// Bytes in flight of one connection; 1 MiB.
+    /// Flow-control window of a connection in bytes; 1 MiB by default.
     pub initial_connection_window_size: u32,
-    /// Time between two pings.
+    /// Interval of keep-alive pings; none by default.
     pub keepalive_interval: Option<Duration>,
-    /// How long an answer may take.
+    /// Timeout of a keep-alive ping; 20 s by default.
     pub keepalive_timeout: Duration,
 }
 
-/// One access log.
+/// Configuration of an access log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AccessLogConfig {
-    /// Where lines go; `None` is standard output.
+    /// Path of the log file; `None` is standard output.
     pub path: Option<PathBuf>,
-    /// What they look like.
     pub format: Arc<LogFormat>,
 }
 
@@ -239,15 +212,15 @@ impl Default for Http2Config {
     }
 }
 
-/// JSON Schema of the file. Ranges, and what cannot stand together, are known to
-/// [`ProxyConfig::parse`] only.
+/// Returns the JSON Schema of the bootstrap file. Ranges and mutually exclusive fields are only
+/// checked by [`ProxyConfig::parse`].
 #[cfg(feature = "schema")]
 pub fn schema() -> schemars::Schema {
     schemars::schema_for!(bootstrap::BootstrapYaml)
 }
 
 impl ProxyConfig {
-    /// Reads a text.
+    /// Parses and validates a bootstrap file in YAML or JSON.
     ///
     /// ```
     /// use plimsoll_proxy::config::ProxyConfig;
@@ -259,7 +232,12 @@ impl ProxyConfig {
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let document = Document::parse(text)?;
         let raw: bootstrap::BootstrapYaml = document.read()?;
-        raw.checked().map_err(|error| document.locate(error))
+        let config = raw.validate().map_err(|error| document.locate(error))?;
+        if !config.ignored_fields.is_empty() {
+            let fields = config.ignored_fields.join(", ");
+            log_line!(log_lines::FIELDS_IGNORED, fields);
+        }
+        Ok(config)
     }
 
     fn check(self) -> Result<Self, FieldError> {
@@ -267,7 +245,7 @@ impl ProxyConfig {
         for (index, listener) in self.listeners.iter().enumerate() {
             let earlier = &self.listeners[..index];
             if earlier.iter().any(|other| other.name == listener.name) {
-                let reason = format!("a listener {:?} stands above", listener.name);
+                let reason = format!("another listener is already named {:?}", listener.name);
                 return Err(FieldError::new(at(index, "name"), reason));
             }
             let same = |other: &&Arc<ListenerConfig>| {
@@ -275,11 +253,11 @@ impl ProxyConfig {
             };
             if matches!(listener.routes, RouteSource::Rds(_)) && self.xds.is_none() {
                 let manager = at(index, "filter_chains[0].filters[0].typed_config");
-                let reason = "needs dynamic_resources.ads_config";
+                let reason = "requires dynamic_resources.ads_config";
                 return Err(FieldError::new(format!("{manager}.rds"), reason));
             }
             if let Some(other) = earlier.iter().find(same) {
-                let reason = format!("is that of listener {:?}", other.name);
+                let reason = format!("is already used by listener {:?}", other.name);
                 return Err(FieldError::new(at(index, "address"), reason));
             }
         }
@@ -293,7 +271,7 @@ impl ProxyConfig {
             let earlier = &self.clusters[..index];
             if earlier.iter().any(|other| other.config.name() == name) {
                 let path = format!("static_resources.clusters[{index}].name");
-                let reason = format!("a cluster {name:?} stands above");
+                let reason = format!("another cluster is already named {name:?}");
                 return Err(FieldError::new(path, reason));
             }
         }
@@ -301,7 +279,7 @@ impl ProxyConfig {
         if let Some(local) = &self.local_cluster_name
             && !known(local)
         {
-            let reason = format!("no cluster {local:?} in static_resources");
+            let reason = format!("no cluster {local:?} in static_resources.clusters");
             return Err(FieldError::new(
                 "cluster_manager.local_cluster_name",
                 reason,

@@ -1,8 +1,6 @@
-//! [`Connection`]: one client's connection: what is going on there, and when it must end.
-//!
-//! Timeouts are looked after by the worker's tick, not by timers: a request costs no timer at all.
-//! Serving is in `listener`; the io of a connection passes through [`Watched`] to see whether
-//! anything moves.
+//! [`Connection`]: state and timeouts of one downstream connection. Timeouts are checked on the
+//! worker's tick, so that a request does not have to register timers. `listener` serves the
+//! connection; its IO goes through [`MonitoredIo`], which records reads and writes.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -10,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use http::{HeaderValue, Version};
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
@@ -19,59 +18,53 @@ use crate::config::HttpOptions;
 use crate::head_scan::HeadScan;
 use crate::listener::Listener;
 use crate::stats::HttpStats;
-use crate::worker::{Worker, in_ticks};
+use crate::worker::{Worker, to_ticks};
 
-/// One client's connection.
 pub(crate) struct Connection {
     pub(crate) worker: Arc<Worker>,
     pub(crate) listener: Arc<Listener>,
     pub(crate) stats: Arc<HttpStats>,
     pub(crate) peer: SocketAddr,
-    /// The client's address without its port.
+    /// Address of the client without the port.
     pub(crate) peer_ip: HeaderValue,
     pub(crate) scheme: &'static str,
-    /// Tick of its birth.
-    born: u32,
+    created_at: u32,
     http2: AtomicBool,
-    /// Requests now.
-    active: AtomicU32,
+    active_requests: AtomicU32,
     phase: AtomicU8,
-    /// Tick of the last change of phase.
-    since: AtomicU32,
-    /// Tick at which something moved.
-    moved: AtomicU32,
-    order: AtomicU8,
-    /// Tick at which it was marked.
-    marked: AtomicU32,
-    /// The request whose header came last says its length twice.
-    ambiguous: AtomicBool,
-    /// A header took too long.
-    expired: AtomicBool,
-    /// Tells the task that serves it that there is an order.
+    /// Tick of the last change of `phase`.
+    phase_started: AtomicU32,
+    /// Tick of the last read or write.
+    last_activity: AtomicU32,
+    drain_level: AtomicU8,
+    /// Tick at which `start_drain` was called.
+    drain_started: AtomicU32,
+    /// Whether the latest request has both `content-length` and `transfer-encoding`.
+    ambiguous_length: AtomicBool,
+    /// Whether request headers did not arrive within `request_headers_timeout`.
+    header_timed_out: AtomicBool,
+    /// Wakes the task that serves the connection when `drain_level` changes.
     notify: Notify,
 }
 
-/// Nothing was said since the last request.
+/// Phase: no request is active, and no byte of the next one has arrived.
 const IDLE: u8 = 0;
-/// A header has begun.
+/// Phase: the headers of a request have arrived in part.
 const HEADER: u8 = 1;
-/// Requests are on it.
 const BUSY: u8 = 2;
 
-/// Ticks that an idle connection is given to hear that it should end.
-const GRACE: u32 = 10;
+/// Ticks that an idle connection stays open after the start of a drain.
+const DRAIN_GRACE: u32 = 10;
 
-/// What a connection is told to do.
+/// How far the graceful close of a connection has progressed. Levels only increase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
-pub(crate) enum Order {
-    /// Go on.
+pub(crate) enum DrainLevel {
     Serve = 0,
-    /// Say with the next response that it is the last; without one, end after [`GRACE`]. Ending an
-    /// idle connection at once would cross the next request of its client.
-    Mark = 1,
-    /// Finish what is there, then end.
+    /// Announce the close with the next response; without a request, drain after [`DRAIN_GRACE`].
+    /// Closing an idle connection at once would race with the client's next request.
+    Announce = 1,
+    /// Finish active requests, then close the connection.
     Drain = 2,
-    /// End.
     Close = 3,
 }
 
@@ -93,8 +86,8 @@ impl Connection {
     ) -> Self {
         let ip = peer.ip().to_canonical().to_string();
         let now = worker.now();
-        stats.downstream_cx_total.inc();
-        stats.downstream_cx_active.inc();
+        stats.downstream_cx_total.increment();
+        stats.downstream_cx_active.increment();
         Self {
             worker,
             listener,
@@ -102,184 +95,186 @@ impl Connection {
             peer,
             peer_ip: HeaderValue::try_from(ip).unwrap_or(HeaderValue::from_static("unknown")),
             scheme: if secure { "https" } else { "http" },
-            born: now,
+            created_at: now,
             http2: false.into(),
-            active: 0.into(),
+            active_requests: 0.into(),
             phase: IDLE.into(),
-            since: now.into(),
-            moved: now.into(),
-            order: AtomicU8::new(Order::Serve as u8),
-            marked: now.into(),
-            ambiguous: false.into(),
-            expired: false.into(),
+            phase_started: now.into(),
+            last_activity: now.into(),
+            drain_level: AtomicU8::new(DrainLevel::Serve as u8),
+            drain_started: now.into(),
+            ambiguous_length: false.into(),
+            header_timed_out: false.into(),
             notify: Notify::new(),
         }
     }
 
-    /// Which protocol is spoken.
-    pub(crate) fn speaks(&self, http2: bool) {
+    pub(crate) fn set_protocol(&self, http2: bool) {
         self.http2.store(http2, Ordering::Relaxed);
-        match http2 {
-            true => self.stats.downstream_cx_http2_total.inc(),
-            false => self.stats.downstream_cx_http1_total.inc(),
+        if http2 {
+            self.stats.downstream_cx_http2_total.increment();
+        } else {
+            self.stats.downstream_cx_http1_total.increment();
         }
     }
 
-    pub(crate) fn request_begins(&self, version: Version) {
-        self.stats.downstream_rq_total.inc();
-        self.stats.downstream_rq_active.inc();
+    pub(crate) fn request_started(&self, version: Version) {
+        self.stats.downstream_rq_total.increment();
+        self.stats.downstream_rq_active.increment();
         match version {
-            Version::HTTP_2 => self.stats.downstream_rq_http2_total.inc(),
-            _ => self.stats.downstream_rq_http1_total.inc(),
+            Version::HTTP_2 => self.stats.downstream_rq_http2_total.increment(),
+            _ => self.stats.downstream_rq_http1_total.increment(),
         }
-        self.active.fetch_add(1, Ordering::Relaxed);
+        self.active_requests.fetch_add(1, Ordering::Relaxed);
         self.phase.store(BUSY, Ordering::Relaxed);
     }
 
-    pub(crate) fn request_ends(&self, status: u16) {
-        self.stats.downstream_rq_active.dec();
+    pub(crate) fn request_finished(&self, status: u16) {
+        self.stats.downstream_rq_active.decrement();
         match status {
-            0 => self.stats.downstream_rq_rx_reset.inc(),
+            0 => self.stats.downstream_rq_rx_reset.increment(),
             status => self.stats.response(status),
         }
-        if self.active.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.since.store(self.worker.now(), Ordering::Relaxed);
+        if self.active_requests.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.phase_started
+                .store(self.worker.now(), Ordering::Relaxed);
             self.phase.store(IDLE, Ordering::Relaxed);
         }
     }
 
-    /// Bytes came; whether they begin a header.
-    fn moves(&self) -> bool {
+    /// Records that bytes were read. Returns whether they start the headers of a new request.
+    fn record_read(&self) -> bool {
         let now = self.worker.now();
-        self.moved.store(now, Ordering::Relaxed);
-        let begins = self.phase.load(Ordering::Relaxed) == IDLE;
-        if begins {
-            self.since.store(now, Ordering::Relaxed);
+        self.last_activity.store(now, Ordering::Relaxed);
+        let starts_header = self.phase.load(Ordering::Relaxed) == IDLE;
+        if starts_header {
+            self.phase_started.store(now, Ordering::Relaxed);
             self.phase.store(HEADER, Ordering::Relaxed);
         }
-        begins
+        starts_header
     }
 
-    /// Whether the request that came last says its length twice.
-    pub(crate) fn is_ambiguous(&self) -> bool {
-        self.ambiguous.load(Ordering::Relaxed)
+    pub(crate) fn has_ambiguous_length(&self) -> bool {
+        self.ambiguous_length.load(Ordering::Relaxed)
     }
 
-    /// Whether it is to end because a header took too long.
-    pub(crate) fn has_expired(&self) -> bool {
-        self.expired.load(Ordering::Relaxed)
+    pub(crate) fn header_timed_out(&self) -> bool {
+        self.header_timed_out.load(Ordering::Relaxed)
     }
 
-    /// Looks after timeouts.
-    pub(crate) fn check(&self, now: u32, options: &HttpOptions) {
-        let over = |since: u32, limit: Option<std::time::Duration>| {
-            limit.is_some_and(|limit| now.wrapping_sub(since) > in_ticks(limit))
+    /// Closes or drains the connection if one of its timeouts has expired.
+    pub(crate) fn check_timeouts(&self, now: u32, options: &HttpOptions) {
+        let elapsed = |start: u32, limit: Option<Duration>| {
+            limit.is_some_and(|limit| now.wrapping_sub(start) > to_ticks(limit))
         };
-        let since = self.since.load(Ordering::Relaxed);
+        let phase_started = self.phase_started.load(Ordering::Relaxed);
         let http2 = self.is_http2();
         match self.phase.load(Ordering::Relaxed) {
             BUSY => {
-                let moved = self.moved.load(Ordering::Relaxed);
-                if over(moved, options.stream_idle_timeout) {
-                    self.stats.downstream_rq_idle_timeout.inc();
-                    self.order(Order::Close);
+                let last_activity = self.last_activity.load(Ordering::Relaxed);
+                if elapsed(last_activity, options.stream_idle_timeout) {
+                    self.stats.downstream_rq_idle_timeout.increment();
+                    self.raise(DrainLevel::Close);
                 }
             }
-            // Pings and settings are no header.
+            // HTTP/1.1 only: on HTTP/2, bytes outside of requests are PING and SETTINGS frames.
             HEADER if !http2 => {
-                if over(since, options.request_headers_timeout) {
-                    self.stats.downstream_rq_header_timeout.inc();
-                    self.expired.store(true, Ordering::Relaxed);
-                    self.order(Order::Close);
+                if elapsed(phase_started, options.request_headers_timeout) {
+                    self.stats.downstream_rq_header_timeout.increment();
+                    self.header_timed_out.store(true, Ordering::Relaxed);
+                    self.raise(DrainLevel::Close);
                 }
             }
             _ => {
-                if over(since, options.idle_timeout) {
-                    self.stats.downstream_cx_idle_timeout.inc();
-                    self.order(Order::Drain);
+                if elapsed(phase_started, options.idle_timeout) {
+                    self.stats.downstream_cx_idle_timeout.increment();
+                    self.raise(DrainLevel::Drain);
                 }
             }
         }
-        if self.ordered() == Order::Mark && self.phase.load(Ordering::Relaxed) == IDLE {
-            let marked = self.marked.load(Ordering::Relaxed);
-            if now.wrapping_sub(since).min(now.wrapping_sub(marked)) > GRACE {
-                self.order(Order::Drain);
+        if self.drain_level() == DrainLevel::Announce && self.phase.load(Ordering::Relaxed) == IDLE
+        {
+            let drain_started = self.drain_started.load(Ordering::Relaxed);
+            if now
+                .wrapping_sub(phase_started)
+                .min(now.wrapping_sub(drain_started))
+                > DRAIN_GRACE
+            {
+                self.raise(DrainLevel::Drain);
             }
         }
-        if over(self.born, options.max_connection_duration) && self.ordered() == Order::Serve {
-            self.stats.downstream_cx_max_duration_reached.inc();
-            self.order(Order::Drain);
+        if elapsed(self.created_at, options.max_connection_duration)
+            && self.drain_level() == DrainLevel::Serve
+        {
+            self.stats.downstream_cx_max_duration_reached.increment();
+            self.raise(DrainLevel::Drain);
         }
     }
 
-    /// It should end soon.
-    pub(crate) fn mark(&self) {
-        self.stats.downstream_cx_drain_close.inc();
-        self.marked.store(self.worker.now(), Ordering::Relaxed);
-        self.order(Order::Mark);
+    pub(crate) fn start_drain(&self) {
+        self.stats.downstream_cx_drain_close.increment();
+        self.drain_started
+            .store(self.worker.now(), Ordering::Relaxed);
+        self.raise(DrainLevel::Announce);
     }
 
-    /// Whether the next response should say that it is the last: HTTP/1.1 only, HTTP/2 has a frame
-    /// for that.
-    pub(crate) fn is_last(&self) -> bool {
-        self.ordered() != Order::Serve && !self.is_http2()
+    /// Whether to add `connection: close` to the next response. HTTP/1.1 only: HTTP/2 sends GOAWAY.
+    pub(crate) fn announces_close(&self) -> bool {
+        self.drain_level() != DrainLevel::Serve && !self.is_http2()
     }
 
-    /// Whether it speaks HTTP/2.
     pub(crate) fn is_http2(&self) -> bool {
         self.http2.load(Ordering::Relaxed)
     }
 
-    /// Gives an order, unless a harder one was given already.
-    pub(crate) fn order(&self, order: Order) {
-        if self.order.fetch_max(order as u8, Ordering::Relaxed) < order as u8 {
+    /// Raises the drain level; does nothing if the current level is as high or higher.
+    pub(crate) fn raise(&self, level: DrainLevel) {
+        if self.drain_level.fetch_max(level as u8, Ordering::Relaxed) < level as u8 {
             self.notify.notify_one();
         }
     }
 
-    /// The order in force.
-    pub(crate) fn ordered(&self) -> Order {
-        match self.order.load(Ordering::Relaxed) {
-            0 => Order::Serve,
-            1 => Order::Mark,
-            2 => Order::Drain,
-            _ => Order::Close,
+    pub(crate) fn drain_level(&self) -> DrainLevel {
+        match self.drain_level.load(Ordering::Relaxed) {
+            0 => DrainLevel::Serve,
+            1 => DrainLevel::Announce,
+            2 => DrainLevel::Drain,
+            _ => DrainLevel::Close,
         }
     }
 
-    /// Waits for an order.
-    pub(crate) async fn next_order(&self) -> Order {
+    pub(crate) async fn drain_level_changed(&self) -> DrainLevel {
         self.notify.notified().await;
-        self.ordered()
+        self.drain_level()
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.stats.downstream_cx_active.dec();
+        self.stats.downstream_cx_active.decrement();
     }
 }
 
-/// What is said to those whose header took too long.
-const TIMED_OUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\
+/// Response to a request whose headers did not arrive within `request_headers_timeout`.
+const REQUEST_TIMEOUT_RESPONSE: &[u8] = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\
                            connection: close\r\n\r\n";
 
-/// How much of a header is looked at in one step.
-const LOOK: usize = 4096;
+/// Size of the buffer through which request headers are read and scanned.
+const SCAN_BUFFER_SIZE: usize = 4096;
 
 thread_local! {
-    /// Where bytes of headers are looked at; for one read at a time.
-    static SCRATCH: RefCell<[u8; LOOK]> = const { RefCell::new([0; LOOK]) };
+    /// Buffer of `read_header`, borrowed only during a single read.
+    static SCRATCH: RefCell<[u8; SCAN_BUFFER_SIZE]> = const { RefCell::new([0; SCAN_BUFFER_SIZE]) };
 }
 
-/// The io of a connection, seen moving.
-pub(crate) struct Watched<T> {
+/// IO of a connection; records reads and writes, and scans HTTP/1.1 request headers.
+pub(crate) struct MonitoredIo<T> {
     io: T,
     connection: Arc<Connection>,
     scan: HeadScan,
 }
 
-impl<T> Watched<T> {
+impl<T> MonitoredIo<T> {
     pub(crate) fn new(io: T, connection: Arc<Connection>) -> Self {
         Self {
             io,
@@ -289,39 +284,39 @@ impl<T> Watched<T> {
     }
 }
 
-impl<T: Read + Unpin> Watched<T> {
-    /// Reads bytes of a header, and looks at them.
+impl<T: Read + Unpin> MonitoredIo<T> {
+    /// Reads into the scratch buffer and scans the bytes before hyper parses them.
     fn read_header(
         &mut self,
         cx: &mut Context<'_>,
         mut buf: ReadBufCursor<'_>,
     ) -> Poll<std::io::Result<()>> {
         SCRATCH.with_borrow_mut(|scratch| {
-            let room = buf.remaining().min(LOOK);
+            let room = buf.remaining().min(SCAN_BUFFER_SIZE);
             let mut read = ReadBuf::new(&mut scratch[..room]);
             ready!(Pin::new(&mut self.io).poll_read(cx, read.unfilled()))?;
-            if self.connection.moves() {
+            if self.connection.record_read() {
                 self.scan = HeadScan::default();
             }
-            let ambiguous = self.scan.scan(read.filled());
+            let ambiguous_length = self.scan.scan(read.filled());
             self.connection
-                .ambiguous
-                .store(ambiguous, Ordering::Relaxed);
+                .ambiguous_length
+                .store(ambiguous_length, Ordering::Relaxed);
             buf.put_slice(read.filled());
             Poll::Ready(Ok(()))
         })
     }
 }
 
-impl<T: Read + Write + Unpin> Read for Watched<T> {
+impl<T: Read + Write + Unpin> Read for MonitoredIo<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: ReadBufCursor<'_>,
     ) -> Poll<std::io::Result<()>> {
-        if self.connection.has_expired() {
-            // Nobody else writes: there is no request yet. Whoever does not take it gets nothing.
-            let _ = Pin::new(&mut self.io).poll_write(cx, TIMED_OUT);
+        if self.connection.header_timed_out() {
+            // Best effort. hyper cannot be writing, because no request has been parsed yet.
+            let _ = Pin::new(&mut self.io).poll_write(cx, REQUEST_TIMEOUT_RESPONSE);
             let _ = Pin::new(&mut self.io).poll_flush(cx);
             return Poll::Ready(Err(std::io::ErrorKind::TimedOut.into()));
         }
@@ -331,13 +326,13 @@ impl<T: Read + Write + Unpin> Read for Watched<T> {
         }
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
         if read.is_ready() {
-            self.connection.moves();
+            self.connection.record_read();
         }
         read
     }
 }
 
-impl<T: Write + Unpin> Write for Watched<T> {
+impl<T: Write + Unpin> Write for MonitoredIo<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -346,7 +341,7 @@ impl<T: Write + Unpin> Write for Watched<T> {
         let written = Pin::new(&mut self.io).poll_write(cx, buf);
         if written.is_ready() {
             let now = self.connection.worker.now();
-            self.connection.moved.store(now, Ordering::Relaxed);
+            self.connection.last_activity.store(now, Ordering::Relaxed);
         }
         written
     }
@@ -371,7 +366,7 @@ impl<T: Write + Unpin> Write for Watched<T> {
         let written = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
         if written.is_ready() {
             let now = self.connection.worker.now();
-            self.connection.moved.store(now, Ordering::Relaxed);
+            self.connection.last_activity.store(now, Ordering::Relaxed);
         }
         written
     }

@@ -1,38 +1,37 @@
-//! [`Exchange`]: the life of one request, from its header to the end of its response.
+//! [`Exchange`]: one request, from its headers to the end of its response.
 //!
-//! Dropping it ends it: counters and the access log are then written, whatever happened. It travels
-//! in the response's body, or in the tunnel that an upgrade became.
+//! Dropping the exchange finishes the request: counters are updated and the access log is written,
+//! however the request ended. The response body owns it, or the tunnel after an upgrade.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use http::{Response, Version};
 
-use crate::access_log::{Outcome, Pending};
-use crate::body::RequestWatch;
+use crate::access_log::{Outcome, PendingEntry};
+use crate::body::BodyMeter;
 use crate::connection::Connection;
 
-/// The life of one request.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     connection: Arc<Connection>,
     started: Instant,
     status: u16,
-    /// Only for requests that are logged.
+    /// `None` if the request is not written to an access log.
     log: Option<Box<Log>>,
 }
 
 #[derive(Debug)]
 struct Log {
-    pending: Vec<Pending>,
+    pending: Vec<PendingEntry>,
     outcome: Outcome,
-    watch: Option<Arc<RequestWatch>>,
+    meter: Option<Arc<BodyMeter>>,
 }
 
 impl Exchange {
-    /// A request begins.
+    /// Counts the request and starts measuring its duration.
     pub(crate) fn begin(connection: Arc<Connection>, version: Version) -> Self {
-        connection.request_begins(version);
+        connection.request_started(version);
         Self {
             connection,
             started: Instant::now(),
@@ -49,8 +48,7 @@ impl Exchange {
         self.started
     }
 
-    /// This request is logged.
-    pub(crate) fn log(&mut self, pending: Vec<Pending>, version: Version) {
+    pub(crate) fn start_log(&mut self, pending: Vec<PendingEntry>, version: Version) {
         self.log = Some(Box::new(Log {
             pending,
             outcome: Outcome {
@@ -58,31 +56,28 @@ impl Exchange {
                 peer: Some(self.connection.peer),
                 ..Default::default()
             },
-            watch: None,
+            meter: None,
         }));
     }
 
-    /// Whether this request is logged.
     pub(crate) const fn is_logged(&self) -> bool {
         self.log.is_some()
     }
 
-    /// Changes what is logged, if anything is.
-    pub(crate) fn note(&mut self, change: impl FnOnce(&mut Outcome)) {
+    /// Updates the access log entry, if the request is logged.
+    pub(crate) fn update_log(&mut self, change: impl FnOnce(&mut Outcome)) {
         if let Some(log) = &mut self.log {
             change(&mut log.outcome);
         }
     }
 
-    /// Where bytes of the request are counted.
-    pub(crate) fn watch(&mut self, watch: Arc<RequestWatch>) {
+    pub(crate) fn set_request_meter(&mut self, meter: Arc<BodyMeter>) {
         if let Some(log) = &mut self.log {
-            log.watch = Some(watch);
+            log.meter = Some(meter);
         }
     }
 
-    /// There is a response.
-    pub(crate) fn response<B>(&mut self, response: &Response<B>) {
+    pub(crate) fn record_response<B>(&mut self, response: &Response<B>) {
         self.status = response.status().as_u16();
         if let Some(log) = &mut self.log {
             for pending in &mut log.pending {
@@ -91,13 +86,12 @@ impl Exchange {
         }
     }
 
-    /// Bytes of the response were handed on.
-    pub(crate) fn sent(&mut self, bytes: usize) {
-        self.note(|outcome| outcome.bytes_sent += u64::try_from(bytes).unwrap_or(u64::MAX));
+    /// Counts bytes of the response body that were passed to the client.
+    pub(crate) fn record_sent(&mut self, bytes: usize) {
+        self.update_log(|outcome| outcome.bytes_sent += u64::try_from(bytes).unwrap_or(u64::MAX));
     }
 }
 
-/// Its name in logs and headers.
 pub(crate) fn protocol(version: Version) -> &'static str {
     match version {
         Version::HTTP_2 => "HTTP/2",
@@ -108,15 +102,16 @@ pub(crate) fn protocol(version: Version) -> &'static str {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        self.connection.request_ends(self.status);
+        self.connection.request_finished(self.status);
         let Some(mut log) = self.log.take() else {
             return;
         };
         let outcome = &mut log.outcome;
         outcome.status = self.status;
         outcome.duration = self.started.elapsed();
-        outcome.bytes_received = log.watch.map_or(0, |watch| watch.bytes());
-        // Bodies that end with their header are never asked for their end.
+        outcome.bytes_received = log.meter.map_or(0, |meter| meter.bytes());
+        // The status is 0 only if the client disconnected before there was a response. A missing
+        // end of the body would not show that: hyper does not poll empty bodies to their end.
         if self.status == 0 && outcome.flags.is_empty() {
             outcome.flags = "DC";
         }

@@ -1,7 +1,7 @@
-//! The journey of a request: route, header fields, cluster, response.
+//! Handles requests: selects the route, rewrites headers, sends upstream, returns the response.
 //!
-//! One function per leg. Which host a cluster sends to, and trying again, is the client's. What the
-//! proxy answers itself is in `local_reply`, tunnels are in `upgrade`.
+//! The Plimsoll client selects the upstream host and retries. Responses that the proxy generates
+//! itself are in `local_reply`; upgraded connections are in `upgrade`.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -14,29 +14,32 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
+use plimsoll_core::log_line;
 use tokio::time::Instant;
 
-use crate::body::{ProxyBody, RequestStream, RequestWatch};
+use crate::body::{BodyMeter, MeteredBody, ProxyBody};
 use crate::config::HttpOptions;
 use crate::connection::Connection;
 use crate::exchange::{Exchange, protocol};
 use crate::headers::{self, X_FORWARDED_HOST, X_REQUEST_ID};
 use crate::listener::ListenerRuntime;
 use crate::local_reply::{self, LocalReply};
+use crate::log_lines;
 use crate::router::{
-    Action, Forward, HashPolicy, HashSource, RequestView, Route, WeightedCluster, is_grpc,
+    CompiledAction, CompiledRoute, Forward, HashPolicy, HashSource, RequestView, SelectedCluster,
+    WeightedCluster, is_grpc,
 };
-use crate::substitution::Facts;
+use crate::substitution::RequestInfo;
 use crate::upgrade;
 use crate::worker::{self, UpstreamResponse};
 
-/// Answers a request.
+/// Handles one request; the entry point that hyper calls.
 pub(crate) async fn handle(
     connection: Arc<Connection>,
     request: Request<Incoming>,
 ) -> Result<Response<ProxyBody>, Infallible> {
-    let last = connection.is_last();
-    let mut response = answer(connection, request).await;
+    let last = connection.announces_close();
+    let mut response = respond(connection, request).await;
     if last {
         response
             .headers_mut()
@@ -45,69 +48,71 @@ pub(crate) async fn handle(
     Ok(response)
 }
 
-async fn answer(connection: Arc<Connection>, request: Request<Incoming>) -> Response<ProxyBody> {
+async fn respond(connection: Arc<Connection>, request: Request<Incoming>) -> Response<ProxyBody> {
     let runtime = connection.listener.runtime();
     let mut exchange = Exchange::begin(connection, request.version());
-    let view = view(&request, exchange.connection().scheme);
-    let Some(view) = view.filter(|_| !exchange.connection().is_ambiguous()) else {
+    let view = request_view(&request, exchange.connection().scheme);
+    let Some(view) = view.filter(|_| !exchange.connection().has_ambiguous_length()) else {
         return LocalReply::BAD_REQUEST.response(false, exchange);
     };
     if !runtime.logs.is_empty() {
         let pending = runtime.logs.iter().map(|log| log.begin(&view)).collect();
-        exchange.log(pending, request.version());
+        exchange.start_log(pending, request.version());
     }
     let stats = &exchange.connection().stats;
     let worker = &exchange.connection().worker;
     let Some(route) = runtime.routes.route(&view, || worker.draw()) else {
-        stats.no_route.inc();
+        stats.no_route.increment();
         return LocalReply::NO_ROUTE.response(is_grpc(request.headers()), exchange);
     };
-    let mut facts = route
-        .needs_facts
-        .then(|| facts(&view, route, &exchange, request.version()));
+    let mut info = route
+        .needs_request_info
+        .then(|| request_info(&view, route, &exchange, request.version()));
     let mut response = match &route.action {
-        Action::Forward(forward) => {
-            let leg = Leg {
+        CompiledAction::Forward(forward) => {
+            let upstream = UpstreamRequest {
                 runtime: &runtime,
                 route,
                 forward,
                 weighted: None,
             };
-            leg.forward(request, exchange, facts.as_deref_mut()).await
+            upstream
+                .forward(request, exchange, info.as_deref_mut())
+                .await
         }
-        Action::Redirect(redirect) => {
-            stats.rq_redirect.inc();
+        CompiledAction::Redirect(redirect) => {
+            stats.rq_redirect.increment();
             let location = local_reply::location(redirect, &route.path, &view);
             local_reply::redirect(redirect.status, location, exchange)
         }
-        Action::Direct(direct) => {
-            stats.rq_direct_response.inc();
+        CompiledAction::Direct(direct) => {
+            stats.rq_direct_response.increment();
             let mut response = Response::new(());
             *response.status_mut() = direct.status;
-            exchange.response(&response);
-            response.map(|()| ProxyBody::own(direct.body.clone(), exchange))
+            exchange.record_response(&response);
+            response.map(|()| ProxyBody::local(direct.body.clone(), exchange))
         }
     };
-    if let Some(facts) = &mut facts {
-        facts.status = Some(response.status().as_u16());
+    if let Some(info) = &mut info {
+        info.status = Some(response.status().as_u16());
     }
     let rules = &route.response_rules;
-    rules.apply_to_response(response.headers_mut(), facts.as_deref());
+    rules.apply_to_response(response.headers_mut(), info.as_deref());
     if let Some(server) = &runtime.config.http.server {
         response.headers_mut().insert(SERVER, server.clone());
     }
     response
 }
 
-/// What header rules may make values of.
-fn facts(
+/// Collects the values that header formats such as `%UPSTREAM_HOST%` refer to.
+fn request_info(
     view: &RequestView<'_>,
-    route: &Route,
+    route: &CompiledRoute,
     exchange: &Exchange,
     version: Version,
-) -> Box<Facts> {
+) -> Box<RequestInfo> {
     let connection = exchange.connection();
-    Box::new(Facts {
+    Box::new(RequestInfo {
         start: SystemTime::now(),
         protocol: protocol(version),
         peer: connection.peer,
@@ -123,8 +128,11 @@ fn facts(
     })
 }
 
-/// What routes look at; `None` for requests without a host, with two, or with a strange one.
-fn view<'a>(request: &'a Request<Incoming>, scheme: &'static str) -> Option<RequestView<'a>> {
+/// Returns the values that routes match on; `None` if `Host` is missing, repeated or malformed.
+fn request_view<'a>(
+    request: &'a Request<Incoming>,
+    scheme: &'static str,
+) -> Option<RequestView<'a>> {
     let headers = request.headers();
     let mut fields = headers.get_all(HOST).iter();
     let field = fields.next();
@@ -136,13 +144,13 @@ fn view<'a>(request: &'a Request<Incoming>, scheme: &'static str) -> Option<Requ
         None => None,
     };
     let uri = request.uri();
-    // HTTP/1.0 had no hosts.
-    let old = (request.version() == Version::HTTP_10).then_some("");
+    // HTTP/1.0 does not require a `Host` header.
+    let http10 = (request.version() == Version::HTTP_10).then_some("");
     let host = uri
         .authority()
         .map(http::uri::Authority::as_str)
         .or(field)
-        .or(old)?;
+        .or(http10)?;
     if host
         .bytes()
         .any(|byte| matches!(byte, b'/' | b'?' | b'#' | b'@' | b' '))
@@ -159,22 +167,20 @@ fn view<'a>(request: &'a Request<Incoming>, scheme: &'static str) -> Option<Requ
     })
 }
 
-/// What a request that goes to a cluster needs.
 #[derive(Clone, Copy)]
-struct Leg<'a> {
+struct UpstreamRequest<'a> {
     runtime: &'a ListenerRuntime,
-    route: &'a Route,
+    route: &'a CompiledRoute,
     forward: &'a Forward,
-    /// The entry of the cluster, once it is chosen by weight.
     weighted: Option<&'a WeightedCluster>,
 }
 
-impl Leg<'_> {
+impl UpstreamRequest<'_> {
     async fn forward(
         &self,
         mut request: Request<Incoming>,
         mut exchange: Exchange,
-        mut facts: Option<&mut Facts>,
+        mut info: Option<&mut RequestInfo>,
     ) -> Response<ProxyBody> {
         let options = &self.runtime.config.http;
         let grpc = is_grpc(request.headers());
@@ -182,97 +188,100 @@ impl Leg<'_> {
             return LocalReply::NO_ROUTE.response(grpc, exchange);
         }
         if too_large(&request, options) {
-            exchange.connection().stats.downstream_rq_too_large.inc();
-            return LocalReply::TOO_LARGE.response(grpc, exchange);
+            return reply_too_large(grpc, exchange);
         }
-        let tunnel = match wanted_upgrade(&mut request, options) {
+        let tunnel = match requested_upgrade(&mut request, options) {
             Ok(tunnel) => tunnel,
             Err(reply) => return reply.response(grpc, exchange),
         };
         let worker = Arc::clone(&exchange.connection().worker);
-        let target = &self.forward.target;
-        let Some(chosen) = target.choose(request.headers(), || worker.draw()) else {
-            exchange.connection().stats.no_cluster.inc();
+        let selector = &self.forward.cluster;
+        let Some(selected) = selector.select(request.headers(), || worker.draw()) else {
+            exchange.connection().stats.no_cluster.increment();
             return LocalReply::NO_CLUSTER.response(grpc, exchange);
         };
-        let (cluster, weighted) = (chosen.cluster, chosen.weighted);
-        self.note_cluster(&cluster, &mut exchange, facts.as_deref_mut());
-        let leg = Self { weighted, ..*self };
-        let prepared = leg.prepare(
+        let SelectedCluster { cluster, weighted } = selected;
+        self.record_cluster(&cluster, &mut exchange, info.as_deref_mut());
+        let upstream = Self { weighted, ..*self };
+        let prepared = upstream.prepare(
             &mut request,
             &exchange,
             tunnel.as_ref(),
-            facts.as_deref_mut(),
+            info.as_deref_mut(),
         );
         if let Err(reply) = prepared {
             return reply.response(grpc, exchange);
         }
-        let id = echoed_id(&request, options);
-        let watch = watch(&request, options, &mut exchange);
-        let request = request.map(|body| RequestStream::new(body, watch.clone()));
-        let call = worker.call((self.forward, weighted), cluster, request);
+        let id = response_request_id(&request, options);
+        let meter = meter(&request, options, &mut exchange);
+        let request = request.map(|body| MeteredBody::new(body, meter.clone()));
+        let call = worker.call(self.forward, weighted, cluster, request);
         let result = match call {
             Ok(call) => call.await,
             Err(error) => Err(error),
         };
         let mut response = match result {
             Ok(response) => {
-                note_host(response.body().host(), &mut exchange, facts.as_deref_mut());
-                self.finish(response, tunnel, exchange)
+                record_host(response.body().host(), &mut exchange, info.as_deref_mut());
+                self.downstream_response(response, tunnel, exchange)
             }
-            Err(_) if watch.is_some_and(|watch| watch.too_large()) => {
-                exchange.connection().stats.downstream_rq_too_large.inc();
-                LocalReply::TOO_LARGE.response(grpc, exchange)
+            Err(_) if meter.is_some_and(|meter| meter.limit_exceeded()) => {
+                reply_too_large(grpc, exchange)
             }
             Err(error) => {
-                tracing::debug!(%error, "no response from upstream");
-                LocalReply::of_error(&error).response(grpc, exchange)
+                log_line!(log_lines::UPSTREAM_REQUEST_FAILED, %error);
+                LocalReply::from_client_error(&error).response(grpc, exchange)
             }
         };
         if let Some(id) = id {
             response.headers_mut().insert(X_REQUEST_ID, id);
         }
         if let Some(weighted) = weighted {
-            apply_weighted(weighted, &mut response, facts);
+            apply_weighted(weighted, &mut response, info);
         }
         response
     }
 
-    fn note_cluster(&self, cluster: &Arc<str>, exchange: &mut Exchange, facts: Option<&mut Facts>) {
+    fn record_cluster(
+        &self,
+        cluster: &Arc<str>,
+        exchange: &mut Exchange,
+        info: Option<&mut RequestInfo>,
+    ) {
         if exchange.is_logged() {
-            exchange.note(|outcome| {
+            exchange.update_log(|outcome| {
                 outcome.cluster = Some(Arc::clone(cluster));
                 outcome.route = Arc::clone(&self.route.name);
             });
         }
-        if let Some(facts) = facts {
-            facts.cluster = Some(Arc::clone(cluster));
+        if let Some(info) = info {
+            info.cluster = Some(Arc::clone(cluster));
         }
     }
 
-    /// Makes the request one of ours.
+    /// Rewrites the request for the upstream: hop-by-hop headers, header rules, path and `Host`.
     fn prepare(
         &self,
         request: &mut Request<Incoming>,
         exchange: &Exchange,
         tunnel: Option<&Tunnel>,
-        facts: Option<&mut Facts>,
+        info: Option<&mut RequestInfo>,
     ) -> Result<(), LocalReply> {
         let options = &self.runtime.config.http;
         let connection = exchange.connection();
         let hash = self.hash(request, connection);
-        let silent_about_body = has_unexpected_body(request);
+        let needs_chunked = has_unexpected_body(request);
         *request.version_mut() = Version::HTTP_11;
         let fields = request.headers_mut();
-        headers::remove_hop_by_hop_of_request(fields);
-        let client = headers::Client {
+        headers::remove_request_hop_by_hop(fields);
+        let downstream = headers::Downstream {
             address: &connection.peer_ip,
             scheme: connection.scheme,
         };
-        if silent_about_body {
+        if needs_chunked {
             fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
-        headers::add_forwarded(fields, &client, options);
+        headers::add_forwarded(fields, &downstream, options);
         headers::add_request_id(fields, options, || connection.worker.draw());
         if let Some(tunnel) = tunnel {
             fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
@@ -280,23 +289,23 @@ impl Leg<'_> {
         }
         let weighted = self.weighted.map(|weighted| &weighted.request_rules);
         let rules = weighted.into_iter().chain([&self.route.request_rules]);
-        match facts {
+        match info {
             None => rules.for_each(|rules| rules.apply_to_request(fields, None)),
-            Some(facts) => {
-                facts.headers.clone_from(fields);
-                rules.for_each(|rules| rules.apply_to_request(fields, Some(facts)));
-                facts.headers.clone_from(fields);
+            Some(info) => {
+                info.headers.clone_from(fields);
+                rules.for_each(|rules| rules.apply_to_request(fields, Some(info)));
+                info.headers.clone_from(fields);
             }
         }
         self.rewrite(request)?;
         if hash.is_some() {
-            let options = worker::options(self.forward, self.weighted, hash);
+            let options = worker::request_options(self.forward, self.weighted, hash);
             request.extensions_mut().insert(options);
         }
         Ok(())
     }
 
-    /// Replaces path and host as the route says.
+    /// Applies `prefix_rewrite` and `host_rewrite_literal`.
     fn rewrite(&self, request: &mut Request<Incoming>) -> Result<(), LocalReply> {
         if self.forward.prefix_rewrite.is_none() && self.forward.host_rewrite.is_none() {
             return Ok(());
@@ -335,8 +344,7 @@ impl Leg<'_> {
         Ok(())
     }
 
-    /// What a response from upstream becomes.
-    fn finish(
+    fn downstream_response(
         &self,
         response: UpstreamResponse,
         tunnel: Option<Tunnel>,
@@ -346,7 +354,7 @@ impl Leg<'_> {
             let Some(tunnel) = tunnel else {
                 return LocalReply::UPGRADE_REFUSED.response(false, exchange);
             };
-            return upgrade::accept(response, tunnel, exchange);
+            return upgrade::start_tunnel(response, tunnel, exchange);
         }
         let (mut head, body) = response.into_parts();
         headers::remove_hop_by_hop(&mut head.headers);
@@ -355,11 +363,11 @@ impl Leg<'_> {
             .timeout
             .map(|timeout| Instant::from_std(exchange.started()) + timeout);
         let head = Response::from_parts(head, ());
-        exchange.response(&head);
+        exchange.record_response(&head);
         head.map(|()| ProxyBody::upstream(body, deadline, exchange))
     }
 
-    /// Hash for policies that hash (Envoy: each value is mixed into the one before).
+    /// Computes the hash for consistent hashing, combining the `hash_policy` entries as Envoy does.
     fn hash(&self, request: &Request<Incoming>, connection: &Connection) -> Option<u64> {
         let mut hash: Option<u64> = None;
         for HashPolicy { source, terminal } in &self.forward.hash_policy {
@@ -379,88 +387,93 @@ impl Leg<'_> {
     }
 }
 
-/// A host has answered.
-fn note_host(host: SocketAddr, exchange: &mut Exchange, facts: Option<&mut Facts>) {
-    exchange.note(|outcome| outcome.upstream_host = Some(host));
-    if let Some(facts) = facts {
-        facts.upstream_host = Some(host);
+fn record_host(host: SocketAddr, exchange: &mut Exchange, info: Option<&mut RequestInfo>) {
+    exchange.update_log(|outcome| outcome.upstream_host = Some(host));
+    if let Some(info) = info {
+        info.upstream_host = Some(host);
     }
 }
 
-/// What the entry of a cluster that was chosen by weight does to a response.
 fn apply_weighted(
     weighted: &WeightedCluster,
     response: &mut Response<ProxyBody>,
-    mut facts: Option<&mut Facts>,
+    mut info: Option<&mut RequestInfo>,
 ) {
-    if let Some(facts) = &mut facts {
-        facts.status = Some(response.status().as_u16());
+    if let Some(info) = &mut info {
+        info.status = Some(response.status().as_u16());
     }
     let rules = &weighted.response_rules;
-    rules.apply_to_response(response.headers_mut(), facts.as_deref());
+    rules.apply_to_response(response.headers_mut(), info.as_deref());
 }
 
-/// The id that the response has too, if it shall.
-fn echoed_id(request: &Request<Incoming>, options: &HttpOptions) -> Option<HeaderValue> {
-    let wanted = options.always_set_request_id_in_response;
+fn response_request_id(request: &Request<Incoming>, options: &HttpOptions) -> Option<HeaderValue> {
+    let enabled = options.always_set_request_id_in_response;
     let id = || request.headers().get(&X_REQUEST_ID).cloned();
-    wanted.then(id).flatten()
+    enabled.then(id).flatten()
 }
 
-/// Whether a request says itself that it is too large.
+fn reply_too_large(grpc: bool, exchange: Exchange) -> Response<ProxyBody> {
+    let stats = &exchange.connection().stats;
+    stats.downstream_rq_too_large.increment();
+    LocalReply::TOO_LARGE.response(grpc, exchange)
+}
+
+/// Whether `content-length` exceeds `max_request_bytes`.
 fn too_large(request: &Request<Incoming>, options: &HttpOptions) -> bool {
     let Some(limit) = options.max_request_bytes else {
         return false;
     };
-    let length = request.headers().get(CONTENT_LENGTH);
-    let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    length.is_some_and(|length| length > limit)
+    request
+        .headers()
+        .get(CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse::<u64>().ok())
+        .is_some_and(|length| length > limit)
 }
 
-/// Whether there is a body of unknown length with a method that has none as a rule: HTTP/1.1 would
-/// be sent without it. HTTP/2 has no such field, and takes it off again.
+/// Whether a GET or HEAD request has a body of unknown length. To an HTTP/1.1 upstream, hyper would
+/// omit the body unless `transfer-encoding` is set; for HTTP/2 that header is dropped again.
 fn has_unexpected_body(request: &Request<Incoming>) -> bool {
-    let rarely = matches!(*request.method(), Method::GET | Method::HEAD);
-    rarely && !request.body().is_end_stream() && request.body().size_hint().exact().is_none()
+    let bodiless = matches!(*request.method(), Method::GET | Method::HEAD);
+    bodiless && !request.body().is_end_stream() && request.body().size_hint().exact().is_none()
 }
 
-/// Counts a body if somebody wants to know or there is a limit.
-fn watch(
+/// Meters the request body if its size is limited or logged.
+fn meter(
     request: &Request<Incoming>,
     options: &HttpOptions,
     exchange: &mut Exchange,
-) -> Option<Arc<RequestWatch>> {
+) -> Option<Arc<BodyMeter>> {
     if request.body().is_end_stream() {
         return None;
     }
     if options.max_request_bytes.is_none() && !exchange.is_logged() {
         return None;
     }
-    let watch = Arc::new(RequestWatch::new(options.max_request_bytes));
-    exchange.watch(Arc::clone(&watch));
-    Some(watch)
+    let meter = Arc::new(BodyMeter::new(options.max_request_bytes));
+    exchange.set_request_meter(Arc::clone(&meter));
+    Some(meter)
 }
 
-/// The client's end of a tunnel that may come to be.
+/// Downstream half of a request that may be upgraded to a tunnel.
 pub(crate) struct Tunnel {
     pub(crate) client: OnUpgrade,
     protocol: HeaderValue,
 }
 
-/// The upgrade that a request asks for, if it may.
-fn wanted_upgrade(
+/// Returns the upgrade that a request asks for, or an error reply if it is not allowed.
+fn requested_upgrade(
     request: &mut Request<Incoming>,
     options: &HttpOptions,
 ) -> Result<Option<Tunnel>, LocalReply> {
-    let Some(protocol) = headers::upgrade_of(request.headers()).cloned() else {
+    let Some(protocol) = headers::requested_protocol(request.headers()).cloned() else {
         return Ok(None);
     };
-    let named = |allowed: &String| protocol.as_bytes().eq_ignore_ascii_case(allowed.as_bytes());
+    let matches = |allowed: &String| protocol.as_bytes().eq_ignore_ascii_case(allowed.as_bytes());
     if protocol.as_bytes().eq_ignore_ascii_case(b"h2c") {
-        // An offer that may be ignored (RFC 9113, 3.1).
+        // A server may ignore an offer to upgrade to h2c (RFC 9113, 3.1).
         return Ok(None);
     }
-    if !options.upgrades.iter().any(named) {
+    if !options.upgrades.iter().any(matches) {
         return Err(LocalReply::UPGRADE_REFUSED);
     }
     Ok(Some(Tunnel {

@@ -1,29 +1,27 @@
-//! [`HeadScan`]: finds requests that say their length twice, before the parser drops one of both.
+//! [`HeadScan`]: detects requests with both `content-length` and `transfer-encoding`.
 //!
-//! A request with `content-length` and `transfer-encoding` may be read in two ways, which is what
-//! smugglers need (RFC 9112, 6.3). The parser under us lets the latter win and hides the former, so
-//! the bytes of a header are looked at on their way to it. Requests that are sent before the
-//! response to another are not looked at: for them the parser's way holds, which ends the
-//! connection behind the response.
+//! Such a request can be parsed in two ways, which enables request smuggling (RFC 9112, 6.3). hyper
+//! lets `transfer-encoding` win and removes `content-length`, so the header bytes are scanned
+//! before hyper reads them. Pipelined requests are not scanned: if one has both headers, hyper
+//! closes the connection after the response.
 
-/// `transfer-encoding:`, the longer of both.
+/// Length of `transfer-encoding:`, the longer of the two header names.
 const LONGEST: usize = 18;
 
-/// What was seen of one header.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HeadScan {
-    /// How the line that is being read begins.
+    /// First bytes of the current header line.
     start: [u8; LONGEST],
     length: usize,
-    /// The request line was there. Empty lines before it are passed over.
-    begun: bool,
+    /// Whether the request line has been seen. Empty lines before it are skipped.
+    request_line_seen: bool,
     coding: bool,
     content_length: bool,
     ended: bool,
 }
 
 impl HeadScan {
-    /// More bytes; whether both fields were seen.
+    /// Scans more bytes; returns true once both header names have been seen.
     pub(crate) fn scan(&mut self, mut bytes: &[u8]) -> bool {
         while !self.ended && !bytes.is_empty() {
             let end = memchr::memchr(b'\n', bytes);
@@ -35,23 +33,23 @@ impl HeadScan {
             let Some(end) = end else {
                 break;
             };
-            self.line_ends();
+            self.finish_line();
             bytes = &bytes[end + 1..];
         }
         self.coding && self.content_length
     }
 
-    fn line_ends(&mut self) {
+    fn finish_line(&mut self) {
         let start = &self.start[..self.length];
-        let begins = |name: &[u8]| {
+        let starts_with = |name: &[u8]| {
             let start = start.get(..name.len());
             start.is_some_and(|start| start.eq_ignore_ascii_case(name))
         };
         match start.first() {
-            None | Some(b'\r') => self.ended = self.begun,
-            Some(_) if !self.begun => self.begun = true,
-            Some(b't' | b'T') => self.coding |= begins(b"transfer-encoding:"),
-            Some(b'c' | b'C') => self.content_length |= begins(b"content-length:"),
+            None | Some(b'\r') => self.ended = self.request_line_seen,
+            Some(_) if !self.request_line_seen => self.request_line_seen = true,
+            Some(b't' | b'T') => self.coding |= starts_with(b"transfer-encoding:"),
+            Some(b'c' | b'C') => self.content_length |= starts_with(b"content-length:"),
             Some(_) => {}
         }
         self.length = 0;
@@ -66,7 +64,7 @@ mod tests {
                           TRANSFER-encoding: chunked\r\n\r\n";
 
     #[test]
-    fn both_fields_are_found_however_they_arrive() {
+    fn both_headers_are_found_in_any_fragmentation() {
         for step in 1..BOTH.len() {
             let mut scan = HeadScan::default();
             let found = BOTH.chunks(step).any(|part| scan.scan(part));
@@ -75,21 +73,21 @@ mod tests {
     }
 
     #[test]
-    fn empty_lines_before_a_request_hide_nothing() {
+    fn empty_lines_before_a_request_are_skipped() {
         let mut scan = HeadScan::default();
         assert!(!scan.scan(b"\r\n\n"));
         assert!(scan.scan(BOTH));
     }
 
     #[test]
-    fn one_field_is_fine_and_so_is_what_stands_behind_the_header() {
-        for fine in [
+    fn a_single_header_is_accepted_and_the_body_is_not_scanned() {
+        for accepted in [
             "POST / HTTP/1.1\r\ncontent-length: 4\r\n\r\ntransfer-encoding: x\r\n",
             "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\ncontent-length: 1\r\n",
             "GET /content-length: HTTP/1.1\r\nx-transfer-encoding: a\r\ncontent-lengths: 1\r\n\r\n",
             "GET / HTTP/1.1\ncontent-length: 4\n\ntransfer-encoding: x\n",
         ] {
-            assert!(!HeadScan::default().scan(fine.as_bytes()), "{fine}");
+            assert!(!HeadScan::default().scan(accepted.as_bytes()), "{accepted}");
         }
     }
 }

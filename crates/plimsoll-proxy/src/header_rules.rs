@@ -1,13 +1,14 @@
-//! [`HeaderRules`]: header fields that routes add, replace and remove.
+//! [`HeaderRules`]: headers that routes add, replace and remove.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use plimsoll_core::units::FieldError;
-use plimsoll_xds::route::{self as nouns, AppendAction};
+use plimsoll_xds::route::{self as model, AppendAction};
 
-use crate::substitution::{self, Facts, HeaderFormat, Piece};
+use crate::substitution::{self, FormatError, HeaderFormat, Piece, RequestInfo};
 
-/// Changes of header fields, in order. Of one message (a route, say) removing comes before adding,
-/// so that a field can be replaced, and what another message adds before is removed: as in Envoy.
+/// Header mutations in the order in which they are applied. As in Envoy, each message (such as a
+/// route) removes headers before it adds any, so that a header can be replaced, and headers that an
+/// earlier message added can be removed.
 #[derive(Clone, Debug, Default)]
 pub struct HeaderRules {
     steps: Vec<Step>,
@@ -19,32 +20,29 @@ enum Step {
     Add(HeaderRule),
 }
 
-/// One field to add or replace.
+/// A header to add or replace.
 #[derive(Clone, Debug)]
 pub struct HeaderRule {
     name: HeaderName,
     value: Value,
-    /// What happens when it is there, or is not.
     action: AppendAction,
-    /// A value that turns out empty is added all the same.
+    /// Add the header even if its rendered value is empty.
     keep_empty: bool,
 }
 
 #[derive(Clone, Debug)]
 enum Value {
-    Fixed(HeaderValue),
-    Made(HeaderFormat),
+    Literal(HeaderValue),
+    Format(HeaderFormat),
 }
 
-/// Changes of a request and of its response.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct BothRules {
+pub(crate) struct RequestResponseRules {
     pub(crate) request: HeaderRules,
     pub(crate) response: HeaderRules,
 }
 
-impl BothRules {
-    /// These, followed by `outer`.
+impl RequestResponseRules {
     pub(crate) fn followed_by(self, outer: &Self) -> Self {
         Self {
             request: self.request.followed_by(&outer.request),
@@ -53,51 +51,51 @@ impl BothRules {
     }
 }
 
-impl TryFrom<&nouns::HeaderRules> for BothRules {
+impl TryFrom<&model::HeaderRules> for RequestResponseRules {
     type Error = FieldError;
 
-    fn try_from(rules: &nouns::HeaderRules) -> Result<Self, FieldError> {
+    fn try_from(rules: &model::HeaderRules) -> Result<Self, FieldError> {
         Ok(Self {
-            request: checked("request", &rules.request_add, &rules.request_remove)?,
-            response: checked("response", &rules.response_add, &rules.response_remove)?,
+            request: validate("request", &rules.request_add, &rules.request_remove)?,
+            response: validate("response", &rules.response_add, &rules.response_remove)?,
         })
     }
 }
 
-/// The rules of one direction; paths start at the message that has both lists.
-fn checked(
+/// Validates the rules for requests or responses. Paths are relative to the message of the rules.
+fn validate(
     direction: &str,
-    add: &[nouns::HeaderValueOption],
+    add: &[model::HeaderValueOption],
     remove: &[String],
 ) -> Result<HeaderRules, FieldError> {
     let mut steps = Vec::with_capacity(add.len() + remove.len());
     for (index, name) in remove.iter().enumerate() {
-        let place = format!("{direction}_headers_to_remove[{index}]");
-        let name = field_name(name).map_err(|error| error.under(&place))?;
+        let prefix = format!("{direction}_headers_to_remove[{index}]");
+        let name = header_name(name).map_err(|error| error.under(&prefix))?;
         steps.push(Step::Remove(name));
     }
     for (index, option) in add.iter().enumerate() {
-        let place = format!("{direction}_headers_to_add[{index}].header");
-        let rule = HeaderRule::try_from(option).map_err(|error| error.under(&place))?;
+        let prefix = format!("{direction}_headers_to_add[{index}].header");
+        let rule = HeaderRule::try_from(option).map_err(|error| error.under(&prefix))?;
         steps.push(Step::Add(rule));
     }
     Ok(HeaderRules { steps })
 }
 
-impl TryFrom<&nouns::HeaderValueOption> for HeaderRule {
+impl TryFrom<&model::HeaderValueOption> for HeaderRule {
     type Error = FieldError;
 
-    fn try_from(option: &nouns::HeaderValueOption) -> Result<Self, FieldError> {
-        let name = field_name(&option.key).map_err(|error| error.under("key"))?;
-        let at_value = |reason: String| FieldError::new("value", reason);
-        let pieces = substitution::parse(&option.value).map_err(at_value)?;
+    fn try_from(option: &model::HeaderValueOption) -> Result<Self, FieldError> {
+        let name = header_name(&option.key).map_err(|error| error.under("key"))?;
+        let invalid = |error: FormatError| FieldError::new("value", error.to_string());
+        let pieces = substitution::parse(&option.value).map_err(invalid)?;
         let value = match pieces.as_slice() {
-            [] => Value::Fixed(HeaderValue::from_static("")),
-            [Piece::Literal(text)] => {
-                let value = HeaderValue::from_str(text);
-                Value::Fixed(value.map_err(|_| at_value("is not a header value".to_owned()))?)
-            }
-            _ => Value::Made(HeaderFormat::new(pieces).map_err(at_value)?),
+            [] => Value::Literal(HeaderValue::from_static("")),
+            [Piece::Literal(text)] => Value::Literal(
+                HeaderValue::from_str(text)
+                    .map_err(|_| FieldError::new("value", "is not a valid header value"))?,
+            ),
+            _ => Value::Format(HeaderFormat::new(pieces).map_err(invalid)?),
         };
         Ok(Self {
             name,
@@ -108,49 +106,47 @@ impl TryFrom<&nouns::HeaderValueOption> for HeaderRule {
     }
 }
 
-/// A field that rules may touch: not one of the message's frame.
-pub(crate) fn field_name(name: &str) -> Result<HeaderName, FieldError> {
-    let reason = || FieldError::new("", format!("{name:?} is not the name of a header field"));
+/// Parses the name of a header that rules may modify: any header but `host`.
+pub(crate) fn header_name(name: &str) -> Result<HeaderName, FieldError> {
+    let reason = || FieldError::new("", format!("{name:?} is not a valid header name"));
     let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| reason())?;
     if name == http::header::HOST {
-        let reason = "the host is changed with host_rewrite_literal";
+        let reason = "cannot modify host here; use host_rewrite_literal";
         return Err(FieldError::new("", reason));
     }
     Ok(name)
 }
 
 impl HeaderRules {
-    /// These, followed by `outer`.
+    /// Appends the rules of another message, which are applied after these.
     #[must_use]
     pub fn followed_by(mut self, outer: &Self) -> Self {
         self.steps.extend_from_slice(&outer.steps);
         self
     }
 
-    /// Whether a value is made for each message, so that [`Facts`] are needed.
-    pub(crate) fn needs_facts(&self) -> bool {
-        let made = |step: &Step| match step {
-            Step::Add(rule) => matches!(rule.value, Value::Made(_)),
+    /// Whether a header value contains operators, so that [`RequestInfo`] must be collected.
+    pub(crate) fn needs_request_info(&self) -> bool {
+        let has_operators = |step: &Step| match step {
+            Step::Add(rule) => matches!(rule.value, Value::Format(_)),
             Step::Remove(_) => false,
         };
-        self.steps.iter().any(made)
+        self.steps.iter().any(has_operators)
     }
 
-    /// Changes the fields of a request.
-    pub(crate) fn apply_to_request(&self, headers: &mut HeaderMap, facts: Option<&Facts>) {
-        self.apply(headers, |format, _| Some(format.value(facts?, None)));
+    pub(crate) fn apply_to_request(&self, headers: &mut HeaderMap, info: Option<&RequestInfo>) {
+        self.apply(headers, |format, _| Some(format.value(info?, None)));
     }
 
-    /// Changes the fields of a response.
-    pub(crate) fn apply_to_response(&self, headers: &mut HeaderMap, facts: Option<&Facts>) {
-        self.apply(headers, |format, own| Some(format.value(facts?, Some(own))));
+    pub(crate) fn apply_to_response(&self, headers: &mut HeaderMap, info: Option<&RequestInfo>) {
+        self.apply(headers, |format, own| Some(format.value(info?, Some(own))));
     }
 
-    /// `make` makes values out of formats and the fields as they are.
+    /// Applies the rules; `format_value` renders a value, given the headers modified so far.
     fn apply(
         &self,
         headers: &mut HeaderMap,
-        make: impl Fn(&HeaderFormat, &HeaderMap) -> Option<Vec<u8>>,
+        format_value: impl Fn(&HeaderFormat, &HeaderMap) -> Option<Vec<u8>>,
     ) {
         for step in &self.steps {
             let rule = match step {
@@ -161,21 +157,20 @@ impl HeaderRules {
                 }
             };
             let value = match &rule.value {
-                Value::Fixed(value) => Some(value.clone()),
-                Value::Made(format) => {
-                    make(format, headers).and_then(|value| HeaderValue::try_from(value).ok())
-                }
+                Value::Literal(value) => Some(value.clone()),
+                Value::Format(format) => format_value(format, headers)
+                    .and_then(|value| HeaderValue::try_from(value).ok()),
             };
             let Some(value) = value.filter(|value| rule.keep_empty || !value.is_empty()) else {
                 continue;
             };
-            let there = || headers.contains_key(&rule.name);
+            let exists = || headers.contains_key(&rule.name);
             match rule.action {
                 AppendAction::AppendIfExistsOrAdd => {
                     headers.append(rule.name.clone(), value);
                 }
-                AppendAction::AddIfAbsent if there() => {}
-                AppendAction::OverwriteIfExists if !there() => {}
+                AppendAction::AddIfAbsent if exists() => {}
+                AppendAction::OverwriteIfExists if !exists() => {}
                 _ => {
                     headers.insert(rule.name.clone(), value);
                 }
@@ -188,8 +183,8 @@ impl HeaderRules {
 mod tests {
     use super::*;
 
-    fn rule(value: &str, append_action: AppendAction) -> nouns::HeaderValueOption {
-        nouns::HeaderValueOption {
+    fn rule(value: &str, append_action: AppendAction) -> model::HeaderValueOption {
+        model::HeaderValueOption {
             key: "x".into(),
             value: value.into(),
             append_action,
@@ -197,22 +192,22 @@ mod tests {
         }
     }
 
-    fn rules(add: Vec<nouns::HeaderValueOption>, remove: &[&str]) -> BothRules {
-        let rules = nouns::HeaderRules {
+    fn rules(add: Vec<model::HeaderValueOption>, remove: &[&str]) -> RequestResponseRules {
+        let rules = model::HeaderRules {
             response_add: add,
             response_remove: remove.iter().map(|&name| name.to_owned()).collect(),
-            ..nouns::HeaderRules::default()
+            ..model::HeaderRules::default()
         };
-        BothRules::try_from(&rules).unwrap()
+        RequestResponseRules::try_from(&rules).unwrap()
     }
 
-    fn applied(option: nouns::HeaderValueOption, before: &[&'static str]) -> Vec<String> {
+    fn applied(option: model::HeaderValueOption, before: &[&'static str]) -> Vec<String> {
         let mut headers = HeaderMap::new();
         for value in before {
             headers.append("x", HeaderValue::from_static(value));
         }
         let rules = rules(vec![option], &[]).response;
-        assert!(!rules.needs_facts());
+        assert!(!rules.needs_request_info());
         rules.apply_to_response(&mut headers, None);
         let values = headers.get_all("x").iter();
         values
@@ -221,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn actions_do_what_their_names_say() {
+    fn append_actions_match_their_names() {
         use AppendAction::{AddIfAbsent, AppendIfExistsOrAdd};
         use AppendAction::{OverwriteIfExists, OverwriteIfExistsOrAdd};
         let applied = |action, before| applied(rule("new", action), before);
@@ -236,10 +231,10 @@ mod tests {
     }
 
     #[test]
-    fn empty_values_are_left_out_unless_they_are_wanted() {
+    fn empty_values_are_omitted_unless_kept_explicitly() {
         let empty = rule("", AppendAction::AppendIfExistsOrAdd);
         assert_eq!(applied(empty.clone(), &[]), [""; 0]);
-        let kept = nouns::HeaderValueOption {
+        let kept = model::HeaderValueOption {
             keep_empty_value: true,
             ..empty
         };
@@ -249,24 +244,24 @@ mod tests {
     }
 
     #[test]
-    fn formats_need_facts_and_unknown_operators_are_named() {
-        let made = rule("%UPSTREAM_HOST%", AppendAction::AppendIfExistsOrAdd);
-        assert!(rules(vec![made], &[]).response.needs_facts());
+    fn formats_need_request_info_and_unsupported_operators_are_errors() {
+        let format = rule("%UPSTREAM_HOST%", AppendAction::AppendIfExistsOrAdd);
+        assert!(rules(vec![format], &[]).response.needs_request_info());
         for value in ["%NO%", "%BYTES_SENT%", "a\nb", "%"] {
-            let wrong = nouns::HeaderRules {
+            let wrong = model::HeaderRules {
                 request_add: vec![rule(value, AppendAction::AddIfAbsent)],
-                ..nouns::HeaderRules::default()
+                ..model::HeaderRules::default()
             };
-            let error = BothRules::try_from(&wrong).unwrap_err();
+            let error = RequestResponseRules::try_from(&wrong).unwrap_err();
             assert_eq!(error.path(), "request_headers_to_add[0].header.value");
         }
     }
 
     #[test]
-    fn rules_follow_each_other_and_each_removes_before_it_adds() {
+    fn each_message_removes_headers_before_adding_and_outer_rules_come_last() {
         let append = |value| rule(value, AppendAction::AppendIfExistsOrAdd);
         let overwrite = |value| rule(value, AppendAction::OverwriteIfExistsOrAdd);
-        let after = |rules: BothRules| {
+        let after = |rules: RequestResponseRules| {
             let mut headers = HeaderMap::new();
             headers.insert("x", HeaderValue::from_static("old"));
             rules.response.apply_to_response(&mut headers, None);

@@ -1,8 +1,7 @@
-//! Header fields that a proxy must remove, and those it adds.
+//! Headers that every HTTP proxy must remove or add.
 //!
-//! What belongs to one connection never travels on (RFC 9110, 7.6.1). `x-forwarded-for` and
-//! `x-request-id` follow Envoy's rules for the edge and for sidecars. Rules of routes are in
-//! `header_rules`.
+//! Hop-by-hop headers are removed (RFC 9110, 7.6.1). `x-forwarded-for` and `x-request-id` follow
+//! Envoy's rules for edge proxies and sidecars. Header rules of routes are in `header_rules`.
 
 use bytes::{BufMut as _, BytesMut};
 use http::header::{CONNECTION, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE};
@@ -10,19 +9,15 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::config::HttpOptions;
 
-/// Who asked, and how.
 pub(crate) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// The scheme that the client used.
 pub(crate) const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-/// The host that the client asked, when it was replaced.
 pub(crate) const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-/// Names a request in all logs.
 pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
 
-/// Removes what belongs to the connection a message came on.
+/// Removes hop-by-hop headers, including the ones that `connection` names.
 pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     if headers.contains_key(CONNECTION) {
         remove_named_by_connection(headers);
@@ -33,18 +28,16 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     headers.remove(UPGRADE);
 }
 
-/// The same for requests: `te` keeps what is about the message, and an expectation was met by us.
-pub(crate) fn remove_hop_by_hop_of_request(headers: &mut HeaderMap) {
+/// Removes hop-by-hop headers of a request. Keeps `te: trailers`, which gRPC needs; drops `expect`,
+/// because hyper has already sent `100 Continue`.
+pub(crate) fn remove_request_hop_by_hop(headers: &mut HeaderMap) {
     let trailers = wants_trailers(headers);
     remove_hop_by_hop(headers);
     headers.remove(EXPECT);
-    match trailers {
-        true => {
-            headers.insert(TE, TRAILERS);
-        }
-        false => {
-            headers.remove(TE);
-        }
+    if trailers {
+        headers.insert(TE, TRAILERS);
+    } else {
+        headers.remove(TE);
     }
 }
 
@@ -54,7 +47,7 @@ fn wants_trailers(headers: &HeaderMap) -> bool {
     tokens.any(|token| token.trim_ascii().eq_ignore_ascii_case(b"trailers"))
 }
 
-/// Fields that `connection` names go with it; those that hold a message together stay.
+/// Removes the headers that `connection` names, except for `host`, `x-forwarded-for` and `te`.
 fn remove_named_by_connection(headers: &mut HeaderMap) {
     let values = headers.get_all(CONNECTION).iter();
     let tokens = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
@@ -68,8 +61,8 @@ fn remove_named_by_connection(headers: &mut HeaderMap) {
     headers.remove(CONNECTION);
 }
 
-/// The protocol that a request wants to change to, if it says so properly.
-pub(crate) fn upgrade_of(headers: &HeaderMap) -> Option<&HeaderValue> {
+/// Returns the requested protocol if both `upgrade` and `connection: upgrade` are present.
+pub(crate) fn requested_protocol(headers: &HeaderMap) -> Option<&HeaderValue> {
     let upgrade = headers.get(UPGRADE)?;
     let values = headers.get_all(CONNECTION).iter();
     let mut tokens = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
@@ -77,34 +70,41 @@ pub(crate) fn upgrade_of(headers: &HeaderMap) -> Option<&HeaderValue> {
     named.then_some(upgrade)
 }
 
-/// What is known of the client.
-pub(crate) struct Client<'a> {
+/// The client's address and scheme, as reported to the upstream.
+pub(crate) struct Downstream<'a> {
     pub(crate) address: &'a HeaderValue,
     pub(crate) scheme: &'static str,
 }
 
-/// Adds what the upstream wants to know about the client.
-pub(crate) fn add_forwarded(headers: &mut HeaderMap, client: &Client<'_>, options: &HttpOptions) {
+/// Adds `x-forwarded-for` and `x-forwarded-proto`.
+pub(crate) fn add_forwarded(
+    headers: &mut HeaderMap,
+    downstream: &Downstream<'_>,
+    options: &HttpOptions,
+) {
     if options.use_remote_address {
         let appended = headers.get(&X_FORWARDED_FOR).map(|before| {
-            let mut list = BytesMut::with_capacity(before.len() + client.address.len() + 1);
+            let mut list = BytesMut::with_capacity(before.len() + downstream.address.len() + 1);
             list.put_slice(before.as_bytes());
             list.put_u8(b',');
-            list.put_slice(client.address.as_bytes());
+            list.put_slice(downstream.address.as_bytes());
             HeaderValue::from_maybe_shared(list.freeze())
         });
         let value = match appended {
             Some(Ok(list)) => list,
-            _ => client.address.clone(),
+            _ => downstream.address.clone(),
         };
         headers.insert(X_FORWARDED_FOR, value);
     }
     if options.use_remote_address || !headers.contains_key(&X_FORWARDED_PROTO) {
-        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(client.scheme));
+        headers.insert(
+            X_FORWARDED_PROTO,
+            HeaderValue::from_static(downstream.scheme),
+        );
     }
 }
 
-/// Gives a request an id unless it has one that is to be kept.
+/// Adds an `x-request-id` unless the request has one that is to be kept.
 pub(crate) fn add_request_id(
     headers: &mut HeaderMap,
     options: &HttpOptions,
@@ -122,7 +122,7 @@ pub(crate) fn add_request_id(
     }
 }
 
-/// A random UUID (RFC 9562, version 4).
+/// Formats a random UUID (RFC 9562, version 4).
 fn uuid(high: u64, low: u64) -> bytes::Bytes {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let high = high & !0xf000 | 0x4000;
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_a_connection_stays_there() {
+    fn hop_by_hop_headers_are_removed() {
         let mut headers = map(&[
             ("host", "h"),
             ("connection", "close, X-Secret"),
@@ -173,64 +173,64 @@ mod tests {
             ("te", "trailers"),
             ("x", "y"),
         ]);
-        remove_hop_by_hop_of_request(&mut headers);
+        remove_request_hop_by_hop(&mut headers);
         assert_eq!(names(&headers), ["host", "te", "x"]);
         assert_eq!(headers["te"], "trailers");
         let mut headers = map(&[("te", "gzip")]);
-        remove_hop_by_hop_of_request(&mut headers);
+        remove_request_hop_by_hop(&mut headers);
         assert_eq!(names(&headers), [""; 0]);
     }
 
     #[test]
-    fn an_upgrade_is_named_twice() {
+    fn an_upgrade_needs_both_headers() {
         let both = map(&[
             ("connection", "keep-alive, Upgrade"),
             ("upgrade", "websocket"),
         ]);
-        assert_eq!(upgrade_of(&both).unwrap(), "websocket");
-        assert!(upgrade_of(&map(&[("upgrade", "websocket")])).is_none());
-        assert!(upgrade_of(&map(&[("connection", "upgrade")])).is_none());
+        assert_eq!(requested_protocol(&both).unwrap(), "websocket");
+        assert!(requested_protocol(&map(&[("upgrade", "websocket")])).is_none());
+        assert!(requested_protocol(&map(&[("connection", "upgrade")])).is_none());
     }
 
     #[test]
-    fn the_edge_believes_the_socket_and_a_sidecar_what_it_hears() {
+    fn edge_proxies_overwrite_forwarded_headers_and_sidecars_keep_them() {
         let address = HeaderValue::from_static("10.0.0.9");
-        let client = Client {
+        let downstream = Downstream {
             address: &address,
             scheme: "http",
         };
-        let said = [
+        let received = [
             ("x-forwarded-for", "1.1.1.1"),
             ("x-forwarded-proto", "https"),
         ];
-        let mut headers = map(&said);
+        let mut headers = map(&received);
         let mut options = HttpOptions::default();
-        add_forwarded(&mut headers, &client, &options);
+        add_forwarded(&mut headers, &downstream, &options);
         assert_eq!(headers["x-forwarded-for"], "1.1.1.1");
         assert_eq!(headers["x-forwarded-proto"], "https");
         options.use_remote_address = true;
-        add_forwarded(&mut headers, &client, &options);
+        add_forwarded(&mut headers, &downstream, &options);
         assert_eq!(headers["x-forwarded-for"], "1.1.1.1,10.0.0.9");
         assert_eq!(headers["x-forwarded-proto"], "http");
         let mut headers = HeaderMap::new();
-        add_forwarded(&mut headers, &client, &options);
+        add_forwarded(&mut headers, &downstream, &options);
         assert_eq!(headers["x-forwarded-for"], "10.0.0.9");
     }
 
     #[test]
-    fn ids_are_made_kept_or_replaced() {
+    fn request_ids_are_generated_kept_or_replaced() {
         let id = |fields: &[(&'static str, &'static str)], options: &HttpOptions| {
             let mut headers = map(fields);
             add_request_id(&mut headers, options, || u64::MAX);
             let id = headers.get("x-request-id");
             id.map(|id| id.to_str().unwrap().to_owned())
         };
-        let made = "ffffffff-ffff-4fff-bfff-ffffffffffff".to_owned();
+        let generated = "ffffffff-ffff-4fff-bfff-ffffffffffff".to_owned();
         let mut options = HttpOptions::default();
-        assert_eq!(id(&[], &options), Some(made.clone()));
+        assert_eq!(id(&[], &options), Some(generated.clone()));
         assert_eq!(id(&[("x-request-id", "a")], &options), Some("a".to_owned()));
         options.use_remote_address = true;
-        assert_eq!(id(&[("x-request-id", "a")], &options), Some(made));
+        assert_eq!(id(&[("x-request-id", "a")], &options), Some(generated));
         options.preserve_external_request_id = true;
         assert_eq!(id(&[("x-request-id", "a")], &options), Some("a".to_owned()));
         options.generate_request_id = false;

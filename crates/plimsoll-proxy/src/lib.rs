@@ -1,12 +1,13 @@
-//! The proxy: listeners, routes and draining around the client of Plimsoll.
+//! HTTP proxy (sidecar or gateway) on top of the Plimsoll client: listeners, routing and draining.
 //!
-//! Requests are served by threads with a runtime each (`worker`, `accept`); every thread has a
-//! socket per listener and connections of its own to every host, so that a request never changes
-//! cores. One [`run`] task owns what may change. A request travels `listener`, `forward`, `router`,
-//! and then the client, which balances: nothing here chooses a host.
+//! Requests are served by worker threads (`worker`, `accept`), each with its own Tokio runtime, its
+//! own socket per listener and its own upstream connections, so that a request never changes cores.
+//! One task ([`Proxy::run`]) owns the mutable state: configuration, clusters and listeners. A
+//! request passes through `listener`, `forward` and `router` and is then handed to the client,
+//! which does all load balancing: this crate never selects a host.
 //!
-//! [`config`] reads files in the shape of Envoy's bootstrap. [`access_log`] and [`stats`] say what
-//! happened, `admin` shows it.
+//! [`config`] reads Envoy bootstrap files. [`access_log`] and [`stats`] record requests; `admin`
+//! serves statistics and the state of the proxy.
 
 mod accept;
 pub mod access_log;
@@ -15,15 +16,15 @@ mod body;
 pub mod clusters;
 pub mod config;
 mod connection;
+mod context;
 mod exchange;
 mod forward;
 mod head_scan;
 pub mod header_rules;
 mod headers;
-mod inside;
 mod listener;
 mod local_reply;
-mod metadata_json;
+mod log_lines;
 pub mod router;
 mod run;
 pub mod source;
@@ -34,6 +35,8 @@ mod tls;
 mod upgrade;
 mod worker;
 
-pub use admin::PATHS as ADMIN_PATHS;
-pub use inside::{AdminOptions, Inside, Pages};
-pub use run::{Bound, Options, RunError, SetLogging, check, run, run_with};
+pub use admin::paths as admin_paths;
+pub use context::Context;
+#[doc(hidden)]
+pub use log_lines::LOG_LINES;
+pub use run::{Bound, Options, Proxy, RunError, SetLogging, check};

@@ -1,11 +1,12 @@
-//! [`Listener`]: where requests come in: its settings, and serving one connection.
+//! [`Listener`]: configuration and counters of a listener, and the task that serves one connection.
 //!
-//! All workers share a listener and have a socket each. Settings are swapped as a whole when the
-//! file changes: routes hold for the next request, the rest for the next connection. Accepting is
-//! in `accept`, what happens to a request in `forward`.
+//! All workers share a listener; each has its own socket. A changed configuration is swapped in as
+//! a whole: new routes apply to the next request, all other settings to the next connection.
+//! Sockets are accepted in `accept`; requests are handled in `forward`.
 
 use std::future::poll_fn;
 use std::io;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
@@ -15,6 +16,8 @@ use arc_swap::ArcSwap;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use plimsoll_core::log_line;
+use plimsoll_core::stats::{Sample, add_samples};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
@@ -22,32 +25,39 @@ use tokio_rustls::server::TlsStream;
 
 use crate::access_log::{AccessLog, Sinks};
 use crate::config::{Codec, HttpOptions, ListenerConfig, RouteSource};
-use crate::connection::{Connection, Order, Watched};
+use crate::connection::{Connection, DrainLevel, MonitoredIo};
 use crate::forward;
+use crate::log_lines;
 use crate::router::RouteTable;
 use crate::stats::HttpStats;
-use crate::tls;
+use crate::tls::{self, TlsError};
 
-/// How HTTP/2 begins (RFC 9113, 3.4).
+/// First bytes of an HTTP/2 connection (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0";
-/// How long a TLS handshake, or the first bytes of a connection, may take.
-const HANDSHAKE: Duration = Duration::from_secs(15);
-/// Streams that a client may reset before they are served, and errors it may provoke: what rapid
-/// reset attacks need many of.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Limit of HTTP/2 streams that a client resets before they are served, and of stream errors that
+/// it causes, before the connection is closed: limits rapid-reset attacks (CVE-2023-44487).
 const MAX_RESETS: usize = 100;
 
-/// Where requests come in.
 #[derive(Debug)]
 pub(crate) struct Listener {
     runtime: ArcSwap<ListenerRuntime>,
     stats: Mutex<Vec<Arc<HttpStats>>>,
 }
 
-/// Everything that is in force.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ListenerError {
+    #[error("cannot open access log {}", path.display())]
+    AccessLog { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+/// Active configuration of a listener, with its certificates and access logs opened.
 #[derive(Clone)]
 pub(crate) struct ListenerRuntime {
     pub(crate) config: Arc<ListenerConfig>,
-    /// Those of the file, or the newest of the management server.
+    /// Routes of the file, or the latest routes that the management server sent.
     pub(crate) routes: Arc<RouteTable>,
     pub(crate) logs: Vec<AccessLog>,
     tls: Option<TlsAcceptor>,
@@ -64,16 +74,14 @@ impl std::fmt::Debug for ListenerRuntime {
 }
 
 impl ListenerRuntime {
-    /// Opens what a configuration names.
-    pub(crate) fn new(config: Arc<ListenerConfig>, sinks: &Sinks) -> Result<Self, String> {
+    pub(crate) fn new(config: Arc<ListenerConfig>, sinks: &Sinks) -> Result<Self, ListenerError> {
         let mut logs = Vec::new();
         for log in &config.access_log {
-            let opened = sinks.open(log);
-            let path = log
-                .path
-                .as_deref()
-                .unwrap_or(std::path::Path::new("stdout"));
-            logs.push(opened.map_err(|error| format!("{}: {error}", path.display()))?);
+            let opened = sinks.open(log).map_err(|source| {
+                let path = log.path.clone().unwrap_or_else(|| "stdout".into());
+                ListenerError::AccessLog { path, source }
+            });
+            logs.push(opened?);
         }
         let tls = match &config.tls {
             Some(tls) => Some(tls::server_config(tls, config.http.codec)?.into()),
@@ -98,12 +106,12 @@ fn http1_builder(options: &HttpOptions) -> http1::Builder {
     let mut builder = http1::Builder::new();
     let header_bytes = usize::try_from(options.max_request_header_bytes).unwrap_or(usize::MAX);
     builder
-        // Timeouts are the tick's.
+        // Timeouts are checked on the worker's tick (`Connection::check_timeouts`).
         .header_read_timeout(None)
         .half_close(false)
         .max_header_size(header_bytes)
         .max_buf_size(header_bytes.max(64 << 10));
-    // Its default of 100 needs no memory of its own.
+    // With hyper's default of 100, headers are parsed on the stack; any other value allocates.
     if options.max_headers != 100 {
         builder.max_headers(usize::try_from(options.max_headers).unwrap_or(usize::MAX));
     }
@@ -134,37 +142,33 @@ impl Listener {
         }
     }
 
-    /// What is in force.
     pub(crate) fn runtime(&self) -> Arc<ListenerRuntime> {
         self.runtime.load_full()
     }
 
-    /// Puts other settings in force.
+    /// Replaces the configuration for later requests and connections.
     pub(crate) fn replace(&self, runtime: ListenerRuntime) {
         self.runtime.store(Arc::new(runtime));
     }
 
-    /// Puts other routes in force.
     pub(crate) fn replace_routes(&self, routes: Arc<RouteTable>) {
         let mut runtime = ListenerRuntime::clone(&self.runtime());
         runtime.routes = routes;
         self.replace(runtime);
     }
 
-    /// Counters of one more worker.
+    /// Adds counters for another worker and returns them.
     pub(crate) fn new_stats(&self) -> Arc<HttpStats> {
         let stats = Arc::new(HttpStats::default());
         self.all_stats().push(Arc::clone(&stats));
         stats
     }
 
-    /// Sums over all workers, in the order of [`HttpStats::NAMES`].
-    pub(crate) fn totals(&self) -> Vec<u64> {
-        let mut totals = vec![0; HttpStats::NAMES.len()];
+    /// Returns the counters, summed over all workers.
+    pub(crate) fn totals(&self) -> Vec<Sample> {
+        let mut totals = HttpStats::default().samples().collect();
         for stats in self.all_stats().iter() {
-            for (total, value) in totals.iter_mut().zip(stats.values()) {
-                *total += value;
-            }
+            add_samples(&mut totals, stats.samples());
         }
         totals
     }
@@ -174,10 +178,8 @@ impl Listener {
     }
 }
 
-/// Serves a connection to its end.
-///
-/// What is large stands in boxes of its own: a connection that waits for its next request then
-/// costs what its protocol needs, not as much as the largest of all that it might have spoken.
+/// Serves a connection until it is closed. Large futures are boxed, so that an idle connection only
+/// costs the memory of the protocol it uses and not the memory of the largest future.
 pub(crate) async fn serve(stream: TcpStream, connection: Arc<Connection>) {
     let runtime = connection.listener.runtime();
     let codec = runtime.config.http.codec;
@@ -186,7 +188,7 @@ pub(crate) async fn serve(stream: TcpStream, connection: Arc<Connection>) {
             let http2 = match codec {
                 Codec::Http1 => Ok(false),
                 Codec::Http2 => Ok(true),
-                Codec::Auto => detect(&stream, &connection).await,
+                Codec::Auto => detect_http2(&stream, &connection).await,
             };
             match http2 {
                 Ok(http2) => serve_http(stream, &connection, &runtime, http2).await,
@@ -194,8 +196,8 @@ pub(crate) async fn serve(stream: TcpStream, connection: Arc<Connection>) {
             }
         }
         Some(acceptor) => {
-            connection.stats.downstream_cx_ssl_total.inc();
-            match Box::pin(shake_hands(acceptor, stream)).await {
+            connection.stats.downstream_cx_ssl_total.increment();
+            match Box::pin(handshake(acceptor, stream)).await {
                 Ok(stream) => {
                     let alpn = stream.get_ref().1.alpn_protocol();
                     let http2 = match codec {
@@ -206,36 +208,37 @@ pub(crate) async fn serve(stream: TcpStream, connection: Arc<Connection>) {
                     serve_http(stream, &connection, &runtime, http2).await
                 }
                 Err(error) => {
-                    connection.stats.downstream_cx_ssl_fail.inc();
-                    tracing::debug!(peer = %connection.peer, %error, "no TLS");
+                    connection.stats.downstream_cx_ssl_fail.increment();
+                    log_line!(log_lines::TLS_HANDSHAKE_FAILED, peer = %connection.peer, %error);
                     return;
                 }
             }
         }
     };
     if let Err(error) = result {
-        connection.stats.downstream_cx_protocol_error.inc();
-        tracing::debug!(peer = %connection.peer, %error, "the connection ended badly");
+        connection.stats.downstream_cx_protocol_error.increment();
+        log_line!(log_lines::CONNECTION_CLOSED, peer = %connection.peer, %error);
     }
 }
 
-/// In a box, because whoever waits for it keeps what it yields.
-async fn shake_hands(
+/// Performs the TLS handshake. The stream is boxed to keep the caller's future small.
+async fn handshake(
     acceptor: &TlsAcceptor,
     stream: TcpStream,
 ) -> io::Result<Box<TlsStream<TcpStream>>> {
-    let accepted = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await;
-    let accepted = accepted.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
-    accepted.map(Box::new)
+    tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream))
+        .await
+        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+        .map(Box::new)
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Whether a connection begins like HTTP/2. The bytes stay where they are.
-async fn detect(stream: &TcpStream, connection: &Connection) -> io::Result<bool> {
+/// Detects HTTP/2 by its connection preface, without consuming the bytes.
+async fn detect_http2(stream: &TcpStream, connection: &Connection) -> io::Result<bool> {
     let mut start = [0; PREFACE.len()];
     let mut seen = 0;
-    let looking = async {
+    let peeking = async {
         loop {
             let count = stream.peek(&mut start).await?;
             if count == 0 || start[..count] != PREFACE[..count] {
@@ -245,7 +248,7 @@ async fn detect(stream: &TcpStream, connection: &Connection) -> io::Result<bool>
                 return Ok(true);
             }
             if count == seen {
-                // Readable all the time, with too little to tell.
+                // The socket stays readable while the preface is incomplete: avoid a busy loop.
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             seen = count;
@@ -259,29 +262,29 @@ async fn detect(stream: &TcpStream, connection: &Connection) -> io::Result<bool>
         .idle_timeout
         .unwrap_or(Duration::MAX);
     tokio::select! {
-        found = looking => found,
-        () = told_to_end(connection) => Err(io::ErrorKind::ConnectionAborted.into()),
+        found = peeking => found,
+        () = drain_requested(connection) => Err(io::ErrorKind::ConnectionAborted.into()),
         () = tokio::time::sleep(idle) => Err(io::ErrorKind::TimedOut.into()),
     }
 }
 
-async fn told_to_end(connection: &Connection) {
-    while connection.ordered() < Order::Drain {
-        connection.next_order().await;
+async fn drain_requested(connection: &Connection) {
+    while connection.drain_level() < DrainLevel::Drain {
+        connection.drain_level_changed().await;
     }
 }
 
-/// Lets a connection whose header took too long say so: its next read does.
-async fn say_timed_out<F: Future>(mut serving: Pin<&mut F>) {
+/// Polls the connection once more: its next read writes the 408 response.
+async fn write_timeout_reply<F: Future>(mut serving: Pin<&mut F>) {
     poll_fn(|cx| {
-        // Whatever comes of it, the connection ends.
+        // The connection is closed whether or not the response could be written.
         let _ = serving.as_mut().poll(cx);
         Poll::Ready(())
     })
     .await;
 }
 
-/// Serves HTTP until the connection ends or is told to.
+/// Serves HTTP until the connection is closed or has been drained.
 async fn serve_http<S>(
     stream: S,
     connection: &Arc<Connection>,
@@ -291,40 +294,40 @@ async fn serve_http<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    connection.speaks(http2);
-    let io = Watched::new(TokioIo::new(stream), Arc::clone(connection));
+    connection.set_protocol(http2);
+    let io = MonitoredIo::new(TokioIo::new(stream), Arc::clone(connection));
     let shared = Arc::clone(connection);
     let service = service_fn(move |request| forward::handle(Arc::clone(&shared), request));
-    macro_rules! until_ordered {
+    macro_rules! serve_until_drained {
         ($serving:expr, $graceful:expr) => {{
             let mut serving = Box::pin($serving);
-            if connection.ordered() >= $graceful {
+            if connection.drain_level() >= $graceful {
                 serving.as_mut().graceful_shutdown();
             }
             loop {
                 tokio::select! {
                     biased;
                     done = serving.as_mut() => return done.map_err(Into::into),
-                    order = connection.next_order() => match order {
-                        Order::Close => {
-                            if connection.has_expired() {
-                                say_timed_out(serving.as_mut()).await;
+                    level = connection.drain_level_changed() => match level {
+                        DrainLevel::Close => {
+                            if connection.header_timed_out() {
+                                write_timeout_reply(serving.as_mut()).await;
                             }
                             return Ok(());
                         }
-                        order if order >= $graceful => serving.as_mut().graceful_shutdown(),
+                        level if level >= $graceful => serving.as_mut().graceful_shutdown(),
                         _ => {}
                     },
                 }
             }
         }};
     }
-    match http2 {
-        true => until_ordered!(runtime.http2.serve_connection(io, service), Order::Mark),
-        false => {
-            let serving = runtime.http1.serve_connection(io, service).with_upgrades();
-            until_ordered!(serving, Order::Drain)
-        }
+    if http2 {
+        let serving = runtime.http2.serve_connection(io, service);
+        serve_until_drained!(serving, DrainLevel::Announce)
+    } else {
+        let serving = runtime.http1.serve_connection(io, service).with_upgrades();
+        serve_until_drained!(serving, DrainLevel::Drain)
     }
 }
 
@@ -332,14 +335,13 @@ where
 mod tests {
     use super::*;
 
-    /// Size of the future that a function of two arguments returns.
     fn size<A, B, F: Future>(_: fn(A, B) -> F) -> usize {
         size_of::<F>()
     }
 
     #[test]
-    fn a_connection_that_waits_is_small() {
-        // Of 8600 bytes, when protocols and handshakes stood in it.
+    fn an_idle_connection_is_small() {
+        // The future had 8600 bytes before the protocol and handshake futures were boxed.
         assert!(size(serve) <= 2048, "{}", size(serve));
     }
 }

@@ -1,7 +1,7 @@
-//! Responses that the proxy makes itself: errors, redirects, direct responses.
+//! Responses that the proxy generates itself: errors, redirects, direct responses.
 //!
-//! Statuses, short bodies and response flags are Envoy's, so that dashboards and runbooks stay
-//! true. A gRPC client gets a gRPC status instead.
+//! Status codes, bodies and response flags are those of Envoy, so that its dashboards and runbooks
+//! apply unchanged. gRPC clients get a gRPC status instead of an HTTP error.
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, LOCATION};
@@ -12,11 +12,10 @@ use crate::body::ProxyBody;
 use crate::exchange::Exchange;
 use crate::router::{PathMatcher, PathRedirect, Redirect, RequestView};
 
-/// A response of our own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LocalReply {
     pub(crate) status: StatusCode,
-    /// Envoy's short words, for the access log.
+    /// Envoy's response flags for the access log.
     pub(crate) flags: &'static str,
     pub(crate) body: &'static str,
 }
@@ -37,8 +36,7 @@ impl LocalReply {
     pub(crate) const TOO_LARGE: Self =
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "", "Payload Too Large");
 
-    /// What a client hears about an error of the upstream.
-    pub(crate) fn of_error(error: &Error) -> Self {
+    pub(crate) fn from_client_error(error: &Error) -> Self {
         const UNAVAILABLE: StatusCode = StatusCode::SERVICE_UNAVAILABLE;
         match error.kind() {
             ErrorKind::UnknownCluster => Self::NO_CLUSTER,
@@ -69,9 +67,9 @@ impl LocalReply {
         }
     }
 
-    /// The response.
+    /// Builds the response; for gRPC requests it is trailers-only.
     pub(crate) fn response(self, grpc: bool, mut exchange: Exchange) -> Response<ProxyBody> {
-        exchange.note(|outcome| outcome.flags = self.flags);
+        exchange.update_log(|outcome| outcome.flags = self.flags);
         let mut response = Response::new(());
         let mut body = Bytes::from_static(self.body.as_bytes());
         if grpc {
@@ -89,16 +87,16 @@ impl LocalReply {
                 response.headers_mut().insert(CONTENT_TYPE, kind);
             }
         }
-        // Whoever sends what is no request may mean anything with what follows.
+        // After a malformed request, the connection's framing can no longer be trusted: close it.
         if self == Self::BAD_REQUEST && !exchange.connection().is_http2() {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(CONNECTION, close);
         }
-        exchange.response(&response);
-        response.map(|()| ProxyBody::own(body, exchange))
+        exchange.record_response(&response);
+        response.map(|()| ProxyBody::local(body, exchange))
     }
 
-    /// The status of gRPC for a status of HTTP, as gRPC's own table has it.
+    /// Maps the HTTP status to a gRPC status code, as gRPC specifies.
     const fn grpc_status(self) -> &'static str {
         match self.status.as_u16() {
             400 => "13",
@@ -111,7 +109,7 @@ impl LocalReply {
     }
 }
 
-/// Where a redirect leads.
+/// Returns the `location` of a redirect; `None` if the result is not a valid header value.
 pub(crate) fn location(
     redirect: &Redirect,
     matched: &PathMatcher,
@@ -138,7 +136,6 @@ pub(crate) fn location(
     HeaderValue::try_from(format!("{scheme}://{host}{port}{path}{query}")).ok()
 }
 
-/// Host and port of an authority.
 fn split_port(host: &str) -> (&str, Option<&str>) {
     match host.rsplit_once(':') {
         Some((name, port)) if !port.is_empty() && !port.ends_with(']') => (name, Some(port)),
@@ -146,7 +143,6 @@ fn split_port(host: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// The response of a redirect.
 pub(crate) fn redirect(
     status: StatusCode,
     location: Option<HeaderValue>,
@@ -158,8 +154,8 @@ pub(crate) fn redirect(
     let mut response = Response::new(());
     *response.status_mut() = status;
     response.headers_mut().insert(LOCATION, location);
-    exchange.response(&response);
-    response.map(|()| ProxyBody::own(Bytes::new(), exchange))
+    exchange.record_response(&response);
+    response.map(|()| ProxyBody::local(Bytes::new(), exchange))
 }
 
 #[cfg(test)]

@@ -1,9 +1,7 @@
-//! [`RouteTable`]: which route a request takes.
-//!
-//! Pure: host, path and headers in, a route out. What is matched, and in which order, is
-//! `plimsoll_xds::route`'s, whose nouns files and management servers become; here are the actions
-//! beside them (`action`), made once (`compile`), and the request as HTTP has it. Reading routes
-//! from files is in `config::route`, doing what they say in `forward`.
+//! [`RouteTable`]: selects the route of a request. It does no IO: it takes host, path and headers
+//! and returns a route. Matching is implemented in `plimsoll_xds::route`, for routes of files and
+//! of management servers alike. This module adds the actions of routes (`action`), compiled once
+//! per configuration (`compile`); `forward` executes them.
 
 mod action;
 mod compile;
@@ -16,60 +14,57 @@ use plimsoll_xds::content_type;
 use plimsoll_xds::route::{RequestHead, RouteConfiguration};
 
 pub use action::{
-    Action, Chosen, DirectResponse, Forward, ForwardId, HashPolicy, HashSource, PathRedirect,
-    Redirect, Target, WeightedCluster,
+    ClusterSelector, CompiledAction, DirectResponse, Forward, ForwardId, HashPolicy, HashSource,
+    PathRedirect, Redirect, SelectedCluster, WeightedCluster,
 };
 pub use plimsoll_xds::route::PathMatcher;
 
 use crate::header_rules::HeaderRules;
 
-/// What a request says that routes look at.
+/// The parts of a request that routes match on.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestView<'a> {
-    /// `Host` or `:authority`, as it came.
+    /// `Host` or `:authority`, unmodified.
     pub host: &'a str,
-    /// Without the query.
     pub path: &'a str,
-    /// With the query.
     pub path_and_query: &'a str,
-    /// The method.
     pub method: &'a Method,
-    /// `http` or `https`.
     pub scheme: &'a str,
-    /// Header fields.
     pub headers: &'a HeaderMap,
 }
 
-/// All routes of a listener.
+/// Compiled routes of a listener.
 #[derive(Debug, Default)]
 pub struct RouteTable {
     config: Arc<RouteConfiguration>,
-    /// By virtual host and route, as in the configuration.
-    routes: Vec<Vec<Route>>,
-    /// Whether a route is for a fraction of requests, so that a draw is needed.
-    draws: bool,
+    /// Indexed by virtual host and route, as in the configuration.
+    routes: Vec<Vec<CompiledRoute>>,
+    /// Whether a route has a `runtime_fraction`, so that matching needs a random number.
+    has_fractions: bool,
 }
 
-/// What a route does, besides matching.
+/// A compiled route: name, action and header rules, without match conditions.
 #[derive(Debug)]
-pub struct Route {
-    /// For people; may be empty.
+pub struct CompiledRoute {
+    /// Name of the route in the access log; may be empty.
     pub name: Arc<str>,
-    /// What the path was matched with.
     pub path: PathMatcher,
-    /// What happens.
-    pub action: Action,
-    /// Changes of the request, those of the virtual host and the table included.
+    pub action: CompiledAction,
+    /// Mutations of request headers by the route, its virtual host and the route configuration.
     pub request_rules: HeaderRules,
-    /// Changes of the response.
+    /// Mutations of response headers by the route, its virtual host and the route configuration.
     pub response_rules: HeaderRules,
-    /// Whether these make values for each message.
-    pub(crate) needs_facts: bool,
+    pub(crate) needs_request_info: bool,
 }
 
 impl RouteTable {
-    /// The first route that matches. A draw, which may be any number, is taken if one is needed.
-    pub fn route(&self, request: &RequestView<'_>, draw: impl FnOnce() -> u64) -> Option<&Route> {
+    /// Returns the first route that matches. `draw` returns a random number and is only called if a
+    /// route has a `runtime_fraction`.
+    pub fn route(
+        &self,
+        request: &RequestView<'_>,
+        draw: impl FnOnce() -> u64,
+    ) -> Option<&CompiledRoute> {
         let host = self.config.virtual_host_index(request.host)?;
         let header = |name: &str| joined(request.headers, name);
         let head = RequestHead {
@@ -79,18 +74,18 @@ impl RouteTable {
             scheme: request.scheme,
             header: &header,
         };
-        let draw = if self.draws { draw() } else { 0 };
+        let draw = if self.has_fractions { draw() } else { 0 };
         let route = self.config.virtual_hosts()[host].route_index(&head, draw)?;
         self.routes.get(host)?.get(route)
     }
 
-    /// What it was made of.
+    /// Returns the `RouteConfiguration` that this table was compiled from.
     pub const fn configuration(&self) -> &Arc<RouteConfiguration> {
         &self.config
     }
 }
 
-/// The values of a field, joined with commas.
+/// Joins the values of a header with commas.
 fn joined<'h>(headers: &'h HeaderMap, name: &str) -> Option<Cow<'h, [u8]>> {
     let mut values = headers.get_all(name).iter().map(HeaderValue::as_bytes);
     let mut all = Cow::Borrowed(values.next()?);
@@ -102,7 +97,7 @@ fn joined<'h>(headers: &'h HeaderMap, name: &str) -> Option<Cow<'h, [u8]>> {
     Some(all)
 }
 
-/// Whether a request is gRPC.
+/// Whether the content type of a request is gRPC.
 pub fn is_grpc(headers: &HeaderMap) -> bool {
     let content_type = headers.get(http::header::CONTENT_TYPE);
     content_type.is_some_and(|value| content_type::is_grpc(value.as_bytes()))

@@ -1,219 +1,74 @@
-//! [`run`]: a whole proxy on its sockets, until it is told to stop.
+//! [`Proxy`]: reads the configuration, opens the sockets and serves until it is stopped.
 //!
-//! Wires the parts: file, client, listeners, workers, admin pages. One task owns everything that
-//! may change; a bad edit of the file keeps what is in force and says why. The client's writer task
-//! runs on the runtime that `run` is called on, requests on the workers' threads.
+//! A single task owns all mutable state and applies edits of the bootstrap file. An invalid edit is
+//! rejected as a whole and the running configuration stays in use. The client's writer task runs on
+//! the runtime of [`Proxy::run`]; requests run on the worker threads.
 
-use std::collections::BTreeMap;
-use std::io;
+use std::error::Error;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_client::{Client, LoadReporting, RouteCheck, XdsOptions};
+use futures_util::future::OptionFuture;
+use plimsoll_client::{Client, LoadReporting, RouteCompiler, XdsOptions};
+use plimsoll_core::log_line;
 use plimsoll_core::model::load_report::Node;
+use plimsoll_serve::{AdminOptions, FileSource, Files, error_chain, serve};
 use plimsoll_xds::ads::Variant;
-use plimsoll_xds::driver::HttpGuard;
 use plimsoll_xds::upstream::UpstreamOptions;
+use plimsoll_xds::yaml::ConfigError;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
 use crate::accept::{Command, WorkerThread, bind};
 use crate::admin::{self, Admin};
-use crate::clusters::{ClusterSource, following};
+use crate::clusters::{StaticClusters, subscriptions};
 use crate::config::{ListenerConfig, ProxyConfig, RouteSource};
-use crate::inside::{AdminOptions, Inside};
-use crate::listener::{Listener, ListenerRuntime};
+use crate::context::Context;
+use crate::listener::{Listener, ListenerError, ListenerRuntime};
+use crate::log_lines;
 use crate::router::RouteTable;
-use crate::source::{FileError, FileSource, Fingerprint};
-use crate::state::{Running, State};
+use crate::source::{self, FileError, Loaded};
+use crate::state::{RunningListener, State};
 use crate::worker::Worker;
 
-/// How often files are looked at, and how old a cluster that is gone may seem alive.
-const LOOK: Duration = Duration::from_millis(500);
+/// Reasons why a proxy cannot start.
+pub type RunError = plimsoll_serve::RunError<ConfigError>;
 
-/// What the command line says.
-#[derive(Clone, Debug)]
+/// Command-line options of a proxy.
+#[derive(Clone)]
 pub struct Options {
-    /// The file.
     pub config: PathBuf,
-    /// Threads that serve requests.
     pub workers: usize,
-    /// How long requests may take to finish when the proxy ends.
+    /// Limit of the time that active requests get to finish during shutdown.
     pub drain_time: Duration,
-    /// Changes what is logged, if that is possible.
+    /// Changes the log filter of the process; `None` if the logger does not support that.
     pub logging: Option<SetLogging>,
 }
 
-/// Changes what is logged, by directives like those of `RUST_LOG`.
-#[derive(Clone)]
-pub struct SetLogging(Arc<Set>);
+/// Replaces the log filter; takes directives as in `RUST_LOG`.
+pub type SetLogging = Arc<dyn Fn(&str) -> Result<(), Box<dyn Error>> + Send + Sync>;
 
-type Set = dyn Fn(&str) -> Result<(), Box<dyn std::error::Error>> + Send + Sync;
-
-impl SetLogging {
-    /// Calls `set` with directives.
-    pub fn new(
-        set: impl Fn(&str) -> Result<(), Box<dyn std::error::Error>> + Send + Sync + 'static,
-    ) -> Self {
-        Self(Arc::new(set))
-    }
-
-    pub(crate) fn set(&self, directives: &str) -> Result<(), String> {
-        (self.0)(directives).map_err(|error| error.to_string())
-    }
-}
-
-impl std::fmt::Debug for SetLogging {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("SetLogging")
-    }
-}
-
-/// Where the proxy listens.
+/// Addresses that the proxy listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// Listeners by name.
     pub listeners: Vec<(String, SocketAddr)>,
-    /// The admin pages.
     pub admin: Option<SocketAddr>,
 }
 
-/// Why it could not start.
-#[derive(Debug)]
-pub enum RunError {
-    /// The first reading of the file failed.
-    Config(FileError),
-    /// Something that the file names cannot be opened.
-    Open(String),
-    /// An address could not be bound.
-    Bind(SocketAddr, io::Error),
-    /// A thread could not be started.
-    Thread(io::Error),
-}
-
-impl std::fmt::Display for RunError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Config(error) => error.fmt(f),
-            Self::Open(error) => error.fmt(f),
-            Self::Bind(address, error) => write!(f, "cannot listen on {address}: {error}"),
-            Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for RunError {}
-
-/// Reads a file and opens what it names, without listening.
-pub fn check(path: &std::path::Path) -> Result<ProxyConfig, RunError> {
-    let (loaded, _) = FileSource::new(path).load().map_err(RunError::Config)?;
+/// Validates a bootstrap file: parses it and opens certificates, keys and access logs.
+pub fn check(path: &std::path::Path) -> Result<Arc<ProxyConfig>, RunError> {
+    let loaded = source::load(path, &mut Files::default())?;
     let sinks = crate::access_log::Sinks::default();
     for listener in &loaded.config.listeners {
-        let without_logs = ListenerRuntime::new(Arc::clone(listener), &sinks);
-        without_logs.map_err(|error| RunError::Open(at_listener(listener, &error)))?;
+        ListenerRuntime::new(Arc::clone(listener), &sinks)
+            .map_err(|error| listener_error(listener, error))?;
     }
     Ok(loaded.config)
 }
 
-/// Runs until `shutdown` is done, and drains. `reload` is for signals: a message looks at the file
-/// at once, whether it seems changed or not. `ready` hears where it listens.
-pub async fn run(
-    options: Options,
-    ready: impl FnOnce(Bound),
-    reload: mpsc::Receiver<()>,
-    shutdown: impl Future<Output = ()>,
-) -> Result<(), RunError> {
-    run_with(options, AdminOptions::default(), ready, reload, shutdown).await
-}
-
-/// The same, with more to say about the admin address.
-pub async fn run_with(
-    options: Options,
-    admin: AdminOptions,
-    ready: impl FnOnce(Bound),
-    mut reload: mpsc::Receiver<()>,
-    shutdown: impl Future<Output = ()>,
-) -> Result<(), RunError> {
-    let source = FileSource::new(&options.config);
-    let (loaded, fingerprint) = source.load().map_err(RunError::Config)?;
-    let workers = options.workers.max(1);
-    let client = client(&loaded.config, workers);
-    let state = Arc::new(State::new(client.clone(), workers, loaded));
-    let mut routes_changed = client.routes_changed();
-    let mut proxy = Proxy::start(Arc::clone(&state), client, workers)?;
-    proxy.clusters().await;
-    let admin_listener = bind_admin(proxy.config().admin).await?;
-    let (quit, mut quitting) = mpsc::channel(1);
-    let bound = Bound {
-        listeners: state
-            .running()
-            .iter()
-            .map(|one| (one.name.clone(), one.address))
-            .collect(),
-        admin: admin_listener
-            .as_ref()
-            .and_then(|listener| listener.local_addr().ok()),
-    };
-    let (stop, stopping) = watch::channel(());
-    let admin = admin_listener.map(|listener| {
-        let pages = admin.pages.map(|pages| {
-            let state = Arc::clone(&state);
-            pages(Inside { state, stopping })
-        });
-        let guard = HttpGuard::new(&admin.hosts);
-        let admin = Admin {
-            state: Arc::clone(&state),
-            quit: quit.clone(),
-            logging: options.logging.clone(),
-        };
-        tokio::spawn(admin::serve(listener, admin, pages, guard))
-    });
-    ready(bound);
-    state.live();
-    let mut last = fingerprint;
-    let mut shutdown = std::pin::pin!(shutdown);
-    loop {
-        let forced = tokio::select! {
-            () = &mut shutdown => break,
-            _ = quitting.recv() => break,
-            Some(()) = reload.recv() => true,
-            () = changed(routes_changed.as_mut()) => false,
-            () = tokio::time::sleep(LOOK) => false,
-        };
-        proxy.routes();
-        proxy.look(&source, &mut last, forced).await;
-    }
-    state.draining();
-    drop(stop);
-    proxy.drain(options.drain_time).await;
-    if let Some(admin) = admin {
-        admin.abort();
-    }
-    Ok(())
-}
-
-async fn bind_admin(address: Option<SocketAddr>) -> Result<Option<TcpListener>, RunError> {
-    let Some(address) = address else {
-        return Ok(None);
-    };
-    let bound = TcpListener::bind(address).await;
-    let bound = bound.map_err(|error| RunError::Bind(address, error))?;
-    Ok(Some(bound))
-}
-
-/// Until routes of the management server changed.
-async fn changed(routes: Option<&mut watch::Receiver<u64>>) {
-    if let Some(routes) = routes
-        && routes.changed().await.is_ok()
-    {
-        return;
-    }
-    std::future::pending::<()>().await;
-}
-
-/// The client, with the server that the file names.
+/// Builds the client, connected to the management server of the file if there is one.
 fn client(config: &ProxyConfig, workers: usize) -> Client {
     let locality = config.node.locality.clone();
     let builder = Client::builder().locality(locality.clone()).pools(workers);
@@ -230,14 +85,12 @@ fn client(config: &ProxyConfig, workers: usize) -> Client {
         options = options.with_transport(UpstreamOptions::clone(upstream));
     }
     options.all_clusters = xds.clusters;
-    options.route_check = Some(RouteCheck::new(|routes| {
-        RouteTable::try_from(Arc::new(routes)).map(drop)
-    }));
+    options.compile_routes = Some(RouteCompiler::new(RouteTable::try_from));
     if xds.delta {
         options.variant = Variant::Delta;
     }
-    // Nobody is asked before the names of the file are known.
-    if let Some(fleet) = following(config).local_cluster_name {
+    // The client subscribes only after `update_clusters` has passed the clusters of the file.
+    if let Some(fleet) = subscriptions(config).local_cluster_name {
         options.local_cluster_name = fleet;
     }
     if xds.report_load {
@@ -249,168 +102,201 @@ fn client(config: &ProxyConfig, workers: usize) -> Client {
     builder.xds(options).build()
 }
 
-/// Everything that may change.
-struct Proxy {
+/// A proxy whose listening sockets are open.
+pub struct Proxy {
+    options: Options,
+    source: FileSource<Loaded, ConfigError>,
+    /// Configuration at startup, to find edited fields that need a restart.
+    initial_config: Arc<ProxyConfig>,
     state: Arc<State>,
-    clusters: ClusterSource,
-    /// Routes of the management server, by name.
-    tables: BTreeMap<Arc<str>, Arc<RouteTable>>,
+    clusters: StaticClusters,
+    routes_changed: Option<watch::Receiver<u64>>,
     threads: Vec<WorkerThread>,
+    admin: Option<TcpListener>,
 }
 
 impl Proxy {
-    fn start(state: Arc<State>, client: Client, workers: usize) -> Result<Self, RunError> {
+    /// Reads the bootstrap file, opens the sockets and starts the worker threads.
+    pub async fn start(options: Options) -> Result<Self, RunError> {
+        let mut source = FileSource::new(&options.config, source::load);
+        let loaded = source.load()?;
+        let workers = options.workers.max(1);
+        let client = client(&loaded.config, workers);
         let mut proxy = Self {
-            clusters: ClusterSource::new(client.clone()),
-            tables: BTreeMap::new(),
+            options,
+            source,
+            initial_config: Arc::clone(&loaded.config),
+            state: Arc::new(State::new(client.clone(), workers, loaded)),
+            routes_changed: client.routes_changed(),
+            clusters: StaticClusters::new(client),
             threads: Vec::new(),
-            state,
+            admin: None,
         };
-        // Everything is opened before anything listens.
-        let prepared = proxy.prepare(&proxy.config())?;
-        for index in 0..workers {
-            let (routes, limits) = (proxy.state.route_epoch(), proxy.state.limits());
-            let worker = Worker::new(index, client.clone(), routes, proxy.state.seed(index));
-            let thread = WorkerThread::start(worker, limits).map_err(RunError::Thread)?;
-            proxy.threads.push(thread);
+        proxy.start_workers()?;
+        proxy.update_clusters().await;
+        if let Some(address) = proxy.config().admin {
+            proxy.admin = Some(plimsoll_serve::bind(address).await?.0);
         }
-        proxy.put_in_force(prepared);
         Ok(proxy)
+    }
+
+    fn start_workers(&mut self) -> Result<(), RunError> {
+        // Open all files and sockets first, so that an error leaves no worker running.
+        let prepared = self.prepare(&self.config())?;
+        for index in 0..self.state.workers {
+            let routes = Arc::clone(&self.state.route_epoch);
+            let client = self.state.client.clone();
+            let worker = Worker::new(index, client, routes, self.state.seed(index));
+            let thread = WorkerThread::start(worker, Arc::clone(&self.state.connection_limit))
+                .map_err(|error| {
+                    RunError::Failed("cannot start a worker thread".to_owned(), error.into())
+                })?;
+            self.threads.push(thread);
+        }
+        self.activate(prepared);
+        Ok(())
+    }
+
+    /// Returns the addresses that the proxy listens on.
+    pub fn bound(&self) -> Bound {
+        let admin = self.admin.as_ref();
+        let listeners = self.state.listeners().into_iter();
+        Bound {
+            listeners: listeners.map(|one| (one.name, one.address)).collect(),
+            admin: admin.and_then(|listener| listener.local_addr().ok()),
+        }
+    }
+
+    /// Returns a handle for the dashboard and other embedders to observe and stop the proxy.
+    pub fn context(&self) -> Context {
+        Context {
+            state: Arc::clone(&self.state),
+        }
+    }
+
+    /// Serves until `Context::stopping` is canceled, then drains. A message on `reload` (sent for
+    /// SIGHUP) reloads the file even if its size and modification time are unchanged.
+    pub async fn run(mut self, admin: AdminOptions, mut reload: mpsc::Receiver<()>) {
+        let admin = self.admin.take().map(|listener| {
+            let pages = Admin {
+                state: Arc::clone(&self.state),
+                logging: self.options.logging.clone(),
+            };
+            let router = admin::router().into_router(pages, admin);
+            // Never shut down this listener: the admin interface stays available during the drain.
+            tokio::spawn(serve(listener, router, std::future::pending()))
+        });
+        self.state.set_live();
+        loop {
+            let routes_changed =
+                OptionFuture::from(self.routes_changed.as_mut().map(watch::Receiver::changed));
+            let edited = tokio::select! {
+                () = self.state.stopping.cancelled() => break,
+                Some(()) = reload.recv() => Some(self.source.load()),
+                Some(Ok(())) = routes_changed => None,
+                edited = self.source.poll() => edited,
+            };
+            self.update(edited).await;
+        }
+        let limit = self.options.drain_time;
+        self.drain(limit).await;
+        if let Some(admin) = admin {
+            admin.abort();
+        }
     }
 
     fn config(&self) -> Arc<ProxyConfig> {
         Arc::clone(&self.state.loaded().config)
     }
 
-    async fn clusters(&mut self) {
+    async fn update_clusters(&mut self) {
         let config = self.config();
         let fleet = config.local_cluster_name.as_deref();
         if let Err(error) = self.clusters.set_all(&config.clusters, fleet).await {
-            tracing::error!(%error, "the client does not take the clusters");
+            log_line!(log_lines::CLUSTERS_NOT_APPLIED, %error);
         }
         if config.xds.is_some()
-            && let Err(error) = self.state.client.follow(following(&config)).await
+            && let Err(error) = self.state.client.subscribe(subscriptions(&config)).await
         {
-            tracing::error!(%error, "the management server is not asked");
+            log_line!(log_lines::SUBSCRIPTION_FAILED, %error);
         }
     }
 
-    /// Puts the newest routes of the management server in force.
-    fn routes(&mut self) {
-        for running in self.state.running() {
+    /// Activates routes that the management server has changed.
+    fn update_routes(&self) {
+        for running in self.state.listeners() {
             let config = Arc::clone(&running.listener.runtime().config);
             let RouteSource::Rds(name) = &config.routes else {
                 continue;
             };
-            let newest = self.table(name);
+            let newest = self.state.client.compiled_routes(name);
             let in_force = Arc::clone(&running.listener.runtime().routes);
             if let Some(table) = newest.filter(|table| !Arc::ptr_eq(table, &in_force)) {
+                log_line!(log_lines::ROUTES_APPLIED, listener = running.name, routes = %name);
                 running.listener.replace_routes(table);
-                self.state.new_route_epoch();
+                self.state.advance_route_epoch();
             }
         }
     }
 
-    /// The newest good routes of that name, if they are not in force.
-    fn table(&mut self, name: &Arc<str>) -> Option<Arc<RouteTable>> {
-        let newest = self.state.client.route_configuration(name)?;
-        let known = self.tables.get(name);
-        if let Some(known) = known.filter(|known| Arc::ptr_eq(known.configuration(), &newest)) {
-            return Some(Arc::clone(known));
+    /// Applies changed routes of the management server and, if the file was edited, the edit.
+    async fn update(&mut self, edited: Option<Result<Loaded, FileError>>) {
+        self.update_routes();
+        if let Err(error) = self.clusters.remove_unused().await {
+            log_line!(log_lines::CLUSTERS_NOT_REMOVED, %error);
         }
-        match RouteTable::try_from(newest) {
-            Ok(table) => {
-                tracing::info!(routes = %name, "new routes are in force");
-                let table = Arc::new(table);
-                self.tables.insert(Arc::clone(name), Arc::clone(&table));
-                Some(table)
-            }
-            // They were refused before they came here.
-            Err(error) => {
-                tracing::error!(routes = %name, %error, "the routes cannot be used");
-                None
-            }
+        if let Some(edited) = edited {
+            let outcome = self.apply(edited.map_err(RunError::from)).await;
+            self.state
+                .reloads
+                .record(outcome.map_err(|error| error_chain(&error)));
         }
     }
 
-    /// Looks whether the file changed, and does what it says.
-    async fn look(&mut self, source: &FileSource, last: &mut Fingerprint, forced: bool) {
-        if let Err(error) = self.clusters.sweep().await {
-            tracing::error!(%error, "the client does not let go of clusters");
-        }
-        let now = source.fingerprint(&self.config());
-        if now == *last && !forced {
-            return;
-        }
-        *last = now;
-        let result = match source.load() {
-            Ok((loaded, fingerprint)) => {
-                *last = fingerprint;
-                match self.prepare(&loaded.config) {
-                    Ok(prepared) => Ok((loaded, prepared)),
-                    Err(error) => Err(error.to_string()),
-                }
-            }
-            Err(error) => Err(error.to_string()),
-        };
-        match result {
-            Ok((loaded, prepared)) => {
-                let before = self.config();
-                let restart = loaded.config.admin != before.admin
-                    || loaded.config.node != before.node
-                    || loaded.config.xds != before.xds
-                    || (loaded.config.local_cluster_name.is_none()
-                        && before.local_cluster_name.is_some());
-                self.state.load(loaded);
-                // Clusters come before the routes that name them, and go after them.
-                self.clusters().await;
-                self.put_in_force(prepared);
-                self.state.new_route_epoch();
-                let config = self.config();
-                self.clusters.retain(&config.clusters);
-                tracing::info!("the new configuration is in force");
-                if restart {
-                    tracing::warn!(
-                        "another admin, node or server, or no local cluster any more, takes \
-                         effect at the next start"
-                    );
-                }
-                self.state.reloads.succeeded();
-            }
-            Err(error) => {
-                tracing::error!(%error, "the new configuration is refused, the old one stays");
-                self.state.reloads.failed(error);
-            }
-        }
+    /// Activates an edited bootstrap file. Returns the fields whose changes need a restart.
+    async fn apply(
+        &mut self,
+        edited: Result<Loaded, RunError>,
+    ) -> Result<Vec<&'static str>, RunError> {
+        let loaded = edited?;
+        let prepared = self.prepare(&loaded.config)?;
+        let restart_needed = restart_needed(&self.initial_config, &loaded.config);
+        self.state.replace_config(loaded);
+        // Make before break: clusters are added before the routes to them, and removed after.
+        self.update_clusters().await;
+        self.activate(prepared);
+        self.state.advance_route_epoch();
+        let config = self.config();
+        self.clusters.retain(&config.clusters);
+        Ok(restart_needed)
     }
 
-    /// Opens files and sockets; nothing changes yet.
-    fn prepare(&self, config: &ProxyConfig) -> Result<Vec<Prepared>, RunError> {
+    /// Opens the files and sockets of a configuration without using them yet.
+    fn prepare(&self, config: &ProxyConfig) -> Result<Vec<PreparedListener>, RunError> {
         let mut prepared = Vec::new();
         for listener in &config.listeners {
-            let runtime = ListenerRuntime::new(Arc::clone(listener), &self.state.sinks);
-            let mut runtime =
-                runtime.map_err(|error| RunError::Open(at_listener(listener, &error)))?;
+            let mut runtime = ListenerRuntime::new(Arc::clone(listener), &self.state.sinks)
+                .map_err(|error| listener_error(listener, error))?;
             if let RouteSource::Rds(name) = &listener.routes
-                && let Some(table) = self.tables.get(name)
+                && let Some(table) = self.state.client.compiled_routes(name)
             {
-                runtime.routes = Arc::clone(table);
+                runtime.routes = table;
             }
-            let running = self.state.running();
-            let same = running
-                .iter()
+            let same = self
+                .state
+                .listeners()
+                .into_iter()
                 .find(|one| one.name == listener.name && one.configured == listener.address);
-            let kind = match same {
-                Some(running) => Kind::Known(Arc::clone(&running.listener), running.address),
-                None => Kind::New(self.sockets(listener.address)?),
+            let sockets = match same {
+                Some(running) => Sockets::Existing(running.listener, running.address),
+                None => Sockets::New(self.bind(listener.address)?),
             };
-            prepared.push(Prepared { runtime, kind });
+            prepared.push(PreparedListener { runtime, sockets });
         }
         Ok(prepared)
     }
 
-    /// One socket per worker on the same address.
-    fn sockets(&self, address: SocketAddr) -> Result<Vec<std::net::TcpListener>, RunError> {
+    fn bind(&self, address: SocketAddr) -> Result<Vec<std::net::TcpListener>, RunError> {
         let failed = |error| RunError::Bind(address, error);
         let first = bind(address).map_err(failed)?;
         let bound = first.local_addr().map_err(failed)?;
@@ -421,48 +307,48 @@ impl Proxy {
         Ok(sockets)
     }
 
-    fn put_in_force(&self, prepared: Vec<Prepared>) {
+    fn activate(&self, prepared: Vec<PreparedListener>) {
         let mut running = Vec::new();
-        for Prepared { runtime, kind } in prepared {
+        for PreparedListener { runtime, sockets } in prepared {
             let config = Arc::clone(&runtime.config);
-            let (listener, address) = match kind {
-                Kind::Known(listener, address) => {
+            let (listener, address) = match sockets {
+                Sockets::Existing(listener, address) => {
                     listener.replace(runtime);
                     (listener, address)
                 }
-                Kind::New(sockets) => {
+                Sockets::New(sockets) => {
                     let listener = Arc::new(Listener::new(runtime));
                     let address = sockets.first().and_then(|socket| socket.local_addr().ok());
                     for (thread, socket) in self.threads.iter().zip(sockets) {
                         let listener = Arc::clone(&listener);
-                        thread.tell(Command::Listen(config.name.clone(), listener, socket));
+                        thread.send(Command::Listen(config.name.clone(), listener, socket));
                     }
                     (listener, address.unwrap_or(config.address))
                 }
             };
-            running.push(Running {
+            running.push(RunningListener {
                 name: config.name.clone(),
                 configured: config.address,
                 address,
                 listener,
             });
         }
-        for gone in self.state.replace_running(running) {
+        for removed in self.state.replace_listeners(running) {
             for thread in &self.threads {
-                thread.tell(Command::Unlisten(gone.name.clone()));
+                thread.send(Command::Unlisten(removed.name.clone()));
             }
         }
     }
 
-    /// Lets requests finish and waits for the threads.
+    /// Waits at most `limit` for active requests, then joins the worker threads.
     async fn drain(mut self, limit: Duration) {
         for thread in &self.threads {
-            thread.tell(Command::Drain(limit));
+            thread.send(Command::Drain(limit));
         }
         let threads: Vec<_> = self
             .threads
             .iter_mut()
-            .filter_map(WorkerThread::take_thread)
+            .filter_map(WorkerThread::take_handle)
             .collect();
         let joining = tokio::task::spawn_blocking(move || {
             for thread in threads {
@@ -473,19 +359,80 @@ impl Proxy {
     }
 }
 
-/// A listener that is about to be put in force.
-struct Prepared {
+struct PreparedListener {
     runtime: ListenerRuntime,
-    kind: Kind,
+    sockets: Sockets,
 }
 
-enum Kind {
-    /// Its sockets are open already.
-    Known(Arc<Listener>, SocketAddr),
-    /// One for each worker.
+enum Sockets {
+    /// The listener is already running and keeps its sockets.
+    Existing(Arc<Listener>, SocketAddr),
     New(Vec<std::net::TcpListener>),
 }
 
-fn at_listener(listener: &ListenerConfig, error: &str) -> String {
-    format!("listener {:?}: {error}", listener.name)
+fn listener_error(listener: &ListenerConfig, error: ListenerError) -> RunError {
+    RunError::Failed(format!("listener {:?}", listener.name), error.into())
+}
+
+/// Returns the edited fields that take effect at a restart only.
+fn restart_needed(started: &ProxyConfig, edited: &ProxyConfig) -> Vec<&'static str> {
+    let fleet_removed = started.local_cluster_name.is_some() && edited.local_cluster_name.is_none();
+    let fields = [
+        ("admin", edited.admin != started.admin),
+        ("node", edited.node != started.node),
+        ("dynamic_resources", edited.xds != started.xds),
+        ("cluster_manager.local_cluster_name", fleet_removed),
+    ];
+    fields
+        .into_iter()
+        .filter(|(_, changed)| *changed)
+        .map(|(field, _)| field)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    /// Workers discard their cached services when the route epoch changes.
+    #[tokio::test]
+    async fn the_route_epoch_advances_with_edits_but_not_with_polls() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("proxy.yaml");
+        std::fs::write(&file, "static_resources: {}").unwrap();
+        let options = Options {
+            config: file.clone(),
+            workers: 1,
+            drain_time: Duration::ZERO,
+            logging: None,
+        };
+        let mut proxy = Proxy::start(options).await.unwrap();
+        let state = Arc::clone(&proxy.state);
+        let epoch = || state.route_epoch.load(Ordering::Relaxed);
+        let before = (epoch(), state.client.cluster_epoch());
+        for _ in 0..3 {
+            proxy.update(None).await;
+        }
+        assert_eq!((epoch(), state.client.cluster_epoch()), before);
+        let edited = proxy.source.load();
+        proxy.update(Some(edited)).await;
+        assert_eq!(epoch(), before.0 + 1);
+        std::fs::write(&file, "static_resources: []").unwrap();
+        let rejected = proxy.source.load();
+        proxy.update(Some(rejected)).await;
+        assert_eq!(epoch(), before.0 + 1);
+        let counts = state.reloads.counts();
+        assert_eq!((counts.succeeded, counts.failed), (1, 1));
+        proxy.drain(Duration::ZERO).await;
+    }
+
+    #[test]
+    fn fields_that_need_a_restart_are_listed() {
+        let config = |text: &str| ProxyConfig::parse(text).unwrap();
+        let started = config("node: {id: a}");
+        assert_eq!(restart_needed(&started, &config("node: {id: a}")), [""; 0]);
+        assert_eq!(restart_needed(&started, &config("node: {id: b}")), ["node"]);
+    }
 }

@@ -1,175 +1,129 @@
-//! [`HttpStats`]: counters of one listener on one worker. Workers never write to each other's; a
-//! page sums them up. Names are Envoy's; docs/reference/metrics.md is made of what stands here.
+//! Counters and gauges under Envoy's names.
+//!
+//! [`HttpStats`] is kept per listener and worker, so that workers never write to the same cache
+//! line; the admin interface sums it over the workers. [`RouteStats`] and [`ServerStats`] are
+//! computed on request. docs/reference/metrics.md is generated from this file.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use plimsoll_core::counters;
+use plimsoll_core::stats::SharedCounter;
 
-/// Defines the counters with their names.
-macro_rules! counters {
-    ($($(#[doc = $about:literal])+ $name:ident),* $(,)?) => {
-        /// Counters of one listener on one worker.
-        #[derive(Debug, Default)]
-        pub struct HttpStats {
-            $($(#[doc = $about])+ pub $name: Counter,)*
-        }
-
-        impl HttpStats {
-            /// Every name.
-            pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
-
-            /// What each of them counts, in the order of the names.
-            pub const HELP: &'static [&'static str] =
-                &[$(concat!($($about),+).trim_ascii()),*];
-
-            /// Every value, in the order of the names.
-            pub fn values(&self) -> Vec<u64> {
-                vec![$(self.$name.get()),*]
-            }
-        }
-    };
+counters! {
+    /// Statistics of one listener on one worker.
+    pub struct HttpStats("", ["plimsoll_http_conn_manager_prefix"]): SharedCounter {
+        /// Connections that clients have opened.
+        downstream_cx_total,
+        /// Connections that are open now.
+        downstream_cx_active: gauge,
+        /// Connections accepted by listeners with TLS.
+        downstream_cx_ssl_total,
+        /// Connections on which the client used HTTP/1.1.
+        downstream_cx_http1_total,
+        /// Connections on which the client used HTTP/2.
+        downstream_cx_http2_total,
+        /// Connections closed because they were idle for longer than `idle_timeout`.
+        downstream_cx_idle_timeout,
+        /// Connections drained because they were open for longer than `max_connection_duration`.
+        downstream_cx_max_duration_reached,
+        /// Connections closed at once because the limit of connections was reached.
+        downstream_cx_overload_reject,
+        /// Connections closed by an HTTP protocol error or an I/O error.
+        downstream_cx_protocol_error,
+        /// TLS handshakes with clients that failed.
+        downstream_cx_ssl_fail,
+        /// Connections that were asked to close because the proxy or their listener drains.
+        downstream_cx_drain_close,
+        /// Requests that have been received.
+        downstream_rq_total,
+        /// Requests that are active now.
+        downstream_rq_active: gauge,
+        /// Requests received over HTTP/1.1.
+        downstream_rq_http1_total,
+        /// Requests received over HTTP/2.
+        downstream_rq_http2_total,
+        /// Responses with a 1xx status.
+        downstream_rq_1xx,
+        /// Responses with a 2xx status.
+        downstream_rq_2xx,
+        /// Responses with a 3xx status.
+        downstream_rq_3xx,
+        /// Responses with a 4xx status.
+        downstream_rq_4xx,
+        /// Responses with a 5xx status.
+        downstream_rq_5xx,
+        /// Requests whose header did not arrive within `request_headers_timeout`.
+        downstream_rq_header_timeout,
+        /// Connections closed because a request made no progress within `stream_idle_timeout`.
+        downstream_rq_idle_timeout,
+        /// Requests rejected with 413 because their body exceeds `max_request_bytes`.
+        downstream_rq_too_large,
+        /// Requests that ended before there was a response: canceled, or connection lost.
+        downstream_rq_rx_reset,
+        /// Requests answered with 404 because no route matches.
+        no_route,
+        /// Requests answered with 503 because their route selects no cluster.
+        no_cluster,
+        /// Requests answered with a redirect.
+        rq_redirect,
+        /// Requests answered with the `direct_response` of their route.
+        rq_direct_response,
+        /// Connections that were upgraded, such as to WebSocket.
+        downstream_cx_upgrades_total,
+        /// Upgraded connections that are open now.
+        downstream_cx_upgrades_active: gauge,
+    }
 }
 
 counters! {
-    /// Connections so far.
-    downstream_cx_total,
-    /// Connections now.
-    downstream_cx_active,
-    /// Connections with TLS so far.
-    downstream_cx_ssl_total,
-    /// Connections over HTTP/1.1 so far.
-    downstream_cx_http1_total,
-    /// Connections over HTTP/2 so far.
-    downstream_cx_http2_total,
-    /// Connections closed because nothing happened on them.
-    downstream_cx_idle_timeout,
-    /// Connections closed because they were old.
-    downstream_cx_max_duration_reached,
-    /// Connections turned away because there were too many.
-    downstream_cx_overload_reject,
-    /// Connections on which something that is not HTTP was said, or that failed.
-    downstream_cx_protocol_error,
-    /// TLS handshakes that failed.
-    downstream_cx_ssl_fail,
-    /// Connections that were asked to end because we drain.
-    downstream_cx_drain_close,
-    /// Requests so far.
-    downstream_rq_total,
-    /// Requests now.
-    downstream_rq_active,
-    /// Requests over HTTP/1.1.
-    downstream_rq_http1_total,
-    /// Requests over HTTP/2.
-    downstream_rq_http2_total,
-    /// Responses 1xx.
-    downstream_rq_1xx,
-    /// Responses 2xx.
-    downstream_rq_2xx,
-    /// Responses 3xx.
-    downstream_rq_3xx,
-    /// Responses 4xx.
-    downstream_rq_4xx,
-    /// Responses 5xx.
-    downstream_rq_5xx,
-    /// Requests whose header did not arrive in time.
-    downstream_rq_header_timeout,
-    /// Requests that stood still for too long.
-    downstream_rq_idle_timeout,
-    /// Requests whose body was too large.
-    downstream_rq_too_large,
-    /// Requests that the client gave up, or whose connection broke.
-    downstream_rq_rx_reset,
-    /// Requests for which there is no route.
-    no_route,
-    /// Requests whose cluster is not known.
-    no_cluster,
-    /// Requests that were redirected.
-    rq_redirect,
-    /// Requests that were answered here.
-    rq_direct_response,
-    /// Upgrades so far.
-    downstream_cx_upgrades_total,
-    /// Upgraded connections now.
-    downstream_cx_upgrades_active,
+    /// Statistics of a route configuration that the management server sends, by its name and the
+    /// stat prefix of the listener.
+    pub struct RouteStats(
+        "",
+        ["plimsoll_rds_route_config", "plimsoll_http_conn_manager_prefix"]
+    ): u64 {
+        /// How often changed routes were activated.
+        config_reload,
+        /// Time at which routes were last activated, in milliseconds since 1970.
+        config_reload_time_ms: gauge,
+        /// Responses rejected (NACK), even if another route configuration was invalid.
+        update_rejected,
+        /// Responses whose routes were accepted (ACK), changed or not.
+        update_success,
+        /// Hash of the version that was accepted last, as in Envoy; `/stats` has the text.
+        version: gauge,
+    }
 }
 
-/// Of routes that a management server sends: name, `counter` or `gauge`, and what it says.
-#[rustfmt::skip]
-pub const RDS: [(&str, &str, &str); 5] = [
-    ("config_reload", "counter", "How often other routes were put in force."),
-    ("config_reload_time_ms", "gauge", "When that was last, in milliseconds since 1970."),
-    ("update_rejected", "counter",
-        "Responses with routes that were refused, whichever of them were bad."),
-    ("update_success", "counter",
-        "How often the server sent them and they were good, the same again included."),
-    ("version", "gauge",
-        "A hash of the version that was good last, as Envoy makes it; `/stats` has the text."),
-];
-
-/// Of the process: name, `counter` or `gauge`, and what it says.
-#[rustfmt::skip]
-pub const SERVER: [(&str, &str, &str); 8] = [
-    ("server.concurrency", "gauge", "Workers."),
-    ("server.uptime", "gauge", "Seconds since the start."),
-    ("server.live", "gauge", "1 while requests are served, else 0."),
-    ("server.dynamic_unknown_fields", "counter",
-        "Versions of resources of the management server with fields that have no effect here."),
-    ("config.reload_success", "counter", "Edits of the file that took effect."),
-    ("config.reload_failure", "counter", "Edits of the file that were refused."),
-    ("access_log_file.write_completed", "counter", "Lines written to access logs."),
-    ("access_log_file.write_dropped", "counter",
-        "Lines dropped because the disk was slower than the traffic."),
-];
-
-/// Type and help of a family on the page for Prometheus; `name` is without `plimsoll_`.
-pub(crate) fn describe(name: &str) -> (&'static str, &'static str) {
-    if let Some(name) = name.strip_prefix("http_") {
-        let mut described = HttpStats::NAMES.iter().zip(HttpStats::HELP);
-        let help = described.find(|(one, _)| **one == name);
-        return (HttpStats::kind(name), help.map_or("", |(_, help)| help));
-    }
-    let mut server = SERVER.iter();
-    let found = server.find(|(one, _, _)| one.replace('.', "_") == name);
-    found.map_or(("counter", ""), |(_, kind, help)| (kind, help))
-}
-
-/// One counter or gauge.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// One more.
-    pub fn inc(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// One less.
-    pub fn dec(&self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// How many.
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+counters! {
+    /// Statistics of the proxy process.
+    pub struct ServerStats("", []): u64 {
+        /// Number of worker threads.
+        concurrency = "server.concurrency": gauge,
+        /// Seconds since the proxy started.
+        uptime = "server.uptime": gauge,
+        /// 1 while requests are served; 0 during startup and draining.
+        live = "server.live": gauge,
+        /// Accepted resource versions of the management server that set fields without effect here.
+        dynamic_unknown_fields = "server.dynamic_unknown_fields",
+        /// Edits of the configuration file that were applied.
+        reload_success = "config.reload_success",
+        /// Edits of the configuration file that were rejected.
+        reload_failure = "config.reload_failure",
+        /// Lines written to access logs.
+        write_completed = "access_log_file.write_completed",
+        /// Access log lines dropped because the disk was slower than the traffic.
+        write_dropped = "access_log_file.write_dropped",
     }
 }
 
 impl HttpStats {
-    /// `gauge` or `counter`, by the name.
-    pub fn kind(name: &str) -> &'static str {
-        if name.ends_with("_active") {
-            "gauge"
-        } else {
-            "counter"
-        }
-    }
-
-    /// Counts a response by its class.
+    /// Counts a response by its status class (1xx to 5xx).
     pub fn response(&self, status: u16) {
         match status / 100 {
-            1 => self.downstream_rq_1xx.inc(),
-            2 => self.downstream_rq_2xx.inc(),
-            3 => self.downstream_rq_3xx.inc(),
-            4 => self.downstream_rq_4xx.inc(),
-            5 => self.downstream_rq_5xx.inc(),
+            1 => self.downstream_rq_1xx.increment(),
+            2 => self.downstream_rq_2xx.increment(),
+            3 => self.downstream_rq_3xx.increment(),
+            4 => self.downstream_rq_4xx.increment(),
+            5 => self.downstream_rq_5xx.increment(),
             _ => {}
         }
     }
@@ -180,34 +134,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_values_go_together() {
+    fn responses_are_counted_by_class() {
         let stats = HttpStats::default();
         stats.response(503);
         stats.response(101);
-        stats.downstream_cx_total.inc();
-        let named = |name: &str| {
-            let position = HttpStats::NAMES
-                .iter()
-                .position(|one| *one == name)
-                .unwrap();
-            stats.values()[position]
-        };
-        assert_eq!(named("downstream_rq_5xx"), 1);
-        assert_eq!(named("downstream_rq_1xx"), 1);
-        assert_eq!(named("downstream_cx_total"), 1);
-        assert_eq!(HttpStats::NAMES.len(), stats.values().len());
-        assert_eq!(HttpStats::NAMES.len(), HttpStats::HELP.len());
-    }
-
-    #[test]
-    fn families_are_described() {
-        let active = describe("http_downstream_cx_active");
-        assert_eq!(active, ("gauge", "Connections now."));
-        assert_eq!(describe("http_no_route").0, "counter");
+        let counted: Vec<_> = stats.iter().filter(|(_, value)| *value > 0).collect();
         assert_eq!(
-            describe("server_uptime"),
-            ("gauge", "Seconds since the start.")
+            counted,
+            [("downstream_rq_1xx", 1), ("downstream_rq_5xx", 1)]
         );
-        assert_eq!(describe("nothing"), ("counter", ""));
     }
 }

@@ -1,7 +1,7 @@
-//! Envoy's substitution format: text with `%OPERATOR%`s in it, read once.
+//! Envoy's substitution format strings: text with `%OPERATOR%`s, parsed once.
 //!
-//! Access logs fill it in when a response has ended (`access_log::format`), header rules while a
-//! request or its response passes ([`HeaderFormat`], `header_rules`).
+//! Access logs render a format when a response has ended (`access_log::format`), header rules while
+//! a request or response is forwarded ([`HeaderFormat`], `header_rules`).
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -13,16 +13,14 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use crate::access_log::time::Rfc3339;
 use crate::router::RequestView;
 
-/// A part of a format.
+/// A literal text or an operator of a format string.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Piece {
-    /// As it stands.
     Literal(String),
-    /// What it stands for.
     Operator(Operator),
 }
 
-/// What stands between two percent signs.
+/// An operator of a format string, written between two percent signs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Operator {
     StartTime,
@@ -37,13 +35,12 @@ pub(crate) enum Operator {
     RouteName,
     RemoteAddress,
     RemoteAddressWithoutPort,
-    /// A field of the request, and another in its place.
+    /// A request header, and the header to use if it is absent.
     Request(Field, Option<Field>),
-    /// A field of the response.
     Response(HeaderName),
 }
 
-/// A header field or what HTTP/2 writes as one.
+/// A request header or HTTP/2 pseudo-header.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Field {
     Method,
@@ -71,8 +68,20 @@ const OPERATORS: [(&str, Operator); 12] = [
     ),
 ];
 
-/// Reads a format; the error says which operator is not known.
-pub(crate) fn parse(format: &str) -> Result<Vec<Piece>, String> {
+/// Reasons why a format string is invalid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FormatError {
+    #[error("operator %{0} is not terminated; write %% for a percent sign")]
+    Unterminated(String),
+    #[error("operator %{0}% is not supported")]
+    Unsupported(String),
+    #[error("{0:?} is not a valid header name")]
+    HeaderName(String),
+    #[error("operator %{0}% is only available in access logs: the response has not ended yet")]
+    AccessLogOnly(&'static str),
+}
+
+pub(crate) fn parse(format: &str) -> Result<Vec<Piece>, FormatError> {
     let mut pieces = Vec::new();
     let mut rest = format;
     while let Some((literal, after)) = rest.split_once('%') {
@@ -83,7 +92,7 @@ pub(crate) fn parse(format: &str) -> Result<Vec<Piece>, String> {
             continue;
         }
         let Some((operator, after)) = after.split_once('%') else {
-            return Err(format!("%{after} has no end; write %% for a percent sign"));
+            return Err(FormatError::Unterminated(after.to_owned()));
         };
         pieces.push(Piece::Operator(Operator::parse(operator)?));
         rest = after;
@@ -101,7 +110,7 @@ fn push_literal(pieces: &mut Vec<Piece>, text: &str) {
 }
 
 impl Operator {
-    fn parse(operator: &str) -> Result<Self, String> {
+    fn parse(operator: &str) -> Result<Self, FormatError> {
         let argument = |name: &str| {
             let rest = operator.strip_prefix(name)?;
             rest.strip_prefix('(')?.strip_suffix(')')
@@ -114,32 +123,30 @@ impl Operator {
             return Ok(Self::Request(Field::parse(first)?, second));
         }
         if let Some(field) = argument("RESP") {
-            let name = HeaderName::from_bytes(field.as_bytes());
-            let name = name.map_err(|_| format!("{field:?} is not a field"))?;
-            return Ok(Self::Response(name));
+            return Ok(Self::Response(header_name(field)?));
         }
         let known = OPERATORS.iter().find(|(name, _)| *name == operator);
         known
             .map(|(_, operator)| operator.clone())
-            .ok_or_else(|| format!("%{operator}% is not supported"))
+            .ok_or_else(|| FormatError::Unsupported(operator.to_owned()))
     }
 }
 
+fn header_name(name: &str) -> Result<HeaderName, FormatError> {
+    HeaderName::from_bytes(name.as_bytes()).map_err(|_| FormatError::HeaderName(name.to_owned()))
+}
+
 impl Field {
-    fn parse(name: &str) -> Result<Self, String> {
+    fn parse(name: &str) -> Result<Self, FormatError> {
         Ok(match name.to_ascii_lowercase().as_str() {
             ":method" => Self::Method,
             ":path" => Self::Path,
             ":authority" => Self::Authority,
             ":scheme" => Self::Scheme,
-            other => Self::Header(
-                HeaderName::from_bytes(other.as_bytes())
-                    .map_err(|_| format!("{name:?} is not a field"))?,
-            ),
+            _ => Self::Header(header_name(name)?),
         })
     }
 
-    /// Its value in a request.
     pub(crate) fn value(&self, request: &RequestView<'_>) -> Option<HeaderValue> {
         let text = match self {
             Self::Header(name) => return request.headers.get(name).cloned(),
@@ -152,15 +159,13 @@ impl Field {
     }
 }
 
-/// The value of a header field that is made for each message.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct HeaderFormat(Vec<Piece>);
 
-/// What is known of a request while it and its response pass, for those that such values are made
-/// for.
+/// Values of a request and its response that header formats can refer to.
 #[derive(Clone, Debug)]
-pub(crate) struct Facts {
-    /// When the request came.
+pub(crate) struct RequestInfo {
+    /// Time at which the request arrived.
     pub(crate) start: SystemTime,
     pub(crate) protocol: &'static str,
     pub(crate) peer: SocketAddr,
@@ -168,18 +173,18 @@ pub(crate) struct Facts {
     pub(crate) path: String,
     pub(crate) authority: String,
     pub(crate) scheme: &'static str,
-    /// Fields of the request as it goes upstream.
+    /// Request headers as sent upstream.
     pub(crate) headers: HeaderMap,
     pub(crate) route: Arc<str>,
     pub(crate) cluster: Option<Arc<str>>,
-    /// With the response.
+    /// `None` until there is a response of the upstream.
     pub(crate) upstream_host: Option<SocketAddr>,
     pub(crate) status: Option<u16>,
 }
 
 impl HeaderFormat {
-    /// A format without operators that only the end of a response answers.
-    pub(crate) fn new(pieces: Vec<Piece>) -> Result<Self, String> {
+    /// Rejects operators that only access logs support: their value is known at the end.
+    pub(crate) fn new(pieces: Vec<Piece>) -> Result<Self, FormatError> {
         for piece in &pieces {
             let late = match piece {
                 Piece::Operator(Operator::ResponseFlags) => "RESPONSE_FLAGS",
@@ -188,16 +193,13 @@ impl HeaderFormat {
                 Piece::Operator(Operator::Duration) => "DURATION",
                 _ => continue,
             };
-            return Err(format!(
-                "%{late}% is known only when the response has ended"
-            ));
+            return Err(FormatError::AccessLogOnly(late));
         }
         Ok(Self(pieces))
     }
 
-    /// The value; what is not known is empty. `response` has the fields of the response, if there
-    /// is one.
-    pub(crate) fn value(&self, facts: &Facts, response: Option<&HeaderMap>) -> Vec<u8> {
+    /// Renders the header value; values that are not known yet are empty.
+    pub(crate) fn value(&self, info: &RequestInfo, response: Option<&HeaderMap>) -> Vec<u8> {
         let mut value = Vec::new();
         for piece in &self.0 {
             match piece {
@@ -207,13 +209,12 @@ impl HeaderFormat {
                     value.extend_from_slice(field.map_or(b"", HeaderValue::as_bytes));
                 }
                 Piece::Operator(Operator::Request(first, second)) => {
-                    let view = facts.view();
-                    let found = first.value(&view);
-                    let found = found.or_else(|| second.as_ref()?.value(&view));
+                    let view = info.view();
+                    let found = first.value(&view).or_else(|| second.as_ref()?.value(&view));
                     value.extend_from_slice(found.as_ref().map_or(b"", HeaderValue::as_bytes));
                 }
                 Piece::Operator(operator) => {
-                    value.extend_from_slice(facts.text(operator).as_bytes());
+                    value.extend_from_slice(info.text(operator).as_bytes());
                 }
             }
         }
@@ -221,7 +222,7 @@ impl HeaderFormat {
     }
 }
 
-impl Facts {
+impl RequestInfo {
     fn view(&self) -> RequestView<'_> {
         RequestView {
             host: &self.authority,
@@ -235,7 +236,7 @@ impl Facts {
 
     fn text(&self, operator: &Operator) -> String {
         let mut text = String::new();
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = match operator {
             Operator::StartTime => write!(text, "{}", Rfc3339(self.start)),
             Operator::Protocol => text.write_str(self.protocol),
@@ -249,7 +250,7 @@ impl Facts {
             Operator::ResponseCode => self
                 .status
                 .map_or(Ok(()), |status| write!(text, "{status}")),
-            // Refused, or made of fields.
+            // `new` rejects these, or `HeaderFormat::value` renders them.
             Operator::ResponseFlags
             | Operator::BytesReceived
             | Operator::BytesSent
@@ -267,10 +268,10 @@ mod tests {
 
     use super::*;
 
-    fn facts() -> Facts {
+    fn info() -> RequestInfo {
         let mut headers = HeaderMap::new();
         headers.insert("x-user", HeaderValue::from_static("u1"));
-        Facts {
+        RequestInfo {
             start: UNIX_EPOCH,
             protocol: "HTTP/2",
             peer: "1.2.3.4:5".parse().unwrap(),
@@ -286,11 +287,11 @@ mod tests {
         }
     }
 
-    fn value(format: &str) -> Result<String, String> {
+    fn value(format: &str) -> Result<String, FormatError> {
         let mut response = HeaderMap::new();
         response.insert("age", HeaderValue::from_static("7"));
         let format = HeaderFormat::new(parse(format)?)?;
-        Ok(String::from_utf8(format.value(&facts(), Some(&response))).unwrap())
+        Ok(String::from_utf8(format.value(&info(), Some(&response))).unwrap())
     }
 
     #[test]
@@ -311,19 +312,19 @@ mod tests {
                 "r at 1970-01-01T00:00:00.000Z",
             ),
         ] {
-            assert_eq!(value(format).as_deref(), Ok(expected), "{format}");
+            assert_eq!(value(format).unwrap(), expected, "{format}");
         }
     }
 
     #[test]
-    fn what_is_not_known_is_an_error() {
+    fn invalid_formats_are_errors() {
         for (format, expected) in [
             ("%NO%", "%NO% is not supported"),
-            ("50% off", "has no end"),
-            ("%REQ(a b)%", "\"a b\" is not a field"),
-            ("%DURATION%", "%DURATION% is known only when"),
+            ("50% off", "is not terminated"),
+            ("%REQ(a b)%", "\"a b\" is not a valid header name"),
+            ("%DURATION%", "%DURATION% is only available in"),
         ] {
-            let error = value(format).unwrap_err();
+            let error = value(format).unwrap_err().to_string();
             assert!(error.contains(expected), "{format}: {error}");
         }
     }

@@ -1,10 +1,8 @@
-//! TLS of listeners: files to rustls settings.
-//!
-//! Looking whether files changed is `run`'s business, which calls [`server_config`] again.
+//! TLS of listeners: loads certificates and keys into a rustls configuration. When one of these
+//! files changes, `run` rebuilds the listener's configuration.
 
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject as _;
@@ -12,55 +10,89 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
-use crate::config::{Codec, Source, TlsConfig};
+use crate::config::{Codec, PemSource, TlsConfig};
 
-/// What rustls needs; errors name the file.
-pub(crate) fn server_config(config: &TlsConfig, codec: Codec) -> Result<Arc<ServerConfig>, String> {
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Reason why a certificate or key of a listener cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{file}: {problem}")]
+pub(crate) struct TlsError {
+    /// Path of the certificate or key file, or `inline_string`.
+    file: String,
+    problem: &'static str,
+    source: Option<BoxError>,
+}
+
+impl TlsError {
+    fn caused<E: Into<BoxError>>(pem: &PemSource, problem: &'static str) -> impl Fn(E) -> Self {
+        move |source| Self {
+            source: Some(source.into()),
+            ..Self::new(pem, problem)
+        }
+    }
+
+    fn new(pem: &PemSource, problem: &'static str) -> Self {
+        let file = match pem {
+            PemSource::Inline(_) => "inline_string".to_owned(),
+            PemSource::File(path) => path.display().to_string(),
+        };
+        Self {
+            file,
+            problem,
+            source: None,
+        }
+    }
+}
+
+pub(crate) fn server_config(
+    config: &TlsConfig,
+    codec: Codec,
+) -> Result<Arc<ServerConfig>, TlsError> {
     let chain = certificates(&config.certificate)?;
-    let key = read(&config.key)?;
-    let key = PrivateKeyDer::from_pem_slice(&key)
-        .map_err(|error| format!("{}: no private key: {error}", name(&config.key)))?;
+    let key = PrivateKeyDer::from_pem_slice(&read(&config.key)?)
+        .map_err(TlsError::caused(&config.key, "invalid private key"))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let unusable = TlsError::caused(&config.certificate, "unusable certificate or key");
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?;
+        .map_err(&unusable)?;
     let builder = match &config.client_ca {
         None => builder.with_no_client_auth(),
         Some(ca) => {
             let mut roots = RootCertStore::empty();
             for certificate in certificates(ca)? {
                 let added = roots.add(certificate);
-                added.map_err(|error| format!("{}: {error}", name(ca)))?;
+                added.map_err(TlsError::caused(ca, "invalid CA certificate"))?;
             }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-            let verifier = match config.require_client_certificate {
-                true => verifier,
-                false => verifier.allow_unauthenticated(),
-            };
-            let verifier = verifier
-                .build()
-                .map_err(|error| format!("{}: {error}", name(ca)))?;
-            builder.with_client_cert_verifier(verifier)
+            let mut verifier =
+                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            if !config.require_client_certificate {
+                verifier = verifier.allow_unauthenticated();
+            }
+            let verifier = verifier.build();
+            let unverifiable = TlsError::caused(ca, "cannot verify client certificates");
+            builder.with_client_cert_verifier(verifier.map_err(unverifiable)?)
         }
     };
-    let mut server = builder
-        .with_single_cert(chain, key)
-        .map_err(|error| format!("{}: {error}", name(&config.certificate)))?;
+    let server = builder.with_single_cert(chain, key);
+    let mut server = server.map_err(unusable)?;
     server.alpn_protocols = alpn(config, codec);
     Ok(Arc::new(server))
 }
 
 fn alpn(config: &TlsConfig, codec: Codec) -> Vec<Vec<u8>> {
-    let own = config.alpn.iter().map(|name| name.as_bytes().to_vec());
-    match (config.alpn.is_empty(), codec) {
-        (false, _) => own.collect(),
-        (true, Codec::Auto) => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-        (true, Codec::Http1) => vec![b"http/1.1".to_vec()],
-        (true, Codec::Http2) => vec![b"h2".to_vec()],
+    if !config.alpn.is_empty() {
+        let configured = config.alpn.iter();
+        return configured.map(|name| name.as_bytes().to_vec()).collect();
+    }
+    match codec {
+        Codec::Auto => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        Codec::Http1 => vec![b"http/1.1".to_vec()],
+        Codec::Http2 => vec![b"h2".to_vec()],
     }
 }
 
-/// Files that a configuration names.
 pub(crate) fn files(config: &TlsConfig) -> impl Iterator<Item = &PathBuf> {
     let sources = [
         Some(&config.certificate),
@@ -71,34 +103,24 @@ pub(crate) fn files(config: &TlsConfig) -> impl Iterator<Item = &PathBuf> {
         .into_iter()
         .flatten()
         .filter_map(|source| match source {
-            Source::File(path) => Some(path),
-            Source::Inline(_) => None,
+            PemSource::File(path) => Some(path),
+            PemSource::Inline(_) => None,
         })
 }
 
-fn certificates(source: &Source) -> Result<Vec<CertificateDer<'static>>, String> {
-    let text = read(source)?;
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    let found = found.map_err(|error| format!("{}: {error}", name(source)))?;
-    if found.is_empty() {
-        return Err(format!("{}: no certificate", name(source)));
+fn certificates(pem: &PemSource) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let chain = CertificateDer::pem_slice_iter(&read(pem)?)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(TlsError::caused(pem, "invalid certificate"))?;
+    if chain.is_empty() {
+        return Err(TlsError::new(pem, "no certificate"));
     }
-    Ok(found)
+    Ok(chain)
 }
 
-fn read(source: &Source) -> Result<Vec<u8>, String> {
-    match source {
-        Source::Inline(text) => Ok(text.as_bytes().to_vec()),
-        Source::File(path) => {
-            let read = |path: &Path| -> io::Result<Vec<u8>> { fs::read(path) };
-            read(path).map_err(|error| format!("{}: {error}", path.display()))
-        }
-    }
-}
-
-fn name(source: &Source) -> String {
-    match source {
-        Source::Inline(_) => "inline_string".to_owned(),
-        Source::File(path) => path.display().to_string(),
+fn read(pem: &PemSource) -> Result<Vec<u8>, TlsError> {
+    match pem {
+        PemSource::Inline(text) => Ok(text.as_bytes().to_vec()),
+        PemSource::File(path) => fs::read(path).map_err(TlsError::caused(pem, "cannot be read")),
     }
 }

@@ -1,18 +1,20 @@
-//! Tunnels: what a connection becomes after `101 Switching Protocols`.
+//! Tunnels: connections that were upgraded with `101 Switching Protocols`.
 
 use http::Response;
 use http::header::{CONNECTION, UPGRADE};
 use hyper_util::rt::TokioIo;
+use plimsoll_core::log_line;
 use tokio::io::copy_bidirectional;
 
 use crate::body::ProxyBody;
 use crate::exchange::Exchange;
 use crate::forward::Tunnel;
 use crate::headers;
+use crate::log_lines;
 use crate::worker::UpstreamResponse;
 
-/// Hands on the response and joins both ends. The request lives as long as the tunnel.
-pub(crate) fn accept(
+/// Returns the 101 response and copies bytes in both directions; `exchange` ends with the tunnel.
+pub(crate) fn start_tunnel(
     mut response: UpstreamResponse,
     tunnel: Tunnel,
     mut exchange: Exchange,
@@ -27,24 +29,24 @@ pub(crate) fn accept(
             .insert(CONNECTION, http::HeaderValue::from_static("upgrade"));
     }
     let head = Response::from_parts(head, ());
-    exchange.response(&head);
+    exchange.record_response(&head);
     let stats = exchange.connection().stats.clone();
     tokio::spawn(async move {
         let (client, upstream) = match tokio::try_join!(tunnel.client, upstream) {
             Ok(both) => both,
             Err(error) => {
-                tracing::debug!(%error, "an upgrade was agreed on but did not happen");
+                log_line!(log_lines::UPGRADE_FAILED, %error);
                 return;
             }
         };
-        stats.downstream_cx_upgrades_total.inc();
-        stats.downstream_cx_upgrades_active.inc();
+        stats.downstream_cx_upgrades_total.increment();
+        stats.downstream_cx_upgrades_active.increment();
         let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
         if let Err(error) = copy_bidirectional(&mut client, &mut upstream).await {
-            tracing::debug!(%error, "a tunnel broke");
+            log_line!(log_lines::TUNNEL_CLOSED, %error);
         }
-        stats.downstream_cx_upgrades_active.dec();
-        // The client's account of the request is closed with the body.
+        stats.downstream_cx_upgrades_active.decrement();
+        // The client counts the request as active until the response body is dropped.
         drop(body);
         drop(exchange);
     });

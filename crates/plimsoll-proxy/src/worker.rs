@@ -1,7 +1,8 @@
-//! [`Worker`]: what everything on one thread shares: services of clusters, draws, a coarse clock.
+//! [`Worker`]: state shared by all tasks of one worker thread.
 //!
-//! A worker is one thread with a runtime of its own, so that a request never changes cores. Locks
-//! here are never contended; they only tell the compiler so. Threads are started in `run`.
+//! A worker caches one client service per route and cluster, and has a random number generator and
+//! a coarse clock. Its mutex is never contended, because only one thread uses it; the mutex makes
+//! the type `Sync`. `accept` spawns the threads.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,34 +15,32 @@ use plimsoll_client::{Client, ClusterService, Error, RequestOptions, ResponseBod
 use plimsoll_core::rng::{Rng as _, Xoshiro256};
 use tower_service::Service as _;
 
-use crate::body::RequestStream;
+use crate::body::MeteredBody;
 use crate::router::{Forward, ForwardId, WeightedCluster};
 
-/// Length of a tick: how exact timeouts of connections are.
+/// Resolution of the coarse clock and therefore of all connection timeouts.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
-/// What everything on one thread shares.
 pub(crate) struct Worker {
     pub(crate) index: usize,
     client: Client,
-    /// Rises when other routes are put in force.
+    /// Shared epoch that changes when new routes are activated.
     route_epoch: Arc<AtomicU64>,
     ticks: AtomicU32,
-    state: Mutex<State>,
+    state: Mutex<WorkerState>,
 }
 
-struct State {
-    /// By route, or entry of its weighted clusters, and cluster.
+struct WorkerState {
+    /// Cached services by route (or `weighted_clusters` entry) and cluster name.
     services: HashMap<(ForwardId, Arc<str>), ClusterService>,
-    /// Epochs of clusters and routes that the services were made in.
+    /// Cluster and route epochs for which `services` were created.
     epochs: (u64, u64),
     rng: Xoshiro256,
 }
 
-/// A call that is on its way.
-pub(crate) type Call = <ClusterService as tower_service::Service<Request<RequestStream>>>::Future;
+pub(crate) type ClusterCall =
+    <ClusterService as tower_service::Service<Request<MeteredBody>>>::Future;
 
-/// The response of a cluster.
 pub(crate) type UpstreamResponse = Response<ResponseBody>;
 
 impl Worker {
@@ -56,7 +55,7 @@ impl Worker {
             client,
             route_epoch,
             ticks: AtomicU32::new(0),
-            state: Mutex::new(State {
+            state: Mutex::new(WorkerState {
                 services: HashMap::new(),
                 epochs: (0, 0),
                 rng: Xoshiro256::from_seed(seed),
@@ -64,18 +63,18 @@ impl Worker {
         }
     }
 
-    /// A random number.
     pub(crate) fn draw(&self) -> u64 {
         self.lock().rng.next_u64()
     }
 
-    /// Sends a request to a cluster, with what its route and the entry of the cluster ask for.
+    /// Sends a request to a cluster with the options of its route and `weighted_clusters` entry.
     pub(crate) fn call(
         &self,
-        (forward, weighted): (&Forward, Option<&WeightedCluster>),
+        forward: &Forward,
+        weighted: Option<&WeightedCluster>,
         cluster: Arc<str>,
-        request: Request<RequestStream>,
-    ) -> Result<Call, Error> {
+        request: Request<MeteredBody>,
+    ) -> Result<ClusterCall, Error> {
         let mut state = self.lock();
         let routes = self.route_epoch.load(Ordering::Relaxed);
         let epochs = (self.client.cluster_epoch(), routes);
@@ -85,39 +84,41 @@ impl Worker {
         }
         let id = weighted.map_or(forward.id, |entry| entry.id);
         match state.services.entry((id, cluster)) {
-            Entry::Occupied(mut known) => Ok(known.get_mut().call(request)),
-            Entry::Vacant(free) => {
-                let service = self.client.service_on(&free.key().1, self.index)?;
-                let service = service.with_defaults(options(forward, weighted, None));
-                Ok(free.insert(service).call(request))
+            Entry::Occupied(mut cached) => Ok(cached.get_mut().call(request)),
+            Entry::Vacant(vacant) => {
+                let service = self
+                    .client
+                    .service_on(&vacant.key().1, self.index)?
+                    .with_defaults(request_options(forward, weighted, None));
+                Ok(vacant.insert(service).call(request))
             }
         }
     }
 
-    /// Ticks since the start.
+    /// Returns the number of ticks since the worker started.
     pub(crate) fn now(&self) -> u32 {
         self.ticks.load(Ordering::Relaxed)
     }
 
-    /// One tick later.
+    /// Advances the coarse clock by one tick and returns the new number of ticks.
     pub(crate) fn tick(&self) -> u32 {
         self.ticks.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WorkerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How many ticks a time is, rounded up.
-pub(crate) fn in_ticks(time: Duration) -> u32 {
+/// Converts a duration to ticks, rounding up.
+pub(crate) fn to_ticks(time: Duration) -> u32 {
     let ticks = time.as_nanos().div_ceil(TICK.as_nanos());
     u32::try_from(ticks).unwrap_or(u32::MAX)
 }
 
-/// What the client is told about requests of a route. A hash is of one request; the rest is known
-/// to the route's service.
-pub(crate) fn options(
+/// Options for requests of a route. They are constant per route and cluster except for `hash`,
+/// which differs between requests.
+pub(crate) fn request_options(
     forward: &Forward,
     weighted: Option<&WeightedCluster>,
     hash: Option<u64>,

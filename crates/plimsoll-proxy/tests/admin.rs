@@ -1,4 +1,4 @@
-//! `/clusters` in Envoy's words: what it says of clusters and of their hosts.
+//! `/clusters` and `/config_dump` of the admin interface, compared with Envoy's output.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests and their helpers")]
 
@@ -7,14 +7,14 @@ mod support;
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
-use support::backend::{Backend, response};
+use support::backend::{Backend, reply};
 use support::client;
-use support::{Proxy, config, eventually, everything};
+use support::{Proxy, config, eventually, route_all_to};
 
 async fn page(proxy: &Proxy, path: &str) -> String {
-    let answer = client::get(proxy.admin(), path).await;
-    assert_eq!(answer.status, 200, "{path}: {answer:?}");
-    answer.body
+    let response = client::get(proxy.admin(), path).await;
+    assert_eq!(response.status, 200, "{path}: {response:?}");
+    response.body
 }
 
 async fn json_page(proxy: &Proxy, path: &str) -> Value {
@@ -22,26 +22,25 @@ async fn json_page(proxy: &Proxy, path: &str) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}: {text}"))
 }
 
-/// A backend that answers with the status that the path says.
-async fn by_path() -> Backend {
+/// Starts a backend that responds with the status in the path.
+async fn status_backend() -> Backend {
     Backend::start(async |request| {
         let status = request.uri().path().trim_start_matches('/').parse();
-        response(status.unwrap_or(200), "")
+        reply(status.unwrap_or(200), "")
     })
     .await
 }
 
-/// Where nobody listens.
-async fn nowhere() -> SocketAddr {
+/// Returns an address on which nothing listens.
+async fn unused_address() -> SocketAddr {
     let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     socket.local_addr().unwrap()
 }
 
-/// One cluster: the first host serves, the second one is out and nobody listens there.
+/// A cluster with a healthy host and a draining host on which nothing listens.
 fn two_hosts(hosts: [SocketAddr; 2]) -> String {
     let limits = "circuit_breakers: {thresholds: [{max_connections: 7}]}\n";
-    let text = config(&everything("orders"), &[("orders", &hosts, limits)]);
-    let text = text.replacen(
+    let text = config(&route_all_to("orders"), &[("orders", &hosts, limits)]).replacen(
         "endpoints: [{lb_endpoints: [{endpoint: {",
         "endpoints: [{locality: {region: r, zone: z}, lb_endpoints: \
          [{load_balancing_weight: 3, endpoint: {hostname: first, ",
@@ -55,9 +54,9 @@ fn two_hosts(hosts: [SocketAddr; 2]) -> String {
 }
 
 #[tokio::test]
-async fn clusters_are_listed_as_envoy_does() {
-    let backend = by_path().await;
-    let hosts = [backend.address, nowhere().await];
+async fn clusters_are_listed_in_envoys_text_format() {
+    let backend = status_backend().await;
+    let hosts = [backend.address, unused_address().await];
     let proxy = Proxy::start(&two_hosts(hosts)).await;
     for path in ["/200", "/404", "/503"] {
         client::get(proxy.address(), path).await;
@@ -106,13 +105,13 @@ async fn clusters_are_listed_as_envoy_does() {
     assert_eq!(page(&proxy, "/clusters?format=text").await, listed);
     let explained = json_page(&proxy, "/explain").await;
     assert!(explained["cluster_statuses"]["orders"].is_object());
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn clusters_are_in_envoys_json_too() {
-    let backend = by_path().await;
-    let hosts = [backend.address, nowhere().await];
+async fn clusters_and_endpoints_are_listed_in_envoys_json_format() {
+    let backend = status_backend().await;
+    let hosts = [backend.address, unused_address().await];
     let proxy = Proxy::start(&two_hosts(hosts)).await;
     client::get(proxy.address(), "/503").await;
     let address = |host: SocketAddr| {
@@ -199,44 +198,44 @@ async fn clusters_are_in_envoys_json_too() {
     let entry = &dump["configs"][2]["static_endpoint_configs"][0];
     let assignment = &entry["endpoint_config"];
     assert_eq!(assignment, &expected["configs"][0]["endpoint_config"]);
-    let refused = client::get(proxy.admin(), "/clusters?format=xml").await;
-    assert_eq!(refused.status, 400, "{refused:?}");
-    proxy.ended().await;
+    let rejected = client::get(proxy.admin(), "/clusters?format=xml").await;
+    assert_eq!(rejected.status, 400, "{rejected:?}");
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn a_host_that_fails_says_so_and_keeps_its_counts_over_an_edit() {
-    let gone = nowhere().await;
+async fn a_failing_host_is_flagged_and_keeps_its_counters_across_reloads() {
+    let unreachable = unused_address().await;
     let outliers = "outlier_detection: {consecutive_5xx: 2, enforcing_consecutive_5xx: 100, \
                     max_ejection_percent: 100}\n";
-    let backend = by_path().await;
-    let hosts: [SocketAddr; 2] = [backend.address, gone];
-    let text = config(&everything("orders"), &[("orders", &hosts, outliers)]);
+    let backend = status_backend().await;
+    let hosts: [SocketAddr; 2] = [backend.address, unreachable];
+    let text = config(&route_all_to("orders"), &[("orders", &hosts, outliers)]);
     let proxy = Proxy::start(&text).await;
-    eventually("it is ejected", || async {
+    eventually("the host is ejected", || async {
         client::get(proxy.address(), "/500").await;
         let flags = format!("orders::{}::health_flags::/failed", backend.address);
         page(&proxy, "/clusters").await.contains(&flags)
     })
     .await;
     let count = |page: String, name: &str| -> u64 {
-        let line = format!("orders::{gone}::{name}::");
+        let line = format!("orders::{unreachable}::{name}::");
         let mut lines = page.lines();
         let value = lines.find_map(|found| found.strip_prefix(&line)).unwrap();
         value.parse().unwrap()
     };
     let failed = count(page(&proxy, "/clusters").await, "cx_connect_fail");
     assert!(failed > 0);
-    // Other settings of connections: they are dialled anew.
+    // Changed connection settings replace the connection pools.
     proxy
         .edit(&text.replace("type: STATIC\n", "type: STATIC\n    connect_timeout: 3s\n"))
         .await;
-    eventually("the edit is in force", || async {
+    eventually("the edit is applied", || async {
         page(&proxy, "/stats").await.contains("reload_success: 1")
     })
     .await;
     let after = page(&proxy, "/clusters").await;
     assert!(count(after.clone(), "cx_connect_fail") >= failed);
     assert!(count(after.clone(), "cx_total") >= count(after, "cx_connect_fail"));
-    proxy.ended().await;
+    proxy.shut_down().await;
 }

@@ -1,4 +1,4 @@
-//! Clusters of the file and a fleet that is found by EDS or by DNS.
+//! Zone-aware routing of static clusters, with a local cluster from EDS or DNS.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 #[path = "../../plimsoll-client/tests/support/management.rs"]
@@ -15,9 +15,9 @@ use management::Management;
 use resources::assignment;
 use serde_json::Value;
 use support::client::get;
-use support::{PATIENCE, Proxy, eventually};
+use support::{Proxy, TIMEOUT, eventually};
 
-/// A cluster with a host in each of two zones.
+/// A cluster with one host in each of two zones.
 fn upstream(name: &str, discovery: &str, host: &str) -> String {
     let endpoint = |zone: &str, port: u16| {
         let socket = format!("{{address: {host}, port_value: {port}}}");
@@ -32,7 +32,7 @@ fn upstream(name: &str, discovery: &str, host: &str) -> String {
     )
 }
 
-/// A proxy in zone a with these clusters; its fleet is `proxies`.
+/// A proxy in zone a with the given clusters; its local cluster is `proxies`.
 fn config(server: SocketAddr, local_cluster_name: &str, clusters: &[String]) -> String {
     let socket = format!("{{address: 127.0.0.1, port_value: {}}}", server.port());
     let endpoint = format!("{{endpoint: {{address: {{socket_address: {socket}}}}}}}");
@@ -57,19 +57,19 @@ static_resources:
 
 const NAMED: &str = "cluster_manager: {local_cluster_name: proxies}";
 
-/// Why requests to `orders` are not routed by zone; null if they are.
+/// Returns why requests to `orders` are not routed by zone; null if they are.
 async fn reason(proxy: &Proxy) -> Value {
-    let answer = get(proxy.admin(), "/explain?cluster=orders").await;
-    let explained: Value = serde_json::from_str(&answer.body).unwrap();
+    let response = get(proxy.admin(), "/explain?cluster=orders").await;
+    let explained: Value = serde_json::from_str(&response.body).unwrap();
     explained["reason_code"].clone()
 }
 
-async fn routed_by_zone(proxy: &Proxy, what: &str) {
+async fn wait_for_zone_aware_routing(proxy: &Proxy, what: &str) {
     eventually(what, || async { reason(proxy).await.is_null() }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fleet_by_eds_is_asked_for_by_the_name_of_its_service() {
+async fn an_eds_local_cluster_is_subscribed_to_by_its_service_name() {
     let one: [SocketAddr; 2] = [([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 2).into()];
     let zones: [(&str, &[SocketAddr]); 2] = [("a", &one[..1]), ("b", &one[1..])];
     let server = Management::start(&[assignment("gateways", &zones)]);
@@ -78,29 +78,29 @@ async fn a_fleet_by_eds_is_asked_for_by_the_name_of_its_service() {
     for (discovery, host) in [("STATIC", "127.0.0.1"), ("STRICT_DNS", "localhost")] {
         let clusters = [upstream("orders", discovery, host), fleet.to_owned()];
         let text = config(server.address, NAMED, &clusters);
-        let proxy = Proxy::start_with(&text, 1, PATIENCE).await;
-        routed_by_zone(&proxy, discovery).await;
-        proxy.ended().await;
+        let proxy = Proxy::start_with(&text, 1, TIMEOUT).await;
+        wait_for_zone_aware_routing(&proxy, discovery).await;
+        proxy.shut_down().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fleet_in_the_file_may_be_listed_by_names_and_wins_over_the_servers() {
-    // The server knows an assignment of that name, with nobody in our zone.
+async fn a_static_or_dns_local_cluster_takes_precedence_over_the_servers() {
+    // The server has an assignment of that name as well, without hosts in the proxy's zone.
     let elsewhere: SocketAddr = ([127, 0, 0, 1], 1).into();
     let server = Management::start(&[assignment("proxies", &[("z", &[elsewhere])])]);
     for (discovery, host) in [("STATIC", "127.0.0.2"), ("STRICT_DNS", "localhost")] {
         let orders = upstream("orders", "STATIC", "127.0.0.1");
         let clusters = [orders, upstream("proxies", discovery, host)];
         let text = config(server.address, NAMED, &clusters);
-        let proxy = Proxy::start_with(&text, 1, PATIENCE).await;
-        routed_by_zone(&proxy, discovery).await;
-        proxy.ended().await;
+        let proxy = Proxy::start_with(&text, 1, TIMEOUT).await;
+        wait_for_zone_aware_routing(&proxy, discovery).await;
+        proxy.shut_down().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fleet_that_the_file_names_later_is_asked_for_then() {
+async fn a_local_cluster_can_be_added_by_an_edit() {
     let one: [SocketAddr; 2] = [([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 2).into()];
     let zones: [(&str, &[SocketAddr]); 2] = [("a", &one[..1]), ("b", &one[1..])];
     let server = Management::start(&[assignment("proxies", &zones)]);
@@ -109,6 +109,6 @@ async fn a_fleet_that_the_file_names_later_is_asked_for_then() {
     let proxy = Proxy::start(&config(server.address, "", &clusters)).await;
     assert_eq!(reason(&proxy).await, "no_local_cluster", "as in Envoy");
     proxy.edit(&config(server.address, NAMED, &clusters)).await;
-    routed_by_zone(&proxy, "the file names a fleet").await;
-    proxy.ended().await;
+    wait_for_zone_aware_routing(&proxy, "the file names a fleet").await;
+    proxy.shut_down().await;
 }

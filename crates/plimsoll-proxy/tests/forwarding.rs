@@ -1,4 +1,4 @@
-//! Requests through a proxy: protocols, header fields, routes, failures.
+//! Requests through a proxy: protocols, headers, routes, failures.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests and their helpers")]
 
@@ -8,9 +8,9 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Full, StreamBody};
-use support::backend::{Backend, response};
-use support::client::{self, Raw, exchange};
-use support::{HTTP2, Proxy, config, config_with, everything};
+use support::backend::{Backend, reply};
+use support::client::{self, Raw, send_http2};
+use support::{HTTP2, Proxy, config, config_with, route_all_to};
 
 fn empty(uri: &str) -> Request<client::ClientBody> {
     let body = http_body_util::Empty::new().boxed_unsync();
@@ -20,7 +20,7 @@ fn empty(uri: &str) -> Request<client::ClientBody> {
 #[tokio::test]
 async fn http1_to_http1() {
     let backend = Backend::echo("a").await;
-    let config = config(&everything("a"), &[("a", &[backend.address], "")]);
+    let config = config(&route_all_to("a"), &[("a", &[backend.address], "")]);
     let proxy = Proxy::start(&config).await;
     let mut raw = Raw::connect(proxy.address()).await;
     for round in 0..3 {
@@ -29,25 +29,25 @@ async fn http1_to_http1() {
              connection: x-secret\r\nx-secret: 1\r\nx-kept: 2\r\n\r\nhello"
         ))
         .await;
-        let answer = raw.answer().await;
-        assert_eq!(answer.status, 200);
+        let response = raw.response().await;
+        assert_eq!(response.status, 200);
         assert!(
-            answer
+            response
                 .body
                 .contains(&format!("POST /p?round={round} HTTP/1.1\n")),
-            "{answer:?}"
+            "{response:?}"
         );
-        assert!(answer.body.contains("host: example\n"), "{answer:?}");
-        assert!(answer.body.contains("x-kept: 2\n") && !answer.body.contains("x-secret"));
+        assert!(response.body.contains("host: example\n"), "{response:?}");
+        assert!(response.body.contains("x-kept: 2\n") && !response.body.contains("x-secret"));
         assert!(
-            answer.body.contains("x-forwarded-proto: http\n"),
-            "{answer:?}"
+            response.body.contains("x-forwarded-proto: http\n"),
+            "{response:?}"
         );
-        assert!(answer.body.contains("x-request-id: "), "{answer:?}");
-        assert!(answer.body.ends_with("\nhello"), "{answer:?}");
+        assert!(response.body.contains("x-request-id: "), "{response:?}");
+        assert!(response.body.ends_with("\nhello"), "{response:?}");
     }
     assert_eq!(backend.count(), 3);
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
@@ -60,20 +60,20 @@ async fn every_protocol_to_every_protocol() {
     let proxy = Proxy::start(&config).await;
     let mut http2 = client::http2(proxy.address()).await;
     for (path, version) in [("/1/x", "HTTP/1.1"), ("/2/x", "HTTP/2.0")] {
-        let answer = client::get(proxy.address(), path).await;
-        assert_eq!(answer.status, 200, "{answer:?}");
-        assert!(answer.body.contains(version), "{answer:?}");
-        let whole = exchange(&mut http2, empty(&format!("http://host.test{path}"))).await;
-        assert_eq!(whole.head.status(), 200, "{whole:?}");
+        let response = client::get(proxy.address(), path).await;
+        assert_eq!(response.status, 200, "{response:?}");
+        assert!(response.body.contains(version), "{response:?}");
+        let response = send_http2(&mut http2, empty(&format!("http://host.test{path}"))).await;
+        assert_eq!(response.head.status(), 200, "{response:?}");
         assert!(
-            whole.body.contains(version) && whole.body.contains("host.test"),
-            "{whole:?}"
+            response.body.contains(version) && response.body.contains("host.test"),
+            "{response:?}"
         );
     }
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
-/// A response with two pieces and trailers, after reading the request.
+/// Responds with two data frames and trailers, after reading the request.
 async fn with_trailers(
     request: Request<hyper::body::Incoming>,
 ) -> Response<support::backend::AnyBody> {
@@ -88,8 +88,8 @@ async fn with_trailers(
         Frame::data(Bytes::from_static(b"one ")),
         Frame::data(Bytes::from_static(b"two")),
         Frame::trailers(trailers),
-    ];
-    let frames = frames.map(Ok::<_, std::convert::Infallible>);
+    ]
+    .map(Ok::<_, std::convert::Infallible>);
     let body = StreamBody::new(support::frames(frames)).boxed_unsync();
     Response::builder()
         .header("trailer", "grpc-status, x-seen")
@@ -99,9 +99,9 @@ async fn with_trailers(
 }
 
 #[tokio::test]
-async fn trailers_travel_both_ways_over_http2() {
+async fn trailers_are_forwarded_both_ways_over_http2() {
     let backend = Backend::start(with_trailers).await;
-    let config = config(&everything("a"), &[("a", &[backend.address], HTTP2)]);
+    let config = config(&route_all_to("a"), &[("a", &[backend.address], HTTP2)]);
     let proxy = Proxy::start(&config).await;
     let mut http2 = client::http2(proxy.address()).await;
     let mut trailers = HeaderMap::new();
@@ -109,72 +109,72 @@ async fn trailers_travel_both_ways_over_http2() {
     let frames = [
         Frame::data(Bytes::from_static(b"x")),
         Frame::trailers(trailers),
-    ];
-    let frames = frames.map(Ok::<_, std::convert::Infallible>);
+    ]
+    .map(Ok::<_, std::convert::Infallible>);
     let request = Request::post("http://h/svc/Method")
         .header("content-type", "application/grpc")
         .header("te", "trailers")
         .body(StreamBody::new(support::frames(frames)).boxed_unsync())
         .unwrap();
-    let whole = exchange(&mut http2, request).await;
-    assert_eq!(whole.body, "one two");
-    assert_eq!(whole.trailers["grpc-status"], "0");
-    assert_eq!(whole.trailers["x-seen"], "42");
-    proxy.ended().await;
+    let response = send_http2(&mut http2, request).await;
+    assert_eq!(response.body, "one two");
+    assert_eq!(response.trailers["grpc-status"], "0");
+    assert_eq!(response.trailers["x-seen"], "42");
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn trailers_travel_both_ways_over_http1() {
+async fn trailers_are_forwarded_both_ways_over_http1() {
     let backend = Backend::start(with_trailers).await;
-    let config = config(&everything("a"), &[("a", &[backend.address], "")]);
+    let config = config(&route_all_to("a"), &[("a", &[backend.address], "")]);
     let proxy = Proxy::start(&config).await;
-    let answer = client::send(
+    let response = client::send(
         proxy.address(),
         "POST / HTTP/1.1\r\nhost: h\r\nte: trailers\r\ntrailer: x-sum\r\n\
          transfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nx-sum: 42\r\n\r\n",
     )
     .await;
-    assert_eq!(answer.status, 200);
+    assert_eq!(response.status, 200);
     assert!(
-        answer.body.contains("one ") && answer.body.contains("two"),
-        "{answer:?}"
+        response.body.contains("one ") && response.body.contains("two"),
+        "{response:?}"
     );
-    assert!(answer.body.contains("grpc-status: 0\r\n"), "{answer:?}");
-    assert!(answer.body.contains("x-seen: 42\r\n"), "{answer:?}");
-    proxy.ended().await;
+    assert!(response.body.contains("grpc-status: 0\r\n"), "{response:?}");
+    assert!(response.body.contains("x-seen: 42\r\n"), "{response:?}");
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn even_a_get_may_have_a_body() {
+async fn a_get_request_can_have_a_body() {
     let backend = Backend::echo("a").await;
-    let config = config(&everything("a"), &[("a", &[backend.address], "")]);
+    let config = config(&route_all_to("a"), &[("a", &[backend.address], "")]);
     let proxy = Proxy::start(&config).await;
     let get = "GET / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n";
-    let answer = client::send(proxy.address(), get).await;
-    assert!(answer.body.ends_with("\n\nx"), "{answer:?}");
-    proxy.ended().await;
+    let response = client::send(proxy.address(), get).await;
+    assert!(response.body.ends_with("\n\nx"), "{response:?}");
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn an_expectation_is_met() {
+async fn expect_100_continue_is_answered() {
     let backend = Backend::echo("a").await;
-    let config = config(&everything("a"), &[("a", &[backend.address], "")]);
+    let config = config(&route_all_to("a"), &[("a", &[backend.address], "")]);
     let proxy = Proxy::start(&config).await;
     let mut raw = Raw::connect(proxy.address()).await;
     raw.send("POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\nexpect: 100-continue\r\n\r\n")
         .await;
-    assert_eq!(raw.answer().await.status, 100);
+    assert_eq!(raw.response().await.status, 100);
     raw.send("hi").await;
-    let answer = raw.answer().await;
+    let response = raw.response().await;
     assert!(
-        answer.body.ends_with("\nhi") && !answer.body.contains("expect"),
-        "{answer:?}"
+        response.body.ends_with("\nhi") && !response.body.contains("expect"),
+        "{response:?}"
     );
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn routes_rewrite_redirect_and_answer() {
+async fn routes_rewrite_redirect_and_respond_directly() {
     let backend = Backend::echo("a").await;
     let routes = "\
 - match: {prefix: /old/}
@@ -189,33 +189,33 @@ append_x_forwarded_host: true}
   request_headers_to_remove: [x-gone]
 ";
     let proxy = Proxy::start(&config(routes, &[("a", &[backend.address], "")])).await;
-    let answer = client::get(proxy.address(), "/old/x?q").await;
-    assert_eq!(answer.status, 302);
+    let response = client::get(proxy.address(), "/old/x?q").await;
+    assert_eq!(response.status, 302);
     assert!(
-        answer.head.contains("location: https://test/new/x?q\r\n"),
-        "{answer:?}"
+        response.head.contains("location: https://test/new/x?q\r\n"),
+        "{response:?}"
     );
-    let answer = client::get(proxy.address(), "/here").await;
-    assert_eq!((answer.status, answer.body.as_str()), (202, "accepted"));
-    assert!(answer.head.contains("x-own: yes\r\n"), "{answer:?}");
+    let response = client::get(proxy.address(), "/here").await;
+    assert_eq!((response.status, response.body.as_str()), (202, "accepted"));
+    assert!(response.head.contains("x-own: yes\r\n"), "{response:?}");
     let put = "PUT /api/x?q=1 HTTP/1.1\r\nhost: outer\r\nx-gone: 1\r\n\r\n";
-    let answer = client::send(proxy.address(), put).await;
+    let response = client::send(proxy.address(), put).await;
     assert!(
-        answer.body.contains("PUT /v2/x?q=1 HTTP/1.1\n"),
-        "{answer:?}"
+        response.body.contains("PUT /v2/x?q=1 HTTP/1.1\n"),
+        "{response:?}"
     );
-    assert!(answer.body.contains("host: inner\n"), "{answer:?}");
+    assert!(response.body.contains("host: inner\n"), "{response:?}");
     assert!(
-        answer.body.contains("x-forwarded-host: outer\n"),
-        "{answer:?}"
+        response.body.contains("x-forwarded-host: outer\n"),
+        "{response:?}"
     );
-    assert!(answer.body.contains("x-added: 1\n") && !answer.body.contains("x-gone"));
+    assert!(response.body.contains("x-added: 1\n") && !response.body.contains("x-gone"));
     assert_eq!(client::get(proxy.address(), "/api/x").await.status, 404);
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn weights_split_requests() {
+async fn weighted_clusters_split_requests() {
     let (a, b) = (Backend::echo("a").await, Backend::echo("b").await);
     let routes = "- match: {prefix: /}\n  route: {weighted_clusters: {clusters: \
                   [{name: a, weight: 3}, {name: b, weight: 1}]}}\n";
@@ -224,19 +224,19 @@ async fn weights_split_requests() {
     let mut raw = Raw::connect(proxy.address()).await;
     for _ in 0..400 {
         raw.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
-        assert_eq!(raw.answer().await.status, 200);
+        assert_eq!(raw.response().await.status, 200);
     }
     assert_eq!(a.count() + b.count(), 400);
-    // More than ten standard deviations on either side.
+    // Bounds of more than ten standard deviations.
     assert!((200..395).contains(&a.count()), "{}", a.count());
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn failures_have_envoys_statuses() {
+async fn failures_have_the_same_status_as_in_envoy() {
     let slow = Backend::start(|_| async {
         std::future::pending::<()>().await;
-        response(200, "")
+        reply(200, "")
     })
     .await;
     let gone = {
@@ -251,7 +251,7 @@ async fn failures_have_envoys_statuses() {
 - match: {prefix: /empty}
   route: {cluster: empty}
 - match: {prefix: /unknown}
-  route: {cluster: nowhere}
+  route: {cluster: missing}
 ";
     let clusters: &[(&str, &[_], &str)] = &[
         ("slow", &[slow.address], ""),
@@ -266,24 +266,24 @@ async fn failures_have_envoys_statuses() {
         ("/unknown", 503, ""),
         ("/none", 404, ""),
     ] {
-        let answer = client::get(proxy.address(), path).await;
-        assert_eq!(answer.status, status, "{path}: {answer:?}");
-        assert!(answer.body.starts_with(body), "{path}: {answer:?}");
+        let response = client::get(proxy.address(), path).await;
+        assert_eq!(response.status, status, "{path}: {response:?}");
+        assert!(response.body.starts_with(body), "{path}: {response:?}");
     }
-    // A gRPC client hears it in its own words.
+    // gRPC clients get a gRPC status.
     let mut http2 = client::http2(proxy.address()).await;
     let request = Request::post("http://h/empty/Method")
         .header("content-type", "application/grpc")
         .body(Full::new(Bytes::new()).boxed_unsync())
         .unwrap();
-    let whole = exchange(&mut http2, request).await;
-    assert_eq!(whole.head.status(), 200);
-    assert_eq!(whole.head.headers()["grpc-status"], "14");
-    proxy.ended().await;
+    let response = send_http2(&mut http2, request).await;
+    assert_eq!(response.head.status(), 200);
+    assert_eq!(response.head.headers()["grpc-status"], "14");
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn a_websocket_becomes_a_tunnel() {
+async fn websocket_upgrades_are_tunneled() {
     let backend = Backend::start(|mut request| async move {
         let upgrade = hyper::upgrade::on(&mut request);
         tokio::spawn(async move {
@@ -291,7 +291,7 @@ async fn a_websocket_becomes_a_tunnel() {
             let (mut read, mut write) = tokio::io::split(&mut io);
             let _ = tokio::io::copy(&mut read, &mut write).await;
         });
-        let mut switched = response(101, "");
+        let mut switched = reply(101, "");
         let headers = switched.headers_mut();
         headers.insert("connection", HeaderValue::from_static("upgrade"));
         headers.insert("upgrade", HeaderValue::from_static("websocket"));
@@ -300,13 +300,16 @@ async fn a_websocket_becomes_a_tunnel() {
     .await;
     let upgrades = "upgrade_configs: [{upgrade_type: websocket}]";
     let clusters: &[(&str, &[_], &str)] = &[("a", &[backend.address], "")];
-    let proxy = Proxy::start(&config_with(upgrades, &everything("a"), clusters)).await;
+    let proxy = Proxy::start(&config_with(upgrades, &route_all_to("a"), clusters)).await;
     let mut raw = Raw::connect(proxy.address()).await;
     raw.send("GET /chat HTTP/1.1\r\nhost: h\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n")
         .await;
-    let answer = raw.answer().await;
-    assert_eq!(answer.status, 101);
-    assert!(answer.head.contains("upgrade: websocket\r\n"), "{answer:?}");
+    let response = raw.response().await;
+    assert_eq!(response.status, 101);
+    assert!(
+        response.head.contains("upgrade: websocket\r\n"),
+        "{response:?}"
+    );
     raw.send("ping").await;
     let mut echoed = [0; 4];
     tokio::io::AsyncReadExt::read_exact(&mut raw.0, &mut echoed)
@@ -316,11 +319,11 @@ async fn a_websocket_becomes_a_tunnel() {
     drop(raw);
     let other = "GET / HTTP/1.1\r\nhost: h\r\nconnection: upgrade\r\nupgrade: other\r\n\r\n";
     assert_eq!(client::send(proxy.address(), other).await.status, 403);
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn header_values_say_what_is_known_of_a_request() {
+async fn header_values_can_contain_operators() {
     let backend = Backend::start(|request| async move {
         let seen = |name: &str| {
             let value = request.headers().get(name);
@@ -329,7 +332,7 @@ async fn header_values_say_what_is_known_of_a_request() {
                 .to_owned()
         };
         let text = format!("{}|{}|{}", seen("x-from"), seen("x-asked"), seen("x-host"));
-        response(200, text)
+        reply(200, text)
     })
     .await;
     let routes = "- match: {prefix: /}
@@ -344,11 +347,11 @@ async fn header_values_say_what_is_known_of_a_request() {
   - header: {key: x-code, value: '%RESPONSE_CODE% %REQ(x-tag)%'}
 ";
     let proxy = Proxy::start(&config(routes, &[("a", &[backend.address], "")])).await;
-    let asked = "GET /p?q HTTP/1.1\r\nhost: h\r\nx-tag: t\r\nconnection: close\r\n\r\n";
-    let answer = client::send(proxy.address(), asked).await;
-    assert_eq!(answer.body, "127.0.0.1 HTTP/1.1|GET /p?q t|none");
+    let request = "GET /p?q HTTP/1.1\r\nhost: h\r\nx-tag: t\r\nconnection: close\r\n\r\n";
+    let response = client::send(proxy.address(), request).await;
+    assert_eq!(response.body, "127.0.0.1 HTTP/1.1|GET /p?q t|none");
     let served = format!("x-served: {} a all", backend.address);
-    assert!(answer.head.contains(&served), "{}", answer.head);
-    assert!(answer.head.contains("x-code: 200 t"), "{}", answer.head);
-    proxy.ended().await;
+    assert!(response.head.contains(&served), "{}", response.head);
+    assert!(response.head.contains("x-code: 200 t"), "{}", response.head);
+    proxy.shut_down().await;
 }

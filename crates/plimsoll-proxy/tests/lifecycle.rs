@@ -1,4 +1,4 @@
-//! A proxy over time: reloads, certificates, draining, restarts, hosts that come and go.
+//! A proxy over time: reloads, certificates, draining, restarts, changes of hosts.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests and their helpers")]
 
@@ -11,17 +11,17 @@ use http::Request;
 use http_body_util::BodyExt as _;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
-use support::backend::{Backend, response};
-use support::client::{self, Raw, exchange};
+use support::backend::{Backend, reply};
+use support::client::{self, Raw, send_http2};
 use support::load::Load;
-use support::{PATIENCE, Proxy, config, config_with, eventually, everything};
+use support::{Proxy, TIMEOUT, config, config_with, eventually, route_all_to};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 async fn page(proxy: &Proxy, path: &str) -> String {
-    let answer = client::get(proxy.admin(), path).await;
-    assert_eq!(answer.status, 200, "{path}: {answer:?}");
-    answer.body
+    let response = client::get(proxy.admin(), path).await;
+    assert_eq!(response.status, 200, "{path}: {response:?}");
+    response.body
 }
 
 async fn counter(proxy: &Proxy, name: &str) -> u64 {
@@ -35,17 +35,17 @@ async fn counter(proxy: &Proxy, name: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn a_good_edit_takes_effect_and_a_bad_one_says_why() {
+async fn valid_edits_are_applied_and_invalid_ones_are_rejected() {
     let (a, b) = (Backend::echo("a").await, Backend::echo("b").await);
-    let with = |cluster: &str, hosts: &[_]| config(&everything(cluster), &[(cluster, hosts, "")]);
+    let with = |cluster: &str, hosts: &[_]| config(&route_all_to(cluster), &[(cluster, hosts, "")]);
     let proxy = Proxy::start(&with("one", &[a.address])).await;
     let mut kept = Raw::connect(proxy.address()).await;
     let request = "GET / HTTP/1.1\r\nhost: h\r\n\r\n";
     kept.send(request).await;
-    assert!(kept.answer().await.body.starts_with("backend: a\n"));
-    // Without being told.
+    assert!(kept.response().await.body.starts_with("backend: a\n"));
+    // Without a signal: the file is polled.
     support::replace(&proxy.file, "static_resources: {listners: []}");
-    eventually("the bad edit is seen", || async {
+    eventually("the invalid edit is rejected", || async {
         counter(&proxy, "config.reload_failure").await == 1
     })
     .await;
@@ -56,17 +56,17 @@ async fn a_good_edit_takes_effect_and_a_bad_one_says_why() {
     );
     kept.send(request).await;
     assert!(
-        kept.answer().await.body.starts_with("backend: a\n"),
-        "the old one stays"
+        kept.response().await.body.starts_with("backend: a\n"),
+        "the previous configuration stays active"
     );
     proxy.edit(&with("two", &[b.address])).await;
-    eventually("the good edit is in force", || async {
+    eventually("the valid edit is applied", || async {
         counter(&proxy, "config.reload_success").await == 1
     })
     .await;
-    // On the connection that was there before.
+    // Also on a connection that was open before.
     kept.send(request).await;
-    assert!(kept.answer().await.body.starts_with("backend: b\n"));
+    assert!(kept.response().await.body.starts_with("backend: b\n"));
     assert!(!page(&proxy, "/server_info").await.contains("listners"));
     assert!(
         page(&proxy, "/config_dump")
@@ -74,24 +74,24 @@ async fn a_good_edit_takes_effect_and_a_bad_one_says_why() {
             .contains("\"cluster\":\"two\"")
     );
     assert!(page(&proxy, "/explain?cluster=two").await.contains("two"));
-    eventually("what no route names is taken away", || async {
+    eventually("unused clusters are removed", || async {
         !page(&proxy, "/clusters").await.starts_with("one::")
     })
     .await;
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn listeners_come_and_go() {
+async fn listeners_are_added_and_removed() {
     let a = Backend::echo("a").await;
     let clusters: &[(&str, &[_], &str)] = &[("a", &[a.address], "")];
-    let before = config(&everything("a"), clusters);
+    let before = config(&route_all_to("a"), clusters);
     let proxy = Proxy::start(&before).await;
     let address = proxy.address();
     proxy
         .edit(&before.replace("name: front", "name: other"))
         .await;
-    eventually("another listener", || async {
+    eventually("the new listener is active", || async {
         page(&proxy, "/listeners").await.starts_with("other::")
     })
     .await;
@@ -102,7 +102,7 @@ async fn listeners_come_and_go() {
         TcpStream::connect(address).await.is_err()
     })
     .await;
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 struct Authority {
@@ -122,7 +122,7 @@ impl Authority {
         }
     }
 
-    /// Certificate and key, PEM.
+    /// Issues a certificate; returns it and its key in PEM format.
     fn issue(&self, name: &str) -> (String, String) {
         let key = rcgen::KeyPair::generate().unwrap();
         let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
@@ -158,7 +158,7 @@ async fn tls(
 }
 
 #[tokio::test]
-async fn tls_with_alpn_and_a_certificate_that_is_replaced() {
+async fn tls_negotiates_alpn_and_reloads_certificates() {
     let backend = Backend::echo("a").await;
     let authority = Authority::new();
     let folder = tempfile::tempdir().unwrap();
@@ -181,120 +181,131 @@ async fn tls_with_alpn_and_a_certificate_that_is_replaced() {
         chain.display(),
         key.display()
     );
-    let plain = config(&everything("a"), &[("a", &[backend.address], "")]);
+    let plain = config(&route_all_to("a"), &[("a", &[backend.address], "")]);
     let proxy = Proxy::start(&plain.replace("    - filters:\n", &socket)).await;
-    let over2 = authority.connector(&["h2"]);
-    let stream = tls(&proxy, &over2, "first.test").await.unwrap();
+    let http2_connector = authority.connector(&["h2"]);
+    let stream = tls(&proxy, &http2_connector, "first.test").await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
     let mut http2 = client::http2_over(stream).await;
     let empty = http_body_util::Empty::new().boxed_unsync();
     let request = Request::get("https://first.test/x").body(empty).unwrap();
-    let whole = exchange(&mut http2, request).await;
+    let response = send_http2(&mut http2, request).await;
     assert!(
-        whole.body.contains("x-forwarded-proto: https\n"),
-        "{whole:?}"
+        response.body.contains("x-forwarded-proto: https\n"),
+        "{response:?}"
     );
-    let over1 = authority.connector(&["http/1.1"]);
-    let stream = tls(&proxy, &over1, "first.test").await.unwrap();
+    let http1_connector = authority.connector(&["http/1.1"]);
+    let stream = tls(&proxy, &http1_connector, "first.test").await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
     write("second.test");
     eventually("the new certificate is used", || async {
-        tls(&proxy, &over1, "second.test").await.is_ok()
+        tls(&proxy, &http1_connector, "second.test").await.is_ok()
     })
     .await;
-    // What is no certificate leaves the old one in force.
+    // An invalid certificate is rejected and the current one stays in use.
     support::replace(&chain, "nonsense");
-    eventually("the bad certificate is seen", || async {
+    eventually("the invalid certificate is rejected", || async {
         counter(&proxy, "config.reload_failure").await > 0
     })
     .await;
-    assert!(tls(&proxy, &over1, "second.test").await.is_ok());
-    proxy.ended().await;
+    assert!(tls(&proxy, &http1_connector, "second.test").await.is_ok());
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn a_request_in_flight_is_finished_and_new_ones_are_turned_away() {
+async fn draining_finishes_active_requests_and_stops_accepting() {
     let release = Arc::new(tokio::sync::Notify::new());
-    let held = Arc::clone(&release);
+    let released = Arc::clone(&release);
     let backend = Backend::start(move |_| {
-        let held = Arc::clone(&held);
+        let released = Arc::clone(&released);
         async move {
-            held.notified().await;
-            response(200, "late")
+            released.notified().await;
+            reply(200, "late")
         }
     })
     .await;
-    let mut proxy = Proxy::start(&config(&everything("a"), &[("a", &[backend.address], "")])).await;
+    let proxy = Proxy::start(&config(
+        &route_all_to("a"),
+        &[("a", &[backend.address], "")],
+    ))
+    .await;
     let mut raw = Raw::connect(proxy.address()).await;
     raw.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
     let mut http2 = client::http2(proxy.address()).await;
     let empty = http_body_util::Empty::new().boxed_unsync();
     let request = Request::get("http://h/").body(empty).unwrap();
-    let second = tokio::spawn(async move { exchange(&mut http2, request).await });
-    eventually("both requests are there", || async { backend.count() == 2 }).await;
+    let second = tokio::spawn(async move { send_http2(&mut http2, request).await });
+    eventually("both requests have arrived", || async {
+        backend.count() == 2
+    })
+    .await;
     let address = proxy.address();
     proxy.stop();
-    eventually("nobody listens", || async {
+    eventually("the socket is closed", || async {
         TcpStream::connect(address).await.is_err()
     })
     .await;
     release.notify_one();
     release.notify_one();
-    let answer = raw.answer().await;
-    assert_eq!((answer.status, answer.body.as_str()), (200, "late"));
-    assert_eq!(raw.rest().await, "", "the connection is closed behind it");
+    let response = raw.response().await;
+    assert_eq!((response.status, response.body.as_str()), (200, "late"));
+    assert_eq!(
+        raw.rest().await,
+        "",
+        "the connection is closed after the response"
+    );
     assert_eq!(second.await.unwrap().body, "late");
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn what_does_not_finish_is_cut_off_at_the_deadline() {
+async fn requests_are_aborted_at_the_drain_deadline() {
     let backend = Backend::start(|_| async {
         std::future::pending::<()>().await;
-        response(200, "")
+        reply(200, "")
     })
     .await;
-    let config = config(&everything("a"), &[("a", &[backend.address], "")]);
+    let config = config(&route_all_to("a"), &[("a", &[backend.address], "")]);
     let proxy = Proxy::start_with(&config, 1, Duration::from_millis(200)).await;
     let mut raw = Raw::connect(proxy.address()).await;
     raw.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
-    eventually("the request is there", || async { backend.count() == 1 }).await;
-    proxy.ended().await;
+    eventually("the request has arrived", || async { backend.count() == 1 }).await;
+    proxy.shut_down().await;
     assert_eq!(raw.rest().await, "");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_loses_no_request() {
+async fn a_restart_drops_no_requests() {
     let backend = Backend::echo("a").await;
-    let text = config(&everything("a"), &[("a", &[backend.address], "")]);
-    let old = Proxy::start_with(&text, 2, PATIENCE).await;
+    let text = config(&route_all_to("a"), &[("a", &[backend.address], "")]);
+    let old = Proxy::start_with(&text, 2, TIMEOUT).await;
     let load = Load::start(old.address(), 4);
-    load.more(50).await;
+    load.wait_for(50).await;
     let port = format!("port_value: {}}}", old.address().port());
-    let text = text.replacen("port_value: 0}", "port_value: 00}", 1);
     let text = text
+        .replacen("port_value: 0}", "port_value: 00}", 1)
         .replacen("port_value: 0}", &port, 1)
         .replace("00}", "0}");
-    let new = Proxy::start_with(&text, 2, PATIENCE).await;
+    let new = Proxy::start_with(&text, 2, TIMEOUT).await;
     assert_eq!(new.address(), old.address());
-    load.more(50).await;
-    old.ended().await;
-    load.more(50).await;
+    load.wait_for(50).await;
+    old.shut_down().await;
+    load.wait_for(50).await;
     assert!(counter(&new, "http.front.downstream_rq_total").await > 0);
-    assert_eq!(load.end().await, [""; 0]);
-    new.ended().await;
+    assert_eq!(load.stop().await, [""; 0]);
+    new.shut_down().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hosts_and_routes_come_and_go_without_a_failure() {
+async fn changes_of_hosts_and_routes_cause_no_failures() {
     let backends = [
         Backend::echo("a").await,
         Backend::echo("b").await,
         Backend::echo("c").await,
     ];
     let [a, b, c] = backends.each_ref().map(|backend| backend.address);
-    let with = |hosts: &[_], cluster: &str| config(&everything(cluster), &[(cluster, hosts, "")]);
-    let proxy = Proxy::start_with(&with(&[a, b, c], "one"), 2, PATIENCE).await;
+    let with = |hosts: &[_], cluster: &str| config(&route_all_to(cluster), &[(cluster, hosts, "")]);
+    let proxy = Proxy::start_with(&with(&[a, b, c], "one"), 2, TIMEOUT).await;
     let load = Load::start(proxy.address(), 4);
     for round in 0..12_u64 {
         let hosts: &[_] = match round % 4 {
@@ -305,15 +316,15 @@ async fn hosts_and_routes_come_and_go_without_a_failure() {
         };
         let cluster = if round % 3 == 0 { "two" } else { "one" };
         proxy.edit(&with(hosts, cluster)).await;
-        eventually("the edit is in force", || async {
+        eventually("the edit is applied", || async {
             counter(&proxy, "config.reload_success").await > round
         })
         .await;
-        load.more(20).await;
+        load.wait_for(20).await;
     }
-    assert_eq!(load.end().await, [""; 0]);
+    assert_eq!(load.stop().await, [""; 0]);
     assert_eq!(counter(&proxy, "http.front.downstream_rq_5xx").await, 0);
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
@@ -346,14 +357,14 @@ async fn requests_are_logged_when_they_end() {
          {\"cluster\":\"b\",\"code\":503,\"flags\":\"NC\",\"host\":null,\"in\":0,\"path\":\"/b\"}\n\
          {\"cluster\":null,\"code\":404,\"flags\":\"NR\",\"host\":null,\"in\":0,\"path\":\"/c\"}\n"
     );
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn clusters_are_counted_on_both_pages() {
+async fn cluster_statistics_are_in_both_formats() {
     let backend = Backend::echo("a").await;
     let hosts = [backend.address];
-    let proxy = Proxy::start(&config(&everything("orders"), &[("orders", &hosts, "")])).await;
+    let proxy = Proxy::start(&config(&route_all_to("orders"), &[("orders", &hosts, "")])).await;
     client::get(proxy.address(), "/").await;
     let name = "cluster.orders.upstream_rq_total";
     eventually("the request is counted", || async {
@@ -364,11 +375,11 @@ async fn clusters_are_counted_on_both_pages() {
     let line = "plimsoll_cluster_upstream_rq_total{cluster=\"orders\"} 1\n";
     assert!(metrics.contains(line), "{metrics}");
     assert!(!metrics.contains("# EOF"), "{metrics}");
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn admin_pages_speak_envoys_words() {
+async fn the_admin_interface_is_compatible_with_envoy() {
     let proxy = Proxy::start(&config(
         "- match: {prefix: /}\n  direct_response: {status: 200}\n",
         &[],
@@ -388,7 +399,7 @@ async fn admin_pages_speak_envoys_words() {
     let post = |path: &str| format!("POST {path} HTTP/1.1\r\nhost: h\r\n\r\n");
     let logging = client::send(proxy.admin(), &post("/logging?level=debug")).await;
     assert_eq!(logging.status, 501);
-    // A page of the web may neither end it nor read what it says.
+    // Requests that a browser sends on behalf of other sites are rejected.
     let quit =
         "POST /quitquitquit HTTP/1.1\r\nhost: localhost\r\norigin: http://evil.example\r\n\r\n";
     assert_eq!(client::send(proxy.admin(), quit).await.status, 403);
@@ -398,9 +409,9 @@ async fn admin_pages_speak_envoys_words() {
     let quit = client::send(proxy.admin(), &post("/quitquitquit")).await;
     assert_eq!((quit.status, quit.body.as_str()), (200, "OK\n"));
     let address = proxy.address();
-    eventually("nobody listens", || async {
+    eventually("the socket is closed", || async {
         TcpStream::connect(address).await.is_err()
     })
     .await;
-    proxy.ended().await;
+    proxy.shut_down().await;
 }

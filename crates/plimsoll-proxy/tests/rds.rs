@@ -1,4 +1,4 @@
-//! Routes and endpoints from a management server, over sockets: changes, refusals, its death.
+//! Routes and endpoints of a management server: updates, NACKs, loss of the connection.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 #[path = "../../plimsoll-client/tests/support/management.rs"]
@@ -18,16 +18,16 @@ use resources::{Made, assignment, cluster, routes};
 use support::backend::Backend;
 use support::client::get;
 use support::load::Load;
-use support::{PATIENCE, Proxy, eventually};
+use support::{Proxy, TIMEOUT, eventually};
 
 const VARIANTS: [&str; 2] = ["GRPC", "DELTA_GRPC"];
 const STATIC: &str = "type: STATIC";
 const EDS: &str = "type: EDS, eds_cluster_config: {eds_config: {ads: {}, \
                    resource_api_version: V3}, service_name: endpoints}";
 
-/// A proxy whose listener asks `server` for the routes `r`; clusters of the file in flow style.
+/// A proxy whose listener subscribes to the routes `r`; static clusters are in flow style.
 fn config(server: SocketAddr, variant: &str, clusters: &[String]) -> String {
-    let all = [vec![fixed("server", server)], clusters.to_vec()].concat();
+    let all = [vec![static_cluster("server", server)], clusters.to_vec()].concat();
     format!(
         "admin: {{address: {{socket_address: {{address: 127.0.0.1, port_value: 0}}}}}}
 node: {{id: p1, cluster: edge, locality: {{zone: a}}}}
@@ -55,7 +55,7 @@ static_resources:
     )
 }
 
-fn fixed(name: &str, host: SocketAddr) -> String {
+fn static_cluster(name: &str, host: SocketAddr) -> String {
     let socket = format!("{{address: {}, port_value: {}}}", host.ip(), host.port());
     let endpoint = format!("{{endpoint: {{address: {{socket_address: {socket}}}}}}}");
     let assignment =
@@ -63,7 +63,7 @@ fn fixed(name: &str, host: SocketAddr) -> String {
     format!("{{name: {name}, {STATIC}, load_assignment: {assignment}}}")
 }
 
-/// A cluster of the server with one host.
+/// A cluster of the management server with one host.
 fn upstream(name: &str, backend: &Backend) -> [Made; 2] {
     let zones: [(&str, &[SocketAddr]); 1] = [("a", &[backend.address])];
     [
@@ -72,7 +72,7 @@ fn upstream(name: &str, backend: &Backend) -> [Made; 2] {
     ]
 }
 
-/// Routes with a field that proxies do not have: `request_mirror_policies`, the 13th.
+/// Routes with a field that the proxy does not support: `request_mirror_policies`, number 13.
 fn mirrored(name: &str, cluster: &str) -> Made {
     let (_, name, body) = routes(name, cluster);
     let body = [&body[..], &[0x6a, 0]].concat();
@@ -81,13 +81,13 @@ fn mirrored(name: &str, cluster: &str) -> Made {
 
 async fn answered_by(proxy: &Proxy, backend: &str) {
     eventually(&format!("{backend} answers"), || async {
-        let answer = get(proxy.address(), "/").await;
-        answer.status == 200 && answer.body.contains(&format!("backend: {backend}\n"))
+        let response = get(proxy.address(), "/").await;
+        response.status == 200 && response.body.contains(&format!("backend: {backend}\n"))
     })
     .await;
 }
 
-/// Of the routes: good updates, refusals, and how often others were put in force.
+/// Returns `update_success`, `update_rejected` and `config_reload` of the routes.
 async fn counters(proxy: &Proxy) -> [u64; 3] {
     let page = get(proxy.admin(), "/stats").await.body;
     ["update_success", "update_rejected", "config_reload"].map(|name| {
@@ -98,39 +98,39 @@ async fn counters(proxy: &Proxy) -> [u64; 3] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn routes_change_without_a_failure_and_outlive_the_server() {
+async fn route_updates_cause_no_failures_and_routes_survive_the_server() {
     let backends = [Backend::echo("one").await, Backend::echo("two").await];
     let [one, two] = [upstream("c1", &backends[0]), upstream("c2", &backends[1])];
     for variant in VARIANTS {
         let mut server = Management::start(&[]);
-        let proxy = Proxy::start_with(&config(server.address, variant, &[]), 2, PATIENCE).await;
+        let proxy = Proxy::start_with(&config(server.address, variant, &[]), 2, TIMEOUT).await;
         assert_eq!(get(proxy.address(), "/").await.status, 404, "no routes yet");
         server.set(&[one.as_slice(), &[routes("r", "c1")]].concat());
         answered_by(&proxy, "one").await;
         let load = Load::start(proxy.address(), 4);
         for round in 0..6 {
-            // A cluster comes with the routes that name it, and goes with them.
+            // A cluster is added with the routes that refer to it, and removed with them.
             let (resources, name) = match round % 2 {
                 0 => ([two.as_slice(), &[routes("r", "c2")]].concat(), "two"),
                 _ => ([one.as_slice(), &[routes("r", "c1")]].concat(), "one"),
             };
             server.set(&resources);
             answered_by(&proxy, name).await;
-            load.more(20).await;
+            load.wait_for(20).await;
         }
         server.kill();
-        load.more(50).await;
+        load.wait_for(50).await;
         server.restart();
         server.set(&[two.as_slice(), &[routes("r", "c2")]].concat());
         answered_by(&proxy, "two").await;
-        assert_eq!(load.end().await, [""; 0], "{variant}");
-        assert_eq!(server.refusals(), [""; 0], "{variant}");
-        proxy.ended().await;
+        assert_eq!(load.stop().await, [""; 0], "{variant}");
+        assert_eq!(server.rejections(), [""; 0], "{variant}");
+        proxy.shut_down().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn routes_that_a_proxy_cannot_follow_are_refused_and_the_last_good_ones_stay() {
+async fn unsupported_routes_are_nacked_and_the_last_valid_ones_stay() {
     let backends = [Backend::echo("one").await, Backend::echo("two").await];
     let [one, two] = [upstream("c1", &backends[0]), upstream("c2", &backends[1])];
     let with = |routes: Made| [one.as_slice(), two.as_slice(), &[routes]].concat();
@@ -139,11 +139,11 @@ async fn routes_that_a_proxy_cannot_follow_are_refused_and_the_last_good_ones_st
         let proxy = Proxy::start(&config(server.address, variant, &[])).await;
         answered_by(&proxy, "one").await;
         server.set(&with(mirrored("r", "c2")));
-        eventually("the routes are refused", || async {
-            !server.refusals().is_empty()
+        eventually("the routes are rejected", || async {
+            !server.rejections().is_empty()
         })
         .await;
-        let refusal = server.refusals()[0].clone();
+        let refusal = server.rejections()[0].clone();
         assert!(
             refusal.contains("request_mirror_policies: is not supported"),
             "{refusal}"
@@ -162,15 +162,15 @@ async fn routes_that_a_proxy_cannot_follow_are_refused_and_the_last_good_ones_st
         server.set(&with(routes("r", "c2")));
         answered_by(&proxy, "two").await;
         assert_eq!(counters(&proxy).await, [2, 1, 2], "{variant}");
-        proxy.ended().await;
+        proxy.shut_down().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_dump_has_the_routes_of_the_server_and_of_the_file() {
+async fn the_config_dump_has_static_and_dynamic_routes() {
     let backend = Backend::echo("one").await;
     let server = Management::start(&[routes("r", "fixed")]);
-    let clusters = [fixed("fixed", backend.address)];
+    let clusters = [static_cluster("fixed", backend.address)];
     let mut text = config(server.address, "DELTA_GRPC", &clusters);
     let inline = text.replace("name: front", "name: second").replacen(
         "rds: {route_config_name: r, config_source: {ads: {}, resource_api_version: V3}}",
@@ -188,8 +188,12 @@ async fn the_dump_has_the_routes_of_the_server_and_of_the_file() {
     };
     answered_by(&proxy, "one").await;
     let whole = dump("").await;
-    let kinds = whole["configs"].as_array().unwrap().iter();
-    let kinds: Vec<&str> = kinds.map(|part| part["@type"].as_str().unwrap()).collect();
+    let kinds: Vec<&str> = whole["configs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|part| part["@type"].as_str().unwrap())
+        .collect();
     let expected = ["Bootstrap", "Clusters", "Listeners", "Routes"]
         .map(|kind| format!("type.googleapis.com/envoy.admin.v3.{kind}ConfigDump"));
     assert_eq!(kinds, expected);
@@ -218,17 +222,17 @@ async fn the_dump_has_the_routes_of_the_server_and_of_the_file() {
     assert_eq!(unknown.status, 404);
     let metrics = get(proxy.admin(), "/stats/prometheus").await.body;
     assert!(metrics.contains("plimsoll_http_rds_config_reload{plimsoll_rds_route_config=\"r\""));
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clusters_of_the_file_are_routed_to_and_may_have_endpoints_of_the_server() {
+async fn static_clusters_can_have_endpoints_from_the_server() {
     let backends = [Backend::echo("one").await, Backend::echo("two").await];
     let at = |backend: &Backend| assignment("endpoints", &[("a", &[backend.address])]);
     for variant in VARIANTS {
         let server = Management::start(&[routes("r", "fixed")]);
         let clusters = [
-            fixed("fixed", backends[1].address),
+            static_cluster("fixed", backends[1].address),
             format!("{{name: own, {EDS}}}"),
         ];
         let proxy = Proxy::start(&config(server.address, variant, &clusters)).await;
@@ -237,31 +241,31 @@ async fn clusters_of_the_file_are_routed_to_and_may_have_endpoints_of_the_server
         answered_by(&proxy, "one").await;
         server.set(&[routes("r", "own"), at(&backends[1])]);
         answered_by(&proxy, "two").await;
-        assert_eq!(server.refusals(), [""; 0], "{variant}");
-        proxy.ended().await;
+        assert_eq!(server.rejections(), [""; 0], "{variant}");
+        proxy.shut_down().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_edit_of_the_file_keeps_the_routes_of_the_server() {
+async fn an_edit_keeps_the_routes_of_the_server() {
     let backend = Backend::echo("one").await;
     let server = Management::start(&[routes("r", "fixed")]);
-    let clusters = [fixed("fixed", backend.address)];
+    let clusters = [static_cluster("fixed", backend.address)];
     let text = config(server.address, "GRPC", &clusters);
-    let proxy = Proxy::start_with(&text, 2, PATIENCE).await;
+    let proxy = Proxy::start_with(&text, 2, TIMEOUT).await;
     answered_by(&proxy, "one").await;
     let load = Load::start(proxy.address(), 2);
     for round in 1..4 {
         proxy
             .edit(&text.replace("stat_prefix: front", &format!("stat_prefix: front{round}")))
             .await;
-        eventually("the edit is in force", || async {
+        eventually("the edit is applied", || async {
             let stats = get(proxy.admin(), "/stats").await.body;
             stats.contains(&format!("http.front{round}."))
         })
         .await;
-        load.more(20).await;
+        load.wait_for(20).await;
     }
-    assert_eq!(load.end().await, [""; 0]);
-    proxy.ended().await;
+    assert_eq!(load.stop().await, [""; 0]);
+    proxy.shut_down().await;
 }

@@ -1,15 +1,15 @@
-//! Header rules of every level, in Envoy's order, and predicates of retries.
+//! Header rules of all levels are applied in Envoy's order; retry host predicates.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests and their helpers")]
 
 mod support;
 
 use http::header::HeaderName;
-use support::backend::{Backend, response};
+use support::backend::{Backend, reply};
 use support::client;
-use support::{Proxy, config, everything};
+use support::{Proxy, config, route_all_to};
 
-/// Rules that every level has, in flow style; `more` are fields to add, `remove` to remove.
+/// Header rules of one level, in flow style; `more` are headers to add, `remove` those to remove.
 fn level(name: &str, more: &[&str], remove: &str) -> String {
     let add = |key: &str, value: &str, action: &str| {
         format!("{{header: {{key: {key}, value: '{value}'}}, append_action: {action}}}")
@@ -27,7 +27,7 @@ fn level(name: &str, more: &[&str], remove: &str) -> String {
     let response = [
         add("r-all", name, append),
         add("r-over", name, "OVERWRITE_IF_EXISTS_OR_ADD"),
-        add("r-made", "%UPSTREAM_CLUSTER% %RESPONSE_CODE%", append),
+        add("r-format", "%UPSTREAM_CLUSTER% %RESPONSE_CODE%", append),
     ];
     format!(
         "request_headers_to_add: [{}], request_headers_to_remove: [{remove}], \
@@ -37,7 +37,7 @@ fn level(name: &str, more: &[&str], remove: &str) -> String {
     )
 }
 
-/// One route with rules on all four levels.
+/// A route with header rules on all four levels.
 fn levels(backend: &Backend, most_specific_wins: bool) -> String {
     let more = ["x-own", "x-host-removes", "x-weighted-removes"];
     let route = format!(
@@ -47,23 +47,23 @@ fn levels(backend: &Backend, most_specific_wins: bool) -> String {
         level("weighted", &[], "x-weighted-removes"),
     );
     let text = config(&route, &[("a", &[backend.address], "")]);
-    let inside = |text: String, before: &str, fields: String| {
+    let insert_before = |text: String, before: &str, fields: String| {
         let indent = " ".repeat(before.len() - before.trim_start().len());
         let fields = fields.replace("], re", &format!("]\n{indent}re"));
         text.replacen(before, &format!("{indent}{fields}\n{before}"), 1)
     };
-    let text = inside(
+    let text = insert_before(
         text,
         "              domains: ['*']",
         level("host", &[], "x-host-removes"),
     );
     let config = level("config", &[], "x-config-removes");
-    let text = inside(text, "            virtual_hosts:", config);
+    let text = insert_before(text, "            virtual_hosts:", config);
     let wins = format!("most_specific_header_mutations_wins: {most_specific_wins}");
-    inside(text, "            virtual_hosts:", wins)
+    insert_before(text, "            virtual_hosts:", wins)
 }
 
-/// Values of a field that the backend saw, or that came back.
+/// Returns the values of a header in a list of header lines.
 fn values<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
     let name = format!("{name}: ");
     let lines = text.lines();
@@ -72,18 +72,18 @@ fn values<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
         .collect()
 }
 
-/// What a running Envoy 1.40 does with the same rules.
+/// Expected values are from a running Envoy 1.40 with the same rules.
 #[tokio::test]
-async fn header_rules_of_all_levels_come_in_envoys_order() {
+async fn header_rules_of_all_levels_are_applied_in_envoys_order() {
     let back: HeaderName = "r-weighted".parse().unwrap();
     let backend = Backend::start(move |request| {
         let mut seen = String::new();
         for (name, value) in request.headers() {
             seen.push_str(&format!("{name}: {}\n", value.to_str().unwrap()));
         }
-        let mut answer = response(200, seen);
-        answer.headers_mut().insert(&back, "1".parse().unwrap());
-        async move { answer }
+        let mut response = reply(200, seen);
+        response.headers_mut().insert(&back, "1".parse().unwrap());
+        async move { response }
     })
     .await;
     let cases = [
@@ -104,9 +104,9 @@ async fn header_rules_of_all_levels_come_in_envoys_order() {
         let proxy = Proxy::start(&levels(&backend, most_specific_wins)).await;
         let request = "GET / HTTP/1.1\r\nhost: h\r\nx-own: old\r\nx-host-removes: c\r\n\
                        x-weighted-removes: c\r\n\r\n";
-        let answer = client::send(proxy.address(), request).await;
-        let (seen, head) = (answer.body.as_str(), answer.head.as_str());
-        assert_eq!(values(seen, "x-all"), order, "{answer:?}");
+        let response = client::send(proxy.address(), request).await;
+        let (seen, head) = (response.body.as_str(), response.head.as_str());
+        assert_eq!(values(seen, "x-all"), order, "{response:?}");
         assert_eq!(values(seen, "x-over"), [last]);
         assert_eq!(values(seen, "x-absent"), ["weighted"]);
         assert_eq!(values(seen, "x-own"), ["by-route"]);
@@ -114,18 +114,18 @@ async fn header_rules_of_all_levels_come_in_envoys_order() {
         assert_eq!(values(seen, "x-weighted-removes"), ["by-route"]);
         assert_eq!(values(head, "r-all"), order);
         assert_eq!(values(head, "r-over"), [last]);
-        assert_eq!(values(head, "r-made"), ["a 200"; 4]);
+        assert_eq!(values(head, "r-format"), ["a 200"; 4]);
         assert_eq!(values(head, "r-weighted"), [""; 0]);
-        proxy.ended().await;
+        proxy.shut_down().await;
     }
 }
 
 #[tokio::test]
-async fn previous_hosts_are_avoided_and_other_predicates_refused() {
-    let bad = Backend::start(async |_| response(503, "")).await;
+async fn previous_hosts_are_avoided_and_other_predicates_are_rejected() {
+    let bad = Backend::start(async |_| reply(503, "")).await;
     let good = Backend::echo("good").await;
     let with = |predicate: &str| {
-        let route = everything("a").replace(
+        let route = route_all_to("a").replace(
             "cluster: a",
             &format!(
                 "cluster: a, retry_policy: {{retry_on: 5xx, num_retries: 1, \
@@ -139,13 +139,14 @@ async fn previous_hosts_are_avoided_and_other_predicates_refused() {
     for _ in 0..20 {
         assert_eq!(client::get(proxy.address(), "/").await.status, 200);
     }
-    assert!(bad.count() > 0, "it was tried first now and then");
+    assert!(bad.count() > 0, "some requests try the failing host first");
     let canary = with("envoy.retry_host_predicates.omit_canary_hosts");
-    let error = plimsoll_proxy::config::ProxyConfig::parse(&canary).unwrap_err();
-    let error = error.to_string();
+    let error = plimsoll_proxy::config::ProxyConfig::parse(&canary)
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("route.retry_policy.retry_host_predicate[0]: "),
         "{error}"
     );
-    proxy.ended().await;
+    proxy.shut_down().await;
 }

@@ -1,4 +1,4 @@
-//! What HTTP/1.1 clients must not get away with. HTTP/2 is in `safety_http2.rs`.
+//! Attacks and protocol violations of HTTP/1.1 clients. HTTP/2 is in `safety_http2.rs`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests and their helpers")]
 
@@ -8,20 +8,20 @@ use std::sync::atomic::Ordering;
 
 use support::backend::Backend;
 use support::client::{self, Raw};
-use support::{Proxy, config_with, eventually, everything};
+use support::{Proxy, config_with, eventually, route_all_to};
 
 async fn proxy(manager: &str, backend: &Backend) -> Proxy {
     let clusters: &[(&str, &[_], &str)] = &[("a", &[backend.address], "")];
-    Proxy::start(&config_with(manager, &everything("a"), clusters)).await
+    Proxy::start(&config_with(manager, &route_all_to("a"), clusters)).await
 }
 
-/// Others are served as if nothing had happened.
+/// Checks that other requests are still served.
 async fn still_serves(proxy: &Proxy) {
     assert_eq!(client::get(proxy.address(), "/other").await.status, 200);
 }
 
 #[tokio::test]
-async fn what_is_ambiguous_or_broken_is_refused_and_the_connection_closed() {
+async fn malformed_and_ambiguous_requests_are_rejected_and_the_connection_closed() {
     let backend = Backend::echo("a").await;
     let proxy = proxy("", &backend).await;
     let smuggled = "GET /smuggled HTTP/1.1\r\nhost: h\r\n\r\n";
@@ -90,51 +90,51 @@ async fn what_is_ambiguous_or_broken_is_refused_and_the_connection_closed() {
         assert!(text.starts_with("HTTP/1.1 400 "), "{what}: {text:?}");
         assert_eq!(text.matches("HTTP/1.1").count(), 1, "{what}: {text:?}");
     }
-    assert_eq!(backend.count(), 0, "nothing of it reached the backend");
+    assert_eq!(backend.count(), 0, "no request reaches the backend");
     still_serves(&proxy).await;
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn a_length_beside_chunks_is_refused_and_the_connection_ends() {
+async fn content_length_with_transfer_encoding_is_rejected_and_the_connection_closed() {
     let backend = Backend::echo("a").await;
     let proxy = proxy("", &backend).await;
-    for order in [
+    for headers in [
         "content-length: 4\r\ntransfer-encoding: chunked\r\n",
         "transfer-encoding: chunked\r\nContent-Length: 4\r\n",
         "Transfer-Encoding: CHUNKED\r\nx: y\r\ncontent-length: 0\r\n",
     ] {
-        // The first request of a connection, and one behind another.
+        // As the first request of a connection, and after another one.
         for before in [0, 1] {
             let mut raw = Raw::connect(proxy.address()).await;
             for _ in 0..before {
                 raw.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
-                assert_eq!(raw.answer().await.status, 200);
+                assert_eq!(raw.response().await.status, 200);
             }
             let seen = backend.count();
             let smuggled = "GET /smuggled HTTP/1.1\r\nhost: h\r\n\r\n";
             raw.send(format!(
-                "POST / HTTP/1.1\r\nhost: h\r\n{order}\r\n0\r\n\r\n{smuggled}"
+                "POST / HTTP/1.1\r\nhost: h\r\n{headers}\r\n0\r\n\r\n{smuggled}"
             ))
             .await;
             let text = raw.rest().await;
             assert!(text.starts_with("HTTP/1.1 400 "), "{text}");
             assert!(!text.contains("HTTP/1.1 200"), "{text}");
-            assert_eq!(backend.count(), seen, "{order}");
+            assert_eq!(backend.count(), seen, "{headers}");
         }
     }
-    // Chunks alone are fine.
+    // `transfer-encoding` alone is accepted.
     let mut raw = Raw::connect(proxy.address()).await;
     raw.send("POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n")
         .await;
-    assert_eq!(raw.answer().await.status, 200);
+    assert_eq!(raw.response().await.status, 200);
     still_serves(&proxy).await;
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
-/// Requests that are sent before another is answered are not looked at so closely.
+/// Pipelined requests are not scanned for both headers; hyper handles them.
 #[tokio::test]
-async fn chunks_win_over_a_length_behind_an_unanswered_request() {
+async fn transfer_encoding_wins_in_pipelined_requests() {
     let backend = Backend::echo("a").await;
     let proxy = proxy("", &backend).await;
     let mut raw = Raw::connect(proxy.address()).await;
@@ -150,11 +150,11 @@ async fn chunks_win_over_a_length_behind_an_unanswered_request() {
     );
     assert!(backend.count() <= 2);
     still_serves(&proxy).await;
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn bad_chunks_end_the_request_everywhere() {
+async fn invalid_chunks_abort_the_request() {
     let backend = Backend::echo("a").await;
     let proxy = proxy("", &backend).await;
     for chunks in [
@@ -175,11 +175,11 @@ async fn bad_chunks_end_the_request_everywhere() {
         assert!(!text.contains("/smuggled"), "{chunks:?}: {text}");
     }
     still_serves(&proxy).await;
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn large_and_many_headers_are_refused() {
+async fn header_size_and_count_are_limited() {
     let backend = Backend::echo("a").await;
     let manager =
         "max_request_headers_kb: 8\ncommon_http_protocol_options: {max_headers_count: 20}";
@@ -191,8 +191,8 @@ async fn large_and_many_headers_are_refused() {
     let many: String = (0..30).map(|n| format!("x-{n}: 1\r\n")).collect();
     let many = format!("GET / HTTP/1.1\r\nhost: h\r\n{many}\r\n");
     for request in [large, many] {
-        let answer = client::send(proxy.address(), &request).await;
-        assert_eq!(answer.status, 431, "{answer:?}");
+        let response = client::send(proxy.address(), &request).await;
+        assert_eq!(response.status, 431, "{response:?}");
     }
     let fits = format!(
         "GET / HTTP/1.1\r\nhost: h\r\nx: {}\r\n\r\n",
@@ -200,27 +200,27 @@ async fn large_and_many_headers_are_refused() {
     );
     assert_eq!(client::send(proxy.address(), &fits).await.status, 200);
     assert_eq!(backend.count(), 1);
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn slow_headers_are_not_waited_for() {
+async fn slow_headers_time_out() {
     let backend = Backend::echo("a").await;
     let proxy = proxy("request_headers_timeout: 0.3s", &backend).await;
     let mut slow = Raw::connect(proxy.address()).await;
     slow.send("GET / HTTP/1.1\r\nhost: h\r\nx: ").await;
     let mut idle = Raw::connect(proxy.address()).await;
-    let said = slow.rest().await;
-    assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
-    assert!(said.ends_with("connection: close\r\n\r\n"), "{said}");
-    // A connection on which nothing was said is no slow header.
+    let reply = slow.rest().await;
+    assert!(reply.starts_with("HTTP/1.1 408 "), "{reply}");
+    assert!(reply.ends_with("connection: close\r\n\r\n"), "{reply}");
+    // A new connection without any bytes has not started a header.
     idle.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
-    assert_eq!(idle.answer().await.status, 200);
-    // Nor is one that was served before, until it begins to say something.
+    assert_eq!(idle.response().await.status, 200);
+    // Neither has a reused one, until the first byte of the next request.
     idle.send("GET / HT").await;
     assert!(idle.rest().await.starts_with("HTTP/1.1 408 "));
     still_serves(&proxy).await;
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
@@ -234,14 +234,14 @@ async fn idle_connections_are_closed() {
     let mut silent = Raw::connect(proxy.address()).await;
     let mut served = Raw::connect(proxy.address()).await;
     served.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
-    assert_eq!(served.answer().await.status, 200);
+    assert_eq!(served.response().await.status, 200);
     assert_eq!(silent.rest().await, "");
     assert_eq!(served.rest().await, "");
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn bodies_have_a_limit() {
+async fn request_body_size_is_limited() {
     let backend = Backend::echo("a").await;
     let filters = "http_filters:\n\
         - typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.buffer.v3.\
@@ -249,37 +249,37 @@ async fn bodies_have_a_limit() {
         - typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.\
         Router}";
     let proxy = proxy(filters, &backend).await;
-    let said = "POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 11\r\n\r\nhello world";
-    assert_eq!(client::send(proxy.address(), said).await.status, 413);
+    let declared = "POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 11\r\n\r\nhello world";
+    assert_eq!(client::send(proxy.address(), declared).await.status, 413);
     assert_eq!(backend.count(), 0);
-    let unsaid = "POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n\
+    let chunked = "POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n\
                   b\r\nhello world\r\n0\r\n\r\n";
-    assert_eq!(client::send(proxy.address(), unsaid).await.status, 413);
+    assert_eq!(client::send(proxy.address(), chunked).await.status, 413);
     let fits = "POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 10\r\n\r\nhello worl";
     assert_eq!(client::send(proxy.address(), fits).await.status, 200);
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn connections_have_a_limit() {
+async fn connections_are_limited() {
     let backend = Backend::echo("a").await;
     let clusters: &[(&str, &[_], &str)] = &[("a", &[backend.address], "")];
     let limit = "overload_manager: {resource_monitors: [{name: cx, typed_config: {'@type': \
                  type.googleapis.com/envoy.extensions.resource_monitors.downstream_connections.v3.\
                  DownstreamConnectionsConfig, max_active_downstream_connections: 2}}]}\n";
-    let config = format!("{limit}{}", support::config(&everything("a"), clusters));
+    let config = format!("{limit}{}", support::config(&route_all_to("a"), clusters));
     let proxy = Proxy::start(&config).await;
     let mut kept = Vec::new();
     for _ in 0..2 {
         let mut raw = Raw::connect(proxy.address()).await;
         raw.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
-        assert_eq!(raw.answer().await.status, 200);
+        assert_eq!(raw.response().await.status, 200);
         kept.push(raw);
     }
     let mut third = Raw::connect(proxy.address()).await;
-    assert_eq!(third.rest().await, "", "turned away");
+    assert_eq!(third.rest().await, "", "rejected by the connection limit");
     drop(kept.pop());
-    eventually("there is room again", || async {
+    eventually("connections are accepted again", || async {
         let mut raw = Raw::connect(proxy.address()).await;
         let _ = tokio::io::AsyncWriteExt::write_all(
             &mut raw.0,
@@ -289,39 +289,38 @@ async fn connections_have_a_limit() {
         raw.rest().await.starts_with("HTTP/1.1 200")
     })
     .await;
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_takes_its_request_along() {
-    let (gone, told) = tokio::sync::mpsc::unbounded_channel::<()>();
+async fn a_disconnected_client_cancels_the_upstream_request() {
+    let (dropped, mut canceled) = tokio::sync::mpsc::unbounded_channel::<()>();
     let backend = Backend::start(move |_| {
-        let gone = gone.clone();
+        let dropped = dropped.clone();
         async move {
-            // Dropped with the request.
-            let _gone = Gone(gone);
+            // Dropped when the request is canceled.
+            let _guard = NotifyOnDrop(dropped);
             std::future::pending::<()>().await;
-            support::backend::response(200, "")
+            support::backend::reply(200, "")
         }
     })
     .await;
     let proxy = proxy("", &backend).await;
-    let mut told = told;
     let mut raw = Raw::connect(proxy.address()).await;
     raw.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
-    eventually("the request is there", || async {
+    eventually("the request has arrived", || async {
         backend.requests.load(Ordering::SeqCst) == 1
     })
     .await;
     drop(raw);
-    let heard = tokio::time::timeout(support::PATIENCE, told.recv()).await;
-    assert!(heard.is_ok(), "the upstream request ends too");
-    proxy.ended().await;
+    let canceled = tokio::time::timeout(support::TIMEOUT, canceled.recv()).await;
+    assert!(canceled.is_ok(), "the upstream request is canceled");
+    proxy.shut_down().await;
 }
 
-struct Gone(tokio::sync::mpsc::UnboundedSender<()>);
+struct NotifyOnDrop(tokio::sync::mpsc::UnboundedSender<()>);
 
-impl Drop for Gone {
+impl Drop for NotifyOnDrop {
     fn drop(&mut self) {
         let _ = self.0.send(());
     }

@@ -1,11 +1,11 @@
-//! What HTTP/2 clients must not get away with: frames written by hand, in the manner of h2spec.
+//! Attacks and protocol violations of HTTP/2 clients: hand-written frames, similar to h2spec.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests and their helpers")]
 
 mod support;
 
 use support::backend::Backend;
-use support::{PATIENCE, Proxy, client, config_with, everything};
+use support::{Proxy, TIMEOUT, client, config_with, route_all_to};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -35,11 +35,11 @@ const GET: &[u8] = b"\x82\x86\x84\x01\x01h";
 async fn start(manager: &str) -> (Backend, Proxy) {
     let backend = Backend::echo("a").await;
     let clusters: &[(&str, &[_], &str)] = &[("a", &[backend.address], "")];
-    let proxy = Proxy::start(&config_with(manager, &everything("a"), clusters)).await;
+    let proxy = Proxy::start(&config_with(manager, &route_all_to("a"), clusters)).await;
     (backend, proxy)
 }
 
-/// A connection of HTTP/2, frame by frame.
+/// An HTTP/2 connection on the level of frames.
 struct Frames(TcpStream);
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 impl Frames {
-    /// After the preface and the settings of both sides.
+    /// Connects, and exchanges preface and SETTINGS.
     async fn open(proxy: &Proxy) -> Self {
         let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
         stream
@@ -75,13 +75,13 @@ impl Frames {
     }
 
     async fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        // The other side may have had enough already.
+        // Ignore errors: the proxy may have closed the connection already.
         let _ = self.0.write_all(bytes.as_ref()).await;
     }
 
     async fn next(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
-        let read = tokio::time::timeout(PATIENCE, self.0.read_exact(&mut head));
+        let read = tokio::time::timeout(TIMEOUT, self.0.read_exact(&mut head));
         read.await.expect("a frame or an end in time").ok()?;
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
         let mut payload = vec![0; usize::try_from(length).unwrap()];
@@ -94,8 +94,8 @@ impl Frames {
         })
     }
 
-    /// The reason of the end of the connection (`GOAWAY`), or of the first stream that is reset.
-    async fn fault(&mut self) -> Option<(u8, u32)> {
+    /// Returns the error code of the first GOAWAY or RST_STREAM.
+    async fn error(&mut self) -> Option<(u8, u32)> {
         while let Some(frame) = self.next().await {
             let reason =
                 |at: usize| u32::from_be_bytes(frame.payload[at..at + 4].try_into().unwrap());
@@ -121,7 +121,7 @@ impl Frames {
 }
 
 #[tokio::test]
-async fn frames_that_break_the_protocol_end_the_connection() {
+async fn frames_that_violate_the_protocol_close_the_connection() {
     let (backend, proxy) = start("").await;
     let get = |stream| frame(HEADERS, END_HEADERS | END_STREAM, stream, GET);
     let cases: Vec<(&str, Vec<u8>, u32)> = vec![
@@ -169,7 +169,7 @@ async fn frames_that_break_the_protocol_end_the_connection() {
             FRAME_SIZE_ERROR,
         ),
         (
-            "a window beyond the bound",
+            "a window above the limit",
             frame(SETTINGS, 0, 0, &[0, 4, 0xff, 0, 0, 0]),
             FLOW_CONTROL_ERROR,
         ),
@@ -180,22 +180,22 @@ async fn frames_that_break_the_protocol_end_the_connection() {
             PROTOCOL_ERROR,
         ),
         (
-            "a window of nothing",
+            "a window update of zero",
             frame(WINDOW_UPDATE, 0, 0, &[0; 4]),
             PROTOCOL_ERROR,
         ),
         (
-            "a short window",
+            "a short window update",
             frame(WINDOW_UPDATE, 0, 0, &[0; 3]),
             FRAME_SIZE_ERROR,
         ),
         (
-            "a window too wide",
+            "a window overflow",
             frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0xff, 0xff]),
             FLOW_CONTROL_ERROR,
         ),
         (
-            "a continuation of nothing",
+            "a continuation without headers",
             frame(CONTINUATION, END_HEADERS, 1, GET),
             PROTOCOL_ERROR,
         ),
@@ -210,7 +210,7 @@ async fn frames_that_break_the_protocol_end_the_connection() {
             PROTOCOL_ERROR,
         ),
         (
-            "what is no compression",
+            "invalid HPACK",
             frame(HEADERS, END_HEADERS | END_STREAM, 1, &[0xff; 12]),
             COMPRESSION_ERROR,
         ),
@@ -223,15 +223,15 @@ async fn frames_that_break_the_protocol_end_the_connection() {
     for (what, bytes, expected) in cases {
         let mut frames = Frames::open(&proxy).await;
         frames.send(bytes).await;
-        let fault = frames.fault().await;
-        // The general reason is allowed in place of every special one (RFC 9113, 5.4).
+        let error = frames.error().await;
+        // PROTOCOL_ERROR may replace any more specific code (RFC 9113, 5.4).
         let allowed = [Some((GOAWAY, expected)), Some((GOAWAY, PROTOCOL_ERROR))];
-        assert!(allowed.contains(&fault), "{what}: {fault:?}");
+        assert!(allowed.contains(&error), "{what}: {error:?}");
     }
     let before = backend.count();
     assert_eq!(client::get(proxy.address(), "/").await.status, 200);
     assert_eq!(backend.count(), before + 1);
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
@@ -244,25 +244,22 @@ async fn malformed_requests_are_reset_and_never_forwarded() {
     let with = |more: Vec<u8>| [GET, &more].concat();
     let cases: Vec<(&str, Vec<u8>)> = vec![
         ("an upper-case name", with(field(b"X-Upper", b"1"))),
+        ("a hop-by-hop header", with(field(b"connection", b"close"))),
         (
-            "a field of the connection",
-            with(field(b"connection", b"close")),
-        ),
-        (
-            "a coding of the connection",
+            "a transfer encoding",
             with(field(b"transfer-encoding", b"chunked")),
         ),
-        ("te beyond trailers", with(field(b"te", b"gzip"))),
-        ("an unknown pseudo-field", with(field(b":other", b"1"))),
+        ("te other than trailers", with(field(b"te", b"gzip"))),
+        ("an unknown pseudo-header", with(field(b":other", b"1"))),
         (
-            "a pseudo-field of responses",
+            "a pseudo-header of responses",
             with(field(b":status", b"200")),
         ),
         (
-            "a pseudo-field after others",
+            "a pseudo-header after others",
             [&GET[..2], &field(b"x", b"1"), &GET[2..]].concat(),
         ),
-        ("a pseudo-field twice", [&GET[..1], GET].concat()),
+        ("a pseudo-header twice", [&GET[..1], GET].concat()),
         ("no path", b"\x82\x86\x01\x01h".to_vec()),
         ("no method", b"\x86\x84\x01\x01h".to_vec()),
         ("an injected line", with(field(b"x", b"a\r\nx-injected: 1"))),
@@ -277,18 +274,18 @@ async fn malformed_requests_are_reset_and_never_forwarded() {
         frames
             .send(frame(HEADERS, END_HEADERS | END_STREAM, 1, &block))
             .await;
-        let fault = frames.fault().await;
+        let error = frames.error().await;
         assert!(
-            matches!(fault, Some((RST_STREAM | GOAWAY, _))),
-            "{what}: {fault:?}"
+            matches!(error, Some((RST_STREAM | GOAWAY, _))),
+            "{what}: {error:?}"
         );
     }
     assert_eq!(backend.count(), 0);
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn rapid_resets_end_the_connection() {
+async fn rapid_resets_close_the_connection() {
     let (_backend, proxy) = start("").await;
     let mut frames = Frames::open(&proxy).await;
     let mut flood = Vec::new();
@@ -297,13 +294,13 @@ async fn rapid_resets_end_the_connection() {
         flood.extend(frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
     }
     frames.send(flood).await;
-    assert_eq!(frames.fault().await, Some((GOAWAY, ENHANCE_YOUR_CALM)));
+    assert_eq!(frames.error().await, Some((GOAWAY, ENHANCE_YOUR_CALM)));
     assert_eq!(client::get(proxy.address(), "/").await.status, 200);
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn endless_headers_end_the_connection() {
+async fn endless_headers_close_the_connection() {
     let (backend, proxy) = start("max_request_headers_kb: 8").await;
     let mut frames = Frames::open(&proxy).await;
     let field = [&[0, 1, b'x', 100], &[b'a'; 100][..]].concat();
@@ -312,37 +309,37 @@ async fn endless_headers_end_the_connection() {
         flood.extend(frame(CONTINUATION, 0, 1, &field));
     }
     frames.send(flood).await;
-    let fault = frames.fault().await;
+    let error = frames.error().await;
     assert!(
-        matches!(fault, None | Some((GOAWAY | RST_STREAM, _))),
-        "{fault:?}"
+        matches!(error, None | Some((GOAWAY | RST_STREAM, _))),
+        "{error:?}"
     );
     assert_eq!(backend.count(), 0);
     assert_eq!(client::get(proxy.address(), "/").await.status, 200);
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn streams_beyond_the_limit_are_refused_and_the_others_served() {
+async fn streams_beyond_the_limit_are_rejected() {
     let (_backend, proxy) = start("http2_protocol_options: {max_concurrent_streams: 1}").await;
     let mut frames = Frames::open(&proxy).await;
-    // The first stays open, because its body has no end.
+    // The first stream stays open, because its body does not end.
     frames.send(frame(HEADERS, END_HEADERS, 1, GET)).await;
     frames
         .send(frame(HEADERS, END_HEADERS | END_STREAM, 3, GET))
         .await;
-    let fault = frames.fault().await;
+    let error = frames.error().await;
     assert!(
-        matches!(fault, Some((RST_STREAM, 7) | (GOAWAY, _))),
-        "{fault:?}"
+        matches!(error, Some((RST_STREAM, 7) | (GOAWAY, _))),
+        "{error:?}"
     );
     drop(frames);
     assert_eq!(client::get(proxy.address(), "/").await.status, 200);
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn unknown_frames_and_priorities_are_passed_over() {
+async fn unknown_frames_and_priorities_are_ignored() {
     let (_backend, proxy) = start("").await;
     let mut frames = Frames::open(&proxy).await;
     frames.send(frame(0x42, 0xff, 0, b"whatever")).await;
@@ -355,5 +352,5 @@ async fn unknown_frames_and_priorities_are_passed_over() {
         .await;
     frames.response(11).await;
     drop(frames);
-    proxy.ended().await;
+    proxy.shut_down().await;
 }

@@ -1,5 +1,5 @@
-//! Subset load balancing: routes, weighted clusters and fallbacks choose hosts by their metadata,
-//! with routes of the file and of a management server.
+//! Subset load balancing: routes, weighted clusters and fallbacks select hosts by metadata, with
+//! static routes and with routes of a management server.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests and their helpers")]
 
@@ -15,17 +15,11 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use management::Management;
-use plimsoll_core::model::metadata::Metadata;
-use plimsoll_xds::ads::ROUTE_CONFIGURATION;
-use plimsoll_xds::wire::{
-    ClusterWeightOut, PathMatch, RouteEntryOut, RouteOut, RouteTarget, VirtualHostOut,
-    encode_route_configuration,
-};
-use resources::Made;
+use resources::{Made, routed};
 use serde_json::Value;
 use support::backend::Backend;
 use support::client::get;
-use support::{PATIENCE, Proxy, config, eventually};
+use support::{Proxy, TIMEOUT, config, eventually};
 
 const SUBSETS: &str = "lb_subset_config:
   fallback_policy: DEFAULT_SUBSET
@@ -36,7 +30,7 @@ const SUBSETS: &str = "lb_subset_config:
   - {keys: [stage, version], fallback_policy: ANY_ENDPOINT}
 ";
 
-/// What each of the hosts says of itself under `envoy.lb`.
+/// Names of the hosts and their `envoy.lb` metadata.
 const HOSTS: [(&str, &str); 4] = [
     ("stable-1", "{version: stable, stage: prod}"),
     ("stable-2", "{version: stable}"),
@@ -50,7 +44,7 @@ async fn backends() -> [Backend; 4] {
     [a, b, c, d]
 }
 
-/// Puts the metadata of the hosts beside their addresses.
+/// Adds the metadata of the hosts to the configuration.
 fn with_metadata(mut text: String, backends: &[Backend; 4]) -> String {
     for ((_, envoy_lb), backend) in HOSTS.iter().zip(backends) {
         let port = backend.address.port();
@@ -66,15 +60,21 @@ fn envoy_lb(fields: &str) -> String {
     format!("metadata_match: {{filter_metadata: {{envoy.lb: {{{fields}}}}}}}")
 }
 
-/// Everybody that answers some requests for a path; `None` for a 503.
-async fn answering(proxy: &Proxy, path: &str, requests: usize) -> BTreeSet<Option<String>> {
+/// Sends requests for a path and returns the names of the backends that responded; `None` for a
+/// 503.
+async fn responders(proxy: &Proxy, path: &str, requests: usize) -> BTreeSet<Option<String>> {
     let mut seen = BTreeSet::new();
     for _ in 0..requests {
-        let answer = get(proxy.address(), path).await;
-        let name = answer.body.lines().next().unwrap_or_default();
-        let name = name.strip_prefix("backend: ").map(str::to_owned);
+        let response = get(proxy.address(), path).await;
+        let name = response
+            .body
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .strip_prefix("backend: ")
+            .map(str::to_owned);
         assert_eq!(
-            answer.status,
+            response.status,
             if name.is_some() { 200 } else { 503 },
             "{path}"
         );
@@ -98,7 +98,7 @@ async fn stat(proxy: &Proxy, name: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn routes_of_the_file_choose_subsets() {
+async fn static_routes_select_subsets() {
     let backends = backends().await;
     let addresses: Vec<SocketAddr> = backends.iter().map(|backend| backend.address).collect();
     let route = |prefix: &str, fields: &str| {
@@ -108,7 +108,7 @@ async fn routes_of_the_file_choose_subsets() {
         route("/canary", &envoy_lb("version: canary")),
         route("/stable", &envoy_lb("version: stable")),
         route("/both", &envoy_lb("version: canary, stage: prod")),
-        route("/nowhere", &envoy_lb("stage: dev")),
+        route("/none", &envoy_lb("stage: dev")),
         route("/anywhere", &envoy_lb("stage: dev, version: canary")),
         route("/unknown", &envoy_lb("color: red")),
         format!(
@@ -127,23 +127,24 @@ async fn routes_of_the_file_choose_subsets() {
         ("/canary", hosts(&["canary"])),
         ("/stable", stable.clone()),
         ("/both", hosts(&["canary"])),
-        ("/nowhere", BTreeSet::from([None])),
+        ("/none", BTreeSet::from([None])),
         ("/anywhere", all),
         ("/unknown", stable.clone()),
         ("/", stable),
     ] {
-        assert_eq!(answering(&proxy, path, 8).await, expected, "{path}");
+        assert_eq!(responders(&proxy, path, 8).await, expected, "{path}");
     }
     assert_eq!(stat(&proxy, "lb_subsets_selected").await, 24);
     assert_eq!(stat(&proxy, "lb_subsets_fallback").await, 16);
     assert_eq!(stat(&proxy, "lb_subsets_fallback_panic").await, 0);
-    // stable, canary; prod; stable and prod, canary and prod.
+    // {stable}, {canary}; {prod}; {stable, prod}, {canary, prod}.
     assert_eq!(stat(&proxy, "lb_subsets_active").await, 5);
     assert_eq!(stat(&proxy, "lb_subsets_created").await, 5);
-    // The criteria of an entry go over those of the route, and an entry without any has these.
-    let weighted = answering(&proxy, "/weighted", 40).await;
+    // Criteria of an entry are merged over those of the route; other entries use those of the
+    // route.
+    let weighted = responders(&proxy, "/weighted", 40).await;
     assert_eq!(weighted, hosts(&["canary", "stable-1"]));
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
@@ -157,20 +158,20 @@ async fn an_edit_moves_hosts_between_subsets() {
     let text = config(&route, &[("orders", &addresses, SUBSETS)]);
     let text = with_metadata(text, &backends);
     let proxy = Proxy::start(&text).await;
-    assert_eq!(answering(&proxy, "/", 4).await, hosts(&["canary"]));
+    assert_eq!(responders(&proxy, "/", 4).await, hosts(&["canary"]));
     let moved = text.replace("{envoy.lb: {}}", "{envoy.lb: {version: canary}}");
     assert_ne!(moved, text);
     proxy.edit(&moved).await;
     let both = hosts(&["canary", "other"]);
     eventually("the other host is in the subset", || async {
-        answering(&proxy, "/", 4).await == both
+        responders(&proxy, "/", 4).await == both
     })
     .await;
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test]
-async fn metadata_and_subsets_are_on_the_admin_pages() {
+async fn the_admin_interface_shows_metadata_and_subsets() {
     let backends = backends().await;
     let addresses: Vec<SocketAddr> = backends.iter().map(|backend| backend.address).collect();
     let route = "- {match: {prefix: /}, route: {cluster: orders}}\n";
@@ -189,11 +190,12 @@ async fn metadata_and_subsets_are_on_the_admin_pages() {
     let dump = get(proxy.admin(), "/config_dump?include_eds").await.body;
     let dump: Value = serde_json::from_str(&dump).unwrap();
     let configs = dump["configs"].as_array().unwrap();
-    let endpoints = configs
+    let static_configs = configs
         .iter()
-        .find_map(|part| part.get("static_endpoint_configs"));
-    let endpoints = &endpoints.unwrap()[0]["endpoint_config"]["endpoints"][0]["lb_endpoints"];
-    let endpoints = endpoints.as_array().unwrap();
+        .find_map(|part| part.get("static_endpoint_configs"))
+        .unwrap();
+    let locality = &static_configs[0]["endpoint_config"]["endpoints"][0];
+    let endpoints = locality["lb_endpoints"].as_array().unwrap();
     let port = |endpoint: &&Value| {
         let address = &endpoint["endpoint"]["address"]["socket_address"];
         address["port_value"] == backends[2].address.port()
@@ -207,50 +209,23 @@ async fn metadata_and_subsets_are_on_the_admin_pages() {
         cluster["lb_subset_config"]["default_subset"]["version"],
         "stable"
     );
-    proxy.ended().await;
+    proxy.shut_down().await;
 }
 
-/// Routes named `r`: `/weighted` by entries with criteria, the rest by one of its own.
+/// Routes `r`: weighted clusters with criteria under `/weighted`, otherwise criteria of the route.
 fn routes() -> Made {
-    let metadata = |pairs: &[(&str, &str)]| {
-        let pairs = pairs.iter();
-        Some(
-            pairs
-                .map(|&(key, value)| (key, value.into()))
-                .collect::<Metadata>(),
-        )
-    };
-    let entry = |prefix: &str, target, metadata_match| RouteEntryOut {
-        path: PathMatch::Prefix(prefix.to_owned()),
-        target,
-        metadata_match,
-        timeout: None,
-        retry: None,
-    };
-    let weight = |metadata_match| ClusterWeightOut {
-        name: "orders".to_owned(),
-        weight: 1,
-        metadata_match,
-    };
-    let weighted = vec![weight(metadata(&[("version", "canary")])), weight(None)];
-    let prod = metadata(&[("version", "stable"), ("stage", "prod")]);
-    let canary = metadata(&[("version", "canary")]);
-    let body = encode_route_configuration(&RouteOut {
-        name: "r".to_owned(),
-        virtual_hosts: vec![VirtualHostOut {
-            name: "all".to_owned(),
-            domains: vec!["*".to_owned()],
-            routes: vec![
-                entry("/weighted", RouteTarget::Weighted(weighted), prod),
-                entry("/", RouteTarget::Cluster("orders".to_owned()), canary),
-            ],
-        }],
-    });
-    (ROUTE_CONFIGURATION, "r".to_owned(), body)
+    let prod = envoy_lb("version: stable, stage: prod");
+    let canary = envoy_lb("version: canary");
+    let weighted = format!(
+        "{{match: {{prefix: /weighted}}, route: {{{prod}, weighted_clusters: {{clusters: \
+         [{{name: orders, weight: 1, {canary}}}, {{name: orders, weight: 1}}]}}}}}}"
+    );
+    let plain = format!("{{match: {{prefix: /}}, route: {{cluster: orders, {canary}}}}}");
+    routed("r", &[&weighted, &plain])
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn routes_of_a_server_choose_subsets() {
+async fn dynamic_routes_select_subsets() {
     let backends = backends().await;
     let addresses: Vec<SocketAddr> = backends.iter().map(|backend| backend.address).collect();
     let server = Management::start(&[routes()]);
@@ -273,18 +248,18 @@ dynamic_resources:
     grpc_services: [{envoy_grpc: {cluster_name: server}}]
 ";
     let text = format!("{head}{}", with_metadata(text, &backends));
-    let proxy = Proxy::start_with(&text, 2, PATIENCE).await;
+    let proxy = Proxy::start_with(&text, 2, TIMEOUT).await;
     let canary = hosts(&["canary"]);
-    eventually("routes of the server", || async {
-        let answer = get(proxy.address(), "/").await;
-        answer.status == 200
+    eventually("the routes of the server are active", || async {
+        let response = get(proxy.address(), "/").await;
+        response.status == 200
     })
     .await;
-    assert_eq!(answering(&proxy, "/", 6).await, canary);
-    let weighted = answering(&proxy, "/weighted", 40).await;
+    assert_eq!(responders(&proxy, "/", 6).await, canary);
+    let weighted = responders(&proxy, "/weighted", 40).await;
     assert_eq!(weighted, hosts(&["canary", "stable-1"]));
     let dump = get(proxy.admin(), "/config_dump?resource=dynamic_route_configs").await;
     assert!(dump.body.contains("\"metadata_match\""), "{}", dump.body);
-    assert_eq!(server.refusals(), [""; 0]);
-    proxy.ended().await;
+    assert_eq!(server.rejections(), [""; 0]);
+    proxy.shut_down().await;
 }

@@ -1,7 +1,7 @@
-//! Bounds that a scenario sets (`[[expect]]`), and one that always holds: no request is lost.
+//! Checks of a run: the bounds that a scenario sets (`[[expect]]`), and conservation of requests.
 //!
-//! Metrics are named as in the JSON report. Called when a run is over; a check that fails makes
-//! `plimsoll sim` end with 1.
+//! Metrics are named as in the JSON report. Checks run after the simulation; if one fails,
+//! `plimsoll sim` exits with status 1.
 
 use serde::Serialize;
 
@@ -9,24 +9,22 @@ use crate::metrics::Metrics;
 use crate::policy::Policy;
 use crate::scenario::{Expectation, Scenario};
 
-/// One bound and how it went.
+/// A bound of the scenario and whether the run kept it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Check {
-    /// The policy it is about.
     pub policy: Policy,
-    /// In words: `max_over_mean_5s_avg at most 1.06`.
+    /// The bound, for example `max_over_mean_5s_avg at most 1.06`.
     pub text: String,
-    /// What was found; `null` = there is no such value (for example: it did not settle).
+    /// The measured value; `null` = there is none (for example, the run did not settle).
     pub found: Option<f64>,
-    /// Whether it holds.
     pub passed: bool,
 }
 
-/// How a value is read from a row; `None` = the row has no such value.
-type Reading = fn(&Metrics) -> Option<f64>;
+/// Reads a metric; `None` = the run has no such value.
+type MetricReader = fn(&Metrics) -> Option<f64>;
 
-/// Metrics that can be bound. A time that does not exist is beyond every bound.
-const METRICS: &[(&str, Reading)] = &[
+/// Metrics that can be bounded. A missing value fails every bound.
+const METRICS: &[(&str, MetricReader)] = &[
     ("max_over_mean_1s_avg", |m| Some(m.max_over_mean_1s_avg)),
     ("max_over_mean_1s_peak", |m| Some(m.max_over_mean_1s_peak)),
     ("max_over_mean_5s_avg", |m| Some(m.max_over_mean_5s_avg)),
@@ -56,16 +54,17 @@ const METRICS: &[(&str, Reading)] = &[
     }),
 ];
 
-/// Whether a metric of that name exists.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     if METRICS.iter().any(|(known, _)| *known == name) {
         return Ok(());
     }
     let names: Vec<&str> = METRICS.iter().map(|(name, _)| *name).collect();
-    Err(format!("there is no metric {name:?}: {}", names.join(", ")))
+    Err(format!(
+        "unknown metric {name:?}: expected one of {}",
+        names.join(", ")
+    ))
 }
 
-/// All bounds on one policy's run.
 pub(crate) fn check(scenario: &Scenario, policy: Policy, metrics: &Metrics) -> Vec<Check> {
     let expectations = scenario.expectations.iter().filter(|e| e.policy == policy);
     expectations
@@ -96,12 +95,12 @@ fn check_one(expectation: &Expectation, metrics: &Metrics) -> Check {
     }
 }
 
-/// Every request that was issued has an end, or is still under way.
+/// Checks that every issued request completed or is still in flight.
 pub(crate) fn conservation(policy: Policy, totals: crate::metrics::recorder::Totals) -> Check {
-    let ended = totals.succeeded + totals.failed + totals.unpicked + totals.in_flight;
+    let ended = totals.succeeded + totals.failed + totals.no_host + totals.in_flight;
     Check {
         policy,
-        text: "requests that got lost at most 0".into(),
+        text: "lost requests at most 0".into(),
         found: Some(totals.issued.abs_diff(ended) as f64),
         passed: ended == totals.issued,
     }
@@ -129,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_hold_or_do_not() {
+    fn bounds_are_checked() {
         let checks = checks(
             "[[expect]]\npolicy = \"optimum\"\n\
              at_most = { max_over_mean_5s_avg = 1.0, cross_zone_share = 0.2 }\n\
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_is_beyond_every_bound() {
+    fn a_missing_value_exceeds_every_bound() {
         let checks = checks(
             "[[expect]]\npolicy = \"optimum\"\nat_most = { latency_p99_ms = 1e9 }\n\
              at_least = { oscillation_period_s = 0 }\n",
@@ -163,12 +162,12 @@ mod tests {
     }
 
     #[test]
-    fn lost_requests_are_found() {
+    fn lost_requests_fail_the_check() {
         let mut totals = Totals {
             issued: 10,
             succeeded: 5,
             failed: 2,
-            unpicked: 1,
+            no_host: 1,
             in_flight: 2,
         };
         assert!(conservation(Policy::None, totals).passed);
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_metrics_are_named() {
+    fn unknown_metrics_are_rejected_by_name() {
         assert!(check_name("settled_s").is_ok());
         let error = check_name("speed").unwrap_err();
         assert!(

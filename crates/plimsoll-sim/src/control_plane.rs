@@ -1,9 +1,9 @@
-//! [`ControlPlane`]: the production planner, fed with load reports, and what it sends back.
+//! [`ControlPlane`]: the production planner, with simulated load reports as input.
 //!
-//! Keyed by the reporter it is what a control plane does. Keyed by the destination it is an
-//! exhibit: each report is taken apart and handed to the same planner as if it came from where the
-//! requests went, which is what the sketch of seed `000…` counts (decisions D1 tells why that is
-//! wrong). Delays and outages live in `world`.
+//! Keyed by the reporter it works like the real control plane. Keyed by the destination it shows a
+//! flawed design: each report is split and given to the same planner as if it came from the zones
+//! that the requests went to, as in the sketch of seed `000…` (decision 0022 explains why that is
+//! wrong). `world` models delays and outages.
 
 use std::sync::Arc;
 
@@ -15,48 +15,44 @@ use plimsoll_core::time::Instant;
 use plimsoll_core::units::FieldError;
 
 use crate::num;
-use crate::policy::{CLUSTER, Keying};
+use crate::policy::{CLUSTER, DemandKey};
 use crate::scenario::{NEVER, Scenario};
 use crate::topology::FLEET;
 
-/// The planner and how demand is counted for it.
 #[derive(Debug)]
 pub(crate) struct ControlPlane {
     planner: Planner,
-    keying: Keying,
+    demand_key: DemandKey,
 }
 
 impl ControlPlane {
-    pub(crate) fn new(scenario: &Scenario, keying: Keying) -> Result<Self, FieldError> {
+    pub(crate) fn new(scenario: &Scenario, demand_key: DemandKey) -> Result<Self, FieldError> {
         let settings = &scenario.control_plane;
         let config = PlannerConfig::try_new(PlannerConfigParts {
-            tau: settings.planner.tau.map(|span| span.0),
-            heartbeat: settings.planner.heartbeat.map(|span| span.0),
+            tau: settings.planner.tau.map(|duration| duration.0),
+            heartbeat: settings.planner.heartbeat.map(|duration| duration.0),
             default_report_interval: Some(std::time::Duration::from_nanos(
                 settings.report_interval,
             )),
-            min_cluster_size: scenario.balancer.min_cluster_size,
             ..Default::default()
-        });
-        let config = config.map_err(|error| error.under("control_plane"))?;
+        })
+        .map_err(|error| error.under("control_plane"))?;
         Ok(Self {
             planner: Planner::new(config, Instant::ORIGIN),
-            keying,
+            demand_key,
         })
     }
 
-    /// Endpoints of the upstream cluster or of the fleet.
     pub(crate) fn handle_endpoints(&mut self, assignment: &ClusterLoadAssignment, now: u64) {
         self.planner
             .handle_endpoints(assignment, Instant::from_nanos(now));
     }
 
-    /// A load report has arrived.
     pub(crate) fn handle_load_report(&mut self, node: &Node, stats: &ClusterStats, now: u64) {
         let now = Instant::from_nanos(now);
-        match self.keying {
-            Keying::Reporter => self.planner.handle_load_report(node, stats, now),
-            Keying::Destination => {
+        match self.demand_key {
+            DemandKey::Reporter => self.planner.handle_load_report(node, stats, now),
+            DemandKey::Destination => {
                 for (node, stats) in by_destination(node, stats) {
                     self.planner.handle_load_report(&node, &stats, now);
                 }
@@ -64,7 +60,6 @@ impl ControlPlane {
         }
     }
 
-    /// The stream of a node has closed.
     pub(crate) fn handle_disconnect(&mut self, node: &Node, now: u64) {
         self.planner
             .handle_disconnect(&node.id, FLEET, Instant::from_nanos(now));
@@ -74,18 +69,17 @@ impl ControlPlane {
         self.planner.handle_timeout(Instant::from_nanos(now));
     }
 
-    /// When [`Self::handle_timeout`] wants to be called.
     pub(crate) fn poll_timeout(&self) -> u64 {
         self.planner.poll_timeout().map_or(NEVER, Instant::as_nanos)
     }
 
-    /// The newest fractions for the upstream cluster, if there is something to send. Plans that do
-    /// not know every proxy yet are held back.
+    /// Returns the newest fractions for the upstream cluster, if they changed. Plans that are still
+    /// warming up are held back.
     pub(crate) fn poll_fractions(&mut self) -> Option<FractionMap> {
         while self.planner.poll_event().is_some() {}
         let mut newest = None;
         while let Some(plan) = self.planner.poll_update() {
-            if plan.grain.upstream_cluster.as_deref() == Some(CLUSTER) && !plan.warming_up {
+            if plan.scope.upstream_cluster.as_deref() == Some(CLUSTER) && !plan.warming_up {
                 newest = Some(plan.fractions());
             }
         }
@@ -93,7 +87,7 @@ impl ControlPlane {
     }
 }
 
-/// The report taken apart: one per upstream locality, from a node that stands there.
+/// Splits a report into one per upstream locality, each from a node in that locality.
 fn by_destination(node: &Node, stats: &ClusterStats) -> Vec<(Node, ClusterStats)> {
     let zones = stats.upstream_locality_stats.iter();
     zones
@@ -113,7 +107,7 @@ fn by_destination(node: &Node, stats: &ClusterStats) -> Vec<(Node, ClusterStats)
         .collect()
 }
 
-/// Phase of the reports of one proxy: where in the interval it sends them.
+/// Returns the offset within the interval at which a proxy sends its reports.
 pub(crate) fn report_phase(interval: u64, draw: f64) -> u64 {
     num::from_seconds(num::seconds(interval) * draw)
 }
@@ -127,10 +121,10 @@ mod tests {
 
     const SECOND: u64 = num::SECOND;
 
-    /// One proxy in each zone; zone a sends half of its 100 requests/s to b, the others stay.
-    fn fractions(keying: Keying) -> Vec<u64> {
+    /// Runs one proxy in each zone; zone a sends half of its 100 requests/s to b, the others stay.
+    fn fractions(demand_key: DemandKey) -> Vec<u64> {
         let scenario = Scenario::try_new(three_zones()).unwrap();
-        let mut control = ControlPlane::new(&scenario, keying).unwrap();
+        let mut control = ControlPlane::new(&scenario, demand_key).unwrap();
         let flows = [[50, 50, 0], [0, 50, 0], [0, 0, 50]];
         let mut newest = None;
         for round in 1..=3_u64 {
@@ -162,15 +156,15 @@ mod tests {
     }
 
     #[test]
-    fn demand_is_where_it_arrives_or_where_it_was_sent() {
-        assert_eq!(fractions(Keying::Reporter), [5000, 2500, 2500]);
-        assert_eq!(fractions(Keying::Destination), [2500, 5000, 2500]);
+    fn demand_counts_for_the_reporter_or_the_destination() {
+        assert_eq!(fractions(DemandKey::Reporter), [5000, 2500, 2500]);
+        assert_eq!(fractions(DemandKey::Destination), [2500, 5000, 2500]);
     }
 
     #[test]
-    fn the_first_reports_are_held_back_until_all_had_time() {
+    fn plans_are_held_back_during_warm_up() {
         let scenario = Scenario::try_new(three_zones()).unwrap();
-        let mut control = ControlPlane::new(&scenario, Keying::Reporter).unwrap();
+        let mut control = ControlPlane::new(&scenario, DemandKey::Reporter).unwrap();
         let stats = ClusterStats {
             cluster_name: CLUSTER.into(),
             upstream_locality_stats: Vec::new(),
@@ -186,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_of_proxies_are_spread_over_the_interval() {
+    fn proxies_report_at_different_phases() {
         assert_eq!(report_phase(10 * SECOND, 0.25), 2_500_000_000);
     }
 }

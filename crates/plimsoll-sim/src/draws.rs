@@ -1,54 +1,41 @@
-//! Chance for the modelled world: uniform, exponential and normal draws from the core's generator.
+//! Random numbers of the model: uniform, exponential and normal draws from the core's generator.
 //!
-//! Each use has its own stream, named by a purpose and a number, so that two policies see the same
-//! arrivals, and adding a draw in one place moves nothing in another.
+//! Each use has its own stream, identified by a purpose and a number, so that all policies see the
+//! same arrivals, and an added draw in one place does not affect another.
 
-use plimsoll_core::rng::{Rng as _, Xoshiro256};
+use plimsoll_core::rng::{Rng as _, Xoshiro256, splitmix64 as mix};
 
-/// What a stream of draws is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Arrivals at one proxy.
     Arrivals = 1,
-    /// The picker of one proxy.
     Picks = 2,
-    /// When a proxy starts, and the phases of its timers.
+    /// Start time of a proxy, and the phases of its timers.
     Start = 3,
-    /// Service times.
     Service = 4,
-    /// Noise and loss of load reports.
     Reports = 5,
 }
 
-/// The generator for one purpose and one number.
+/// Creates the generator for one purpose and one number.
 pub(crate) fn stream(seed: u64, purpose: Purpose, number: usize) -> Xoshiro256 {
     let mixed = mix(seed ^ mix((purpose as u64) << 56 ^ number as u64));
     Xoshiro256::from_seed(mixed)
 }
 
-/// Uniform in 0.0..1.0.
+/// Draws uniformly from 0.0..1.0.
 pub(crate) fn uniform(rng: &mut Xoshiro256) -> f64 {
-    // 53 bits: all that fits a double.
+    // A double has 53 bits of precision.
     (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// Exponential with mean 1.
+/// Draws from the exponential distribution with mean 1.
 pub(crate) fn exponential(rng: &mut Xoshiro256) -> f64 {
     -(1.0 - uniform(rng)).ln()
 }
 
-/// About normal, mean 0 and deviation 1: the sum of twelve uniform draws. Its tails end at 6, and
-/// it needs no function whose last bit depends on the platform.
+/// Draws approximately from the standard normal distribution: the sum of twelve uniform draws. Its
+/// tails end at 6, and it needs no function whose last bit depends on the platform.
 pub(crate) fn normal(rng: &mut Xoshiro256) -> f64 {
     (0..12).map(|_| uniform(rng)).sum::<f64>() - 6.0
-}
-
-/// splitmix64.
-const fn mix(value: u64) -> u64 {
-    let mut x = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }
 
 #[cfg(test)]
@@ -62,13 +49,14 @@ mod tests {
         (mean, square.sum::<f64>() / 1e5)
     }
 
-    fn assert_close((mean, variance): (f64, f64), expected: (f64, f64)) {
+    fn assert_close(found: (f64, f64), expected: (f64, f64)) {
+        let (mean, variance) = found;
         assert!((mean - expected.0).abs() < 0.02, "mean {mean}");
         assert!((variance - expected.1).abs() < 0.03, "variance {variance}");
     }
 
     #[test]
-    fn draws_have_their_moments() {
+    fn draws_have_the_expected_moments() {
         let mut rng = stream(1, Purpose::Service, 0);
         assert_close(moments(|| uniform(&mut rng)), (0.5, 1.0 / 12.0));
         assert_close(moments(|| exponential(&mut rng)), (1.0, 1.0));
@@ -76,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_apart_and_repeatable() {
+    fn streams_are_independent_and_repeatable() {
         let first = |purpose, number| stream(7, purpose, number).next_u64();
         let draws = [
             first(Purpose::Arrivals, 0),

@@ -1,11 +1,11 @@
-//! [`Hosts`]: what happens to a request at a host: it waits, is served, or is refused.
+//! [`Hosts`]: queuing model of the upstream hosts.
 //!
-//! A host has a capacity (requests per second), some servers that work side by side, and a queue in
-//! order of arrival with a bound; what does not fit is refused with a 5xx. Latency rises with
-//! utilization because of waiting, not by a formula. When each simulated request stands for several
-//! (`requests_per_sample`), single hosts see too few of them for that: then hosts of one zone and
-//! group share a meter, and waiting is drawn from the stationary queue at that utilization
-//! (`pooled`). Who sends requests lives in `proxy`; what a report says on its way in `network`.
+//! A host has a capacity (requests per second), several parallel servers, and a bounded FIFO queue;
+//! requests beyond the queue are refused with a 5xx. Latency rises with utilization because of
+//! queuing, not by a formula. When each simulated request represents several
+//! (`requests_per_sample`), single hosts see too few to form queues: hosts of one zone and group
+//! then share a rate meter, and waiting times are drawn from the stationary queue at that
+//! utilization (`pooled`). `proxy` sends requests; `network` transmits load reports.
 
 mod meter;
 mod pooled;
@@ -15,52 +15,46 @@ mod tests;
 use plimsoll_core::rng::Xoshiro256;
 
 use crate::draws::{self, Purpose};
+use crate::faults::Faults;
 use crate::num;
 use crate::scenario::{HostSettings, Scenario, Service};
-use crate::situation::Situation;
-use meter::Meter;
+use meter::RateMeter;
 
-/// All upstream hosts.
 #[derive(Debug)]
 pub(crate) struct Hosts {
     settings: HostSettings,
-    hosts: Vec<Host>,
-    /// Moments at which each server of each host is free again.
+    hosts: Vec<ModeledHost>,
+    /// Time at which each server of each host becomes free.
     free: Vec<u64>,
-    meters: Vec<Meter>,
-    /// Capacity behind each meter.
+    meters: Vec<RateMeter>,
+    /// Total capacity of the hosts behind each meter.
     metered_capacity: Vec<f64>,
     requests_per_sample: f64,
     rng: Xoshiro256,
 }
 
-/// One upstream host.
 #[derive(Clone, Copy, Debug)]
-struct Host {
+struct ModeledHost {
     zone: u32,
     meter: u32,
-    /// Requests per second it can serve when intact.
+    /// Capacity in requests per second without faults.
     nominal: f64,
-    /// Requests per second it can serve now; 0 = dead.
+    /// Current capacity in requests per second; 0 = dead.
     capacity: f64,
 }
 
-/// What becomes of a request at a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Served {
-    /// When the answer leaves the host.
+    /// When the response leaves the host.
     pub(crate) at: u64,
     pub(crate) outcome: Outcome,
 }
 
-/// How a host answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Nobody answers.
     Dead,
-    /// With a 5xx: the queue is full.
+    /// A 5xx, because the queue is full.
     Refused,
-    /// With a response.
     Success,
 }
 
@@ -74,7 +68,7 @@ impl Hosts {
                     if number == 0 || !pooled {
                         meters += 1;
                     }
-                    hosts.push(Host {
+                    hosts.push(ModeledHost {
                         zone: num::index(zone),
                         meter: num::index(meters) - 1,
                         nominal: group.capacity,
@@ -91,7 +85,7 @@ impl Hosts {
         let mut all = Self {
             settings: scenario.host,
             free: vec![0; hosts.len() * servers],
-            meters: vec![Meter::new(scenario.reports.meter_window); meters],
+            meters: vec![RateMeter::new(scenario.reports.meter_window); meters],
             metered_capacity: Vec::new(),
             hosts,
             requests_per_sample: f64::from(scenario.requests_per_sample),
@@ -101,12 +95,10 @@ impl Hosts {
         all
     }
 
-    /// The zone of a host.
     pub(crate) fn zone(&self, host: usize) -> usize {
         self.hosts[host].zone as usize
     }
 
-    /// Whether nobody answers there.
     pub(crate) fn is_dead(&self, host: usize) -> bool {
         self.hosts[host].capacity <= 0.0
     }
@@ -115,11 +107,11 @@ impl Hosts {
         self.hosts.len()
     }
 
-    /// Takes over what is broken now. A host that comes back has an empty queue.
-    pub(crate) fn apply(&mut self, situation: &Situation) {
+    /// Applies the current faults. A host that recovers has an empty queue.
+    pub(crate) fn apply(&mut self, faults: &Faults) {
         let servers = self.free.len() / self.hosts.len().max(1);
         for (index, host) in self.hosts.iter_mut().enumerate() {
-            let zone = &situation.zones[host.zone as usize];
+            let zone = &faults.zones[host.zone as usize];
             let was_dead = host.capacity <= 0.0;
             host.capacity = if zone.hosts_lost {
                 0.0
@@ -140,9 +132,8 @@ impl Hosts {
         }
     }
 
-    /// A request arrives at a host.
     pub(crate) fn serve(&mut self, host: usize, at: u64) -> Served {
-        let Host {
+        let ModeledHost {
             meter, capacity, ..
         } = self.hosts[host];
         if capacity <= 0.0 {
@@ -182,14 +173,15 @@ impl Hosts {
         }
     }
 
-    /// What the host would say about itself: its own rate ÷ its capacity, not limited to 1.
+    /// Returns the utilization that the host would report: its request rate ÷ its capacity, not
+    /// limited to 1.
     pub(crate) fn utilization(&mut self, host: usize, at: u64) -> f64 {
         let meter = self.hosts[host].meter as usize;
         let rate = self.meters[meter].rate(at) * self.requests_per_sample;
         num::ratio(rate, self.metered_capacity[meter])
     }
 
-    /// The server of a host that is free first.
+    /// Returns the server of a host that becomes free first.
     fn next_server(&self, host: usize) -> usize {
         let servers = self.settings.servers as usize;
         let first = host * servers;

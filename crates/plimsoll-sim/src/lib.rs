@@ -1,12 +1,13 @@
-//! Fleets in virtual time: the production engine driven by modelled traffic, hosts and failures.
+//! Simulator of proxy fleets in virtual time: the production engine with modeled traffic, hosts and
+//! failures.
 //!
-//! A [`Scenario`] says where traffic arrives, what hosts can serve, and what goes wrong. [`run`]
-//! simulates it once per [`Policy`], each with the same arrivals, and returns a [`Report`]:
-//! numbers, time series, a table, CSV and a page of charts. Same seed, same bytes.
+//! A [`Scenario`] describes where traffic arrives, what hosts can serve, and what fails. [`run`]
+//! simulates it once per [`Policy`] with the same arrivals and returns a [`Report`]: metrics, time
+//! series, a table, CSV and a page of charts. The same seed gives the same bytes.
 //!
-//! Nothing that decides lives here: balancers, pickers, hosts and the planner are those of
-//! `plimsoll-core`, called from an event queue. Files and terminals do not live here either; the
-//! binary reads, writes and shows progress.
+//! No routing decision is made here: balancers, pickers and the planner are those of
+//! `plimsoll-core`, called from an event queue. The binary reads files, writes output and shows
+//! progress.
 //!
 //! # Example
 //!
@@ -44,23 +45,24 @@
 //! # }
 //! ```
 //!
-//! # Map
+//! # Modules
 //!
-//! | room | what lives there |
+//! | module | contents |
 //! |---|---|
-//! | [`scenario`] | what a file says, checked |
-//! | [`policy`] | names, and the settings of the core behind them |
-//! | `workload`, `situation` | demand and capacity over time, what is broken when |
+//! | [`scenario`] | scenario files and their validation |
+//! | [`policy`] | policy names and the core settings behind them |
+//! | `workload`, `faults` | demand and capacity over time, failures |
 //! | `host_model`, `network`, `topology` | hosts, delays, assignments |
 //! | `proxy`, `control_plane` | drivers of the engine's balancer, picker and planner |
-//! | `world` | clock, event queue, handlers |
-//! | [`metrics`], `optimum` | what a run amounts to, and what nobody can beat |
+//! | `world` | clock, event queue, event handlers |
+//! | [`metrics`], `optimum` | metrics of a run, and the theoretical optimum |
 //! | [`checker`] | bounds that a scenario sets |
-//! | [`report`] | table, CSV, HTML |
+//! | [`report`] | table, CSV, page of charts |
 
 pub mod checker;
 mod control_plane;
 mod draws;
+mod faults;
 mod host_model;
 pub mod metrics;
 mod network;
@@ -71,7 +73,6 @@ mod proxy;
 pub mod report;
 pub mod scenario;
 mod simulate;
-mod situation;
 #[cfg(test)]
 mod testing;
 mod topology;

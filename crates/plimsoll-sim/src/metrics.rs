@@ -1,9 +1,8 @@
-//! [`Metrics`]: one policy's run in numbers, by the definitions of the measurements on real
-//! proxies.
+//! [`Metrics`] of one policy's run, with the definitions used for measurements of real proxies.
 //!
-//! `recorder` collects while a run is on; `windows`, `oscillation` and `settling` look at it
-//! afterwards; here it becomes the row of the report. Field names are those of the JSON and of
-//! `[[expect]]`.
+//! `recorder` collects data during a run; `windows`, `oscillation` and `settling` analyze it
+//! afterwards; this module computes the row of the report. Field names are those of the JSON report
+//! and of `[[expect]]`.
 
 mod histogram;
 mod oscillation;
@@ -21,88 +20,71 @@ use oscillation::oscillation;
 use recorder::BIN;
 use windows::{FIVE_SECONDS, SECOND, Windows};
 
-/// One policy's run in numbers. Averages, peaks and shares are those of the measured part.
+/// Metrics of one policy's run. Averages, peaks and shares cover the measured part.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Metrics {
     /// Highest zone utilization ÷ utilization of all hosts, sliding 1 s means, average.
     pub max_over_mean_1s_avg: f64,
-    /// The same, highest.
     pub max_over_mean_1s_peak: f64,
-    /// Trailing 5 s means, average.
+    /// Like `max_over_mean_1s_avg`, but the average of trailing 5 s means.
     pub max_over_mean_5s_avg: f64,
-    /// Trailing 5 s means, highest.
     pub max_over_mean_5s_peak: f64,
-    /// Zone with the highest utilization on average.
+    /// The zone with the highest average utilization.
     pub hottest_zone: String,
-    /// Share of requests sent to another zone.
     pub cross_zone_share: f64,
-    /// Least share that any policy needs.
+    /// Lowest share of cross-zone requests with which zones can be balanced.
     pub cross_zone_needed: f64,
-    /// Share of requests that came to a zone above its capacity (1 s).
+    /// Share of requests that exceeded the capacity of the zone they were sent to (1 s means).
     pub above_capacity_share: f64,
-    /// Longest time to settle after a step, seconds; `null` = did not settle after some step.
+    /// Longest settling time after a step, seconds; `null` = some step did not settle.
     pub settled_s: Option<f64>,
-    /// Each step and its time to settle.
     pub settling: Vec<StepMetrics>,
-    /// Whether some zone swings.
     pub oscillates: bool,
-    /// Period of the swing, seconds.
     pub oscillation_period_s: Option<f64>,
     /// Median latency of successful requests, milliseconds.
     pub latency_p50_ms: Option<f64>,
-    /// 99th percentile, milliseconds.
+    /// 99th percentile of the latency of successful requests, milliseconds.
     pub latency_p99_ms: Option<f64>,
-    /// Requests of the whole run.
+    /// Requests in the whole run.
     pub requests: u64,
-    /// Failed requests of the whole run: refused, sent to dead hosts, or without a host.
+    /// Failed requests in the whole run: refused, sent to dead hosts, or without a host.
     pub failures: u64,
-    /// Failed ÷ all.
     pub failure_share: f64,
-    /// Requests under way at the end.
     pub in_flight: u64,
     /// Longest time, at least 10 s, in which a proxy sent nothing to its own zone, seconds.
     pub lock_out_s: f64,
-    /// Proxies (balancers) that this happened to.
+    /// Number of balancers that were locked out of their own zone.
     pub locked_out_balancers: u64,
-    /// Each zone.
     pub zones: Vec<ZoneMetrics>,
 }
 
-/// One zone's run in numbers.
+/// Metrics of one zone.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ZoneMetrics {
-    /// The zone.
     pub zone: String,
-    /// Requests per second that arrived at its proxies, average.
+    /// Average of the requests per second that arrived at the zone's proxies.
     pub demand_rps: f64,
-    /// Requests per second that its hosts can serve, at the end.
+    /// Requests per second that the zone's hosts can serve at the end of the run.
     pub capacity_rps: f64,
-    /// Utilization, average.
     pub utilization: f64,
-    /// Utilization ÷ that of all hosts: 1.0 is a fair load.
+    /// Utilization of the zone ÷ utilization of all hosts; 1.0 is a fair load.
     pub load_factor: f64,
-    /// Lowest 1 s mean of the utilization.
     pub utilization_1s_min: f64,
-    /// Highest 1 s mean.
     pub utilization_1s_max: f64,
-    /// Lowest 5 s mean.
     pub utilization_5s_min: f64,
-    /// Highest 5 s mean.
     pub utilization_5s_max: f64,
-    /// Share of the requests of its proxies that stayed.
+    /// Share of the requests of the zone's proxies that stayed in the zone.
     pub kept_local: f64,
 }
 
-/// Settling after one step.
+/// Settling after one step (the start, or a change) of the scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct StepMetrics {
-    /// When the step was, seconds.
     pub at_s: f64,
-    /// How long it took, seconds; `null` = did not settle.
+    /// Settling time, seconds; `null` = the zones did not settle.
     pub settled_s: Option<f64>,
 }
 
-/// Average and highest of a series.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Spread {
     average: f64,
@@ -111,7 +93,6 @@ struct Spread {
 }
 
 impl Metrics {
-    /// Measures a run.
     pub(crate) fn measure(windows: &Windows<'_>) -> Self {
         let one = spread(
             windows
@@ -127,7 +108,7 @@ impl Metrics {
         let latency = latency(windows);
         let millis = |share| latency.quantile(share).map(|nanos| nanos / 1e6);
         let totals = windows.recorder.totals();
-        let failed = totals.failed + totals.unpicked;
+        let failed = totals.failed + totals.no_host;
         let weight = u64::from(windows.scenario.requests_per_sample);
         let lock_outs = windows.recorder.lock_outs();
         Self {
@@ -139,12 +120,12 @@ impl Metrics {
             cross_zone_share: num::ratio(cross as f64, all as f64),
             cross_zone_needed: cross_zone_needed(windows),
             above_capacity_share: above_capacity(windows),
-            settled_s: worst(settling.iter().map(|one| one.took)),
+            settled_s: worst(settling.iter().map(|one| one.time)),
             settling: settling
                 .iter()
                 .map(|one| StepMetrics {
                     at_s: one.step,
-                    settled_s: one.took,
+                    settled_s: one.time,
                 })
                 .collect(),
             oscillates: swing.is_some(),
@@ -162,13 +143,13 @@ impl Metrics {
     }
 }
 
-/// The longest; `None` when one of them is.
+/// Returns the longest of `times`, or `None` if one of them is `None`.
 pub(crate) fn worst(times: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     let mut times = times;
     times.try_fold(0.0, |worst, time| Some(f64::max(worst, time?)))
 }
 
-/// Least share of traffic between zones that any policy needs, over what is measured.
+/// Returns the least cross-zone share with which zones can be balanced, over the measured part.
 pub(crate) fn cross_zone_needed(windows: &Windows<'_>) -> f64 {
     let bins = windows.from()..windows.bins();
     let (needed, demand) = bins
@@ -240,7 +221,7 @@ fn zones(windows: &Windows<'_>) -> Vec<ZoneMetrics> {
 pub(crate) fn hottest(zones: &[ZoneMetrics]) -> String {
     let hottest = zones.iter().max_by(|a, b| {
         let order = a.utilization.total_cmp(&b.utilization);
-        // Of equals the first, not the last.
+        // Among equals the first zone wins, not the last.
         order.then_with(|| b.zone.cmp(&a.zone))
     });
     hottest.map(|zone| zone.zone.clone()).unwrap_or_default()

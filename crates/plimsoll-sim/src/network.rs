@@ -1,18 +1,17 @@
-//! [`Network`] on the way: how long messages take, and what becomes of load reports.
+//! [`Network`]: message delays, and noise and loss of load reports.
 
 use plimsoll_core::model::orca::OrcaLoadReport;
 use plimsoll_core::rng::Xoshiro256;
 
 use crate::draws::{self, Purpose};
-use crate::scenario::{Network as Delays, Reports, Scenario};
+use crate::scenario::{NetworkSettings, ReportSettings, Scenario};
 
-/// Delays between zones and the fate of load reports.
 #[derive(Debug)]
 pub(crate) struct Network {
-    delays: Delays,
-    reports: Reports,
+    delays: NetworkSettings,
+    reports: ReportSettings,
     rng: Xoshiro256,
-    /// Filled in again for every report, so that none is built.
+    /// Reused for every report to avoid allocation.
     report: OrcaLoadReport,
 }
 
@@ -26,7 +25,7 @@ impl Network {
         }
     }
 
-    /// One way between a proxy and a host.
+    /// Returns the one-way delay between a proxy and a host.
     pub(crate) const fn delay(&self, local: bool) -> u64 {
         if local {
             self.delays.local
@@ -35,9 +34,9 @@ impl Network {
         }
     }
 
-    /// What arrives of a report: the value with its noise, or nothing.
+    /// Returns the received value of a report, with noise, or `None` if it is lost.
     pub(crate) fn transmit(&mut self, utilization: f64) -> Option<f64> {
-        let Reports { noise, loss, .. } = self.reports;
+        let ReportSettings { noise, loss, .. } = self.reports;
         if loss > 0.0 && draws::uniform(&mut self.rng) < loss {
             return None;
         }
@@ -47,7 +46,6 @@ impl Network {
         Some(utilization * (1.0 + noise * draws::normal(&mut self.rng)).max(0.0))
     }
 
-    /// A report that says this utilization.
     pub(crate) fn report(&mut self, utilization: f64) -> &OrcaLoadReport {
         self.report.application_utilization = utilization;
         &self.report
@@ -66,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_network_changes_nothing() {
+    fn a_perfect_network_changes_nothing() {
         let mut network = network(0.0, 0.0);
         assert_eq!(network.transmit(0.7), Some(0.7));
         assert_eq!(network.report(0.7).application_utilization, 0.7);

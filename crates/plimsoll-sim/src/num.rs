@@ -1,23 +1,20 @@
-//! Conversions between counts, durations and real numbers, in one place.
-//!
-//! Everything here saturates: a scenario is checked before it runs, so nothing gets near the ends.
+//! Conversions between counts, durations and floating-point numbers. All conversions saturate.
+//! Scenarios are checked before they run, so that the limits are never reached.
 
 use std::time::Duration;
 
 /// Nanoseconds in a second.
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
-/// A duration as nanoseconds of virtual time.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Nanoseconds as seconds.
 pub(crate) const fn seconds(nanos: u64) -> f64 {
     nanos as f64 / SECOND as f64
 }
 
-/// Seconds as nanoseconds; what is negative or not a number is 0.
+/// Converts seconds to nanoseconds; negative values and NaN become 0.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -27,7 +24,7 @@ pub(crate) const fn from_seconds(seconds: f64) -> u64 {
     (seconds * SECOND as f64) as u64
 }
 
-/// A real number as the nearest count.
+/// Rounds to the nearest count.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -37,17 +34,17 @@ pub(crate) fn round(value: f64) -> u64 {
     value.round() as u64
 }
 
-/// Which of equal parts of `width` a moment lies in.
+/// Returns the index of the interval of `width` that contains `at`.
 pub(crate) fn slot(at: u64, width: u64) -> usize {
     usize::try_from(at / width.max(1)).unwrap_or(usize::MAX)
 }
 
-/// An index that fits 32 bits, as scenarios are checked to have far fewer hosts and requests.
+/// Converts an index to 32 bits; checked scenarios have far fewer hosts and requests.
 pub(crate) fn index(value: usize) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 
-/// `part ÷ whole`, 0 when there is no whole.
+/// Returns `part ÷ whole`, or 0 if `whole` is 0.
 pub(crate) fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
@@ -57,14 +54,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seconds_go_there_and_back() {
+    fn seconds_round_trip() {
         assert_eq!(from_seconds(1.5), 1_500_000_000);
         assert_eq!(seconds(250_000_000), 0.25);
         assert_eq!(nanos(Duration::from_millis(3)), 3_000_000);
     }
 
     #[test]
-    fn nonsense_saturates() {
+    fn out_of_range_values_saturate() {
         assert_eq!(from_seconds(f64::NAN), 0);
         assert_eq!(from_seconds(-1.0), 0);
         assert_eq!(from_seconds(f64::INFINITY), u64::MAX);

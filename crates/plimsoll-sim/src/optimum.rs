@@ -1,5 +1,5 @@
-//! What nobody can beat: all zones equally loaded at every moment, with the least traffic between
-//! them. Computed from demand and capacity, not simulated.
+//! The theoretical optimum: all zones equally loaded at every moment with the least cross-zone
+//! traffic. Computed from demand and capacity, not simulated.
 
 use crate::metrics::windows::Windows;
 use crate::metrics::{Metrics, StepMetrics, ZoneMetrics, cross_zone_needed, hottest};
@@ -7,7 +7,7 @@ use crate::num;
 use crate::scenario::Scenario;
 use crate::workload::{TICK, Workload};
 
-/// The row of the optimum. It has no latency: how hosts queue is not computed.
+/// Computes the metrics of the optimum. It has no latency, because queuing is not modeled.
 pub(crate) fn optimum(windows: &Windows<'_>) -> Metrics {
     let Windows {
         scenario, workload, ..
@@ -45,13 +45,12 @@ pub(crate) fn optimum(windows: &Windows<'_>) -> Metrics {
     }
 }
 
-/// Utilization of all usable hosts together at a moment.
+/// Returns the utilization of all usable hosts together at a moment.
 pub(crate) fn mean_utilization(workload: &Workload, at: u64) -> f64 {
     let demand: f64 = workload.rates(at).iter().sum();
     num::ratio(demand, workload.capacity(at).iter().sum())
 }
 
-/// Moments of the measured part, one per tick.
 fn ticks(scenario: &Scenario) -> impl Iterator<Item = u64> {
     (scenario.measure_from / TICK..scenario.duration / TICK).map(|tick| tick * TICK)
 }
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_are_even_and_only_the_surplus_leaves() {
+    fn zones_are_balanced_and_only_the_surplus_spills() {
         let metrics = optimum_of(|_| {});
         assert!((metrics.cross_zone_share - 0.2667).abs() < 1e-3);
         assert!((metrics.zones[0].kept_local - 0.5556).abs() < 1e-3);
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_for_everybody_is_above_capacity_even_so() {
+    fn total_overload_is_above_capacity_even_in_the_optimum() {
         let metrics = optimum_of(|parts| parts.traffic.mean_utilization = Some(1.25));
         assert!((metrics.above_capacity_share - 0.2).abs() < 1e-9);
         assert_eq!(metrics.max_over_mean_5s_peak, 1.0);

@@ -1,7 +1,7 @@
-//! [`Policy`]: what is compared, by name, and the settings of the core that stand behind a name.
+//! [`Policy`]: the routing policies that can be compared, and the core settings behind each name.
 //!
-//! No routing rule lives here: a policy is a `ClusterConfig` of the production engine, plus what
-//! the world must feed it (true demand as weights, fractions from a planner, load reports of
+//! No routing rule is implemented here: a policy is a `ClusterConfig` of the production engine,
+//! plus the inputs it needs (true demand as weights, fractions from a planner, load reports of
 //! hosts).
 
 use std::sync::Arc;
@@ -18,49 +18,45 @@ use plimsoll_core::units::FieldError;
 use serde::Serialize;
 
 use crate::num;
-use crate::scenario::{EndpointPolicyName, Scenario, Span};
+use crate::scenario::{EndpointPolicyName, HumanDuration, Scenario};
 
-/// Name of the upstream cluster.
 pub(crate) const CLUSTER: &str = "orders";
 
-/// A way of routing that can be compared with others.
+/// A routing policy that can be compared with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
-    /// Flat round robin: localities play no part.
+    /// Flat round robin, ignoring localities.
     None,
     /// Zone-aware routing by host counts: Envoy's default.
     ZoneAwareHosts,
     /// Zone-aware routing by weights, given the true demand and the true capacities.
     ZoneAwareWeights,
-    /// LRS_REPORTED_RATE, demand counted where it arrives (decisions D1).
+    /// LRS_REPORTED_RATE, with demand counted where it arrives (decision 0022).
     LrsByReporter,
-    /// The same, demand counted where it was sent: wrong, kept as an exhibit.
+    /// LRS_REPORTED_RATE, with demand counted where it was sent: wrong, kept to show why.
     LrsByDestination,
-    /// Each proxy's own view: how long its requests wait for an answer, and how many do.
+    /// Each proxy's own view: how long its requests wait for a response, and how many fail to get
+    /// one.
     ObservedLoad,
-    /// load_aware_locality with the seed's rule.
     Headroom,
-    /// load_aware_locality with the controller that settles.
     Convergent,
     /// CONVERGENT with LRS fractions as feed-forward.
     Hybrid,
-    /// What nobody can beat, computed from the demand: perfect balance at the least traffic between
-    /// zones.
+    /// The theoretical optimum, computed from the demand: perfect balance at the least cross-zone
+    /// traffic.
     Optimum,
 }
 
-/// How demand is counted from load reports (decisions D1).
+/// Zone for which demand in load reports counts (decision 0022).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Keying {
-    /// Where the reporter is.
+pub(crate) enum DemandKey {
     Reporter,
-    /// Where it sent its requests.
     Destination,
 }
 
 impl Policy {
-    /// All policies, in the order of reports.
+    /// All policies, in the order used if a scenario names none.
     pub const ALL: &[Self] = &[
         Self::None,
         Self::ZoneAwareHosts,
@@ -74,7 +70,7 @@ impl Policy {
         Self::Optimum,
     ];
 
-    /// Its name in scenarios and reports.
+    /// Returns the policy's name in scenarios and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -90,33 +86,29 @@ impl Policy {
         }
     }
 
-    /// One sentence for people.
-    pub const fn describe(self) -> &'static str {
+    /// Returns a one-sentence description for people.
+    pub const fn description(self) -> &'static str {
         match self {
-            Self::None => "Round robin over all hosts; zones play no part.",
-            Self::ZoneAwareHosts => "Zone-aware routing that takes host counts for demand.",
+            Self::None => "Round robin over all hosts, ignoring zones.",
+            Self::ZoneAwareHosts => "Zone-aware routing by host counts.",
             Self::ZoneAwareWeights => {
-                "Zone-aware routing that is told the true demand and the true capacities."
+                "Zone-aware routing that knows the true demand and the true capacities."
             }
             Self::LrsByReporter => {
                 "Zone-aware routing with demand measured by load reports, counted where it arrives."
             }
-            Self::LrsByDestination => {
-                "The same with demand counted where it was sent: it measures its own outcome."
-            }
+            Self::LrsByDestination => "Measured demand counted where it was sent: a feedback loop.",
             Self::ObservedLoad => {
-                "Each proxy judges by how long its own requests wait for an answer."
+                "Each proxy routes by how long its own requests wait for a response."
             }
-            Self::Headroom => {
-                "load_aware_locality as specified: a switch, all local or by headroom."
-            }
-            Self::Convergent => "load_aware_locality with a controller that settles.",
-            Self::Hybrid => "CONVERGENT that starts from measured demand and only trims.",
-            Self::Optimum => "Computed: perfect balance at the least traffic between zones.",
+            Self::Headroom => "load_aware_locality as specified: all local, or by headroom.",
+            Self::Convergent => "load_aware_locality with a controller that converges.",
+            Self::Hybrid => "CONVERGENT with measured demand as feed-forward.",
+            Self::Optimum => "Computed: perfect balance at the least cross-zone traffic.",
         }
     }
 
-    /// The policy of a name.
+    /// Looks up a policy by name.
     pub fn parse(name: &str) -> Result<Self, String> {
         let found = Self::ALL
             .iter()
@@ -124,40 +116,42 @@ impl Policy {
             .find(|policy| policy.name() == name);
         found.ok_or_else(|| {
             let names: Vec<&str> = Self::ALL.iter().map(|policy| policy.name()).collect();
-            format!("there is no policy {name:?}: {}", names.join(", "))
+            format!(
+                "unknown policy {name:?}: expected one of {}",
+                names.join(", ")
+            )
         })
     }
 
-    /// Whether it is computed instead of simulated.
+    /// Whether the policy is computed instead of simulated.
     pub const fn is_computed(self) -> bool {
         matches!(self, Self::Optimum)
     }
 
-    /// Whether it tries to keep traffic local; only then can a proxy be locked out of its own zone.
+    /// Whether the policy prefers local hosts; only then can a proxy be locked out of its own zone.
     pub(crate) const fn prefers_local(self) -> bool {
         !matches!(self, Self::None | Self::Optimum)
     }
 
-    /// Whether a control plane collects load reports for it, and how it counts.
-    pub(crate) const fn keying(self) -> Option<Keying> {
+    /// Returns how a control plane counts load reports for the policy; `None` if it uses none.
+    pub(crate) const fn demand_key(self) -> Option<DemandKey> {
         match self {
-            Self::LrsByReporter | Self::Hybrid => Some(Keying::Reporter),
-            Self::LrsByDestination => Some(Keying::Destination),
+            Self::LrsByReporter | Self::Hybrid => Some(DemandKey::Reporter),
+            Self::LrsByDestination => Some(DemandKey::Destination),
             _ => None,
         }
     }
 
-    /// Whether it is told the truth as weights.
+    /// Whether the policy gets the true demand and capacity as weights.
     pub(crate) const fn is_oracle(self) -> bool {
         matches!(self, Self::ZoneAwareWeights)
     }
 
-    /// Whether it listens to load reports of hosts.
     pub(crate) const fn uses_reports(self) -> bool {
         matches!(self, Self::Headroom | Self::Convergent | Self::Hybrid)
     }
 
-    /// The settings of the core that stand behind the name.
+    /// Returns the core settings behind the policy's name.
     pub fn cluster_config(self, scenario: &Scenario) -> Result<ClusterConfigParts, FieldError> {
         let balancer = scenario.balancer;
         let locality_policy = match self {
@@ -191,7 +185,6 @@ impl Policy {
         })
     }
 
-    /// The same, checked.
     pub(crate) fn checked_config(
         self,
         scenario: &Scenario,
@@ -200,7 +193,7 @@ impl Policy {
         ClusterConfig::try_new(parts).map(Arc::new)
     }
 
-    /// Whether the core takes the settings of this scenario.
+    /// Checks that the core accepts the settings of this scenario.
     pub(crate) fn check(self, scenario: &Scenario) -> Result<(), FieldError> {
         self.checked_config(scenario).map(|_| ())
     }
@@ -251,8 +244,8 @@ fn load_aware(
     Ok(LocalityPolicy::LoadAwareLocality(checked))
 }
 
-fn duration(span: Option<Span>) -> Option<std::time::Duration> {
-    span.map(|span| std::time::Duration::from_nanos(num::nanos(span.0)))
+fn duration(value: Option<HumanDuration>) -> Option<std::time::Duration> {
+    value.map(|value| std::time::Duration::from_nanos(num::nanos(value.0)))
 }
 
 #[cfg(test)]
@@ -260,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lead_back_to_their_policies() {
+    fn names_round_trip() {
         for &policy in Policy::ALL {
             assert_eq!(Policy::parse(policy.name()), Ok(policy));
             let json = serde_json::to_string(&policy).unwrap();

@@ -1,8 +1,6 @@
-//! [`Proxy`]: one balancer and one worker of the production engine, and the counters that a load
-//! report is made of.
-//!
-//! What is decided lives in the core. Here live the driver's duties: drain the balancer after every
-//! input, publish, remember when it wants to be woken, find hosts by number, count for LRS.
+//! [`Proxy`]: one balancer and one worker of the production engine, with the counters for load
+//! reports. The core decides. This is its driver: it drains the balancer after every input,
+//! publishes snapshots, keeps its timer, finds hosts by number and counts requests for LRS.
 
 use std::sync::Arc;
 
@@ -25,7 +23,6 @@ use crate::policy::CLUSTER;
 use crate::scenario::NEVER;
 use crate::topology;
 
-/// One simulated proxy.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     pub(crate) node: Node,
@@ -33,17 +30,15 @@ pub(crate) struct Proxy {
     balancer: Balancer,
     publisher: Publisher<RoutingSnapshot>,
     config: Arc<ClusterConfig>,
-    /// Its hosts, by number.
     hosts: Vec<Arc<Host>>,
     window: Window,
     local: LocalStreak,
 }
 
-/// What is counted between two load reports.
 #[derive(Debug)]
 struct Window {
     since: u64,
-    /// Per upstream zone.
+    /// Request counts by upstream zone.
     zones: Vec<Counts>,
     dropped: u64,
 }
@@ -55,19 +50,18 @@ struct Counts {
     failed: u64,
 }
 
-/// How long nothing has been sent to the own zone.
+/// Time since the last request to the proxy's own zone.
 #[derive(Clone, Copy, Debug, Default)]
 struct LocalStreak {
     since: u64,
     requests: u64,
 }
 
-/// Requests in a row that must leave a zone before a proxy counts as locked out: fewer may be
-/// chance.
+/// Consecutive cross-zone requests before a proxy counts as locked out; fewer may be chance.
 const LOCKED_OUT_REQUESTS: u64 = 50;
 
 impl Proxy {
-    /// A proxy that starts now and knows nothing yet.
+    /// Creates a proxy that starts now, without any configuration yet.
     pub(crate) fn new(
         config: Arc<ClusterConfig>,
         node: Node,
@@ -106,9 +100,9 @@ impl Proxy {
         self.hosts = hosts;
     }
 
-    pub(crate) fn handle_originating(&mut self, assignment: ClusterLoadAssignment, now: u64) {
+    pub(crate) fn handle_fleet_assignment(&mut self, assignment: ClusterLoadAssignment, now: u64) {
         self.balancer
-            .handle_originating(assignment, Instant::from_nanos(now));
+            .handle_fleet_assignment(assignment, Instant::from_nanos(now));
         self.drain();
     }
 
@@ -123,40 +117,34 @@ impl Proxy {
         self.drain();
     }
 
-    /// When [`Self::handle_timeout`] wants to be called.
     pub(crate) fn poll_timeout(&self) -> u64 {
         self.balancer
             .poll_timeout()
             .map_or(NEVER, Instant::as_nanos)
     }
 
-    /// The settings, for reports of hosts.
     pub(crate) fn config(&self) -> &ClusterConfig {
         &self.config
     }
 
-    /// The host of a number, as this proxy knows it.
+    /// Returns the host of a number, as this proxy knows it.
     pub(crate) fn host(&self, number: usize) -> Option<&Arc<Host>> {
         self.hosts.get(number)
     }
 
-    /// Why it routes as it does.
     pub(crate) fn explain(&mut self) -> Explanation {
         self.picker.snapshot().explain()
     }
 
-    /// Counts a request that was sent to a zone.
     pub(crate) fn count_issued(&mut self, zone: usize) {
         self.window.zones[zone].issued += 1;
     }
 
-    /// Counts a request for which there was no host.
     pub(crate) fn count_dropped(&mut self) {
         self.window.dropped += 1;
     }
 
-    /// Counts the answer to a request.
-    pub(crate) fn count_answer(&mut self, zone: usize, success: bool) {
+    pub(crate) fn count_response(&mut self, zone: usize, success: bool) {
         let counts = &mut self.window.zones[zone];
         if success {
             counts.succeeded += 1;
@@ -165,9 +153,9 @@ impl Proxy {
         }
     }
 
-    /// Takes note of where a request went; returns for how long the own zone has got nothing, once
-    /// that cannot be chance any more.
-    pub(crate) fn note_locality(&mut self, local: bool, now: u64) -> Option<u64> {
+    /// Records whether a request stayed local; returns how long the proxy's own zone has received
+    /// nothing, once that is too long to be chance.
+    pub(crate) fn record_locality(&mut self, local: bool, now: u64) -> Option<u64> {
         if local {
             self.local = LocalStreak {
                 since: now,
@@ -179,7 +167,7 @@ impl Proxy {
         (self.local.requests >= LOCKED_OUT_REQUESTS).then(|| now - self.local.since)
     }
 
-    /// What happened since the last load report, each sample counted as often as it stands for.
+    /// Returns the load since the last report, with each sample scaled to real requests.
     pub(crate) fn drain_load_stats(
         &mut self,
         localities: &[Locality],
@@ -218,7 +206,7 @@ impl Proxy {
     }
 }
 
-/// The node of the `number`-th balancer of a zone.
+/// Returns the node of the `number`-th balancer of a zone.
 pub(crate) fn node(zone: &crate::scenario::Zone, number: usize) -> Node {
     Node {
         id: format!("{}-{}", zone.name, num::index(number)).into(),
@@ -231,9 +219,9 @@ pub(crate) fn node(zone: &crate::scenario::Zone, number: usize) -> Node {
 mod tests {
     use super::*;
     use crate::draws::{Purpose, stream};
+    use crate::faults::Faults;
     use crate::policy::Policy;
     use crate::scenario::Scenario;
-    use crate::situation::Situation;
     use crate::testing::three_zones;
     use plimsoll_core::picker::PickArgs;
 
@@ -244,23 +232,23 @@ mod tests {
         let config = Policy::ZoneAwareHosts.checked_config(&scenario).unwrap();
         let rng = stream(1, Purpose::Picks, 0);
         let mut proxy = Proxy::new(config, node(&scenario.zones[0], 7), 3, rng, 0);
-        let situation = Situation::at(&scenario, 0);
-        let fleet = topology::fleet(&scenario, &situation, None).unwrap();
-        proxy.handle_originating(fleet, 0);
-        let upstream = topology::upstream(&scenario, &situation, false).unwrap();
+        let faults = Faults::at(&scenario, 0);
+        let fleet = topology::fleet(&scenario, &faults, None).unwrap();
+        proxy.handle_fleet_assignment(fleet, 0);
+        let upstream = topology::upstream(&scenario, &faults, false).unwrap();
         proxy.handle_assignment(upstream, 0);
         (scenario, proxy)
     }
 
     #[test]
-    fn it_routes_with_the_engine_and_finds_hosts_by_number() {
+    fn a_proxy_routes_with_the_engine_and_finds_hosts_by_number() {
         let (_, mut proxy) = proxy();
         assert_eq!(&*proxy.node.id, "a-7");
         for number in 0..12 {
             let host = proxy.host(number).unwrap();
             assert_eq!(topology::host_number(host.address()), number);
         }
-        // As many proxies as hosts everywhere: everything stays local.
+        // Equal shares of proxies and hosts in every zone: everything stays local.
         for _ in 0..20 {
             let pick = proxy.picker.pick(PickArgs::default());
             assert_eq!(pick.host().unwrap().locality().zone(), "a");
@@ -269,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn load_reports_cover_their_interval_and_start_anew() {
+    fn load_reports_cover_one_interval_and_reset() {
         let (scenario, mut proxy) = proxy();
         let localities: Vec<Locality> = scenario
             .zones
@@ -278,7 +266,7 @@ mod tests {
             .collect();
         (0..6).for_each(|_| proxy.count_issued(0));
         proxy.count_issued(2);
-        proxy.count_answer(2, false);
+        proxy.count_response(2, false);
         proxy.count_dropped();
         let stats = proxy.drain_load_stats(&localities, 10, 4 * SECOND);
         assert_eq!(stats.demand_per_second(), Some(20.0));
@@ -290,14 +278,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_out_needs_many_requests_in_a_row() {
+    fn a_lock_out_needs_many_consecutive_requests() {
         let (_, mut proxy) = proxy();
-        assert_eq!(proxy.note_locality(true, SECOND), None);
+        assert_eq!(proxy.record_locality(true, SECOND), None);
         for request in 0..LOCKED_OUT_REQUESTS - 1 {
-            assert_eq!(proxy.note_locality(false, (2 + request) * SECOND), None);
+            assert_eq!(proxy.record_locality(false, (2 + request) * SECOND), None);
         }
-        assert_eq!(proxy.note_locality(false, 61 * SECOND), Some(60 * SECOND));
-        assert_eq!(proxy.note_locality(true, 62 * SECOND), None);
-        assert_eq!(proxy.note_locality(false, 63 * SECOND), None);
+        assert_eq!(proxy.record_locality(false, 61 * SECOND), Some(60 * SECOND));
+        assert_eq!(proxy.record_locality(true, 62 * SECOND), None);
+        assert_eq!(proxy.record_locality(false, 63 * SECOND), None);
     }
 }

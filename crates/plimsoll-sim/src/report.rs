@@ -1,11 +1,10 @@
-//! [`Report`]: what came out of a run, for people and programs.
+//! [`Report`]: the results of a simulation, for people and programs.
 //!
-//! Numbers live in `metrics`; here they are put beside each other: `table` for terminals, `csv` for
-//! spreadsheets, `html` for a page that explains itself. Everything is built in memory as text; the
-//! binary writes files.
+//! `metrics` computes the numbers; this module presents them: `table` for terminals, `csv` for
+//! spreadsheets, `page` for the charts that the dashboard's modules draw. The binary writes files.
 
 mod csv;
-mod html;
+mod page;
 pub(crate) mod series;
 pub(crate) mod table;
 #[cfg(test)]
@@ -17,74 +16,62 @@ use crate::checker::Check;
 use crate::metrics::Metrics;
 use crate::num;
 use crate::policy::Policy;
-use crate::scenario::{Arrivals, Scenario, Service, Span};
+use crate::scenario::{Arrivals, HumanDuration, Scenario, Service};
 use series::Series;
 
-/// What came out of a run.
+/// Results of a simulation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// What was simulated.
-    pub facts: Facts,
+    pub facts: RunInfo,
     /// One entry per policy, in the order of the scenario.
     pub policies: Vec<PolicyReport>,
-    /// Bounds and how they went.
+    /// Bounds of the scenario and whether they held.
     pub checks: Vec<Check>,
 }
 
-/// What was simulated, in numbers.
+/// Parameters of the simulation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Facts {
-    /// Title of the scenario.
+pub struct RunInfo {
     pub title: String,
-    /// Its description.
     pub description: String,
-    /// Same seed, same bytes.
     pub seed: u64,
-    /// Simulated seconds.
     pub duration_s: f64,
-    /// Averages and peaks count from here, seconds.
     pub measured_from_s: f64,
-    /// Names of the zones.
     pub zones: Vec<String>,
-    /// Upstream hosts.
     pub hosts: u32,
-    /// Proxies.
     pub proxies: u32,
-    /// Balancers that were simulated for them.
+    /// Number of simulated balancers, each of which may represent several proxies.
     pub balancers: usize,
     /// Requests per second at the start.
     pub requests_per_second: f64,
-    /// Requests that each simulated one stands for.
+    /// Number of real requests that each simulated one represents.
     pub requests_per_sample: u32,
-    /// When something happens, seconds, and what.
+    /// Time in seconds and description of each event.
     pub events: Vec<(f64, String)>,
-    /// What was left out or simplified in this run.
     pub notes: Vec<String>,
 }
 
-/// One policy's outcome.
+/// Results of one policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PolicyReport {
-    /// The policy.
     pub policy: Policy,
-    /// What it is, in one sentence.
     pub description: &'static str,
-    /// Its numbers.
     pub metrics: Metrics,
-    /// Zone and reason: how the first proxy of each zone routes at the end, as `explain` says it.
+    /// Zone and reason: why the first proxy of each zone routes as it does at the end, as `explain`
+    /// reports it.
     pub endings: Vec<(String, String)>,
     #[serde(skip)]
     pub(crate) series: Series,
 }
 
 impl Report {
-    /// Whether every check holds.
+    /// Whether every check passed.
     pub fn passed(&self) -> bool {
         self.checks.iter().all(|check| check.passed)
     }
 }
 
-impl Facts {
+impl RunInfo {
     pub(crate) fn new(scenario: &Scenario) -> Self {
         Self {
             title: scenario.title.clone(),
@@ -107,9 +94,9 @@ impl Facts {
         }
     }
 
-    /// One line: how large, how long, which seed.
-    pub(crate) fn in_words(&self) -> String {
-        let length = Span(std::time::Duration::from_secs_f64(self.duration_s));
+    /// Returns a one-line summary: size, duration and seed.
+    pub(crate) fn summary(&self) -> String {
+        let length = HumanDuration(std::time::Duration::from_secs_f64(self.duration_s));
         format!(
             "{} zones, {} hosts, {} proxies, {:.0} requests/s, {length} simulated, seed {}",
             self.zones.len(),
@@ -121,13 +108,13 @@ impl Facts {
     }
 }
 
-/// Moments and words for what the scenario does on the way.
+/// Returns the time and description of each event of the scenario.
 fn events(scenario: &Scenario) -> Vec<(f64, String)> {
     let mut events: Vec<(f64, String)> = Vec::new();
     for event in &scenario.events {
-        let words = scenario.in_words(&event.what);
+        let words = scenario.describe(&event.kind);
         if event.until < scenario.duration {
-            events.push((num::seconds(event.until), format!("over: {words}")));
+            events.push((num::seconds(event.until), format!("end of: {words}")));
         }
         events.push((num::seconds(event.from), words));
     }
@@ -135,12 +122,11 @@ fn events(scenario: &Scenario) -> Vec<(f64, String)> {
     events
 }
 
-/// What a reader must know about how this run was simplified.
 fn notes(scenario: &Scenario) -> Vec<String> {
     let mut notes = Vec::new();
     if scenario.requests_per_sample > 1 {
         notes.push(format!(
-            "sampled traffic: each simulated request stands for {}; hosts of one zone and group \
+            "sampled traffic: each simulated request represents {}; hosts of one zone and group \
              report their common utilization, and waiting times are drawn from a queue at that \
              utilization instead of being simulated",
             scenario.requests_per_sample
@@ -149,11 +135,11 @@ fn notes(scenario: &Scenario) -> Vec<String> {
     let (proxies, balancers) = (scenario.proxy_count(), scenario.balancer_count());
     if balancers < proxies as usize {
         notes.push(format!(
-            "representative proxies: {balancers} balancers stand for {proxies} proxies"
+            "representative proxies: {balancers} balancers represent {proxies} proxies"
         ));
     }
     if scenario.host.service == Service::Instant {
-        notes.push("hosts answer at once; overload is counted but burns nothing".into());
+        notes.push("hosts respond at once; overload is counted but has no effect".into());
     }
     if scenario.traffic.arrivals == Arrivals::Poisson {
         notes.push("requests arrive independently of each other (Poisson)".into());

@@ -1,13 +1,13 @@
-//! [`Scenario`]: a checked description of a fleet, its traffic and what happens to it.
+//! [`Scenario`]: a checked description of a fleet, its traffic and its failures.
 //!
-//! Here live the nouns that the world reads, with times in nanoseconds and zones as indexes.
-//! `parts` is what a file says, `check` the one way from there to here; what things *do* lives in
-//! the files that use them (`workload`, `host_model`, `faults`, `policy`, `checker`).
+//! These types are what the simulation reads, with times in nanoseconds and zones as indexes.
+//! `parts` mirrors the file and `check` validates it. `workload`, `host_model`, `faults`, `policy`
+//! and `checker` implement the behavior.
 
 mod check;
+pub mod duration;
 mod events;
 pub mod parts;
-pub mod span;
 #[cfg(test)]
 mod tests;
 mod zones;
@@ -16,14 +16,14 @@ use plimsoll_core::model::cluster::LocalitySampling;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
 
+pub use duration::HumanDuration;
 pub use parts::ScenarioParts;
-pub use span::Span;
 
 use crate::num;
 use crate::policy::Policy;
 use crate::scenario::parts::{ControlPlaneParts, LoadAwareLocalityParts};
 
-/// Never: the end of virtual time.
+/// The end of virtual time; events at this time never happen.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// A scenario, checked and with defaults applied.
@@ -38,18 +38,17 @@ pub struct Scenario {
     pub(crate) traffic: Traffic,
     pub(crate) zones: Vec<Zone>,
     pub(crate) host: HostSettings,
-    pub(crate) network: Network,
-    pub(crate) reports: Reports,
-    pub(crate) control_plane: ControlPlane,
+    pub(crate) network: NetworkSettings,
+    pub(crate) reports: ReportSettings,
+    pub(crate) control_plane: ControlPlaneSettings,
     pub(crate) balancer: BalancerSettings,
     pub(crate) load_aware: LoadAwareLocalityParts,
-    /// Each simulated request stands for that many.
+    /// Number of real requests that each simulated one represents.
     pub(crate) requests_per_sample: u32,
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Vec<ScenarioEvent>,
     pub(crate) expectations: Vec<Expectation>,
 }
 
-/// How much traffic there is, and how it comes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Traffic {
     pub(crate) requests_per_second: f64,
@@ -57,16 +56,13 @@ pub(crate) struct Traffic {
     pub(crate) waves: Vec<Wave>,
 }
 
-/// How requests follow each other at one proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrivals {
-    /// At equal distances.
     Paced,
-    /// Independently of each other.
     Poisson,
 }
 
-/// A slow wave of the demand of some zones.
+/// Slow sinusoidal change of the demand of some zones.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Wave {
     pub(crate) zones: Vec<usize>,
@@ -75,14 +71,12 @@ pub(crate) struct Wave {
     pub(crate) phase: f64,
 }
 
-/// One zone: its proxies and its upstream hosts.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Zone {
     pub(crate) name: String,
     pub(crate) locality: Locality,
     /// Share of the demand at the start, 0.0 to 1.0.
     pub(crate) share: f64,
-    /// Proxies there are.
     pub(crate) proxies: u32,
     /// Share of the zone's requests that each simulated balancer issues.
     pub(crate) balancers: Vec<f64>,
@@ -90,7 +84,7 @@ pub(crate) struct Zone {
 }
 
 impl Zone {
-    /// Requests per second that all its hosts together can serve.
+    /// Returns the requests per second that all its hosts together can serve.
     pub(crate) fn capacity(&self) -> f64 {
         let groups = self.hosts.iter();
         groups
@@ -103,7 +97,6 @@ impl Zone {
     }
 }
 
-/// Equal hosts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct HostGroup {
     pub(crate) count: u32,
@@ -111,38 +104,33 @@ pub(crate) struct HostGroup {
     pub(crate) weight: Option<u32>,
 }
 
-/// How hosts serve requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct HostSettings {
     pub(crate) service: Service,
     pub(crate) servers: u32,
-    /// Requests that may wait; `None` = one second's worth.
+    /// Queue length in requests; `None` = one second of capacity.
     pub(crate) queue: Option<f64>,
     pub(crate) detection: u64,
 }
 
-/// Distribution of service times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Service {
-    /// All equal.
     Constant,
-    /// Memoryless.
     Exponential,
-    /// No queue at all: every request is answered at once.
+    /// No queue: every request is answered at once.
     Instant,
 }
 
-/// One-way delays.
+/// One-way delays of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Network {
+pub(crate) struct NetworkSettings {
     pub(crate) local: u64,
     pub(crate) remote: u64,
 }
 
-/// How hosts report their load.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Reports {
-    /// `None` = in-band.
+pub(crate) struct ReportSettings {
+    /// Period of out-of-band load reports; `None` = in-band reports.
     pub(crate) out_of_band_period: Option<u64>,
     pub(crate) meter_window: u64,
     pub(crate) noise: f64,
@@ -150,26 +138,24 @@ pub(crate) struct Reports {
     pub(crate) delay: u64,
 }
 
-/// How load reports of proxies become fractions.
+/// Settings of load reports from proxies and of the planner.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ControlPlane {
+pub(crate) struct ControlPlaneSettings {
     pub(crate) report_interval: u64,
     pub(crate) delay: u64,
     pub(crate) planner: ControlPlaneParts,
 }
 
-/// Settings that all policies share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BalancerSettings {
     pub(crate) endpoint_policy: EndpointPolicyName,
-    /// `None` = what suits the policy.
+    /// `None` = the default of the policy.
     pub(crate) sampling: Option<LocalitySampling>,
     pub(crate) min_cluster_size: Option<u64>,
     pub(crate) capacity_by_weights: bool,
     pub(crate) start_spread: u64,
 }
 
-/// Endpoint policies a scenario can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndpointPolicyName {
     LeastRequest,
@@ -177,24 +163,22 @@ pub(crate) enum EndpointPolicyName {
     RoundRobin,
 }
 
-/// Something that happens on the way.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Event {
+pub(crate) struct ScenarioEvent {
     pub(crate) from: u64,
-    /// [`NEVER`] when it does not end.
+    /// End of the event; [`NEVER`] if it does not end.
     pub(crate) until: u64,
-    pub(crate) what: Happening,
+    pub(crate) kind: EventKind,
 }
 
-impl Event {
+impl ScenarioEvent {
     pub(crate) const fn is_on(&self, at: u64) -> bool {
         self.from <= at && at < self.until
     }
 }
 
-/// What happens.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Happening {
+pub(crate) enum EventKind {
     Capacity {
         zones: Vec<usize>,
         factor: f64,
@@ -223,18 +207,18 @@ pub(crate) enum Happening {
     },
 }
 
-/// A bound on a metric of one policy.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Expectation {
     pub(crate) policy: Policy,
     pub(crate) metric: String,
     pub(crate) bound: f64,
-    /// The bound is the largest allowed value, else the smallest.
+    /// Whether the bound is a maximum; otherwise it is a minimum.
     pub(crate) at_most: bool,
 }
 
 impl Scenario {
-    /// Reads a scenario. The error names the place: `zone[1].hosts[0].capacity: must be above 0`.
+    /// Parses a scenario from TOML. Errors name the field: `zone[1].hosts[0].capacity: must be
+    /// above 0`.
     pub fn parse(text: &str) -> Result<Self, FieldError> {
         let document = toml::Deserializer::parse(text)
             .map_err(|error| FieldError::new("", check::reason(text, &error)))?;
@@ -246,26 +230,26 @@ impl Scenario {
         Self::try_new(parts)
     }
 
-    /// Its title.
+    /// Returns the title of the scenario.
     pub fn title(&self) -> &str {
         &self.title
     }
 
-    /// The policies it compares, in order.
+    /// Returns the policies that the scenario compares, in order.
     pub fn policies(&self) -> &[Policy] {
         &self.policies
     }
 
-    /// The same scenario with another seed.
+    /// Returns the scenario with another seed.
     #[must_use]
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// The same scenario, shorter or longer. When it would end before measuring begins, the second
-    /// half is measured.
-    pub fn with_duration(mut self, duration: Span) -> Result<Self, FieldError> {
+    /// Returns the scenario with another duration. If it would end before measuring begins, the
+    /// second half is measured.
+    pub fn with_duration(mut self, duration: HumanDuration) -> Result<Self, FieldError> {
         self.duration = num::nanos(duration.0);
         if self.measure_from >= self.duration {
             self.measure_from = self.duration / 2;
@@ -274,14 +258,15 @@ impl Scenario {
         Ok(self)
     }
 
-    /// The same scenario with these policies only, in this order.
+    /// Returns the scenario with only these policies, in this order.
     #[must_use]
     pub fn with_policies(mut self, policies: Vec<Policy>) -> Self {
         self.policies = policies;
         self
     }
 
-    /// Moments at which something changes, the start included: what settling is counted from.
+    /// Returns the times at which something changes, including the start. Settling times count from
+    /// these.
     pub(crate) fn steps(&self) -> Vec<u64> {
         let ends = self
             .events
@@ -293,8 +278,7 @@ impl Scenario {
         steps
     }
 
-    /// What happens, in a few words.
-    pub(crate) fn in_words(&self, what: &Happening) -> String {
+    pub(crate) fn describe(&self, kind: &EventKind) -> String {
         let names = |zones: &[usize]| match zones {
             all if all.len() == self.zones.len() => "all zones".to_owned(),
             [first, .., last] if zones.len() > 3 => {
@@ -305,35 +289,32 @@ impl Scenario {
                 names.join(", ")
             }
         };
-        match what {
-            Happening::Capacity { zones, factor } => {
+        match kind {
+            EventKind::Capacity { zones, factor } => {
                 format!("capacity of {} × {factor}", names(zones))
             }
-            Happening::ControlPlaneOutage => "the control plane is away".into(),
-            Happening::Demand { zones, factor, .. } => {
+            EventKind::ControlPlaneOutage => "the control plane is unreachable".into(),
+            EventKind::Demand { zones, factor, .. } => {
                 format!("demand of {} × {factor}", names(zones))
             }
-            Happening::LoseHosts { zones } => format!("hosts of {} are lost", names(zones)),
-            Happening::LoseZone { zones } => format!("{} is lost", names(zones)),
-            Happening::Shares { .. } => "demand is split in another way".into(),
-            Happening::StopReports { zones } => format!("hosts of {} do not report", names(zones)),
-            Happening::Unhealthy { zones, hosts } => {
+            EventKind::LoseHosts { zones } => format!("hosts of {} are lost", names(zones)),
+            EventKind::LoseZone { zones } => format!("{} is lost", names(zones)),
+            EventKind::Shares { .. } => "demand is redistributed".into(),
+            EventKind::StopReports { zones } => format!("hosts of {} do not report", names(zones)),
+            EventKind::Unhealthy { zones, hosts } => {
                 format!("{hosts} hosts of {} are unhealthy", names(zones))
             }
         }
     }
 
-    /// Hosts of all zones.
     pub(crate) fn host_count(&self) -> u32 {
         self.zones.iter().map(Zone::host_count).sum()
     }
 
-    /// Proxies of all zones.
     pub(crate) fn proxy_count(&self) -> u32 {
         self.zones.iter().map(|zone| zone.proxies).sum()
     }
 
-    /// Balancers that are simulated.
     pub(crate) fn balancer_count(&self) -> usize {
         self.zones.iter().map(|zone| zone.balancers.len()).sum()
     }

@@ -1,4 +1,4 @@
-//! [`run`]: every policy of a scenario, one after the other, on the same demand and seed.
+//! [`run`]: simulates every policy of a scenario on the same demand and seed.
 
 use plimsoll_core::units::FieldError;
 
@@ -8,31 +8,29 @@ use crate::metrics::recorder::Recorder;
 use crate::metrics::windows::Windows;
 use crate::optimum::optimum;
 use crate::policy::Policy;
-use crate::report::{Facts, PolicyReport, Report, series::Series};
+use crate::report::{PolicyReport, Report, RunInfo, series::Series};
 use crate::scenario::Scenario;
 use crate::workload::Workload;
 use crate::world::{Run, World};
 
-/// How far a run is.
+/// Progress of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
-    /// The policy that is simulated now.
     pub policy: Policy,
-    /// Its number, from 0.
+    /// Index of the policy, from 0.
     pub index: usize,
-    /// How many there are.
     pub policies: usize,
-    /// Share of its simulated time, 0.0 to 1.0.
+    /// Fraction of the policy's simulated time, 0.0 to 1.0.
     pub done: f64,
 }
 
 /// Simulates every policy of a scenario. `progress` is called about once per simulated second.
 ///
-/// The error is one of the scenario's settings, with its path; it comes before anything runs.
+/// Fails before the simulation starts if the engine rejects a setting; the error has its path.
 pub fn run(scenario: &Scenario, mut progress: impl FnMut(Progress)) -> Result<Report, FieldError> {
     let workload = Workload::new(scenario);
     let mut report = Report {
-        facts: Facts::new(scenario),
+        facts: RunInfo::new(scenario),
         policies: Vec::new(),
         checks: Vec::new(),
     };
@@ -67,7 +65,7 @@ fn simulated(scenario: &Scenario, workload: &Workload, policy: Policy, run: Run)
     let windows = Windows::new(scenario, workload, &run.recorder);
     PolicyReport {
         policy,
-        description: policy.describe(),
+        description: policy.description(),
         metrics: Metrics::measure(&windows),
         endings: run
             .endings
@@ -83,7 +81,7 @@ fn computed(scenario: &Scenario, workload: &Workload, policy: Policy) -> PolicyR
     let windows = Windows::new(scenario, workload, &recorder);
     PolicyReport {
         policy,
-        description: policy.describe(),
+        description: policy.description(),
         metrics: optimum(&windows),
         endings: Vec::new(),
         series: Series::optimum(&windows),

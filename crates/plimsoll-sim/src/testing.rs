@@ -1,10 +1,10 @@
 //! Small scenarios for the tests of this crate.
 
 use crate::scenario::parts::{HostGroupParts, ZoneParts};
-use crate::scenario::{ScenarioParts, Span};
+use crate::scenario::{HumanDuration, ScenarioParts};
 
-/// The rig of the measurements: three zones, four hosts of 30 requests/s each, demand 60/20/20 at
-/// mean utilization 0.6.
+/// Returns the setup of the measurements: three zones, four hosts of 30 requests/s each, demand
+/// 60/20/20 at mean utilization 0.6.
 pub(crate) fn three_zones() -> ScenarioParts {
     let zone = |(name, demand): (&str, f64)| ZoneParts {
         name: name.into(),
@@ -18,7 +18,7 @@ pub(crate) fn three_zones() -> ScenarioParts {
     };
     let mut parts = ScenarioParts {
         title: "60/20/20".into(),
-        duration: Some(Span::from_secs(40)),
+        duration: Some(HumanDuration::from_secs(40)),
         zone: [("a", 60.0), ("b", 20.0), ("c", 20.0)].map(zone).into(),
         ..Default::default()
     };

@@ -1,7 +1,8 @@
 //! Assignments of the upstream cluster and of the fleet, as a management server would send them.
 //!
-//! Hosts and proxies have addresses that say their number, so that a picked host is found without
-//! a search. Called by `world` at the start and when health or (for the oracle) demand changes.
+//! Addresses of hosts and proxies encode their number, so that a picked host is found without a
+//! search. `world` builds assignments at the start and when health or (for the oracle) demand
+//! changes.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -11,23 +12,22 @@ use plimsoll_core::model::assignment::{
 use plimsoll_core::model::health::HealthStatus;
 use plimsoll_core::units::FieldError;
 
+use crate::faults::{Faults, ZoneFaults};
 use crate::num;
 use crate::policy::CLUSTER;
 use crate::scenario::{Scenario, Zone};
-use crate::situation::{Situation, ZoneSituation};
 
-/// `node.cluster` of the proxies.
+/// The `node.cluster` of the proxies.
 pub(crate) const FLEET: &str = "edge";
 
-/// Upstream hosts live in 10.0.0.0/8, proxies in 172.0.0.0/8.
+/// Upstream hosts are in 10.0.0.0/8, proxies in 172.0.0.0/8.
 const HOSTS: u32 = 10 << 24;
 const PROXIES: u32 = 172 << 24;
-/// Sum of the weights of a fleet that is told the true demand: fine enough, and far from 32 bits.
+/// Sum of the weights by which a fleet learns the true demand: fine enough, and far below 32 bits.
 const TOTAL_WEIGHT: f64 = 1e8;
-/// Weight of the smallest host when capacities are told as weights.
+/// Weight of the smallest host if weights represent capacities.
 const UNIT_WEIGHT: f64 = 100.0;
 
-/// The number of the host with that address.
 pub(crate) fn host_number(address: SocketAddr) -> usize {
     match address {
         SocketAddr::V4(address) => (address.ip().to_bits() & 0x00ff_ffff) as usize,
@@ -39,21 +39,21 @@ fn address(base: u32, number: u32) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::from_bits(base | number), 80))
 }
 
-/// The upstream cluster. `true_capacity`: weights are the capacities (the oracle), else those of
-/// the scenario.
+/// Builds the assignment of the upstream cluster. With `true_capacity`, weights are the capacities
+/// (the oracle), otherwise those of the scenario.
 pub(crate) fn upstream(
     scenario: &Scenario,
-    situation: &Situation,
+    faults: &Faults,
     true_capacity: bool,
 ) -> Result<ClusterLoadAssignment, FieldError> {
     let smallest = smallest_capacity(scenario);
     let mut number = 0;
     let mut endpoints = Vec::new();
-    for (zone, situation) in scenario.zones.iter().zip(&situation.zones) {
+    for (zone, faults) in scenario.zones.iter().zip(&faults.zones) {
         let mut lb_endpoints = Vec::new();
         for group in &zone.hosts {
             let weight = if true_capacity {
-                let relative = group.capacity * situation.capacity_factor / smallest;
+                let relative = group.capacity * faults.capacity_factor / smallest;
                 u32::try_from(num::round(relative * UNIT_WEIGHT)).ok()
             } else {
                 group.weight
@@ -63,7 +63,7 @@ pub(crate) fn upstream(
                 number += 1;
                 endpoint.load_balancing_weight = weight.map(|weight| weight.max(1));
                 let first = num::index(lb_endpoints.len());
-                endpoint.health_status = health(situation, first);
+                endpoint.health_status = health(faults, first);
                 lb_endpoints.push(endpoint);
             }
         }
@@ -72,10 +72,11 @@ pub(crate) fn upstream(
     assignment(CLUSTER, endpoints)
 }
 
-/// The fleet. `true_demand`: weights are the requests per second of each zone (the oracle).
+/// Builds the assignment of the fleet. With `true_demand`, weights are the requests per second of
+/// each zone (the oracle).
 pub(crate) fn fleet(
     scenario: &Scenario,
-    situation: &Situation,
+    faults: &Faults,
     true_demand: Option<&[f64]>,
 ) -> Result<ClusterLoadAssignment, FieldError> {
     let total: f64 = true_demand.map_or(0.0, |rates| rates.iter().sum());
@@ -87,7 +88,7 @@ pub(crate) fn fleet(
             let each = share * TOTAL_WEIGHT / f64::from(zone.proxies);
             u32::try_from(num::round(each)).unwrap_or(u32::MAX).max(1)
         });
-        let lost = situation.zones[index].proxies_lost;
+        let lost = faults.zones[index].proxies_lost;
         let lb_endpoints = (0..zone.proxies).map(|_| {
             let mut endpoint = LbEndpoint::new(address(PROXIES, number));
             number += 1;
@@ -97,15 +98,14 @@ pub(crate) fn fleet(
             }
             endpoint
         });
-        let lb_endpoints = lb_endpoints.collect();
-        endpoints.push(locality(zone, lb_endpoints));
+        endpoints.push(locality(zone, lb_endpoints.collect()));
     }
     assignment(FLEET, endpoints)
 }
 
-/// Health of the host that is `position`-th in its zone.
-fn health(situation: &ZoneSituation, position: u32) -> HealthStatus {
-    if situation.hosts_lost || position < situation.unhealthy {
+/// Returns the health of the host at `position` in its zone.
+fn health(faults: &ZoneFaults, position: u32) -> HealthStatus {
+    if faults.hosts_lost || position < faults.unhealthy {
         HealthStatus::Unhealthy
     } else {
         HealthStatus::Healthy
@@ -152,7 +152,7 @@ mod tests {
         Scenario::try_new(parts).unwrap()
     }
 
-    /// Healthy hosts and their common weight, per zone.
+    /// Returns the number of healthy hosts and their common weight, per zone.
     fn healthy(assignment: &ClusterLoadAssignment) -> Vec<(usize, u32)> {
         let zones = assignment.endpoints().iter();
         zones
@@ -167,9 +167,9 @@ mod tests {
     }
 
     #[test]
-    fn addresses_say_the_number() {
+    fn addresses_encode_the_number() {
         let scenario = scenario("");
-        let upstream = upstream(&scenario, &Situation::at(&scenario, 0), false).unwrap();
+        let upstream = upstream(&scenario, &Faults::at(&scenario, 0), false).unwrap();
         let addresses = upstream
             .endpoints()
             .iter()
@@ -180,32 +180,29 @@ mod tests {
     }
 
     #[test]
-    fn the_oracle_is_told_capacity_and_demand() {
+    fn oracle_weights_are_capacity_and_demand() {
         let scenario = scenario("");
-        let situation = Situation::at(&scenario, 0);
-        let told = upstream(&scenario, &situation, true).unwrap();
-        assert_eq!(healthy(&told), [(4, 100), (4, 200), (4, 100)]);
-        let told = fleet(&scenario, &situation, Some(&[60.0, 20.0, 20.0])).unwrap();
+        let faults = Faults::at(&scenario, 0);
+        let weighted = upstream(&scenario, &faults, true).unwrap();
+        assert_eq!(healthy(&weighted), [(4, 100), (4, 200), (4, 100)]);
+        let weighted = fleet(&scenario, &faults, Some(&[60.0, 20.0, 20.0])).unwrap();
         assert_eq!(
-            healthy(&told),
+            healthy(&weighted),
             [(1, 60_000_000), (1, 20_000_000), (5, 4_000_000)]
         );
-        let untold = fleet(&scenario, &situation, None).unwrap();
-        assert_eq!(healthy(&untold), [(1, 1), (1, 1), (5, 1)]);
+        let unweighted = fleet(&scenario, &faults, None).unwrap();
+        assert_eq!(healthy(&unweighted), [(1, 1), (1, 1), (5, 1)]);
     }
 
     #[test]
-    fn what_is_broken_is_unhealthy() {
+    fn failed_hosts_are_unhealthy() {
         let scenario = scenario(
             "[[event]]\nat = \"0s\"\nlose_zone = { zone = \"c\" }\n\
              [[event]]\nat = \"0s\"\nunhealthy = { zone = \"a\", hosts = 3 }\n",
         );
-        let situation = Situation::at(&scenario, 0);
-        let hosts = upstream(&scenario, &situation, false).unwrap();
+        let faults = Faults::at(&scenario, 0);
+        let hosts = upstream(&scenario, &faults, false).unwrap();
         assert_eq!(healthy(&hosts), [(1, 1), (4, 1), (0, 1)]);
-        assert_eq!(
-            healthy(&fleet(&scenario, &situation, None).unwrap())[2].0,
-            0
-        );
+        assert_eq!(healthy(&fleet(&scenario, &faults, None).unwrap())[2].0, 0);
     }
 }

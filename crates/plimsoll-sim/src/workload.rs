@@ -1,27 +1,26 @@
-//! [`Workload`]: how many requests arrive where and when, and what capacity stands against them.
+//! [`Workload`]: request rates and host capacity per zone over time.
 //!
 //! Demand is a table of rates, one row per [`TICK`], computed before the run and shared by all
-//! policies. [`Stream`] turns the rate of one proxy into moments of arrival, paced or Poisson,
-//! exactly: the integral of the rate between two arrivals is 1 (or an exponential draw).
+//! policies. [`Stream`] converts the rate of one proxy to arrival times, paced or Poisson, exactly:
+//! the integral of the rate between two arrivals is 1 (or an exponential draw).
 
 use plimsoll_core::rng::Xoshiro256;
 
 use crate::draws::{self, Purpose};
+use crate::faults::Faults;
 use crate::num;
-use crate::scenario::{Arrivals, Happening, Scenario, Wave};
-use crate::situation::Situation;
+use crate::scenario::{Arrivals, EventKind, Scenario, Wave};
 
-/// Demand is constant for this long.
+/// Resolution of demand: it is constant for this long.
 pub(crate) const TICK: u64 = 50_000_000;
 
-/// Demand and capacity over the whole run.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
     zones: usize,
     ticks: usize,
     /// Requests per second, by tick, then zone.
     rates: Vec<f64>,
-    /// Capacity per zone from a moment on, sorted.
+    /// Capacity per zone, with the time from which it applies; sorted.
     capacity: Vec<(u64, Vec<f64>)>,
 }
 
@@ -30,20 +29,20 @@ impl Workload {
         let zones = scenario.zones.len();
         let ticks = num::slot(scenario.duration, TICK) + 1;
         let steps = scenario.steps();
-        let situations: Vec<(u64, Situation)> = steps
+        let changes: Vec<(u64, Faults)> = steps
             .iter()
-            .map(|&at| (at, Situation::at(scenario, at)))
+            .map(|&at| (at, Faults::at(scenario, at)))
             .collect();
         let mut rates = Vec::with_capacity(ticks * zones);
         for tick in 0..ticks {
             let at = tick as u64 * TICK;
-            let index = situations.partition_point(|(from, _)| *from <= at);
-            let (_, situation) = &situations[index.saturating_sub(1)];
-            rates.extend(rates_at(scenario, situation, at));
+            let index = changes.partition_point(|(from, _)| *from <= at);
+            let (_, faults) = &changes[index.saturating_sub(1)];
+            rates.extend(rates_at(scenario, faults, at));
         }
-        let capacity = situations
+        let capacity = changes
             .iter()
-            .map(|(at, situation)| (*at, situation.capacity(scenario)))
+            .map(|(at, faults)| (*at, faults.capacity(scenario)))
             .collect();
         Self {
             zones,
@@ -53,19 +52,19 @@ impl Workload {
         }
     }
 
-    /// Requests per second per zone at a moment.
+    /// Returns the requests per second of each zone at a moment.
     pub(crate) fn rates(&self, at: u64) -> &[f64] {
         let tick = num::slot(at, TICK).min(self.ticks - 1);
         &self.rates[tick * self.zones..(tick + 1) * self.zones]
     }
 
-    /// Requests per second that the usable hosts of each zone can serve at a moment.
+    /// Returns the requests per second that the usable hosts of each zone can serve at a moment.
     pub(crate) fn capacity(&self, at: u64) -> &[f64] {
         let index = self.capacity.partition_point(|(from, _)| *from <= at);
         &self.capacity[index.saturating_sub(1)].1
     }
 
-    /// The next arrival of a stream; `None` when there is none before the end.
+    /// Returns the next arrival of a stream; `None` if there is none before the end.
     pub(crate) fn next_arrival(&self, stream: &mut Stream) -> Option<u64> {
         let mut missing = stream.draw();
         loop {
@@ -86,22 +85,21 @@ impl Workload {
     }
 }
 
-/// Arrivals at one proxy.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream {
     zone: usize,
-    /// Share of the zone's requests, divided by the requests that one sample stands for.
+    /// Share of the zone's requests, divided by the requests per sample.
     share: f64,
     arrivals: Arrivals,
-    /// Up to here arrivals are known.
+    /// Time up to which arrivals have been generated.
     at: u64,
     first: bool,
     rng: Xoshiro256,
 }
 
 impl Stream {
-    /// Arrivals at balancer `number` of all, which is in `zone` and gets `share` of its requests.
-    pub(crate) fn new(scenario: &Scenario, number: usize, (zone, share): (usize, f64)) -> Self {
+    /// Creates the arrivals at balancer `number`, which gets `share` of the requests of `zone`.
+    pub(crate) fn new(scenario: &Scenario, number: usize, zone: usize, share: f64) -> Self {
         Self {
             zone,
             share: share / f64::from(scenario.requests_per_sample),
@@ -112,12 +110,13 @@ impl Stream {
         }
     }
 
-    /// Nothing arrives before `at`.
+    /// Suppresses arrivals before `at`.
     pub(crate) fn start(&mut self, at: u64) {
         self.at = self.at.max(at);
     }
 
-    /// Expected requests until the next one. Paced streams start out of step.
+    /// Draws the expected number of requests until the next arrival. Paced streams start at random
+    /// phases.
     fn draw(&mut self) -> f64 {
         let first = std::mem::replace(&mut self.first, false);
         match self.arrivals {
@@ -128,8 +127,7 @@ impl Stream {
     }
 }
 
-/// Demand per zone at one moment.
-fn rates_at(scenario: &Scenario, situation: &Situation, at: u64) -> Vec<f64> {
+fn rates_at(scenario: &Scenario, faults: &Faults, at: u64) -> Vec<f64> {
     let mut rates: Vec<f64> = shares_at(scenario, at)
         .iter()
         .map(|share| share * scenario.traffic.requests_per_second)
@@ -139,27 +137,27 @@ fn rates_at(scenario: &Scenario, situation: &Situation, at: u64) -> Vec<f64> {
         wave.zones.iter().for_each(|&zone| rates[zone] *= factor);
     }
     for event in &scenario.events {
-        if let Happening::Demand {
+        if let EventKind::Demand {
             zones,
             factor,
             over,
-        } = &event.what
+        } = &event.kind
         {
             let reached = ramp(at, event.from, *over) - ramp(at, event.until, *over);
             let factor = 1.0 + (factor - 1.0) * reached;
             zones.iter().for_each(|&zone| rates[zone] *= factor);
         }
     }
-    move_from_lost_zones(&mut rates, situation);
+    move_from_lost_zones(&mut rates, faults);
     rates
 }
 
-/// The split in force: of the zones, or of the last event that changed it.
+/// Returns the split of demand in force: that of the zones, or of the last event that changed it.
 fn shares_at(scenario: &Scenario, at: u64) -> Vec<f64> {
     let begun = scenario.events.iter().filter(|event| event.from <= at);
     let last = begun
-        .filter_map(|event| match &event.what {
-            Happening::Shares { shares } => Some((event.from, shares)),
+        .filter_map(|event| match &event.kind {
+            EventKind::Shares { shares } => Some((event.from, shares)),
             _ => None,
         })
         .max_by_key(|(from, _)| *from);
@@ -174,7 +172,7 @@ fn wave_factor(wave: &Wave, at: u64) -> f64 {
     1.0 + wave.amplitude * (turns * std::f64::consts::TAU).sin()
 }
 
-/// From 0 to 1 over `over`, beginning at `from`.
+/// Rises from 0 to 1 over `over`, starting at `from`.
 fn ramp(at: u64, from: u64, over: u64) -> f64 {
     if at < from {
         0.0
@@ -185,10 +183,10 @@ fn ramp(at: u64, from: u64, over: u64) -> f64 {
     }
 }
 
-/// Clients of a lost zone come in elsewhere, in proportion to who comes there already.
-fn move_from_lost_zones(rates: &mut [f64], situation: &Situation) {
+/// Redistributes the clients of a lost zone over the others, in proportion to their demand.
+fn move_from_lost_zones(rates: &mut [f64], faults: &Faults) {
     let (mut lost, mut kept) = (0.0, 0.0);
-    for (rate, zone) in rates.iter_mut().zip(&situation.zones) {
+    for (rate, zone) in rates.iter_mut().zip(&faults.zones) {
         if zone.proxies_lost {
             lost += std::mem::take(rate);
         } else {

@@ -1,9 +1,7 @@
-//! [`World`]: one policy, one run: the clock, the queue of events, and who handles what.
-//!
-//! Virtual time lives here and nowhere else. Handlers live below: `requests` (arrivals and
-//! answers), `reports` (load of hosts), `control` (load of proxies, fractions), `changes` (starts,
-//! failures, the oracle). Everything that decides is the core's: balancers, pickers, hosts, the
-//! planner.
+//! [`World`]: the simulation of one policy: clock, event queue and event handlers. Virtual time is
+//! kept here only. The handlers are in `requests` (arrivals and responses), `reports` (load reports
+//! of hosts), `control` (load reports of proxies, fractions) and `changes` (starts, failures, the
+//! oracle). All decisions are made by the core: balancers, pickers, hosts, the planner.
 
 mod changes;
 mod control;
@@ -23,6 +21,7 @@ use plimsoll_core::model::load_report::{ClusterStats, Node};
 use plimsoll_core::units::FieldError;
 
 use crate::control_plane::ControlPlane;
+use crate::faults::Faults;
 use crate::host_model::Hosts;
 use crate::metrics::recorder::Recorder;
 use crate::network::Network;
@@ -30,28 +29,25 @@ use crate::num;
 use crate::policy::Policy;
 use crate::proxy::Proxy;
 use crate::scenario::{NEVER, Scenario};
-use crate::situation::Situation;
 use crate::topology;
 use crate::workload::{Stream, Workload};
 use queue::{Event, EventQueue, Slab};
 use requests::Request;
 
-/// What a run leaves behind.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) recorder: Recorder,
-    /// What the first proxy of each zone says about its routing at the end.
-    pub(crate) endings: Vec<Ending>,
+    /// Final routing of the first proxy of each zone.
+    pub(crate) endings: Vec<FinalRouting>,
 }
 
-/// How a proxy routes at the end of a run, in the words of `explain`.
+/// Why a proxy routes as it does at the end of a run, as `explain` reports it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Ending {
+pub(crate) struct FinalRouting {
     pub(crate) zone: String,
     pub(crate) reason: String,
 }
 
-/// Everything in one run.
 #[derive(Debug)]
 pub(crate) struct World<'a> {
     scenario: &'a Scenario,
@@ -63,36 +59,33 @@ pub(crate) struct World<'a> {
     recorder: Recorder,
     network: Network,
     hosts: Hosts,
-    balancers: Vec<Balancer>,
+    balancers: Vec<BalancerSlot>,
     requests: Slab<Request>,
     reports: Slab<DelayedReport>,
     control: Option<ControlPlane>,
-    planner_armed: u64,
+    planner_timer_at: u64,
     load_reports: Slab<(Node, ClusterStats)>,
     fractions: Slab<FractionMap>,
-    /// What is broken now, and what of it is known.
-    situation: Situation,
+    /// Faults in effect now; `upstream` and `fleet` reflect those that have been detected.
+    faults: Faults,
     upstream: ClusterLoadAssignment,
     fleet: ClusterLoadAssignment,
-    /// Demand that the oracle has told.
-    told: Vec<f64>,
+    /// Demand last given to the oracle policy.
+    announced: Vec<f64>,
 }
 
-/// A place for a proxy, alive or not, and the requests that arrive there.
 #[derive(Debug)]
-struct Balancer {
+struct BalancerSlot {
     zone: usize,
-    /// Number within its zone.
+    /// Index of the balancer within its zone.
     number: usize,
     stream: Stream,
     proxy: Option<Proxy>,
-    /// When its timer event is posted for; [`NEVER`] = none.
-    armed: u64,
-    /// How often it has been started.
+    /// Time of the balancer's posted timer event; [`NEVER`] = none.
+    timer_at: u64,
     starts: usize,
 }
 
-/// A load report of a host on its way.
 #[derive(Debug)]
 struct DelayedReport {
     balancer: u32,
@@ -106,21 +99,20 @@ impl<'a> World<'a> {
         workload: &'a Workload,
         policy: Policy,
     ) -> Result<Self, FieldError> {
-        let situation = Situation::at(scenario, 0);
-        let told = workload.rates(0).to_vec();
-        let true_demand = policy.is_oracle().then_some(told.as_slice());
-        let upstream = topology::upstream(scenario, &situation, policy.is_oracle())?;
-        let fleet = topology::fleet(scenario, &situation, true_demand)?;
-        let mut control = match policy.keying() {
-            Some(keying) => Some(ControlPlane::new(scenario, keying)?),
+        let faults = Faults::at(scenario, 0);
+        let announced = workload.rates(0).to_vec();
+        let true_demand = policy.is_oracle().then_some(announced.as_slice());
+        let upstream = topology::upstream(scenario, &faults, policy.is_oracle())?;
+        let fleet = topology::fleet(scenario, &faults, true_demand)?;
+        let mut control = match policy.demand_key() {
+            Some(demand_key) => Some(ControlPlane::new(scenario, demand_key)?),
             None => None,
         };
         if let Some(control) = &mut control {
-            control.handle_endpoints(&upstream, 0);
             control.handle_endpoints(&fleet, 0);
         }
         let mut hosts = Hosts::new(scenario);
-        hosts.apply(&situation);
+        hosts.apply(&faults);
         let mut world = Self {
             scenario,
             workload,
@@ -135,23 +127,23 @@ impl<'a> World<'a> {
             requests: Slab::default(),
             reports: Slab::default(),
             control,
-            planner_armed: NEVER,
+            planner_timer_at: NEVER,
             load_reports: Slab::default(),
             fractions: Slab::default(),
-            situation,
+            faults,
             upstream,
             fleet,
-            told,
+            announced,
         };
-        world.post_beginnings();
+        world.post_initial_events();
         Ok(world)
     }
 
-    /// Lets everything happen. `progress` is told the time about every simulated second.
+    /// Runs to the end. `progress` gets the time about once per simulated second.
     pub(crate) fn run(mut self, progress: &mut dyn FnMut(u64)) -> Run {
         let mut next_progress = 0;
         while let Some((at, event)) = self.queue.next(self.scenario.duration) {
-            debug_assert!(at >= self.now, "time goes on");
+            debug_assert!(at >= self.now, "time never goes back");
             self.now = at;
             if at >= next_progress {
                 progress(at);
@@ -169,7 +161,7 @@ impl<'a> World<'a> {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Answer(number) => self.answer(number),
+            Event::Response(number) => self.response(number),
             Event::Arrival(balancer) => self.arrival(balancer),
             Event::Detected(step) => self.detected(step),
             Event::Fractions(number) => self.fractions_arrive(number),
@@ -185,11 +177,10 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A balancer wants to be woken.
     fn timer(&mut self, balancer: u32) {
-        let place = &mut self.balancers[balancer as usize];
-        place.armed = NEVER;
-        if let Some(proxy) = &mut place.proxy
+        let slot = &mut self.balancers[balancer as usize];
+        slot.timer_at = NEVER;
+        if let Some(proxy) = &mut slot.proxy
             && proxy.poll_timeout() <= self.now
         {
             proxy.handle_timeout(self.now);
@@ -197,25 +188,25 @@ impl<'a> World<'a> {
         self.arm(balancer);
     }
 
-    /// Posts the timer of a balancer, if it is not posted for that moment or an earlier one.
+    /// Posts the timer of a balancer, unless one is posted for the same or an earlier time.
     fn arm(&mut self, balancer: u32) {
-        let place = &mut self.balancers[balancer as usize];
-        let Some(proxy) = &place.proxy else { return };
+        let slot = &mut self.balancers[balancer as usize];
+        let Some(proxy) = &slot.proxy else { return };
         let due = proxy.poll_timeout().max(self.now);
-        if due < place.armed {
-            place.armed = due;
+        if due < slot.timer_at {
+            slot.timer_at = due;
             self.queue.post(due, Event::Timer(balancer));
         }
     }
 
-    fn endings(&mut self) -> Vec<Ending> {
+    fn endings(&mut self) -> Vec<FinalRouting> {
         let zones = &self.scenario.zones;
-        let first = self.balancers.iter_mut().filter(|place| place.number == 0);
+        let first = self.balancers.iter_mut().filter(|slot| slot.number == 0);
         first
-            .filter_map(|place| {
-                let explanation = place.proxy.as_mut()?.explain();
-                Some(Ending {
-                    zone: zones[place.zone].name.clone(),
+            .filter_map(|slot| {
+                let explanation = slot.proxy.as_mut()?.explain();
+                Some(FinalRouting {
+                    zone: zones[slot.zone].name.clone(),
                     reason: explanation.reason,
                 })
             })
@@ -223,20 +214,20 @@ impl<'a> World<'a> {
     }
 }
 
-fn balancers(scenario: &Scenario) -> Vec<Balancer> {
+fn balancers(scenario: &Scenario) -> Vec<BalancerSlot> {
     let zones = scenario.zones.iter().enumerate();
-    let places = zones.flat_map(|(zone, settings)| {
+    let slots = zones.flat_map(|(zone, settings)| {
         let shares = settings.balancers.iter().enumerate();
         shares.map(move |(number, &share)| (zone, number, share))
     });
-    places
+    slots
         .enumerate()
-        .map(|(index, (zone, number, share))| Balancer {
+        .map(|(index, (zone, number, share))| BalancerSlot {
             zone,
             number,
-            stream: Stream::new(scenario, index, (zone, share)),
+            stream: Stream::new(scenario, index, zone, share),
             proxy: None,
-            armed: NEVER,
+            timer_at: NEVER,
             starts: 0,
         })
         .collect()

@@ -1,8 +1,8 @@
-//! The bars of the convergent controller (decisions D8) in closed loop: every skew and load, any
-//! number of proxies, either kind of report, quick and slow meters, cold starts and steps.
+//! Requirements of the convergent controller (decision 0027) in closed loop: every skew and load,
+//! any number of proxies, both kinds of report, fast and slow meters, cold starts and steps.
 //!
-//! `make test` runs one seed of each kind. The whole matrix, which is also the table in
-//! `docs/simulator.md`, is printed by
+//! `make test` runs one seed of each kind. The whole matrix, which `docs/simulator.md`
+//! summarizes, is printed by
 //! `cargo test --release -p plimsoll-sim --test loop_quality -- --ignored --nocapture`.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -11,13 +11,13 @@ mod support;
 use std::fmt;
 
 use plimsoll_sim::metrics::Metrics;
-use plimsoll_sim::scenario::Span;
+use plimsoll_sim::scenario::HumanDuration;
 use plimsoll_sim::{Policy, ScenarioParts};
 use support::{SKEWS, events, metrics, rig};
 
-/// Share of the requests that always leaves, so that other zones are seen.
+/// Share of requests that always leaves, to probe the other zones.
 const PROBE: f64 = 0.03;
-/// When a step comes, and how long after it everything must be settled.
+/// Time of the step, and time after it until everything must have settled, in seconds.
 const STEP: u64 = 60;
 const SETTLED: u64 = 30;
 
@@ -29,11 +29,11 @@ struct Case {
     mean: f64,
     proxies: u32,
     mode: &'static str,
-    /// Seconds over which hosts measure.
+    /// Window over which hosts measure their rate, seconds.
     meter: u64,
-    /// From an even start to the skew, or the skew at full load at once.
+    /// A step from an even start to the skew, or the skew at full load from the start.
     start: Start,
-    /// Seconds that are measured after everything must be settled.
+    /// Seconds measured after everything must have settled.
     measured: u64,
     seed: u64,
 }
@@ -69,22 +69,22 @@ impl Case {
             ));
         }
         parts.seed = Some(self.seed);
-        // Windows look back five seconds.
-        parts.measure_from = Some(Span::from_secs(settled));
-        parts.duration = Some(Span::from_secs(settled + self.measured));
+        // Windows extend five seconds back.
+        parts.measure_from = Some(HumanDuration::from_secs(settled));
+        parts.duration = Some(HumanDuration::from_secs(settled + self.measured));
         parts.reports.noise = 0.05;
         parts.reports.mode = Some(self.mode.into());
-        parts.reports.meter_window = Some(Span::from_secs(self.meter));
+        parts.reports.meter_window = Some(HumanDuration::from_secs(self.meter));
         for zone in &mut parts.zone {
             zone.proxies = Some(self.proxies);
-            // A hundred proxies share more than twelve hosts, or each has a request every few
-            // seconds.
+            // A hundred proxies share more than twelve hosts; otherwise each would see a request
+            // only every few seconds.
             zone.hosts[0].count = if self.proxies >= 100 { 40 } else { 4 };
         }
         parts
     }
 
-    /// What is wrong with the row, if anything.
+    /// Returns the violated requirements.
     fn faults(&self, row: &Metrics) -> Vec<String> {
         let mut faults = Vec::new();
         let mut bar = |holds: bool, what: String| {
@@ -105,7 +105,7 @@ impl Case {
             .all(|step| step.settled_s.is_some_and(|took| took <= limit));
         bar(settled, format!("settling {:?}", row.settling));
         let period = row.oscillation_period_s;
-        bar(!row.oscillates, format!("swings, period {period:?}"));
+        bar(!row.oscillates, format!("oscillates, period {period:?}"));
         let locked = row.lock_out_s;
         bar(locked == 0.0, format!("locked out for {locked} s"));
         faults
@@ -152,7 +152,7 @@ fn every_skew_and_load() {
 }
 
 #[test]
-fn no_cycle_in_ten_minutes() {
+fn no_oscillation_in_ten_minutes() {
     for demand in SKEWS {
         let case = Case {
             demand,
@@ -165,7 +165,7 @@ fn no_cycle_in_ten_minutes() {
 }
 
 #[test]
-fn any_number_of_proxies_either_kind_of_report_quick_and_slow_meters() {
+fn any_number_of_proxies_kind_of_report_and_meter() {
     for (proxies, measured) in [(1, 90), (4, 90), (10, 90), (100, 30)] {
         for mode in ["in_band", "out_of_band"] {
             for meter in [1, 10] {
@@ -199,7 +199,7 @@ fn cold_starts_at_high_load() {
 }
 
 #[test]
-fn measured_demand_beside_it_breaks_no_bar() {
+fn feed_forward_meets_all_requirements() {
     for demand in SKEWS {
         for start in [Start::Cold, Start::Step] {
             let case = Case {
@@ -213,10 +213,10 @@ fn measured_demand_beside_it_breaks_no_bar() {
     }
 }
 
-/// The whole matrix, ten minutes each; with `SEEDS=8` the worst of eight seeds is printed, with
-/// `ONLY="| 10 |"` the rows that contain the text.
+/// The whole matrix, ten minutes each. `SEEDS=8` prints the worst of eight seeds, `ONLY="| 10 |"`
+/// the rows that contain the text.
 #[test]
-#[ignore = "minutes, and of use in release builds only"]
+#[ignore = "takes minutes even in release builds"]
 fn the_whole_matrix() {
     let seeds: u64 = std::env::var("SEEDS").map_or(1, |text| text.parse().unwrap());
     let only = std::env::var("ONLY").unwrap_or_default();
@@ -265,7 +265,7 @@ fn matrix() -> Vec<Case> {
     cases
 }
 
-/// A case with every number of proxies, kind of report and meter.
+/// Returns a case with every number of proxies, kind of report and meter.
 fn fleets(case: Case) -> Vec<Case> {
     let mut cases = Vec::new();
     for proxies in [1, 4, 10, 100] {
@@ -283,7 +283,7 @@ fn fleets(case: Case) -> Vec<Case> {
     cases
 }
 
-/// The worst over seeds.
+/// The worst results over seeds.
 #[derive(Default)]
 struct Worst {
     average: f64,
@@ -299,8 +299,11 @@ impl Worst {
         self.peak = self.peak.max(row.max_over_mean_5s_peak);
         self.cross = self.cross.max(row.cross_zone_share);
         self.needed = row.cross_zone_needed;
-        let last = row.settling.last().and_then(|step| step.settled_s);
-        let last = last.unwrap_or(f64::INFINITY);
+        let last = row
+            .settling
+            .last()
+            .and_then(|step| step.settled_s)
+            .unwrap_or(f64::INFINITY);
         self.settled = Some(self.settled.map_or(last, |worst| worst.max(last)));
     }
 }

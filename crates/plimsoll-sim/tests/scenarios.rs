@@ -1,29 +1,30 @@
-//! Whole scenarios with fixed seeds: what the measurements on real proxies say, and what the seeds'
-//! examples say. The bars of the convergent controller are in `loop_quality.rs`.
+//! Whole scenarios with fixed seeds, compared with measurements on real proxies and with the seeds'
+//! examples. The requirements of the convergent controller are in `loop_quality.rs`.
 //!
-//! Rows of the measurements are quoted beside the bounds. Runs are short enough for every test run;
-//! the scenarios in `scenarios/` are the long ones, with their own `[[expect]]`.
+//! The measured values are quoted beside the bounds. These runs are short enough for every test
+//! run; the scenarios in `scenarios/` are longer, with their own `[[expect]]`.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod support;
 
 use std::collections::BTreeMap;
 
-use plimsoll_sim::scenario::Span;
+use plimsoll_sim::scenario::HumanDuration;
 use plimsoll_sim::{Policy, Scenario, ScenarioParts, run};
 use support::{SKEWS, assert_within, events, metrics, report, rig, utilization};
 
 #[test]
 fn same_seed_same_bytes() {
     let mut parts = rig(SKEWS[0], 0.6);
-    parts.duration = Some(Span::from_secs(30));
+    parts.duration = Some(HumanDuration::from_secs(30));
     parts.reports.noise = 0.05;
     parts.event = events("[[event]]\nat = \"10s\"\nlose_zone = { zone = \"b\", for = \"8s\" }\n");
     let all = |seed| {
         let scenario = Scenario::try_new(parts.clone()).unwrap().with_seed(seed);
         let report = run(&scenario, |_| {}).unwrap();
         let json = serde_json::to_string(&report).unwrap();
-        (report.table(), report.csv(), report.html(), json)
+        let page = serde_json::to_string(&report.page()).unwrap();
+        (report.table(), report.csv(), page, json)
     };
     let first = all(7);
     assert_eq!(first, all(7));
@@ -33,7 +34,7 @@ fn same_seed_same_bytes() {
 }
 
 #[test]
-fn host_counts_give_no_relief_for_ever() {
+fn host_counts_never_relieve_the_hot_zone() {
     // envoy-zone_hosts: 1.80, 1.50 and 1.35, average and peak, cross-zone 0.000.
     for (demand, expected) in SKEWS.into_iter().zip([1.8, 1.5, 1.35]) {
         let row = metrics(&rig(demand, 0.6), Policy::ZoneAwareHosts);
@@ -55,7 +56,7 @@ fn host_counts_give_no_relief_for_ever() {
 }
 
 #[test]
-fn true_demand_as_weights_is_even_at_the_needed_minimum() {
+fn true_demand_as_weights_balances_at_the_least_cross_zone_traffic() {
     // envoy-zone_weights: 5 s average 1.02 to 1.04, cross-zone the minimum.
     for (demand, needed) in SKEWS.into_iter().zip([0.267, 0.167, 0.133]) {
         let row = metrics(&rig(demand, 0.6), Policy::ZoneAwareWeights);
@@ -77,14 +78,14 @@ fn true_demand_as_weights_is_even_at_the_needed_minimum() {
 }
 
 #[test]
-fn flat_round_robin_is_even_at_two_thirds_between_zones() {
+fn flat_round_robin_balances_with_two_thirds_cross_zone() {
     let row = metrics(&rig(SKEWS[0], 0.6), Policy::None);
     assert_within("average", row.max_over_mean_5s_avg, 1.0, 1.01);
     assert_within("cross-zone", row.cross_zone_share, 0.66, 0.675);
 }
 
 #[test]
-fn the_specified_rule_swings_as_on_a_real_envoy() {
+fn the_specified_rule_oscillates_as_on_a_real_envoy() {
     // envoy-load_aware: 1 s avg / peak, 5 s avg, cross-zone, above capacity, zone a's 1 s range.
     let rows = [
         (SKEWS[0], 0.6, 1.41, 1.81, 1.24, 0.198, 0.008, (0.22, 1.08)),
@@ -142,13 +143,13 @@ fn the_specified_rule_swings_as_on_a_real_envoy() {
 }
 
 #[test]
-fn slow_meters_make_the_specified_rule_swing_slowly() {
+fn slow_meters_lengthen_the_oscillation() {
     // Meter windows of 1, 3 and 10 s: periods of 2.5, 7 and 17 s.
     let mut periods = Vec::new();
     for window in [1, 3, 10] {
         let mut parts = rig(SKEWS[0], 0.6);
-        parts.duration = Some(Span::from_secs(240));
-        parts.reports.meter_window = Some(Span::from_secs(window));
+        parts.duration = Some(HumanDuration::from_secs(240));
+        parts.reports.meter_window = Some(HumanDuration::from_secs(window));
         periods.push(
             metrics(&parts, Policy::Headroom)
                 .oscillation_period_s
@@ -160,17 +161,17 @@ fn slow_meters_make_the_specified_rule_swing_slowly() {
     assert_within("10 s", periods[2], 14.0, 21.0);
 }
 
-/// A cold start at full load with hosts that answer at once, as the lock-out was measured.
+/// Returns a cold start at full load with instant hosts, as in the measurement of the lock-out.
 fn cold_start(seed: u64) -> ScenarioParts {
     let mut parts = rig(SKEWS[0], 0.8);
     parts.seed = Some(seed);
-    parts.duration = Some(Span::from_secs(40));
+    parts.duration = Some(HumanDuration::from_secs(40));
     parts.host.service = Some("instant".into());
     parts
 }
 
 #[test]
-fn the_lock_out_happens_is_cured_by_a_local_probe_and_cannot_happen_under_convergent() {
+fn a_local_probe_prevents_lock_out_and_convergent_always_has_one() {
     let locked = |policy: Policy, probe: Option<f64>| {
         let seeds = 1..=8_u64;
         let runs = seeds.map(|seed| {
@@ -195,7 +196,7 @@ fn worked_example() -> ScenarioParts {
 }
 
 #[test]
-fn demand_counted_where_it_arrives_reaches_load_factor_one_in_every_zone() {
+fn demand_by_reporter_balances_every_zone() {
     let row = metrics(&worked_example(), Policy::LrsByReporter);
     for zone in &row.zones {
         assert_within(&zone.zone, zone.load_factor, 0.98, 1.02);
@@ -204,7 +205,7 @@ fn demand_counted_where_it_arrives_reaches_load_factor_one_in_every_zone() {
 }
 
 #[test]
-fn demand_counted_where_it_was_sent_does_not() {
+fn demand_by_destination_does_not() {
     // Theory: it settles at sqrt(0.5 · 0.3) instead of 0.3, a load factor of 1.29 in zone a.
     let row = metrics(&worked_example(), Policy::LrsByDestination);
     assert_within("zone a", row.zones[0].load_factor, 1.24, 1.34);
@@ -213,11 +214,11 @@ fn demand_counted_where_it_was_sent_does_not() {
 }
 
 #[test]
-fn a_step_is_followed_by_those_who_measure_and_by_nobody_else() {
+fn only_measuring_policies_follow_a_step() {
     let mut parts = rig([1.0, 1.0, 1.0], 0.6);
-    parts.duration = Some(Span::from_secs(160));
-    parts.measure_from = Some(Span::from_secs(110));
-    parts.control_plane.tau = Some(Span::from_secs(5));
+    parts.duration = Some(HumanDuration::from_secs(160));
+    parts.measure_from = Some(HumanDuration::from_secs(110));
+    parts.control_plane.tau = Some(HumanDuration::from_secs(5));
     parts.event = events("[[event]]\nat = \"40s\"\nshares = { a = 60, b = 20, c = 20 }\n");
     let settled = |policy| metrics(&parts, policy).settling[1].settled_s;
     assert_eq!(settled(Policy::ZoneAwareHosts), None);
@@ -238,11 +239,11 @@ fn a_step_is_followed_by_those_who_measure_and_by_nobody_else() {
 }
 
 #[test]
-fn in_an_outage_fractions_hold_until_they_are_stale_and_come_back_at_once() {
+fn in_an_outage_fractions_hold_until_stale_and_recover_at_once() {
     let mut parts = rig(SKEWS[0], 0.6);
-    parts.duration = Some(Span::from_secs(180));
-    parts.control_plane.staleness_threshold = Some(Span::from_secs(20));
-    parts.control_plane.heartbeat = Some(Span::from_secs(5));
+    parts.duration = Some(HumanDuration::from_secs(180));
+    parts.control_plane.staleness_threshold = Some(HumanDuration::from_secs(20));
+    parts.control_plane.heartbeat = Some(HumanDuration::from_secs(5));
     parts.event = events("[[event]]\nat = \"60s\"\ncontrol_plane_outage = { for = \"60s\" }\n");
     let report = report(&parts, &[Policy::LrsByReporter, Policy::Convergent]);
     let hot = |second| utilization(&report, Policy::LrsByReporter, "a", second);
@@ -255,10 +256,10 @@ fn in_an_outage_fractions_hold_until_they_are_stale_and_come_back_at_once() {
 }
 
 #[test]
-fn silent_hosts_leave_the_last_word_until_it_expires() {
+fn the_last_reports_of_silent_hosts_hold_until_they_expire() {
     let mut parts = rig(SKEWS[0], 0.6);
-    parts.duration = Some(Span::from_secs(100));
-    parts.load_aware_locality.weight_expiration_period = Some(Span::from_secs(10));
+    parts.duration = Some(HumanDuration::from_secs(100));
+    parts.load_aware_locality.weight_expiration_period = Some(HumanDuration::from_secs(10));
     parts.event = events(
         "[[event]]\nat = \"40s\"\nstop_reports = { for = \"30s\" }\n\
          [[event]]\nat = \"45s\"\nshares = { a = 20, b = 20, c = 60 }\n",
@@ -268,16 +269,16 @@ fn silent_hosts_leave_the_last_word_until_it_expires() {
     assert_within("before", hot(39), 0.54, 0.66);
     assert!(
         hot(65) > 0.75,
-        "nobody says that zone c is hot: {}",
+        "no report shows that zone c is hot: {}",
         hot(65)
     );
     assert_within("they speak again", hot(98), 0.52, 0.68);
 }
 
 #[test]
-fn requests_are_conserved_whatever_breaks() {
+fn requests_are_conserved_under_all_faults() {
     let mut parts = rig(SKEWS[2], 0.7);
-    parts.duration = Some(Span::from_secs(60));
+    parts.duration = Some(HumanDuration::from_secs(60));
     parts
         .zone
         .iter_mut()
@@ -317,7 +318,7 @@ fn requests_are_conserved_whatever_breaks() {
 }
 
 #[test]
-fn the_optimum_is_beaten_by_nobody() {
+fn no_policy_beats_the_optimum() {
     let report = report(&rig(SKEWS[1], 0.6), Policy::ALL);
     let optimum = &report.policies.last().unwrap().metrics;
     assert_eq!(optimum.max_over_mean_5s_avg, 1.0);
@@ -325,7 +326,7 @@ fn the_optimum_is_beaten_by_nobody() {
         let row = &policy.metrics;
         assert!(row.max_over_mean_5s_avg >= 0.999, "{:?}", policy.policy);
         let saved = optimum.cross_zone_share - row.cross_zone_share;
-        // Who sends less between zones than needed is not even.
+        // A policy with less cross-zone traffic than needed is not balanced.
         assert!(
             saved < 0.02 || row.max_over_mean_5s_avg > 1.05,
             "{:?}",
@@ -335,13 +336,13 @@ fn the_optimum_is_beaten_by_nobody() {
 }
 
 #[test]
-fn measured_demand_leads_when_it_is_quick_and_holds_nothing_back_when_it_is_slow() {
+fn fast_feed_forward_helps_and_slow_feed_forward_does_no_harm() {
     let settled = |interval: u64, tau: u64, policy: Policy| {
         let mut parts = rig([1.0, 1.0, 1.0], 0.6);
-        parts.duration = Some(Span::from_secs(120));
+        parts.duration = Some(HumanDuration::from_secs(120));
         parts.reports.noise = 0.05;
-        parts.control_plane.report_interval = Some(Span::from_secs(interval));
-        parts.control_plane.tau = Some(Span::from_secs(tau));
+        parts.control_plane.report_interval = Some(HumanDuration::from_secs(interval));
+        parts.control_plane.tau = Some(HumanDuration::from_secs(tau));
         parts.event = events("[[event]]\nat = \"60s\"\nshares = { a = 60, b = 20, c = 20 }\n");
         metrics(&parts, policy).settling[1].settled_s.unwrap()
     };
@@ -352,10 +353,10 @@ fn measured_demand_leads_when_it_is_quick_and_holds_nothing_back_when_it_is_slow
 }
 
 #[test]
-fn observed_load_helps_where_load_shows_as_waiting_and_only_there() {
+fn observed_load_helps_only_where_load_causes_waiting() {
     let spread = |servers: u32, service: &str| {
         let mut parts = rig(SKEWS[0], 0.6);
-        parts.duration = Some(Span::from_secs(200));
+        parts.duration = Some(HumanDuration::from_secs(200));
         parts.host.servers = Some(servers);
         parts.host.service = Some(service.into());
         parts
@@ -372,10 +373,10 @@ fn observed_load_helps_where_load_shows_as_waiting_and_only_there() {
     assert_within("hosts that never queue", average, 1.7, 1.81);
 }
 
-/// Less than host counts by far where hosts queue, and by some where they are quick until they
-/// break; never for traffic that no zone needs to send.
+/// OBSERVED_LOAD is far below host counts where hosts queue, and somewhat below where they are fast
+/// until they fail, without cross-zone traffic beyond what is needed.
 #[test]
-fn observed_load_beats_host_counts_on_both_of_its_scenarios() {
+fn observed_load_beats_host_counts_in_both_of_its_scenarios() {
     let shipped = shipped();
     for (name, at_most) in [
         ("observed-load-waiting.toml", 1.18),
@@ -384,8 +385,10 @@ fn observed_load_beats_host_counts_on_both_of_its_scenarios() {
         let parts: ScenarioParts = toml::from_str(&shipped[name]).unwrap();
         for seed in 1..=3 {
             let policies = vec![Policy::ZoneAwareHosts, Policy::ObservedLoad];
-            let scenario = Scenario::try_new(parts.clone()).unwrap();
-            let scenario = scenario.with_seed(seed).with_policies(policies);
+            let scenario = Scenario::try_new(parts.clone())
+                .unwrap()
+                .with_seed(seed)
+                .with_policies(policies);
             let report = run(&scenario, |_| {}).unwrap();
             let [hosts, observed] = [0, 1].map(|row: usize| &report.policies[row].metrics);
             let label = format!("{name} with seed {seed}");
@@ -406,7 +409,7 @@ fn observed_load_beats_host_counts_on_both_of_its_scenarios() {
     }
 }
 
-/// Name and text of every scenario in the repository.
+/// Returns name and text of every scenario in the repository.
 fn shipped() -> BTreeMap<String, String> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios");
     let entries = std::fs::read_dir(folder).unwrap();
@@ -420,7 +423,7 @@ fn shipped() -> BTreeMap<String, String> {
 }
 
 #[test]
-fn every_shipped_scenario_says_what_it_shows_and_what_must_come_out() {
+fn every_shipped_scenario_has_a_description_and_expectations() {
     let mut titles = BTreeMap::new();
     for (name, text) in shipped() {
         let parts: ScenarioParts = toml::from_str(&text).unwrap();
@@ -433,7 +436,7 @@ fn every_shipped_scenario_says_what_it_shows_and_what_must_come_out() {
     assert!(titles.len() >= 30, "{titles:?}");
 }
 
-/// In full length, the policies of which something is expected; in short form all others.
+/// Runs the policies with expectations in full length, and all others shortened.
 #[test]
 fn every_shipped_scenario_runs_and_its_expectations_hold() {
     for (name, text) in shipped() {
@@ -448,7 +451,10 @@ fn every_shipped_scenario_runs_and_its_expectations_hold() {
             .policies()
             .iter()
             .partition(|policy| expected(policy));
-        let short = scenario.clone().with_duration(Span::from_secs(10)).unwrap();
+        let short = scenario
+            .clone()
+            .with_duration(HumanDuration::from_secs(10))
+            .unwrap();
         for scenario in [scenario.with_policies(full), short.with_policies(rest)] {
             let report = run(&scenario, |_| {}).unwrap();
             let failed: Vec<_> = report.checks.iter().filter(|check| !check.passed).collect();
@@ -458,7 +464,7 @@ fn every_shipped_scenario_runs_and_its_expectations_hold() {
 }
 
 #[test]
-#[ignore = "a minute, in release builds"]
+#[ignore = "takes a minute even in release builds"]
 fn ten_thousand_hosts_and_a_thousand_proxies() {
     let text = &shipped()["large.toml"];
     let report = run(&Scenario::parse(text).unwrap(), |_| {}).unwrap();

@@ -1,8 +1,9 @@
-//! The aggregated discovery service, as protocol state without IO.
+//! Aggregated Discovery Service (ADS): protocol state machines without IO.
 //!
-//! [`message`] holds the four messages in our own words, so that machines and their tests need no
-//! protobuf; `convert::discovery` turns them into bytes and back. [`view`] is what receivers are to
-//! see, [`server`] one stream of a server, [`client`] a subscriber. Sockets belong to `driver`.
+//! [`message`] holds the four discovery messages as plain structs, so the state machines and their
+//! tests need no protobuf; `convert::discovery` encodes and decodes them. [`view`] is the set of
+//! resources a client is served, [`server`] one server-side stream, [`client`] the subscriber.
+//! `driver` owns the sockets.
 
 use std::sync::Arc;
 
@@ -15,42 +16,40 @@ pub mod message;
 pub mod server;
 pub mod view;
 
-/// `type.googleapis.com/envoy.config.cluster.v3.Cluster`
+/// Type URL of clusters (CDS).
 pub const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
-/// `type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment`
+/// Type URL of endpoint assignments (EDS).
 pub const CLUSTER_LOAD_ASSIGNMENT: &str =
     "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
-/// `type.googleapis.com/envoy.config.listener.v3.Listener`
+/// Type URL of listeners (LDS).
 pub const LISTENER: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
-/// `type.googleapis.com/envoy.config.route.v3.RouteConfiguration`
+/// Type URL of route configurations (RDS).
 pub const ROUTE_CONFIGURATION: &str =
     "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
-/// `type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration`
+/// Type URL of scoped routes (SRDS).
 pub const SCOPED_ROUTE_CONFIGURATION: &str =
     "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration";
-/// `type.googleapis.com/envoy.config.route.v3.VirtualHost`
+/// Type URL of virtual hosts (VHDS).
 pub const VIRTUAL_HOST: &str = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
 
-/// Which of the two protocols a stream speaks; the RPC decides.
+/// Protocol variant of a stream, chosen by the RPC method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Variant {
     /// State of the world: `StreamAggregatedResources`.
     Sotw,
-    /// Incremental: `DeltaAggregatedResources`.
+    /// Incremental (delta) variant: `DeltaAggregatedResources`.
     Delta,
 }
 
-/// A request of either variant.
+/// A discovery request of either variant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// State of the world.
     Sotw(DiscoveryRequest),
-    /// Incremental.
     Delta(DeltaDiscoveryRequest),
 }
 
 impl Request {
-    /// Which type it is about.
+    /// Returns the type URL of the requested resources.
     pub fn type_url(&self) -> &Arc<str> {
         match self {
             Self::Sotw(request) => &request.type_url,
@@ -58,7 +57,7 @@ impl Request {
         }
     }
 
-    /// Who sends it, if it says so.
+    /// Returns the node, which clients must send on the first request of a stream.
     pub fn node(&self) -> Option<&NodeMessage> {
         match self {
             Self::Sotw(request) => request.node.as_ref(),
@@ -67,17 +66,15 @@ impl Request {
     }
 }
 
-/// A response of either variant.
+/// A discovery response of either variant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Response {
-    /// State of the world.
     Sotw(DiscoveryResponse),
-    /// Incremental.
     Delta(DeltaDiscoveryResponse),
 }
 
 impl Response {
-    /// Which type it is about.
+    /// Returns the type URL of the resources in the response.
     pub fn type_url(&self) -> &Arc<str> {
         match self {
             Self::Sotw(response) => &response.type_url,
@@ -85,7 +82,7 @@ impl Response {
         }
     }
 
-    /// What the answer must repeat.
+    /// Returns the nonce that the ACK or NACK must echo.
     pub fn nonce(&self) -> &str {
         match self {
             Self::Sotw(response) => &response.nonce,
@@ -94,8 +91,9 @@ impl Response {
     }
 }
 
-/// Whether an empty first request of this type means all, and a state-of-the-world response of it
-/// lists all: what it leaves out is gone. Of the other types it may list what changed.
+/// Returns whether the type supports the legacy wildcard: an empty name list in the first request
+/// subscribes to all resources, and a SotW response carries the full state, so an omitted resource
+/// is deleted. SotW responses of other types may carry only changed resources.
 fn has_wildcard(type_url: &str) -> bool {
     [LISTENER, CLUSTER, SCOPED_ROUTE_CONFIGURATION].contains(&type_url)
 }

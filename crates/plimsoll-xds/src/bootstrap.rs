@@ -1,8 +1,8 @@
-//! [`Bootstrap`]: how a client finds its management server (gRFC A27 and its successors).
+//! gRPC xDS bootstrap configuration (gRFC A27 and its successors).
 //!
-//! The JSON that `GRPC_XDS_BOOTSTRAP` names or `GRPC_XDS_BOOTSTRAP_CONFIG` holds. Neither the
-//! environment nor a file is read here: whoever calls passes the text. Fields that gRPC does not
-//! know either are passed over, as the gRFC asks; those that we do not have are refused.
+//! Parses the JSON that `GRPC_XDS_BOOTSTRAP` names or `GRPC_XDS_BOOTSTRAP_CONFIG` holds. The caller
+//! reads the environment and the file. Fields unknown to gRPC are ignored, as the gRFC asks; gRPC
+//! fields that are not supported here are rejected.
 
 use std::fmt;
 
@@ -14,51 +14,46 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 
 use crate::yaml::{ConfigError, Document};
 
-/// Credentials we have, for error messages.
 const SUPPORTED: &str = "insecure, tls";
 
-/// How a client finds its management server.
+/// Bootstrap configuration of an xDS client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bootstrap {
-    /// Servers; the next one is for when those before it cannot be reached. At least one.
+    /// Management servers in order of preference; at least one.
     pub xds_servers: Vec<XdsServer>,
-    /// Who the client is.
     pub node: Node,
-    /// `node.metadata`, as it was written.
+    /// `node.metadata` with its keys as written.
     pub metadata: serde_json::Map<String, serde_json::Value>,
-    /// Name of the listener of a target; `%s` stands for the target.
+    /// Template of listener names; `%s` is replaced by the target.
     pub client_default_listener_resource_name_template: String,
 }
 
-/// One management server.
+/// Connection settings of one management server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XdsServer {
-    /// Its address: `host:port`, or a URI that gRPC understands.
+    /// `host:port`, or a URI in gRPC's target syntax.
     pub server_uri: String,
     /// The first supported credentials of the list.
     pub channel_creds: ChannelCreds,
-    /// What it can do, for example `xds_v3`.
+    /// Features such as `xds_v3`.
     pub server_features: Vec<String>,
 }
 
-/// How the server proves who it is.
+/// Channel credentials of a management server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChannelCreds {
-    /// Not at all.
     Insecure,
-    /// By a certificate (gRFC A65).
+    /// TLS channel credentials of gRFC A65.
     Tls {
-        /// File with authorities; the system's when not set.
+        /// CA bundle; unset means the system's.
         ca_certificate_file: Option<String>,
-        /// File with our own certificate.
         certificate_file: Option<String>,
-        /// File with its key.
         private_key_file: Option<String>,
     },
 }
 
 impl Bootstrap {
-    /// Reads a bootstrap.
+    /// Parses a bootstrap configuration.
     ///
     /// ```
     /// use plimsoll_xds::bootstrap::{Bootstrap, ChannelCreds};
@@ -81,14 +76,14 @@ impl Bootstrap {
         })
     }
 
-    /// Name of the listener for the target `xds:///target`.
+    /// Returns the listener name for the target `xds:///target`.
     pub fn listener_name(&self, target: &str) -> String {
         let template = &self.client_default_listener_resource_name_template;
         template.replace("%s", target)
     }
 }
 
-/// `node.metadata`, read apart: its keys are not names of fields and have one spelling only.
+/// Reads `node.metadata` separately: its keys are not field names, so they stay as written.
 fn metadata(text: &str) -> Result<serde_json::Map<String, serde_json::Value>, ConfigError> {
     #[derive(Deserialize)]
     struct Outer {
@@ -106,7 +101,7 @@ fn metadata(text: &str) -> Result<serde_json::Map<String, serde_json::Value>, Co
     }
 }
 
-/// The JSON. Unknown fields are not denied.
+/// JSON shape of the bootstrap. Unknown fields are allowed.
 #[derive(Clone, Debug, Deserialize)]
 struct BootstrapJson {
     xds_servers: Vec<XdsServerJson>,
@@ -157,7 +152,7 @@ struct LocalityJson {
     sub_zone: String,
 }
 
-/// `authorities`: only whose they are.
+/// Names of the `authorities`; their content is not read.
 #[derive(Clone, Debug, Default)]
 struct Authorities(Vec<String>);
 
@@ -196,13 +191,17 @@ impl BootstrapJson {
             let reason = "must have at least one server";
             return Err(FieldError::new("xds_servers", reason));
         }
-        let servers = self.xds_servers.into_iter().enumerate();
-        let servers = servers.map(|(index, server)| {
-            let path = format!("xds_servers[{index}]");
-            server.checked().map_err(|error| error.under(&path))
-        });
-        let template = self.client_default_listener_resource_name_template;
-        let template = template.unwrap_or_else(|| "%s".to_owned());
+        let servers = self
+            .xds_servers
+            .into_iter()
+            .enumerate()
+            .map(|(index, server)| {
+                let path = format!("xds_servers[{index}]");
+                server.checked().map_err(|error| error.under(&path))
+            });
+        let template = self
+            .client_default_listener_resource_name_template
+            .unwrap_or_else(|| "%s".to_owned());
         if template.starts_with("xdstp:") {
             let path = "client_default_listener_resource_name_template";
             let reason = "names of federation (xdstp:) are not supported";

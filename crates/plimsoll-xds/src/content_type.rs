@@ -1,11 +1,11 @@
-//! [`is_grpc`]: the one place that says which `content-type` is gRPC, for routes, deadlines, local
-//! replies, request accounting and load reports alike.
+//! Detection of gRPC by `content-type`, shared by routes, deadlines, local replies, request
+//! accounting and load reports.
 
-/// Whether a `content-type` is gRPC as Envoy sees it: `application/grpc`, alone or followed by a
-/// codec (`+proto`) or a parameter (`;`).
+/// Returns whether a `content-type` is gRPC by Envoy's definition: `application/grpc`, alone or
+/// followed by a codec (`+proto`) or a parameter (`;`).
 ///
-/// `application/grpc-web` is not: it is HTTP whose body carries the trailers, so neither
-/// `grpc-status` nor a load report in the trailers is to be expected.
+/// `application/grpc-web` is not: its body carries the trailers, so neither `grpc-status` nor a
+/// load report is expected in HTTP trailers.
 pub fn is_grpc(content_type: &[u8]) -> bool {
     let rest = content_type.strip_prefix(b"application/grpc");
     matches!(rest, Some([] | [b'+' | b';', ..]))

@@ -1,11 +1,10 @@
-//! Streams over sockets: the only place of this crate that awaits.
+//! Network drivers of ADS and LRS: the only async code of this crate.
 //!
-//! [`serve`] answers discovery and load reporting for whoever implements [`AdsHandler`] and
-//! [`LrsHandler`]; [`ads_client`] and [`lrs_client`] are the other ends. All of them are thin: they
-//! move messages between a transport and a machine of `ads` or `lrs`, and machines decide. Messages
-//! cross the transport as bytes, so generated types are not needed here.
+//! [`serve`] serves discovery and load reporting for implementations of [`AdsHandler`] and
+//! [`LrsHandler`]; [`ads_client`] and [`lrs_client`] are the client side. Drivers only move
+//! messages between a transport and a state machine of `ads` or `lrs`. Messages cross the transport
+//! as bytes, so no generated types are needed.
 
-mod admin_path;
 pub mod ads_client;
 mod backoff;
 mod clock;
@@ -13,14 +12,12 @@ mod codec;
 mod connect;
 mod connector;
 mod handler;
-mod http_guard;
 pub mod lrs_client;
 mod messages;
 mod server;
 mod servers;
 mod session;
 
-pub use admin_path::AdminPath;
 pub use backoff::Backoff;
 pub use clock::Clock;
 pub use connect::ConnectOptions;
@@ -29,13 +26,12 @@ pub use handler::{
     AdsHandler, AdsObserver, AdsOpening, AdsSession, LrsHandler, LrsInstructions, LrsReporter,
     LrsSession,
 };
-pub use http_guard::HttpGuard;
 pub use server::{ServerOptions, serve};
 pub use servers::Servers;
-/// How a stream ends.
+/// gRPC status with which streams end.
 pub use tonic::{Code, Status};
 
-/// `:path` of state-of-the-world discovery.
+/// `:path` of SotW discovery.
 pub const STREAM_AGGREGATED_RESOURCES: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 /// `:path` of incremental discovery.

@@ -1,24 +1,35 @@
-//! What the outside world writes, turned into the checked types of `plimsoll-core`.
+//! xDS protocols of Plimsoll: discovery, load reporting and configuration, as checked core types.
 //!
-//! Envoy-shaped YAML ([`yaml`]), load reports of backends ([`orca`]), discovery ([`ads`]) and load
-//! reports of proxies ([`lrs`]). Protobuf is known in `convert` only and stops there, behind
-//! [`wire`]; protocol state lives beside it. Nothing is decided here: a converter either yields a
-//! checked type or an error that names the fault. Callers are the binary and the drivers.
+//! * [`ads`] and [`lrs`]: discovery and load reporting, as state machines without IO
+//! * [`orca`]: load reports of backends
+//! * [`yaml`] and [`bootstrap`]: configuration files in the shape of Envoy and gRPC
+//! * [`wire`]: decoding and encoding of protobuf messages; the only way to them
+//! * `driver`: gRPC streams over sockets, behind the feature of that name
+//!
+//! Nothing is decided here: a decoder returns a checked type, or an error with the field path.
 
 pub mod ads;
+pub mod backoff;
 pub mod bootstrap;
 pub mod content_type;
 mod convert;
 #[cfg(feature = "driver")]
 pub mod driver;
-pub mod error;
+pub mod grpc_frame;
+#[cfg(feature = "driver")]
+mod log_lines;
 pub mod lrs;
 pub mod node;
 pub mod orca;
 pub mod route;
 pub mod service_config;
 pub mod string_match;
-mod subset;
 pub mod upstream;
 pub mod wire;
 pub mod yaml;
+
+#[cfg(feature = "driver")]
+#[doc(hidden)]
+pub use log_lines::LOG_LINES;
+pub use plimsoll_schema as schema;
+pub use plimsoll_schema::{error, pb};

@@ -1,9 +1,9 @@
-//! The load reporting service, as protocol state without IO.
+//! Load Reporting Service (LRS): protocol state machines without IO.
 //!
-//! [`message`] holds its two messages in our own words; `convert::load_report` turns them into
-//! bytes and back. [`ServerStream`] is one stream as a server sees it, [`Client`] all streams of a
-//! data plane, [`ReportedClusters`] what it reports. Demand is not computed here but by the planner
-//! of the core.
+//! [`message`] holds the two LRS messages as plain structs; `convert::load_report` encodes and
+//! decodes them. [`ServerStream`] is one server-side stream, [`Client`] the reporting side of a
+//! data plane, [`ReportedClusters`] the clusters that a data plane reports. The planner of the core
+//! computes demand from load reports.
 
 mod client;
 mod merge;
@@ -11,9 +11,9 @@ pub mod message;
 mod reported;
 mod server;
 
-pub use client::{Client, ClientEvent, Observed, ReporterStats, Wanted};
-pub use reported::{EdsNames, ReportedClusters, messages};
-pub use server::{LrsSettings, LrsTraffic, NoNode, Report, ServerStream};
+pub use client::{Client, ClientEvent, ClusterSelection, ObservedTraffic, ReporterStats};
+pub use reported::{EdsNames, ReportedClusters, with_eds_names};
+pub use server::{LrsSettings, LrsTraffic, MissingNode, Report, ServerStream};
 
-/// What a client announces in `node.client_features` when it understands `send_all_clusters`.
+/// Entry of `node.client_features` that announces support for `send_all_clusters`.
 pub const SUPPORTS_SEND_ALL_CLUSTERS: &str = "envoy.lrs.supports_send_all_clusters";

@@ -1,38 +1,36 @@
-//! [`NodeInfo`]: who is at the other end of a stream, as far as anybody needs to know.
+//! Identity and features of the node at the other end of a stream.
 //!
-//! Made by `convert::node` from `envoy.config.core.v3.Node` without building the 60 KB of
-//! extensions that Envoy sends along. What to deliver to whom is not decided here but in the
-//! control plane.
+//! `convert::node` decodes it from `envoy.config.core.v3.Node` and skips the 60 KB of extensions
+//! that Envoy sends. The control plane decides what to deliver to which node.
 
 use plimsoll_core::model::load_report::Node;
 
 use crate::lrs::SUPPORTS_SEND_ALL_CLUSTERS;
 
-/// What a plimsoll data plane announces in `node.client_features` (decisions D9).
+/// Entry of `node.client_features` that plimsoll data planes announce (decision 0028).
 pub const PLIMSOLL_FEATURE: &str = "plimsoll.lrs_reported_rate";
 
-/// A node and what is known of its software.
+/// Node with its software and features.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeInfo {
-    /// Id, fleet and locality.
+    /// Id, cluster (fleet) and locality.
     pub node: Node,
-    /// `user_agent_name`: `envoy`, `gRPC C-core`, …
+    /// For example `envoy` or `gRPC C-core`.
     pub user_agent_name: String,
     /// `user_agent_version`, or the build version as `major.minor.patch`; may be empty.
     pub user_agent_version: String,
-    /// `client_features`, in order.
     pub client_features: Vec<String>,
 }
 
 impl NodeInfo {
-    /// Whether this node understands what only plimsoll data planes understand.
+    /// Returns whether the node supports Plimsoll's extensions.
     pub fn is_plimsoll(&self) -> bool {
         self.client_features
             .iter()
             .any(|feature| feature == PLIMSOLL_FEATURE)
     }
 
-    /// Whether its load reporting client understands `send_all_clusters`. Announced on load
+    /// Returns whether the load reporting client supports `send_all_clusters`. Announced on load
     /// reporting streams only.
     pub fn supports_send_all_clusters(&self) -> bool {
         self.client_features
@@ -40,8 +38,8 @@ impl NodeInfo {
             .any(|feature| feature == SUPPORTS_SEND_ALL_CLUSTERS)
     }
 
-    /// Whether this is a gRPC library, which has no zone-aware routing and drops localities without
-    /// a weight.
+    /// Returns whether this is a gRPC library, which has no zone-aware routing and ignores
+    /// localities without a weight.
     pub fn is_grpc(&self) -> bool {
         self.user_agent_name.starts_with("gRPC") || self.user_agent_name.starts_with("grpc")
     }

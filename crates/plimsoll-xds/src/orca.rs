@@ -1,22 +1,20 @@
-//! ORCA on the wire: load reports that backends put into response headers or trailers.
+//! ORCA load reports in response headers, trailers and out-of-band streams.
 //!
-//! | module | what lives there |
+//! | module | content |
 //! |---|---|
-//! | `header` | which header counts, its formats, errors with Envoy's codes and texts |
+//! | `header` | header names and formats, errors with Envoy's codes and texts |
 //! | `text`, `json` | two of the formats; the binary one is protobuf and lives in `convert` |
-//! | `once` | the first valid report of a request wins |
-//! | `encode` | the same formats, out |
-//! | [`oob`] | out-of-band: a stream per host on which reports come unasked |
+//! | `first` | the first valid report of a response wins |
+//! | `encode` | encoding in the same formats |
+//! | [`oob`] | out-of-band reporting: one stream per host |
 //!
-//! What a report means does not live here but in `plimsoll_core::model::orca`, nor who it is handed
-//! to. Callers are whatever sees responses (proxy, client, Envoy module) and, for the other
-//! direction, the layer with which a backend reports. No input panics; what is wrong is an
-//! [`OrcaError`], and the caller counts it and goes on as if nothing had been sent.
+//! `plimsoll_core::model::orca` interprets reports. No input panics; a malformed report is an
+//! [`OrcaError`], which callers count and otherwise ignore.
 
 mod encode;
+mod first;
 mod header;
 mod json;
-mod once;
 pub mod oob;
 mod text;
 
@@ -26,10 +24,10 @@ use std::fmt;
 use plimsoll_core::model::orca::OrcaLoadReport;
 
 pub use encode::{OrcaFormat, encode, encode_message};
+pub use first::FirstReport;
 pub use header::{ENDPOINT_LOAD_METRICS, ENDPOINT_LOAD_METRICS_BIN, parse, parse_message};
-pub use once::FirstReport;
 
-/// What a report may cost its receiver.
+/// Size limits of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrcaLimits {
     /// Bytes of a header value or message; default 64 KiB, Envoy's limit for a message.
@@ -73,7 +71,7 @@ impl OrcaLimits {
     }
 }
 
-/// Why there is no report, or why it cannot be written.
+/// Reason why there is no valid report, or why it cannot be encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrcaError {
     code: OrcaCode,
@@ -83,23 +81,21 @@ pub struct OrcaError {
 /// Canonical status code of an [`OrcaError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrcaCode {
-    /// The backend sent no report: not a fault.
+    /// The backend sent no report, which is not an error of the backend.
     NotFound,
-    /// It sent something that is not one.
     InvalidArgument,
-    /// It sent the same metric twice in one report.
     AlreadyExists,
-    /// It sent more than [`OrcaLimits`] allow.
+    /// The report exceeds [`OrcaLimits`].
     ResourceExhausted,
 }
 
 impl OrcaError {
-    /// What kind of fault it is.
+    /// Returns the canonical status code.
     pub const fn code(&self) -> OrcaCode {
         self.code
     }
 
-    /// The reason in words, cut after a kilobyte: it may quote what the backend sent.
+    /// Returns the reason, truncated to a kilobyte because it may quote the backend.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -110,7 +106,7 @@ impl OrcaError {
     };
 
     fn new(code: OrcaCode, message: impl Into<Cow<'static, str>>) -> Self {
-        /// Senders choose what is quoted, logs should not grow with it.
+        /// Keeps log lines short, because the message may quote the backend.
         const MAX_MESSAGE: usize = 1024;
         let mut message = message.into();
         if message.len() > MAX_MESSAGE {
@@ -134,7 +130,7 @@ impl fmt::Display for OrcaError {
 impl std::error::Error for OrcaError {}
 
 impl OrcaCode {
-    /// Its canonical name, such as `InvalidArgument`.
+    /// Returns the canonical name, such as `InvalidArgument`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NotFound => "NotFound",

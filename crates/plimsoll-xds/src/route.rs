@@ -1,15 +1,17 @@
-//! [`RouteConfiguration`]: which cluster a request goes to, and how often and how long it is tried.
+//! Route configuration: which cluster a request goes to, with timeouts and retries.
 //!
-//! The nouns of RDS, and choosing among them: pure functions of a request and of draws that the
-//! caller makes. Bytes become these nouns in `convert::route_in`. What a route asks for is done by
-//! whoever forwards. The parts that match are in `matching`.
+//! The types of RDS and the selection among them, as pure functions of a request and of random
+//! draws by the caller. `convert::route` decodes them. The data plane forwards requests; `matching`
+//! holds the matchers.
 
 mod domain;
 mod matching;
 
+pub use plimsoll_schema::pb::enums::AppendAction;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use bytes::Bytes;
 use plimsoll_core::model::metadata::{MatchCriteria, Metadata};
 use plimsoll_core::units::FieldError;
 
@@ -21,269 +23,239 @@ pub use matching::{
 use self::domain::DomainIndex;
 use crate::upstream::DataSource;
 
-/// `RouteConfiguration`.
+/// Decoded route configuration resource (`RouteConfiguration`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteConfiguration {
-    /// Its name.
     pub name: String,
     virtual_hosts: Vec<VirtualHost>,
     domains: DomainIndex,
-    /// The port of an authority is cut off before it is looked for.
     pub ignore_port_in_host_matching: bool,
-    /// What all requests and responses get and lose.
     pub headers: HeaderRules,
-    /// Its rules come first and those of routes last, so that the latter have the last word. Those
-    /// of a weighted cluster are the first in any case.
+    /// Applies the header rules of the configuration first and those of routes last, so that a
+    /// route's rules win. Rules of a weighted cluster are applied first in any case.
     pub most_specific_header_mutations_wins: bool,
-    /// Paths of fields that are set and were passed over. gRPC ignores them; a proxy must not.
+    /// Paths of fields that are set but not supported. gRPC ignores them; a proxy must not.
     pub unread: Vec<String>,
+    /// Encoded message, for the admin API.
+    pub message: WireBytes,
 }
 
-/// `VirtualHost`.
+/// Encoded message, kept for debugging. Ignored by equality.
+#[derive(Clone, Debug, Default)]
+pub struct WireBytes(pub Bytes);
+
+impl PartialEq for WireBytes {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for WireBytes {}
+
+/// Routes of a set of domains (`VirtualHost`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VirtualHost {
-    /// Its name.
     pub name: String,
-    /// Authorities it answers to.
+    /// Authorities it serves, possibly with a wildcard.
     pub domains: Vec<String>,
-    /// The first that matches wins.
+    /// The first match wins.
     pub routes: Vec<Route>,
-    /// For routes without their own.
+    /// Default for routes without a retry policy of their own.
     pub retry_policy: Option<RetryPolicy>,
-    /// What its requests and responses get and lose.
     pub headers: HeaderRules,
 }
 
-/// `Route`.
+/// Match conditions with an action (`Route`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// May be empty.
     pub name: String,
-    /// Which requests.
     pub route_match: RouteMatch,
-    /// What is done with them.
     pub action: Action,
-    /// What they and their responses get and lose. gRPC clients do nothing of it.
+    /// Ignored by gRPC clients.
     pub headers: HeaderRules,
 }
 
-/// `request_headers_to_add` and its three sisters, of one message.
+/// The four header mutation lists of one message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderRules {
-    /// `request_headers_to_add`.
     pub request_add: Vec<HeaderValueOption>,
-    /// `request_headers_to_remove`.
     pub request_remove: Vec<String>,
-    /// `response_headers_to_add`.
     pub response_add: Vec<HeaderValueOption>,
-    /// `response_headers_to_remove`.
     pub response_remove: Vec<String>,
 }
 
-/// `HeaderValueOption`: a header that is added.
+/// Header to add (`HeaderValueOption`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderValueOption {
-    /// Its name.
     pub key: String,
-    /// Its value, in Envoy's substitution format.
+    /// Value in Envoy's substitution format.
     pub value: String,
-    /// What happens when it is there, or is not.
     pub append_action: AppendAction,
-    /// A value that turns out empty is added all the same.
     pub keep_empty_value: bool,
 }
 
-/// `HeaderValueOption.HeaderAppendAction`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AppendAction {
-    /// One more value.
-    #[default]
-    AppendIfExistsOrAdd,
-    /// Nothing when there is one.
-    AddIfAbsent,
-    /// The only value.
-    OverwriteIfExistsOrAdd,
-    /// The only value, if there was one.
-    OverwriteIfExists,
-}
-
-/// What is done with a request.
+/// Action of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It goes to a cluster.
     Forward(Box<RouteAction>),
-    /// The client is sent elsewhere. gRPC clients fail the call.
+    /// Redirects the client. gRPC clients fail the call.
     Redirect(Redirect),
-    /// It is answered here. gRPC clients fail the call.
+    /// Responds locally. gRPC clients fail the call.
     DirectResponse {
-        /// The status.
         status: u16,
-        /// The body.
         body: Option<DataSource>,
     },
-    /// `non_forwarding_action`: for servers.
+    /// `non_forwarding_action`, which only servers support.
     NonForwarding,
-    /// Something that we do not have, by the name of its field: the request fails.
+    /// Unsupported action, by field name: requests that match the route fail.
     Unsupported(&'static str),
 }
 
-/// `RouteAction`.
+/// Target cluster, timeouts, retries and rewrites of a route (`RouteAction`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteAction {
-    /// Where it goes.
-    pub target: Target,
-    /// `metadata_match`: which hosts of the cluster, where it has subsets. gRPC clients ignore it.
+    pub target: ClusterSpecifier,
+    /// Selects a subset of the cluster's hosts. gRPC clients ignore it.
     pub metadata_match: Option<MatchCriteria>,
-    /// From the end of the request to the end of the response. Unset is 15 s in Envoy and nothing
-    /// in gRPC; 0 is no limit.
+    /// Time from the end of the request to the end of the response. Unset is 15 s in Envoy and no
+    /// limit in gRPC; 0 is unlimited.
     pub timeout: Option<Duration>,
-    /// Time without any data; 0 is no limit.
+    /// Longest time without any data; 0 is unlimited.
     pub idle_timeout: Option<Duration>,
-    /// `max_stream_duration.max_stream_duration`; 0 is no limit (gRFC A31).
+    /// `max_stream_duration.max_stream_duration`; 0 is unlimited (gRFC A31).
     pub max_stream_duration: Option<Duration>,
-    /// `max_stream_duration.grpc_timeout_header_max`; goes before the former; 0 is no limit.
+    /// `max_stream_duration.grpc_timeout_header_max`; takes precedence over `max_stream_duration`;
+    /// 0 is unlimited.
     pub grpc_timeout_header_max: Option<Duration>,
-    /// Its own, or that of the virtual host.
+    /// Retry policy of the route, or else of its virtual host.
     pub retry_policy: Option<RetryPolicy>,
-    /// What consistent hashing is based on, in this order (gRFC A42).
+    /// Inputs of consistent hashing, in order (gRFC A42).
     pub hash_policy: Vec<HashPolicy>,
-    /// What the matched prefix is replaced with, unless empty.
+    /// Replacement of the matched prefix, unless empty.
     pub prefix_rewrite: String,
-    /// What the authority is replaced with, unless empty.
+    /// Replacement of the authority, unless empty.
     pub host_rewrite_literal: String,
-    /// The authority is replaced with the hostname of the endpoint.
     pub auto_host_rewrite: bool,
-    /// An authority that is replaced is kept in `x-forwarded-host`.
     pub append_x_forwarded_host: bool,
 }
 
-/// Where a request goes.
+/// Cluster selection of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// One cluster.
+pub enum ClusterSpecifier {
     Cluster(String),
-    /// The one that a header of the request names. gRPC clients fail the call.
+    /// Named by a request header. gRPC clients fail the call.
     ClusterHeader(String),
-    /// Several, by weight.
     Weighted(WeightedClusters),
 }
 
-/// `WeightedCluster`: names with weights of which at least one is above 0.
+/// Weighted clusters whose sum of weights is positive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WeightedClusters {
     clusters: Vec<ClusterWeight>,
-    /// Of each cluster: its own over those of the route.
+    /// Merged match criteria of each cluster: its own override those of the route.
     criteria: Vec<Option<MatchCriteria>>,
     total: u32,
 }
 
-/// `WeightedCluster.ClusterWeight`.
+/// One cluster of a `WeightedCluster`, with its weight.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterWeight {
-    /// Name of the cluster.
     pub name: String,
-    /// Its share of the sum.
     pub weight: u32,
-    /// `metadata_match`, which goes over that of the route key by key.
+    /// Overrides `metadata_match` of the route key by key.
     pub metadata_match: Option<Metadata>,
-    /// What requests that go there and their responses get and lose. gRPC clients do nothing of it.
+    /// Ignored by gRPC clients.
     pub headers: HeaderRules,
 }
 
-/// `HashPolicy`: the kinds of gRFC A42, and the one of proxies.
+/// Hash policy: the kinds of gRFC A42, and the source IP for proxies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HashPolicy {
-    /// What is hashed.
     pub source: HashSource,
-    /// Nothing behind it is looked at once there is a hash.
+    /// Ends the evaluation of hash policies once there is a hash.
     pub terminal: bool,
 }
 
-/// What is hashed.
+/// Input of a hash policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HashSource {
-    /// A header.
     Header(String),
-    /// The address of whoever asks; clients have none.
+    /// Address of the downstream client; embedded clients have none.
     SourceIp,
-    /// `io.grpc.channel_id`: the same for all requests of a channel.
+    /// `io.grpc.channel_id`: constant for all requests of a channel.
     ChannelId,
-    /// Another kind: it yields no hash.
+    /// Unsupported kind, which yields no hash.
     Unsupported,
 }
 
-/// `RedirectAction`.
+/// Settings of a redirect (`RedirectAction`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Redirect {
-    /// New host, unless empty.
+    /// Empty keeps the host.
     pub host_redirect: String,
-    /// New port.
     pub port_redirect: Option<u16>,
-    /// New scheme, unless empty.
+    /// Empty keeps the scheme.
     pub scheme_redirect: String,
-    /// New path, unless empty.
+    /// Empty keeps the path.
     pub path_redirect: String,
-    /// What the matched prefix is replaced with, unless empty.
     pub prefix_rewrite: String,
-    /// The query is cut off.
     pub strip_query: bool,
     /// 301, 302, 303, 307 or 308.
     pub response_code: u16,
 }
 
-/// `RetryPolicy`.
+/// Retry conditions, limits and backoff (`RetryPolicy`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
     /// Conditions, for example `5xx` and `connect-failure`.
     pub retry_on: Vec<String>,
-    /// How often; default 1.
+    /// Maximum number of retries; default 1.
     pub num_retries: u32,
-    /// How long one try may take; unset or 0 is the timeout of the route.
+    /// Timeout of one try; unset or 0 uses the route's timeout.
     pub per_try_timeout: Option<Duration>,
-    /// Statuses that the condition `retriable-status-codes` means.
     pub retriable_status_codes: Vec<u32>,
-    /// Pause before the first retry; default 25 ms.
+    /// Backoff before the first retry; default 25 ms.
     pub base_interval: Duration,
-    /// Longest pause; default ten times the former.
+    /// Longest backoff; default ten times `base_interval`.
     pub max_interval: Duration,
-    /// Hosts that are not tried. gRPC clients do nothing of it.
+    /// Hosts to avoid in retries. Ignored by gRPC clients.
     pub retry_host_predicate: Vec<RetryHostPredicate>,
-    /// How often another host is looked for; 0 is unset.
+    /// Attempts to select another host; 0 is unset.
     pub host_selection_retry_max_attempts: u32,
 }
 
-/// `RetryPolicy.RetryHostPredicate`.
+/// Excludes hosts from retries (`RetryPolicy.RetryHostPredicate`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RetryHostPredicate {
-    /// Hosts that were tried before.
     PreviousHosts,
-    /// Another kind, by its name or its type.
+    /// Unsupported predicate, by name or type URL.
     Other(String),
 }
 
 impl RetryHostPredicate {
-    /// Name of the extension of [`Self::PreviousHosts`].
+    /// Extension name of [`Self::PreviousHosts`].
     pub const PREVIOUS_HOSTS: &'static str = "envoy.retry_host_predicates.previous_hosts";
-    /// Type of its message, which has no fields.
+    /// Type URL of the message of [`Self::PreviousHosts`], which has no fields.
     pub const PREVIOUS_HOSTS_TYPE: &'static str =
         "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate";
 
-    /// The predicate of that name, or of that type of message if there is one; the type decides, as
-    /// in Envoy.
+    /// Returns the predicate of this extension. The type URL takes precedence over the name, as in
+    /// Envoy.
     pub fn new(name: &str, type_url: Option<&str>) -> Self {
         let known = match type_url {
             Some(type_url) => type_url == Self::PREVIOUS_HOSTS_TYPE,
             None => name == Self::PREVIOUS_HOSTS,
         };
-        match known {
-            true => Self::PreviousHosts,
-            false => Self::Other(type_url.unwrap_or(name).to_owned()),
+        if known {
+            Self::PreviousHosts
+        } else {
+            Self::Other(type_url.unwrap_or(name).to_owned())
         }
     }
 }
 
 impl RouteConfiguration {
-    /// Routes of these hosts. Domains must be patterns as Envoy has them, none twice.
+    /// Creates a route configuration. Domains must be valid in Envoy, and unique.
     pub fn try_new(name: String, virtual_hosts: Vec<VirtualHost>) -> Result<Self, FieldError> {
         let domains = virtual_hosts.iter().map(|host| host.domains.as_slice());
         Ok(Self {
@@ -294,19 +266,18 @@ impl RouteConfiguration {
         })
     }
 
-    /// Who is asked for.
+    /// Returns the virtual hosts in configuration order.
     pub fn virtual_hosts(&self) -> &[VirtualHost] {
         &self.virtual_hosts
     }
 
-    /// The virtual host for an authority: an exact domain goes before a suffix (`*.x`), that before
-    /// a prefix (`x.*`), that before `*`; among two of a kind the longer one wins. Case does not
-    /// matter.
+    /// Returns the virtual host of an authority. Precedence: exact domain, suffix (`*.x`), prefix
+    /// (`x.*`), `*`; among two of a kind the longer one wins. Case-insensitive.
     pub fn virtual_host(&self, authority: &str) -> Option<&VirtualHost> {
         self.virtual_hosts.get(self.virtual_host_index(authority)?)
     }
 
-    /// Its place in the list.
+    /// Returns the index of the virtual host of an authority.
     pub fn virtual_host_index(&self, authority: &str) -> Option<usize> {
         let host = if self.ignore_port_in_host_matching {
             domain::without_port(authority)
@@ -316,7 +287,7 @@ impl RouteConfiguration {
         self.domains.find(host)
     }
 
-    /// The same with a limit for requests whose route says none (gRFC A31).
+    /// Sets `max_stream_duration` of routes that have none (gRFC A31).
     #[must_use]
     pub fn with_max_stream_duration(&self, limit: Duration) -> Self {
         let mut limited = self.clone();
@@ -329,24 +300,25 @@ impl RouteConfiguration {
         limited
     }
 
-    /// Names of all clusters that requests may go to, sorted, each once.
+    /// Returns the names of all clusters that routes refer to.
     pub fn clusters(&self) -> BTreeSet<&str> {
         let routes = self.virtual_hosts.iter().flat_map(|host| &host.routes);
         let forwards = routes.filter_map(|route| match &route.action {
             Action::Forward(action) => Some(&action.target),
             _ => None,
         });
-        forwards.flat_map(Target::clusters).collect()
+        forwards.flat_map(ClusterSpecifier::clusters).collect()
     }
 }
 
 impl VirtualHost {
-    /// The first route that matches. `draw` is any random number; it decides on fractions.
+    /// Returns the first matching route. `draw` is any random number; it decides on runtime
+    /// fractions.
     pub fn route(&self, request: &RequestHead<'_>, draw: u64) -> Option<&Route> {
         self.routes.get(self.route_index(request, draw)?)
     }
 
-    /// Its place in the list.
+    /// Returns the index of the first matching route.
     pub fn route_index(&self, request: &RequestHead<'_>, draw: u64) -> Option<usize> {
         let mut routes = self.routes.iter();
         routes.position(|route| route.route_match.matches(request, draw))
@@ -354,7 +326,7 @@ impl VirtualHost {
 }
 
 impl Route {
-    /// Gives the route the retries of its virtual host, unless it has its own.
+    /// Applies the retry policy of the virtual host, unless the route has its own.
     pub fn inherit(&mut self, retry_policy: Option<&RetryPolicy>) {
         if let Action::Forward(action) = &mut self.action
             && action.retry_policy.is_none()
@@ -365,18 +337,21 @@ impl Route {
 }
 
 impl RouteAction {
-    /// What hosts of the cluster are matched by that [`Target::cluster`] names for the same `draw`.
+    /// Returns the subset criteria for the cluster that [`ClusterSpecifier::cluster`] returns for
+    /// the same `draw`.
     pub fn criteria(&self, draw: u64) -> Option<&MatchCriteria> {
         match &self.target {
-            Target::Weighted(weighted) => weighted.criteria(weighted.pick(draw)),
-            Target::Cluster(_) | Target::ClusterHeader(_) => self.metadata_match.as_ref(),
+            ClusterSpecifier::Weighted(weighted) => weighted.criteria(weighted.pick(draw)),
+            ClusterSpecifier::Cluster(_) | ClusterSpecifier::ClusterHeader(_) => {
+                self.metadata_match.as_ref()
+            }
         }
     }
 }
 
-impl Target {
-    /// The cluster, unless a header names it. `draw` is any random number, not the one that chose
-    /// the route.
+impl ClusterSpecifier {
+    /// Returns the cluster, unless a request header names it. `draw` is any random number, other
+    /// than the one that chose the route.
     pub fn cluster(&self, draw: u64) -> Option<&str> {
         match self {
             Self::Cluster(name) => Some(name),
@@ -388,7 +363,7 @@ impl Target {
         }
     }
 
-    /// All clusters that it may be.
+    /// Returns all clusters that may be selected.
     pub fn clusters(&self) -> impl Iterator<Item = &str> {
         let (one, several) = match self {
             Self::Cluster(name) => (Some(name.as_str()), &[][..]),
@@ -401,8 +376,8 @@ impl Target {
 }
 
 impl WeightedClusters {
-    /// Checks names and the sum, which must be 1 to 2^32 - 1 (gRFC A28). `metadata_match` is that
-    /// of the route.
+    /// Checks the names and the total weight, which must be 1 to 2^32 - 1 (gRFC A28).
+    /// `metadata_match` is that of the route.
     pub fn try_new(
         clusters: Vec<ClusterWeight>,
         metadata_match: Option<&MatchCriteria>,
@@ -430,22 +405,22 @@ impl WeightedClusters {
         }
     }
 
-    /// Names, weights and rules.
+    /// Returns the clusters with their weights and header rules.
     pub fn clusters(&self) -> &[ClusterWeight] {
         &self.clusters
     }
 
-    /// Sum of the weights, above 0.
+    /// Returns the total weight, which is positive.
     pub const fn total(&self) -> u32 {
         self.total
     }
 
-    /// What hosts of the cluster at a place in the list are matched by.
+    /// Returns the subset criteria of the cluster at `index`.
     pub fn criteria(&self, index: usize) -> Option<&MatchCriteria> {
         self.criteria.get(index)?.as_ref()
     }
 
-    /// The place in the list of the cluster that `draw`, any random number, falls on.
+    /// Returns the index of the cluster that `draw`, any random number, selects.
     pub fn pick(&self, draw: u64) -> usize {
         let mut left = draw % u64::from(self.total);
         for (index, cluster) in self.clusters.iter().enumerate() {
@@ -454,12 +429,11 @@ impl WeightedClusters {
                 None => return index,
             }
         }
-        // Not reached: what is left is below the sum of the weights.
+        // Not reached: the remainder is below the total weight.
         self.clusters.len().saturating_sub(1)
     }
 }
 
-/// Criteria of a weighted cluster over those of its route.
 fn criteria(route: Option<&MatchCriteria>, own: Option<&Metadata>) -> Option<MatchCriteria> {
     match (route, own) {
         (Some(route), Some(own)) => Some(route.merged(own)),

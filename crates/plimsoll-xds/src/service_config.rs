@@ -1,14 +1,10 @@
-//! gRPC service config JSON: which policy `loadBalancingConfig` asks for (gRFCs A24, A58, A114).
+//! Load-balancing policy of a gRPC service config (gRFCs A24, A58, A114).
 //!
-//! The same settings in xDS spelling are read in `yaml`; both end in the core's checked types.
-//! Where the two worlds have different defaults this file applies those of gRPC. Nothing reads the
-//! environment here: whoever calls (`ClientBuilder::service_config` of plimsoll-client) passes what
-//! it found there as [`GrpcFeatures`].
+//! `yaml` reads the same settings in xDS spelling. Where defaults differ, this module applies those
+//! of gRPC. The caller reads the environment and passes [`GrpcFeatures`].
 //!
-//! The first policy of the list that is supported wins, and the ones behind it are checked all the
-//! same. gRPC ignores fields that it does not know; here they are errors, because a misspelt one
-//! would be silently without effect. JSON is read by the reader of `yaml`, which takes it as the
-//! subset of YAML that it is and knows lines and columns.
+//! The first supported policy wins, and the policies after it are checked too. Unlike in gRPC,
+//! unknown fields are errors, because a misspelled one would silently have no effect.
 
 use std::fmt;
 use std::time::Duration;
@@ -23,29 +19,26 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor
 use crate::yaml::proto_json::{Double, Empty, ProtoDuration};
 use crate::yaml::{ConfigError, Document};
 
-/// Shortest `weightUpdatePeriod`; shorter ones are raised to it (A58). Envoy has no such floor.
+/// Lower bound of `weightUpdatePeriod` (A58). Envoy has none.
 const SHORTEST_WEIGHT_UPDATE_PERIOD: Duration = Duration::from_millis(100);
 
-/// `errorUtilizationPenalty` when it is not set (A58). Envoy's is 0.0.
+/// Default of `errorUtilizationPenalty` (A58). Envoy's is 0.0.
 const DEFAULT_ERROR_UTILIZATION_PENALTY: f64 = 1.0;
 
-/// Policies we have, for error messages.
 const SUPPORTED: &str = "weighted_round_robin, round_robin";
 
-/// Features that gRPC guards with environment variables; off unless the caller says so.
+/// Features that gRPC guards with environment variables; off by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GrpcFeatures {
     /// `GRPC_EXPERIMENTAL_WRR_CUSTOM_METRICS` is `true`: `metricNamesForComputingUtilization` is
-    /// honoured (A114). Otherwise the field is accepted and has no effect.
+    /// honored (A114). Otherwise the field is accepted and has no effect.
     pub wrr_custom_metrics: bool,
 }
 
-/// The policy that a service config chose.
+/// Load-balancing policy of a service config.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServicePolicy {
-    /// `round_robin`.
     RoundRobin,
-    /// `weighted_round_robin`.
     WeightedRoundRobin(ClientSideWeightedRoundRobin),
 }
 
@@ -60,7 +53,7 @@ impl From<ServicePolicy> for EndpointPolicy {
     }
 }
 
-/// Reads a service config.
+/// Parses a service config and returns its policy.
 ///
 /// ```
 /// use plimsoll_xds::service_config::{GrpcFeatures, ServicePolicy, parse_service_config};
@@ -81,9 +74,8 @@ pub fn parse_service_config(
     policy.map_err(|error| document.locate(error))
 }
 
-/// `grpc.service_config.ServiceConfig`. Fields besides `load_balancing_config` do not change how
-/// hosts are chosen; the deprecated `load_balancing_policy` would, and is used by gRPC only where
-/// the other is missing.
+/// Only `load_balancing_config` affects load balancing; gRPC uses the deprecated
+/// `load_balancing_policy` only if `load_balancing_config` is missing.
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "present so that they are known fields")]
@@ -96,16 +88,16 @@ struct ServiceConfig {
     connection_scaling: Option<IgnoredAny>,
 }
 
-/// One entry of the list: a map of one policy's name to its settings.
+/// Entry of `load_balancing_config`: a map from one policy name to its settings.
 #[derive(Clone, Debug)]
 enum LoadBalancingConfig {
     RoundRobin,
     WeightedRoundRobin(Box<WeightedRoundRobinLbConfig>),
-    /// Somebody else may have it.
+    /// Name of a policy that only other clients support.
     Unsupported(String),
 }
 
-/// `WeightedRoundRobinLbConfig`.
+/// JSON shape of `WeightedRoundRobinLbConfig`.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct WeightedRoundRobinLbConfig {

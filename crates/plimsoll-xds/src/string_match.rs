@@ -1,40 +1,32 @@
-//! [`StringMatcher`] and [`SafeRegex`]: how Envoy's messages say which strings they mean.
-//!
-//! Used by routes (headers, paths) and by TLS (names in certificates). Pure: a string in, yes or no
-//! out.
+//! String matchers of Envoy's API, for routes and for names in certificates.
 
 use plimsoll_core::units::FieldError;
 use regex::bytes::{Regex, RegexBuilder};
 
-/// Bound of one compiled expression, bytes: a hostile one cannot take all memory.
+/// Size limit of a compiled expression in bytes, against hostile ones.
 const MAX_COMPILED: usize = 1 << 20;
 
-/// `StringMatcher`.
+/// Pattern with case sensitivity (`StringMatcher`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StringMatcher {
-    /// What is looked for.
     pub pattern: StringPattern,
-    /// Upper and lower case of ASCII letters are the same. Without effect on expressions.
+    /// Ignores ASCII case. No effect on regular expressions.
     pub ignore_case: bool,
 }
 
-/// `StringMatcher.match_pattern`.
+/// Pattern of a string matcher (`match_pattern`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StringPattern {
-    /// The whole string.
     Exact(String),
-    /// Its start.
     Prefix(String),
-    /// Its end.
     Suffix(String),
-    /// Any part of it.
     Contains(String),
-    /// The whole string.
+    /// Must match the whole string.
     Regex(SafeRegex),
 }
 
 impl StringMatcher {
-    /// A matcher that knows upper from lower case.
+    /// Creates a case-sensitive matcher.
     pub const fn new(pattern: StringPattern) -> Self {
         Self {
             pattern,
@@ -42,13 +34,13 @@ impl StringMatcher {
         }
     }
 
-    /// Whether `value` matches.
+    /// Returns whether `value` matches the pattern.
     pub fn matches(&self, value: &[u8]) -> bool {
-        let same = |part: &[u8], wanted: &str| {
+        let same = |part: &[u8], expected: &str| {
             if self.ignore_case {
-                part.eq_ignore_ascii_case(wanted.as_bytes())
+                part.eq_ignore_ascii_case(expected.as_bytes())
             } else {
-                part == wanted.as_bytes()
+                part == expected.as_bytes()
             }
         };
         match &self.pattern {
@@ -69,8 +61,8 @@ impl StringMatcher {
     }
 }
 
-/// `RegexMatcher`: an expression for whole strings, in the language of RE2. It matches bytes, so
-/// letters outside ASCII have no classes.
+/// Regular expression for whole strings, in RE2 syntax. It matches bytes, so character classes are
+/// ASCII only.
 #[derive(Clone, Debug)]
 pub struct SafeRegex {
     text: String,
@@ -78,10 +70,10 @@ pub struct SafeRegex {
 }
 
 impl SafeRegex {
-    /// Compiles; the path of an error is empty.
+    /// Compiles the expression; the path of an error is empty.
     pub fn try_new(text: &str) -> Result<Self, FieldError> {
         let whole = format!(r"\A(?:{text})\z");
-        // Alone first: an unbalanced parenthesis could otherwise close ours.
+        // Compile `text` alone first: an unbalanced parenthesis could close the group around it.
         let compiled = compile(text).and_then(|_| compile(&whole));
         match compiled {
             Ok(regex) => Ok(Self {
@@ -95,12 +87,12 @@ impl SafeRegex {
         }
     }
 
-    /// The expression as it was written.
+    /// Returns the expression as written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether it matches all of `value`.
+    /// Returns whether all of `value` matches.
     pub fn matches(&self, value: &[u8]) -> bool {
         self.regex.is_match(value)
     }
@@ -131,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_match_as_their_names_say() {
+    fn patterns_match_by_kind() {
         let cases = [
             (StringPattern::Exact("abc".into()), "abc", "abcd"),
             (StringPattern::Prefix("ab".into()), "abc", "bab"),
@@ -176,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_and_huge_expressions_are_refused() {
+    fn bad_and_huge_expressions_are_rejected() {
         for bad in ["(", "a)|(b", "a{1000000}", r"(?:\w{200}){200}", "[z-a]"] {
             let error = SafeRegex::try_new(bad).unwrap_err();
             assert!(error.reason().contains("regular expression"), "{error}");

@@ -1,15 +1,15 @@
-//! [`UpstreamOptions`]: what a cluster says beyond how to choose a host.
+//! Connection settings of a cluster: timeouts, protocols, circuit breakers, health checks and TLS.
 //!
-//! Timeouts, protocol, breakers, checks and TLS, as nouns with Envoy's names and defaults. Which
-//! host is chosen is in the core's `ClusterConfig`. Read from bytes in `convert::cluster` and from
-//! files in `yaml`; used by whoever opens connections, the client and the proxy. Nothing here opens
-//! one, reads a file or looks up a name.
+//! Types have Envoy's names and defaults. Load balancing is in the core's `ClusterConfig`. Decoded
+//! in `convert::cluster` and read from files in `yaml`; used by the client and the proxy. Nothing
+//! here opens a connection, reads a file or resolves a name.
 
 mod health_check;
 mod load_assignment;
 mod outlier;
 mod tls;
 
+pub use plimsoll_schema::pb::enums::{DnsLookupFamily, HttpMethod, HttpVersion, SanType};
 use std::time::Duration;
 
 use plimsoll_core::model::cluster::ClusterConfig;
@@ -18,31 +18,30 @@ use plimsoll_core::units::{FieldError, Percent};
 
 pub(crate) use health_check::payload_text;
 pub use health_check::{
-    HealthCheck, HealthCheckKind, HealthCheckParts, HttpHealthCheck, HttpMethod, StatusRange,
+    HealthCheck, HealthCheckKind, HealthCheckParts, HttpHealthCheck, StatusRange,
 };
-pub use load_assignment::{EndpointExtras, LoadAssignment, NamedEndpoint, NamedLocality};
+pub use load_assignment::{
+    ClusterEndpoints, EndpointExtras, LoadAssignment, NamedEndpoint, NamedLocality,
+};
 pub(crate) use outlier::OutlierFields;
-pub use tls::{CertificatePair, DataSource, SanMatcher, SanType, TrustedCa, UpstreamTls};
+pub use tls::{CertificatePair, DataSource, SanMatcher, TrustedCa, UpstreamTls};
 
 /// Envoy's default of `connect_timeout`.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Envoy's default of `idle_timeout`: connections without requests are closed after this time.
+/// Envoy's default of `idle_timeout`, after which idle connections are closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// A cluster as somebody wrote it, read in full.
+/// Fully decoded cluster: policies, connection settings and endpoints.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamCluster {
-    /// Name, policies and health settings.
     pub config: ClusterConfig,
-    /// Everything else.
     pub options: UpstreamOptions,
-    /// The endpoints, unless they come by EDS. Checked: for [`Discovery::Static`] it resolves
-    /// without any lookup.
+    /// Unset with EDS. Checked by `try_new`: for [`Discovery::Static`] it resolves without DNS.
     pub load_assignment: Option<LoadAssignment>,
 }
 
 impl UpstreamCluster {
-    /// Puts the parts together and checks what concerns several of them.
+    /// Combines the parts and checks that they fit together.
     pub fn try_new(
         config: ClusterConfig,
         options: UpstreamOptions,
@@ -71,7 +70,7 @@ impl UpstreamCluster {
         })
     }
 
-    /// The name of the assignment that EDS is asked for.
+    /// Returns the name of the EDS resource, if the cluster uses EDS.
     pub fn eds_name(&self) -> Option<&str> {
         match &self.options.discovery {
             Discovery::Eds { service_name, .. } => {
@@ -82,42 +81,32 @@ impl UpstreamCluster {
     }
 }
 
-/// Everything about a cluster but its policies and its endpoints.
+/// Settings of a cluster besides its policies and endpoints.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamOptions {
-    /// Where the endpoints come from.
     pub discovery: Discovery,
-    /// How long a connection may take; above 0.
+    /// Always positive; default 5 s.
     pub connect_timeout: Duration,
-    /// What is spoken to the endpoints.
     pub http_version: HttpVersion,
-    /// Settings of HTTP/2, used with [`HttpVersion::Http2`].
+    /// HTTP/2 settings, used only with [`HttpVersion::Http2`].
     pub http2: Http2Options,
     /// Limits of the default priority.
     pub circuit_breakers: CircuitBreakers,
-    /// Active health checks; a host is healthy when all of them say so.
+    /// A host is healthy when all of these checks pass.
     pub health_checks: Vec<HealthCheck>,
-    /// Passive health checks.
     pub outlier_detection: Option<OutlierDetection>,
-    /// A connection is closed after so many requests.
     pub max_requests_per_connection: Option<u32>,
-    /// A connection without requests is closed after this time; `None` is never.
+    /// Closes a connection without requests after this time; `None` is never.
     pub idle_timeout: Option<Duration>,
-    /// A connection is closed after this time.
     pub max_connection_duration: Option<Duration>,
-    /// A request may take this long at most.
     pub max_stream_duration: Option<Duration>,
-    /// TLS to the endpoints; `None` is plain text.
+    /// Plaintext if it is `None`.
     pub tls: Option<UpstreamTls>,
-    /// `auto_sni`: the server name is the host of the request.
     pub auto_sni: bool,
-    /// `auto_san_validation`: the certificate must be for the host of the request.
     pub auto_san_validation: bool,
     /// `lrs_server: self`: load is reported to the server that sent the cluster.
     pub lrs: bool,
-    /// Connections to a host are closed when its active checks fail.
     pub close_connections_on_host_health_failure: bool,
-    /// Probes on idle connections.
     pub tcp_keepalive: Option<TcpKeepalive>,
 }
 
@@ -146,7 +135,7 @@ impl Default for UpstreamOptions {
 }
 
 impl UpstreamOptions {
-    /// Checks what the types alone do not: paths of errors start at the cluster.
+    /// Checks dependencies between fields; error paths start at the cluster.
     pub fn checked(self) -> Result<Self, FieldError> {
         if self.connect_timeout.is_zero() {
             return Err(FieldError::new("connect_timeout", "must be above 0"));
@@ -160,41 +149,37 @@ impl UpstreamOptions {
     }
 }
 
-/// Where the endpoints of a cluster come from.
+/// Source of a cluster's endpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Discovery {
-    /// The cluster lists their addresses.
     #[default]
     Static,
-    /// The cluster lists names; every address of a name is an endpoint.
+    /// DNS names in the cluster; every address of a name is an endpoint.
     StrictDns(DnsOptions),
-    /// The cluster lists one name; new connections go to its first address.
+    /// One DNS name in the cluster; new connections go to its first address.
     LogicalDns(DnsOptions),
-    /// An assignment.
     Eds {
-        /// Name of the assignment, when it differs from the cluster's.
+        /// Name of the assignment, if it differs from the name of the cluster.
         service_name: Option<String>,
-        /// Who has it.
         source: EdsSource,
     },
 }
 
-/// Where an assignment comes from: `eds_cluster_config.eds_config`.
+/// Source of EDS assignments (`eds_cluster_config.eds_config`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum EdsSource {
-    /// The stream that other resources come on: `ads` or `self`.
+    /// The ADS stream that carries the other resources: `ads` or `self`.
     #[default]
     Ads,
-    /// A file: `path_config_source`.
+    /// File path of `path_config_source`.
     Path(String),
 }
 
-/// How names become addresses.
+/// DNS resolution settings of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DnsOptions {
-    /// Time between two lookups; Envoy: 5 s.
+    /// Time between two lookups; default 5 s.
     pub refresh_rate: Duration,
-    /// Which addresses are asked for.
     pub lookup_family: DnsLookupFamily,
 }
 
@@ -207,70 +192,32 @@ impl Default for DnsOptions {
     }
 }
 
-/// `Cluster.DnsLookupFamily`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DnsLookupFamily {
-    /// IPv6, and IPv4 only if there are none.
-    #[default]
-    Auto,
-    /// IPv4 only.
-    V4Only,
-    /// IPv6 only.
-    V6Only,
-    /// IPv4, and IPv6 only if there are none.
-    V4Preferred,
-    /// Both.
-    All,
-}
-
-/// What is spoken to the endpoints.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HttpVersion {
-    /// HTTP/1.1.
-    #[default]
-    Http1,
-    /// HTTP/2, without TLS by prior knowledge.
-    Http2,
-}
-
-/// `Http2ProtocolOptions`; unset means the default of the implementation.
+/// HTTP/2 settings; unset is the default of the implementation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Http2Options {
-    /// Requests at a time on one connection.
     pub max_concurrent_streams: Option<u32>,
-    /// Bytes in flight of one request.
     pub initial_stream_window_size: Option<u32>,
-    /// Bytes in flight of one connection.
     pub initial_connection_window_size: Option<u32>,
-    /// Time between two pings.
     pub keepalive_interval: Option<Duration>,
-    /// How long the answer to a ping may take.
     pub keepalive_timeout: Option<Duration>,
 }
 
-/// `TcpKeepalive`; unset means the default of the system.
+/// TCP keepalive settings; unset is the default of the system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpKeepalive {
-    /// Probes without an answer that end a connection.
     pub probes: Option<u32>,
-    /// Idle time before the first probe.
     pub time: Option<Duration>,
-    /// Time between two probes.
     pub interval: Option<Duration>,
 }
 
-/// `CircuitBreakers.Thresholds` of the default priority, with Envoy's defaults.
+/// Circuit breaker thresholds of the default priority, with Envoy's defaults.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CircuitBreakers {
-    /// Connections.
     pub max_connections: u32,
-    /// Requests that wait for a connection.
     pub max_pending_requests: u32,
-    /// Requests at a time.
     pub max_requests: u32,
-    /// Retries at a time; not used with a budget.
+    /// Concurrent retries; unused with a retry budget.
     pub max_retries: u32,
-    /// Retries as a share of the requests.
     pub retry_budget: Option<RetryBudget>,
 }
 
@@ -286,12 +233,11 @@ impl Default for CircuitBreakers {
     }
 }
 
-/// `RetryBudget`: retries as a share of the requests in flight.
+/// Limit of retries as a percentage of active requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RetryBudget {
     /// Percent, 0 to 100.
     pub budget_percent: f64,
-    /// So many are allowed in any case.
     pub min_retry_concurrency: u32,
 }
 
@@ -329,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_field() {
         let timeout = UpstreamOptions {
             connect_timeout: Duration::ZERO,
             ..Default::default()

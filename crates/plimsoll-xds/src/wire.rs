@@ -1,37 +1,31 @@
-//! Messages as bytes: everything that drivers, the control plane and tests may call of `convert`.
+//! Decoders and encoders of protobuf messages: the public functions of `convert`.
 //!
-//! Decoders yield checked types or a [`DecodeError`](crate::error::DecodeError) with the path to
-//! the field. Encoders cannot fail.
+//! Decoders return checked types or a [`DecodeError`](plimsoll_schema::error::DecodeError) with the
+//! field path. Encoders cannot fail.
 
 pub use crate::convert::assignment::{
     AssignmentEdits, AssignmentOut, Edit, EndpointOut, LocalityEdit, LocalityOut,
-    decode_assignment, encode_assignment, rewrite_assignment,
+    decode_assignment, decode_endpoints, encode_assignment, rewrite_assignment,
 };
 pub use crate::convert::cluster::{
-    CircuitBreakersOut, ClassicBasis, ClusterIn, ClusterOut, LocalityDelivery, OutlierDetectionOut,
-    decode_cluster, decode_upstream_cluster, encode_cluster, rewrite_cluster_policy,
-    rewrite_load_reporting,
+    ClassicBasis, ClusterIn, ClusterOut, LocalityDelivery, decode_cluster, decode_upstream_cluster,
+    encode_cluster, rewrite_cluster_policy, rewrite_load_reporting,
 };
+pub use crate::convert::decode_listener::{ApiListener, RouteSource, decode_listener};
 pub use crate::convert::discovery::{
     decode_delta_discovery_request, decode_delta_discovery_response, decode_discovery_request,
     decode_discovery_response, encode_any, encode_delta_discovery_request,
     encode_delta_discovery_response, encode_delta_resource, encode_discovery_request,
     encode_discovery_response, resource_name, unwrap_resource,
 };
+pub use crate::convert::encode_listener::{encode_api_listener, encode_http_listener};
 pub use crate::convert::health::{
     HEALTH_CHECK, decode_health_check_response, encode_health_check_request,
 };
-pub use crate::convert::listener::{encode_api_listener, encode_http_listener};
-pub use crate::convert::listener_in::{ApiListener, RouteSource, decode_listener};
-pub use crate::convert::load_assignment::decode_endpoint_extras;
 pub use crate::convert::load_report::{
     decode_load_stats_request, decode_load_stats_response, encode_load_report,
     encode_load_stats_request, encode_load_stats_response,
 };
 pub use crate::convert::node::{decode_node, encode_node};
-pub use crate::convert::route::{
-    ClusterWeightOut, PathMatch, RetryOut, RouteEntryOut, RouteOut, RouteTarget, VirtualHostOut,
-    encode_route_configuration,
-};
-pub use crate::convert::route_in::decode_route_configuration;
-pub use crate::convert::unhonoured::ignored_fields;
+pub use crate::convert::route::decode_route_configuration;
+pub use plimsoll_schema::unsupported::ignored_fields;

@@ -1,53 +1,50 @@
-//! Envoy's YAML shape of a cluster's load-balancing fields.
+//! Configuration files in Envoy's shape, with the line and column of every error.
 //!
-//! Text becomes a [`Document`] (a tree that remembers lines and columns), the document becomes raw
-//! structs with unknown fields denied ([`ClusterYaml`], [`RuntimeYaml`]), and those become the
-//! checked types of the core, where ranges and defaults live. Every error is a [`ConfigError`]: the
-//! path to the field, the reason, and the place in the text. Nothing that is written is passed over
-//! in silence, except the fields of a cluster that have nothing to do with load balancing; those
-//! are listed in `cluster`.
+//! Text becomes a [`Document`] (a tree with lines and columns), the document becomes the bytes of a
+//! message ([`plimsoll_schema::file`]), and those are read by the same converters as the messages
+//! of a management server, but strictly: ignoring a field is an error. Every error is a
+//! [`ConfigError`]: the field path, the reason, and the position in the text.
 //!
-//! Spelling follows the JSON mapping of protobuf, as in Envoy: fields in snake_case or
-//! lowerCamelCase, enums by name or number, durations as `"0.5s"`, numbers also in quotes. One
-//! thing is stricter: a field without a value (YAML null) is refused, because Envoy reads it as
-//! "not set" where the writer usually meant an empty message.
-//!
-//! Scenario files of the binary are read through the same [`Document`].
-
-mod client_side_weighted_round_robin;
-mod cluster;
-mod de;
-mod document;
-mod endpoint;
-mod error;
-mod json;
-mod legacy;
-mod load_aware_locality;
-mod locality;
-mod metadata;
-mod policy;
-pub mod proto_json;
-mod runtime;
-#[cfg(feature = "schema")]
-mod schema;
-mod subset;
-mod upstream;
+//! Spelling follows protobuf's JSON mapping, as in Envoy: fields in snake_case or lowerCamelCase,
+//! enums by name or number, durations as `"0.5s"`, numbers also quoted. One thing is stricter: a
+//! field without a value (YAML null) is rejected, because Envoy reads it as "not set" where the
+//! author usually meant an empty message.
 
 #[cfg(test)]
 pub(crate) mod tests;
 
-use plimsoll_core::model::cluster::ClusterConfig;
+use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts};
+use plimsoll_core::units::FieldError;
 
+use crate::convert::Strictness;
+use crate::convert::cluster::{read_config_parts, read_upstream_cluster};
 use crate::upstream::UpstreamCluster;
+use plimsoll_schema::file::FileMessage;
+use plimsoll_schema::pb::cluster::ClusterMessage;
 
-pub use client_side_weighted_round_robin::ClientSideWeightedRoundRobinYaml;
-pub use cluster::{ClusterYaml, UpstreamClusterYaml};
-pub use document::Document;
-pub use error::{ConfigError, Location};
-pub use metadata::{MetadataYaml, StructYaml};
-pub use runtime::RuntimeYaml;
+pub use plimsoll_schema::yaml::{
+    ConfigError, Document, Location, RuntimeYaml, StructYaml, proto_json,
+};
 
-/// Reads one cluster: the text holds what stands under one entry of Envoy's `clusters` list.
+/// Cluster in the shape of Envoy's `clusters` list.
+pub type ClusterYaml = FileMessage<ClusterMessage>;
+
+/// Reads name, policies and health settings of a cluster. Other fields are accepted unless they
+/// affect load balancing.
+pub fn cluster_config_parts(cluster: &ClusterYaml) -> Result<ClusterConfigParts, FieldError> {
+    Ok(read_config_parts(cluster.bytes())?)
+}
+
+/// Reads all settings of a cluster, strictly.
+impl TryFrom<ClusterYaml> for UpstreamCluster {
+    type Error = FieldError;
+
+    fn try_from(yaml: ClusterYaml) -> Result<Self, FieldError> {
+        Ok(read_upstream_cluster(yaml.bytes(), Strictness::Strict)?)
+    }
+}
+
+/// Parses one cluster: the text is one entry of Envoy's `clusters` list.
 ///
 /// ```
 /// use plimsoll_xds::yaml::parse_cluster;
@@ -62,10 +59,11 @@ pub use runtime::RuntimeYaml;
 pub fn parse_cluster(text: &str) -> Result<ClusterConfig, ConfigError> {
     let document = Document::parse(text)?;
     let cluster: ClusterYaml = document.read()?;
-    ClusterConfig::try_from(cluster).map_err(|error| document.locate(error))
+    let config = cluster_config_parts(&cluster).and_then(ClusterConfig::try_new);
+    config.map_err(|error| document.locate(error))
 }
 
-/// Reads one cluster in full: policies, connections, checks and endpoints.
+/// Parses one cluster with its connection settings, health checks and endpoints.
 ///
 /// ```
 /// use plimsoll_xds::yaml::parse_upstream_cluster;
@@ -89,6 +87,6 @@ pub fn parse_cluster(text: &str) -> Result<ClusterConfig, ConfigError> {
 /// ```
 pub fn parse_upstream_cluster(text: &str) -> Result<UpstreamCluster, ConfigError> {
     let document = Document::parse(text)?;
-    let cluster: UpstreamClusterYaml = document.read()?;
+    let cluster: ClusterYaml = document.read()?;
     UpstreamCluster::try_from(cluster).map_err(|error| document.locate(error))
 }

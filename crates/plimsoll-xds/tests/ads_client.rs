@@ -1,6 +1,6 @@
-//! Scripted conversations with the client machine, message by message and without sockets.
+//! Scripted message exchanges with the ADS client state machine, without sockets.
 //!
-//! What it does together with our server is in `ads_convergence.rs`.
+//! Client and server together are tested in `ads_convergence.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use plimsoll_xds::ads::message::{
     DiscoveryResponse,
 };
 use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT as EDS, Request, Response, Variant};
+use plimsoll_xds::error::DecodeError;
 
 #[path = "ads/node.rs"]
 mod node;
@@ -32,9 +33,9 @@ impl Subscriber {
         Self { client, now: NOW }
     }
 
-    fn watch(&mut self, type_url: &str, names: &[&str]) {
+    fn subscribe(&mut self, type_url: &str, names: &[&str]) {
         for name in names {
-            self.client.watch(&type_url.into(), &(*name).into());
+            self.client.subscribe(&type_url.into(), &(*name).into());
         }
     }
 
@@ -52,11 +53,11 @@ impl Subscriber {
         }
     }
 
-    fn silent(&mut self) {
+    fn expect_no_request(&mut self) {
         assert_eq!(self.client.poll_transmit(self.now), None);
     }
 
-    /// A response: type, version, nonce, bodies.
+    /// Passes in a response: type, version, nonce, bodies.
     fn receive(&mut self, type_url: &str, version: &str, nonce: &str, bodies: &[&str]) {
         let response = Response::Sotw(DiscoveryResponse {
             type_url: type_url.into(),
@@ -64,7 +65,7 @@ impl Subscriber {
             nonce: nonce.to_owned(),
             resources: bodies.iter().map(|body| any(type_url, body)).collect(),
         });
-        self.client.handle_response(response, check, self.now);
+        self.client.handle_response(response, decode, self.now);
     }
 
     fn receive_delta(&mut self, type_url: &str, nonce: &str, bodies: &[&str], removed: &[&str]) {
@@ -80,12 +81,12 @@ impl Subscriber {
             resources: bodies.iter().map(resource).collect(),
             removed_resources: removed.iter().map(|&name| name.into()).collect(),
         });
-        self.client.handle_response(response, check, self.now);
+        self.client.handle_response(response, decode, self.now);
     }
 
-    /// Events in short: `+a=1`, `-a`, `?a`, `all`, `!reason`.
+    /// Events in short notation: `+a=1`, `-a`, `?a`, `all`, `!reason`.
     fn events(&mut self) -> Vec<String> {
-        let short = |event| match event {
+        let short = |event: ClientEvent| match event {
             ClientEvent::Updated { resource, .. } => {
                 format!("+{}", String::from_utf8_lossy(&resource.body))
             }
@@ -106,7 +107,7 @@ impl Subscriber {
             .collect()
     }
 
-    fn wait(&mut self) -> Duration {
+    fn advance_to_timeout(&mut self) -> Duration {
         let at = self.client.poll_timeout().expect("a deadline");
         let waited = at.saturating_duration_since(self.now);
         self.now = at;
@@ -116,7 +117,7 @@ impl Subscriber {
 
     fn reconnect(&mut self) {
         self.client.handle_disconnected();
-        self.silent();
+        self.expect_no_request();
         self.client.handle_connected();
     }
 }
@@ -133,12 +134,12 @@ fn name_of(_: &str, body: &[u8]) -> Option<String> {
     Some(text.split_once('=')?.0.to_owned())
 }
 
-fn check(_: &str, body: &Bytes) -> Result<(), String> {
+fn decode(_: &str, body: &Bytes) -> Result<Bytes, DecodeError> {
     let bad = body.ends_with(b"bad");
     if bad {
-        Err("is bad".to_owned())
+        Err(DecodeError::new("", "is bad"))
     } else {
-        Ok(())
+        Ok(body.clone())
     }
 }
 
@@ -147,11 +148,11 @@ fn list(names: &[Arc<str>]) -> Vec<&str> {
 }
 
 #[test]
-fn the_first_request_has_the_node_and_an_answer_repeats_the_nonce() {
+fn the_first_request_has_the_node_and_an_ack_echoes_the_nonce() {
     let mut it = Subscriber::new(Variant::Sotw);
-    it.silent();
-    it.watch(EDS, &["b", "a"]);
-    it.watch(CLUSTER, &["*"]);
+    it.expect_no_request();
+    it.subscribe(EDS, &["b", "a"]);
+    it.subscribe(CLUSTER, &["*"]);
     let clusters = it.sotw();
     assert_eq!(
         (&*clusters.type_url, clusters.resource_names.len()),
@@ -161,23 +162,23 @@ fn the_first_request_has_the_node_and_an_answer_repeats_the_nonce() {
     let assignments = it.sotw();
     assert_eq!(list(&assignments.resource_names), ["a", "b"]);
     assert_eq!(assignments.node, None);
-    it.silent();
+    it.expect_no_request();
     it.receive(EDS, "7", "n1", &["a=1"]);
     assert_eq!(it.events(), ["+a=1"]);
     let ack = it.sotw();
     assert_eq!((&*ack.version_info, &*ack.response_nonce), ("7", "n1"));
     assert_eq!(ack.error_detail, None);
-    it.silent();
-    it.watch(EDS, &["c"]);
+    it.expect_no_request();
+    it.subscribe(EDS, &["c"]);
     let more = it.sotw();
     assert_eq!(list(&more.resource_names), ["a", "b", "c"]);
     assert_eq!((&*more.version_info, &*more.response_nonce), ("7", "n1"));
 }
 
 #[test]
-fn of_a_refused_response_the_good_resources_are_used() {
+fn valid_resources_of_a_nacked_response_are_used() {
     let mut it = Subscriber::new(Variant::Sotw);
-    it.watch(EDS, &["a", "b"]);
+    it.subscribe(EDS, &["a", "b"]);
     it.sotw();
     it.receive(EDS, "1", "n1", &["a=1", "b=1"]);
     it.sotw();
@@ -186,16 +187,16 @@ fn of_a_refused_response_the_good_resources_are_used() {
     assert_eq!(it.events(), ["+b=2", "!a: is bad"]);
     let nack = it.sotw();
     assert_eq!((&*nack.version_info, &*nack.response_nonce), ("1", "n2"));
-    let detail = nack.error_detail.expect("a refusal");
+    let detail = nack.error_detail.expect("a NACK");
     assert_eq!((detail.code, &*detail.message), (3, "a: is bad"));
     assert_eq!(it.bodies(EDS), ["a=1", "b=2"]);
 }
 
 #[test]
-fn a_server_that_repeats_what_was_refused_is_slowed_down() {
+fn repeated_nacks_back_off() {
     for variant in [Variant::Sotw, Variant::Delta] {
         let mut it = Subscriber::new(variant);
-        it.watch(EDS, &["a"]);
+        it.subscribe(EDS, &["a"]);
         assert!(it.client.poll_transmit(NOW).is_some());
         let send = |it: &mut Subscriber, nonce: &str, body: &str| match variant {
             Variant::Sotw => it.receive(EDS, body, nonce, &[body]),
@@ -208,14 +209,14 @@ fn a_server_that_repeats_what_was_refused_is_slowed_down() {
         );
         for pause in [1, 2, 4, 8, 16, 30, 30] {
             send(&mut it, "again", "a=bad");
-            it.silent();
-            // The name's own deadline may come first.
+            it.expect_no_request();
+            // The does-not-exist deadline of the name may come first.
             while it.client.poll_transmit(it.now).is_none() {
-                assert!(it.wait() <= Duration::from_secs(pause));
+                assert!(it.advance_to_timeout() <= Duration::from_secs(pause));
             }
         }
         send(&mut it, "later", "a=bad");
-        it.silent();
+        it.expect_no_request();
         send(&mut it, "other", "a=really bad");
         assert!(
             it.client.poll_transmit(it.now).is_some(),
@@ -225,9 +226,9 @@ fn a_server_that_repeats_what_was_refused_is_slowed_down() {
 }
 
 #[test]
-fn a_new_stream_begins_with_what_is_known() {
+fn a_new_stream_starts_with_known_versions() {
     let mut it = Subscriber::new(Variant::Sotw);
-    it.watch(CLUSTER, &["*"]);
+    it.subscribe(CLUSTER, &["*"]);
     it.sotw();
     it.receive(CLUSTER, "5", "n1", &["a=1"]);
     it.sotw();
@@ -237,12 +238,12 @@ fn a_new_stream_begins_with_what_is_known() {
     assert_eq!((&*first.version_info, &*first.response_nonce), ("5", ""));
     assert!(first.node.is_some());
     // With a name that has no resource yet, the version would hide that something is missing.
-    it.watch(CLUSTER, &["b"]);
+    it.subscribe(CLUSTER, &["b"]);
     it.reconnect();
     assert_eq!(it.sotw().version_info, "");
 
     let mut it = Subscriber::new(Variant::Delta);
-    it.watch(EDS, &["a", "b"]);
+    it.subscribe(EDS, &["a", "b"]);
     it.delta();
     it.receive_delta(EDS, "n1", &["a=1"], &["b"]);
     assert_eq!(it.events(), ["+a=1", "?b"]);
@@ -256,21 +257,21 @@ fn a_new_stream_begins_with_what_is_known() {
 }
 
 #[test]
-fn what_is_not_answered_in_time_does_not_exist() {
+fn unanswered_names_do_not_exist_after_a_timeout() {
     let mut it = Subscriber::new(Variant::Sotw);
-    it.watch(EDS, &["a", "b"]);
-    assert_eq!(it.client.poll_timeout(), None, "nobody was asked yet");
+    it.subscribe(EDS, &["a", "b"]);
+    assert_eq!(it.client.poll_timeout(), None, "nothing was requested yet");
     it.sotw();
     it.receive(EDS, "1", "n1", &["a=1"]);
     it.sotw();
     it.events();
-    assert_eq!(it.wait(), Duration::from_secs(15));
+    assert_eq!(it.advance_to_timeout(), Duration::from_secs(15));
     assert_eq!(it.events(), ["?b"]);
     assert_eq!(it.client.poll_timeout(), None);
     it.receive(EDS, "2", "n2", &["b=1"]);
     assert_eq!(it.events(), ["+b=1"]);
-    // A lost stream stops the clock.
-    it.watch(EDS, &["c"]);
+    // A lost stream stops the timer.
+    it.subscribe(EDS, &["c"]);
     it.sotw();
     assert!(it.client.poll_timeout().is_some());
     it.client.handle_disconnected();
@@ -278,80 +279,114 @@ fn what_is_not_answered_in_time_does_not_exist() {
 }
 
 #[test]
-fn a_whole_set_says_what_is_gone() {
+fn omission_from_full_state_is_deletion() {
     let mut it = Subscriber::new(Variant::Sotw);
-    it.watch(CLUSTER, &["*"]);
+    it.subscribe(CLUSTER, &["*"]);
     it.sotw();
     it.receive(CLUSTER, "1", "n1", &["a=1", "b=1"]);
     assert_eq!(it.events(), ["+a=1", "+b=1", "all"]);
     it.receive(CLUSTER, "2", "n2", &["b=1"]);
     assert_eq!(it.events(), ["+b=1", "-a"]);
-    // A resource that cannot be read may be any of the missing.
+    // An unreadable resource may be any of the missing ones.
     it.receive(CLUSTER, "3", "n3", &["nameless"]);
     assert_eq!(it.events(), ["!resources[0]: has no name that can be read"]);
     assert_eq!(it.bodies(CLUSTER), ["b=1"]);
 
     let mut it = Subscriber::new(Variant::Sotw);
-    it.watch(CLUSTER, &["a", "b"]);
+    it.subscribe(CLUSTER, &["a", "b"]);
     it.sotw();
     it.receive(CLUSTER, "1", "n1", &["a=1"]);
     assert_eq!(it.events(), ["+a=1", "?b"]);
     it.receive(CLUSTER, "1", "n2", &["a=1"]);
-    assert_eq!(it.events(), ["+a=1"], "missing is told once");
+    assert_eq!(it.events(), ["+a=1"], "absence is reported once");
 }
 
 #[test]
-fn all_is_said_in_the_old_way_while_that_is_possible() {
+fn the_legacy_wildcard_is_used_while_possible() {
     let mut it = Subscriber::new(Variant::Sotw);
-    it.watch(CLUSTER, &["*"]);
+    it.subscribe(CLUSTER, &["*"]);
     assert!(it.sotw().resource_names.is_empty());
-    it.watch(CLUSTER, &["a"]);
+    it.subscribe(CLUSTER, &["a"]);
     assert_eq!(list(&it.sotw().resource_names), ["*", "a"]);
-    it.client.unwatch(CLUSTER, "a");
+    it.client.unsubscribe(CLUSTER, "a");
     assert_eq!(list(&it.sotw().resource_names), ["*"]);
-    it.client.unwatch(CLUSTER, "*");
+    it.client.unsubscribe(CLUSTER, "*");
     assert!(it.sotw().resource_names.is_empty());
 
     let mut it = Subscriber::new(Variant::Delta);
-    it.watch(CLUSTER, &["*"]);
+    it.subscribe(CLUSTER, &["*"]);
     assert!(it.delta().resource_names_subscribe.is_empty());
-    it.watch(CLUSTER, &["a"]);
-    it.client.unwatch(CLUSTER, "*");
+    it.subscribe(CLUSTER, &["a"]);
+    it.client.unsubscribe(CLUSTER, "*");
     let change = it.delta();
     assert_eq!(list(&change.resource_names_subscribe), ["a"]);
     assert_eq!(list(&change.resource_names_unsubscribe), ["*"]);
 }
 
 #[test]
-fn what_is_dropped_and_wanted_again_is_still_there_or_asked_for() {
+fn a_name_subscribed_again_is_cached_or_requested() {
     let mut it = Subscriber::new(Variant::Delta);
-    it.watch(EDS, &["a"]);
+    it.subscribe(EDS, &["a"]);
     it.delta();
     it.receive_delta(EDS, "n1", &["a=1"], &[]);
     it.delta();
     it.events();
-    it.client.unwatch(EDS, "a");
+    it.client.unsubscribe(EDS, "a");
     assert!(it.bodies(EDS).is_empty());
-    it.watch(EDS, &["a"]);
-    it.silent();
+    it.subscribe(EDS, &["a"]);
+    it.expect_no_request();
     assert_eq!(it.events(), ["+a=1"]);
-    it.client.unwatch(EDS, "a");
+    it.client.unsubscribe(EDS, "a");
     assert_eq!(list(&it.delta().resource_names_unsubscribe), ["a"]);
-    it.watch(EDS, &["a"]);
+    it.subscribe(EDS, &["a"]);
     assert_eq!(list(&it.delta().resource_names_subscribe), ["a"]);
     assert!(it.events().is_empty());
 }
 
 #[test]
-fn every_arrival_is_told_and_counted() {
+fn every_arrival_is_an_event_with_a_new_epoch() {
     let mut it = Subscriber::new(Variant::Sotw);
-    it.watch(EDS, &["a"]);
+    it.subscribe(EDS, &["a"]);
     it.sotw();
     for epoch in 0..3 {
         it.receive(EDS, "1", "n", &["a=1"]);
         let Some(ClientEvent::Updated { resource, .. }) = it.client.poll_event() else {
-            panic!("not told");
+            panic!("no update event");
         };
         assert_eq!(resource.epoch, epoch);
     }
+}
+
+#[test]
+fn unchanged_resources_are_not_decoded_again() {
+    let settings = ClientSettings::default();
+    let mut client: Client<usize> = Client::new(Variant::Sotw, node::node(), name_of, settings);
+    client.handle_connected();
+    client.subscribe(&CLUSTER.into(), &"*".into());
+    let mut decoded = Vec::new();
+    for bodies in [["a=1", "b=1"], ["a=1", "b=2"], ["a=1", "b=2"]] {
+        let response = Response::Sotw(DiscoveryResponse {
+            type_url: CLUSTER.into(),
+            version_info: String::new(),
+            nonce: "n".to_owned(),
+            resources: bodies.iter().map(|body| any(CLUSTER, body)).collect(),
+        });
+        client.poll_transmit(NOW);
+        client.handle_response(
+            response,
+            |_, body| {
+                decoded.push(body.clone());
+                Ok(decoded.len())
+            },
+            NOW,
+        );
+    }
+    assert_eq!(decoded, ["a=1", "b=1", "b=2"]);
+    // A repeated resource is emitted in its first decoded form.
+    let told = std::iter::from_fn(|| client.poll_event()).filter_map(|event| match event {
+        ClientEvent::Updated { resource, .. } => Some((resource.body, resource.epoch)),
+        _ => None,
+    });
+    let expected = [(1, 0), (2, 0), (1, 1), (3, 1), (1, 2), (3, 2)];
+    assert_eq!(told.collect::<Vec<_>>(), expected);
 }

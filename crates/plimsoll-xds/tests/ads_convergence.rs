@@ -1,8 +1,8 @@
-//! Our client and our server together, in any order of views, wishes, messages and lost streams:
-//! in the end the client has what the view says, and then there is silence.
+//! ADS client and server together, in any order of views, subscriptions, messages and lost streams:
+//! in the end the client has what the view contains, and both stop sending.
 //!
-//! Messages travel in two queues that are emptied at random, so they cross as on a real stream.
-//! Single rules are in `ads_conversation.rs`.
+//! Messages travel in two queues that are drained at random, so they cross as on a real stream.
+//! Single rules are tested in `ads_conversation.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use plimsoll_xds::ads::view::{Resource, TypeResources, View};
 use plimsoll_xds::ads::{
     CLUSTER, CLUSTER_LOAD_ASSIGNMENT, LISTENER, ROUTE_CONFIGURATION, Request, Response, Variant,
 };
+use plimsoll_xds::error::DecodeError;
 use proptest::prelude::*;
 
 #[path = "ads/node.rs"]
@@ -28,10 +29,10 @@ const TYPES: [&str; 4] = [
 ];
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// More messages than any settled pair needs: past that, they talk in circles.
-const PATIENCE: usize = 2000;
+/// More messages than a converged pair needs; beyond that they loop.
+const MAX_MESSAGES: usize = 2000;
 
-/// What a type holds: for each name nothing, or a content. Content 3 is refused by the client.
+/// Content of a type: for each name nothing or a number. The client rejects content 3.
 type Contents = [Option<u8>; NAMES.len()];
 const BAD: u8 = 3;
 
@@ -39,7 +40,7 @@ const BAD: u8 = 3;
 enum Op {
     View([Contents; TYPES.len()]),
     Heartbeat,
-    /// Type, name; the one past the last is `*`.
+    /// Type, name; the index past the last is `*`.
     Watch(usize, usize),
     Unwatch(usize, usize),
     ClientSends,
@@ -76,7 +77,7 @@ struct World {
     contents: [Contents; TYPES.len()],
     epoch: u64,
     watched: BTreeSet<(usize, usize)>,
-    /// What whole sets a version stood for.
+    /// Full states that each version stood for.
     versions: BTreeMap<(Arc<str>, String), Vec<Bytes>>,
     now: Instant,
 }
@@ -114,11 +115,11 @@ impl World {
             }
             Op::Watch(kind, name) => {
                 self.client
-                    .watch(&TYPES[kind].into(), &name_at(name).into());
+                    .subscribe(&TYPES[kind].into(), &name_at(name).into());
                 self.watched.insert((kind, name));
             }
             Op::Unwatch(kind, name) => {
-                self.client.unwatch(TYPES[kind], name_at(name));
+                self.client.unsubscribe(TYPES[kind], name_at(name));
                 self.watched.remove(&(kind, name));
             }
             Op::ClientSends => {
@@ -198,14 +199,14 @@ impl World {
         let Some(response) = self.down.pop_front() else {
             return false;
         };
-        self.client.handle_response(response, check, self.now);
+        self.client.handle_response(response, decode, self.now);
         while self.client.poll_event().is_some() {}
         true
     }
 
-    /// Everything that is under way arrives, and refusals that wait are sent.
-    fn settle(&mut self) {
-        for _ in 0..PATIENCE {
+    /// Delivers everything in flight, and sends delayed NACKs.
+    fn deliver_all(&mut self) {
+        for _ in 0..MAX_MESSAGES {
             let moved = self.client_sends()
                 | self.server_receives()
                 | self.server_sends()
@@ -222,11 +223,11 @@ impl World {
         unreachable!("they never fall silent");
     }
 
-    fn wants(&self, kind: usize, name: usize) -> bool {
+    fn is_subscribed(&self, kind: usize, name: usize) -> bool {
         self.watched.contains(&(kind, name)) || self.watched.contains(&(kind, NAMES.len()))
     }
 
-    /// The client has what the view says, as far as it can be said.
+    /// Asserts that the client has what the view contains, as far as the variant can express it.
     fn check(&self) {
         let has_bad = |kind: usize| self.contents[kind].contains(&Some(BAD));
         for (kind, type_url) in TYPES.into_iter().enumerate() {
@@ -234,12 +235,12 @@ impl World {
             let has: BTreeMap<_, _> = resources.map(|r| (&*r.name, &*r.body)).collect();
             let whole = [CLUSTER, LISTENER].contains(&type_url);
             let says_gone = whole || self.variant == Variant::Delta;
-            // Clusters stay while what refers to them is refused, and assignments with them.
+            // Clusters stay while a referring resource is NACKed, and assignments with them.
             let kept = kind < 2 && (has_bad(2) || has_bad(3));
             for (name, text) in NAMES.iter().enumerate() {
                 let got = has.get(text);
                 match self.contents[kind][name] {
-                    _ if !self.wants(kind, name) => assert_eq!(got, None),
+                    _ if !self.is_subscribed(kind, name) => assert_eq!(got, None),
                     Some(BAD) => {}
                     Some(content) => {
                         let body = format!("{text}={content}");
@@ -264,9 +265,12 @@ fn name_of(_: &str, body: &[u8]) -> Option<String> {
     Some(text.split_once('=')?.0.to_owned())
 }
 
-fn check(_: &str, body: &Bytes) -> Result<(), String> {
-    let bad = body.ends_with(b"=3");
-    if bad { Err("bad".to_owned()) } else { Ok(()) }
+fn decode(_: &str, body: &Bytes) -> Result<Bytes, DecodeError> {
+    if body.ends_with(b"=3") {
+        Err(DecodeError::new("", "bad"))
+    } else {
+        Ok(body.clone())
+    }
 }
 
 fn converges(variant: Variant, ops: &[Op]) {
@@ -274,16 +278,17 @@ fn converges(variant: Variant, ops: &[Op]) {
     for op in ops {
         world.apply(op);
     }
-    world.settle();
+    world.deliver_all();
     world.check();
-    // The same content in new clothes is no news.
+    // The same content in a new view causes no message.
     world.publish();
     assert_eq!(world.server.poll_transmit(), None);
 }
 
-/// A whole set with a bad part is refused while the client has given up the good one.
+/// A full state with an invalid part is NACKed while the client has unsubscribed from the valid
+/// part.
 #[test]
-fn what_is_wanted_again_comes_though_its_set_was_refused() {
+fn a_name_subscribed_again_is_sent_although_its_set_was_nacked() {
     const CLUSTERS: usize = 0;
     let (a, b) = (0, 1);
     let mut view = [[None; NAMES.len()]; TYPES.len()];
@@ -310,9 +315,9 @@ fn what_is_wanted_again_comes_though_its_set_was_refused() {
     converges(Variant::Sotw, &ops.concat());
 }
 
-/// A listener is given up, sent, removed, and wanted again as one of all before it arrives.
+/// A listener is unsubscribed, sent, removed, and covered by a new wildcard before it arrives.
 #[test]
-fn what_crossed_a_change_of_mind_is_taken_back() {
+fn a_removal_that_crosses_a_resubscription_is_applied() {
     const LISTENERS: usize = 2;
     let (b, all) = (1, NAMES.len());
     let empty = [[None; NAMES.len()]; TYPES.len()];
@@ -337,7 +342,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn state_of_the_world_converges(ops in ops()) {
+    fn sotw_converges(ops in ops()) {
         converges(Variant::Sotw, &ops);
     }
 

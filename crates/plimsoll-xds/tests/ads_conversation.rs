@@ -1,10 +1,12 @@
-//! Scripted conversations with one server stream, message by message and without sockets.
+//! Scripted message exchanges with one server stream, without sockets.
 //!
-//! `ads/peer.rs` is the other end: it writes requests the way Envoy and gRPC do. What our own
-//! client and server do together is in `ads_convergence.rs`.
+//! `ads/peer.rs` is the client end, which writes requests as Envoy and gRPC do. Client and server
+//! together are tested in `ads_convergence.rs`.
 
 #[path = "ads/delta.rs"]
 mod delta;
+#[path = "ads/misbehaving_clients.rs"]
+mod misbehaving_clients;
 #[path = "ads/node.rs"]
 mod node;
 #[path = "ads/order.rs"]
@@ -13,5 +15,3 @@ mod order;
 mod peer;
 #[path = "ads/sotw.rs"]
 mod sotw;
-#[path = "ads/strangers.rs"]
-mod strangers;

@@ -1,5 +1,5 @@
-//! Discovery with a client that does as it likes, through the interpreter that the fuzz target
-//! uses.
+//! ADS server stream against a client that may violate the protocol, with the interpreter of the
+//! fuzz target.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -13,14 +13,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn no_conversation_does_harm(bytes in vec(any::<u8>(), 0..300)) {
+    fn no_client_breaks_the_invariants(bytes in vec(any::<u8>(), 0..300)) {
         run(&bytes);
     }
 }
 
-/// The view changes, or the client asks again, while a response is under way that it then refuses.
+/// The view changes, or the client subscribes again, while a response is in flight that it then
+/// NACKs.
 #[test]
-fn what_changes_under_way_makes_no_loop() {
+fn changes_during_a_nacked_response_cause_no_loop() {
     run(&[
         152, 17, 0, 1, 0, 240, 8, 0, 28, 0, 4, 1, 0, 65, 0, 0, 36, 5, 0, 45, 0, 5, 0, 141, 0, 5, 0,
         0, 4, 162, 178, 5, 0, 77, 0, 97, 0, 13, 0, 13, 0, 13, 0, 93, 0, 48, 52, 9, 0, 97, 0, 13, 0,
@@ -31,11 +32,11 @@ fn what_changes_under_way_makes_no_loop() {
     ]);
 }
 
-/// The checks are worth nothing if nothing happens.
+/// Guards against checks that never run.
 #[test]
-fn everything_happens_in_both_variants() {
+fn every_case_is_reached_in_both_variants() {
     for variant in 0..2 {
-        // A view, a wish for all clusters, the response, a refusal, another view, an old nonce.
+        // A view, a wildcard subscription, the response, a NACK, another view, an old nonce.
         let seen = run(&[
             variant, 0, 0xaa, 2, 8, 15, 0, 9, 0, 0, 0xaa, 15, 0, 11, 0, 5, 0,
         ]);

@@ -1,4 +1,4 @@
-//! Reports there and back in every format, and that no input does harm.
+//! Round trips of reports in every format, and robustness against any input.
 
 use std::collections::BTreeSet;
 
@@ -13,9 +13,9 @@ use proptest::sample::{Index, select};
 #[path = "support/orca.rs"]
 mod orca;
 
-use orca::{FORMATS, KINDS, Seen, reads_back, run};
+use orca::{FORMATS, KINDS, Outcome, reads_back, run};
 
-/// Any double; those that formats treat differently often.
+/// Any double; special values often.
 fn any_value() -> impl Strategy<Value = f64> {
     let special = [
         0.0,
@@ -60,7 +60,7 @@ fn a_report<V: Strategy<Value = f64>>(
     })
 }
 
-/// Anything a report can hold.
+/// Any report that the type can hold.
 fn any_report() -> impl Strategy<Value = OrcaLoadReport> {
     let any_key = || prop_oneof![any::<String>(), "[a-c.*]{0,3}", "[\\x00-\\x7f]{0,6}"];
     let map = || a_map(any_key(), any_value()).boxed();
@@ -72,13 +72,13 @@ fn any_report() -> impl Strategy<Value = OrcaLoadReport> {
     })
 }
 
-/// What TEXT can say.
+/// Reports that TEXT can express.
 fn plain_report() -> impl Strategy<Value = OrcaLoadReport> {
     let value = || prop_oneof![0.0..f64::MAX, 0.0..1.0, Just(0.0)];
     a_report(value, a_map("[ -+\\--9;<>-~]{1,8}", value()).boxed())
 }
 
-/// Pieces that mean something to one of the formats, put together at random.
+/// Tokens of the formats, combined at random.
 fn almost_a_value() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         select(vec![
@@ -120,7 +120,7 @@ fn almost_a_value() -> impl Strategy<Value = Vec<u8>> {
     vec(piece, 0..12).prop_map(|pieces| pieces.concat())
 }
 
-/// A valid value with one byte changed or cut off.
+/// Valid value with one byte changed or truncated.
 fn damaged() -> impl Strategy<Value = Vec<u8>> {
     let damage = (any::<Index>(), any::<u8>(), any::<bool>());
     (any_report(), select(FORMATS.to_vec()), damage).prop_map(|(report, format, damage)| {
@@ -139,23 +139,27 @@ fn damaged() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn every_report_reads_back_in_every_format_that_can_say_it(report in any_report()) {
+    fn every_report_survives_every_format_that_can_express_it(report in any_report()) {
         reads_back(&report);
     }
 
     #[test]
-    fn text_can_say_what_is_finite_and_plain(report in plain_report()) {
+    fn text_can_express_finite_plain_reports(report in plain_report()) {
         prop_assert!(encode(&report, OrcaFormat::Text).is_ok(), "{report:?}");
         reads_back(&report);
     }
 
     #[test]
-    fn no_bytes_do_harm(bytes in vec(any::<u8>(), 0..300)) {
+    fn random_bytes_never_panic(bytes in vec(any::<u8>(), 0..300)) {
         run(&bytes);
     }
 
     #[test]
-    fn no_message_does_harm(report in any_report(), at in any::<Index>(), byte in any::<u8>()) {
+    fn damaged_messages_never_panic(
+        report in any_report(),
+        at in any::<Index>(),
+        byte in any::<u8>(),
+    ) {
         let mut bytes = encode_message(&report);
         bytes.insert(0, 5);
         let at = at.index(bytes.len());
@@ -167,7 +171,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_that_looks_like_a_value_does_harm(
+    fn random_tokens_never_panic(
         kind in 0..KINDS,
         value in prop_oneof![almost_a_value(), damaged()],
     ) {
@@ -175,9 +179,9 @@ proptest! {
     }
 }
 
-/// The checks above are worth nothing if everything is refused.
+/// Guards against checks that never run.
 #[test]
-fn each_kind_of_input_can_be_accepted_and_refused() {
+fn each_kind_of_input_can_be_accepted_and_rejected() {
     let message = encode_message(&OrcaLoadReport {
         eps: 1.0,
         ..Default::default()
@@ -196,15 +200,15 @@ fn each_kind_of_input_can_be_accepted_and_refused() {
     ];
     for (kind, good) in (0..KINDS).zip(good) {
         let seen = |bytes: &[u8]| run(&[&[kind][..], bytes].concat());
-        assert_eq!(seen(good), Seen::Report, "kind {kind}");
-        assert_eq!(seen(b"\xff?"), Seen::Refused, "kind {kind}");
+        assert_eq!(seen(good), Outcome::Report, "kind {kind}");
+        assert_eq!(seen(b"\xff?"), Outcome::Rejected, "kind {kind}");
     }
-    assert_eq!(run(b""), Seen::Nothing);
+    assert_eq!(run(b""), Outcome::Nothing);
 }
 
-/// Long inputs of few different bytes, which generators do not make.
+/// Long repetitive inputs, which the generators do not produce.
 #[test]
-fn repetition_does_no_harm() {
+fn repetitive_input_never_panics() {
     let mut seen = BTreeSet::new();
     for piece in [
         &b"a=1,"[..],
@@ -230,7 +234,7 @@ fn repetition_does_no_harm() {
 }
 
 #[test]
-fn many_different_names_are_read_up_to_the_limit() {
+fn distinct_names_are_accepted_up_to_the_limit() {
     let limits = OrcaLimits::default();
     let value = |metrics: usize| {
         let items: Vec<_> = (0..metrics)

@@ -1,5 +1,4 @@
-//! Service configs from anywhere: that no input does harm, through the interpreter that the fuzz
-//! target uses.
+//! Robustness of the service config parser, with the interpreter of the fuzz target.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -7,16 +6,16 @@ use proptest::prelude::*;
 #[path = "support/service_config.rs"]
 mod service_config;
 
-use service_config::{KINDS, Seen, run};
+use service_config::{KINDS, Outcome, run};
 
 proptest! {
     #[test]
-    fn no_bytes_do_harm(bytes in vec(any::<u8>(), 0..200)) {
+    fn random_bytes_never_panic(bytes in vec(any::<u8>(), 0..200)) {
         run(&bytes);
     }
 
     #[test]
-    fn nothing_that_is_put_together_does_harm(fields in vec((2..9_u8, 9..21_u8), 0..5)) {
+    fn random_configs_never_panic(fields in vec((2..9_u8, 9..21_u8), 0..5)) {
         let mut bytes = vec![2, 0];
         for (index, (field, value)) in fields.into_iter().enumerate() {
             bytes.extend((index > 0).then_some(21));
@@ -27,24 +26,24 @@ proptest! {
     }
 }
 
-/// The checks above are worth nothing if everything is refused.
+/// Guards against checks that never run.
 #[test]
-fn each_kind_of_input_can_be_accepted_and_refused() {
+fn each_kind_of_input_can_be_accepted_and_rejected() {
     let whole = br#"{"loadBalancingConfig": [{"round_robin": {}}]}"#;
     let settings = br#""blackoutPeriod": "5s""#;
     let pieces = [0, 3, 14, 21, 8, 9, 22, 1];
     let good: [&[u8]; KINDS as usize] = [whole, settings, &pieces];
     for (kind, good) in (0..KINDS).zip(good) {
         let seen = |bytes: &[u8]| run(&[&[kind][..], bytes].concat());
-        assert_eq!(seen(good), Seen::Policy, "kind {kind}");
-        assert_eq!(seen(b"\xff?"), Seen::Refused, "kind {kind}");
+        assert_eq!(seen(good), Outcome::Policy, "kind {kind}");
+        assert_eq!(seen(b"\xff?"), Outcome::Rejected, "kind {kind}");
     }
-    assert_eq!(run(b""), Seen::Nothing);
+    assert_eq!(run(b""), Outcome::Nothing);
 }
 
-/// Long inputs of few different bytes, which generators do not make.
+/// Long repetitive inputs, which the generators do not produce.
 #[test]
-fn repetition_does_no_harm() {
+fn repetitive_input_never_panics() {
     for piece in [
         &b"{"[..],
         b"[",

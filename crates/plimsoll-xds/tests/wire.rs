@@ -1,5 +1,5 @@
-//! Messages from the network: that no bytes do harm, through the interpreter that the fuzz target
-//! uses. What single fields mean is tested beside `convert`.
+//! Robustness of the decoders, with the interpreter of the fuzz target. Fields are tested in
+//! `convert`.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -7,9 +7,9 @@ use proptest::prelude::*;
 #[path = "support/wire.rs"]
 mod wire;
 
-use wire::{KINDS, Seen, run};
+use wire::{KINDS, Outcome, run};
 
-/// Real messages, written by another program.
+/// Messages encoded by another implementation.
 const MESSAGES: &str = include_str!("data/messages.hex");
 
 fn messages() -> Vec<Vec<u8>> {
@@ -27,12 +27,12 @@ fn messages() -> Vec<Vec<u8>> {
 
 proptest! {
     #[test]
-    fn no_bytes_do_harm(bytes in vec(any::<u8>(), 0..200)) {
+    fn random_bytes_never_panic(bytes in vec(any::<u8>(), 0..200)) {
         run(&bytes);
     }
 
     #[test]
-    fn no_change_of_a_real_message_does_harm(
+    fn damaged_messages_never_panic(
         index in any::<prop::sample::Index>(),
         kind in 0..KINDS,
         changes in vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
@@ -46,17 +46,17 @@ proptest! {
     }
 }
 
-/// The checks above are worth nothing if everything is refused.
+/// Guards against checks that never run.
 #[test]
-fn each_kind_of_message_can_be_accepted_and_refused() {
+fn each_kind_of_message_can_be_accepted_and_rejected() {
     let messages = messages();
     assert!(messages.len() > 3);
     for kind in 0..KINDS {
         let seen = |bytes: &[u8]| run(&[&[kind][..], bytes].concat());
         let empty = [Vec::new(), vec![0x0a, 1, b'x']];
-        let accepted = |bytes: &Vec<u8>| seen(bytes) == Seen::Message;
+        let accepted = |bytes: &Vec<u8>| seen(bytes) == Outcome::Message;
         assert!(messages.iter().chain(&empty).any(accepted), "kind {kind}");
-        assert_eq!(seen(b"\xff\xff"), Seen::Refused, "kind {kind}");
+        assert_eq!(seen(b"\xff\xff"), Outcome::Rejected, "kind {kind}");
     }
-    assert_eq!(run(b""), Seen::Nothing);
+    assert_eq!(run(b""), Outcome::Nothing);
 }

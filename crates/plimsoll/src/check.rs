@@ -1,31 +1,23 @@
-//! Files that people write, checked without running anything: what kind a file is, and whether the
-//! part of Plimsoll that would read it takes it.
+//! Validation of configuration files and scenarios without running anything.
 //!
-//! Every kind is read by its own reader, so that what is fine here is fine there. Only recognizing
-//! a kind lives here. Called by `cmd::check`.
+//! Recognizes the kind of a file, then passes it to the parser that the running command uses, so
+//! that `plimsoll check` and that command accept the same files. Called by `cmd::check`.
 
-use std::fs;
 use std::path::Path;
 
-use anyhow::{Context as _, anyhow};
 use plimsoll_control::config::FileError;
-use plimsoll_control::source::FileSource;
-use plimsoll_core::units::FieldError;
 use plimsoll_proxy::RunError;
+use plimsoll_serve::{Files, error_chain};
 use plimsoll_xds::bootstrap::Bootstrap;
-use plimsoll_xds::yaml::{ConfigError, Document, Location, parse_cluster, parse_upstream_cluster};
+use plimsoll_xds::yaml::{ConfigError, Document, parse_cluster, parse_upstream_cluster};
 use serde_json::Value;
 
 use crate::scenario::Scenario;
 
-/// The largest file that is read: a mistake should not eat the memory.
-const MAX_FILE_BYTES: u64 = 64 << 20;
-
-/// What a file is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
-    /// Configuration of `plimsoll control`, with all that it includes.
+    /// Configuration of `plimsoll control`, with the files it includes.
     Control,
     /// Configuration of `plimsoll proxy`.
     Proxy,
@@ -39,24 +31,12 @@ pub(crate) enum Kind {
     Bootstrap,
 }
 
-/// Whether a file is fine.
-pub(crate) type Verdict = Result<String, Fault>;
-
-/// What is wrong, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
-    /// The file, when it is another one: an included file, a certificate.
-    pub(crate) file: Option<String>,
-    /// The field; empty when the text cannot be read at all.
-    pub(crate) path: String,
-    /// What is wrong with it.
-    pub(crate) reason: String,
-    /// Where it stands, if known.
-    pub(crate) location: Option<Location>,
-}
+/// Summary of a valid file, or its error. The error names a file if it is in another one: in an
+/// included file or a certificate.
+pub(crate) type Verdict = Result<String, FileError>;
 
 impl Kind {
-    /// For people.
+    /// Name of the kind in the text output.
     pub(crate) const fn title(self) -> &'static str {
         match self {
             Self::Control => "control plane",
@@ -68,7 +48,7 @@ impl Kind {
         }
     }
 
-    /// What the file looks like; `None` when nothing tells.
+    /// Recognizes the kind of a file from extension and top-level keys; `None` if it is unclear.
     pub(crate) fn recognize(path: &Path, text: &str) -> Option<Self> {
         if path
             .extension()
@@ -76,23 +56,24 @@ impl Kind {
         {
             return Some(Self::Sim);
         }
-        // A text that is no YAML has no keys to go by.
+        // Text that is not valid YAML has no keys to recognize.
         let value: Value = Document::parse(text).ok()?.read().ok()?;
         let has = |keys: &[&str]| keys.iter().any(|key| value.get(key).is_some());
         let admin_is_text = value.get("admin").is_some_and(Value::is_string);
-        match () {
-            () if has(&["xds_servers"]) => Some(Self::Bootstrap),
-            () if has(&["own_locality", "upstream", "fractions_age"]) => Some(Self::Explain),
-            () if has(&["static_resources", "dynamic_resources", "cluster_manager"]) => {
-                Some(Self::Proxy)
-            }
-            () if has(&CONTROL_KEYS) || admin_is_text => Some(Self::Control),
-            () if has(&["name"]) => Some(Self::Cluster),
-            () => None,
+        if has(&["xds_servers"]) {
+            Some(Self::Bootstrap)
+        } else if has(&["own_locality", "upstream", "fractions_age"]) {
+            Some(Self::Explain)
+        } else if has(&["static_resources", "dynamic_resources", "cluster_manager"]) {
+            Some(Self::Proxy)
+        } else if has(&CONTROL_KEYS) || admin_is_text {
+            Some(Self::Control)
+        } else {
+            has(&["name"]).then_some(Self::Cluster)
         }
     }
 
-    /// Checks one file. An error is a file that cannot be read; a fault is in what it says.
+    /// Validates a file whose text has been read already.
     pub(crate) fn check(self, path: &Path, text: &str) -> Verdict {
         match self {
             Self::Control => control(path),
@@ -103,21 +84,21 @@ impl Kind {
                 Ok(scenario.title().to_owned())
             }
             Self::Sim => {
-                let scenario = plimsoll_sim::Scenario::parse(text)?;
+                let scenario = plimsoll_sim::Scenario::parse(text).map_err(ConfigError::from)?;
                 let policies = count(scenario.policies().len(), "policy", "policies");
                 Ok(format!("{}; {policies}", scenario.title()))
             }
             Self::Bootstrap => {
                 let bootstrap = Bootstrap::parse(text)?;
                 let servers = bootstrap.xds_servers.iter();
-                let servers: Vec<&str> = servers.map(|one| one.server_uri.as_str()).collect();
-                Ok(format!("management server {}", servers.join(", ")))
+                let uris: Vec<&str> = servers.map(|server| server.server_uri.as_str()).collect();
+                Ok(format!("management server {}", uris.join(", ")))
             }
         }
     }
 }
 
-/// Keys that only the file of a control plane, or one that it includes, has at the top.
+/// Top-level keys that occur only in a control plane's file and the files it includes.
 const CONTROL_KEYS: [&str; 8] = [
     "demand",
     "fleets",
@@ -129,26 +110,11 @@ const CONTROL_KEYS: [&str; 8] = [
     "services",
 ];
 
-/// Reads a file, unless it is too large or no text.
-pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
-    let name = || path.display().to_string();
-    let metadata = fs::metadata(path).with_context(name)?;
-    if metadata.len() > MAX_FILE_BYTES {
-        let bytes = metadata.len();
-        return Err(anyhow!(
-            "{}: {bytes} bytes are more than {MAX_FILE_BYTES}",
-            name()
-        ));
-    }
-    fs::read_to_string(path).with_context(name)
-}
-
 fn control(path: &Path) -> Verdict {
-    let loaded = FileSource::new(path).load();
-    let fault = |error: FileError| Fault::from(error.error).in_file(error.file, path);
-    let (config, _) = loaded.map_err(fault)?;
-    if let Some(error) = config.heartbeat_fault {
-        return Err(fault(error));
+    let loaded = plimsoll_control::source::load(path, &mut Files::default());
+    let config = loaded.map_err(|error| without_own_name(error, path))?;
+    if let Some(error) = config.heartbeat_error {
+        return Err(without_own_name(error, path));
     }
     let services = count(config.services.len(), "service", "services");
     let listeners = count(config.listeners.len(), "listener", "listeners");
@@ -157,22 +123,30 @@ fn control(path: &Path) -> Verdict {
 
 fn proxy(path: &Path) -> Verdict {
     let config = plimsoll_proxy::check(path).map_err(|error| match error {
-        RunError::Config(error) => Fault::from(error.error).in_file(error.file, path),
-        other => ConfigError::new("", other.to_string()).into(),
+        RunError::Config(error) => without_own_name(error, path),
+        other => ConfigError::new("", error_chain(&other)).into(),
     })?;
     let listeners = count(config.listeners.len(), "listener", "listeners");
     let clusters = count(config.clusters.len(), "cluster", "clusters");
     Ok(format!("{listeners}, {clusters}"))
 }
 
-/// A cluster that names neither type nor endpoints is one whose endpoints come from elsewhere, as
-/// in a service of a control plane.
+/// Removes the name of the checked file from its error: the output line begins with the name.
+fn without_own_name(mut error: FileError, checked: &Path) -> FileError {
+    if Path::new(&error.file) == checked {
+        error.file.clear();
+    }
+    error
+}
+
+/// Validates one cluster. Without `type` and `load_assignment` it is parsed like
+/// `services[].cluster` in a control plane's file, which has its endpoints elsewhere.
 fn cluster(text: &str) -> Verdict {
     let value: Value = Document::parse(text)?.read()?;
-    let elsewhere = ["type", "load_assignment"]
+    let endpoints_elsewhere = ["type", "load_assignment"]
         .iter()
         .all(|key| value.get(key).is_none());
-    let config = if elsewhere {
+    let config = if endpoints_elsewhere {
         parse_cluster(text)?
     } else {
         parse_upstream_cluster(text)?.config
@@ -184,52 +158,8 @@ fn cluster(text: &str) -> Verdict {
     ))
 }
 
-fn count(number: usize, one: &str, many: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { many })
-}
-
-impl Fault {
-    /// The same fault, in the file that has it.
-    fn in_file(mut self, file: String, checked: &Path) -> Self {
-        let other = !file.is_empty() && Path::new(&file) != checked;
-        self.file = other.then_some(file);
-        self
-    }
-}
-
-impl From<ConfigError> for Fault {
-    fn from(error: ConfigError) -> Self {
-        Self {
-            file: None,
-            path: error.path().to_owned(),
-            reason: error.reason().to_owned(),
-            location: error.location(),
-        }
-    }
-}
-
-impl From<FieldError> for Fault {
-    fn from(error: FieldError) -> Self {
-        ConfigError::from(error).into()
-    }
-}
-
-impl std::fmt::Display for Fault {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for part in [self.file.as_deref(), Some(&*self.path)]
-            .into_iter()
-            .flatten()
-        {
-            if !part.is_empty() {
-                write!(f, "{part}: ")?;
-            }
-        }
-        f.write_str(&self.reason)?;
-        match self.location {
-            Some(location) => write!(f, " (at {location})"),
-            None => Ok(()),
-        }
-    }
+fn count(number: usize, singular: &str, plural: &str) -> String {
+    format!("{number} {}", if number == 1 { singular } else { plural })
 }
 
 #[cfg(test)]
@@ -241,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_recognized_by_what_only_they_have() {
+    fn files_are_recognized_by_their_top_level_keys() {
         for (text, kind) in [
             ("services: []", Kind::Control),
             ("admin: 127.0.0.1:1", Kind::Control),
@@ -259,40 +189,46 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_names_field_reason_and_place() {
-        let fault = Kind::Cluster.check(Path::new("x"), "name: a\nlb_polici: RANDOM\n");
-        let fault = fault.unwrap_err();
-        assert_eq!(fault.path, "lb_polici");
-        assert!(fault.to_string().starts_with("lb_polici: "), "{fault}");
-        assert!(fault.to_string().ends_with("(at 2:1)"), "{fault}");
-        let elsewhere = fault.in_file("b.yaml".to_owned(), Path::new("a.yaml"));
+    fn an_error_names_field_reason_and_location() {
+        let result = Kind::Cluster.check(Path::new("x"), "name: a\nlb_polici: RANDOM\n");
+        let error = result.unwrap_err();
+        assert_eq!(error.error.path(), "lb_polici");
+        assert!(error.to_string().starts_with("lb_polici: "), "{error}");
+        assert!(error.to_string().ends_with("(at 2:1)"), "{error}");
+        let elsewhere = FileError {
+            file: "b.yaml".to_owned(),
+            ..error
+        };
+        let kept = without_own_name(elsewhere.clone(), Path::new("a.yaml"));
+        assert_eq!(kept, elsewhere);
         assert!(
-            elsewhere.to_string().starts_with("b.yaml: lb_polici: "),
-            "{elsewhere}"
+            kept.to_string().starts_with("b.yaml: lb_polici: "),
+            "{kept}"
         );
-        let here = elsewhere.in_file("a.yaml".to_owned(), Path::new("a.yaml"));
-        assert_eq!(
-            here.file, None,
-            "the name of the file stands in front already"
+        let here = without_own_name(elsewhere, Path::new("b.yaml"));
+        assert!(
+            here.file.is_empty(),
+            "the output line begins with it already"
         );
     }
 
     #[test]
-    fn what_is_fine_is_summed_up() {
-        let said = |kind: Kind, text: &str| kind.check(Path::new("x"), text);
+    fn a_valid_file_is_summarized() {
+        let check = |kind: Kind, text: &str| kind.check(Path::new("x"), text);
         assert_eq!(
-            said(Kind::Cluster, "name: a"),
+            check(Kind::Cluster, "name: a"),
             Ok("a, round_robin".to_owned())
         );
-        let typed = said(Kind::Cluster, "name: a\ntype: STATIC").unwrap_err();
+        let typed = check(Kind::Cluster, "name: a\ntype: STATIC").unwrap_err();
         assert_eq!(
-            typed.path, "load_assignment",
-            "whoever says a type means all of a cluster"
+            typed.error.path(),
+            "load_assignment",
+            "with a type the cluster must be complete"
         );
         let bootstrap = r#"{"xds_servers": [{"server_uri": "xds:1",
             "channel_creds": [{"type": "insecure"}]}], "node": {"id": "x"}}"#;
-        let fine = "management server xds:1".to_owned();
-        assert_eq!(said(Kind::Bootstrap, bootstrap), Ok(fine));
+        let summary = "management server xds:1".to_owned();
+        assert_eq!(check(Kind::Bootstrap, bootstrap), Ok(summary));
         assert_eq!(count(1, "policy", "policies"), "1 policy");
         assert_eq!(count(0, "policy", "policies"), "0 policies");
     }

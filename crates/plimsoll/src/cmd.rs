@@ -1,9 +1,8 @@
-//! The command line: what it accepts, what it teaches, and what its exit codes mean.
+//! Command line: subcommands, help texts and exit codes.
 //!
 //! One variant of [`Command`] and one file per subcommand. A subcommand writes to the writer it is
-//! handed and returns an [`Exit`]; an error it returns means wrong usage or unreadable input.
+//! given and returns an [`Exit`]; returning an error means wrong usage or unreadable input.
 
-mod bench;
 mod bootstrap;
 mod check;
 mod completions;
@@ -17,12 +16,18 @@ mod reference;
 mod schema;
 mod sim;
 mod top;
-mod vectors;
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Parser, Subcommand};
+use plimsoll_core::log_line;
+use plimsoll_serve::CancellationToken;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::log_lines;
 
 /// Keeps every zone of a service evenly loaded while keeping traffic local.
 #[derive(Debug, Parser)]
@@ -36,7 +41,6 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Bench(bench::Args),
     Bootstrap(bootstrap::Args),
     Check(check::Args),
     Completions(completions::Args),
@@ -48,10 +52,12 @@ enum Command {
     Schema(schema::Args),
     Sim(sim::Args),
     Top(top::Args),
-    Vectors(vectors::Args),
+    #[cfg(feature = "vectors")]
+    #[command(hide = true)]
+    Vectors(plimsoll_conformance::command::Args),
 }
 
-/// What was built; `-V` says the version alone.
+/// Text of `--version`; `-V` prints only the version number.
 const LONG_VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     "\ncommit   ",
@@ -66,31 +72,25 @@ const LONG_VERSION: &str = concat!(
 
 const AFTER_HELP: &str = "\
 Examples:
-  plimsoll demo                       see it on this machine, with a dashboard
-  plimsoll control -c control.yaml    steer Envoys and gRPC clients by measured demand
-  plimsoll bootstrap envoy --zone a   what an Envoy needs to find the control plane
-  plimsoll bench control              how it does with 5,000 proxies on this machine
-  plimsoll explain scenario.yaml      what a proxy would do there, and why
-  plimsoll proxy -c proxy.yaml        a sidecar or gateway with the same engine
-  plimsoll sim scenario.toml          how policies do over time, side by side
-  plimsoll check control.yaml         is this file fine, and if not, where
-  plimsoll schema control             what such a file may say, for editors
-  plimsoll top localhost:18001        zones and their load, in the terminal
-  plimsoll vectors vectors            check this build against the recorded cases
-  plimsoll vectors vectors --json     the same, for programs
-  plimsoll help vectors               what a case looks like and what is compared
+  plimsoll demo                       run everything on this machine, with a dashboard
+  plimsoll control -c control.yaml    run the control plane for Envoys and gRPC clients
+  plimsoll bootstrap envoy --zone a   print an Envoy bootstrap for that control plane
+  plimsoll explain scenario.yaml      show where a proxy would send requests, and why
+  plimsoll proxy -c proxy.yaml        run a sidecar or gateway
+  plimsoll sim scenario.toml          compare policies in a simulation
+  plimsoll check control.yaml         validate a file without running it
+  plimsoll schema control             print the JSON Schema of a file, for editors
+  plimsoll top localhost:18001        watch zones and their load in the terminal
 
 Exit codes:
-  0  fine
-  1  the command ran and found a failure
+  0  success
+  1  the command ran and reports a failure
   2  wrong usage or unreadable input";
 
-/// How the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Fine.
     Ok,
-    /// The command ran and found a failure.
+    /// The command ran and reports a failure, for example a file that is not valid.
     Failure,
     /// Wrong usage or unreadable input.
     Usage,
@@ -106,10 +106,8 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Runs the subcommand that was asked for.
 pub(crate) fn run(cli: Cli, out: &mut impl Write) -> anyhow::Result<Exit> {
     match cli.command {
-        Command::Bench(args) => bench::run(args, out),
         Command::Bootstrap(args) => bootstrap::run(args, out),
         Command::Check(args) => check::run(&args, out),
         Command::Completions(args) => completions::run(&args, out),
@@ -121,32 +119,50 @@ pub(crate) fn run(cli: Cli, out: &mut impl Write) -> anyhow::Result<Exit> {
         Command::Schema(args) => schema::run(&args, out),
         Command::Sim(args) => sim::run(&args, out),
         Command::Top(args) => top::run(&args, out),
-        Command::Vectors(args) => vectors::run(&args, out),
+        #[cfg(feature = "vectors")]
+        Command::Vectors(args) => plimsoll_conformance::command::run(&args, out)
+            .map(|passed| if passed { Exit::Ok } else { Exit::Failure }),
     }
 }
 
-/// Forgives a reader that left: with `plimsoll … | head` the rest of the output is not wanted.
-fn unless_closed(written: io::Result<()>) -> io::Result<()> {
+/// Ignores a broken pipe: `plimsoll … | head` must not fail.
+fn ignore_broken_pipe(written: io::Result<()>) -> io::Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
     }
 }
 
-/// Done when the process is told to end, by SIGTERM or Ctrl-C.
-async fn stop_signal() {
-    let terminate = async {
-        use tokio::signal::unix::{SignalKind, signal};
-        match signal(SignalKind::terminate()) {
-            Ok(mut signal) => signal.recv().await,
-            Err(_) => std::future::pending().await,
-        }
+/// Reads a file, or standard input for `-`.
+fn read(path: &Path) -> anyhow::Result<String> {
+    let text = if path == Path::new("-") {
+        io::read_to_string(io::stdin())
+    } else {
+        plimsoll_serve::read_file(path)
     };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate => {}
+    text.with_context(|| input_name(path))
+}
+
+fn input_name(path: &Path) -> String {
+    if path == Path::new("-") {
+        return "standard input".to_owned();
     }
-    tracing::info!("shutting down");
+    path.display().to_string()
+}
+
+/// Cancels `stopping` on SIGTERM or Ctrl-C.
+fn stop_on_signal(stopping: CancellationToken) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot handle signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle signals")?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        log_line!(log_lines::SHUTTING_DOWN);
+        stopping.cancel();
+    });
+    Ok(())
 }
 
 #[cfg(test)]
@@ -156,14 +172,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_well_formed() {
+    fn clap_accepts_the_definition_of_the_command_line() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn only_a_closed_pipe_is_forgiven() {
-        assert!(unless_closed(Err(io::ErrorKind::BrokenPipe.into())).is_ok());
-        assert!(unless_closed(Err(io::ErrorKind::StorageFull.into())).is_err());
-        assert!(unless_closed(Ok(())).is_ok());
+    fn only_a_broken_pipe_is_ignored() {
+        assert!(ignore_broken_pipe(Err(io::ErrorKind::BrokenPipe.into())).is_ok());
+        assert!(ignore_broken_pipe(Err(io::ErrorKind::StorageFull.into())).is_err());
+        assert!(ignore_broken_pipe(Ok(())).is_ok());
     }
 }

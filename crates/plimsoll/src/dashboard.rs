@@ -1,146 +1,134 @@
-//! The dashboard of the control plane: what plimsoll-control knows, in the document of
-//! plimsoll-admin.
+//! Dashboard of the control plane: converts the state of plimsoll-control to the dashboard document
+//! of plimsoll-admin.
 //!
-//! The two crates do not see each other; here they meet. Nothing is decided and hardly anything
-//! computed: demand and flows are the planner's, shares and reasons those of
-//! `plimsoll_control::explain`. Made once a second while somebody looks, between two messages of
-//! the writer, so it must stay quick: explanations are kept until what they explain has changed.
+//! Neither crate depends on the other, so the conversion is in this crate. It computes hardly
+//! anything: demand and flows come from the planner, shares and reasons from
+//! `plimsoll_control::explain`. The document is built once a second while a page is open. Building
+//! runs in the writer's task between two messages, so it must be fast; explanations are cached.
 
 mod clusters;
-mod explained;
+mod explanation_cache;
 mod nodes;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use plimsoll_admin::Dashboard;
-use plimsoll_admin::source::{Ended, Pending, Refused, Source};
+use plimsoll_admin::source::{BoxFuture, Rejection, ShuttingDown, Source};
 use plimsoll_admin::state::{Cost, DashboardState, EventState, Notice, Severity};
 use plimsoll_admin::what_if::{ExplainQuestion, WhatIfAnswer, WhatIfQuestion};
-use plimsoll_control::admin::Counts;
-use plimsoll_control::delivery::Class;
+use plimsoll_control::delivery::NodeClass;
 use plimsoll_control::explain::{Question, explain};
 use plimsoll_control::relay::RelayStatus;
-use plimsoll_control::run::{Inside, Pages};
-use plimsoll_control::server::{Attention, Happening, StreamRecord};
+use plimsoll_control::run::Context;
+use plimsoll_control::server::{EventSeverity, RecentEvent, StreamRecord};
 use plimsoll_control::state::State;
 use plimsoll_control::unreported::{Subscriptions, Unreported};
 use plimsoll_core::explain::Explanation;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::time::Instant;
 use plimsoll_core::units::FieldError;
+use plimsoll_serve::ReloadCounts;
 use plimsoll_xds::driver::Clock;
 
-use explained::Explained;
+use explanation_cache::ExplanationCache;
 
-/// The pages of the dashboard, for the admin address of a control plane.
-pub(crate) fn pages() -> Pages {
-    Box::new(|inside| Dashboard::new(ControlSource::new(inside)).router())
+pub(crate) struct ControlSource {
+    context: Context,
+    /// Created once, so that the timestamps of past events do not jitter.
+    wall_clock: WallClock,
+    cache: Arc<Mutex<ExplanationCache>>,
 }
 
-/// What the dashboard of a control plane shows, for somebody who shows more.
-pub(crate) fn source(inside: Inside) -> Arc<dyn Source> {
-    Arc::new(ControlSource::new(inside))
-}
-
-/// A control plane as a source.
-struct ControlSource {
-    inside: Inside,
-    /// When the monotonic clock began: ages become moments that do not wobble.
-    origin: Moments,
-    explained: Arc<Mutex<Explained>>,
-}
-
-/// Moments of the monotonic clock as milliseconds since 1970.
+/// Converts instants of the monotonic clock to Unix time in milliseconds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moments {
+pub(crate) struct WallClock {
     origin_unix_ms: u64,
 }
 
-/// What is known outside the state.
-struct Outside {
+/// Inputs of the dashboard document that are not part of [`State`].
+struct Observations {
     records: Vec<StreamRecord>,
     subscriptions: Subscriptions,
-    happenings: Vec<Happening>,
-    reloads: Counts,
+    recent_events: Vec<RecentEvent>,
+    reloads: ReloadCounts,
     relay: RelayStatus,
-    origin: Moments,
+    wall_clock: WallClock,
 }
 
 impl ControlSource {
-    fn new(inside: Inside) -> Self {
+    pub(crate) fn new(context: Context) -> Self {
         Self {
-            inside,
-            origin: Moments::new(),
-            explained: Arc::default(),
+            context,
+            wall_clock: WallClock::new(),
+            cache: Arc::default(),
         }
     }
 
-    fn is_stopping(&self) -> bool {
-        self.inside.stopping.has_changed().is_err()
-    }
-
-    /// Answers of `plimsoll_control::explain` to some questions.
+    /// Answers several explain questions from the same state.
     async fn explain_all<const N: usize>(
         &self,
         questions: [Question; N],
-    ) -> Result<[Explanation; N], Refused> {
-        let look = move |state: &State, now| {
-            let answers: Result<Vec<_>, _> = questions
+    ) -> Result<[Explanation; N], Rejection> {
+        let answer = move |state: &State, now| {
+            let answers = questions
                 .iter()
-                .map(|question| explain(state, question, now))
-                .collect();
-            answers
+                .map(|question| explain(state, question, now));
+            answers.collect::<Result<Vec<_>, _>>()
         };
-        let answers = self.inside.handle.inspect(look).await;
-        let answers = answers.map_err(|stopped| Refused::new(stopped.to_string()))?;
-        let answers = answers.map_err(refused)?;
-        // As many answers as questions.
-        answers.try_into().map_err(|_| Refused::new("no answer"))
+        let inspected = self.context.handle.inspect(answer).await;
+        inspected
+            .map_err(|stopped| Rejection::new(stopped.to_string()))?
+            .map_err(refused)?
+            // There are as many answers as questions, so this does not fail.
+            .try_into()
+            .map_err(|_| Rejection::new("no answer"))
     }
 }
 
 impl Source for ControlSource {
-    fn state(&self) -> Pending<'_, Result<Arc<DashboardState>, Ended>> {
+    fn state(&self) -> BoxFuture<'_, Result<Arc<DashboardState>, ShuttingDown>> {
         Box::pin(async {
-            if self.is_stopping() {
-                return Err(Ended);
+            if self.context.stopping.is_cancelled() {
+                return Err(ShuttingDown);
             }
-            let handle = &self.inside.handle;
-            let outside = Outside {
+            let handle = &self.context.handle;
+            let observed = Observations {
                 records: handle.records().all(),
                 subscriptions: Subscriptions::of(handle.records()),
-                happenings: handle.recent().all(),
-                reloads: self.inside.reloads.counts(),
+                recent_events: handle.recent().all(),
+                reloads: self.context.reloads.counts(),
                 relay: handle.upstreams().status(),
-                origin: self.origin,
+                wall_clock: self.wall_clock,
             };
-            let explained = Arc::clone(&self.explained);
-            let bound = self.inside.bound;
-            let look = move |state: &State, now| {
-                let mut explained = explained.lock().unwrap_or_else(PoisonError::into_inner);
+            let cache = Arc::clone(&self.cache);
+            let bound = self.context.bound;
+            let build = move |state: &State, now| {
+                let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
                 let subtitle = format!("ADS and LRS on {}", bound.xds);
-                document(state, &outside, &mut explained, now, subtitle)
+                document(state, &observed, &mut cache, now, subtitle)
             };
-            handle.inspect(look).await.map(Arc::new).map_err(|_| Ended)
+            handle
+                .inspect(build)
+                .await
+                .map(Arc::new)
+                .map_err(|_| ShuttingDown)
         })
     }
 
-    fn closed(&self) -> Pending<'_, ()> {
-        let mut stopping = self.inside.stopping.clone();
-        Box::pin(async move { while stopping.changed().await.is_ok() {} })
+    fn closed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.context.stopping.cancelled())
     }
 
-    fn what_if(&self, asked: WhatIfQuestion) -> Pending<'_, Result<WhatIfAnswer, Refused>> {
+    fn what_if(&self, question: WhatIfQuestion) -> BoxFuture<'_, Result<WhatIfAnswer, Rejection>> {
         let before = Question {
-            cluster: asked.cluster,
-            fleet: Some(asked.fleet).filter(|fleet| !fleet.is_empty()),
+            cluster: question.cluster,
+            fleet: Some(question.fleet).filter(|fleet| !fleet.is_empty()),
             every_zone: true,
             ..Question::default()
         };
         let after = Question {
-            hosts: asked.hosts,
-            demand: asked.demand,
+            hosts: question.hosts,
+            demand: question.demand,
             ..before.clone()
         };
         Box::pin(async move {
@@ -149,11 +137,11 @@ impl Source for ControlSource {
         })
     }
 
-    fn explain(&self, asked: ExplainQuestion) -> Pending<'_, Result<Explanation, Refused>> {
-        let locality = Locality::new(&asked.region, &asked.zone, &asked.sub_zone);
+    fn explain(&self, question: ExplainQuestion) -> BoxFuture<'_, Result<Explanation, Rejection>> {
+        let locality = Locality::new(&question.region, &question.zone, &question.sub_zone);
         let question = Question {
-            cluster: asked.cluster,
-            fleet: Some(asked.fleet).filter(|fleet| !fleet.is_empty()),
+            cluster: question.cluster,
+            fleet: Some(question.fleet).filter(|fleet| !fleet.is_empty()),
             locality: Some(locality),
             ..Question::default()
         };
@@ -164,9 +152,9 @@ impl Source for ControlSource {
     }
 }
 
-/// An error of a question as the page shows it.
-pub(crate) fn refused(error: FieldError) -> Refused {
-    Refused {
+/// Converts the error of an explain question to the form that the page shows.
+pub(crate) fn refused(error: FieldError) -> Rejection {
+    Rejection {
         error: error.reason().to_owned(),
         field: Some(error.path().to_owned()).filter(|field| !field.is_empty()),
     }
@@ -174,25 +162,25 @@ pub(crate) fn refused(error: FieldError) -> Refused {
 
 fn document(
     state: &State,
-    outside: &Outside,
-    explained: &mut Explained,
+    observed: &Observations,
+    cache: &mut ExplanationCache,
     now: Instant,
     subtitle: String,
 ) -> DashboardState {
-    let events = outside.happenings.iter().map(|happening| EventState {
-        at_unix_ms: outside.origin.at(happening.at),
-        severity: severity(happening.attention),
-        text: happening.text.clone(),
+    let events = observed.recent_events.iter().map(|event| EventState {
+        at_unix_ms: observed.wall_clock.at(event.at),
+        severity: severity(event.severity),
+        text: event.text.clone(),
     });
-    let nodes = nodes::nodes(state, outside, now);
+    let nodes = nodes::nodes(state, observed, now);
     DashboardState {
         title: "plimsoll control".to_owned(),
         subtitle,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        taken_unix_ms: outside.origin.at(now),
-        notices: notices(state, outside, &nodes, now),
+        taken_unix_ms: observed.wall_clock.at(now),
+        notices: notices(state, observed, &nodes, now),
         cost: Cost::default(),
-        clusters: clusters::clusters(state, outside.origin, explained, now),
+        clusters: clusters::clusters(state, observed.wall_clock, cache, now),
         nodes: Some(nodes),
         events: events.collect(),
         actions: Vec::new(),
@@ -202,50 +190,50 @@ fn document(
     }
 }
 
-/// What needs attention, worst first.
+/// Returns problems that need attention, most severe first.
 fn notices(
     state: &State,
-    outside: &Outside,
+    observed: &Observations,
     nodes: &[plimsoll_admin::state::NodeState],
     now: Instant,
 ) -> Vec<Notice> {
     let mut notices = Vec::new();
     let mut add = |severity, text| notices.push(Notice { severity, text });
-    if let Some(error) = &outside.reloads.error {
-        let text = format!("the last edit is refused, the one before stays in force: {error}");
+    if let Some(error) = &observed.reloads.error {
+        let text = format!("the last edit was rejected and has no effect: {error}");
         add(Severity::Error, text);
     }
     let refused = nodes.iter().filter(|node| node.refusal.is_some()).count();
     if refused > 0 {
-        let text = format!("{} refused the last update", counted(refused, "node"));
+        let text = format!("{} rejected the last update", counted(refused, "node"));
         add(Severity::Error, text);
     }
-    if state.config().relay.is_some() && outside.relay.connected < outside.relay.streams {
-        let (connected, streams) = (outside.relay.connected, outside.relay.streams);
+    if state.config().relay.is_some() && observed.relay.connected < observed.relay.streams {
+        let (connected, streams) = (observed.relay.connected, observed.relay.streams);
         let text = format!("relay: {connected} of {streams} streams are connected");
         add(Severity::Warning, text);
     }
-    let unreported = Unreported::new(state, &outside.subscriptions, now);
+    let unreported = Unreported::new(state, &observed.subscriptions, now);
     if let Some((_, id, names)) = unreported.iter().next() {
         let count = counted(unreported.iter().len(), "node");
         let names = names.join(", ");
         let text = format!(
-            "load reports of {count} leave out services that it subscribes to, so that its demand \
-             is not known: {id} does not report {names} (or sent it no request yet)"
+            "{count} subscribed to services that they do not report load for, so their demand is \
+             unknown: {id} does not report {names} (or has not sent requests to it yet)"
         );
         add(Severity::Warning, text);
     }
     notices.extend(subsets_ignored(state));
     let mut add = |severity, text| notices.push(Notice { severity, text });
-    let waiting = outside.reloads.restart_needed.join(", ");
+    let waiting = observed.reloads.restart_needed.join(", ");
     if !waiting.is_empty() {
-        let text = format!("edits of {waiting} take effect at the next start");
+        let text = format!("changes of {waiting} take effect after a restart");
         add(Severity::Warning, text);
     }
     let clusters = state.fleets().iter().count().max(1) * state.config().services.len();
     if clusters > clusters::MAX {
         let text = format!(
-            "the first {} of {clusters} clusters are shown; the admin API has all",
+            "only the first {} of {clusters} clusters are shown; the admin API lists all",
             clusters::MAX
         );
         add(Severity::Info, text);
@@ -253,15 +241,19 @@ fn notices(
     notices
 }
 
-/// gRPC clients have no subsets: they send to all hosts of a service.
+/// Warns that gRPC clients do not support subsets and send to all hosts of a service.
 fn subsets_ignored(state: &State) -> Option<Notice> {
-    let fleets = state.fleets().iter();
-    let members = fleets.flat_map(|(_, members)| members.values());
-    let grpc = members.filter(|member| Class::of(&member.info) == Class::Grpc);
-    let grpc = grpc.count();
+    let grpc = state
+        .fleets()
+        .iter()
+        .flat_map(|(_, members)| members.values())
+        .filter(|member| NodeClass::of(&member.info) == NodeClass::Grpc)
+        .count();
     let services = state.config().services.values();
-    let services = services.filter(|service| service.config.lb_subset_config().is_some());
-    let names: Vec<&str> = services.map(|service| service.name().as_ref()).collect();
+    let names: Vec<&str> = services
+        .filter(|service| service.config.lb_subset_config().is_some())
+        .map(|service| service.name().as_ref())
+        .collect();
     if grpc == 0 || names.is_empty() {
         return None;
     }
@@ -269,7 +261,7 @@ fn subsets_ignored(state: &State) -> Option<Notice> {
     let nodes = counted(grpc, "gRPC node");
     Some(Notice {
         severity: Severity::Warning,
-        text: format!("{nodes} cannot take subsets and would send to all hosts of {names}"),
+        text: format!("{nodes} do not support subsets and send to all hosts of {names}"),
     })
 }
 
@@ -277,35 +269,37 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-const fn severity(attention: Attention) -> Severity {
-    match attention {
-        Attention::Error => Severity::Error,
-        Attention::Warning => Severity::Warning,
-        Attention::Info => Severity::Info,
+const fn severity(severity: EventSeverity) -> Severity {
+    match severity {
+        EventSeverity::Error => Severity::Error,
+        EventSeverity::Warning => Severity::Warning,
+        EventSeverity::Info => Severity::Info,
     }
 }
 
-impl Moments {
-    /// As both clocks have it now.
+impl WallClock {
+    /// Reads the offset between the monotonic clock and Unix time.
     pub(crate) fn new() -> Self {
-        let passed = Duration::from_nanos(Clock::system().now().as_nanos());
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let since = since.unwrap_or_default().saturating_sub(passed);
         Self {
-            origin_unix_ms: millis(since),
+            origin_unix_ms: millis(Clock::system().unix_origin()),
         }
     }
 
-    /// The moment of an instant.
+    /// Converts an instant to Unix time in milliseconds.
     pub(crate) fn at(self, instant: Instant) -> u64 {
         self.origin_unix_ms + instant.as_nanos() / 1_000_000
     }
 
-    /// The moment that is `age` before `now`.
+    /// Returns the Unix time in milliseconds that is `age` before `now`.
     fn ago(self, now: Instant, age: Duration) -> u64 {
         let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
         self.at(Instant::from_nanos(now.as_nanos().saturating_sub(age)))
     }
+}
+
+pub(crate) fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    millis(since.unwrap_or_default())
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -1,23 +1,21 @@
-//! The demo: a control plane, three zones of proxies and backends, and clients, in one process on
-//! loopback.
-//!
-//! Everything but the backends' capacity is real: sockets, discovery, load reports (LRS and ORCA),
-//! the engine. `stage` runs the parts, `setting` and `words` are what a visitor can do, `document`
-//! is the page, `summary` the line in the terminal. Called by `cmd::demo`.
+//! The demo: control plane, three zones of proxies and backends, and clients, in one process on
+//! loopback. Everything but the capacity of the backends is real: sockets, discovery, load reports
+//! (LRS and ORCA), routing. `environment` runs the parts, `setting` and `texts` define the actions
+//! of a user, `document` builds the dashboard, `summary` the status line. Called by `cmd::demo`.
 
 mod backend;
 mod capacity;
+mod clients;
 mod control;
 mod counters;
 mod document;
+mod environment;
 mod envoy;
-mod load;
 mod proxy;
 mod script;
 mod setting;
-mod stage;
 mod summary;
-mod words;
+mod texts;
 
 use std::io::{self, IsTerminal as _, Write};
 use std::net::SocketAddr;
@@ -25,182 +23,151 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use axum::extract::Request;
-use axum::http::StatusCode;
-use axum::middleware::{Next, from_fn};
-use axum::response::IntoResponse as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use plimsoll_admin::Dashboard;
-use plimsoll_xds::driver::HttpGuard;
-use tokio::net::TcpListener;
-use tokio::sync::watch;
+use plimsoll_serve::{CancellationToken, bind, guarded, text_error};
+use plimsoll_xds::yaml::ConfigError;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use document::DemoSource;
-use envoy::{Places, Program};
+use environment::Environment;
+use envoy::{Program, SearchPaths};
 use script::Script;
 use setting::Action;
-use stage::Stage;
 
 use crate::render::wrap_to;
 
-/// Where the dashboard is unless somebody says otherwise and the port is free.
-const FRIENDLY: SocketAddr =
+/// Default address of the dashboard; a free port is used if this one is taken.
+const DEFAULT_ADMIN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 18080);
-/// Time between two looks at the counters.
-const SAMPLE: Duration = Duration::from_millis(250);
-/// Looks for one line where lines follow each other.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
+/// Samples of the counters per status line if the output is not a terminal.
 const LINE_EVERY: u32 = 20;
-/// The same for programs.
+/// Samples of the counters per JSON object.
 const JSON_EVERY: u32 = 4;
 
-/// What the command line says.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// Where the dashboard is to be.
+    /// Address of the dashboard; `None` for the default.
     pub(crate) admin: Option<SocketAddr>,
-    /// Its further names.
     pub(crate) admin_hosts: Vec<String>,
-    /// Walk through the script.
     pub(crate) auto: bool,
-    /// End after this time.
     pub(crate) duration: Option<Duration>,
-    /// Start of all chance that is the demo's own.
+    /// Seed of the random numbers of backends and clients; balancers have their own.
     pub(crate) seed: u64,
-    /// Lines for programs.
     pub(crate) json: bool,
-    /// Real Envoys instead of our proxies, and where the program is if somebody said so.
+    /// `Some` to use Envoys as proxies, with the binary's path if `--envoy` is given.
     pub(crate) envoy: Option<Option<PathBuf>>,
 }
 
-/// Runs until `shutdown` is done or the time is over.
+/// Runs the demo until `stopping` is canceled or the duration is over.
 pub(crate) async fn run(
     options: Options,
     out: &mut impl Write,
-    shutdown: impl Future<Output = ()>,
+    stopping: CancellationToken,
 ) -> anyhow::Result<()> {
-    let mut shutdown = std::pin::pin!(shutdown);
     let envoy = match &options.envoy {
-        Some(asked) => Some(Program::new(Places::new(asked.clone()).find()?)?),
+        Some(path) => Some(Program::new(SearchPaths::new(path.clone()).find()?)?),
         None => None,
     };
-    let stage = tokio::select! {
-        stage = Stage::start(options.seed, envoy) => Arc::new(stage?),
-        () = &mut shutdown => return Ok(()),
+    let environment = tokio::select! {
+        environment = Environment::start(options.seed, envoy) => Arc::new(environment?),
+        () = stopping.cancelled() => return Ok(()),
     };
-    let (stop, stopping) = watch::channel(());
-    let (address, page) = serve(Arc::clone(&stage), &options, stopping).await?;
-    let mut teller = Teller::new(options.json, out);
-    let told = tokio::select! {
-        told = tell(&stage, &options, address, &mut teller) => told,
-        () = shutdown => Ok(()),
+    let (address, dashboard) = serve(Arc::clone(&environment), &options, &stopping).await?;
+    let mut output = Output::new(options.json, out);
+    let result = tokio::select! {
+        result = report(&environment, &options, address, &mut output) => result,
+        () = stopping.cancelled() => Ok(()),
     };
-    teller.finish();
-    drop(stop);
-    page.await?;
-    stage.stop().await?;
-    told.or_else(closed_is_fine)
+    output.finish();
+    stopping.cancel();
+    dashboard.await?;
+    environment.stop().await?;
+    result.or_else(ignore_broken_pipe)
 }
 
-/// Who reads may have left: then there is nobody to tell.
-fn closed_is_fine(error: anyhow::Error) -> anyhow::Result<()> {
+/// Ignores a broken pipe: the reader of the output has exited.
+fn ignore_broken_pipe(error: anyhow::Error) -> anyhow::Result<()> {
     match error.downcast_ref::<io::Error>() {
         Some(io) if io.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         _ => Err(error),
     }
 }
 
-/// Serves the page until `stopping` has no sender any more.
 async fn serve(
-    stage: Arc<Stage>,
+    environment: Arc<Environment>,
     options: &Options,
-    stopping: watch::Receiver<()>,
+    stopping: &CancellationToken,
 ) -> anyhow::Result<(SocketAddr, JoinHandle<()>)> {
-    let listener = match options.admin {
-        Some(address) => {
-            let bound = TcpListener::bind(address).await;
-            bound.with_context(|| format!("cannot listen on {address}"))?
-        }
-        None => match TcpListener::bind(FRIENDLY).await {
-            Ok(listener) => listener,
-            Err(_) => TcpListener::bind((FRIENDLY.ip(), 0)).await?,
+    let (listener, address) = match options.admin {
+        Some(address) => bind::<ConfigError>(address).await?,
+        None => match bind::<ConfigError>(DEFAULT_ADMIN).await {
+            Ok(bound) => bound,
+            Err(_) => bind::<ConfigError>((DEFAULT_ADMIN.ip(), 0).into()).await?,
         },
     };
-    let address = listener.local_addr()?;
-    let mut stopped = stopping.clone();
-    let guard = HttpGuard::new(&options.admin_hosts);
-    let router = Dashboard::new(DemoSource::new(stage, stopping)).router();
-    let router = router.layer(from_fn(move |request: Request, next: Next| {
-        let checked = guard.check(&request);
-        async move {
-            match checked {
-                Ok(()) => next.run(request).await,
-                Err(why) => (StatusCode::FORBIDDEN, format!("{why}\n")).into_response(),
-            }
-        }
-    }));
-    let ended = async move { while stopped.changed().await.is_ok() {} };
-    let page = tokio::spawn(async move {
-        let served = axum::serve(listener, router).with_graceful_shutdown(ended);
-        if let Err(error) = served.await {
-            tracing::error!(%error, "the dashboard is gone");
-        }
-    });
-    Ok((address, page))
+    let router = Dashboard::new(DemoSource::new(environment, stopping.clone())).router();
+    let router = guarded(router, &options.admin_hosts, text_error);
+    let stopped = stopping.clone().cancelled_owned();
+    let task = tokio::spawn(plimsoll_serve::serve(listener, router, stopped));
+    Ok((address, task))
 }
 
-/// Samples, walks through the script and tells about it, until the time is over.
-async fn tell(
-    stage: &Arc<Stage>,
+/// Samples counters, runs the script and reports to `output`, until the duration is over.
+async fn report(
+    environment: &Arc<Environment>,
     options: &Options,
     address: SocketAddr,
-    teller: &mut Teller<'_, impl Write>,
+    output: &mut Output<'_, impl Write>,
 ) -> anyhow::Result<()> {
-    let control = stage.control_bound().await.and_then(|bound| bound.admin);
-    teller.welcome(address, control, options.auto)?;
+    let control = environment
+        .control_bound()
+        .await
+        .and_then(|bound| bound.admin);
+    output.welcome(address, control, options.auto)?;
     if options.envoy.is_some() && !options.json {
-        teller.line(format!("The proxies are real: {}.", stage.proxies_are()))?;
+        output.line(format!("Proxies: {}.", environment.proxy_name()))?;
     }
     let mut script = Script::new(options.auto, options.duration);
     let started = Instant::now();
-    let mut ticks = tokio::time::interval(SAMPLE);
+    let mut ticks = tokio::time::interval(SAMPLE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut tick = 0_u32;
     let mut last = None;
     loop {
         ticks.tick().await;
-        stage.sample().await;
+        environment.sample().await;
         if let Some(action) = script.next(started.elapsed()) {
-            match stage.unavailable(action) {
-                Some(why) => teller.skipped(action, &why)?,
-                None => stage.act(action).await?,
+            match environment.unavailable(action) {
+                Some(why) => output.skipped(action, &why)?,
+                None => environment.act(action).await?,
             }
         }
-        let scene = stage.scene();
-        if last != Some((scene.last, scene.setting)) {
-            last = Some((scene.last, scene.setting));
-            teller.event(scene.last)?;
+        let status = environment.status();
+        if last != Some((status.last, status.setting)) {
+            last = Some((status.last, status.setting));
+            output.event(status.last)?;
         }
         tick = tick.wrapping_add(1);
-        teller.scene(&scene, tick)?;
+        output.status(&status, tick)?;
         let over = options.duration.is_some_and(|end| started.elapsed() >= end);
-        // On a slow machine the walk takes longer than it should.
+        // On a slow machine the script may take longer than the duration.
         if over && script.is_done() {
             return Ok(());
         }
     }
 }
 
-/// Says what happens: one line in place on a terminal, lines that follow each other elsewhere.
-struct Teller<'a, W: Write> {
+/// Progress output: on a terminal one status line in place, otherwise one line after another.
+struct Output<'a, W: Write> {
     out: &'a mut W,
     json: bool,
     bar: Option<ProgressBar>,
 }
 
-impl<'a, W: Write> Teller<'a, W> {
+impl<'a, W: Write> Output<'a, W> {
     fn new(json: bool, out: &'a mut W) -> Self {
         let terminal = io::stdout().is_terminal() && io::stderr().is_terminal();
         let bar = (terminal && !json).then(|| {
@@ -227,34 +194,37 @@ impl<'a, W: Write> Teller<'a, W> {
             writeln!(self.out, "{line}")?;
             return self.out.flush();
         }
-        let walk = match auto {
-            true => "The demo walks through its script by itself; the buttons there work too.",
-            false => "The buttons there change routing and traffic, and break things.",
+        let buttons = if auto {
+            "The demo runs through its steps automatically; the buttons on the dashboard work too."
+        } else {
+            "Use the buttons on the dashboard to change routing and traffic and to cause failures."
         };
         writeln!(self.out, "dashboard on http://{address}/")?;
-        writeln!(self.out, "{walk}\nCtrl-C ends everything.\n")?;
+        writeln!(self.out, "{buttons}\nPress Ctrl-C to stop.\n")?;
         if let Some(control) = control {
             writeln!(
                 self.out,
-                "The control plane has a page of its own: http://{control}/\n"
+                "The control plane has its own dashboard: http://{control}/\n"
             )?;
         }
         self.out.flush()
     }
 
     fn event(&mut self, action: Action) -> io::Result<()> {
-        let text = match self.json {
-            true => summary::event(action).to_string(),
-            false => format!("» {}. {}", action.done(), action.look()),
+        let text = if self.json {
+            summary::event(action).to_string()
+        } else {
+            format!("» {}. {}", action.event(), action.hint())
         };
         self.line(text)
     }
 
-    /// A step of the walk that these proxies cannot do.
+    /// Reports a step of the script that is skipped because the proxies do not support it.
     fn skipped(&mut self, action: Action, why: &str) -> io::Result<()> {
-        let text = match self.json {
-            true => summary::skipped(action, why).to_string(),
-            false => format!("» {} is left out: {why}.", action.label()),
+        let text = if self.json {
+            summary::skipped(action, why).to_string()
+        } else {
+            format!("» {} is skipped: {why}.", action.label())
         };
         self.line(text)
     }
@@ -270,9 +240,9 @@ impl<'a, W: Write> Teller<'a, W> {
         Ok(())
     }
 
-    fn scene(&mut self, scene: &stage::Scene, tick: u32) -> io::Result<()> {
+    fn status(&mut self, status: &environment::Status, tick: u32) -> io::Result<()> {
         if let Some(bar) = &self.bar {
-            bar.set_message(summary::text(scene, columns()));
+            bar.set_message(summary::text(status, columns()));
             bar.tick();
             return Ok(());
         }
@@ -280,9 +250,10 @@ impl<'a, W: Write> Teller<'a, W> {
         if !tick.is_multiple_of(every) {
             return Ok(());
         }
-        match self.json {
-            true => writeln!(self.out, "{}", summary::json(scene))?,
-            false => writeln!(self.out, "{}", summary::text(scene, usize::MAX))?,
+        if self.json {
+            writeln!(self.out, "{}", summary::json(status))?;
+        } else {
+            writeln!(self.out, "{}", summary::text(status, usize::MAX))?;
         }
         self.out.flush()
     }
@@ -294,7 +265,7 @@ impl<'a, W: Write> Teller<'a, W> {
     }
 }
 
-/// Columns of the terminal; a line that is longer would not stay in its place.
+/// Returns the width of the terminal: a longer status line would wrap and not be overwritten.
 fn columns() -> usize {
     let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
     let columns = size.map(|size| usize::from(size.ws_col));

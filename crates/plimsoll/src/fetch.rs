@@ -1,6 +1,7 @@
-//! One GET over plain HTTP, for commands that look at an admin address.
+//! HTTP GET without TLS, for commands that read an admin address.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
@@ -10,35 +11,40 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-/// The largest answer that is read.
 const MAX_BODY_BYTES: usize = 64 << 20;
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where admin pages are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AdminAddress {
     host_and_port: String,
 }
 
 impl AdminAddress {
-    /// Reads `HOST:PORT`, with or without `http://` before it and `/` behind it.
+    /// Parses `HOST:PORT`, optionally with `http://` before it and `/` after it.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let rest = text.strip_prefix("http://").unwrap_or(text);
         let rest = rest.strip_suffix('/').unwrap_or(rest);
-        let wrong = |reason: &str| Err(format!("{reason}: write HOST:PORT"));
+        let error = |reason: &str| Err(format!("{reason}; write HOST:PORT"));
         if rest.contains("://") {
-            return wrong("only http:// is spoken");
+            return error("only http:// is supported");
         }
         let Some((host, port)) = rest.rsplit_once(':') else {
-            return wrong("there is no port");
+            return error("the port is missing");
         };
         if host.is_empty() || host.contains(['/', ' ']) || port.parse::<u16>().is_err() {
-            return wrong("this is no address");
+            return error("not a valid host and port");
         }
         Ok(Self {
             host_and_port: rest.to_owned(),
         })
+    }
+}
+
+impl From<SocketAddr> for AdminAddress {
+    fn from(address: SocketAddr) -> Self {
+        Self {
+            host_and_port: address.to_string(),
+        }
     }
 }
 
@@ -48,14 +54,15 @@ impl std::fmt::Display for AdminAddress {
     }
 }
 
-/// The body of a page that was found.
+/// Fetches `path` and returns the body of a successful response.
 pub(crate) async fn get(address: &AdminAddress, path: &str) -> anyhow::Result<Bytes> {
-    let answer = tokio::time::timeout(PATIENCE, get_patiently(address, path)).await;
-    let answer = answer.unwrap_or_else(|_| Err(anyhow!("no answer within {PATIENCE:?}")));
-    answer.with_context(|| format!("http://{address}{path}"))
+    tokio::time::timeout(TIMEOUT, get_without_timeout(address, path))
+        .await
+        .unwrap_or_else(|_| Err(anyhow!("no response within {TIMEOUT:?}")))
+        .with_context(|| format!("http://{address}{path}"))
 }
 
-async fn get_patiently(address: &AdminAddress, path: &str) -> anyhow::Result<Bytes> {
+async fn get_without_timeout(address: &AdminAddress, path: &str) -> anyhow::Result<Bytes> {
     let stream = TcpStream::connect(&address.host_and_port).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let request = http::Request::get(path)
@@ -66,16 +73,16 @@ async fn get_patiently(address: &AdminAddress, path: &str) -> anyhow::Result<Byt
         let response = sender.send_request(request).await?;
         let status = response.status();
         if !status.is_success() {
-            bail!("answers with {status}");
+            bail!("unexpected status {status}");
         }
         let body = Limited::new(response.into_body(), MAX_BODY_BYTES)
             .collect()
-            .await;
-        let body = body.map_err(|error| anyhow!("{error}"))?;
+            .await
+            .map_err(|error| anyhow!("{error}"))?;
         Ok(body.to_bytes())
     };
-    // The connection must be driven while we wait. Its own end says nothing: the answer may still
-    // be on its way to us, and if there is none the sender says so.
+    // The connection must be polled while we wait for the response. Ignore its end: the response
+    // may still be buffered, and without a response `send_request` fails.
     let driven = async {
         let _ = connection.await;
         std::future::pending::<Infallible>().await
@@ -91,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_what_people_paste() {
+    fn addresses_may_be_pasted_as_urls() {
         for text in [
             "localhost:18001",
             "http://localhost:18001",

@@ -1,68 +1,39 @@
-//! Logs of long-running commands: to standard error, as text or JSON, filtered by `RUST_LOG`.
+//! Logging of long-running commands: to standard error, as text or JSON, filtered by `RUST_LOG`.
 
 use std::io::{self, IsTerminal as _};
+use std::sync::Arc;
 
 use plimsoll_proxy::SetLogging;
 use tracing_subscriber::EnvFilter;
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LogFormat {
-    /// For people.
+    /// Lines for people to read.
     Text,
     /// One JSON object per line.
     Json,
 }
 
-/// Starts logging; a second call changes nothing.
-pub(crate) fn start(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal());
-    // An error means that somebody else has already started it.
-    let _ = match format {
-        LogFormat::Text => lines.try_init(),
-        LogFormat::Json => lines.json().try_init(),
-    };
-}
-
-/// The same for commands whose output is for people to look at: errors only, unless `RUST_LOG` says
-/// otherwise.
-pub(crate) fn start_quiet() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("error"));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter);
-    // An error means that somebody else has already started it.
-    let _ = lines
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .try_init();
-}
-
-/// The same, and a way to change the filter while the process runs.
-pub(crate) fn start_adjustable(format: LogFormat) -> SetLogging {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+/// Installs the log subscriber unless one is installed already. `default` is the filter if
+/// `RUST_LOG` is not set. Returns a function that changes the filter of the running process.
+pub(crate) fn start(format: LogFormat, default: &str) -> SetLogging {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     let lines = tracing_subscriber::fmt()
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal());
-    // An error means that somebody else has already started it.
     match format {
         LogFormat::Text => {
             let lines = lines.with_env_filter(filter).with_filter_reloading();
             let handle = lines.reload_handle();
             let _ = lines.try_init();
-            SetLogging::new(move |text| Ok(handle.reload(directives(text)?)?))
+            Arc::new(move |text| Ok(handle.reload(EnvFilter::try_new(text)?)?))
         }
         LogFormat::Json => {
             let lines = lines.json().with_env_filter(filter).with_filter_reloading();
             let handle = lines.reload_handle();
             let _ = lines.try_init();
-            SetLogging::new(move |text| Ok(handle.reload(directives(text)?)?))
+            Arc::new(move |text| Ok(handle.reload(EnvFilter::try_new(text)?)?))
         }
     }
-}
-
-fn directives(text: &str) -> Result<EnvFilter, tracing_subscriber::filter::ParseError> {
-    EnvFilter::try_new(text)
 }

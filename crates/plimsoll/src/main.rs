@@ -1,21 +1,20 @@
-//! The one binary: reads files, wires the parts, prints.
+//! The `plimsoll` binary: reads files, connects the crates, prints results.
 //!
-//! Here lives only the way in and out of the process. Subcommands live in `cmd`, one file each;
-//! every decision lives in plimsoll-core.
+//! This file parses the command line and maps the result to an exit code. Each subcommand has a
+//! file in `cmd`; every routing decision is made in plimsoll-core.
 
-mod bench;
 mod check;
 mod cmd;
 mod dashboard;
 mod demo;
 mod fetch;
+mod log_lines;
 mod logging;
 mod proxy_dashboard;
 mod reference;
 mod render;
 mod scenario;
 mod schema;
-mod vectors;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -28,7 +27,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version arrive here too; a closed pipe is nobody's fault.
+            // `--help` and `--version` arrive here as errors too. Ignore a closed pipe.
             let _ = error.print();
             return if error.use_stderr() {
                 Exit::Usage
@@ -39,11 +38,11 @@ fn main() -> ExitCode {
         }
     };
     cmd::run(cli, &mut io::stdout().lock())
-        .unwrap_or_else(complain)
+        .unwrap_or_else(report_error)
         .into()
 }
 
-fn complain(error: anyhow::Error) -> Exit {
+fn report_error(error: anyhow::Error) -> Exit {
     let _ = writeln!(io::stderr(), "error: {error:#}");
     Exit::Usage
 }

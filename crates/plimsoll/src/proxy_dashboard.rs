@@ -1,8 +1,9 @@
-//! The dashboard of one proxy: what plimsoll-proxy knows, in the document of plimsoll-admin.
+//! Dashboard of one proxy: converts plimsoll-proxy's state to plimsoll-admin's JSON document.
 //!
-//! The two crates do not see each other; here they meet, as `dashboard` does for the control plane.
-//! A proxy knows its own requests, its hosts and why it chooses them. What arrives in other zones
-//! and what they serve only the control plane knows: that stays unknown here, and the page says so.
+//! Neither crate depends on the other, so the conversion is in this crate, like `dashboard` for the
+//! control plane. A proxy knows its own requests, its hosts and why it chooses them. Only the
+//! control plane knows the demand and load of other zones; here they stay unknown, and the page
+//! says so.
 
 mod clusters;
 mod events;
@@ -10,83 +11,73 @@ mod rates;
 mod what_if;
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use plimsoll_admin::Dashboard;
-use plimsoll_admin::source::{Ended, Pending, Refused, Source};
+use plimsoll_admin::source::{BoxFuture, Rejection, ShuttingDown, Source};
 use plimsoll_admin::state::{Cost, DashboardState, Notice, Severity};
 use plimsoll_admin::what_if::{ExplainQuestion, WhatIfAnswer, WhatIfQuestion};
 use plimsoll_client::XdsState;
 use plimsoll_core::explain::Explanation;
 use plimsoll_core::model::locality::Locality;
-use plimsoll_proxy::{Inside, Pages};
+use plimsoll_proxy::Context;
 use plimsoll_xds::driver::Clock;
 
 use rates::Rates;
 
-use crate::dashboard::{Moments, refused};
+use crate::dashboard::{WallClock, refused, unix_ms};
 
-/// Said on every page.
-const ONE_PROXY: &str = "This page is of one proxy: requests and costs are its own. What arrives \
-                         in other zones and what they serve, the dashboard of the control plane \
-                         shows.";
+const ONE_PROXY: &str = "This page shows one proxy: requests and costs are its own. The dashboard \
+                         of the control plane shows demand and load of every zone.";
 
-/// The pages of the dashboard, for the admin address of a proxy.
-pub(crate) fn pages() -> Pages {
-    Box::new(|inside| Dashboard::new(ProxySource::new(inside)).router())
-}
-
-/// A proxy as a source.
-struct ProxySource {
-    inside: Inside,
+pub(crate) struct ProxySource {
+    context: Context,
     clock: Clock,
-    /// When the monotonic clock began: ages become moments that do not wobble.
-    origin: Moments,
+    /// Created once, so that the timestamps of past events do not jitter.
+    wall_clock: WallClock,
     rates: Mutex<Rates>,
 }
 
 impl ProxySource {
-    fn new(inside: Inside) -> Self {
+    pub(crate) fn new(context: Context) -> Self {
         Self {
-            inside,
+            context,
             clock: Clock::system(),
-            origin: Moments::new(),
+            wall_clock: WallClock::new(),
             rates: Mutex::default(),
         }
     }
 
     async fn document(&self) -> DashboardState {
-        let client = self.inside.client();
+        let client = self.context.client();
         let taken_unix_ms = unix_ms();
         let mut clusters = Vec::new();
         for name in self.cluster_names() {
-            // A cluster may go while it is asked for.
+            // The cluster may have been removed since its name was listed.
             let explained = client.explain(&name).await.ok();
             let Some((explanation, snapshot)) = explained.zip(client.snapshot(&name)) else {
                 continue;
             };
             let now = self.clock.now();
             let sent = self.lock().sent(&name, &snapshot, now);
-            let node = self.inside.node();
-            let looked = clusters::Looked {
+            let node = self.context.node();
+            let inputs = clusters::ClusterInputs {
                 explanation: &explanation,
                 snapshot: &snapshot,
                 sent,
                 taken_unix_ms,
             };
-            clusters.push(looked.cluster(&node));
+            clusters.push(inputs.cluster(&node));
         }
-        let node = self.inside.node();
+        let node = self.context.node();
         DashboardState {
             title: "plimsoll proxy".to_owned(),
-            subtitle: format!("{} in {}, {}", node.id, node.locality, self.inside.phase()),
+            subtitle: format!("{} in {}, {}", node.id, node.locality, self.context.phase()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             taken_unix_ms,
             notices: self.notices(),
             cost: Cost::default(),
             clusters,
             nodes: None,
-            events: events::events(client, &self.cluster_names(), self.origin),
+            events: events::events(client, &self.cluster_names(), self.wall_clock),
             one_proxy: true,
             what_if: true,
             explain: true,
@@ -94,32 +85,33 @@ impl ProxySource {
         }
     }
 
-    /// Clusters that requests are sent to: not the fleet itself, nor the management server.
+    /// Returns the clusters that requests are sent to: all except the local cluster and the cluster
+    /// of the management server.
     fn cluster_names(&self) -> Vec<Arc<str>> {
         let own = [
-            self.inside.local_cluster_name(),
-            self.inside.management_cluster(),
+            self.context.local_cluster_name(),
+            self.context.management_cluster(),
         ];
-        let mut names = self.inside.client().cluster_names();
+        let mut names = self.context.client().cluster_names();
         names.retain(|name| !own.iter().flatten().any(|own| **own == **name));
         names
     }
 
-    /// What needs attention, worst first.
+    /// Returns problems that need attention, most severe first.
     fn notices(&self) -> Vec<Notice> {
         let mut notices = Vec::new();
         let mut add = |severity, text| notices.push(Notice { severity, text });
-        if let Some(error) = self.inside.refused_edit() {
-            let text = format!("the last edit is refused, the one before stays in force: {error}");
+        if let Some(error) = self.context.rejected_edit() {
+            let text = format!("the last edit was rejected and has no effect: {error}");
             add(Severity::Error, text);
         }
-        if !self.inside.is_live() {
-            let text = format!("this proxy does not serve: {}", self.inside.phase());
+        if !self.context.is_live() {
+            let text = format!("not accepting requests: {}", self.context.phase());
             add(Severity::Warning, text);
         }
-        let xds = self.inside.client().xds_status().unwrap_or_default();
+        let xds = self.context.client().xds_status().unwrap_or_default();
         if let XdsState::Disconnected { message } = &xds.state {
-            let text = format!("no management server, what it said last stays in force: {message}");
+            let text = format!("management server is disconnected; resources are kept: {message}");
             add(Severity::Warning, text);
         }
         for ((_, name), problem) in &xds.problems {
@@ -135,56 +127,49 @@ impl ProxySource {
 }
 
 impl Source for ProxySource {
-    fn state(&self) -> Pending<'_, Result<Arc<DashboardState>, Ended>> {
+    fn state(&self) -> BoxFuture<'_, Result<Arc<DashboardState>, ShuttingDown>> {
         Box::pin(async {
-            match self.inside.is_stopping() {
-                true => Err(Ended),
-                false => Ok(Arc::new(self.document().await)),
+            if self.context.stopping().is_cancelled() {
+                return Err(ShuttingDown);
             }
+            Ok(Arc::new(self.document().await))
         })
     }
 
-    fn closed(&self) -> Pending<'_, ()> {
-        Box::pin(self.inside.stopped())
+    fn closed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.context.stopping().cancelled())
     }
 
-    fn what_if(&self, asked: WhatIfQuestion) -> Pending<'_, Result<WhatIfAnswer, Refused>> {
+    fn what_if(&self, question: WhatIfQuestion) -> BoxFuture<'_, Result<WhatIfAnswer, Rejection>> {
         Box::pin(async move {
-            let client = self.inside.client();
-            let explained = client.explain(&asked.cluster).await;
-            let explanation = explained.map_err(|error| Refused {
+            let client = self.context.client();
+            let explained = client.explain(&question.cluster).await;
+            let explanation = explained.map_err(|error| Rejection {
                 error: error.to_string(),
                 field: Some("cluster".to_owned()),
             })?;
-            let snapshot = client.snapshot(&asked.cluster);
-            let snapshot = snapshot.ok_or_else(|| Refused::new("the cluster is gone"))?;
-            what_if::answer(&explanation, &snapshot, &asked).map_err(refused)
+            let snapshot = client
+                .snapshot(&question.cluster)
+                .ok_or_else(|| Rejection::new("the cluster was removed"))?;
+            what_if::answer(&explanation, &snapshot, &question).map_err(refused)
         })
     }
 
-    fn explain(&self, asked: ExplainQuestion) -> Pending<'_, Result<Explanation, Refused>> {
+    fn explain(&self, question: ExplainQuestion) -> BoxFuture<'_, Result<Explanation, Rejection>> {
         Box::pin(async move {
-            let own = self.inside.node().locality;
-            if Locality::new(&asked.region, &asked.zone, &asked.sub_zone) != own {
-                let error =
-                    format!("this proxy is in {own}: ask one that is there, or the control plane");
+            let own = self.context.node().locality;
+            if Locality::new(&question.region, &question.zone, &question.sub_zone) != own {
+                let error = format!(
+                    "this proxy is in {own}; ask a proxy of that zone, or the control plane"
+                );
                 let field = Some("zone".to_owned());
-                return Err(Refused { error, field });
+                return Err(Rejection { error, field });
             }
-            let answer = self.inside.client().explain(&asked.cluster).await;
-            answer.map_err(|error| Refused {
+            let answer = self.context.client().explain(&question.cluster).await;
+            answer.map_err(|error| Rejection {
                 error: error.to_string(),
                 field: Some("cluster".to_owned()),
             })
         })
     }
-}
-
-fn unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    millis(since.unwrap_or_default())
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

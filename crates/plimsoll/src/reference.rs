@@ -1,38 +1,32 @@
-//! Pages of docs/reference, made of what the code itself has: schemas of the files that it reads,
-//! tables of metrics and of admin paths, and the command line.
-//!
-//! One file per kind of page. `cmd::reference` writes them, and a test there compares them with
-//! what is committed.
+//! Generator of docs/reference: pages from the schemas of configuration files, the tables of
+//! metrics and admin paths, and the command line. One module per kind of page. `cmd::reference`
+//! writes the pages; a test there compares them with the files in the repository.
 
 mod admin_api;
 mod commands;
 mod config;
 mod deliveries;
+mod log_lines;
 mod metrics;
 
 use config::Messages;
 
 use crate::schema::Subject;
 
-/// A page of docs/reference.
 pub(crate) struct Page {
-    /// Its name in the folder.
     pub(crate) file: &'static str,
-    /// Markdown.
     pub(crate) text: String,
 }
 
-/// Below every heading: who writes these pages.
-const NOTE: &str = "Made by `plimsoll reference docs/reference` from the code; a test compares it. \
-                    Change the code, not this page.";
+const NOTE: &str = "Generated from the code by `plimsoll reference docs/reference` and compared by \
+                    a test. Change the code, not this page.";
 
-/// All pages.
 pub(crate) fn pages(command: clap::Command) -> Vec<Page> {
     let mut messages = Messages::default();
     let files = [
         ("cluster.md", Subject::Cluster, CLUSTER),
-        ("config-control.md", Subject::Control, CONTROL),
         ("config-proxy.md", Subject::Proxy, PROXY),
+        ("config-control.md", Subject::Control, CONTROL),
         ("explain.md", Subject::Explain, EXPLAIN),
         ("sim.md", Subject::Sim, SIM),
     ];
@@ -51,6 +45,7 @@ pub(crate) fn pages(command: clap::Command) -> Vec<Page> {
             "Policies, deliveries, data planes",
             deliveries::page(),
         ),
+        ("log-lines.md", "Log lines", log_lines::page()),
         ("metrics.md", "Metrics", metrics::page()),
     ];
     pages.extend(others.map(|(file, title, text)| Page {
@@ -61,24 +56,24 @@ pub(crate) fn pages(command: clap::Command) -> Vec<Page> {
 }
 
 const CLUSTER: &str = "\
-One entry of `static_resources.clusters` of [the proxy](config-proxy.md), also read by \
-`plimsoll check --kind cluster`. A control plane delivers \
-[some of its fields](config-control.md#servicecluster); scenarios of explain read \
-[those about balancing](explain.md#cluster). Fields may be written in snake_case or \
-lowerCamelCase, enums by name or number, durations in seconds: `10s`, `0.25s`.";
+One entry of `static_resources.clusters` of [the proxy](config-proxy.md); `plimsoll check --kind \
+cluster` validates it. A control plane delivers [some of its \
+fields](config-control.md#servicecluster); scenarios of explain use those about load balancing. \
+Field names may be in snake_case or lowerCamelCase, enums are names or numbers, durations are in \
+seconds: `10s`, `0.25s`.";
 
 const CONTROL: &str = "\
-What it means stands in [control.md](../control.md#the-file); `plimsoll schema control` prints \
-the same for editors.";
+[control.md](../control.md#the-file) explains the file; `plimsoll schema control` prints its JSON \
+Schema for editors.";
 
 const PROXY: &str = "\
-What it means stands in [proxy.md](../proxy.md#the-file); `plimsoll schema proxy` prints the same \
+[proxy.md](../proxy.md#the-file) explains the file; `plimsoll schema proxy` prints its JSON Schema \
 for editors.";
 
 const EXPLAIN: &str = "\
-What it means stands in [explain.md](../explain.md); `plimsoll schema explain` prints the same \
+[explain.md](../explain.md) explains scenarios; `plimsoll schema explain` prints their JSON Schema \
 for editors.";
 
 const SIM: &str = "\
-TOML. What it means stands in [simulator.md](../simulator.md#a-scenario); `plimsoll schema sim` \
-prints the same for editors. Lengths of time are texts: `250ms`, `90s`, `10m`, `1h`.";
+TOML. [simulator.md](../simulator.md#a-scenario) explains scenarios; `plimsoll schema sim` prints \
+their JSON Schema for editors. Durations are strings: `250ms`, `90s`, `10m`, `1h`.";

@@ -1,8 +1,7 @@
-//! Pages for people: tables and bars, at most 100 columns wide.
+//! Text output for people: tables and bars, at most 100 columns wide.
 //!
-//! Here lives the order of the sections of an [`Explanation`]; cells, bars and colours live below,
-//! and the page of `plimsoll top` in `top`. Nothing is computed that the explanation does not say.
-//! Called by `cmd::explain`; programs get JSON instead.
+//! This module orders the sections of an [`Explanation`]; `top` draws the page of `plimsoll top`.
+//! No value is computed that is not in the input. Called by `cmd::explain` and `cmd::top`.
 
 mod bar;
 mod names;
@@ -10,17 +9,16 @@ mod sections;
 mod style;
 mod table;
 mod tables;
+mod text;
 mod top;
-mod words;
 mod wrap;
 
 use plimsoll_core::explain::Explanation;
 
 pub(crate) use style::Style;
-pub(crate) use top::{Room, page as top};
+pub(crate) use top::{PageSize, page as top};
 pub(crate) use wrap::wrap_to;
 
-/// What stands above the page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heading<'a> {
     /// One line; may be empty.
@@ -29,7 +27,7 @@ pub(crate) struct Heading<'a> {
     pub(crate) description: &'a str,
 }
 
-/// The page, with a newline at its end.
+/// Renders the page of an explanation; ends with a newline.
 pub(crate) fn page(heading: Heading<'_>, explanation: &Explanation, style: Style) -> String {
     let names = names::Names::new(explanation);
     let sections = [

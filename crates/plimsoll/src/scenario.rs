@@ -1,9 +1,9 @@
-//! [`Scenario`]: a situation written down in YAML, and what the core makes of it.
+//! Scenarios of `plimsoll explain`: a situation in YAML, and the routing that follows from it.
 //!
-//! A scenario has a fleet and an upstream cluster as numbers of hosts per locality, and the cluster
-//! in Envoy's YAML shape (plimsoll-xds reads that). Here they become assignments and load reports
-//! that are fed to a real [`Balancer`]; nothing is computed here. How hosts are made lives in
-//! `hosts`, what a file may say in `yaml`. Called by `cmd::explain`.
+//! A scenario has the numbers of hosts in each locality, of the fleet and of the upstream cluster,
+//! and the cluster as in an Envoy configuration (parsed by plimsoll-xds). They become assignments
+//! and load reports for a real [`Balancer`], which makes all decisions. `hosts` creates the hosts,
+//! `yaml` defines the file format. Called by `cmd::explain`.
 
 mod hosts;
 mod yaml;
@@ -14,9 +14,7 @@ use std::time::Duration;
 use plimsoll_core::balancer::Balancer;
 use plimsoll_core::explain::Explanation;
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
-use plimsoll_core::model::cluster::{
-    ClusterConfig, ClusterConfigParts, HealthChecking, LocalityPolicy,
-};
+use plimsoll_core::model::cluster::{ClusterConfig, HealthChecking, LocalityPolicy};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::model::metadata::Metadata;
 use plimsoll_core::model::orca::OrcaLoadReport;
@@ -27,42 +25,40 @@ use plimsoll_xds::yaml::{ConfigError, Document};
 
 use yaml::ScenarioYaml;
 
-/// A situation, checked.
+/// A scenario whose values have been validated.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     title: String,
     description: String,
     own_locality: Locality,
     config: Arc<ClusterConfig>,
-    /// The cluster as it was before its policy started: hosts report before the first tick of
-    /// load_aware_locality, so that one tick shows them.
+    /// The cluster without load_aware_locality. Hosts report load under this configuration, so that
+    /// the first update of weights under `config` sees all reports.
     config_before: Arc<ClusterConfig>,
     fleet: Option<ClusterLoadAssignment>,
     upstream: ClusterLoadAssignment,
     reports: hosts::Reports,
     fractions_age: Duration,
-    /// Which subset to explain, by its metadata.
     subset: Option<Metadata>,
 }
 
-/// JSON Schema of a scenario file.
 pub(crate) fn schema() -> schemars::Schema {
     schemars::schema_for!(ScenarioYaml)
 }
 
 impl Scenario {
-    /// Reads a scenario file; the error names the field and its place.
+    /// Parses a scenario file; errors name the field, line and column.
     pub(crate) fn parse(text: &str) -> Result<Self, ConfigError> {
         let document = Document::parse(text)?;
         let yaml: ScenarioYaml = document.read()?;
-        Self::checked(yaml).map_err(|error| document.locate(error))
+        Self::validated(yaml).map_err(|error| document.locate(error))
     }
 
-    fn checked(yaml: ScenarioYaml) -> Result<Self, FieldError> {
+    fn validated(yaml: ScenarioYaml) -> Result<Self, FieldError> {
         let under = |error: FieldError| error.under("cluster");
-        let mut parts = ClusterConfigParts::try_from(yaml.cluster).map_err(under)?;
+        let mut parts = plimsoll_xds::yaml::cluster_config_parts(&yaml.cluster).map_err(under)?;
         parts.runtime = yaml.runtime.into();
-        // A scenario says how many hosts are healthy; there is no prober whose word to wait for.
+        // Health comes from the scenario; there are no health checks to wait for.
         parts.health_checking = HealthChecking::default();
         let config = Arc::new(ClusterConfig::try_new(parts.clone()).map_err(under)?);
         let config_before = if config.load_aware_locality().is_some() {
@@ -72,13 +68,15 @@ impl Scenario {
             Arc::clone(&config)
         };
         let mut budget = hosts::Budget::default();
-        let fleet = yaml.fleet.map(|fleet| fleet.assignment(&mut budget));
-        let fleet = fleet.transpose()?;
+        let fleet = yaml
+            .fleet
+            .map(|fleet| fleet.assignment(&mut budget))
+            .transpose()?;
         let (upstream, reports) = yaml.upstream.assignment(config.name(), &mut budget)?;
         let scenario = Self {
             title: yaml.title,
             description: yaml.description,
-            own_locality: yaml.own_locality.checked("own_locality")?,
+            own_locality: yaml.own_locality.validated("own_locality")?,
             config,
             config_before,
             fleet,
@@ -91,65 +89,69 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// The subset must be there, or there is nothing to explain.
+    /// Rejects a `subset` that the cluster does not have.
     fn check_subset(&self) -> Result<(), FieldError> {
-        let Some(wanted) = &self.subset else {
+        let Some(metadata) = &self.subset else {
             return Ok(());
         };
         let snapshot = self.snapshot();
-        if routing_of(&snapshot, wanted).is_some() {
+        if routing_of(&snapshot, metadata).is_some() {
             return Ok(());
         }
-        let known = snapshot.subsets();
-        let known = known.iter().filter(|subset| subset.routing.is_some());
-        let known: Vec<String> = known.map(|subset| subset.metadata.to_string()).collect();
+        let known: Vec<String> = snapshot
+            .subsets()
+            .iter()
+            .filter(|subset| subset.routing.is_some())
+            .map(|subset| subset.metadata.to_string())
+            .collect();
         let reason = match known.as_slice() {
-            [] => "the cluster has no subsets that could be explained".to_owned(),
-            known => format!("there is no subset {wanted}, only {}", known.join("; ")),
+            [] => "the cluster has no subset with routing of its own".to_owned(),
+            known => format!(
+                "unknown subset {metadata}, expected one of {}",
+                known.join("; ")
+            ),
         };
         Err(FieldError::new("subset", reason))
     }
 
-    /// What it is called; may be empty.
     pub(crate) fn title(&self) -> &str {
         &self.title
     }
 
-    /// What it shows; may be empty.
     pub(crate) fn description(&self) -> &str {
         &self.description
     }
 
-    /// Lets a balancer decide and asks it why.
+    /// Runs a balancer on the scenario and returns its explanation.
     pub(crate) fn explain(&self) -> Explanation {
         let snapshot = self.snapshot();
-        let subset = self.subset.as_ref();
-        let subset = subset.and_then(|wanted| routing_of(&snapshot, wanted));
-        subset.unwrap_or(&snapshot).explain()
+        self.subset
+            .as_ref()
+            .and_then(|metadata| routing_of(&snapshot, metadata))
+            .unwrap_or(&snapshot)
+            .explain()
     }
 
-    /// What a balancer decides.
     fn snapshot(&self) -> Arc<RoutingSnapshot> {
         let now = Instant::ORIGIN.saturating_add(self.fractions_age);
         let own = self.own_locality.clone();
         let mut balancer = Balancer::new(Arc::clone(&self.config_before), own, Instant::ORIGIN);
         if let Some(fleet) = &self.fleet {
-            balancer.handle_originating(fleet.clone(), Instant::ORIGIN);
+            balancer.handle_fleet_assignment(fleet.clone(), Instant::ORIGIN);
         }
-        // Endpoints arrive when the fractions have their age, so that the snapshot shows it.
+        // Endpoints arrive at `now`, so that the explanation shows the age of the fractions.
         balancer.handle_assignment(self.upstream.clone(), now);
         balancer.handle_timeout(now);
-        let mut snapshot = newest(&mut balancer, now);
+        let mut snapshot = latest_snapshot(&mut balancer, now);
         if !Arc::ptr_eq(&self.config, &self.config_before) {
-            self.report(&snapshot, now);
+            self.observe_reports(&snapshot, now);
             balancer.handle_config(Arc::clone(&self.config), now);
-            snapshot = newest(&mut balancer, now);
+            snapshot = latest_snapshot(&mut balancer, now);
         }
         snapshot
     }
 
-    /// Every host that reports does so once.
-    fn report(&self, snapshot: &RoutingSnapshot, now: Instant) {
+    fn observe_reports(&self, snapshot: &RoutingSnapshot, now: Instant) {
         for host in snapshot.hosts() {
             if let Some(&utilization) = self.reports.get(&host.address()) {
                 let report = OrcaLoadReport {
@@ -162,17 +164,19 @@ impl Scenario {
     }
 }
 
-/// The routing of the subset whose hosts have exactly this metadata in common.
+/// Finds the subset with exactly this metadata.
 fn routing_of<'s>(
     snapshot: &'s RoutingSnapshot,
-    wanted: &Metadata,
+    metadata: &Metadata,
 ) -> Option<&'s Arc<RoutingSnapshot>> {
-    let subsets = snapshot.subsets();
-    let mut subsets = subsets.into_iter();
-    subsets.find(|subset| subset.metadata == *wanted)?.routing
+    snapshot
+        .subsets()
+        .into_iter()
+        .find(|subset| subset.metadata == *metadata)?
+        .routing
 }
 
-fn newest(balancer: &mut Balancer, now: Instant) -> Arc<RoutingSnapshot> {
+fn latest_snapshot(balancer: &mut Balancer, now: Instant) -> Arc<RoutingSnapshot> {
     let snapshot = balancer.poll_snapshot();
     snapshot.unwrap_or_else(|| balancer.initial_snapshot(now))
 }

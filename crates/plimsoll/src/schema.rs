@@ -1,24 +1,23 @@
-//! JSON Schemas of the files that people write, for editors and for the reference.
+//! JSON Schemas of configuration files and scenarios, for editors and for the reference.
 //!
-//! They are derived where files are read; here they get a title, short names for their messages,
-//! and lose the null that our readers refuse. Printed by `cmd::schema`, turned into pages by
-//! `reference`.
+//! The schemas are derived from the types that read the files. This module adds a title, shortens
+//! the names of messages, and removes `null`, which the parsers reject. Printed by `cmd::schema`,
+//! converted to pages by `reference`.
 
 use std::collections::BTreeMap;
 
 use plimsoll_sim::ScenarioParts;
-use plimsoll_xds::yaml::UpstreamClusterYaml;
+use plimsoll_xds::yaml::ClusterYaml;
 use schemars::schema_for;
 use serde_json::{Map, Value, json};
 
 use crate::scenario;
 
-/// What a schema is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Subject {
-    /// File of `plimsoll control`, and files that it includes.
+    /// Configuration of `plimsoll control`, and of files that it includes.
     Control,
-    /// File of `plimsoll proxy`.
+    /// Configuration of `plimsoll proxy`.
     Proxy,
     /// One cluster in Envoy's YAML.
     Cluster,
@@ -29,41 +28,40 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    /// For people.
+    /// Title of the schema and of the reference page.
     pub(crate) const fn title(self) -> &'static str {
         match self {
-            Self::Control => "The file of the control plane",
-            Self::Proxy => "The file of the proxy",
-            Self::Cluster => "A cluster",
-            Self::Explain => "A scenario of explain",
-            Self::Sim => "A scenario of sim",
+            Self::Control => "Control plane configuration",
+            Self::Proxy => "Proxy configuration",
+            Self::Cluster => "Cluster configuration",
+            Self::Explain => "Explain scenario",
+            Self::Sim => "Simulator scenario",
         }
     }
 
-    /// Its schema.
     pub(crate) fn schema(self) -> Value {
         let schema = match self {
             Self::Control => plimsoll_control::config::schema(),
             Self::Proxy => plimsoll_proxy::config::schema(),
-            Self::Cluster => schema_for!(UpstreamClusterYaml),
+            Self::Cluster => schema_for!(ClusterYaml),
             Self::Explain => scenario::schema(),
             Self::Sim => schema_for!(ScenarioParts),
         };
         let mut schema = schema.to_value();
-        without_null(&mut schema);
+        remove_null(&mut schema);
         shorten_names(&mut schema);
         schema["title"] = json!(self.title());
         schema
     }
 }
 
-/// Where schemas stand in a schema: by name, in a list, or alone.
+/// Keywords of JSON Schema whose values are schemas: by name, in a list, or a single one.
 const BY_NAME: [&str; 2] = ["properties", "$defs"];
 const IN_A_LIST: [&str; 2] = ["anyOf", "oneOf"];
-const ALONE: [&str; 2] = ["items", "additionalProperties"];
+const SINGLE: [&str; 2] = ["items", "additionalProperties"];
 
-/// Calls `change` for every schema inside a schema.
-fn inside(schema: &mut Map<String, Value>, mut change: impl FnMut(&mut Value)) {
+/// Calls `change` for every direct subschema.
+fn for_each_subschema(schema: &mut Map<String, Value>, mut change: impl FnMut(&mut Value)) {
     for key in BY_NAME {
         if let Some(Value::Object(named)) = schema.get_mut(key) {
             named.values_mut().for_each(&mut change);
@@ -74,15 +72,15 @@ fn inside(schema: &mut Map<String, Value>, mut change: impl FnMut(&mut Value)) {
             list.iter_mut().for_each(&mut change);
         }
     }
-    for key in ALONE {
-        if let Some(alone) = schema.get_mut(key) {
-            change(alone);
+    for key in SINGLE {
+        if let Some(single) = schema.get_mut(key) {
+            change(single);
         }
     }
 }
 
-/// Takes null out: a field without a value is refused by our readers, and TOML has none.
-fn without_null(schema: &mut Value) {
+/// Removes the type `null`: the parsers reject a field without a value, and TOML has no null.
+fn remove_null(schema: &mut Value) {
     let Value::Object(schema) = schema else {
         return;
     };
@@ -108,20 +106,20 @@ fn without_null(schema: &mut Value) {
             schema.extend(one.into_iter().filter(|(key, _)| key != "description"));
         }
     }
-    inside(schema, without_null);
+    for_each_subschema(schema, remove_null);
 }
 
-/// Endings of Rust names that tell nobody anything.
-const ENDINGS: [&str; 4] = ["Yaml", "Fields", "Message", "Parts"];
+/// Suffixes of Rust type names that are removed from the names of messages.
+const SUFFIXES: [&str; 4] = ["Yaml", "Fields", "Message", "Parts"];
 
-/// Gives messages their names in Envoy where that is not ambiguous.
+/// Renames messages to their names in Envoy, unless two messages would get the same name.
 fn shorten_names(schema: &mut Value) {
     let Some(Value::Object(definitions)) = schema.get_mut("$defs") else {
         return;
     };
     let mut names: BTreeMap<String, String> = BTreeMap::new();
     for long in definitions.keys() {
-        let short = ENDINGS.iter().find_map(|ending| long.strip_suffix(ending));
+        let short = SUFFIXES.iter().find_map(|suffix| long.strip_suffix(suffix));
         let taken = |short: &str| {
             definitions.contains_key(short) || names.values().any(|name| name == short)
         };
@@ -146,7 +144,7 @@ fn rename_references(schema: &mut Value, names: &BTreeMap<String, String>) {
     {
         *reference = format!("#/$defs/{name}");
     }
-    inside(schema, |schema| rename_references(schema, names));
+    for_each_subschema(schema, |schema| rename_references(schema, names));
 }
 
 #[cfg(test)]

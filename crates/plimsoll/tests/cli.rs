@@ -1,9 +1,12 @@
-//! The command line from outside: help, version, exit codes, and a reader that leaves early.
+//! Tests of the command line: help, version, exit codes and broken pipes.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::process::{Command, Output, Stdio};
 
-const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../vectors");
+const SCENARIO: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../examples/explain/force-local-zone.yaml"
+);
 
 fn plimsoll(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_plimsoll"))
@@ -17,7 +20,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn help_teaches_by_example_and_names_the_exit_codes() {
+fn help_has_examples_and_exit_codes() {
     for args in [&["--help"][..], &["-h"], &["help"]] {
         let output = plimsoll(args);
         assert_eq!(output.status.code(), Some(0), "{args:?}");
@@ -25,72 +28,75 @@ fn help_teaches_by_example_and_names_the_exit_codes() {
         for part in [
             "Usage: plimsoll",
             "Examples:",
-            "plimsoll vectors vectors",
+            "plimsoll explain scenario.yaml",
             "Exit codes:",
         ] {
-            assert!(help.contains(part), "{args:?} lacks {part:?}:\n{help}");
+            assert!(
+                help.contains(part),
+                "{args:?}: {part:?} is missing:\n{help}"
+            );
         }
-        assert!(
-            !help.contains('\u{1b}'),
-            "colour belongs on a terminal only"
-        );
+        assert!(!help.contains('\u{1b}'), "color is for terminals only");
     }
 }
 
 #[test]
 fn every_subcommand_has_help() {
-    let output = plimsoll(&["vectors", "--help"]);
+    let output = plimsoll(&["explain", "--help"]);
     assert_eq!(output.status.code(), Some(0));
     let help = text(&output.stdout);
     for part in [
-        "<DIR>",
+        "<SCENARIO>",
         "--json",
-        "N passed, M failed, K skipped",
+        "Fields of a scenario:",
         "Exit codes:",
     ] {
         assert!(help.contains(part), "{part:?} is missing:\n{help}");
     }
-    assert_eq!(text(&plimsoll(&["help", "vectors"]).stdout), help);
+    assert_eq!(text(&plimsoll(&["help", "explain"]).stdout), help);
 }
 
 #[test]
-fn the_version_says_what_was_built() {
+fn the_long_version_has_commit_target_and_compiler() {
     let package = format!("plimsoll {}\n", env!("CARGO_PKG_VERSION"));
     let output = plimsoll(&["-V"]);
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(text(&output.stdout), package);
     let output = plimsoll(&["--version"]);
     assert_eq!(output.status.code(), Some(0));
-    let said = text(&output.stdout);
-    assert!(said.starts_with(&package), "{said}");
+    let version = text(&output.stdout);
+    assert!(version.starts_with(&package), "{version}");
     let value = |name: &str| {
-        let mut lines = said.lines().map(str::split_whitespace);
+        let mut lines = version.lines().map(str::split_whitespace);
         let line = lines.find_map(|mut words| (words.next() == Some(name)).then_some(words));
         line.map(|words| words.collect::<Vec<_>>().join(" "))
     };
     assert!(
         value("commit").is_some_and(|commit| !commit.is_empty()),
-        "{said}"
+        "{version}"
     );
     assert!(
         value("target").unwrap().contains(std::env::consts::ARCH),
-        "{said}"
+        "{version}"
     );
-    assert!(value("compiler").unwrap().starts_with("rustc 1."), "{said}");
+    assert!(
+        value("compiler").unwrap().starts_with("rustc 1."),
+        "{version}"
+    );
     assert!(
         ["debug", "release"].contains(&&*value("profile").unwrap()),
-        "{said}"
+        "{version}"
     );
 }
 
 #[test]
-fn wrong_usage_ends_with_2_and_says_why_on_stderr() {
+fn wrong_usage_exits_with_2_and_prints_to_stderr() {
     for (args, hint) in [
         (&[][..], "Usage: plimsoll"),
-        (&["vectros"], "vectros"),
-        (&["vectors"], "<DIR>"),
-        (&["vectors", VECTORS, "extra"], "extra"),
-        (&["vectors", VECTORS, "--jsno"], "--jsno"),
+        (&["explian"], "explian"),
+        (&["explain"], "<SCENARIO>"),
+        (&["schema", "control", "extra"], "extra"),
+        (&["explain", SCENARIO, "--jsno"], "--jsno"),
     ] {
         let output = plimsoll(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
@@ -104,35 +110,30 @@ fn wrong_usage_ends_with_2_and_says_why_on_stderr() {
 }
 
 #[test]
-fn unreadable_input_ends_with_2_and_names_it() {
+fn unreadable_input_exits_with_2_and_names_the_file() {
     let missing = concat!(env!("CARGO_MANIFEST_DIR"), "/no-such-directory");
     let a_file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
-    let nothing_to_run = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
-    for (dir, reason) in [
-        (missing, "cannot read"),
-        (a_file, "cannot read"),
-        (nothing_to_run, "no *.json"),
-    ] {
-        let output = plimsoll(&["vectors", dir]);
-        assert_eq!(output.status.code(), Some(2), "{dir}");
-        assert!(output.stdout.is_empty(), "{dir}");
+    for (path, reason) in [(missing, "No such file"), (a_file, "expected")] {
+        let output = plimsoll(&["explain", path]);
+        assert_eq!(output.status.code(), Some(2), "{path}");
+        assert!(output.stdout.is_empty(), "{path}");
         let message = text(&output.stderr);
         assert!(
             message.starts_with("error: ") && message.contains(reason),
             "{message}"
         );
-        assert!(message.contains(dir), "{message}");
+        assert!(message.contains(path), "{message}");
     }
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_error() {
+fn a_broken_pipe_is_not_an_error() {
     for args in [
-        &["vectors", VECTORS][..],
-        &["vectors", VECTORS, "--json"],
+        &["explain", SCENARIO][..],
+        &["explain", SCENARIO, "--json"],
         &["--help"],
     ] {
-        // The reader is gone before the process starts: every write fails with a broken pipe.
+        // The read end is closed before the process starts, so every write fails.
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));

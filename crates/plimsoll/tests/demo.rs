@@ -1,8 +1,9 @@
-//! `plimsoll demo` from outside: routing by host counts overloads the hot zone, measured demand and
-//! measured load level it, a control plane that is gone costs no request, and it ends cleanly.
+//! Tests of `plimsoll demo`: routing by host counts overloads the busy zone, measured demand and
+//! measured load even out the zones, requests succeed without a control plane, and it exits
+//! cleanly.
 //!
-//! Buttons are pressed over HTTP and the JSON lines are read until what they should show is shown;
-//! nothing is said about how long that takes. Everything listens on ports that the system chooses.
+//! Actions are triggered over HTTP, and JSON lines are read until they show the expected state; no
+//! time is asserted. Everything listens on free ports.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 #[path = "demo/process.rs"]
@@ -11,7 +12,7 @@ mod process;
 use process::{Demo, load, loads};
 use serde_json::Value;
 
-/// The hot zone has 60 % of the demand and a third of the capacity.
+/// The busy zone has 60 % of the demand and a third of the capacity.
 fn zone_a_is_far_above_its_line(line: &Value) -> bool {
     load(line, 0) > 1.5 && load(line, 1) < 0.8 && load(line, 2) < 0.8
 }
@@ -21,23 +22,23 @@ fn all_zones_are_at_their_line(line: &Value) -> bool {
 }
 
 #[test]
-fn measured_demand_levels_what_host_counts_do_not_and_a_dead_control_plane_costs_nothing() {
+fn measured_demand_evens_out_zones_and_requests_survive_a_control_plane_outage() {
     let mut demo = Demo::start(&["--json"]);
     demo.wait("host counts overload zone-a", |line| {
         line["policy"] == "HEALTHY_HOSTS_NUM" && zone_a_is_far_above_its_line(line)
     });
-    let refused = demo.pressed_from_the_web("lrs-reported-rate");
-    assert!(refused.contains("403"), "{refused}");
+    let status = demo.post_from_another_origin("lrs-reported-rate");
+    assert!(status.contains("403"), "{status}");
     demo.press("lrs-reported-rate");
-    let level = demo.wait("measured demand levels the zones", |line| {
+    let level = demo.wait("measured demand evens out the zones", |line| {
         line["policy"] == "LRS_REPORTED_RATE" && all_zones_are_at_their_line(line)
     });
     let crossing = level["cross_zone_share"].as_f64().unwrap();
     assert!(
         (0.2..0.35).contains(&crossing),
-        "0.267 has to leave, not {crossing}"
+        "expected 0.267, not {crossing}"
     );
-    demo.page_agrees();
+    demo.assert_dashboard_agrees();
 
     let before = demo.press("stop-control");
     assert_eq!(before["control_plane"], false);
@@ -47,7 +48,7 @@ fn measured_demand_levels_what_host_counts_do_not_and_a_dead_control_plane_costs
     });
     assert_eq!(after["failed"], before["failed"], "{after}");
     assert_eq!(after["control_plane"], false);
-    demo.page_agrees();
+    demo.assert_dashboard_agrees();
     demo.press("start-control");
     let back = demo.wait("level again, with a control plane", |line| {
         line["control_plane"] == true && all_zones_are_at_their_line(line)
@@ -57,10 +58,10 @@ fn measured_demand_levels_what_host_counts_do_not_and_a_dead_control_plane_costs
 }
 
 #[test]
-fn measured_load_levels_the_zones_and_follows_a_zone_that_dies() {
+fn measured_load_evens_out_zones_and_adapts_to_a_lost_zone() {
     let mut demo = Demo::start(&["--json", "--seed", "7"]);
     demo.press("convergent");
-    demo.wait("measured load levels the zones", |line| {
+    demo.wait("measured load evens out the zones", |line| {
         line["policy"] == "CONVERGENT" && all_zones_are_at_their_line(line)
     });
     demo.press("kill-zone");
@@ -75,14 +76,14 @@ fn measured_load_levels_the_zones_and_follows_a_zone_that_dies() {
 }
 
 #[test]
-fn the_walk_shows_every_step_and_ends_by_itself() {
+fn auto_runs_every_step_and_exits() {
     let mut demo = Demo::start(&["--json", "--auto", "--duration", "24"]);
     let lines = demo.finish();
     let events = lines.iter().filter(|line| line["type"] == "event");
     let actions: Vec<&str> = events
         .map(|line| line["action"].as_str().unwrap())
         .collect();
-    let walk = [
+    let expected = [
         "host-counts",
         "lrs-reported-rate",
         "traffic-b",
@@ -96,13 +97,13 @@ fn the_walk_shows_every_step_and_ends_by_itself() {
         "traffic-a",
         "host-counts",
     ];
-    assert_eq!(actions, walk);
-    let looks = lines.iter().filter_map(|line| line["look"].as_str());
-    assert!(looks.into_iter().all(|look| look.starts_with("Look at ")));
+    assert_eq!(actions, expected);
+    let hints = lines.iter().filter_map(|line| line["look"].as_str());
+    assert!(hints.into_iter().all(|hint| hint.starts_with("Watch ")));
 }
 
 #[test]
-fn without_a_terminal_lines_follow_each_other_and_have_no_codes() {
+fn without_a_terminal_output_is_plain_lines() {
     let text = Demo::text(&["--duration", "6"]);
     assert!(text.starts_with("dashboard on http://127.0.0.1:"), "{text}");
     assert!(text.contains("HEALTHY_HOSTS_NUM"), "{text}");
@@ -110,10 +111,10 @@ fn without_a_terminal_lines_follow_each_other_and_have_no_codes() {
 }
 
 #[test]
-fn an_address_in_use_is_an_error_that_names_it() {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
-    let (code, error) = Demo::refused(&["--admin", &address]);
+fn an_address_in_use_is_named_in_the_error() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (code, error) = Demo::failure(&["--admin", &address]);
     assert_eq!(code, Some(2));
     assert!(error.contains(&address), "{error}");
 }

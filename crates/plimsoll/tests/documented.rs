@@ -1,8 +1,8 @@
-//! Documents say what is: commands they show are run and do what they say; files and targets they
-//! name are there; alerts and dashboards use metrics that exist.
+//! Tests of the documentation: the commands it shows run and print the output shown, the files and
+//! make targets it names exist, and alerts and dashboards use existing metrics.
 //!
-//! Pages that need an Envoy are run by the tests with real peers. What the command line accepts is
-//! tested in `src/cmd/documented.rs`.
+//! Pages that need an Envoy are run by the e2e tests. `src/cmd/documented.rs` tests that the
+//! command line accepts every command.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 #[path = "documented/deployed.rs"]
@@ -25,8 +25,8 @@ use run::page::statements;
 use run::run;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-/// Folders whose files documents name.
-const FOLDERS: [&str; 7] = [
+/// Directories of the repository whose files documents name.
+const DIRECTORIES: [&str; 7] = [
     "bench/",
     "crates/",
     "deploy/",
@@ -36,7 +36,7 @@ const FOLDERS: [&str; 7] = [
     "vectors/",
 ];
 
-/// Every document with commands for users, by its file.
+/// Returns path and text of every document.
 fn documents() -> Vec<(String, String)> {
     let root = Path::new(ROOT);
     let mut texts: Vec<_> = ["docs", "examples", "vectors"]
@@ -55,20 +55,21 @@ fn documents() -> Vec<(String, String)> {
     texts
 }
 
-/// Every command of every document, with its file; those in running text too.
+/// Returns every command of every document, including inline code.
 fn named_commands() -> Vec<(String, Documented)> {
     let mut found = all_commands();
     for (path, text) in documents() {
         for (line, span) in code_spans(&text) {
-            let all = commands(span).into_iter();
-            let all = all.map(|words| (path.clone(), Documented { line, words }));
+            let all = commands(span)
+                .into_iter()
+                .map(|words| (path.clone(), Documented { line, words }));
             found.extend(all);
         }
     }
     found
 }
 
-/// Code in running text, with its line.
+/// Returns inline code with its line.
 fn code_spans(text: &str) -> Vec<(usize, &str)> {
     let mut in_block = false;
     let mut found = Vec::new();
@@ -83,7 +84,7 @@ fn code_spans(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// Every command of every document, with its file.
+/// Returns every command in the code blocks of every document.
 fn all_commands() -> Vec<(String, Documented)> {
     let all = |(path, text): (String, String)| {
         let all = documented(&text).into_iter();
@@ -97,9 +98,13 @@ fn plimsoll(args: &[String]) -> std::process::Output {
     command.args(args).current_dir(ROOT).output().unwrap()
 }
 
-/// Files of the repository among the words.
+/// Returns the words that name a file of the repository.
 fn named_files(words: &[String]) -> impl Iterator<Item = &String> {
-    let named = |word: &&String| FOLDERS.iter().any(|folder| word.starts_with(folder));
+    let named = |word: &&String| {
+        DIRECTORIES
+            .iter()
+            .any(|directory| word.starts_with(directory))
+    };
     words
         .iter()
         .filter(named)
@@ -107,25 +112,22 @@ fn named_files(words: &[String]) -> impl Iterator<Item = &String> {
 }
 
 #[test]
-fn files_that_commands_name_are_there() {
+fn files_named_by_commands_exist() {
     let mut named = 0;
     for (path, command) in all_commands() {
         for file in named_files(&command.words) {
-            let there = Path::new(ROOT).join(file).exists();
-            assert!(there, "{path}:{}: {file} does not exist", command.line);
+            let exists = Path::new(ROOT).join(file).exists();
+            assert!(exists, "{path}:{}: {file} does not exist", command.line);
             named += 1;
         }
     }
-    assert!(
-        named > 15,
-        "only {named} files were found: have they moved?"
-    );
+    assert!(named > 15, "only {named} files found");
 }
 
 #[test]
-fn targets_of_make_are_there() {
+fn make_targets_exist() {
     let makefile = fs::read_to_string(Path::new(ROOT).join("Makefile")).unwrap();
-    let mut asked = 0;
+    let mut found = 0;
     for (path, command) in named_commands() {
         let [program, targets @ ..] = command.words.as_slice() else {
             continue;
@@ -134,25 +136,22 @@ fn targets_of_make_are_there() {
             continue;
         }
         for target in targets.iter().filter(|word| !word.contains('=')) {
-            let there = makefile
+            let exists = makefile
                 .lines()
                 .any(|line| line.starts_with(&format!("{target}:")));
             assert!(
-                there,
+                exists,
                 "{path}:{}: make has no target {target}",
                 command.line
             );
-            asked += 1;
+            found += 1;
         }
     }
-    assert!(
-        asked >= 25,
-        "only {asked} targets were found: have they moved?"
-    );
+    assert!(found >= 25, "only {found} targets found");
 }
 
 #[test]
-fn packages_and_examples_of_cargo_are_there() {
+fn cargo_packages_and_examples_exist() {
     for (path, command) in named_commands() {
         let words = &command.words;
         if words.first().is_none_or(|program| program != "cargo") {
@@ -163,27 +162,27 @@ fn packages_and_examples_of_cargo_are_there() {
             words.get(at + 1)
         };
         let package = after("-p").map_or("plimsoll", String::as_str);
-        let folder = Path::new(ROOT).join("crates").join(package);
+        let directory = Path::new(ROOT).join("crates").join(package);
         assert!(
-            folder.is_dir(),
+            directory.is_dir(),
             "{path}:{}: no package {package}",
             command.line
         );
-        for (flag, place) in [
+        for (flag, subdirectory) in [
             ("--example", "examples"),
             ("--test", "tests"),
             ("--bench", "benches"),
         ] {
             if let Some(name) = after(flag) {
-                let file = folder.join(place).join(name);
-                let there = file.with_extension("rs").is_file() || file.join("main.rs").is_file();
-                assert!(there, "{path}:{}: no {flag} {name}", command.line);
+                let file = directory.join(subdirectory).join(name);
+                let exists = file.with_extension("rs").is_file() || file.join("main.rs").is_file();
+                assert!(exists, "{path}:{}: no {flag} {name}", command.line);
             }
         }
     }
 }
 
-/// Pages with commands, by their paths in the repository.
+/// Returns the paths of pages with commands.
 fn pages_with_commands() -> BTreeSet<String> {
     let root = format!("{ROOT}/");
     let all = all_commands().into_iter();
@@ -192,34 +191,34 @@ fn pages_with_commands() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_page_with_commands_is_run() {
+fn every_page_with_commands_is_listed() {
     let listed: BTreeSet<_> = PAGES.iter().map(|page| page.path.to_owned()).collect();
     assert_eq!(listed, pages_with_commands());
 }
 
 #[test]
-fn commands_that_are_not_run_are_still_there_and_have_a_stand_in() {
+fn commands_that_are_not_run_exist_and_have_a_substitute() {
     let root = Path::new(ROOT);
     for one in &NOT_RUN {
         let mut pages = PAGES.iter();
-        let there = pages.any(|page| {
+        let exists = pages.any(|page| {
             let text = fs::read_to_string(root.join(page.path)).unwrap();
             let all = statements(&text);
             all.iter()
                 .any(|statement| statement.text.starts_with(one.command))
         });
-        assert!(there, "no page has {:?} any more", one.command);
+        assert!(exists, "no page has {:?}", one.command);
         let (command, reason, instead) = (one.command, one.reason, one.instead);
         assert!(
             root.join(instead).is_file(),
-            "{command} is not run, as it {reason}; {instead} stood in for it and is gone"
+            "{command} is not run because it {reason}; its substitute {instead} does not exist"
         );
     }
 }
 
-/// Runs pages, two at a time.
+/// Runs two pages at a time.
 #[test]
-fn pages_do_what_they_say() {
+fn commands_of_pages_print_the_output_shown() {
     let waiting = Mutex::new(
         PAGES
             .iter()
@@ -242,22 +241,19 @@ fn pages_do_what_they_say() {
         scope.spawn(work);
     });
     let outcomes = outcomes.into_inner().unwrap();
-    let failed: Vec<_> = outcomes
+    let failed: Vec<&str> = outcomes
         .iter()
-        .filter_map(|one| one.as_ref().err())
+        .filter_map(|outcome| outcome.as_ref().err())
+        .map(String::as_str)
         .collect();
-    let failed: Vec<_> = failed.into_iter().map(String::as_str).collect();
     assert!(failed.is_empty(), "{}", failed.join("\n\n"));
     let count: usize = outcomes.iter().flatten().sum();
-    assert!(
-        count > 30,
-        "only {count} commands were run: have they moved?"
-    );
+    assert!(count > 30, "only {count} commands were run");
 }
 
-/// Commands in other blocks would be neither run nor parsed.
+/// Commands in other kinds of blocks would be neither run nor parsed.
 #[test]
-fn commands_stand_in_blocks_of_their_own_kind() {
+fn commands_are_in_console_or_sh_blocks() {
     let begins = ["$ ", "plimsoll ", "cargo ", "make ", "curl ", "envoy "];
     let mut blocks = 0;
     for (path, text) in documents() {
@@ -268,21 +264,14 @@ fn commands_stand_in_blocks_of_their_own_kind() {
                 blocks += 1;
             } else if language.is_some_and(|one| one.is_empty() || one == "text") {
                 let command = begins.iter().any(|begin| line.starts_with(begin));
-                assert!(
-                    !command,
-                    "{path}:{}: put it into a block console or sh",
-                    index + 1
-                );
+                assert!(!command, "{path}:{}: use a console or sh block", index + 1);
             }
         }
     }
-    assert!(
-        blocks > 60,
-        "only {blocks} marks of blocks were found: have they moved?"
-    );
+    assert!(blocks > 60, "only {blocks} block delimiters found");
 }
 
-/// Names in the tables of docs/reference/metrics.md.
+/// Returns the names in the tables of docs/reference/metrics.md.
 fn documented_metrics() -> BTreeSet<String> {
     let page = fs::read_to_string(Path::new(ROOT).join("docs/reference/metrics.md")).unwrap();
     let rows = page
@@ -291,7 +280,7 @@ fn documented_metrics() -> BTreeSet<String> {
     rows.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Words that look like metrics of ours.
+/// Returns the words that look like our metrics.
 fn metrics_of(text: &str) -> BTreeSet<&str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| word.starts_with("plimsoll_")).collect()
@@ -345,7 +334,7 @@ fn every_alert_is_complete_and_documented() {
     }
     assert_eq!(
         alerts, rows,
-        "docs/operations.md has rows for alerts that are gone"
+        "docs/operations.md has rows for alerts that do not exist"
     );
 }
 
@@ -388,7 +377,7 @@ fn the_grafana_dashboard_is_well_formed() {
 }
 
 #[test]
-fn configurations_in_manifests_are_fine() {
+fn configurations_in_manifests_are_valid() {
     let directory = tempfile::tempdir().unwrap();
     let mut checked = 0;
     for (path, text) in files(&Path::new(ROOT).join("deploy/kubernetes")) {
@@ -406,20 +395,17 @@ fn configurations_in_manifests_are_fine() {
                 let kind = name.strip_suffix(".yaml").unwrap().to_owned();
                 let file = file.display().to_string();
                 let output = plimsoll(&["check".to_owned(), "--kind".to_owned(), kind, file]);
-                let said = String::from_utf8_lossy(&output.stdout);
-                assert!(output.status.success(), "{path}: {said}");
+                let printed = String::from_utf8_lossy(&output.stdout);
+                assert!(output.status.success(), "{path}: {printed}");
                 checked += 1;
             }
         }
     }
-    assert!(
-        checked >= 2,
-        "only {checked} configurations were found: have they moved?"
-    );
+    assert!(checked >= 2, "only {checked} configurations found");
 }
 
 #[test]
-fn units_check_what_they_run_and_give_up_rights() {
+fn systemd_units_validate_their_configuration_and_drop_privileges() {
     let mut units = 0;
     for (path, text) in files(&Path::new(ROOT).join("deploy/systemd")) {
         units += 1;
@@ -428,7 +414,10 @@ fn units_check_what_they_run_and_give_up_rights() {
             "NoNewPrivileges=yes",
             "ProtectSystem=strict",
         ] {
-            assert!(text.lines().any(|one| one == line), "{path} lacks {line}");
+            assert!(
+                text.lines().any(|one| one == line),
+                "{path}: {line} is missing"
+            );
         }
         let commands: Vec<_> = deployed(Path::new(ROOT))
             .into_iter()
@@ -439,11 +428,11 @@ fn units_check_what_they_run_and_give_up_rights() {
         let run = commands.iter().find(|words| words[1] != "check").unwrap();
         assert!(
             run.contains(checked.last().unwrap()),
-            "{path} checks another file than it runs"
+            "{path} validates another file than it runs"
         );
         assert!(
             checked.contains(&run[1]),
-            "{path} checks another kind than it runs"
+            "{path} validates another kind than it runs"
         );
     }
     assert_eq!(units, 2);
@@ -464,12 +453,104 @@ fn the_book_lists_every_page() {
             pages += 1;
             assert!(
                 summary.contains(&format!("]({name})")),
-                "docs/SUMMARY.md lacks {name}"
+                "docs/SUMMARY.md does not list {name}"
             );
         }
     }
+    assert!(pages > 20, "only {pages} pages found");
+}
+
+/// Returns links and pictures of a page with their lines, without those in code.
+fn links(text: &str) -> Vec<(usize, String)> {
+    let mut in_block = false;
+    let mut found = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            in_block = !in_block;
+        } else if !in_block {
+            let prose: String = line.split('`').step_by(2).collect();
+            let targets = prose
+                .split("](")
+                .skip(1)
+                .filter_map(|rest| rest.split_once(')'));
+            found.extend(targets.map(|(target, _)| (index + 1, target.to_owned())));
+        }
+    }
+    found
+}
+
+/// The book has the pages and pictures of docs/, but no other file of the repository: a link to
+/// those would be broken in the book. Write such a file name as code instead.
+#[test]
+fn links_of_the_book_stay_in_the_book() {
+    let root = Path::new(ROOT).join("docs");
+    let summary = fs::read_to_string(root.join("SUMMARY.md")).unwrap();
+    let mut checked = 0;
+    for (path, text) in files(&root) {
+        if !path.ends_with(".md") {
+            continue;
+        }
+        let directory = Path::new(&path).parent().unwrap();
+        for (line, target) in links(&text) {
+            let file = target.split('#').next().unwrap_or_default();
+            if file.is_empty() || target.starts_with("https://") {
+                continue;
+            }
+            checked += 1;
+            let place = directory.join(file).canonicalize().unwrap_or_default();
+            let inside = place.strip_prefix(root.canonicalize().unwrap());
+            let listed = inside.is_ok_and(|inside| {
+                let page = inside
+                    .extension()
+                    .is_some_and(|extension| extension == "md");
+                place.is_file() && (!page || summary.contains(&format!("]({})", inside.display())))
+            });
+            assert!(listed, "{path}:{line}: the book has no {target}");
+        }
+    }
+    assert!(checked > 100, "only {checked} links found");
+}
+
+/// Paths in the trees of ARCHITECTURE.md: below a line `crates/…`, names of files and folders that
+/// are indented by four columns per level.
+fn paths_of_trees(text: &str) -> Vec<String> {
+    let mut folders: Vec<String> = Vec::new();
+    let mut paths = Vec::new();
+    for line in text.lines() {
+        if line.starts_with("crates/") {
+            folders = vec![line.trim().to_owned()];
+        }
+        let entry = ["├── ", "└── "]
+            .iter()
+            .find_map(|mark| line.split_once(mark));
+        let Some((indent, entry)) = entry else {
+            continue;
+        };
+        let depth = indent.chars().count() / 4;
+        folders.truncate(depth + 1);
+        let names = entry.split("  ").next().unwrap_or_default();
+        for name in names.split(' ').filter(|name| !name.is_empty()) {
+            let path = format!("{}{name}", folders[depth]);
+            if name.ends_with('/') {
+                folders.push(path.clone());
+            }
+            paths.push(path);
+        }
+    }
+    paths
+}
+
+#[test]
+fn files_in_the_trees_of_the_architecture_are_there() {
+    let text = fs::read_to_string(Path::new(ROOT).join("ARCHITECTURE.md")).unwrap();
+    let paths = paths_of_trees(&text);
     assert!(
-        pages > 20,
-        "only {pages} pages were found: have they moved?"
+        paths.len() > 60,
+        "only {} paths were found: have they moved?",
+        paths.len()
     );
+    for path in paths {
+        let there = Path::new(ROOT).join(&path).exists();
+        assert!(there, "ARCHITECTURE.md: {path} does not exist");
+    }
 }

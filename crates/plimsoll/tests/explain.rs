@@ -1,4 +1,4 @@
-//! `plimsoll explain` from outside: the shipped scenarios, their numbers, and what is refused.
+//! Tests of `plimsoll explain`: the shipped scenarios with their numbers, and error messages.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -19,13 +19,13 @@ fn explain(arguments: &[&str], input: &str) -> Output {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("the binary starts");
-    // A command that refuses its arguments may be gone before it reads.
+        .expect("the binary can be started");
+    // A process that rejects its arguments does not read its input.
     let _ = child
         .stdin
         .take()
         .map(|mut stdin| stdin.write_all(input.as_bytes()));
-    child.wait_with_output().expect("the binary ends")
+    child.wait_with_output().expect("the binary exits")
 }
 
 fn page(arguments: &[&str], input: &str) -> String {
@@ -56,12 +56,12 @@ fn names() -> Vec<String> {
     names
 }
 
-/// The rows of the localities.
+/// Returns the rows of the localities.
 fn rows(explanation: &Value) -> &Vec<Value> {
     explanation["localities"].as_array().expect("a list")
 }
 
-/// `field` of every locality, in the order of the explanation.
+/// Returns `field` of every locality, in the order of the explanation.
 fn column(explanation: &Value, field: &str) -> Value {
     rows(explanation)
         .iter()
@@ -69,7 +69,7 @@ fn column(explanation: &Value, field: &str) -> Value {
         .collect()
 }
 
-/// Numbers of a column against what they should be, within half a unit of the second decimal.
+/// Asserts the numbers of a column, with a tolerance of 0.005.
 fn assert_column(explanation: &Value, field: &str, expected: &[f64]) {
     let found: Vec<f64> = rows(explanation)
         .iter()
@@ -105,7 +105,7 @@ fn every_example_has_a_title_a_description_and_a_page() {
         for line in page.lines() {
             assert!(line.chars().count() <= 100, "{name}: {line}");
         }
-        assert!(!page.contains('\u{1b}'), "{name}: colours in a pipe");
+        assert!(!page.contains('\u{1b}'), "{name}: color in a pipe");
     }
 }
 
@@ -271,7 +271,7 @@ fn every_reason_why_zone_routing_is_off_has_its_scenario() {
 }
 
 #[test]
-fn above_priority_0_localities_play_no_part() {
+fn localities_are_ignored_above_priority_0() {
     let explanation = json_of("off-priority-not-zero");
     let priorities = explanation["priorities"].as_array().unwrap();
     assert_eq!(priorities[0]["reason_code"], Value::Null);
@@ -284,9 +284,9 @@ fn above_priority_0_localities_play_no_part() {
     assert_eq!(loads, [&json!(35), &json!(65)]);
 }
 
-/// What overrules zone-aware routing is the state; `zone_state` keeps what it overrules.
+/// `state` is that of the override; `zone_state` keeps that of zone-aware routing.
 #[test]
-fn what_overrules_zone_routing_is_the_reason() {
+fn an_override_of_zone_routing_is_the_reason() {
     for (name, shares, code, note) in [
         (
             "off-routing-enabled-zero",
@@ -332,13 +332,13 @@ fn what_overrules_zone_routing_is_the_reason() {
         let notes = explanation["notes"].to_string();
         assert!(notes.contains(note), "{name}: {notes}");
         let page = page(&[&format!("{name}.yaml")], "");
-        assert!(page.contains("otherwise: Locality"), "{name}: {page}");
+        assert!(page.contains("overrides: Locality"), "{name}: {page}");
     }
 }
 
-/// Name, status, state, kept share, local_bp.
+/// Each row: name, status, state, kept share, local_bp.
 #[test]
-fn fractions_in_all_conditions() {
+fn every_status_of_fractions_has_its_scenario() {
     let direct = "LocalityDirect";
     let residual = "LocalityResidual";
     for (name, status, state, kept, local_bp) in [
@@ -450,7 +450,7 @@ fn load_aware_locality_spills_by_headroom_or_stays_local() {
 }
 
 #[test]
-fn the_other_examples_show_what_they_promise() {
+fn the_other_examples_have_their_numbers() {
     let forced = json_of("force-local-zone");
     assert_eq!(forced["state"], "LocalityDirect");
     assert_column(&forced, "load_factor", &[1.6, 0.8, 0.8]);
@@ -486,7 +486,7 @@ fn json_is_stable_and_in_the_order_of_the_fields() {
 }
 
 #[test]
-fn several_files_are_pages_in_order_or_an_array() {
+fn several_files_give_pages_in_order_or_a_json_array() {
     let files = ["lrs-rate-before.yaml", "lrs-rate-after.yaml"];
     let both = page(&files, "");
     let (before, after) = both.split_once(&"─".repeat(100)).unwrap();
@@ -500,22 +500,22 @@ fn several_files_are_pages_in_order_or_an_array() {
 }
 
 #[test]
-fn a_dash_is_standard_input() {
+fn a_dash_reads_standard_input() {
     let text = std::fs::read_to_string(examples().join("lrs-rate-after.yaml")).unwrap();
     assert_eq!(page(&["-"], &text), page(&["lrs-rate-after.yaml"], ""));
-    let refused = explain(&["-"], "title: [\n");
-    assert_eq!(refused.status.code(), Some(2));
-    let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let invalid = explain(&["-"], "title: [\n");
+    assert_eq!(invalid.status.code(), Some(2));
+    let errors = String::from_utf8_lossy(&invalid.stderr).into_owned();
     assert!(
         errors.contains("standard input: unclosed bracket '[' (at 1:8)"),
         "{errors}"
     );
 }
 
-/// What is changed in a good scenario, by what, and what the error must say.
+/// Each row: text to replace in a valid scenario, its replacement, part of the error.
 #[test]
-fn bad_input_ends_with_2_and_names_the_field() {
-    let good = std::fs::read_to_string(examples().join("lrs-rate-after.yaml")).unwrap();
+fn invalid_input_exits_with_2_and_names_the_field() {
+    let valid = std::fs::read_to_string(examples().join("lrs-rate-after.yaml")).unwrap();
     let zone_aware = "cluster.load_balancing_policy.policies[0].typed_extension_config.\
                       typed_config.locality_lb_config.zone_aware_lb_config";
     let fraction = "fleet.localities[0].observed_traffic_fraction";
@@ -572,8 +572,8 @@ fn bad_input_ends_with_2_and_names_the_field() {
         ),
     ];
     for (old, new, message) in rows {
-        assert!(good.contains(old), "{old}");
-        let output = explain(&["-"], &good.replacen(old, new, 1));
+        assert!(valid.contains(old), "{old}");
+        let output = explain(&["-"], &valid.replacen(old, new, 1));
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{new}: {errors}");
         assert!(errors.starts_with("error: standard input: "), "{errors}");
@@ -587,7 +587,7 @@ fn bad_input_ends_with_2_and_names_the_field() {
 }
 
 #[test]
-fn unreadable_files_and_wrong_usage_end_with_2() {
+fn unreadable_files_and_wrong_usage_exit_with_2() {
     let missing = explain(&["no-such-file.yaml"], "");
     assert_eq!(missing.status.code(), Some(2));
     let errors = String::from_utf8_lossy(&missing.stderr).into_owned();
@@ -599,14 +599,14 @@ fn unreadable_files_and_wrong_usage_end_with_2() {
             .code(),
         Some(2)
     );
-    // One bad file among good ones: nothing is printed.
+    // If one of several files is invalid, nothing is printed.
     let mixed = explain(&["lrs-rate-after.yaml", "no-such-file.yaml"], "");
     assert_eq!(mixed.status.code(), Some(2));
     assert!(mixed.stdout.is_empty());
 }
 
 #[test]
-fn help_tells_what_a_scenario_is() {
+fn help_lists_the_fields_of_a_scenario() {
     let help = page(&["--help"], "");
     for word in [
         "own_locality",

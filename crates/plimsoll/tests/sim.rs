@@ -1,5 +1,5 @@
-//! `plimsoll sim` from outside: the forms of the report, overrides, errors with their path, exit
-//! codes. What is simulated is tested in plimsoll-sim.
+//! Tests of `plimsoll sim`: formats of the report, overrides, errors with their path, exit codes.
+//! The simulation itself is tested in plimsoll-sim.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::io::Write as _;
@@ -37,7 +37,7 @@ fn sim(scenario: &str, args: &[&str]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A process that refuses its arguments does not read.
+    // A process that rejects its arguments does not read its input.
     let _ = child.stdin.take().unwrap().write_all(scenario.as_bytes());
     child.wait_with_output().unwrap()
 }
@@ -51,7 +51,7 @@ fn file(name: &str) -> PathBuf {
 }
 
 #[test]
-fn the_table_has_one_row_per_policy_and_no_progress_off_a_terminal() {
+fn the_table_has_one_row_per_policy_and_no_progress_bar() {
     let output = sim(SCENARIO, &[]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(text(&output.stderr), "");
@@ -68,7 +68,7 @@ fn the_table_has_one_row_per_policy_and_no_progress_off_a_terminal() {
 }
 
 #[test]
-fn all_forms_are_written_and_the_same_every_time() {
+fn all_formats_are_written_deterministically() {
     let (html, csv) = (file("sim.html"), file("sim.csv"));
     let write = || {
         let args = [
@@ -85,7 +85,7 @@ fn all_forms_are_written_and_the_same_every_time() {
     };
     let (json, [page, rows]) = write();
     assert_eq!((json.clone(), [page.clone(), rows.clone()]), write());
-    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("<svg"));
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("id=\"report\""));
     assert!(rows.starts_with("policy,time_s,zone,"));
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["facts"]["title"], "Three quarters in one zone");
@@ -96,7 +96,7 @@ fn all_forms_are_written_and_the_same_every_time() {
 }
 
 #[test]
-fn seed_duration_and_policies_can_be_chosen() {
+fn seed_duration_and_policies_can_be_overridden() {
     let args = [
         "--seed",
         "9",
@@ -123,7 +123,7 @@ fn seed_duration_and_policies_can_be_chosen() {
 }
 
 #[test]
-fn what_was_expected_and_did_not_come_out_ends_with_1() {
+fn an_unmet_expectation_exits_with_1() {
     let expect = "[[expect]]\npolicy = \"zone_aware_hosts\"\nat_most = { settled_s = 30 }\n";
     let output = sim(&format!("{SCENARIO}\n{expect}"), &[]);
     assert_eq!(output.status.code(), Some(1));
@@ -135,7 +135,7 @@ fn what_was_expected_and_did_not_come_out_ends_with_1() {
 }
 
 #[test]
-fn invalid_input_ends_with_2_and_names_the_field() {
+fn invalid_input_exits_with_2_and_names_the_field() {
     let broken = SCENARIO.replace("demand = 25", "demnad = 25");
     let wrong = SCENARIO.replace("capacity = 30", "capacity = -30");
     for (scenario, args, hint) in [
@@ -155,11 +155,11 @@ fn invalid_input_ends_with_2_and_names_the_field() {
             &["--duration", "1s"],
             "duration: must be at least 10s",
         ),
-        (SCENARIO, &["--policy", "best"], "there is no policy"),
+        (SCENARIO, &["--policy", "best"], "unknown policy"),
         (
             SCENARIO,
-            &["--html", "/no/such/folder/x.html"],
-            "cannot write /no/such/folder/x.html",
+            &["--html", "/no/such/directory/x.html"],
+            "cannot write /no/such/directory/x.html",
         ),
     ] {
         let output = sim(scenario, args);
@@ -185,7 +185,7 @@ fn invalid_input_ends_with_2_and_names_the_field() {
 }
 
 #[test]
-fn help_names_every_policy_and_every_table_of_a_scenario() {
+fn help_lists_every_policy_and_table() {
     let output = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
         .args(["sim", "--help"])
         .output()
@@ -210,7 +210,7 @@ fn help_names_every_policy_and_every_table_of_a_scenario() {
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_error() {
+fn a_broken_pipe_is_not_an_error() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let scenario = file("sim-pipe.toml");

@@ -1,4 +1,4 @@
-//! The small commands from outside: `check`, `completions` and `top`.
+//! Tests of `plimsoll check`, `completions` and `top`.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
@@ -21,24 +21,24 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-fn written(directory: &Path, name: &str, content: &str) -> String {
+fn write_file(directory: &Path, name: &str, content: &str) -> String {
     let path = directory.join(name);
     fs::write(&path, content).unwrap();
     path.display().to_string()
 }
 
 #[test]
-fn shipped_files_are_fine_and_recognized() {
+fn shipped_files_are_valid_and_recognized() {
     let mut files = vec![("examples/control/control.yaml".to_owned(), "control")];
-    for (folder, ending, kind) in [
+    for (directory, extension, kind) in [
         ("examples/explain", "yaml", "explain"),
         ("crates/plimsoll-sim/scenarios", "toml", "sim"),
         ("examples/control/services.d", "yaml", "control"),
     ] {
-        for entry in fs::read_dir(Path::new(ROOT).join(folder)).unwrap() {
+        for entry in fs::read_dir(Path::new(ROOT).join(directory)).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
-            if name.ends_with(ending) {
-                files.push((format!("{folder}/{name}"), kind));
+            if name.ends_with(extension) {
+                files.push((format!("{directory}/{name}"), kind));
             }
         }
     }
@@ -46,63 +46,63 @@ fn shipped_files_are_fine_and_recognized() {
     let mut args = vec!["check", "--json"];
     args.extend(files.iter().map(|(file, _)| file.as_str()));
     let output = plimsoll(&args);
-    let verdicts: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
-    for ((file, kind), verdict) in files.iter().zip(&verdicts) {
-        assert_eq!(verdict["file"], json!(file));
-        assert_eq!(verdict["kind"], json!(kind), "{verdict}");
-        assert_eq!(verdict["fine"], json!(true), "{verdict}");
+    let results: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    for ((file, kind), result) in files.iter().zip(&results) {
+        assert_eq!(result["file"], json!(file));
+        assert_eq!(result["kind"], json!(kind), "{result}");
+        assert_eq!(result["fine"], json!(true), "{result}");
     }
     assert_eq!(output.status.code(), Some(0));
-    assert_eq!(verdicts.len(), files.len());
+    assert_eq!(results.len(), files.len());
 }
 
 #[test]
-fn our_own_bootstrap_is_fine() {
+fn our_own_bootstrap_is_valid() {
     let directory = tempfile::tempdir().unwrap();
-    let made = plimsoll(&["bootstrap", "grpc", "--zone", "a"]);
-    let file = written(directory.path(), "bootstrap.json", &text(&made.stdout));
+    let printed = plimsoll(&["bootstrap", "grpc", "--zone", "a"]);
+    let file = write_file(directory.path(), "bootstrap.json", &text(&printed.stdout));
     let output = plimsoll(&["check", &file]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
-    let said = text(&output.stdout);
+    let output = text(&output.stdout);
     assert!(
-        said.contains("bootstrap of a gRPC client: management server"),
-        "{said}"
+        output.contains("bootstrap of a gRPC client: management server"),
+        "{output}"
     );
 }
 
 #[test]
-fn a_fault_is_named_with_path_and_place_and_ends_with_1() {
+fn an_error_has_path_and_location_and_exits_with_1() {
     let directory = tempfile::tempdir().unwrap();
-    let fine = written(
+    let valid = write_file(
         directory.path(),
-        "fine.yaml",
+        "valid.yaml",
         "name: a\nlb_policy: RANDOM\n",
     );
     let bad = "services:\n- cluster: {name: orders}\n  rampe: 10\n";
-    let included = written(directory.path(), "orders.yaml", bad);
-    let main = written(directory.path(), "control.yaml", "include: [orders.yaml]\n");
-    let output = plimsoll(&["check", &fine, &main]);
+    let included = write_file(directory.path(), "orders.yaml", bad);
+    let main = write_file(directory.path(), "control.yaml", "include: [orders.yaml]\n");
+    let output = plimsoll(&["check", &valid, &main]);
     assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stdout);
+    let output = text(&output.stdout);
     assert!(
-        said.contains("fine.yaml: fine (cluster: a, random)"),
-        "{said}"
+        output.contains("valid.yaml: ok (cluster: a, random)"),
+        "{output}"
     );
-    let fault = format!("{main}: not fine (control plane): {included}: services[0].rampe");
-    assert!(said.contains(&fault), "{said}");
-    assert!(said.trim_end().ends_with("(at 3:3)"), "{said}");
+    let fault = format!("{main}: invalid (control plane): {included}: services[0].rampe");
+    assert!(output.contains(&fault), "{output}");
+    assert!(output.trim_end().ends_with("(at 3:3)"), "{output}");
 
     let output = plimsoll(&["check", "--json", &main]);
     assert_eq!(output.status.code(), Some(1));
-    let verdict: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let fault = &verdict[0]["fault"];
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let fault = &result[0]["fault"];
     assert_eq!(fault["path"], "services[0].rampe");
     assert_eq!((&fault["line"], &fault["column"]), (&json!(3), &json!(3)));
     assert_eq!(fault["file"], json!(included));
 }
 
 #[test]
-fn a_heartbeat_that_lets_demand_go_stale_is_a_fault() {
+fn a_heartbeat_longer_than_the_staleness_threshold_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let main = |heartbeat: &str| {
         format!(
@@ -125,26 +125,26 @@ services:
         )
     };
     let check = |heartbeat: &str| {
-        let file = written(directory.path(), "control.yaml", &main(heartbeat));
+        let file = write_file(directory.path(), "control.yaml", &main(heartbeat));
         let output = plimsoll(&["check", &file]);
         (output.status.code(), text(&output.stdout))
     };
-    let (code, said) = check("heartbeat: 6s");
-    assert_eq!(code, Some(1), "{said}");
+    let (code, output) = check("heartbeat: 6s");
+    assert_eq!(code, Some(1), "{output}");
     assert!(
-        said.contains("demand.heartbeat: 6s is too long for service orders"),
-        "{said}"
+        output.contains("demand.heartbeat: 6s is too long for service orders"),
+        "{output}"
     );
-    assert!(said.contains("at most 5s (at 1:"), "{said}");
+    assert!(output.contains("at most 5s (at 1:"), "{output}");
     assert_eq!(check("heartbeat: 5s").0, Some(0));
-    let (code, said) = check("");
-    assert_eq!(code, Some(0), "the default follows the services: {said}");
+    let (code, output) = check("");
+    assert_eq!(code, Some(0), "the default follows the services: {output}");
 }
 
 #[test]
-fn what_cannot_be_told_ends_with_2() {
+fn an_unrecognized_file_exits_with_2() {
     let directory = tempfile::tempdir().unwrap();
-    let empty = written(directory.path(), "empty.yaml", "{}\n");
+    let empty = write_file(directory.path(), "empty.yaml", "{}\n");
     for (args, reason) in [
         (&["check"][..], "<FILE>"),
         (&["check", &empty], "--kind"),
@@ -163,29 +163,29 @@ fn what_cannot_be_told_ends_with_2() {
     assert_eq!(
         output.status.code(),
         Some(0),
-        "an empty control plane is one"
+        "an empty control plane configuration is valid"
     );
 }
 
 #[test]
-fn every_shell_gets_completions_of_every_command() {
+fn completions_cover_every_shell_and_command() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = plimsoll(&["completions", shell]);
         assert_eq!(output.status.code(), Some(0), "{shell}");
         let script = text(&output.stdout);
         for word in ["explain", "bootstrap", "log-format"] {
-            assert!(script.contains(word), "{shell} lacks {word}");
+            assert!(script.contains(word), "{shell}: {word} is missing");
         }
     }
     assert_eq!(plimsoll(&["completions", "tcsh"]).status.code(), Some(2));
 }
 
-/// Answers one request with `status` and `body`; says which path was asked for.
-fn answer_once(status: &str, body: &str) -> (String, thread::JoinHandle<String>) {
+/// Starts a server that answers one request with `status` and `body`, and returns its path.
+fn respond_once(status: &str, body: &str) -> (String, thread::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let length = body.len();
-    let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}");
+    let response = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}");
     let server = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut request = Vec::new();
@@ -195,7 +195,7 @@ fn answer_once(status: &str, body: &str) -> (String, thread::JoinHandle<String>)
             assert!(read > 0, "the request ended early");
             request.extend_from_slice(&buffer[..read]);
         }
-        stream.write_all(answer.as_bytes()).unwrap();
+        stream.write_all(response.as_bytes()).unwrap();
         text(&request).split(' ').nth(1).unwrap().to_owned()
     });
     (address, server)
@@ -209,8 +209,8 @@ fn document() -> String {
 }
 
 #[test]
-fn top_shows_a_page_once() {
-    let (address, server) = answer_once("200 OK", &document());
+fn top_once_prints_a_page() {
+    let (address, server) = respond_once("200 OK", &document());
     let output = plimsoll(&["top", &format!("http://{address}/"), "--once"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(server.join().unwrap(), "/dashboard/state");
@@ -223,15 +223,12 @@ fn top_shows_a_page_once() {
     ] {
         assert!(page.contains(part), "{part:?} is missing:\n{page}");
     }
-    assert!(
-        !page.contains('\u{1b}'),
-        "colour belongs on a terminal only"
-    );
+    assert!(!page.contains('\u{1b}'), "color is for terminals only");
 }
 
 #[test]
-fn top_prints_the_document_for_programs() {
-    let (address, server) = answer_once("200 OK", &document());
+fn top_json_prints_the_document() {
+    let (address, server) = respond_once("200 OK", &document());
     let output = plimsoll(&["top", &address, "--once", "--json", "--cluster", "search"]);
     server.join().unwrap();
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -241,20 +238,23 @@ fn top_prints_the_document_for_programs() {
 }
 
 #[test]
-fn top_says_who_does_not_answer() {
-    let (address, server) = answer_once("404 Not Found", "");
+fn top_names_the_address_that_does_not_answer() {
+    let (address, server) = respond_once("404 Not Found", "");
     let output = plimsoll(&["top", &address, "--once"]);
     server.join().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    let said = text(&output.stderr);
-    assert!(said.contains(&address) && said.contains("404"), "{said}");
+    let output = text(&output.stderr);
+    assert!(
+        output.contains(&address) && output.contains("404"),
+        "{output}"
+    );
 
-    // Bound and closed again: nobody listens there.
-    let nobody = TcpListener::bind("127.0.0.1:0")
+    // Bound and closed again: connections to this port are refused.
+    let closed = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
         .unwrap();
-    let output = plimsoll(&["top", &nobody.to_string(), "--once"]);
+    let output = plimsoll(&["top", &closed.to_string(), "--once"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty());
 

@@ -10,12 +10,12 @@ use std::sync::LazyLock;
 
 #[path = "tidy/fault.rs"]
 mod fault;
-#[path = "tidy/lexer.rs"]
-mod lexer;
 #[path = "tidy/manifest_rules.rs"]
 mod manifest_rules;
 #[path = "tidy/markdown.rs"]
 mod markdown;
+#[path = "tidy/prose.rs"]
+mod prose;
 #[path = "tidy/repository.rs"]
 mod repository;
 #[path = "tidy/rust_file.rs"]
@@ -167,35 +167,40 @@ fn changelog_entries_start_with_a_crate() {
 }
 
 #[test]
-fn events_stand_in_the_table() {
-    let path = "docs/observability.md";
-    let table = REPOSITORY.text(path).expect("there is a table of events");
-    let mut names: BTreeSet<String> = BTreeSet::new();
-    for file in rust_files_under("crates/plimsoll-core/src/") {
-        let code = &file.views.code;
-        for enumeration in text_rules::enums_named(code, "Event") {
-            let variants = text_rules::enum_variants(code, enumeration);
-            names.extend(variants.into_iter().map(str::to_owned));
-        }
-    }
-    assert!(!names.is_empty(), "no event was found: have they moved?");
-    assert_none(&text_rules::table_of_names(path, &table, &names));
+fn arguments_and_steps_have_names() {
+    every_rust_file(rust_rules::named_steps);
 }
 
-/// The generated page is compared with tables of the code; here, the tables with the counters.
 #[test]
-fn every_counter_of_the_core_is_described() {
-    let page = "docs/reference/metrics.md";
-    let text = REPOSITORY.text(page).expect("there is a page of metrics");
-    let mut names: BTreeSet<String> = BTreeSet::new();
-    for file in rust_files_under("crates/plimsoll-core/src/stats.rs") {
-        names.extend(text_rules::counter_names(&file.views.code));
-    }
-    assert!(!names.is_empty(), "no counter was found: have they moved?");
-    for name in names {
-        let full = format!("{}_total`", name.trim_end_matches("_total"));
-        assert!(text.contains(&full), "{page} does not have {name}");
-    }
+fn public_items_are_documented() {
+    let libraries = rust_files_under("crates/").into_iter();
+    let sources = libraries.filter(|file| file.path.contains("/src/"));
+    assert_none(
+        &sources
+            .flat_map(rust_rules::missing_docs)
+            .collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+fn comments_strings_and_names_use_the_words_of_the_field() {
+    let own = "crates/plimsoll/tests/tidy/prose.rs";
+    let files = RUST_FILES.iter().filter(|file| file.path != own);
+    assert_none(&files.flat_map(prose::phrases).collect::<Vec<_>>());
+}
+
+#[test]
+fn docs_say_more_than_the_name() {
+    every_rust_file(prose::short_docs);
+}
+
+#[test]
+fn documents_use_the_words_of_the_field() {
+    let documents = REPOSITORY
+        .paths(".md")
+        .filter_map(|path| Some((path, REPOSITORY.text(path)?)));
+    let faults = documents.flat_map(|(path, text)| prose::phrases_of_document(path, &text));
+    assert_none(&faults.collect::<Vec<_>>());
 }
 
 /// What `plimsoll explain` prints about a scenario.
@@ -244,105 +249,71 @@ fn every_field_of_the_json_is_documented() {
     assert_none(&faults.collect::<Vec<_>>());
 }
 
+/// Checks that a page describes every field of JSON Schemas, including those of definitions.
+fn check_fields(path: &str, schemas: impl IntoIterator<Item = schemars::Schema>) {
+    use serde_json::Value;
+
+    fn add_fields(schema: &Value, fields: &mut BTreeSet<String>) {
+        let own = schema.get("properties").and_then(Value::as_object);
+        fields.extend(own.into_iter().flat_map(|own| own.keys().cloned()));
+        let members = schema.as_object().into_iter().flat_map(|all| all.values());
+        let items = schema.as_array().into_iter().flatten();
+        members
+            .chain(items)
+            .for_each(|inner| add_fields(inner, fields));
+    }
+
+    let page = REPOSITORY.text(path).expect("there is a reference");
+    let mut fields = BTreeSet::new();
+    for schema in schemas {
+        add_fields(schema.as_value(), &mut fields);
+    }
+    assert!(fields.contains("sub_zone"), "{fields:?}");
+    let missing = fields
+        .iter()
+        .filter(|field| !page.contains(&format!("`{field}`")));
+    let faults = missing.map(|field| {
+        let advice = format!("`{field}` is not described: add a row");
+        Fault::new(path, 1, "JSON field", advice)
+    });
+    assert_none(&faults.collect::<Vec<_>>());
+}
+
 #[test]
 fn every_field_of_the_admin_api_is_documented() {
-    let path = "docs/admin-api.md";
-    let page = REPOSITORY.text(path).expect("there is a reference");
-    let folder = "crates/plimsoll-control/src/admin/";
-    let mut faults = Vec::new();
-    let mut found = 0;
-    for file in REPOSITORY
-        .paths(".rs")
-        .filter(|file| file.starts_with(folder))
-    {
-        if file.ends_with("tests.rs") {
-            continue;
-        }
-        let text = REPOSITORY.text(file).unwrap_or_default();
-        for key in text_rules::written_keys(&text) {
-            found += 1;
-            if !page.contains(&format!("`{key}`")) {
-                let advice = format!("`{key}` of {file} is not described: add a row");
-                faults.push(Fault::new(path, 1, "JSON field", advice));
-            }
-        }
-    }
-    assert!(found > 50, "only {found} keys were found: have they moved?");
-    assert_none(&faults);
+    let schemas = plimsoll_control::admin::schemas();
+    check_fields("docs/admin-api.md", schemas.map(|(_, schema)| schema));
 }
 
 #[test]
 fn every_field_of_the_dashboard_is_documented() {
-    let path = "docs/dashboard.md";
-    let page = REPOSITORY.text(path).expect("there is a reference");
-    let mut faults = Vec::new();
-    let mut found = 0;
-    for file in ["state.rs", "what_if.rs"] {
-        let file = format!("crates/plimsoll-admin/src/{file}");
-        let text = REPOSITORY.text(&file).expect("there is a document");
-        let fields = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("    pub ")?.split_once(": "));
-        for (field, _) in fields.filter(|(field, _)| !field.contains('(')) {
-            found += 1;
-            if !page.contains(&format!("`{field}`")) {
-                let advice = format!("`{field}` of {file} is not described: add a row");
-                faults.push(Fault::new(path, 1, "field of the document", advice));
-            }
-        }
-    }
-    assert!(
-        found > 60,
-        "only {found} fields were found: have they moved?"
-    );
-    assert_none(&faults);
-}
+    use plimsoll_admin::state::DashboardState;
+    use plimsoll_admin::what_if::{ExplainQuestion, WhatIfAnswer, WhatIfQuestion};
+    use schemars::schema_for;
 
-/// Paths in the source of a router.
-fn served_paths(file: &str) -> Vec<String> {
-    let routes = REPOSITORY.text(file).expect("there are routes");
-    let found = routes.split(".route(\"").skip(1);
-    let found = found.filter_map(|rest| rest.split('"').next());
-    let served: Vec<String> = found.map(str::to_owned).collect();
-    assert!(
-        served.len() > 5,
-        "only {served:?} were found: have they moved?"
-    );
-    served
+    let schemas = [
+        schema_for!(DashboardState),
+        schema_for!(WhatIfQuestion),
+        schema_for!(WhatIfAnswer),
+        schema_for!(ExplainQuestion),
+    ];
+    check_fields("docs/dashboard.md", schemas);
 }
 
 #[test]
 fn every_path_of_the_admin_api_is_documented() {
     let path = "docs/admin-api.md";
     let page = REPOSITORY.text(path).expect("there is a reference");
-    let served = served_paths("crates/plimsoll-control/src/admin/routes.rs");
-    let missing = served.iter().filter(|served| {
-        let heading = format!("## `{served}`");
+    let router = plimsoll_control::admin::router();
+    let missing = router.paths().iter().filter(|served| {
+        let heading = format!("## `{}`", served.path);
         !page.lines().any(|line| line == heading)
     });
     let faults = missing.map(|served| {
-        let advice = format!("{served} is served but has no section: add it");
+        let advice = format!("{} is served but has no section: add it", served.path);
         Fault::new(path, 1, "path", advice)
     });
     assert_none(&faults.collect::<Vec<_>>());
-}
-
-#[test]
-fn every_path_is_in_the_table_of_its_router() {
-    let control = plimsoll_control::admin::PATHS.map(|path| path.path);
-    let proxy = plimsoll_proxy::ADMIN_PATHS.map(|path| path.path);
-    for (file, table) in [
-        ("crates/plimsoll-control/src/admin/routes.rs", &control[..]),
-        ("crates/plimsoll-proxy/src/admin.rs", &proxy[..]),
-    ] {
-        // The dashboard has `/` for itself.
-        let mut served = served_paths(file);
-        served.retain(|path| path != "/");
-        served.sort();
-        let mut table: Vec<_> = table.iter().map(|path| (*path).to_owned()).collect();
-        table.sort();
-        assert_eq!(served, table, "{file}: PATHS is not what is served");
-    }
 }
 
 #[test]
@@ -352,8 +323,9 @@ fn example_configurations_are_read() {
         .filter(|path| path.starts_with("examples/control/") && path.ends_with("/control.yaml"));
     let mut read = 0;
     for path in mains {
-        let source = plimsoll_control::source::FileSource::new(REPOSITORY.root().join(path));
-        let (config, _) = source.load().unwrap_or_else(|error| panic!("{error}"));
+        let mut files = plimsoll_serve::Files::default();
+        let config = plimsoll_control::source::load(&REPOSITORY.root().join(path), &mut files)
+            .unwrap_or_else(|error| panic!("{error}"));
         assert!(!config.services.is_empty(), "{path} has no services");
         read += 1;
     }
@@ -368,8 +340,8 @@ fn example_configurations_of_the_proxy_are_read() {
     let mut read = 0;
     for path in files {
         let text = REPOSITORY.text(path).unwrap_or_default();
-        let config = plimsoll_proxy::config::ProxyConfig::parse(&text);
-        let config = config.unwrap_or_else(|error| panic!("{path}: {error}"));
+        let config = plimsoll_proxy::config::ProxyConfig::parse(&text)
+            .unwrap_or_else(|error| panic!("{path}: {error}"));
         assert!(!config.listeners.is_empty(), "{path} has no listener");
         read += 1;
     }

@@ -1,9 +1,9 @@
-//! `peer-xds-server PORT NODE FILE`: serves the clusters of a file to one node, by the crate
-//! `xds-server`, until it is killed. Everything about discovery is that crate's; only the reading
-//! of the file is ours. It answers what it is asked and pushes nothing by itself.
+//! `peer-xds-server PORT NODE FILE`: serves the clusters of a file to one node with the crate
+//! `xds-server`, until it is killed. That crate implements discovery; this file only reads the
+//! configuration. The server responds to requests and does not push.
 //!
-//! The file has a `version` and `services`, each with a `name` and, in `zones`, the addresses of
-//! its hosts by the name of their zone.
+//! The file has a `version` and `services`, each with a `name` and the addresses of its hosts by
+//! zone (`zones`).
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -27,7 +27,7 @@ use xds_types::envoy::config::endpoint::v3::{
 };
 use xds_types::google::protobuf::UInt32Value;
 
-/// A service and its hosts by zone.
+/// Service with its hosts by zone.
 #[derive(Deserialize)]
 struct Service {
     name: String,
@@ -63,15 +63,18 @@ async fn main() -> anyhow::Result<()> {
         .build();
     cache.set_snapshot(NodeHash::from_id(&node), snapshot);
 
-    let server = XdsServerBuilder::new().cache(cache);
-    let server = server.enable_sotw().enable_delta().build()?;
+    let server = XdsServerBuilder::new()
+        .cache(cache)
+        .enable_sotw()
+        .enable_delta()
+        .build()?;
     server
         .serve(SocketAddr::from(([127, 0, 0, 1], port)))
         .await?;
     Ok(())
 }
 
-/// A resource as the cache keeps it.
+/// Encoded resource of the cache.
 #[derive(Debug)]
 struct Encoded {
     name: String,

@@ -1,4 +1,4 @@
-//! One task for all viewers, none for nobody; slow viewers skip. Time is paused: nothing waits.
+//! Feed tests with paused time: one task for all viewers, and slow viewers skip frames.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,26 +6,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::StreamExt as _;
 
 use super::*;
-use crate::source::{Ended, Pending};
+use crate::source::{BoxFuture, ShuttingDown};
 use crate::state::DashboardState;
 
-/// Counts how often it is asked.
+/// A source that counts calls of `state`.
 #[derive(Default)]
 struct Counting {
-    asked: AtomicU64,
-    /// Ends after as many answers.
+    calls: AtomicU64,
+    /// The source shuts down after this number of calls.
     last: Option<u64>,
 }
 
 impl Source for Arc<Counting> {
-    fn state(&self) -> Pending<'_, Result<Arc<DashboardState>, Ended>> {
-        let asked = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
+    fn state(&self) -> BoxFuture<'_, Result<Arc<DashboardState>, ShuttingDown>> {
+        let calls = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         let state = DashboardState {
-            taken_unix_ms: asked,
+            taken_unix_ms: calls,
             ..Default::default()
         };
         let answer = match self.last {
-            Some(last) if asked > last => Err(Ended),
+            Some(last) if calls > last => Err(ShuttingDown),
             _ => Ok(Arc::new(state)),
         };
         Box::pin(std::future::ready(answer))
@@ -50,7 +50,7 @@ fn name(event: &Result<Bytes, std::convert::Infallible>) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_whole_comes_first_and_then_what_changed() {
+async fn the_first_event_is_full_and_later_ones_are_patches() {
     let (_, feed) = feed(None);
     let mut events = pin!(feed.subscribe());
     assert_eq!(name(&events.next().await.unwrap()), "full");
@@ -59,10 +59,10 @@ async fn the_whole_comes_first_and_then_what_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_source_is_asked_once_for_all_and_not_for_nobody() {
+async fn the_source_is_polled_once_for_all_viewers_and_not_without_viewers() {
     let (source, feed) = feed(None);
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(source.asked.load(Ordering::Relaxed), 0);
+    assert_eq!(source.calls.load(Ordering::Relaxed), 0);
     {
         let mut first = pin!(feed.subscribe());
         let mut second = pin!(feed.subscribe());
@@ -70,18 +70,18 @@ async fn the_source_is_asked_once_for_all_and_not_for_nobody() {
             first.next().await.unwrap().unwrap();
             second.next().await.unwrap().unwrap();
         }
-        assert_eq!(source.asked.load(Ordering::Relaxed), 3);
+        assert_eq!(source.calls.load(Ordering::Relaxed), 3);
     }
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let after = source.asked.load(Ordering::Relaxed);
+    let after = source.calls.load(Ordering::Relaxed);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(source.asked.load(Ordering::Relaxed), after, "nobody looks");
+    assert_eq!(source.calls.load(Ordering::Relaxed), after, "no viewers");
     let mut third = pin!(feed.subscribe());
-    assert_eq!(name(&third.next().await.unwrap()), "full", "it begins anew");
+    assert_eq!(name(&third.next().await.unwrap()), "full", "it restarts");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_slow_skips_to_the_newest() {
+async fn a_slow_viewer_skips_to_the_newest_frame() {
     let (_, feed) = feed(None);
     let mut slow = pin!(feed.subscribe());
     assert_eq!(name(&slow.next().await.unwrap()), "full");
@@ -90,12 +90,12 @@ async fn who_is_slow_skips_to_the_newest() {
         quick.next().await.unwrap().unwrap();
     }
     let event = slow.next().await.unwrap();
-    assert_eq!(name(&event), "full", "what it missed cannot be patched");
+    assert_eq!(name(&event), "full", "patches were missed");
     assert!(String::from_utf8_lossy(&event.unwrap()).contains("\"taken_unix_ms\":5"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn viewers_are_let_go_when_the_source_ends() {
+async fn streams_end_when_the_source_shuts_down() {
     let (_, feed) = feed(Some(2));
     let mut events = pin!(feed.subscribe());
     assert!(events.next().await.is_some());
@@ -104,7 +104,7 @@ async fn viewers_are_let_go_when_the_source_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn viewers_are_let_go_when_the_host_closes() {
+async fn streams_end_when_the_host_drops_the_sender() {
     let (sender, receiver) = watch::channel(Arc::new(DashboardState::default()));
     let feed = Arc::new(Feed::new(Arc::new(receiver)));
     let mut events = pin!(feed.subscribe());

@@ -1,4 +1,4 @@
-//! What is sent whole, what as a difference, and that both lead to the same document.
+//! Tests that full documents and patches lead to the same document.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ fn state(taken: u64, nodes: &[(&str, f64)]) -> DashboardState {
     }
 }
 
-/// Name, number and data of an event.
+/// Parses an event into its name, sequence number and data.
 fn parse(event: &Bytes) -> (String, u64, Value) {
     let text = std::str::from_utf8(event).unwrap();
     let mut lines = text.lines();
@@ -47,20 +47,20 @@ fn parse(event: &Bytes) -> (String, u64, Value) {
 }
 
 #[test]
-fn a_whole_frame_is_the_document() {
+fn a_full_event_is_the_document() {
     let mut state = state(7, &[("1", 1.0)]);
     state.subtitle = "a \"quoted\"\nline".to_owned();
     let frame = Frame::new(&state, None);
-    let (name, sequence, data) = parse(&frame.after(None));
+    let (name, sequence, data) = parse(&frame.event_since(None));
     assert_eq!((name.as_str(), sequence), ("full", 1));
     assert_eq!(data, serde_json::to_value(&state).unwrap());
 }
 
 #[test]
-fn what_did_not_change_is_not_sent_again() {
+fn unchanged_nodes_are_not_sent_again() {
     let first = Frame::new(&state(1, &[("1", 1.0), ("2", 2.0), ("3", 3.0)]), None);
     let second = Frame::new(&state(2, &[("1", 1.0), ("2", 5.0)]), Some(&first));
-    let (name, sequence, data) = parse(&second.after(Some(1)));
+    let (name, sequence, data) = parse(&second.event_since(Some(1)));
     assert_eq!((name.as_str(), sequence), ("patch", 2));
     assert_eq!(data["taken_unix_ms"], 2);
     assert_eq!(data["nodes"].as_array().unwrap().len(), 1);
@@ -69,18 +69,18 @@ fn what_did_not_change_is_not_sent_again() {
     assert_eq!(data.get("head"), None);
     assert_eq!(data.get("clusters"), None);
     let third = Frame::new(&state(3, &[("1", 1.0), ("2", 5.0)]), Some(&second));
-    let (.., data) = parse(&third.after(Some(2)));
+    let (.., data) = parse(&third.event_since(Some(2)));
     assert_eq!(data, json!({ "taken_unix_ms": 3 }));
 }
 
 #[test]
-fn who_missed_a_frame_gets_the_whole() {
+fn a_viewer_that_missed_a_frame_gets_the_full_document() {
     let first = Frame::new(&state(1, &[]), None);
     let second = Frame::new(&state(2, &[]), Some(&first));
     let third = Frame::new(&state(3, &[]), Some(&second));
-    let (name, ..) = parse(&third.after(Some(1)));
+    let (name, ..) = parse(&third.event_since(Some(1)));
     assert_eq!(name, "full");
-    let (name, ..) = parse(&third.after(None));
+    let (name, ..) = parse(&third.event_since(None));
     assert_eq!(name, "full");
 }
 
@@ -89,20 +89,20 @@ fn nodes_may_appear_and_everything_may_change() {
     let mut before = state(1, &[]);
     before.nodes = None;
     let first = Frame::new(&before, None);
-    let (.., data) = parse(&first.after(None));
+    let (.., data) = parse(&first.event_since(None));
     assert_eq!(data["nodes"], Value::Null);
     let mut after = state(2, &[("1", 1.0)]);
     after.title = "other".to_owned();
     after.clusters[0].cluster = "search".to_owned();
     let second = Frame::new(&after, Some(&first));
-    let (.., data) = parse(&second.after(Some(1)));
+    let (.., data) = parse(&second.event_since(Some(1)));
     assert_eq!(data["head"]["title"], "other");
     assert_eq!(data["nodes"].as_array().unwrap().len(), 1);
     assert_eq!(data["clusters"][0]["cluster"], "search");
     assert_eq!(data["clusters_gone"], json!([before.clusters[0].key()]));
 }
 
-/// What a page does with events, in small.
+/// Applies events to a document as the page does.
 #[derive(Default)]
 struct Viewer {
     nodes: BTreeMap<String, Value>,
@@ -129,7 +129,7 @@ impl Viewer {
 }
 
 #[test]
-fn differences_add_up_to_the_whole() {
+fn patches_add_up_to_the_full_document() {
     let documents: [&[(&str, f64)]; 5] = [
         &[("a", 1.0)],
         &[("a", 1.0), ("b", 2.0)],
@@ -141,9 +141,9 @@ fn differences_add_up_to_the_whole() {
     let mut last: Option<Frame> = None;
     for (taken, nodes) in (1..).zip(documents) {
         let frame = Frame::new(&state(taken, nodes), last.as_ref());
-        viewer.handle(&frame.after(last.as_ref().map(Frame::sequence)));
+        viewer.handle(&frame.event_since(last.as_ref().map(Frame::sequence)));
         let mut fresh = Viewer::default();
-        fresh.handle(&frame.after(None));
+        fresh.handle(&frame.event_since(None));
         assert_eq!(viewer.nodes, fresh.nodes);
         assert_eq!(viewer.nodes.len(), nodes.len());
         last = Some(frame);

@@ -1,4 +1,4 @@
-//! Two explanations of real balancers, shortened.
+//! Tests of what-if answers from explanations of real balancers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn assignment(name: &str, net: u8, zones: [u8; 2]) -> ClusterLoadAssignment {
             .collect(),
         ..Default::default()
     };
-    // Out of order on purpose.
+    // Zones are not sorted by name on purpose.
     let endpoints = [("b", zones[1]), ("a", zones[0])].map(entry);
     ClusterLoadAssignment::try_new(AssignmentParts {
         cluster_name: name.to_owned(),
@@ -42,13 +42,13 @@ fn explained(upstream: [u8; 2]) -> Explanation {
     .unwrap();
     let own = Locality::new("r1", "b", "");
     let mut balancer = Balancer::new(Arc::new(config), own, Instant::ORIGIN);
-    balancer.handle_originating(assignment("fleet", 1, [3, 1]), Instant::ORIGIN);
+    balancer.handle_fleet_assignment(assignment("fleet", 1, [3, 1]), Instant::ORIGIN);
     balancer.handle_assignment(assignment("orders", 2, upstream), Instant::ORIGIN);
     balancer.poll_snapshot().unwrap().explain()
 }
 
 #[test]
-fn zones_are_in_order_and_shares_are_those_of_the_explanation() {
+fn zones_are_sorted_and_shares_match_the_explanation() {
     let (before, after) = (explained([4, 4]), explained([9, 3]));
     let answer = WhatIfAnswer::new(&before, &after);
     for (outcome, explanation) in [(&answer.before, &before), (&answer.after, &after)] {
@@ -66,7 +66,7 @@ fn zones_are_in_order_and_shares_are_those_of_the_explanation() {
             assert_eq!(zone.load, own.load_factor.map(rounded));
         }
     }
-    // Three quarters of the proxies are in a, half of the hosts: a quarter of all must leave it.
+    // Zone a has three quarters of the proxies and half of the hosts: a quarter of all leaves.
     assert_eq!(answer.before.cross_zone_share, 0.25);
     assert_eq!(answer.after.cross_zone_share, 0.0);
     let states: Vec<_> = answer
@@ -79,7 +79,7 @@ fn zones_are_in_order_and_shares_are_those_of_the_explanation() {
 }
 
 #[test]
-fn a_question_with_a_typo_is_refused() {
+fn a_question_with_an_unknown_field_is_refused() {
     let read = serde_json::from_str::<WhatIfQuestion>(r#"{"cluster": "orders", "host": {}}"#);
     assert!(read.is_err());
     assert_eq!(rounded(2.0 / 3.0), 0.667);

@@ -1,6 +1,6 @@
-//! `example.Greeter`, as tonic would generate it from a `.proto` file, and a server of it.
+//! Client and server of `example.Greeter`, as tonic would generate them from a `.proto` file.
 //!
-//! Written by hand so that the examples need no compiler of protobuf; messages are plain text.
+//! Written by hand, so that the examples need no protobuf compiler; messages are plain text.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -22,7 +22,7 @@ use tower_service::Service;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The client.
+/// Hand-written client of `example.Greeter`.
 #[derive(Debug)]
 pub(crate) struct GreeterClient<C>(Grpc<C>);
 
@@ -36,7 +36,7 @@ where
         Self(Grpc::new(channel))
     }
 
-    /// One answer.
+    /// Unary call: returns one greeting.
     pub(crate) async fn say(&mut self, name: &str) -> Result<String, Status> {
         self.ready().await?;
         let path = PathAndQuery::from_static("/example.Greeter/Say");
@@ -45,7 +45,7 @@ where
         Ok(response.into_inner())
     }
 
-    /// One answer per letter.
+    /// Server-streaming call: returns one message per letter.
     pub(crate) async fn spell(&mut self, name: &str) -> Result<Streaming<String>, Status> {
         self.ready().await?;
         let path = PathAndQuery::from_static("/example.Greeter/Spell");
@@ -60,7 +60,7 @@ where
     }
 }
 
-/// A server on a free port of loopback, until its task is aborted.
+/// Starts a server on a free loopback port; it runs until its task is aborted.
 pub(crate) async fn serve() -> std::io::Result<(SocketAddr, tokio::task::JoinHandle<()>)> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -74,7 +74,7 @@ pub(crate) async fn serve() -> std::io::Result<(SocketAddr, tokio::task::JoinHan
     Ok((address, server))
 }
 
-/// The service; says where it is.
+/// Service that greets with its own address.
 #[derive(Clone)]
 struct Greeter(SocketAddr);
 
@@ -129,7 +129,7 @@ impl ServerStreamingService<String> for Spell {
     }
 }
 
-/// Messages are text.
+/// Codec of plain-text messages.
 #[derive(Clone, Copy)]
 struct TextCodec;
 

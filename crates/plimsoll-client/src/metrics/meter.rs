@@ -1,80 +1,97 @@
-//! The bridge to OpenTelemetry: an observable instrument per metric, read when a reader collects.
+//! Bridge to OpenTelemetry: one observable instrument per metric.
 //!
-//! Instruments have a callback each, but the values are gathered together: the first callback of a
-//! round gathers for all of them.
+//! Each instrument has a callback; the first callback of a collection reads the values for all
+//! instruments. OpenTelemetry cannot observe aggregated histograms: their buckets, sum and count
+//! become counters, as in Prometheus' text format.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
+use plimsoll_core::stats::{Metric, MetricKind, Series};
 use plimsoll_core::time::Instant;
 use plimsoll_xds::driver::Clock;
 
-use super::families::{Families, Kind, Sample, collect, names};
-use super::help;
-use crate::cluster_manager::Clusters;
+use super::{families, metric_name, metrics, whole};
+use crate::cluster::manager::Clusters;
 
-/// What a round has gathered is not shown later than this: a reader that skips instruments leaves
-/// values behind.
-const FRESH: Duration = Duration::from_secs(1);
+/// Cached values older than this are read again: a reader may skip some instruments.
+const MAX_AGE: Duration = Duration::from_secs(1);
 
-/// Adds an instrument per metric to `meter`.
 pub(crate) fn register(clusters: &Arc<ArcSwap<Clusters>>, meter: &Meter) {
-    let gathered = Arc::new(Gathered {
+    let collected = Arc::new(Collection {
         clusters: Arc::clone(clusters),
-        round: Mutex::new((Clock::system().now(), Families::new())),
+        latest: Mutex::new((Clock::system().now(), BTreeMap::new())),
     });
-    for (name, kind) in names() {
-        let key = (name.clone(), kind);
-        let gathered = Arc::clone(&gathered);
+    let mut instruments: BTreeMap<String, &Metric> = BTreeMap::new();
+    for metric in metrics() {
+        let suffixes: &[&str] = match metric.kind {
+            MetricKind::Histogram => &["_bucket", "_sum", "_count"],
+            _ => &[""],
+        };
+        for suffix in suffixes {
+            let name = format!("{}{suffix}", metric_name(metric));
+            instruments.entry(name).or_insert(metric);
+        }
+    }
+    for (name, metric) in instruments {
+        let collected = Arc::clone(&collected);
+        let key = name.clone();
         let observe = move |instrument: &dyn AsyncInstrument<u64>| {
-            for sample in gathered.take(&key) {
-                instrument.observe(sample.value, &attributes(&sample));
+            for series in collected.take(&key) {
+                let labels: Vec<_> = series
+                    .labels
+                    .into_iter()
+                    .map(|(name, of)| KeyValue::new(name, of))
+                    .collect();
+                instrument.observe(whole(&series.value), &labels);
             }
         };
-        let about = help(&name);
-        // The meter keeps the callback; what is returned here is only a name for it.
-        match kind {
-            Kind::Counter => {
-                let builder = meter.u64_observable_counter(name).with_description(about);
-                let _ = builder.with_callback(observe).build();
-            }
-            Kind::Gauge => {
-                let builder = meter.u64_observable_gauge(name).with_description(about);
-                let _ = builder.with_callback(observe).build();
-            }
+        // The meter owns the callback; the returned instrument is not needed.
+        if metric.kind == MetricKind::Gauge {
+            let builder = meter.u64_observable_gauge(name);
+            let _ = builder
+                .with_description(metric.help)
+                .with_callback(observe)
+                .build();
+        } else {
+            let builder = meter.u64_observable_counter(name);
+            let _ = builder
+                .with_description(metric.help)
+                .with_callback(observe)
+                .build();
         }
     }
 }
 
-/// Values of one round, taken out by the callbacks one by one.
-struct Gathered {
+type Values = BTreeMap<String, Vec<Series>>;
+
+struct Collection {
     clusters: Arc<ArcSwap<Clusters>>,
-    round: Mutex<(Instant, Families)>,
+    latest: Mutex<(Instant, Values)>,
 }
 
-impl Gathered {
-    fn take(&self, key: &(String, Kind)) -> Vec<Sample> {
+impl Collection {
+    fn take(&self, name: &str) -> Vec<Series> {
         let now = Clock::system().now();
-        let mut round = self.round.lock().unwrap_or_else(PoisonError::into_inner);
-        let (gathered, families) = &mut *round;
-        if now.saturating_duration_since(*gathered) < FRESH
-            && let Some(family) = families.remove(key)
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let (collected_at, values) = &mut *latest;
+        if now.saturating_duration_since(*collected_at) < MAX_AGE
+            && let Some(series) = values.remove(name)
         {
-            return family;
+            return series;
         }
-        *gathered = now;
-        *families = collect(&self.clusters.load());
-        families.remove(key).unwrap_or_default()
+        *collected_at = now;
+        values.clear();
+        for (family, values_of) in families(&self.clusters.load()).iter() {
+            for series in values_of.series() {
+                let name = format!("{family}{}", series.suffix);
+                values.entry(name).or_default().push(series);
+            }
+        }
+        values.remove(name).unwrap_or_default()
     }
-}
-
-fn attributes(sample: &Sample) -> Vec<KeyValue> {
-    let more = sample.label.iter();
-    let more = more.map(|(name, value)| KeyValue::new(*name, value.clone()));
-    std::iter::once(KeyValue::new("cluster", Arc::clone(&sample.cluster)))
-        .chain(more)
-        .collect()
 }

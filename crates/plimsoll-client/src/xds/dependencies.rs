@@ -1,143 +1,81 @@
-//! [`Dependencies`]: which resources are needed, given those that are there. Without IO.
+//! [`Dependencies`]: which resources to subscribe to, given those already received. Without IO.
 //!
-//! A target needs its listener, that its routes, they their clusters, they their assignments. What
-//! is needed is computed anew after every event and compared with what is watched. A resource that
-//! the server takes away is no longer updated, but stays in use, except for clusters: a cluster
-//! that is gone and that no route needs is removed. Routes are handed on when every cluster they
-//! name is there, so that no request meets a name without a cluster; those that replace others also
-//! wait for endpoints. Whoever has listeners of its own follows routes by name, and may have
-//! clusters of its own that such routes name ([`Following`]).
+//! A target needs its listener, which needs routes, which need clusters, which need assignments.
+//! The needed set is recomputed after every event and compared with the subscriptions. A resource
+//! that the server removes stays in use, except for a cluster that no route needs. Routes are
+//! published once all their clusters are known, so that no request finds a route without its
+//! cluster; routes that replace others also wait for endpoints. Programs with their own listeners
+//! subscribe to routes by name, which may refer to the program's own clusters ([`Subscriptions`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::Bytes;
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
 use plimsoll_xds::ads::client::ClientEvent;
 use plimsoll_xds::ads::view::Resource;
 use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT, LISTENER, ROUTE_CONFIGURATION};
 use plimsoll_xds::driver::ads_client::AdsCommand;
-use plimsoll_xds::error::DecodeError;
-use plimsoll_xds::route::RouteConfiguration;
-use plimsoll_xds::upstream::{EndpointExtras, UpstreamCluster};
-use plimsoll_xds::wire::{self, RouteSource};
+use plimsoll_xds::upstream::{ClusterEndpoints, UpstreamCluster};
+use plimsoll_xds::wire::{ApiListener, RouteSource};
 
-use super::Following;
+use super::Subscriptions;
+use super::decode::{Content, Decoded, Routes};
 
-/// All resources of a type.
 const WILDCARD: &str = "*";
 
-/// A resource: type and name.
 pub(crate) type Key = (Arc<str>, Arc<str>);
 
-/// What a client is told.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Change {
-    /// A cluster is new or has changed.
     Cluster(Arc<UpstreamCluster>),
-    /// A cluster is gone.
     Removed(Arc<str>),
-    /// Endpoints of a cluster.
-    Assignment(Arc<str>, Assigned),
-    /// The processes that are like this one.
+    Endpoints(Arc<str>, ClusterEndpoints),
+    /// Endpoints of the fleet, the processes like this one.
     Fleet(ClusterLoadAssignment),
-    /// Routes of a target, or routes that are followed by name.
-    Routes(RouteUser, Arc<RouteConfiguration>),
-    /// Something is wrong with a resource, or no longer.
+    Routes(RouteConsumer, Routes),
+    /// A resource became missing, with the reason, or available again (`None`).
     Problem(Key, Option<String>),
 }
 
-/// Endpoints, and what is said about connections to them.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Assigned {
-    pub(crate) assignment: ClusterLoadAssignment,
-    pub(crate) extras: Arc<BTreeMap<SocketAddr, EndpointExtras>>,
-}
-
-/// For whom routes are.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum RouteUser {
-    /// The target of a listener with this name.
+pub(crate) enum RouteConsumer {
+    /// The `TargetService` whose listener has this name.
     Target(Arc<str>),
-    /// Whoever follows routes by this name.
-    Follower(Arc<str>),
+    Subscription(Arc<str>),
 }
 
-/// What is wanted from the start.
+/// Roots of the dependency graph: subscriptions that do not follow from other resources.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Roots {
-    pub(crate) following: Following,
+    pub(crate) subscriptions: Subscriptions,
     pub(crate) listeners: BTreeSet<Arc<str>>,
     pub(crate) clusters: BTreeSet<Arc<str>>,
     pub(crate) all_clusters: bool,
     pub(crate) local_cluster_name: Arc<str>,
-    /// Clusters that the program added can use the fleet.
-    pub(crate) fleet_wanted: bool,
+    pub(crate) fleet_needed: bool,
 }
 
-/// Where the routes of a listener are.
-#[derive(Clone, Debug)]
-enum Routes {
-    Rds(Arc<str>),
-    Inline(Arc<RouteConfiguration>),
-}
-
-/// The machine.
 #[derive(Debug)]
 pub(crate) struct Dependencies {
     roots: Roots,
-    listeners: BTreeMap<Arc<str>, Routes>,
-    /// How long requests may take where routes do not say, by listener.
-    limits: BTreeMap<Arc<str>, Duration>,
-    routes: BTreeMap<Arc<str>, Arc<RouteConfiguration>>,
+    listeners: BTreeMap<Arc<str>, Arc<ApiListener>>,
+    routes: BTreeMap<Arc<str>, Routes>,
     clusters: BTreeMap<Arc<str>, Arc<UpstreamCluster>>,
-    assignments: BTreeMap<Arc<str>, Assigned>,
-    /// Clusters that the server does not have: routes do not wait for them.
+    assignments: BTreeMap<Arc<str>, ClusterEndpoints>,
+    /// Clusters that the server does not have. Routes do not wait for them.
     missing: BTreeSet<Arc<str>>,
-    /// Assignments that the server does not have.
     unassigned: BTreeSet<Arc<str>>,
-    /// Routes that were handed on.
-    routed: BTreeMap<RouteUser, Arc<RouteConfiguration>>,
+    routed: BTreeMap<RouteConsumer, Routes>,
     watched: BTreeSet<Key>,
     commands: VecDeque<AdsCommand>,
     changes: VecDeque<Change>,
 }
 
-/// Says what is wrong with a resource, beginning with the path to the field: its words are sent to
-/// the server, behind the name.
-pub(crate) fn check(type_url: &str, name: &str, body: &Bytes) -> Result<(), String> {
-    let read = match type_url {
-        LISTENER => wire::decode_listener(body).map(drop),
-        ROUTE_CONFIGURATION => wire::decode_route_configuration(body).map(drop),
-        CLUSTER => wire::decode_upstream_cluster(body).map(drop),
-        CLUSTER_LOAD_ASSIGNMENT => assigned(body).map(drop),
-        _ => return Err(format!("resources of type {type_url} were not asked for")),
-    };
-    read.map_err(|error| error.to_string())?;
-    // Under another name it would replace something else.
-    let own = wire::resource_name(type_url, body).unwrap_or_default();
-    match own == name {
-        true => Ok(()),
-        false => Err(format!("name: is {own:?} inside")),
-    }
-}
-
-fn assigned(body: &Bytes) -> Result<Assigned, DecodeError> {
-    Ok(Assigned {
-        assignment: wire::decode_assignment(body)?,
-        extras: Arc::new(wire::decode_endpoint_extras(body)?),
-    })
-}
-
 impl Dependencies {
-    /// Nothing is known yet; commands for the roots are due.
     pub(crate) fn new(roots: Roots) -> Self {
         let mut new = Self {
             roots,
             listeners: BTreeMap::new(),
-            limits: BTreeMap::new(),
             routes: BTreeMap::new(),
             clusters: BTreeMap::new(),
             assignments: BTreeMap::new(),
@@ -148,173 +86,139 @@ impl Dependencies {
             commands: VecDeque::new(),
             changes: VecDeque::new(),
         };
-        new.settle();
+        new.reconcile();
         new
     }
 
-    /// One more target.
     pub(crate) fn add_listener(&mut self, name: Arc<str>) {
         self.roots.listeners.insert(name);
-        self.settle();
+        self.reconcile();
     }
 
-    /// Other routes and clusters of our own, instead of those before.
-    pub(crate) fn follow(&mut self, following: Following) {
-        let before = std::mem::replace(&mut self.roots.following, following);
-        let following = &self.roots.following;
-        for (cluster, eds_name) in &following.own_clusters {
-            // What the server says about a cluster of that name does not count any more.
+    pub(crate) fn subscribe(&mut self, subscriptions: Subscriptions) {
+        let before = std::mem::replace(&mut self.roots.subscriptions, subscriptions);
+        let subscriptions = &self.roots.subscriptions;
+        for (cluster, eds_name) in &subscriptions.own_clusters {
+            // The program's own cluster takes precedence over the server's.
             self.clusters.remove(cluster);
             let known = before.own_clusters.get(cluster) == Some(eds_name);
             let assigned = eds_name
                 .as_ref()
                 .and_then(|name| self.assignments.get(name));
             if let Some(assigned) = assigned.filter(|_| !known) {
-                let change = Change::Assignment(Arc::clone(cluster), assigned.clone());
+                let change = Change::Endpoints(Arc::clone(cluster), assigned.clone());
                 self.changes.push_back(change);
             }
         }
-        self.routed.retain(|user, _| match user {
-            RouteUser::Target(_) => true,
-            RouteUser::Follower(name) => following.routes.contains(name),
+        self.routed.retain(|consumer, _| match consumer {
+            RouteConsumer::Target(_) => true,
+            RouteConsumer::Subscription(name) => subscriptions.routes.contains(name),
         });
-        // An assignment that is there already under the new name.
-        if before.local_cluster_name != self.roots.following.local_cluster_name
+        // The fleet's assignment may have been received already under its new name.
+        if before.local_cluster_name != self.roots.subscriptions.local_cluster_name
             && let Some(assigned) = self.assignments.get(self.fleet_name())
         {
             let fleet = Change::Fleet(assigned.assignment.clone());
             self.changes.push_back(fleet);
         }
-        self.settle();
+        self.reconcile();
     }
 
-    /// Name of the fleet's assignment; empty if there is none to ask for.
+    /// Name of the fleet's assignment; empty if there is none to subscribe to.
     fn fleet_name(&self) -> &Arc<str> {
-        let own = self.roots.following.local_cluster_name.as_ref();
+        let own = self.roots.subscriptions.local_cluster_name.as_ref();
         own.unwrap_or(&self.roots.local_cluster_name)
     }
 
-    /// Whether a cluster can use the fleet, so that its assignment is asked for.
-    fn fleet_is_wanted(&self) -> bool {
+    fn needs_fleet(&self) -> bool {
         let mut clusters = self.clusters.values();
-        let wanted = self.roots.fleet_wanted || clusters.any(|one| one.config.uses_fleet());
-        wanted && !self.fleet_name().is_empty()
+        let needed = self.roots.fleet_needed || clusters.any(|one| one.config.uses_fleet());
+        needed && !self.fleet_name().is_empty()
     }
 
-    /// Whether clusters that the program added can use the fleet.
-    pub(crate) fn want_fleet(&mut self, wanted: bool) {
-        self.roots.fleet_wanted = wanted;
-        self.settle();
+    pub(crate) fn set_fleet_needed(&mut self, needed: bool) {
+        self.roots.fleet_needed = needed;
+        self.reconcile();
     }
 
-    /// Something became of a resource.
-    pub(crate) fn handle(&mut self, event: ClientEvent) {
+    pub(crate) fn handle(&mut self, event: ClientEvent<Decoded>) {
         match event {
             ClientEvent::Updated { type_url, resource } => {
-                self.handle_updated(&type_url, &resource);
+                self.handle_updated(type_url, resource);
             }
             ClientEvent::Removed { type_url, name } => {
-                self.handle_absent(type_url, name, "the server took it away");
+                self.handle_absent(type_url, name, "removed by the management server");
             }
             ClientEvent::DoesNotExist { type_url, name } => {
-                self.handle_absent(type_url, name, "the server does not have it");
+                self.handle_absent(type_url, name, "does not exist on the management server");
             }
-            // Refusals are counted by the subscriber; names that a complete list leaves out are
-            // told one by one.
+            // The subscriber counts rejections; names missing from a complete response also arrive
+            // as individual events.
             ClientEvent::Rejected { .. } | ClientEvent::Complete { .. } => {}
         }
-        self.settle();
+        self.reconcile();
     }
 
-    /// What is to be asked for, or no longer.
     pub(crate) fn poll_command(&mut self) -> Option<AdsCommand> {
         self.commands.pop_front()
     }
 
-    /// What is new, in the order in which it may be used.
+    /// Next change for the client, in the order in which changes must be applied.
     pub(crate) fn poll_change(&mut self) -> Option<Change> {
         self.changes.pop_front()
     }
 
-    fn handle_updated(&mut self, type_url: &Arc<str>, resource: &Resource) {
-        let name = Arc::clone(&resource.name);
-        let body = &resource.body;
-        // What does not decode was refused before it came here.
-        match &**type_url {
-            LISTENER => {
-                if let Ok(listener) = wire::decode_listener(body) {
-                    match listener.max_stream_duration {
-                        Some(limit) => self.limits.insert(Arc::clone(&name), limit),
-                        None => self.limits.remove(&name),
-                    };
-                    let routes = match listener.routes {
-                        RouteSource::Rds(name) => Routes::Rds(name.into()),
-                        RouteSource::Inline(routes) => Routes::Inline(Arc::from(routes)),
-                    };
-                    self.listeners.insert(Arc::clone(&name), routes);
-                }
+    fn handle_updated(&mut self, type_url: Arc<str>, resource: Resource<Decoded>) {
+        let name = resource.name;
+        match resource.body.content {
+            Content::Listener(listener) => {
+                self.listeners.insert(Arc::clone(&name), listener);
             }
-            ROUTE_CONFIGURATION => {
-                if let Ok(routes) = wire::decode_route_configuration(body) {
-                    self.routes.insert(Arc::clone(&name), Arc::new(routes));
-                }
+            Content::Routes(routes) => {
+                self.routes.insert(Arc::clone(&name), routes);
             }
-            CLUSTER => {
-                if let Ok(cluster) = wire::decode_upstream_cluster(body) {
-                    self.handle_cluster(&name, cluster);
-                }
-            }
-            CLUSTER_LOAD_ASSIGNMENT => {
-                if let Ok(assigned) = assigned(body) {
-                    self.handle_assignment(&name, assigned);
-                }
-            }
-            _ => {}
+            Content::Cluster(cluster) => self.handle_cluster(&name, &cluster),
+            Content::Endpoints(endpoints) => self.handle_endpoints(&name, endpoints),
         }
-        let key = (Arc::clone(type_url), name);
-        self.changes.push_back(Change::Problem(key, None));
+        let change = Change::Problem((type_url, name), None);
+        self.changes.push_back(change);
     }
 
-    fn handle_cluster(&mut self, name: &Arc<str>, cluster: UpstreamCluster) {
+    fn handle_cluster(&mut self, name: &Arc<str>, cluster: &Arc<UpstreamCluster>) {
         if self.is_own(name) {
             return;
         }
         self.missing.remove(name);
-        if self
-            .clusters
-            .get(name)
-            .is_some_and(|known| **known == cluster)
-        {
+        let known = self.clusters.get(name);
+        if known.is_some_and(|known| Arc::ptr_eq(known, cluster) || known == cluster) {
             return;
         }
-        let cluster = Arc::new(cluster);
-        let before = self.clusters.insert(Arc::clone(name), Arc::clone(&cluster));
-        self.changes
-            .push_back(Change::Cluster(Arc::clone(&cluster)));
+        let before = self.clusters.insert(Arc::clone(name), Arc::clone(cluster));
+        self.changes.push_back(Change::Cluster(Arc::clone(cluster)));
         let same_endpoints = before.is_some_and(|before| before.eds_name() == cluster.eds_name());
         let assignment = cluster
             .eds_name()
             .and_then(|name| self.assignments.get(name));
         if let Some(assignment) = assignment.filter(|_| !same_endpoints) {
-            let change = Change::Assignment(Arc::clone(name), assignment.clone());
+            let change = Change::Endpoints(Arc::clone(name), assignment.clone());
             self.changes.push_back(change);
         }
     }
 
-    fn handle_assignment(&mut self, name: &Arc<str>, assigned: Assigned) {
+    fn handle_endpoints(&mut self, name: &Arc<str>, assigned: ClusterEndpoints) {
         if name == self.fleet_name() {
             let fleet = assigned.assignment.clone();
             self.changes.push_back(Change::Fleet(fleet));
         }
         for (cluster_name, cluster) in &self.clusters {
             if cluster.eds_name() == Some(&**name) {
-                let change = Change::Assignment(Arc::clone(cluster_name), assigned.clone());
+                let change = Change::Endpoints(Arc::clone(cluster_name), assigned.clone());
                 self.changes.push_back(change);
             }
         }
-        for (cluster_name, eds_name) in &self.roots.following.own_clusters {
+        for (cluster_name, eds_name) in &self.roots.subscriptions.own_clusters {
             if eds_name.as_ref() == Some(name) {
-                let change = Change::Assignment(Arc::clone(cluster_name), assigned.clone());
+                let change = Change::Endpoints(Arc::clone(cluster_name), assigned.clone());
                 self.changes.push_back(change);
             }
         }
@@ -323,7 +227,7 @@ impl Dependencies {
     }
 
     fn is_own(&self, cluster: &str) -> bool {
-        self.roots.following.own_clusters.contains_key(cluster)
+        self.roots.subscriptions.own_clusters.contains_key(cluster)
     }
 
     fn handle_absent(&mut self, type_url: Arc<str>, name: Arc<str>, reason: &str) {
@@ -339,30 +243,25 @@ impl Dependencies {
             }
         }
         let is_fleet = name == *self.fleet_name();
-        // A server that knows nothing of fleets is nothing unusual.
+        // A server without the fleet's assignment is not a problem.
         if !(is_fleet && &*type_url == CLUSTER_LOAD_ASSIGNMENT) {
             let problem = Change::Problem((type_url, name), Some(reason.to_owned()));
             self.changes.push_back(problem);
         }
     }
 
-    /// Brings what is watched and what is handed on in line with what is known.
-    fn settle(&mut self) {
-        self.hand_routes_on();
-        self.forget_clusters();
-        let wanted = self.wanted();
-        let command = |(type_url, name): &Key, watch: bool| {
-            let (type_url, name) = (Arc::clone(type_url), Arc::clone(name));
-            match watch {
-                true => AdsCommand::Watch { type_url, name },
-                false => AdsCommand::Unwatch { type_url, name },
-            }
-        };
-        let new = wanted.difference(&self.watched);
-        self.commands.extend(new.map(|key| command(key, true)));
-        let old = self.watched.difference(&wanted);
-        self.commands.extend(old.map(|key| command(key, false)));
-        self.watched = wanted;
+    /// Publishes complete routes, removes unneeded clusters and updates the subscriptions.
+    fn reconcile(&mut self) {
+        self.publish_routes();
+        self.remove_unneeded_clusters();
+        let needed = self.needed();
+        let new = needed.difference(&self.watched).cloned();
+        self.commands
+            .extend(new.map(|(type_url, name)| AdsCommand::Subscribe { type_url, name }));
+        let old = self.watched.difference(&needed).cloned();
+        self.commands
+            .extend(old.map(|(type_url, name)| AdsCommand::Unsubscribe { type_url, name }));
+        self.watched = needed;
         let watched = |name: &Arc<str>| {
             let key = (CLUSTER_LOAD_ASSIGNMENT.into(), Arc::clone(name));
             self.watched.contains(&key)
@@ -371,34 +270,34 @@ impl Dependencies {
         self.unassigned.retain(watched);
     }
 
-    fn hand_routes_on(&mut self) {
-        let users: Vec<RouteUser> = self.route_users().collect();
-        for user in users {
-            let Some(routes) = self.routes_of(&user) else {
+    fn publish_routes(&mut self) {
+        let consumers: Vec<RouteConsumer> = self.route_consumers().collect();
+        for consumer in consumers {
+            let Some(routes) = self.routes_of(&consumer) else {
                 continue;
             };
-            let replaced = self.routed.get(&user);
-            if replaced == Some(&routes) {
+            let replaced = self.routed.get(&consumer);
+            if replaced.is_some_and(|known| known.configuration == routes.configuration) {
                 continue;
             }
             let ready = |name: &str| match replaced {
-                None => self.is_there(name),
-                Some(_) => self.is_there(name) && self.has_endpoints(name),
+                None => self.is_resolved(name),
+                Some(_) => self.is_resolved(name) && self.has_endpoints(name),
             };
-            if routes.clusters().into_iter().all(ready) {
-                let change = Change::Routes(user.clone(), Arc::clone(&routes));
+            if routes.configuration.clusters().into_iter().all(ready) {
+                let change = Change::Routes(consumer.clone(), routes.clone());
                 self.changes.push_back(change);
-                self.routed.insert(user, routes);
+                self.routed.insert(consumer, routes);
             }
         }
     }
 
-    /// Whether a cluster is known, or known not to be.
-    fn is_there(&self, name: &str) -> bool {
+    /// Whether a cluster is known, or known not to exist.
+    fn is_resolved(&self, name: &str) -> bool {
         self.clusters.contains_key(name) || self.missing.contains(name) || self.is_own(name)
     }
 
-    /// Whether nothing is to be waited for: there are endpoints, or there will be none.
+    /// Whether the endpoints of a cluster are known, or known not to exist.
     fn has_endpoints(&self, name: &str) -> bool {
         let cluster = self.clusters.get(name);
         let eds_name = cluster.and_then(|cluster| cluster.eds_name());
@@ -407,14 +306,13 @@ impl Dependencies {
         })
     }
 
-    /// Clusters that nobody needs any more, now that routes changed.
-    fn forget_clusters(&mut self) {
+    fn remove_unneeded_clusters(&mut self) {
         if self.roots.all_clusters {
             return;
         }
         let needed = self.needed_clusters();
-        let unneeded = self.clusters.keys().filter(|name| !needed.contains(*name));
-        let unneeded: Vec<Arc<str>> = unneeded.cloned().collect();
+        let names = self.clusters.keys().cloned();
+        let unneeded: Vec<Arc<str>> = names.filter(|name| !needed.contains(name)).collect();
         for name in unneeded {
             self.clusters.remove(&name);
             self.changes.push_back(Change::Removed(name));
@@ -422,68 +320,75 @@ impl Dependencies {
         self.missing.retain(|name| needed.contains(name));
     }
 
-    fn route_users(&self) -> impl Iterator<Item = RouteUser> {
-        let targets = self.roots.listeners.iter().cloned().map(RouteUser::Target);
-        let followed = self.roots.following.routes.iter().cloned();
-        targets.chain(followed.map(RouteUser::Follower))
+    fn route_consumers(&self) -> impl Iterator<Item = RouteConsumer> {
+        let targets = self
+            .roots
+            .listeners
+            .iter()
+            .cloned()
+            .map(RouteConsumer::Target);
+        let followed = self.roots.subscriptions.routes.iter().cloned();
+        targets.chain(followed.map(RouteConsumer::Subscription))
     }
 
-    fn routes_of(&self, user: &RouteUser) -> Option<Arc<RouteConfiguration>> {
-        let target = match user {
-            RouteUser::Follower(name) => return self.routes.get(name).cloned(),
-            RouteUser::Target(target) => target,
+    fn routes_of(&self, consumer: &RouteConsumer) -> Option<Routes> {
+        let target = match consumer {
+            RouteConsumer::Subscription(name) => return self.routes.get(name).cloned(),
+            RouteConsumer::Target(target) => target,
         };
-        let routes = match self.listeners.get(target)? {
-            Routes::Inline(routes) => routes,
-            Routes::Rds(name) => self.routes.get(name)?,
+        let listener = self.listeners.get(target)?;
+        let routes = match &listener.routes {
+            RouteSource::Inline(routes) => routes,
+            RouteSource::Rds(name) => &self.routes.get(name)?.configuration,
         };
-        Some(match self.limits.get(target) {
+        let routes = match listener.max_stream_duration {
+            Some(limit) => Arc::new(routes.with_max_stream_duration(limit)),
             None => Arc::clone(routes),
-            Some(limit) => Arc::new(routes.with_max_stream_duration(*limit)),
-        })
+        };
+        Some(routes.into())
     }
 
-    /// Clusters that routes in force, or about to be, name, and those wanted from the start.
     fn needed_clusters(&self) -> BTreeSet<Arc<str>> {
         let mut needed = self.roots.clusters.clone();
-        for user in self.route_users() {
-            let coming = self.routes_of(&user);
-            let routes = coming.iter().chain(self.routed.get(&user));
-            let names = routes.flat_map(|routes| routes.clusters());
+        for consumer in self.route_consumers() {
+            let pending = self.routes_of(&consumer);
+            let routes = pending.iter().chain(self.routed.get(&consumer));
+            let names = routes.flat_map(|routes| routes.configuration.clusters());
             needed.extend(names.filter(|name| !self.is_own(name)).map(Arc::from));
         }
         needed
     }
 
-    fn wanted(&self) -> BTreeSet<Key> {
+    fn needed(&self) -> BTreeSet<Key> {
         let key = |type_url: &str, name: &Arc<str>| (Arc::from(type_url), Arc::clone(name));
-        let mut wanted = BTreeSet::new();
+        let mut needed_keys = BTreeSet::new();
         for target in &self.roots.listeners {
-            wanted.insert(key(LISTENER, target));
-            if let Some(Routes::Rds(name)) = self.listeners.get(target) {
-                wanted.insert(key(ROUTE_CONFIGURATION, name));
+            needed_keys.insert(key(LISTENER, target));
+            let listener = self.listeners.get(target);
+            if let Some(RouteSource::Rds(name)) = listener.map(|listener| &listener.routes) {
+                needed_keys.insert(key(ROUTE_CONFIGURATION, name));
             }
         }
-        let following = &self.roots.following;
-        for name in &following.routes {
-            wanted.insert(key(ROUTE_CONFIGURATION, name));
+        let subscriptions = &self.roots.subscriptions;
+        for name in &subscriptions.routes {
+            needed_keys.insert(key(ROUTE_CONFIGURATION, name));
         }
-        for eds_name in following.own_clusters.values().flatten() {
-            wanted.insert(key(CLUSTER_LOAD_ASSIGNMENT, eds_name));
+        for eds_name in subscriptions.own_clusters.values().flatten() {
+            needed_keys.insert(key(CLUSTER_LOAD_ASSIGNMENT, eds_name));
         }
         if self.roots.all_clusters {
-            wanted.insert(key(CLUSTER, &WILDCARD.into()));
+            needed_keys.insert(key(CLUSTER, &WILDCARD.into()));
         }
         let needed = self.needed_clusters();
-        wanted.extend(needed.iter().map(|name| key(CLUSTER, name)));
+        needed_keys.extend(needed.iter().map(|name| key(CLUSTER, name)));
         for cluster in self.clusters.values() {
             let eds_name = cluster.eds_name().map(Arc::from);
-            wanted.extend(eds_name.map(|name| key(CLUSTER_LOAD_ASSIGNMENT, &name)));
+            needed_keys.extend(eds_name.map(|name| key(CLUSTER_LOAD_ASSIGNMENT, &name)));
         }
-        if self.fleet_is_wanted() {
-            wanted.insert(key(CLUSTER_LOAD_ASSIGNMENT, self.fleet_name()));
+        if self.needs_fleet() {
+            needed_keys.insert(key(CLUSTER_LOAD_ASSIGNMENT, self.fleet_name()));
         }
-        wanted
+        needed_keys
     }
 }
 

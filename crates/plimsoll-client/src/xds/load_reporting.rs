@@ -1,30 +1,29 @@
-//! Load reports to the management server: [`run`].
+//! Sends load reports to the management server (LRS).
 //!
-//! When and what to report is known by `plimsoll_xds::lrs::Client`, the counters by the cluster
-//! manager; here they meet. Counts that could not be sent wait for the next stream.
+//! `plimsoll_xds::lrs::Client` decides when and what to report; the cluster manager has the counts.
+//! Counts that could not be sent are part of the first report on the next stream.
 
 use plimsoll_xds::driver::Servers;
 use plimsoll_xds::driver::lrs_client::{self, LrsClientChannels};
-use plimsoll_xds::lrs::message::ClusterStatsMessage;
-use plimsoll_xds::lrs::{Client, ClientEvent, EdsNames, Observed, messages};
+use plimsoll_xds::lrs::message::ClusterLoadStats;
+use plimsoll_xds::lrs::{Client, ClientEvent, EdsNames, ObservedTraffic, with_eds_names};
 use plimsoll_xds::node::NodeInfo;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::cluster_manager::Update;
+use crate::cluster::manager::Update;
 
-/// Reports until the manager is gone.
 pub(crate) async fn run(
     servers: Servers,
     node: NodeInfo,
     eds_names: watch::Receiver<EdsNames>,
     updates: mpsc::WeakSender<Update>,
 ) {
-    let (events, mut asked) = mpsc::channel(16);
+    let (events, mut client_events) = mpsc::channel(16);
     let (drained, stats) = mpsc::channel(1);
     let channels = LrsClientChannels { events, stats };
     let driver = tokio::spawn(lrs_client::run(servers, Client::new(node), channels));
-    while let Some(event) = asked.recv().await {
-        // The client is gone, and with it everybody who could send.
+    while let Some(event) = client_events.recv().await {
+        // The client was dropped.
         let Some(updates) = updates.upgrade() else {
             break;
         };
@@ -38,11 +37,11 @@ pub(crate) async fn run(
     driver.abort();
 }
 
-/// `None` when there is nobody left to report for or to.
+/// Handles an event of the LRS client; `None` when the manager or the stream has ended.
 async fn handle(
     event: ClientEvent,
     updates: &mpsc::Sender<Update>,
-    drained: &mpsc::Sender<Vec<ClusterStatsMessage>>,
+    drained: &mpsc::Sender<Vec<ClusterLoadStats>>,
     eds_names: &watch::Receiver<EdsNames>,
 ) -> Option<()> {
     match event {
@@ -51,14 +50,14 @@ async fn handle(
             updates.send(update).await.ok()?;
         }
         ClientEvent::ObservedTraffic(clusters) => {
-            for Observed { traffic, at } in clusters {
+            for ObservedTraffic { traffic, at } in clusters {
                 let fractions = traffic.fractions.into_iter().collect();
                 let update = Update::ObservedTraffic(traffic.cluster_name, fractions, at);
                 updates.send(update).await.ok()?;
             }
         }
         ClientEvent::Collect {
-            wanted,
+            clusters: wanted,
             report_endpoint_granularity,
         } => {
             let (reply, stats) = oneshot::channel();
@@ -68,9 +67,8 @@ async fn handle(
                 reply,
             };
             updates.send(update).await.ok()?;
-            let stats = stats.await.ok()?;
-            let messages = messages(stats, &eds_names.borrow());
-            drained.send(messages).await.ok()?;
+            let stats = with_eds_names(stats.await.ok()?, &eds_names.borrow());
+            drained.send(stats).await.ok()?;
         }
     }
     Some(())

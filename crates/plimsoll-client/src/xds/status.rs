@@ -1,49 +1,43 @@
-//! [`XdsStatus`]: how discovery is doing, for people and for whoever waits for a first answer.
+//! [`XdsStatus`]: state of the discovery stream and of its resources.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// How discovery is doing.
+/// State of the discovery stream and of its resources; from
+/// [`Client::xds_status`](crate::Client::xds_status).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct XdsStatus {
-    /// The stream.
     pub state: XdsState,
-    /// Where it goes, or went last; empty before the first one.
+    /// URI of the current or last server; empty before the first connection.
     pub server: String,
-    /// What is wrong with resources that were asked for, by type and name: refused, removed or
-    /// never there. What was good before is still in use.
+    /// Subscribed resources that were removed or do not exist; an earlier version stays in use.
     pub problems: BTreeMap<(Arc<str>, Arc<str>), String>,
-    /// Responses that were refused so far, and why the last one.
+    /// Number of rejected responses (NACKs).
     pub rejected: u64,
-    /// Reason of the last refusal, as the server was told it.
     pub last_rejection: Option<String>,
-    /// Fields of resources in force that are set and have no effect here, by type and name.
+    /// Fields of current resources that are set but have no effect, by type and name.
     pub ignored_fields: BTreeMap<(Arc<str>, Arc<str>), IgnoredFields>,
-    /// Versions of resources so far that had such fields, as Envoy counts messages in
-    /// `server.dynamic_unknown_fields`.
+    /// Resource versions with ignored fields, counted like Envoy's `server.dynamic_unknown_fields`.
     pub dynamic_unknown_fields: u64,
-    /// What became of the routes that are followed, by name.
     pub routes: BTreeMap<Arc<str>, RouteStatus>,
 }
 
-/// Fields of one resource that have no effect.
+/// Fields of one resource that are set but have no effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IgnoredFields {
-    /// Version of the resource.
     pub version: Arc<str>,
-    /// Paths, each at the first place where the field is set.
+    /// Paths of the fields, each where it is first set.
     pub paths: Vec<String>,
 }
 
 impl XdsStatus {
-    /// A resource was accepted; `paths` of it have no effect. Returns whether that is news: each
-    /// version is reported once.
-    pub(crate) fn note_ignored(
+    /// Records ignored fields; returns whether to log them: once per version of the resource.
+    pub(crate) fn record_ignored(
         &mut self,
         key: (Arc<str>, Arc<str>),
         version: &Arc<str>,
-        paths: Vec<String>,
+        paths: &[String],
     ) -> bool {
         if paths.is_empty() {
             self.ignored_fields.remove(&key);
@@ -55,39 +49,35 @@ impl XdsStatus {
         }
         let version = Arc::clone(version);
         self.dynamic_unknown_fields += 1;
+        let paths = paths.to_vec();
         self.ignored_fields
             .insert(key, IgnoredFields { version, paths });
         true
     }
 }
 
-/// What became of one route configuration, counted as Envoy does.
+/// Update counters of one route configuration, as in Envoy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteStatus {
-    /// How often the server sent it and it was good, the same again included.
+    /// Accepted updates, including unchanged ones.
     pub update_success: u64,
-    /// How often a response with routes was refused, whichever of them were bad.
+    /// Rejected responses with route configurations, whichever of them was invalid.
     pub update_rejected: u64,
-    /// How often another one was put in force.
     pub config_reload: u64,
-    /// Version of what was good last. Where the server has no versions for single resources, it is
-    /// a hash of the content.
+    /// Last accepted resource version; a hash of the content if the server sends none for each.
     pub version: Arc<str>,
-    /// Version of what is in force, and since when.
+    /// Resource version in effect, and since when.
     pub in_force: Option<(Arc<str>, SystemTime)>,
 }
 
-/// The stream to the server.
+/// State of the stream to the management server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum XdsState {
-    /// No stream yet.
     #[default]
     Connecting,
-    /// A stream is open.
     Connected,
-    /// The last stream, or the last attempt, is over; another follows.
+    /// The last stream or connection attempt failed; the client reconnects.
     Disconnected {
-        /// Why.
         message: String,
     },
 }
@@ -97,16 +87,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_version_is_reported_once() {
+    fn ignored_fields_are_logged_once_per_version() {
         let mut status = XdsStatus::default();
         let key = || (Arc::from("type"), Arc::from("orders"));
-        let paths = || vec!["alt_stat_name".to_owned()];
+        let paths = ["alt_stat_name".to_owned()];
         let (one, two) = (Arc::from("1"), Arc::from("2"));
-        assert!(status.note_ignored(key(), &one, paths()));
-        assert!(!status.note_ignored(key(), &one, paths()));
-        assert!(status.note_ignored(key(), &two, paths()));
+        assert!(status.record_ignored(key(), &one, &paths));
+        assert!(!status.record_ignored(key(), &one, &paths));
+        assert!(status.record_ignored(key(), &two, &paths));
         assert_eq!(status.dynamic_unknown_fields, 2);
-        assert!(!status.note_ignored(key(), &two, Vec::new()));
+        assert!(!status.record_ignored(key(), &two, &[]));
         assert!(status.ignored_fields.is_empty());
         assert_eq!(status.dynamic_unknown_fields, 2);
     }

@@ -1,7 +1,7 @@
-//! The discovery stream of a client: [`Subscriber`] runs it and tells the cluster manager.
+//! [`Subscriber`]: task that runs the discovery stream and updates the cluster manager.
 //!
-//! What is needed is decided by `dependencies`, the protocol is plimsoll-xds's. Ends with the
-//! client: it holds no strong end of the manager's channel.
+//! `dependencies` decides what to subscribe to; `plimsoll_xds::ads` implements the protocol. The
+//! task ends with the client: it holds only a weak sender to the cluster manager.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use plimsoll_core::log_line;
 use plimsoll_xds::ads::client::{Client, ClientEvent, ClientSettings};
 use plimsoll_xds::ads::message::NodeMessage;
 use plimsoll_xds::ads::{LISTENER, ROUTE_CONFIGURATION};
@@ -20,60 +21,48 @@ use plimsoll_xds::wire;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::dependencies::{Change, Dependencies, Roots, RouteUser, check};
+use super::decode::{Decoded, Routes, decode};
+use super::dependencies::{Change, Dependencies, Roots, RouteConsumer};
 use super::load_reporting;
-use super::{Following, LoadReporting, XdsOptions, XdsState, XdsStatus};
-use crate::cluster_manager::Update;
+use super::{LoadReporting, Subscriptions, XdsOptions, XdsState, XdsStatus};
+use crate::cluster::manager::Update;
 use crate::error::{Error, ErrorKind};
+use crate::log_lines;
 
-/// Events that may wait for the subscriber.
-const QUEUE: usize = 64;
+const QUEUE_CAPACITY: usize = 64;
 
-/// How long a target may be without routes before that is an error: longer than the server has time
-/// to say that it does not exist.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long to wait for the routes of a target: longer than `does_not_exist_after` of a resource.
+const ROUTES_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long a cluster outlives the routes that named it, for those who follow routes by name: they
-/// put new ones in force a moment later than we hand them on.
-const LINGER: Duration = Duration::from_secs(5);
+/// How long a removed cluster stays: programs that subscribe to routes by name may still use it.
+const CLUSTER_REMOVAL_DELAY: Duration = Duration::from_secs(5);
 
-/// Routes that are in force.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Routes {
-    /// By target.
+pub(crate) struct ActiveRoutes {
     pub(crate) targets: BTreeMap<Arc<str>, Arc<RouteConfiguration>>,
-    /// By their own name, for followers.
-    pub(crate) followed: BTreeMap<Arc<str>, Arc<RouteConfiguration>>,
+    pub(crate) subscribed: BTreeMap<Arc<str>, Routes>,
 }
 
-/// What the subscriber is asked for.
 #[derive(Debug)]
-pub(crate) enum Wanted {
-    /// One more listener.
-    Listener(Arc<str>),
-    /// These, instead of those before.
-    Following(Following),
+pub(crate) enum SubscribeCommand {
+    AddListener(Arc<str>),
+    Replace(Subscriptions),
 }
 
-/// What a client keeps of its subscriber.
 #[derive(Clone, Debug)]
 pub(crate) struct XdsHandle {
-    /// What else is wanted.
-    pub(crate) wanted: mpsc::Sender<Wanted>,
-    pub(crate) routes: Arc<ArcSwap<Routes>>,
+    pub(crate) commands: mpsc::Sender<SubscribeCommand>,
+    pub(crate) routes: Arc<ArcSwap<ActiveRoutes>>,
     pub(crate) status: watch::Receiver<XdsStatus>,
-    /// Changes whenever routes do.
     pub(crate) routed: watch::Receiver<u64>,
     listener_template: Arc<str>,
 }
 
 impl XdsHandle {
-    /// Name of the listener of a target.
     pub(crate) fn listener_name(&self, target: &str) -> Arc<str> {
         self.listener_template.replace("%s", target).into()
     }
 
-    /// Until there are routes for `target`, or the server has said that there are none.
     pub(crate) async fn wait_for_routes(&self, target: &str) -> Result<(), Error> {
         let (mut routed, mut status) = (self.routed.clone(), self.status.clone());
         let waiting = async {
@@ -89,22 +78,24 @@ impl XdsHandle {
                     changed = routed.changed() => changed,
                     changed = status.changed() => changed,
                 };
-                changed.map_err(|_| Error::new(ErrorKind::Closed, "the client is shut down"))?;
+                changed.map_err(|_| Error::closed())?;
             }
         };
-        match tokio::time::timeout(PATIENCE, waiting).await {
+        match tokio::time::timeout(ROUTES_TIMEOUT, waiting).await {
             Ok(done) => done,
             Err(_) => {
                 let state = &self.status.borrow().state;
-                let message = format!("no routes for {target:?} within {PATIENCE:?}: {state:?}");
+                let message = format!(
+                    "no routes for listener {target:?} within {ROUTES_TIMEOUT:?}; stream: {state:?}"
+                );
                 Err(Error::new(ErrorKind::Discovery, message))
             }
         }
     }
 }
 
-/// Until then; for ever without a time.
-async fn due(when: Option<Instant>) {
+/// Sleeps until `when`; never resolves if it is `None`.
+async fn sleep_until(when: Option<Instant>) {
     match when {
         Some(when) => tokio::time::sleep_until(when).await,
         None => std::future::pending().await,
@@ -122,22 +113,20 @@ struct Subscriber {
     servers: Servers,
     dependencies: Dependencies,
     updates: mpsc::WeakSender<Update>,
-    routes: Arc<ArcSwap<Routes>>,
+    routes: Arc<ArcSwap<ActiveRoutes>>,
     routed: watch::Sender<u64>,
     status: watch::Sender<XdsStatus>,
     eds_names: watch::Sender<EdsNames>,
     reports_load: bool,
-    /// Somebody follows routes by name.
-    followed: bool,
-    /// Clusters that are about to be removed, and when.
-    leaving: BTreeMap<Arc<str>, Instant>,
+    subscribes_routes: bool,
+    pending_removals: BTreeMap<Arc<str>, Instant>,
 }
 
-/// Starts to subscribe; needs a tokio runtime around it.
+/// Spawns the subscriber. Must be called within a tokio runtime.
 pub(crate) fn start(
     options: XdsOptions,
     updates: &mpsc::Sender<Update>,
-    fleet_wanted: watch::Receiver<bool>,
+    fleet_needed: watch::Receiver<bool>,
 ) -> XdsHandle {
     let roots = Roots {
         clusters: options.clusters.iter().cloned().collect(),
@@ -145,10 +134,10 @@ pub(crate) fn start(
         local_cluster_name: Arc::clone(&options.local_cluster_name),
         ..Roots::default()
     };
-    let (wanted, news) = mpsc::channel(QUEUE);
+    let (commands, receiver) = mpsc::channel(QUEUE_CAPACITY);
     let (status, status_reader) = watch::channel(XdsStatus::default());
     let (routed, routed_reader) = watch::channel(0);
-    let routes = Arc::<ArcSwap<Routes>>::default();
+    let routes = Arc::<ArcSwap<ActiveRoutes>>::default();
     let listener_template = options.listener_template.as_str().into();
     let subscriber = Subscriber {
         servers: Servers::new(options.server.clone(), options.fallback.iter().cloned()),
@@ -159,13 +148,13 @@ pub(crate) fn start(
         status,
         eds_names: watch::channel(EdsNames::new()).0,
         reports_load: false,
-        followed: false,
-        leaving: BTreeMap::new(),
+        subscribes_routes: false,
+        pending_removals: BTreeMap::new(),
         options,
     };
-    tokio::spawn(subscriber.run(news, fleet_wanted));
+    tokio::spawn(subscriber.run(receiver, fleet_needed));
     XdsHandle {
-        wanted,
+        commands,
         routes,
         status: status_reader,
         routed: routed_reader,
@@ -174,14 +163,13 @@ pub(crate) fn start(
 }
 
 impl Subscriber {
-    /// Works until the client is gone.
     async fn run(
         mut self,
-        mut news: mpsc::Receiver<Wanted>,
-        mut fleet_wanted: watch::Receiver<bool>,
+        mut commands: mpsc::Receiver<SubscribeCommand>,
+        mut fleet_needed: watch::Receiver<bool>,
     ) {
-        // Clusters of the program may be there already.
-        fleet_wanted.mark_changed();
+        // Check once at the start: the program's own clusters may need the fleet already.
+        fleet_needed.mark_changed();
         let info = self.options.node_info();
         let node = NodeMessage {
             raw: wire::encode_node(&info),
@@ -193,47 +181,45 @@ impl Subscriber {
             wire::resource_name,
             ClientSettings::default(),
         );
-        let (events, mut happened) = mpsc::channel(QUEUE);
-        let (commands, wanted) = mpsc::channel(QUEUE);
+        let (events, mut ads_events) = mpsc::channel(QUEUE_CAPACITY);
+        let (ads_commands, receiver) = mpsc::channel(QUEUE_CAPACITY);
         let channels = AdsClientChannels {
             events,
-            commands: wanted,
+            commands: receiver,
         };
         let servers = self.servers.clone();
-        let routes = self.options.route_check.clone();
-        let check = move |type_url: &str, name: &str, body: &Bytes| {
-            check(type_url, name, body)?;
-            match &routes {
-                Some(routes) if type_url == ROUTE_CONFIGURATION => routes.check(body),
-                _ => Ok(()),
-            }
+        let compiler = self.options.compile_routes.clone();
+        let decode = move |type_url: &str, name: &str, body: &Bytes| {
+            decode(type_url, name, body, compiler.as_ref())
         };
-        let driver = tokio::spawn(ads_client::run(servers, client, check, channels));
+        let driver = tokio::spawn(ads_client::run(servers, client, decode, channels));
         if self.options.load_reporting == LoadReporting::Always {
             self.report_load();
         }
         loop {
-            if self.settle(&commands).await.is_none() {
+            if self.forward(&ads_commands).await.is_none() {
                 break;
             }
             tokio::select! {
-                news = news.recv() => match news {
-                    // The client and all its channels are gone.
+                command = commands.recv() => match command {
+                    // The client was dropped.
                     None => break,
-                    Some(Wanted::Listener(name)) => self.dependencies.add_listener(name),
-                    Some(Wanted::Following(following)) => self.follow(following),
+                    Some(SubscribeCommand::AddListener(name)) => {
+                        self.dependencies.add_listener(name);
+                    }
+                    Some(SubscribeCommand::Replace(subscriptions)) => self.subscribe(subscriptions),
                 },
-                // The cluster manager, which knows, is gone when the client is.
-                Ok(()) = fleet_wanted.changed() => {
-                    let wanted = *fleet_wanted.borrow_and_update();
-                    self.dependencies.want_fleet(wanted);
+                // Closed only together with the client.
+                Ok(()) = fleet_needed.changed() => {
+                    let needed = *fleet_needed.borrow_and_update();
+                    self.dependencies.set_fleet_needed(needed);
                 }
-                () = due(self.leaving.values().min().copied()) => {
+                () = sleep_until(self.pending_removals.values().min().copied()) => {
                     if self.remove_due().await.is_none() {
                         break;
                     }
                 }
-                event = happened.recv() => match event {
+                event = ads_events.recv() => match event {
                     None => break,
                     Some(event) => self.handle_event(event),
                 },
@@ -242,39 +228,40 @@ impl Subscriber {
         driver.abort();
     }
 
-    fn follow(&mut self, following: Following) {
-        self.followed |= !following.routes.is_empty();
+    fn subscribe(&mut self, subscriptions: Subscriptions) {
+        self.subscribes_routes |= !subscriptions.routes.is_empty();
         self.status.send_modify(|status| {
             status
                 .routes
-                .retain(|name, _| following.routes.contains(name));
-            for name in &following.routes {
+                .retain(|name, _| subscriptions.routes.contains(name));
+            for name in &subscriptions.routes {
                 status.routes.entry(Arc::clone(name)).or_default();
             }
         });
-        for (cluster, eds_name) in &following.own_clusters {
-            self.name_for_reports(cluster, eds_name.as_deref());
+        for (cluster, eds_name) in &subscriptions.own_clusters {
+            self.record_eds_name(cluster, eds_name.as_deref());
         }
-        // Clusters of the program's own are its business.
-        self.leaving
-            .retain(|name, _| !following.own_clusters.contains_key(name));
-        self.dependencies.follow(following);
+        // The program removes its own clusters itself.
+        self.pending_removals
+            .retain(|name, _| !subscriptions.own_clusters.contains_key(name));
+        self.dependencies.subscribe(subscriptions);
     }
 
-    /// Removes clusters whose time is up.
     async fn remove_due(&mut self) -> Option<()> {
         let now = Instant::now();
-        let due = self.leaving.iter().filter(|(_, when)| **when <= now);
-        let due: Vec<Arc<str>> = due.map(|(name, _)| Arc::clone(name)).collect();
+        let due: Vec<Arc<str>> = (self.pending_removals.iter())
+            .filter(|(_, when)| **when <= now)
+            .map(|(name, _)| Arc::clone(name))
+            .collect();
         for name in due {
-            self.leaving.remove(&name);
+            self.pending_removals.remove(&name);
             let updates = self.updates.upgrade()?;
             updates.send(Update::Remove(name)).await.ok()?;
         }
         Some(())
     }
 
-    fn handle_event(&mut self, event: AdsClientEvent) {
+    fn handle_event(&mut self, event: AdsClientEvent<Decoded>) {
         match event {
             AdsClientEvent::Connected => {
                 let server = &self.servers.current().uri;
@@ -295,12 +282,12 @@ impl Subscriber {
         }
     }
 
-    fn count(&self, event: &ClientEvent) {
+    fn count(&self, event: &ClientEvent<Decoded>) {
         match event {
             ClientEvent::Rejected {
                 type_url, reason, ..
             } => {
-                tracing::warn!(%type_url, error = %reason, "refused what the server sent");
+                log_line!(log_lines::RESPONSE_REJECTED, %type_url, error = %reason);
                 self.status.send_modify(|status| {
                     status.rejected += 1;
                     status.last_rejection = Some(reason.clone());
@@ -324,24 +311,21 @@ impl Subscriber {
         }
     }
 
-    /// Says which fields of an accepted resource have no effect, once per version.
-    fn report_ignored(&self, event: &ClientEvent) {
+    /// Records, and logs once per version, the fields of a resource that have no effect.
+    fn report_ignored(&self, event: &ClientEvent<Decoded>) {
         match event {
             ClientEvent::Updated { type_url, resource } => {
                 let (name, version) = (&resource.name, &resource.version);
-                let paths = wire::ignored_fields(type_url, &resource.body);
+                let paths = &resource.body.ignored;
                 let key = (Arc::clone(type_url), Arc::clone(name));
                 self.status.send_if_modified(|status| {
                     let before = status.ignored_fields.len();
-                    let news = status.note_ignored(key, version, paths.clone());
-                    if news {
+                    let is_new = status.record_ignored(key, version, paths);
+                    if is_new {
                         let fields = paths.join(", ");
-                        tracing::warn!(
-                            %type_url, %name, %version, fields,
-                            "fields of a resource have no effect here"
-                        );
+                        log_line!(log_lines::FIELDS_IGNORED, %type_url, %name, %version, fields);
                     }
-                    news || status.ignored_fields.len() != before
+                    is_new || status.ignored_fields.len() != before
                 });
             }
             ClientEvent::Removed { type_url, name }
@@ -354,13 +338,12 @@ impl Subscriber {
         }
     }
 
-    /// Other routes are in force for those who follow them.
     fn count_reload(&self, name: &str) {
         self.status.send_if_modified(|status| {
             let route = status.routes.get_mut(name);
             route.is_some_and(|route| {
                 route.config_reload += 1;
-                // Routes are handed on as the newest ones, or not at all.
+                // Only the newest version is ever published.
                 let version = Arc::clone(&route.version);
                 route.in_force = Some((version, SystemTime::now()));
                 true
@@ -368,62 +351,60 @@ impl Subscriber {
         });
     }
 
-    /// Passes on what is new. `None` when the client is gone.
-    async fn settle(&mut self, commands: &mpsc::Sender<AdsCommand>) -> Option<()> {
+    /// Sends subscription changes to the server, applies others; `None` if the client was dropped.
+    async fn forward(&mut self, commands: &mpsc::Sender<AdsCommand>) -> Option<()> {
         while let Some(command) = self.dependencies.poll_command() {
             commands.send(command).await.ok()?;
         }
         while let Some(change) = self.dependencies.poll_change() {
-            self.tell(change).await?;
+            self.apply(change).await?;
         }
         Some(())
     }
 
-    async fn tell(&mut self, change: Change) -> Option<()> {
+    async fn apply(&mut self, change: Change) -> Option<()> {
         let update = match change {
             Change::Cluster(cluster) => {
-                self.leaving.remove(cluster.config.name());
-                self.name_for_reports(cluster.config.name(), cluster.eds_name());
+                self.pending_removals.remove(cluster.config.name());
+                self.record_eds_name(cluster.config.name(), cluster.eds_name());
                 if cluster.options.lrs && self.options.load_reporting != LoadReporting::Never {
                     self.report_load();
                 }
                 Update::Discovered(cluster)
             }
-            Change::Removed(name) if self.followed => {
-                self.leaving.insert(name, Instant::now() + LINGER);
+            Change::Removed(name) if self.subscribes_routes => {
+                self.pending_removals
+                    .insert(name, Instant::now() + CLUSTER_REMOVAL_DELAY);
                 return Some(());
             }
             Change::Removed(name) => Update::Remove(name),
-            Change::Assignment(cluster, assigned) => {
-                let extras = Arc::unwrap_or_clone(assigned.extras);
-                let update = Update::Extras(Arc::clone(&cluster), extras);
-                self.updates.upgrade()?.send(update).await.ok()?;
-                Update::Assignment(cluster, assigned.assignment)
-            }
+            Change::Endpoints(cluster, endpoints) => Update::Endpoints(cluster, endpoints),
             Change::Fleet(assignment) => Update::Originating(assignment),
             Change::Routes(user, routes) => {
                 self.flush().await?;
-                let mut next = Routes::clone(&self.routes.load());
+                let mut next = ActiveRoutes::clone(&self.routes.load());
                 match user {
-                    RouteUser::Target(target) => next.targets.insert(target, routes),
-                    RouteUser::Follower(name) => {
-                        self.count_reload(&name);
-                        next.followed.insert(name, routes)
+                    RouteConsumer::Target(target) => {
+                        next.targets.insert(target, routes.configuration);
                     }
-                };
+                    RouteConsumer::Subscription(name) => {
+                        self.count_reload(&name);
+                        next.subscribed.insert(name, routes);
+                    }
+                }
                 self.routes.store(Arc::new(next));
                 self.routed.send_modify(|generation| *generation += 1);
                 return Some(());
             }
             Change::Problem(key, problem) => {
-                self.note(key, problem);
+                self.set_problem(key, problem);
                 return Some(());
             }
         };
         self.updates.upgrade()?.send(update).await.ok()
     }
 
-    /// Waits until clusters are in force: routes name them.
+    /// Waits until clusters are published, before routes that name them are.
     async fn flush(&self) -> Option<()> {
         let (reply, done) = tokio::sync::oneshot::channel();
         let updates = self.updates.upgrade()?;
@@ -431,20 +412,19 @@ impl Subscriber {
         done.await.ok()
     }
 
-    fn note(&self, key: super::dependencies::Key, problem: Option<String>) {
+    fn set_problem(&self, key: super::dependencies::Key, problem: Option<String>) {
         self.status.send_if_modified(|status| match problem {
             None => status.problems.remove(&key).is_some(),
             Some(problem) => {
                 let (type_url, name) = &key;
-                tracing::warn!(%type_url, %name, error = problem, "a resource is missing");
+                log_line!(log_lines::RESOURCE_MISSING, %type_url, %name, error = problem);
                 status.problems.insert(key, problem);
                 true
             }
         });
     }
 
-    /// Load reports have the name in EDS beside that of the cluster, where they differ.
-    fn name_for_reports(&self, name: &Arc<str>, eds_name: Option<&str>) {
+    fn record_eds_name(&self, name: &Arc<str>, eds_name: Option<&str>) {
         let differs = |eds_name: &&str| **eds_name != **name;
         let eds_name = eds_name.filter(differs).map(Arc::from);
         self.eds_names.send_modify(|names| {
@@ -460,7 +440,7 @@ impl Subscriber {
             return;
         }
         if self.options.node.id.is_empty() {
-            tracing::warn!("node.id is empty; plimsoll control ignores load reports without it");
+            log_line!(log_lines::NODE_ID_EMPTY);
         }
         tokio::spawn(load_reporting::run(
             self.servers.clone(),

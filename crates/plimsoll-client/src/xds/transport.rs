@@ -1,8 +1,8 @@
-//! [`ServerTransport`]: the way to the management server, as to a host of a cluster: TLS, happy
-//! eyeballs, keep-alive.
+//! [`ServerTransport`]: connections to the management server with the settings of a cluster: TLS,
+//! happy eyeballs, keepalive.
 //!
-//! Certificates and keys are read anew for every connection, so that renewed files need no other
-//! sign (`refresh_interval` of gRFC A65 has nothing to do here).
+//! Certificates and keys are read again for every connection, so renewed files take effect without
+//! `refresh_interval` (gRFC A65).
 
 use std::io;
 use std::sync::Arc;
@@ -16,29 +16,31 @@ use plimsoll_xds::upstream::{
 };
 
 use super::connect_options;
-use crate::connect::{Callee, Dialer};
 use crate::error::{Error, ErrorKind};
+use crate::upstream::connect::{DialTarget, Dialer};
 
-/// Opens sockets to the management server.
 #[derive(Debug)]
 struct ServerTransport(Arc<UpstreamOptions>);
 
 impl Connector for ServerTransport {
     fn connect(&self, uri: &Uri) -> Connecting {
         let options = Arc::clone(&self.0);
-        let host = uri.host().unwrap_or_default();
-        let host: Arc<str> = host.trim_matches(['[', ']']).into();
+        let host: Arc<str> = uri
+            .host()
+            .unwrap_or_default()
+            .trim_matches(['[', ']'])
+            .into();
         let port = uri.port_u16().unwrap_or(443);
         Box::pin(async move {
             let found = tokio::net::lookup_host((&*host, port)).await?;
-            let callee = Callee {
+            let target = DialTarget {
                 addresses: found.collect(),
                 hostname: host,
                 server_name: None,
             };
-            let dialler = Dialer::new(&options);
-            let dialled = dialler.dial(&callee, HttpVersion::Http2).await;
-            let socket = dialled.map_err(|error| io::Error::other(error.source))?;
+            let dialer = Dialer::new(&options);
+            let dialed = dialer.dial(&target, HttpVersion::Http2).await;
+            let socket = dialed.map_err(|error| io::Error::other(error.source))?;
             Ok(Box::new(socket) as Box<dyn Socket>)
         })
     }
@@ -51,23 +53,21 @@ impl Connector for ServerTransport {
     }
 }
 
-/// Connects to `server` as to a host of a cluster with `options`.
-pub(super) fn secure(server: &mut ConnectOptions, options: UpstreamOptions) {
+pub(super) fn set_transport(server: &mut ConnectOptions, options: UpstreamOptions) {
     server.connect_timeout = options.connect_timeout;
     server.connector = Some(Arc::new(ServerTransport(Arc::new(options))));
 }
 
-/// A server of a bootstrap.
 pub(super) fn server(server: &XdsServer) -> Result<ConnectOptions, Error> {
     let address = server.server_uri.trim_start_matches("dns:///");
     let mut connect = connect_options(format!("http://{address}"));
     if let Some(upstream) = options(server)? {
-        secure(&mut connect, upstream);
+        set_transport(&mut connect, upstream);
     }
     Ok(connect)
 }
 
-/// How a bootstrap wants the server to be spoken to; `None` is plainly.
+/// Transport settings of a server of a bootstrap; `None` for plaintext.
 fn options(server: &XdsServer) -> Result<Option<UpstreamOptions>, Error> {
     let ChannelCreds::Tls {
         ca_certificate_file,
@@ -78,7 +78,7 @@ fn options(server: &XdsServer) -> Result<Option<UpstreamOptions>, Error> {
         return Ok(None);
     };
     if cfg!(not(feature = "tls-ring")) {
-        let message = "channel_creds: tls is not part of this build: feature tls-ring";
+        let message = "channel_creds: TLS is not compiled in: enable the feature tls-ring";
         return Err(Error::new(ErrorKind::Config, message));
     }
     let file = |path: &String| DataSource::Filename(path.clone());

@@ -1,4 +1,4 @@
-//! A backend that does what the path says, and counts what it saw.
+//! [`Actor`]: a test backend whose behavior is selected by the request path.
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -26,23 +26,21 @@ use tower_service::Service as _;
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Body = UnsyncBoxBody<Bytes, BoxError>;
 
-/// What an [`Actor`] has seen.
+/// Counters and switches of an [`Actor`].
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// Requests.
     pub(crate) requests: AtomicU64,
-    /// Requests that were answered with less than 500.
+    /// Requests with a response status below 500.
     pub(crate) good: AtomicU64,
     pub(crate) connections: AtomicU64,
-    /// Connections that are open.
     pub(crate) open: AtomicU64,
-    /// Lets one `/wait` go on.
+    /// Releases one `/wait` request.
     pub(crate) go: Notify,
     /// `/health`, `/maybe` and gRPC's health check fail.
-    pub(crate) sick: AtomicBool,
+    pub(crate) unhealthy: AtomicBool,
 }
 
-/// A server whose answer is decided by the path of the request.
+/// A server whose response depends on the path of the request.
 pub(crate) struct Actor {
     pub(crate) address: SocketAddr,
     pub(crate) seen: Arc<Seen>,
@@ -52,11 +50,10 @@ pub(crate) struct Actor {
 
 impl Actor {
     pub(crate) async fn start() -> Self {
-        Self::start_at("127.0.0.1:0".parse().unwrap()).await
+        Self::start_on(TcpListener::bind("127.0.0.1:0").await.unwrap())
     }
 
-    pub(crate) async fn start_at(address: SocketAddr) -> Self {
-        let listener = TcpListener::bind(address).await.unwrap();
+    pub(crate) fn start_on(listener: TcpListener) -> Self {
         let address = listener.local_addr().unwrap();
         let seen = Arc::new(Seen::default());
         let (kill, killed) = watch::channel(0);
@@ -81,7 +78,7 @@ impl Actor {
         self.seen.open.load(Ordering::Relaxed)
     }
 
-    /// Ends all connections.
+    /// Closes all open connections.
     pub(crate) fn kill_connections(&self) {
         self.kill.send_modify(|count| *count += 1);
     }
@@ -145,13 +142,13 @@ async fn act(
         "/early" => Response::new(full("early".into())),
         "/echo" => Response::new(full(echo(request).await?)),
         "/grpc" => grpc(&request),
-        "/say" => say(&request, seen.sick.load(Ordering::Relaxed)),
+        "/say" => say(&request, seen.unhealthy.load(Ordering::Relaxed)),
         "/health" | "/maybe" => {
-            let sick = seen.sick.load(Ordering::Relaxed);
-            let response = Response::builder().status(if sick { 503 } else { 200 });
+            let unhealthy = seen.unhealthy.load(Ordering::Relaxed);
+            let response = Response::builder().status(if unhealthy { 503 } else { 200 });
             response.body(full(address.to_string())).unwrap()
         }
-        "/grpc.health.v1.Health/Check" => grpc_health(seen.sick.load(Ordering::Relaxed)),
+        "/grpc.health.v1.Health/Check" => grpc_health(seen.unhealthy.load(Ordering::Relaxed)),
         _ => {
             let status = path.trim_start_matches('/').parse().unwrap_or(200);
             let body = full(address.to_string());
@@ -170,10 +167,12 @@ fn full(text: String) -> Body {
     body.map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Method, version, address and host as they arrived.
+/// Method, version, URI and host header as received.
 fn form(request: &Request<Incoming>) -> String {
-    let host = request.headers().get("host");
-    let host = host.map_or("-", |host| host.to_str().unwrap());
+    let host = request
+        .headers()
+        .get("host")
+        .map_or("-", |host| host.to_str().unwrap());
     format!("{:?} {} {host}", request.version(), request.uri())
 }
 
@@ -187,9 +186,9 @@ fn endless() -> Body {
     StreamBody::new(tokio_stream::iter(std::iter::repeat_with(piece))).boxed_unsync()
 }
 
-/// The request headers that begin with `say-` are the response headers.
-fn say(request: &Request<Incoming>, sick: bool) -> Response<Body> {
-    let mut response = Response::builder().status(if sick { 503 } else { 200 });
+/// Returns request headers with the prefix `say-` as response headers.
+fn say(request: &Request<Incoming>, unhealthy: bool) -> Response<Body> {
+    let mut response = Response::builder().status(if unhealthy { 503 } else { 200 });
     for (name, value) in request.headers() {
         if let Some(name) = name.as_str().strip_prefix("say-") {
             response = response.header(name, value);
@@ -198,10 +197,13 @@ fn say(request: &Request<Incoming>, sick: bool) -> Response<Body> {
     response.body(full(String::new())).unwrap()
 }
 
-/// A gRPC response with the status in the header `want`, in trailers.
+/// A gRPC response whose trailers have the status of the request header `want`.
 fn grpc(request: &Request<Incoming>) -> Response<Body> {
-    let status = request.headers().get("want").cloned();
-    let status = status.unwrap_or(HeaderValue::from_static("0"));
+    let status = request
+        .headers()
+        .get("want")
+        .cloned()
+        .unwrap_or(HeaderValue::from_static("0"));
     let response = Response::builder().header("content-type", "application/grpc");
     if request.headers().contains_key("trailers-only") {
         let response = response.header("grpc-status", status);
@@ -216,8 +218,8 @@ fn grpc(request: &Request<Incoming>) -> Response<Body> {
     response.body(body).unwrap()
 }
 
-fn grpc_health(sick: bool) -> Response<Body> {
-    let message: &[u8] = if sick {
+fn grpc_health(unhealthy: bool) -> Response<Body> {
+    let message: &[u8] = if unhealthy {
         b"\0\0\0\0\x02\x08\x02"
     } else {
         b"\0\0\0\0\x02\x08\x01"
@@ -233,7 +235,7 @@ fn grpc_health(sick: bool) -> Response<Body> {
     response.body(body).unwrap()
 }
 
-/// Switches to a protocol that says everything back.
+/// Upgrades the connection to an echo protocol.
 fn upgrade(request: Request<Incoming>) -> Response<Body> {
     tokio::spawn(async move {
         let upgraded = hyper::upgrade::on(request).await.unwrap();
@@ -244,19 +246,20 @@ fn upgrade(request: Request<Incoming>) -> Response<Body> {
         }
     });
     let body = Empty::new().map_err(|never| match never {}).boxed_unsync();
-    let response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
-    let response = response.header("connection", "upgrade");
+    let response = Response::builder()
+        .status(StatusCode::SWITCHING_PROTOCOLS)
+        .header("connection", "upgrade");
     response.header("upgrade", "echo").body(body).unwrap()
 }
 
-/// A request without body.
+/// A request with an empty body.
 pub(crate) fn request(method: Method, path: &str) -> Request<Empty<Bytes>> {
     let uri = format!("http://backend{path}");
     let request = Request::builder().method(method).uri(uri);
     request.body(Empty::new()).unwrap()
 }
 
-/// One request; status and body of its response.
+/// Sends a request; returns the status and body of its response.
 pub(crate) async fn get(
     service: &mut ClusterService,
     path: &str,
@@ -267,7 +270,7 @@ pub(crate) async fn get(
     Ok((status, String::from_utf8(body.to_vec())?))
 }
 
-/// Waits until `condition` holds; fails after a while.
+/// Waits until `condition` holds; panics after a timeout.
 pub(crate) async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let wait = async {
         while !condition().await {

@@ -1,10 +1,10 @@
-//! [`Authority`]: signs certificates for tests of this crate, here and in `src/tls`.
+//! [`Authority`]: certificate authority for tests, here and in `src/upstream/tls`.
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 
-/// Signs certificates.
+/// A certificate authority for tests.
 pub(crate) struct Authority {
-    /// Its own certificate.
+    /// CA certificate in PEM.
     pub(crate) pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
@@ -21,7 +21,7 @@ impl Authority {
         }
     }
 
-    /// A certificate for these names, and its key.
+    /// Signs a certificate for these names; returns it with its key.
     pub(crate) fn sign(&self, names: &[SanType]) -> (String, String) {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.subject_alt_names = names.to_vec();

@@ -1,4 +1,4 @@
-//! [`Hostile`]: a management server that says what the test wants, byte by byte.
+//! [`Hostile`]: a management server that sends arbitrary bytes.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -22,23 +22,23 @@ use tokio::task::JoinHandle;
 
 use super::within;
 
-/// A server of whatever.
+/// A management server under full control of the test.
 pub(crate) struct Hostile {
     pub(crate) address: SocketAddr,
     streams: UnboundedReceiver<RawStream>,
     server: JoinHandle<()>,
 }
 
-/// One discovery stream. Dropped, it ends.
+/// One discovery stream; dropping it ends the stream.
 pub(crate) struct RawStream {
     pub(crate) variant: Variant,
     requests: UnboundedReceiver<Bytes>,
     frames: UnboundedSender<Frame<Bytes>>,
 }
 
-/// What a client asked for or answered.
+/// A discovery request of the client.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ClientRequest {
     pub(crate) type_url: String,
     pub(crate) names: Vec<String>,
     pub(crate) nonce: String,
@@ -68,7 +68,7 @@ impl Hostile {
         }
     }
 
-    /// The next discovery stream.
+    /// Waits for the next discovery stream.
     pub(crate) async fn stream(&mut self) -> RawStream {
         within(self.streams.recv()).await.unwrap()
     }
@@ -81,69 +81,69 @@ impl Drop for Hostile {
 }
 
 impl RawStream {
-    /// Sends a message in a frame of gRPC.
+    /// Sends a message in a gRPC frame.
     pub(crate) fn send(&self, message: &[u8]) {
         let length = u32::try_from(message.len()).unwrap();
         self.send_framed(length, message);
     }
 
-    /// Sends a frame that says it is `length` bytes long.
+    /// Sends a frame whose header announces `length` bytes.
     pub(crate) fn send_framed(&self, length: u32, message: &[u8]) {
         let mut frame = BytesMut::new();
         frame.put_u8(0);
         frame.put_u32(length);
         frame.extend_from_slice(message);
-        // The client may have hung up.
+        // The client may have closed the stream.
         let _ = self.frames.send(Frame::data(frame.freeze()));
     }
 
-    /// Ends it with a status.
+    /// Ends the stream with a gRPC status.
     pub(crate) fn end(self, code: &'static str) {
         let mut trailers = HeaderMap::new();
         trailers.insert("grpc-status", http::HeaderValue::from_static(code));
         let _ = self.frames.send(Frame::trailers(trailers));
     }
 
-    /// The next thing that the client says.
-    pub(crate) async fn asked(&mut self) -> Asked {
+    /// Returns the client's next request.
+    pub(crate) async fn next_request(&mut self) -> ClientRequest {
         let bytes = within(self.requests.recv())
             .await
             .expect("the stream lives");
         read(self.variant, bytes)
     }
 
-    /// The answer to the response with this nonce: why it was refused, or nothing.
-    pub(crate) async fn answer(&mut self, nonce: &str) -> Option<String> {
+    /// Returns the error of the NACK with this nonce, or `None` for an ACK.
+    pub(crate) async fn nack_error(&mut self, nonce: &str) -> Option<String> {
         loop {
-            let asked = self.asked().await;
-            if asked.nonce == nonce {
-                return asked.error;
+            let request = self.next_request().await;
+            if request.nonce == nonce {
+                return request.error;
             }
         }
     }
 
-    /// Waits until the client wants `name` of a type.
-    pub(crate) async fn wanted(&mut self, type_url: &str, name: &str) {
+    /// Waits until the client subscribes to `name` of a type.
+    pub(crate) async fn wait_for_subscription(&mut self, type_url: &str, name: &str) {
         loop {
-            let asked = self.asked().await;
-            if asked.type_url == type_url && asked.names.iter().any(|known| known == name) {
+            let request = self.next_request().await;
+            if request.type_url == type_url && request.names.iter().any(|known| known == name) {
                 return;
             }
         }
     }
 
-    /// Waits until the client has hung up.
-    pub(crate) async fn hung_up(mut self) {
+    /// Waits until the client has closed the stream.
+    pub(crate) async fn closed(mut self) {
         while within(self.requests.recv()).await.is_some() {}
     }
 }
 
-fn read(variant: Variant, bytes: Bytes) -> Asked {
+fn read(variant: Variant, bytes: Bytes) -> ClientRequest {
     let names = |names: &[std::sync::Arc<str>]| names.iter().map(ToString::to_string).collect();
     match variant {
         Variant::Sotw => {
             let request = wire::decode_discovery_request(bytes).unwrap();
-            Asked {
+            ClientRequest {
                 type_url: request.type_url.to_string(),
                 names: names(&request.resource_names),
                 nonce: request.response_nonce,
@@ -152,7 +152,7 @@ fn read(variant: Variant, bytes: Bytes) -> Asked {
         }
         Variant::Delta => {
             let request = wire::decode_delta_discovery_request(bytes).unwrap();
-            Asked {
+            ClientRequest {
                 type_url: request.type_url.to_string(),
                 names: names(&request.resource_names_subscribe),
                 nonce: request.response_nonce,
@@ -170,7 +170,7 @@ async fn answer(
     let variant = match request.uri().path() {
         STREAM_AGGREGATED_RESOURCES => Some(Variant::Sotw),
         DELTA_AGGREGATED_RESOURCES => Some(Variant::Delta),
-        // Load reports: never answered.
+        // Load reports are never answered.
         _ => None,
     };
     let (said, requests) = unbounded_channel();
@@ -190,7 +190,7 @@ async fn answer(
     Ok(response.body(Frames(to_send)).unwrap())
 }
 
-/// Until the client ends its half, or nobody listens.
+/// Forwards messages until the client ends its half, or the receiver is dropped.
 async fn read_messages(mut body: Incoming, said: &UnboundedSender<Bytes>) {
     let mut buffer = BytesMut::new();
     while let Some(Ok(frame)) = body.frame().await {

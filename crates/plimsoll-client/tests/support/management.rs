@@ -1,4 +1,4 @@
-//! [`Management`]: a management server that keeps to the rules, and can be killed.
+//! [`Management`]: a conforming management server that can be killed and restarted.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 use super::resources::Made;
 
-/// The node of clients under test, in zone a.
+/// Node of clients under test, in zone a.
 pub(crate) fn node() -> Node {
     Node {
         id: "n1".into(),
@@ -32,7 +32,7 @@ pub(crate) fn node() -> Node {
     }
 }
 
-/// Options of a client that reconnects without making a test wait.
+/// Options of a client with a short reconnect backoff.
 pub(crate) fn xds_options(address: SocketAddr, variant: Variant) -> XdsOptions {
     let mut options = XdsOptions::new(format!("http://{address}"), node());
     options.variant = variant;
@@ -40,7 +40,7 @@ pub(crate) fn xds_options(address: SocketAddr, variant: Variant) -> XdsOptions {
     options
 }
 
-/// Sums of what was reported of a cluster.
+/// Sums of the load reports of a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reported {
     pub(crate) issued: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Reported {
     pub(crate) dropped: u64,
 }
 
-/// A management server. What was reported outlives its death.
+/// A management server. Received load reports survive a restart.
 pub(crate) struct Management {
     pub(crate) address: SocketAddr,
     desk: Desk,
@@ -62,11 +62,11 @@ struct Desk {
     instructions: watch::Sender<LrsInstructions>,
     reported: Arc<Mutex<BTreeMap<String, Reported>>>,
     reports: Arc<Mutex<u64>>,
-    refusals: Arc<Mutex<Vec<String>>>,
+    rejections: Arc<Mutex<Vec<String>>>,
 }
 
 impl Management {
-    /// Serves these resources.
+    /// Starts a server with these resources.
     pub(crate) fn start(resources: &[Made]) -> Self {
         let settings = LrsSettings {
             interval: Duration::from_millis(100),
@@ -83,7 +83,7 @@ impl Management {
             instructions: watch::Sender::new(instructions),
             reported: Arc::default(),
             reports: Arc::default(),
-            refusals: Arc::default(),
+            rejections: Arc::default(),
         };
         let (runtime, address) = listen(&desk, "127.0.0.1:0");
         Self {
@@ -93,46 +93,46 @@ impl Management {
         }
     }
 
-    /// Other resources from now on.
+    /// Replaces all served resources.
     pub(crate) fn set(&self, resources: &[Made]) {
         self.desk.views.send_replace(Arc::new(view(resources)));
     }
 
-    /// The demand that data planes are told with the answer to their reports.
-    pub(crate) fn tell(&self, epoch: u64, clusters: Vec<ClusterTraffic>) {
+    /// Sets the fractions of demand in LRS responses.
+    pub(crate) fn set_traffic(&self, epoch: u64, clusters: Vec<ClusterTraffic>) {
         let traffic = Arc::new(LrsTraffic { epoch, clusters });
         let instructions = &self.desk.instructions;
         instructions.send_modify(|current| current.traffic = traffic);
     }
 
-    /// Gone without a word, like a killed process.
+    /// Closes all connections without notice, like a killed process.
     pub(crate) fn kill(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 
-    /// Back at the same place.
+    /// Listens again at the same address.
     pub(crate) fn restart(&mut self) {
         self.kill();
         let (runtime, _) = listen(&self.desk, &self.address.to_string());
         self.runtime = Some(runtime);
     }
 
-    /// What was reported of a cluster.
+    /// Sums of the load reports of a cluster.
     pub(crate) fn reported(&self, cluster: &str) -> Reported {
         let reported = self.desk.reported.lock().unwrap();
         reported.get(cluster).copied().unwrap_or_default()
     }
 
-    /// Reports so far.
+    /// Number of load reports received.
     pub(crate) fn reports(&self) -> u64 {
         *self.desk.reports.lock().unwrap()
     }
 
-    /// Reasons of refusals so far.
-    pub(crate) fn refusals(&self) -> Vec<String> {
-        self.desk.refusals.lock().unwrap().clone()
+    /// Reasons of all NACKs received.
+    pub(crate) fn rejections(&self) -> Vec<String> {
+        self.desk.rejections.lock().unwrap().clone()
     }
 }
 
@@ -150,18 +150,18 @@ fn listen(desk: &Desk, address: &str) -> (Runtime, SocketAddr) {
         .enable_all()
         .build()
         .unwrap();
-    let handlers = (desk.clone(), desk.clone());
+    let (ads, lrs) = (desk.clone(), desk.clone());
     runtime.spawn(async move {
         let listener = tokio::net::TcpListener::from_std(listener).unwrap();
         let options = ServerOptions::default();
-        drop(serve(listener, handlers, options, std::future::pending()).await);
+        drop(serve(listener, ads, lrs, options, std::future::pending()).await);
     });
     (runtime, address)
 }
 
-/// The killed one may hold the port for another moment.
+/// Retries, because a killed server may hold the port for a moment.
 fn bind(address: &str) -> std::net::TcpListener {
-    let deadline = std::time::Instant::now() + super::PATIENCE;
+    let deadline = std::time::Instant::now() + super::TIMEOUT;
     loop {
         match std::net::TcpListener::bind(address) {
             Ok(listener) => {
@@ -182,8 +182,10 @@ fn view(resources: &[Made]) -> View {
         CLUSTER_LOAD_ASSIGNMENT,
     ];
     types.into_iter().fold(View::new(0), |view, type_url| {
-        let own = resources.iter().filter(|made| made.0 == type_url);
-        let own = own.map(|(_, name, body)| Resource::new(name.as_str(), body.clone()));
+        let own = resources
+            .iter()
+            .filter(|made| made.0 == type_url)
+            .map(|(_, name, body)| Resource::new(name.as_str(), body.clone()));
         view.with(type_url, Arc::new(TypeResources::new(own)))
     })
 }
@@ -201,8 +203,8 @@ impl AdsHandler for Desk {
 
 impl AdsObserver for Desk {
     fn handle_event(&mut self, event: StreamEvent, _: &ServerStream) {
-        if let StreamEvent::Nacked { refusal, .. } = event {
-            self.refusals.lock().unwrap().push(refusal.detail.message);
+        if let StreamEvent::Nacked { nack, .. } = event {
+            self.rejections.lock().unwrap().push(nack.detail.message);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Backends on loopback that count what they see, and clusters of them.
+//! Test backends on loopback that count their requests, and clusters of them.
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -6,6 +6,7 @@ pub(crate) mod hostile;
 pub(crate) mod management;
 pub(crate) mod resources;
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,34 +20,34 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use plimsoll_client::{Error, ResponseBody, UpstreamOptions};
+use plimsoll_client::{ClusterEndpoints, EndpointExtras, Error, ResponseBody, UpstreamOptions};
 use plimsoll_core::model::assignment::{
     AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
 };
 use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_xds::yaml::parse_cluster;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinHandle;
 use tower_service::Service;
 
-/// Long enough for a busy machine; reached only by a test that fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout of a failing test; long enough for a busy machine.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What comes of a future that cannot take long.
+/// Awaits a future with [`TIMEOUT`].
 pub(crate) async fn within<F: Future>(future: F) -> F::Output {
-    let done = tokio::time::timeout(PATIENCE, future).await;
+    let done = tokio::time::timeout(TIMEOUT, future).await;
     done.expect("nothing happened for a long time")
 }
 
-/// Waits until `check` has something to say. The one place that polls.
+/// Polls until `check` returns a value.
 pub(crate) async fn wait_for<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     loop {
         if let Some(found) = check().await {
             return found;
         }
-        assert!(tokio::time::Instant::now() < deadline, "in vain: {what}");
+        assert!(tokio::time::Instant::now() < deadline, "timed out: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -56,7 +57,7 @@ pub(crate) async fn wait_until(what: &str, mut check: impl AsyncFnMut() -> bool)
     wait_for(what, async || check().await.then_some(())).await;
 }
 
-/// A server that answers with its address, 200 unless the path says another status: `/503`.
+/// A server that responds with its address and status 200, or the status in the path: `/503`.
 pub(crate) struct Backend {
     pub(crate) address: SocketAddr,
     pub(crate) requests: Arc<AtomicU64>,
@@ -113,10 +114,17 @@ async fn answer(
         .unwrap())
 }
 
-/// An address on loopback where nobody listens.
-pub(crate) async fn nobody() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    listener.local_addr().unwrap()
+/// A bound socket that does not listen: connections are refused, and no other test gets the port.
+pub(crate) fn bound_socket() -> TcpSocket {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    socket
+}
+
+/// An address on loopback that refuses connections until the process ends.
+pub(crate) fn refused_address() -> SocketAddr {
+    let socket = Box::leak(Box::new(bound_socket()));
+    socket.local_addr().unwrap()
 }
 
 /// Endpoints of `cluster`, by zone.
@@ -134,12 +142,25 @@ pub(crate) fn endpoints(cluster: &str, zones: &[(&str, &[SocketAddr])]) -> Clust
     .unwrap()
 }
 
-/// A cluster that goes round.
+/// Endpoints of `cluster` in zone `a`, each with its extras.
+pub(crate) fn with_extras(
+    cluster: &str,
+    hosts: impl IntoIterator<Item = (SocketAddr, EndpointExtras)>,
+) -> ClusterEndpoints {
+    let extras: BTreeMap<_, _> = hosts.into_iter().collect();
+    let addresses: Vec<_> = extras.keys().copied().collect();
+    ClusterEndpoints {
+        assignment: endpoints(cluster, &[("a", &addresses)]),
+        extras: Arc::new(extras),
+    }
+}
+
+/// A cluster with round robin.
 pub(crate) fn round_robin(name: &str) -> ClusterConfig {
     parse_cluster(&format!("name: {name}\nlb_policy: ROUND_ROBIN")).unwrap()
 }
 
-/// Options with another protocol than HTTP/1.1.
+/// Default options, with HTTP/2 enabled.
 pub(crate) fn http2() -> UpstreamOptions {
     UpstreamOptions {
         http_version: plimsoll_client::HttpVersion::Http2,
@@ -147,7 +168,7 @@ pub(crate) fn http2() -> UpstreamOptions {
     }
 }
 
-/// What requests are sent through.
+/// Any service that requests can be sent through.
 pub(crate) trait Sends:
     Service<Request<Empty<Bytes>>, Response = Response<ResponseBody>, Error = Error>
 {
@@ -158,7 +179,7 @@ impl<S> Sends for S where
 {
 }
 
-/// One request; the status and the body of its response.
+/// Sends a GET request; returns the status and body of its response.
 pub(crate) async fn get(service: &mut impl Sends, path: &str) -> Result<(u16, String), Error> {
     let uri = format!("http://backend{path}");
     let request = Request::get(uri).body(Empty::<Bytes>::new()).unwrap();

@@ -1,4 +1,4 @@
-//! Resources as a management server writes them.
+//! Encoded xDS resources of test servers.
 
 use std::net::SocketAddr;
 
@@ -7,11 +7,10 @@ use plimsoll_core::model::assignment::LbEndpoint;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_xds::ads::message::{Any, DeltaDiscoveryResponse, DeltaResource, DiscoveryResponse};
 use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT, LISTENER, ROUTE_CONFIGURATION, Variant};
-use plimsoll_xds::wire::{
-    self, AssignmentOut, ClusterOut, LocalityDelivery, LocalityOut, PathMatch, RouteEntryOut,
-    RouteOut, RouteTarget, VirtualHostOut,
-};
-use plimsoll_xds::yaml::parse_cluster;
+use plimsoll_xds::pb::route::RouteConfigurationMessage;
+use plimsoll_xds::schema::file::FileMessage;
+use plimsoll_xds::wire::{self, AssignmentOut, ClusterOut, LocalityDelivery, LocalityOut};
+use plimsoll_xds::yaml::{Document, parse_cluster};
 
 /// A resource: type, name and body.
 pub(crate) type Made = (&'static str, String, Bytes);
@@ -22,27 +21,28 @@ pub(crate) fn listener(name: &str, routes: &str) -> Made {
     (LISTENER, name.to_owned(), body)
 }
 
-/// Everything goes to `cluster`.
+/// Routes that send all requests to `cluster`.
 pub(crate) fn routes(name: &str, cluster: &str) -> Made {
-    let route = RouteEntryOut {
-        path: PathMatch::Prefix(String::new()),
-        target: RouteTarget::Cluster(cluster.to_owned()),
-        metadata_match: None,
-        timeout: None,
-        retry: None,
-    };
-    let body = wire::encode_route_configuration(&RouteOut {
-        name: name.to_owned(),
-        virtual_hosts: vec![VirtualHostOut {
-            name: "all".to_owned(),
-            domains: vec!["*".to_owned()],
-            routes: vec![route],
-        }],
-    });
-    (ROUTE_CONFIGURATION, name.to_owned(), body)
+    let route = format!("{{match: {{prefix: ''}}, route: {{cluster: '{cluster}'}}}}");
+    routed(name, &[&route])
 }
 
-/// A cluster with further lines of YAML; it asks for load reports.
+/// Routes for every host, in YAML.
+pub(crate) fn routed(name: &str, routes: &[&str]) -> Made {
+    let routes = routes.join(", ");
+    let text = format!(
+        "{{name: '{name}', virtual_hosts: [{{name: all, domains: ['*'], routes: [{routes}]}}]}}"
+    );
+    let written: FileMessage<RouteConfigurationMessage> =
+        Document::parse(&text).unwrap().read().unwrap();
+    (
+        ROUTE_CONFIGURATION,
+        name.to_owned(),
+        written.bytes().clone(),
+    )
+}
+
+/// A cluster with `lrs_server` and further lines of YAML.
 pub(crate) fn cluster(name: &str, more: &str) -> Made {
     let config = parse_cluster(&format!("name: {name}\n{more}")).unwrap();
     let mut out = ClusterOut::new(&config, LocalityDelivery::AsConfigured);
@@ -50,7 +50,7 @@ pub(crate) fn cluster(name: &str, more: &str) -> Made {
     (CLUSTER, name.to_owned(), wire::encode_cluster(&out))
 }
 
-/// Endpoints by zone.
+/// An assignment with endpoints by zone.
 pub(crate) fn assignment(name: &str, zones: &[(&str, &[SocketAddr])]) -> Made {
     let localities = zones.iter().map(|(zone, addresses)| LocalityOut {
         locality: Locality::zone_only(zone),
@@ -66,7 +66,7 @@ pub(crate) fn assignment(name: &str, zones: &[(&str, &[SocketAddr])]) -> Made {
     (CLUSTER_LOAD_ASSIGNMENT, name.to_owned(), body)
 }
 
-/// Everything that `xds:///name` needs.
+/// All resources of the target `xds:///name`.
 pub(crate) fn whole(name: &str, zones: &[(&str, &[SocketAddr])]) -> Vec<Made> {
     vec![
         listener(name, name),
@@ -76,7 +76,7 @@ pub(crate) fn whole(name: &str, zones: &[(&str, &[SocketAddr])]) -> Vec<Made> {
     ]
 }
 
-/// A response with these resources, whatever types they have.
+/// A discovery response with these resources, whatever their types.
 pub(crate) fn response(variant: Variant, type_url: &str, nonce: &str, resources: &[Made]) -> Bytes {
     let any = |(type_url, _, body): &Made| Any {
         type_url: (*type_url).into(),

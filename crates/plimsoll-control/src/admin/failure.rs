@@ -1,58 +1,56 @@
-//! [`Failure`]: what went wrong, as JSON: `error` says it, `field` says where if it is known.
+//! [`ApiError`]: an error response with `error` and, if known, the request `field` that caused it.
 
 use axum::Json;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use plimsoll_core::units::FieldError;
-use serde_json::json;
 
+use super::responses;
 use crate::server::Stopped;
 
-/// What went wrong.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct ApiError {
     status: StatusCode,
-    error: String,
-    field: Option<String>,
+    body: responses::Error,
 }
 
-impl Failure {
-    /// A failure that no single field is to blame for.
+impl ApiError {
     pub(super) fn new(status: StatusCode, error: impl Into<String>) -> Self {
-        Self {
-            status,
+        let body = responses::Error {
             error: error.into(),
             field: None,
-        }
+        };
+        Self { status, body }
+    }
+
+    /// Names the request field that caused the error; an empty path names none.
+    fn at(mut self, path: &str) -> Self {
+        self.body.field = Some(path.to_owned()).filter(|path| !path.is_empty());
+        self
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let body = json!({ "error": self.error, "field": self.field });
-        (self.status, Json(body)).into_response()
+        (self.status, Json(self.body)).into_response()
     }
 }
 
-impl From<Stopped> for Failure {
+impl From<Stopped> for ApiError {
     fn from(stopped: Stopped) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, stopped.to_string())
     }
 }
 
-impl From<FieldError> for Failure {
+impl From<FieldError> for ApiError {
     fn from(error: FieldError) -> Self {
-        let field = error.path().to_owned();
-        Self {
-            field: Some(field).filter(|field| !field.is_empty()),
-            ..Self::new(StatusCode::BAD_REQUEST, error.reason())
-        }
+        Self::new(StatusCode::BAD_REQUEST, error.reason()).at(error.path())
     }
 }
 
-impl From<QueryRejection> for Failure {
-    /// The text of the library begins with the field where there is one.
+impl From<QueryRejection> for ApiError {
+    /// Extracts the field name, with which axum's message begins if axum knows it.
     fn from(rejection: QueryRejection) -> Self {
         let text = rejection.body_text();
         let prefix = "Failed to deserialize query string: ";
@@ -64,17 +62,14 @@ impl From<QueryRejection> for Failure {
     }
 }
 
-impl From<BytesRejection> for Failure {
+impl From<BytesRejection> for ApiError {
     fn from(rejection: BytesRejection) -> Self {
         Self::new(rejection.status(), rejection.body_text())
     }
 }
 
-/// A body that is no question.
-pub(super) fn body_error(error: serde_path_to_error::Error<serde_json::Error>) -> Failure {
-    let field = Some(error.path().to_string()).filter(|path| path != ".");
-    Failure {
-        field,
-        ..Failure::new(StatusCode::BAD_REQUEST, error.into_inner().to_string())
-    }
+pub(super) fn body_error(error: serde_path_to_error::Error<serde_json::Error>) -> ApiError {
+    let path = error.path().to_string();
+    let path = if path == "." { "" } else { &path };
+    ApiError::new(StatusCode::BAD_REQUEST, error.inner().to_string()).at(path)
 }

@@ -1,26 +1,26 @@
-//! Pages of the admin API, made from the state. Field names are stable, and each is documented in
-//! docs/admin-api.md (a test of the house checks that).
-//!
-//! The overview and fleets live here, clusters, nodes and what-ifs in files of their own. Units are
-//! part of the names; rates and shares are rounded for people.
+//! Responses of the admin API, built from the state. Field names are stable, and a test checks that
+//! docs/admin-api.md documents each. `/status` and `/fleets` are in this file; `clusters`, `nodes`
+//! and `what_if` have files of their own. Field names have units; rates and shares are rounded.
 
 mod clusters;
 mod nodes;
 mod what_if;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::counts::{HostSetCounts, LocalityCounts};
-use plimsoll_core::model::locality::Locality;
-use plimsoll_core::planner::GrainView;
+use plimsoll_core::planner::ScopeView;
 use plimsoll_core::planner::fractions::ZoneFraction;
 use plimsoll_core::time::Instant;
-use serde_json::{Value, json};
+use plimsoll_serve::ReloadCounts;
 
-use super::reloads::Counts;
+use super::responses::{
+    Configuration, Demand, Fleet, FleetZone, Fleets, Fraction, Relay, Status, ZoneDemand,
+};
 use crate::config::{Delivery, Mode};
 use crate::counters::cause;
-use crate::delivery::{Class, Steering, WhyNot};
+use crate::delivery::{NodeClass, NotSteeredReason, Steering};
 use crate::relay::RelayStatus;
 use crate::run::Bound;
 use crate::state::State;
@@ -29,109 +29,111 @@ pub(super) use clusters::clusters;
 pub(super) use nodes::nodes;
 pub(super) use what_if::what_if;
 
-/// Which part of a long list to show.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Page {
+pub(super) struct ListQuery {
     pub(super) fleet: Option<String>,
-    /// Of the entries themselves: a node or a cluster.
+    /// Name of a node or cluster.
     pub(super) name: Option<String>,
     pub(super) offset: usize,
     pub(super) limit: usize,
 }
 
-/// The whole at a glance.
+/// Response of `/api/v1/status`: version, addresses, and numbers of fleets, nodes and streams.
 pub(super) fn status(
     state: &State,
-    reloads: &Counts,
-    (streams, upstreams): (usize, &RelayStatus),
+    reloads: ReloadCounts,
+    streams: usize,
+    upstreams: RelayStatus,
     bound: Bound,
-) -> Value {
+) -> Status {
     let fleets = state.fleets();
     let nodes: usize = fleets.iter().map(|(_, members)| members.len()).sum();
     let config = state.config();
-    let relay = config.relay.as_ref().map(|relay| {
-        json!({
-            "address": relay.address,
-            "api_type": if relay.delta { "DELTA_GRPC" } else { "GRPC" },
-            "upstream": upstreams,
-        })
+    let relay = config.relay.as_ref().map(|relay| Relay {
+        address: relay.address.clone(),
+        api_type: if relay.delta { "DELTA_GRPC" } else { "GRPC" },
+        upstream: upstreams,
     });
-    json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "relay": relay,
-        "listen": bound.xds,
-        "admin": bound.admin,
-        "fleets": fleets.iter().count(),
-        "nodes": nodes,
-        "clusters": config.services.len(),
-        "discovery_streams": streams,
-        "load_reporting_interval_ms": millis(config.load_reporting_interval),
-        "configuration": {
-            "reloads_succeeded": reloads.succeeded,
-            "reloads_failed": reloads.failed,
-            "in_force": reloads.error.is_none(),
-            "error": reloads.error,
-            "read_unix_seconds": reloads.last_success_unix_seconds,
-            "restart_needed": reloads.restart_needed,
+    Status {
+        version: env!("CARGO_PKG_VERSION"),
+        relay,
+        listen: bound.xds,
+        admin: bound.admin,
+        fleets: fleets.iter().count(),
+        nodes,
+        clusters: config.services.len(),
+        discovery_streams: streams,
+        load_reporting_interval_ms: millis(config.load_reporting_interval),
+        configuration: Configuration {
+            reloads_succeeded: reloads.succeeded,
+            reloads_failed: reloads.failed,
+            in_force: reloads.error.is_none(),
+            error: reloads.error,
+            read_unix_seconds: reloads.last_success_unix_seconds,
+            restart_needed: reloads.restart_needed,
         },
-    })
+    }
 }
 
-/// Fleets, their zones and the demand that arrives there.
-pub(super) fn fleets(state: &State, wanted: Option<&str>, now: Instant) -> Value {
-    let fleets = state.fleets().iter();
-    let fleets = fleets.filter(|(name, _)| wanted.is_none_or(|wanted| wanted == name.as_ref()));
-    let fleets = fleets.map(|(name, members)| {
+/// Response of `/api/v1/fleets`: each fleet with its zones and its demand.
+pub(super) fn fleets(state: &State, fleet: Option<&str>, now: Instant) -> Fleets {
+    let matching = state
+        .fleets()
+        .iter()
+        .filter(|(name, _)| fleet.is_none_or(|fleet| fleet == name.as_ref()));
+    let fleets = matching.map(|(name, members)| {
         let delivered = state.fleet_plan(name).map_or(&[][..], |plan| &plan.zones);
         let view = state.planner().fleet(name, now);
         let demand = view
             .iter()
-            .flat_map(plimsoll_core::planner::FleetView::grains)
-            .map(|grain| demand(&grain));
-        json!({
-            "fleet": name,
-            "nodes": members.len(),
-            "zones": zones(&state.fleets().counts(name)),
-            "basis": basis(delivered),
-            "delivered": fractions(delivered),
-            "delivered_age_ms": state.delivered_age(name, None, now).map(millis),
-            "demand": demand.collect::<Vec<_>>(),
-        })
+            .flat_map(plimsoll_core::planner::FleetView::scopes)
+            .map(|scope| demand(&scope));
+        Fleet {
+            fleet: Arc::clone(name),
+            nodes: members.len(),
+            zones: zones(&state.fleets().counts(name)),
+            basis: basis(delivered),
+            delivered: fractions(delivered),
+            delivered_age_ms: state.delivered_age(name, None, now).map(millis),
+            demand: demand.collect(),
+        }
     });
-    json!({ "fleets": fleets.collect::<Vec<_>>() })
+    Fleets {
+        fleets: fleets.collect(),
+    }
 }
 
-fn zones(nodes: &HostSetCounts) -> Vec<Value> {
-    let zone =
-        |slot: &LocalityCounts| json!({ "locality": place(&slot.locality), "nodes": slot.all });
+fn zones(nodes: &HostSetCounts) -> Vec<FleetZone> {
+    let zone = |slot: &LocalityCounts| FleetZone {
+        locality: (&slot.locality).into(),
+        nodes: slot.all,
+    };
     nodes.localities.iter().map(zone).collect()
 }
 
-fn demand(grain: &GrainView<'_>) -> Value {
-    let zones = grain.demand().map(|zone| {
-        json!({
-            "locality": place(zone.locality),
-            "reporters": zone.reporters,
-            "requests_per_second": rounded(zone.raw_per_second),
-            "smoothed_requests_per_second": rounded(zone.smoothed_per_second),
-        })
+fn demand(scope: &ScopeView<'_>) -> Demand {
+    let zones = scope.demand().map(|zone| ZoneDemand {
+        locality: zone.locality.into(),
+        reporters: zone.reporters,
+        requests_per_second: rounded(zone.raw_per_second),
+        smoothed_requests_per_second: rounded(zone.smoothed_per_second),
     });
-    let plan = grain.plan();
-    json!({
-        "cluster": grain.upstream_cluster(),
-        "warming_up": grain.is_warming_up(),
-        "zones": zones.collect::<Vec<_>>(),
-        "measured": plan.map(|plan| fractions(&plan.zones)),
-        "measured_age_ms": grain.plan_age().map(millis),
-        "generation": plan.map(|plan| plan.generation),
-        "cause": plan.map(|plan| cause(plan.cause)),
-    })
+    let plan = scope.plan();
+    Demand {
+        cluster: scope.upstream_cluster().cloned(),
+        warming_up: scope.is_warming_up(),
+        zones: zones.collect(),
+        measured: plan.map(|plan| fractions(&plan.zones)),
+        measured_age_ms: scope.plan_age().map(millis),
+        generation: plan.map(|plan| plan.generation),
+        cause: plan.map(|plan| cause(plan.cause)),
+    }
 }
 
-/// How a service reaches a kind of receivers, in one word, and why it is not by demand.
+/// Returns the name of how demand is delivered, and the reason if demand alone does not steer.
 pub fn delivery(steering: Steering) -> (&'static str, Option<&'static str>) {
     match steering {
-        Steering::AsConfigured(why) => ("as_configured", Some(why_not(why))),
+        Steering::AsConfigured(why) => ("as_configured", Some(not_steered_reason(why))),
         Steering::HostCounts => ("host_counts", Some("mode_shadow")),
         Steering::Demand(delivery) => (delivery_name(delivery), None),
         Steering::FeedForward(_) => ("feed_forward", Some("load_aware_locality")),
@@ -149,26 +151,25 @@ const fn delivery_name(delivery: Delivery) -> &'static str {
     }
 }
 
-const fn why_not(why: WhyNot) -> &'static str {
+const fn not_steered_reason(why: NotSteeredReason) -> &'static str {
     match why {
-        WhyNot::ModeOff => "mode_off",
-        WhyNot::BasisWritten => "locality_basis_written",
-        WhyNot::Hashing => "hashing",
-        WhyNot::LoadAwareLocality => "load_aware_locality",
-        WhyNot::Subsets => "subsets",
+        NotSteeredReason::ModeOff => "mode_off",
+        NotSteeredReason::ExplicitBasis => "locality_basis_written",
+        NotSteeredReason::Hashing => "hashing",
+        NotSteeredReason::LoadAwareLocality => "load_aware_locality",
+        NotSteeredReason::Subsets => "subsets",
     }
 }
 
-/// The name of a kind of receivers.
-pub(super) const fn class_name(class: Class) -> &'static str {
+pub(super) const fn class_name(class: NodeClass) -> &'static str {
     match class {
-        Class::Plimsoll => "plimsoll",
-        Class::Grpc => "grpc",
-        Class::Envoy => "envoy",
+        NodeClass::Plimsoll => "plimsoll",
+        NodeClass::Grpc => "grpc",
+        NodeClass::Envoy => "envoy",
     }
 }
 
-/// The name of a mode, as files spell it.
+/// Returns the name of a service's `mode` as in configuration files.
 pub const fn mode_name(mode: Mode) -> &'static str {
     match mode {
         Mode::Enforce => "ENFORCE",
@@ -177,40 +178,30 @@ pub const fn mode_name(mode: Mode) -> &'static str {
     }
 }
 
-/// What receivers go by.
 const fn basis(delivered: &[ZoneFraction]) -> &'static str {
-    match delivered.is_empty() {
-        true => "host_counts",
-        false => "measured_demand",
+    if delivered.is_empty() {
+        "host_counts"
+    } else {
+        "measured_demand"
     }
 }
 
-fn fractions(zones: &[ZoneFraction]) -> Vec<Value> {
-    let zone = |zone: &ZoneFraction| {
-        json!({
-            "locality": place(&zone.locality),
-            "fraction_bp": zone.fraction.get(),
-            "requests_per_second": rounded(zone.rate_per_second),
-            "reporters": zone.reporters,
-            "estimated": zone.estimated,
-        })
+fn fractions(zones: &[ZoneFraction]) -> Vec<Fraction> {
+    let zone = |zone: &ZoneFraction| Fraction {
+        locality: (&zone.locality).into(),
+        fraction_bp: zone.fraction.get(),
+        requests_per_second: rounded(zone.rate_per_second),
+        reporters: zone.reporters,
+        estimated: zone.estimated,
     };
     zones.iter().map(zone).collect()
-}
-
-fn place(locality: &Locality) -> Value {
-    json!({
-        "region": locality.region(),
-        "zone": locality.zone(),
-        "sub_zone": locality.sub_zone(),
-    })
 }
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Three decimals are more than any rate or share here is worth.
+/// Rounds to three decimals, which is more than the precision of any rate or share here.
 fn rounded(number: f64) -> f64 {
     (number * 1000.0).round() / 1000.0
 }

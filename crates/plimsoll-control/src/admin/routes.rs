@@ -1,144 +1,100 @@
-//! Paths of the admin API, and the way from a request to a question.
+//! Paths and request handlers of the admin API.
 //!
-//! Nothing can be changed here: every path is for reading, and `what-if` is posted only because its
-//! question may be long. Answers are made in `report`, errors in `failure`.
+//! All paths are read-only; `what-if` is a POST request only because its parameters may be long.
+//! Responses are built in `report`, error responses in `failure`.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
+use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, Query, Request, State as Extracted};
-use axum::http::{Method, StatusCode, Uri, header};
-use axum::middleware::{Next, from_fn};
+use axum::extract::{Query, State as Extracted};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::stats::TextFormat;
 use plimsoll_core::units::FieldError;
-use plimsoll_xds::driver::AdminPath;
+use plimsoll_serve::{AdminFormat, AdminPath, AdminRouter};
 use serde_json::{Value, json};
 
-use super::failure::{Failure, body_error};
-use super::{Admin, metrics, report};
+use super::failure::{ApiError, body_error};
+use super::{metrics, report, responses};
 use crate::explain::{Question, explain};
+use crate::run::Context;
 use crate::state::State;
 use crate::unreported::{Subscriptions, Unreported};
 
-/// The largest question: a what-if about thousands of zones fits.
-const MAX_BODY_BYTES: usize = 256 << 10;
-/// Entries of a list when nobody says how many.
 const DEFAULT_LIMIT: usize = 100;
-/// Entries of a list at most: the control plane waits while a page is made.
+/// Maximum `limit` of a list: the writer task is blocked while the response is built.
 const MAX_LIMIT: usize = 1000;
 
-type Page = Result<Json<Value>, Failure>;
+type ApiResult = Result<Json<Value>, ApiError>;
 
-/// Every path, but for those of the dashboard.
+/// Builds the router; every path except the dashboard's is added here.
 #[rustfmt::skip]
-pub const PATHS: [AdminPath; 10] = [
-    AdminPath::get("/api/v1", "", "A list of these paths"),
-    AdminPath::get("/healthz", "", "`ok` while the process answers"),
-    AdminPath::get("/readyz", "",
-        "`ready` when there is a configuration and the writer answers, else 503"),
-    AdminPath::get("/metrics", "", "Metrics, as OpenMetrics text"),
-    AdminPath::get("/api/v1/status", "", "Version, addresses, configuration in force, streams"),
-    AdminPath::get("/api/v1/fleets", "fleet=FLEET",
-        "Demand by fleet and zone: measured, smoothed, delivered"),
-    AdminPath::get("/api/v1/nodes", "fleet=FLEET&id=ID&offset=0&limit=100",
-        "Nodes, what each was sent, accepted and refused"),
-    AdminPath::get("/api/v1/clusters", "cluster=CLUSTER&fleet=FLEET&offset=0&limit=100",
-        "Services: policy, endpoints by locality, delivery, and who sends to whom"),
-    AdminPath::get("/api/v1/explain", "cluster=CLUSTER&fleet=FLEET&zone=ZONE",
-        "Why proxies of a zone send where they send"),
-    AdminPath::post("/api/v1/what-if", "",
-        "Shares now, and after a change that nobody has made"),
-];
-
-/// Everything that is served.
-pub(super) fn router(admin: Admin) -> Router {
-    let guard = Arc::clone(&admin.guard);
-    let first = match admin.pages.clone() {
-        Some(pages) => pages,
-        None => Router::new().route("/", get(index)),
+pub fn router() -> AdminRouter<Context> {
+    let format = AdminFormat {
+        index,
+        error: |status, error| ApiError::new(status, error).into_response(),
     };
-    Router::new()
-        .route("/api/v1", get(index))
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(metrics_page))
-        .route("/api/v1/status", get(status))
-        .route("/api/v1/fleets", get(fleets))
-        .route("/api/v1/nodes", get(nodes))
-        .route("/api/v1/clusters", get(clusters))
-        .route("/api/v1/explain", get(explain_page))
-        .route("/api/v1/what-if", post(what_if))
-        .fallback(|uri: Uri| async move {
-            let error = format!("there is no {}; /api/v1 lists what there is", uri.path());
-            Failure::new(StatusCode::NOT_FOUND, error)
-        })
-        .method_not_allowed_fallback(|method: Method, uri: Uri| async move {
-            let error = format!("{method} is not for {}", uri.path());
-            Failure::new(StatusCode::METHOD_NOT_ALLOWED, error)
-        })
-        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
-        .with_state(admin)
-        .merge(first)
-        .layer(from_fn(move |request: Request, next: Next| {
-            let checked = guard.check(&request);
-            async move {
-                match checked {
-                    Ok(()) => next.run(request).await,
-                    Err(why) => Failure::new(StatusCode::FORBIDDEN, why).into_response(),
-                }
-            }
-        }))
+    AdminRouter::new(format, "/api/v1")
+        .get("/healthz", "", "`ok` while the process responds", async || "ok\n")
+        .get("/readyz", "",
+            "`ready` when a configuration is active and the writer responds, else 503", ready)
+        .get("/metrics", "", "Metrics in OpenMetrics format", metrics_page)
+        .get("/api/v1/status", "",
+            "Version, addresses, state of the configuration, number of streams", status)
+        .get("/api/v1/fleets", "fleet=FLEET",
+            "Demand by fleet and zone: measured, smoothed, delivered", fleets)
+        .get("/api/v1/nodes", "fleet=FLEET&id=ID&offset=0&limit=100",
+            "Nodes: identity, deliveries, and versions sent, acknowledged and rejected", nodes)
+        .get("/api/v1/clusters", "cluster=CLUSTER&fleet=FLEET&offset=0&limit=100",
+            "Services: policy, endpoints by locality, deliveries, traffic between zones", clusters)
+        .get("/api/v1/explain", "cluster=CLUSTER&fleet=FLEET&zone=ZONE",
+            "Why proxies of a zone route as they do", explain_page)
+        .post("/api/v1/what-if", "",
+            "Traffic shares now and after a hypothetical change", what_if)
 }
 
-async fn index() -> Json<Value> {
+/// Lists the paths of the API, except the first, which is this list.
+fn index(paths: &[AdminPath]) -> Response {
     let written = |path: &AdminPath| {
-        let AdminPath { path, query, .. } = path;
-        let mark = if query.is_empty() { "" } else { "?" };
-        let posted = if path.ends_with("what-if") {
-            " (POST)"
-        } else {
-            ""
-        };
-        format!("{path}{mark}{query}{posted}")
+        let posted = if path.method == "POST" { " (POST)" } else { "" };
+        format!("{}{posted}", path.target())
     };
-    let paths = PATHS.iter().filter(|path| path.path != "/api/v1");
-    Json(json!({ "paths": paths.map(written).collect::<Vec<_>>() }))
+    let paths = paths.iter().skip(1).map(written).collect();
+    Json(responses::Index { paths }).into_response()
 }
 
-/// Ready is who can answer: the writer is alive and has a configuration. A lost server behind a
-/// relay is told but changes nothing: proxies keep what they have, and demand still reaches them.
-async fn ready(Extracted(admin): Extracted<Admin>) -> Result<String, Failure> {
+/// Ready once the writer task responds and has a configuration. The loss of a relayed server is
+/// shown but does not affect readiness: proxies keep their resources and still receive demand.
+async fn ready(Extracted(context): Extracted<Context>) -> Result<String, ApiError> {
     let relayed = |state: &State, _| state.config().relay.is_some();
-    if !admin.handle.inspect(relayed).await? {
+    if !context.handle.inspect(relayed).await? {
         return Ok("ready\n".to_owned());
     }
-    let relay = admin.handle.upstreams().status();
+    let relay = context.handle.upstreams().status();
     let (connected, streams) = (relay.connected, relay.streams);
     Ok(format!(
         "ready\nrelay: {connected} of {streams} streams connected\n"
     ))
 }
 
-async fn metrics_page(Extracted(admin): Extracted<Admin>) -> Result<Response, Failure> {
-    let text = metrics::page(&admin).await?;
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+async fn metrics_page(Extracted(context): Extracted<Context>) -> Result<Response, ApiError> {
+    let text = metrics::page(&context).await?;
+    let kind = TextFormat::OpenMetrics.content_type();
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-async fn status(Extracted(admin): Extracted<Admin>) -> Page {
-    let reloads = admin.reloads.counts();
-    let streams = admin.handle.records().len();
-    let upstreams = admin.handle.upstreams().status();
-    let bound = admin.bound;
-    let page = admin
+async fn status(Extracted(context): Extracted<Context>) -> ApiResult {
+    let reloads = context.reloads.counts();
+    let streams = context.handle.records().len();
+    let upstreams = context.handle.upstreams().status();
+    let bound = context.bound;
+    let page = context
         .handle
-        .inspect(move |state, _| report::status(state, &reloads, (streams, &upstreams), bound));
-    Ok(Json(page.await?))
+        .inspect(move |state, _| report::status(state, reloads, streams, upstreams, bound));
+    Ok(Json(json!(page.await?)))
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
@@ -148,12 +104,12 @@ struct FleetsQuery {
 }
 
 async fn fleets(
-    Extracted(admin): Extracted<Admin>,
+    Extracted(context): Extracted<Context>,
     query: Result<Query<FleetsQuery>, QueryRejection>,
-) -> Page {
+) -> ApiResult {
     let Query(FleetsQuery { fleet }) = query?;
-    let look = move |state: &_, now| report::fleets(state, fleet.as_deref(), now);
-    Ok(Json(admin.handle.inspect(look).await?))
+    let inspect = move |state: &_, now| report::fleets(state, fleet.as_deref(), now);
+    Ok(Json(json!(context.handle.inspect(inspect).await?)))
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
@@ -166,23 +122,23 @@ struct NodesQuery {
 }
 
 async fn nodes(
-    Extracted(admin): Extracted<Admin>,
+    Extracted(context): Extracted<Context>,
     query: Result<Query<NodesQuery>, QueryRejection>,
-) -> Page {
+) -> ApiResult {
     let Query(query) = query?;
-    let page = report::Page {
+    let list = report::ListQuery {
         fleet: query.fleet,
         name: query.id,
         offset: query.offset,
         limit: limit(query.limit)?,
     };
-    let records = admin.handle.records().all();
-    let subscriptions = Subscriptions::of(admin.handle.records());
-    let look = move |state: &State, now| {
+    let records = context.handle.records().all();
+    let subscriptions = Subscriptions::of(context.handle.records());
+    let inspect = move |state: &State, now| {
         let unreported = Unreported::new(state, &subscriptions, now);
-        report::nodes(state, (&records, &unreported), &page, now)
+        report::nodes(state, &records, &unreported, &list, now)
     };
-    Ok(Json(admin.handle.inspect(look).await?))
+    Ok(Json(json!(context.handle.inspect(inspect).await?)))
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
@@ -195,29 +151,27 @@ struct ClustersQuery {
 }
 
 async fn clusters(
-    Extracted(admin): Extracted<Admin>,
+    Extracted(context): Extracted<Context>,
     query: Result<Query<ClustersQuery>, QueryRejection>,
-) -> Page {
+) -> ApiResult {
     let Query(query) = query?;
-    let page = report::Page {
+    let list = report::ListQuery {
         fleet: query.fleet,
         name: query.cluster,
         offset: query.offset,
         limit: limit(query.limit)?,
     };
-    let look = move |state: &_, now| report::clusters(state, &page, now);
-    Ok(Json(admin.handle.inspect(look).await?))
+    let inspect = move |state: &_, now| report::clusters(state, &list, now);
+    Ok(Json(json!(context.handle.inspect(inspect).await?)))
 }
 
-fn limit(asked: Option<usize>) -> Result<usize, FieldError> {
-    let limit = asked.unwrap_or(DEFAULT_LIMIT);
-    match (1..=MAX_LIMIT).contains(&limit) {
-        true => Ok(limit),
-        false => {
-            let reason = format!("{limit} is not between 1 and {MAX_LIMIT}");
-            Err(FieldError::new("limit", reason))
-        }
+fn limit(requested: Option<usize>) -> Result<usize, FieldError> {
+    let limit = requested.unwrap_or(DEFAULT_LIMIT);
+    if (1..=MAX_LIMIT).contains(&limit) {
+        return Ok(limit);
     }
+    let reason = format!("{limit} is not between 1 and {MAX_LIMIT}");
+    Err(FieldError::new("limit", reason))
 }
 
 #[derive(Debug, serde::Deserialize)]
@@ -240,7 +194,7 @@ impl ExplainQuery {
             (Some(zone), _) => Some(Locality::new(&self.region, zone, &self.sub_zone)),
             (None, None) => None,
             (None, Some((field, _))) => {
-                return Err(FieldError::new(*field, "needs zone beside it"));
+                return Err(FieldError::new(*field, "requires zone"));
             }
         };
         Ok(Question {
@@ -253,12 +207,12 @@ impl ExplainQuery {
 }
 
 async fn explain_page(
-    Extracted(admin): Extracted<Admin>,
+    Extracted(context): Extracted<Context>,
     query: Result<Query<ExplainQuery>, QueryRejection>,
-) -> Page {
+) -> ApiResult {
     let Query(query) = query?;
     let question = query.question()?;
-    let explanation = admin
+    let explanation = context
         .handle
         .inspect(move |state, now| explain(state, &question, now))
         .await??;
@@ -276,8 +230,10 @@ struct WhatIfBody {
     demand: BTreeMap<String, f64>,
 }
 
-/// Shares before and after a change that nobody has made.
-async fn what_if(Extracted(admin): Extracted<Admin>, body: Result<Bytes, BytesRejection>) -> Page {
+async fn what_if(
+    Extracted(context): Extracted<Context>,
+    body: Result<Bytes, BytesRejection>,
+) -> ApiResult {
     let bytes = body?;
     let mut json = serde_json::Deserializer::from_slice(&bytes);
     let body: WhatIfBody = serde_path_to_error::deserialize(&mut json).map_err(body_error)?;
@@ -292,10 +248,10 @@ async fn what_if(Extracted(admin): Extracted<Admin>, body: Result<Bytes, BytesRe
         demand: body.demand,
         ..before.clone()
     };
-    let look = move |state: &_, now| -> Result<_, FieldError> {
-        let [before, after] = [&before, &after].map(|asked| explain(state, asked, now));
+    let inspect = move |state: &_, now| -> Result<_, FieldError> {
+        let [before, after] = [&before, &after].map(|question| explain(state, question, now));
         Ok((before?, after?))
     };
-    let (before, after) = admin.handle.inspect(look).await??;
-    Ok(Json(report::what_if(&before, &after)))
+    let (before, after) = context.handle.inspect(inspect).await??;
+    Ok(Json(json!(report::what_if(&before, &after))))
 }

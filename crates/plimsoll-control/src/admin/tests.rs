@@ -1,24 +1,28 @@
-//! The API as a client sees it: the router without sockets, and once over one.
+//! Tests of the admin API: the router without sockets, and once over a socket.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Method, Request, StatusCode};
-use axum::response::Response;
 use plimsoll_core::model::load_report::{ClusterStats, Node, UpstreamLocalityStats};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::time::Instant;
+use plimsoll_serve::{AdminOptions, CancellationToken, serve};
 use plimsoll_xds::ads::message::{ErrorDetail, NodeMessage};
-use plimsoll_xds::ads::server::{Refusal, TypeStatus};
+use plimsoll_xds::ads::server::{Nack, TypeStatus};
 use plimsoll_xds::ads::{CLUSTER, Variant};
 use plimsoll_xds::driver::{AdsHandler, AdsOpening, LrsHandler, LrsReporter, LrsSession};
 use plimsoll_xds::node::NodeInfo;
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 use tower::ServiceExt;
 
 use super::*;
-use crate::config::{ControlConfig, File};
-use crate::server::{Discovery, LoadReporting, start};
+use crate::config::{ConfigFile, ControlConfig};
+use crate::run::{Bound, Context};
+use crate::server::{Discovery, Handle, LoadReporting, start};
 
 const CONFIG: &str = "
 load_reporting: {interval: 0.1s}
@@ -38,12 +42,12 @@ services:
 /// A control plane without sockets.
 struct Control {
     handle: Handle,
-    admin: Admin,
+    context: Context,
 }
 
 impl Control {
     fn new() -> Self {
-        let file = File {
+        let file = ConfigFile {
             name: "control.yaml".to_owned(),
             text: CONFIG.to_owned(),
         };
@@ -54,31 +58,45 @@ impl Control {
             xds: "127.0.0.1:18000".parse().unwrap(),
             admin: None,
         };
-        let admin = Admin::new(handle.clone(), Arc::new(Reloads::default()), bound);
-        Self { handle, admin }
+        let context = Context {
+            handle: handle.clone(),
+            reloads: Arc::default(),
+            bound,
+            stopping: CancellationToken::new(),
+        };
+        Self { handle, context }
     }
 
-    async fn ask(&self, method: Method, path: &str, body: &str) -> (StatusCode, String) {
-        let request = Request::builder().method(method).uri(path);
-        let request = request.body(Body::from(body.to_owned())).unwrap();
-        let response: Response = routes::router(self.admin.clone())
-            .oneshot(request)
-            .await
+    /// Builds the router, which accepts the given host names.
+    fn router(&self, hosts: &[&str]) -> Router {
+        let options = AdminOptions {
+            pages: None,
+            hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+        };
+        router().into_router(self.context.clone(), options)
+    }
+
+    async fn request(&self, method: Method, path: &str, body: &str) -> (StatusCode, String) {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .body(Body::from(body.to_owned()))
             .unwrap();
+        let response = self.router(&[]).oneshot(request).await.unwrap();
         let status = response.status();
         let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
         (status, String::from_utf8(body.into()).unwrap())
     }
 
     async fn get(&self, path: &str) -> Value {
-        let (status, body) = self.ask(Method::GET, path, "").await;
+        let (status, body) = self.request(Method::GET, path, "").await;
         assert_eq!(status, StatusCode::OK, "{path}: {body}");
         serde_json::from_str(&body).unwrap()
     }
 
-    /// Status, error and field.
-    async fn refused(&self, method: Method, path: &str, body: &str) -> (u16, String, Value) {
-        let (status, body) = self.ask(method, path, body).await;
+    /// Sends a request that is rejected; returns status, error and field.
+    async fn rejection(&self, method: Method, path: &str, body: &str) -> (u16, String, Value) {
+        let (status, body) = self.request(method, path, body).await;
         let json: Value = serde_json::from_str(&body).unwrap_or_else(|_| panic!("{path}: {body}"));
         let error = json["error"].as_str().unwrap().to_owned();
         (status.as_u16(), error, json["field"].clone())
@@ -86,7 +104,7 @@ impl Control {
 
     async fn what_if(&self, body: &Value) -> Value {
         let path = "/api/v1/what-if";
-        let (status, text) = self.ask(Method::POST, path, &body.to_string()).await;
+        let (status, text) = self.request(Method::POST, path, &body.to_string()).await;
         assert_eq!(status, StatusCode::OK, "{text}");
         serde_json::from_str(&text).unwrap()
     }
@@ -139,8 +157,8 @@ fn stats(cluster: &str, requests: u64) -> ClusterStats {
     }
 }
 
-/// Two proxies, three quarters of the demand in zone a, until that is what is delivered.
-async fn busy() -> (Control, Vec<Box<dyn Open>>) {
+/// Two proxies with three quarters of the demand in zone a; returns once it is delivered.
+async fn with_demand() -> (Control, Vec<Box<dyn Open>>) {
     let control = Control::new();
     let mut open: Vec<Box<dyn Open>> = Vec::new();
     let mut reporters = Vec::new();
@@ -169,18 +187,18 @@ async fn busy() -> (Control, Vec<Box<dyn Open>>) {
     (control, open)
 }
 
-/// Anything that is kept open.
+/// Any stream that is kept open.
 trait Open {}
 impl<T> Open for T {}
 
-fn refusal() -> TypeStatus {
+fn nacked_status() -> TypeStatus {
     TypeStatus {
         type_url: CLUSTER.into(),
         wildcard: true,
         names: 0,
         sent: Some("2".into()),
         acked: Some("1".into()),
-        nacked: Some(Refusal {
+        nacked: Some(Nack {
             version: "2".into(),
             names: vec!["orders".into()],
             detail: ErrorDetail {
@@ -198,7 +216,7 @@ fn refusal() -> TypeStatus {
 }
 
 #[tokio::test]
-async fn an_empty_control_plane_has_every_page() {
+async fn every_path_works_without_nodes() {
     let control = Control::new();
     let status = control.get("/api/v1/status").await;
     assert_eq!(
@@ -210,31 +228,17 @@ async fn an_empty_control_plane_has_every_page() {
     assert_eq!(control.get("/api/v1/nodes").await["total"], 0);
     assert!(control.get("/").await["paths"].as_array().unwrap().len() > 5);
     for (path, text) in [("/healthz", "ok\n"), ("/readyz", "ready\n")] {
-        let answer = control.ask(Method::GET, path, "").await;
+        let answer = control.request(Method::GET, path, "").await;
         assert_eq!(answer, (StatusCode::OK, text.to_owned()));
     }
-    let head = control.ask(Method::HEAD, "/api/v1/status", "").await;
+    let head = control.request(Method::HEAD, "/api/v1/status", "").await;
     assert_eq!(head, (StatusCode::OK, String::new()));
 }
 
 #[tokio::test]
-async fn further_pages_have_the_root_and_the_api_stays() {
-    let mut control = Control::new();
-    let pages = Router::new().route("/", axum::routing::get(|| async { "a page" }));
-    control.admin = control.admin.with_pages(Some(pages));
-    let (_, root) = control.ask(Method::GET, "/", "").await;
-    assert_eq!(root, "a page");
-    let index = control.get("/api/v1").await;
-    assert!(index["paths"].as_array().unwrap().len() > 5);
-    assert_eq!(control.get("/api/v1/nodes").await["total"], 0);
-    let (status, error, _) = control.refused(Method::GET, "/nothing", "").await;
-    assert!(status == 404 && error.contains("/api/v1"), "{error}");
-}
-
-#[tokio::test]
-async fn what_is_wrong_is_said_in_json() {
+async fn errors_are_json() {
     let control = Control::new();
-    let get = |path: &'static str| control.refused(Method::GET, path, "");
+    let get = |path: &'static str| control.rejection(Method::GET, path, "");
     let (status, error, _) = get("/nothing").await;
     assert!(status == 404 && error.contains("/nothing"), "{error}");
     let (status, error, _) = get("/api/v1/what-if").await;
@@ -259,18 +263,20 @@ async fn what_is_wrong_is_said_in_json() {
     assert_eq!(field, "region");
     let path = "/api/v1/status";
     for method in [Method::POST, Method::PUT, Method::DELETE] {
-        assert_eq!(control.refused(method, path, "").await.0, 405);
+        assert_eq!(control.rejection(method, path, "").await.0, 405);
     }
 }
 
 #[tokio::test]
-async fn a_bad_question_names_its_field() {
-    let (control, _open) = busy().await;
+async fn invalid_queries_name_the_field() {
+    let (control, _open) = with_demand().await;
     let post = |body: Value| {
         let control = &control;
         async move {
             let path = "/api/v1/what-if";
-            control.refused(Method::POST, path, &body.to_string()).await
+            control
+                .rejection(Method::POST, path, &body.to_string())
+                .await
         }
     };
     let (_, _, field) = post(json!({ "cluster": "orders", "hosts": { "a": -1 } })).await;
@@ -289,15 +295,17 @@ async fn a_bad_question_names_its_field() {
     let (_, error, _) = post(json!({ "cluster": "orders", "hosts": { "a": 100_001 } })).await;
     assert!(error.contains("100000"), "{error}");
     let long = format!("\"{}\"", "x".repeat(300 << 10));
-    let answer = control.refused(Method::POST, "/api/v1/what-if", &long);
+    let answer = control.rejection(Method::POST, "/api/v1/what-if", &long);
     assert_eq!(answer.await.0, 413);
-    let (status, ..) = control.refused(Method::POST, "/api/v1/what-if", "{").await;
+    let (status, ..) = control
+        .rejection(Method::POST, "/api/v1/what-if", "{")
+        .await;
     assert_eq!(status, 400);
 }
 
 #[tokio::test]
-async fn pages_show_demand_and_what_is_delivered() {
-    let (control, _open) = busy().await;
+async fn fleets_and_clusters_show_measured_and_delivered_demand() {
+    let (control, _open) = with_demand().await;
     let page = control.get("/api/v1/clusters?cluster=orders").await;
     let fleet = &page["clusters"][0]["fleets"][0];
     assert_eq!(fleet["delivered"][0]["fraction_bp"], 7500, "{fleet}");
@@ -328,9 +336,9 @@ async fn pages_show_demand_and_what_is_delivered() {
 }
 
 #[tokio::test]
-async fn nodes_say_what_they_get_and_what_they_refused() {
-    let (control, _open) = busy().await;
-    control.handle.records().update(0, vec![refusal()]);
+async fn nodes_show_deliveries_and_nacks() {
+    let (control, _open) = with_demand().await;
+    control.handle.records().update(0, vec![nacked_status()]);
     let page = control.get("/api/v1/nodes?limit=1").await;
     assert_eq!(page["total"], 2);
     let node = &page["nodes"][0];
@@ -355,8 +363,8 @@ async fn nodes_say_what_they_get_and_what_they_refused() {
 }
 
 #[tokio::test]
-async fn a_zone_is_explained_by_its_name_alone() {
-    let (control, _open) = busy().await;
+async fn a_zone_can_be_given_by_name_only() {
+    let (control, _open) = with_demand().await;
     let page = control.get("/api/v1/explain?cluster=orders&zone=a").await;
     assert_eq!(page["own_locality"]["region"], "r1", "{page}");
     assert_eq!(page["localities"][0]["demand_share"], 0.75);
@@ -367,14 +375,14 @@ async fn a_zone_is_explained_by_its_name_alone() {
     assert_eq!(same["zones"], page["zones"]);
     assert!(page["fractions"]["age_ms"].is_u64(), "{page}");
     let path = "/api/v1/explain?cluster=orders&zone=z";
-    let (_, error, field) = control.refused(Method::GET, path, "").await;
+    let (_, error, field) = control.rejection(Method::GET, path, "").await;
     assert!(field == "zone" && error.contains("r1/a, r1/b"), "{error}");
 }
 
 #[tokio::test]
-async fn pages_of_the_web_are_kept_away() {
-    let (mut control, _open) = busy().await;
-    let status = async |control: &Control, method, headers: [(&str, &str); 2]| {
+async fn cross_site_requests_are_rejected() {
+    let (control, _open) = with_demand().await;
+    let status = async |names: &[&str], method, headers: [(&str, &str); 2]| {
         let mut request = Request::builder().method(method).uri("/api/v1/what-if");
         for (name, value) in headers {
             request = request.header(name, value);
@@ -382,26 +390,24 @@ async fn pages_of_the_web_are_kept_away() {
         let request = request
             .body(Body::from(r#"{"cluster": "orders"}"#))
             .unwrap();
-        let router = routes::router(control.admin.clone());
+        let router = control.router(names);
         router.oneshot(request).await.unwrap().status().as_u16()
     };
     let host = ("host", "localhost:18001");
     let own = ("origin", "http://localhost:18001");
-    assert_eq!(status(&control, Method::POST, [host, own]).await, 200);
+    assert_eq!(status(&[], Method::POST, [host, own]).await, 200);
     let other = ("origin", "https://evil.example");
-    assert_eq!(status(&control, Method::POST, [host, other]).await, 403);
+    assert_eq!(status(&[], Method::POST, [host, other]).await, 403);
     let named = ("host", "control.example.org");
     let accept = ("accept", "*/*");
-    assert_eq!(status(&control, Method::POST, [named, accept]).await, 403);
-    control.admin = control
-        .admin
-        .with_guard(HttpGuard::new(["control.example.org"]));
-    assert_eq!(status(&control, Method::POST, [named, accept]).await, 200);
+    assert_eq!(status(&[], Method::POST, [named, accept]).await, 403);
+    let known = ["control.example.org"];
+    assert_eq!(status(&known, Method::POST, [named, accept]).await, 200);
 }
 
 #[tokio::test]
 async fn what_if_compares_shares() {
-    let (control, _open) = busy().await;
+    let (control, _open) = with_demand().await;
     let hosts = json!({ "a": 9, "r1/c": 1 });
     let question = json!({ "cluster": "orders", "hosts": hosts });
     let page = control.what_if(&question).await;
@@ -424,8 +430,8 @@ async fn what_if_compares_shares() {
 }
 
 #[tokio::test]
-async fn a_service_that_reports_leave_out_is_shown() {
-    let (control, _open) = busy().await;
+async fn unreported_services_are_shown() {
+    let (control, _open) = with_demand().await;
     let records = control.handle.records();
     records.subscribe(0, &["orders".into(), "trial".into()], Instant::ORIGIN);
     let shown = async {
@@ -440,20 +446,20 @@ async fn a_service_that_reports_leave_out_is_shown() {
     };
     let shown = tokio::time::timeout(Duration::from_secs(30), shown);
     shown.await.expect("three intervals pass");
-    let (_, text) = control.ask(Method::GET, "/metrics", "").await;
+    let (_, text) = control.request(Method::GET, "/metrics", "").await;
     let line = r#"plimsoll_control_nodes_unreported{fleet="gateway"} 1"#;
     assert!(text.lines().any(|l| l == line), "{text}");
 }
 
 #[tokio::test]
-async fn every_metric_has_its_name_in_the_list() {
-    let (control, open) = busy().await;
-    control.handle.records().update(0, vec![refusal()]);
+async fn every_metric_is_in_the_table() {
+    let (control, open) = with_demand().await;
+    control.handle.records().update(0, vec![nacked_status()]);
     drop(open);
-    // A reporter that leaves is counted too, some time after its stream closed.
+    // A reporter is counted as departed some time after its load reporting stream has closed.
     let left = async {
         loop {
-            let (_, text) = control.ask(Method::GET, "/metrics", "").await;
+            let (_, text) = control.request(Method::GET, "/metrics", "").await;
             if text.contains("reporters_left_total") {
                 return;
             }
@@ -462,9 +468,9 @@ async fn every_metric_has_its_name_in_the_list() {
     };
     let left = tokio::time::timeout(Duration::from_secs(30), left);
     left.await.expect("reporters leave");
-    let (control, _open) = busy().await;
-    control.handle.records().update(0, vec![refusal()]);
-    let (status, text) = control.ask(Method::GET, "/metrics", "").await;
+    let (control, _open) = with_demand().await;
+    control.handle.records().update(0, vec![nacked_status()]);
+    let (status, text) = control.request(Method::GET, "/metrics", "").await;
     assert_eq!(status, StatusCode::OK);
     assert!(text.ends_with("# EOF\n"));
     let samples = text.lines().filter(|line| !line.starts_with('#'));
@@ -477,7 +483,7 @@ async fn every_metric_has_its_name_in_the_list() {
     let mut listed = METRICS.map(|metric| metric.name);
     listed.sort_unstable();
     assert_eq!(names, listed);
-    described(&text);
+    check_descriptions(&text);
     let has = |line: &str| assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
     has(r#"plimsoll_control_nodes{fleet="gateway",locality="r1/a",class="envoy"} 1"#);
     has(r#"plimsoll_control_nodes_nacked{fleet="gateway"} 1"#);
@@ -493,26 +499,28 @@ async fn every_metric_has_its_name_in_the_list() {
     assert!(text.contains(r#"load_reports_ignored_total{reason="unknown_cluster"}"#));
 }
 
-/// Type, labels and help of every metric are those of the table.
-fn described(text: &str) {
-    // A family without series is not on the page: nobody has left.
+/// Checks that type, labels and help of every metric in `text` are those of [`METRICS`].
+fn check_descriptions(text: &str) {
+    // Metric families without series are omitted from `/metrics`: no node has left.
     let unseen = "plimsoll_control_reporters_left_total";
     for metric in METRICS.iter().filter(|metric| metric.name != unseen) {
-        let base = metric.name.trim_end_matches("_total");
-        let base = base.trim_end_matches("_info");
+        let base = metric
+            .name
+            .trim_end_matches("_total")
+            .trim_end_matches("_info");
         for line in [
-            format!("# TYPE {base} {}", metric.kind),
+            format!("# TYPE {base} {}", metric.kind.name()),
             format!("# HELP {base} {}.", metric.help),
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
         }
         let start = format!("{}{{", metric.name);
         let sample = text.lines().find_map(|line| line.strip_prefix(&start));
-        let labels = sample
+        let labels: Vec<&str> = sample
             .and_then(|rest| rest.split_once('}'))
-            .map(|(labels, _)| labels);
-        let labels = labels.unwrap_or_default().split(',');
-        let labels: Vec<&str> = labels
+            .map(|(labels, _)| labels)
+            .unwrap_or_default()
+            .split(',')
             .filter_map(|one| Some(one.split_once('=')?.0))
             .collect();
         assert_eq!(labels, metric.labels, "{}", metric.name);
@@ -520,22 +528,20 @@ fn described(text: &str) {
 }
 
 #[tokio::test]
-async fn it_is_served_over_a_socket() {
+async fn the_api_is_served_over_a_socket() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let control = Control::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let shutdown = async {
-        let _ = stopped.await;
-    };
-    let served = tokio::spawn(serve(listener, control.admin.clone(), shutdown));
+    let stopping = control.context.stopping.clone();
+    let stopped = stopping.clone().cancelled_owned();
+    let served = tokio::spawn(serve(listener, control.router(&[]), stopped));
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let request = b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
     stream.write_all(request).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    stop.send(()).unwrap();
+    stopping.cancel();
     served.await.unwrap();
 }

@@ -1,143 +1,65 @@
 //! Endpoints in a file: Envoy's `LocalityLbEndpoints`, with a short form for the usual case.
 //!
-//! `lb_endpoints: ["10.0.0.1:80"]` says the same as the nested message. Checking is the core's
-//! ([`LocalityParts`] go into an assignment); here text becomes addresses.
+//! `lb_endpoints: ["10.0.0.1:80"]` is short for the nested message. Both forms are converted to the
+//! message, which is validated by the same code as in data planes.
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use plimsoll_core::model::assignment::{LbEndpoint, LocalityParts};
 use plimsoll_core::model::health::HealthStatus;
-use plimsoll_core::model::locality::Locality;
-use plimsoll_core::model::metadata::{Metadata, MetadataValue};
 use plimsoll_core::units::FieldError;
-use plimsoll_xds::yaml::StructYaml;
-use plimsoll_xds::yaml::proto_json::{Named, ProtoEnum, Uint};
+use plimsoll_xds::pb::LocalityMessage;
+use plimsoll_xds::pb::endpoint::{EndpointMessage, LbEndpointMessage, LocalityLbEndpointsMessage};
+use plimsoll_xds::pb::metadata::MetadataMessage;
+use plimsoll_xds::schema::file::FileMessage;
+use plimsoll_xds::yaml::proto_json::{Named, Uint};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
-/// Endpoints of one locality at one priority.
+/// Fields of an `Endpoint` that are delivered to proxies.
+pub(super) const DELIVERED: [&str; 2] = ["address", "hostname"];
+/// The only key of `filter_metadata` that is delivered to proxies.
+const ENVOY_LB: &str = "envoy.lb";
+
+/// Endpoints of one locality and priority (`LocalityLbEndpoints`).
 #[derive(Clone, Debug, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct LocalityLbEndpointsYaml {
-    /// Where they are; must be spelled as the proxies spell theirs.
+    /// Region, zone and sub-zone of the endpoints, spelled as in the proxies' `node.locality`.
     #[serde(default)]
-    locality: LocalityYaml,
-    /// 0 is used first, and demand steers it. Default 0.
+    locality: FileMessage<LocalityMessage>,
+    /// Priority of the endpoints: 0 is used first, and only 0 is steered by demand. Default 0.
     #[serde(default)]
     priority: Uint<u32>,
-    /// Weight of the locality, used where demand does not steer.
+    /// Weight of the locality, for services that are not steered by demand. Default none.
     load_balancing_weight: Option<Uint<u32>>,
-    /// The endpoints: each an address with its port, or the long form.
+    /// Endpoints, each as `IP:port` or as an object.
     #[serde(default)]
     lb_endpoints: Vec<LbEndpointYaml>,
 }
 
-/// Where endpoints are.
+/// An endpoint with its address, health and weight (`LbEndpoint`).
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-struct LocalityYaml {
-    /// Region.
-    region: String,
-    /// Zone.
-    zone: String,
-    /// Part of the zone.
-    sub_zone: String,
-}
-
-/// One endpoint, in the long form.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
 pub(super) struct LbEndpointFields {
-    /// Its address, in Envoy's words.
-    endpoint: Option<EndpointYaml>,
-    /// Short for `endpoint.address.socket_address`.
+    /// Address and host name, as in Envoy's `Endpoint`.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::endpoint"))]
+    endpoint: Option<FileMessage<EndpointMessage>>,
+    /// Address as `IP:port`; short for `endpoint.address.socket_address`.
     address: Option<String>,
-    /// What proxies are told of its health. Default `UNKNOWN`, which counts as healthy.
-    #[serde(default)]
-    health_status: Named<HealthName>,
-    /// Its weight, at least 1. Default 1.
+    /// Health status that is sent to proxies. Default `UNKNOWN`, which counts as healthy.
+    health_status: Named<HealthStatus>,
+    /// Weight of the endpoint, at least 1. Default 1.
     load_balancing_weight: Option<Uint<u32>>,
-    /// What subsets are made of: only `filter_metadata.envoy.lb`.
-    #[serde(default)]
-    metadata: LbMetadataYaml,
+    /// Metadata for subset load balancing; only `filter_metadata.envoy.lb` is supported.
+    metadata: Option<FileMessage<MetadataMessage>>,
 }
 
-/// `Metadata`, of which only what load balancing reads is delivered: the rest is refused.
-#[derive(Clone, Debug, Default, serde::Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct LbMetadataYaml {
-    /// Metadata by reader.
-    filter_metadata: LbFilterMetadataYaml,
-}
-
-#[derive(Clone, Debug, Default, serde::Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-struct LbFilterMetadataYaml {
-    /// Any keys and values.
-    #[serde(rename = "envoy.lb")]
-    envoy_lb: Option<StructYaml>,
-}
-
-impl LbMetadataYaml {
-    /// `filter_metadata["envoy.lb"]`.
-    pub(super) fn into_envoy_lb(self) -> Option<Metadata> {
-        self.filter_metadata.envoy_lb.map(|fields| fields.0)
-    }
-}
-
-#[derive(Clone, Debug, serde::Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-struct EndpointYaml {
-    /// Its address.
-    address: AddressYaml,
-    /// Its name.
-    #[serde(default)]
-    hostname: String,
-}
-
-#[derive(Clone, Debug, serde::Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-struct AddressYaml {
-    /// IP address and port.
-    socket_address: SocketAddressYaml,
-}
-
-#[derive(Clone, Debug, serde::Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-struct SocketAddressYaml {
-    /// An IP address.
-    address: String,
-    /// The port.
-    port_value: Uint<u32>,
-}
-
-/// One endpoint: a string or the long form.
+/// An endpoint as a string or an object.
 #[derive(Clone, Debug)]
 pub(super) struct LbEndpointYaml(LbEndpointFields);
-
-#[derive(Clone, Copy, Debug, Default)]
-struct HealthName(HealthStatus);
-
-impl ProtoEnum for HealthName {
-    const VALUES: &'static [(&'static str, i64, Self)] = &[
-        ("UNKNOWN", 0, Self(HealthStatus::Unknown)),
-        ("HEALTHY", 1, Self(HealthStatus::Healthy)),
-        ("UNHEALTHY", 2, Self(HealthStatus::Unhealthy)),
-        ("DRAINING", 3, Self(HealthStatus::Draining)),
-        ("TIMEOUT", 4, Self(HealthStatus::Timeout)),
-        ("DEGRADED", 5, Self(HealthStatus::Degraded)),
-    ];
-}
 
 impl<'de> Deserialize<'de> for LbEndpointYaml {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -152,11 +74,8 @@ impl<'de> Deserialize<'de> for LbEndpointYaml {
 
             fn visit_str<E: Error>(self, address: &str) -> Result<LbEndpointFields, E> {
                 Ok(LbEndpointFields {
-                    endpoint: None,
                     address: Some(address.to_owned()),
-                    health_status: Named::default(),
-                    load_balancing_weight: None,
-                    metadata: LbMetadataYaml::default(),
+                    ..Default::default()
                 })
             }
 
@@ -170,20 +89,18 @@ impl<'de> Deserialize<'de> for LbEndpointYaml {
 }
 
 impl LocalityLbEndpointsYaml {
-    /// What the core checks.
-    pub(super) fn parts(self) -> Result<LocalityParts, FieldError> {
-        let LocalityYaml {
-            region,
-            zone,
-            sub_zone,
-        } = &self.locality;
-        let endpoints = self.lb_endpoints.into_iter().enumerate();
-        let endpoints = endpoints.map(|(index, endpoint)| {
-            let path = format!("lb_endpoints[{index}]");
-            endpoint.checked().map_err(|error| error.under(&path))
-        });
-        Ok(LocalityParts {
-            locality: Locality::new(region, zone, sub_zone),
+    /// Converts to Envoy's message; error paths are relative to this locality entry.
+    pub(super) fn message(&self) -> Result<LocalityLbEndpointsMessage, FieldError> {
+        let endpoints =
+            self.lb_endpoints
+                .iter()
+                .enumerate()
+                .map(|(index, LbEndpointYaml(endpoint))| {
+                    let path = format!("lb_endpoints[{index}]");
+                    endpoint.message().map_err(|error| error.under(&path))
+                });
+        Ok(LocalityLbEndpointsMessage {
+            locality: Some(self.locality.message()?),
             priority: self.priority.0,
             load_balancing_weight: self.load_balancing_weight.map(|weight| weight.0),
             lb_endpoints: endpoints.collect::<Result<_, _>>()?,
@@ -192,53 +109,63 @@ impl LocalityLbEndpointsYaml {
     }
 }
 
-impl LbEndpointYaml {
-    fn checked(self) -> Result<LbEndpoint, FieldError> {
-        let Self(fields) = self;
-        let (address, hostname) = match (&fields.address, fields.endpoint) {
-            (Some(address), None) => {
-                let parsed = address.parse::<SocketAddr>().map_err(|_| {
-                    let reason = format!("{address:?} is not an IP address and port");
-                    FieldError::new("address", reason)
-                })?;
-                (parsed, String::new())
+impl LbEndpointFields {
+    fn message(&self) -> Result<LbEndpointMessage, FieldError> {
+        let endpoint = match (&self.address, &self.endpoint) {
+            (Some(address), None) => from_address(address)?,
+            (None, Some(endpoint)) => {
+                check_delivered(endpoint).map_err(|error| error.under("endpoint"))?
             }
-            (None, Some(endpoint)) => (
-                endpoint.address.socket_address.checked()?,
-                endpoint.hostname,
-            ),
             (Some(_), Some(_)) => {
-                return Err(FieldError::new("address", "set twice: also in endpoint"));
+                return Err(FieldError::new(
+                    "address",
+                    "cannot be combined with endpoint",
+                ));
             }
             (None, None) => return Err(FieldError::new("endpoint", "must be set")),
         };
-        let metadata = fields.metadata.into_envoy_lb().unwrap_or_default();
-        let hash_key = match metadata.get("hash_key") {
-            Some(MetadataValue::String(key)) => Some(Arc::clone(key)),
-            _ => None,
-        };
-        Ok(LbEndpoint {
-            metadata,
-            hash_key,
-            hostname: hostname.into(),
-            health_status: fields.health_status.0.0,
-            load_balancing_weight: fields.load_balancing_weight.map(|weight| weight.0),
-            ..LbEndpoint::new(address)
+        let metadata = self.metadata.as_ref().map(envoy_lb).transpose();
+        Ok(LbEndpointMessage {
+            endpoint: Some(endpoint),
+            // The variants of `HealthStatus` are in the order of the protobuf numbers.
+            health_status: self.health_status.0 as i32,
+            metadata: metadata.map_err(|error| error.under("metadata"))?,
+            load_balancing_weight: self.load_balancing_weight.map(|weight| weight.0),
         })
     }
 }
 
-impl SocketAddressYaml {
-    fn checked(&self) -> Result<SocketAddr, FieldError> {
-        let path = "endpoint.address.socket_address";
-        let address = self.address.parse().map_err(|_| {
-            let reason = format!("{:?} is not an IP address", self.address);
-            FieldError::new(format!("{path}.address"), reason)
-        })?;
-        let port = u16::try_from(self.port_value.0).map_err(|_| {
-            let reason = format!("{} is above 65535", self.port_value.0);
-            FieldError::new(format!("{path}.port_value"), reason)
-        })?;
-        Ok(SocketAddr::new(address, port))
+fn from_address(address: &str) -> Result<EndpointMessage, FieldError> {
+    let parsed: SocketAddr = address.parse().map_err(|_| {
+        let reason = format!("{address:?} is not an IP address and port");
+        FieldError::new("address", reason)
+    })?;
+    Ok(EndpointMessage {
+        address: Some(parsed.into()),
+        ..Default::default()
+    })
+}
+
+fn check_delivered(written: &FileMessage<EndpointMessage>) -> Result<EndpointMessage, FieldError> {
+    let mut fields = written.field_names();
+    match fields.find(|field| !DELIVERED.contains(field)) {
+        Some(field) => Err(not_delivered(field)),
+        None => written.message(),
     }
+}
+
+/// Returns the metadata; an error if it has keys that are not delivered to proxies.
+fn envoy_lb(written: &FileMessage<MetadataMessage>) -> Result<MetadataMessage, FieldError> {
+    let metadata = written.message()?;
+    match metadata.filter_metadata.keys().find(|key| *key != ENVOY_LB) {
+        Some(key) => Err(not_delivered(&format!("filter_metadata[{key}]"))),
+        None => Ok(metadata),
+    }
+}
+
+fn not_delivered(field: &str) -> FieldError {
+    FieldError::new(
+        field,
+        "is not delivered by this control plane; a relay passes it through",
+    )
 }

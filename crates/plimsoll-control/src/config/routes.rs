@@ -1,171 +1,43 @@
-//! Listeners and routes for stock Envoys, in the words of `RouteConfiguration`.
-//!
-//! The part of Envoy's routing that a service mesh of one team needs: hosts, prefixes, paths and
-//! weighted clusters. Everything else comes through a relay. Encoding lives in plimsoll-xds.
+//! Listeners and routes for stock Envoys, in the format of `RouteConfiguration`. Routes are parsed
+//! and validated by plimsoll-xds and delivered unchanged.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use plimsoll_core::model::metadata::Metadata;
 use plimsoll_core::units::FieldError;
-use plimsoll_xds::yaml::proto_json::{ProtoDuration, Uint};
+use plimsoll_xds::pb::route::{RouteConfigurationMessage, VirtualHostMessage};
+use plimsoll_xds::route::{
+    Action, HashSource, RetryHostPredicate, RetryPolicy, Route, RouteConfiguration,
+};
+use plimsoll_xds::schema::file::FileMessage;
+use plimsoll_xds::wire::decode_route_configuration;
 
-use super::endpoints::LbMetadataYaml;
-
-/// One listener and its routes.
+/// A listener and its routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
     /// Name of the listener and of its route configuration.
     pub name: Arc<str>,
-    /// Where Envoys listen.
     pub address: SocketAddr,
-    /// Routes, by host.
-    pub virtual_hosts: Vec<VirtualHost>,
+    /// Routes by virtual host; the `RouteConfiguration` message is delivered unchanged.
+    pub routes: RouteConfiguration,
 }
 
-/// Routes of some hosts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VirtualHost {
-    /// Its name.
-    pub name: String,
-    /// The hosts; `*` is any.
-    pub domains: Vec<String>,
-    /// The first that matches wins.
-    pub routes: Vec<Route>,
-}
-
-/// One route.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Route {
-    /// Which requests.
-    pub matches: Match,
-    /// Where to, with weights.
-    pub targets: Vec<Target>,
-    /// `route.metadata_match`: which hosts, in clusters with subsets.
-    pub metadata_match: Option<Metadata>,
-    /// `route.timeout`; zero = none.
-    pub timeout: Option<Duration>,
-}
-
-/// Which requests a route takes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Match {
-    /// The path begins so.
-    Prefix(String),
-    /// The path is this.
-    Path(String),
-}
-
-/// A cluster and its share.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// The cluster.
-    pub cluster: Arc<str>,
-    /// Its share among its siblings, at least 1.
-    pub weight: u32,
-    /// `metadata_match`, over that of the route.
-    pub metadata_match: Option<Metadata>,
-}
-
-impl Listener {
-    /// Every cluster that a route leads to.
-    pub fn clusters(&self) -> impl Iterator<Item = &Arc<str>> {
-        let routes = self.virtual_hosts.iter().flat_map(|host| &host.routes);
-        routes.flat_map(|route| route.targets.iter().map(|target| &target.cluster))
-    }
-}
-
-/// A listener in a file.
+/// A listener for Envoys.
 #[derive(Clone, Debug, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListenerYaml {
     /// Name of the listener and of its route configuration.
     name: String,
-    /// Where the Envoys listen, IP address and port, the same for all of them.
+    /// IP address and port that every Envoy listens on.
     address: String,
-    /// Routes, by host.
-    virtual_hosts: Vec<VirtualHostYaml>,
-}
-
-#[derive(Clone, Debug, serde::Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-struct VirtualHostYaml {
-    /// Its name.
-    name: String,
-    /// The hosts; `*` is any. Default `['*']`.
-    #[serde(default = "any_domain")]
-    domains: Vec<String>,
-    /// The first that matches wins.
-    routes: Vec<RouteYaml>,
-}
-
-#[derive(Clone, Debug, serde::Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-struct RouteYaml {
-    /// Which requests: `prefix` or `path`.
-    #[serde(rename = "match")]
-    matches: MatchYaml,
-    /// Where to.
-    route: ActionYaml,
-}
-
-#[derive(Clone, Debug, serde::Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-struct MatchYaml {
-    /// The path begins so.
-    prefix: Option<String>,
-    /// The path is this.
-    path: Option<String>,
-}
-
-#[derive(Clone, Debug, serde::Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-struct ActionYaml {
-    /// One cluster.
-    cluster: Option<String>,
-    /// Several clusters, with weights.
-    weighted_clusters: Option<WeightedClustersYaml>,
-    /// The metadata that hosts must have, in clusters with subsets.
-    #[serde(default)]
-    metadata_match: LbMetadataYaml,
-    /// How long an answer may take; `0s` is no limit. Default Envoy's.
-    timeout: Option<ProtoDuration>,
-}
-
-#[derive(Clone, Debug, serde::Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-struct WeightedClustersYaml {
-    /// The clusters.
-    clusters: Vec<ClusterWeightYaml>,
-}
-
-#[derive(Clone, Debug, serde::Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-struct ClusterWeightYaml {
-    /// The cluster.
-    name: String,
-    /// Its share among its siblings, at least 1.
-    weight: Uint<u32>,
-    /// The metadata that its hosts must have, over that of the route.
-    #[serde(default)]
-    metadata_match: LbMetadataYaml,
-}
-
-fn any_domain() -> Vec<String> {
-    vec!["*".to_owned()]
+    /// Virtual hosts with their routes; `domains` defaults to every host.
+    virtual_hosts: Vec<FileMessage<VirtualHostMessage>>,
 }
 
 impl ListenerYaml {
-    /// Checks everything; the error is relative to the listener.
-    pub(super) fn checked(self) -> Result<Listener, FieldError> {
+    /// Validates the listener; error paths are relative to the listener.
+    pub(super) fn validate(&self) -> Result<Listener, FieldError> {
         if self.name.is_empty() {
             return Err(FieldError::new("name", "must not be empty"));
         }
@@ -173,79 +45,77 @@ impl ListenerYaml {
             let reason = format!("{:?} is not an IP address and port", self.address);
             FieldError::new("address", reason)
         })?;
-        let hosts = self.virtual_hosts.into_iter().enumerate();
-        let hosts = hosts.map(|(index, host)| {
+        let hosts = self.virtual_hosts.iter().enumerate().map(|(index, host)| {
             let path = format!("virtual_hosts[{index}]");
-            host.checked().map_err(|error| error.under(&path))
+            virtual_host(host).map_err(|error| error.under(&path))
         });
-        Ok(Listener {
-            name: self.name.into(),
-            address,
+        let message = RouteConfigurationMessage {
+            name: self.name.clone(),
             virtual_hosts: hosts.collect::<Result<_, _>>()?,
-        })
-    }
-}
-
-impl VirtualHostYaml {
-    fn checked(self) -> Result<VirtualHost, FieldError> {
-        if self.domains.is_empty() {
-            return Err(FieldError::new("domains", "must not be empty"));
-        }
-        let routes = self.routes.into_iter().enumerate().map(|(index, route)| {
-            let path = format!("routes[{index}]");
-            route.checked().map_err(|error| error.under(&path))
-        });
-        Ok(VirtualHost {
-            name: self.name,
-            domains: self.domains,
-            routes: routes.collect::<Result<_, _>>()?,
-        })
-    }
-}
-
-impl RouteYaml {
-    fn checked(self) -> Result<Route, FieldError> {
-        let matches = match (self.matches.prefix, self.matches.path) {
-            (Some(prefix), None) => Match::Prefix(prefix),
-            (None, Some(path)) => Match::Path(path),
-            _ => return Err(FieldError::new("match", "needs either prefix or path")),
+            ..Default::default()
         };
-        let targets = match (self.route.cluster, self.route.weighted_clusters) {
-            (Some(cluster), None) => vec![Target {
-                cluster: cluster.into(),
-                weight: 1,
-                metadata_match: None,
-            }],
-            (None, Some(weighted)) => weighted.checked()?,
-            _ => {
-                let reason = "needs either cluster or weighted_clusters";
-                return Err(FieldError::new("route", reason));
+        let routes = decode_route_configuration(FileMessage::from(&message).bytes())?;
+        check_delivered(&routes)?;
+        Ok(Listener {
+            name: self.name.as_str().into(),
+            address,
+            routes,
+        })
+    }
+}
+
+fn virtual_host(
+    written: &FileMessage<VirtualHostMessage>,
+) -> Result<VirtualHostMessage, FieldError> {
+    let mut host = written.message()?;
+    // Envoy rejects virtual hosts without a name.
+    if host.name.is_empty() {
+        return Err(FieldError::new("name", "must not be empty"));
+    }
+    if host.domains.is_empty() {
+        host.domains.push("*".to_owned());
+    }
+    Ok(host)
+}
+
+/// Rejects routes with fields that plimsoll-xds does not parse: they could not be delivered.
+fn check_delivered(routes: &RouteConfiguration) -> Result<(), FieldError> {
+    for (index, host) in routes.virtual_hosts().iter().enumerate() {
+        let path = format!("virtual_hosts[{index}]");
+        if has_unknown_predicate(host.retry_policy.as_ref()) {
+            return Err(not_delivered("retry_policy.retry_host_predicate").under(&path));
+        }
+        for (index, route) in host.routes.iter().enumerate() {
+            if let Some(field) = undelivered(route) {
+                let path = format!("{path}.routes[{index}]");
+                return Err(not_delivered(field).under(&path));
             }
-        };
-        Ok(Route {
-            matches,
-            targets,
-            metadata_match: self.route.metadata_match.into_envoy_lb(),
-            timeout: self.route.timeout.map(|timeout| timeout.0),
-        })
+        }
     }
+    Ok(())
 }
 
-impl WeightedClustersYaml {
-    fn checked(self) -> Result<Vec<Target>, FieldError> {
-        let path = "route.weighted_clusters.clusters";
-        if self.clusters.is_empty() {
-            return Err(FieldError::new(path, "must not be empty"));
-        }
-        if let Some(index) = self.clusters.iter().position(|entry| entry.weight.0 == 0) {
-            let path = format!("{path}[{index}].weight");
-            return Err(FieldError::new(path, "must be at least 1"));
-        }
-        let target = |entry: ClusterWeightYaml| Target {
-            cluster: entry.name.into(),
-            weight: entry.weight.0,
-            metadata_match: entry.metadata_match.into_envoy_lb(),
-        };
-        Ok(self.clusters.into_iter().map(target).collect())
+fn undelivered(route: &Route) -> Option<&'static str> {
+    let action = match &route.action {
+        Action::Forward(action) => action,
+        Action::Unsupported(field) => return Some(field),
+        _ => return None,
+    };
+    let mut hashed = action.hash_policy.iter();
+    if hashed.any(|policy| policy.source == HashSource::Unsupported) {
+        return Some("route.hash_policy");
     }
+    has_unknown_predicate(action.retry_policy.as_ref())
+        .then_some("route.retry_policy.retry_host_predicate")
+}
+
+fn has_unknown_predicate(policy: Option<&RetryPolicy>) -> bool {
+    let mut predicates = policy
+        .iter()
+        .flat_map(|policy| &policy.retry_host_predicate);
+    predicates.any(|predicate| *predicate != RetryHostPredicate::PreviousHosts)
+}
+
+fn not_delivered(field: &str) -> FieldError {
+    FieldError::new(field, "is not delivered by this control plane")
 }

@@ -1,15 +1,33 @@
-//! JSON Schemas of what is read by hand-written code: endpoints in their short form, and the fields
-//! of a cluster that this control plane delivers.
+//! JSON Schemas of parts of the configuration file that differ from the messages of plimsoll-xds:
+//! the short form of endpoints, and messages of which only some fields are delivered to proxies.
 
 use std::borrow::Cow;
 
-use plimsoll_xds::yaml::ClusterYaml;
-use plimsoll_xds::yaml::proto_json::{Ignored, ProtoDuration};
+use plimsoll_xds::pb::cluster::ClusterMessage;
+use plimsoll_xds::pb::endpoint::EndpointMessage;
+use plimsoll_xds::schema::Described as _;
+use plimsoll_xds::schema::json_schema::{ACCEPTED_AND_IGNORED, part_of_message};
+use schemars::transform::transform_subschemas;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::endpoints::{LbEndpointFields, LbEndpointYaml};
-use super::service::LOAD_BALANCING;
+use super::endpoints::{self, LbEndpointFields, LbEndpointYaml};
+use super::service::{DELIVERED, LOAD_BALANCING};
+use super::yaml::FileYaml;
+
+/// Returns the schema of a configuration file, without fields that data planes would ignore.
+pub(super) fn file() -> Schema {
+    let mut schema = schemars::schema_for!(FileYaml);
+    without_unread(&mut schema);
+    schema
+}
+
+fn without_unread(schema: &mut Schema) {
+    if let Some(Value::Object(fields)) = schema.get_mut("properties") {
+        fields.retain(|_, field| field["description"] != ACCEPTED_AND_IGNORED);
+    }
+    transform_subschemas(&mut without_unread, schema);
+}
 
 impl JsonSchema for LbEndpointYaml {
     fn inline_schema() -> bool {
@@ -21,49 +39,33 @@ impl JsonSchema for LbEndpointYaml {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let long = generator.subschema_for::<LbEndpointFields>();
-        json_schema!({ "oneOf": [{ "type": "string" }, long] })
+        let object = generator.subschema_for::<LbEndpointFields>();
+        json_schema!({ "oneOf": [{ "type": "string" }, object] })
     }
 }
 
-/// `services[].cluster`: what is about load balancing, and the few other fields that are delivered.
+/// Returns the schema of `lb_endpoints[].endpoint`.
+pub(super) fn endpoint(generator: &mut SchemaGenerator) -> Schema {
+    let is_delivered = |field: &str| endpoints::DELIVERED.contains(&field);
+    let schema = part_of_message(EndpointMessage::DESCRIPTOR, is_delivered, generator);
+    defined("ServiceEndpoint", schema, generator)
+}
+
+/// Returns the schema of `services[].cluster`.
 pub(super) fn cluster(generator: &mut SchemaGenerator) -> Schema {
-    let mut schema = ClusterYaml::json_schema(generator);
-    let mut fields = match schema.remove("properties") {
-        Some(Value::Object(fields)) => fields,
-        _ => Map::new(),
-    };
-    fields.retain(|name, _| LOAD_BALANCING.contains(&name.as_str()));
-    let timeout = generator.subschema_for::<ProtoDuration>();
-    let delivered = [
-        (
-            "connect_timeout",
-            "How long connecting may take. Default `5s`.",
-            timeout,
-        ),
-        (
-            "http2_protocol_options",
-            "Endpoints speak HTTP/2; what it holds is not looked at.",
-            generator.subschema_for::<Ignored>(),
-        ),
-        (
-            "lrs_report_endpoint_metrics",
-            "Metrics of backends that load reports sum up, such as `named_metrics.*`.",
-            generator.subschema_for::<Vec<String>>(),
-        ),
-        (
-            "type",
-            "Only `EDS`: endpoints stand beside the cluster. Default `EDS`.",
-            json_schema!({ "const": "EDS" }),
-        ),
-    ];
-    for (name, description, mut field) in delivered {
-        field.insert("description".to_owned(), json!(description));
-        fields.insert(name.to_owned(), field.to_value());
+    let is_delivered = |field: &str| [&LOAD_BALANCING[..], &DELIVERED].concat().contains(&field);
+    let mut schema = part_of_message(ClusterMessage::DESCRIPTOR, is_delivered, generator);
+    if let Some(Value::Object(fields)) = schema.get_mut("properties") {
+        fields["type"] = json!({
+            "const": "EDS",
+            "description": "Must be `EDS`; see `services[].endpoints`. Default `EDS`.",
+        });
     }
-    schema.insert("properties".to_owned(), fields.into());
-    let definition = schema.to_value();
+    defined("ServiceCluster", schema, generator)
+}
+
+fn defined(name: &str, schema: Schema, generator: &mut SchemaGenerator) -> Schema {
     let definitions = generator.definitions_mut();
-    definitions.insert("ServiceCluster".to_owned(), definition);
-    Schema::new_ref("#/$defs/ServiceCluster".to_owned())
+    definitions.insert(name.to_owned(), schema.to_value());
+    Schema::new_ref(format!("#/$defs/{name}"))
 }

@@ -1,23 +1,30 @@
-//! [`Service`]: one upstream cluster, its endpoints, and how far demand may steer it.
-//!
-//! The cluster is read by plimsoll-xds; here lives what a control plane adds. Whether and how a
-//! given node is steered is decided in `delivery`.
+//! [`Service`]: an upstream cluster, its endpoints, and how measured demand may steer its traffic.
+//! plimsoll-xds parses the cluster; `delivery` decides how it is steered at a given node.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_core::model::assignment::{AssignmentParts, ClusterLoadAssignment};
-use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts, HealthChecking};
+use plimsoll_core::model::assignment::ClusterLoadAssignment;
+use plimsoll_core::model::cluster::{ClusterConfig, HealthChecking};
 use plimsoll_core::units::FieldError;
+use plimsoll_xds::pb;
+use plimsoll_xds::pb::cluster::ClusterMessage;
+use plimsoll_xds::pb::endpoint::{AssignmentMessage, AssignmentPolicyMessage};
+use plimsoll_xds::pb::upstream::Http2Message;
+use plimsoll_xds::schema::file::FileMessage;
+use plimsoll_xds::wire::decode_assignment;
+use plimsoll_xds::yaml::ClusterYaml;
 use plimsoll_xds::yaml::proto_json::ProtoEnum;
 
-use super::yaml::{ClusterExtrasYaml, ServiceExtrasYaml, ServiceYaml};
+use super::yaml::ServiceYaml;
 use crate::delivery;
 
-/// Envoy's own default of `connect_timeout`.
+/// Envoy's default of `connect_timeout`.
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Fields of a cluster that plimsoll-xds reads.
+/// Protobuf value of `Cluster.DiscoveryType.EDS`.
+const EDS: i32 = 3;
+
 pub(super) const LOAD_BALANCING: [&str; 10] = [
     "common_lb_config",
     "lb_policy",
@@ -31,76 +38,68 @@ pub(super) const LOAD_BALANCING: [&str; 10] = [
     "round_robin_lb_config",
 ];
 
-/// How far demand may steer a service.
+/// Fields of a cluster, apart from its load-balancing policy, that are delivered to proxies.
+pub(super) const DELIVERED: [&str; 4] = [
+    "connect_timeout",
+    "http2_protocol_options",
+    "lrs_report_endpoint_metrics",
+    "type",
+];
+
+/// Whether measured demand steers the traffic to a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Mode {
-    /// Measured demand is delivered.
     #[default]
     Enforce,
-    /// Measured demand is computed and shown; proxies go by host counts.
+    /// Measured demand is computed and shown, but proxies route by host counts.
     Shadow,
-    /// The cluster is delivered as it is written.
+    /// The cluster is delivered to proxies as configured, without measured demand.
     Off,
 }
 
-/// How measured demand reaches a data plane (decisions D9).
+/// How measured demand is delivered to a data plane (decision 0028).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Delivery {
-    /// The best one that the receiver can take.
+    /// The best delivery of demand that the receiving node supports.
     #[default]
     Auto,
-    /// `observed_traffic_fraction` on the fleet's assignment; plimsoll data planes only.
+    /// `observed_traffic_fraction` on the fleet's assignment; only for Plimsoll data planes.
     EdsField,
-    /// The same in the metadata of localities; plimsoll data planes only.
+    /// The fractions of `EdsField` as metadata of localities; only for Plimsoll data planes.
     LocalityMetadata,
-    /// `LoadStatsResponse.observed_traffic`; plimsoll data planes only.
+    /// `LoadStatsResponse.observed_traffic`; only for Plimsoll data planes.
     LrsResponse,
     /// Endpoint weights on the fleet's assignment.
     FleetWeights,
-    /// Locality weights on the service's assignment, one per receiving zone.
+    /// Locality weights on the service's assignment, different for each receiving zone.
     LocalityWeights,
 }
 
-/// How endpoints are spoken to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// HTTP/1.1.
-    Http1,
-    /// HTTP/2, without negotiation.
-    Http2,
-}
-
-/// One upstream cluster.
+/// An upstream cluster and how measured demand steers it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Service {
-    /// Everything about load balancing.
     pub config: Arc<ClusterConfig>,
-    /// The endpoints.
     pub assignment: Arc<ClusterLoadAssignment>,
-    /// How far demand may steer it.
     pub mode: Mode,
-    /// Percent of the way from host counts to measured demand.
+    /// How far traffic moves from host counts (0 %) to measured demand (100 %).
     pub ramp: u32,
-    /// How demand is to be delivered.
     pub delivery: Delivery,
-    /// `connect_timeout`.
     pub connect_timeout: Duration,
-    /// How endpoints are spoken to.
-    pub protocol: Protocol,
-    /// `lrs_report_endpoint_metrics`.
+    /// HTTP/2 options if endpoints are contacted with HTTP/2 prior knowledge; otherwise HTTP/1.1.
+    pub http2: Option<Http2Message>,
+    /// Backend metrics that data planes report per endpoint (`lrs_report_endpoint_metrics`).
     pub report_metrics: Vec<String>,
-    /// The file says more of the cluster than its name. Behind a relay it is otherwise the other
-    /// server that says which policy there is to improve.
-    pub is_policy_written: bool,
-    /// The field that asks for measured demand, where one is written: `delivery`, `ramp` or
-    /// `mode: ENFORCE`. What is steered by default can be steered otherwise by its cluster.
-    pub asks_for_demand: Option<&'static str>,
+    /// Whether the file has a load-balancing policy; if not, a relay keeps the relayed server's.
+    pub has_explicit_policy: bool,
+    /// The field that explicitly requests measured demand: `delivery`, `ramp` or `mode: ENFORCE`.
+    /// Without such a field, demand steers unless the cluster has an explicit `locality_basis`.
+    pub demand_field: Option<&'static str>,
 }
 
 impl Service {
-    /// Name of the cluster and of its assignment.
+    /// Returns the name of the cluster and of its assignment.
     pub fn name(&self) -> &Arc<str> {
         self.config.name()
     }
@@ -126,61 +125,55 @@ impl ProtoEnum for Delivery {
 }
 
 impl ServiceYaml {
-    /// Checks everything; the error is relative to the service.
-    pub(super) fn checked(self, extras: ServiceExtrasYaml) -> Result<Service, FieldError> {
-        let under = |error: FieldError| error.under("cluster");
-        extras.cluster.check().map_err(under)?;
-        let asks_for_demand = self.asks_for_demand();
-        let mut parts = ClusterConfigParts::try_from(self.cluster).map_err(under)?;
-        // The data planes probe; here only the assignment says what is healthy.
-        parts.health_checking = HealthChecking::default();
-        let config = ClusterConfig::try_new(parts).map_err(under)?;
-        if config.name().is_empty() {
-            return Err(FieldError::new("cluster.name", "must not be empty"));
-        }
+    /// Validates the service definition; error paths are relative to it.
+    pub(super) fn validate(self) -> Result<Service, FieldError> {
+        let demand_field = self.demand_field();
+        let mut written = self.cluster.field_names();
+        let has_explicit_policy =
+            written.any(|field| field != "name" && LOAD_BALANCING.contains(&field));
+        let (config, message) = cluster(&self.cluster).map_err(|error| error.under("cluster"))?;
         let ramp = self.ramp.map_or(100, |ramp| ramp.0);
         if ramp > 100 {
             let reason = format!("{ramp} is not a percentage between 0 and 100");
             return Err(FieldError::new("ramp", reason));
         }
-        let entries = self
-            .endpoints
-            .into_iter()
-            .enumerate()
-            .map(|(index, entry)| {
-                let path = format!("endpoints[{index}]");
-                entry.parts().map_err(|error| error.under(&path))
-            });
-        let assignment = ClusterLoadAssignment::try_new(AssignmentParts {
-            cluster_name: config.name().to_string(),
-            endpoints: entries.collect::<Result<_, _>>()?,
-            overprovisioning_factor: self.overprovisioning_factor.map(|factor| factor.0),
-            ..Default::default()
-        })?;
-        let timeout = extras.cluster.connect_timeout;
+        let assignment = self.assignment(&config)?;
+        let timeout = pb::duration(message.connect_timeout, "cluster.connect_timeout")?;
         let service = Service {
             config: Arc::new(config),
             assignment: Arc::new(assignment),
             mode: self.mode.map_or_else(Mode::default, |mode| mode.0),
             ramp,
             delivery: self.delivery.0,
-            connect_timeout: timeout.map_or(DEFAULT_CONNECT_TIMEOUT, |timeout| timeout.0),
-            protocol: if extras.cluster.http2_protocol_options.is_some() {
-                Protocol::Http2
-            } else {
-                Protocol::Http1
-            },
-            is_policy_written: extras.cluster.others.keys().any(|key| key != "name"),
-            asks_for_demand,
-            report_metrics: extras.cluster.lrs_report_endpoint_metrics,
+            connect_timeout: timeout.unwrap_or(DEFAULT_CONNECT_TIMEOUT),
+            http2: message.http2_protocol_options,
+            has_explicit_policy,
+            demand_field,
+            report_metrics: message.lrs_report_endpoint_metrics,
         };
         delivery::check(&service)?;
         Ok(service)
     }
+
+    fn assignment(&self, config: &ClusterConfig) -> Result<ClusterLoadAssignment, FieldError> {
+        let entries = self.endpoints.iter().enumerate().map(|(index, entry)| {
+            let path = format!("endpoints[{index}]");
+            entry.message().map_err(|error| error.under(&path))
+        });
+        let message = AssignmentMessage {
+            cluster_name: config.name().to_string(),
+            endpoints: entries.collect::<Result<_, _>>()?,
+            policy: Some(AssignmentPolicyMessage {
+                overprovisioning_factor: self.overprovisioning_factor.map(|factor| factor.0),
+                ..Default::default()
+            }),
+        };
+        Ok(decode_assignment(FileMessage::from(&message).bytes())?)
+    }
 }
 
 impl ServiceYaml {
-    fn asks_for_demand(&self) -> Option<&'static str> {
+    fn demand_field(&self) -> Option<&'static str> {
         let is_enforced = self.mode.is_some_and(|mode| mode.0 == Mode::Enforce);
         let fields = [
             ("delivery", self.delivery.0 != Delivery::Auto),
@@ -192,25 +185,20 @@ impl ServiceYaml {
     }
 }
 
-impl ClusterExtrasYaml {
-    /// Nothing that is written may be passed over: what is not delivered is refused.
-    fn check(&self) -> Result<(), FieldError> {
-        if let Some(kind) = &self.kind
-            && kind != "EDS"
-        {
-            let reason = format!("{kind} is not EDS: endpoints stand beside the cluster");
-            return Err(FieldError::new("type", reason));
-        }
-        let refused = self
-            .others
-            .keys()
-            .find(|key| !LOAD_BALANCING.contains(&key.as_str()));
-        match refused {
-            Some(field) => Err(FieldError::new(
-                field,
-                "is not delivered by this control plane; a relay passes it through",
-            )),
-            None => Ok(()),
-        }
+/// Validates the cluster and rejects fields that are not delivered to proxies.
+fn cluster(written: &ClusterYaml) -> Result<(ClusterConfig, ClusterMessage), FieldError> {
+    let is_delivered = |field: &&str| LOAD_BALANCING.contains(field) || DELIVERED.contains(field);
+    if let Some(field) = written.field_names().find(|field| !is_delivered(field)) {
+        let reason = "is not delivered by this control plane; a relay passes it through";
+        return Err(FieldError::new(field, reason));
     }
+    let message = written.message()?;
+    if !matches!(message.discovery_type, None | Some(EDS)) {
+        let reason = "must be EDS: endpoints are configured in services[].endpoints";
+        return Err(FieldError::new("type", reason));
+    }
+    let mut parts = plimsoll_xds::yaml::cluster_config_parts(written)?;
+    // Data planes run health checks; the control plane uses the health in the assignment only.
+    parts.health_checking = HealthChecking::default();
+    Ok((ClusterConfig::try_new(parts)?, message))
 }

@@ -1,9 +1,12 @@
-//! What files may say, and what they are told when they may not.
+//! Tests of parsing configuration files: accepted files, and errors of rejected files.
+
+use plimsoll_xds::pb::route::RouteConfigurationMessage;
+use plimsoll_xds::schema::Described as _;
 
 use super::*;
 
-fn file(text: &str) -> File {
-    File {
+fn file(text: &str) -> ConfigFile {
+    ConfigFile {
         name: "control.yaml".to_owned(),
         text: text.to_owned(),
     }
@@ -22,7 +25,7 @@ services:
 - cluster:
     name: orders
     connect_timeout: 0.25s
-    http2_protocol_options: {}
+    http2_protocol_options: {max_concurrent_streams: 7}
     load_balancing_policy:
       policies:
       - typed_extension_config:
@@ -44,7 +47,7 @@ services:
 ";
 
 #[test]
-fn an_empty_file_is_a_control_plane_with_defaults() {
+fn an_empty_file_has_defaults() {
     let config = parse("{}").unwrap();
     assert_eq!(config.listen.to_string(), "127.0.0.1:18000");
     assert_eq!(config.admin.unwrap().port(), 18001);
@@ -56,14 +59,15 @@ fn an_empty_file_is_a_control_plane_with_defaults() {
 }
 
 #[test]
-fn a_service_is_read_whole() {
+fn all_fields_of_a_service_are_parsed() {
     let config = parse(ORDERS).unwrap();
     let orders = &config.services["orders"];
     assert_eq!(orders.config.endpoint_policy().name(), "least_request");
     assert_eq!((orders.mode, orders.ramp), (Mode::Shadow, 25));
     assert_eq!(orders.delivery, Delivery::LocalityWeights);
     assert_eq!(orders.connect_timeout, Duration::from_millis(250));
-    assert_eq!(orders.protocol, Protocol::Http2);
+    let http2 = orders.http2.as_ref().unwrap();
+    assert_eq!(http2.max_concurrent_streams, Some(7));
     let [first, second] = orders.assignment.endpoints() else {
         panic!("two localities");
     };
@@ -73,8 +77,8 @@ fn a_service_is_read_whole() {
 }
 
 #[test]
-fn included_files_add_services_and_nothing_else() {
-    let extra = |text: &str| File {
+fn included_files_can_only_add_services_and_listeners() {
+    let extra = |text: &str| ConfigFile {
         name: "services.d/x.yaml".to_owned(),
         text: text.to_owned(),
     };
@@ -93,7 +97,7 @@ fn included_files_add_services_and_nothing_else() {
     assert!(
         error
             .to_string()
-            .contains("listen: belongs into the main file")
+            .contains("listen: is only allowed in the main file")
     );
     for setting in [
         "load_reporting: {interval: 1s}",
@@ -101,12 +105,12 @@ fn included_files_add_services_and_nothing_else() {
         "fleets: {leave_after: 1s}",
     ] {
         let error = ControlConfig::parse(&file(ORDERS), &[extra(setting)]).unwrap_err();
-        assert!(error.to_string().contains("belongs into"), "{error}");
+        assert!(error.to_string().contains("in the main file"), "{error}");
     }
 }
 
 #[test]
-fn errors_name_the_field_and_the_place() {
+fn errors_have_the_path_and_the_location() {
     for (text, expected) in [
         (
             "listen: here",
@@ -135,11 +139,29 @@ fn errors_name_the_field_and_the_place() {
         ),
         (
             "services: [{cluster: {name: a, type: STRICT_DNS}}]",
-            "services[0].cluster.type: STRICT_DNS is not EDS",
+            "services[0].cluster.type: must be EDS: endpoints are configured in services",
         ),
         (
             "services: [{cluster: {name: a, transport_socket: {}}}]",
             "services[0].cluster.transport_socket: is not delivered by this control plane",
+        ),
+        (
+            "services: [{cluster: {name: a, alt_stat_name: b}}]",
+            "services[0].cluster.alt_stat_name: is not delivered by this control plane",
+        ),
+        (
+            "services: [{cluster: {name: a, http2_protocol_options: {hpack_table_size: 1}}}]",
+            "services[0].cluster.http2_protocol_options.hpack_table_size: is not supported",
+        ),
+        (
+            "services: [{cluster: {name: a}, endpoints: [{lb_endpoints: [{endpoint: {address: \
+             {socket_address: {address: a, port_value: 1}}}}]}]}]",
+            "lb_endpoints[0].endpoint.address.socket_address.address: \"a\" is not an IP address",
+        ),
+        (
+            "services: [{cluster: {name: a}, endpoints: [{lb_endpoints: [{endpoint: {address: \
+             {socket_address: {address: 1.1.1.1, port_value: 1}}, health_check_config: {}}}]}]}]",
+            "lb_endpoints[0].endpoint.health_check_config: is not delivered by this control plane",
         ),
         (
             "services: [{cluster: {name: a}, endpoints: [{lb_endpoints: [x]}]}]",
@@ -157,27 +179,27 @@ fn errors_name_the_field_and_the_place() {
 }
 
 #[test]
-fn behind_a_relay_a_service_is_a_name_and_how_far_to_go() {
+fn services_of_a_relay_have_no_endpoints() {
     let relay = "relay: {address: 'h:1', api_type: DELTA_GRPC}\n";
     let config = parse(&format!(
         "{relay}services: [{{cluster: {{name: orders}}, ramp: 40, mode: SHADOW}}]"
-    ));
-    let config = config.unwrap();
+    ))
+    .unwrap();
     let orders = &config.services["orders"];
     assert_eq!((orders.ramp, orders.mode), (40, Mode::Shadow));
-    assert!(!orders.is_policy_written && config.relay.unwrap().delta);
+    assert!(!orders.has_explicit_policy && config.relay.unwrap().delta);
     let random = "services: [{cluster: {name: orders, lb_policy: RANDOM}}]";
     let config = parse(&format!("{relay}{random}")).unwrap();
-    assert!(config.services["orders"].is_policy_written);
+    assert!(config.services["orders"].has_explicit_policy);
     let error = error(&format!("{relay}{ORDERS}"));
     assert!(
-        error.contains("services[0].endpoints: come from the management server"),
+        error.contains("services[0].endpoints: must be empty with a relay"),
         "{error}"
     );
 }
 
 #[test]
-fn only_metadata_that_is_delivered_is_taken() {
+fn metadata_that_is_not_delivered_is_rejected() {
     let endpoint = |metadata: &str| {
         let endpoint = format!("{{address: '10.0.0.1:80', metadata: {metadata}}}");
         format!("services: [{{cluster: {{name: o}}, endpoints: [{{lb_endpoints: [{endpoint}]}}]}}]")
@@ -189,13 +211,13 @@ fn only_metadata_that_is_delivered_is_taken() {
     assert_eq!(orders.hash_key.as_deref(), Some("k"));
     let others = error(&endpoint("{filter_metadata: {envoy.filters.x: {a: 1}}}"));
     assert!(
-        others.contains("lb_endpoints[0].metadata.filter_metadata.envoy.filters.x: unknown field"),
+        others.contains("lb_endpoints[0].metadata.filter_metadata[envoy.filters.x]: is not deliv"),
         "{others}"
     );
 }
 
 #[test]
-fn routes_must_lead_somewhere() {
+fn routes_must_refer_to_services() {
     let listener = "
 listeners:
 - name: in
@@ -208,29 +230,84 @@ listeners:
         "{lost}"
     );
     let config = parse(&format!("{ORDERS}{listener}")).unwrap();
-    let route = &config.listeners["in"].virtual_hosts[0].routes[0];
-    assert_eq!(route.matches, Match::Prefix("/".to_owned()));
+    let host = &config.listeners["in"].routes.virtual_hosts()[0];
+    assert_eq!(host.domains, ["*"], "of whatever host");
     let relayed = parse(&format!("relay: {{address: 'h:1'}}\n{listener}"));
     assert!(relayed.is_ok(), "the other server may know the cluster");
-    for (route, expected) in [
+}
+
+/// A configuration file with one route.
+fn routed(route: &str) -> String {
+    format!(
+        "relay: {{address: 'h:1'}}\nlisteners: [{{name: in, address: '1.1.1.1:1', virtual_hosts: \
+         [{{name: v, routes: [{route}]}}]}}]"
+    )
+}
+
+#[test]
+fn routes_are_validated_like_in_data_planes() {
+    let place = "listeners[0].virtual_hosts[0].routes[0]";
+    let weighted = |weights: [u32; 2]| {
+        let [a, b] = weights;
+        routed(&format!(
+            "{{match: {{path: /}}, route: {{weighted_clusters: {{clusters: [{{name: a, weight: \
+             {a}}}, {{name: b, weight: {b}}}]}}}}}}"
+        ))
+    };
+    assert!(parse(&weighted([0, 1])).is_ok(), "one may have nothing");
+    let nameless = error(&weighted([0, 1]).replace("name: v, ", ""));
+    assert!(
+        nameless.contains("virtual_hosts[0].name: must not be empty"),
+        "{nameless}"
+    );
+    for (text, expected) in [
         (
-            "{match: {}, route: {cluster: a}}",
-            "match: needs either prefix or path",
+            weighted([0, 0]),
+            "route.weighted_clusters.clusters: the sum of the weights is 0",
         ),
         (
-            "{match: {path: /}, route: {}}",
-            "route: needs either cluster or weighted_clusters",
+            routed("{match: {}, route: {cluster: a}}"),
+            "match: must have exactly one of prefix, path",
         ),
         (
-            "{match: {path: /}, route: {weighted_clusters: {clusters: [{name: a, weight: 0}]}}}",
-            "clusters[0].weight: must be at least 1",
+            routed("{match: {path: /}, route: {}}"),
+            "route: must have exactly one of cluster, cluster_header and weighted_clusters",
+        ),
+        (
+            routed("{match: {path: /}, route: {cluster: a, priority: HIGH}}"),
+            "route.priority: is not supported",
+        ),
+        (
+            routed("{match: {path: /}, redirect: {regex_rewrite: {}}}"),
+            "redirect.regex_rewrite: is not delivered by this control plane",
+        ),
+        (
+            routed(
+                "{match: {path: /}, route: {cluster: a, retry_policy: {retry_on: 5xx, \
+                 retry_host_predicate: [{name: envoy.retry_host_predicates.omit_canary_hosts}]}}}",
+            ),
+            "route.retry_policy.retry_host_predicate: is not delivered by this control plane",
         ),
     ] {
-        let text = format!(
-            "listeners: [{{name: in, address: '1.1.1.1:1', virtual_hosts: \
-             [{{name: v, routes: [{route}]}}]}}]"
-        );
         let error = error(&text);
-        assert!(error.contains(expected), "{error}");
+        assert!(error.contains(&format!("{place}.{expected}")), "{error}");
     }
+}
+
+#[test]
+fn routes_are_delivered_unchanged() {
+    let text = routed(
+        "{match: {path_separated_prefix: /a}, route: {cluster: a, retry_policy: {retry_on: 5xx}}, \
+         response_headers_to_remove: [server]}",
+    );
+    let config = parse(&text).unwrap();
+    let routes = &config.listeners["in"].routes;
+    let json = plimsoll_xds::schema::json::message(
+        &routes.message.0,
+        RouteConfigurationMessage::DESCRIPTOR,
+    );
+    let route = &json.unwrap()["virtual_hosts"][0]["routes"][0];
+    assert_eq!(route["match"]["path_separated_prefix"], "/a");
+    assert_eq!(route["route"]["retry_policy"]["retry_on"], "5xx");
+    assert_eq!(route["response_headers_to_remove"][0], "server");
 }

@@ -1,4 +1,4 @@
-//! Who gets what.
+//! Tests of the selection of deliveries.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use plimsoll_core::model::locality::Locality;
 use plimsoll_xds::node::PLIMSOLL_FEATURE;
 
 use super::*;
-use crate::config::{ControlConfig, File};
+use crate::config::{ConfigFile, ControlConfig};
 
-const CLASSES: [Class; 3] = [Class::Plimsoll, Class::Grpc, Class::Envoy];
+const CLASSES: [NodeClass; 3] = [NodeClass::Plimsoll, NodeClass::Grpc, NodeClass::Envoy];
 
 fn service(rest: &str) -> Arc<Service> {
     service_of("", rest)
@@ -17,7 +17,7 @@ fn service(rest: &str) -> Arc<Service> {
 
 fn service_of(cluster: &str, rest: &str) -> Arc<Service> {
     let text = format!("services: [{{cluster: {{name: orders{cluster}}}{rest}}}]");
-    let file = File {
+    let file = ConfigFile {
         name: "test".to_owned(),
         text,
     };
@@ -34,7 +34,7 @@ fn policy(name: &str, message: &str, fields: &str) -> String {
     )
 }
 
-fn chosen(service: &Service, class: Class) -> Delivery {
+fn selected(service: &Service, class: NodeClass) -> Delivery {
     match steering(service, class, 100) {
         Steering::Demand(delivery) => delivery,
         other => panic!("{other:?}"),
@@ -42,7 +42,7 @@ fn chosen(service: &Service, class: Class) -> Delivery {
 }
 
 #[test]
-fn nodes_say_what_they_are() {
+fn nodes_are_classified_by_user_agent_and_features() {
     let node = |user_agent_name: &str, features: &[&str]| NodeInfo {
         node: Node {
             id: "n".into(),
@@ -53,29 +53,29 @@ fn nodes_say_what_they_are() {
         user_agent_version: String::new(),
         client_features: features.iter().map(|&name| name.to_owned()).collect(),
     };
-    assert_eq!(Class::of(&node("envoy", &[])), Class::Envoy);
+    assert_eq!(NodeClass::of(&node("envoy", &[])), NodeClass::Envoy);
     assert_eq!(
-        Class::of(&node("", &[])),
-        Class::Envoy,
+        NodeClass::of(&node("", &[])),
+        NodeClass::Envoy,
         "the careful choice"
     );
-    assert_eq!(Class::of(&node("gRPC C-core", &[])), Class::Grpc);
+    assert_eq!(NodeClass::of(&node("gRPC C-core", &[])), NodeClass::Grpc);
     assert_eq!(
-        Class::of(&node("envoy", &[PLIMSOLL_FEATURE])),
-        Class::Plimsoll
+        NodeClass::of(&node("envoy", &[PLIMSOLL_FEATURE])),
+        NodeClass::Plimsoll
     );
 }
 
 #[test]
-fn auto_is_the_best_a_receiver_can_take() {
+fn auto_selects_the_best_supported_delivery() {
     let auto = service("");
-    assert_eq!(chosen(&auto, Class::Plimsoll), Delivery::EdsField);
-    assert_eq!(chosen(&auto, Class::Grpc), Delivery::LocalityWeights);
-    assert_eq!(chosen(&auto, Class::Envoy), Delivery::FleetWeights);
+    assert_eq!(selected(&auto, NodeClass::Plimsoll), Delivery::EdsField);
+    assert_eq!(selected(&auto, NodeClass::Grpc), Delivery::LocalityWeights);
+    assert_eq!(selected(&auto, NodeClass::Envoy), Delivery::FleetWeights);
 }
 
 #[test]
-fn what_a_stock_receiver_cannot_take_is_never_chosen_for_it() {
+fn unsupported_deliveries_are_never_selected() {
     let ours = [
         Delivery::EdsField,
         Delivery::LocalityMetadata,
@@ -90,7 +90,7 @@ fn what_a_stock_receiver_cannot_take_is_never_chosen_for_it() {
     ];
     for asked in all.iter().chain(&["LOCALITY_WEIGHTS"]) {
         let service = service(&format!(", delivery: {asked}"));
-        for class in [Class::Grpc, Class::Envoy] {
+        for class in [NodeClass::Grpc, NodeClass::Envoy] {
             for ramp in [0, 50, 100] {
                 if let Steering::Demand(delivery) = steering(&service, class, ramp) {
                     assert!(!ours.contains(&delivery), "{asked} to {class:?}");
@@ -102,24 +102,33 @@ fn what_a_stock_receiver_cannot_take_is_never_chosen_for_it() {
 }
 
 #[test]
-fn grpc_always_gets_weights() {
+fn grpc_always_gets_locality_weights() {
     let fleet = service(", delivery: FLEET_WEIGHTS");
-    assert_eq!(chosen(&fleet, Class::Grpc), Delivery::LocalityWeights);
+    assert_eq!(selected(&fleet, NodeClass::Grpc), Delivery::LocalityWeights);
 }
 
 #[test]
-fn a_service_on_another_step_of_the_ramp_has_weights_of_its_own() {
+fn a_service_with_another_ramp_gets_its_own_weights() {
     let young = service(", ramp: 10");
-    assert_eq!(chosen(&young, Class::Envoy), Delivery::LocalityWeights);
-    assert_eq!(chosen(&young, Class::Plimsoll), Delivery::LocalityWeights);
+    assert_eq!(
+        selected(&young, NodeClass::Envoy),
+        Delivery::LocalityWeights
+    );
+    assert_eq!(
+        selected(&young, NodeClass::Plimsoll),
+        Delivery::LocalityWeights
+    );
     let by_response = service(", ramp: 10, delivery: LRS_RESPONSE");
-    assert_eq!(chosen(&by_response, Class::Plimsoll), Delivery::LrsResponse);
-    let same_step = steering(&young, Class::Envoy, 10);
+    assert_eq!(
+        selected(&by_response, NodeClass::Plimsoll),
+        Delivery::LrsResponse
+    );
+    let same_step = steering(&young, NodeClass::Envoy, 10);
     assert_eq!(same_step, Steering::Demand(Delivery::FleetWeights));
 }
 
 #[test]
-fn the_fleet_is_on_the_furthest_step() {
+fn the_fleet_has_the_highest_ramp() {
     let services = [
         service(", ramp: 10"),
         service(", ramp: 60"),
@@ -135,12 +144,12 @@ fn shadow_and_off_deliver_no_demand() {
         let shadow = steering(&service(", mode: SHADOW"), class, 100);
         assert_eq!(shadow, Steering::HostCounts);
         let off = steering(&service(", mode: OFF"), class, 100);
-        assert_eq!(off, Steering::AsConfigured(WhyNot::ModeOff));
+        assert_eq!(off, Steering::AsConfigured(NotSteeredReason::ModeOff));
     }
 }
 
 #[test]
-fn policies_that_decide_otherwise_are_left_alone() {
+fn policies_that_ignore_zones_are_not_steered() {
     let hashing = service_of(", lb_policy: RING_HASH", "");
     let child = "{policies: [{typed_extension_config: {name: x, typed_config: {'@type': \
                  type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.\
@@ -150,13 +159,16 @@ fn policies_that_decide_otherwise_are_left_alone() {
     let load_aware = service_of(&load_aware, "");
     for class in CLASSES {
         let alone = |service| steering(service, class, 100);
-        assert_eq!(alone(&hashing), Steering::AsConfigured(WhyNot::Hashing));
-        let expected = Steering::AsConfigured(WhyNot::LoadAwareLocality);
+        assert_eq!(
+            alone(&hashing),
+            Steering::AsConfigured(NotSteeredReason::Hashing)
+        );
+        let expected = Steering::AsConfigured(NotSteeredReason::LoadAwareLocality);
         assert_eq!(alone(&load_aware), expected);
     }
 }
 
-/// A load-aware service with this controller, and fields of the service.
+/// A service with `load_aware_locality`, this spill controller, and `rest` as further fields.
 fn load_aware(controller: &str, rest: &str) -> Arc<Service> {
     let child = "{policies: [{typed_extension_config: {name: x, typed_config: {'@type': \
                  type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.\
@@ -167,28 +179,28 @@ fn load_aware(controller: &str, rest: &str) -> Arc<Service> {
 }
 
 #[test]
-fn measured_demand_leads_a_convergent_service_where_a_receiver_knows_how() {
+fn demand_is_feed_forward_of_convergent_services() {
     let led = load_aware("CONVERGENT", "");
-    let ours = steering(&led, Class::Plimsoll, 100);
+    let ours = steering(&led, NodeClass::Plimsoll, 100);
     assert_eq!(ours, Steering::FeedForward(Delivery::LrsResponse));
-    assert!(takes_lrs(&led, ours));
+    assert!(sends_lrs_traffic(&led, ours));
     assert!(steered_config(&led, ours).uses_demand_feed_forward());
-    let alone = Steering::AsConfigured(WhyNot::LoadAwareLocality);
-    for class in [Class::Grpc, Class::Envoy] {
+    let alone = Steering::AsConfigured(NotSteeredReason::LoadAwareLocality);
+    for class in [NodeClass::Grpc, NodeClass::Envoy] {
         assert_eq!(steering(&led, class, 100), alone);
     }
     let by_field = load_aware("CONVERGENT", ", delivery: EDS_FIELD");
-    let steered = steering(&by_field, Class::Plimsoll, 100);
+    let steered = steering(&by_field, NodeClass::Plimsoll, 100);
     assert_eq!(steered, Steering::FeedForward(Delivery::EdsField));
-    assert!(!takes_lrs(&by_field, steered));
-    // A step of its own does not fit on the assignment of the whole fleet.
+    assert!(!sends_lrs_traffic(&by_field, steered));
+    // The fleet's assignment has one ramp for all services, so ramp 10 needs the LRS response.
     let young = load_aware("CONVERGENT", ", delivery: EDS_FIELD, ramp: 10");
-    let steered = steering(&young, Class::Plimsoll, 100);
+    let steered = steering(&young, NodeClass::Plimsoll, 100);
     assert_eq!(steered, Steering::FeedForward(Delivery::LrsResponse));
 }
 
 #[test]
-fn demand_that_is_not_for_a_service_does_not_lead_it() {
+fn demand_of_other_services_is_not_used_as_feed_forward() {
     let others = [
         load_aware("CONVERGENT", ", mode: OFF"),
         load_aware("CONVERGENT", ", mode: SHADOW"),
@@ -196,17 +208,17 @@ fn demand_that_is_not_for_a_service_does_not_lead_it() {
         load_aware("CONVERGENT, demand_feed_forward: false", ""),
     ];
     for service in others {
-        let steered = steering(&service, Class::Plimsoll, 100);
+        let steered = steering(&service, NodeClass::Plimsoll, 100);
         assert!(matches!(steered, Steering::AsConfigured(_)), "{steered:?}");
-        assert!(!takes_lrs(&service, steered));
-        // The fleet's assignment has fractions for others, so it must be said.
+        assert!(!sends_lrs_traffic(&service, steered));
+        // The fleet's assignment has demand for other services, so feed-forward must be disabled.
         let config = steered_config(&service, steered);
         assert!(!config.uses_demand_feed_forward());
     }
 }
 
 #[test]
-fn the_shortest_staleness_is_that_of_those_who_are_sent_fractions() {
+fn the_shortest_staleness_threshold_is_of_services_with_fractions() {
     let rules = |seconds: u32| {
         let lrs = format!("lrs_rate_config: {{staleness_threshold: {seconds}s}}");
         let measured = format!("{{locality_basis: LRS_REPORTED_RATE, {lrs}}}");
@@ -217,26 +229,26 @@ fn the_shortest_staleness_is_that_of_those_who_are_sent_fractions() {
     let hasty_but_off = service_of(&rules(5), ", mode: SHADOW");
     let hashing = service_of(", lb_policy: RING_HASH", "");
     let all = [&*patient, &*hasty, &*hasty_but_off, &*hashing];
-    let (service, threshold) = shortest_staleness(all.into_iter()).unwrap();
+    let (service, threshold) = shortest_staleness_threshold(all.into_iter()).unwrap();
     assert_eq!((&**service.name(), threshold.as_secs()), ("orders", 30));
     let led = load_aware("CONVERGENT", "");
-    let threshold = shortest_staleness([&*patient, &*led].into_iter())
+    let threshold = shortest_staleness_threshold([&*patient, &*led].into_iter())
         .unwrap()
         .1;
     assert_eq!(threshold.as_secs(), 60, "the default is what leads");
-    assert!(shortest_staleness([&*hashing].into_iter()).is_none());
+    assert!(shortest_staleness_threshold([&*hashing].into_iter()).is_none());
 }
 
 #[test]
-fn weights_from_orca_need_locality_weights_on_a_stock_envoy() {
+fn orca_weights_need_locality_weights_on_a_stock_envoy() {
     let name = "client_side_weighted_round_robin";
     let orca = service_of(&policy(name, "ClientSideWeightedRoundRobin", ""), "");
-    assert_eq!(chosen(&orca, Class::Envoy), Delivery::LocalityWeights);
-    assert_eq!(chosen(&orca, Class::Plimsoll), Delivery::EdsField);
+    assert_eq!(selected(&orca, NodeClass::Envoy), Delivery::LocalityWeights);
+    assert_eq!(selected(&orca, NodeClass::Plimsoll), Delivery::EdsField);
 }
 
 #[test]
-fn small_services_are_steered_unless_somebody_says_otherwise() {
+fn small_services_are_steered_unless_min_cluster_size_is_explicit() {
     let minimum = |service: &Service| {
         let config = steered_config(service, Steering::Demand(Delivery::EdsField));
         config.zone_aware().unwrap().min_cluster_size()
@@ -248,12 +260,12 @@ fn small_services_are_steered_unless_somebody_says_otherwise() {
         assert_eq!(minimum(&service_of(&rules, "")), written, "is written");
     }
     let off = service(", mode: OFF");
-    let as_written = steered_config(&off, Steering::AsConfigured(WhyNot::ModeOff));
+    let as_written = steered_config(&off, Steering::AsConfigured(NotSteeredReason::ModeOff));
     assert_eq!(as_written.zone_aware().unwrap().min_cluster_size(), 6);
 }
 
 #[test]
-fn weights_of_localities_are_not_sent_to_subsets_that_ignore_them() {
+fn locality_weights_are_not_sent_to_subsets_that_ignore_them() {
     let subsets = |aware: bool| {
         format!(
             ", lb_subset_config: {{subset_selectors: [{{keys: [version]}}], \
@@ -262,19 +274,22 @@ fn weights_of_localities_are_not_sent_to_subsets_that_ignore_them() {
         )
     };
     let unaware = service_of(&subsets(false), "");
-    for class in [Class::Plimsoll, Class::Envoy] {
+    for class in [NodeClass::Plimsoll, NodeClass::Envoy] {
         let steering = steering(&unaware, class, 100);
         assert_eq!(
             steering,
-            Steering::AsConfigured(WhyNot::Subsets),
+            Steering::AsConfigured(NotSteeredReason::Subsets),
             "{class:?}"
         );
     }
-    assert_eq!(chosen(&unaware, Class::Grpc), Delivery::LocalityWeights);
+    assert_eq!(
+        selected(&unaware, NodeClass::Grpc),
+        Delivery::LocalityWeights
+    );
     let aware = service_of(&subsets(true), "");
     for class in CLASSES {
         assert_eq!(
-            chosen(&aware, class),
+            selected(&aware, class),
             Delivery::LocalityWeights,
             "{class:?}"
         );
@@ -282,8 +297,8 @@ fn weights_of_localities_are_not_sent_to_subsets_that_ignore_them() {
     // Demand on the fleet's assignment works in every subset.
     let zones = ", lb_subset_config: {subset_selectors: [{keys: [version]}]}";
     let zones = service_of(zones, "");
-    assert_eq!(chosen(&zones, Class::Envoy), Delivery::FleetWeights);
-    assert_eq!(chosen(&zones, Class::Plimsoll), Delivery::EdsField);
+    assert_eq!(selected(&zones, NodeClass::Envoy), Delivery::FleetWeights);
+    assert_eq!(selected(&zones, NodeClass::Plimsoll), Delivery::EdsField);
 }
 
 fn zone_aware(fields: &str) -> String {
@@ -292,29 +307,32 @@ fn zone_aware(fields: &str) -> String {
 }
 
 #[test]
-fn a_basis_that_is_written_stays_in_every_mode_and_for_everybody() {
+fn an_explicit_basis_is_kept_in_every_mode_and_for_every_class() {
     for basis in ["HEALTHY_HOSTS_NUM", "HEALTHY_HOSTS_WEIGHT", "OBSERVED_LOAD"] {
         let cluster = zone_aware(&format!("locality_basis: {basis}"));
         for mode in ["", ", mode: SHADOW"] {
             let service = service_of(&cluster, mode);
             for class in CLASSES {
                 let steering = steering(&service, class, 100);
-                assert_eq!(steering, Steering::AsConfigured(WhyNot::BasisWritten));
+                assert_eq!(
+                    steering,
+                    Steering::AsConfigured(NotSteeredReason::ExplicitBasis)
+                );
                 assert_eq!(steered_config(&service, steering), *service.config);
-                assert!(!takes_lrs(&service, steering));
+                assert!(!sends_lrs_traffic(&service, steering));
             }
         }
     }
     let measured = service_of(&zone_aware("locality_basis: LRS_REPORTED_RATE"), "");
-    assert_eq!(chosen(&measured, Class::Plimsoll), Delivery::EdsField);
+    assert_eq!(selected(&measured, NodeClass::Plimsoll), Delivery::EdsField);
 }
 
 #[test]
-fn settings_that_contradict_each_other_are_refused() {
+fn contradictory_settings_are_rejected() {
     let refused = |fields: &str, rest: &str| {
         let cluster = zone_aware(fields);
         let text = format!("services: [{{cluster: {{name: orders{cluster}}}{rest}}}]");
-        let file = File {
+        let file = ConfigFile {
             name: "test".to_owned(),
             text,
         };
@@ -349,17 +367,17 @@ fn settings_that_contradict_each_other_are_refused() {
     }
     let enforced = refused("locality_basis: HEALTHY_HOSTS_NUM", ", mode: ENFORCE");
     assert!(enforced.contains("services[0].mode: "), "{enforced}");
-    // Where nothing is steered nothing is contradicted.
+    // Fields that request demand are accepted with any `locality_basis` if the mode is `OFF`.
     let basis = zone_aware("locality_basis: HEALTHY_HOSTS_NUM");
     service_of(&basis, ", mode: OFF, ramp: 10, delivery: EDS_FIELD");
 }
 
 #[test]
-fn a_source_of_fractions_that_is_written_stays() {
+fn an_explicit_fraction_source_is_kept() {
     let metadata = zone_aware("lrs_rate_config: {fraction_source: LOCALITY_METADATA}");
     for delivery in ["AUTO", "LRS_RESPONSE", "LOCALITY_METADATA"] {
         let service = service_of(&metadata, &format!(", delivery: {delivery}"));
-        let steering = steering(&service, Class::Plimsoll, 100);
+        let steering = steering(&service, NodeClass::Plimsoll, 100);
         let config = steered_config(&service, steering);
         let source = config.zone_aware().unwrap().fraction_source();
         assert_eq!(source, FractionSource::LocalityMetadata, "{delivery}");
@@ -367,21 +385,24 @@ fn a_source_of_fractions_that_is_written_stays() {
 }
 
 #[test]
-fn whoever_reads_fractions_is_not_sent_weights_of_the_fleet() {
+fn plimsoll_data_planes_get_fractions_instead_of_fleet_weights() {
     let fleet = service(", delivery: FLEET_WEIGHTS");
-    assert_eq!(chosen(&fleet, Class::Plimsoll), Delivery::EdsField);
-    assert_eq!(chosen(&fleet, Class::Envoy), Delivery::FleetWeights);
+    assert_eq!(selected(&fleet, NodeClass::Plimsoll), Delivery::EdsField);
+    assert_eq!(selected(&fleet, NodeClass::Envoy), Delivery::FleetWeights);
 }
 
 #[test]
-fn behind_a_relay_a_file_that_asks_for_demand_has_the_last_word() {
+fn with_a_relay_a_file_that_requests_demand_takes_precedence() {
     let theirs = service_of(&zone_aware("locality_basis: HEALTHY_HOSTS_WEIGHT"), "");
     let relayed = |rest: &str| Service {
         config: Arc::clone(&theirs.config),
         ..Service::clone(&service(rest))
     };
-    let steering = |rest: &str| steering(&relayed(rest), Class::Plimsoll, 100);
-    assert_eq!(steering(""), Steering::AsConfigured(WhyNot::BasisWritten));
+    let steering = |rest: &str| steering(&relayed(rest), NodeClass::Plimsoll, 100);
+    assert_eq!(
+        steering(""),
+        Steering::AsConfigured(NotSteeredReason::ExplicitBasis)
+    );
     for asked in [", mode: ENFORCE", ", ramp: 100", ", delivery: EDS_FIELD"] {
         assert_eq!(
             steering(asked),

@@ -1,7 +1,7 @@
-//! What reaches receivers otherwise than the service wrote it, and why.
+//! Finds settings of a service that receivers are sent differently than configured.
 //!
-//! Found by comparing the two configurations, not by repeating what `delivery` decides: a setting
-//! that has no place in a receiver's message shows up here too.
+//! Compares the configuration in the file with the one that receivers decode, instead of repeating
+//! the decisions of `delivery`: settings without a field in a receiver's message are found as well.
 
 use plimsoll_core::explain::ChangeExplanation;
 use plimsoll_core::model::assignment::{ClusterLoadAssignment, LocalityLbEndpoints};
@@ -12,56 +12,64 @@ use plimsoll_core::model::zone_aware::{CapacityBasis, LocalityBasis, ZoneAware};
 use plimsoll_xds::yaml::proto_json::ProtoEnum;
 
 use crate::config::{Delivery, Service};
-use crate::delivery::{Class, Steering, name_of};
-use crate::view::Sent;
+use crate::delivery::{NodeClass, Steering, proto_name};
+use crate::view::SentResources;
 
-/// Settings of `service` that receivers of `class` have otherwise.
-pub(super) fn changes(service: &Service, sent: &Sent, class: Class) -> Vec<ChangeExplanation> {
+/// Returns the settings of `service` that nodes of `class` are sent differently than configured.
+pub(super) fn changes(
+    service: &Service,
+    sent: &SentResources,
+    class: NodeClass,
+) -> Vec<ChangeExplanation> {
     let written = &*service.config;
-    let mut found = Found {
+    let mut changes = Changes {
         reason: reason(class, sent.steering),
-        changes: Vec::new(),
+        found: Vec::new(),
     };
     let got = &sent.config;
     let policy = |config: &ClusterConfig| config.locality_policy().name();
     match (written.locality_policy(), got.locality_policy()) {
         (LocalityPolicy::ZoneAware(written), LocalityPolicy::ZoneAware(got)) => {
-            zone_aware(&mut found, written, got, class);
+            zone_aware(&mut changes, written, got, class);
         }
         (LocalityPolicy::LoadAwareLocality(written), LocalityPolicy::LoadAwareLocality(got)) => {
-            load_aware(&mut found, written, got, class);
+            load_aware(&mut changes, written, got, class);
         }
-        // Locality weights by another name.
+        // Both policies are locality weights, under different names.
         _ if written.locality_weighted() && got.locality_weighted() => {}
         (was, _) => {
             let default = *was == LocalityPolicy::default();
             let [written, got] = [policy(written), policy(got)].map(str::to_owned);
             if written != got {
                 let written = Some(written).filter(|_| !default);
-                found.note("locality policy", written, got, None);
+                changes.add("locality policy", written, got, None);
             }
         }
     }
     let [by, got_by] = [written, got].map(|config| config.endpoint_policy().name().to_owned());
-    found.note("endpoint policy", Some(by), got_by, unknown_to(class));
-    endpoint(&mut found, written, got, class);
+    changes.add("endpoint policy", Some(by), got_by, unsupported_by(class));
+    endpoint(&mut changes, written, got, class);
     if let Some(sampling) = written.written_locality_sampling() {
-        let [written, got] = [sampling, got.locality_sampling()].map(|s| name_of(s).to_owned());
-        found.note("locality_sampling", Some(written), got, unknown_to(class));
+        let [written, got] = [sampling, got.locality_sampling()].map(|s| proto_name(s).to_owned());
+        changes.add(
+            "locality_sampling",
+            Some(written),
+            got,
+            unsupported_by(class),
+        );
     }
-    weights(&mut found, &service.assignment, &sent.upstream);
-    found.changes
+    weights(&mut changes, &service.assignment, &sent.upstream);
+    changes.found
 }
 
-struct Found {
-    /// Why, unless there is a better reason.
+struct Changes {
+    /// Reason of changed settings that have no more specific reason.
     reason: &'static str,
-    changes: Vec<ChangeExplanation>,
+    found: Vec<ChangeExplanation>,
 }
 
-impl Found {
-    /// Notes a setting, if it is not the same.
-    fn note(
+impl Changes {
+    fn add(
         &mut self,
         setting: &str,
         written: Option<String>,
@@ -69,7 +77,7 @@ impl Found {
         reason: Option<&'static str>,
     ) {
         if written.as_ref() != Some(&sent) {
-            self.changes.push(ChangeExplanation {
+            self.found.push(ChangeExplanation {
                 setting: setting.to_owned(),
                 written,
                 sent,
@@ -79,66 +87,71 @@ impl Found {
     }
 }
 
-fn zone_aware(found: &mut Found, written: &ZoneAware, got: &ZoneAware, class: Class) {
+fn zone_aware(changes: &mut Changes, written: &ZoneAware, got: &ZoneAware, class: NodeClass) {
     if written.locality_basis() != got.locality_basis() {
-        let basis = written.written_locality_basis();
-        let basis = basis.map(|basis| name_of(basis).to_owned());
-        let sent = name_of(got.locality_basis()).to_owned();
-        found.note("locality_basis", basis, sent, None);
+        let basis = written
+            .written_locality_basis()
+            .map(|basis| proto_name(basis).to_owned());
+        let sent = proto_name(got.locality_basis()).to_owned();
+        changes.add("locality_basis", basis, sent, None);
     }
     if written.min_cluster_size() != got.min_cluster_size() {
-        let size = written.written_min_cluster_size();
-        let size = size.map(|size| size.to_string());
+        let size = written
+            .written_min_cluster_size()
+            .map(|size| size.to_string());
         let reason = match size {
-            None => Some("measured demand is no guess from host counts, which 6 guards against"),
-            Some(_) => unknown_to(class),
+            None => Some(
+                "the default of 6 guards against estimates from host counts, which demand is not",
+            ),
+            Some(_) => unsupported_by(class),
         };
         let sent = got.min_cluster_size().to_string();
-        found.note("min_cluster_size", size, sent, reason);
+        changes.add("min_cluster_size", size, sent, reason);
     }
     let measured = got.locality_basis() == LocalityBasis::LrsReportedRate;
     if measured && written.fraction_source() != got.fraction_source() {
         let source = written_value(written.fraction_source());
-        let sent = name_of(got.fraction_source()).to_owned();
-        found.note("fraction_source", source, sent, None);
+        let sent = proto_name(got.fraction_source()).to_owned();
+        changes.add("fraction_source", source, sent, None);
     }
     if capacity(written) != capacity(got) {
         let one_basis = Some("a stock Envoy has one basis for demand and capacity");
         let by = written_value(capacity(written));
-        let sent = name_of(capacity(got)).to_owned();
-        found.note("upstream_locality_basis", by, sent, one_basis);
+        let sent = proto_name(capacity(got)).to_owned();
+        changes.add("upstream_locality_basis", by, sent, one_basis);
     }
     let everywhere = |rules: &ZoneAware| rules.all_priorities().to_string();
     let priorities = (everywhere(written), everywhere(got));
-    found.note(
+    changes.add(
         "all_priorities",
         Some(priorities.0),
         priorities.1,
-        unknown_to(class),
+        unsupported_by(class),
     );
 }
 
 fn load_aware(
-    found: &mut Found,
+    changes: &mut Changes,
     written: &LoadAwareLocality,
     got: &LoadAwareLocality,
-    class: Class,
+    class: NodeClass,
 ) {
-    let [by, sent] = [written, got].map(|rules| name_of(rules.spill_controller()).to_owned());
-    found.note("spill_controller", Some(by), sent, unknown_to(class));
-    if class == Class::Plimsoll && written.demand_feed_forward() != got.demand_feed_forward() {
-        let reason = "the service is not steered, and demand of others must not lead it";
+    let [by, sent] = [written, got].map(|rules| proto_name(rules.spill_controller()).to_owned());
+    changes.add("spill_controller", Some(by), sent, unsupported_by(class));
+    if class == NodeClass::Plimsoll && written.demand_feed_forward() != got.demand_feed_forward() {
+        let reason =
+            "the service is not steered, and demand of other services must not influence it";
         let sent = got.demand_feed_forward().to_string();
-        found.note("demand_feed_forward", None, sent, Some(reason));
+        changes.add("demand_feed_forward", None, sent, Some(reason));
     }
 }
 
-/// The name of a value, unless it is the default, which is as good as not written.
+/// Returns the name of a value; `None` for the default, as it may mean an unset field.
 fn written_value<T: ProtoEnum + PartialEq + Default>(value: T) -> Option<String> {
-    (value != T::default()).then(|| name_of(value).to_owned())
+    (value != T::default()).then(|| proto_name(value).to_owned())
 }
 
-/// What stands for capacity: the classic bases have one word for both sides.
+/// Returns the basis of capacity, which `HEALTHY_HOSTS_*` values of `locality_basis` imply.
 fn capacity(rules: &ZoneAware) -> CapacityBasis {
     match rules.written_locality_basis() {
         Some(LocalityBasis::HealthyHostsNum) => CapacityBasis::HealthyHostsNum,
@@ -149,7 +162,7 @@ fn capacity(rules: &ZoneAware) -> CapacityBasis {
     }
 }
 
-fn endpoint(found: &mut Found, written: &ClusterConfig, got: &ClusterConfig, class: Class) {
+fn endpoint(changes: &mut Changes, written: &ClusterConfig, got: &ClusterConfig, class: NodeClass) {
     let policies = (written.endpoint_policy(), got.endpoint_policy());
     if let (
         EndpointPolicy::ClientSideWeightedRoundRobin(written),
@@ -160,18 +173,17 @@ fn endpoint(found: &mut Found, written: &ClusterConfig, got: &ClusterConfig, cla
             written.utilization_precedence(),
             got.utilization_precedence(),
         ];
-        let [written, got] = precedences.map(|precedence| name_of(precedence).to_owned());
-        found.note(
+        let [written, got] = precedences.map(|precedence| proto_name(precedence).to_owned());
+        changes.add(
             "utilization_precedence",
             Some(written),
             got,
-            unknown_to(class),
+            unsupported_by(class),
         );
     }
 }
 
-/// Locality weights that are written down and not sent.
-fn weights(found: &mut Found, written: &ClusterLoadAssignment, sent: &ClusterLoadAssignment) {
+fn weights(changes: &mut Changes, written: &ClusterLoadAssignment, sent: &ClusterLoadAssignment) {
     let weights = |assignment: &ClusterLoadAssignment| -> Vec<String> {
         let localities = assignment.endpoints().iter();
         let weight = |entry: &LocalityLbEndpoints| entry.load_balancing_weight.to_string();
@@ -180,12 +192,11 @@ fn weights(found: &mut Found, written: &ClusterLoadAssignment, sent: &ClusterLoa
     let is_written = |entry: &LocalityLbEndpoints| entry.load_balancing_weight > 0;
     if written.endpoints().iter().any(is_written) {
         let [written, sent] = [written, sent].map(|assignment| weights(assignment).join("/"));
-        found.note("load_balancing_weight", Some(written), sent, None);
+        changes.add("load_balancing_weight", Some(written), sent, None);
     }
 }
 
-/// Why a basis or a policy is another one.
-const fn reason(class: Class, steering: Steering) -> &'static str {
+const fn reason(class: NodeClass, steering: Steering) -> &'static str {
     match (class, steering) {
         (_, Steering::Demand(Delivery::LocalityWeights)) => {
             "the service is steered by measured demand, delivered as locality weights"
@@ -194,22 +205,22 @@ const fn reason(class: Class, steering: Steering) -> &'static str {
             "the service is steered by measured demand, delivered as weights of the fleet"
         }
         (_, Steering::Demand(_)) => "the service is steered by measured demand (mode: ENFORCE)",
-        (Class::Grpc, _) => "a gRPC client follows locality weights and knows nothing else",
+        (NodeClass::Grpc, _) => "a gRPC client supports no policy but locality weights",
         (_, Steering::HostCounts) => "mode: SHADOW goes by host counts",
-        (Class::Envoy, Steering::AsConfigured(_) | Steering::FeedForward(_)) => {
-            "a stock Envoy does not know it"
+        (NodeClass::Envoy, Steering::AsConfigured(_) | Steering::FeedForward(_)) => {
+            "a stock Envoy does not support it"
         }
-        (Class::Plimsoll, Steering::AsConfigured(_) | Steering::FeedForward(_)) => {
-            "it has no place in the message"
+        (NodeClass::Plimsoll, Steering::AsConfigured(_) | Steering::FeedForward(_)) => {
+            "the message has no field for it"
         }
     }
 }
 
-/// Why a setting does not arrive; `None` where every setting does.
-const fn unknown_to(class: Class) -> Option<&'static str> {
+/// Returns why receivers of `class` lack a setting; `None` if they support all settings.
+const fn unsupported_by(class: NodeClass) -> Option<&'static str> {
     match class {
-        Class::Plimsoll => None,
-        Class::Grpc => Some("a gRPC client has no such setting"),
-        Class::Envoy => Some("a stock Envoy has no such setting here"),
+        NodeClass::Plimsoll => None,
+        NodeClass::Grpc => Some("a gRPC client does not have this setting"),
+        NodeClass::Envoy => Some("a stock Envoy does not have this setting here"),
     }
 }

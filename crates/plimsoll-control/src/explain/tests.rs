@@ -1,5 +1,5 @@
-//! Every policy, delivery and kind of receiver: the explanation is what somebody does who reads the
-//! bytes that are sent.
+//! Compares explanations with the behavior of a receiver that decodes the resources it was sent,
+//! for every policy, delivery of demand and class of nodes.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,11 @@ use crate::delivery::steering;
 use crate::state::tests::driver::{Driver, HEAD, config_of, fleet, parse};
 use crate::view::tests::{every_config, policies};
 
-const CLASSES: [Class; 3] = [Class::Plimsoll, Class::Grpc, Class::Envoy];
-/// Weights are whole numbers, and Envoy cuts shares to basis points.
+const CLASSES: [NodeClass; 3] = [NodeClass::Plimsoll, NodeClass::Grpc, NodeClass::Envoy];
+/// Tolerance of traffic shares: weights are integers, and Envoy truncates to basis points.
 const ROUNDING: f64 = 0.005;
 
-/// What receivers of `key` do with the bytes of their view, by a way of its own: no line of it is
-/// shared with the explanation.
+/// Explains the decoded resources in a receiver's view, without using `explain`.
 fn read_back(driver: &Driver, key: &ViewKey) -> Explanation {
     let now = Instant::ORIGIN;
     let cluster = driver
@@ -28,8 +27,8 @@ fn read_back(driver: &Driver, key: &ViewKey) -> Explanation {
         .get("orders")
         .unwrap();
     let mut config = decode_cluster(&cluster.body).unwrap().config;
-    if key.class == Class::Grpc {
-        // The only way that gRPC clients choose a locality.
+    if key.class == NodeClass::Grpc {
+        // gRPC clients always select localities by weight.
         config = config.with_locality_weights();
     }
     let assignment = |name: &str| {
@@ -37,8 +36,8 @@ fn read_back(driver: &Driver, key: &ViewKey) -> Explanation {
         decode_assignment(&resource.body).unwrap()
     };
     let mut balancer = Balancer::new(Arc::new(config), key.locality.clone(), now);
-    balancer.handle_originating(assignment("local_cluster"), now);
-    if key.class == Class::Plimsoll {
+    balancer.handle_fleet_assignment(assignment("local_cluster"), now);
+    if key.class == NodeClass::Plimsoll {
         let traffic = driver.state.traffic("gateway");
         let mut clusters = traffic.clusters.iter();
         if let Some(own) = clusters.find(|own| own.cluster_name.as_ref() == "orders") {
@@ -58,7 +57,7 @@ fn explained(driver: &Driver, key: &ViewKey) -> Explanation {
     explain(&driver.state, &question, driver.now).unwrap()
 }
 
-/// Without what is not routing: how often it was made, how old it is, what was changed.
+/// Clears the fields that do not describe routing: generation, ages and changes.
 fn routing(mut explanation: Explanation) -> Explanation {
     explanation.generation = 0;
     explanation.fractions.age_ms = None;
@@ -73,10 +72,10 @@ fn shares(explanation: &Explanation) -> BTreeMap<&str, f64> {
         .collect()
 }
 
-/// Our own data planes in every word, the others in where requests go.
+/// Compares complete explanations for Plimsoll data planes, only traffic shares for other nodes.
 fn assert_same(name: &str, driver: &Driver, key: &ViewKey) {
     let (said, done) = (explained(driver, key), read_back(driver, key));
-    if key.class == Class::Plimsoll {
+    if key.class == NodeClass::Plimsoll {
         assert_eq!(routing(said), routing(done), "{name} to {key:?}");
         return;
     }
@@ -90,27 +89,27 @@ fn assert_same(name: &str, driver: &Driver, key: &ViewKey) {
     }
 }
 
-/// Receivers of each class, without demand and with it.
-fn each_stage(config: &Arc<crate::config::ControlConfig>, look: impl Fn(&Driver, &ViewKey)) {
+/// Calls `check` for receivers of each class, before demand is known and after.
+fn each_stage(config: &Arc<crate::config::ControlConfig>, check: impl Fn(&Driver, &ViewKey)) {
     for class in CLASSES {
         let mut driver = Driver::with_config(Arc::clone(config));
         let [a, b, c] = fleet(class);
         let keys = [&a, &b, &c].map(|node| driver.open(node));
-        keys.iter().for_each(|key| look(&driver, key));
+        keys.iter().for_each(|key| check(&driver, key));
         driver.traffic(&[(&a, 500), (&b, 350), (&c, 150)], 5);
-        keys.iter().for_each(|key| look(&driver, key));
+        keys.iter().for_each(|key| check(&driver, key));
     }
 }
 
 #[test]
-fn what_is_explained_is_what_is_sent() {
+fn explanations_match_sent_resources() {
     for (name, config) in every_config() {
         each_stage(&config, |driver, key| assert_same(&name, driver, key));
     }
 }
 
 #[test]
-fn what_is_explained_is_what_is_sent_where_hosts_have_weights() {
+fn explanations_match_sent_resources_with_host_weights() {
     let endpoints = "endpoints: [\
         {locality: {zone: a}, lb_endpoints: ['10.0.0.1:80', '10.0.0.2:80', '10.0.0.3:80']}, \
         {locality: {zone: b}, lb_endpoints: [{address: '10.0.1.1:80', load_balancing_weight: 4}, \
@@ -125,10 +124,10 @@ fn what_is_explained_is_what_is_sent_where_hosts_have_weights() {
     }
 }
 
-/// The cells of docs/reference/deliveries.md that name a form: the worked example, zone a issues
-/// half of the demand and has three of ten hosts.
+/// Checks the cells of docs/reference/deliveries.md that name a delivery, for the worked example:
+/// zone a has half of the demand and three of ten upstream hosts.
 #[test]
-fn where_demand_steers_the_bytes_split_as_it_asks() {
+fn sent_resources_split_traffic_by_demand() {
     let mut forms = Vec::new();
     for (name, config) in every_config() {
         let service = &config.services["orders"];
@@ -164,9 +163,9 @@ const ORCA: &str = "load_balancing_policy: {policies: [{typed_extension_config: 
                     ClientSideWeightedRoundRobin}}}]}";
 
 #[test]
-fn weights_from_orca_and_demand_between_zones_arrive_together() {
+fn orca_weights_and_demand_are_delivered_together() {
     let mut driver = Driver::with_config(config_of(ORCA, ""));
-    let [a, b, c] = fleet(Class::Plimsoll);
+    let [a, b, c] = fleet(NodeClass::Plimsoll);
     let keys = [&a, &b, &c].map(|node| driver.open(node));
     driver.traffic(&[(&a, 500), (&b, 350), (&c, 150)], 5);
     for explanation in [explained(&driver, &keys[0]), read_back(&driver, &keys[0])] {
@@ -186,8 +185,13 @@ fn weights_from_orca_and_demand_between_zones_arrive_together() {
     assert!(matches!(policy, LocalityPolicy::ZoneAware(_)), "{policy:?}");
 }
 
-/// Settings that a receiver in zone a is sent otherwise: name, as written, as sent.
-fn changed(cluster: &str, service: &str, class: Class) -> Vec<(String, Option<String>, String)> {
+/// Returns the settings that a receiver in zone a is sent differently than configured: name,
+/// configured value and sent value.
+fn changed(
+    cluster: &str,
+    service: &str,
+    class: NodeClass,
+) -> Vec<(String, Option<String>, String)> {
     let mut driver = Driver::with_config(config_of(cluster, service));
     let [a, b, _] = fleet(class);
     let keys = [&a, &b].map(|node| driver.open(node));
@@ -209,29 +213,32 @@ fn one(setting: &str, written: Option<&str>, sent: &str) -> (String, Option<Stri
 }
 
 #[test]
-fn what_is_changed_on_the_way_is_said() {
+fn changed_settings_are_listed() {
     let legacy = |fields: &str| format!("common_lb_config: {{zone_aware_lb_config: {{{fields}}}}}");
     let basis = one("locality_basis", None, "LRS_REPORTED_RATE");
     let size = one("min_cluster_size", None, "1");
-    let unset = changed(&legacy(""), "", Class::Plimsoll);
+    let unset = changed(&legacy(""), "", NodeClass::Plimsoll);
     assert_eq!(unset, [basis.clone(), size.clone()]);
-    let six = changed(&legacy("min_cluster_size: 6"), "", Class::Plimsoll);
+    let six = changed(&legacy("min_cluster_size: 6"), "", NodeClass::Plimsoll);
     assert_eq!(six, std::slice::from_ref(&basis), "a written 6 stays");
-    assert_eq!(changed(ORCA, "", Class::Plimsoll), [basis, size.clone()]);
+    assert_eq!(
+        changed(ORCA, "", NodeClass::Plimsoll),
+        [basis, size.clone()]
+    );
     let weights = one("locality policy", None, "wrr_locality");
-    assert_eq!(changed(ORCA, "", Class::Envoy), [weights]);
+    assert_eq!(changed(ORCA, "", NodeClass::Envoy), [weights]);
     let envoy = [
         one("locality_basis", None, "HEALTHY_HOSTS_WEIGHT"),
         size,
         one("upstream_locality_basis", None, "HEALTHY_HOSTS_WEIGHT"),
     ];
-    assert_eq!(changed(&legacy(""), "", Class::Envoy), envoy);
-    let off = changed(&legacy(""), "mode: OFF", Class::Plimsoll);
+    assert_eq!(changed(&legacy(""), "", NodeClass::Envoy), envoy);
+    let off = changed(&legacy(""), "mode: OFF", NodeClass::Plimsoll);
     assert_eq!(off, []);
 }
 
 #[test]
-fn what_a_stock_envoy_does_not_know_is_said_to_be_missing() {
+fn settings_unsupported_by_a_stock_envoy_are_listed() {
     let typed = |fields: &str| {
         format!(
             "plimsoll: {{locality_sampling: LOW_DISCREPANCY}}, load_balancing_policy: {{policies: \
@@ -241,15 +248,15 @@ fn what_a_stock_envoy_does_not_know_is_said_to_be_missing() {
         )
     };
     let cluster = typed("locality_basis: OBSERVED_LOAD, all_priorities: true");
-    assert_eq!(changed(&cluster, "", Class::Plimsoll), []);
+    assert_eq!(changed(&cluster, "", NodeClass::Plimsoll), []);
     let envoy = [
         one("locality_basis", Some("OBSERVED_LOAD"), "HEALTHY_HOSTS_NUM"),
         one("all_priorities", Some("true"), "false"),
         one("locality_sampling", Some("LOW_DISCREPANCY"), "RANDOM"),
     ];
-    assert_eq!(changed(&cluster, "", Class::Envoy), envoy);
+    assert_eq!(changed(&cluster, "", NodeClass::Envoy), envoy);
     let shadow = typed("locality_basis: LRS_REPORTED_RATE");
-    let shadow = changed(&shadow, "mode: SHADOW", Class::Plimsoll);
+    let shadow = changed(&shadow, "mode: SHADOW", NodeClass::Plimsoll);
     let host_counts = one(
         "locality_basis",
         Some("LRS_REPORTED_RATE"),

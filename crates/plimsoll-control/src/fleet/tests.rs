@@ -1,4 +1,4 @@
-//! Who belongs to a fleet, and for how long.
+//! Tests of membership: joining and leaving a fleet.
 
 use plimsoll_core::model::load_report::Node;
 
@@ -32,7 +32,7 @@ fn zones(fleets: &Fleets) -> Vec<(String, usize)> {
 }
 
 #[test]
-fn a_fleet_is_who_was_seen() {
+fn nodes_join_with_their_first_stream() {
     let mut fleets = Fleets::default();
     assert!(fleets.open(&node("1", "a"), StreamKind::Ads, at(0)));
     assert!(fleets.open(&node("2", "a"), StreamKind::Lrs, at(0)));
@@ -49,7 +49,7 @@ fn a_fleet_is_who_was_seen() {
 }
 
 #[test]
-fn a_reconnect_is_not_a_change() {
+fn a_reconnect_does_not_change_membership() {
     let mut fleets = Fleets::default();
     fleets.open(&node("1", "a"), StreamKind::Ads, at(0));
     fleets.open(&node("1", "a"), StreamKind::Lrs, at(0));
@@ -70,7 +70,7 @@ fn a_reconnect_is_not_a_change() {
 }
 
 #[test]
-fn who_stays_away_leaves() {
+fn disconnected_nodes_leave() {
     let mut fleets = Fleets::default();
     fleets.open(&node("1", "a"), StreamKind::Ads, at(0));
     fleets.open(&node("2", "a"), StreamKind::Ads, at(0));
@@ -92,7 +92,7 @@ fn a_node_that_moves_changes_the_fleet() {
 }
 
 #[test]
-fn addresses_follow_from_the_id_and_are_distinct() {
+fn addresses_are_derived_from_ids_and_distinct() {
     let mut first = Fleets::default();
     let mut second = Fleets::default();
     for id in 0..500 {
@@ -110,7 +110,7 @@ fn addresses_follow_from_the_id_and_are_distinct() {
 }
 
 #[test]
-fn a_few_stand_for_many() {
+fn large_fleets_are_sampled() {
     let mut fleets = Fleets::default();
     for id in 0..900 {
         let zone = match id {
@@ -127,6 +127,6 @@ fn a_few_stand_for_many() {
         .map(|zone| zone.lb_endpoints.len())
         .collect();
     assert_eq!(sizes, [133, 66, 1], "in proportion, and no zone without");
-    assert!(fleets.is_in("gateway", &Locality::zone_only("c")));
-    assert!(!fleets.is_in("gateway", &Locality::zone_only("d")));
+    assert!(fleets.has_locality("gateway", &Locality::zone_only("c")));
+    assert!(!fleets.has_locality("gateway", &Locality::zone_only("d")));
 }

@@ -1,22 +1,22 @@
-//! Where ramp, mode and demand meet.
+//! Tests of ramp, mode and demand in plans.
 
 use super::*;
-use crate::delivery::Class;
+use crate::delivery::NodeClass;
 use crate::state::tests::driver::{Driver, ENDPOINTS, HEAD, fleet, node, parse};
 
-/// Two services; zone a wants the first one, zone b the second.
+/// Two services; the demand for `first` is in zone a, the demand for `second` in zone b.
 fn two_services(first: &str, second: &str) -> Driver {
     let text = format!(
         "{HEAD}services: [{{cluster: {{name: carts}}{first}, {ENDPOINTS}}}, \
          {{cluster: {{name: orders}}{second}, {ENDPOINTS}}}]"
     );
     let mut driver = Driver::with_config(parse(&text));
-    let nodes = fleet(Class::Envoy);
+    let nodes = fleet(NodeClass::Envoy);
     for node in &nodes {
         driver.open(node);
     }
     for _ in 0..5 {
-        driver.pass(1000);
+        driver.advance(1000);
         driver.report(&nodes[0], "carts", 900);
         driver.report(&nodes[1], "carts", 100);
         driver.report(&nodes[1], "orders", 1000);
@@ -38,7 +38,7 @@ fn plan_of(driver: &Driver) -> &FleetPlan {
 }
 
 #[test]
-fn the_fleet_has_the_sum_and_each_service_its_own() {
+fn the_fleet_has_the_total_demand_and_each_service_its_own() {
     let driver = two_services("", "");
     let plan = plan_of(&driver);
     assert_eq!(shares(&plan.zones)[..2], [("a", 4500), ("b", 5500)]);
@@ -52,7 +52,7 @@ fn the_fleet_has_the_sum_and_each_service_its_own() {
 }
 
 #[test]
-fn a_ramp_and_a_shadow_are_of_one_service() {
+fn ramp_and_mode_apply_to_one_service() {
     let driver = two_services(", ramp: 50", ", mode: SHADOW");
     let plan = plan_of(&driver);
     let carts = shares(&plan.services["carts"].zones);
@@ -67,10 +67,10 @@ fn a_ramp_and_a_shadow_are_of_one_service() {
 }
 
 #[test]
-fn before_anything_is_measured_there_are_host_counts() {
+fn host_counts_are_used_before_demand_is_measured() {
     let mut driver = Driver::new("");
-    driver.open(&node(Class::Envoy, "1", "a"));
-    driver.open(&node(Class::Envoy, "2", "b"));
+    driver.open(&node(NodeClass::Envoy, "1", "a"));
+    driver.open(&node(NodeClass::Envoy, "2", "b"));
     let plan = plan_of(&driver);
     assert!(plan.zones.is_empty() && plan.services["orders"].zones.is_empty());
     assert_eq!(plan.counts.flat.all, 2);
@@ -88,13 +88,13 @@ fn before_anything_is_measured_there_are_host_counts() {
 }
 
 #[test]
-fn many_proxies_are_represented_by_a_few_and_counted_all() {
+fn large_fleets_are_sampled_but_counted_completely() {
     let mut driver = Driver::new("");
     for id in 0..900 {
         let zone = if id % 3 == 0 { "a" } else { "b" };
-        driver.open(&node(Class::Envoy, &id.to_string(), zone));
+        driver.open(&node(NodeClass::Envoy, &id.to_string(), zone));
     }
-    driver.pass(1000);
+    driver.advance(1000);
     let plan = plan_of(&driver);
     assert_eq!(plan.counts.flat.all, 900);
     let entries = plan.assignment.endpoints().iter();

@@ -1,7 +1,7 @@
-//! One cluster or assignment of another server, improved, all other bytes as they were.
+//! Rewrites a single cluster or assignment of the relayed server; all other bytes stay unchanged.
 //!
-//! What cannot be read passes untouched, with the reason. Nothing is changed in shadow mode: a user
-//! can look at what would happen before anything does.
+//! Resources that cannot be decoded are passed on unchanged, with an error. In shadow mode demand
+//! changes no policy or weight: operators can see its effect before it is enforced.
 
 use std::sync::Arc;
 
@@ -16,45 +16,41 @@ use plimsoll_xds::wire::{
 
 use super::{Improvement, Overlay};
 use crate::config::{Delivery, Mode, Service};
-use crate::delivery::{Class, Steering, steering};
+use crate::delivery::{NodeClass, Steering, steering};
 use crate::view::assignment::locality_weights;
 use crate::view::cluster::policy;
 
-/// A cluster after we looked at it.
 #[derive(Clone, Debug)]
-pub(super) struct ClusterSeen {
-    /// The service with the policy that is in force.
+pub(super) struct ImprovedCluster {
+    /// The service with its policy, from the file or from the relayed server.
     pub(super) service: Arc<Service>,
-    /// Name of its assignment; `None` when it has none of its own.
+    /// Name of the cluster's assignment; `None` if the cluster does not use EDS.
     pub(super) assignment: Option<Arc<str>>,
-    /// What receivers get.
     pub(super) body: Bytes,
 }
 
-/// An assignment after we looked at it.
 #[derive(Clone, Debug)]
-pub(super) struct AssignmentSeen {
+pub(super) struct ImprovedAssignment {
     pub(super) assignment: Arc<ClusterLoadAssignment>,
-    /// What receivers get; `None` = nothing for now.
+    /// Encoded assignment for receivers; `None` while it is withheld.
     pub(super) body: Option<Bytes>,
 }
 
-/// Improves a cluster.
 pub(super) fn cluster(
     overlay: &Overlay,
     improvement: &Improvement,
     body: &Bytes,
-) -> Result<ClusterSeen, DecodeError> {
+) -> Result<ImprovedCluster, DecodeError> {
     let written = &improvement.service;
     let read = decode_cluster(body)?;
     let name = written.name();
     let assignment = read
         .eds_service_name
         .map_or_else(|| Arc::clone(name), Arc::from);
-    let service = if written.is_policy_written {
+    let service = if written.has_explicit_policy {
         with_subsets(written, &read.config)
     } else {
-        // The data planes probe; here only the assignment says what is healthy.
+        // Data planes run health checks; the control plane uses the health in the assignment only.
         let config = read.config.with_health_checking(HealthChecking::default());
         Arc::new(Service {
             config: Arc::new(config),
@@ -62,36 +58,36 @@ pub(super) fn cluster(
         })
     };
     let steering = steering(&service, overlay.class, overlay.fleet_ramp);
-    let by_weights = steering == Steering::Demand(Delivery::LocalityWeights);
-    let ours = overlay.class == Class::Plimsoll;
+    let uses_weights = steering == Steering::Demand(Delivery::LocalityWeights);
+    let is_plimsoll = overlay.class == NodeClass::Plimsoll;
     let rewrite = || {
         let (config, locality) = policy(&service, overlay.class, steering);
         rewrite_cluster_policy(body, &config, locality)
     };
     let mut improved = match steering {
-        // Its endpoints are not ours to see: there is nothing to put weights on.
-        Steering::Demand(_) if by_weights && !read.is_eds => body.clone(),
+        // Endpoints of non-EDS clusters do not pass through the relay: no weights can be set.
+        Steering::Demand(_) if uses_weights && !read.is_eds => body.clone(),
         Steering::Demand(_) => rewrite()?,
-        Steering::FeedForward(_) if written.is_policy_written => rewrite()?,
-        // Demand of other services is on the fleet's assignment, and would lead this one too.
-        Steering::AsConfigured(_) if ours && service.config.uses_demand_feed_forward() => {
+        Steering::FeedForward(_) if written.has_explicit_policy => rewrite()?,
+        // The fleet's assignment has demand for other services, which must not influence this one.
+        Steering::AsConfigured(_) if is_plimsoll && service.config.uses_demand_feed_forward() => {
             rewrite()?
         }
         Steering::AsConfigured(_) | Steering::HostCounts | Steering::FeedForward(_) => body.clone(),
     };
     let reports = read.lrs_self || service.mode == Mode::Off;
-    if overlay.class == Class::Grpc && !reports {
+    if overlay.class == NodeClass::Grpc && !reports {
         improved = rewrite_load_reporting(&improved)?;
     }
-    Ok(ClusterSeen {
+    Ok(ImprovedCluster {
         service,
         assignment: read.is_eds.then_some(assignment),
         body: improved,
     })
 }
 
-/// The service as it is written, with the subsets of the other server where the file says nothing
-/// of subsets: a policy for the hosts of a subset is no reason to lose the subsets.
+/// Returns the service with the subsets of the relayed server if the file has no subsets: a policy
+/// in the file must not disable them.
 fn with_subsets(written: &Arc<Service>, read: &ClusterConfig) -> Arc<Service> {
     let own = written.config.lb_subset_config();
     if own.is_some() || read.lb_subset_config().is_none() {
@@ -103,13 +99,12 @@ fn with_subsets(written: &Arc<Service>, read: &ClusterConfig) -> Arc<Service> {
     })
 }
 
-/// Improves an assignment of `service`.
 pub(super) fn assignment(
     overlay: &Overlay,
     improvement: &Improvement,
     service: &Service,
     body: &Bytes,
-) -> Result<AssignmentSeen, DecodeError> {
+) -> Result<ImprovedAssignment, DecodeError> {
     let assignment = decode_assignment(body)?;
     let steering = steering(service, overlay.class, overlay.fleet_ramp);
     let body = match steering {
@@ -120,7 +115,7 @@ pub(super) fn assignment(
         }
         _ => Some(body.clone()),
     };
-    Ok(AssignmentSeen {
+    Ok(ImprovedAssignment {
         assignment: Arc::new(assignment),
         body,
     })

@@ -1,9 +1,9 @@
-//! [`Merge`]: what another server says and what the state wants, as the views of one receiver.
-//! Without IO.
+//! [`Merge`]: combines the relayed server's resources and the overlay to the views of one receiver.
+//! It does no IO.
 //!
-//! A session calls [`Merge::want`], [`Merge::handle_overlay`] and [`Merge::handle_upstream`] when
-//! something happened and then drains [`Merge::poll_event`] and [`Merge::poll_view`]. Only types
-//! that changed are built again, and only resources that changed are improved again.
+//! A session calls [`Merge::subscribe`], [`Merge::handle_overlay`] and [`Merge::handle_upstream`]
+//! for inputs and then drains [`Merge::poll_event`] and [`Merge::poll_view`]. Only resource types
+//! with changes are rebuilt, and only resources that changed are rewritten again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -15,84 +15,74 @@ use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT};
 use plimsoll_xds::driver::ads_client::AdsCommand;
 use plimsoll_xds::error::DecodeError;
 
-use super::improve::{self, ClusterSeen};
-use super::{Improvement, Overlay, Relayed};
+use super::improve::{self, ImprovedCluster};
+use super::{Improvement, Overlay, RelayedResource};
 use crate::config::{Mode, Service};
 
-/// What a receiver wants, by type; `*` stands for all.
-pub(crate) type Wanted = BTreeMap<Arc<str>, BTreeSet<Arc<str>>>;
+/// Resource names that a receiver subscribes to, by type; `*` is a wildcard.
+pub(crate) type ResourceSubscriptions = BTreeMap<Arc<str>, BTreeSet<Arc<str>>>;
 
-/// Something that the rest of the control plane is told.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum MergeEvent {
-    /// A cluster to be improved looks like this.
-    Seen(Relayed),
-    /// A resource that was to be improved could not be read and passes untouched.
+    Learned(RelayedResource),
+    /// A resource to rewrite could not be decoded and is passed on unchanged.
     Unreadable {
-        /// Its type.
         type_url: &'static str,
-        /// Its name.
         name: Arc<str>,
-        /// What was wrong.
         error: DecodeError,
     },
 }
 
-/// Everything that one receiver may see.
 #[derive(Debug)]
 pub(super) struct Merge {
     overlay: Arc<Overlay>,
-    /// What the other server is asked for.
-    asked: Wanted,
-    upstream: BTreeMap<Arc<str>, Upstream>,
-    clusters: BTreeMap<Arc<str>, Cluster>,
-    /// Names of clusters by names of their assignments.
-    cluster_of: BTreeMap<Arc<str>, Arc<str>>,
-    assignments: BTreeMap<Arc<str>, Assignment>,
+    /// Resources that this session subscribes to at the relayed server.
+    subscribed: ResourceSubscriptions,
+    upstream: BTreeMap<Arc<str>, UpstreamResources>,
+    clusters: BTreeMap<Arc<str>, MergedCluster>,
+    cluster_by_assignment: BTreeMap<Arc<str>, Arc<str>>,
+    assignments: BTreeMap<Arc<str>, MergedAssignment>,
     shown: BTreeMap<Arc<str>, Arc<TypeResources>>,
     dirty: BTreeSet<Arc<str>>,
     generation: u64,
     events: VecDeque<MergeEvent>,
 }
 
-/// What the other server said of a type.
+/// Resources of one type that the relayed server has sent.
 #[derive(Debug, Default)]
-struct Upstream {
+struct UpstreamResources {
     resources: BTreeMap<Arc<str>, Resource>,
     absent: BTreeSet<Arc<str>>,
-    /// All were asked for and listed.
+    /// Whether the relayed server has sent all resources of a wildcard subscription.
     complete: bool,
 }
 
-/// A cluster to be improved, and what became of it.
 #[derive(Debug)]
-struct Cluster {
+struct MergedCluster {
     original: Resource,
     generation: u64,
     shown: Resource,
-    /// `None` = it could not be read.
-    seen: Option<ClusterSeen>,
+    /// The rewritten cluster; `None` if the cluster could not be decoded.
+    improved: Option<ImprovedCluster>,
 }
 
-/// The same for an assignment.
 #[derive(Debug)]
-struct Assignment {
+struct MergedAssignment {
     original: Resource,
     generation: u64,
     service: Arc<Service>,
-    /// `None` = nothing for now.
+    /// The assignment for the receiver; `None` while it is withheld.
     shown: Option<Resource>,
 }
 
 impl Merge {
-    /// A receiver that wants nothing yet.
     pub(super) fn new(overlay: Arc<Overlay>) -> Self {
         let mut merge = Self {
             overlay: Arc::clone(&overlay),
-            asked: Wanted::new(),
+            subscribed: ResourceSubscriptions::new(),
             upstream: BTreeMap::new(),
             clusters: BTreeMap::new(),
-            cluster_of: BTreeMap::new(),
+            cluster_by_assignment: BTreeMap::new(),
             assignments: BTreeMap::new(),
             shown: BTreeMap::new(),
             dirty: BTreeSet::new(),
@@ -103,7 +93,7 @@ impl Merge {
         merge
     }
 
-    /// The state wants something else. Call [`Merge::want`] again: what is ours may have changed.
+    /// Replaces the overlay. Call [`Merge::subscribe`] again: its own resources may have changed.
     pub(super) fn handle_overlay(&mut self, overlay: Arc<Overlay>) {
         self.dirty.extend(self.overlay.own.keys().cloned());
         self.dirty.extend(overlay.own.keys().cloned());
@@ -112,50 +102,51 @@ impl Merge {
         self.overlay = overlay;
     }
 
-    /// The receiver wants this and nothing else; how the other server is told.
-    pub(super) fn want(&mut self, wanted: &Wanted) -> Vec<AdsCommand> {
+    /// Replaces the subscriptions of the receiver; returns the commands for the relayed server.
+    pub(super) fn subscribe(&mut self, subscriptions: &ResourceSubscriptions) -> Vec<AdsCommand> {
         let overlay = Arc::clone(&self.overlay);
-        let theirs = |(type_url, names): (&Arc<str>, &BTreeSet<Arc<str>>)| {
+        let upstream_names = |(type_url, names): (&Arc<str>, &BTreeSet<Arc<str>>)| {
             let names = names.iter().filter(|name| !overlay.is_own(type_url, name));
             (Arc::clone(type_url), names.cloned().collect())
         };
-        let next: Wanted = wanted.iter().map(theirs).collect();
+        let next: ResourceSubscriptions = subscriptions.iter().map(upstream_names).collect();
         let mut commands = Vec::new();
         for (type_url, name) in pairs(&next) {
-            if !contains(&self.asked, type_url, name) {
+            if !contains(&self.subscribed, type_url, name) {
                 let (type_url, name) = (Arc::clone(type_url), Arc::clone(name));
-                commands.push(AdsCommand::Watch { type_url, name });
+                commands.push(AdsCommand::Subscribe { type_url, name });
             }
         }
-        let mut forgotten = BTreeSet::new();
-        for (type_url, name) in pairs(&self.asked) {
+        let mut unsubscribed = BTreeSet::new();
+        for (type_url, name) in pairs(&self.subscribed) {
             if !contains(&next, type_url, name) {
                 let (type_url, name) = (Arc::clone(type_url), Arc::clone(name));
-                forgotten.insert(Arc::clone(&type_url));
-                commands.push(AdsCommand::Unwatch { type_url, name });
+                unsubscribed.insert(Arc::clone(&type_url));
+                commands.push(AdsCommand::Unsubscribe { type_url, name });
             }
         }
-        self.asked = next;
-        // A name that is new may be open, and then absence of others is not known either.
-        self.dirty.extend(commands.iter().map(|command| {
-            let (AdsCommand::Watch { type_url, .. } | AdsCommand::Unwatch { type_url, .. }) =
-                command;
-            Arc::clone(type_url)
-        }));
-        for type_url in forgotten {
-            self.forget(&type_url);
+        self.subscribed = next;
+        // After a new subscription the list of resources is incomplete until the server answers.
+        self.dirty.extend(
+            commands.iter().map(|command| {
+                let (AdsCommand::Subscribe { type_url, .. }
+                | AdsCommand::Unsubscribe { type_url, .. }) = command;
+                Arc::clone(type_url)
+            }),
+        );
+        for type_url in unsubscribed {
+            self.prune(&type_url);
         }
         commands
     }
 
-    /// The other server said something.
     pub(super) fn handle_upstream(&mut self, event: ClientEvent) {
         match event {
             ClientEvent::Updated { type_url, resource } => {
-                if !wants(&self.asked, &type_url, &resource.name) {
+                if !is_subscribed(&self.subscribed, &type_url, &resource.name) {
                     return;
                 }
-                // Only assignments can expire; others need not be repeated when nothing changed.
+                // Only assignments can expire; other resources are not repeated without change.
                 let resource = match &*type_url {
                     CLUSTER_LOAD_ASSIGNMENT => resource,
                     _ => resource.with_epoch(0),
@@ -170,37 +161,36 @@ impl Merge {
             }
             ClientEvent::Removed { type_url, name }
             | ClientEvent::DoesNotExist { type_url, name } => {
-                let wanted = wants(&self.asked, &type_url, &name);
+                let subscribed = is_subscribed(&self.subscribed, &type_url, &name);
                 let upstream = self.upstream.entry(Arc::clone(&type_url)).or_default();
                 upstream.resources.remove(&name);
-                if wanted {
+                if subscribed {
                     upstream.absent.insert(name);
                 }
                 self.dirty.insert(type_url);
             }
             ClientEvent::Complete { type_url } => {
-                if contains(&self.asked, &type_url, WILDCARD) {
+                if contains(&self.subscribed, &type_url, WILDCARD) {
                     let upstream = self.upstream.entry(Arc::clone(&type_url)).or_default();
                     upstream.complete = true;
                     self.dirty.insert(type_url);
                 }
             }
-            // What was good stays.
+            // The last valid version of the resource stays in use.
             ClientEvent::Rejected { .. } => {}
         }
     }
 
-    /// Something that others want to know.
     pub(super) fn poll_event(&mut self) -> Option<MergeEvent> {
         self.events.pop_front()
     }
 
-    /// What the receiver is to see, if that may have changed.
+    /// Returns the view of the receiver if it may have changed.
     pub(super) fn poll_view(&mut self) -> Option<Arc<View>> {
         if self.dirty.is_empty() {
             return None;
         }
-        // How an assignment is improved follows from its cluster.
+        // How an assignment is rewritten depends on its cluster.
         if self.dirty.remove(CLUSTER) {
             self.dirty.insert(CLUSTER_LOAD_ASSIGNMENT.into());
             self.build(&Arc::from(CLUSTER));
@@ -216,15 +206,15 @@ impl Merge {
         Some(Arc::new(view))
     }
 
-    /// Drops what nobody wants any more of a type.
-    fn forget(&mut self, type_url: &Arc<str>) {
+    /// Drops resources of a type that are no longer subscribed to.
+    fn prune(&mut self, type_url: &Arc<str>) {
         let Some(upstream) = self.upstream.get_mut(type_url) else {
             return;
         };
-        let wanted = |name: &Arc<str>| wants(&self.asked, type_url, name);
-        upstream.resources.retain(|name, _| wanted(name));
-        upstream.absent.retain(wanted);
-        upstream.complete &= contains(&self.asked, type_url, WILDCARD);
+        let retained = |name: &Arc<str>| is_subscribed(&self.subscribed, type_url, name);
+        upstream.resources.retain(|name, _| retained(name));
+        upstream.absent.retain(retained);
+        upstream.complete &= contains(&self.subscribed, type_url, WILDCARD);
     }
 
     fn build(&mut self, type_url: &Arc<str>) {
@@ -247,16 +237,17 @@ impl Merge {
                 .filter(|fleet| assignments && upstream.absent.contains(&fleet.name));
             resources.extend(fleet.cloned());
         }
-        let asked = self.asked.get(type_url);
+        let subscribed = self.subscribed.get(type_url);
         let open = |name: &Arc<str>| {
-            let known = upstream.resources.contains_key(name) || upstream.absent.contains(name);
-            **name != *WILDCARD && !known
+            let answered = upstream.resources.contains_key(name) || upstream.absent.contains(name);
+            **name != *WILDCARD && !answered
         };
-        let open = asked.is_some_and(|asked| asked.iter().any(open));
+        let open = subscribed.is_some_and(|subscribed| subscribed.iter().any(open));
         let shown = if upstream.complete && !open && !held {
-            // Names that were not asked for need not be remembered: all that is not there is gone.
-            let asked = |name: &Arc<str>| asked.is_some_and(|asked| asked.contains(name));
-            upstream.absent.retain(asked);
+            // A complete list implies that other names do not exist: keep only subscribed names.
+            let subscribed =
+                |name: &Arc<str>| subscribed.is_some_and(|subscribed| subscribed.contains(name));
+            upstream.absent.retain(subscribed);
             TypeResources::new(resources)
         } else {
             let fleet = overlay.fleet.as_ref().filter(|_| held);
@@ -269,7 +260,7 @@ impl Merge {
         self.upstream.insert(Arc::clone(type_url), upstream);
     }
 
-    fn build_clusters(&mut self, upstream: &Upstream) -> Vec<Resource> {
+    fn build_clusters(&mut self, upstream: &UpstreamResources) -> Vec<Resource> {
         let overlay = Arc::clone(&self.overlay);
         let is_improved = |name: &Arc<str>| improvement(&overlay, name).is_some();
         self.clusters
@@ -281,11 +272,15 @@ impl Merge {
                 None => original.clone(),
             })
             .collect();
-        self.cluster_of.clear();
-        for (cluster, known) in &self.clusters {
-            let assignment = known.seen.as_ref().and_then(|seen| seen.assignment.clone());
+        self.cluster_by_assignment.clear();
+        for (cluster, cached) in &self.clusters {
+            let assignment = cached
+                .improved
+                .as_ref()
+                .and_then(|improved| improved.assignment.clone());
             if let Some(assignment) = assignment {
-                self.cluster_of.insert(assignment, Arc::clone(cluster));
+                self.cluster_by_assignment
+                    .insert(assignment, Arc::clone(cluster));
             }
         }
         shown
@@ -298,37 +293,37 @@ impl Merge {
         original: &Resource,
     ) -> Resource {
         let name = &original.name;
-        let known = self.clusters.get(name);
-        if let Some(known) = known
-            && known.generation == overlay.generation
-            && known.original == *original
+        let cached = self.clusters.get(name);
+        if let Some(cached) = cached
+            && cached.generation == overlay.generation
+            && cached.original == *original
         {
-            return known.shown.clone();
+            return cached.shown.clone();
         }
-        let news = known.is_none_or(|known| known.original.body != original.body);
-        let seen = improve::cluster(overlay, improvement, &original.body);
-        if news {
-            self.events.push_back(match &seen {
-                Ok(seen) => MergeEvent::Seen(Relayed::Cluster {
+        let changed = cached.is_none_or(|cached| cached.original.body != original.body);
+        let improved = improve::cluster(overlay, improvement, &original.body);
+        if changed {
+            self.events.push_back(match &improved {
+                Ok(improved) => MergeEvent::Learned(RelayedResource::Cluster {
                     cluster: Arc::clone(name),
-                    config: Arc::clone(&seen.service.config),
+                    config: Arc::clone(&improved.service.config),
                 }),
                 Err(error) => unreadable(CLUSTER, name, error),
             });
         }
-        let seen = seen.ok();
-        let shown = with_body(original, seen.as_ref().map(|seen| &seen.body));
-        let known = Cluster {
+        let improved = improved.ok();
+        let shown = with_body(original, improved.as_ref().map(|improved| &improved.body));
+        let cached = MergedCluster {
             original: original.clone(),
             generation: overlay.generation,
             shown: shown.clone(),
-            seen,
+            improved,
         };
-        self.clusters.insert(Arc::clone(name), known);
+        self.clusters.insert(Arc::clone(name), cached);
         shown
     }
 
-    fn build_assignments(&mut self, upstream: &Upstream) -> Vec<Resource> {
+    fn build_assignments(&mut self, upstream: &UpstreamResources) -> Vec<Resource> {
         let overlay = Arc::clone(&self.overlay);
         self.assignments
             .retain(|name, _| upstream.resources.contains_key(name));
@@ -343,53 +338,56 @@ impl Merge {
             self.assignments.remove(name);
             return Some(original.clone());
         };
-        let known = self.assignments.get(name);
-        if let Some(known) = known
-            && known.generation == overlay.generation
-            && known.original == *original
-            && Arc::ptr_eq(&known.service, &service)
+        let cached = self.assignments.get(name);
+        if let Some(cached) = cached
+            && cached.generation == overlay.generation
+            && cached.original == *original
+            && Arc::ptr_eq(&cached.service, &service)
         {
-            return known.shown.clone();
+            return cached.shown.clone();
         }
-        let news = known.is_none_or(|known| known.original.body != original.body);
-        let seen = improve::assignment(overlay, improvement, &service, &original.body);
-        if news {
-            self.events.push_back(match &seen {
-                Ok(seen) => MergeEvent::Seen(Relayed::Assignment {
+        let changed = cached.is_none_or(|cached| cached.original.body != original.body);
+        let improved = improve::assignment(overlay, improvement, &service, &original.body);
+        if changed {
+            self.events.push_back(match &improved {
+                Ok(improved) => MergeEvent::Learned(RelayedResource::Assignment {
                     cluster: Arc::clone(service.name()),
-                    assignment: Arc::clone(&seen.assignment),
+                    assignment: Arc::clone(&improved.assignment),
                 }),
                 Err(error) => unreadable(CLUSTER_LOAD_ASSIGNMENT, name, error),
             });
         }
-        let shown = match seen {
-            Ok(seen) => seen.body.map(|body| with_body(original, Some(&body))),
+        let shown = match improved {
+            Ok(improved) => improved.body.map(|body| with_body(original, Some(&body))),
             Err(_) => Some(original.clone()),
         };
-        let known = Assignment {
+        let cached = MergedAssignment {
             original: original.clone(),
             generation: overlay.generation,
             service,
             shown: shown.clone(),
         };
-        self.assignments.insert(Arc::clone(name), known);
+        self.assignments.insert(Arc::clone(name), cached);
         shown
     }
 
-    /// The service whose endpoints an assignment lists, if it is to be improved. A receiver that
-    /// has its clusters from elsewhere is taken to use the same name for both.
+    /// Returns the service whose endpoints an assignment has, if demand may change it. If the
+    /// receiver gets its clusters elsewhere, the assignment is assumed to have its cluster's name.
     fn service_of<'a>(
         &self,
         overlay: &'a Overlay,
         assignment: &Arc<str>,
     ) -> Option<(&'a Improvement, Arc<Service>)> {
-        let Some(cluster) = self.cluster_of.get(assignment) else {
+        let Some(cluster) = self.cluster_by_assignment.get(assignment) else {
             let improvement = improvement(overlay, assignment)?;
             let elsewhere = !self.clusters.contains_key(assignment);
             return elsewhere.then(|| (improvement, Arc::clone(&improvement.service)));
         };
-        let seen = self.clusters.get(cluster)?.seen.as_ref()?;
-        Some((improvement(overlay, cluster)?, Arc::clone(&seen.service)))
+        let improved = self.clusters.get(cluster)?.improved.as_ref()?;
+        Some((
+            improvement(overlay, cluster)?,
+            Arc::clone(&improved.service),
+        ))
     }
 }
 
@@ -398,7 +396,7 @@ fn improvement<'a>(overlay: &'a Overlay, cluster: &str) -> Option<&'a Improvemen
     improvement.filter(|improvement| improvement.service.mode != Mode::Off)
 }
 
-/// The original, if the body is the same: its version is then the other server's.
+/// Returns the original, with the relayed server's version, if the body is unchanged.
 fn with_body(original: &Resource, body: Option<&bytes::Bytes>) -> Resource {
     match body {
         Some(body) if *body != original.body => {
@@ -416,19 +414,19 @@ fn unreadable(type_url: &'static str, name: &Arc<str>, error: &DecodeError) -> M
     }
 }
 
-fn pairs(wanted: &Wanted) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
-    let types = wanted.iter();
+fn pairs(subscriptions: &ResourceSubscriptions) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
+    let types = subscriptions.iter();
     types.flat_map(|(type_url, names)| names.iter().map(move |name| (type_url, name)))
 }
 
-fn contains(wanted: &Wanted, type_url: &str, name: &str) -> bool {
-    wanted
+fn contains(subscriptions: &ResourceSubscriptions, type_url: &str, name: &str) -> bool {
+    subscriptions
         .get(type_url)
         .is_some_and(|names| names.contains(name))
 }
 
-fn wants(wanted: &Wanted, type_url: &str, name: &str) -> bool {
-    contains(wanted, type_url, name) || contains(wanted, type_url, WILDCARD)
+fn is_subscribed(subscriptions: &ResourceSubscriptions, type_url: &str, name: &str) -> bool {
+    contains(subscriptions, type_url, name) || contains(subscriptions, type_url, WILDCARD)
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
-//! [`Session`]: one relayed discovery stream, and its own stream to the other server.
+//! [`Session`]: one relayed discovery stream with its own stream to the relayed server.
 //!
-//! Two tasks: the subscriber of plimsoll-xds, which dials again when it must, and the one here,
-//! which moves events into a `Merge` and its views to the receiver. Both end when the receiver's
-//! end is dropped. What is decided is decided in `merge` and `state`.
+//! A session has two tasks: the ADS client of plimsoll-xds, which reconnects as needed, and the
+//! task in this file, which passes events to a `Merge` and its views to the receiver. Both end when
+//! the sender of subscriptions is dropped. Decisions are made in `merge` and `state`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use plimsoll_core::log_line;
 use plimsoll_xds::ads::Variant;
 use plimsoll_xds::ads::client::{Client, ClientEvent, ClientSettings};
 use plimsoll_xds::ads::message::NodeMessage;
@@ -16,45 +17,44 @@ use plimsoll_xds::driver::ads_client::{self, AdsClientChannels, AdsClientEvent, 
 use plimsoll_xds::wire;
 use tokio::sync::{mpsc, watch};
 
-use super::merge::{Merge, MergeEvent, Wanted};
-use super::status::Upstreams;
-use super::{Overlay, Relayed};
+use super::merge::{Merge, MergeEvent, ResourceSubscriptions};
+use super::status::RelayUpstreams;
+use super::{Overlay, RelayedResource};
 use crate::config::Relay;
+use crate::log_lines;
 
-/// Events of the other server that may wait. When more come its stream is not read.
-const EVENTS: usize = 1024;
-/// Commands that may wait for the subscriber.
-const COMMANDS: usize = 64;
+/// Capacity of the queue of events from the relayed server. While it is full, that stream stalls.
+const EVENT_QUEUE: usize = 1024;
+const COMMAND_QUEUE: usize = 64;
 
-/// One relayed stream before it runs.
+/// A relayed discovery stream whose tasks have not started.
 pub(crate) struct Session<F> {
-    /// Where the other server is.
     pub(crate) relay: Relay,
-    /// Who the receiver is; sent on as it came.
+    /// Node of the receiver, forwarded to the relayed server unchanged.
     pub(crate) node: NodeMessage,
-    /// What the state wants.
     pub(crate) overlays: watch::Receiver<Arc<Overlay>>,
-    /// For people.
-    pub(crate) upstreams: Arc<Upstreams>,
-    /// Tells the state what was seen.
-    pub(crate) tell: F,
+    pub(crate) upstreams: Arc<RelayUpstreams>,
+    pub(crate) on_resource: F,
 }
 
 impl<F, T> Session<F>
 where
-    F: FnMut(Relayed) -> T + Send + 'static,
+    F: FnMut(RelayedResource) -> T + Send + 'static,
     T: Future<Output = ()> + Send,
 {
-    /// Starts it. It runs until the sender is dropped, which says what the receiver wants. The
-    /// `guard` is dropped last.
+    /// Starts the session. It runs until the returned sender, which carries the subscriptions of
+    /// the receiver, is dropped. The `guard` is dropped last.
     pub(crate) fn start(
         self,
         guard: impl Send + 'static,
-    ) -> (watch::Receiver<Arc<View>>, watch::Sender<Wanted>) {
+    ) -> (
+        watch::Receiver<Arc<View>>,
+        watch::Sender<ResourceSubscriptions>,
+    ) {
         let (views, shown) = watch::channel(Arc::default());
-        let (want, wanted) = watch::channel(Wanted::new());
-        let (events_in, events) = mpsc::channel(EVENTS);
-        let (commands, commands_out) = mpsc::channel(COMMANDS);
+        let (sender, subscriptions) = watch::channel(ResourceSubscriptions::new());
+        let (events_in, events) = mpsc::channel(EVENT_QUEUE);
+        let (commands, commands_out) = mpsc::channel(COMMAND_QUEUE);
         let variant = if self.relay.delta {
             Variant::Delta
         } else {
@@ -71,58 +71,56 @@ where
             events: events_in,
             commands: commands_out,
         };
-        // What a resource means is for the receiver to judge.
         tokio::spawn(ads_client::run(
             options,
             client,
-            |_: &str, _: &str, _: &_| Ok(()),
+            ads_client::pass_through,
             channels,
         ));
         let mut overlays = self.overlays;
         let overlay = Arc::clone(&overlays.borrow_and_update());
-        let running = Running {
+        let task = SessionTask {
             merge: Merge::new(overlay),
-            wanted,
+            subscriptions,
             overlays,
             events,
             commands,
             queue: VecDeque::new(),
             views,
-            line: Line::new(self.upstreams),
+            status: StreamStatus::new(self.upstreams),
         };
         tokio::spawn(async move {
-            running.run(self.tell).await;
+            task.run(self.on_resource).await;
             drop(guard);
         });
-        (shown, want)
+        (shown, sender)
     }
 }
 
-struct Running {
+struct SessionTask {
     merge: Merge,
-    wanted: watch::Receiver<Wanted>,
+    subscriptions: watch::Receiver<ResourceSubscriptions>,
     overlays: watch::Receiver<Arc<Overlay>>,
     events: mpsc::Receiver<AdsClientEvent>,
     commands: mpsc::Sender<AdsCommand>,
-    /// Waits for room in the channel of commands.
+    /// Commands for the relayed server that wait for capacity in `commands`.
     queue: VecDeque<AdsCommand>,
     views: watch::Sender<Arc<View>>,
-    line: Line,
+    status: StreamStatus,
 }
 
-/// What happened.
-enum Step {
-    Wanted,
+enum Input {
+    Subscriptions,
     Overlay,
     Event(AdsClientEvent),
-    Sent,
-    Over,
+    CommandSent,
+    Closed,
 }
 
-impl Running {
-    async fn run<F, T>(mut self, mut tell: F)
+impl SessionTask {
+    async fn run<F, T>(mut self, mut on_resource: F)
     where
-        F: FnMut(Relayed) -> T,
+        F: FnMut(RelayedResource) -> T,
         T: Future<Output = ()>,
     {
         loop {
@@ -131,24 +129,24 @@ impl Running {
             }
             while let Some(event) = self.merge.poll_event() {
                 match event {
-                    MergeEvent::Seen(relayed) => tell(relayed).await,
+                    MergeEvent::Learned(relayed) => on_resource(relayed).await,
                     MergeEvent::Unreadable {
                         type_url,
                         name,
                         error,
-                    } => self.line.unreadable(type_url, &name, &error.to_string()),
+                    } => self.status.unreadable(type_url, &name, &error.to_string()),
                 }
             }
             match self.next().await {
-                Step::Over => return,
-                Step::Sent => {}
-                Step::Wanted => self.ask(),
-                Step::Overlay => {
+                Input::Closed => return,
+                Input::CommandSent => {}
+                Input::Subscriptions => self.update_subscriptions(),
+                Input::Overlay => {
                     let overlay = Arc::clone(&self.overlays.borrow_and_update());
                     self.merge.handle_overlay(overlay);
-                    self.ask();
+                    self.update_subscriptions();
                 }
-                Step::Event(event) => {
+                Input::Event(event) => {
                     self.handle(event);
                     while let Ok(event) = self.events.try_recv() {
                         self.handle(event);
@@ -158,44 +156,47 @@ impl Running {
         }
     }
 
-    async fn next(&mut self) -> Step {
-        let or_over = |changed: Result<(), watch::error::RecvError>, step| match changed {
+    async fn next(&mut self) -> Input {
+        let or_closed = |changed: Result<(), watch::error::RecvError>, step| match changed {
             Ok(()) => step,
-            Err(_) => Step::Over,
+            Err(_) => Input::Closed,
         };
         tokio::select! {
-            // One change after the other: a receiver that changes its mind all the time must not
-            // fill the queue.
-            changed = self.wanted.changed(), if self.queue.is_empty() => {
-                or_over(changed, Step::Wanted)
+            // One change of subscriptions at a time: a receiver must not be able to fill the queue.
+            changed = self.subscriptions.changed(), if self.queue.is_empty() => {
+                or_closed(changed, Input::Subscriptions)
             }
-            changed = self.overlays.changed() => or_over(changed, Step::Overlay),
-            room = self.commands.reserve(), if !self.queue.is_empty() => {
-                let (Ok(room), Some(command)) = (room, self.queue.pop_front()) else {
-                    return Step::Over;
+            changed = self.overlays.changed() => or_closed(changed, Input::Overlay),
+            permit = self.commands.reserve(), if !self.queue.is_empty() => {
+                let (Ok(permit), Some(command)) = (permit, self.queue.pop_front()) else {
+                    return Input::Closed;
                 };
-                room.send(command);
-                Step::Sent
+                permit.send(command);
+                Input::CommandSent
             }
-            event = self.events.recv() => event.map_or(Step::Over, Step::Event),
+            event = self.events.recv() => event.map_or(Input::Closed, Input::Event),
         }
     }
 
-    fn ask(&mut self) {
-        let commands = self.merge.want(&self.wanted.borrow_and_update());
+    fn update_subscriptions(&mut self) {
+        let commands = self
+            .merge
+            .subscribe(&self.subscriptions.borrow_and_update());
         self.queue.extend(commands);
     }
 
     fn handle(&mut self, event: AdsClientEvent) {
         match event {
-            AdsClientEvent::Connected => self.line.connected(),
-            AdsClientEvent::Disconnected { code, message } => self.line.lost(code, &message),
+            AdsClientEvent::Connected => self.status.connected(),
+            AdsClientEvent::Disconnected { code, message } => {
+                self.status.disconnected(code, &message);
+            }
             AdsClientEvent::Resource(event) => {
                 if let ClientEvent::Rejected {
                     type_url, reason, ..
                 } = &event
                 {
-                    self.line.refused(type_url, reason);
+                    self.status.refused(type_url, reason);
                 }
                 self.merge.handle_upstream(event);
             }
@@ -203,14 +204,13 @@ impl Running {
     }
 }
 
-/// The line to the other server, as people see it.
-struct Line {
-    upstreams: Arc<Upstreams>,
+struct StreamStatus {
+    upstreams: Arc<RelayUpstreams>,
     connected: bool,
 }
 
-impl Line {
-    fn new(upstreams: Arc<Upstreams>) -> Self {
+impl StreamStatus {
+    fn new(upstreams: Arc<RelayUpstreams>) -> Self {
         upstreams.update(|status| status.streams += 1);
         Self {
             upstreams,
@@ -223,7 +223,7 @@ impl Line {
         self.upstreams.update(|status| status.connected += 1);
     }
 
-    fn lost(&mut self, code: i32, message: &str) {
+    fn disconnected(&mut self, code: i32, message: &str) {
         let was = std::mem::take(&mut self.connected);
         self.upstreams.update(|status| {
             status.connected -= u64::from(was);
@@ -233,26 +233,17 @@ impl Line {
     }
 
     fn unreadable(&self, type_url: &str, name: &str, error: &str) {
-        tracing::warn!(
-            type_url,
-            name,
-            error,
-            "a resource passes without improvement"
-        );
+        log_line!(log_lines::RESOURCE_RELAYED_UNCHANGED, type_url, name, error);
         self.upstreams.update(|status| status.unreadable += 1);
     }
 
     fn refused(&self, type_url: &str, reason: &str) {
-        tracing::warn!(
-            type_url,
-            reason,
-            "a response of the relayed server is refused"
-        );
+        log_line!(log_lines::RELAYED_RESPONSE_REJECTED, type_url, reason);
         self.upstreams.update(|status| status.refused += 1);
     }
 }
 
-impl Drop for Line {
+impl Drop for StreamStatus {
     fn drop(&mut self) {
         let was = self.connected;
         self.upstreams.update(|status| {

@@ -1,36 +1,36 @@
-//! [`Upstreams`]: how the streams to the other server are doing, for people to look at.
+//! [`RelayUpstreams`]: status of the streams to the relayed server, for the admin API.
 //!
-//! Sessions write, the admin API reads; nothing is decided by it. A lost server is not a reason to
-//! be unready: proxies keep what they have, and demand still reaches them.
+//! Nothing depends on this status. The loss of the relayed server does not affect readiness:
+//! proxies keep their resources and still receive demand.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How the streams to the other server are doing.
+/// Status of the streams to the relayed server.
 #[derive(Debug, Default)]
-pub struct Upstreams {
+pub struct RelayUpstreams {
     status: Mutex<RelayStatus>,
 }
 
-/// The same at one moment.
+/// Snapshot of the status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RelayStatus {
-    /// Discovery streams that are relayed.
+    /// Number of relayed discovery streams.
     pub streams: u64,
-    /// Those of them that have the other server at the line.
+    /// Number of them that are connected to the other server.
     pub connected: u64,
-    /// Streams that were lost, and attempts that failed, so far.
+    /// Number of lost connections and failed connection attempts.
     pub failures: u64,
-    /// The last of these, in words; stays after the server is back.
+    /// Error of the latest failure; kept after reconnecting.
     pub last_error: Option<String>,
-    /// Clusters and assignments that were to be improved and could not be read, so far. They
-    /// passed untouched.
+    /// Number of clusters and assignments that could not be decoded and were passed on unchanged.
     pub unreadable: u64,
-    /// Responses of the other server that were refused, so far: a resource had no name.
+    /// Number of responses of the other server that were rejected because a resource has no name.
     pub refused: u64,
 }
 
-impl Upstreams {
-    /// The status now.
+impl RelayUpstreams {
+    /// Returns a snapshot of the status.
     pub fn status(&self) -> RelayStatus {
         self.lock().clone()
     }
@@ -40,7 +40,7 @@ impl Upstreams {
     }
 
     fn lock(&self) -> MutexGuard<'_, RelayStatus> {
-        // Nothing in here can be half done.
+        // Every critical section leaves the data consistent, so poisoning can be ignored.
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Two of our own servers over loopback: one with files, one that relays it, and our subscriber.
+//! Tests over loopback: a control plane with files, another that relays it, and an ADS client.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -24,14 +24,14 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::*;
-use crate::config::{ControlConfig, File};
+use crate::config::{ConfigFile, ControlConfig};
 use crate::explain::{Question, explain};
 use crate::server::{Discovery, Handle, LoadReporting, start};
 
 const CUSTOM: &str = "type.googleapis.com/example.Custom";
 const VARIANTS: [Variant; 2] = [Variant::Sotw, Variant::Delta];
 
-/// A server that shows every stream the same view, and remembers the nodes' bytes.
+/// A server with the same view for every stream; it records the encoded nodes of its clients.
 #[derive(Clone)]
 struct Fixed {
     views: watch::Sender<Arc<View>>,
@@ -56,7 +56,7 @@ impl AdsHandler for Fixed {
     }
 }
 
-/// A server on its socket; it ends when this is dropped.
+/// A server that listens on a socket; stops when it is dropped.
 struct Server {
     address: SocketAddr,
     _stop: oneshot::Sender<()>,
@@ -67,9 +67,9 @@ async fn run<A: AdsHandler>(ads: A, handle: Handle) -> Server {
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     tokio::spawn(async move {
-        let handlers = (ads, LoadReporting::new(handle));
+        let lrs = LoadReporting::new(handle);
         let stopped = async { drop(stopped.await) };
-        serve(listener, handlers, ServerOptions::default(), stopped).await
+        serve(listener, ads, lrs, ServerOptions::default(), stopped).await
     });
     Server {
         address,
@@ -78,7 +78,7 @@ async fn run<A: AdsHandler>(ads: A, handle: Handle) -> Server {
 }
 
 fn control(text: &str) -> Handle {
-    let file = File {
+    let file = ConfigFile {
         name: "test".to_owned(),
         text: text.to_owned(),
     };
@@ -117,7 +117,7 @@ fn node(user_agent: &str) -> NodeMessage {
             _ => Vec::new(),
         },
     };
-    // Metadata that only the other server understands: field 3, whatever it is.
+    // Node metadata (field 3) that only the relayed server understands.
     let raw = [&wire::encode_node(&info)[..], &[0x1a, 2, 0x52, 0]].concat();
     NodeMessage {
         info,
@@ -142,8 +142,8 @@ impl Subscriber {
         let settings = ClientSettings::default();
         let client = Client::new(variant, node(user_agent), wire::resource_name, settings);
         let options = ConnectOptions::new(format!("http://{}", server.address));
-        let accept = |_: &str, _: &str, _: &Bytes| Ok(());
-        tokio::spawn(ads_client::run(options, client, accept, channels));
+        let undecoded = ads_client::pass_through;
+        tokio::spawn(ads_client::run(options, client, undecoded, channels));
         Self {
             events,
             commands,
@@ -153,12 +153,17 @@ impl Subscriber {
 
     async fn watch(&self, type_url: &str, name: &str) {
         let (type_url, name) = (type_url.into(), name.into());
-        let watch = AdsCommand::Watch { type_url, name };
+        let watch = AdsCommand::Subscribe { type_url, name };
         self.commands.send(watch).await.unwrap();
     }
 
-    /// Waits until a resource is as it should be.
-    async fn until(&mut self, type_url: &str, name: &str, good: impl Fn(&Bytes) -> bool) -> Bytes {
+    /// Waits for an update of a resource that satisfies `good`.
+    async fn wait_for(
+        &mut self,
+        type_url: &str,
+        name: &str,
+        good: impl Fn(&Bytes) -> bool,
+    ) -> Bytes {
         let key = (Arc::from(type_url), Arc::from(name));
         let found = async {
             loop {
@@ -194,7 +199,7 @@ services:
 ";
 
 #[tokio::test]
-async fn clusters_and_endpoints_of_another_control_plane_are_improved_in_all_variants() {
+async fn clusters_and_endpoints_are_improved_in_all_variants() {
     let behind = control(UPSTREAM);
     let upstream = run(Discovery::new(behind.clone()), behind.clone()).await;
     for (above, below) in VARIANTS.into_iter().flat_map(|v| VARIANTS.map(|w| (v, w))) {
@@ -211,27 +216,27 @@ async fn clusters_and_endpoints_of_another_control_plane_are_improved_in_all_var
                 .await;
         }
         for type_url in [CLUSTER, CLUSTER_LOAD_ASSIGNMENT] {
-            let original = direct.until(type_url, "others", |_| true).await;
+            let original = direct.wait_for(type_url, "others", |_| true).await;
             relayed
-                .until(type_url, "others", |body| *body == original)
+                .wait_for(type_url, "others", |body| *body == original)
                 .await;
         }
         let weighted = |body: &Bytes| {
             let config = wire::decode_cluster(body).unwrap().config;
             config.locality_weighted() && config.endpoint_policy().name() == "least_request"
         };
-        relayed.until(CLUSTER, "orders", weighted).await;
-        // The only proxy is in zone a: what fits stays there.
+        relayed.wait_for(CLUSTER, "orders", weighted).await;
+        // The only proxy is in zone a: its traffic stays in zone a up to the capacity there.
         let of_zone_a = |body: &Bytes| weights(body).iter().sum::<u32>() == 10_000;
         relayed
-            .until(CLUSTER_LOAD_ASSIGNMENT, "orders", of_zone_a)
+            .wait_for(CLUSTER_LOAD_ASSIGNMENT, "orders", of_zone_a)
             .await;
         let local = relayed
-            .until(CLUSTER_LOAD_ASSIGNMENT, "local_cluster", |_| true)
+            .wait_for(CLUSTER_LOAD_ASSIGNMENT, "local_cluster", |_| true)
             .await;
         let local = wire::decode_assignment(&local).unwrap();
         assert_eq!(local.endpoints().len(), 1, "the fleet has one proxy");
-        // The state knows the endpoints, and explains with them.
+        // The state has learned the relayed endpoints, and explanations use them.
         let known = handle.inspect(|state, _| {
             let orders = &state.config().services["orders"];
             (
@@ -267,14 +272,14 @@ client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin
 ";
 
 #[tokio::test]
-async fn weights_from_orca_are_joined_by_demand_between_zones_for_our_own_data_planes() {
+async fn demand_is_added_to_orca_weights_for_plimsoll_data_planes() {
     let behind = control(ORCA);
     let upstream = run(Discovery::new(behind.clone()), behind).await;
     let (server, handle) = relay(upstream.address, Variant::Delta, "").await;
     let mut subscriber = Subscriber::start(&server, Variant::Sotw, "plimsoll");
     subscriber.watch(CLUSTER, "*").await;
     subscriber.watch(CLUSTER_LOAD_ASSIGNMENT, "orders").await;
-    let body = subscriber.until(CLUSTER, "orders", |_| true).await;
+    let body = subscriber.wait_for(CLUSTER, "orders", |_| true).await;
     let sent = wire::decode_cluster(&body).unwrap().config;
     let rules = sent.zone_aware().unwrap();
     assert_eq!(rules.locality_basis(), LocalityBasis::LrsReportedRate);
@@ -282,34 +287,40 @@ async fn weights_from_orca_are_joined_by_demand_between_zones_for_our_own_data_p
         panic!("{sent:?}");
     };
     assert_eq!(policy.blackout_period(), Duration::from_secs(3));
-    // The state explains what was sent as soon as it has heard of the endpoints.
+    // Explanations are available once the state has learned the relayed endpoints.
     let explained = async {
         loop {
             let question = Question {
                 cluster: "orders".to_owned(),
                 ..Question::default()
             };
-            let explained = handle.inspect(move |state, now| explain(state, &question, now).ok());
-            let explained = explained.await.unwrap();
+            let explained = handle
+                .inspect(move |state, now| explain(state, &question, now).ok())
+                .await
+                .unwrap();
             if let Some(explained) = explained.filter(|found| found.localities.len() == 2) {
                 return explained;
             }
             tokio::task::yield_now().await;
         }
     };
-    let explained = tokio::time::timeout(Duration::from_secs(20), explained).await;
-    let explained = explained.unwrap();
+    let explained = tokio::time::timeout(Duration::from_secs(20), explained)
+        .await
+        .unwrap();
     let basis = explained.locality_basis;
     assert_eq!(basis, Some(LocalityBasis::LrsReportedRate));
     let policy = explained.endpoint_policy;
     assert_eq!(policy, "client_side_weighted_round_robin");
-    let settings = explained.changes.iter().map(|change| &change.setting[..]);
-    let settings: Vec<_> = settings.collect();
+    let settings: Vec<_> = explained
+        .changes
+        .iter()
+        .map(|change| &change.setting[..])
+        .collect();
     assert_eq!(settings, ["locality_basis", "min_cluster_size"]);
 }
 
 #[tokio::test]
-async fn types_that_nobody_here_knows_pass_and_the_node_does_too() {
+async fn unknown_types_and_node_metadata_are_passed_on() {
     let body = Bytes::from_static(b"\x0a\x01x\xc2\x3e\x02hi");
     let resources = TypeResources::new([Resource::new("x", body.clone())]);
     let view = View::new(1).with(CUSTOM, Arc::new(resources));
@@ -321,24 +332,24 @@ async fn types_that_nobody_here_knows_pass_and_the_node_does_too() {
         let (server, _handle) = relay(upstream.address, above, "").await;
         let mut subscriber = Subscriber::start(&server, below, "envoy");
         subscriber.watch(CUSTOM, "x").await;
-        subscriber.until(CUSTOM, "x", |got| *got == body).await;
+        subscriber.wait_for(CUSTOM, "x", |got| *got == body).await;
         assert_eq!(seen.recv().await.unwrap(), node("envoy").raw);
         let next = Bytes::from_static(b"\x0a\x01x\xc2\x3e\x02ho");
         let resources = TypeResources::new([Resource::new("x", next.clone())]);
         let view = View::new(2).with(CUSTOM, Arc::new(resources));
         fixed.views.send_replace(Arc::new(view));
-        subscriber.until(CUSTOM, "x", |got| *got == next).await;
+        subscriber.wait_for(CUSTOM, "x", |got| *got == next).await;
     }
 }
 
 #[tokio::test]
-async fn a_lost_server_changes_nothing_and_is_seen() {
+async fn losing_the_relayed_server_keeps_resources_and_is_reported() {
     let behind = control(UPSTREAM);
     let upstream = run(Discovery::new(behind.clone()), behind.clone()).await;
     let (server, handle) = relay(upstream.address, Variant::Sotw, "").await;
     let mut first = Subscriber::start(&server, Variant::Delta, "envoy");
     first.watch(CLUSTER, "*").await;
-    first.until(CLUSTER, "others", |_| true).await;
+    first.wait_for(CLUSTER, "others", |_| true).await;
     drop(upstream);
     let lost = async {
         while handle.upstreams().status().connected > 0 {
@@ -353,10 +364,10 @@ async fn a_lost_server_changes_nothing_and_is_seen() {
         status.failures > 0 && status.last_error.is_some(),
         "{status:?}"
     );
-    // What is ours still comes, and nothing that came was taken away.
+    // The relay's own resources are still delivered, and no relayed resource was removed.
     first.watch(CLUSTER_LOAD_ASSIGNMENT, "local_cluster").await;
     first
-        .until(CLUSTER_LOAD_ASSIGNMENT, "local_cluster", |_| true)
+        .wait_for(CLUSTER_LOAD_ASSIGNMENT, "local_cluster", |_| true)
         .await;
     drop(first);
     let gone = async {

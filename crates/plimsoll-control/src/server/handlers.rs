@@ -1,11 +1,11 @@
-//! [`Discovery`] and [`LoadReporting`]: what the drivers of plimsoll-xds call.
-//!
-//! Each opens a session with the writer and closes it when dropped, whatever ended the stream.
+//! [`Discovery`] and [`LoadReporting`]: the stream handlers that plimsoll-xds calls. Each stream
+//! opens a session with the writer; dropping the session closes it, however the stream ended.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use plimsoll_core::log_line;
 use plimsoll_core::model::load_report::{ClusterStats, Node};
 use plimsoll_xds::ads::CLUSTER_LOAD_ASSIGNMENT;
 use plimsoll_xds::ads::message::NodeMessage;
@@ -18,50 +18,51 @@ use tokio::sync::{oneshot, watch};
 use tonic::Status;
 
 use super::record::StreamRecord;
-use super::{Handle, Message, Opened, Stopped, Ticket};
-use crate::relay::{Session, Wanted};
+use super::{Handle, Message, OpenedStream, Stopped, StreamGuard};
+use crate::log_lines;
+use crate::relay::{ResourceSubscriptions, Session};
 
-/// Serves discovery.
+/// Handler of discovery streams (ADS).
 #[derive(Clone, Debug)]
 pub struct Discovery {
     pub(super) handle: Handle,
 }
 
-/// Takes load reports.
+/// Handler of load reporting streams (LRS).
 #[derive(Clone, Debug)]
 pub struct LoadReporting {
     pub(super) handle: Handle,
 }
 
-/// One discovery stream, until it is dropped.
+/// Session of a discovery stream; dropping it closes the session.
 #[derive(Debug)]
 pub struct Observer {
     handle: Handle,
     node: Arc<NodeInfo>,
     record: u64,
-    /// What the other server is asked for, behind a relay.
-    wanted: Option<watch::Sender<Wanted>>,
-    /// `None` behind a relay: the session there has it, and ends after this.
-    _ticket: Option<Ticket>,
+    /// Subscriptions to forward to the relayed server, if there is one.
+    subscriptions: Option<watch::Sender<ResourceSubscriptions>>,
+    /// `None` for relayed streams: the relay session owns the guard and outlives this session.
+    _guard: Option<StreamGuard>,
 }
 
-/// One load reporting stream, until it is dropped.
+/// Session of a load reporting stream; dropping it closes the session.
 #[derive(Debug)]
 pub struct Reporter {
     handle: Handle,
     node: Arc<NodeInfo>,
-    _ticket: Ticket,
+    _guard: StreamGuard,
 }
 
 impl Discovery {
-    /// Discovery by the writer behind `handle`.
+    /// Creates a handler that uses the writer behind `handle`.
     pub const fn new(handle: Handle) -> Self {
         Self { handle }
     }
 }
 
 impl LoadReporting {
-    /// Load reports for the writer behind `handle`.
+    /// Creates a handler that uses the writer behind `handle`.
     pub const fn new(handle: Handle) -> Self {
         Self { handle }
     }
@@ -71,7 +72,7 @@ impl AdsHandler for Discovery {
     type Observer = Observer;
 
     async fn open(&self, opening: AdsOpening) -> Result<AdsSession<Observer>, Status> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         let info = Arc::new(opening.node.info);
         let open = Message::OpenAds {
             node: Arc::clone(&info),
@@ -79,10 +80,10 @@ impl AdsHandler for Discovery {
             reply,
         };
         self.handle.send(open).await.map_err(stopped)?;
-        let opened = answer.await.map_err(|_| stopped(Stopped))?;
-        let (views, wanted, ticket) = match opened {
-            Opened::View(views, ticket) => (views, None, Some(ticket)),
-            Opened::Relay(overlays, relay, ticket) => {
+        let opened = response.await.map_err(|_| stopped(Stopped))?;
+        let (views, subscriptions, guard) = match opened {
+            OpenedStream::View(views, guard) => (views, None, Some(guard)),
+            OpenedStream::Relay(overlays, relay, guard) => {
                 let node = NodeMessage {
                     info: NodeInfo::clone(&info),
                     raw: opening.node.raw,
@@ -93,16 +94,16 @@ impl AdsHandler for Discovery {
                     node,
                     overlays,
                     upstreams: Arc::clone(&self.handle.upstreams),
-                    tell: move |relayed| {
+                    on_resource: move |relayed| {
                         let handle = handle.clone();
-                        // Without a writer the stream is about to end anyway.
+                        // If the writer has exited, this stream is about to end: ignore the error.
                         async move {
-                            let _ = handle.send(Message::Relayed(relayed)).await;
+                            let _ = handle.send(Message::RelayedResource(relayed)).await;
                         }
                     },
                 };
-                let (views, wanted) = session.start(ticket);
-                (views, Some(wanted), None)
+                let (views, subscriptions) = session.start(guard);
+                (views, Some(subscriptions), None)
             }
         };
         let record = self.handle.records.open(StreamRecord {
@@ -117,8 +118,8 @@ impl AdsHandler for Discovery {
             handle: self.handle.clone(),
             node: info,
             record,
-            wanted,
-            _ticket: ticket,
+            subscriptions,
+            _guard: guard,
         };
         Ok(AdsSession { views, observer })
     }
@@ -126,32 +127,29 @@ impl AdsHandler for Discovery {
 
 impl AdsObserver for Observer {
     fn handle_event(&mut self, event: StreamEvent, stream: &ServerStream) {
-        if let StreamEvent::Nacked { type_url, refusal } = &event {
-            tracing::warn!(
-                node = %self.node.node.id,
+        if let StreamEvent::Nacked { type_url, nack } = &event {
+            log_line!(log_lines::UPDATE_REJECTED, node = %self.node.node.id,
                 fleet = %self.node.node.cluster,
                 type_url = %type_url,
-                version = %refusal.version,
-                reason = %refusal.detail.message,
-                "a proxy refused an update and keeps what it had"
-            );
+                version = %nack.version,
+                reason = %nack.detail.message);
             let node = &self.node.node.id;
             let (_, what) = type_url.rsplit_once('.').unwrap_or(("", type_url));
-            let (why, now) = (&refusal.detail.message, Clock::system().now());
-            self.handle.recent.refused(node, what, why, now);
+            let (why, now) = (&nack.detail.message, Clock::system().now());
+            self.handle.recent.nacked(node, what, why, now);
         }
-        if let Some(wanted) = &self.wanted {
-            want(wanted, &event);
+        if let Some(subscriptions) = &self.subscriptions {
+            update_subscriptions(subscriptions, &event);
         }
-        self.remember_assignments(&event);
+        self.record_subscriptions(&event);
         let types = stream.status().collect();
         self.handle.records.update(self.record, types);
     }
 }
 
 impl Observer {
-    /// Which services a node subscribes to is compared with what its load reports name.
-    fn remember_assignments(&self, event: &StreamEvent) {
+    /// Records subscriptions to assignments; `Unreported` compares them with load reports.
+    fn record_subscriptions(&self, event: &StreamEvent) {
         let records = &self.handle.records;
         match event {
             StreamEvent::Subscribed { type_url, names } if is_assignment(type_url) => {
@@ -179,18 +177,18 @@ impl LrsHandler for LoadReporting {
         node: &NodeInfo,
         _peer: Option<SocketAddr>,
     ) -> Result<LrsSession<Reporter>, Status> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         let node = Arc::new(node.clone());
         let open = Message::OpenLrs {
             node: Arc::clone(&node),
             reply,
         };
         self.handle.send(open).await.map_err(stopped)?;
-        let (instructions, ticket) = answer.await.map_err(|_| stopped(Stopped))?;
+        let (instructions, guard) = response.await.map_err(|_| stopped(Stopped))?;
         let reporter = Reporter {
             handle: self.handle.clone(),
             node,
-            _ticket: ticket,
+            _guard: guard,
         };
         Ok(LrsSession {
             instructions,
@@ -201,12 +199,12 @@ impl LrsHandler for LoadReporting {
 
 impl LrsReporter for Reporter {
     async fn report(&mut self, _node: &Node, stats: Vec<ClusterStats>) {
-        self.handle.counters.load_reports.inc();
+        self.handle.counters.load_report();
         if stats.is_empty() {
             return;
         }
         let node = Arc::clone(&self.node);
-        // Without a writer the stream is about to end anyway.
+        // If the writer has exited, this stream is about to end: ignore the error.
         let _ = self.handle.send(Message::Report { node, stats }).await;
     }
 }
@@ -215,16 +213,16 @@ fn is_assignment(type_url: &str) -> bool {
     type_url == CLUSTER_LOAD_ASSIGNMENT
 }
 
-/// Keeps what the other server is asked for in step with what the receiver wants.
-fn want(wanted: &watch::Sender<Wanted>, event: &StreamEvent) {
+/// Updates the subscriptions at the relayed server after an ADS request of the receiver.
+fn update_subscriptions(subscriptions: &watch::Sender<ResourceSubscriptions>, event: &StreamEvent) {
     match event {
-        StreamEvent::Subscribed { type_url, names } => wanted.send_modify(|wanted| {
-            let known = wanted.entry(Arc::clone(type_url)).or_default();
-            known.extend(names.iter().cloned());
+        StreamEvent::Subscribed { type_url, names } => subscriptions.send_modify(|all| {
+            let subscribed = all.entry(Arc::clone(type_url)).or_default();
+            subscribed.extend(names.iter().cloned());
         }),
-        StreamEvent::Unsubscribed { type_url, names } => wanted.send_modify(|wanted| {
-            if let Some(known) = wanted.get_mut(type_url) {
-                known.retain(|name| !names.contains(name));
+        StreamEvent::Unsubscribed { type_url, names } => subscriptions.send_modify(|all| {
+            if let Some(subscribed) = all.get_mut(type_url) {
+                subscribed.retain(|name| !names.contains(name));
             }
         }),
         StreamEvent::Acked { .. } | StreamEvent::Nacked { .. } => {}

@@ -1,7 +1,5 @@
-//! [`Recent`]: the last things that happened, in words, for people to look at.
-//!
-//! The writer adds what the state tells, streams add refusals; a page shows them. Logs and counters
-//! do not come from here.
+//! [`RecentEvents`]: the latest events as text, for the dashboard. The writer adds events of the
+//! state, discovery streams add NACKs. Logs and counters do not use these events.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,128 +10,111 @@ use plimsoll_core::time::Instant;
 
 use crate::state::ControlEvent;
 
-/// Happenings that are kept; the oldest go first.
-const MAX: usize = 100;
+/// Number of events to keep; the oldest are dropped.
+const CAPACITY: usize = 100;
 
-/// How much attention something needs.
+/// Severity of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attention {
-    /// Somebody must act.
+pub enum EventSeverity {
     Error,
-    /// Not as it should be.
     Warning,
-    /// Good to know.
     Info,
 }
 
-/// One thing that happened.
+/// An event, as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Happening {
-    /// When.
+pub struct RecentEvent {
     pub at: Instant,
-    /// How much attention it needs.
-    pub attention: Attention,
-    /// In words.
+    pub severity: EventSeverity,
     pub text: String,
 }
 
-/// The last things that happened.
+/// Ring buffer of the latest events.
 #[derive(Debug, Default)]
-pub struct Recent {
-    happenings: Mutex<VecDeque<Kept>>,
+pub struct RecentEvents {
+    entries: Mutex<VecDeque<Entry>>,
 }
 
 #[derive(Debug)]
-struct Kept {
-    happening: Happening,
-    /// Of several in a row about one fleet's size the last one is enough.
+struct Entry {
+    event: RecentEvent,
+    /// Fleet whose size changed. Consecutive events about the same fleet are merged.
     fleet: Option<Arc<str>>,
 }
 
-impl Recent {
-    /// All that are kept, newest first.
-    pub fn all(&self) -> Vec<Happening> {
-        let kept = self.lock();
-        kept.iter()
+impl RecentEvents {
+    /// Returns all events, newest first.
+    pub fn all(&self) -> Vec<RecentEvent> {
+        let entries = self.lock();
+        entries
+            .iter()
             .rev()
-            .map(|kept| kept.happening.clone())
+            .map(|entry| entry.event.clone())
             .collect()
     }
 
-    /// Something happened to the state. Plans are too many to tell.
+    /// Adds an event of the state, except for `Planned` events, which are too frequent.
     pub(crate) fn event(&self, event: &ControlEvent, at: Instant) {
-        let (attention, text, fleet) = match event {
+        let (severity, text, fleet) = match event {
             ControlEvent::Planned(_) => return,
             ControlEvent::ConfigApplied { services } => {
                 let plural = if *services == 1 { "" } else { "s" };
                 let text = format!("configuration applied, {services} service{plural}");
-                (Attention::Info, text, None)
+                (EventSeverity::Info, text, None)
             }
             ControlEvent::HeartbeatShortened {
                 cluster, heartbeat, ..
             } => {
                 let text = format!(
-                    "demand is confirmed every {heartbeat:?}, as {cluster} needs it for its \
-                     staleness_threshold"
+                    "demand is confirmed every {heartbeat:?}, which the staleness_threshold of \
+                     {cluster} requires"
                 );
-                (Attention::Info, text, None)
+                (EventSeverity::Info, text, None)
             }
             ControlEvent::FleetChanged { fleet, nodes } => {
                 let text = format!("fleet {fleet} has {nodes} proxies");
-                (Attention::Info, text, Some(Arc::clone(fleet)))
+                (EventSeverity::Info, text, Some(Arc::clone(fleet)))
             }
             ControlEvent::Planner(event) => {
-                let (attention, text) = reporter(event);
-                (attention, text, None)
+                let (severity, text) = describe(event);
+                (severity, text, None)
             }
         };
-        let happening = Happening {
-            at,
-            attention,
-            text,
-        };
-        self.push(Kept { happening, fleet });
+        let event = RecentEvent { at, severity, text };
+        self.push(Entry { event, fleet });
     }
 
-    /// A node refused an update.
-    pub(crate) fn refused(&self, node: &str, what: &str, why: &str, at: Instant) {
-        let happening = Happening {
+    pub(crate) fn nacked(&self, node: &str, what: &str, why: &str, at: Instant) {
+        let event = RecentEvent {
             at,
-            attention: Attention::Error,
-            text: format!("{node} refused {what} and keeps what it had: {why}"),
+            severity: EventSeverity::Error,
+            text: format!("{node} rejected {what} and keeps its previous version: {why}"),
         };
-        self.push(Kept {
-            happening,
-            fleet: None,
-        });
+        self.push(Entry { event, fleet: None });
     }
 
-    fn push(&self, kept: Kept) {
+    fn push(&self, entry: Entry) {
         let mut all = self.lock();
-        let same = |last: &Kept| last.fleet.is_some() && last.fleet == kept.fleet;
-        if all.back().is_some_and(same) || all.len() >= MAX {
-            match all.back().is_some_and(same) {
-                true => all.pop_back(),
-                false => all.pop_front(),
-            };
+        let same = |last: &Entry| last.fleet.is_some() && last.fleet == entry.fleet;
+        if all.back().is_some_and(same) {
+            all.pop_back();
+        } else if all.len() >= CAPACITY {
+            all.pop_front();
         }
-        all.push_back(kept);
+        all.push_back(entry);
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Kept>> {
-        // Nothing in here can be half done.
-        self.happenings
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Entry>> {
+        // Every critical section leaves the data consistent, so poisoning can be ignored.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What happened among the reporters.
-fn reporter(event: &PlannerEvent) -> (Attention, String) {
+fn describe(event: &PlannerEvent) -> (EventSeverity, String) {
     match event {
         PlannerEvent::NodeJoined { node, locality, .. } => {
             let text = format!("{node} reports load from {locality}");
-            (Attention::Info, text)
+            (EventSeverity::Info, text)
         }
         PlannerEvent::NodeLeft {
             node,
@@ -145,12 +126,12 @@ fn reporter(event: &PlannerEvent) -> (Attention, String) {
                 LeaveReason::Disconnected => "its stream closed",
                 LeaveReason::Silent => "it missed its reports",
             };
-            let text = format!("{node} in {locality} does not count any more: {why}");
-            (Attention::Warning, text)
+            let text = format!("demand of {node} in {locality} is no longer counted: {why}");
+            (EventSeverity::Warning, text)
         }
         PlannerEvent::NodeMoved { node, from, to, .. } => {
             let text = format!("{node} moved from {from} to {to}");
-            (Attention::Info, text)
+            (EventSeverity::Info, text)
         }
         PlannerEvent::ReportIgnored {
             node,
@@ -159,13 +140,14 @@ fn reporter(event: &PlannerEvent) -> (Attention, String) {
             ..
         } => {
             let why = match reason {
-                IgnoreReason::ImplausibleInterval => "its interval is too short to be true",
-                IgnoreReason::ImplausibleRate => "its rate is too high to be true",
+                IgnoreReason::ImplausibleInterval => "its interval is implausibly short",
+                IgnoreReason::ImplausibleRate => "its rate is implausibly high",
                 IgnoreReason::NodeWithoutId => "the node has no id",
                 IgnoreReason::NodeWithoutLocality => "the node has no locality",
             };
-            let text = format!("a report of {node:?} about {upstream_cluster} is ignored: {why}");
-            (Attention::Warning, text)
+            let text =
+                format!("load report of {node:?} about {upstream_cluster} is ignored: {why}");
+            (EventSeverity::Warning, text)
         }
     }
 }
@@ -176,11 +158,11 @@ mod tests {
 
     use super::*;
 
-    fn texts(recent: &Recent) -> Vec<String> {
+    fn texts(recent: &RecentEvents) -> Vec<String> {
         recent.all().into_iter().map(|each| each.text).collect()
     }
 
-    fn grown(fleet: &str, nodes: usize) -> ControlEvent {
+    fn fleet_changed(fleet: &str, nodes: usize) -> ControlEvent {
         ControlEvent::FleetChanged {
             fleet: fleet.into(),
             nodes,
@@ -188,12 +170,12 @@ mod tests {
     }
 
     #[test]
-    fn a_fleet_that_grows_is_one_line() {
-        let recent = Recent::default();
+    fn consecutive_changes_of_a_fleet_are_one_event() {
+        let recent = RecentEvents::default();
         for nodes in 1..=1000 {
-            recent.event(&grown("gateway", nodes), Instant::from_secs(1));
+            recent.event(&fleet_changed("gateway", nodes), Instant::from_secs(1));
         }
-        recent.event(&grown("batch", 1), Instant::from_secs(2));
+        recent.event(&fleet_changed("batch", 1), Instant::from_secs(2));
         let lines = [
             "fleet batch has 1 proxies",
             "fleet gateway has 1000 proxies",
@@ -202,20 +184,24 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_come_first_and_the_oldest_go() {
-        let recent = Recent::default();
-        for number in 0..MAX + 5 {
-            recent.refused(&format!("node-{number}"), "orders", "why", Instant::ORIGIN);
+    fn events_are_newest_first_and_bounded() {
+        let recent = RecentEvents::default();
+        for number in 0..CAPACITY + 5 {
+            recent.nacked(&format!("node-{number}"), "orders", "why", Instant::ORIGIN);
         }
         let all = texts(&recent);
-        assert_eq!(all.len(), MAX);
-        assert!(all[0].starts_with("node-104 refused orders"), "{}", all[0]);
-        assert!(all[MAX - 1].starts_with("node-5 "), "{}", all[MAX - 1]);
+        assert_eq!(all.len(), CAPACITY);
+        assert!(all[0].starts_with("node-104 rejected orders"), "{}", all[0]);
+        assert!(
+            all[CAPACITY - 1].starts_with("node-5 "),
+            "{}",
+            all[CAPACITY - 1]
+        );
     }
 
     #[test]
-    fn who_stops_counting_is_told_with_the_reason() {
-        let recent = Recent::default();
+    fn departed_reporters_are_listed_with_the_reason() {
+        let recent = RecentEvents::default();
         let left = |reason| {
             ControlEvent::Planner(PlannerEvent::NodeLeft {
                 fleet: "gateway".into(),
@@ -229,12 +215,12 @@ mod tests {
         let all = recent.all();
         assert_eq!(
             all[1].text,
-            "1 in r1/a does not count any more: it missed its reports"
+            "demand of 1 in r1/a is no longer counted: it missed its reports"
         );
         assert_eq!(
             all[0].text,
-            "1 in r1/a does not count any more: its stream closed"
+            "demand of 1 in r1/a is no longer counted: its stream closed"
         );
-        assert_eq!(all[0].attention, Attention::Warning);
+        assert_eq!(all[0].severity, EventSeverity::Warning);
     }
 }

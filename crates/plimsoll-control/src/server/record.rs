@@ -1,7 +1,7 @@
-//! [`Records`]: how far each discovery stream is, for people to look at.
+//! [`StreamRecords`]: status of each discovery stream, for the admin API.
 //!
-//! Streams write their own record; the admin API reads all of them. The writer of the state is not
-//! involved: an answer of a proxy changes nothing that it decides. Totals outlive the streams.
+//! Streams update their own record. The state is not involved: ACKs and NACKs do not change what is
+//! delivered. Totals by resource type include closed streams.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,49 +12,43 @@ use plimsoll_xds::ads::Variant;
 use plimsoll_xds::ads::server::TypeStatus;
 use plimsoll_xds::node::NodeInfo;
 
-/// One discovery stream.
+/// Status of one discovery stream.
 #[derive(Clone, Debug)]
 pub struct StreamRecord {
-    /// Whose it is.
     pub node: Arc<NodeInfo>,
-    /// Where it comes from.
     pub peer: Option<SocketAddr>,
-    /// Which variant it speaks.
     pub variant: Variant,
-    /// When it opened.
     pub since: Instant,
-    /// Per type: what was sent, accepted, refused.
+    /// Versions sent, acknowledged and rejected, by resource type.
     pub types: Vec<TypeStatus>,
-    /// Assignments it subscribes to by name, and since when.
+    /// Assignments that the stream subscribes to by name, with the time of the subscription.
     pub assignments: BTreeMap<Arc<str>, Instant>,
 }
 
-/// All open streams, by a number of their own.
+/// Records of all open streams.
 #[derive(Debug, Default)]
-pub struct Records {
-    streams: Mutex<Numbered>,
+pub struct StreamRecords {
+    streams: Mutex<Streams>,
 }
 
-/// Responses of one type on all streams so far, those that are closed included.
+/// Number of responses of one resource type over all streams, including closed ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Responses sent. One is seen here when its receiver speaks next.
+pub struct ResponseTotals {
+    /// Responses sent; each is counted when its receiver sends the next request.
     pub responses: u64,
-    /// Responses accepted.
     pub acks: u64,
-    /// Responses refused.
     pub nacks: u64,
 }
 
 #[derive(Debug, Default)]
-struct Numbered {
+struct Streams {
     next: u64,
-    totals: BTreeMap<Arc<str>, Totals>,
+    totals: BTreeMap<Arc<str>, ResponseTotals>,
     open: BTreeMap<u64, StreamRecord>,
 }
 
-impl Records {
-    /// A stream opened; its number.
+impl StreamRecords {
+    /// Adds a stream and returns its number.
     pub(crate) fn open(&self, record: StreamRecord) -> u64 {
         let mut streams = self.lock();
         let number = streams.next;
@@ -63,10 +57,9 @@ impl Records {
         number
     }
 
-    /// A stream got further.
     pub(crate) fn update(&self, number: u64, types: Vec<TypeStatus>) {
         let mut streams = self.lock();
-        let Numbered { open, totals, .. } = &mut *streams;
+        let Streams { open, totals, .. } = &mut *streams;
         let Some(record) = open.get_mut(&number) else {
             return;
         };
@@ -74,17 +67,17 @@ impl Records {
             let before = record
                 .types
                 .iter()
-                .find(|before| before.type_url == now.type_url);
-            let before = before.map(Totals::of).unwrap_or_default();
+                .find(|before| before.type_url == now.type_url)
+                .map(ResponseTotals::of)
+                .unwrap_or_default();
             totals
                 .entry(Arc::clone(&now.type_url))
                 .or_default()
-                .add(Totals::of(now), before);
+                .add(ResponseTotals::of(now), before);
         }
         record.types = types;
     }
 
-    /// A stream subscribed to assignments by name.
     pub(crate) fn subscribe(&self, number: u64, names: &[Arc<str>], now: Instant) {
         if let Some(record) = self.lock().open.get_mut(&number) {
             let names = names.iter().map(|name| (Arc::clone(name), now));
@@ -92,51 +85,49 @@ impl Records {
         }
     }
 
-    /// A stream gave up subscriptions to assignments.
     pub(crate) fn unsubscribe(&self, number: u64, names: &[Arc<str>]) {
         if let Some(record) = self.lock().open.get_mut(&number) {
             record.assignments.retain(|name, _| !names.contains(name));
         }
     }
 
-    /// A stream is over.
     pub(crate) fn close(&self, number: u64) {
         self.lock().open.remove(&number);
     }
 
-    /// All of them, as they are now.
+    /// Returns copies of the records of all open streams.
     pub fn all(&self) -> Vec<StreamRecord> {
         self.lock().open.values().cloned().collect()
     }
 
-    /// Totals by type URL. Only types that were ever answered are listed, so a client that asks
-    /// for nonsense adds nothing.
-    pub fn totals(&self) -> BTreeMap<Arc<str>, Totals> {
+    /// Returns totals by type URL. Only types with responses are listed, so that clients cannot add
+    /// entries by requesting unknown types.
+    pub fn totals(&self) -> BTreeMap<Arc<str>, ResponseTotals> {
         self.lock().totals.clone()
     }
 
-    /// Calls `look` with every record, without a copy. It must be quick: streams wait for it.
-    pub(crate) fn for_each(&self, look: impl FnMut(&StreamRecord)) {
-        self.lock().open.values().for_each(look);
+    /// Calls `visit` with every record. It must return quickly: it blocks the streams.
+    pub(crate) fn for_each(&self, visit: impl FnMut(&StreamRecord)) {
+        self.lock().open.values().for_each(visit);
     }
 
-    /// How many there are.
+    /// Returns the number of open streams.
     pub fn len(&self) -> usize {
         self.lock().open.len()
     }
 
-    /// Whether there are none.
+    /// Whether no stream is open.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    fn lock(&self) -> MutexGuard<'_, Numbered> {
-        // Nothing in here can be half done.
+    fn lock(&self) -> MutexGuard<'_, Streams> {
+        // Every critical section leaves the data consistent, so poisoning can be ignored.
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Totals {
+impl ResponseTotals {
     const fn of(status: &TypeStatus) -> Self {
         Self {
             responses: status.responses,
@@ -145,7 +136,7 @@ impl Totals {
         }
     }
 
-    /// Adds what came since `before`.
+    /// Adds the responses of a stream that were counted between `before` and `now`.
     const fn add(&mut self, now: Self, before: Self) {
         self.responses += now.responses.saturating_sub(before.responses);
         self.acks += now.acks.saturating_sub(before.acks);
@@ -199,8 +190,8 @@ mod tests {
     }
 
     #[test]
-    fn totals_outlive_streams_and_never_count_twice() {
-        let records = Records::default();
+    fn totals_outlive_streams_and_count_every_response_once() {
+        let records = StreamRecords::default();
         let first = records.open(record());
         records.update(first, vec![status("t", 1, 1)]);
         records.update(first, vec![status("t", 3, 2), status("nonsense", 0, 0)]);
@@ -208,7 +199,7 @@ mod tests {
         let second = records.open(record());
         records.update(second, vec![status("t", 1, 1)]);
         records.update(first, vec![status("t", 9, 9)]);
-        let totals = Totals {
+        let totals = ResponseTotals {
             responses: 4,
             acks: 3,
             nacks: 1,

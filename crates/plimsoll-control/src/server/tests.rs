@@ -1,4 +1,4 @@
-//! The writer and its streams, without sockets.
+//! Tests of the writer and its streams, without sockets.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use plimsoll_xds::wire::encode_load_stats_response;
 
 use super::handlers::Observer;
 use super::*;
-use crate::delivery::Class;
+use crate::delivery::NodeClass;
 use crate::state::tests::driver::{config, fleet, node, parse, stats};
 use crate::view::tests::walk;
 
-/// Reached only by a test that fails.
-const DEADLINE: Duration = Duration::from_secs(30);
+/// Timeout that only failing tests reach.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn opening(info: &NodeInfo) -> AdsOpening {
     AdsOpening {
@@ -37,9 +37,9 @@ async fn discover(handle: &Handle, info: &NodeInfo) -> AdsSession<Observer> {
     discovery.open(opening(info)).await.unwrap()
 }
 
-/// Lets the writer work until `check` holds.
-async fn until(handle: &Handle, check: impl Fn(&State) -> bool + Clone + Send + 'static) {
-    let patience = tokio::time::timeout(DEADLINE, async {
+/// Polls the state until `check` returns true.
+async fn wait_until(handle: &Handle, check: impl Fn(&State) -> bool + Clone + Send + 'static) {
+    let polling = tokio::time::timeout(TIMEOUT, async {
         loop {
             let check = check.clone();
             if handle.inspect(move |state, _| check(state)).await.unwrap() {
@@ -48,7 +48,7 @@ async fn until(handle: &Handle, check: impl Fn(&State) -> bool + Clone + Send + 
             tokio::task::yield_now().await;
         }
     });
-    patience.await.expect("it comes true");
+    polling.await.expect("the condition holds in time");
 }
 
 fn members(state: &State) -> usize {
@@ -60,23 +60,23 @@ fn runtime() -> tokio::runtime::Runtime {
     builder.enable_all().build().unwrap()
 }
 
-/// Runs `test` beside a writer, and then checks that the writer ends with its last handle.
+/// Runs `test` with a writer, then checks that the writer exits once all handles are dropped.
 fn with_writer<F: Future<Output = ()>>(test: impl FnOnce(Handle) -> F) {
     runtime().block_on(async {
         let (writer, handle) = start(config(""));
         let writer = tokio::spawn(writer.run());
         test(handle).await;
-        tokio::time::timeout(DEADLINE, writer)
+        tokio::time::timeout(TIMEOUT, writer)
             .await
-            .expect("without handles it ends")
+            .expect("the writer exits without handles")
             .unwrap();
     });
 }
 
 #[test]
-fn a_stream_sees_a_whole_world_first() {
+fn the_first_view_of_a_stream_is_complete() {
     with_writer(|handle| async move {
-        let [a, ..] = fleet(Class::Envoy);
+        let [a, ..] = fleet(NodeClass::Envoy);
         let session = discover(&handle, &a).await;
         let view = Arc::clone(&session.views.borrow());
         assert_eq!(view.get(CLUSTER).unwrap().len(), 1);
@@ -89,22 +89,22 @@ fn a_stream_sees_a_whole_world_first() {
 }
 
 #[test]
-fn streams_of_one_kind_share_what_they_see() {
+fn streams_of_one_class_and_zone_share_a_view() {
     with_writer(|handle| async move {
-        let first = discover(&handle, &node(Class::Envoy, "1", "a")).await;
-        let second = discover(&handle, &node(Class::Envoy, "2", "a")).await;
-        let elsewhere = discover(&handle, &node(Class::Envoy, "3", "b")).await;
-        let see = |session: &AdsSession<Observer>| Arc::clone(&session.views.borrow());
-        until(&handle, |state| members(state) == 3).await;
-        assert!(Arc::ptr_eq(&see(&first), &see(&second)));
-        assert!(!Arc::ptr_eq(&see(&first), &see(&elsewhere)));
+        let first = discover(&handle, &node(NodeClass::Envoy, "1", "a")).await;
+        let second = discover(&handle, &node(NodeClass::Envoy, "2", "a")).await;
+        let elsewhere = discover(&handle, &node(NodeClass::Envoy, "3", "b")).await;
+        let view_of = |session: &AdsSession<Observer>| Arc::clone(&session.views.borrow());
+        wait_until(&handle, |state| members(state) == 3).await;
+        assert!(Arc::ptr_eq(&view_of(&first), &view_of(&second)));
+        assert!(!Arc::ptr_eq(&view_of(&first), &view_of(&elsewhere)));
     });
 }
 
 #[test]
 fn a_new_configuration_reaches_open_streams() {
     with_writer(|handle| async move {
-        let [a, ..] = fleet(Class::Envoy);
+        let [a, ..] = fleet(NodeClass::Envoy);
         let mut session = discover(&handle, &a).await;
         session.views.mark_unchanged();
         let text = "services: [{cluster: {name: orders}}, {cluster: {name: carts}}]";
@@ -117,63 +117,63 @@ fn a_new_configuration_reaches_open_streams() {
 }
 
 #[test]
-fn who_leaves_is_counted_once_however_the_stream_ended() {
+fn a_closed_stream_is_counted_once() {
     with_writer(|handle| async move {
-        let [a, ..] = fleet(Class::Envoy);
+        let [a, ..] = fleet(NodeClass::Envoy);
         let silent = |state: &State| {
             let mut members = state.fleets().members("gateway");
-            members.all(|member| member.silent_since.is_some())
+            members.all(|member| member.disconnected_since.is_some())
         };
         let session = discover(&handle, &a).await;
-        let again = discover(&handle, &a).await;
+        let second = discover(&handle, &a).await;
         drop(session);
-        until(&handle, |state| members(state) == 1).await;
+        wait_until(&handle, |state| members(state) == 1).await;
         assert!(!handle.inspect(move |state, _| silent(state)).await.unwrap());
-        drop(again);
-        until(&handle, silent).await;
+        drop(second);
+        wait_until(&handle, silent).await;
     });
 }
 
 #[test]
-fn a_stream_that_gives_up_while_it_opens_leaves_nothing_behind() {
+fn a_stream_canceled_while_opening_leaves_no_state() {
     with_writer(|handle| async move {
-        let [a, b, _] = fleet(Class::Envoy);
-        // The message is on its way, and nobody waits for the answer any more.
-        let (reply, answer) = oneshot::channel();
+        let [a, b, _] = fleet(NodeClass::Envoy);
+        // The message is queued, but the caller no longer waits for the reply.
+        let (reply, response) = oneshot::channel();
         let open = Message::OpenAds {
             node: Arc::new(a.clone()),
             returning: false,
             reply,
         };
         handle.send(open).await.unwrap();
-        drop(answer);
-        // The answer has arrived and nobody looks at it.
-        let (reply, answer) = oneshot::channel();
+        drop(response);
+        // The reply has been sent, but the caller has not received it.
+        let (reply, response) = oneshot::channel();
         let node = Arc::new(b.clone());
         handle.send(Message::OpenLrs { node, reply }).await.unwrap();
-        until(&handle, |state| members(state) == 2).await;
-        drop(answer);
-        until(&handle, |state| {
+        wait_until(&handle, |state| members(state) == 2).await;
+        drop(response);
+        wait_until(&handle, |state| {
             let mut members = state.fleets().members("gateway");
-            members.all(|member| member.silent_since.is_some())
+            members.all(|member| member.disconnected_since.is_some())
         })
         .await;
         let key = ViewKey::of(&a, false);
-        until(&handle, move |state| state.view(&key).is_none()).await;
+        wait_until(&handle, move |state| state.view(&key).is_none()).await;
     });
 }
 
 #[test]
-fn reports_reach_the_planner_and_settings_the_reporters() {
+fn reports_reach_the_planner_and_settings_reach_reporters() {
     with_writer(|handle| async move {
-        let [a, ..] = fleet(Class::Envoy);
+        let [a, ..] = fleet(NodeClass::Envoy);
         let reporting = LoadReporting::new(handle.clone());
         let mut session = reporting.open(&a, None).await.unwrap();
         let settings = Arc::clone(&session.instructions.borrow().settings);
         assert_eq!(settings.interval, Duration::from_secs(1));
         let report = vec![stats("orders", 500)];
         session.reporter.report(&a.node, report).await;
-        until(&handle, |state| {
+        wait_until(&handle, |state| {
             let now = Instant::ORIGIN;
             state.planner().fleet("gateway", now).is_some()
         })
@@ -189,28 +189,32 @@ fn reports_reach_the_planner_and_settings_the_reporters() {
 }
 
 #[test]
-fn the_load_reporting_response_of_a_stock_receiver_has_no_field_of_ours() {
+fn stock_clients_get_no_plimsoll_fields_in_load_stats_responses() {
     with_writer(|handle| async move {
-        for class in [Class::Envoy, Class::Grpc, Class::Plimsoll] {
+        for class in [NodeClass::Envoy, NodeClass::Grpc, NodeClass::Plimsoll] {
             let [a, ..] = fleet(class);
             let reporting = LoadReporting::new(handle.clone());
             let session = reporting.open(&a, None).await.unwrap();
             let settings = Arc::clone(&session.instructions.borrow().settings);
             let mut stream = ServerStream::new(settings);
-            stream.set_traffic(Arc::new(measured()));
-            let hello = LoadStatsRequest {
+            stream.set_traffic(Arc::new(measured_traffic()));
+            let request = LoadStatsRequest {
                 node: Some(a),
                 ..Default::default()
             };
-            stream.handle_request(hello).unwrap();
-            let response = stream.poll_transmit().expect("the first answer");
+            stream.handle_request(request).unwrap();
+            let response = stream.poll_transmit().expect("the first response");
             let bytes = encode_load_stats_response(&response);
-            assert_eq!(walk::has(&bytes, 5), class == Class::Plimsoll, "{class:?}");
+            assert_eq!(
+                walk::has(&bytes, 5),
+                class == NodeClass::Plimsoll,
+                "{class:?}"
+            );
         }
     });
 }
 
-fn measured() -> LrsTraffic {
+fn measured_traffic() -> LrsTraffic {
     let half = BasisPoints::new(5000, "half").unwrap();
     LrsTraffic {
         epoch: 1,
@@ -223,15 +227,15 @@ fn measured() -> LrsTraffic {
 }
 
 #[test]
-fn without_a_writer_everybody_is_told_so() {
+fn without_a_writer_streams_are_unavailable() {
     runtime().block_on(async {
         let (writer, handle) = start(config(""));
         drop(writer);
-        let [a, ..] = fleet(Class::Envoy);
-        let refused = Discovery::new(handle.clone()).open(opening(&a)).await;
-        assert_eq!(refused.unwrap_err().code(), tonic::Code::Unavailable);
-        let refused = LoadReporting::new(handle.clone()).open(&a, None).await;
-        assert_eq!(refused.unwrap_err().code(), tonic::Code::Unavailable);
+        let [a, ..] = fleet(NodeClass::Envoy);
+        let rejected = Discovery::new(handle.clone()).open(opening(&a)).await;
+        assert_eq!(rejected.unwrap_err().code(), tonic::Code::Unavailable);
+        let rejected = LoadReporting::new(handle.clone()).open(&a, None).await;
+        assert_eq!(rejected.unwrap_err().code(), tonic::Code::Unavailable);
         assert_eq!(handle.inspect(|_, _| ()).await, Err(Stopped));
         assert_eq!(handle.apply(config("")).await, Err(Stopped));
     });

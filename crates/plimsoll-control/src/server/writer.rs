@@ -1,28 +1,29 @@
 //! [`Writer`]: the task that owns the state.
 //!
-//! Messages are taken in bursts, and what changed is published once after each: a storm of
-//! reconnecting proxies costs as many updates as there were bursts, not proxies.
+//! It processes messages in bursts and publishes changed views once per burst: when a thousand
+//! proxies reconnect, the number of updates is that of the bursts, not that of the proxies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use plimsoll_core::log_line;
 use plimsoll_core::model::load_report::ClusterStats;
-use plimsoll_core::planner::{Grain, PlannerEvent};
+use plimsoll_core::planner::{PlanScope, PlannerEvent};
 use plimsoll_xds::ads::view::View;
 use plimsoll_xds::driver::{Clock, LrsInstructions};
 use plimsoll_xds::node::NodeInfo;
 use tokio::sync::{mpsc, watch};
 
-use super::recent::Recent;
-use super::record::Records;
-use super::{Close, Handle, Message, Opened, QUEUE, Ticket};
+use super::recent::RecentEvents;
+use super::record::StreamRecords;
+use super::{ClosedStream, Handle, Message, OpenedStream, QUEUE_CAPACITY, StreamGuard};
 use crate::config::ControlConfig;
 use crate::counters::{Counters, cause};
 use crate::fleet::StreamKind;
+use crate::log_lines;
 use crate::relay::Overlay;
 use crate::state::{ControlEvent, State, ViewKey};
 
-/// Messages that are taken before what changed is published.
 const BURST: usize = 256;
 
 /// The task that owns the state.
@@ -31,25 +32,25 @@ pub struct Writer {
     state: State,
     clock: Clock,
     messages: mpsc::Receiver<Message>,
-    closes: mpsc::UnboundedReceiver<Close>,
+    closes: mpsc::UnboundedReceiver<ClosedStream>,
     counters: Counters,
-    recent: Arc<Recent>,
-    /// For tickets. Closing must not wait, and there are never more of these than open streams.
-    closer: mpsc::UnboundedSender<Close>,
+    recent: Arc<RecentEvents>,
+    /// Sender for stream guards. Unbounded, because `drop` cannot wait; there are never more
+    /// messages in it than open streams.
+    close_sender: mpsc::UnboundedSender<ClosedStream>,
     views: BTreeMap<ViewKey, watch::Sender<Arc<View>>>,
-    /// Instead of views, behind a relay.
+    /// Used instead of `views` if the configuration has a relay.
     overlays: BTreeMap<ViewKey, watch::Sender<Arc<Overlay>>>,
-    /// By fleet.
     instructions: BTreeMap<Arc<str>, watch::Sender<LrsInstructions>>,
 }
 
-/// A writer and the way to it. It works as long as somebody polls [`Writer::run`].
+/// Creates a writer and a handle to it. [`Writer::run`] must be polled for the handle to work.
 pub fn start(config: Arc<ControlConfig>) -> (Writer, Handle) {
-    let (messages, receiver) = mpsc::channel(QUEUE);
+    let (messages, receiver) = mpsc::channel(QUEUE_CAPACITY);
     let (closes, close_receiver) = mpsc::unbounded_channel();
     let clock = Clock::system();
     let counters = Counters::default();
-    let recent = Arc::new(Recent::default());
+    let recent = Arc::new(RecentEvents::default());
     let writer = Writer {
         state: State::new(config, clock.now()).with_unix_origin(clock.unix_origin()),
         clock,
@@ -57,14 +58,14 @@ pub fn start(config: Arc<ControlConfig>) -> (Writer, Handle) {
         closes: close_receiver,
         counters: counters.clone(),
         recent: Arc::clone(&recent),
-        closer: closes,
+        close_sender: closes,
         views: BTreeMap::new(),
         overlays: BTreeMap::new(),
         instructions: BTreeMap::new(),
     };
     let handle = Handle {
         messages,
-        records: Arc::new(Records::default()),
+        records: Arc::new(StreamRecords::default()),
         recent,
         upstreams: Arc::default(),
         counters,
@@ -73,7 +74,7 @@ pub fn start(config: Arc<ControlConfig>) -> (Writer, Handle) {
 }
 
 impl Writer {
-    /// Works until every handle is gone.
+    /// Processes messages until every handle is dropped.
     pub async fn run(mut self) {
         loop {
             let deadline = self.state.poll_timeout();
@@ -111,9 +112,9 @@ impl Writer {
                 let key = self
                     .state
                     .handle_open(&node, StreamKind::Ads, returning, now);
-                let ticket = self.ticket(node, StreamKind::Ads, Some(key.clone()));
-                // Who asked may have gone.
-                let _ = reply.send(self.open(key, ticket));
+                let guard = self.guard(node, StreamKind::Ads, Some(key.clone()));
+                // The caller may have been canceled; ignore send errors.
+                let _ = reply.send(self.open(key, guard));
             }
             Message::OpenLrs { node, reply } => {
                 self.state.handle_open(&node, StreamKind::Lrs, false, now);
@@ -127,13 +128,13 @@ impl Writer {
                     self.instructions.insert(Arc::clone(fleet), sender);
                 }
                 let instructions = self.instructions.get(fleet).map(watch::Sender::subscribe);
-                let ticket = self.ticket(node, StreamKind::Lrs, None);
+                let guard = self.guard(node, StreamKind::Lrs, None);
                 if let Some(instructions) = instructions {
-                    let _ = reply.send((instructions, ticket));
+                    let _ = reply.send((instructions, guard));
                 }
             }
             Message::Report { node, stats } => {
-                // Who was asked for all reports clusters of its own too, and rightly so.
+                // Nodes that report all clusters also report ones unknown here, which is no error.
                 if !node.supports_send_all_clusters() && !self.state.wants_all_reports() {
                     let services = &self.state.config().services;
                     let unknown =
@@ -143,34 +144,34 @@ impl Writer {
                 }
                 self.state.handle_report(&node, &stats, now);
             }
-            Message::Relayed(relayed) => self.state.handle_relayed(relayed, now),
+            Message::RelayedResource(relayed) => self.state.handle_relayed(relayed, now),
             Message::Config(config) => self.configure(config),
-            Message::Inspect(look) => look(&self.state, now),
+            Message::Inspect(inspect) => inspect(&self.state, now),
         }
     }
 
-    /// What a stream with this key gets. It must not see an empty world first.
-    fn open(&mut self, key: ViewKey, ticket: Ticket) -> Opened {
+    /// Returns the channel for a discovery stream. Its first view must be complete.
+    fn open(&mut self, key: ViewKey, guard: StreamGuard) -> OpenedStream {
         if !self.views.contains_key(&key) && !self.overlays.contains_key(&key) {
             self.publish();
         }
         if let Some(relay) = self.state.config().relay.clone() {
             let overlays = self.overlays.entry(key.clone()).or_insert_with(|| {
-                let overlay = self.state.overlay_of(&key).cloned();
+                let overlay = self.state.overlay(&key).cloned();
                 watch::Sender::new(overlay.unwrap_or_default())
             });
-            return Opened::Relay(overlays.subscribe(), relay, ticket);
+            return OpenedStream::Relay(overlays.subscribe(), relay, guard);
         }
         let views = self.views.entry(key.clone()).or_insert_with(|| {
             let view = self.state.view(&key).cloned();
             watch::Sender::new(view.unwrap_or_default())
         });
-        Opened::View(views.subscribe(), ticket)
+        OpenedStream::View(views.subscribe(), guard)
     }
 
-    fn ticket(&self, node: Arc<NodeInfo>, kind: StreamKind, key: Option<ViewKey>) -> Ticket {
-        Ticket {
-            closes: self.closer.clone(),
+    fn guard(&self, node: Arc<NodeInfo>, kind: StreamKind, key: Option<ViewKey>) -> StreamGuard {
+        StreamGuard {
+            closes: self.close_sender.clone(),
             node,
             kind,
             key,
@@ -179,7 +180,7 @@ impl Writer {
 
     fn configure(&mut self, config: Arc<ControlConfig>) {
         if config.relay != self.state.config().relay {
-            // Streams end and come back to the other world.
+            // Dropping the senders closes the streams; proxies reconnect and get new resources.
             self.views.clear();
             self.overlays.clear();
         }
@@ -190,19 +191,18 @@ impl Writer {
         }
     }
 
-    fn close(&mut self, close: &Close) {
+    fn close(&mut self, close: &ClosedStream) {
         let now = self.clock.now();
         self.state.handle_close(&close.node, close.kind, now);
         if let Some(key) = &close.key {
-            let unseen = self
-                .views
-                .get(key)
-                .is_some_and(|view| view.receiver_count() == 0);
+            let view = self.views.get(key);
             let overlay = self.overlays.get(key);
-            if unseen || overlay.is_some_and(|overlay| overlay.receiver_count() == 0) {
+            if view.is_some_and(|view| view.receiver_count() == 0)
+                || overlay.is_some_and(|overlay| overlay.receiver_count() == 0)
+            {
                 self.views.remove(key);
                 self.overlays.remove(key);
-                self.state.handle_unused(key);
+                self.state.handle_view_unused(key);
             }
         }
         let fleet = &close.node.node.cluster;
@@ -246,30 +246,32 @@ fn log(event: &ControlEvent, config: &ControlConfig) {
             written,
             heartbeat,
         } => {
-            const MESSAGE: &str = "heartbeat is too long for a staleness threshold; shortened";
-            match &config.heartbeat_fault {
-                Some(_) => tracing::warn!(%cluster, ?threshold, ?written, ?heartbeat, MESSAGE),
-                // Nobody wrote it down, so nobody is contradicted.
-                None => tracing::info!(%cluster, ?threshold, ?written, ?heartbeat, MESSAGE),
+            if config.heartbeat_error.is_some() {
+                log_line!(
+                    log_lines::HEARTBEAT_SHORTENED,
+                    %cluster, ?threshold, ?written, ?heartbeat
+                );
+            } else {
+                log_line!(log_lines::DEFAULT_HEARTBEAT_SHORTENED, %cluster, ?threshold, ?heartbeat);
             }
         }
         ControlEvent::ConfigApplied { services } => {
-            tracing::info!(services, "configuration applied");
+            log_line!(log_lines::CONFIG_APPLIED, services);
         }
         ControlEvent::FleetChanged { fleet, nodes } => {
-            tracing::debug!(%fleet, nodes, "fleet changed");
+            log_line!(log_lines::FLEET_CHANGED, %fleet, nodes);
         }
         ControlEvent::Planner(event @ PlannerEvent::ReportIgnored { .. }) => {
-            tracing::warn!(?event, "load report ignored");
+            log_line!(log_lines::REPORT_IGNORED, ?event);
         }
         ControlEvent::Planned(plan) => {
-            let Grain {
+            let PlanScope {
                 fleet,
                 upstream_cluster,
-            } = &plan.grain;
+            } = &plan.scope;
             let cause = cause(plan.cause);
-            tracing::debug!(%fleet, ?upstream_cluster, cause, "plan");
+            log_line!(log_lines::PLANNED, %fleet, ?upstream_cluster, cause);
         }
-        ControlEvent::Planner(event) => tracing::info!(?event, "demand"),
+        ControlEvent::Planner(event) => log_line!(log_lines::DEMAND_CHANGED, ?event),
     }
 }

@@ -1,4 +1,4 @@
-//! The single writer: who hears what, and when.
+//! Tests of the state machine: which views are published, and when.
 
 mod demand;
 pub(crate) mod driver;

@@ -1,22 +1,22 @@
-//! Nodes that subscribe and report, subscribe and do not report, and neither.
+//! Tests of nodes that subscribe to services and do or do not report their load.
 
 use plimsoll_xds::ads::Variant;
 use plimsoll_xds::node::NodeInfo;
 
 use super::*;
-use crate::delivery::Class;
+use crate::delivery::NodeClass;
 use crate::fleet::StreamKind;
 use crate::server::StreamRecord;
 use crate::state::tests::driver::{Driver, HEAD, fleet, parse};
 
-/// Two services, reports every second.
+/// A state with two services and load reports every second.
 fn driver() -> Driver {
     let services = "services: [{cluster: {name: orders}}, {cluster: {name: carts}}]";
     Driver::with_config(parse(&format!("{HEAD}{services}")))
 }
 
-/// A discovery stream of `node` that has subscribed to these assignments at the start.
-fn subscribe(records: &Records, node: &NodeInfo, names: &[&str]) -> u64 {
+/// Adds a discovery stream of `node` that subscribed to these assignments at time zero.
+fn subscribe(records: &StreamRecords, node: &NodeInfo, names: &[&str]) -> u64 {
     let number = records.open(StreamRecord {
         node: Arc::new(node.clone()),
         peer: None,
@@ -30,8 +30,8 @@ fn subscribe(records: &Records, node: &NodeInfo, names: &[&str]) -> u64 {
     number
 }
 
-/// `node: services` for every node that is listed.
-fn listed(driver: &Driver, records: &Records) -> Vec<String> {
+/// Returns `node: services` for every node with unreported services.
+fn listed(driver: &Driver, records: &StreamRecords) -> Vec<String> {
     let subscriptions = Subscriptions::of(records);
     let unreported = Unreported::new(&driver.state, &subscriptions, driver.now);
     let line = |(_, id, names): (_, &Arc<str>, &[Arc<str>])| format!("{id}: {}", names.join(" "));
@@ -39,44 +39,44 @@ fn listed(driver: &Driver, records: &Records) -> Vec<String> {
 }
 
 #[test]
-fn subscribed_services_that_no_report_names_are_listed() {
+fn subscribed_services_without_reports_are_listed() {
     let mut driver = driver();
-    let [a, b, c] = &fleet(Class::Grpc);
-    let records = Records::default();
+    let [a, b, c] = &fleet(NodeClass::Grpc);
+    let records = StreamRecords::default();
     for node in [a, b, c] {
         driver.open(node);
-        // The fleet's own assignment is not a service.
+        // `local_cluster` is the fleet's own assignment, not a service.
         subscribe(&records, node, &["orders", "carts", "local_cluster"]);
     }
     driver.report(a, "orders", 5);
     driver.report(a, "carts", 5);
-    // As grpc-js did, which skips the first name that it is asked for.
+    // Like grpc-js, which skips the first cluster name of the LRS response.
     driver.report(b, "orders", 5);
-    // Idle is not silent.
+    // A report with zero requests counts as a report about the service.
     driver.report(c, "carts", 0);
     driver.report(c, "unknown", 5);
-    driver.pass(2999);
+    driver.advance(2999);
     assert_eq!(
         listed(&driver, &records),
         [""; 0],
         "not before three intervals"
     );
-    driver.pass(1);
+    driver.advance(1);
     assert_eq!(
         listed(&driver, &records),
         ["Grpc-b: carts", "Grpc-c: orders"]
     );
     driver.report(b, "carts", 1);
     driver.report(c, "orders", 1);
-    driver.pass(60_000);
+    driver.advance(60_000);
     assert_eq!(listed(&driver, &records), [""; 0], "idle since then");
 }
 
 #[test]
-fn only_who_subscribes_and_has_a_reporting_stream_is_listed() {
+fn only_subscribers_with_a_reporting_stream_are_listed() {
     let mut driver = driver();
-    let [a, b, c] = &fleet(Class::Envoy);
-    let records = Records::default();
+    let [a, b, c] = &fleet(NodeClass::Envoy);
+    let records = StreamRecords::default();
     driver.open(a);
     subscribe(&records, b, &["orders"]);
     driver
@@ -84,7 +84,7 @@ fn only_who_subscribes_and_has_a_reporting_stream_is_listed() {
         .handle_open(b, StreamKind::Ads, false, driver.now);
     let number = subscribe(&records, c, &["orders", "carts"]);
     driver.open(c);
-    driver.pass(10_000);
+    driver.advance(10_000);
     assert_eq!(listed(&driver, &records), ["Envoy-c: carts orders"]);
     records.unsubscribe(number, &["carts".into()]);
     assert_eq!(listed(&driver, &records), ["Envoy-c: orders"]);
@@ -95,34 +95,34 @@ fn only_who_subscribes_and_has_a_reporting_stream_is_listed() {
 }
 
 #[test]
-fn a_new_stream_has_to_name_its_services_again() {
+fn a_new_reporting_stream_starts_over() {
     let mut driver = driver();
-    let [a, ..] = &fleet(Class::Envoy);
-    let records = Records::default();
+    let [a, ..] = &fleet(NodeClass::Envoy);
+    let records = StreamRecords::default();
     subscribe(&records, a, &["orders"]);
     driver.open(a);
     driver.report(a, "orders", 5);
-    driver.pass(5000);
+    driver.advance(5000);
     assert_eq!(listed(&driver, &records), [""; 0]);
     driver.close(a);
     driver.open(a);
-    driver.pass(2000);
+    driver.advance(2000);
     assert_eq!(listed(&driver, &records), [""; 0]);
-    driver.pass(1000);
+    driver.advance(1000);
     assert_eq!(listed(&driver, &records), ["Envoy-a: orders"]);
 }
 
 #[test]
-fn a_subscription_is_new_when_it_is_made() {
+fn a_new_subscription_has_three_intervals() {
     let mut driver = driver();
-    let [a, ..] = &fleet(Class::Envoy);
-    let records = Records::default();
+    let [a, ..] = &fleet(NodeClass::Envoy);
+    let records = StreamRecords::default();
     let number = subscribe(&records, a, &["orders"]);
     driver.open(a);
     driver.report(a, "orders", 5);
-    driver.pass(5000);
+    driver.advance(5000);
     records.subscribe(number, &["carts".into()], driver.now);
     assert_eq!(listed(&driver, &records), [""; 0]);
-    driver.pass(3000);
+    driver.advance(3000);
     assert_eq!(listed(&driver, &records), ["Envoy-a: carts"]);
 }

@@ -1,7 +1,7 @@
-//! Assignments as bytes: of services, with or without locality weights, and of fleets.
+//! Encodes assignments: of services, with or without locality weights, and of fleets of proxies.
 //!
-//! The one place that puts measured demand on an assignment. Fields that only plimsoll data planes
-//! know are set for that class alone, and no weight is ever 0 (decisions D9).
+//! The only module that adds measured demand to an assignment. Fields that only Plimsoll data
+//! planes understand are only sent to these, and no weight is ever 0 (decision 0028).
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,16 +18,17 @@ use plimsoll_core::planner::weights::ReceiverWeights;
 use plimsoll_xds::wire::{AssignmentOut, LocalityOut, encode_assignment};
 
 use crate::config::ControlConfig;
-use crate::delivery::Class;
+use crate::delivery::NodeClass;
 use crate::fleet_plan::FleetPlan;
 
-/// The assignment with the locality weights of the file.
+/// Encodes an assignment with the locality weights of the configuration file.
 pub(super) fn as_written(assignment: &ClusterLoadAssignment) -> Bytes {
     encode_assignment(&out(assignment, written))
 }
 
-/// The assignment with the weights of one receiver at priority 0. Without any, the weights of the
-/// file, or else the number of healthy hosts: a gRPC client drops localities that have none.
+/// Encodes an assignment with the locality weights `own` of one receiver at priority 0. Otherwise
+/// the weights are those of the file or, if it has none, the numbers of healthy hosts: gRPC clients
+/// drop localities without weight.
 pub(super) fn with_locality_weights(
     assignment: &ClusterLoadAssignment,
     own: Option<&ReceiverWeights>,
@@ -35,7 +36,7 @@ pub(super) fn with_locality_weights(
     encode_assignment(&out(assignment, locality_weights(assignment, own)))
 }
 
-/// The rule of [`with_locality_weights`], for each locality of the assignment.
+/// Returns the weight of each locality, by the rule of [`with_locality_weights`].
 pub(crate) fn locality_weights<'a>(
     assignment: &ClusterLoadAssignment,
     own: Option<&'a ReceiverWeights>,
@@ -49,18 +50,22 @@ pub(crate) fn locality_weights<'a>(
     move |entry| match own {
         Some(own) if entry.priority == 0 => weight_of(own, &entry.locality),
         _ if any_written => written(entry),
-        _ => healthy(entry),
+        _ => healthy_hosts(entry),
     }
 }
 
-/// A fleet's own assignment; it is sent under several names.
-pub(super) fn of_fleet(plan: &FleetPlan, class: Class, config: &ControlConfig) -> AssignmentOut {
+/// Builds a fleet's own assignment; callers replace its name.
+pub(super) fn of_fleet(
+    plan: &FleetPlan,
+    class: NodeClass,
+    config: &ControlConfig,
+) -> AssignmentOut {
     let mut out = out(&plan.assignment, |_| None);
     match class {
-        Class::Plimsoll => put_fractions(&mut out, plan),
-        Class::Envoy | Class::Grpc => {
+        NodeClass::Plimsoll => set_fractions(&mut out, plan),
+        NodeClass::Envoy | NodeClass::Grpc => {
             out.endpoint_stale_after = config.endpoint_stale_after;
-            put_weights(&mut out, plan);
+            set_weights(&mut out, plan);
         }
     }
     out
@@ -96,7 +101,6 @@ fn out(
     }
 }
 
-/// The weight that the file gives a locality, if any.
 fn written(entry: &LocalityLbEndpoints) -> Option<u32> {
     Some(entry.load_balancing_weight).filter(|&weight| weight > 0)
 }
@@ -106,19 +110,20 @@ fn weight_of(own: &ReceiverWeights, locality: &Locality) -> Option<u32> {
     found.and_then(|(_, weight)| *weight)
 }
 
-fn healthy(entry: &LocalityLbEndpoints) -> Option<u32> {
-    let endpoints = entry.lb_endpoints.iter();
-    let healthy = endpoints
+fn healthy_hosts(entry: &LocalityLbEndpoints) -> Option<u32> {
+    let healthy = entry
+        .lb_endpoints
+        .iter()
         .filter(|endpoint| {
             HealthFlags::from_eds(endpoint.health_status).class() == HealthClass::Healthy
         })
         .count();
-    // A locality that is all unhealthy stays known, with next to nothing.
+    // At least 1: gRPC clients would drop a locality without healthy hosts.
     Some(u32::try_from(healthy).unwrap_or(u32::MAX).max(1))
 }
 
-/// Fractions, by both roads; zones with demand but without proxy are listed without endpoints.
-fn put_fractions(out: &mut AssignmentOut, plan: &FleetPlan) {
+/// Sets the fraction of each zone, as field and as metadata, also for zones without proxies.
+fn set_fractions(out: &mut AssignmentOut, plan: &FleetPlan) {
     for zone in &plan.zones {
         let fraction = u32::try_from(zone.fraction.get()).ok();
         let position = out
@@ -137,9 +142,9 @@ fn put_fractions(out: &mut AssignmentOut, plan: &FleetPlan) {
     }
 }
 
-/// Endpoint weights whose zone sums are the fractions. While everybody is listed and nothing is
-/// measured, counting says the same.
-fn put_weights(out: &mut AssignmentOut, plan: &FleetPlan) {
+/// Sets endpoint weights whose sums per zone represent the fractions. Not needed without demand if
+/// every node is listed: counting endpoints then gives the same result.
+fn set_weights(out: &mut AssignmentOut, plan: &FleetPlan) {
     let listed: u64 = out
         .localities
         .iter()
@@ -149,7 +154,7 @@ fn put_weights(out: &mut AssignmentOut, plan: &FleetPlan) {
         return;
     }
     let weights = &plan.fleet_weights;
-    let of: BTreeMap<SocketAddr, u32> = weights
+    let by_address: BTreeMap<SocketAddr, u32> = weights
         .endpoints
         .iter()
         .map(|weight| (weight.address, weight.weight.max(1)))
@@ -159,7 +164,7 @@ fn put_weights(out: &mut AssignmentOut, plan: &FleetPlan) {
         .iter_mut()
         .flat_map(|entry| &mut entry.endpoints)
     {
-        endpoint.load_balancing_weight = of.get(&endpoint.address).copied();
+        endpoint.load_balancing_weight = by_address.get(&endpoint.address).copied();
     }
     for (index, phantom) in (1_u16..).zip(&weights.phantom) {
         let address = SocketAddr::from((Ipv4Addr::new(240, 0, 0, 0), index));

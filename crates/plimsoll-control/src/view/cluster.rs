@@ -1,4 +1,4 @@
-//! Clusters as bytes, in the words that each class of receivers knows.
+//! Encodes clusters for each class of nodes.
 
 use std::time::Duration;
 
@@ -6,47 +6,46 @@ use bytes::Bytes;
 use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_xds::wire::{ClassicBasis, ClusterOut, LocalityDelivery, encode_cluster};
 
-use crate::config::{Delivery, Protocol, Service};
-use crate::delivery::{Class, Steering, steered_config};
+use crate::config::{Delivery, Service};
+use crate::delivery::{NodeClass, Steering, steered_config};
 
-/// The cluster of a service for one class of receivers.
-pub(super) fn encode(service: &Service, class: Class, steering: Steering) -> Bytes {
+pub(super) fn encode(service: &Service, class: NodeClass, steering: Steering) -> Bytes {
     let (config, locality) = policy(service, class, steering);
     encode_cluster(&ClusterOut {
         connect_timeout: service.connect_timeout,
-        // gRPC reports load only where it is told to.
-        load_reporting: class != Class::Envoy,
+        // gRPC clients only report load if the cluster requests it.
+        load_reporting: class != NodeClass::Envoy,
         lrs_report_endpoint_metrics: &service.report_metrics,
-        http2: service.protocol == Protocol::Http2,
-        // Without this, Envoys before 1.40 hold a second update of weights back for 1 s.
+        http2: service.http2.as_ref(),
+        // By default, Envoys before 1.40 delay a second update of weights by 1 s.
         update_merge_window: Some(Duration::ZERO),
         ..ClusterOut::new(&config, locality)
     })
 }
 
-/// The policy of a service for one class of receivers, and how it is said.
+/// Returns the policy of a service for one class of nodes, and how to encode its locality policy.
 pub(crate) fn policy(
     service: &Service,
-    class: Class,
+    class: NodeClass,
     steering: Steering,
 ) -> (ClusterConfig, LocalityDelivery) {
-    // The basis that only plimsoll data planes know is replaced for all others.
+    // `locality` replaces the measured basis for nodes that do not support it.
     let config = steered_config(service, steering);
     (config, locality(class, steering))
 }
 
-const fn locality(class: Class, steering: Steering) -> LocalityDelivery {
+const fn locality(class: NodeClass, steering: Steering) -> LocalityDelivery {
     match (class, steering) {
-        (Class::Grpc, _) => LocalityDelivery::Grpc,
+        (NodeClass::Grpc, _) => LocalityDelivery::Grpc,
         (_, Steering::Demand(Delivery::LocalityWeights)) => LocalityDelivery::LocalityWeighted,
-        (Class::Plimsoll, _) => LocalityDelivery::AsConfigured,
-        (Class::Envoy, Steering::AsConfigured(_) | Steering::FeedForward(_)) => {
+        (NodeClass::Plimsoll, _) => LocalityDelivery::AsConfigured,
+        (NodeClass::Envoy, Steering::AsConfigured(_) | Steering::FeedForward(_)) => {
             LocalityDelivery::Stock
         }
-        (Class::Envoy, Steering::HostCounts) => {
+        (NodeClass::Envoy, Steering::HostCounts) => {
             LocalityDelivery::ZoneAware(ClassicBasis::HealthyHostsNum)
         }
-        (Class::Envoy, Steering::Demand(_)) => {
+        (NodeClass::Envoy, Steering::Demand(_)) => {
             LocalityDelivery::ZoneAware(ClassicBasis::HealthyHostsWeight)
         }
     }

@@ -1,21 +1,23 @@
-//! Listeners and routes as bytes: those of the file for Envoys, one per service for gRPC.
+//! Encodes listeners and routes: for Envoys those of the file, for gRPC clients one per service.
 //!
-//! `xds:///orders` asks for a listener `orders`; it leads to a route `orders` and from there to the
-//! cluster `orders`.
+//! A gRPC client with the target `xds:///orders` subscribes to the listener `orders`, which refers
+//! to the route `orders` and thereby to the cluster `orders`.
 
+use bytes::Bytes;
 use plimsoll_xds::ads::view::Resource;
-use plimsoll_xds::wire::{
-    ClusterWeightOut, PathMatch, RouteEntryOut, RouteOut, RouteTarget, VirtualHostOut,
-    encode_api_listener, encode_http_listener, encode_route_configuration,
+use plimsoll_xds::pb::route::{
+    RouteActionMessage, RouteConfigurationMessage, RouteMatchMessage, RouteMessage,
+    VirtualHostMessage,
 };
+use plimsoll_xds::schema::file::FileMessage;
+use plimsoll_xds::wire::{encode_api_listener, encode_http_listener};
 
-use crate::config::{ControlConfig, Listener, Match, Route, Target};
-use crate::delivery::Class;
+use crate::config::ControlConfig;
+use crate::delivery::NodeClass;
 
-/// The listeners that a class of receivers sees.
-pub(super) fn listeners(config: &ControlConfig, class: Class) -> Vec<Resource> {
+pub(super) fn listeners(config: &ControlConfig, class: NodeClass) -> Vec<Resource> {
     let mut resources = Vec::new();
-    if class == Class::Envoy {
+    if class == NodeClass::Envoy {
         for listener in config.listeners.values() {
             let name = &listener.name;
             let body = encode_http_listener(name, listener.address, name, name);
@@ -29,74 +31,42 @@ pub(super) fn listeners(config: &ControlConfig, class: Class) -> Vec<Resource> {
     resources
 }
 
-/// The routes that a class of receivers sees.
-pub(super) fn routes(config: &ControlConfig, class: Class) -> Vec<Resource> {
+pub(super) fn routes(config: &ControlConfig, class: NodeClass) -> Vec<Resource> {
     let mut resources = Vec::new();
     for listener in config.listeners.values() {
-        let body = encode_route_configuration(&of_listener(listener));
+        let body = listener.routes.message.0.clone();
         resources.push(Resource::new(listener.name.clone(), body));
     }
-    if class == Class::Envoy {
+    if class == NodeClass::Envoy {
         return resources;
     }
     for name in config.services.keys() {
-        let body = encode_route_configuration(&to_cluster(name));
-        resources.push(Resource::new(name.clone(), body));
+        resources.push(Resource::new(name.clone(), route_to_cluster(name)));
     }
     resources
 }
 
-fn to_cluster(name: &str) -> RouteOut {
-    RouteOut {
+fn route_to_cluster(name: &str) -> Bytes {
+    let route = RouteMessage {
+        route_match: Some(RouteMatchMessage {
+            prefix: Some(String::new()),
+            ..Default::default()
+        }),
+        route: Some(RouteActionMessage {
+            cluster: Some(name.to_owned()),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let message = RouteConfigurationMessage {
         name: name.to_owned(),
-        virtual_hosts: vec![VirtualHostOut {
+        virtual_hosts: vec![VirtualHostMessage {
             name: name.to_owned(),
             domains: vec!["*".to_owned()],
-            routes: vec![RouteEntryOut {
-                path: PathMatch::Prefix(String::new()),
-                target: RouteTarget::Cluster(name.to_owned()),
-                metadata_match: None,
-                timeout: None,
-                retry: None,
-            }],
+            routes: vec![route],
+            ..Default::default()
         }],
-    }
-}
-
-fn of_listener(listener: &Listener) -> RouteOut {
-    let hosts = listener.virtual_hosts.iter().map(|host| VirtualHostOut {
-        name: host.name.clone(),
-        domains: host.domains.clone(),
-        routes: host.routes.iter().map(entry).collect(),
-    });
-    RouteOut {
-        name: listener.name.to_string(),
-        virtual_hosts: hosts.collect(),
-    }
-}
-
-fn entry(route: &Route) -> RouteEntryOut {
-    let target = match route.targets.as_slice() {
-        // One of several has criteria of its own, which only an entry with a weight can have.
-        [only] if only.metadata_match.is_none() => RouteTarget::Cluster(only.cluster.to_string()),
-        several => RouteTarget::Weighted(several.iter().map(weighted).collect()),
+        ..Default::default()
     };
-    RouteEntryOut {
-        path: match &route.matches {
-            Match::Prefix(prefix) => PathMatch::Prefix(prefix.clone()),
-            Match::Path(path) => PathMatch::Path(path.clone()),
-        },
-        target,
-        metadata_match: route.metadata_match.clone(),
-        timeout: route.timeout,
-        retry: None,
-    }
-}
-
-fn weighted(target: &Target) -> ClusterWeightOut {
-    ClusterWeightOut {
-        name: target.cluster.to_string(),
-        weight: target.weight,
-        metadata_match: target.metadata_match.clone(),
-    }
+    FileMessage::from(&message).bytes().clone()
 }

@@ -1,7 +1,7 @@
-//! [`Sent`]: what one kind of receivers is sent about one service, read back from the bytes.
+//! [`SentResources`]: the resources of one service that one class of nodes is sent, decoded again.
 //!
-//! Explanations are made of this and not of what was meant, so that the two cannot differ: what has
-//! no place in a message is not explained as if it had arrived.
+//! Explanations use the decoded resources instead of the intended values, so that both agree: a
+//! setting without a field in the message is not explained as if it had been delivered.
 
 use std::time::Duration;
 
@@ -14,68 +14,69 @@ use plimsoll_xds::wire::{decode_assignment, decode_cluster, encode_assignment};
 
 use super::{Catalog, assignment, cluster};
 use crate::config::Service;
-use crate::delivery::{Class, Steering, steering};
+use crate::delivery::{NodeClass, Steering, steering};
 use crate::fleet_plan::FleetPlan;
 use crate::state::ViewKey;
 
-/// What receivers make of the bytes that they are sent.
 #[derive(Clone, Debug)]
-pub(crate) struct Sent {
+pub(crate) struct SentResources {
     pub(crate) steering: Steering,
-    /// The cluster as they understand it.
+    /// The cluster as receivers interpret it.
     pub(crate) config: ClusterConfig,
     pub(crate) upstream: ClusterLoadAssignment,
     pub(crate) fleet: ClusterLoadAssignment,
-    /// Demand for this very service, by the answer to load reports.
+    /// Demand for this service from the LRS response.
     pub(crate) observed_traffic: Vec<(Locality, BasisPoints)>,
 }
 
 impl Catalog {
-    /// What receivers of `key` are sent about `service`, nothing held back.
+    /// Returns the resources of `service` for receivers with `key`, with nothing withheld.
     pub(crate) fn sent(
         &self,
         service: &Service,
         key: &ViewKey,
         plan: &FleetPlan,
-    ) -> Result<Sent, DecodeError> {
+    ) -> Result<SentResources, DecodeError> {
         let steering = steering(service, key.class, self.fleet_ramp);
-        let upstream = match self.weighted(service, key, plan) {
+        let upstream = match self.receiver_weights(service, key, plan) {
             Some(weights) => assignment::with_locality_weights(&service.assignment, weights),
             None => assignment::as_written(&service.assignment),
         };
         let fleet = assignment::of_fleet(plan, key.class, &self.config);
         let traffic = match key.class {
-            Class::Plimsoll => self.traffic(plan, Duration::ZERO).clusters,
-            Class::Grpc | Class::Envoy => Vec::new(),
+            NodeClass::Plimsoll => self.traffic(plan, Duration::ZERO).clusters,
+            NodeClass::Grpc | NodeClass::Envoy => Vec::new(),
         };
-        let mut own = traffic.into_iter();
-        let own = own.find(|traffic| traffic.cluster_name == *service.name());
-        Ok(Sent {
+        let own = traffic
+            .into_iter()
+            .find(|traffic| traffic.cluster_name == *service.name());
+        Ok(SentResources {
             steering,
-            config: understood(self.config_sent(service, key.class, steering)?, key.class),
+            config: as_interpreted_by(self.sent_config(service, key.class, steering)?, key.class),
             upstream: decode_assignment(&upstream)?,
             fleet: decode_assignment(&encode_assignment(&fleet))?,
             observed_traffic: own.map_or_else(Vec::new, |own| own.fractions),
         })
     }
 
-    fn config_sent(
+    fn sent_config(
         &self,
         service: &Service,
-        class: Class,
+        class: NodeClass,
         steering: Steering,
     ) -> Result<ClusterConfig, DecodeError> {
         let catalog = self.by_class.get(&class);
         if let Some(cluster) = catalog.and_then(|catalog| catalog.clusters.get(service.name())) {
             return Ok(decode_cluster(&cluster.body)?.config);
         }
-        // A relay passes clusters on untouched, but for those that it steers or must not have
-        // steered by the demand of others; it then writes the policy as a catalog does.
-        let others_lead = class == Class::Plimsoll && service.config.uses_demand_feed_forward();
+        // A relay only rewrites clusters that demand steers, or whose feed-forward must ignore
+        // demand for other services; their policy is encoded as without a relay.
+        let influenced_by_others =
+            class == NodeClass::Plimsoll && service.config.uses_demand_feed_forward();
         let is_rewritten = match steering {
             Steering::Demand(_) => true,
-            Steering::FeedForward(_) => service.is_policy_written,
-            Steering::AsConfigured(_) => others_lead,
+            Steering::FeedForward(_) => service.has_explicit_policy,
+            Steering::AsConfigured(_) => influenced_by_others,
             Steering::HostCounts => false,
         };
         if !is_rewritten {
@@ -86,11 +87,11 @@ impl Catalog {
     }
 }
 
-/// The cluster as receivers of a class read it, where that is not how we read it: gRPC clients
-/// follow locality weights whatever the policy says, and know no zone-aware routing.
-fn understood(config: ClusterConfig, class: Class) -> ClusterConfig {
+/// Returns the cluster as nodes of a class interpret it: gRPC clients follow locality weights
+/// whatever the policy says, and do not support zone-aware routing.
+fn as_interpreted_by(config: ClusterConfig, class: NodeClass) -> ClusterConfig {
     match class {
-        Class::Grpc => config.with_locality_weights(),
-        Class::Plimsoll | Class::Envoy => config,
+        NodeClass::Grpc => config.with_locality_weights(),
+        NodeClass::Plimsoll | NodeClass::Envoy => config,
     }
 }

@@ -1,7 +1,7 @@
-//! What the bytes say, read without our own decoder.
+//! Tests of encoded resources, decoded without our own decoder.
 //!
-//! The rule of decisions D9 above all: what only plimsoll data planes understand is sent to nobody
-//! else, by no combination of settings.
+//! They mainly check the invariant of decision 0028: fields that only Plimsoll data planes
+//! understand are never sent to other nodes, whatever the settings.
 
 mod subsets;
 pub(crate) mod walk;
@@ -15,12 +15,12 @@ use plimsoll_xds::ads::view::View;
 use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT};
 
 use crate::config::ControlConfig;
-use crate::delivery::Class;
+use crate::delivery::NodeClass;
 use crate::fleet::StreamKind;
 use crate::state::tests::driver::{Driver, fleet, node, stats, try_config_of};
 use crate::state::{State, ViewKey};
 
-const CLASSES: [Class; 3] = [Class::Plimsoll, Class::Grpc, Class::Envoy];
+const CLASSES: [NodeClass; 3] = [NodeClass::Plimsoll, NodeClass::Grpc, NodeClass::Envoy];
 const DELIVERIES: [&str; 6] = [
     "AUTO",
     "EDS_FIELD",
@@ -30,10 +30,10 @@ const DELIVERIES: [&str; 6] = [
     "LOCALITY_WEIGHTS",
 ];
 const TYPE_PREFIX: &str = "type.googleapis.com/envoy.extensions.load_balancing_policies";
-/// `LRS_REPORTED_RATE`: aborts a stock Envoy.
+/// `LRS_REPORTED_RATE`, a value of `locality_basis` with which a stock Envoy aborts.
 const MEASURED_BASIS: u64 = 2;
 
-/// A policy by name, message and fields, as the file has it.
+/// A load-balancing policy by name, message and fields, as in the file.
 fn policy(name: &str, message: &str, fields: &str) -> String {
     format!(
         "{{policies: [{{typed_extension_config: {{name: {name}, typed_config: {{'@type': \
@@ -41,7 +41,7 @@ fn policy(name: &str, message: &str, fields: &str) -> String {
     )
 }
 
-/// Every way to write a cluster that this control plane takes.
+/// Every kind of load-balancing policy that the control plane accepts.
 pub(crate) fn policies() -> Vec<String> {
     let zone_aware = |basis: &str| {
         format!(", locality_lb_config: {{zone_aware_lb_config: {{min_cluster_size: 1{basis}}}}}")
@@ -78,8 +78,8 @@ pub(crate) fn policies() -> Vec<String> {
         policy("round_robin", "RoundRobin", &capacity),
         policy("random", "Random", &metadata),
         policy("random", "Random", six),
-    ];
-    let modern = modern.map(|policy| format!("load_balancing_policy: {policy}"));
+    ]
+    .map(|policy| format!("load_balancing_policy: {policy}"));
     let legacy = [
         "lb_policy: LEAST_REQUEST",
         "lb_policy: RING_HASH",
@@ -93,18 +93,18 @@ pub(crate) fn policies() -> Vec<String> {
         .collect()
 }
 
-/// Bases that stay as they are written: what asks for measured demand beside them is refused.
-const STAYS: [&str; 3] = [
+/// Explicit `locality_basis` values that a field requesting measured demand contradicts.
+const EXPLICIT_BASES: [&str; 3] = [
     ", locality_basis: HEALTHY_HOSTS_WEIGHT",
     ", locality_basis: HEALTHY_HOSTS_NUM",
     ", locality_basis: OBSERVED_LOAD",
 ];
 
-/// Every service that can be written of them.
+/// Services with all combinations of [`policies`], modes and deliveries.
 pub(crate) fn every_config() -> Vec<(String, Arc<ControlConfig>)> {
     let mut configs = Vec::new();
     for cluster in policies() {
-        let stays = STAYS.iter().any(|basis| cluster.contains(basis));
+        let stays = EXPLICIT_BASES.iter().any(|basis| cluster.contains(basis));
         for delivery in DELIVERIES {
             for rest in ["", ", mode: SHADOW", ", mode: OFF", ", ramp: 37"] {
                 let asked = delivery != "AUTO" || rest.contains("ramp");
@@ -125,9 +125,9 @@ pub(crate) fn every_config() -> Vec<(String, Arc<ControlConfig>)> {
     configs
 }
 
-/// A fleet of all classes whose demand passes through everything it can be: unknown, measured with
-/// one zone at zero and one without a proxy, and gone. Views are made once per stage.
-fn each_stage(config: Arc<ControlConfig>, mut look: impl FnMut(&Driver, &[ViewKey])) {
+/// Checks views of a fleet of all classes in every stage of demand: unknown, measured with zero in
+/// one zone and with a zone that has no proxy, and expired.
+fn each_stage(config: Arc<ControlConfig>, mut check: impl FnMut(&Driver, &[ViewKey])) {
     let mut driver = Driver::with_config(config);
     let nodes: Vec<_> = CLASSES.into_iter().flat_map(fleet).collect();
     let mut keys = Vec::new();
@@ -135,21 +135,21 @@ fn each_stage(config: Arc<ControlConfig>, mut look: impl FnMut(&Driver, &[ViewKe
         let open = |state: &mut State| state.handle_open(node, StreamKind::Ads, returning, at(0));
         keys.push(open(&mut driver.state));
     }
-    driver.settle();
-    look(&driver, &keys);
-    let moved = node(Class::Envoy, "Envoy-b", "d");
+    driver.drain();
+    check(&driver, &keys);
+    let moved = node(NodeClass::Envoy, "Envoy-b", "d");
     for second in 1..4 {
         for (node, requests) in [(&nodes[0], 7000), (&nodes[2], 0), (&moved, 3)] {
             let report = [stats("orders", requests)];
             driver.state.handle_report(node, &report, at(second));
         }
     }
-    driver.settle();
-    look(&driver, &keys);
-    // The end of the hold and of all demand.
+    driver.drain();
+    check(&driver, &keys);
+    // Views are no longer withheld, and all demand has expired.
     driver.state.handle_timeout(at(20));
-    driver.settle();
-    look(&driver, &keys);
+    driver.drain();
+    check(&driver, &keys);
 }
 
 fn at(second: u64) -> Instant {
@@ -157,17 +157,21 @@ fn at(second: u64) -> Instant {
 }
 
 #[test]
-fn no_stock_receiver_is_ever_sent_what_it_does_not_know() {
+fn stock_nodes_are_never_sent_unsupported_fields() {
     let mut looked = 0;
     let mut complaints = BTreeSet::new();
     for (name, config) in every_config() {
         each_stage(config, |driver, keys| {
             for key in keys {
                 let view = driver.view(key);
-                assert_eq!(complaint(view, key.class), None, "{name} to {key:?}");
-                // The test can fail: what goes to those who announced it would not pass.
-                complaints.extend(complaint(view, Class::Envoy));
-                if key.class == Class::Grpc {
+                assert_eq!(
+                    unsupported_field(view, key.class),
+                    None,
+                    "{name} to {key:?}"
+                );
+                // Tests the check: as Envoy views, views of Plimsoll data planes must fail it.
+                complaints.extend(unsupported_field(view, NodeClass::Envoy));
+                if key.class == NodeClass::Grpc {
                     assert!(key.returning || is_usable(driver, key), "{name} to {key:?}");
                 }
                 looked += 1;
@@ -180,19 +184,19 @@ fn no_stock_receiver_is_ever_sent_what_it_does_not_know() {
     assert!(kinds.contains(&"field 9 or 10 in gateway"), "{kinds:?}");
 }
 
-/// Whether some locality has a weight. A gRPC client drops the others, and with all of them dropped
-/// every call hangs.
+/// Whether some locality has a weight. gRPC clients drop localities without weight, and all calls
+/// hang if they drop all of them.
 fn is_usable(driver: &Driver, key: &ViewKey) -> bool {
     let orders = driver.assignment(key, "orders").unwrap();
     let localities = walk::at(&orders.body, &[2]);
     localities.iter().any(|locality| walk::has(locality, 3))
 }
 
-/// What a stock receiver could not take; `None` when everything is fine.
-fn complaint(view: &View, class: Class) -> Option<String> {
+/// Returns a field in a view that nodes of `class` do not support, if there is one.
+fn unsupported_field(view: &View, class: NodeClass) -> Option<String> {
     for cluster in view.get(CLUSTER)?.iter() {
         for zone_aware in zone_aware_configs(&cluster.body) {
-            if class == Class::Plimsoll {
+            if class == NodeClass::Plimsoll {
                 continue;
             }
             if walk::has(&cluster.body, 50_001) {
@@ -209,7 +213,8 @@ fn complaint(view: &View, class: Class) -> Option<String> {
     }
     for assignment in view.get(CLUSTER_LOAD_ASSIGNMENT)?.iter() {
         for locality in walk::at(&assignment.body, &[2]) {
-            if class != Class::Plimsoll && (walk::has(&locality, 10) || walk::has(&locality, 9)) {
+            if class != NodeClass::Plimsoll && (walk::has(&locality, 10) || walk::has(&locality, 9))
+            {
                 return Some(format!("field 9 or 10 in {}", assignment.name));
             }
             let own = walk::at(&locality, &[3]);
@@ -224,7 +229,7 @@ fn complaint(view: &View, class: Class) -> Option<String> {
     None
 }
 
-/// Every `ZoneAwareLbConfig` in a cluster, of policies inside policies too, and the legacy one.
+/// Returns every `ZoneAwareLbConfig` in a cluster, including nested policies and legacy fields.
 fn zone_aware_configs(cluster: &[u8]) -> Vec<Vec<u8>> {
     let mut found = walk::at(cluster, &[27, 1]);
     let mut open = walk::at(cluster, &[41]);
@@ -244,9 +249,9 @@ fn zone_aware_configs(cluster: &[u8]) -> Vec<Vec<u8>> {
                     open.extend(walk::at(&message, &[9]));
                     None
                 }
-                // Ours, and for our own data planes alone.
+                // Field 50002 is Plimsoll's extension, which is only sent to Plimsoll data planes.
                 "ClientSideWeightedRoundRobin" => Some(50_002),
-                // No locality settings, or none of the measured kind.
+                // Policies without locality settings, or without measured demand.
                 "Maglev" | "RingHash" => None,
                 other => panic!("{other} is not looked into"),
             };
@@ -262,26 +267,26 @@ fn zone_aware_configs(cluster: &[u8]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn load_reports_are_asked_of_grpc_in_its_cluster() {
+fn grpc_clusters_request_load_reports() {
     let mut driver = Driver::new("");
     for (class, asked) in [
-        (Class::Grpc, true),
-        (Class::Plimsoll, true),
-        (Class::Envoy, false),
+        (NodeClass::Grpc, true),
+        (NodeClass::Plimsoll, true),
+        (NodeClass::Envoy, false),
     ] {
         let [a, ..] = fleet(class);
         let key = driver.open(&a);
         let clusters = driver.view(&key).get(CLUSTER).unwrap();
-        // `Cluster.lrs_server`; a stock Envoy has it in its bootstrap.
+        // `Cluster.lrs_server`; stock Envoys have load reporting in their bootstrap.
         let body = &clusters.get("orders").unwrap().body;
         assert_eq!(walk::has(body, 42), asked, "{class:?}");
     }
 }
 
 #[test]
-fn versions_change_with_the_content_and_only_with_it() {
+fn versions_change_exactly_with_the_content() {
     let mut driver = Driver::new("");
-    let [a, b, c] = fleet(Class::Envoy);
+    let [a, b, c] = fleet(NodeClass::Envoy);
     let keys = [&a, &b, &c].map(|node| driver.open(node));
     let traffic = [(&a, 500), (&b, 350), (&c, 150)];
     driver.traffic(&traffic, 10);

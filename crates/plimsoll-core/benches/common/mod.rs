@@ -1,4 +1,4 @@
-//! Set-up shared by the benches: clusters of two sizes, in a chosen state of zone-aware routing.
+//! Setup shared by the benches: clusters of two sizes, in a chosen state of zone-aware routing.
 //!
 //! The comparison with other balancers (`bench/` at the top) includes this file as well, so that it
 //! measures the same picks. Nothing here is timed.
@@ -42,7 +42,7 @@ pub(crate) const SMALL: Shape = Shape {
     hosts: 10,
     zones: 3,
 };
-/// The large end.
+/// The large end of every comparison.
 pub(crate) const LARGE: Shape = Shape {
     hosts: 10_000,
     zones: 100,
@@ -65,9 +65,9 @@ impl Shape {
 /// State of zone-aware routing.
 #[derive(Clone, Copy)]
 pub(crate) enum State {
-    /// Everything stays in the own zone.
+    /// All requests stay in the local zone.
     Direct,
-    /// The own zone has half again as much demand as capacity: two thirds stay, one third spills.
+    /// The local zone has 1.5 times as much demand as capacity: two thirds stay, one third spills.
     Residual,
 }
 
@@ -80,7 +80,7 @@ impl State {
     }
 }
 
-/// What is picked from and how.
+/// Cluster and policies to pick with.
 pub(crate) struct Setup {
     pub(crate) shape: Shape,
     pub(crate) state: State,
@@ -106,7 +106,7 @@ impl Setup {
     }
 }
 
-/// One cluster: the writer and what readers follow.
+/// One cluster: its balancer, publisher and reader.
 pub(crate) struct Cluster {
     pub(crate) balancer: Balancer,
     pub(crate) publisher: Publisher<RoutingSnapshot>,
@@ -128,7 +128,7 @@ impl Cluster {
         let config = Arc::new(ClusterConfig::try_new(config).expect("valid settings"));
         let mut balancer = Balancer::new(config, shape.zone(0), now);
         let (publisher, reader) = publish::channel(balancer.initial_snapshot(now));
-        balancer.handle_originating(fleet(shape, None), now);
+        balancer.handle_fleet_assignment(fleet(shape, None), now);
         balancer.handle_assignment(upstream(shape, setup.weighted), now);
         balancer.handle_observed_traffic(fractions(shape, setup.state), now);
         let mut cluster = Self {
@@ -148,7 +148,7 @@ impl Cluster {
         while self.balancer.poll_event().is_some() {}
     }
 
-    /// A worker.
+    /// Creates a picker, as each worker has one.
     pub(crate) fn picker(&self) -> Picker {
         Picker::new(self.reader.clone(), Xoshiro256::from_seed(7))
     }
@@ -164,7 +164,7 @@ pub(crate) fn upstream(shape: Shape, weighted: bool) -> ClusterLoadAssignment {
     upstream_with(shape, weighted, &[])
 }
 
-/// The same, with the addresses of some hosts replaced by others.
+/// Like [`upstream`], with the addresses of some hosts replaced.
 pub(crate) fn upstream_with(
     shape: Shape,
     weighted: bool,
@@ -210,8 +210,8 @@ pub(crate) fn fractions(shape: Shape, state: State) -> FractionMap {
     zones.collect()
 }
 
-/// Direct: demand follows capacity. Residual: the own zone has half again as much, the others share
-/// the rest evenly.
+/// Direct: demand follows capacity. Residual: the local zone has 1.5 times as much, the others
+/// share the rest evenly.
 fn fraction(shape: Shape, state: State, zone: u32) -> u64 {
     let capacity = 10_000 * shape.hosts_of(zone) / shape.hosts;
     let own = 10_000 * shape.hosts_of(0) / shape.hosts * 3 / 2;

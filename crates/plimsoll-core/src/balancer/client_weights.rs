@@ -1,7 +1,7 @@
-//! [`ClientWeights`]: the weights of client_side_weighted_round_robin as the writer sets them,
-//! every update period and after every change of the hosts (envoy-semantics §5.4).
+//! Timer of client_side_weighted_round_robin: updates host weights from load reports every
+//! `weight_update_period` and after every change of the hosts (envoy-semantics §5.4).
 //!
-//! The rules live in `endpoint_picking::client_side_weighted_round_robin`; here is only the timer.
+//! The rules are in `endpoint_picking::client_side_weighted_round_robin`.
 
 use super::members::Members;
 use crate::endpoint_picking::client_side_weighted_round_robin::WeightUpdater;
@@ -21,7 +21,7 @@ impl ClientWeights {
         self.next_tick
     }
 
-    /// Sets the weights of all hosts; tells whether any changed, so that lists must be rebuilt.
+    /// Updates the weights of all hosts. Returns whether any changed: host lists must be rebuilt.
     pub(super) fn refresh(
         &mut self,
         config: &ClusterConfig,

@@ -1,7 +1,7 @@
-//! Measured fractions as the writer keeps them: receiving and expiring.
+//! Receiving and expiring measured traffic fractions.
 //!
-//! Which of them count and how old they are is known by `locality_picking::fractions`; what shares
-//! follow by `routing`.
+//! Precedence and age are decided in `locality_picking::fractions`; `routing` computes the shares
+//! that follow from them.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::model::zone_aware::{FractionSource, ZoneAware};
 use crate::time::Instant;
 
 impl Balancer {
-    /// Takes fractions that are too old out of force; tells whether there were any.
+    /// Marks fractions that are too old as stale. Returns whether there were any.
     pub(super) fn expire_fractions(&mut self, now: Instant) -> bool {
         let Some(threshold) = self.config.staleness_threshold() else {
             return false;
@@ -34,7 +34,7 @@ impl Balancer {
         true
     }
 
-    /// Takes fractions that are as old as `at`; they may be too old already.
+    /// Stores fractions whose age counts from `at`; they may be stale already.
     pub(super) fn receive_fractions(
         &mut self,
         origin: FractionOrigin,

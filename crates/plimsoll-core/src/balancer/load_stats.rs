@@ -1,9 +1,9 @@
-//! Load reports: what was sent where since the last one (envoy-semantics §7).
+//! Load reports (LRS): the requests of each locality since the last report (envoy-semantics §7).
 //!
-//! Hosts count totals; here is remembered what of them was reported. Hosts that are gone are kept
-//! until nobody can count on them any more, then what is left moves to the [`Ledger`]'s sums: Envoy
-//! forgets the counts of removed hosts, we do not. When a report is due, and which clusters are
-//! wanted, is known by `plimsoll-xds` (`lrs::client`).
+//! Hosts count totals; this module remembers how much of them was reported. Removed hosts are kept
+//! until no request can be counted on them any more, and then their remaining counts move to the
+//! sums of the [`Ledger`]: Envoy forgets the counts of removed hosts, Plimsoll does not. When a
+//! load report is due, and for which clusters, is decided in `plimsoll-xds` (`lrs::client`).
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -20,10 +20,10 @@ use crate::model::locality::Locality;
 use crate::time::Instant;
 
 impl Balancer {
-    /// A server has asked for reports about this cluster, which it had not before: requests and
-    /// drops so far belong to no report, and the first interval begins now, as in Envoy. An average
-    /// over hours in which nobody asked would say nothing about the demand of now. Metrics of
-    /// backends stay (§7); requests in flight are reported as such, and when they end.
+    /// Starts the first report interval, because a management server began to request reports for
+    /// this cluster. As in Envoy, earlier requests and drops belong to no report: an average over
+    /// hours in which nobody asked would say nothing about current demand. Backend metrics are kept
+    /// (§7), and requests in flight are reported as in progress and when they end.
     pub fn start_load_report(&mut self, now: Instant) {
         self.load_reported_at = now;
         self.members.ledger.sweep();
@@ -38,10 +38,10 @@ impl Balancer {
             .collect();
     }
 
-    /// Everything that happened since the last call, since [`Self::start_load_report`], or since
-    /// the balancer was made: to be sent, or to be kept by whoever cannot send it. The sum of all
-    /// reports is exact, over removed hosts and changed settings too. Endpoints one by one only if
-    /// the server asked for it.
+    /// Returns the counts since the last call, since [`Self::start_load_report`], or since the
+    /// balancer was created. A caller that cannot send them must keep them. The sum of all reports
+    /// is exact, even if hosts are removed or settings change. Counts per endpoint are included
+    /// only if `report_endpoint_granularity` is set.
     pub fn drain_load_stats(
         &mut self,
         report_endpoint_granularity: bool,
@@ -54,6 +54,7 @@ impl Balancer {
         let ordered: u64 = drops.values().sum();
         ClusterLoadStats {
             cluster_name: Arc::clone(self.config.name()),
+            cluster_service_name: Arc::default(),
             localities: self.members.drain_localities(),
             total_dropped_requests: ordered + self.members.cluster_load().take_drops(),
             dropped_requests: drops,
@@ -61,29 +62,26 @@ impl Balancer {
         }
     }
 
-    /// What all hosts of the cluster share: requests in flight, and drops to be recorded.
+    /// Returns the load shared by all hosts of the cluster: requests in flight and recorded drops.
     pub const fn cluster_load(&self) -> &Arc<ClusterLoad> {
         self.members.cluster_load()
     }
 }
 
-/// Where counts belong: priority and locality.
 type Key = (u32, Locality);
 
-/// What is reported neither by a listed host nor yet at all.
+/// Counts that no current host holds and that have not been reported yet.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    /// Hosts that are gone, but may still have requests.
     retired: Vec<Retired>,
-    /// What hosts counted that are gone for good, or counted at another priority.
+    /// Counts of removed hosts, and counts of hosts from before they moved to another priority.
     carried: BTreeMap<Key, LocalityTally>,
     retired_drops: Vec<Arc<DropCounts>>,
     carried_drops: BTreeMap<Arc<str>, u64>,
-    /// The last report had endpoints one by one: so will the next.
+    /// Whether the last load report had counts per endpoint; the next one is expected to as well.
     by_endpoint: bool,
 }
 
-/// A host that is no longer listed, where it was, and what of it was reported.
 #[derive(Debug)]
 struct Retired {
     host: Arc<Host>,
@@ -105,7 +103,6 @@ struct Tally {
 }
 
 impl Ledger {
-    /// The host is no longer listed.
     pub(super) fn retire(&mut self, host: Arc<Host>, priority: u32, reported: RequestCounts) {
         self.retired.push(Retired {
             host,
@@ -114,24 +111,23 @@ impl Ledger {
         });
     }
 
-    /// The host is about to be counted elsewhere: what it counted so far stays where it was.
+    /// Moves the unreported counts of a host to the ledger before it changes priority.
     pub(super) fn carry(&mut self, host: &Host, priority: u32, reported: &mut RequestCounts) {
         let names = host.cluster_load().metrics.names();
         let mut tally = Tally::of(host, reported, &names);
         tally.in_progress = 0;
-        add(&mut self.carried, (host, priority), tally, self.by_endpoint);
+        add(&mut self.carried, host, priority, tally, self.by_endpoint);
     }
 
-    /// Other orders to drop are in force; whoever has the old snapshot still counts by the old.
+    /// Keeps replaced drop counters: workers with an old snapshot still count there.
     pub(super) fn retire_drops(&mut self, drops: Arc<DropCounts>) {
         self.retired_drops.push(drops);
     }
 
-    /// Lets go of what nobody can count on any more. Called with every assignment, so that a
-    /// cluster that is never reported keeps no hosts.
+    /// Releases hosts and drop counters that nothing else uses, in case no load report is ever due.
     pub(super) fn sweep(&mut self) {
         for gone in mem::take(&mut self.retired) {
-            // Only the last owner gets the host itself, and sees all that others counted.
+            // `try_unwrap` succeeds only for the last owner, after all others have counted.
             match Arc::try_unwrap(gone.host) {
                 Ok(host) => {
                     let mut reported = gone.reported;
@@ -165,18 +161,14 @@ impl Members {
         let mut tallies = mem::take(&mut self.ledger.carried);
         for gone in &mut self.ledger.retired {
             let tally = Tally::of(&gone.host, &mut gone.reported, &names);
-            add(
-                &mut tallies,
-                (&gone.host, gone.priority),
-                tally,
-                by_endpoint,
-            );
+            add(&mut tallies, &gone.host, gone.priority, tally, by_endpoint);
         }
         for member in self.iter_mut() {
             let tally = Tally::of(&member.host, &mut member.reported, &names);
             add(
                 &mut tallies,
-                (&member.host, member.priority),
+                &member.host,
+                member.priority,
                 tally,
                 by_endpoint,
             );
@@ -196,7 +188,8 @@ impl Members {
 
 fn add(
     tallies: &mut BTreeMap<Key, LocalityTally>,
-    (host, priority): (&Host, u32),
+    host: &Host,
+    priority: u32,
     tally: Tally,
     by_endpoint: bool,
 ) {
@@ -219,7 +212,7 @@ fn add_drops(drops: &mut BTreeMap<Arc<str>, u64>, counts: &DropCounts) {
 }
 
 impl Tally {
-    /// What `host` counted that was not `reported`; then it is.
+    /// Takes the counts of `host` that were not reported yet, and marks them as reported.
     fn of(host: &Host, reported: &mut RequestCounts, names: &[Arc<str>]) -> Self {
         let totals = host.request_counts();
         let counts = totals.report(reported);
@@ -244,14 +237,13 @@ impl Tally {
         }
     }
 
-    /// Nothing to report (§7: any value other than zero is something).
+    /// Whether there is nothing to report (§7: any non-zero value is something).
     fn is_empty(&self) -> bool {
         self.counts == RequestCounts::default() && self.in_progress == 0 && self.metrics.is_empty()
     }
 }
 
 impl LocalityTally {
-    /// Only the metrics of backends.
     fn without_counts(mut self) -> Self {
         for tally in self.endpoints.values_mut().chain([&mut self.sum]) {
             tally.counts = RequestCounts::default();

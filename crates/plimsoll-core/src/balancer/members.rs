@@ -1,14 +1,13 @@
-//! [`Members`]: the hosts of a cluster as the writer keeps them, with every judge's word on them.
+//! The hosts of a cluster, with their health, by priority and locality.
 //!
-//! Takes the judges' words and builds the tables of a priority. How an assignment is taken over
-//! lives in `reconcile`; deciding what follows (loads, zone-aware routing, publication) is the
-//! balancer's business.
+//! Applies health signals and builds the host tables of each priority; `reconcile` applies
+//! assignments. The balancer acts on the result.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::load_stats::Ledger;
-use crate::host::in_flight::{CounterBlocks, CounterPlace, Counters};
+use crate::host::in_flight::{CounterBlocks, CounterIndex, InFlightCounters};
 use crate::host::{ClusterLoad, DropCounts, Host, RequestCounts};
 use crate::model::assignment::{DEFAULT_OVERPROVISIONING_FACTOR, DropOverload, LbEndpoint};
 use crate::model::health::{HealthFlags, HealthSignal};
@@ -20,30 +19,26 @@ use crate::time::Instant;
 
 mod reconcile;
 
-/// One host and what the judges say about it.
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) host: Arc<Host>,
-    /// What the assignment last said of it. Kept beside the host, so that an assignment is compared
-    /// and tables are built without a visit to every host in memory.
+    /// Kept beside the host, so that comparing assignments does not touch every host in memory.
     pub(super) endpoint: LbEndpoint,
-    pub(super) counter: CounterPlace,
+    pub(super) counter: CounterIndex,
     pub(super) health: HealthFlags,
-    /// Start of its slow-start ramp: first seen, or when its active check began to pass.
+    /// Start of slow start: when the host was first seen, or its active health check began to pass.
     pub(super) ramp_from: Instant,
     pub(super) priority: u32,
-    /// What of its requests was in load reports.
     pub(super) reported: RequestCounts,
 }
 
-/// The hosts of one locality at one priority.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) locality: Locality,
     pub(super) weight: u32,
-    /// Sorted by address.
+    /// Members of the slot, sorted by address for merge joins.
     pub(super) members: Vec<Member>,
-    /// What tables need of the members; `None` when some came or went since it was built.
+    /// Hosts and counters of the members; `None` if membership changed since it was built.
     roster: Option<SlotRoster>,
 }
 
@@ -60,29 +55,26 @@ impl Slot {
     }
 }
 
-/// Hosts of one priority, in balancer order.
+/// Hosts of one priority, the local locality first.
 #[derive(Debug, Default)]
 struct Priority {
     slots: Vec<Slot>,
     has_local_locality: bool,
-    /// The hosts of all slots; `None` when some came or went since it was built.
+    /// Rosters of all slots joined; `None` if membership changed since it was built.
     roster: Option<Arc<Roster>>,
 }
 
-/// What an assignment changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) added: usize,
     pub(super) removed: usize,
     pub(super) total: usize,
-    /// Priorities whose tables must be rebuilt.
     pub(super) dirty: Vec<usize>,
 }
 
-/// Where a member is: priority, slot, position.
-pub(super) type Place = (usize, usize, usize);
+/// Position of a member: priority, slot, index in the slot.
+pub(super) type MemberIndex = (usize, usize, usize);
 
-/// All hosts of a cluster.
 #[derive(Debug)]
 pub(super) struct Members {
     own: Option<Locality>,
@@ -90,16 +82,15 @@ pub(super) struct Members {
     pub(super) policy: PriorityHealthPolicy,
     pub(super) drop_overloads: Arc<[DropOverload]>,
     pub(super) drop_counts: Arc<DropCounts>,
-    /// Counts of hosts and orders that are no longer in force.
     pub(super) ledger: Ledger,
     cluster: Arc<ClusterLoad>,
-    /// Metrics of load reports are asked for: hosts sum them.
+    /// Whether `lrs_report_endpoint_metrics` is configured, so that hosts sum backend metrics.
     sum_metrics: bool,
-    counters: Counters,
-    /// Weights of hosts may be others than the assignment's: load reports made them.
+    counters: InFlightCounters,
+    /// Host weights may differ from the assignment, because load reports set them.
     reported_weights: bool,
-    /// Places by address; built when first asked for after a change of membership.
-    places: Option<Vec<(SocketAddr, Place)>>,
+    /// Index of members by address; built on first use after a change of membership.
+    places: Option<Vec<(SocketAddr, MemberIndex)>>,
 }
 
 impl Members {
@@ -116,14 +107,13 @@ impl Members {
             ledger: Ledger::default(),
             cluster: Arc::default(),
             sum_metrics: false,
-            counters: Counters::default(),
+            counters: InFlightCounters::default(),
             reported_weights: false,
             places: None,
         }
     }
 
-    /// Takes a judge's word on a host. Returns the priority whose tables must be rebuilt, if its
-    /// class changed; `None` also for an unknown address.
+    /// Applies a health signal. Returns the priority whose tables must be rebuilt, if any.
     pub(super) fn apply_signal(
         &mut self,
         address: SocketAddr,
@@ -135,7 +125,7 @@ impl Members {
             .members
             .get_mut(position)?;
         let before = member.health;
-        member.health = before.after(signal);
+        member.health = before.with_signal(signal);
         if signal == HealthSignal::ActiveCheckPassed && before != member.health {
             member.ramp_from = now;
         }
@@ -143,25 +133,25 @@ impl Members {
         (class(before) != class(member.health)).then_some(priority)
     }
 
-    /// All members, by priority, slot and address.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Member> {
-        let slots = self.priorities.iter().flat_map(|priority| &priority.slots);
-        slots.flat_map(|slot| &slot.members)
+        self.priorities
+            .iter()
+            .flat_map(|priority| &priority.slots)
+            .flat_map(|slot| &slot.members)
     }
 
-    /// The same, to be changed.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Member> {
-        let priorities = self.priorities.iter_mut();
-        let slots = priorities.flat_map(|priority| &mut priority.slots);
-        slots.flat_map(|slot| &mut slot.members)
+        self.priorities
+            .iter_mut()
+            .flat_map(|priority| &mut priority.slots)
+            .flat_map(|slot| &mut slot.members)
     }
 
-    /// What all hosts share.
     pub(super) const fn cluster_load(&self) -> &Arc<ClusterLoad> {
         &self.cluster
     }
 
-    /// The metrics that load reports sum up. Hosts get room for them before anybody asks for it.
+    /// Configures the metrics of load reports. Allocates the sums here, not on the request path.
     pub(super) fn configure_metrics(&mut self, names: &[MetricName]) {
         if !names.is_empty() && !self.sum_metrics {
             self.sum_metrics = true;
@@ -170,43 +160,38 @@ impl Members {
         self.cluster.metrics.configure(names);
     }
 
-    /// From now on weights of hosts are set from load reports, until the next assignment.
+    /// Host weights are set from load reports from now on, until the next assignment.
     pub(super) const fn use_reported_weights(&mut self) {
         self.reported_weights = true;
     }
 
-    /// Hosts of one priority.
     pub(super) fn hosts_of(&self, priority: usize) -> impl Iterator<Item = &Host> + Clone {
-        let slots = self.priorities[priority].slots.iter();
-        slots.flat_map(|slot| slot.members.iter().map(|member| &*member.host))
+        self.priorities[priority]
+            .slots
+            .iter()
+            .flat_map(|slot| slot.members.iter().map(|member| &*member.host))
     }
 
-    /// How many priorities there are.
     pub(super) fn priorities(&self) -> usize {
         self.priorities.len()
     }
 
-    /// The slots of one priority, in balancer order.
     pub(super) fn slots(&self, priority: usize) -> &[Slot] {
         &self.priorities[priority].slots
     }
 
-    /// Whether the first slot of a priority is the own locality.
     pub(super) fn has_local_locality(&self, priority: usize) -> bool {
         self.priorities[priority].has_local_locality
     }
 
-    /// The weight of a member in force.
     pub(super) fn weight_of(&self, member: &Member) -> u32 {
         member.weight(self.reported_weights)
     }
 
-    /// Where requests in flight are counted.
     pub(super) const fn counter_blocks(&self) -> &CounterBlocks {
         self.counters.blocks()
     }
 
-    /// The table of one priority.
     pub(super) fn table(&mut self, priority: usize) -> PriorityTable {
         let reported = self.reported_weights;
         let priority = &mut self.priorities[priority];
@@ -233,8 +218,7 @@ impl Members {
         )
     }
 
-    /// Where the host of an address is.
-    pub(super) fn place(&mut self, address: SocketAddr) -> Option<Place> {
+    pub(super) fn place(&mut self, address: SocketAddr) -> Option<MemberIndex> {
         let priorities = &self.priorities;
         let places = self.places.get_or_insert_with(|| {
             let mut places = Vec::new();
@@ -244,7 +228,7 @@ impl Members {
                     places.extend(members.map(|(m, member)| (member.endpoint.address, (p, s, m))));
                 }
             }
-            // Slots are sorted already: a sort that knows runs has little to do.
+            // The slots are sorted runs, which this stable sort merges cheaply.
             places.sort_by_key(|&(address, _)| address);
             places
         });
@@ -256,7 +240,7 @@ impl Members {
 }
 
 impl Member {
-    /// The weight in force; the host is asked only where it may know better.
+    /// Returns the weight in force. Reads it from the host only if load reports may have set it.
     fn weight(&self, reported_weights: bool) -> u32 {
         if reported_weights {
             self.host.weight()

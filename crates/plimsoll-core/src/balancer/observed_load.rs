@@ -1,25 +1,23 @@
-//! [`ObservedLoad`]: the `OBSERVED_LOAD` basis as the writer runs it: windows of hosts in, shares
-//! of localities out, on a timer (decisions D5, page 0016).
+//! Timer and state of `locality_basis: OBSERVED_LOAD`: response times of hosts in, locality shares
+//! out (decision 0016).
 //!
-//! `locality_picking::observed_load` makes loads of response times, `locality_picking::convergent`
-//! makes shares of loads, inside the preconditions of zone-aware routing; until enough requests
-//! have been answered, host counts decide. Shares are kept by locality, and every change of health
-//! or membership puts them into the present order at once: a locality without healthy hosts gets
-//! nothing, a new one starts with what its capacity is.
+//! `locality_picking::observed_load` estimates load from response times and
+//! `locality_picking::convergent` turns load into shares, within the preconditions of zone-aware
+//! routing. Until enough responses have been observed, host counts decide. Shares are stored by
+//! locality and every change of health or membership reorders them at once: a locality without
+//! healthy hosts gets nothing, a new one starts with its share of the capacity.
 //!
-//! It helps where load shows as waiting, long before hosts are full. It cannot help while hosts
-//! answer equally fast up to the point where they break, and a locality that is slow by nature
-//! looks loaded. That is why it never sends away more than a balancer without zones would: the own
-//! locality keeps at least its share of the capacity.
+//! `OBSERVED_LOAD` cannot help if hosts respond equally fast until they fail. A locality that is
+//! always slow looks loaded: hence the local one keeps at least its share of the capacity.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::counts::LocalityCounts;
-use crate::host::{Host, Reading, Window};
+use crate::host::{Host, ResponseCounters, Window};
 use crate::host_source::HostSource;
-use crate::locality_picking::convergent::{ControlledSlot, Controls, Convergent};
+use crate::locality_picking::convergent::{ControlledSlot, ControllerSettings, Convergent};
 use crate::locality_picking::load_aware_locality::SmoothedSlot;
 use crate::locality_picking::observed_load::{Estimate, relative_loads};
 use crate::locality_picking::zone_aware::{ZoneRouting, is_forced_local};
@@ -30,21 +28,18 @@ use crate::snapshot::{HostList, PriorityTable};
 use crate::time::Instant;
 use crate::units::BASIS_POINTS;
 
-/// State of all priorities that are routed by it.
 #[derive(Debug, Default)]
 pub(super) struct ObservedLoad {
     priorities: BTreeMap<usize, PriorityState>,
 }
 
-/// State of one priority.
 #[derive(Debug)]
 struct PriorityState {
-    /// Counters of hosts at the last tick. Beside the hosts and not in them, because with subsets
-    /// a host is observed by several.
-    latched: BTreeMap<SocketAddr, (Arc<Host>, Reading)>,
+    /// Response counters at the last tick. Not kept in hosts, which several subsets may observe.
+    latched: BTreeMap<SocketAddr, (Arc<Host>, ResponseCounters)>,
     estimates: BTreeMap<Locality, Estimate>,
     controller: Convergent,
-    /// Shares of the last tick; empty until a locality is known.
+    /// Shares of the last tick; empty until the load of a locality is known.
     shares: BTreeMap<Locality, f64>,
     last_tick: Instant,
     next_tick: Instant,
@@ -55,42 +50,40 @@ impl ObservedLoad {
         self.priorities.values().map(|state| state.next_tick).min()
     }
 
-    /// Forgets everything, when the basis is another one.
     pub(super) fn stop(&mut self) {
         self.priorities.clear();
     }
 
-    /// Forgets a priority whose requests go elsewhere than the shares say: what is learned then
-    /// would be blamed on the wrong shares.
+    /// Resets a priority whose requests do not follow observed shares now: its data would mislead.
     pub(super) fn pause(&mut self, priority: usize) {
         self.priorities.remove(&priority);
     }
 
-    /// The routing of a priority, with the shares that were observed. What switches zone-aware
-    /// routing off or forces it to be local holds, and then there is nothing to observe.
+    /// Applies the observed shares, unless zone-aware routing is off or forced to be local.
     pub(super) fn routing(
         &mut self,
         config: &ZoneAware,
         zone: ZoneRouting,
-        (priority, table): (usize, &PriorityTable),
+        priority: usize,
+        table: &PriorityTable,
         now: Instant,
     ) -> ZoneRouting {
         if !zone.is_active() || is_forced_local(config, &table.counts) {
             self.pause(priority);
             return zone;
         }
-        match self.shares(config, (priority, table), now) {
+        match self.shares(config, priority, table, now) {
             Some(shares) => zone.with_shares(&shares, table.counts.has_local_locality),
             None => zone,
         }
     }
 
-    /// Shares of the present slots of a priority, of which none is that of a slot without healthy
-    /// hosts; `None` until enough requests have been answered.
+    /// Shares of slots, 0 for those without healthy hosts; `None` before enough responses arrived.
     fn shares(
         &mut self,
         config: &ZoneAware,
-        (priority, table): (usize, &PriorityTable),
+        priority: usize,
+        table: &PriorityTable,
         now: Instant,
     ) -> Option<Vec<f64>> {
         let state = self
@@ -107,7 +100,7 @@ impl ObservedLoad {
 impl PriorityState {
     fn starting(config: &ZoneAware, table: &PriorityTable, now: Instant) -> Self {
         Self {
-            // Requests of an earlier time say nothing about the shares of this one.
+            // Earlier requests say nothing about the shares from now on.
             latched: table.hosts().map(latch).collect(),
             estimates: BTreeMap::new(),
             controller: Convergent::default(),
@@ -125,54 +118,60 @@ impl PriorityState {
         self.last_tick = now;
         self.next_tick = now.saturating_add(config.observed_load_period());
         let localities = &table.counts.localities;
-        let windows = self.windows(table).into_iter().zip(localities);
-        let observed = windows.map(|(window, slot)| {
-            let mut estimate = self.estimates.remove(&slot.locality).unwrap_or_default();
-            estimate.observe(&window, seconds);
-            estimate
-        });
-        let estimates: Vec<Estimate> = observed.collect();
+        let estimates: Vec<Estimate> = self
+            .windows(table)
+            .iter()
+            .zip(localities)
+            .map(|(window, slot)| {
+                let mut estimate = self.estimates.remove(&slot.locality).unwrap_or_default();
+                estimate.observe(window, seconds);
+                estimate
+            })
+            .collect();
         let keys = || localities.iter().map(|slot| slot.locality.clone());
         self.estimates = keys().zip(estimates.iter().copied()).collect();
         let loads = relative_loads(&estimates);
         if loads.iter().all(Option::is_none) {
             return;
         }
-        let slots = localities.iter().zip(loads.iter().zip(&estimates));
-        let controlled = slots.map(|(slot, (load, estimate))| {
-            let smoothed = SmoothedSlot {
-                eligible: capacity(config, slot),
-                utilization: load.unwrap_or(0.0),
-                stale: false,
-                cold: load.is_none(),
-            };
-            let report_age = estimate.age();
-            (
-                &slot.locality,
-                ControlledSlot {
-                    smoothed,
-                    report_age,
-                },
-            )
-        });
-        let controlled: Vec<_> = controlled.collect();
+        let controlled: Vec<_> = localities
+            .iter()
+            .zip(loads.iter().zip(&estimates))
+            .map(|(slot, (load, estimate))| {
+                let smoothed = SmoothedSlot {
+                    eligible: capacity(config, slot),
+                    utilization: load.unwrap_or(0.0),
+                    stale: false,
+                    cold: load.is_none(),
+                };
+                let report_age = estimate.age();
+                (
+                    &slot.locality,
+                    ControlledSlot {
+                        smoothed,
+                        report_age,
+                    },
+                )
+            })
+            .collect();
         let local = table.counts.has_local_locality;
         let controls = controls(config, table);
         let weights = self.controller.tick(&controls, &controlled, local, None);
         self.shares = keys().zip(weights.weights).collect();
     }
 
-    /// What happened in each slot since the last tick. All hosts are read, so that one that comes
-    /// back does not bring old times along; those that wait for one that is not healthy do not
-    /// count.
+    /// Requests of each slot since the last tick. Reads all hosts, so that one that recovers brings
+    /// no old response times; requests waiting on unhealthy hosts do not count.
     fn windows(&mut self, table: &PriorityTable) -> Vec<Window> {
         let latched: BTreeMap<_, _> = table.hosts().map(latch).collect();
         let earlier = std::mem::replace(&mut self.latched, latched);
         let window = |host: &Arc<Host>| {
             let (_, now) = &self.latched[&host.address()];
-            let known = earlier.get(&host.address());
-            let known = known.filter(|(known, _)| Arc::ptr_eq(known, host));
-            now.since(known.map(|(_, before)| *before).unwrap_or_default())
+            let before = earlier
+                .get(&host.address())
+                .filter(|(known, _)| Arc::ptr_eq(known, host))
+                .map(|(_, before)| *before);
+            now.since(before.unwrap_or_default())
         };
         let all = table.hosts_by_slot(HostSource::AllHosts);
         let healthy = table.hosts_by_slot(HostSource::HealthyHosts);
@@ -184,7 +183,6 @@ impl PriorityState {
         all.zip(healthy).map(slot).collect()
     }
 
-    /// The shares of the last tick in the order of the present slots.
     fn present_shares(&self, config: &ZoneAware, table: &PriorityTable) -> Option<Vec<f64>> {
         if self.shares.is_empty() {
             return None;
@@ -192,21 +190,21 @@ impl PriorityState {
         let localities = &table.counts.localities;
         let capacities = || localities.iter().map(|slot| capacity(config, slot));
         let all: f64 = capacities().sum();
-        let shares = localities.iter().zip(capacities()).map(|(slot, capacity)| {
+        let share = |(slot, capacity): (&LocalityCounts, f64)| {
             let known = self.shares.get(&slot.locality).copied();
             match slot.healthy {
                 0 => 0.0,
                 _ => known.filter(|&share| share > 0.0).unwrap_or(capacity / all),
             }
-        });
-        let mut shares: Vec<f64> = shares.collect();
+        };
+        let mut shares: Vec<f64> = localities.iter().zip(capacities()).map(share).collect();
         let total: f64 = shares.iter().sum();
         shares.iter_mut().for_each(|share| *share /= total);
         (total > 0.0).then_some(shares)
     }
 }
 
-/// What a slot can take: its healthy hosts, or their weight.
+/// Capacity of a slot: the number of its healthy hosts, or the sum of their weights.
 #[expect(clippy::cast_precision_loss, reason = "host counts and weights")]
 fn capacity(config: &ZoneAware, slot: &LocalityCounts) -> f64 {
     match config.upstream_locality_basis() {
@@ -215,10 +213,10 @@ fn capacity(config: &ZoneAware, slot: &LocalityCounts) -> f64 {
     }
 }
 
-/// The controller for this basis: nothing smooths its input again, the own locality keeps its share
-/// of the capacity, and the dead band is what the load of that share may exceed it by.
+/// Controller settings: response times are not smoothed again, the local locality keeps its share
+/// of the capacity, and `dead_band_bp` is how much more it may serve before it spills.
 #[expect(clippy::cast_precision_loss, reason = "basis points")]
-fn controls(config: &ZoneAware, table: &PriorityTable) -> Controls {
+fn controls(config: &ZoneAware, table: &PriorityTable) -> ControllerSettings {
     let slots = &table.counts.localities;
     let all: f64 = slots.iter().map(|slot| capacity(config, slot)).sum();
     let own = table
@@ -227,7 +225,7 @@ fn controls(config: &ZoneAware, table: &PriorityTable) -> Controls {
         .map_or(0.0, |own| capacity(config, own));
     let share = if all > 0.0 { own / all } else { 0.0 };
     let band = config.dead_band().get() as f64 / BASIS_POINTS as f64;
-    Controls {
+    ControllerSettings {
         period: config.observed_load_period(),
         smoothing: std::time::Duration::ZERO,
         remote_probe: DEFAULT_REMOTE_PROBE_FRACTION,
@@ -237,6 +235,6 @@ fn controls(config: &ZoneAware, table: &PriorityTable) -> Controls {
     }
 }
 
-fn latch(host: &Arc<Host>) -> (SocketAddr, (Arc<Host>, Reading)) {
+fn latch(host: &Arc<Host>) -> (SocketAddr, (Arc<Host>, ResponseCounters)) {
     (host.address(), (Arc::clone(host), host.observed()))
 }

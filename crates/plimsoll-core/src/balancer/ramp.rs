@@ -1,9 +1,8 @@
-//! [`Ramp`]: slow start as the writer runs it (envoy-semantics §8.2, docs/decisions/0006).
+//! Timer of slow start (envoy-semantics §8.2, docs/decisions/0006).
 //!
-//! While some host is in slow start, a tick writes each healthy host's factor into the host, where
-//! schedules read it when the host comes round. Picks read no clock. Somebody counts as being in
-//! slow start for one window after the newest host, and for one window after the balancer itself
-//! was made, as in Envoy.
+//! While a host is in slow start, a tick stores the current factor in each healthy host, for
+//! schedules to read; picks read no clock. As in Envoy, slow start counts as active for one window
+//! after the newest host was added or the balancer was created.
 
 use std::time::Duration;
 
@@ -13,10 +12,10 @@ use crate::model::endpoint_policy::SlowStart;
 use crate::model::health::HealthClass;
 use crate::time::Instant;
 
-/// Fifty steps to a window are smooth enough; faster than 50 ms would only burn the writer.
+/// Steps per slow-start window; more would cost the writer time and change little.
 const STEPS: u32 = 50;
-const SHORTEST_TICK: Duration = Duration::from_millis(50);
-const LONGEST_TICK: Duration = Duration::from_secs(1);
+const MIN_TICK: Duration = Duration::from_millis(50);
+const MAX_TICK: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Ramp {
@@ -34,7 +33,7 @@ impl Ramp {
         }
     }
 
-    /// Whether schedules must be used although weights may be equal.
+    /// Whether a host is in slow start: weighted schedules must be used even if weights are equal.
     pub(super) const fn is_active(&self) -> bool {
         self.active
     }
@@ -43,8 +42,7 @@ impl Ramp {
         self.next_tick
     }
 
-    /// Rewrites the factors after hosts, health or settings changed, or when the tick is due.
-    /// Returns whether slow start began or ended, so that a new snapshot is needed.
+    /// Updates the factors. Returns whether slow start began or ended: a new snapshot is needed.
     pub(super) fn refresh(
         &mut self,
         settings: Option<&SlowStart>,
@@ -62,20 +60,16 @@ impl Ramp {
             return was_active;
         };
         for member in members.iter() {
-            // Slow start is for healthy hosts; the others have their full weight, as in Envoy.
-            let healthy = member.health.class() == HealthClass::Healthy;
-            let factor = if healthy {
-                factor_of(member, settings, now)
-            } else {
-                1.0
-            };
-            if healthy {
+            // Only healthy hosts are ramped; the others have their full weight, as in Envoy.
+            let mut factor = 1.0;
+            if member.health.class() == HealthClass::Healthy {
+                factor = factor_of(member, settings, now);
                 self.newest = self.newest.max(member.ramp_from);
             }
             member.host.set_slow_start_factor(factor);
         }
         self.active = now.saturating_duration_since(self.newest) <= settings.window();
-        let tick = (settings.window() / STEPS).clamp(SHORTEST_TICK, LONGEST_TICK);
+        let tick = (settings.window() / STEPS).clamp(MIN_TICK, MAX_TICK);
         self.next_tick = self.active.then(|| now.saturating_add(tick));
         was_active != self.active
     }

@@ -1,8 +1,7 @@
-//! [`Routing`]: what follows from one set of hosts: loads and panic of its priorities, zone-aware
-//! routing, hash tables, weights of load_aware_locality.
+//! Routing decisions over one set of hosts: priority loads and panic, zone-aware routing, hash
+//! tables and weights of load_aware_locality.
 //!
-//! The cluster has one, and with subsets so has each of them: the same code decides over the hosts
-//! of a subset as over all. What they have in common is handed in as [`Shared`].
+//! A cluster has one [`Routing`] over all hosts, and one for each of its subsets.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,7 +21,6 @@ use crate::snapshot::{PriorityTable, PriorityView, build_hash_table};
 use crate::stats::{BalancerStats, LoadAwareStats};
 use crate::time::Instant;
 
-/// What follows from one set of hosts.
 #[derive(Debug, Default)]
 pub(super) struct Routing {
     pub(super) loads: PriorityLoads,
@@ -31,29 +29,24 @@ pub(super) struct Routing {
     pub(super) observed_load: ObservedLoad,
 }
 
-/// What all sets of hosts of a cluster have in common.
-pub(super) struct Shared<'a> {
+pub(super) struct ClusterContext<'a> {
     pub(super) config: &'a ClusterConfig,
-    /// Hosts of the fleet, if it is known.
     pub(super) fleet: Option<&'a HostSetCounts>,
     pub(super) demand: &'a Demand,
     pub(super) fractions: &'a FractionStore,
     pub(super) policy: PriorityHealthPolicy,
     pub(super) stats: &'a BalancerStats,
     pub(super) load_aware_stats: &'a LoadAwareStats,
-    /// Weights of load_aware_locality are due. A set of hosts without any gets them at once.
+    /// Weights of load_aware_locality are due; a host set without weights computes them anyway.
     pub(super) load_tick: bool,
     pub(super) now: Instant,
 }
 
-/// What is new since the last refresh of a set of hosts.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Host lists of these priorities, in ascending order.
+    /// New host tables by priority, ascending.
     pub(super) tables: Vec<(usize, Arc<PriorityTable>)>,
-    /// The fleet or its demand.
     pub(super) zone: bool,
-    /// The settings.
     pub(super) config: bool,
 }
 
@@ -64,30 +57,28 @@ impl Changes {
 }
 
 impl Routing {
-    /// Recomputes what follows from the changes.
     pub(super) fn refresh(
         &mut self,
         changes: &Changes,
-        shared: &Shared<'_>,
+        context: &ClusterContext<'_>,
         events: &mut VecDeque<Event>,
     ) {
-        self.refresh_tables(changes, shared, events);
-        self.refresh_zone(changes, shared, events);
-        self.refresh_hash(changes, shared);
-        self.refresh_load_aware(changes, shared);
+        self.refresh_tables(changes, context, events);
+        self.refresh_zone(changes, context, events);
+        self.refresh_hash(changes, context);
+        self.refresh_load_aware(changes, context);
     }
 
-    /// Takes new host lists over, then loads and panic of all priorities.
     fn refresh_tables(
         &mut self,
         changes: &Changes,
-        shared: &Shared<'_>,
+        context: &ClusterContext<'_>,
         events: &mut VecDeque<Event>,
     ) {
         for (priority, table) in &changes.tables {
             let table = Arc::clone(table);
             self.loads
-                .set_health(*priority, &table.counts, shared.policy);
+                .set_health(*priority, &table.counts, context.policy);
             match self.views.get_mut(*priority) {
                 Some(view) => view.table = table,
                 None => self.views.push(PriorityView {
@@ -109,7 +100,7 @@ impl Routing {
         }
         let sets = self.views.iter().map(|view| &view.table.counts);
         self.loads
-            .recalculate(sets, shared.config.panic_threshold());
+            .recalculate(sets, context.config.panic_threshold());
         let panics = self.views.iter_mut().zip(self.loads.panic()).enumerate();
         for (priority, (view, &panic)) in panics {
             if view.source.panic != panic {
@@ -119,26 +110,25 @@ impl Routing {
         }
     }
 
-    /// Zone-aware routing, when the fleet, the demand or the hosts it counts have changed.
     fn refresh_zone(
         &mut self,
         changes: &Changes,
-        shared: &Shared<'_>,
+        context: &ClusterContext<'_>,
         events: &mut VecDeque<Event>,
     ) {
-        let config = shared.config.zone_aware();
+        let config = context.config.zone_aware();
         let basis = config.map(ZoneAware::locality_basis);
         if basis != Some(LocalityBasis::ObservedLoad) {
-            // Also without zone-aware routing: a tick that nobody takes would be due for ever.
+            // Stop even if zone-aware routing is off: a tick that nobody handles would stay due.
             self.observed_load.stop();
         }
         for priority in 0..self.views.len() {
             if !(changes.zone || changes.config || changes.table(priority)) {
                 continue;
             }
-            let zone = self.route(config, priority, shared);
-            let threshold = shared.config.panic_threshold();
-            let fleet_panic = shared
+            let zone = self.route(config, priority, context);
+            let threshold = context.config.panic_threshold();
+            let fleet_panic = context
                 .fleet
                 .is_some_and(|fleet| fleet.flat.in_panic(threshold));
             let source = &mut self.views[priority].source;
@@ -146,7 +136,7 @@ impl Routing {
                 || source.zone.state.reason() != zone.state.reason()
             {
                 events.push_back(Event::ZoneRoutingChanged {
-                    cluster: Arc::clone(shared.config.name()),
+                    cluster: Arc::clone(context.config.name()),
                     priority,
                     state: zone.state.name(),
                     reason: zone.state.reason(),
@@ -159,12 +149,12 @@ impl Routing {
         }
     }
 
-    /// One regeneration, with Envoy's counters; reasons outside the preconditions count nothing.
+    /// Regenerates the zone-aware routing of a priority, and updates Envoy's counters for it.
     fn route(
         &mut self,
         config: Option<&ZoneAware>,
         priority: usize,
-        shared: &Shared<'_>,
+        context: &ClusterContext<'_>,
     ) -> ZoneRouting {
         let Some(config) = config else {
             return ZoneRouting::off(Reason::NotConfigured);
@@ -172,10 +162,9 @@ impl Routing {
         let observed = config.locality_basis() == LocalityBasis::ObservedLoad;
         let table = &self.views[priority].table;
         let assumed;
-        let (fleet, demand) = match shared.fleet {
-            Some(fleet) => (fleet, shared.demand),
-            // Nobody needs to know the fleet to observe: its zones are taken to issue as much as
-            // they can serve.
+        let (fleet, demand) = match context.fleet {
+            Some(fleet) => (fleet, context.demand),
+            // `OBSERVED_LOAD` needs no fleet: each zone is assumed to issue what it can serve.
             None if observed && table.counts.has_local_locality => {
                 assumed = Demand::from_host_counts(&table.counts);
                 (&table.counts, &assumed)
@@ -190,24 +179,24 @@ impl Routing {
             return ZoneRouting::off(Reason::PriorityNotZero);
         }
         let zone = regenerate(config, &table.counts, fleet, demand);
-        shared.stats.lb_recalculate_zone_structures.increment();
+        context.stats.lb_recalculate_zone_structures.increment();
         match zone.state.reason() {
             Some(Reason::LocalClusterHasNoHostInOwnLocality) => {
-                shared.stats.lb_local_cluster_not_ok.increment();
+                context.stats.lb_local_cluster_not_ok.increment();
             }
-            Some(Reason::UpstreamTooSmall) => shared.stats.lb_zone_cluster_too_small.increment(),
+            Some(Reason::UpstreamTooSmall) => context.stats.lb_zone_cluster_too_small.increment(),
             _ => {}
         }
         if observed {
-            let place = (priority, &**table);
-            return self.observed_load.routing(config, zone, place, shared.now);
+            return self
+                .observed_load
+                .routing(config, zone, priority, table, context.now);
         }
         zone
     }
 
-    /// Hash tables where lists, panic or settings changed.
-    fn refresh_hash(&mut self, changes: &Changes, shared: &Shared<'_>) {
-        let config = shared.config;
+    fn refresh_hash(&mut self, changes: &Changes, context: &ClusterContext<'_>) {
+        let config = context.config;
         let by_slot = config.load_aware_locality().is_some();
         if by_slot || !config.endpoint_policy().is_hash() {
             self.views.iter_mut().for_each(|view| view.hash = None);
@@ -222,37 +211,40 @@ impl Routing {
         }
     }
 
-    /// Weights of load_aware_locality: anew when their tick is due, else put into the present
-    /// order.
-    fn refresh_load_aware(&mut self, changes: &Changes, shared: &Shared<'_>) {
-        let Some(settings) = shared.config.load_aware_locality() else {
+    /// Recomputes the weights of load_aware_locality if due, else reorders them.
+    fn refresh_load_aware(&mut self, changes: &Changes, context: &ClusterContext<'_>) {
+        let Some(settings) = context.config.load_aware_locality() else {
             self.load_aware.stop();
             self.views
                 .iter_mut()
                 .for_each(|view| view.load_aware = None);
             return;
         };
-        if shared.load_tick || (!self.views.is_empty() && self.load_aware.poll_timeout().is_none())
+        if context.load_tick || (!self.views.is_empty() && self.load_aware.poll_timeout().is_none())
         {
-            let asked = self.feed_forward(shared);
-            let outcome = (asked.as_deref(), shared.load_aware_stats);
-            self.load_aware
-                .tick(settings, &self.views, outcome, shared.now);
+            let feed_forward = self.feed_forward(context);
+            self.load_aware.tick(
+                settings,
+                &self.views,
+                feed_forward.as_deref(),
+                context.load_aware_stats,
+                context.now,
+            );
         }
         let panics: Vec<bool> = self.views.iter().map(|view| view.source.panic).collect();
         let hash_kept =
             |priority: usize| !changes.config && !changes.table(priority) && !panics[priority];
         self.load_aware
-            .publish(&mut self.views, shared.config, hash_kept);
+            .publish(&mut self.views, context.config, hash_kept);
     }
 
-    /// The shares that measured demand asks for at priority 0, while it is fresh (decisions D8).
-    fn feed_forward(&self, shared: &Shared<'_>) -> Option<Vec<f64>> {
-        if !shared.config.uses_demand_feed_forward() {
+    /// Shares that measured demand calls for at priority 0, while fractions are fresh (0027).
+    fn feed_forward(&self, context: &ClusterContext<'_>) -> Option<Vec<f64>> {
+        if !context.config.uses_demand_feed_forward() {
             return None;
         }
-        let fleet = shared.fleet?;
-        let demand = Demand::from_fractions(shared.fractions.current()?.fractions, fleet)?;
+        let fleet = context.fleet?;
+        let demand = Demand::from_fractions(context.fractions.current()?.fractions, fleet)?;
         let upstream = &self.views.first()?.table.counts;
         regenerate(&ZoneAware::for_measured_demand(), upstream, fleet, &demand).expected_shares()
     }

@@ -1,16 +1,15 @@
-//! [`Subsets`]: the hosts of a cluster divided by their metadata, as the writer keeps them.
+//! Subsets of a cluster: hosts partitioned by their metadata (`lb_subset_config`).
 //!
-//! A host joins the subset of each selector whose keys it has all of, with exactly its values;
-//! a subset exists from its first host to its last. Which hosts are in which subset is worked out
-//! anew for a priority whose endpoints changed (`membership`); a change of health touches only the
-//! subsets of that host. What follows from the hosts of a subset is computed in `slice`, by the
-//! code that decides for a whole cluster.
+//! A host joins one subset per selector, if it has all keys of the selector: the subset of exactly
+//! its values. A subset exists from its first host to its last. `membership` recomputes the subsets
+//! of a priority whose endpoints changed; a change of a host's health touches only its subsets.
+//! `slice` computes the routing over a subset, with the code that also routes for whole clusters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::members::{Members, Place};
-use super::routing::Shared;
+use super::members::{MemberIndex, Members};
+use super::routing::ClusterContext;
 use crate::event::Event;
 use crate::host::Host;
 use crate::model::cluster::ClusterConfig;
@@ -23,38 +22,34 @@ mod membership;
 mod slice;
 
 use slice::Slice;
-pub(super) use slice::{Common, Refresh};
+pub(super) use slice::{SnapshotContext, SubsetRefresh};
 
-/// Where the worker's state of the default subset is kept; those of the others follow.
+/// Slot of the picker state for the default subset; the other subsets follow.
 const DEFAULT_SLOT: u32 = 0;
 
-/// All subsets of a cluster.
 #[derive(Debug)]
 pub(super) struct Subsets {
     config: Arc<LbSubsetConfig>,
-    /// The hosts of `default_subset`, where some request can fall back to it.
+    /// The hosts of `default_subset`, if any request can fall back to it.
     default: Option<Slice>,
-    /// The subset of every slot but the default's; `None` = the slot is free.
+    /// Subset of every slot except the default's; `None` marks a free slot.
     slots: Vec<Option<Subset>>,
     free: Vec<usize>,
-    /// Slots by the hash of what is asked for.
     by_hash: BTreeMap<u64, Vec<u32>>,
     active: u32,
     next_id: u64,
-    /// Hosts of each priority that are one too many in subsets of a single host.
+    /// Per priority: surplus hosts in subsets with `single_host_per_subset`.
     duplicates: Vec<u64>,
-    /// That of the priority looked at last, which is what Envoy's gauge says.
+    /// `duplicates` of the priority processed last: the value of Envoy's gauge.
     last_duplicates: u64,
-    /// Some subset could not be made because there were too many.
+    /// Whether `max_subsets` kept some subset from being created.
     limited: bool,
-    /// Each pass over a priority has a number.
     pass: u64,
 }
 
 #[derive(Debug)]
 struct Subset {
-    /// Never given twice, so that state of a subset that is gone is not taken for that of its
-    /// successor.
+    /// Never reused, so that picker state of a removed subset is not used for another subset.
     id: u64,
     hash: u64,
     criteria: Arc<[Criterion]>,
@@ -70,9 +65,8 @@ enum Hosts {
 /// A subset of a selector with `single_host_per_subset`.
 #[derive(Debug, Default)]
 struct SingleHost {
-    /// The first host of each priority.
     hosts: BTreeMap<usize, Arc<Host>>,
-    /// The pass that found one, and whom.
+    /// Number of the membership pass that last found a host for the subset, and that host.
     found: (u64, Option<Arc<Host>>),
 }
 
@@ -85,16 +79,15 @@ impl Hosts {
     }
 }
 
-/// Subsets that came and went.
 #[derive(Debug, Default)]
-struct Turnover {
+struct SubsetChanges {
     created: u64,
     removed: u64,
     left_out: u64,
 }
 
 impl Subsets {
-    /// Those of a cluster with these settings; `None` if it has no subsets.
+    /// Creates the subsets of a cluster; `None` if it has no `lb_subset_config`.
     pub(super) fn of(config: &ClusterConfig) -> Option<Box<Self>> {
         config
             .lb_subset_config()
@@ -117,36 +110,35 @@ impl Subsets {
         }
     }
 
-    /// All subsets go, because settings are others or there are none.
+    /// Counts all subsets as removed, because the subset settings changed.
     pub(super) fn retire(&self, stats: &BalancerStats) {
         (0..self.active).for_each(|_| stats.lb_subsets_removed.increment());
     }
 
-    /// Takes over what changed; returns what workers see.
     pub(super) fn refresh(
         &mut self,
         members: &Members,
-        refresh: &Refresh<'_>,
-        shared: &Shared<'_>,
+        refresh: &SubsetRefresh<'_>,
+        context: &ClusterContext<'_>,
         events: &mut impl Extend<Event>,
     ) -> Arc<SubsetTable> {
         if refresh.membership {
-            let turnover = self.divide(members, refresh.priorities);
-            self.report(&turnover, shared.stats, events);
+            let changes = self.partition(members, refresh.priorities);
+            self.report(&changes, context.stats, events);
         } else if let Some(&last) = refresh.priorities.last() {
             self.last_duplicates = self.duplicates.get(last).copied().unwrap_or(0);
         }
         for slice in self.slices_mut() {
             if refresh.host.is_none_or(|place| slice.contains(place)) {
-                slice.refresh(members, refresh, shared);
+                slice.refresh(members, refresh, context);
             }
         }
         Arc::new(self.table())
     }
 
     fn slices_mut(&mut self) -> impl Iterator<Item = &mut Slice> {
-        let many = self.slots.iter_mut().flatten();
-        let many = many.filter_map(|subset| match &mut subset.hosts {
+        let subsets = self.slots.iter_mut().flatten();
+        let many = subsets.filter_map(|subset| match &mut subset.hosts {
             Hosts::Many(slice) => Some(&mut **slice),
             Hosts::Single(_) => None,
         });
@@ -155,15 +147,15 @@ impl Subsets {
 
     fn report(
         &mut self,
-        turnover: &Turnover,
+        changes: &SubsetChanges,
         stats: &BalancerStats,
         events: &mut impl Extend<Event>,
     ) {
-        let Turnover {
+        let SubsetChanges {
             created,
             removed,
             left_out,
-        } = *turnover;
+        } = *changes;
         (0..created).for_each(|_| stats.lb_subsets_created.increment());
         (0..removed).for_each(|_| stats.lb_subsets_removed.increment());
         if created + removed > 0 {
@@ -184,8 +176,9 @@ impl Subsets {
         let mut entries = Vec::with_capacity(self.active as usize);
         for (&hash, slots) in &self.by_hash {
             for &slot in slots {
-                let subset = self.slots[slot as usize - 1].as_ref();
-                let subset = subset.expect("slots by hash are taken");
+                let subset = self.slots[slot as usize - 1]
+                    .as_ref()
+                    .expect("every slot in by_hash has a subset");
                 let hosts = match &subset.hosts {
                     Hosts::Many(slice) if slice.has_hosts() => {
                         slice.snapshot().cloned().map(SubsetHosts::Many)

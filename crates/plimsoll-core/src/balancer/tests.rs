@@ -1,4 +1,4 @@
-//! Tests of the writer: what each input changes, what it leaves alone, what it tells.
+//! Tests of the balancer: what each input changes, leaves alone and reports.
 
 use crate::locality_picking::zone_aware::Reason;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn zone(name: &str) -> Locality {
     Locality::zone_only(name)
 }
 
-/// Zones with so many hosts; addresses are 10.zone.0.host.
+/// Zones with their numbers of hosts; addresses are 10.zone.0.host.
 fn parts(zones: &[(&str, u8)]) -> AssignmentParts {
     let entry = |(index, &(name, hosts)): (usize, &(&str, u8))| LocalityParts {
         locality: zone(name),
@@ -79,7 +79,7 @@ const DEMAND: [Option<u64>; 3] = [Some(5000), Some(3500), Some(1500)];
 /// A balancer in zone a with the worked example of seed 000, drained.
 fn example(config: Arc<ClusterConfig>, fractions: &[Option<u64>]) -> Balancer {
     let mut balancer = Balancer::new(config, zone("a"), at(0));
-    balancer.handle_originating(with_fractions(&EXAMPLE, fractions), at(0));
+    balancer.handle_fleet_assignment(with_fractions(&EXAMPLE, fractions), at(0));
     balancer.handle_assignment(checked(parts(&EXAMPLE)), at(0));
     drain(&mut balancer);
     balancer
@@ -99,7 +99,7 @@ fn state(snapshot: &RoutingSnapshot) -> StateName {
 }
 
 #[test]
-fn before_the_first_assignment_there_is_nothing() {
+fn picks_are_queued_before_the_first_assignment() {
     let mut balancer = Balancer::new(config(|_| ()), zone("a"), at(0));
     let initial = balancer.initial_snapshot(at(0));
     assert!(!initial.is_ready() && initial.generation() == 0);
@@ -108,7 +108,7 @@ fn before_the_first_assignment_there_is_nothing() {
     let (snapshot, events) = drain(&mut balancer);
     assert!(
         snapshot.unwrap().is_ready(),
-        "an empty assignment is an answer"
+        "an empty assignment makes the cluster ready"
     );
     assert_eq!(
         events[0],
@@ -139,7 +139,7 @@ impl PartialEq for RoutingSnapshot {
 }
 
 #[test]
-fn hosts_that_stay_keep_their_identity_and_their_requests() {
+fn hosts_that_stay_keep_their_identity_and_requests() {
     let mut balancer = Balancer::new(config(|_| ()), zone("a"), at(0));
     balancer.handle_assignment(checked(parts(&[("a", 2), ("b", 1)])), at(0));
     let before = balancer.poll_snapshot().unwrap();
@@ -191,7 +191,7 @@ fn a_host_that_moves_to_another_priority_stays_the_same_host() {
             .iter()
             .any(|event| matches!(event, Event::MembershipChanged { .. }))
     );
-    // A priority that vanishes from the assignment becomes empty, as in Envoy.
+    // A priority that is missing from the assignment becomes empty, as in Envoy.
     balancer.handle_assignment(checked(parts(&[("a", 2)])), at(2));
     let last = balancer.poll_snapshot().unwrap();
     assert_eq!(last.counts(1).unwrap().flat.all, 0);
@@ -255,7 +255,7 @@ fn health_signals_move_hosts_between_lists_and_cause_panic() {
         }]
     );
     balancer.handle_health(address(0, 1), HealthSignal::OutlierEjected, at(2));
-    assert_eq!(drain(&mut balancer), (None, vec![]), "said before");
+    assert_eq!(drain(&mut balancer), (None, vec![]), "repeated signal");
     balancer.handle_health(address(9, 9), HealthSignal::OutlierEjected, at(2));
     assert_eq!(drain(&mut balancer), (None, vec![]), "unknown host");
     for host in 1..=3 {
@@ -271,7 +271,7 @@ fn health_signals_move_hosts_between_lists_and_cause_panic() {
 }
 
 #[test]
-fn every_judges_word_is_there_to_be_read_even_if_no_list_changes() {
+fn every_health_flag_is_readable_even_if_no_list_changes() {
     let mut balancer = Balancer::new(config(|_| ()), zone("a"), at(0));
     let mut parts = parts(&[("a", 1), ("b", 1)]);
     parts.endpoints[1].priority = 1;
@@ -279,9 +279,13 @@ fn every_judges_word_is_there_to_be_read_even_if_no_list_changes() {
     balancer.handle_assignment(checked(parts), at(0));
     drain(&mut balancer);
     balancer.handle_health(address(1, 1), HealthSignal::OutlierEjected, at(1));
-    assert_eq!(drain(&mut balancer), (None, vec![]), "it was out before");
+    assert_eq!(
+        drain(&mut balancer),
+        (None, vec![]),
+        "it was unhealthy already"
+    );
     let hosts = balancer.hosts().map(|(host, priority, health)| {
-        let names: Vec<&str> = health.names().collect();
+        let names: Vec<&str> = health.envoy_flags().collect();
         (host.address(), priority, names.join("/"))
     });
     let both = "failed_outlier_check/failed_eds_health".to_owned();
@@ -310,7 +314,7 @@ fn with_active_checks_new_hosts_wait_for_their_first_pass() {
 }
 
 #[test]
-fn zone_routing_needs_a_fleet_and_says_what_changed() {
+fn zone_routing_needs_a_fleet_and_emits_events() {
     let mut balancer = Balancer::new(config(|_| ()), zone("a"), at(0));
     balancer.handle_assignment(checked(parts(&EXAMPLE)), at(0));
     let (snapshot, _) = drain(&mut balancer);
@@ -319,7 +323,7 @@ fn zone_routing_needs_a_fleet_and_says_what_changed() {
         Some(Reason::NoLocalCluster)
     );
     assert_eq!(balancer.stats().lb_recalculate_zone_structures.get(), 0);
-    balancer.handle_originating(checked(parts(&EXAMPLE)), at(1));
+    balancer.handle_fleet_assignment(checked(parts(&EXAMPLE)), at(1));
     let (snapshot, events) = drain(&mut balancer);
     assert_eq!(state(&snapshot.unwrap()), StateName::LocalityDirect);
     let changed = Event::ZoneRoutingChanged {
@@ -333,23 +337,23 @@ fn zone_routing_needs_a_fleet_and_says_what_changed() {
 }
 
 #[test]
-fn failed_preconditions_are_counted_by_envoys_names() {
+fn failed_preconditions_increment_envoys_counters() {
     let mut balancer = example(config(|_| ()), &[]);
     balancer.handle_assignment(checked(parts(&[("a", 1), ("b", 1)])), at(1));
     assert_eq!(balancer.stats().lb_zone_cluster_too_small.get(), 1);
-    balancer.handle_originating(checked(parts(&[("b", 1), ("c", 1)])), at(2));
+    balancer.handle_fleet_assignment(checked(parts(&[("b", 1), ("c", 1)])), at(2));
     assert_eq!(balancer.stats().lb_local_cluster_not_ok.get(), 1);
 }
 
 #[test]
 fn a_fraction_only_update_shares_every_host_list() {
     let mut balancer = example(lrs(|_| ()), &DEMAND);
-    balancer.handle_originating(with_fractions(&EXAMPLE, &DEMAND), at(1));
+    balancer.handle_fleet_assignment(with_fractions(&EXAMPLE, &DEMAND), at(1));
     let one = balancer
         .poll_snapshot()
         .expect("the same fractions again are an update");
     let other = [Some(2000), Some(6000), Some(2000)];
-    balancer.handle_originating(with_fractions(&EXAMPLE, &other), at(2));
+    balancer.handle_fleet_assignment(with_fractions(&EXAMPLE, &other), at(2));
     let two = balancer.poll_snapshot().unwrap();
     assert!(Arc::ptr_eq(
         &one.priorities[0].table,
@@ -386,7 +390,7 @@ fn fractions_expire_at_the_deadline_and_recover_at_once() {
     assert_eq!(balancer.stats().lrs_fractions_stale.get(), 1);
     assert_eq!(balancer.poll_timeout(), None);
 
-    balancer.handle_originating(with_fractions(&EXAMPLE, &DEMAND), at(70));
+    balancer.handle_fleet_assignment(with_fractions(&EXAMPLE, &DEMAND), at(70));
     let (snapshot, events) = drain(&mut balancer);
     assert_eq!(state(&snapshot.unwrap()), StateName::LocalityResidual);
     assert_eq!(events[0], Event::FractionsRecovered { origin });
@@ -394,7 +398,7 @@ fn fractions_expire_at_the_deadline_and_recover_at_once() {
 }
 
 #[test]
-fn other_bases_neither_use_fractions_nor_wait_for_them() {
+fn other_bases_ignore_fractions() {
     let balancer = example(config(|_| ()), &DEMAND);
     assert_eq!(balancer.poll_timeout(), None);
     let explanation = balancer.initial_snapshot(at(0)).explain();
@@ -403,10 +407,10 @@ fn other_bases_neither_use_fractions_nor_wait_for_them() {
 }
 
 #[test]
-fn fractions_of_the_cluster_win_over_those_of_the_fleet() {
+fn cluster_fractions_take_precedence_over_fleet_fractions() {
     let mut balancer = example(lrs(|_| ()), &DEMAND);
-    let own = [("a", 2000), ("b", 6000), ("c", 2000)];
-    let own = own.map(|(name, bp)| (zone(name), BasisPoints::new(bp, name).unwrap()));
+    let own = [("a", 2000), ("b", 6000), ("c", 2000)]
+        .map(|(name, bp)| (zone(name), BasisPoints::new(bp, name).unwrap()));
     balancer.handle_observed_traffic(own.into_iter().collect(), at(10));
     let explanation = balancer.poll_snapshot().unwrap().explain();
     assert_eq!(explanation.state, StateName::LocalityDirect);
@@ -436,7 +440,7 @@ fn the_source_of_fractions_can_be_switched() {
         entry.metadata_traffic_fraction = Some(bp);
     }
     let mut balancer = example(source(FractionSource::EdsField), &[]);
-    balancer.handle_originating(checked(fleet), at(1));
+    balancer.handle_fleet_assignment(checked(fleet), at(1));
     assert_eq!(
         state(&balancer.poll_snapshot().unwrap()),
         StateName::LocalityDirect
@@ -455,7 +459,7 @@ fn partial_and_all_zero_fractions_are_counted() {
     assert_eq!(explanation.local_percent_to_route_bp, Some(6000));
     assert_eq!(explanation.fractions.status, FractionStatus::Partial);
     assert_eq!(balancer.stats().lrs_fractions_partial.get(), 1);
-    balancer.handle_originating(
+    balancer.handle_fleet_assignment(
         with_fractions(&EXAMPLE, &[Some(0), Some(0), Some(0)]),
         at(1),
     );
@@ -466,7 +470,7 @@ fn partial_and_all_zero_fractions_are_counted() {
 }
 
 #[test]
-fn higher_priorities_are_routed_by_zone_only_when_asked() {
+fn higher_priorities_are_zone_aware_only_if_configured() {
     let mut both = parts(&EXAMPLE);
     let mut second = parts(&EXAMPLE).endpoints;
     for entry in &mut second {
@@ -566,7 +570,7 @@ fn slow_start_ramps_by_tick_and_ends() {
     assert_eq!(host.scheduled_weight(), 0.5);
     assert!(
         balancer.poll_snapshot().is_none(),
-        "a tick writes factors, it publishes nothing"
+        "a tick updates factors and publishes nothing"
     );
     let mut now = 30;
     while let Some(tick) = balancer.poll_timeout() {
@@ -583,7 +587,7 @@ fn slow_start_ramps_by_tick_and_ends() {
 }
 
 #[test]
-fn slow_start_begins_again_when_a_check_passes_and_can_be_switched_off() {
+fn slow_start_restarts_when_a_check_passes_and_can_be_disabled() {
     let mut balancer = Balancer::new(slow(Duration::from_secs(10)), zone("a"), at(0));
     balancer.handle_assignment(checked(parts(&[("a", 2)])), at(0));
     balancer.handle_timeout(at(20));
@@ -603,9 +607,9 @@ fn slow_start_begins_again_when_a_check_passes_and_can_be_switched_off() {
 }
 
 #[test]
-fn a_clock_that_steps_back_harms_nothing() {
+fn a_clock_that_steps_back_is_harmless() {
     let mut balancer = example(lrs(|_| ()), &DEMAND);
-    balancer.handle_originating(with_fractions(&EXAMPLE, &DEMAND), at(100));
+    balancer.handle_fleet_assignment(with_fractions(&EXAMPLE, &DEMAND), at(100));
     balancer.handle_timeout(at(5));
     balancer.handle_assignment(checked(parts(&[("a", 3), ("b", 5)])), at(1));
     assert_eq!(
@@ -616,7 +620,7 @@ fn a_clock_that_steps_back_harms_nothing() {
 }
 
 #[test]
-fn a_host_that_is_not_healthy_has_its_full_weight() {
+fn unhealthy_hosts_are_not_in_slow_start() {
     let mut balancer = Balancer::new(slow(Duration::from_secs(60)), zone("a"), at(0));
     balancer.handle_assignment(checked(parts(&[("a", 1)])), at(0));
     let mut degraded = parts(&[("a", 1)]);
@@ -627,7 +631,7 @@ fn a_host_that_is_not_healthy_has_its_full_weight() {
 }
 
 #[test]
-fn new_settings_do_not_make_old_fractions_fresh() {
+fn new_settings_do_not_refresh_old_fractions() {
     let metadata = || {
         lrs(|parts| {
             parts.lrs_rate_config.fraction_source = FractionSource::LocalityMetadata;
@@ -639,15 +643,15 @@ fn new_settings_do_not_make_old_fractions_fresh() {
         entry.metadata_traffic_fraction = Some(3000.0);
     }
     let status = |balancer: &mut Balancer| balancer.poll_snapshot().unwrap().explain().fractions;
-    // Another source, an hour later.
+    // `fraction_source` changes an hour after the fractions arrived.
     let mut balancer = example(lrs(|_| ()), &[]);
-    balancer.handle_originating(checked(fleet.clone()), at(0));
+    balancer.handle_fleet_assignment(checked(fleet.clone()), at(0));
     balancer.handle_timeout(at(60));
     balancer.handle_config(metadata(), at(3600));
     assert_eq!(status(&mut balancer).status, FractionStatus::Stale);
-    // Another basis, an hour later: told at once, not at the next timeout.
+    // `locality_basis` changes after an hour: fractions are stale at once, not at a later timeout.
     let mut balancer = example(config(|_| ()), &[]);
-    balancer.handle_originating(checked(fleet), at(0));
+    balancer.handle_fleet_assignment(checked(fleet), at(0));
     balancer.handle_config(lrs(|_| ()), at(3600));
     assert_eq!(status(&mut balancer).status, FractionStatus::Stale);
     assert_eq!(balancer.stats().lrs_fractions_stale.get(), 1);
@@ -655,12 +659,12 @@ fn new_settings_do_not_make_old_fractions_fresh() {
 }
 
 #[test]
-fn a_cluster_that_comes_later_gets_fractions_as_old_as_they_are() {
+fn a_cluster_added_later_gets_fractions_with_their_age() {
     let fleet = || with_fractions(&EXAMPLE, &DEMAND);
     let later = |received: u64| {
         let mut balancer = Balancer::new(lrs(|_| ()), zone("a"), at(3600));
         balancer.handle_assignment(checked(parts(&EXAMPLE)), at(3600));
-        balancer.handle_known_originating(fleet(), at(received), at(3600));
+        balancer.handle_cached_fleet_assignment(fleet(), at(received), at(3600));
         balancer
     };
     let mut old = later(0);
@@ -684,21 +688,21 @@ fn a_cluster_that_comes_later_gets_fractions_as_old_as_they_are() {
 }
 
 #[test]
-fn repeating_an_old_observation_does_not_make_it_fresh() {
+fn repeating_an_old_observation_does_not_refresh_it() {
     let observed: FractionMap = with_fractions(&EXAMPLE, &DEMAND)
         .fractions(FractionSource::EdsField)
         .as_ref()
         .clone();
     let mut balancer = example(lrs(|_| ()), &[]);
-    balancer.handle_observation(observed.clone(), at(0), at(40));
+    balancer.handle_observed_traffic_at(observed.clone(), at(0), at(40));
     assert_eq!(balancer.poll_timeout(), Some(at(60)), "not 40 s later");
     balancer.handle_timeout(at(60));
     while balancer.poll_event().is_some() {}
-    balancer.handle_observation(observed.clone(), at(0), at(70));
+    balancer.handle_observed_traffic_at(observed.clone(), at(0), at(70));
     let status = |balancer: &mut Balancer| balancer.poll_snapshot().unwrap().explain().fractions;
     assert_eq!(status(&mut balancer).status, FractionStatus::Stale);
-    assert_eq!(balancer.poll_event(), None, "it was told before");
-    balancer.handle_observation(observed, at(65), at(80));
+    assert_eq!(balancer.poll_event(), None, "already reported");
+    balancer.handle_observed_traffic_at(observed, at(65), at(80));
     assert_eq!(status(&mut balancer).status, FractionStatus::Fresh);
     let told: Vec<Event> = std::iter::from_fn(|| balancer.poll_event()).collect();
     let recovered = |event: &Event| matches!(event, Event::FractionsRecovered { .. });

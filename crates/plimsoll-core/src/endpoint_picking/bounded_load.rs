@@ -1,14 +1,15 @@
-//! Consistent hashing with bounded loads (`hash_balance_factor`, envoy-semantics §8.5): when the
-//! hashed host has more than its fair share of the active requests, which host gets the request.
+//! Consistent hashing with bounded loads (`hash_balance_factor`, envoy-semantics §8.5): replaces a
+//! hashed host that has more than its fair share of the active requests.
 //!
-//! The hashed host comes from `ring_hash` or `maglev`; active requests are counted by the hosts and
-//! handed in by the picker. Hosts are indices into the list of hosts **with weight** (Envoy's list
-//! has no others, and the order depends on its length).
+//! The hashed host comes from `ring_hash` or `maglev`; the picker passes in the active requests.
+//! Hosts are indices into the list of hosts **with weight** (Envoy's list has no others, and the
+//! probe order depends on its length).
 
 use rand_mt::Mt;
 
-/// Active requests that a host of `weight` (its share of all) may have when the whole cluster has
-/// `cluster_active` and the next one is on its way; `factor` is percent of the fair share.
+/// Returns the active requests that a host of `weight` (its share of all) may have when the whole
+/// cluster has `cluster_active` and the next one is on its way; `factor` is in percent of the fair
+/// share.
 pub fn slots(cluster_active: u64, factor: u32, weight: f64) -> u64 {
     let wanted = cluster_active
         .saturating_add(1)
@@ -28,7 +29,7 @@ pub fn slots(cluster_active: u64, factor: u32, weight: f64) -> u64 {
     share.max(1)
 }
 
-/// How full a host is: its active requests ÷ its slots. At most 1 is acceptable.
+/// Returns how full a host is: its active requests ÷ its slots. Up to 1 is acceptable.
 #[expect(
     clippy::cast_precision_loss,
     reason = "as in Envoy; exact below 2^53 requests"
@@ -37,18 +38,18 @@ pub fn overload_factor(active: u64, slots: u64) -> f64 {
     active as f64 / slots as f64
 }
 
-/// Whether a host that full may take one more request.
+/// Whether a host with this overload factor may take one more request.
 #[inline]
 pub fn is_acceptable(overload_factor: f64) -> bool {
     overload_factor <= 1.0
 }
 
-/// The host that serves `hash`: the `picked` one while it is acceptable, else the first acceptable
-/// one in the order of `hash`, else the least overloaded of all (the earliest such, and `picked`
-/// before any other).
+/// Returns the host that serves `hash`: `picked` while it is acceptable, else the first acceptable
+/// one in the probe order of `hash`, else the least overloaded of all (the earliest such, and
+/// `picked` before any other).
 ///
-/// `load_of` gives the [`overload_factor`] of a host. `scratch` grows when `hosts` grew; nothing
-/// else is allocated.
+/// `load_of` returns the [`overload_factor`] of a host. `scratch` grows with `hosts`; nothing else
+/// is allocated.
 #[inline]
 pub fn choose(
     hash: u64,
@@ -75,22 +76,22 @@ pub fn choose(
     least.1
 }
 
-/// All hosts in the order in which `hash` tries them, for looking at.
+/// Returns all hosts in the order in which `hash` tries them, for inspection.
 pub fn probe_order(hash: u64, hosts: usize) -> Vec<u32> {
     ProbeOrder::new(hash, hosts, &mut Vec::new()).collect()
 }
 
-/// The hosts in the order in which a hash tries them: a Fisher–Yates shuffle that goes only as far
-/// as it is asked to.
+/// Iterator over hosts in the order in which a hash tries them: a Fisher–Yates shuffle that is
+/// evaluated lazily.
 #[derive(Debug)]
 pub struct ProbeOrder<'a> {
-    /// Hosts that are still to come, in part already shuffled.
+    /// Remaining hosts, partly shuffled.
     rest: &'a mut [u32],
     random: Mt,
 }
 
 impl<'a> ProbeOrder<'a> {
-    /// The order of `hash` over `hosts` hosts. `scratch` is overwritten.
+    /// Creates the order of `hash` over `hosts` hosts. `scratch` is overwritten.
     pub fn new(hash: u64, hosts: usize, scratch: &'a mut Vec<u32>) -> Self {
         let hosts = u32::try_from(hosts).unwrap_or(u32::MAX);
         scratch.clear();
@@ -103,8 +104,7 @@ impl<'a> ProbeOrder<'a> {
         }
     }
 
-    /// A number below `bound` (at least 1), every one equally likely: draws are divided into
-    /// `bound` equal parts, and what is left over at the top is drawn again.
+    /// Uniform below `bound` (at least 1): equal parts of the range; the remainder is redrawn.
     fn below(&mut self, bound: usize) -> usize {
         let width = (1_u64 << 32) / bound as u64;
         loop {
@@ -147,14 +147,14 @@ mod tests {
     fn slots_are_the_fair_share_and_a_bit() {
         // (99 + 1) × 125 % = 125 slots in all.
         assert_eq!(slots(99, 125, 0.2), 25);
-        assert_eq!(slots(99, 125, 0.201), 26, "a started slot counts");
+        assert_eq!(slots(99, 125, 0.201), 26, "fractions of a slot round up");
         assert_eq!(slots(9, 101, 1.0), 11, "10.1 in all is 11 as well");
         assert_eq!(slots(9, 101, 0.5), 6);
         assert_eq!(slots(0, 100, 1.0), 1);
     }
 
     #[test]
-    fn everybody_has_a_slot_and_nothing_overflows() {
+    fn every_host_has_a_slot_and_nothing_overflows() {
         assert_eq!(slots(0, 100, 1e-9), 1);
         assert_eq!(slots(100, 150, 0.0), 1);
         assert_eq!(slots(100, 150, f64::NAN), 1);
@@ -162,7 +162,7 @@ mod tests {
             slots(u64::MAX, u32::MAX, 1.0) >= 1 << 57,
             "saturated, not wrapped"
         );
-        // Where Envoy's 32 bits wrap around.
+        // At this value Envoy's 32-bit arithmetic wraps around.
         assert_eq!(slots(u64::from(u32::MAX), 100, 0.5), 1 << 31);
     }
 
@@ -176,14 +176,14 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_envoys() {
+    fn the_order_matches_envoys() {
         // The two cases of the vectors (pk-051, pk-052).
         assert_eq!(probe_order(2, 5), [2, 1, 0, 4, 3]);
         assert_eq!(probe_order(6, 5), [4, 0, 2, 3, 1]);
     }
 
     #[test]
-    fn the_order_is_that_of_the_standard_mersenne_twister() {
+    fn the_order_matches_the_standard_mersenne_twister() {
         // Figures from a separate program on std::mt19937 of libstdc++.
         assert_eq!(probe_order(0, 1), [0]);
         assert_eq!(probe_order(0, 2), [1, 0]);
@@ -207,8 +207,8 @@ mod tests {
     }
 
     #[test]
-    fn draws_left_over_are_drawn_again() {
-        // Large enough that it happens: never with seed 1, once with 0, twice with 4.
+    fn biased_draws_are_repeated() {
+        // Enough hosts that draws are repeated: never with seed 1, once with 0, twice with 4.
         for (seed, expected) in [
             (1, 0xf9fa_bf28_e0ac_3d88),
             (0, 0x6973_7608_1bad_dc40),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_says_how_much_is_left() {
+    fn an_order_knows_its_remaining_length() {
         let mut scratch = Vec::new();
         let mut order = ProbeOrder::new(2, 5, &mut scratch);
         assert_eq!(order.next(), Some(2));
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!((scratch.as_ptr(), scratch.capacity()), before);
     }
 
-    /// Chooses among hosts with these loads, and says whom it asked.
+    /// Chooses among hosts with these loads; also returns which hosts were asked.
     fn choose_by(loads: &[f64], hash: u64, picked: u32) -> (u32, Vec<u32>) {
         let asked = std::cell::RefCell::new(Vec::new());
         let chosen = choose(hash, picked, loads.len(), &mut Vec::new(), |host| {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_over_the_picked_host_serves() {
+    fn the_picked_host_serves_if_acceptable() {
         for picked in 0..5 {
             assert_eq!(
                 choose_by(&[1.0, 0.2, 0.5, 0.0, 1.0], 2, picked),
@@ -277,8 +277,8 @@ mod tests {
     }
 
     #[test]
-    fn picked_over_the_next_in_order_serves() {
-        // Hash 2 tries 2, 1, 0, 4, 3.
+    fn the_next_acceptable_host_in_order_serves() {
+        // Hash 2 tries hosts in the order 2, 1, 0, 4, 3.
         assert_eq!(choose_by(&[1.5, 0.0, 0.0, 0.0, 0.0], 2, 0), (2, vec![0, 2]));
         assert_eq!(
             choose_by(&[0.0, 0.0, 1.5, 0.0, 0.0], 2, 2).0,
@@ -294,12 +294,12 @@ mod tests {
             3,
             "the last of the order"
         );
-        // Another hash of the same host goes elsewhere: 4, 0, 2, 3, 1.
+        // Hash 6 tries hosts in another order: 4, 0, 2, 3, 1.
         assert_eq!(choose_by(&[0.0, 0.0, 1.5, 0.0, 0.0], 6, 2).0, 4);
     }
 
     #[test]
-    fn all_over_the_least_overloaded_serves() {
+    fn if_all_are_overloaded_the_least_overloaded_serves() {
         assert_eq!(choose_by(&[1.5, 1.4, 1.3, 1.1, 1.2], 2, 0).0, 3);
         assert_eq!(
             choose_by(&[1.5, 1.4, 1.1, 1.3, 1.2], 2, 2).0,
@@ -316,8 +316,8 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_rule_keeps_everybody_within_bounds() {
-        // All requests have the same hash and stay: 300 of them on 4 hosts of weights 1 to 4.
+    fn every_host_stays_within_its_bound() {
+        // All requests have the same hash and stay in flight: 300 on 4 hosts of weights 1 to 4.
         let weights = normalize(&[1, 2, 3, 4]);
         let mut active = [0_u64; 4];
         let mut scratch = Vec::new();
@@ -327,10 +327,10 @@ mod tests {
             let host = choose(42, 0, 4, &mut scratch, load_of);
             let bound = bound(host);
             active[host as usize] += 1;
-            // Acceptable at the bound, hence at most one above it afterwards.
+            // A host at its bound still accepts a request, and is then one above the bound.
             assert!(active[host as usize] <= bound + 1, "{active:?}");
         }
-        // The hashed host is full: 120 % of its tenth. Nobody else is beyond its own share.
+        // The hashed host is full: 120 % of its share, a tenth. No other exceeds its own bound.
         assert_eq!(active[0], slots(299, 120, 0.1) + 1);
         for (active, weight) in active.into_iter().zip(weights) {
             assert!(active <= slots(299, 120, weight) + 1);

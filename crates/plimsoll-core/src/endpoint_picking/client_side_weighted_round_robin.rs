@@ -1,9 +1,9 @@
-//! Weights from load reports (envoy-semantics §5.2 to §5.4, gRFC A58): one host's report to a
-//! weight, how long that weight counts, and what the hosts without one get.
+//! Host weights from load reports (envoy-semantics §5.2 to §5.4, gRFC A58): the weight of a report,
+//! how long it is valid, and the weight of hosts without one.
 //!
-//! [`OrcaWeightSlot`] is the memory of one host, for `host` to hold: any worker writes it when a
-//! report arrives, the balancer's tick reads it through [`WeightUpdater`] and sets the weights that
-//! schedules use. Once weights are set the policy is plain round robin. Settings live in
+//! Each host has an [`OrcaWeightSlot`]: any worker writes it when a report arrives, and the
+//! balancer's tick reads it through [`WeightUpdater`] and sets the weights that schedules use. Once
+//! weights are set, the policy is plain round robin. Settings are in
 //! `model::client_side_weighted_round_robin`, the utilization of a report in `model::orca`.
 
 use std::error::Error;
@@ -19,12 +19,12 @@ mod slot;
 
 pub use slot::OrcaWeightSlot;
 
-/// Why a report gives no weight. What the host had before stays in force.
+/// Reason why a report yields no weight. The previous weight stays in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightError {
     /// `rps_fractional` is missing: zero, negative, NaN or infinite.
     QpsNotPositive,
-    /// No utilization and no penalty for errors.
+    /// There is neither a utilization nor a penalty for errors.
     UtilizationNotPositive,
 }
 
@@ -39,12 +39,12 @@ impl fmt::Display for WeightError {
 
 impl Error for WeightError {}
 
-/// The weight that a report asks for: requests per second at full utilization, a whole number that
-/// may be 0 and ends at `u32::MAX`.
+/// Returns the weight of a report: requests per second at full utilization, truncated to an integer
+/// that may be 0 and saturates at `u32::MAX`.
 ///
-/// Errors count as utilization, and the sum must be positive, so that errors alone make a weight
+/// Errors count as utilization, and the sum must be positive, so that errors alone yield a weight
 /// (A58 tests the utilization before it adds the penalty). Values that are NaN, infinite, zero or
-/// negative are missing (decisions D7).
+/// negative are missing (decision 0026).
 pub fn weight(
     report: &OrcaLoadReport,
     settings: &ClientSideWeightedRoundRobin,
@@ -60,26 +60,24 @@ pub fn weight(
     Ok(truncated(qps / utilization))
 }
 
-/// The weight of one host and its age: what a slot holds, as plain values.
+/// Weight of one host and its age: the contents of an [`OrcaWeightSlot`] as plain values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientWeight {
-    /// Weight of the last valid report.
     pub weight: u32,
     /// First valid report since the host was new or its weight expired; starts the blackout.
     pub non_empty_since: Option<Instant>,
-    /// Last valid report.
     pub last_update: Option<Instant>,
 }
 
 impl ClientWeight {
-    /// Takes the weight of a report that arrived at `now`.
+    /// Stores the weight of a report that arrived at `now`.
     pub fn on_report(&mut self, weight: u32, now: Instant) {
         self.weight = weight;
         self.last_update = Some(now);
         self.non_empty_since.get_or_insert(now);
     }
 
-    /// The weight, while it counts at `now`. One that has expired starts over: the next valid
+    /// Returns the weight if it is valid at `now`. An expired weight starts over: the next valid
     /// report begins a new blackout.
     pub fn if_valid(
         &mut self,
@@ -87,48 +85,44 @@ impl ClientWeight {
         expiration: Duration,
         now: Instant,
     ) -> Option<u32> {
-        match self.standing(blackout, expiration, now) {
-            Standing::Valid(weight) => Some(weight),
-            Standing::Blackout => None,
-            Standing::Expired => {
+        match self.status(blackout, expiration, now) {
+            WeightStatus::Valid(weight) => Some(weight),
+            WeightStatus::Blackout => None,
+            WeightStatus::Expired => {
                 self.non_empty_since = None;
                 None
             }
         }
     }
 
-    /// The rule itself, in the order of envoy-semantics §5.3; both limits still belong to the
-    /// valid side. Sums instead of differences, because time may be closer to its origin than a
-    /// period.
-    fn standing(&self, blackout: Duration, expiration: Duration, now: Instant) -> Standing {
+    /// Tests validity in the order of envoy-semantics §5.3; both limits are inclusive on the valid
+    /// side. Adds to the stored instants: subtracting a period from `now` could pass the origin.
+    fn status(&self, blackout: Duration, expiration: Duration, now: Instant) -> WeightStatus {
         let reached = |start: Instant, period: Duration| start.saturating_add(period) <= now;
         let Some(since) = self.non_empty_since else {
-            return Standing::Blackout;
+            return WeightStatus::Blackout;
         };
         if !reached(since, blackout) {
-            return Standing::Blackout;
+            return WeightStatus::Blackout;
         }
         let fresh = |last: Instant| last.saturating_add(expiration) >= now;
         match self.last_update {
-            Some(last) if fresh(last) => Standing::Valid(self.weight),
-            _ => Standing::Expired,
+            Some(last) if fresh(last) => WeightStatus::Valid(self.weight),
+            _ => WeightStatus::Expired,
         }
     }
 }
 
-/// What a stored weight is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    /// Nothing was ever reported, or not for long enough.
+enum WeightStatus {
+    /// The host has not reported yet, or not for as long as the blackout period.
     Blackout,
-    /// The last report is too old.
     Expired,
-    /// The weight counts.
     Valid(u32),
 }
 
-/// The weight of hosts that have none of their own: the median of those that have, 1 if nobody has.
-/// The list is reordered.
+/// Returns the weight for hosts without a valid one: the median of the `valid` weights, or 1 if
+/// there are none. Reorders `valid`.
 pub fn default_weight(valid: &mut [u32]) -> u32 {
     let middle = valid.len() / 2;
     if valid.is_empty() {
@@ -142,7 +136,7 @@ pub fn default_weight(valid: &mut [u32]) -> u32 {
     }
 }
 
-/// Sets the weights of one priority's hosts. Keeps its lists from tick to tick.
+/// Sets the weights of one priority's hosts. Reuses its buffers from tick to tick.
 #[derive(Debug, Default)]
 pub struct WeightUpdater {
     own: Vec<Option<u32>>,
@@ -150,12 +144,12 @@ pub struct WeightUpdater {
 }
 
 impl WeightUpdater {
-    /// Gives every host its own weight or else the default one, and tells whether any differed from
-    /// what it had, so that schedules must be rebuilt. `hosts` are **all** hosts of one priority,
-    /// each with its slot and the weight that schedules read.
+    /// Sets the weight of every host to its own or else the default. Returns whether any differed
+    /// from the previous weight, so that schedules must be rebuilt. `hosts` are **all** hosts of
+    /// one priority, each with its slot and the weight that schedules read.
     ///
-    /// To be called every `weight_update_period` and after every change of the hosts. As in Envoy
-    /// a schedule's weight is at least 1, but a reported 0 takes part in the median and counts as
+    /// To be called every `weight_update_period` and after every change of the hosts. As in Envoy a
+    /// schedule's weight is at least 1, but a reported 0 takes part in the median and counts as
     /// different at every call.
     pub fn update<'a>(
         &mut self,
@@ -175,7 +169,7 @@ impl WeightUpdater {
         let mut changed = false;
         for ((_, in_force), own) in hosts.zip(&self.own) {
             let weight = own.unwrap_or(default);
-            // One writer (the balancer); readers only want the number itself.
+            // Relaxed: the balancer is the only writer, and readers need only the number itself.
             changed |= in_force.load(Ordering::Relaxed) != weight;
             in_force.store(weight.max(1), Ordering::Relaxed);
         }

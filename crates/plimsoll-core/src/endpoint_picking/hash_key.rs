@@ -1,43 +1,41 @@
-//! What consistent hashing starts from: the key of a host, its share of the weight, and the two
-//! hash functions (envoy-semantics §8.3).
+//! Inputs of consistent hashing: host keys, normalized weights, and the two hash functions
+//! (envoy-semantics §8.3).
 //!
-//! Tables are built from these in `ring_hash` and `maglev`; `bounded_load` uses the same shares.
-//! Where a key comes from (metadata, host name, address) and which hosts are listed is decided by
-//! the writer that builds the tables.
+//! `ring_hash` and `maglev` build their tables from these inputs; `bounded_load` uses the weights
+//! too. The code that builds the tables chooses hosts and keys (metadata, hostname, address).
 
 use xxhash_rust::xxh64::xxh64;
 
 use crate::model::endpoint_policy::HashFunction;
 
-/// A host as the tables see it: its place in the list is its index.
+/// A host as hash tables see it; its index in the list of hosts identifies it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HashedHost<'a> {
-    /// What is hashed. Hosts with the same key compete for the same places.
+    /// String that is hashed. Hosts with the same key compete for the same slots.
     pub key: &'a str,
-    /// Share of the whole list, from [`normalize`] or [`normalize_by_locality`]. A host of weight 0
-    /// is left out of every table.
+    /// Share of the whole list, from [`normalize`] or [`normalize_by_locality`]; 0 = in no table.
     pub weight: f64,
 }
 
 impl HashedHost<'_> {
-    /// Whether the host gets a place in tables; written so that NaN does not.
+    /// Whether the host gets into tables; written so that NaN does not.
     pub(super) fn has_weight(&self) -> bool {
         self.weight > 0.0
     }
 }
 
-/// Shares of the hosts of one list; they sum to 1, or are all 0 when no host has weight.
+/// Returns the shares of the hosts of one list; they sum to 1, or are all 0 if no host has weight.
 pub fn normalize(host_weights: &[u32]) -> Vec<f64> {
     let mut shares = Vec::with_capacity(host_weights.len());
     extend_with_shares(&mut shares, host_weights, 1.0);
     shares
 }
 
-/// Shares of the hosts of all localities, in the order given: share of the locality × share of the
-/// host in it. Each locality is its weight and the weights of its hosts.
+/// Returns the shares of the hosts of all localities, in the given order: share of the locality ×
+/// share of the host in it. Each locality is its weight and the weights of its hosts.
 ///
-/// Hosts of a locality of weight 0 get 0. The share of a locality without hosts is not handed to
-/// the others (Envoy does not consider availability here), so that the sum is then below 1.
+/// Hosts of a locality of weight 0 get 0. The share of a locality without hosts is not given to the
+/// others (Envoy ignores availability here), so the sum is then below 1.
 pub fn normalize_by_locality(localities: &[(u32, &[u32])]) -> Vec<f64> {
     let total: u64 = localities
         .iter()
@@ -50,7 +48,7 @@ pub fn normalize_by_locality(localities: &[(u32, &[u32])]) -> Vec<f64> {
     shares
 }
 
-/// The hash that places `bytes` on a ring.
+/// Returns the hash that places `bytes` on a ring.
 #[inline]
 pub fn hash(function: HashFunction, bytes: &[u8]) -> u64 {
     match function {
@@ -62,7 +60,7 @@ pub fn hash(function: HashFunction, bytes: &[u8]) -> u64 {
 /// Seed of `std::hash` in libstdc++, whose rings MURMUR_HASH_2 is compatible with.
 pub const STD_HASH_SEED: u64 = 0xc70f_6907;
 
-/// MurmurHash2, the 64-bit variant (64A), on little-endian words as libstdc++ has it.
+/// MurmurHash2, the 64-bit variant (64A) on little-endian words, as in libstdc++.
 pub fn murmur_hash2(bytes: &[u8], seed: u64) -> u64 {
     const MULTIPLIER: u64 = 0xc6a4_a793_5bd1_e995;
     let fold = |value: u64| value ^ (value >> 47);
@@ -82,7 +80,7 @@ pub fn murmur_hash2(bytes: &[u8], seed: u64) -> u64 {
     fold(fold(hash).wrapping_mul(MULTIPLIER))
 }
 
-/// Appends the part of `share` that each host gets. Multiplied before divided, as Envoy does: the
+/// Appends the part of `share` that each host gets. Multiplies before dividing, as Envoy does: the
 /// last bit decides where a ring puts its odd entry.
 fn extend_with_shares(shares: &mut Vec<f64>, host_weights: &[u32], share: f64) {
     let total = host_weights.iter().map(|&weight| u64::from(weight)).sum();
@@ -93,7 +91,6 @@ fn extend_with_shares(shares: &mut Vec<f64>, host_weights: &[u32], share: f64) {
     );
 }
 
-/// `part / total`, 0 of nothing.
 #[expect(
     clippy::cast_precision_loss,
     reason = "sums of u32 weights stay below 2^53"
@@ -126,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn no_weight_is_no_share_and_never_nan() {
+    fn no_weight_gives_no_share_and_never_nan() {
         assert_close(&normalize(&[0, 0]), &[0.0, 0.0]);
         assert_close(&normalize_by_locality(&[(0, &[1, 2])]), &[0.0, 0.0]);
         assert_close(
@@ -149,16 +146,16 @@ mod tests {
 
     #[test]
     fn localities_share_first_and_their_hosts_after() {
-        // Envoy's HostAndLocalityWeightedTinyRing: 1:2 within, 1:2 between.
+        // Envoy's HostAndLocalityWeightedTinyRing: weights 1:2 within and between localities.
         let shares = normalize_by_locality(&[(1, &[1, 2]), (2, &[1, 2])]);
         assert_close(&shares, &[1.0 / 9.0, 2.0 / 9.0, 2.0 / 9.0, 4.0 / 9.0]);
-        // A locality of weight 0 keeps its places in the list, with nothing in them.
+        // Hosts of a locality of weight 0 keep their positions, with share 0.
         let shares = normalize_by_locality(&[(8, &[1]), (0, &[3, 3]), (2, &[2])]);
         assert_close(&shares, &[0.8, 0.0, 0.0, 0.2]);
     }
 
     #[test]
-    fn the_share_of_an_empty_locality_is_nobodys() {
+    fn the_share_of_an_empty_locality_is_not_redistributed() {
         assert_close(
             &normalize_by_locality(&[(1, &[]), (3, &[1, 1])]),
             &[0.375, 0.375],
@@ -184,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn murmur_hash2_is_that_of_libstdcpp() {
+    fn murmur_hash2_matches_libstdcpp() {
         // Figures from std::_Hash_bytes of g++ on x86-64.
         let expected = [
             ("", 0x553e_9390_1e46_2a6e),

@@ -1,11 +1,12 @@
-//! Least request (envoy-semantics §8.1): few random hosts compared when weights are equal, a
-//! schedule by weight and active requests when they are not.
+//! Least request (envoy-semantics §8.1): compares a few random hosts if weights are equal, and
+//! schedules by weight and active requests otherwise.
 //!
-//! Active requests are read from the hosts through a closure; nothing is stored here.
+//! Active requests are read through a closure; nothing is stored here.
 
 use crate::rng::Rng;
 
-/// The best of `choice_count` random hosts, drawn with replacement; a tie keeps the earlier one.
+/// Returns the best of `choice_count` random hosts, drawn with replacement; a tie keeps the earlier
+/// one.
 #[inline]
 pub fn choose(
     len: usize,
@@ -25,8 +26,8 @@ pub fn choose(
     Some(candidate)
 }
 
-/// The best of all hosts; ties are settled by a reservoir: the k-th of them replaces the candidate
-/// if its draw is divisible by k.
+/// Returns the best of all hosts. Ties are broken by reservoir sampling: the k-th of them replaces
+/// the candidate if its draw is divisible by k.
 #[inline(never)]
 pub fn full_scan(
     len: usize,
@@ -50,8 +51,8 @@ pub fn full_scan(
     Some(candidate)
 }
 
-/// Weight in the schedule: `weight / (active + 1)^bias`. A bias that is negative or not a number
-/// counts as 1.
+/// Returns the weight in the schedule: `weight / (active + 1)^bias`. A bias that is negative or not
+/// a number counts as 1.
 #[inline]
 #[expect(
     clippy::cast_precision_loss,
@@ -71,22 +72,22 @@ pub fn weight(weight: f64, active: u64, bias: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::{Script, Xoshiro256};
+    use crate::rng::{ScriptedRng, Xoshiro256};
 
     #[test]
     fn strictly_fewer_requests_replace_the_candidate() {
         let pick = |active: [u64; 2], draws: [u64; 2]| {
-            choose(2, 2, &mut Script::new(draws), |host| active[host])
+            choose(2, 2, &mut ScriptedRng::new(draws), |host| active[host])
         };
         assert_eq!(pick([1, 2], [2, 3]), Some(0));
         assert_eq!(pick([2, 1], [2, 3]), Some(1));
         assert_eq!(pick([1, 1], [1, 0]), Some(1), "a tie keeps the earlier");
-        assert_eq!(choose(0, 2, &mut Script::default(), |_| 0), None);
+        assert_eq!(choose(0, 2, &mut ScriptedRng::default(), |_| 0), None);
     }
 
     #[test]
     fn choices_take_exactly_their_draws() {
-        let mut rng = Script::new([3, 0, 3, 2, 1]);
+        let mut rng = ScriptedRng::new([3, 0, 3, 2, 1]);
         let active = [4, 3, 2, 1];
         assert_eq!(choose(4, 5, &mut rng, |host| active[host]), Some(3));
         assert_eq!(rng.used(), 5);
@@ -94,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_full_scan_draws_only_on_ties() {
-        let mut rng = Script::new([1, 1, 0]);
+        let mut rng = ScriptedRng::new([1, 1, 0]);
         let active = [3, 3, 1, 1, 1];
         assert_eq!(full_scan(5, &mut rng, |host| active[host]), Some(4));
         assert_eq!(rng.used(), 3);

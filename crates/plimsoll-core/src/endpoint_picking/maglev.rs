@@ -1,8 +1,8 @@
-//! The lookup table of the Maglev policy (envoy-semantics §8.4): the same table as Envoy's, slot by
-//! slot, so that both send a key to the same host.
+//! Maglev lookup table (envoy-semantics §8.4): identical to Envoy's, slot by slot, so that both
+//! send a key to the same host.
 //!
 //! A [`MaglevTable`] is immutable: the writer builds it when hosts change, workers look hosts up.
-//! Keys and weights live in `hash_key`, the bound on a host's load in `bounded_load`.
+//! Keys and weights are in `hash_key`, bounded load is in `bounded_load`.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,43 +13,41 @@ use xxhash_rust::xxh64::xxh64;
 use super::hash_key::HashedHost;
 use crate::model::endpoint_policy::{ConsistentHashing, Maglev};
 
-/// Hosts by slot.
+/// Maglev table: a host for every slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MaglevTable {
-    /// Index of the host of each slot: `table_size` slots, one when there is a single host (every
-    /// slot would be its), none when there is no host.
+    /// Host index of each slot: `table_size` slots, one if there is a single host, or none.
     slots: Box<[u32]>,
 }
 
 impl MaglevTable {
-    /// Lets the hosts take slots in turn, each in the order that its key dictates, as often as its
-    /// weight asks for. The order of `hosts` does not matter.
+    /// Builds the table: hosts take slots in turn, each in the order that its key dictates, as
+    /// often as its weight demands. The order of `hosts` does not matter.
     ///
     /// # Panics
     ///
-    /// When `table_size` is not one that [`Maglev`] accepts: only with a prime does every host
-    /// reach every slot.
+    /// If `table_size` is not one that [`Maglev`] accepts: only with a prime does every host reach
+    /// every slot.
     pub fn build(hosts: &[HashedHost<'_>], table_size: u64) -> Self {
         assert!(
             Maglev::try_new(Some(table_size), ConsistentHashing::default()).is_ok(),
             "table_size {table_size} is a prime within bounds"
         );
-        let mut turns: Vec<_> = (0..)
+        let mut entries: Vec<_> = (0..)
             .zip(hosts)
             .filter(|(_, host)| host.has_weight())
             .map(|(index, host)| (index, *host))
             .collect();
-        let slots = match turns[..] {
+        let slots = match entries[..] {
             [] => Vec::new(),
             [(only, _)] => vec![only],
             _ => {
-                // Weight before index: hosts with the same key are also told apart without looking
-                // at the order of the list.
-                turns.sort_unstable_by(|(i, a), (j, b)| {
+                // Weight before index, so that equal keys are ordered independently of the list.
+                entries.sort_unstable_by(|(i, a), (j, b)| {
                     let weights = || a.weight.total_cmp(&b.weight);
                     a.key.cmp(b.key).then_with(weights).then(i.cmp(j))
                 });
-                fill(&turns, table_size)
+                fill(&entries, table_size)
             }
         };
         Self {
@@ -57,8 +55,8 @@ impl MaglevTable {
         }
     }
 
-    /// Index of the host of `hash`; each further `attempt`, after a host was refused, looks
-    /// elsewhere (which may be the same host again). `None` only when the table is empty.
+    /// Returns the host index for `hash`; each further `attempt`, after a host was refused, looks
+    /// elsewhere (which may be the same host again). `None` only if the table is empty.
     #[inline]
     pub fn lookup(&self, hash: u64, attempt: u32) -> Option<u32> {
         // -k in two's complement: most bits change. Attempt 0 leaves the hash as it is.
@@ -68,29 +66,29 @@ impl MaglevTable {
         self.slots.get(slot as usize).copied()
     }
 
-    /// Host of every slot; a single slot when there is a single host.
+    /// Returns the host of every slot; a single slot if there is a single host.
     pub fn slots(&self) -> &[u32] {
         &self.slots
     }
 
-    /// Whether there is nobody to choose.
+    /// Whether the table has no host.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 }
 
-/// A host while the table is filled.
-struct Turn {
+/// A host while the table is being filled (Envoy's `TableBuildEntry`).
+struct BuildEntry {
     host: u32,
     weight: f64,
-    /// The slot it tries next, and the stride to the one after.
+    /// Slot that the host tries next, and the stride to the slot after it.
     next: u64,
     skip: u64,
-    /// It takes a slot in the first round in which round × weight reaches this.
+    /// The host takes a slot in the first round in which round × weight reaches this target.
     target: f64,
 }
 
-impl Turn {
+impl BuildEntry {
     fn new(host: u32, hashed: &HashedHost<'_>, table_size: u64) -> Self {
         let key = hashed.key.as_bytes();
         Self {
@@ -102,7 +100,6 @@ impl Turn {
         }
     }
 
-    /// Takes the next free slot.
     fn take(&mut self, slots: &mut Slots) {
         loop {
             let slot = self.next;
@@ -116,7 +113,7 @@ impl Turn {
         }
     }
 
-    /// The first round after `round` in which the host is due; `None` if it is after `last`.
+    /// First round after `round` in which the host is due; `None` if it is after `last`.
     fn due_after(&self, round: u64, last: u64) -> Option<u64> {
         #[expect(
             clippy::cast_precision_loss,
@@ -130,14 +127,14 @@ impl Turn {
             reason = "saturates, and is bounded next"
         )]
         let estimate = quotient as u64;
-        // The quotient is rounded, the product decides: start before it and step.
+        // The quotient is rounded, but the product decides: start one below the estimate and step.
         let start = estimate.saturating_sub(1).max(round + 1);
         (start..=last).find(|&round| is_due(round))
     }
 }
 
-/// The table while it is filled. Most slots that are tried near the end are taken: one bit each
-/// stays in the cache where the hosts of a large table would not.
+/// The table while it is being filled. Most slots that are tried near the end are taken: one bit
+/// each stays in the cache, which the hosts of a large table would not.
 struct Slots {
     table_size: u64,
     hosts: Vec<u32>,
@@ -154,7 +151,6 @@ impl Slots {
         }
     }
 
-    /// Gives `slot` to `host` if nobody has it.
     #[expect(clippy::cast_possible_truncation, reason = "below table_size")]
     fn claim(&mut self, slot: u64, host: u32) -> bool {
         let (word, bit) = (&mut self.taken[slot as usize / 64], 1 << (slot % 64));
@@ -167,27 +163,29 @@ impl Slots {
     }
 }
 
-/// Envoy walks all hosts in every round and skips those that are not due yet. The queue yields the
-/// same takers in the same order without the walk, which matters when few hosts are heavy.
+/// Fills the table. Envoy walks all hosts in every round and skips those that are not due yet; the
+/// queue yields the same order without the walk, which matters if few hosts are heavy.
 fn fill(hosts: &[(u32, HashedHost<'_>)], table_size: u64) -> Vec<u32> {
-    let mut turns: Vec<_> = hosts
+    let mut entries: Vec<_> = hosts
         .iter()
-        .map(|(index, host)| Turn::new(*index, host, table_size))
+        .map(|(index, host)| BuildEntry::new(*index, host, table_size))
         .collect();
-    let heaviest = turns.iter().map(|turn| turn.weight).fold(0.0, f64::max);
+    let heaviest = entries.iter().map(|entry| entry.weight).fold(0.0, f64::max);
     let mut slots = Slots::new(table_size);
-    // By round, then by order of the hosts. In the first round everybody is due.
-    let mut queue: BinaryHeap<_> = (0..turns.len()).map(|turn| Reverse((1, turn))).collect();
+    // Ordered by round, then by position of the host. In the first round every host is due.
+    let mut queue: BinaryHeap<_> = (0..entries.len())
+        .map(|entry| Reverse((1, entry)))
+        .collect();
     for _ in 0..table_size {
-        // Every round fills a slot, so that no round after the `table_size`th is needed either.
+        // Every round fills a slot, so rounds after the `table_size`th are never needed.
         let mut first = queue
             .peek_mut()
             .expect("the heaviest host is due in every round");
         let Reverse((round, index)) = *first;
-        let turn = &mut turns[index];
-        turn.take(&mut slots);
-        turn.target += heaviest;
-        match turn.due_after(round, table_size) {
+        let entry = &mut entries[index];
+        entry.take(&mut slots);
+        entry.target += heaviest;
+        match entry.due_after(round, table_size) {
             Some(next) => *first = Reverse((next, index)),
             None => drop(PeekMut::pop(first)),
         }

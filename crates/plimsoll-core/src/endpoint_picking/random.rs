@@ -1,6 +1,6 @@
-//! Random: the draw that chose the priority also chooses the host (envoy-semantics §8.1).
+//! Random policy: the draw that chose the priority also chooses the host (envoy-semantics §8.1).
 
-/// The host for a draw, if there is any.
+/// Returns the host index for a draw; `None` if the list is empty.
 #[inline]
 #[expect(
     clippy::cast_possible_truncation,

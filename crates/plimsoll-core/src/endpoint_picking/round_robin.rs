@@ -1,35 +1,23 @@
 //! Round robin over hosts of equal weight (envoy-semantics §8.1).
 //!
-//! The cursor belongs to the worker, starts at the worker's seed and survives changes of
-//! membership. When weights differ, or a host is in slow start, the schedule of `edf` takes over.
+//! The cursor belongs to the worker, starts at its seed and survives changes of membership. If
+//! weights differ, or a host is in slow start, the schedule of `edf` is used instead.
 
-/// The host for a cursor, if there is any.
-#[inline]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the remainder is below len"
-)]
-pub const fn index(counter: u64, len: usize) -> Option<usize> {
-    if len == 0 {
-        None
-    } else {
-        Some((counter % len as u64) as usize)
-    }
-}
+/// Host index for a counter: the same remainder as for a random draw.
+pub use super::random::index;
 
-/// A cursor over one list. It remembers where the list stands, so that a pick divides only after
-/// the length of the list has changed.
+/// A cursor over one list. It caches its index, so that a pick divides only after the length of the
+/// list has changed.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor {
     counter: u64,
-    /// `counter % len`.
+    /// Cached `counter % len`.
     index: u32,
-    /// Length of the list at the last pick.
     len: u32,
 }
 
 impl Cursor {
-    /// A cursor that starts at `counter`.
+    /// Creates a cursor that starts at `counter`.
     pub const fn new(counter: u64) -> Self {
         Self {
             counter,
@@ -38,7 +26,7 @@ impl Cursor {
         }
     }
 
-    /// The host for the cursor in a list of `len` (below 2^32), if there is any; moves on by one.
+    /// Returns the host index in a list of `len` and advances by one; `None` if the list is empty.
     #[inline]
     pub const fn next(&mut self, len: u32) -> Option<u32> {
         if len != self.len {
@@ -47,7 +35,7 @@ impl Cursor {
         let index = self.index;
         self.counter = self.counter.wrapping_add(1);
         self.index += 1;
-        // 2^64 is no multiple of most lengths: the index starts anew with the counter as well.
+        // 2^64 is not a multiple of most lengths: the index restarts with the counter as well.
         if self.index >= len || self.counter == 0 {
             self.index = 0;
         }
@@ -81,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_cursor_is_its_counter_modulo_the_length() {
-        // Lengths change on the way, to nothing and back; counters wrap.
+        // The length of the list changes on the way, to 0 and back; counters wrap.
         let lengths = [3, 3, 3, 3, 7, 7, 0, 7, 1, 1, 65_537, 65_537, 3, 3, 3];
         for start in [0, 6, u64::from(u32::MAX) - 4, u64::MAX - 5, u64::MAX] {
             let mut cursor = Cursor::new(start);

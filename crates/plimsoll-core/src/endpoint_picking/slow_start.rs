@@ -1,12 +1,12 @@
 //! Slow start: the share of its weight that a new host gets (envoy-semantics §8.2).
 //!
-//! Only the ramp lives here. The writer (`balancer`) evaluates it on a tick and stores the factor
-//! in the host, so a pick reads no clock (docs/decisions/0006).
+//! Only the formula is here. The balancer evaluates it on a tick and stores the factor in the host,
+//! so that a pick reads no clock (docs/decisions/0006).
 
 use std::time::Duration;
 
-/// Factor for a host that has been healthy for `elapsed`: 1 from the end of the window on. An
-/// aggression that is not positive counts as 1.
+/// Returns the factor for a host that has been healthy for `elapsed`; 1 from the end of the window
+/// on. An aggression that is not positive counts as 1.
 pub fn factor(
     elapsed: Duration,
     window: Duration,
@@ -17,7 +17,7 @@ pub fn factor(
         return 1.0;
     }
     let aggression = if aggression > 0.0 { aggression } else { 1.0 };
-    // At least a millisecond, so that a host just seen has some weight even without a floor.
+    // At least a millisecond, so that a new host has some weight even without a minimum.
     let elapsed = elapsed.max(Duration::from_millis(1));
     let progress = millis(elapsed) / millis(window);
     let ramp = if aggression == 1.0 {
@@ -28,7 +28,7 @@ pub fn factor(
     ramp.max(min_weight_percent / 100.0).min(1.0)
 }
 
-/// Whole milliseconds, as Envoy measures.
+/// Returns whole milliseconds, as Envoy measures.
 #[expect(clippy::cast_precision_loss, reason = "milliseconds of a window")]
 fn millis(duration: Duration) -> f64 {
     duration.as_millis().max(1) as f64

@@ -1,5 +1,5 @@
-//! Filling in an [`Explanation`]: asks the functions that decided, for this proxy and for the
-//! proxies of every zone, and sums up what that does to each locality.
+//! Builds an [`Explanation`] by calling the functions that made the decisions, for this proxy and
+//! for the proxies of every zone, and sums up the effect on each locality.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use super::{
     PreconditionExplanation, PriorityExplanation, StateName, ZoneExplanation, words,
 };
 use crate::counts::{HostSetCounts, LocalityCounts};
+use crate::host_source::HostClass;
 use crate::locality_picking::demand::{Demand, FractionMap};
 use crate::locality_picking::zone_aware::{
     Precondition, Reason, ZoneRouting, ZoneState, capacity_by_weight, regenerate, seen_from,
@@ -80,14 +81,14 @@ fn kept_bp(state: &ZoneState) -> Option<u64> {
     }
 }
 
-/// What really happens: zone-aware routing unless something overrules it, in the order of
-/// `host_source`.
+/// State in effect: that of zone-aware routing unless panic, weights or settings override it.
 fn effective(
     snapshot: &RoutingSnapshot,
     view: &PriorityView,
     zone: &ZoneRouting,
 ) -> (StateName, Option<Reason>) {
-    let weights = snapshot.config.locality_weighted() && view.table.locality_weights[0].is_some();
+    let weights = snapshot.config.locality_weighted()
+        && view.table.locality_weights[HostClass::Healthy].is_some();
     let overruled = match &view.source {
         source if source.panic => Some(Reason::UpstreamInPanic),
         _ if view.load_aware.is_some() => Some(Reason::LoadAwareLocality),
@@ -103,7 +104,6 @@ fn effective(
     }
 }
 
-/// The tests of the regeneration, and those every request makes besides.
 fn preconditions(snapshot: &RoutingSnapshot) -> Vec<PreconditionExplanation> {
     let Some(view) = snapshot.priorities.first() else {
         return Vec::new();
@@ -153,8 +153,7 @@ fn preconditions(snapshot: &RoutingSnapshot) -> Vec<PreconditionExplanation> {
     tests.iter().map(explained).collect()
 }
 
-/// Where demand really arrives, as far as anybody knows: the last fractions, whatever the basis
-/// makes of them, else healthy proxies.
+/// Where demand arrives: by the last fractions, even if unused, or by healthy proxies.
 fn true_demand(snapshot: &RoutingSnapshot) -> Demand {
     let Some(fleet) = &snapshot.zone.fleet else {
         return Demand::default();
@@ -187,11 +186,10 @@ fn fractions(snapshot: &RoutingSnapshot, now: Instant) -> FractionsExplanation {
     }
 }
 
-/// What fresh fractions do.
 fn in_force(snapshot: &RoutingSnapshot, fractions: &FractionMap) -> FractionStatus {
     let fleet = snapshot.zone.fleet.as_ref();
     if snapshot.config.uses_demand_feed_forward() {
-        // Without a fleet nothing can be said about the demand of a zone.
+        // Without a fleet the demand of a zone is unknown.
         let demand = fleet.map(|fleet| Demand::from_fractions(fractions, fleet));
         return match demand {
             None => FractionStatus::Unused,
@@ -218,14 +216,12 @@ fn own_shares(snapshot: &RoutingSnapshot, zone: &ZoneRouting) -> Option<Vec<f64>
     shares.under(zone, &order)
 }
 
-/// What the proxies of every zone do: of each zone the fleet is in, and of each with demand.
 fn zones(
     snapshot: &RoutingSnapshot,
     localities: &[LocalityCounts],
     true_demand: &Demand,
 ) -> Vec<ZoneExplanation> {
-    // Under load_aware_locality every proxy decides by the reports that it has seen itself, and
-    // under OBSERVED_LOAD by the response times.
+    // Under load_aware_locality and OBSERVED_LOAD every proxy decides by what it saw itself.
     let observed = |view: &PriorityView| view.source.zone.observed;
     if snapshot.config.load_aware_locality().is_some()
         || snapshot.priorities.first().is_some_and(observed)
@@ -274,7 +270,7 @@ fn zones(
     receivers.into_iter().map(explain_zone).collect()
 }
 
-/// The routing of the proxies in `receiver`, and where their slots are in this snapshot's table.
+/// Routing of the proxies in `receiver`, and positions of their localities in this table.
 fn zone_of(
     snapshot: &RoutingSnapshot,
     receiver: &Locality,
@@ -289,8 +285,8 @@ fn zone_of(
     let order = upstream
         .localities
         .iter()
-        .filter_map(|slot| position.get(&slot.locality).copied());
-    let order = order.collect();
+        .filter_map(|slot| position.get(&slot.locality).copied())
+        .collect();
     (
         regenerate(
             config,
@@ -302,12 +298,12 @@ fn zone_of(
     )
 }
 
-/// Share of the fleet's requests per slot, if every zone's proxies do as explained.
+/// The fleet's requests per locality, if the proxies of all zones route as explained.
 fn traffic_shares(zones: &[ZoneExplanation], own: Option<&[f64]>, slots: usize) -> Vec<f64> {
     let mut traffic = vec![0.0; slots];
     let known: f64 = zones.iter().map(|zone| zone.demand_share).sum();
     if known <= 0.0 {
-        // Nothing is known of other proxies: all of them are taken to be like this one.
+        // Other proxies are unknown and assumed to be like this one.
         return own.map_or(traffic, <[f64]>::to_vec);
     }
     for zone in zones {
@@ -318,7 +314,6 @@ fn traffic_shares(zones: &[ZoneExplanation], own: Option<&[f64]>, slots: usize) 
     traffic
 }
 
-/// Builds the rows of localities.
 struct Rows<'a> {
     snapshot: &'a RoutingSnapshot,
     zone: &'a ZoneRouting,
@@ -347,10 +342,13 @@ impl Rows<'_> {
                 row.upstream_bp = percentages.upstream;
             }
             row.residual_bp = self.residual_bp(index);
-            row.utilization = view
-                .load_aware
-                .as_ref()
-                .and_then(|table| table.sources[0].utilization.get(index).copied().flatten());
+            row.utilization = view.load_aware.as_ref().and_then(|table| {
+                table.sources[HostClass::Healthy]
+                    .utilization
+                    .get(index)
+                    .copied()
+                    .flatten()
+            });
             row.expected_share = own_shares.get(index).copied().unwrap_or(0.0);
             row.traffic_share = traffic.get(index).copied().unwrap_or(0.0);
             if capacity > 0.0 {
@@ -387,8 +385,7 @@ impl Rows<'_> {
     }
 
     fn row(&self, slot: &LocalityCounts) -> LocalityExplanation {
-        let fleet = self.snapshot.zone.fleet.as_ref();
-        let fleet = fleet.and_then(|fleet| {
+        let fleet = self.snapshot.zone.fleet.as_ref().and_then(|fleet| {
             fleet
                 .localities
                 .iter()
@@ -423,7 +420,6 @@ impl Rows<'_> {
         }
     }
 
-    /// What one slot can take, in the unit that the decision used.
     #[expect(clippy::cast_precision_loss, reason = "host counts and weights")]
     fn capacity(&self, slot: &LocalityCounts) -> f64 {
         let measured = self.snapshot.zone.demand.is_measured();
@@ -445,7 +441,6 @@ impl Rows<'_> {
     }
 }
 
-/// Where hosts report their utilization, the load of a locality is what they say of it.
 #[expect(clippy::cast_precision_loss, reason = "host counts")]
 fn load_by_reports(rows: &mut [LocalityExplanation]) {
     let reported = rows
@@ -488,12 +483,11 @@ fn priorities(snapshot: &RoutingSnapshot) -> Vec<PriorityExplanation> {
         .collect()
 }
 
-/// What an operator should know besides the numbers.
 fn notes(snapshot: &RoutingSnapshot, fails: bool) -> Vec<String> {
     let mut notes = Vec::new();
     let mut note = |text: &str| notes.push(text.to_owned());
     let Some(view) = snapshot.priorities.first() else {
-        note("no assignment has been seen yet: requests wait");
+        note("no assignment received yet: requests wait");
         return notes;
     };
     let source = &view.source;
@@ -505,7 +499,7 @@ fn notes(snapshot: &RoutingSnapshot, fails: bool) -> Vec<String> {
     }
     if zone_active && !source.panic {
         match source.routing_enabled {
-            0 => note("routing_enabled is 0 %: localities play no part in practice"),
+            0 => note("routing_enabled is 0 %: localities are ignored"),
             percent @ 1..=99 => notes.push(format!(
                 "routing_enabled is {percent} %: the other requests ignore localities"
             )),
@@ -516,12 +510,12 @@ fn notes(snapshot: &RoutingSnapshot, fails: bool) -> Vec<String> {
                 "the fleet itself is in panic and fail_traffic_on_panic is set: requests fail"
                     .into()
             } else {
-                "the fleet itself is in panic: localities play no part until it recovers".into()
+                "the fleet itself is in panic: localities are ignored until it recovers".into()
             });
         }
     }
     if snapshot.config.locality_weighted() {
-        let healthy = &view.table.locality_weights[0];
+        let healthy = &view.table.locality_weights[HostClass::Healthy];
         notes.push(match healthy {
             Some(_) => "localities are chosen by the weights of the assignment".into(),
             None => {

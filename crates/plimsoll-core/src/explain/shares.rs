@@ -1,16 +1,16 @@
-//! Where requests go: shares per upstream locality of one priority, for proxies of any locality.
+//! Expected shares of requests per upstream locality of one priority, for proxies of any locality.
 //!
-//! Uses the tables and functions that decide picks; nothing is decided here. Called by `build` for
-//! the own locality and for every zone of the fleet.
+//! Uses the tables and functions that decide picks. `build` calls it for the local proxy and for
+//! every zone of the fleet.
 
-use crate::host_source::{HostSource, SourcePolicy};
+use crate::host_source::{HostClass, HostSource, SourcePolicy};
 use crate::locality_picking::zone_aware::ZoneRouting;
 use crate::model::endpoint_policy::EndpointPolicy;
 use crate::model::locality::Locality;
 use crate::priority::Availability;
 use crate::snapshot::{HostList, PriorityTable, RoutingSnapshot};
 
-/// Shares of one priority; slots in the order of the snapshot's table.
+/// Shares of one priority; localities in the order of the snapshot's table.
 pub(super) struct Shares<'a> {
     snapshot: &'a RoutingSnapshot,
     table: &'a PriorityTable,
@@ -29,8 +29,7 @@ impl<'a> Shares<'a> {
         })
     }
 
-    /// Shares under `zone`, the routing as decided by the proxies in question. `None` = requests
-    /// fail. `by_zone` gives the slots of this table the order in which `zone` counted them.
+    /// Shares under `zone`; `None` if requests fail. `by_zone` maps slots of `zone` to this table.
     pub(super) fn under(&self, zone: &ZoneRouting, by_zone: &[usize]) -> Option<Vec<f64>> {
         if let Some(weights) = self.load_aware_weights() {
             return Some(normalized(weights));
@@ -60,18 +59,14 @@ impl<'a> Shares<'a> {
         Some(shares)
     }
 
-    /// Shares of the requests that go to healthy or to degraded hosts.
     fn available(
         &self,
         availability: Availability,
         zone: &ZoneRouting,
         by_zone: &[usize],
     ) -> Option<Vec<f64>> {
-        let (source, class) = match availability {
-            Availability::Healthy => (HostSource::HealthyHosts, 0),
-            Availability::Degraded => (HostSource::DegradedHosts, 1),
-        };
-        let flat = self.flat(source);
+        let class = HostClass::from(availability);
+        let flat = self.flat(HostSource::flat(class));
         if self.snapshot.config.locality_weighted()
             && let Some(weights) = &self.table.locality_weights[class]
         {
@@ -91,7 +86,7 @@ impl<'a> Shares<'a> {
         Some(shares)
     }
 
-    /// Shares of consistent hashing: the weights of the hosts in its table. An empty table fails.
+    /// Shares of consistent hashing by the weights in its table; `None` if that is empty.
     fn hashed(&self) -> Option<Vec<f64>> {
         let table = self.snapshot.priorities.get(self.priority)?.hash.as_ref()?;
         let weight_in = |locality: &Locality| -> f64 {
@@ -106,7 +101,6 @@ impl<'a> Shares<'a> {
         (!table.hosts.is_empty()).then_some(shares)
     }
 
-    /// The weights that load_aware_locality gave this proxy, if that is the policy.
     fn load_aware_weights(&self) -> Option<Vec<f64>> {
         let table = self
             .snapshot
@@ -115,8 +109,9 @@ impl<'a> Shares<'a> {
             .load_aware
             .as_ref()?;
         let class = match (self.source.panic, self.serves_degraded()) {
-            (true, _) => 2,
-            (false, degraded) => usize::from(degraded),
+            (true, _) => HostClass::All,
+            (false, true) => HostClass::Degraded,
+            (false, false) => HostClass::Healthy,
         };
         let sums = &table.sources[class].prefix_sums;
         let before = std::iter::once(&0.0).chain(sums);
@@ -128,7 +123,7 @@ impl<'a> Shares<'a> {
         )
     }
 
-    /// Percent of all traffic that goes to one class of this priority's hosts.
+    /// Returns the percentage of all traffic that goes to one class of this priority's hosts.
     fn load(&self, availability: Availability) -> f64 {
         let loads = match availability {
             Availability::Healthy => self.snapshot.loads.healthy_load(),
@@ -137,12 +132,11 @@ impl<'a> Shares<'a> {
         f64::from(loads.get(self.priority).copied().unwrap_or(0))
     }
 
-    /// Only degraded hosts of this priority get traffic.
     fn serves_degraded(&self) -> bool {
         self.load(Availability::Healthy) == 0.0 && self.load(Availability::Degraded) > 0.0
     }
 
-    /// Shares when localities play no part: by weight where the policy weighs, else by count.
+    /// Shares without locality routing: by weight if the policy uses weights, else by count.
     fn flat(&self, source: HostSource) -> Vec<f64> {
         let by_count = matches!(
             self.snapshot.config.endpoint_policy(),
@@ -164,7 +158,7 @@ impl<'a> Shares<'a> {
     }
 }
 
-/// Scales to a sum of 1; all zeros stay zeros, and none is a negative one (the sum of nothing is).
+/// Scales to a sum of 1; zeros never become negative zero, as the sum of an empty list is.
 fn normalized(mut weights: Vec<f64>) -> Vec<f64> {
     let total: f64 = weights.iter().sum();
     let scale = if total > 0.0 { 1.0 / total } else { 1.0 };

@@ -1,5 +1,4 @@
-//! The part of an explanation that speaks of subsets: which there are, and what each of them does
-//! with its requests.
+//! Explanation of the subsets of a cluster: which exist, and how their requests are routed.
 
 use super::{Explanation, StateName};
 use crate::model::locality::Locality;
@@ -7,67 +6,54 @@ use crate::model::subset::SubsetFallbackPolicy;
 use crate::snapshot::{RoutingSnapshot, SubsetView};
 use crate::time::Instant;
 
-/// Subsets that an explanation shows; a page with more is read by nobody.
+/// Limit of subsets in an explanation; more would be unreadable.
 const SHOWN: usize = 100;
 
-/// The subsets of a cluster. What an [`Explanation`] says besides is true of all its hosts, which
-/// serve requests that fall back to any endpoint.
+/// Explanation of the subsets of a cluster. The rest of the [`Explanation`] describes all its
+/// hosts, which serve requests that fall back to any endpoint.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SubsetsExplanation {
-    /// How many there are.
     pub active: u64,
-    /// How many there may be.
     pub max_subsets: u32,
-    /// Some could not be made because there were too many.
     pub limited: bool,
-    /// What serves a request for which there is no subset, spelled as in xDS.
+    /// Fallback of requests without matching subset, spelled as in xDS.
     pub fallback_policy: &'static str,
-    /// All hosts are tried when that has none.
+    /// Whether all hosts are tried if the fallback has no host.
     pub panic_mode_any: bool,
-    /// The default subset, where some request can fall back to it.
     pub default_subset: Option<SubsetExplanation>,
-    /// The first hundred, sorted by metadata.
+    /// The first hundred subsets, sorted by metadata.
     pub subsets: Vec<SubsetExplanation>,
 }
 
-/// One subset.
+/// Explanation of one subset.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SubsetExplanation {
-    /// What its hosts have in common: `stage="prod", version="2"`.
+    /// Metadata that the hosts of the subset share: `stage="prod", version="2"`.
     pub metadata: String,
-    /// It is one host, whatever its health (`single_host_per_subset`).
+    /// The subset is a single host, regardless of its health (`single_host_per_subset`).
     pub single_host: bool,
-    /// Hosts of all priorities.
     pub hosts: u64,
-    /// Healthy ones among them; of a subset of one host, 1, because health is not asked.
+    /// Healthy hosts of all priorities; 1 for a single-host subset, which ignores health.
     pub healthy: u64,
-    /// Some priority is in panic.
     pub panic: bool,
-    /// What happens to its requests at priority 0.
     pub state: StateName,
-    /// Why, in words.
     pub reason: String,
-    /// Where its requests at priority 0 go.
     pub localities: Vec<SubsetLocality>,
 }
 
-/// One locality at priority 0 of a subset.
+/// Explanation of one locality of a subset at priority 0.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SubsetLocality {
-    /// Where.
     pub locality: Locality,
-    /// Hosts of the subset there.
     pub hosts: u64,
-    /// Healthy ones among them.
     pub healthy: u64,
-    /// Share of this proxy's requests for the subset that go there, 0.0 to 1.0.
+    /// Share of this proxy's requests for the subset sent to the locality, 0.0 to 1.0.
     pub expected_share: f64,
 }
 
-/// Explains the subsets of a snapshot; `None` where the cluster has none.
 pub(super) fn explain(snapshot: &RoutingSnapshot, now: Instant) -> Option<SubsetsExplanation> {
     let table = snapshot.subsets.as_deref()?;
     let config = &table.config;

@@ -1,11 +1,11 @@
-//! Reasons and preconditions in words an operator understands at 3 a.m.
+//! Texts of reasons and preconditions, for operators.
 //!
-//! Sentences only; the numbers come from the decision itself.
+//! The numbers in the texts come from the routing decision itself.
 
 use crate::locality_picking::zone_aware::{Precondition, Reason, ZoneRouting, ZoneState};
 use crate::model::zone_aware::{LocalityBasis, ZoneAware};
 
-/// Why requests go where they go. `measured` tells whether demand is known or taken from proxies.
+/// Why requests go where they go; `measured` = demand is known, not estimated from proxies.
 pub(super) fn reason(
     code: Option<Reason>,
     zone: &ZoneRouting,
@@ -23,7 +23,7 @@ pub(super) fn reason(
     let demand = if basis == Some(LocalityBasis::LrsReportedRate) && measured {
         "issues"
     } else {
-        "is taken to issue"
+        "is assumed to issue"
     };
     match &zone.state {
         ZoneState::NoLocalityRouting(reason) => off(*reason).to_owned(),
@@ -40,12 +40,12 @@ pub(super) fn reason(
             let kept = percent(residual.local_percent_to_route);
             match zone.percentages.first() {
                 Some(own) if residual.local_percent_to_route > 0 => format!(
-                    "the own locality {demand} {} of the demand but has {} of the capacity: {kept} \
+                    "this locality {demand} {} of the demand but has {} of the capacity: {kept} \
                      stays local, the rest goes where capacity is spare",
                     percent(own.local),
                     percent(own.upstream)
                 ),
-                _ => "the own locality has no healthy upstream host: everything goes to other \
+                _ => "this locality has no healthy upstream host: everything goes to other \
                       localities"
                     .to_owned(),
             }
@@ -58,9 +58,8 @@ fn direct(zone: &ZoneRouting, config: Option<&ZoneAware>, demand: &str) -> Strin
         return "everything stays local".to_owned();
     };
     let (local, upstream) = (percent(own.local), percent(own.upstream));
-    let shares = format!(
-        "the own locality {demand} {local} of the demand and has {upstream} of the capacity"
-    );
+    let shares =
+        format!("this locality {demand} {local} of the demand and has {upstream} of the capacity");
     if own.upstream > 0 && own.upstream >= own.local {
         return format!("{shares}: everything stays local");
     }
@@ -78,7 +77,6 @@ fn direct(zone: &ZoneRouting, config: Option<&ZoneAware>, demand: &str) -> Strin
     }
 }
 
-/// A precondition and its numbers.
 pub(super) fn precondition(test: &Precondition) -> String {
     let Precondition {
         actual, required, ..
@@ -102,7 +100,7 @@ pub(super) fn precondition(test: &Precondition) -> String {
             )
         }
         Reason::LocalClusterHasNoHostInOwnLocality => format!(
-            "the fleet has {} in the own locality, {required} is needed",
+            "the fleet has {} in this locality, {required} is needed",
             counted(actual, "host", "hosts")
         ),
         Reason::UpstreamTooSmall => format!(
@@ -110,11 +108,13 @@ pub(super) fn precondition(test: &Precondition) -> String {
             counted(actual, "healthy host", "healthy hosts")
         ),
         Reason::UpstreamInPanic => {
-            format!("{actual} % of the upstream hosts are usable, panic is below {required} %")
+            format!(
+                "{actual} % of the upstream hosts are usable, the panic threshold is {required} %"
+            )
         }
         Reason::RoutingNotEnabled => format!("routing_enabled is {actual} %"),
         Reason::LocalClusterInPanic => {
-            format!("{actual} % of the fleet is usable, panic is below {required} %")
+            format!("{actual} % of the fleet is usable, the panic threshold is {required} %")
         }
         other => off(other).to_owned(),
     }
@@ -129,24 +129,24 @@ const fn off(reason: Reason) -> &'static str {
             "the upstream cluster is in fewer than 2 localities"
         }
         Reason::LocalFewerThan2Localities => "the fleet is in fewer than 2 localities",
-        Reason::LocalClusterHasNoHostInOwnLocality => "the fleet has no host in the own locality",
+        Reason::LocalClusterHasNoHostInOwnLocality => "the fleet has no host in this locality",
         Reason::UpstreamTooSmall => "the upstream cluster has fewer hosts than min_cluster_size",
         Reason::UpstreamInPanic => {
             "the upstream cluster is in panic: too few of its hosts are usable"
         }
         Reason::LocalityWeights => "the weights of the assignment choose the locality",
-        Reason::RoutingNotEnabled => "routing_enabled is 0 %: localities play no part",
+        Reason::RoutingNotEnabled => "routing_enabled is 0 %: localities are ignored",
         Reason::LocalClusterInPanic => "the fleet itself is in panic: too few proxies are usable",
         Reason::LoadAwareLocality => "localities are chosen by the utilization that hosts report",
     }
 }
 
-/// `1 host`, `2 hosts`.
+/// Formats a count with its noun: `1 host`, `2 hosts`.
 fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// Basis points as a percentage without needless digits.
+/// Formats basis points as a percentage without trailing zeros.
 pub(super) fn percent(basis_points: u64) -> String {
     let (whole, rest) = (basis_points / 100, basis_points % 100);
     match rest {
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentages_have_no_needless_digits() {
+    fn percentages_have_no_trailing_zeros() {
         let printed = [0, 5, 50, 6000, 6250, 6666, 10_000].map(percent);
         assert_eq!(
             printed,
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_has_words() {
+    fn every_reason_has_a_text() {
         for reason in [
             Reason::NotConfigured,
             Reason::NoLocalCluster,

@@ -1,7 +1,7 @@
-//! [`ClusterLoad`]: what all hosts of a cluster share: requests in flight, drops, metric names.
+//! Load shared by all hosts of a cluster: requests in flight, drops, metric names.
 //!
-//! [`DropCounts`] are the drops that an assignment orders, by category; they travel with the
-//! snapshot that has the orders. Both are drained by `balancer::load_stats`.
+//! [`DropCounts`] has the drops demanded by an assignment, by category, and is published with the
+//! snapshot that has the `drop_overloads`. `balancer::load_stats` drains both types.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::load_metrics::LoadMetrics;
 use crate::model::assignment::DropOverload;
 
-/// Requests of a whole cluster in flight: the mean that bounded load compares with, and what a
-/// circuit breaker counts. And those that were dropped.
+/// Requests of a whole cluster: those in flight, which bounded load and circuit breakers use, and
+/// those dropped.
 #[derive(Debug, Default)]
 pub struct ClusterLoad {
     pub(super) active: AtomicU64,
@@ -19,13 +19,13 @@ pub struct ClusterLoad {
 }
 
 impl ClusterLoad {
-    /// Requests in flight now.
+    /// Returns the number of requests in flight.
     pub fn active(&self) -> u64 {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// A request was dropped for a reason that has no category: a circuit breaker (gRFC A32),
-    /// maintenance. Drops that the assignment orders are counted by the pick.
+    /// Counts a request dropped for a reason without category: a circuit breaker (gRFC A32) or
+    /// maintenance. Picks count the drops that the assignment demands.
     pub fn record_drop(&self) {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
@@ -40,23 +40,24 @@ impl ClusterLoad {
 pub(crate) struct DropCounts(Vec<(Arc<str>, AtomicU64)>);
 
 impl DropCounts {
-    pub(crate) fn new(orders: &[DropOverload]) -> Self {
-        let counts = orders
-            .iter()
-            .map(|order| (Arc::clone(&order.category), AtomicU64::new(0)));
-        Self(counts.collect())
+    pub(crate) fn new(drop_overloads: &[DropOverload]) -> Self {
+        Self(
+            drop_overloads
+                .iter()
+                .map(|drop| (Arc::clone(&drop.category), AtomicU64::new(0)))
+                .collect(),
+        )
     }
 
-    /// A request was dropped by the order at `index`.
     pub(crate) fn increment(&self, index: usize) {
         if let Some((_, count)) = self.0.get(index) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Takes away what was counted.
     pub(crate) fn take(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
-        let counts = self.0.iter();
-        counts.map(|(category, count)| (category, count.swap(0, Ordering::Relaxed)))
+        self.0
+            .iter()
+            .map(|(category, count)| (category, count.swap(0, Ordering::Relaxed)))
     }
 }

@@ -1,10 +1,10 @@
-//! Requests in flight per host, counted side by side.
+//! In-flight request counters of all hosts, stored side by side.
 //!
-//! Least request compares a few random hosts of thousands. Were each counter inside its host, every
-//! comparison would fetch a far line of memory, and a pick would cost more the more hosts there
-//! are; side by side, the counters of ten thousand hosts fit a near cache. [`Counters`] is the
-//! writer's end: it hands counters out and takes them back. A [`Counter`] belongs to one host as
-//! long as anybody holds that host; tables read many of them through [`CounterBlocks`].
+//! Least request compares a few random hosts of thousands. With each counter inside its host, every
+//! comparison would be a cache miss, and a pick would cost more the more hosts there are; side by
+//! side, the counters of ten thousand hosts fit into the L2 cache. [`InFlightCounters`] is owned by
+//! the writer, which allocates and reclaims counters. An [`InFlightCounter`] belongs to one host as
+//! long as that host is alive; tables read many of them through [`CounterBlocks`].
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -13,35 +13,35 @@ use super::Host;
 
 type Block = Arc<[AtomicU32]>;
 
-/// Counters of the first block; every further one is twice as large, up to [`LARGEST_BLOCK`].
+/// Size of the first block; each further one is twice as large, up to [`MAX_BLOCK`].
 const FIRST_BLOCK: u32 = 64;
 const OFFSET_BITS: u32 = 20;
-const LARGEST_BLOCK: u32 = 1 << OFFSET_BITS;
+const MAX_BLOCK: u32 = 1 << OFFSET_BITS;
 
-/// Where a counter is: its block and its place in it, in one word.
+/// Block and offset of a counter, in one word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CounterPlace(u32);
+pub(crate) struct CounterIndex(u32);
 
-impl CounterPlace {
+impl CounterIndex {
     const fn block(self) -> usize {
         (self.0 >> OFFSET_BITS) as usize
     }
 
     const fn offset(self) -> usize {
-        (self.0 & (LARGEST_BLOCK - 1)) as usize
+        (self.0 & (MAX_BLOCK - 1)) as usize
     }
 }
 
-/// The counter of one host.
 #[derive(Debug)]
-pub(crate) struct Counter {
+pub(crate) struct InFlightCounter {
     block: Block,
-    place: CounterPlace,
+    place: CounterIndex,
+    /// Block and offset as one running number.
+    pub(super) index: usize,
 }
 
-impl Counter {
-    /// Where tables find it.
-    pub(crate) const fn place(&self) -> CounterPlace {
+impl InFlightCounter {
+    pub(crate) const fn place(&self) -> CounterIndex {
         self.place
     }
 
@@ -66,44 +66,44 @@ impl Counter {
     }
 }
 
-/// All blocks at some moment: what a table reads counters through.
+/// All blocks at the time a table was built, to read counters through.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CounterBlocks(Arc<[Block]>);
 
 impl CounterBlocks {
-    /// Requests in flight on the host whose counter is at `place`.
     #[inline]
-    pub(crate) fn get(&self, place: CounterPlace) -> u32 {
+    pub(crate) fn get(&self, place: CounterIndex) -> u32 {
         self.0[place.block()][place.offset()].load(Ordering::Relaxed)
     }
 }
 
-/// Hands counters out and takes them back.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct InFlightCounters {
     blocks: CounterBlocks,
-    /// Handed out from the last block.
     used: u32,
-    free: Vec<CounterPlace>,
-    /// Counters of hosts that are no longer listed, but may still have requests.
-    retired: Vec<(CounterPlace, Weak<Host>)>,
+    free: Vec<CounterIndex>,
+    retired: Vec<(CounterIndex, Weak<Host>)>,
 }
 
-impl Counters {
-    /// A counter that nobody else has; it stands at 0.
-    pub(crate) fn take(&mut self) -> Counter {
+impl InFlightCounters {
+    pub(crate) fn take(&mut self) -> InFlightCounter {
         let place = self.free.pop().unwrap_or_else(|| self.fresh());
         let block = Arc::clone(&self.blocks.0[place.block()]);
-        Counter { block, place }
+        let before = self.blocks.0[..place.block()].iter();
+        let index = before.map(|block| block.len()).sum::<usize>() + place.offset();
+        InFlightCounter {
+            block,
+            place,
+            index,
+        }
     }
 
-    /// The host is no longer listed. Its counter is reused once nobody holds the host any more.
+    /// Marks the counter of a removed host for reuse, once the host is dropped.
     pub(crate) fn retire(&mut self, host: &Arc<Host>) {
         self.retired
             .push((host.counter().place(), Arc::downgrade(host)));
     }
 
-    /// Takes back what retired hosts have let go.
     pub(crate) fn reclaim(&mut self) {
         let free = &mut self.free;
         self.retired.retain(|(place, host)| {
@@ -115,22 +115,21 @@ impl Counters {
         });
     }
 
-    /// The blocks there are.
     pub(crate) const fn blocks(&self) -> &CounterBlocks {
         &self.blocks
     }
 
-    fn fresh(&mut self) -> CounterPlace {
+    fn fresh(&mut self) -> CounterIndex {
         let blocks = &self.blocks.0;
         let room = blocks.last().map_or(0, |block| block.len());
         if self.used as usize == room {
-            let size = (2 * room).clamp(FIRST_BLOCK as usize, LARGEST_BLOCK as usize);
+            let size = (2 * room).clamp(FIRST_BLOCK as usize, MAX_BLOCK as usize);
             let block: Block = (0..size).map(|_| AtomicU32::new(0)).collect();
             self.blocks.0 = blocks.iter().cloned().chain([block]).collect();
             self.used = 0;
         }
         let block = u32::try_from(self.blocks.0.len() - 1).expect("fewer than 2^12 blocks");
-        let place = CounterPlace((block << OFFSET_BITS) | self.used);
+        let place = CounterIndex((block << OFFSET_BITS) | self.used);
         self.used += 1;
         place
     }
@@ -143,9 +142,9 @@ mod tests {
 
     #[test]
     fn counters_are_apart_and_readable_through_the_blocks() {
-        let mut counters = Counters::default();
-        // Three blocks: 64, 128 and part of 256.
-        let taken: Vec<Counter> = (0..300).map(|_| counters.take()).collect();
+        let mut counters = InFlightCounters::default();
+        // 300 counters take three blocks: of 64, of 128 and part of 256.
+        let taken: Vec<InFlightCounter> = (0..300).map(|_| counters.take()).collect();
         assert_eq!(counters.blocks().0.len(), 3);
         for (times, counter) in taken.iter().enumerate() {
             (0..times % 7).for_each(|_| counter.increment());
@@ -159,20 +158,28 @@ mod tests {
     }
 
     #[test]
-    fn blocks_taken_earlier_still_show_their_counters() {
-        let mut counters = Counters::default();
+    fn indices_number_the_counters_consecutively() {
+        let mut counters = InFlightCounters::default();
+        for expected in 0..1_000 {
+            assert_eq!(counters.take().index, expected);
+        }
+    }
+
+    #[test]
+    fn earlier_blocks_still_show_their_counters() {
+        let mut counters = InFlightCounters::default();
         let first = counters.take();
         let early = counters.blocks().clone();
-        let later: Vec<Counter> = (0..FIRST_BLOCK).map(|_| counters.take()).collect();
+        let later: Vec<InFlightCounter> = (0..FIRST_BLOCK).map(|_| counters.take()).collect();
         first.increment();
         assert_eq!(early.get(first.place()), 1);
         assert_eq!(counters.blocks().get(first.place()), 1);
-        assert_eq!(later.last().map(Counter::get), Some(0));
+        assert_eq!(later.last().map(InFlightCounter::get), Some(0));
     }
 
     #[test]
     fn a_counter_is_reused_only_after_the_last_request_of_its_host() {
-        let mut counters = Counters::default();
+        let mut counters = InFlightCounters::default();
         let host = host_with(None, counters.take());
         let place = host.counter().place();
         let request = host.begin_request();
@@ -186,6 +193,6 @@ mod tests {
         let again = counters.take();
         assert_eq!((again.place(), again.get()), (place, 0));
         counters.reclaim();
-        assert_ne!(counters.take().place(), place, "handed out once");
+        assert_ne!(counters.take().place(), place, "allocated once");
     }
 }

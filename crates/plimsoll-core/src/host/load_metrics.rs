@@ -1,9 +1,9 @@
-//! [`LoadMetrics`]: which metrics of backends are summed for load reports, each in its slot.
+//! Backend metrics that are summed for load reports, each in its slot.
 //!
-//! Names become slots when the configuration is read, so that a report is added without a lock and
-//! without allocating. Only `*` cannot be resolved before a report came: a name seen for the first
-//! time takes a slot then, once per cluster. Slots are never given to another name. Rules of names
-//! live in `model::orca`; the sums themselves in each host, read by `balancer::load_stats`.
+//! Names are mapped to slots when the configuration is read, so that a report is added without
+//! locking or allocating. Only `*` cannot be resolved in advance: a name seen for the first time
+//! gets a slot then, once per cluster. Slots are never reused for another name. Rules for names are
+//! in `model::orca`; the sums are in each host, read by `balancer::load_stats`.
 
 use std::sync::Arc;
 
@@ -12,13 +12,11 @@ use arc_swap::ArcSwap;
 use super::metric_sum::MetricSum;
 use crate::model::orca::{MetricName, OrcaLoadReport};
 
-/// Most names one cluster can sum, over its life. Memory of a host is bounded by it: 16 bytes each.
-pub(crate) const MOST_METRICS: usize = 64;
+/// Limit of metric names of a cluster over its lifetime; each costs every host 16 bytes.
+pub(crate) const MAX_METRICS: usize = 64;
 
-/// The slots of a host.
 pub(crate) type MetricSums = Box<[MetricSum]>;
 
-/// The metrics of a cluster.
 #[derive(Debug, Default)]
 pub(crate) struct LoadMetrics {
     slots: ArcSwap<Slots>,
@@ -26,20 +24,17 @@ pub(crate) struct LoadMetrics {
 
 #[derive(Clone, Debug, Default)]
 struct Slots {
-    /// The configuration in force, and where its names are summed; `None` for `*`.
+    /// Configured names and their slots; `None` for `*`.
     configured: Vec<(MetricName, Option<usize>)>,
-    /// What each slot sums.
     names: Vec<Arc<str>>,
 }
 
-/// Slots for all metrics a host may ever sum.
 pub(crate) fn empty_sums() -> MetricSums {
-    (0..MOST_METRICS).map(|_| MetricSum::new()).collect()
+    (0..MAX_METRICS).map(|_| MetricSum::new()).collect()
 }
 
 impl LoadMetrics {
-    /// Other metrics from now on. Those of before keep their slots, and what was summed is still
-    /// reported.
+    /// Replaces the configured metrics. Earlier metrics keep their slots and are still reported.
     pub(crate) fn configure(&self, names: &[MetricName]) {
         self.slots.rcu(|before| {
             let mut slots = Slots {
@@ -57,7 +52,6 @@ impl LoadMetrics {
         });
     }
 
-    /// Adds what `report` says about the configured metrics.
     pub(crate) fn add(&self, report: &OrcaLoadReport, sums: &MetricSums) {
         let slots = self.slots.load();
         for (name, slot) in &slots.configured {
@@ -79,15 +73,13 @@ impl LoadMetrics {
         }
     }
 
-    /// What every slot sums.
     pub(crate) fn names(&self) -> Vec<Arc<str>> {
         self.slots.load().names.clone()
     }
 
-    /// A slot for a name that nobody knew; `None` when all are taken.
     #[cold]
     fn learn(&self, prefix: &str, key: &str) -> Option<usize> {
-        let full = |slots: &Slots| slots.names.len() >= MOST_METRICS;
+        let full = |slots: &Slots| slots.names.len() >= MAX_METRICS;
         if full(&self.slots.load()) {
             return self.slots.load().find(prefix, key);
         }
@@ -101,19 +93,17 @@ impl LoadMetrics {
 }
 
 impl Slots {
-    /// Where `prefix` + `key` is summed.
     fn find(&self, prefix: &str, key: &str) -> Option<usize> {
         let length = prefix.len() + key.len();
-        let mut names = self.names.iter();
-        names.position(|name| {
+        self.names.iter().position(|name| {
             name.len() == length && name.ends_with(key) && name.starts_with(prefix)
         })
     }
 
-    /// As [`Self::find`]; takes a slot if there is none yet and one is free.
+    /// Finds the slot of `prefix` + `key`, or allocates one if any is free.
     fn slot_of(&mut self, prefix: &str, key: &str) -> Option<usize> {
         let known = self.find(prefix, key);
-        if known.is_none() && self.names.len() < MOST_METRICS {
+        if known.is_none() && self.names.len() < MAX_METRICS {
             self.names.push(format!("{prefix}{key}").into());
             return Some(self.names.len() - 1);
         }
@@ -138,7 +128,7 @@ mod tests {
         }
     }
 
-    /// What was summed, by name, without what was not.
+    /// Takes the sums that are not empty, by name.
     fn taken(metrics: &LoadMetrics, sums: &MetricSums) -> Vec<(String, u64, f64)> {
         let names = metrics.names();
         let taken = names.iter().zip(sums).map(|(name, sum)| (name, sum.take()));
@@ -171,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_learns_names_and_plain_names_share_their_slots() {
+    fn a_wildcard_learns_names_and_shares_slots() {
         let metrics = LoadMetrics::default();
         let sums = empty_sums();
         metrics.configure(&names(&["named_metrics.*", "request_cost.*"]));
@@ -189,12 +179,12 @@ mod tests {
     }
 
     #[test]
-    fn names_that_do_not_fit_are_left_out() {
+    fn names_beyond_the_limit_are_ignored() {
         let metrics = LoadMetrics::default();
         let sums = empty_sums();
         metrics.configure(&names(&["named_metrics.*", "cpu_utilization"]));
         let many: OrcaLoadReport = OrcaLoadReport {
-            named_metrics: (0..2 * MOST_METRICS)
+            named_metrics: (0..2 * MAX_METRICS)
                 .map(|n| (format!("m{n:03}"), 1.0))
                 .collect(),
             ..Default::default()
@@ -202,7 +192,7 @@ mod tests {
         metrics.add(&many, &sums);
         metrics.add(&many, &sums);
         let taken = taken(&metrics, &sums);
-        assert_eq!(taken.len(), MOST_METRICS);
+        assert_eq!(taken.len(), MAX_METRICS);
         assert!(taken.iter().all(|(_, count, _)| *count == 2));
     }
 }

@@ -1,10 +1,10 @@
-//! [`MetricSum`]: one metric summed over requests by many threads, taken away by one.
+//! Sum of one metric, added to by many threads and drained by one.
 //!
-//! Which metric that is lives in `load_metrics`. Compiled a second time by tests/interleavings.rs.
+//! `load_metrics` maps names to sums. Compiled a second time by tests/interleavings.rs.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// How many requests had the metric, and the sum of its values.
+/// Number of requests that had the metric, and the sum of its values.
 #[derive(Debug)]
 pub(crate) struct MetricSum {
     count: AtomicU64,
@@ -13,7 +13,6 @@ pub(crate) struct MetricSum {
 }
 
 impl MetricSum {
-    /// Nothing yet.
     pub(crate) fn new() -> Self {
         Self {
             count: AtomicU64::new(0),
@@ -21,7 +20,7 @@ impl MetricSum {
         }
     }
 
-    /// One more request had it. The value is not judged, as in Envoy.
+    /// Adds the value of one request. Any value is accepted, as in Envoy.
     #[inline]
     pub(crate) fn add(&self, value: f64) {
         let mut before = self.total.load(Ordering::Relaxed);
@@ -38,13 +37,12 @@ impl MetricSum {
                 Err(now) => before = now,
             }
         }
-        // After the value: whoever takes the count has the value too, or took it before.
+        // Count after value: a reader that takes the count also takes, or took, the value.
         self.count.fetch_add(1, Ordering::Release);
     }
 
-    /// Takes away what there is: nothing is counted twice and nothing is lost. A value may be taken
-    /// one time earlier than its count. Taken and not latched, so that a NaN spoils one report
-    /// only.
+    /// Takes count and sum, leaving 0; a value may be taken one LRS report before its count. Sums
+    /// are taken, not latched, so that a NaN spoils only one report.
     pub(crate) fn take(&self) -> (u64, f64) {
         let count = self.count.swap(0, Ordering::Acquire);
         (count, f64::from_bits(self.total.swap(0, Ordering::Relaxed)))

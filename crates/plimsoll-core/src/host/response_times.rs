@@ -1,36 +1,31 @@
-//! [`ResponseTimes`]: how long one host takes to answer, as this proxy's requests see it; the
-//! sensor of OBSERVED_LOAD.
+//! Response times of one host as this proxy sees them: the signal of OBSERVED_LOAD.
 //!
-//! A request that is answered costs two atomic additions, and nothing where nobody observes. Times
-//! are summed as logarithms: their mean is that of the typical request, and a single response that
-//! took an hour (a stream whose headers come with its first message) moves it by little. Sum and
-//! count share a word, so that no reader sees one without the other.
+//! Recording a response costs two atomic additions, and nothing if no driver records them. Response
+//! times are summed as logarithms: their mean is that of the typical request, and a single response
+//! that took an hour (a stream whose headers come with its first message) changes the mean little.
+//! Sum and count share a word, so that no reader sees one without the other.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Fraction bits of a logarithm.
+/// Units of a stored logarithm per doubling of the response time: 12 fraction bits.
 const FRACTION: f64 = 4096.0;
-/// Low bits of the word: the sum. 22 bits above it count four million answers per window.
+/// Low bits of `answers`, which hold the sum; the 22 above count four million responses per window.
 const SUM_BITS: u32 = 42;
 const ONE: u64 = 1 << SUM_BITS;
 
-/// What happened between two ticks of the balancer.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Window {
-    /// Requests issued.
     pub(crate) issued: u64,
-    /// Requests in flight that have no response headers yet, at the end of it; filled in by the
-    /// balancer, which knows which hosts count.
+    /// Requests without response headers at the end of the window; filled in by the balancer.
     pub(crate) waiting: u64,
-    /// Successful responses whose headers arrived.
+    /// Successful responses whose headers arrived in the window.
     pub(crate) answered: u64,
-    /// Sum over them of log2 of the nanoseconds until the headers.
+    /// Sum over the `answered` responses of log2 of the nanoseconds until their headers.
     pub(crate) log_sum: f64,
 }
 
 impl Window {
-    /// Both together.
     #[must_use]
     pub(crate) fn plus(self, other: Self) -> Self {
         Self {
@@ -42,21 +37,20 @@ impl Window {
     }
 }
 
-/// Counters of a host at some moment. They only grow, modulo 2^64; what happened is a difference.
+/// Counters of a host at one time; a window is the difference of two. `answers` wraps at 2^64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Reading {
+pub(crate) struct ResponseCounters {
     answers: u64,
     issued: u64,
 }
 
-impl Reading {
-    /// What happened since an `earlier` one. The sum may have carried into the count before; the
-    /// difference is exact all the same.
+impl ResponseCounters {
+    /// Requests and responses since `earlier`; exact even if the sum carried into the count.
     #[expect(clippy::cast_precision_loss, reason = "at most 42 bits")]
     pub(crate) const fn since(self, earlier: Self) -> Window {
         let answers = self.answers.wrapping_sub(earlier.answers);
         Window {
-            // Fewer than before: requests that counted as sent were withdrawn.
+            // The count of issued requests can go back, because unsent ones are withdrawn.
             issued: self.issued.saturating_sub(earlier.issued),
             waiting: 0,
             answered: answers >> SUM_BITS,
@@ -65,17 +59,16 @@ impl Reading {
     }
 }
 
-/// Response times of one host.
 #[derive(Debug, Default)]
 pub(super) struct ResponseTimes {
-    /// Answers, and the sum of their logarithms.
+    /// High 22 bits: number of timed responses; low 42: sum of the logarithms of their durations.
     answers: AtomicU64,
-    /// Requests that have their headers and have not ended: bodies, streams, tunnels.
+    /// Requests whose response headers arrived and that have not ended: bodies, streams, tunnels.
     streaming: AtomicU32,
 }
 
 impl ResponseTimes {
-    /// Response headers arrived; `None` is one that is not timed.
+    /// Records that response headers arrived; without `latency` the response is not timed.
     #[inline]
     pub(super) fn answer(&self, latency: Option<Duration>) {
         self.streaming.fetch_add(1, Ordering::Relaxed);
@@ -85,25 +78,23 @@ impl ResponseTimes {
         }
     }
 
-    /// A request that was answered has ended.
     #[inline]
     pub(super) fn end_answered(&self) {
         self.streaming.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Requests that have their headers and have not ended.
     pub(super) fn streaming(&self) -> u64 {
         u64::from(self.streaming.load(Ordering::Relaxed))
     }
 
-    /// The counters now; `issued` since the host was first seen.
-    pub(super) fn read(&self, issued: u64) -> Reading {
+    /// Reads the counters; `issued` is the total since the host was first seen.
+    pub(super) fn read(&self, issued: u64) -> ResponseCounters {
         let answers = self.answers.load(Ordering::Relaxed);
-        Reading { answers, issued }
+        ResponseCounters { answers, issued }
     }
 }
 
-/// log2 of the nanoseconds, in units of 1/4096; below a nanosecond it is 0.
+/// Returns log2 of the nanoseconds, in units of 1/4096; 0 below a nanosecond.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -120,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_has_what_happened_since_a_reading() {
+    fn a_window_is_the_difference_of_two_readings() {
         let times = ResponseTimes::default();
         let start = times.read(0);
         for nanos in [1 << 20, 1 << 22] {
@@ -140,21 +131,21 @@ mod tests {
     }
 
     #[test]
-    fn errors_end_the_waiting_without_being_timed() {
+    fn errors_are_not_timed() {
         let times = ResponseTimes::default();
         times.answer(None);
-        let window = times.read(1).since(Reading::default());
+        let window = times.read(1).since(ResponseCounters::default());
         assert_eq!((window.answered, times.streaming()), (0, 1));
     }
 
     #[test]
-    fn an_hour_among_many_moves_the_typical_time_by_little() {
+    fn one_outlier_moves_the_mean_by_little() {
         let times = ResponseTimes::default();
         for _ in 0..200 {
             times.answer(Some(Duration::from_millis(50)));
         }
         times.answer(Some(Duration::from_secs(3_600)));
-        let window = times.read(201).since(Reading::default());
+        let window = times.read(201).since(ResponseCounters::default());
         #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
         let typical = (window.log_sum / window.answered as f64).exp2() / 1e6;
         assert!((50.0..55.0).contains(&typical), "{typical} ms");

@@ -1,5 +1,5 @@
-//! The convergent controller: how much stays local and where the rest goes, without swinging
-//! (decisions D8).
+//! The CONVERGENT spill controller: how much traffic stays local and where the rest goes, without
+//! oscillating (decision 0027).
 //!
 //! # The law, in words
 //!
@@ -22,16 +22,16 @@
 //!
 //! When the control plane has measured demand (LRS fractions), it says what the shares should be
 //! before any report does. It leads in two ways. When it *moves*, the shares move along, at once
-//! and in the same direction, but never past what it asks for: whoever saw the change first, acts
-//! first, and a slow measurement of what the reports have already corrected changes nothing. And
-//! where it *stands*, the reports only trim: they move a share by a tenth to either side, and
+//! and in the same direction, but never past what it asks for: the first signal to show the change
+//! acts first, and a slow measurement of what the reports have already corrected changes nothing.
+//! And where it *stands*, the reports only trim: they move a share by a tenth to either side, and
 //! further only while they insist, so that seconds of wrong reports do little.
 //!
 //! # Why it settles
 //!
 //! The trap of such a loop is delay: reports are averages over seconds, smoothed again, and arrive
 //! late; a rule that compares today's decision with yesterday's reports overshoots, corrects the
-//! overshoot, and swings for ever. Here the reported utilization is divided by the share that was
+//! overshoot, and swings forever. Here the reported utilization is divided by the share that was
 //! in force *when it was measured*: shares are put through a filter as slow as the reports are old.
 //! If the two delays were equal, the first correction would be the right one. They are not, but the
 //! loop only sees their difference, and the difference of two low-pass filters is smaller than one
@@ -45,7 +45,7 @@
 //!   balanced on those scales.
 //! * Reports capped at 1.0 hide how far a zone is over; it then takes two or three delays, not one.
 //! * With in-band reports a zone is seen only through the requests sent there. The probe floors
-//!   keep every zone in sight, the own one too: one that fell silent would be judged by its last
+//!   keep every zone in sight, the local one too: one that fell silent would be judged by its last
 //!   word.
 //! * If no split is good enough (all zones overloaded), it evens out the overload.
 
@@ -58,18 +58,19 @@ use crate::model::locality::Locality;
 
 /// How far above the mean a zone may stay before it spills: the pull back to local.
 const BAND: f64 = 0.02;
-/// By how much the pull grows per second below the goal, and how far.
+/// Growth of the pull back to local per second below the goal, and its maximum.
 const PULL_PER_SECOND: f64 = 0.001;
-const MOST_PULL: f64 = 0.1;
-/// Part of the way to the wanted share that is gone per second; softens noise of single reports.
+const MAX_PULL: f64 = 0.1;
+/// Part of the way to the wanted share that is covered per second; softens noise of single reports.
 const GAIN_PER_SECOND: f64 = 0.5;
-/// Most that a share may change per second: no report, however wrong, moves a zone at once.
+/// Maximum change of a share per second: no report, however wrong, moves a zone at once.
 const SLEW_PER_SECOND: f64 = 0.15;
-/// Reports are averages that the backend made over some time; half of it is age nobody tells.
+/// Delay of the reports that their age does not show: backends average over some time, half of
+/// which counts.
 const METER_LAG_SECONDS: f64 = 1.0;
-/// How far reports may move a share away from what measured demand says it should be.
+/// How far reports may move a share away from the one that measured demand calls for.
 const TRIM: f64 = 0.1;
-/// By how much more per second, while they insist.
+/// Growth of the limit [`TRIM`] per second while reports persist.
 const REACH_PER_SECOND: f64 = 0.15;
 /// Utilization below which there is nothing to balance.
 const IDLE: f64 = 1e-6;
@@ -77,24 +78,22 @@ const IDLE: f64 = 1e-6;
 /// Utilization from which a zone counts as overloaded. Smoothing approaches 1 and never gets there.
 const OVERLOADED: f64 = 0.999;
 
-/// What the controller is told beside utilization: its clock, its floors, its band.
+/// Settings of the controller: period, floors and band.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Controls {
-    /// Time between two ticks.
+pub struct ControllerSettings {
     pub period: Duration,
     /// Time constant of the smoothing that utilization has been through.
     pub smoothing: Duration,
     /// Share that always goes to other localities.
     pub remote_probe: f64,
-    /// Least share of the own locality while it has hosts; at most what probes leave over.
+    /// Minimum share of the local locality while it has hosts; at most what probes leave over.
     pub local_floor: f64,
-    /// How far above the mean the own locality may stay before it spills.
+    /// How far above the mean the local locality may stay before it spills.
     pub band: f64,
-    /// Start by host counts instead of locally.
     pub start_by_host_count: bool,
 }
 
-impl From<&LoadAwareLocality> for Controls {
+impl From<&LoadAwareLocality> for ControllerSettings {
     fn from(settings: &LoadAwareLocality) -> Self {
         Self {
             period: settings.weight_update_period(),
@@ -112,11 +111,12 @@ impl From<&LoadAwareLocality> for Controls {
 pub struct ControlledSlot {
     /// Hosts and smoothed utilization.
     pub smoothed: SmoothedSlot,
-    /// Mean age of the reports, seconds.
+    /// Mean age of the slot's load reports, in seconds.
     pub report_age: f64,
 }
 
-/// Shares of one priority and source, and what they were when the reports were made.
+/// State of the controller for one priority and class of hosts: current shares, and the shares at
+/// the time the reports were made.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Convergent {
     flows: BTreeMap<Locality, Flow>,
@@ -126,13 +126,12 @@ pub struct Convergent {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Flow {
-    /// Share in force.
     share: f64,
-    /// The share as late as the reports are.
+    /// The share, delayed as much as the reports are.
     lagged: f64,
-    /// What measured demand asks for, taken over not faster than shares may move.
+    /// Share that measured demand calls for, rate-limited like shares.
     asked: Option<f64>,
-    /// How far beyond the trim the reports have got by insisting.
+    /// How far beyond the trim persistent reports have moved the limit.
     reach: f64,
 }
 
@@ -146,9 +145,9 @@ impl Flow {
         }
     }
 
-    /// Follows what measured demand asks for: a move of it moves the share in the same direction,
-    /// but not past it. The lagged share moves in proportion, because the law reads "this share of
-    /// the demand gave this utilization", and it is the demand that has changed.
+    /// Follows measured demand: if it moves, the share moves in the same direction, but not past
+    /// it. The lagged share moves in proportion, because the law reads "this share of the demand
+    /// gave this utilization", and it is the demand that has changed.
     fn lead(&mut self, asked: f64, seconds: f64) {
         let before = self.asked.unwrap_or(asked);
         let slew = SLEW_PER_SECOND * seconds;
@@ -168,7 +167,8 @@ impl Flow {
         self.share = share;
     }
 
-    /// What reports want, kept near what measured demand asks for.
+    /// Limits the share that reports call for to the neighborhood of what measured demand calls
+    /// for.
     fn trim(&mut self, wanted: f64, seconds: f64) -> f64 {
         let Some(asked) = self.asked else {
             return wanted;
@@ -186,11 +186,11 @@ impl Flow {
 }
 
 impl Convergent {
-    /// One tick. Slot 0 is the own locality if `has_local_locality`. `feed_forward` are the shares
-    /// that measured demand asks for, if it is known.
+    /// Runs one tick. Slot 0 is the local locality if `has_local_locality`. `feed_forward` has the
+    /// shares that measured demand calls for, if known.
     pub fn tick(
         &mut self,
-        controls: &Controls,
+        controls: &ControllerSettings,
         slots: &[(&Locality, ControlledSlot)],
         has_local_locality: bool,
         feed_forward: Option<&[f64]>,
@@ -201,18 +201,18 @@ impl Convergent {
         let period = controls.period;
         age(&mut flows, slots, controls.smoothing, period);
         lead(&mut flows, feed_forward, period);
-        let mut wanted = match Sight::of(slots, controls.band) {
-            Some(sight) if limits.has_local_hosts() => {
-                self.pull = pulled(self.pull, slots, sight, period);
-                with_local(&limits, &flows, slots, sight.pulled(self.pull))
+        let mut wanted = match FleetLoad::of(slots, controls.band) {
+            Some(fleet) if limits.has_local_hosts() => {
+                self.pull = pulled(self.pull, slots, fleet, period);
+                with_local(&limits, &flows, slots, fleet.pulled(self.pull))
             }
-            Some(sight) => without_local(&flows, slots, sight),
+            Some(fleet) => without_local(&flows, slots, fleet),
             None => start,
         };
         for (share, flow) in wanted.iter_mut().zip(&mut flows) {
             *share = flow.trim(*share, period.as_secs_f64());
         }
-        let wanted = limits.apply(wanted);
+        wanted = limits.apply(wanted);
         for (flow, _) in flows
             .iter_mut()
             .zip(&limits.hosts)
@@ -226,36 +226,34 @@ impl Convergent {
         outcome(shares, slots, &limits)
     }
 
-    /// The flows of the present slots; a slot that is new, or had no hosts, starts as `start` says.
+    /// Returns the flows of the current slots; a slot that is new, or had no hosts, starts with its
+    /// share in `start`.
     fn take_flows(&self, slots: &[(&Locality, ControlledSlot)], start: &[f64]) -> Vec<Flow> {
         let known = |&(locality, _): &(&Locality, _)| {
             let flow = self.flows.get(locality).copied();
             flow.filter(|flow| flow.share > 0.0)
         };
-        let flows = slots.iter().zip(start);
-        flows
+        slots
+            .iter()
+            .zip(start)
             .map(|(slot, &share)| known(slot).unwrap_or_else(|| Flow::new(share)))
             .collect()
     }
 }
 
-/// What the fleet looks like: the mean utilization by hosts of those that reported.
+/// Load of the upstream cluster: mean utilization, weighted by hosts, of the zones that reported.
 #[derive(Clone, Copy)]
-struct Sight {
+struct FleetLoad {
     mean: f64,
-    /// How loaded the own zone may be, ÷ mean.
+    /// How loaded the local zone may be, relative to the mean.
     goal: f64,
 }
 
-impl Sight {
-    /// `None` while there is nothing to go by.
+impl FleetLoad {
+    /// Returns `None` while there are no reports, or no load.
     fn of(slots: &[(&Locality, ControlledSlot)], band: f64) -> Option<Self> {
-        let known = || {
-            slots
-                .iter()
-                .map(|(_, slot)| slot.smoothed)
-                .filter(|slot| !slot.cold)
-        };
+        let smoothed = || slots.iter().map(|(_, slot)| slot.smoothed);
+        let known = || smoothed().filter(|slot| !slot.cold);
         let hosts: f64 = known().map(|slot| slot.eligible).sum();
         let load: f64 = known().map(|slot| slot.eligible * slot.utilization).sum();
         (hosts > 0.0 && load / hosts > IDLE).then(|| Self {
@@ -271,7 +269,7 @@ impl Sight {
         }
     }
 
-    /// Utilization of a slot; one that never reported is taken to be like the others.
+    /// Returns the utilization of a slot; one that never reported is assumed to be average.
     fn utilization(self, slot: &SmoothedSlot) -> f64 {
         if slot.cold {
             self.mean
@@ -281,25 +279,25 @@ impl Sight {
     }
 }
 
-/// Shares with an own locality: first what is kept, then where the rest goes.
+/// Computes shares with a local locality: first the share to keep, then where the rest goes.
 fn with_local(
     limits: &Limits,
     flows: &[Flow],
     slots: &[(&Locality, ControlledSlot)],
-    sight: Sight,
+    fleet: FleetLoad,
 ) -> Vec<f64> {
     let (Some((_, own)), Some(flow)) = (slots.first(), flows.first()) else {
         return Vec::new();
     };
     let own = own.smoothed;
-    let utilization = sight.utilization(&own).max(IDLE);
-    let goal = sight.mean * sight.goal;
+    let utilization = fleet.utilization(&own).max(IDLE);
+    let goal = fleet.mean * fleet.goal;
     let kept = (flow.lagged * goal / utilization).clamp(limits.local_floor(), 1.0 - limits.probe);
-    // All that the own zone issues, in units of hosts × utilization.
+    // Demand of the local zone, in units of hosts × utilization.
     let demand = utilization * own.eligible / flow.lagged.max(limits.local_floor()).max(IDLE);
     let room = |(flow, (_, slot)): (&Flow, &(&Locality, ControlledSlot))| {
         let slot = slot.smoothed;
-        let left = slot.eligible * (sight.mean - sight.utilization(&slot));
+        let left = slot.eligible * (fleet.mean - fleet.utilization(&slot));
         if slot.eligible > 0.0 {
             (demand * flow.lagged + left).max(0.0)
         } else {
@@ -317,23 +315,33 @@ fn with_local(
     std::iter::once(kept).chain(spilled).collect()
 }
 
-/// The pull of the next tick: it grows while the own zone is below the goal, and halves above it.
-fn pulled(pull: f64, slots: &[(&Locality, ControlledSlot)], sight: Sight, period: Duration) -> f64 {
+/// Returns the pull back to local of the next tick: it grows while the local zone is below the
+/// goal, and halves above it.
+fn pulled(
+    pull: f64,
+    slots: &[(&Locality, ControlledSlot)],
+    fleet: FleetLoad,
+    period: Duration,
+) -> f64 {
     let own = slots.first().map(|(_, slot)| slot.smoothed);
-    let calm = own.is_none_or(|own| sight.utilization(&own) <= sight.mean * sight.goal);
+    let calm = own.is_none_or(|own| fleet.utilization(&own) <= fleet.mean * fleet.goal);
     if calm {
-        (pull + PULL_PER_SECOND * period.as_secs_f64()).min(MOST_PULL)
+        (pull + PULL_PER_SECOND * period.as_secs_f64()).min(MAX_PULL)
     } else {
         pull / 2.0
     }
 }
 
-/// Shares without an own locality, or while it has no hosts: each divided by how loaded it is.
-fn without_local(flows: &[Flow], slots: &[(&Locality, ControlledSlot)], sight: Sight) -> Vec<f64> {
+/// Computes shares without a local locality, or while it has no hosts: divides shares by load.
+fn without_local(
+    flows: &[Flow],
+    slots: &[(&Locality, ControlledSlot)],
+    fleet: FleetLoad,
+) -> Vec<f64> {
     let wanted = |(flow, (_, slot)): (&Flow, &(&Locality, ControlledSlot))| {
-        let utilization = sight.utilization(&slot.smoothed).max(IDLE);
+        let utilization = fleet.utilization(&slot.smoothed).max(IDLE);
         if slot.smoothed.eligible > 0.0 {
-            flow.lagged * sight.mean / utilization
+            flow.lagged * fleet.mean / utilization
         } else {
             0.0
         }
@@ -341,7 +349,7 @@ fn without_local(flows: &[Flow], slots: &[(&Locality, ControlledSlot)], sight: S
     flows.iter().zip(slots).map(wanted).collect()
 }
 
-/// Lets the lagged shares follow the shares in force, as slowly as reports follow them.
+/// Lets the lagged shares follow the shares in force, as slowly as load reports do.
 fn age(
     flows: &mut [Flow],
     slots: &[(&Locality, ControlledSlot)],
@@ -355,7 +363,7 @@ fn age(
     }
 }
 
-/// Lets the shares follow measured demand; without it, forgets what it was.
+/// Lets the shares follow measured demand; resets the limits if no demand is measured.
 fn lead(flows: &mut [Flow], feed_forward: Option<&[f64]>, period: Duration) {
     let Some(asked) = feed_forward else {
         for flow in flows {
@@ -368,7 +376,7 @@ fn lead(flows: &mut [Flow], feed_forward: Option<&[f64]>, period: Duration) {
     }
 }
 
-/// Moves the shares towards what is wanted, gently and not faster than the slew rate.
+/// Moves the shares towards the wanted ones, not faster than the slew rate.
 fn approach(flows: &mut [Flow], wanted: &[f64], period: Duration) -> Vec<f64> {
     let seconds = period.as_secs_f64();
     let gain = 1.0 - (1.0 - GAIN_PER_SECOND).powf(seconds);
@@ -383,7 +391,7 @@ fn approach(flows: &mut [Flow], wanted: &[f64], period: Duration) -> Vec<f64> {
     flows.iter().map(|flow| flow.share).collect()
 }
 
-/// The floors, and what follows from them when nothing else is known.
+/// Floors of the shares, and the shares to start with.
 struct Limits {
     hosts: Vec<f64>,
     has_local_locality: bool,
@@ -395,14 +403,12 @@ struct Limits {
 
 impl Limits {
     fn new(
-        controls: &Controls,
+        controls: &ControllerSettings,
         slots: &[(&Locality, ControlledSlot)],
         has_local_locality: bool,
     ) -> Self {
-        let hosts: Vec<f64> = slots
-            .iter()
-            .map(|(_, slot)| slot.smoothed.eligible)
-            .collect();
+        let eligible = slots.iter().map(|(_, slot)| slot.smoothed.eligible);
+        let hosts: Vec<f64> = eligible.collect();
         let remote: f64 = hosts.iter().skip(1).sum();
         let own = hosts.first().copied().unwrap_or(0.0);
         let probe = if has_local_locality && remote > 0.0 && own > 0.0 {
@@ -423,7 +429,7 @@ impl Limits {
         self.has_local_locality && self.hosts.first().is_some_and(|&own| own > 0.0)
     }
 
-    /// Least share of the own locality: its probe while it has hosts.
+    /// Returns the minimum share of the local locality: its probe while it has hosts.
     fn local_floor(&self) -> f64 {
         if self.has_local_hosts() {
             self.local_probe
@@ -432,14 +438,14 @@ impl Limits {
         }
     }
 
-    /// Shares of the remotes by hosts.
+    /// Returns the shares of the remote localities, in proportion to their hosts.
     fn remote_shares(&self) -> Vec<f64> {
         let remote: f64 = self.hosts.iter().skip(1).sum();
         let share = |hosts: &f64| if remote > 0.0 { hosts / remote } else { 0.0 };
         self.hosts.iter().skip(1).map(share).collect()
     }
 
-    /// Shares before anybody reported.
+    /// Returns the shares to use before any report.
     fn start(&self) -> Vec<f64> {
         let own = self.hosts.first().copied().unwrap_or(0.0);
         if self.has_local_locality && own > 0.0 && !self.by_host_count {
@@ -454,7 +460,7 @@ impl Limits {
         self.hosts.iter().map(share).collect()
     }
 
-    /// Shares that respect the floors and never go to a slot without hosts.
+    /// Normalizes shares, applies the floors, and removes slots without hosts.
     fn apply(&self, mut shares: Vec<f64>) -> Vec<f64> {
         for (share, &hosts) in shares.iter_mut().zip(&self.hosts) {
             if hosts <= 0.0 || !share.is_finite() {

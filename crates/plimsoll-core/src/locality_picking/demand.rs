@@ -1,8 +1,8 @@
-//! [`Demand`]: how much of the fleet's traffic each zone issues, as exact integer weights.
+//! Demand per zone: how much of the fleet's traffic each zone issues, as exact integer weights.
 //!
-//! Three sources: healthy hosts, weights of healthy hosts, or measured fractions completed by host
-//! counts where a zone is unknown (decisions D2). Age and delivery of fractions live in
-//! `fractions`; what the shares do lives in `zone_aware`.
+//! There are three sources: healthy hosts, weights of healthy hosts, or measured fractions
+//! completed by host counts where a zone is unknown (decision 0023). `fractions` stores measured
+//! fractions by origin, with their age; `zone_aware` turns demand into shares.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::counts::{HostSetCounts, LocalityCounts};
 use crate::model::locality::Locality;
 use crate::units::{BASIS_POINTS, BasisPoints};
 
-/// Measured shares of demand; presence decides what is known (decisions D2).
+/// Measured shares of demand; a missing zone is unknown, not 0 (decision 0023).
 pub type FractionMap = BTreeMap<Locality, BasisPoints>;
 
 /// Relative demand per locality.
@@ -19,41 +19,31 @@ pub struct Demand {
     /// Sorted by locality, one entry each.
     weights: Vec<(Locality, u64)>,
     total: u128,
-    /// Known, set by measurement (as opposed to assumed from hosts).
+    /// Whether demand was measured, as opposed to assumed from hosts.
     measured: bool,
-    /// Measured, but not for every zone of the fleet.
+    /// Whether demand was measured, but not for every zone of the fleet.
     partial: bool,
 }
 
 impl Demand {
-    /// As many requests as healthy hosts: what Envoy assumes.
+    /// Assumes demand in proportion to healthy hosts, as Envoy does.
     pub fn from_host_counts(fleet: &HostSetCounts) -> Self {
-        Self::collect(
-            fleet
-                .localities
-                .iter()
-                .map(|l| (l.locality.clone(), l.healthy)),
-            false,
-        )
+        let weight = |slot: &LocalityCounts| (slot.locality.clone(), slot.healthy);
+        Self::collect(fleet.localities.iter().map(weight), false)
     }
 
-    /// As many requests as weight of healthy hosts.
+    /// Assumes demand in proportion to the weights of healthy hosts.
     pub fn from_host_weights(fleet: &HostSetCounts) -> Self {
-        Self::collect(
-            fleet
-                .localities
-                .iter()
-                .map(|l| (l.locality.clone(), l.healthy_weight)),
-            false,
-        )
+        let weight = |slot: &LocalityCounts| (slot.locality.clone(), slot.healthy_weight);
+        Self::collect(fleet.localities.iter().map(weight), false)
     }
 
-    /// Measured fractions. Zones of the fleet without one share what the known ones leave over, by
-    /// healthy hosts, in the same units: with S = sum of known and N = hosts of unknown zones, a
-    /// known zone weighs f·N and an unknown one (10000 − S)·n.
+    /// Uses measured fractions. Zones of the fleet without one share what the known ones leave
+    /// over, by healthy hosts, in the same units: with S = sum of known and N = hosts of unknown
+    /// zones, a known zone weighs f·N and an unknown one (10000 − S)·n.
     ///
-    /// `None` when there is nothing to go by: no fraction at all, or all known are 0 and no zone is
-    /// unknown.
+    /// Returns `None` if there is no information: no fraction at all, or all known ones are 0 and
+    /// no zone is unknown.
     pub fn from_fractions(fractions: &FractionMap, fleet: &HostSetCounts) -> Option<Self> {
         if fractions.is_empty() {
             return None;
@@ -64,7 +54,7 @@ impl Demand {
         if known == 0 && unknown_hosts == 0 {
             return None;
         }
-        // Without unknown zones the factor N is left out: it would only make every weight 0.
+        // Without unknown zones the factor N is left out: it would make every weight 0.
         let scale = unknown_hosts.max(1);
         let rest = BASIS_POINTS.saturating_sub(known);
         let assumed = unknown
@@ -80,17 +70,17 @@ impl Demand {
         })
     }
 
-    /// Any relative weights, for example rates of a planner. Entries of one locality add up.
+    /// Uses relative weights, for example rates of a planner. Entries of one locality add up.
     pub fn from_weights(weights: impl IntoIterator<Item = (Locality, u64)>) -> Self {
         Self::collect(weights.into_iter(), true)
     }
 
-    /// Share of `locality` in basis points, rounded down as Envoy does; 0 when it has none.
+    /// Returns the share of `locality` in basis points, rounded down as in Envoy; 0 if it has none.
     pub fn basis_points(&self, locality: &Locality) -> u64 {
         share_bp(self.weight(locality), self.total)
     }
 
-    /// Share of `locality`, 0.0 to 1.0.
+    /// Returns the share of `locality`, 0.0 to 1.0.
     #[expect(clippy::cast_precision_loss, reason = "a share for display")]
     pub fn share(&self, locality: &Locality) -> f64 {
         if self.total == 0 {
@@ -100,12 +90,13 @@ impl Demand {
         }
     }
 
-    /// Localities and their weights, sorted.
+    /// Returns localities and their weights, sorted.
     pub fn weights(&self) -> &[(Locality, u64)] {
         &self.weights
     }
 
-    /// Whether the demand was measured: the rules of the measured bases apply (decisions D4).
+    /// Whether the demand was measured, so that the rules for a measured `locality_basis` apply
+    /// (decision 0004).
     pub const fn is_measured(&self) -> bool {
         self.measured
     }
@@ -115,7 +106,7 @@ impl Demand {
         self.partial
     }
 
-    /// Shares of many localities, fastest when they are asked for in sorted order.
+    /// Looks up shares of many localities, fastest in sorted order.
     pub(crate) const fn lookup(&self) -> DemandLookup<'_> {
         DemandLookup {
             demand: self,
@@ -150,8 +141,7 @@ impl Demand {
     }
 }
 
-/// Looks shares up one after the other. Slots of a host set are sorted but for the own one, and so
-/// is demand: mostly the locality asked for is the next one at hand.
+/// Lookups of demand, fast in order: slots (except the local one) and demand are sorted alike.
 #[derive(Clone, Debug)]
 pub(crate) struct DemandLookup<'a> {
     demand: &'a Demand,
@@ -159,7 +149,6 @@ pub(crate) struct DemandLookup<'a> {
 }
 
 impl DemandLookup<'_> {
-    /// Share of `locality` in basis points, as [`Demand::basis_points`].
     pub(crate) fn basis_points(&mut self, locality: &Locality) -> u64 {
         let weights = &self.demand.weights;
         let at_hand = weights.get(self.next).filter(|(key, _)| key == locality);
@@ -173,8 +162,8 @@ impl DemandLookup<'_> {
     }
 }
 
-/// Slots with healthy hosts for which there is no fraction. One walk along both: mostly the next
-/// slot is the next fraction as well; where it is not, the walk starts anew at the slot.
+/// Slots with healthy hosts but without fraction. Walks along both lists; where the next slot is
+/// not the next fraction, the walk restarts at the slot.
 fn unknown_slots<'a>(fractions: &FractionMap, fleet: &'a HostSetCounts) -> Vec<&'a LocalityCounts> {
     let mut walk = fractions.range::<Locality, _>(..);
     let mut is_known = |slot: &LocalityCounts| {
@@ -185,16 +174,19 @@ fn unknown_slots<'a>(fractions: &FractionMap, fleet: &'a HostSetCounts) -> Vec<&
         walk = fractions.range(&slot.locality..);
         walk.next().is_some_and(is_slot)
     };
-    let slots = fleet.localities.iter().filter(|slot| slot.healthy > 0);
-    slots.filter(|slot| !is_known(slot)).collect()
+    fleet
+        .localities
+        .iter()
+        .filter(|slot| slot.healthy > 0 && !is_known(slot))
+        .collect()
 }
 
-/// `10000 · part // total`, 0 of nothing.
+/// Returns `10000 · part // total`; 0 if `total` is 0.
 pub(crate) fn share_bp(part: u64, total: u128) -> u64 {
     if total == 0 {
         return 0;
     }
-    // Division of 128 bits is many times slower, and hardly ever needed.
+    // 128-bit division is many times slower and hardly ever needed.
     if let (Ok(total), Some(scaled)) = (u64::try_from(total), part.checked_mul(BASIS_POINTS)) {
         return scaled / total;
     }
@@ -228,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn partial_fractions_leave_the_rest_to_the_unknown_zones() {
+    fn partial_fractions_leave_the_rest_to_unknown_zones() {
         // Worked example of seed 000 with only zone a known (envoy-semantics §10, problem 1).
         let fleet = fleet(&[("a", 3), ("b", 5), ("c", 2)]);
         let demand = Demand::from_fractions(&fractions(&[("a", 5000)]), &fleet).unwrap();
@@ -245,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn an_explicit_zero_is_knowledge() {
+    fn an_explicit_zero_counts_as_known() {
         let fleet = fleet(&[("a", 1), ("b", 1), ("c", 1)]);
         let demand = Demand::from_fractions(&fractions(&[("a", 0)]), &fleet).unwrap();
         assert_eq!(shares(&demand, &["a", "b", "c"]), [0, 5000, 5000]);
@@ -256,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_zone_without_healthy_fleet_hosts_keeps_its_fraction() {
-        // Problem 5: c's proxies are unhealthy, its traffic is still there.
+        // Problem 5: the proxies of zone c are unhealthy, but its traffic is still there.
         let fleet = fleet(&[("a", 3), ("b", 5), ("c", 0)]);
         let measured = fractions(&[("a", 5000), ("b", 3500), ("c", 1500)]);
         let demand = Demand::from_fractions(&measured, &fleet).unwrap();
@@ -297,11 +289,12 @@ mod tests {
     }
 
     #[test]
-    fn lookups_in_any_order_say_the_same() {
+    fn lookups_in_any_order_agree() {
         let zones = ["a", "b", "c", "d", "e"].map(Locality::zone_only);
         let demand = Demand::from_weights(zones.iter().cloned().zip([1, 2, 3, 4, 90]));
         let unknown = Locality::zone_only("bb");
-        // In order, own zone first, backwards, with repetitions and with strangers in between.
+        // Lookups in order, local zone first, backwards, with repetitions and with unknown zones in
+        // between.
         let orders: [&[usize]; 5] = [
             &[0, 1, 2, 3, 4],
             &[3, 0, 1, 2, 4],
@@ -319,8 +312,8 @@ mod tests {
     }
 
     #[test]
-    fn unknown_zones_are_found_wherever_they_stand() {
-        // The own zone (c) comes first; b and e have no fraction, d has no healthy host.
+    fn unknown_zones_are_found_at_any_position() {
+        // The local zone (c) comes first; b and e have no fraction, d has no healthy host.
         let fleet = fleet(&[("c", 1), ("a", 1), ("b", 2), ("d", 0), ("e", 1)]);
         let known = fractions(&[("a", 2500), ("c", 2500), ("z", 1000)]);
         let unknown: Vec<String> = unknown_slots(&known, &fleet)

@@ -1,10 +1,10 @@
-//! [`FractionStore`]: the measured fractions a balancer was handed, and how old they are (D2, D3).
+//! Measured traffic fractions of a balancer and their staleness (decisions 0023, 0024).
 //!
-//! One deadline per origin = receive time (or time of observation, where it is known) +
-//! `staleness_threshold`, re-armed by every update that carries fractions, also by one that repeats
-//! them: silence and "unchanged" are different things.
-//! Fractions for this upstream cluster (LRS response) win over those for the whole fleet (its
-//! assignment) while they are fresh. What shares follow lives in `demand`.
+//! Each origin has one deadline: receive time (or time of observation, if known) +
+//! `staleness_threshold`. Every update that carries fractions re-arms it, also one that repeats
+//! them: silence and "unchanged" are different things. Fractions for this upstream cluster (LRS
+//! response) take precedence over those for the whole fleet (its assignment) while they are fresh.
+//! `demand` computes the shares that follow.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::demand::FractionMap;
 use crate::model::zone_aware::FractionSource;
 use crate::time::Instant;
 
-/// Which way fractions came.
+/// How fractions were delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -23,9 +23,9 @@ use crate::time::Instant;
 pub enum FractionOrigin {
     /// `LoadStatsResponse.observed_traffic`, for this upstream cluster.
     LrsResponse,
-    /// The field of the fleet's assignment, for all upstream clusters.
+    /// `observed_traffic_fraction` in the fleet's assignment, for all upstream clusters.
     EdsField,
-    /// The metadata of its localities, for all upstream clusters.
+    /// Locality metadata of the fleet's assignment, for all upstream clusters.
     LocalityMetadata,
 }
 
@@ -39,8 +39,8 @@ impl From<FractionSource> for FractionOrigin {
 }
 
 impl FractionOrigin {
-    /// Its place in the order of precedence. Settings say from which part of the fleet's assignment
-    /// fractions are read, so that there is one place for both.
+    /// Index by precedence. Settings choose from which part of the fleet's assignment fractions are
+    /// read, so `EdsField` and `LocalityMetadata` share one index.
     const fn place(self) -> usize {
         match self {
             Self::LrsResponse => 0,
@@ -49,39 +49,35 @@ impl FractionOrigin {
     }
 }
 
-/// Fractions of one origin.
+/// Fractions of one origin and their age.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Received {
     origin: FractionOrigin,
-    /// Shared: snapshots keep the store they were built from, and it is copied when it changes.
+    /// Shared, because snapshots keep the store they were built from and it is copied on write.
     fractions: Arc<FractionMap>,
     at: Instant,
     stale: bool,
 }
 
-/// All fractions at hand.
+/// The newest fractions of every origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FractionStore {
-    /// By precedence.
     received: [Option<Received>; 2],
 }
 
-/// Fractions in force.
+/// The fractions that are in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CurrentFractions<'a> {
-    /// The fractions.
     pub fractions: &'a FractionMap,
-    /// Which way they came.
     pub origin: FractionOrigin,
-    /// When.
+    /// When the fractions arrived or were observed.
     pub received_at: Instant,
 }
 
 impl FractionStore {
-    /// Takes what an update carried. An update without fractions withdraws what that origin had
-    /// said before (presence decides) and re-arms nothing. Their age counts from `at`, when they
-    /// arrived or were observed. What is stale does not recover by being repeated: only by
-    /// fractions that are newer. Returns whether a stale origin recovered.
+    /// Stores the fractions of an update; their age counts from `at`, when they arrived or were
+    /// observed. An update without fractions withdraws those of its origin. Stale fractions do not
+    /// recover by being repeated, only by newer ones. Returns whether a stale origin recovered.
     pub fn receive(
         &mut self,
         origin: FractionOrigin,
@@ -105,7 +101,8 @@ impl FractionStore {
         was_stale && !stale
     }
 
-    /// Marks what is too old at `now`; returns each origin that became stale, with its age.
+    /// Marks fractions that are too old at `now` as stale. Returns each origin that became stale,
+    /// with its age.
     pub fn expire(&mut self, threshold: Duration, now: Instant) -> Vec<(FractionOrigin, Duration)> {
         let mut expired = Vec::new();
         for received in self.received.iter_mut().flatten() {
@@ -117,10 +114,9 @@ impl FractionStore {
         expired
     }
 
-    /// The fractions in force, if any are fresh.
+    /// Returns the fractions in force, if any are fresh.
     pub fn current(&self) -> Option<CurrentFractions<'_>> {
-        let mut received = self.received.iter().flatten();
-        let received = received.find(|received| !received.stale)?;
+        let received = self.received.iter().flatten().find(|it| !it.stale)?;
         Some(CurrentFractions {
             fractions: &received.fractions,
             origin: received.origin,
@@ -128,42 +124,32 @@ impl FractionStore {
         })
     }
 
-    /// The last fractions that arrived by the way that counts most, stale or not: the best guess of
-    /// true demand, for explanations only.
+    /// Returns the last fractions of the origin with the highest precedence, stale or not: the best
+    /// guess of true demand, for explanations only.
     pub fn last_known(&self) -> Option<&FractionMap> {
-        let current = self.current().map(|current| current.fractions);
-        current.or_else(|| self.received.iter().flatten().map(|r| &*r.fractions).next())
-    }
-
-    /// Fractions are there, but all of them are too old.
-    pub fn is_stale(&self) -> bool {
-        self.current().is_none()
-            && self
-                .received
+        self.current().map(|current| current.fractions).or_else(|| {
+            self.received
                 .iter()
                 .flatten()
-                .any(|received| received.stale)
+                .map(|it| &*it.fractions)
+                .next()
+        })
     }
 
-    /// When the last fractions arrived, stale or not.
+    /// Whether there are fractions, but all of them are stale.
+    pub fn is_stale(&self) -> bool {
+        self.current().is_none() && self.received.iter().flatten().any(|it| it.stale)
+    }
+
+    /// Returns when the last fractions arrived, stale or not.
     pub fn last_received_at(&self) -> Option<Instant> {
-        self.received
-            .iter()
-            .flatten()
-            .map(|received| received.at)
-            .max()
+        self.received.iter().flatten().map(|it| it.at).max()
     }
 
-    /// When [`Self::expire`] must be called next.
+    /// Returns when [`Self::expire`] must be called next.
     pub fn poll_timeout(&self, threshold: Duration) -> Option<Instant> {
-        let fresh = self
-            .received
-            .iter()
-            .flatten()
-            .filter(|received| !received.stale);
-        fresh
-            .map(|received| received.at.saturating_add(threshold))
-            .min()
+        let fresh = self.received.iter().flatten().filter(|it| !it.stale);
+        fresh.map(|it| it.at.saturating_add(threshold)).min()
     }
 }
 
@@ -189,7 +175,7 @@ mod tests {
         assert_eq!(store.poll_timeout(THRESHOLD), None);
         store.receive(FractionOrigin::EdsField, fractions(5000), at(0));
         assert_eq!(store.poll_timeout(THRESHOLD), Some(at(60)));
-        // The same fractions again are news: they say "still so".
+        // The same fractions again are an update: they say "unchanged".
         store.receive(FractionOrigin::EdsField, fractions(5000), at(40));
         assert_eq!(store.poll_timeout(THRESHOLD), Some(at(100)));
         assert!(store.expire(THRESHOLD, at(99)).is_empty());
@@ -204,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn recovery_is_immediate_and_told() {
+    fn recovery_is_immediate_and_reported() {
         let mut store = FractionStore::default();
         assert!(!store.receive(FractionOrigin::EdsField, fractions(1), at(0)));
         store.expire(THRESHOLD, at(60));
@@ -214,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stale_does_not_recover_by_being_repeated() {
+    fn repeating_stale_fractions_does_not_refresh_them() {
         let mut store = FractionStore::default();
         store.receive(FractionOrigin::LrsResponse, fractions(1), at(0));
         store.expire(THRESHOLD, at(60));
@@ -226,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn fractions_of_the_upstream_cluster_win_while_fresh() {
+    fn fractions_of_the_upstream_cluster_take_precedence_while_fresh() {
         let mut store = FractionStore::default();
         store.receive(FractionOrigin::LrsResponse, fractions(1), at(0));
         store.receive(FractionOrigin::EdsField, fractions(2), at(30));
@@ -251,11 +237,11 @@ mod tests {
         store.receive(FractionOrigin::EdsField, fractions(1), at(0));
         store.receive(FractionOrigin::EdsField, FractionMap::new(), at(1));
         assert_eq!(store.current(), None);
-        assert!(!store.is_stale(), "withdrawn is not stale: no warning");
+        assert!(!store.is_stale(), "withdrawn fractions are not stale");
     }
 
     #[test]
-    fn another_part_of_the_assignment_replaces_the_one_before() {
+    fn another_part_of_the_assignment_replaces_the_previous_one() {
         let mut store = FractionStore::default();
         store.receive(FractionOrigin::EdsField, fractions(1), at(0));
         store.receive(FractionOrigin::LocalityMetadata, fractions(2), at(1));

@@ -1,73 +1,67 @@
-//! load_aware_locality: from reported utilization to a weight per locality (seed `001…`,
+//! The load_aware_locality policy: from reported utilization to a weight per locality (seed `001…`,
 //! envoy-semantics §4.3).
 //!
 //! Five stages, one function each: average, smooth, headroom, local preference, probe floor. The
-//! balancer runs [`Smoother::tick`] on a timer, per priority and per source (healthy, degraded, all
-//! hosts); workers choose by [`choose_locality`]. Spilling by headroom is a relay and swings in a
-//! closed loop; `convergent` replaces the last three stages by a controller that settles.
+//! balancer runs [`Smoother::tick`] on a timer, per priority and class (healthy, degraded, all
+//! hosts); workers choose with [`choose_locality`]. Spilling by headroom oscillates in a closed
+//! loop; `convergent` replaces the last three stages by a controller that settles.
 
 use std::collections::BTreeMap;
 
 use crate::model::load_aware_locality::{ColdStart, LoadAwareLocality, RemoteMean};
 use crate::model::locality::Locality;
 
-/// What is known of one locality slot, for one source, before smoothing (stage 1).
+/// Load of one locality slot, for one class of hosts, before smoothing (stage 1).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SlotLoad {
-    /// Where.
     pub locality: Locality,
-    /// The slot has hosts of any class; one without is left out altogether.
+    /// Whether the slot has hosts of any class; a slot without hosts is left out.
     pub has_hosts: bool,
-    /// Hosts of the source.
+    /// Number of hosts of the class.
     pub eligible: u64,
-    /// Mean utilization of those with a valid report; `None` = nobody has one.
+    /// Mean utilization of the hosts with a valid report; `None` if there are none.
     pub utilization: Option<f64>,
 }
 
-/// One slot after smoothing (stage 2).
+/// Load of one slot after smoothing (stage 2).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SmoothedSlot {
-    /// Hosts of the source.
     pub eligible: f64,
     /// Smoothed utilization; 0 for a slot that never reported.
     pub utilization: f64,
-    /// It reported once, but nobody has a valid report now.
+    /// The slot reported earlier, but no host has a valid report now.
     pub stale: bool,
-    /// It never reported.
     pub cold: bool,
 }
 
-/// Smoothed utilization of the localities of one priority and source.
+/// Smoothed utilization of the localities of one priority and class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Smoother {
     smoothed: BTreeMap<Locality, f64>,
 }
 
-/// Outcome of one tick for one priority and source.
+/// Result of one tick for one priority and class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocalityWeights {
-    /// One weight per slot.
     pub weights: Vec<f64>,
-    /// Everything goes to slot 0.
+    /// All requests go to slot 0.
     pub all_local: bool,
-    /// No locality had headroom: HEADROOM goes by host counts, CONVERGENT evens the overload out.
+    /// No locality had headroom: HEADROOM uses host counts, CONVERGENT evens the overload out.
     pub all_overloaded: bool,
-    /// The own locality was within the threshold.
+    /// The local locality kept its requests, except for probes.
     pub local_preferred: bool,
-    /// The own locality was above the threshold.
+    /// The local locality spilled requests beyond its probes.
     pub spill_active: bool,
-    /// The probe floor took effect.
     pub probe_active: bool,
-    /// Slots that are stale.
     pub stale_localities: u64,
 }
 
 impl Smoother {
     /// Stage 2: blends the new means into the stored ones; the first sample of a locality is taken
-    /// raw. Localities that are gone are forgotten.
+    /// as it is. Removed localities are forgotten.
     pub fn smooth(&mut self, alpha: f64, slots: &[SlotLoad]) -> Vec<SmoothedSlot> {
         let mut kept = BTreeMap::new();
-        let smoothed = slots.iter().map(|slot| {
+        let smooth = |slot: &SlotLoad| {
             #[expect(clippy::cast_precision_loss, reason = "host counts")]
             let eligible = slot.eligible as f64;
             if !slot.has_hosts {
@@ -91,13 +85,14 @@ impl Smoother {
                 stale: slot.utilization.is_none() && previous.is_some(),
                 cold: value.is_none(),
             }
-        });
-        let smoothed = smoothed.collect();
+        };
+        let smoothed = slots.iter().map(smooth).collect();
         self.smoothed = kept;
         smoothed
     }
 
-    /// All stages by headroom. `has_local_locality`: slot 0 is the own locality.
+    /// Runs all stages with the HEADROOM rule. Slot 0 is the local locality if
+    /// `has_local_locality`.
     pub fn tick(
         &mut self,
         settings: &LoadAwareLocality,
@@ -109,7 +104,7 @@ impl Smoother {
     }
 }
 
-/// Stages 3 to 5 of the seed.
+/// Runs stages 3 to 5: headroom, local preference, probe floor.
 pub fn headroom_weights(
     settings: &LoadAwareLocality,
     slots: &[SmoothedSlot],
@@ -151,8 +146,7 @@ fn base_weight(slot: &SmoothedSlot) -> f64 {
     }
 }
 
-/// Stage 4: everything stays local unless the own locality is hotter than the others by more than
-/// the threshold.
+/// Stage 4: all stays local unless the local locality is hotter by more than the threshold.
 fn prefer_local(
     settings: &LoadAwareLocality,
     slots: &[SmoothedSlot],
@@ -174,7 +168,6 @@ fn prefer_local(
     }
 }
 
-/// Mean utilization of the remote slots by hosts.
 fn remote_mean(rule: RemoteMean, remotes: &[SmoothedSlot], remote_hosts: f64) -> f64 {
     let reporting: f64 = remotes
         .iter()
@@ -192,7 +185,7 @@ fn remote_mean(rule: RemoteMean, remotes: &[SmoothedSlot], remote_hosts: f64) ->
         / hosts
 }
 
-/// Stage 5: remotes get at least their probe, by hosts, so that they keep reporting.
+/// Stage 5: remote slots get at least their probe share, by hosts, so that they keep reporting.
 fn probe_remotes(
     probe: f64,
     slots: &[SmoothedSlot],
@@ -217,7 +210,7 @@ fn probe_remotes(
     outcome.all_local = false;
 }
 
-/// Ours: the own locality gets at least its probe, taken from the remotes in proportion.
+/// Extension: the local locality gets at least its probe share, from the others in proportion.
 fn probe_local(probe: f64, outcome: &mut LocalityWeights) {
     let total: f64 = outcome.weights.iter().sum();
     let wanted = total * probe;
@@ -236,16 +229,8 @@ fn probe_local(probe: f64, outcome: &mut LocalityWeights) {
     outcome.weights[0] = wanted;
 }
 
-/// splitmix64: turns the draw that chose the priority into an independent one for the locality.
-pub const fn mix(hash: u64) -> u64 {
-    let mut x = hash.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
-/// The slot for a fraction of 2^64 (§4.4): the first whose prefix sum is greater. With one slot, no
-/// weight at all or no table it is slot 0.
+/// Returns the slot for a fraction of 2^64 (§4.4): the first whose prefix sum is greater. Returns
+/// slot 0 if there is one slot, no weight at all, or no table.
 #[expect(clippy::cast_precision_loss, reason = "as Envoy converts")]
 pub fn choose_locality(fraction: u64, prefix_sums: &[f64]) -> usize {
     let total = prefix_sums.last().copied().unwrap_or(0.0);
@@ -258,7 +243,7 @@ pub fn choose_locality(fraction: u64, prefix_sums: &[f64]) -> usize {
         .min(prefix_sums.len() - 1)
 }
 
-/// The next slot from `index` on that can be used, wrapping around.
+/// Returns the first usable slot from `index` on, wrapping around.
 pub fn usable_slot(index: usize, slots: usize, usable: impl Fn(usize) -> bool) -> Option<usize> {
     (0..slots)
         .map(|step| (index + step) % slots)

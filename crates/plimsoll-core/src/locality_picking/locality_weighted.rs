@@ -1,25 +1,23 @@
-//! Locality-weighted balancing: the weights of the assignment, scaled by availability, scheduled
+//! Locality-weighted balancing: the weights of the assignment, scaled by availability and scheduled
 //! earliest deadline first (envoy-semantics §3.1).
 //!
 //! [`effective_weights`] is computed once per change; the schedules belong to workers (`picker`),
-//! one for healthy and one for degraded hosts, with the same seed. wrr_locality chooses localities
-//! exactly this way.
+//! one each for healthy and degraded hosts, with the same seed. wrr_locality works the same way.
 
 use crate::edf::Edf;
 
-/// What the weight of one slot depends on.
+/// Inputs of the weight of one slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WeightedSlot {
-    /// Weight of the assignment; 0 = none.
+    /// Weight in the assignment; 0 means none.
     pub weight: u32,
-    /// All hosts less excluded ones.
+    /// All hosts except excluded ones.
     pub considered: u64,
-    /// Hosts of the class in question.
     pub eligible: u64,
 }
 
-/// Weight of every slot after availability had its say; `None` when no slot can be chosen, so that
-/// the pick falls through to zone-aware routing or the flat list.
+/// Returns the weight of every slot scaled by its availability; `None` if no slot can be chosen, so
+/// that the pick falls through to zone-aware routing or the flat list.
 #[expect(clippy::cast_precision_loss, reason = "host counts")]
 pub fn effective_weights(slots: &[WeightedSlot], overprovisioning_factor: u32) -> Option<Vec<f64>> {
     let overprovisioning = f64::from(overprovisioning_factor) / 100.0;
@@ -37,7 +35,7 @@ pub fn effective_weights(slots: &[WeightedSlot], overprovisioning_factor: u32) -
         .then_some(weights)
 }
 
-/// A schedule over the slots with weight; `seed` picks have already been made.
+/// Builds a schedule over the slots with weight, as if `seed` picks had already been made.
 pub fn schedule(effective_weights: &[f64], seed: u64) -> Edf {
     let items: Vec<(u32, f64)> = (0..)
         .zip(effective_weights.iter().copied())
@@ -65,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_choose_falls_through() {
+    fn without_weights_there_is_no_schedule() {
         assert_eq!(effective_weights(&[], 140), None);
         assert_eq!(effective_weights(&[slot(0, 5, 5)], 140), None);
         assert_eq!(
@@ -76,8 +74,8 @@ mod tests {
 
     #[test]
     fn slots_without_weight_are_never_scheduled() {
-        let weights = effective_weights(&[slot(1, 1, 1), slot(0, 1, 1), slot(1, 1, 1)], 140);
-        let weights = weights.unwrap();
+        let weights =
+            effective_weights(&[slot(1, 1, 1), slot(0, 1, 1), slot(1, 1, 1)], 140).unwrap();
         let mut edf = schedule(&weights, 0);
         let picks: Vec<_> = (0..6)
             .filter_map(|_| edf.pick(|i| weights[i as usize]))

@@ -1,59 +1,55 @@
-//! What a proxy's own requests tell about the load of a locality: the signal of `OBSERVED_LOAD`
-//! (decision 0016).
+//! Load estimates from a proxy's own requests: the signal of `OBSERVED_LOAD` (decision 0016).
 //!
-//! A proxy does not see what others send. What it sees of their requests is that its own have to
-//! wait: the time from issuing a request until the headers of its response. By Little's law that
-//! is also *requests in flight ÷ issue rate*, so in-flight, rate and latency are three views of
-//! one number, and each has a use:
+//! A proxy does not see what other proxies send. It sees their effect, because its own requests
+//! have to wait: the time from issuing a request until the headers of its response. By Little's law
+//! that is also *requests in flight ÷ issue rate*, so in-flight, rate and latency are three views
+//! of one number, and each has a use:
 //!
 //! * The **latency** of answered requests is the precise one: every answer counts.
 //! * Requests **in flight** tell of those that are *not* answered. A locality whose hosts hang
-//!   shows no latency at all, but its requests pile up; the pile ÷ the issue rate is how long they
-//!   take at least. It counts when it is more than chance.
-//! * The **issue rate** says how old a mean is that needs so many requests, which the controller
+//!   shows no latency at all, but its requests pile up; the backlog ÷ the issue rate is how long
+//!   they take at least. A backlog counts when it is more than chance.
+//! * The **issue rate** tells how old a mean over many requests is, which the controller
 //!   must know (see `convergent`).
 //!
 //! Counting in-flight requests as such would compare what this proxy *sends* to each locality and
-//! spread its traffic over all of them (decisions D1 in another dress).
+//! spread its traffic over all of them (the mistake that decision 0022 avoids).
 //!
-//! Streams whose headers come with their first message wait for long without anything being slow.
-//! As latency they weigh little, because times are averaged as logarithms; in flight they are a
-//! floor that does not move, and only what stands above the floor counts.
+//! Streams whose headers come with their first message wait for a long time without anything being
+//! slow. As latency they weigh little, because times are averaged as logarithms; in flight they
+//! form a constant floor, and only requests above the floor count.
 
 use crate::host::Window;
 
-/// The memory of a mean: at least so many requests, or it is mostly chance; and at least those of
-/// so many seconds, or a busy proxy follows noise that it could have averaged.
+/// Window of a mean: at least this many requests, because fewer are mostly noise, and at least the
+/// requests of this many seconds, because a busy proxy would follow noise that it could average.
 const MEMORY_REQUESTS: f64 = 1_000.0;
 const MEMORY_SECONDS: f64 = 10.0;
-/// Requests that must have been answered before a locality is spoken of.
+/// Responses needed before a locality has an estimate.
 const KNOWN_REQUESTS: f64 = 100.0;
-/// How fast the floor of requests in flight follows those that stay.
+/// Time constant with which the floor of requests in flight follows long-lived requests.
 const FLOOR_SECONDS: f64 = 60.0;
-/// How fast the issue rate follows.
 const RATE_SECONDS: f64 = 5.0;
-/// A pile counts when it is so many standard deviations above nothing.
+/// A backlog counts if it is at least this many standard deviations above zero.
 const DEVIATIONS: f64 = 3.0;
 
-/// What is known of one locality.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Estimate {
     /// Mean of log2 of the nanoseconds until response headers.
     mean: f64,
-    /// Answers behind it, as far as they are remembered.
+    /// Number of responses that `mean` is based on, at most those of the window.
     seen: f64,
-    /// Mean age of what it is made of, seconds.
+    /// Mean age of the responses that `mean` is based on, in seconds.
     age: f64,
     /// Requests issued per second; `None` before the first window.
     rate: Option<f64>,
-    /// Requests that wait for headers all the time.
+    /// Number of requests that wait for response headers all the time, such as streams.
     floor: f64,
-    /// How long requests in flight have been taking at least, log2 of nanoseconds.
-    pile: f64,
+    /// Lower bound of the time that requests in flight take, log2 of nanoseconds.
+    backlog: f64,
 }
 
 impl Estimate {
-    /// The next window, of so many seconds.
     #[expect(clippy::cast_precision_loss, reason = "requests of a window")]
     pub(crate) fn observe(&mut self, window: &Window, seconds: f64) {
         self.observe_in_flight(window, seconds);
@@ -75,34 +71,39 @@ impl Estimate {
         let part = |time_constant: f64| 1.0 - (-seconds / time_constant).exp();
         let rate = self.rate.unwrap_or(now);
         let rate = rate + part(RATE_SECONDS) * (now - rate);
-        // The first window has nothing to compare with: whatever waits may have waited for long.
+        // The first window has nothing to compare with: requests in flight may be long-lived.
         let floor = self.rate.map_or(waiting, |_| self.floor);
         self.floor = waiting.min(floor + part(FLOOR_SECONDS) * (waiting - floor).max(0.0));
         self.rate = Some(rate);
         let above = waiting - self.floor;
         let certain = above - DEVIATIONS * above.sqrt();
-        self.pile = if certain > 0.0 && rate > 0.0 {
+        self.backlog = if certain > 0.0 && rate > 0.0 {
             (certain / rate * 1e9).max(1.0).log2()
         } else {
             0.0
         };
     }
 
-    /// log2 of the nanoseconds that a request takes; `None` until enough have been answered.
+    /// log2 of the nanoseconds that a request takes; `None` until there are enough responses.
     pub(crate) fn response_time(&self) -> Option<f64> {
-        (self.seen >= KNOWN_REQUESTS).then(|| self.mean.max(self.pile))
+        (self.seen >= KNOWN_REQUESTS).then(|| self.mean.max(self.backlog))
     }
 
-    /// Mean age of the response time, seconds. A pile is of now.
+    /// Returns the mean age of the response time, in seconds; 0 if it comes from the backlog.
     pub(crate) const fn age(&self) -> f64 {
-        if self.pile > self.mean { 0.0 } else { self.age }
+        if self.backlog > self.mean {
+            0.0
+        } else {
+            self.age
+        }
     }
 }
 
-/// Loads of localities, relative to that of the quickest, which is 1; `None` of one of which too
-/// little is known. A response time twice as long is one more: next to level, where a small
-/// difference says much, load moves more than the response time does, and far from it, where queues
-/// grow without bound, much less. The controller corrects in proportion and would overshoot there.
+/// Returns the loads of localities relative to the fastest, which has load 1; `None` for localities
+/// without an estimate. Each doubling of the response time adds one. Thus, near balance, where
+/// small differences are significant, load changes more than the response time does, and far from
+/// balance, where queues grow without bound, much less: the controller corrects in proportion and
+/// would overshoot there.
 pub(crate) fn relative_loads(estimates: &[Estimate]) -> Vec<Option<f64>> {
     let times = || estimates.iter().map(Estimate::response_time);
     let least = times().flatten().reduce(f64::min).unwrap_or(0.0);

@@ -1,22 +1,19 @@
-//! [`LocalitySampler`]: from draws to positions, independently (Envoy) or evenly (decisions D4).
+//! Locality sampling: independent draws (Envoy) or an even sequence (decision 0012).
 //!
 //! Independent draws cost several percent of evenness at a few hundred requests per second. The
 //! even sampler walks a golden-ratio sequence from a random start: any share of requests lands in
 //! any interval in proportion, with an error of one request instead of the square root of their
-//! number, and without a period. One sampler belongs to one worker.
+//! number, and without a period. Each worker has its own sampler.
 
 use crate::model::cluster::LocalitySampling;
-use crate::rng::Rng;
-
-/// 2^64 divided by the golden ratio, odd: the step of the most evenly spread sequence there is.
-const GOLDEN_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+use crate::rng::{GOLDEN_STEP, Rng};
 
 /// Turns draws into localities for one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalitySampler {
-    /// One independent draw per question.
+    /// One independent draw per decision.
     Random,
-    /// One position of the sequence per request.
+    /// One position of the golden-ratio sequence per request.
     LowDiscrepancy {
         /// The last position, as a fraction of 2^64.
         position: u64,
@@ -24,7 +21,8 @@ pub enum LocalitySampler {
 }
 
 impl LocalitySampler {
-    /// A sampler; the even one starts at a draw, so that workers do not march in step.
+    /// Creates a sampler. The even one starts at a random position, so that workers do not run in
+    /// step.
     pub fn new(kind: LocalitySampling, rng: &mut impl Rng) -> Self {
         match kind {
             LocalitySampling::Random => Self::Random,
@@ -46,7 +44,7 @@ impl LocalitySampler {
         )
     }
 
-    /// The next position of the even sequence.
+    /// Returns the next position of the even sequence.
     #[inline]
     pub(crate) fn advance(position: &mut u64) -> u64 {
         *position = position.wrapping_add(GOLDEN_STEP);
@@ -60,15 +58,15 @@ pub(crate) fn scale(fraction: u64, range: u64) -> u64 {
     ((u128::from(fraction) * u128::from(range)) >> 64) as u64
 }
 
-/// The part of `fraction` (of 2^64) above `threshold` of `range`, stretched to a fraction of 2^64:
-/// what is left of a position after a first split at `threshold`.
+/// Stretches the part of `fraction` (of 2^64) above `threshold` of `range` to a fraction of 2^64:
+/// the rest of a position after a first split at `threshold`.
 #[inline]
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a remainder below 2^64 by construction"
 )]
 pub(crate) fn remainder(fraction: u64, threshold: u64, range: u64) -> u64 {
-    debug_assert!(threshold < range, "something must be left");
+    debug_assert!(threshold < range, "the threshold must leave a remainder");
     let above = u128::from(fraction) * u128::from(range) - (u128::from(threshold) << 64);
     (above / u128::from(range - threshold)) as u64
 }

@@ -1,10 +1,10 @@
-//! Zone-aware routing: preconditions, shares, state, and the pick of a locality (envoy-semantics
-//! §2.3–2.5, decisions D4).
+//! Zone-aware routing: preconditions, shares, state, and the choice of a locality (envoy-semantics
+//! §2.3–2.5, decision 0004).
 //!
 //! [`regenerate`] runs when the upstream cluster, the fleet or the measured demand changed and
-//! yields an immutable [`ZoneRouting`]; [`ZoneRouting::pick`] answers requests from it. Where
-//! demand comes from lives in `demand` and `fractions`; panic and the choice of priority live
-//! outside. For the two classic bases every number, floor and draw is Envoy's.
+//! returns an immutable [`ZoneRouting`], from which [`ZoneRouting::pick`] answers requests.
+//! `demand` and `fractions` supply the demand; panic and the choice of priority are elsewhere. For
+//! HEALTHY_HOSTS_NUM and HEALTHY_HOSTS_WEIGHT use Envoy's numbers, rounding and draws.
 
 use super::demand::{Demand, share_bp};
 use super::sampling::{LocalitySampler, remainder, scale};
@@ -16,12 +16,12 @@ use crate::rng::Rng;
 use crate::stats::PickerStats;
 use crate::units::BASIS_POINTS;
 
-/// Why localities play no part.
+/// Reason why zone-aware routing is off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The policy has no zone-aware routing (consistent hashing, flat lists).
     NotConfigured,
-    /// No own (originating) cluster is known yet.
+    /// The fleet (Envoy's local cluster) is not known yet.
     NoLocalCluster,
     /// Zone-aware routing covers priority 0 only, unless `all_priorities` is set.
     PriorityNotZero,
@@ -29,36 +29,30 @@ pub enum Reason {
     UpstreamFewerThan2Localities,
     /// The fleet has hosts in fewer than two localities (and `force_local_zone` is off).
     LocalFewerThan2Localities,
-    /// The fleet has no host in the own locality.
     LocalClusterHasNoHostInOwnLocality,
-    /// Fewer healthy upstream hosts than `min_cluster_size`.
     UpstreamTooSmall,
     /// Per request: the priority is in panic.
     UpstreamInPanic,
-    /// Per request: the weights of the assignment choose the locality.
+    /// Per request: the locality weights of the assignment decide.
     LocalityWeights,
     /// Per request: `routing_enabled` is 0.
     RoutingNotEnabled,
     /// Per request: the fleet itself is in panic.
     LocalClusterInPanic,
-    /// load_aware_locality chooses by the utilization that hosts report.
+    /// load_aware_locality decides, by reported utilization.
     LoadAwareLocality,
 }
 
-/// One test that must hold before localities matter, with its numbers.
+/// One precondition of zone-aware routing, with its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Precondition {
-    /// What follows when it fails.
     pub reason: Reason,
-    /// Whether it held.
     pub passed: bool,
-    /// The number found.
     pub actual: u64,
-    /// The number needed.
     pub required: u64,
 }
 
-/// Shares of one upstream locality in basis points.
+/// A locality's share of the fleet's demand and of the upstream capacity, in basis points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Percentages {
     /// Share of the fleet's demand.
@@ -67,19 +61,17 @@ pub struct Percentages {
     pub upstream: u64,
 }
 
-/// What happens to requests.
+/// State of zone-aware routing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ZoneState {
-    /// Localities play no part.
     NoLocalityRouting(Reason),
-    /// Everything stays in slot 0.
     LocalityDirect,
-    /// Part stays, the rest spills.
+    /// Part of the requests stay in slot 0, the rest spills.
     LocalityResidual(Residual),
 }
 
 impl ZoneState {
-    /// Name of the state, as Envoy spells it.
+    /// Returns the name of the state, as Envoy spells it.
     pub const fn name(&self) -> StateName {
         match self {
             Self::NoLocalityRouting(_) => StateName::NoLocalityRouting,
@@ -88,7 +80,7 @@ impl ZoneState {
         }
     }
 
-    /// Why localities play no part; `None` when they do.
+    /// Returns why zone-aware routing is off; `None` if it is on.
     pub const fn reason(&self) -> Option<Reason> {
         match self {
             Self::NoLocalityRouting(reason) => Some(*reason),
@@ -97,33 +89,32 @@ impl ZoneState {
     }
 }
 
-/// The split of the residual state.
+/// Split between slot 0 and the others in the residual state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Residual {
-    /// Share kept local, basis points (may exceed 10000 only by misuse; then all stays).
+    /// Share kept local, in basis points. Above 10000, everything stays.
     pub local_percent_to_route: u64,
     /// Spare capacity per slot, cumulative.
     pub capacity: Vec<u64>,
-    /// Where to go when no slot has spare capacity: `None` = any slot with equal chance, empty ones
-    /// included (Envoy); `Some` = cumulative upstream shares (measured bases).
+    /// Distribution if no slot has spare capacity: `None` = any slot with equal probability, even
+    /// an empty one (Envoy); `Some` = cumulative upstream shares (measured demand, OBSERVED_LOAD).
     pub no_capacity: Option<Vec<u64>>,
 }
 
-/// The outcome of one regeneration.
+/// Result of one regeneration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZoneRouting {
-    /// What happens to requests.
     pub state: ZoneState,
-    /// The tests, in the order in which they are made. Empty when none was made.
+    /// Preconditions in evaluation order. Empty if none was evaluated.
     pub preconditions: Vec<Precondition>,
-    /// Shares per upstream slot. Empty when a precondition failed.
+    /// Shares per upstream slot. Empty if a precondition failed.
     pub percentages: Vec<Percentages>,
-    /// The split is that of `OBSERVED_LOAD`, not of the percentages.
+    /// Whether the split comes from `OBSERVED_LOAD` instead of the percentages.
     pub observed: bool,
 }
 
 impl ZoneRouting {
-    /// Localities play no part, for a reason outside the preconditions.
+    /// Switches zone-aware routing off, for a reason other than the preconditions.
     pub const fn off(reason: Reason) -> Self {
         Self {
             state: ZoneState::NoLocalityRouting(reason),
@@ -139,8 +130,8 @@ impl ZoneRouting {
         clippy::cast_precision_loss,
         reason = "shares are 0.0 to 1.0"
     )]
-    /// The same routing with shares decided elsewhere (a controller): what is kept in slot 0, and
-    /// the rest in proportion. Nothing changes while localities play no part.
+    /// Replaces the split by the shares of a controller: the first is kept in slot 0, and the rest
+    /// is distributed in proportion. No effect while zone-aware routing is off.
     #[must_use]
     pub fn with_shares(mut self, shares: &[f64], has_local_locality: bool) -> Self {
         if !self.is_active() || shares.len() != self.percentages.len() {
@@ -174,12 +165,12 @@ impl ZoneRouting {
     /// Resolution of shares that are not basis points.
     const SHARE_SCALE: f64 = 1e9;
 
-    /// Whether a locality is chosen at all.
+    /// Whether zone-aware routing is on.
     pub const fn is_active(&self) -> bool {
         !matches!(self.state, ZoneState::NoLocalityRouting(_))
     }
 
-    /// The slot for one request (§2.5), or `None` when localities play no part.
+    /// Picks the slot for one request (§2.5); `None` if zone-aware routing is off.
     #[inline(always)]
     pub fn pick(
         &self,
@@ -197,7 +188,8 @@ impl ZoneRouting {
         }
     }
 
-    /// Share of requests per slot, 0.0 to 1.0; `None` when localities play no part.
+    /// Returns the expected share of requests per slot, 0.0 to 1.0; `None` if zone-aware routing is
+    /// off.
     #[expect(clippy::cast_precision_loss, reason = "basis points")]
     pub fn expected_shares(&self) -> Option<Vec<f64>> {
         let slots = self.percentages.len();
@@ -241,7 +233,7 @@ impl Residual {
         rng: &mut impl Rng,
         stats: &PickerStats,
     ) -> usize {
-        // The even sampler spends one position on both questions; Envoy draws for each.
+        // The even sampler uses one position for both decisions; Envoy draws for each.
         let even = match sampler {
             LocalitySampler::Random => None,
             LocalitySampler::LowDiscrepancy { position } => {
@@ -262,7 +254,6 @@ impl Residual {
                 stats.lb_zone_no_capacity_left.increment();
                 match self.no_capacity.as_deref() {
                     Some(shares @ [.., total]) if *total > 0 => (shares, *total),
-                    // Any slot: no table to look up.
                     _ => (&[][..], self.capacity.len() as u64),
                 }
             }
@@ -309,7 +300,7 @@ pub fn regenerate(
     }
 }
 
-/// The four tests in Envoy's order. Slots count even when empty; the fleet counts all its hosts.
+/// The four preconditions in Envoy's order. Empty slots and unhealthy hosts of the fleet count.
 fn preconditions(
     config: &ZoneAware,
     upstream: &HostSetCounts,
@@ -343,7 +334,7 @@ fn preconditions(
     ]
 }
 
-/// Both shares of every upstream slot; a slot without healthy hosts has neither.
+/// Returns demand and capacity shares of every upstream slot; both are 0 without healthy hosts.
 fn percentages(config: &ZoneAware, upstream: &HostSetCounts, demand: &Demand) -> Vec<Percentages> {
     let by_weight = capacity_by_weight(config, demand.is_measured());
     let weight = |slot: &LocalityCounts| {
@@ -375,20 +366,19 @@ pub(crate) fn capacity_by_weight(config: &ZoneAware, measured: bool) -> bool {
     match config.locality_basis() {
         LocalityBasis::HealthyHostsNum => false,
         LocalityBasis::HealthyHostsWeight => true,
-        // Without measured demand the classic basis by count applies whole (decisions D3).
+        // Without measured demand all shares are by host count, as in Envoy (decision 0024).
         LocalityBasis::LrsReportedRate => measured && chosen,
         LocalityBasis::ObservedLoad => chosen,
     }
 }
 
-/// Whether `force_local_zone` keeps everything local.
 pub(crate) fn is_forced_local(config: &ZoneAware, upstream: &HostSetCounts) -> bool {
     let own = upstream.local().map(|slot| slot.healthy);
     let needed = config.force_local_zone().map(u64::from);
     own.zip(needed).is_some_and(|(own, needed)| own >= needed)
 }
 
-/// Direct when the own locality can take all its demand (or is forced to), else the split.
+/// `LocalityDirect` if the local locality can take all its demand or must, else the split.
 fn state(
     config: &ZoneAware,
     upstream: &HostSetCounts,
@@ -412,14 +402,18 @@ fn state(
         _ => 0,
     };
     let mut spare = 0;
-    let capacity = percentages.iter().enumerate().map(|(index, shares)| {
+    let cumulative_spare = |(index, shares): (usize, &Percentages)| {
         if index > 0 || own.is_none() {
             spare += shares.upstream.saturating_sub(shares.local);
         }
         spare
-    });
-    let capacity: Vec<u64> = capacity.collect();
-    // Before anything was observed there is no measured demand, but nobody waits for Envoy's draws.
+    };
+    let capacity = percentages
+        .iter()
+        .enumerate()
+        .map(cumulative_spare)
+        .collect();
+    // No demand is measured before the first observation; draws need not match Envoy's.
     let observed = config.locality_basis() == LocalityBasis::ObservedLoad;
     let no_capacity = (measured || observed).then(|| {
         let mut upto = 0;
@@ -436,8 +430,8 @@ fn state(
     })
 }
 
-/// The same counts as a proxy in `own` would hold them: its own slot first. For planning and
-/// explaining what proxies of other zones do.
+/// Returns the counts as a proxy in `own` holds them, with its own slot first, to plan and explain
+/// routing in other zones.
 pub fn seen_from(own: &Locality, counts: &HostSetCounts) -> HostSetCounts {
     let mut seen = counts.clone();
     seen.has_local_locality =
@@ -446,7 +440,7 @@ pub fn seen_from(own: &Locality, counts: &HostSetCounts) -> HostSetCounts {
 }
 
 impl Reason {
-    /// The reason for programs: stable, and spelled as the vectors spell it.
+    /// Returns the stable identifier of the reason, as spelled in the conformance vectors.
     pub const fn code(self) -> &'static str {
         match self {
             Self::NotConfigured => "not_configured",
@@ -464,7 +458,7 @@ impl Reason {
         }
     }
 
-    /// The counter that a regeneration bumps when it ends for this reason (§2.3); Envoy has none
+    /// Returns the counter that a regeneration increments for this reason (§2.3); Envoy has none
     /// for the others.
     pub const fn counter(self) -> Option<&'static str> {
         match self {

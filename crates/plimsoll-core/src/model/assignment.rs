@@ -1,11 +1,12 @@
-//! [`ClusterLoadAssignment`]: the endpoints of a cluster, by priority and locality (the EDS noun).
+//! [`ClusterLoadAssignment`]: the endpoints of a cluster by priority and locality (EDS).
 //!
-//! [`AssignmentParts`] is what a converter fills in; [`ClusterLoadAssignment::try_new`] is the one
-//! way in. After it, entries are merged and sorted (priority, locality, address), so the order in
-//! which a management server lists things changes nothing, and every weight and fraction is in
-//! range.
+//! Converters fill in [`AssignmentParts`]; [`ClusterLoadAssignment::try_new`] checks them. It
+//! merges and sorts the entries (priority, locality, address), so that the order in a message has
+//! no effect, and ensures that every weight and fraction is in range.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use super::metadata::Metadata;
 use super::zone_aware::FractionSource;
 use crate::units::{BasisPoints, FieldError};
 
-/// Highest priority xDS allows.
+/// Highest priority that xDS allows.
 pub const MAX_PRIORITY: u32 = 128;
 /// Default of `policy.overprovisioning_factor` (Envoy): 140 %.
 pub const DEFAULT_OVERPROVISIONING_FACTOR: u32 = 140;
@@ -24,23 +25,19 @@ pub const DEFAULT_OVERPROVISIONING_FACTOR: u32 = 140;
 /// One endpoint (`LbEndpoint`), unchecked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LbEndpoint {
-    /// Where it listens.
     pub address: SocketAddr,
-    /// `endpoint.hostname`, may be empty.
     pub hostname: Arc<str>,
-    /// Health as the assignment says it.
     pub health_status: HealthStatus,
     /// At least 1 when set; unset counts as 1.
     pub load_balancing_weight: Option<u32>,
     /// `filter_metadata["envoy.lb"].hash_key`: overrides the key of consistent hashing.
     pub hash_key: Option<Arc<str>>,
-    /// `filter_metadata["envoy.lb"]`: what subsets are made of. A change does not make the endpoint
-    /// another host.
+    /// `filter_metadata["envoy.lb"]`, for subsets. The host keeps its identity if this changes.
     pub metadata: Metadata,
 }
 
 impl LbEndpoint {
-    /// A healthy endpoint of weight 1 without name, hash key or metadata.
+    /// Creates a healthy endpoint of weight 1 without name, hash key or metadata.
     pub fn new(address: SocketAddr) -> Self {
         Self {
             address,
@@ -52,7 +49,7 @@ impl LbEndpoint {
         }
     }
 
-    /// The weight in force.
+    /// Returns the weight, 1 if it is unset.
     pub fn weight(&self) -> u32 {
         self.load_balancing_weight.unwrap_or(1)
     }
@@ -61,67 +58,57 @@ impl LbEndpoint {
 /// One entry of an assignment (`LocalityLbEndpoints`), unchecked.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocalityParts {
-    /// Where these endpoints are.
     pub locality: Locality,
-    /// 0 is the first choice; at most 128.
+    /// 0 is the highest priority; at most 128.
     pub priority: u32,
     /// At least 1 when set; unset = no traffic from locality-weighted balancing.
     pub load_balancing_weight: Option<u32>,
-    /// The endpoints.
     pub lb_endpoints: Vec<LbEndpoint>,
-    /// `observed_traffic_fraction`, basis points; presence matters (decisions D2).
+    /// `observed_traffic_fraction`, basis points; unset is unknown, not 0 (decision 0023).
     pub observed_traffic_fraction: Option<u64>,
-    /// The same from `filter_metadata["envoy.lb"]`, where numbers are doubles.
+    /// The fraction in `filter_metadata["envoy.lb"]`, where numbers are doubles.
     pub metadata_traffic_fraction: Option<f64>,
 }
 
-/// `policy.drop_overloads[]`, unchecked.
+/// An entry of `policy.drop_overloads`, unchecked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DropOverloadParts {
     /// Name under which drops are counted.
     pub category: String,
-    /// `drop_percentage.numerator`.
     pub numerator: u32,
     /// `drop_percentage.denominator`: 100, 10000 or 1000000.
     pub denominator: u32,
 }
 
-/// An assignment, unchecked.
+/// The endpoints of a cluster, unchecked.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AssignmentParts {
-    /// Name of the cluster.
     pub cluster_name: String,
-    /// Entries, in any order.
+    /// Localities in any order.
     pub endpoints: Vec<LocalityParts>,
-    /// Shares of requests to drop.
     pub drop_overloads: Vec<DropOverloadParts>,
     /// Percent; default 140, above 0.
     pub overprovisioning_factor: Option<u32>,
-    /// Health of a priority by host weights instead of host counts.
     pub weighted_priority_health: bool,
-    /// After this time without an update the endpoints are forgotten; zero is never.
+    /// Endpoints are dropped after this time without an update; zero = never.
     pub endpoint_stale_after: Option<Duration>,
 }
 
 /// One locality at one priority, checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocalityLbEndpoints {
-    /// Where.
     pub locality: Locality,
-    /// At which priority.
     pub priority: u32,
-    /// Weight of the locality, 0 = none.
+    /// 0 = no weight is set.
     pub load_balancing_weight: u32,
-    /// Endpoints, sorted by address, all distinct.
+    /// Endpoints sorted by address; all addresses are distinct.
     pub lb_endpoints: Vec<LbEndpoint>,
 }
 
 /// A share of requests to drop, by category.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DropOverload {
-    /// Name under which drops are counted.
     pub category: Arc<str>,
-    /// Of a million requests.
     pub per_million: u32,
 }
 
@@ -129,7 +116,7 @@ pub struct DropOverload {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterLoadAssignment {
     cluster_name: Arc<str>,
-    /// Shared: the assignment of a fleet goes to the balancer of every cluster.
+    /// Shared, because the assignment of a fleet goes to the balancer of every cluster.
     endpoints: Arc<[LocalityLbEndpoints]>,
     eds_fractions: Arc<BTreeMap<Locality, BasisPoints>>,
     metadata_fractions: Arc<BTreeMap<Locality, BasisPoints>>,
@@ -140,7 +127,7 @@ pub struct ClusterLoadAssignment {
 }
 
 impl ClusterLoadAssignment {
-    /// Checks everything and sorts. On error nothing has happened; the error names the field.
+    /// Checks, merges and sorts the entries. The error names the field.
     pub fn try_new(parts: AssignmentParts) -> Result<Self, FieldError> {
         let overprovisioning_factor = parts
             .overprovisioning_factor
@@ -182,7 +169,7 @@ impl ClusterLoadAssignment {
         })
     }
 
-    /// No endpoints, and every setting as it is unless somebody says otherwise.
+    /// Creates an assignment without endpoints, with default settings.
     pub fn empty(cluster_name: &str) -> Self {
         Self {
             cluster_name: cluster_name.into(),
@@ -196,18 +183,23 @@ impl ClusterLoadAssignment {
         }
     }
 
-    /// Name of the cluster.
-    pub fn cluster_name(&self) -> &Arc<str> {
-        &self.cluster_name
+    getters! {
+        /// Name of the cluster.
+        cluster_name: &Arc<str>,
+        /// Entries sorted by priority, then locality.
+        endpoints: &[LocalityLbEndpoints],
+        /// Shares of requests to drop.
+        drop_overloads: &[DropOverload],
+        /// Overprovisioning factor in percent, above 0.
+        overprovisioning_factor: u32,
+        /// Whether priority health is computed from host weights.
+        weighted_priority_health: bool,
+        /// How long the endpoints may be used without an update; `None` = forever.
+        endpoint_stale_after: Option<Duration>,
     }
 
-    /// Entries sorted by priority, then locality.
-    pub fn endpoints(&self) -> &[LocalityLbEndpoints] {
-        &self.endpoints
-    }
-
-    /// Fractions carried by the assignment; presence decides what is known (decisions D2). Shared,
-    /// because they change far more often than the hosts beside them.
+    /// Returns the fractions in the assignment; a locality without one is unknown (decision 0023).
+    /// Shared, because they change far more often than the hosts.
     pub fn fractions(&self, source: FractionSource) -> &Arc<BTreeMap<Locality, BasisPoints>> {
         match source {
             FractionSource::EdsField => &self.eds_fractions,
@@ -215,27 +207,7 @@ impl ClusterLoadAssignment {
         }
     }
 
-    /// Shares of requests to drop.
-    pub fn drop_overloads(&self) -> &[DropOverload] {
-        &self.drop_overloads
-    }
-
-    /// Overprovisioning factor in percent, above 0.
-    pub const fn overprovisioning_factor(&self) -> u32 {
-        self.overprovisioning_factor
-    }
-
-    /// Whether health of a priority goes by host weights.
-    pub const fn weighted_priority_health(&self) -> bool {
-        self.weighted_priority_health
-    }
-
-    /// How long the endpoints may be used without an update; `None` = for ever.
-    pub const fn endpoint_stale_after(&self) -> Option<Duration> {
-        self.endpoint_stale_after
-    }
-
-    /// The same in everything but the fractions: a fraction-only update touches no host list.
+    /// Whether only fractions may differ: a fraction-only update leaves all host lists as they are.
     pub fn same_hosts(&self, other: &Self) -> bool {
         self.cluster_name == other.cluster_name
             && self.overprovisioning_factor == other.overprovisioning_factor
@@ -264,7 +236,7 @@ impl Fractions {
     }
 }
 
-/// Metadata numbers are doubles; a fraction must be a whole number in them.
+/// Converts a fraction from metadata, where numbers are doubles.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -313,31 +285,64 @@ fn check_entry(index: usize, entry: &LocalityParts) -> Result<(), FieldError> {
     Ok(())
 }
 
-/// An address may stand in an assignment once: twice would mean two weights or two healths for one.
+/// Rejects duplicate addresses, which would have two weights or two health states.
 fn check_distinct(entries: &[LocalityParts]) -> Result<(), FieldError> {
-    let mut seen: Vec<(SocketAddr, usize, usize)> = entries
-        .iter()
-        .enumerate()
-        .flat_map(|(index, entry)| {
-            let endpoints = entry.lb_endpoints.iter().enumerate();
-            endpoints.map(move |(position, endpoint)| (endpoint.address, index, position))
-        })
-        .collect();
-    seen.sort_unstable();
-    for pair in seen.windows(2) {
-        if let [(address, first, at), (again, second, position)] = pair
-            && address == again
-        {
-            return Err(FieldError::new(
-                format!("endpoints[{second}].lb_endpoints[{position}].endpoint.address"),
-                format!("{address} is already endpoints[{first}].lb_endpoints[{at}]"),
-            ));
-        }
-    }
-    Ok(())
+    let lists = entries.iter().map(|entry| &entry.lb_endpoints);
+    // Most servers list endpoints in order, so that nothing needs to be copied.
+    let mut in_order = lists.clone();
+    let twice = if in_order.all(|list| list.is_sorted_by_key(|endpoint| endpoint.address)) {
+        first_duplicate(merged(entries))
+    } else {
+        let mut addresses: Vec<SocketAddr> = lists.flatten().map(|one| one.address).collect();
+        addresses.sort_unstable();
+        first_duplicate(addresses.into_iter())
+    };
+    twice.map_or(Ok(()), |address| Err(duplicate_address(entries, address)))
 }
 
-/// Sorts, and joins entries of one locality at one priority, as Envoy does.
+fn first_duplicate(mut sorted: impl Iterator<Item = SocketAddr>) -> Option<SocketAddr> {
+    let mut last = sorted.next()?;
+    sorted.find(|&address| std::mem::replace(&mut last, address) == address)
+}
+
+fn merged(entries: &[LocalityParts]) -> impl Iterator<Item = SocketAddr> {
+    let mut rest: Vec<_> = entries
+        .iter()
+        .map(|entry| entry.lb_endpoints.iter())
+        .collect();
+    let mut heads: BinaryHeap<_> = rest
+        .iter_mut()
+        .enumerate()
+        .filter_map(|(entry, rest)| Some(Reverse((rest.next()?.address, entry))))
+        .collect();
+    std::iter::from_fn(move || {
+        let mut head = heads.peek_mut()?;
+        let Reverse((address, entry)) = *head;
+        match rest[entry].next() {
+            Some(next) => *head = Reverse((next.address, entry)),
+            None => drop(PeekMut::pop(head)),
+        }
+        Some(address)
+    })
+}
+
+#[cold]
+fn duplicate_address(entries: &[LocalityParts], address: SocketAddr) -> FieldError {
+    let endpoints = entries.iter().enumerate().flat_map(|(index, entry)| {
+        let endpoints = entry.lb_endpoints.iter().enumerate();
+        endpoints.map(move |(position, endpoint)| (index, position, endpoint.address))
+    });
+    let paths: Vec<String> = endpoints
+        .filter(|&(.., other)| other == address)
+        .map(|(index, position, _)| format!("endpoints[{index}].lb_endpoints[{position}]"))
+        .take(2)
+        .collect();
+    let (first, second) = (&paths[0], &paths[1]);
+    let reason = format!("{address} is already {first}");
+    FieldError::new(format!("{second}.endpoint.address"), reason)
+}
+
+/// Sorts the entries and joins those of one locality at one priority, as Envoy does.
 fn merge(entries: Vec<LocalityParts>) -> Result<Vec<LocalityLbEndpoints>, FieldError> {
     let mut order: Vec<(usize, LocalityParts)> = entries.into_iter().enumerate().collect();
     order.sort_by(|(_, a), (_, b)| (a.priority, &a.locality).cmp(&(b.priority, &b.locality)));
@@ -363,12 +368,14 @@ fn merge(entries: Vec<LocalityParts>) -> Result<Vec<LocalityLbEndpoints>, FieldE
         }
     }
     for entry in &mut merged {
-        entry.lb_endpoints.sort_by_key(|endpoint| endpoint.address);
+        // The addresses are distinct, so an unstable sort is enough.
+        let endpoints = &mut entry.lb_endpoints;
+        endpoints.sort_unstable_by_key(|endpoint| endpoint.address);
     }
     Ok(merged)
 }
 
-/// Sums that do not fit 32 bits would wrap in other implementations: refused, with the place.
+/// Rejects weight sums above 32 bits, which would wrap in other implementations.
 fn check_weight_sums(entries: &[LocalityLbEndpoints]) -> Result<(), FieldError> {
     let mut by_priority: BTreeMap<u32, u64> = BTreeMap::new();
     for entry in entries {
@@ -419,7 +426,7 @@ fn check_drops(drops: Vec<DropOverloadParts>) -> Result<Vec<DropOverload>, Field
                 ));
             }
         };
-        // More than the whole means the whole, as in Envoy and gRPC.
+        // More than 100 % means 100 %, as in Envoy and gRPC.
         let per_million = drop.numerator.saturating_mul(scale).min(1_000_000);
         checked.push(DropOverload {
             category: drop.category.into(),

@@ -1,8 +1,8 @@
 //! `ClientSideWeightedRoundRobin`: hosts weighted by their own load reports (gRFC A58 and A114).
 //!
-//! Here live the checked settings, each default with its clause. The rules they drive live in
-//! `endpoint_picking::client_side_weighted_round_robin`; the out-of-band streams that
-//! [`OobReporting`] describes are run by `plimsoll-xds` (`orca::oob`). Both ways to configure, xDS
+//! This module holds the checked settings, each default with its source.
+//! `endpoint_picking::client_side_weighted_round_robin` applies them; `plimsoll-xds` (`orca::oob`)
+//! runs the out-of-band streams that [`OobReporting`] describes. Both configuration formats, xDS
 //! and gRPC service config, end in [`ClientSideWeightedRoundRobin::try_new`].
 
 use std::sync::Arc;
@@ -12,16 +12,17 @@ use crate::model::endpoint_policy::SlowStart;
 use crate::model::orca::{MetricName, UtilizationPrecedence};
 use crate::units::FieldError;
 
-/// Interval asked of a host when none is configured (A58 `oob_reporting_period`).
+/// Default of `oob_reporting_period` (A58): interval of out-of-band reports.
 pub const DEFAULT_OOB_REPORTING_PERIOD: Duration = Duration::from_secs(10);
-/// How long a host must have reported before its weight counts (A58 `blackout_period`).
+/// Default of `blackout_period` (A58): how long a host must have reported before its weight is
+/// used.
 pub const DEFAULT_BLACKOUT_PERIOD: Duration = Duration::from_secs(10);
-/// Age at which a weight is forgotten (A58 `weight_expiration_period`).
+/// Default of `weight_expiration_period` (A58): age at which a weight expires.
 pub const DEFAULT_WEIGHT_EXPIRATION_PERIOD: Duration = Duration::from_secs(180);
-/// How often weights are recomputed (A58 `weight_update_period`).
+/// Default of `weight_update_period` (A58): how often weights are recomputed.
 pub const DEFAULT_WEIGHT_UPDATE_PERIOD: Duration = Duration::from_secs(1);
 
-/// `ClientSideWeightedRoundRobin`, checked.
+/// The message `ClientSideWeightedRoundRobin`, checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientSideWeightedRoundRobin {
     enable_oob_load_report: bool,
@@ -38,27 +39,24 @@ pub struct ClientSideWeightedRoundRobin {
 /// The fields of `ClientSideWeightedRoundRobin`, unchecked.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClientSideWeightedRoundRobinParts {
-    /// Default false: reports ride on responses.
+    /// Default false: reports arrive with responses.
     pub enable_oob_load_report: bool,
     /// Default 10 s; 0 means the default, as in Envoy.
     pub oob_reporting_period: Option<Duration>,
-    /// Where and as whom to dial; read only while out-of-band reporting is enabled.
     pub oob_reporting_config: OobReportingConfig,
     /// Default 10 s; 0 uses the first weight at once.
     pub blackout_period: Option<Duration>,
-    /// Default 180 s. 0 is taken at its word: every weight has expired by the next tick.
+    /// Default 180 s. 0 is literal: every weight has expired by the next update.
     pub weight_expiration_period: Option<Duration>,
-    /// Default 1 s, at least 1 ms. The floor of 100 ms that A58 has is applied by the reader of
-    /// gRPC service configs; Envoy has none.
+    /// Default 1 s, at least 1 ms. The 100 ms of A58 apply to gRPC service configs only.
     pub weight_update_period: Option<Duration>,
-    /// Finite and at least 0. Default 0.0: what Envoy does, although the comment in its proto says
-    /// 1.0. The default of A58, 1.0, is set by the reader of gRPC service configs.
+    /// Finite and at least 0. Default 0.0, as Envoy does, although the comment in its proto says
+    /// 1.0. The default of A58, 1.0, applies to gRPC service configs only.
     pub error_utilization_penalty: Option<f64>,
-    /// Names as in A114; those that no report can have select nothing, as in Envoy.
+    /// Names as in A114; names that no report can have select nothing, as in Envoy.
     pub metric_names_for_computing_utilization: Vec<String>,
-    /// Which utilization wins when a report has several (decisions D6).
+    /// Order in which metrics are considered (decision 0025).
     pub utilization_precedence: UtilizationPrecedence,
-    /// Raise new hosts slowly.
     pub slow_start: Option<SlowStart>,
 }
 
@@ -79,8 +77,8 @@ impl Default for ClientSideWeightedRoundRobin {
 }
 
 impl ClientSideWeightedRoundRobin {
-    /// Checks the fields and applies the defaults. Durations are cut to whole milliseconds, as
-    /// Envoy reads them.
+    /// Checks the fields and applies the defaults. Durations are truncated to whole milliseconds,
+    /// as in Envoy.
     pub fn try_new(parts: ClientSideWeightedRoundRobinParts) -> Result<Self, FieldError> {
         let or = |period: Option<Duration>, default| period.map_or(default, whole_millis);
         let weight_update_period = or(parts.weight_update_period, DEFAULT_WEIGHT_UPDATE_PERIOD);
@@ -113,68 +111,47 @@ impl ClientSideWeightedRoundRobin {
         })
     }
 
-    /// Whether hosts are asked for reports on a stream of their own.
-    pub const fn enable_oob_load_report(&self) -> bool {
-        self.enable_oob_load_report
+    getters! {
+        /// Whether load reports are received on out-of-band streams.
+        enable_oob_load_report: bool,
+        /// How long a host must have reported before its weight is used.
+        blackout_period: Duration,
+        /// Age at which a weight expires.
+        weight_expiration_period: Duration,
+        /// How often weights are recomputed; at least 1 ms.
+        weight_update_period: Duration,
+        /// Utilization added per unit of error rate; finite, at least 0.
+        error_utilization_penalty: f64,
+        /// Metrics of which the largest is the utilization.
+        metric_names: &[MetricName],
+        /// Order in which metrics are considered.
+        utilization_precedence: UtilizationPrecedence,
+        /// Settings of slow start.
+        slow_start: Option<&SlowStart>,
     }
 
-    /// How to ask hosts out of band; `None` while that is not enabled.
+    /// Returns the settings of out-of-band reporting; `None` if it is disabled.
     pub fn oob_reporting(&self) -> Option<&OobReporting> {
         self.enable_oob_load_report.then_some(&self.oob_reporting)
     }
 
-    /// Interval asked of hosts when out-of-band reporting is enabled.
+    /// Returns the reporting interval used if out-of-band reporting is enabled.
     pub const fn oob_reporting_period(&self) -> Duration {
         self.oob_reporting.period
     }
-
-    /// How long a host must have reported before its weight counts.
-    pub const fn blackout_period(&self) -> Duration {
-        self.blackout_period
-    }
-
-    /// Age at which a weight is forgotten.
-    pub const fn weight_expiration_period(&self) -> Duration {
-        self.weight_expiration_period
-    }
-
-    /// How often weights are recomputed; at least 1 ms.
-    pub const fn weight_update_period(&self) -> Duration {
-        self.weight_update_period
-    }
-
-    /// Utilization added per unit of error rate; finite, at least 0.
-    pub const fn error_utilization_penalty(&self) -> f64 {
-        self.error_utilization_penalty
-    }
-
-    /// The metrics whose largest value is the utilization.
-    pub fn metric_names(&self) -> &[MetricName] {
-        &self.metric_names
-    }
-
-    /// Which utilization wins when a report has several.
-    pub const fn utilization_precedence(&self) -> UtilizationPrecedence {
-        self.utilization_precedence
-    }
-
-    /// Settings of slow start.
-    pub const fn slow_start(&self) -> Option<&SlowStart> {
-        self.slow_start.as_ref()
-    }
 }
 
-/// `common.v3.OrcaOobReportingConfig`, unchecked. `transport_socket_match_criteria` is not here:
-/// transport sockets are Envoy's.
+/// The message `common.v3.OrcaOobReportingConfig`, unchecked. It lacks
+/// `transport_socket_match_criteria`, which is specific to Envoy's transport sockets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OobReportingConfig {
-    /// Port to dial instead of the host's; 0 is the host's.
+    /// Port to dial instead of the host's; 0 = the host's.
     pub port_value: u32,
-    /// `:authority` of the stream; empty is derived from the host.
+    /// `:authority` of the stream; empty = derived from the host.
     pub authority: String,
 }
 
-/// How hosts are asked for out-of-band reports, checked. Load-aware locality has the same fields.
+/// Settings of out-of-band reporting, checked. `load_aware_locality` has the same fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OobReporting {
     period: Duration,
@@ -193,8 +170,8 @@ impl Default for OobReporting {
 }
 
 impl OobReporting {
-    /// `period` unset or shorter than a millisecond is 10 s (Envoy: a non-positive period is the
-    /// default).
+    /// Checks the settings. An unset `period`, or one below a millisecond, is 10 s (Envoy: a
+    /// non-positive period is the default).
     pub fn try_new(
         period: Option<Duration>,
         config: OobReportingConfig,
@@ -211,18 +188,20 @@ impl OobReporting {
             let reason = format!("{authority:?} has characters that a header cannot carry");
             return Err(FieldError::new("oob_reporting_config.authority", reason));
         }
-        let period = period.map(whole_millis).filter(|period| !period.is_zero());
         Ok(Self {
-            period: period.unwrap_or(DEFAULT_OOB_REPORTING_PERIOD),
+            period: period
+                .map(whole_millis)
+                .filter(|period| !period.is_zero())
+                .unwrap_or(DEFAULT_OOB_REPORTING_PERIOD),
             port: (port != 0).then_some(port),
             authority: (!authority.is_empty()).then(|| authority.into()),
         })
     }
 
-    /// One stream for two consumers of the same hosts (decisions D6): the shorter period, and the
-    /// first one's port and authority where it has them.
+    /// Merges the settings of two consumers that share one stream per host (decision 0025): the
+    /// shorter period, and the port and authority of `self` where it has them.
     #[must_use]
-    pub fn shared_with(&self, other: &Self) -> Self {
+    pub fn merge(&self, other: &Self) -> Self {
         Self {
             period: self.period.min(other.period),
             port: self.port.or(other.port),
@@ -230,23 +209,17 @@ impl OobReporting {
         }
     }
 
-    /// Interval to ask for: whole milliseconds, at least one.
-    pub const fn period(&self) -> Duration {
-        self.period
-    }
-
-    /// Port to dial instead of the host's.
-    pub const fn port(&self) -> Option<u16> {
-        self.port
-    }
-
-    /// `:authority` of every stream, instead of what is derived from the host.
-    pub const fn authority(&self) -> Option<&Arc<str>> {
-        self.authority.as_ref()
+    getters! {
+        /// Requested interval in whole milliseconds, at least one.
+        period: Duration,
+        /// Port to dial instead of the host's.
+        port: Option<u16>,
+        /// `:authority` of every stream, if it is not derived from the host.
+        authority: Option<&Arc<str>>,
     }
 }
 
-/// Durations as Envoy reads them: what is left of a millisecond does not count.
+/// Truncates to whole milliseconds, as Envoy reads durations.
 pub(super) fn whole_millis(duration: Duration) -> Duration {
     Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }

@@ -1,7 +1,6 @@
-//! [`ClusterConfig`]: everything a balancer is told about a cluster besides its endpoints.
+//! [`ClusterConfig`]: the load-balancing settings of a cluster, without its endpoints.
 //!
-//! Defaults live once, here and beside the policies, each with the clause it comes from. Files and
-//! xDS end in the same checked type.
+//! Each default is defined once, with its source. Files and xDS both end in this checked type.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,18 +12,17 @@ use super::subset::LbSubsetConfig;
 use super::zone_aware::{DEFAULT_STALENESS_THRESHOLD, LocalityBasis, RuntimeOverrides, ZoneAware};
 use crate::units::{FieldError, Percent};
 
-/// How a locality is chosen.
+/// Policy that chooses a locality.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LocalityPolicy {
-    /// No locality policy: hosts of all localities in one list. What hash policies use by default.
+    /// No locality policy: hosts of all localities in one list. The default of hash policies.
     Flat,
-    /// `load_aware_locality`: by the utilization that hosts report, as the parent of another
-    /// policy.
+    /// `load_aware_locality`: by utilization that hosts report, as the parent of another policy.
     LoadAwareLocality(LoadAwareLocality),
-    /// `locality_weighted_lb_config`: by the weights of the assignment (envoy-semantics §3.1).
-    /// Where the weights yield nothing, zone-aware routing with defaults applies, as in Envoy.
+    /// `locality_weighted_lb_config`: by the weights of the assignment (envoy-semantics §3.1). If
+    /// no locality has a weight, zone-aware routing with defaults applies, as in Envoy.
     LocalityWeighted,
-    /// `wrr_locality`: the same choice of locality, as the parent of another policy (§3.3).
+    /// `wrr_locality`: chooses like `LocalityWeighted`, as the parent of another policy (§3.3).
     WrrLocality,
     /// `zone_aware_lb_config`, also the default of round robin, least request and random.
     ZoneAware(ZoneAware),
@@ -37,7 +35,7 @@ impl Default for LocalityPolicy {
 }
 
 impl LocalityPolicy {
-    /// Name of the policy, for explanations and logs.
+    /// Returns the name of the policy for explanations and logs.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Flat => "flat",
@@ -48,9 +46,9 @@ impl LocalityPolicy {
         }
     }
 
-    /// How it takes its shares unless somebody says otherwise: as Envoy does, where Envoy has such
-    /// a policy. `CONVERGENT`, `LRS_REPORTED_RATE` and `OBSERVED_LOAD` are ours and judged by how
-    /// level zones are (docs/decisions/0012).
+    /// Returns the sampling used unless configured otherwise: Envoy's, where Envoy has the policy.
+    /// `CONVERGENT`, `LRS_REPORTED_RATE` and `OBSERVED_LOAD` are Plimsoll's own and aim at even
+    /// load across zones (docs/decisions/0012).
     pub const fn default_sampling(&self) -> LocalitySampling {
         match self {
             Self::LoadAwareLocality(settings)
@@ -71,45 +69,38 @@ impl LocalityPolicy {
     }
 }
 
-/// How draws are turned into localities (decisions D4).
+/// How random draws are mapped to localities (decision 0012).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LocalitySampling {
-    /// Independent draws, as Envoy takes them.
     #[default]
     Random,
-    /// The same shares taken evenly: a golden-ratio sequence with a random start per worker.
+    /// Evenly spaced draws of the same shares: a golden-ratio sequence per worker.
     LowDiscrepancy,
 }
 
-/// Settings of health that change what lists a host is in.
+/// Health-check settings that decide which host lists a host belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HealthChecking {
     /// Active checks are configured: a new host counts as failed until its first check passes.
     pub active: bool,
-    /// `ignore_new_hosts_until_first_hc`: such a host does not count in the denominators either.
+    /// A host without a first check is also excluded from the denominators.
     pub ignore_new_hosts_until_first_hc: bool,
 }
 
 /// The settings of a cluster, unchecked.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterConfigParts {
-    /// Name of the cluster.
     pub name: String,
     /// `common_lb_config.healthy_panic_threshold`, percent; default 50.
     pub healthy_panic_threshold: Option<f64>,
-    /// How a locality is chosen.
     pub locality_policy: LocalityPolicy,
-    /// How a host is chosen within it.
     pub endpoint_policy: EndpointPolicy,
-    /// How draws are turned into localities; default: as the policy wants it.
+    /// `None` = the default of the policy.
     pub locality_sampling: Option<LocalitySampling>,
-    /// Health settings.
     pub health_checking: HealthChecking,
-    /// Runtime keys in force.
     pub runtime: RuntimeOverrides,
-    /// Metrics of backends that load reports sum up (gRFC A85); names nobody knows are ignored.
+    /// Backend metrics that load reports aggregate (gRFC A85); unknown names are ignored.
     pub lrs_report_endpoint_metrics: Vec<String>,
-    /// How hosts are divided into subsets; `None` = they are not.
     pub lb_subset_config: Option<LbSubsetConfig>,
 }
 
@@ -121,7 +112,7 @@ pub struct ClusterConfig {
     locality_policy: LocalityPolicy,
     zone_aware: Option<ZoneAware>,
     endpoint_policy: EndpointPolicy,
-    /// `None` = as the policy wants it, whichever it is exchanged for.
+    /// `None` = the default of the policy, even if the policy is replaced later.
     locality_sampling: Option<LocalitySampling>,
     health_checking: HealthChecking,
     lrs_report_endpoint_metrics: Vec<MetricName>,
@@ -180,7 +171,7 @@ impl ClusterConfig {
         })
     }
 
-    /// The same cluster for somebody who does not probe, or probes otherwise.
+    /// Returns the same cluster with other health-check settings.
     #[must_use]
     pub fn with_health_checking(&self, health_checking: HealthChecking) -> Self {
         Self {
@@ -189,7 +180,7 @@ impl ClusterConfig {
         }
     }
 
-    /// The same cluster with the subsets of another one.
+    /// Returns the same cluster with the subsets of another one.
     #[must_use]
     pub fn with_subsets_of(&self, other: &Self) -> Self {
         Self {
@@ -198,8 +189,8 @@ impl ClusterConfig {
         }
     }
 
-    /// The same cluster with another way to choose a host within a locality. Zone-aware routing
-    /// cannot be combined with hash policies.
+    /// Returns the same cluster with another endpoint policy. Fails if zone-aware routing is
+    /// combined with a hash policy.
     pub fn with_endpoint_policy(
         &self,
         endpoint_policy: EndpointPolicy,
@@ -223,8 +214,8 @@ impl ClusterConfig {
         })
     }
 
-    /// The same cluster with zone-aware routing of these settings. Hash policies cannot have it and
-    /// stay what they are.
+    /// Returns the same cluster with zone-aware routing. Clusters with hash policies, which cannot
+    /// use it, are returned unchanged.
     #[must_use]
     pub fn with_zone_aware(&self, zone_aware: ZoneAware) -> Self {
         let mut changed = self.clone();
@@ -235,21 +226,21 @@ impl ClusterConfig {
         changed
     }
 
-    /// The same cluster routed by the weights of its localities. Hash policies cannot have it and
-    /// stay what they are.
+    /// Returns the same cluster routed by locality weights. Clusters with hash policies are
+    /// returned unchanged.
     #[must_use]
     pub fn with_locality_weights(&self) -> Self {
         let mut changed = self.clone();
         if !self.endpoint_policy.is_hash() {
             changed.locality_policy = LocalityPolicy::LocalityWeighted;
-            // Settings of its own it has none; runtime keys were applied to those it had.
+            // `LocalityWeighted` has no zone-aware settings; the old ones include runtime keys.
             changed.zone_aware = Some(ZoneAware::default());
         }
         changed
     }
 
-    /// The same cluster, whose load_aware_locality goes by reports of hosts alone. Other policies
-    /// stay what they are.
+    /// Returns the same cluster with `load_aware_locality` following host reports alone. Other
+    /// policies are returned unchanged.
     #[must_use]
     pub fn without_demand_feed_forward(&self) -> Self {
         let mut changed = self.clone();
@@ -260,14 +251,14 @@ impl ClusterConfig {
         changed
     }
 
-    /// Whether the fleet's assignment can change where requests go: by zone-aware routing, which is
-    /// also what locality weights fall back to, or by measured demand that leads
-    /// load_aware_locality.
+    /// Whether the fleet's assignment can change where requests go: through zone-aware routing,
+    /// which locality weights also fall back to, or through measured demand that feeds
+    /// `load_aware_locality`.
     pub const fn uses_fleet(&self) -> bool {
         self.zone_aware.is_some() || self.uses_demand_feed_forward()
     }
 
-    /// Whether load_aware_locality is led by measured demand.
+    /// Whether measured demand is fed forward into `load_aware_locality`.
     pub const fn uses_demand_feed_forward(&self) -> bool {
         match &self.locality_policy {
             LocalityPolicy::LoadAwareLocality(settings) => settings.demand_feed_forward(),
@@ -275,8 +266,7 @@ impl ClusterConfig {
         }
     }
 
-    /// Age at which measured fractions stop counting; `None` for a cluster that does not use them,
-    /// to which their age means nothing.
+    /// Returns the age at which measured fractions expire; `None` if the cluster does not use them.
     pub fn staleness_threshold(&self) -> Option<Duration> {
         if self.uses_demand_feed_forward() {
             return Some(DEFAULT_STALENESS_THRESHOLD);
@@ -286,10 +276,10 @@ impl ClusterConfig {
             .then(|| config.staleness_threshold())
     }
 
-    /// The settings that hold within a subset: those of the cluster, but locality weights count
-    /// only with `locality_weight_aware`.
+    /// Returns the settings within a subset: those of the cluster, except that locality weights
+    /// count only with `locality_weight_aware`.
     #[must_use]
-    pub fn within_subsets(self: &Arc<Self>) -> Arc<Self> {
+    pub fn for_subsets(self: &Arc<Self>) -> Arc<Self> {
         let unaware = |subsets: &Arc<LbSubsetConfig>| !subsets.locality_weight_aware();
         if !self.locality_weighted() || !self.lb_subset_config.as_ref().is_some_and(unaware) {
             return Arc::clone(self);
@@ -302,22 +292,28 @@ impl ClusterConfig {
         Arc::new(changed)
     }
 
-    /// Name of the cluster.
-    pub fn name(&self) -> &Arc<str> {
-        &self.name
+    getters! {
+        /// Name of the cluster.
+        name: &Arc<str>,
+        /// Percentage of usable hosts below which the cluster panics; 0 = never.
+        panic_threshold: u32,
+        /// Policy that chooses a locality.
+        locality_policy: &LocalityPolicy,
+        /// Zone-aware settings in force, after runtime keys; `None` for hash policies and flat
+        /// lists.
+        zone_aware: Option<&ZoneAware>,
+        /// Policy that chooses a host within the locality.
+        endpoint_policy: &EndpointPolicy,
+        /// Health-check settings of the cluster.
+        health_checking: HealthChecking,
+        /// How hosts are divided into subsets, if at all. The other policies work within each
+        /// subset.
+        lb_subset_config: Option<&Arc<LbSubsetConfig>>,
+        /// Backend metrics that load reports aggregate.
+        lrs_report_endpoint_metrics: &[MetricName],
     }
 
-    /// Panic below this percentage of usable hosts; 0 = never.
-    pub const fn panic_threshold(&self) -> u32 {
-        self.panic_threshold
-    }
-
-    /// The locality policy.
-    pub const fn locality_policy(&self) -> &LocalityPolicy {
-        &self.locality_policy
-    }
-
-    /// Settings of load_aware_locality, if that is the locality policy.
+    /// Returns the settings of `load_aware_locality`, if that is the locality policy.
     pub const fn load_aware_locality(&self) -> Option<&LoadAwareLocality> {
         match &self.locality_policy {
             LocalityPolicy::LoadAwareLocality(settings) => Some(settings),
@@ -325,7 +321,7 @@ impl ClusterConfig {
         }
     }
 
-    /// Whether localities are chosen by the weights of the assignment first.
+    /// Whether localities are first chosen by the weights of the assignment.
     pub const fn locality_weighted(&self) -> bool {
         matches!(
             self.locality_policy,
@@ -333,24 +329,15 @@ impl ClusterConfig {
         )
     }
 
-    /// Zone-aware settings in force, after runtime keys; `None` for hash policies and flat lists.
-    pub const fn zone_aware(&self) -> Option<&ZoneAware> {
-        self.zone_aware.as_ref()
-    }
-
-    /// Whether anybody goes by response times: then requests must say when their headers arrive
-    /// ([`ActiveRequest::answered`](crate::host::ActiveRequest::answered)).
+    /// Whether routing depends on response times. If so, requests must report when their response
+    /// headers arrive
+    /// ([`ActiveRequest::response_started`](crate::host::ActiveRequest::response_started)).
     pub fn observes_response_times(&self) -> bool {
         let basis = self.zone_aware().map(ZoneAware::locality_basis);
         basis == Some(LocalityBasis::ObservedLoad)
     }
 
-    /// The endpoint policy.
-    pub const fn endpoint_policy(&self) -> &EndpointPolicy {
-        &self.endpoint_policy
-    }
-
-    /// How draws are turned into localities.
+    /// Returns how random draws are mapped to localities.
     pub const fn locality_sampling(&self) -> LocalitySampling {
         match self.locality_sampling {
             Some(sampling) => sampling,
@@ -358,24 +345,9 @@ impl ClusterConfig {
         }
     }
 
-    /// The same where somebody wrote it down, be it the policy's default.
+    /// Returns the sampling if it is configured explicitly, even if it equals the default.
     pub const fn written_locality_sampling(&self) -> Option<LocalitySampling> {
         self.locality_sampling
-    }
-
-    /// Health settings.
-    pub const fn health_checking(&self) -> HealthChecking {
-        self.health_checking
-    }
-
-    /// How hosts are divided into subsets, if they are. The other policies work within each subset.
-    pub const fn lb_subset_config(&self) -> Option<&Arc<LbSubsetConfig>> {
-        self.lb_subset_config.as_ref()
-    }
-
-    /// Metrics of backends that load reports sum up.
-    pub fn lrs_report_endpoint_metrics(&self) -> &[MetricName] {
-        &self.lrs_report_endpoint_metrics
     }
 }
 
@@ -402,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn another_endpoint_policy_keeps_the_rest() {
+    fn changing_the_endpoint_policy_keeps_the_other_settings() {
         let config = ClusterConfig::try_new(parts()).unwrap();
         let random = config.with_endpoint_policy(EndpointPolicy::Random).unwrap();
         assert_eq!(random.endpoint_policy(), &EndpointPolicy::Random);
@@ -411,7 +383,7 @@ mod tests {
         let maglev = EndpointPolicy::Maglev(maglev);
         let error = config.with_endpoint_policy(maglev.clone()).unwrap_err();
         assert_eq!(error.path(), "zone_aware_lb_config");
-        // Locality weights go with both, and zone-aware routing behind them with one.
+        // Locality weights work with both policies, their zone-aware fallback not with Maglev.
         let weighted = ClusterConfigParts {
             locality_policy: LocalityPolicy::LocalityWeighted,
             endpoint_policy: maglev,
@@ -424,9 +396,9 @@ mod tests {
     }
 
     #[test]
-    fn measured_demand_takes_its_shares_evenly_unless_told_otherwise() {
+    fn measured_demand_defaults_to_low_discrepancy_sampling() {
         let measured = ZoneAware::default()
-            .on_basis(LocalityBasis::LrsReportedRate, FractionSource::default());
+            .with_locality_basis(LocalityBasis::LrsReportedRate, FractionSource::default());
         let unset = ClusterConfig::try_new(parts()).unwrap();
         assert_eq!(unset.locality_sampling(), LocalitySampling::Random);
         let steered = unset.with_zone_aware(measured.clone());
@@ -495,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn who_can_use_the_fleet_and_how_long_fractions_count() {
+    fn fleet_use_and_staleness_follow_from_the_policy() {
         let of = |locality_policy| {
             let parts = ClusterConfigParts {
                 locality_policy,
@@ -512,8 +484,8 @@ mod tests {
             of(LocalityPolicy::LoadAwareLocality(settings))
         };
         let convergent = load_aware(SpillController::Convergent);
-        let measured =
-            ZoneAware::default().on_basis(LocalityBasis::LrsReportedRate, FractionSource::EdsField);
+        let measured = ZoneAware::default()
+            .with_locality_basis(LocalityBasis::LrsReportedRate, FractionSource::EdsField);
         let minute = Some(DEFAULT_STALENESS_THRESHOLD);
         for (config, fleet, threshold) in [
             (of(LocalityPolicy::default()), true, None),
@@ -531,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_has_a_name() {
+    fn a_cluster_without_a_name_is_rejected() {
         let error = ClusterConfig::try_new(ClusterConfigParts::default()).unwrap_err();
         assert_eq!(error.to_string(), "name: must not be empty");
     }

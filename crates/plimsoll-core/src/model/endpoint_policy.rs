@@ -1,27 +1,23 @@
 //! Endpoint policies and their settings, each named after its xDS extension.
 //!
-//! Ranges are those of the protos (Envoy does not enforce them in typed configs; we do, with the
-//! path of the field). What the policies do lives in `endpoint_picking`.
+//! Ranges are those of the protos (Envoy does not enforce them in typed configs; Plimsoll does,
+//! with the path of the field). `endpoint_picking` implements the policies.
 
 use std::time::Duration;
 
 use super::client_side_weighted_round_robin::ClientSideWeightedRoundRobin;
 use crate::units::{FieldError, Percent};
 
-/// How a host is chosen within the list that the locality policy yields.
+/// Policy that chooses a host from the list that the locality policy yields.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EndpointPolicy {
-    /// Round robin by weights that follow from load reports.
     ClientSideWeightedRoundRobin(ClientSideWeightedRoundRobin),
-    /// Least request: fewest active requests of a few random hosts.
+    /// Fewest active requests among a few random hosts.
     LeastRequest(LeastRequest),
-    /// Maglev consistent hashing.
     Maglev(Maglev),
-    /// Uniformly at random.
     Random,
-    /// Ring hash (ketama) consistent hashing.
+    /// Consistent hashing on a ketama ring.
     RingHash(RingHash),
-    /// Round robin, weighted when host weights differ.
     RoundRobin(RoundRobin),
 }
 
@@ -32,12 +28,13 @@ impl Default for EndpointPolicy {
 }
 
 impl EndpointPolicy {
-    /// Consistent hashing: needs a deterministic choice, hence no zone-aware routing (seed `002…`).
+    /// Whether this is consistent hashing: it needs a deterministic choice, hence no zone-aware
+    /// routing (seed `002…`).
     pub const fn is_hash(&self) -> bool {
         matches!(self, Self::Maglev(_) | Self::RingHash(_))
     }
 
-    /// Key and bound of consistent hashing, where the policy hashes.
+    /// Returns the settings of consistent hashing, if the policy hashes.
     pub const fn consistent_hashing(&self) -> Option<ConsistentHashing> {
         match self {
             Self::Maglev(policy) => Some(policy.consistent_hashing),
@@ -46,7 +43,7 @@ impl EndpointPolicy {
         }
     }
 
-    /// Settings of slow start, where the policy has it.
+    /// Returns the settings of slow start, if the policy has them.
     pub const fn slow_start(&self) -> Option<&SlowStart> {
         match self {
             Self::ClientSideWeightedRoundRobin(policy) => policy.slow_start(),
@@ -56,7 +53,7 @@ impl EndpointPolicy {
         }
     }
 
-    /// Name of the policy, as in `envoy.load_balancing_policies.*`.
+    /// Returns the name of the policy, as in `envoy.load_balancing_policies.*`.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::ClientSideWeightedRoundRobin(_) => "client_side_weighted_round_robin",
@@ -69,14 +66,13 @@ impl EndpointPolicy {
     }
 }
 
-/// `RoundRobin`.
+/// Settings of the policy `RoundRobin`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RoundRobin {
-    /// Raise new hosts slowly.
     pub slow_start: Option<SlowStart>,
 }
 
-/// `LeastRequest`.
+/// Settings of the policy `LeastRequest`, checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LeastRequest {
     choice_count: u32,
@@ -85,7 +81,7 @@ pub struct LeastRequest {
     slow_start: Option<SlowStart>,
 }
 
-/// `LeastRequest.SelectionMethod`.
+/// How least request samples hosts (`LeastRequest.SelectionMethod`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SelectionMethod {
     /// 0: the best of `choice_count` random hosts.
@@ -102,9 +98,7 @@ pub struct LeastRequestParts {
     pub choice_count: Option<u32>,
     /// Default 1.0, at least 0.
     pub active_request_bias: Option<f64>,
-    /// Default N_CHOICES.
     pub selection_method: SelectionMethod,
-    /// Raise new hosts slowly.
     pub slow_start: Option<SlowStart>,
 }
 
@@ -131,23 +125,17 @@ impl LeastRequest {
         })
     }
 
-    /// Hosts compared per pick.
-    pub const fn choice_count(&self) -> u32 {
-        self.choice_count
-    }
-
-    /// Exponent of the active requests when weights differ.
-    pub const fn active_request_bias(&self) -> f64 {
-        self.active_request_bias
-    }
-
-    /// Few random hosts or all of them.
-    pub const fn selection_method(&self) -> SelectionMethod {
-        self.selection_method
+    getters! {
+        /// Number of hosts compared per pick.
+        choice_count: u32,
+        /// Exponent of the active requests when weights differ.
+        active_request_bias: f64,
+        /// Whether a few random hosts or all of them are compared.
+        selection_method: SelectionMethod,
     }
 }
 
-/// `SlowStartConfig`, checked.
+/// The message `SlowStartConfig`, checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SlowStart {
     window: Duration,
@@ -156,8 +144,8 @@ pub struct SlowStart {
 }
 
 impl SlowStart {
-    /// `window` zero switches slow start off (`Ok(None)`). `aggression` defaults to 1.0 and must be
-    /// positive; `min_weight_percent` defaults to 10.
+    /// Checks the fields; a zero `window` disables slow start (`Ok(None)`). `aggression` defaults
+    /// to 1.0 and must be positive; `min_weight_percent` defaults to 10.
     pub fn try_new(
         window: Duration,
         aggression: Option<f64>,
@@ -183,33 +171,26 @@ impl SlowStart {
         }))
     }
 
-    /// How long a host is in slow start.
-    pub const fn window(&self) -> Duration {
-        self.window
-    }
-
-    /// Shape of the ramp.
-    pub const fn aggression(&self) -> f64 {
-        self.aggression
-    }
-
-    /// Floor of the ramp, percent of the full weight.
-    pub const fn min_weight_percent(&self) -> f64 {
-        self.min_weight_percent
+    getters! {
+        /// How long a host stays in slow start.
+        window: Duration,
+        /// Exponent of the ramp.
+        aggression: f64,
+        /// Minimum of the ramp, percent of the full weight.
+        min_weight_percent: f64,
     }
 }
 
 /// Hash function of a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HashFunction {
-    /// xxHash64, seed 0.
     #[default]
     XxHash,
     /// MurmurHash2, 64 bit, the seed of libstdc++.
     MurmurHash2,
 }
 
-/// `RingHash`, checked.
+/// Settings of the policy `RingHash`, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingHash {
     hash_function: HashFunction,
@@ -218,11 +199,12 @@ pub struct RingHash {
     consistent_hashing: ConsistentHashing,
 }
 
-/// Largest ring (Envoy's bound and default maximum).
+/// Largest ring (Envoy's limit and default maximum).
 pub const MAXIMUM_RING_SIZE: u64 = 8_388_608;
 
 impl RingHash {
-    /// Sizes default to 1024 and 8388608; at most 8388608, minimum not above maximum.
+    /// Checks the sizes. They default to 1024 and 8388608; at most 8388608, minimum not above
+    /// maximum.
     pub fn try_new(
         hash_function: HashFunction,
         minimum_ring_size: Option<u64>,
@@ -260,39 +242,30 @@ impl RingHash {
         })
     }
 
-    /// The function that places hosts on the ring.
-    pub const fn hash_function(&self) -> HashFunction {
-        self.hash_function
-    }
-
-    /// Entries aimed at.
-    pub const fn minimum_ring_size(&self) -> u64 {
-        self.minimum_ring_size
-    }
-
-    /// Upper bound of the entries; rounding may add one, as in Envoy.
-    pub const fn maximum_ring_size(&self) -> u64 {
-        self.maximum_ring_size
-    }
-
-    /// Key and bound.
-    pub const fn consistent_hashing(&self) -> ConsistentHashing {
-        self.consistent_hashing
+    getters! {
+        /// Hash function that places hosts on the ring.
+        hash_function: HashFunction,
+        /// Desired number of entries.
+        minimum_ring_size: u64,
+        /// Upper bound of the entries; rounding may add one, as in Envoy.
+        maximum_ring_size: u64,
+        /// Hash key and load bound.
+        consistent_hashing: ConsistentHashing,
     }
 }
 
-/// `Maglev`, checked.
+/// Settings of the policy `Maglev`, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Maglev {
     table_size: u64,
     consistent_hashing: ConsistentHashing,
 }
 
-/// Largest Maglev table (the proto's bound).
+/// Largest Maglev table (the proto's limit).
 pub const MAXIMUM_TABLE_SIZE: u64 = 5_000_011;
 
 impl Maglev {
-    /// `table_size` defaults to 65537; a prime of at most 5000011.
+    /// Checks the size of the table: a prime of at most 5000011, default 65537.
     pub fn try_new(
         table_size: Option<u64>,
         consistent_hashing: ConsistentHashing,
@@ -314,18 +287,18 @@ impl Maglev {
         })
     }
 
-    /// Entries of the table, a prime.
+    /// Returns the number of table entries, a prime.
     pub const fn table_size(&self) -> u64 {
         self.table_size
     }
 
-    /// Key and bound.
+    /// Returns the hash key and load bound.
     pub const fn consistent_hashing(&self) -> ConsistentHashing {
         self.consistent_hashing
     }
 }
 
-/// `ConsistentHashingLbConfig`.
+/// The message `ConsistentHashingLbConfig`, checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConsistentHashing {
     use_hostname_for_hashing: bool,
@@ -333,7 +306,7 @@ pub struct ConsistentHashing {
 }
 
 impl ConsistentHashing {
-    /// `hash_balance_factor`: 0 or unset is off, otherwise at least 100 (percent of the mean).
+    /// Checks the factor: 0 or unset is off, otherwise at least 100 (percent of the mean).
     pub fn try_new(
         use_hostname_for_hashing: bool,
         hash_balance_factor: Option<u32>,
@@ -349,12 +322,12 @@ impl ConsistentHashing {
         })
     }
 
-    /// Key hosts by host name instead of address.
+    /// Whether hosts are hashed by host name instead of address.
     pub const fn use_hostname_for_hashing(self) -> bool {
         self.use_hostname_for_hashing
     }
 
-    /// Bound of a host's active requests, percent of its fair share.
+    /// Returns the bound of a host's active requests, in percent of its fair share.
     pub const fn hash_balance_factor(self) -> Option<u32> {
         self.hash_balance_factor
     }

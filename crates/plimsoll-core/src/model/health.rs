@@ -1,31 +1,32 @@
-//! Health of one host: what each judge said, and the class that follows (envoy-semantics §1.1).
+//! Health of one host: one flag set per source of health, and the resulting class (envoy-semantics
+//! §1.1).
 //!
-//! Judges are the assignment (EDS), active health checks and outlier detection; each owns its bits,
-//! so a host comes back only when every judge that condemned it has taken that back. Probing and
-//! ejecting do not live here: drivers do that and report a [`HealthSignal`].
+//! The sources are the assignment (EDS), active health checks and outlier detection. Each owns its
+//! flags, so a host becomes healthy again only when every source that marked it has cleared its
+//! mark. Drivers probe and eject, and report a [`HealthSignal`].
 
 /// `health_status` of an endpoint in an assignment, with the numbers of
 /// `envoy.config.core.v3.HealthStatus`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub enum HealthStatus {
-    /// 0: nothing known; usable.
+    /// 0: not known, but usable.
     #[default]
     Unknown,
-    /// 1: usable.
+    /// 1: known to be usable.
     Healthy,
-    /// 2: not usable.
+    /// 2: known to be unusable.
     Unhealthy,
-    /// 3: not usable, and out of the denominators (being taken away on purpose).
+    /// 3: not usable, and excluded from the denominators because it is being removed on purpose.
     Draining,
-    /// 4: not usable, the health check timed out.
+    /// 4: not usable, because the health check timed out.
     Timeout,
     /// 5: usable when there is not enough healthy capacity.
     Degraded,
 }
 
 impl HealthStatus {
-    /// The status of that number; an unknown number is an error of the sender, never a default.
+    /// Converts the protobuf number; `None` if it is unknown, which callers must reject.
     pub const fn from_number(number: i32) -> Option<Self> {
         Some(match number {
             0 => Self::Unknown,
@@ -39,27 +40,22 @@ impl HealthStatus {
     }
 }
 
-/// What a judge other than the assignment says about a host.
+/// A change of health reported by active checks or outlier detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HealthSignal {
-    /// The active check passed.
     ActiveCheckPassed,
-    /// The active check passed and carried the degraded marker.
+    /// The active check passed with the degraded marker (`x-envoy-degraded`).
     ActiveCheckDegraded,
-    /// The active check failed.
     ActiveCheckFailed,
-    /// A response carried the immediate-health-check-fail marker: failed and excluded.
+    /// A response carried `x-envoy-immediate-health-check-fail`: the host is failed and excluded.
     ImmediateFailure,
-    /// Outlier detection ejected the host.
     OutlierEjected,
-    /// Outlier detection let the host back in.
     OutlierReturned,
 }
 
-/// The class a pick sees.
+/// Health of a host as picking sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HealthClass {
-    /// Gets traffic.
     Healthy,
     /// Gets traffic when there is not enough healthy capacity.
     Degraded,
@@ -67,7 +63,7 @@ pub enum HealthClass {
     Unhealthy,
 }
 
-/// All judges' words on one host.
+/// Health flags of one host, from all sources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HealthFlags {
     eds: HealthStatus,
@@ -78,10 +74,9 @@ pub struct HealthFlags {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ActiveCheck {
-    /// No active check is configured.
     #[default]
     Off,
-    /// Configured, first result not in yet: not usable, and excluded if the cluster says so.
+    /// No check has finished: not usable, and excluded with `ignore_new_hosts_until_first_hc`.
     Pending {
         excluded: bool,
     },
@@ -91,7 +86,7 @@ enum ActiveCheck {
 }
 
 impl HealthFlags {
-    /// A host that no active check judges.
+    /// Creates the flags of a host without active health checking.
     pub const fn from_eds(eds: HealthStatus) -> Self {
         Self {
             eds,
@@ -101,8 +96,8 @@ impl HealthFlags {
         }
     }
 
-    /// A host that waits for its first active check. Until then it counts as failed; with
-    /// `ignore_new_hosts_until_first_hc` it is excluded from the denominators as well.
+    /// Creates the flags of a host that awaits its first active check. Until then it counts as
+    /// failed; with `ignore_new_hosts_until_first_hc` it is also excluded from the denominators.
     pub const fn awaiting_first_check(eds: HealthStatus, ignore_new_hosts: bool) -> Self {
         let check = ActiveCheck::Pending {
             excluded: ignore_new_hosts,
@@ -115,16 +110,16 @@ impl HealthFlags {
         }
     }
 
-    /// The same host after the assignment said `eds`.
+    /// Returns the flags after the assignment changed to `eds`.
     #[must_use]
     pub const fn with_eds(mut self, eds: HealthStatus) -> Self {
         self.eds = eds;
         self
     }
 
-    /// The same host after `signal`.
+    /// Returns the flags after `signal`.
     #[must_use]
-    pub const fn after(mut self, signal: HealthSignal) -> Self {
+    pub const fn with_signal(mut self, signal: HealthSignal) -> Self {
         match signal {
             HealthSignal::ActiveCheckPassed => {
                 self.check = ActiveCheck::Passed;
@@ -145,7 +140,7 @@ impl HealthFlags {
         self
     }
 
-    /// The coarse class; unhealthy wins over degraded.
+    /// Returns the resulting class; unhealthy wins over degraded.
     pub const fn class(self) -> HealthClass {
         let failed = matches!(
             self.check,
@@ -164,21 +159,21 @@ impl HealthFlags {
         }
     }
 
-    /// Subtracted from the denominators of health and panic, though still in the list of all hosts.
+    /// Whether the host is left out of the denominators of health and panic.
     pub const fn excluded(self) -> bool {
         matches!(self.eds, HealthStatus::Draining)
             || self.immediate_failure
             || matches!(self.check, ActiveCheck::Pending { excluded: true })
     }
 
-    /// What the assignment said.
+    /// Returns the status in the assignment.
     pub const fn eds(self) -> HealthStatus {
         self.eds
     }
 
-    /// The words that Envoy's admin pages have for what speaks against the host, in Envoy's order;
-    /// none for a healthy one.
-    pub fn names(self) -> impl Iterator<Item = &'static str> {
+    /// Iterates over the failure flags as named on Envoy's admin pages, in Envoy's order; empty for
+    /// a healthy host.
+    pub fn envoy_flags(self) -> impl Iterator<Item = &'static str> {
         let check = self.check;
         let failed = matches!(check, ActiveCheck::Failed | ActiveCheck::Pending { .. });
         let eds = self.eds;
@@ -224,18 +219,18 @@ mod tests {
     }
 
     #[test]
-    fn judges_do_not_overrule_each_other() {
+    fn sources_of_health_do_not_override_each_other() {
         let host = HealthFlags::from_eds(HealthStatus::Healthy)
-            .after(HealthSignal::ActiveCheckFailed)
-            .after(HealthSignal::OutlierEjected);
+            .with_signal(HealthSignal::ActiveCheckFailed)
+            .with_signal(HealthSignal::OutlierEjected);
         assert_eq!(host.class(), HealthClass::Unhealthy);
         assert_eq!(
-            host.after(HealthSignal::ActiveCheckPassed).class(),
+            host.with_signal(HealthSignal::ActiveCheckPassed).class(),
             HealthClass::Unhealthy
         );
         let back = host
-            .after(HealthSignal::ActiveCheckPassed)
-            .after(HealthSignal::OutlierReturned);
+            .with_signal(HealthSignal::ActiveCheckPassed)
+            .with_signal(HealthSignal::OutlierReturned);
         assert_eq!(back.class(), HealthClass::Healthy);
         assert_eq!(
             back.with_eds(HealthStatus::Degraded).class(),
@@ -244,17 +239,21 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_the_first_check_excludes_only_when_asked() {
+    fn awaiting_the_first_check_excludes_only_if_configured() {
         let waiting = HealthFlags::awaiting_first_check(HealthStatus::Unknown, false);
         assert_eq!(waiting.class(), HealthClass::Unhealthy);
         assert!(!waiting.excluded());
         let ignored = HealthFlags::awaiting_first_check(HealthStatus::Unknown, true);
         assert!(ignored.excluded());
-        assert!(!ignored.after(HealthSignal::ActiveCheckPassed).excluded());
+        assert!(
+            !ignored
+                .with_signal(HealthSignal::ActiveCheckPassed)
+                .excluded()
+        );
     }
 
     #[test]
-    fn what_speaks_against_a_host_has_envoys_names() {
+    fn failure_flags_have_envoys_names() {
         use HealthSignal::{
             ActiveCheckDegraded, ActiveCheckFailed, ActiveCheckPassed, ImmediateFailure,
             OutlierEjected,
@@ -263,7 +262,7 @@ mod tests {
         let waiting = |ignore| HealthFlags::awaiting_first_check(HealthStatus::Healthy, ignore);
         let cases = [
             (of(HealthStatus::Unknown), ""),
-            (of(HealthStatus::Healthy).after(ActiveCheckPassed), ""),
+            (of(HealthStatus::Healthy).with_signal(ActiveCheckPassed), ""),
             (of(HealthStatus::Unhealthy), "failed_eds_health"),
             (of(HealthStatus::Timeout), "failed_eds_health"),
             (of(HealthStatus::Degraded), "degraded_eds_health"),
@@ -272,31 +271,31 @@ mod tests {
             (waiting(true), "failed_active_hc/pending_active_hc"),
             (
                 of(HealthStatus::Unhealthy)
-                    .after(OutlierEjected)
-                    .after(ActiveCheckFailed),
+                    .with_signal(OutlierEjected)
+                    .with_signal(ActiveCheckFailed),
                 "failed_active_hc/failed_outlier_check/failed_eds_health",
             ),
             (
-                of(HealthStatus::Degraded).after(ActiveCheckDegraded),
+                of(HealthStatus::Degraded).with_signal(ActiveCheckDegraded),
                 "degraded_active_hc/degraded_eds_health",
             ),
             (
-                of(HealthStatus::Healthy).after(ImmediateFailure),
+                of(HealthStatus::Healthy).with_signal(ImmediateFailure),
                 "failed_active_hc/excluded_via_immediate_hc_fail",
             ),
         ];
         for (flags, expected) in cases {
-            assert_eq!(flags.names().collect::<Vec<_>>().join("/"), expected);
+            assert_eq!(flags.envoy_flags().collect::<Vec<_>>().join("/"), expected);
         }
     }
 
     #[test]
     fn immediate_failure_excludes_until_a_check_passes() {
-        let host =
-            HealthFlags::from_eds(HealthStatus::Healthy).after(HealthSignal::ImmediateFailure);
+        let host = HealthFlags::from_eds(HealthStatus::Healthy)
+            .with_signal(HealthSignal::ImmediateFailure);
         assert!(host.excluded());
         assert_eq!(host.class(), HealthClass::Unhealthy);
-        let degraded = host.after(HealthSignal::ActiveCheckDegraded);
+        let degraded = host.with_signal(HealthSignal::ActiveCheckDegraded);
         assert!(!degraded.excluded());
         assert_eq!(degraded.class(), HealthClass::Degraded);
     }

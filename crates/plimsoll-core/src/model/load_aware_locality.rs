@@ -1,8 +1,7 @@
 //! Configuration of `load_aware_locality`: fields, ranges and defaults of seed `001…`
-//! (envoy-semantics §4.1), and our switches (decisions D6, D8).
+//! (envoy-semantics §4.1), and Plimsoll's extensions (decisions 0025 and 0027).
 //!
-//! What the settings do lives in `locality_picking::load_aware_locality` and
-//! `locality_picking::convergent`.
+//! `locality_picking::load_aware_locality` and `locality_picking::convergent` apply the settings.
 
 use std::time::Duration;
 
@@ -10,33 +9,33 @@ use super::client_side_weighted_round_robin::{OobReporting, OobReportingConfig, 
 use super::orca::{MetricName, UtilizationPrecedence};
 use crate::units::FieldError;
 
-/// What happens before anybody reported (decisions D6).
+/// Routing before the first load report (decision 0025).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColdStart {
     /// Everything stays local (pseudocode of the seed, and Envoy).
     #[default]
     Local,
-    /// By host counts until the first report of any locality (prose of the seed).
+    /// By host counts until the first report from any locality (prose of the seed).
     HostCount,
 }
 
-/// Which remote localities enter the mean that the own one is compared with (decisions D6).
+/// Remote localities included in the mean that the local one is compared with (decision 0025).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RemoteMean {
-    /// All; one that never reported counts as 0.
+    /// All remote localities; one without reports counts as utilization 0.
     #[default]
     All,
-    /// Those that have reported, unless none has.
+    /// Only remote localities with reports, unless there are none.
     ReportingOnly,
 }
 
-/// How much is spilled and where to (decisions D8).
+/// Algorithm that decides how much is spilled and where (decision 0027).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SpillController {
-    /// The seed's rule: everything local inside the threshold, by headroom outside it.
+    /// The seed's rule: all stays local within the threshold and spills by headroom beyond it.
     #[default]
     Headroom,
-    /// Ours: settles instead of switching.
+    /// Plimsoll's own controller: converges to steady shares instead of switching.
     Convergent,
 }
 
@@ -45,7 +44,6 @@ pub enum SpillController {
 pub struct LoadAwareLocalityParts {
     /// How often weights are recomputed; default 1 s, at least 100 ms.
     pub weight_update_period: Option<Duration>,
-    /// Metrics that tell utilization.
     pub metric_names_for_computing_utilization: Vec<String>,
     /// Default 0.1, 0 to 1.
     pub utilization_variance_threshold: Option<f64>,
@@ -55,29 +53,26 @@ pub struct LoadAwareLocalityParts {
     pub remote_probe_fraction: Option<f64>,
     /// Default 3 minutes; zero disables expiration.
     pub weight_expiration_period: Option<Duration>,
-    /// Out-of-band reports.
     pub enable_oob_load_report: bool,
-    /// Default 10 s, also for 0, as for client side weighted round robin; only with out-of-band
-    /// reports.
+    /// Default 10 s, also for 0, as in client-side weighted round robin; out-of-band only.
     pub oob_reporting_period: Option<Duration>,
-    /// Where hosts are asked instead of at their own port; only with out-of-band reports.
     pub oob_reporting_config: OobReportingConfig,
-    /// Ours.
+    /// Extension: order in which metrics are considered.
     pub utilization_precedence: UtilizationPrecedence,
-    /// Ours.
+    /// Extension: routing before the first load report.
     pub cold_start: ColdStart,
-    /// Ours.
+    /// Extension: remote localities included in the mean.
     pub remote_mean: RemoteMean,
-    /// Ours.
+    /// Extension: algorithm that decides how much is spilled.
     pub spill_controller: SpillController,
-    /// Ours: share of requests that always stays local, so that the own locality keeps reporting.
-    /// Default 0 for HEADROOM (the seed); CONVERGENT keeps at least 0.03.
+    /// Extension: share of requests that always stays local, so that the local hosts keep
+    /// reporting. Default 0 for HEADROOM (the seed); CONVERGENT keeps at least 0.03.
     pub local_probe_fraction: Option<f64>,
-    /// Ours: whether measured demand leads CONVERGENT; default true. HEADROOM cannot use it.
+    /// Extension: measured demand is fed forward to CONVERGENT; default true. Not for HEADROOM.
     pub demand_feed_forward: Option<bool>,
 }
 
-/// `LoadAwareLocality`, checked.
+/// The message `LoadAwareLocality`, checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadAwareLocality {
     weight_update_period: Duration,
@@ -96,15 +91,16 @@ pub struct LoadAwareLocality {
     demand_feed_forward: bool,
 }
 
-/// CONVERGENT never lets the own locality fall silent (the lock-out of loop-quality.md).
+/// CONVERGENT always sends some requests to local hosts so that they keep reporting (the lock-out
+/// of loop-quality.md).
 pub const CONVERGENT_LOCAL_PROBE: f64 = 0.03;
 
 /// Default of `remote_probe_fraction` (seed `001…`).
 pub const DEFAULT_REMOTE_PROBE_FRACTION: f64 = 0.03;
 
 impl LoadAwareLocality {
-    /// Checks the fields, in Envoy's order, and applies the defaults. Durations are cut to whole
-    /// milliseconds, as Envoy reads them.
+    /// Checks the fields, in Envoy's order, and applies the defaults. Durations are truncated to
+    /// whole milliseconds, as in Envoy.
     pub fn try_new(parts: LoadAwareLocalityParts) -> Result<Self, FieldError> {
         let or = |value: Option<Duration>, default| value.map_or(default, whole_millis);
         let period = or(parts.weight_update_period, Duration::from_secs(1));
@@ -158,7 +154,7 @@ impl LoadAwareLocality {
             weight_update_period: period,
             metric_names: names.map(|name| MetricName::new(name)).collect(),
             utilization_variance_threshold: threshold,
-            // Computed once: `exp` may differ in its last bit between platforms.
+            // Computed once, because `exp` may differ in its last bit between platforms.
             alpha: 1.0 - (-millis(period) / 1000.0 / (millis(tau) / 1000.0)).exp(),
             smoothing_time_constant: tau,
             remote_probe_fraction: probe,
@@ -173,9 +169,9 @@ impl LoadAwareLocality {
         })
     }
 
-    /// The same with numbers that no configuration has: a smoothing factor instead of a time
-    /// constant, a threshold or a probe out of range. Only for cases taken from implementations
-    /// whose own tests build the object past its checks.
+    /// Returns the settings with values that no configuration can have: a smoothing factor instead
+    /// of a time constant, a threshold or a probe out of range. Only for test cases taken from
+    /// implementations whose own tests bypass the checks.
     #[doc(hidden)]
     #[must_use]
     pub const fn with_unchecked(
@@ -190,91 +186,52 @@ impl LoadAwareLocality {
         self
     }
 
-    /// The same without measured demand: reports of hosts alone decide.
+    /// Returns the settings without measured demand: host reports alone decide.
     #[must_use]
     pub const fn without_demand_feed_forward(mut self) -> Self {
         self.demand_feed_forward = false;
         self
     }
 
-    /// Whether measured demand leads the controller while it is fresh (decisions D8); never with
-    /// HEADROOM.
-    pub const fn demand_feed_forward(&self) -> bool {
-        self.demand_feed_forward
+    getters! {
+        /// Whether measured demand is fed forward while it is fresh (decision 0027); never with
+        /// HEADROOM.
+        demand_feed_forward: bool,
+        /// How often weights are recomputed.
+        weight_update_period: Duration,
+        /// Metrics from which utilization is computed, resolved.
+        metric_names: &[MetricName],
+        /// How far above the remote mean the local utilization may be before requests spill.
+        utilization_variance_threshold: f64,
+        /// Smoothing factor of one update period.
+        alpha: f64,
+        /// Time constant of the smoothing.
+        smoothing_time_constant: Duration,
+        /// Minimum share of requests sent to other localities.
+        remote_probe_fraction: f64,
+        /// Age at which a host's report expires; `None` = never.
+        weight_expiration_period: Option<Duration>,
+        /// Settings of out-of-band reporting; `None` = in-band reports only.
+        oob_reporting: Option<&OobReporting>,
+        /// Order in which metrics are considered.
+        utilization_precedence: UtilizationPrecedence,
+        /// Routing before the first load report.
+        cold_start: ColdStart,
+        /// Remote localities included in the mean.
+        remote_mean: RemoteMean,
+        /// Algorithm that decides how much is spilled and where.
+        spill_controller: SpillController,
+        /// Minimum share of requests that stays local.
+        local_probe_fraction: f64,
     }
 
-    /// How often weights are recomputed.
-    pub const fn weight_update_period(&self) -> Duration {
-        self.weight_update_period
-    }
-
-    /// Metrics that tell utilization, resolved.
-    pub fn metric_names(&self) -> &[MetricName] {
-        &self.metric_names
-    }
-
-    /// How far above the remote mean the own locality may be before it spills.
-    pub const fn utilization_variance_threshold(&self) -> f64 {
-        self.utilization_variance_threshold
-    }
-
-    /// Smoothing factor of one tick.
-    pub const fn alpha(&self) -> f64 {
-        self.alpha
-    }
-
-    /// Time constant of the smoothing.
-    pub const fn smoothing_time_constant(&self) -> Duration {
-        self.smoothing_time_constant
-    }
-
-    /// Least share of requests to other localities.
-    pub const fn remote_probe_fraction(&self) -> f64 {
-        self.remote_probe_fraction
-    }
-
-    /// Age at which a host's report stops counting; `None` = never.
-    pub const fn weight_expiration_period(&self) -> Option<Duration> {
-        self.weight_expiration_period
-    }
-
-    /// How hosts are asked out of band; `None` = in-band reports only.
-    pub const fn oob_reporting(&self) -> Option<&OobReporting> {
-        self.oob_reporting.as_ref()
-    }
-
-    /// Interval to ask for out of band; `None` = in-band reports only.
+    /// Returns the out-of-band reporting interval; `None` = in-band reports only.
     pub fn oob_reporting_period(&self) -> Option<Duration> {
         self.oob_reporting.as_ref().map(OobReporting::period)
     }
-
-    /// Which metrics come first.
-    pub const fn utilization_precedence(&self) -> UtilizationPrecedence {
-        self.utilization_precedence
-    }
-
-    /// What happens before anybody reported.
-    pub const fn cold_start(&self) -> ColdStart {
-        self.cold_start
-    }
-
-    /// Which remotes enter the mean.
-    pub const fn remote_mean(&self) -> RemoteMean {
-        self.remote_mean
-    }
-
-    /// How much is spilled and where to.
-    pub const fn spill_controller(&self) -> SpillController {
-        self.spill_controller
-    }
-
-    /// Least share of requests that stays local.
-    pub const fn local_probe_fraction(&self) -> f64 {
-        self.local_probe_fraction
-    }
 }
 
-/// Durations are read in whole milliseconds, as Envoy reads them.
+/// Converts to whole milliseconds, as Envoy reads durations.
 #[expect(clippy::cast_precision_loss, reason = "milliseconds of a period")]
 fn millis(duration: Duration) -> f64 {
     duration.as_millis() as f64
@@ -304,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_the_seeds() {
+    fn defaults_are_those_of_the_seed() {
         let settings = checked(|_| ()).unwrap();
         assert_eq!(settings.weight_update_period(), Duration::from_secs(1));
         assert_eq!(settings.alpha(), 0.181_269_246_922_018_18);
@@ -318,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_out_of_band_may_come_from_another_port() {
+    fn out_of_band_reports_may_use_another_port() {
         let config = OobReportingConfig {
             port_value: 9001,
             authority: "orca.example".into(),
@@ -343,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn every_range_is_checked_and_named() {
+    fn out_of_range_values_name_their_field() {
         let path =
             |result: Result<LoadAwareLocality, FieldError>| result.unwrap_err().path().to_owned();
         let short = Some(Duration::from_millis(99));
@@ -387,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn an_oob_period_of_nothing_is_the_default() {
+    fn a_zero_oob_period_is_the_default() {
         let enabled = |period| {
             let settings = checked(|p| {
                 p.enable_oob_load_report = true;
@@ -406,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_cut_to_whole_milliseconds() {
+    fn durations_are_truncated_to_milliseconds() {
         let micros = |micros| Some(Duration::from_micros(micros));
         let settings = checked(|p| {
             p.weight_update_period = micros(100_999);
@@ -434,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_switches_expiration_off() {
+    fn zero_disables_expiration() {
         let never = checked(|p| p.weight_expiration_period = Some(Duration::ZERO)).unwrap();
         assert_eq!(never.weight_expiration_period(), None);
     }

@@ -1,9 +1,8 @@
-//! The LRS nouns: who reports ([`Node`]) and what: [`ClusterStats`] as a control plane keeps it,
-//! [`ClusterLoadStats`] as a data plane makes it.
+//! LRS types: the reporter ([`Node`]), and its load as [`ClusterStats`] in the control plane and as
+//! [`ClusterLoadStats`] in the data plane.
 //!
-//! Aggregation does not live here but in `planner`, counting in `host` and `balancer`. A control
-//! plane keeps only the fields that decide something, and a converter may drop the rest of a report
-//! without building it; a data plane reports all that apply.
+//! `planner` aggregates reports; `host` and `balancer` count requests. A control plane keeps only
+//! the fields it uses; a data plane reports all that apply.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,65 +16,54 @@ use super::locality::Locality;
 pub struct Node {
     /// `node.id`: unique in its fleet.
     pub id: Arc<str>,
-    /// `node.cluster`: the fleet.
+    /// `node.cluster`: name of the fleet.
     pub cluster: Arc<str>,
-    /// `node.locality`: where the demand arrives (decisions D1).
+    /// `node.locality`: where the demand arrives (decision 0022).
     pub locality: Locality,
 }
 
-/// What one node did to one upstream cluster during one interval (`ClusterStats`).
+/// Load of one node on one upstream cluster during one interval (`ClusterStats`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterStats {
-    /// The upstream cluster.
     pub cluster_name: Arc<str>,
-    /// Per upstream locality and priority.
     pub upstream_locality_stats: Vec<UpstreamLocalityStats>,
-    /// Requests dropped before they were issued.
     pub total_dropped_requests: u64,
-    /// The interval the counts cover.
     pub load_report_interval: Duration,
 }
 
 /// Requests sent to one upstream locality (`UpstreamLocalityStats`).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UpstreamLocalityStats {
-    /// Where the requests were *sent*. Never the key of demand (decisions D1).
+    /// Where the requests were *sent*. Never the key of demand (decision 0022).
     pub locality: Locality,
-    /// At which priority.
     pub priority: u32,
-    /// Issued in the interval.
     pub total_issued_requests: u64,
-    /// Completed without error.
     pub total_successful_requests: u64,
-    /// Completed with an error.
     pub total_error_requests: u64,
-    /// In flight when the report was made.
     pub total_requests_in_progress: u64,
 }
 
-/// Everything one balancer did since it was last asked.
+/// Load statistics that one balancer collected since the previous report.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterLoadStats {
-    /// The upstream cluster.
     pub cluster_name: Arc<str>,
-    /// Per upstream locality and priority; those without any traffic are left out.
+    /// EDS service name of the cluster, if any. A balancer does not know it and leaves it empty.
+    pub cluster_service_name: Arc<str>,
+    /// One entry per upstream locality and priority, without those that had no traffic.
     pub localities: Vec<LocalityLoadStats>,
-    /// Requests dropped before they were issued, for whatever reason.
     pub total_dropped_requests: u64,
-    /// The part of them that has a category: `drop_overloads` of the assignment.
+    /// Drops by category of `drop_overloads`; included in `total_dropped_requests`.
     pub dropped_requests: BTreeMap<Arc<str>, u64>,
-    /// The interval the counts cover.
     pub load_report_interval: Duration,
 }
 
-/// Everything sent to one upstream locality at one priority.
+/// Load on one upstream locality at one priority.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocalityLoadStats {
-    /// Locality, priority and counts.
     pub stats: UpstreamLocalityStats,
-    /// Metrics of backends, under the names of `lrs_report_endpoint_metrics` (gRFC A85).
+    /// Backend metrics, under the names of `lrs_report_endpoint_metrics` (gRFC A85).
     pub load_metric_stats: BTreeMap<Arc<str>, MetricStats>,
-    /// Per endpoint; empty unless asked for.
+    /// Load per endpoint; empty unless endpoint granularity was requested.
     pub endpoints: Vec<UpstreamEndpointStats>,
 }
 
@@ -84,29 +72,22 @@ pub struct LocalityLoadStats {
 pub struct MetricStats {
     /// Requests that finished with this metric; zero means the metric is absent.
     pub num_requests_finished_with_metric: u64,
-    /// Sum of its values.
     pub total_metric_value: f64,
 }
 
-/// What one endpoint got (`UpstreamEndpointStats`).
+/// Load on one endpoint (`UpstreamEndpointStats`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamEndpointStats {
-    /// Which one.
     pub address: SocketAddr,
-    /// Completed without error.
     pub total_successful_requests: u64,
-    /// In flight when the report was made.
     pub total_requests_in_progress: u64,
-    /// Completed with an error.
     pub total_error_requests: u64,
-    /// Issued in the interval.
     pub total_issued_requests: u64,
-    /// Custom metrics by name.
     pub load_metric_stats: BTreeMap<Arc<str>, MetricStats>,
 }
 
 impl MetricStats {
-    /// Adds the requests of another sum.
+    /// Adds count and total of another sum of the same metric.
     pub fn add(&mut self, other: Self) {
         self.num_requests_finished_with_metric = self
             .num_requests_finished_with_metric
@@ -116,8 +97,8 @@ impl MetricStats {
 }
 
 impl ClusterStats {
-    /// Requests this node wanted to make per second: issued to anywhere, plus dropped (D1).
-    /// `None` when the interval is zero: such a report has no rate.
+    /// Returns the node's demand in requests per second: issued to any locality, plus dropped
+    /// (0022). `None` if the interval is zero.
     pub fn demand_per_second(&self) -> Option<f64> {
         let seconds = self.load_report_interval.as_secs_f64();
         if seconds <= 0.0 {
@@ -129,12 +110,15 @@ impl ClusterStats {
             .map(|stats| u128::from(stats.total_issued_requests))
             .sum();
         let requests = issued + u128::from(self.total_dropped_requests);
-        #[expect(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "53 bits are precise enough for a rate"
+        )]
         Some(requests as f64 / seconds)
     }
 
-    /// Requests per second to each upstream locality, all priorities together; those that got none
-    /// are left out. Where requests went is an outcome, never demand (D1).
+    /// Returns requests per second to each upstream locality with traffic, summed over priorities.
+    /// Where requests went is an outcome, never demand (decision 0022).
     pub fn sent_per_second(&self) -> Vec<(Locality, f64)> {
         let seconds = self.load_report_interval.as_secs_f64();
         let mut sent: Vec<(Locality, f64)> = Vec::new();
@@ -142,7 +126,10 @@ impl ClusterStats {
             if stats.total_issued_requests == 0 || seconds <= 0.0 {
                 continue;
             }
-            #[expect(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "53 bits are precise enough for a rate"
+            )]
             let rate = stats.total_issued_requests as f64 / seconds;
             match sent.iter_mut().find(|(to, _)| *to == stats.locality) {
                 Some((_, sum)) => *sum += rate,
@@ -185,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_is_summed_over_priorities_and_drops_went_nowhere() {
+    fn sent_rates_are_summed_over_priorities_without_drops() {
         let mut stats = stats(&[60, 0, 20, 10], 500, Duration::from_secs(10));
         let places = ["a", "b", "a", "c"].map(Locality::zone_only);
         for (stats, place) in stats.upstream_locality_stats.iter_mut().zip(places) {
@@ -197,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_counts_do_not_wrap() {
+    fn huge_counts_do_not_wrap() {
         let rate = stats(&[u64::MAX, u64::MAX], u64::MAX, Duration::from_secs(1));
         assert!(rate.demand_per_second().unwrap() > 5e19);
     }

@@ -1,4 +1,4 @@
-//! [`Locality`]: where something runs, as the triple (region, zone, sub_zone).
+//! [`Locality`]: where a host or proxy runs, as the triple (region, zone, sub_zone).
 //!
 //! Order and equality are those of Envoy: the three strings compared as bytes, in that order
 //! (envoy-semantics §1.2). Matching between clusters is by the exact triple.
@@ -7,20 +7,20 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// Region, zone and sub-zone. Cloning is cheap.
+/// Region, zone and sub-zone of a host or proxy. Cloning is cheap.
 ///
-/// One shared string for all three: localities are cloned and compared wherever shares are
+/// All three parts share one string, because localities are cloned and compared wherever shares are
 /// computed.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Locality {
-    /// The three parts, one after the other.
+    /// The three parts, concatenated.
     parts: Arc<str>,
     zone_at: usize,
     sub_zone_at: usize,
 }
 
 impl Locality {
-    /// The locality of that triple; empty strings are allowed, as in xDS.
+    /// Builds a locality from its parts; empty strings are allowed, as in xDS.
     pub fn new(region: &str, zone: &str, sub_zone: &str) -> Self {
         Self {
             parts: [region, zone, sub_zone].concat().into(),
@@ -29,27 +29,27 @@ impl Locality {
         }
     }
 
-    /// A locality that has only a zone, as most examples do.
+    /// Builds a locality that has only a zone, as in most examples.
     pub fn zone_only(zone: &str) -> Self {
         Self::new("", zone, "")
     }
 
-    /// Region, for example `eu-central-1`.
+    /// Returns the region, for example `eu-central-1`.
     pub fn region(&self) -> &str {
         &self.parts[..self.zone_at]
     }
 
-    /// Zone within the region, for example `eu-central-1a`.
+    /// Returns the zone within the region, for example `eu-central-1a`.
     pub fn zone(&self) -> &str {
         &self.parts[self.zone_at..self.sub_zone_at]
     }
 
-    /// Part of the zone, for example a rack.
+    /// Returns the part of the zone, for example a rack.
     pub fn sub_zone(&self) -> &str {
         &self.parts[self.sub_zone_at..]
     }
 
-    /// No part is set: a node without `node.locality`, or an assignment entry without `locality`.
+    /// Whether no part is set: a node without `node.locality`, or an entry without `locality`.
     pub fn is_unset(&self) -> bool {
         self.parts.is_empty()
     }
@@ -90,7 +90,6 @@ impl serde::Serialize for Locality {
 }
 
 impl fmt::Display for Locality {
-    /// The parts that are set, joined by `/`; `(none)` when no part is set.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_unset() {
             return f.write_str("(none)");
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn equality_is_of_the_triple_not_of_its_letters() {
+    fn equality_compares_the_parts_not_their_concatenation() {
         let same = Locality::new("r", "zz", "s");
         assert_eq!(same, Locality::new("r", "zz", "s"));
         for other in [
@@ -132,7 +131,7 @@ mod tests {
             assert_ne!(same, other);
             assert_ne!(same.cmp(&other), Ordering::Equal);
         }
-        // Shorter parts come first, as with bytes: "r" + "b" before "ra" + "a".
+        // Parts are compared one by one: "r" + "b" comes before "ra" + "a".
         assert!(Locality::new("r", "b", "") < Locality::new("ra", "a", ""));
         assert_eq!(
             (same.region(), same.zone(), same.sub_zone()),
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn display_leaves_out_what_is_unset() {
+    fn display_leaves_out_unset_parts() {
         assert_eq!(Locality::zone_only("a").to_string(), "a");
         assert_eq!(Locality::default().to_string(), "(none)");
         assert!(Locality::default().is_unset());

@@ -1,9 +1,8 @@
-//! [`Metadata`]: what an endpoint or a route says under the namespace `envoy.lb`, as checked
+//! [`Metadata`] of endpoints and routes in the namespace `envoy.lb`: checked
 //! `google.protobuf.Struct` values with Envoy's equality.
 //!
-//! Numbers are finite, so equality is total: the same values can be compared, ordered and hashed,
-//! and a subset found by its values is the one that was made for them. [`criteria`] makes of them
-//! what a request is matched by.
+//! Numbers are finite, so that equality is total: values can be compared, ordered and hashed, and a
+//! lookup by value finds its subset. [`criteria`] derives the match criteria of requests.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,30 +15,25 @@ mod text;
 
 pub use criteria::MatchCriteria;
 
-/// A value of metadata. Equal as in Envoy: same kind, same content; lists in order, structs in any.
+/// A metadata value. Equal as in Envoy: same kind, same content; lists in order, structs in any.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MetadataValue {
-    /// `null`.
     Null,
-    /// `true` or `false`.
     Bool(bool),
     /// A double; see [`MetadataValue::number`].
     Number(MetadataNumber),
-    /// Text.
     String(Arc<str>),
-    /// A list; the order counts.
     List(Arc<[MetadataValue]>),
-    /// Values by key.
     Struct(Metadata),
 }
 
 impl MetadataValue {
-    /// A number. `google.protobuf.Value` has no NaN and no infinity: both are refused.
+    /// Creates a number. `google.protobuf.Value` has no NaN and no infinity: both are rejected.
     pub fn number(value: f64) -> Result<Self, FieldError> {
         MetadataNumber::try_new(value).map(Self::Number)
     }
 
-    /// A list of values.
+    /// Creates a list of values.
     pub fn list(values: impl IntoIterator<Item = Self>) -> Self {
         Self::List(values.into_iter().collect())
     }
@@ -63,7 +57,7 @@ impl From<Metadata> for MetadataValue {
     }
 }
 
-/// A finite double; 0 has no sign.
+/// A finite double without negative zero.
 #[derive(Clone, Copy, Debug)]
 pub struct MetadataNumber(f64);
 
@@ -73,11 +67,11 @@ impl MetadataNumber {
         if !value.is_finite() {
             return Err(FieldError::new("", format!("{value} is not finite")));
         }
-        // Adding zero takes the sign from -0, which equals 0.
+        // Adding zero turns -0 into 0, which is equal.
         Ok(Self(value + 0.0))
     }
 
-    /// The number.
+    /// Returns the number as a double.
     pub const fn get(self) -> f64 {
         self.0
     }
@@ -103,12 +97,12 @@ impl PartialEq for MetadataNumber {
 
 impl Eq for MetadataNumber {}
 
-/// Values by key. Cloning is cheap; most endpoints have none, which costs nothing.
+/// Metadata values by key. Cloning is cheap, and empty metadata does not allocate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Metadata(Option<Arc<BTreeMap<Arc<str>, MetadataValue>>>);
 
 impl Metadata {
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &str) -> Option<&MetadataValue> {
         self.0.as_ref()?.get(key)
     }
@@ -118,13 +112,13 @@ impl Metadata {
         self.0.is_none()
     }
 
-    /// Keys and values, sorted by key.
+    /// Iterates over keys and values, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &MetadataValue)> {
         self.0.iter().flat_map(|values| values.iter())
     }
 
-    /// Whether an endpoint with this metadata has every one of `labels` (`default_subset`). With
-    /// `list_as_any` a list of the endpoint has a label if one of its elements does.
+    /// Whether an endpoint with this metadata has all of `labels` (`default_subset`). With
+    /// `list_as_any`, a list of the endpoint matches if one of its elements does.
     pub fn matches(&self, labels: &Self, list_as_any: bool) -> bool {
         labels.iter().all(|(key, label)| match self.get(key) {
             None => false,
@@ -135,7 +129,7 @@ impl Metadata {
 }
 
 impl<K: Into<Arc<str>>> FromIterator<(K, MetadataValue)> for Metadata {
-    /// Of two values of one key the later one counts.
+    /// The last value of a key wins.
     fn from_iter<I: IntoIterator<Item = (K, MetadataValue)>>(values: I) -> Self {
         let values: BTreeMap<Arc<str>, MetadataValue> = values
             .into_iter()
@@ -151,11 +145,11 @@ impl fmt::Display for Metadata {
     }
 }
 
-/// Keys and values as text, in the order given: `stage="prod", version=2`.
+/// Displays pairs in the given order: `stage="prod", version=2`.
 #[derive(Debug)]
-pub struct Described<'a>(pub &'a [(Arc<str>, MetadataValue)]);
+pub struct DisplayMetadata<'a>(pub &'a [(Arc<str>, MetadataValue)]);
 
-impl fmt::Display for Described<'_> {
+impl fmt::Display for DisplayMetadata<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         text::describe(f, self.0.iter().map(|(key, value)| (&**key, value)))
     }

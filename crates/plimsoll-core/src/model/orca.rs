@@ -1,11 +1,10 @@
-//! [`OrcaLoadReport`]: what a backend says about its own load, and the rule that makes one
-//! utilization of it.
+//! [`OrcaLoadReport`]: a backend's report of its own load, and the rule that derives one
+//! utilization from it.
 //!
-//! Names of metrics are resolved once, when a configuration is read ([`MetricName`]); from then on
-//! a report is looked at without allocating and without comparing field names. Reading and writing
-//! the wire forms does not live here but in `plimsoll-xds` (`orca`); the value and its age are kept
-//! by `host`. Policies that follow utilization call [`OrcaLoadReport::utilization`], load reporting
-//! calls [`OrcaLoadReport::lrs_metrics`].
+//! Metric names are resolved once, when a configuration is read ([`MetricName`]); from then on
+//! reading a report neither allocates nor compares field names. `plimsoll-xds` (`orca`) reads and
+//! writes the wire formats; `host` stores the value and its age. Policies that follow utilization
+//! call [`OrcaLoadReport::utilization`], load reporting calls [`OrcaLoadReport::lrs_metrics`].
 
 mod metric_map;
 mod metric_name;
@@ -13,34 +12,27 @@ mod metric_name;
 pub use metric_map::MetricMap;
 pub use metric_name::MetricName;
 
-/// One report, in-band or out-of-band (`xds.data.orca.v3.OrcaLoadReport`).
+/// A load report of a backend, in-band or out-of-band (`xds.data.orca.v3.OrcaLoadReport`).
 ///
-/// Values are as they were sent: negative, NaN and infinite ones survive, because load reporting
-/// passes them on; [`Self::utilization`] knows which of them count.
+/// Values are kept as sent: negative, NaN and infinite ones survive, because load reporting
+/// forwards them. [`Self::utilization`] skips those that do not count.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OrcaLoadReport {
-    /// Share of the processor in use; above 1 when the quota is exceeded.
+    /// Share of CPU in use; above 1 if the quota is exceeded.
     pub cpu_utilization: f64,
-    /// Share of the memory in use.
     pub mem_utilization: f64,
-    /// What the application itself calls its utilization.
     pub application_utilization: f64,
-    /// Requests per second as a whole number. Deprecated (field 3), decides nothing, kept so that a
-    /// report can be passed on as it came.
+    /// Deprecated integer requests per second; unused, kept to forward reports unchanged.
     pub rps: u64,
-    /// Requests per second.
     pub rps_fractional: f64,
-    /// Errors per second.
+    /// Errors per second of the backend.
     pub eps: f64,
-    /// Metrics of the application, by name.
     pub named_metrics: MetricMap,
-    /// Shares of resources in use, by name.
     pub utilization: MetricMap,
-    /// Costs of the request that the report came with, by name.
     pub request_cost: MetricMap,
 }
 
-/// Which utilization is looked for first (decisions D6).
+/// Order in which utilization metrics are considered (decision 0025).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UtilizationPrecedence {
     /// `application_utilization`, then the configured names, then `cpu_utilization`.
@@ -51,17 +43,17 @@ pub enum UtilizationPrecedence {
 }
 
 impl OrcaLoadReport {
-    /// The one number that stands for this report's load, 0 when it has none.
+    /// Returns the utilization that represents this report's load, 0 if it has none.
     ///
-    /// Three candidates in the order of `precedence` (envoy-semantics §5.1): the largest of the
-    /// metrics that `names` select, `application_utilization`, and last `cpu_utilization`. A value
-    /// that is NaN, infinite, zero or negative is missing, wherever it stands (decisions D7). Envoy
-    /// differs in two places: it lets an infinite metric win, and it returns `cpu_utilization`
-    /// whatever it is. For load_aware_locality that is the same, since it stores neither what is
-    /// infinite nor what is not above 0. Where an error penalty is added it is not: a broken
-    /// `cpu_utilization` is a 0 here, so that the penalty alone may make a weight.
+    /// Considers three candidates in the order of `precedence` (envoy-semantics §5.1): the largest
+    /// of the metrics that `names` select, `application_utilization`, and last `cpu_utilization`. A
+    /// value that is NaN, infinite, zero or negative counts as missing everywhere (0026). Envoy
+    /// differs in two places: an infinite metric wins, and `cpu_utilization` is returned whatever
+    /// it is. For `load_aware_locality` the result is the same, since it stores neither infinite
+    /// values nor values that are not above 0. With an error penalty it differs: an invalid
+    /// `cpu_utilization` is 0 here, so that the penalty alone may determine the weight.
     ///
-    /// There is no upper bound: 1.7 is a utilization. Policies that need a share clamp it.
+    /// There is no upper bound: 1.7 is a valid utilization. Policies that need a share clamp it.
     ///
     /// ```
     /// use plimsoll_core::model::orca::{MetricName, OrcaLoadReport, UtilizationPrecedence};
@@ -79,20 +71,20 @@ impl OrcaLoadReport {
     pub fn utilization(&self, names: &[MetricName], precedence: UtilizationPrecedence) -> f64 {
         let application = usable(self.application_utilization);
         let named = || largest(names.iter().filter_map(|name| name.value(self)));
-        let chosen = match precedence {
+        match precedence {
             UtilizationPrecedence::ApplicationFirst => application.or_else(named),
             UtilizationPrecedence::NamedMetricsFirst => named().or(application),
-        };
-        let chosen = chosen.or_else(|| usable(self.cpu_utilization));
-        chosen.unwrap_or(0.0)
+        }
+        .or_else(|| usable(self.cpu_utilization))
+        .unwrap_or(0.0)
     }
 
-    /// Calls `add` with every metric that `names` select for load reporting, under the name it is
-    /// reported by (envoy-semantics §6).
+    /// Calls `add` with every metric that `names` select for load reporting, under its reported
+    /// name (envoy-semantics §6).
     ///
-    /// A plain field is always there, even at 0; an entry of a map only when the report has it; `*`
-    /// becomes one metric per entry. A name that is configured twice is reported twice. Values are
-    /// not judged. Only the names that `*` makes are built, in one buffer.
+    /// A plain field is always reported, even if it is 0; a map entry only if the report has it;
+    /// `*` becomes one metric per entry. A name that is configured twice is reported twice. Values
+    /// are not checked. Only names expanded from `*` are built, in one buffer.
     pub fn lrs_metrics(&self, names: &[MetricName], mut add: impl FnMut(&str, f64)) {
         let mut expanded = String::new();
         for name in names {
@@ -112,15 +104,14 @@ impl OrcaLoadReport {
     }
 }
 
-/// `value` if it counts as a utilization: finite and above zero (decisions D7).
+/// Returns `value` if it counts as a utilization: finite and above zero (decision 0026).
 fn usable(value: f64) -> Option<f64> {
     // Both comparisons are false for NaN.
     (value > 0.0 && value < f64::INFINITY).then_some(value)
 }
 
-/// The largest usable one of `values`.
 fn largest(values: impl Iterator<Item = f64>) -> Option<f64> {
-    // As `usable`, against the best so far: a comparison each, no branch per value.
+    // Same test as `usable`, against the best so far: one comparison per value and no branch.
     let larger = |best, value| {
         if value > best && value < f64::INFINITY {
             value

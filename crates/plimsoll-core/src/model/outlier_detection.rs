@@ -1,7 +1,7 @@
-//! [`OutlierDetection`]: when a host is taken out because it answers worse than it should.
+//! [`OutlierDetection`]: settings of outlier detection.
 //!
 //! The fields and defaults of gRFC A50, which are Envoy's, plus Envoy's consecutive errors. The
-//! judging lives in `outlier_detection`.
+//! module `outlier_detection` applies them.
 
 use std::time::Duration;
 
@@ -17,20 +17,16 @@ const DEFAULT_MAX_EJECTION_PERCENT: u32 = 10;
 pub struct OutlierDetectionParts {
     /// Time between two sweeps; default 10 s.
     pub interval: Option<Duration>,
-    /// How long a first ejection lasts; default 30 s.
+    /// Duration of a first ejection; default 30 s.
     pub base_ejection_time: Option<Duration>,
-    /// How long an ejection lasts at most; default 300 s or the base, whichever is longer.
+    /// Longest ejection; default 300 s or the base, whichever is longer.
     pub max_ejection_time: Option<Duration>,
-    /// Share of the hosts that may be ejected at a time; default 10.
+    /// Percentage of hosts that may be ejected at a time; default 10.
     pub max_ejection_percent: Option<u32>,
-    /// One host may be ejected even when that is more than `max_ejection_percent`. Envoy: false;
-    /// gRFC A50 always does.
+    /// One ejection may exceed `max_ejection_percent`. Default false (Envoy); gRFC A50: always.
     pub always_eject_one_host: bool,
-    /// Hosts that fail more than the others.
     pub success_rate_ejection: Option<SuccessRateEjection>,
-    /// Hosts that fail more than they may.
     pub failure_percentage_ejection: Option<FailurePercentageEjection>,
-    /// Hosts that fail again and again: Envoy's `consecutive_5xx`.
     pub consecutive_5xx: Option<ConsecutiveErrors>,
 }
 
@@ -39,11 +35,11 @@ pub struct OutlierDetectionParts {
 pub struct SuccessRateEjection {
     /// Thousandths of a standard deviation.
     pub stdev_factor: u32,
-    /// Chance in percent that an outlier is ejected.
+    /// Probability in percent that an outlier is ejected.
     pub enforcement_percentage: u32,
-    /// Hosts that must have had enough requests.
+    /// Number of hosts that must reach `request_volume`.
     pub minimum_hosts: u32,
-    /// Requests of a host in one interval that are enough.
+    /// Minimum number of requests of a host in one interval.
     pub request_volume: u32,
 }
 
@@ -58,16 +54,12 @@ impl Default for SuccessRateEjection {
     }
 }
 
-/// Ejects hosts of which at least so many percent of requests failed.
+/// Ejects hosts whose percentage of failed requests reaches a threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailurePercentageEjection {
-    /// The percentage.
     pub threshold: u32,
-    /// Chance in percent that an outlier is ejected.
     pub enforcement_percentage: u32,
-    /// Hosts that must have had enough requests.
     pub minimum_hosts: u32,
-    /// Requests of a host in one interval that are enough.
     pub request_volume: u32,
 }
 
@@ -82,12 +74,10 @@ impl Default for FailurePercentageEjection {
     }
 }
 
-/// Ejects hosts with so many errors in a row.
+/// Ejects hosts after a number of consecutive errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConsecutiveErrors {
-    /// Errors in a row, at least 1.
     pub threshold: u32,
-    /// Chance in percent that an outlier is ejected.
     pub enforcement_percentage: u32,
 }
 
@@ -105,7 +95,7 @@ impl Default for ConsecutiveErrors {
 pub struct OutlierDetection {
     pub(crate) interval: Duration,
     pub(crate) base_ejection_time: Duration,
-    /// At least the base.
+    /// At least as long as `base_ejection_time`.
     pub(crate) max_ejection_time: Duration,
     pub(crate) max_ejection_percent: u32,
     pub(crate) always_eject_one_host: bool,
@@ -162,12 +152,12 @@ impl OutlierDetection {
         })
     }
 
-    /// Errors in a row after which a host is an outlier, if that is looked at.
+    /// Returns the number of consecutive errors that makes a host an outlier, if that is enabled.
     pub fn consecutive_5xx(&self) -> Option<u32> {
         self.consecutive_5xx.map(|errors| errors.threshold)
     }
 
-    /// Whether any algorithm is on.
+    /// Whether any algorithm is enabled.
     pub const fn is_enabled(&self) -> bool {
         self.success_rate.is_some()
             || self.failure_percentage.is_some()
@@ -188,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defaults_are_those_of_the_gfrc_and_nothing_is_on() {
+    fn defaults_are_those_of_the_grfc_and_all_algorithms_are_off() {
         let config = OutlierDetection::try_new(OutlierDetectionParts::default()).unwrap();
         assert!(!config.is_enabled());
         assert_eq!(config.interval, Duration::from_secs(10));
@@ -204,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn invalid_values_name_their_field() {
         let zero = Some(Duration::ZERO);
         let cases: [(&str, OutlierDetectionParts); 8] = [
             ("interval", parts(|p| p.interval = zero)),

@@ -1,8 +1,8 @@
-//! [`LbSubsetConfig`]: how hosts are divided into subsets by their metadata, and which hosts serve
-//! a request for which there is no subset (Envoy's `lb_subset_config`, and the policy
+//! [`LbSubsetConfig`]: division of hosts into subsets by metadata, and the fallback of requests
+//! that match no subset (Envoy's `lb_subset_config`, and the policy
 //! `envoy.load_balancing_policies.subset`).
 //!
-//! Settings only: subsets are built in `balancer`, looked up in `picker`.
+//! Settings only: `balancer` builds subsets, `picker` looks them up.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,86 +10,72 @@ use std::sync::Arc;
 use super::metadata::Metadata;
 use crate::units::FieldError;
 
-/// Subsets of a cluster unless `max_subsets` says otherwise. Envoy has no limit; metadata comes
-/// from a management server, and every subset costs memory in the writer and in each worker.
+/// Default of `max_subsets`. Envoy has no limit; but metadata comes from a management server, and
+/// every subset costs memory in the writer and in each worker.
 pub const DEFAULT_MAX_SUBSETS: u32 = 10_000;
-/// The highest `max_subsets`.
-pub const HIGHEST_MAX_SUBSETS: u32 = 1_000_000;
+/// Largest allowed value of `max_subsets`.
+pub const MAX_SUBSETS_LIMIT: u32 = 1_000_000;
 
-/// `fallback_policy`: which hosts serve a request for which there is no subset.
+/// `fallback_policy`: the hosts that serve a request without matching subset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SubsetFallbackPolicy {
-    /// None: the request fails.
     #[default]
     NoFallback,
-    /// All hosts of the cluster.
     AnyEndpoint,
-    /// The hosts that have the metadata of `default_subset`.
+    /// The hosts that match the metadata of `default_subset`.
     DefaultSubset,
 }
 
-/// `subset_selectors[].fallback_policy`: the same for requests with the keys of one selector.
+/// `subset_selectors[].fallback_policy`: the fallback of requests with the keys of one selector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SelectorFallbackPolicy {
-    /// What the cluster's `fallback_policy` says.
+    /// The cluster's `fallback_policy` applies.
     #[default]
     NotDefined,
-    /// None: the request fails.
     NoFallback,
-    /// All hosts of the cluster.
     AnyEndpoint,
-    /// The hosts that have the metadata of `default_subset`.
     DefaultSubset,
-    /// Whoever serves the request if only its `fallback_keys_subset` are looked at.
+    /// The subset that matches if only the keys in `fallback_keys_subset` are considered.
     KeysSubset,
 }
 
-/// `metadata_fallback_policy`.
+/// Whether requests may carry alternative criteria (`metadata_fallback_policy`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MetadataFallbackPolicy {
     /// `METADATA_NO_FALLBACK`: the criteria of a request are tried as they are.
     #[default]
     NoFallback,
-    /// `FALLBACK_LIST`: each entry of the key `fallback_list` is tried over the other criteria,
-    /// until there is a host.
+    /// `FALLBACK_LIST`: tries the entries of `fallback_list`, each merged over the other criteria.
     FallbackList,
 }
 
-/// `subset_selectors[]`, unchecked.
+/// An entry of `subset_selectors`, unchecked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SubsetSelectorParts {
-    /// Keys, in any order. A selector without keys is passed over, as in Envoy.
+    /// Keys in any order. A selector without keys is ignored, as in Envoy.
     pub keys: Vec<String>,
-    /// Who serves requests with these keys for which there is no subset.
     pub fallback_policy: SelectorFallbackPolicy,
-    /// With `KEYS_SUBSET` only: some of the keys, but not all.
+    /// With `KEYS_SUBSET` only: a proper subset of the keys.
     pub fallback_keys_subset: Vec<String>,
-    /// Each subset is one host, whatever its health.
     pub single_host_per_subset: bool,
 }
 
-/// `lb_subset_config`, unchecked.
+/// The message `lb_subset_config`, unchecked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LbSubsetConfigParts {
-    /// Who serves a request for which there is no subset.
     pub fallback_policy: SubsetFallbackPolicy,
-    /// Metadata of the hosts of the default subset; empty = every host.
+    /// Metadata of the default subset; empty = every host.
     pub default_subset: Metadata,
-    /// The sets of keys by which hosts are divided.
     pub subset_selectors: Vec<SubsetSelectorParts>,
-    /// Subsets see the weights of localities.
     pub locality_weight_aware: bool,
-    /// These weights shrink with the share of a locality's hosts that are in the subset.
+    /// Locality weights are scaled by the share of the locality's hosts that are in the subset.
     pub scale_locality_weight: bool,
-    /// All hosts are tried when the fallback finds none.
     pub panic_mode_any: bool,
-    /// A list in a host's metadata stands for each of its elements.
     pub list_as_any: bool,
-    /// Whether a request may bring alternatives.
     pub metadata_fallback_policy: MetadataFallbackPolicy,
-    /// Criteria beyond the keys of a selector are ignored (the policy extension only).
+    /// Criteria beyond the keys of a selector are ignored (policy extension only).
     pub allow_redundant_keys: bool,
-    /// At most so many subsets; default [`DEFAULT_MAX_SUBSETS`].
+    /// `None` stands for [`DEFAULT_MAX_SUBSETS`].
     pub max_subsets: Option<u32>,
 }
 
@@ -126,25 +112,16 @@ impl SubsetSelector {
         })
     }
 
-    /// Keys, sorted, each once.
-    pub fn keys(&self) -> &[Arc<str>] {
-        &self.keys
-    }
-
-    /// Who serves requests with these keys for which there is no subset, as configured. Whether it
-    /// counts is said by [`LbSubsetConfig::fallback_of`].
-    pub const fn fallback_policy(&self) -> SelectorFallbackPolicy {
-        self.fallback_policy
-    }
-
-    /// The keys that `KEYS_SUBSET` keeps, sorted, each once.
-    pub fn fallback_keys_subset(&self) -> &[Arc<str>] {
-        &self.fallback_keys_subset
-    }
-
-    /// Whether each subset is one host.
-    pub const fn single_host_per_subset(&self) -> bool {
-        self.single_host_per_subset
+    getters! {
+        /// Keys, sorted and distinct.
+        keys: &[Arc<str>],
+        /// Fallback of requests with these keys, as configured.
+        /// [`LbSubsetConfig::fallback_selector`] tells whether it applies.
+        fallback_policy: SelectorFallbackPolicy,
+        /// Keys that `KEYS_SUBSET` keeps, sorted and distinct.
+        fallback_keys_subset: &[Arc<str>],
+        /// Whether each subset is a single host.
+        single_host_per_subset: bool,
     }
 }
 
@@ -153,22 +130,22 @@ fn sorted(keys: Vec<String>) -> Arc<[Arc<str>]> {
     keys.into_iter().map(Arc::from).collect()
 }
 
-/// `lb_subset_config`, checked.
+/// The message `lb_subset_config`, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LbSubsetConfig {
     parts: LbSubsetConfigParts,
     selectors: Vec<SubsetSelector>,
-    /// Selectors whose fallback counts.
+    /// Indexes of the selectors whose fallback applies.
     fallbacks: Vec<usize>,
     max_subsets: u32,
 }
 
 impl LbSubsetConfig {
-    /// Checks the settings.
+    /// Checks the settings and sorts the selectors.
     pub fn try_new(parts: LbSubsetConfigParts) -> Result<Self, FieldError> {
         let max_subsets = parts.max_subsets.unwrap_or(DEFAULT_MAX_SUBSETS);
-        if !(1..=HIGHEST_MAX_SUBSETS).contains(&max_subsets) {
-            let reason = format!("{max_subsets} is not between 1 and {HIGHEST_MAX_SUBSETS}");
+        if !(1..=MAX_SUBSETS_LIMIT).contains(&max_subsets) {
+            let reason = format!("{max_subsets} is not between 1 and {MAX_SUBSETS_LIMIT}");
             return Err(FieldError::new("max_subsets", reason));
         }
         let mut selectors = Vec::with_capacity(parts.subset_selectors.len());
@@ -181,7 +158,7 @@ impl LbSubsetConfig {
             selectors.push(selector);
         }
         if parts.allow_redundant_keys {
-            // The longest that a request has all keys of is used; of equal ones the earlier.
+            // The longest selector whose keys the request all has is used; among equals the first.
             selectors.sort_by_key(|selector| std::cmp::Reverse(selector.keys.len()));
         }
         Ok(Self {
@@ -192,52 +169,52 @@ impl LbSubsetConfig {
         })
     }
 
-    /// Whether subsets are in force: at least one selector is configured, with keys or without.
+    /// Whether subsets are in use: at least one selector is configured, with keys or without.
     pub const fn is_enabled(&self) -> bool {
         !self.parts.subset_selectors.is_empty()
     }
 
-    /// What was checked, for who writes it out again.
+    /// Returns the settings as configured, for encoding them again.
     pub const fn parts(&self) -> &LbSubsetConfigParts {
         &self.parts
     }
 
-    /// Who serves a request for which there is no subset.
+    /// Returns the fallback of requests without matching subset.
     pub const fn fallback_policy(&self) -> SubsetFallbackPolicy {
         self.parts.fallback_policy
     }
 
-    /// Metadata of the hosts of the default subset.
+    /// Returns the metadata of the default subset.
     pub const fn default_subset(&self) -> &Metadata {
         &self.parts.default_subset
     }
 
-    /// The selectors that have keys; with `allow_redundant_keys` the longest first.
+    /// Returns the selectors that have keys; with `allow_redundant_keys` the longest first.
     pub fn subset_selectors(&self) -> &[SubsetSelector] {
         &self.selectors
     }
 
-    /// Whether subsets see the weights of localities.
+    /// Whether locality weights apply within subsets.
     pub const fn locality_weight_aware(&self) -> bool {
         self.parts.locality_weight_aware
     }
 
-    /// Whether these weights shrink with the share of hosts.
+    /// Whether locality weights are scaled by the share of hosts in the subset.
     pub const fn scale_locality_weight(&self) -> bool {
         self.parts.scale_locality_weight
     }
 
-    /// Whether all hosts are tried when the fallback finds none.
+    /// Whether all hosts are tried if the fallback finds none.
     pub const fn panic_mode_any(&self) -> bool {
         self.parts.panic_mode_any
     }
 
-    /// Whether a list in a host's metadata stands for each of its elements.
+    /// Whether a list in a host's metadata matches each of its elements.
     pub const fn list_as_any(&self) -> bool {
         self.parts.list_as_any
     }
 
-    /// Whether a request may bring alternatives.
+    /// Returns whether requests may carry alternative criteria.
     pub const fn metadata_fallback_policy(&self) -> MetadataFallbackPolicy {
         self.parts.metadata_fallback_policy
     }
@@ -247,13 +224,13 @@ impl LbSubsetConfig {
         self.parts.allow_redundant_keys
     }
 
-    /// At most so many subsets.
+    /// Returns the largest allowed number of subsets.
     pub const fn max_subsets(&self) -> u32 {
         self.max_subsets
     }
 
-    /// The selector whose fallback counts for a request with exactly these keys (sorted).
-    pub fn fallback_of<'k>(
+    /// Returns the selector whose fallback applies to a request with exactly these sorted keys.
+    pub fn fallback_selector<'k>(
         &self,
         keys: impl Iterator<Item = &'k str> + Clone,
     ) -> Option<&SubsetSelector> {
@@ -280,9 +257,8 @@ impl LbSubsetConfig {
     }
 }
 
-/// Envoy enters selectors in order into a tree of their sorted keys and records a fallback only
-/// where the last key makes a new node: a selector whose keys are those of an earlier one, or the
-/// first keys of an earlier one, has none of its own.
+/// Selectors whose fallback applies. Envoy records a fallback only if a selector's sorted keys
+/// create a new node in its tree: not if they equal, or are a prefix of, those of an earlier one.
 fn fallbacks(selectors: &[SubsetSelector]) -> Vec<usize> {
     let mut nodes: BTreeSet<&[Arc<str>]> = BTreeSet::new();
     let mut counting = Vec::new();

@@ -1,9 +1,9 @@
 //! Configuration of zone-aware routing: `LocalityLbConfig.ZoneAwareLbConfig`, with the extensions
-//! of seed `000…` (`LRS_REPORTED_RATE`, `lrs_rate_config`) and ours (decisions D4).
+//! of seed `000…` (`LRS_REPORTED_RATE`, `lrs_rate_config`) and Plimsoll's own (decision 0004).
 //!
-//! Here lives how settings and runtime keys resolve (envoy-semantics §2.2); what they do lives in
-//! `locality_picking::zone_aware`. Both the legacy `common_lb_config` form (which carries only the
-//! first three fields) and the modern one end in [`ZoneAware`].
+//! This module resolves settings and runtime keys (envoy-semantics §2.2);
+//! `locality_picking::zone_aware` applies them. Both the legacy `common_lb_config` form (which
+//! carries only the first three fields) and the modern one end in [`ZoneAware`].
 
 use std::time::Duration;
 
@@ -17,26 +17,25 @@ use crate::units::{BasisPoints, FieldError, Percent};
     serde(rename_all = "SCREAMING_SNAKE_CASE")
 )]
 pub enum LocalityBasis {
-    /// 0: number of healthy hosts on both sides.
+    /// 0: number of healthy hosts, for the fleet and for the upstream cluster.
     #[default]
     HealthyHostsNum,
-    /// 1: sum of the weights of healthy hosts on both sides.
+    /// 1: sum of the weights of healthy hosts, for the fleet and for the upstream cluster.
     HealthyHostsWeight,
-    /// 2: measured demand on the side of the fleet, capacity on the side of the upstream cluster.
+    /// 2: measured demand for the fleet, capacity for the upstream cluster.
     LrsReportedRate,
-    /// 50001, ours: how long this proxy's own requests wait (decisions D5, page 0016).
+    /// 50001, Plimsoll's own: waiting times of this proxy's own requests (decision 0016).
     ObservedLoad,
 }
 
 impl LocalityBasis {
-    /// Whether demand is measured instead of guessed from hosts. Envoy has no such basis.
+    /// Whether demand is measured, not inferred from hosts as with Envoy's two values.
     pub const fn is_measured(self) -> bool {
         matches!(self, Self::LrsReportedRate | Self::ObservedLoad)
     }
 
-    /// Whether a request may leave the list that its locality has for its availability when that
-    /// list is empty. Envoy's own bases fail such a request, and so does the fallback to them when
-    /// demand is not `measured`.
+    /// Whether a request whose locality has no host may use the flat list of its availability. Not
+    /// with Envoy's two values, nor with the fallback to them when demand is not `measured`.
     pub(crate) const fn leaves_empty_localities(self, measured: bool) -> bool {
         match self {
             Self::HealthyHostsNum | Self::HealthyHostsWeight => false,
@@ -46,8 +45,7 @@ impl LocalityBasis {
     }
 }
 
-/// What stands for capacity when the demand side is measured (decisions D4; problem 18 of the
-/// seed).
+/// Measure of upstream capacity when demand is measured (decision 0004; problem 18 of the seed).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -55,14 +53,12 @@ impl LocalityBasis {
     serde(rename_all = "SCREAMING_SNAKE_CASE")
 )]
 pub enum CapacityBasis {
-    /// Number of healthy hosts.
     #[default]
     HealthyHostsNum,
-    /// Sum of the weights of healthy hosts.
     HealthyHostsWeight,
 }
 
-/// Where fractions are read from in the fleet's assignment (`LrsRateConfig.FractionSource`).
+/// Where the fleet's assignment carries the fractions (`LrsRateConfig.FractionSource`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -70,57 +66,50 @@ pub enum CapacityBasis {
     serde(rename_all = "SCREAMING_SNAKE_CASE")
 )]
 pub enum FractionSource {
-    /// 0: `LocalityLbEndpoints.observed_traffic_fraction`.
+    /// 0: in the field `LocalityLbEndpoints.observed_traffic_fraction`.
     #[default]
     EdsField,
     /// 1: `filter_metadata["envoy.lb"].observed_traffic_fraction` of the locality.
     LocalityMetadata,
 }
 
-/// `force_local_zone`.
+/// The message `force_local_zone`, unchecked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForceLocalZone {
-    /// Unset means 1; an explicit 0 stays 0 and makes Direct unconditional, also onto an empty
-    /// list.
+    /// Unset means 1; an explicit 0 keeps all requests local, even without a healthy local host.
     pub min_size: Option<u32>,
 }
 
-/// `lrs_rate_config`, unchecked.
+/// The message `lrs_rate_config`, unchecked.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LrsRateConfigParts {
     /// Default 60 s, 5 s to 600 s.
     pub staleness_threshold: Option<Duration>,
-    /// Default the EDS field.
     pub fraction_source: FractionSource,
 }
 
-/// The fields of `ZoneAwareLbConfig`, unchecked. `Default` is "everything unset".
+/// The fields of `ZoneAwareLbConfig`, unchecked. `Default` leaves everything unset.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ZoneAwareParts {
-    /// Percent of requests that are considered at all; default 100.
+    /// Percent of requests that are routed by zone; default 100.
     pub routing_enabled: Option<f64>,
-    /// Fewer healthy upstream hosts switch zone routing off; default 6.
+    /// Fewer healthy upstream hosts disable zone-aware routing; default 6.
     pub min_cluster_size: Option<u64>,
-    /// Fail instead of using all hosts in panic.
     pub fail_traffic_on_panic: bool,
     /// Deprecated spelling of `force_local_zone { min_size: 1 }`.
     pub force_locality_direct_routing: bool,
-    /// Keep everything local while enough healthy hosts are there.
     pub force_local_zone: Option<ForceLocalZone>,
-    /// Default `HEALTHY_HOSTS_NUM`.
     pub locality_basis: LocalityBasis,
-    /// Somebody wrote the basis down, be it the default: a control plane then leaves it alone.
-    /// Every other basis than the default counts as written.
+    /// Whether `locality_basis` is configured (or not the default): a control plane keeps it then.
     pub locality_basis_written: bool,
-    /// Settings of `LRS_REPORTED_RATE`.
     pub lrs_rate_config: LrsRateConfigParts,
-    /// Ours: capacity side of the measured bases; default host counts.
+    /// Extension: measure of capacity for LRS_REPORTED_RATE and OBSERVED_LOAD; default host counts.
     pub upstream_locality_basis: CapacityBasis,
-    /// Ours: Direct holds while local ≤ upstream + band; measured bases only; default 100 bp.
+    /// Extension: demand above capacity that stays local, not with Envoy's values; default 100 bp.
     pub dead_band_bp: Option<u64>,
-    /// Ours: how often `OBSERVED_LOAD` recomputes its shares; default 1 s, 100 ms to 60 s.
+    /// Extension: how often `OBSERVED_LOAD` recomputes its shares; default 1 s, 100 ms to 60 s.
     pub observed_load_period: Option<Duration>,
-    /// Ours: also route by zone at priorities above 0 (Envoy does not).
+    /// Extension: also route by zone at priorities above 0, unlike Envoy.
     pub all_priorities: bool,
 }
 
@@ -128,7 +117,7 @@ pub struct ZoneAwareParts {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ZoneAware {
     routing_enabled: u32,
-    /// `None` = the default, which is not the same as a written 6.
+    /// `None` = the default, which differs from an explicit 6.
     min_cluster_size: Option<u64>,
     fail_traffic_on_panic: bool,
     force_local_zone: Option<u32>,
@@ -149,11 +138,11 @@ pub const DEFAULT_STALENESS_THRESHOLD: Duration = Duration::from_secs(60);
 /// Range of `staleness_threshold` (seed `000…`).
 pub const STALENESS_THRESHOLD_RANGE: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(5)..=Duration::from_secs(600);
-/// Default of `dead_band_bp`: below it, noise of one basis point would flip the state (D4).
+/// Default of `dead_band_bp`; with less, noise of one basis point would flip the state (0004).
 pub const DEFAULT_DEAD_BAND_BP: u64 = 100;
-/// Default of `observed_load_period` (decisions D5).
+/// Default of `observed_load_period` (decision 0016).
 pub const DEFAULT_OBSERVED_LOAD_PERIOD: Duration = Duration::from_secs(1);
-/// Range of `observed_load_period`: below it a window holds too few requests to say anything.
+/// Range of `observed_load_period`; a shorter window holds too few requests to be significant.
 pub const OBSERVED_LOAD_PERIOD_RANGE: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(60);
 
@@ -226,7 +215,7 @@ impl ZoneAware {
         })
     }
 
-    /// Settings for a decision by measured demand alone: no minimum size, no dead band.
+    /// Returns settings for routing by measured demand alone: no minimum size, no dead band.
     pub(crate) fn for_measured_demand() -> Self {
         Self {
             min_cluster_size: Some(1),
@@ -237,38 +226,42 @@ impl ZoneAware {
         }
     }
 
-    /// The same settings on another basis, with the fractions read from `source`.
+    /// Returns the settings with another `locality_basis`, reading fractions from `source`.
     #[must_use]
-    pub const fn on_basis(mut self, basis: LocalityBasis, source: FractionSource) -> Self {
+    pub const fn with_locality_basis(
+        mut self,
+        basis: LocalityBasis,
+        source: FractionSource,
+    ) -> Self {
         self.locality_basis = basis;
         self.locality_basis_written = true;
         self.fraction_source = source;
         self
     }
 
-    /// The same settings with another capacity side of the measured bases.
+    /// Returns the settings with another measure of upstream capacity.
     #[must_use]
     pub const fn with_upstream_locality_basis(mut self, capacity: CapacityBasis) -> Self {
         self.upstream_locality_basis = capacity;
         self
     }
 
-    /// The same settings, with another number of upstream hosts that switches zone routing off.
+    /// Returns the settings with another `min_cluster_size`.
     #[must_use]
     pub const fn with_min_cluster_size(mut self, hosts: u64) -> Self {
         self.min_cluster_size = Some(hosts);
         self
     }
 
-    /// The same settings without slack. For weights, which have no state that could flip: at the
-    /// edge of Direct the spill is next to nothing, and grows from there without a step.
+    /// Returns the settings without dead band. For weights, which have no state that could flip: at
+    /// the edge of Direct the spill is close to zero and grows continuously from there.
     #[must_use]
     pub const fn without_dead_band(mut self) -> Self {
         self.dead_band = BasisPoints::ZERO;
         self
     }
 
-    /// The settings after runtime keys had their say (envoy-semantics §2.2).
+    /// Applies runtime keys on top of the settings (envoy-semantics §2.2).
     #[must_use]
     pub fn with_runtime(mut self, runtime: &RuntimeOverrides) -> Self {
         if let Some(enabled) = runtime.zone_routing_enabled {
@@ -284,12 +277,30 @@ impl ZoneAware {
         self
     }
 
-    /// Percent of requests considered: 0 never, 100 and above always.
-    pub const fn routing_enabled(&self) -> u32 {
-        self.routing_enabled
+    getters! {
+        /// Percent of requests routed by zone: 0 never, 100 and above always.
+        routing_enabled: u32,
+        /// Whether panic (of the upstream or of the fleet) fails requests.
+        fail_traffic_on_panic: bool,
+        /// Healthy local hosts needed to keep all requests local by force; `None` = not forced.
+        force_local_zone: Option<u32>,
+        /// What the shares of localities are computed from.
+        locality_basis: LocalityBasis,
+        /// Age at which fractions expire.
+        staleness_threshold: Duration,
+        /// Where the fleet's assignment carries the fractions.
+        fraction_source: FractionSource,
+        /// Measure of upstream capacity for `LRS_REPORTED_RATE` and `OBSERVED_LOAD`.
+        upstream_locality_basis: CapacityBasis,
+        /// Demand above capacity that stays local; unused with Envoy's two values.
+        dead_band: BasisPoints,
+        /// How often `OBSERVED_LOAD` recomputes its shares.
+        observed_load_period: Duration,
+        /// Whether priorities above 0 are routed by zone too.
+        all_priorities: bool,
     }
 
-    /// Fewer healthy upstream hosts than this switch zone routing off.
+    /// Returns the number of healthy upstream hosts below which zone-aware routing is off.
     pub const fn min_cluster_size(&self) -> u64 {
         match self.min_cluster_size {
             Some(size) => size,
@@ -297,76 +308,31 @@ impl ZoneAware {
         }
     }
 
-    /// The same where somebody wrote it down, be it the default.
+    /// Returns `min_cluster_size` if it is configured explicitly, even if it equals the default.
     pub const fn written_min_cluster_size(&self) -> Option<u64> {
         self.min_cluster_size
     }
 
-    /// Whether panic (of the upstream or of the fleet) fails requests.
-    pub const fn fail_traffic_on_panic(&self) -> bool {
-        self.fail_traffic_on_panic
-    }
-
-    /// Healthy local hosts needed to force Direct; `None` = not forced.
-    pub const fn force_local_zone(&self) -> Option<u32> {
-        self.force_local_zone
-    }
-
-    /// The basis of the shares.
-    pub const fn locality_basis(&self) -> LocalityBasis {
-        self.locality_basis
-    }
-
-    /// The same where somebody wrote it down, be it the default.
+    /// Returns `locality_basis` if it is configured explicitly, even if it equals the default.
     pub fn written_locality_basis(&self) -> Option<LocalityBasis> {
         self.locality_basis_written.then_some(self.locality_basis)
     }
-
-    /// Age at which fractions stop counting.
-    pub const fn staleness_threshold(&self) -> Duration {
-        self.staleness_threshold
-    }
-
-    /// Where fractions are read in the fleet's assignment.
-    pub const fn fraction_source(&self) -> FractionSource {
-        self.fraction_source
-    }
-
-    /// Capacity side of the measured bases.
-    pub const fn upstream_locality_basis(&self) -> CapacityBasis {
-        self.upstream_locality_basis
-    }
-
-    /// Slack of the Direct test for the measured bases.
-    pub const fn dead_band(&self) -> BasisPoints {
-        self.dead_band
-    }
-
-    /// How often `OBSERVED_LOAD` recomputes its shares.
-    pub const fn observed_load_period(&self) -> Duration {
-        self.observed_load_period
-    }
-
-    /// Whether priorities above 0 are routed by zone too.
-    pub const fn all_priorities(&self) -> bool {
-        self.all_priorities
-    }
 }
 
-/// Envoy's runtime keys that load balancing reads. Unset keys change nothing.
+/// Envoy's runtime keys that affect load balancing. Unset keys change nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeOverrides {
-    /// `upstream.healthy_panic_threshold`, percent.
+    /// The key `upstream.healthy_panic_threshold`, in percent.
     pub healthy_panic_threshold: Option<u32>,
-    /// `upstream.zone_routing.enabled`, percent.
+    /// The key `upstream.zone_routing.enabled`, in percent.
     pub zone_routing_enabled: Option<u32>,
-    /// `upstream.zone_routing.min_cluster_size`.
+    /// The runtime key `upstream.zone_routing.min_cluster_size`.
     pub zone_routing_min_cluster_size: Option<u64>,
     /// `upstream.zone_routing.force_local_zone.min_size`; 0 means not set.
     pub force_local_zone_min_size: Option<u32>,
 }
 
-/// Envoy's arithmetic, kept on purpose: 29 % becomes 28, 99.9 % becomes 99.
+/// Truncates like Envoy: 29 % becomes 28, 99.9 % becomes 99.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -385,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_envoys_and_the_seeds() {
+    fn defaults_are_those_of_envoy_and_the_seed() {
         let config = resolved(ZoneAwareParts::default());
         assert_eq!(config, ZoneAware::default());
         assert_eq!(config.routing_enabled(), 100);
@@ -395,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_that_is_written_is_not_a_default_that_is_not() {
+    fn an_explicit_default_differs_from_an_unset_field() {
         let unset = resolved(ZoneAwareParts::default());
         assert_eq!(unset.written_min_cluster_size(), None);
         assert_eq!(unset.written_locality_basis(), None);
@@ -429,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn force_local_zone_in_all_its_spellings() {
+    fn force_local_zone_accepts_both_spellings() {
         let force = |min_size| Some(ForceLocalZone { min_size });
         let deprecated = ZoneAwareParts {
             force_locality_direct_routing: true,
@@ -451,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn runtime_wins_except_for_a_zero_force() {
+    fn runtime_keys_win_except_for_a_zero_force_local_zone() {
         let runtime = RuntimeOverrides {
             zone_routing_enabled: Some(0),
             zone_routing_min_cluster_size: Some(1),

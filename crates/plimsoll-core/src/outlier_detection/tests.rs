@@ -1,4 +1,4 @@
-//! Tests of the detector: single verdicts, terms, and what holds whatever happens.
+//! Tests of the detector: single decisions, ejection times, and invariants.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use super::*;
 use crate::model::outlier_detection::{
     ConsecutiveErrors, FailurePercentageEjection, OutlierDetectionParts, SuccessRateEjection,
 };
-use crate::rng::Script;
+use crate::rng::ScriptedRng;
 
 const INTERVAL: u64 = 10;
 
@@ -20,7 +20,7 @@ struct Rig {
     detector: OutlierDetector,
     hosts: Vec<HostSample>,
     now: Instant,
-    rng: Script,
+    rng: ScriptedRng,
 }
 
 impl Rig {
@@ -41,7 +41,7 @@ impl Rig {
             detector: OutlierDetector::new(config, &hosts, Instant::ORIGIN),
             hosts,
             now: Instant::ORIGIN,
-            rng: Script::default(),
+            rng: ScriptedRng::default(),
         }
     }
 
@@ -56,7 +56,7 @@ impl Rig {
         };
     }
 
-    /// One interval later; who was ejected and who returned.
+    /// Advances by one interval; returns the ejected and the returned hosts.
     fn tick(&mut self) -> (Vec<SocketAddr>, Vec<SocketAddr>) {
         self.now = self.detector.poll_timeout().unwrap();
         self.detector
@@ -83,7 +83,7 @@ fn by_failures(parts: &mut OutlierDetectionParts) {
 }
 
 #[test]
-fn hosts_are_judged_from_the_moment_they_are_known() {
+fn hosts_are_evaluated_from_the_time_they_are_known() {
     let mut rig = Rig::new(0, |parts| {
         parts.consecutive_5xx = Some(ConsecutiveErrors {
             threshold: 3,
@@ -100,15 +100,18 @@ fn hosts_are_judged_from_the_moment_they_are_known() {
         consecutive_errors: u32::try_from(failed).unwrap(),
     };
     let now = rig.now;
-    let judge = |rig: &mut Rig, failed| {
+    let ejects = |rig: &mut Rig, failed| {
         let detector = &mut rig.detector;
         detector.handle_consecutive_errors(&sample(failed), &mut rig.rng, now);
         detector.poll_signal().is_some()
     };
-    assert!(!judge(&mut rig, 3), "nobody knows it");
+    assert!(!ejects(&mut rig, 3), "the host is unknown");
     rig.detector.handle_hosts(&[sample(2)]);
-    assert!(!judge(&mut rig, 4), "two of them were before its time");
-    assert!(judge(&mut rig, 5));
+    assert!(
+        !ejects(&mut rig, 4),
+        "two errors were before it became known"
+    );
+    assert!(ejects(&mut rig, 5));
     rig.detector.handle_hosts(&[sample(5)]);
     assert_eq!(
         rig.detector.ejected().count(),
@@ -136,7 +139,7 @@ fn a_host_far_below_the_mean_is_ejected() {
 }
 
 #[test]
-fn hosts_with_few_requests_are_neither_judged_nor_counted() {
+fn hosts_with_few_requests_are_ignored() {
     let mut rig = Rig::new(6, |parts| {
         parts.success_rate_ejection = Some(SuccessRateEjection::default());
     });
@@ -156,11 +159,11 @@ fn failures_at_the_threshold_eject() {
     rig.requests(1, 6, 4);
     rig.requests(2, 0, 9);
     assert_eq!(rig.tick().0, [address(0)]);
-    assert!(rig.tick().0.is_empty(), "counts of an interval count once");
+    assert!(rig.tick().0.is_empty(), "each interval is counted once");
 }
 
 #[test]
-fn only_so_many_percent_are_ejected_unless_one_always_may() {
+fn max_ejection_percent_is_enforced_unless_one_host_may_always_be_ejected() {
     for (percent, always, expected) in [(20, false, 1), (39, false, 1), (40, false, 2)]
         .into_iter()
         .chain([(19, false, 0), (19, true, 1), (0, true, 1), (0, false, 0)])
@@ -185,7 +188,7 @@ fn the_draw_decides_whether_an_outlier_is_ejected() {
             settings.enforcement_percentage = 30;
         }
     });
-    rig.rng = Script::new([30, 129, 99]);
+    rig.rng = ScriptedRng::new([30, 129, 99]);
     (0..3).for_each(|host| rig.requests(host, 0, 10));
     assert_eq!(rig.tick().0, [address(1)], "29 is below 30");
     assert_eq!(rig.rng.used(), 3);
@@ -195,7 +198,7 @@ fn the_draw_decides_whether_an_outlier_is_ejected() {
 }
 
 #[test]
-fn terms_grow_with_every_ejection_up_to_the_longest_and_shrink_again() {
+fn ejection_times_grow_with_every_ejection_and_shrink_again() {
     let mut rig = Rig::new(2, |parts| {
         by_failures(parts);
         parts.base_ejection_time = Some(Duration::from_secs(INTERVAL));
@@ -217,7 +220,7 @@ fn terms_grow_with_every_ejection_up_to_the_longest_and_shrink_again() {
 }
 
 #[test]
-fn errors_in_a_row_eject_at_once_and_are_counted_once() {
+fn consecutive_errors_eject_at_once_and_are_counted_once() {
     let mut rig = Rig::new(2, |parts| {
         parts.consecutive_5xx = Some(ConsecutiveErrors::default());
         parts.base_ejection_time = Some(Duration::from_secs(INTERVAL));
@@ -250,12 +253,12 @@ fn errors_in_a_row_eject_at_once_and_are_counted_once() {
     assert_eq!(
         rig.tick(),
         (vec![], vec![]),
-        "errors while out are no matter"
+        "errors while ejected do not count"
     );
 }
 
 #[test]
-fn another_host_at_the_same_address_starts_afresh() {
+fn another_host_at_the_same_address_starts_over() {
     let mut rig = Rig::new(2, by_failures);
     rig.requests(0, 0, 10);
     assert_eq!(rig.tick().0, [address(0)]);
@@ -264,15 +267,11 @@ fn another_host_at_the_same_address_starts_afresh() {
     assert_eq!(rig.detector.ejected().count(), 0);
     rig.hosts.pop();
     rig.tick();
-    assert_eq!(
-        rig.detector.hosts.len(),
-        1,
-        "hosts that are gone are forgotten"
-    );
+    assert_eq!(rig.detector.hosts.len(), 1, "removed hosts are forgotten");
 }
 
 #[test]
-fn switched_off_all_hosts_return_and_nothing_is_due() {
+fn when_disabled_all_hosts_return_and_no_timer_is_armed() {
     let mut rig = Rig::new(2, by_failures);
     rig.requests(0, 0, 10);
     rig.tick();
@@ -315,7 +314,7 @@ proptest! {
             parts.max_ejection_percent = Some(percent);
             parts.always_eject_one_host = always;
         });
-        rig.rng = Script::new(draws);
+        rig.rng = ScriptedRng::new(draws);
         let most = (12 * percent as usize / 100).max(usize::from(always));
         for requests in &ticks {
             for (host, &(succeeded, failed)) in requests.iter().enumerate() {
@@ -328,10 +327,10 @@ proptest! {
                 prop_assert!(!out || counts.1 > 0, "no failure, no ejection");
             }
         }
-        // Nobody fails any more: within the longest term everybody is back.
+        // No host fails any more: within the maximum ejection time all are back.
         let mut left = 300 / INTERVAL + 1;
         while rig.detector.ejected().count() > 0 {
-            prop_assert!(left > 0, "somebody never returns");
+            prop_assert!(left > 0, "some host never returns");
             prop_assert!(rig.tick().0.is_empty(), "no traffic, no ejection");
             left -= 1;
         }

@@ -1,42 +1,38 @@
-//! Picks for requests that were tried before: another host, of another locality or priority if it
-//! must be (docs/decisions/0008).
+//! Picks for retries: a host that was not tried yet, in another locality or priority if necessary
+//! (docs/decisions/0008).
 //!
-//! Who is to be avoided is said by whoever tries; here is only where else there are hosts.
-//! Consistent hashing has its own order of hosts (`hashed`).
+//! The caller decides which hosts to avoid; this module finds alternatives. Consistent hashing has
+//! its own order of hosts (`hashed`).
 
 use std::sync::Arc;
 
-use super::worker::Worker;
-use super::{Choice, Chosen, PickArgs, PickError, RESELECTIONS, RequestHash};
+use super::{Choice, ChosenPriority, PickArgs, PickContext, PickError, RESELECTIONS, RequestHash};
 use crate::host::Host;
 use crate::host_source::HostSource;
 use crate::priority::Availability;
 use crate::rng::Rng;
 use crate::snapshot::RoutingSnapshot;
-use crate::stats::PickerStats;
 
-/// Decides, and decides again while the host was tried before, as Envoy's retry does; if that did
-/// not help, searches the list and then the whole priority, and at last the other priorities. A
-/// second try at the same host beats none.
+/// Chooses again while the host is one to avoid, as Envoy's retries do; then searches the list, the
+/// priority and the other priorities. A second attempt at the same host is better than none.
 pub(super) fn choose<'p, R: Rng>(
     snapshot: &'p RoutingSnapshot,
     args: PickArgs<'_>,
-    (worker, rng): (&mut Worker, &mut R),
-    stats: &PickerStats,
+    mut context: PickContext<'_, R>,
 ) -> Result<Choice<'p>, PickError> {
     let mut request = RequestHash {
         hash: args.hash,
         attempt: 0,
     };
     loop {
-        let choice = super::choose(snapshot, Some(request), (worker, rng), stats)?;
+        let choice = super::choose(snapshot, Some(request), context.reborrow())?;
         if !choice.is_one_of(args.avoid) {
             return Ok(choice);
         }
         if request.attempt == RESELECTIONS {
-            let untried = search(snapshot, choice, args.avoid, rng).or_else(|| {
-                let mut others = other_priorities(snapshot, choice.priority);
-                others.find_map(|priority| within(snapshot, priority, args, (worker, rng), stats))
+            let untried = search(snapshot, choice, args.avoid, context.rng).or_else(|| {
+                other_priorities(snapshot, choice.priority)
+                    .find_map(|priority| within(snapshot, priority, args, context.reborrow()))
             });
             return Ok(untried.unwrap_or(choice));
         }
@@ -44,7 +40,7 @@ pub(super) fn choose<'p, R: Rng>(
     }
 }
 
-/// The other priorities, those after `priority` first.
+/// Returns the other priorities, those after `priority` first.
 pub(super) fn other_priorities(
     snapshot: &RoutingSnapshot,
     priority: usize,
@@ -52,14 +48,13 @@ pub(super) fn other_priorities(
     (priority + 1..snapshot.priorities.len()).chain(0..priority)
 }
 
-/// A host of `priority` that was not tried, chosen as if it were the only priority.
+/// Chooses a host of `priority` that was not tried, as if it were the only priority.
 #[cold]
 fn within<'p, R: Rng>(
     snapshot: &'p RoutingSnapshot,
     priority: usize,
     args: PickArgs<'_>,
-    (worker, rng): (&mut Worker, &mut R),
-    stats: &PickerStats,
+    mut context: PickContext<'_, R>,
 ) -> Option<Choice<'p>> {
     let counts = snapshot.counts(priority)?.flat;
     let availability = match (counts.healthy, counts.degraded) {
@@ -69,28 +64,27 @@ fn within<'p, R: Rng>(
     };
     let mut last = None;
     for attempt in 0..=RESELECTIONS {
-        let chosen = Chosen {
+        let chosen = ChosenPriority {
             priority,
             availability,
-            draw: rng.next_u64(),
+            draw: context.rng.next_u64(),
         };
         let request = RequestHash {
             hash: args.hash,
             attempt,
         };
-        let decision = (chosen, Some(request));
-        let choice = super::choose_within(snapshot, decision, (worker, rng), stats).ok()?;
+        let choice =
+            super::choose_within(snapshot, chosen, Some(request), context.reborrow()).ok()?;
         if !choice.is_one_of(args.avoid) {
             return Some(choice);
         }
         last = Some(choice);
     }
-    search(snapshot, last?, args.avoid, rng)
+    search(snapshot, last?, args.avoid, context.rng)
 }
 
-/// The next host of the list that was not tried; else any such host of the priority's flat list,
-/// by draws first: a whole locality may be avoided, and the hosts after it in the list must not
-/// get all that it would have got.
+/// Finds the next untried host of the list, or any of the flat list. The flat list is sampled
+/// first: if a whole locality is avoided, its traffic must not all go to the hosts that follow it.
 #[cold]
 fn search<'p, R: Rng>(
     snapshot: &'p RoutingSnapshot,
@@ -107,7 +101,7 @@ fn search<'p, R: Rng>(
     let scan = |source: HostSource, from: u32| {
         let len = table.list(source).len();
         let from = from.min(len);
-        // Hosts of a list are distinct, so one more than were tried is far enough.
+        // Hosts in a list are distinct, so one more than were tried is enough.
         let mut indices = (from..len).chain(0..from).take(avoid.len() + 1);
         indices.find_map(|index| choice_at(source, index))
     };

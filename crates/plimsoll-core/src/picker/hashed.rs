@@ -1,58 +1,58 @@
 //! Picks by consistent hashing: priority, table entry and retries all follow from the request's
 //! hash (envoy-semantics §1.5, §8.3–8.5).
 //!
-//! Tables are built by the balancer over the healthy hosts of a priority, or over all of them in
-//! panic. Localities take part only through the weights in the table.
+//! The balancer builds the tables over the healthy hosts of a priority, or over all of them in
+//! panic. Localities matter only through the weights in the table.
 
 use std::sync::Arc;
 
 use super::avoiding::other_priorities;
-use super::worker::Worker;
-use super::{Choice, PickArgs, PickError, RESELECTIONS};
+use super::{Choice, PickArgs, PickContext, PickError, RESELECTIONS};
 use crate::endpoint_picking::bounded_load;
 use crate::host::Host;
 use crate::host_source::HostSource;
 use crate::model::endpoint_policy::ConsistentHashing;
 use crate::rng::Rng;
 use crate::snapshot::{HashKind, HashTable, RoutingSnapshot};
-use crate::stats::PickerStats;
 
-/// One decision; further attempts walk the table until a host is found that was not tried, and then
-/// the tables of other priorities.
+/// Retries walk the table to a host that was not tried, then the tables of other priorities.
 pub(super) fn choose<'p, R: Rng>(
     snapshot: &'p RoutingSnapshot,
     args: PickArgs<'_>,
-    (worker, rng): (&mut Worker, &mut R),
-    stats: &PickerStats,
+    context: PickContext<'_, R>,
 ) -> Result<Choice<'p>, PickError> {
-    let hash = args.hash.unwrap_or_else(|| rng.next_u64());
+    let hash = args.hash.unwrap_or_else(|| context.rng.next_u64());
+    let scratch = &mut context.state.scratch;
     let (priority, _) = snapshot.loads.choose(hash);
     let view = snapshot.priorities.get(priority).ok_or(PickError::NoHost)?;
     let table = view.hash.as_deref().ok_or(PickError::NoHost)?;
     if view.source.panic {
-        stats.lb_healthy_panic.increment();
+        context.stats.lb_healthy_panic.increment();
     }
-    let choice = look_up(snapshot, (table, priority), (hash, args.avoid), worker);
-    let choice = choice.ok_or(PickError::NoHost)?;
+    let choice = choose_from(table, snapshot, priority, hash, args.avoid, scratch)
+        .ok_or(PickError::NoHost)?;
     if !choice.is_one_of(args.avoid) {
         return Ok(choice);
     }
-    let mut others = other_priorities(snapshot, priority);
-    let untried = others.find_map(|priority| {
+    let untried = other_priorities(snapshot, priority).find_map(|priority| {
         let table = snapshot.priorities[priority].hash.as_deref()?;
-        let table = (!table.panic).then_some((table, priority))?;
-        let choice = look_up(snapshot, table, (hash, args.avoid), worker)?;
-        (!choice.is_one_of(args.avoid)).then_some(choice)
+        if table.panic {
+            return None;
+        }
+        choose_from(table, snapshot, priority, hash, args.avoid, scratch)
+            .filter(|choice| !choice.is_one_of(args.avoid))
     });
     Ok(untried.unwrap_or(choice))
 }
 
-/// A host of the table of a priority, if possible one that is not to be avoided.
-fn look_up<'p>(
+/// Chooses a host from the table of one priority, if possible one that is not to be avoided.
+fn choose_from<'p>(
+    table: &'p HashTable,
     snapshot: &RoutingSnapshot,
-    (table, priority): (&'p HashTable, usize),
-    (hash, avoid): (u64, &[Arc<Host>]),
-    worker: &mut Worker,
+    priority: usize,
+    hash: u64,
+    avoid: &[Arc<Host>],
+    scratch: &mut Vec<u32>,
 ) -> Option<Choice<'p>> {
     let source = if table.panic {
         HostSource::AllHosts
@@ -61,7 +61,7 @@ fn look_up<'p>(
     };
     let mut choice = None;
     for attempt in 0..=RESELECTIONS {
-        let index = index(table, snapshot, (hash, attempt), worker)?;
+        let index = index(table, snapshot, hash, attempt, scratch)?;
         let next = choice_of(table, index, priority, source);
         if !next.is_one_of(avoid) {
             return Some(next);
@@ -71,18 +71,18 @@ fn look_up<'p>(
     choice.map(|choice| next_untried(table, choice, avoid))
 }
 
-/// The host that a table gives for a hash and an attempt, bounded load considered.
+/// Looks up the host of a hash and an attempt, with bounded load applied.
 pub(super) fn index(
     table: &HashTable,
     snapshot: &RoutingSnapshot,
-    (hash, attempt): (u64, u32),
-    worker: &mut Worker,
+    hash: u64,
+    attempt: u32,
+    scratch: &mut Vec<u32>,
 ) -> Option<u32> {
     let picked = lookup(table, hash, attempt)?;
-    Some(bounded(table, snapshot, (hash, picked), worker))
+    Some(bounded(table, snapshot, hash, picked, scratch))
 }
 
-/// A host of a table as a choice.
 pub(super) fn choice_of(
     table: &HashTable,
     index: u32,
@@ -106,12 +106,13 @@ fn lookup(table: &HashTable, hash: u64, attempt: u32) -> Option<u32> {
     }
 }
 
-/// The host after bounded load had its say, where it is configured.
+/// Returns `picked`, or another host if `hash_balance_factor` is set and `picked` is overloaded.
 fn bounded(
     table: &HashTable,
     snapshot: &RoutingSnapshot,
-    (hash, picked): (u64, u32),
-    worker: &mut Worker,
+    hash: u64,
+    picked: u32,
+    scratch: &mut Vec<u32>,
 ) -> u32 {
     let consistent_hashing = snapshot.config.endpoint_policy().consistent_hashing();
     let Some(factor) = consistent_hashing.and_then(ConsistentHashing::hash_balance_factor) else {
@@ -123,16 +124,10 @@ fn bounded(
         let slots = bounded_load::slots(cluster_active, factor, table.weights[host as usize]);
         bounded_load::overload_factor(active, slots)
     };
-    bounded_load::choose(
-        hash,
-        picked,
-        table.hosts.len(),
-        &mut worker.scratch,
-        load_of,
-    )
+    bounded_load::choose(hash, picked, table.hosts.len(), scratch, load_of)
 }
 
-/// The next host in table order that was not tried and has weight; else the choice as it stands.
+/// Returns the next host in table order that was not tried, or `choice` itself if all were.
 fn next_untried<'p>(table: &'p HashTable, choice: Choice<'p>, avoid: &[Arc<Host>]) -> Choice<'p> {
     let Ok(len) = u32::try_from(table.hosts.len()) else {
         return choice;

@@ -1,79 +1,78 @@
 //! Picks under load_aware_locality: one draw chooses priority and locality, the endpoint policy
 //! picks within the locality's own hosts (envoy-semantics §4.4).
 //!
-//! Weights are computed by the balancer on a timer; here they are only looked up. A hash policy
-//! looks into a table over the locality's hosts (decisions D6).
+//! The balancer computes the weights on a timer; this module only reads them. Hash policies use one
+//! table per locality (decision 0025).
 
-use super::worker::Worker;
-use super::{Choice, Chosen, PickError, RequestHash, class, hashed};
-use crate::host_source::HostSource;
-use crate::locality_picking::load_aware_locality::{choose_locality, mix, usable_slot};
+use super::{Choice, ChosenPriority, PickContext, PickError, RequestHash, hashed};
+use crate::host_source::{HostClass, HostSource};
+use crate::locality_picking::load_aware_locality::{choose_locality, usable_slot};
 use crate::locality_picking::sampling::LocalitySampler;
 use crate::priority::Availability;
-use crate::rng::Rng;
+use crate::rng::{Rng, splitmix64};
 use crate::snapshot::{LoadAwareSource, PriorityView, RoutingSnapshot};
 use crate::stats::PickerStats;
 
-/// The host for one request.
+/// Chooses a locality by the weights in `source`, then a host of it.
 #[inline(never)]
 pub(super) fn choose<'p, R: Rng>(
     snapshot: &'p RoutingSnapshot,
-    (view, source): (&'p PriorityView, &'p LoadAwareSource),
-    (chosen, request): (Chosen, RequestHash),
-    (worker, rng): (&mut Worker, &mut R),
-    stats: &PickerStats,
+    view: &'p PriorityView,
+    source: &'p LoadAwareSource,
+    chosen: ChosenPriority,
+    request: RequestHash,
+    context: PickContext<'_, R>,
 ) -> Result<Choice<'p>, PickError> {
+    let PickContext { state, rng, stats } = context;
     let panic = view.source.panic;
     if panic {
         stats.lb_healthy_panic.increment();
     }
-    let lists = |slot: usize| match (panic, chosen.availability) {
-        (true, _) => HostSource::LocalityAllHosts(slot),
-        (false, Availability::Healthy) => HostSource::LocalityHealthyHosts(slot),
-        (false, Availability::Degraded) => HostSource::LocalityDegradedHosts(slot),
-    };
-    let fraction = match &mut worker.sampler {
-        LocalitySampler::Random => mix(chosen.draw),
+    let class = class_of(view, chosen.availability);
+    let list_of = |slot: usize| HostSource::locality(class, slot);
+    let fraction = match &mut state.sampler {
+        LocalitySampler::Random => splitmix64(chosen.draw),
         LocalitySampler::LowDiscrepancy { position } => LocalitySampler::advance(position),
     };
     let slots = view.table.counts.localities.len();
     let wanted = choose_locality(fraction, &source.prefix_sums);
-    let usable = |slot: usize| !view.table.list(lists(slot)).is_empty();
+    let usable = |slot: usize| !view.table.list(list_of(slot)).is_empty();
     let slot = usable_slot(wanted, slots, usable).ok_or(PickError::NoHost)?;
     let covered = view.load_aware.as_ref().is_some_and(|table| table.covered);
     if !panic && covered && view.table.counts.has_local_locality {
         zone_counter(slot, source.all_local, stats).increment();
     }
-    let (priority, list) = (chosen.priority, lists(slot));
+    let (priority, list) = (chosen.priority, list_of(slot));
     if let Some(Some(table)) = source.hash.get(slot) {
-        let index = hashed::index(table, snapshot, request.or_draw(rng), worker);
-        let index = index.ok_or(PickError::NoHost)?;
+        let hash = request.hash.unwrap_or_else(|| rng.next_u64());
+        let index = hashed::index(table, snapshot, hash, request.attempt, &mut state.scratch)
+            .ok_or(PickError::NoHost)?;
         return Ok(hashed::choice_of(table, index, priority, list));
     }
     let hosts = view.table.list(list);
-    let Worker {
-        priorities, rules, ..
-    } = worker;
-    // The child draws for itself: the parent's draw would tie hosts to localities.
+    // A fresh draw: reusing the one that chose the locality would tie hosts to localities.
     let draw = rng.next_u64();
-    let index = priorities[priority].pick_host(&hosts, snapshot, (rules, draw), rng);
-    let index = index.ok_or(PickError::NoHost)?;
+    let index = state.priorities[priority]
+        .pick_host(&hosts, snapshot, &state.summary, draw, rng)
+        .ok_or(PickError::NoHost)?;
     Ok(Choice::new(&hosts, index, priority, list))
 }
 
-/// The weights for a priority and availability, panic considered.
+/// Returns the weights for an availability; those of all hosts if the priority is in panic.
 pub(super) fn source_of(
     view: &PriorityView,
     availability: Availability,
 ) -> Option<&LoadAwareSource> {
     let table = view.load_aware.as_deref()?;
-    Some(
-        &table.sources[if view.source.panic {
-            2
-        } else {
-            class(availability)
-        }],
-    )
+    Some(&table.sources[class_of(view, availability)])
+}
+
+fn class_of(view: &PriorityView, availability: Availability) -> HostClass {
+    if view.source.panic {
+        HostClass::All
+    } else {
+        availability.into()
+    }
 }
 
 const fn zone_counter(slot: usize, all_local: bool, stats: &PickerStats) -> &crate::stats::Counter {

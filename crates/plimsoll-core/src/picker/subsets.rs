@@ -1,11 +1,11 @@
-//! Picks from a cluster with subsets: which subset or fallback serves a request, then a host of it
-//! as of any cluster. Order and fallbacks as in Envoy, without its allocations: criteria are never
-//! copied, they are looked at through a list of keys.
+//! Picks from a cluster with subsets: resolves which subset or fallback serves a request, then
+//! picks a host from it as from any cluster. Order and fallbacks are Envoy's, without its
+//! allocations: criteria are never copied but filtered by a list of keys.
 
 use std::sync::Arc;
 
-use super::worker::Worker;
-use super::{Choice, PickArgs, PickError};
+use super::state::PickerState;
+use super::{Choice, PickArgs, PickContext, PickError};
 use crate::host_source::HostSource;
 use crate::model::metadata::criteria::Criterion;
 use crate::model::subset::{
@@ -13,74 +13,73 @@ use crate::model::subset::{
 };
 use crate::rng::Rng;
 use crate::snapshot::{RoutingSnapshot, SubsetEntry, SubsetHosts, SubsetTable};
-use crate::stats::PickerStats;
 
-/// State of a worker for each subset it has picked from, by slot.
 #[derive(Debug, Default)]
-pub(super) struct SubsetWorkers {
-    workers: Vec<Option<SubsetWorker>>,
+pub(super) struct SubsetStates {
+    slots: Vec<Option<SubsetState>>,
 }
 
 #[derive(Debug)]
-struct SubsetWorker {
-    /// Of the subset it belongs to; `None` is the default subset.
+struct SubsetState {
+    /// Id of the subset; `None` is the default subset.
     id: Option<u64>,
-    worker: Worker,
+    state: PickerState,
 }
 
-impl SubsetWorkers {
-    /// Takes over the subsets of a snapshot. State of subsets that are gone is dropped, that of the
-    /// others follows at once: it must not keep hosts alive that are gone.
-    pub(super) fn follow(&mut self, table: &SubsetTable, rng: &mut impl Rng) {
-        let mut old = std::mem::take(&mut self.workers);
-        self.workers.resize_with(table.slots, || None);
+impl SubsetStates {
+    /// Drops state of removed subsets and syncs the rest: state must not keep removed hosts alive.
+    pub(super) fn sync(&mut self, table: &SubsetTable, rng: &mut impl Rng) {
+        let mut old = std::mem::take(&mut self.slots);
+        self.slots.resize_with(table.slots, || None);
         let many = table.entries.iter().filter_map(|entry| match &entry.hosts {
             SubsetHosts::Many(routing) => Some((entry.slot, Some(entry.id), routing)),
             SubsetHosts::Single { .. } => None,
         });
-        let default = table.default.iter();
-        let default = default.map(|routing| (table.default_slot, None, routing));
+        let default = table
+            .default
+            .iter()
+            .map(|routing| (table.default_slot, None, routing));
         for (slot, id, routing) in default.chain(many) {
             let Some(known) = old.get_mut(slot as usize) else {
                 continue;
             };
             let known = known.take().filter(|known| known.id == id);
-            self.workers[slot as usize] = known.map(|mut known| {
-                if !known.worker.follows(routing) {
-                    known.worker.follow(routing, rng);
+            self.slots[slot as usize] = known.map(|mut known| {
+                if !known.state.is_synced_with(routing) {
+                    known.state.sync(routing, rng);
                 }
                 known
             });
         }
     }
 
-    /// The state for one subset, made when it is first picked from.
-    fn of(
+    fn get_or_create(
         &mut self,
-        (slot, id): (u32, Option<u64>),
+        slot: u32,
+        id: Option<u64>,
         routing: &RoutingSnapshot,
-        (seed, rng): (u64, &mut impl Rng),
-    ) -> &mut Worker {
-        let kept = &mut self.workers[slot as usize];
-        let state = kept.get_or_insert_with(|| SubsetWorker {
+        seed: u64,
+        rng: &mut impl Rng,
+    ) -> &mut PickerState {
+        let kept = self.slots[slot as usize].get_or_insert_with(|| SubsetState {
             id,
-            worker: Worker::new(seed),
+            state: PickerState::new(seed),
         });
-        if !state.worker.follows(routing) {
-            state.worker.follow(routing, rng);
+        if !kept.state.is_synced_with(routing) {
+            kept.state.sync(routing, rng);
         }
-        &mut state.worker
+        &mut kept.state
     }
 }
 
-/// What a request asks for: its criteria, or those of them with certain keys.
+/// Match criteria of a request, optionally restricted to some keys.
 #[derive(Clone, Copy)]
-struct Asked<'a> {
+struct RequestCriteria<'a> {
     criteria: &'a [Criterion],
     keys: Option<&'a [Arc<str>]>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> RequestCriteria<'a> {
     fn iter(self) -> impl Iterator<Item = &'a Criterion> + Clone {
         let keys = self.keys;
         let kept = move |criterion: &&Criterion| keys.is_none_or(|k| k.contains(&criterion.key));
@@ -94,38 +93,33 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// What is left by the first selector that it has all keys of.
+    /// Restricts the criteria to the keys of the first selector that they cover.
     fn without_redundant_keys(self, config: &'a LbSubsetConfig) -> Self {
         let has = |key: &Arc<str>| self.iter().any(|criterion| criterion.key == *key);
-        let mut selectors = config.subset_selectors().iter();
-        let found = selectors.find(|selector| selector.keys().iter().all(has));
-        found.map_or(self, |selector| self.only(selector.keys()))
+        config
+            .subset_selectors()
+            .iter()
+            .find(|selector| selector.keys().iter().all(has))
+            .map_or(self, |selector| self.only(selector.keys()))
     }
 }
 
-/// Who serves a request.
 #[derive(Clone, Copy)]
-enum Served<'p> {
+enum Resolution<'p> {
     Subset(&'p SubsetEntry),
-    /// By order of a selector.
     AnyEndpoint,
     DefaultSubset,
-    Nobody,
-    /// Whoever the fallback policy of the cluster names.
-    Fallback,
+    NoFallback,
+    ClusterFallback,
 }
 
-/// A pick from a cluster with subsets.
 pub(super) struct SubsetPick<'p, 'w, R> {
     pub(super) snapshot: &'p RoutingSnapshot,
     pub(super) table: &'p SubsetTable,
-    pub(super) worker: &'w mut Worker,
-    pub(super) rng: &'w mut R,
-    pub(super) stats: &'w PickerStats,
+    pub(super) context: PickContext<'w, R>,
 }
 
 impl<'p, R: Rng> SubsetPick<'p, '_, R> {
-    /// The host for one request.
     pub(super) fn choose(&mut self, args: PickArgs<'_>) -> Result<Choice<'p>, PickError> {
         let Some(criteria) = args.metadata_match else {
             return self.fallback(args);
@@ -151,19 +145,19 @@ impl<'p, R: Rng> SubsetPick<'p, '_, R> {
         criteria: &[Criterion],
         args: PickArgs<'_>,
     ) -> Result<Choice<'p>, PickError> {
-        match served(self.table, criteria) {
-            Served::Subset(entry) => {
-                self.stats.lb_subsets_selected.increment();
+        match resolve(self.table, criteria) {
+            Resolution::Subset(entry) => {
+                self.context.stats.lb_subsets_selected.increment();
                 self.within(entry, args)
             }
-            Served::AnyEndpoint => self.any_endpoint(args),
-            Served::DefaultSubset => self.default_subset(args),
-            Served::Nobody => Err(PickError::NoSubset),
-            Served::Fallback => self.fallback(args),
+            Resolution::AnyEndpoint => self.any_endpoint(args),
+            Resolution::DefaultSubset => self.default_subset(args),
+            Resolution::NoFallback => Err(PickError::NoSubset),
+            Resolution::ClusterFallback => self.fallback(args),
         }
     }
 
-    /// The fallback policy of the cluster, and panic mode behind it.
+    /// Applies the fallback policy of the cluster, and `panic_mode_any` after it.
     fn fallback(&mut self, args: PickArgs<'_>) -> Result<Choice<'p>, PickError> {
         let outcome = match self.table.config.fallback_policy() {
             SubsetFallbackPolicy::NoFallback => return Err(PickError::NoSubset),
@@ -171,7 +165,7 @@ impl<'p, R: Rng> SubsetPick<'p, '_, R> {
             SubsetFallbackPolicy::DefaultSubset => self.default_subset(args),
         };
         if outcome.is_ok() {
-            self.stats.lb_subsets_fallback.increment();
+            self.context.stats.lb_subsets_fallback.increment();
             return outcome;
         }
         if !self.table.config.panic_mode_any() {
@@ -179,19 +173,18 @@ impl<'p, R: Rng> SubsetPick<'p, '_, R> {
         }
         let any = self.any_endpoint(args);
         if any.is_ok() {
-            self.stats.lb_subsets_fallback_panic.increment();
+            self.context.stats.lb_subsets_fallback_panic.increment();
         }
         any
     }
 
-    /// All hosts: what the cluster's own routing is for.
     fn any_endpoint(&mut self, args: PickArgs<'_>) -> Result<Choice<'p>, PickError> {
-        super::decide(self.snapshot, args, (self.worker, self.rng), self.stats)
+        super::decide(self.snapshot, args, self.context.reborrow())
     }
 
     fn default_subset(&mut self, args: PickArgs<'_>) -> Result<Choice<'p>, PickError> {
         let routing = self.table.default.as_deref().ok_or(PickError::NoSubset)?;
-        self.balance((self.table.default_slot, None), routing, args)
+        self.balance(self.table.default_slot, None, routing, args)
     }
 
     fn within(
@@ -200,7 +193,7 @@ impl<'p, R: Rng> SubsetPick<'p, '_, R> {
         args: PickArgs<'_>,
     ) -> Result<Choice<'p>, PickError> {
         match &entry.hosts {
-            SubsetHosts::Many(routing) => self.balance((entry.slot, Some(entry.id)), routing, args),
+            SubsetHosts::Many(routing) => self.balance(entry.slot, Some(entry.id), routing, args),
             SubsetHosts::Single { host, priority } => Ok(Choice {
                 host,
                 index: 0,
@@ -213,44 +206,47 @@ impl<'p, R: Rng> SubsetPick<'p, '_, R> {
 
     fn balance(
         &mut self,
-        place: (u32, Option<u64>),
+        slot: u32,
+        id: Option<u64>,
         routing: &'p RoutingSnapshot,
         args: PickArgs<'_>,
     ) -> Result<Choice<'p>, PickError> {
-        let seed = self.worker.seed();
-        let workers = self.worker.subsets.as_mut();
-        let workers = workers.expect("a worker that follows subsets has state for them");
-        let worker = workers.of(place, routing, (seed, self.rng));
-        super::decide(routing, args, (worker, self.rng), self.stats)
+        let PickContext { state, rng, stats } = self.context.reborrow();
+        let seed = state.seed();
+        let state = state
+            .subsets
+            .as_mut()
+            .expect("a picker state in sync with subsets has states for them")
+            .get_or_create(slot, id, routing, seed, rng);
+        super::decide(routing, args, PickContext { state, rng, stats })
     }
 }
 
-/// Who serves a request with these criteria.
-fn served<'p>(table: &'p SubsetTable, criteria: &[Criterion]) -> Served<'p> {
+fn resolve<'p>(table: &'p SubsetTable, criteria: &[Criterion]) -> Resolution<'p> {
     let config = &*table.config;
-    let mut asked = Asked {
+    let mut requested = RequestCriteria {
         criteria,
         keys: None,
     };
     loop {
         if config.allow_redundant_keys() {
-            asked = asked.without_redundant_keys(config);
+            requested = requested.without_redundant_keys(config);
         }
-        if let Some(entry) = table.find(asked.iter()) {
-            return Served::Subset(entry);
+        if let Some(entry) = table.find(requested.iter()) {
+            return Resolution::Subset(entry);
         }
-        let keys = asked.iter().map(|criterion| &*criterion.key);
-        let Some(selector) = config.fallback_of(keys) else {
-            return Served::Fallback;
+        let keys = requested.iter().map(|criterion| &*criterion.key);
+        let Some(selector) = config.fallback_selector(keys) else {
+            return Resolution::ClusterFallback;
         };
         match selector.fallback_policy() {
-            SelectorFallbackPolicy::NotDefined => return Served::Fallback,
-            SelectorFallbackPolicy::NoFallback => return Served::Nobody,
-            SelectorFallbackPolicy::AnyEndpoint => return Served::AnyEndpoint,
-            SelectorFallbackPolicy::DefaultSubset => return Served::DefaultSubset,
-            // Fewer keys every time: this ends.
+            SelectorFallbackPolicy::NotDefined => return Resolution::ClusterFallback,
+            SelectorFallbackPolicy::NoFallback => return Resolution::NoFallback,
+            SelectorFallbackPolicy::AnyEndpoint => return Resolution::AnyEndpoint,
+            SelectorFallbackPolicy::DefaultSubset => return Resolution::DefaultSubset,
+            // Terminates: each fallback has fewer keys.
             SelectorFallbackPolicy::KeysSubset => {
-                asked = asked.only(selector.fallback_keys_subset());
+                requested = requested.only(selector.fallback_keys_subset());
             }
         }
     }

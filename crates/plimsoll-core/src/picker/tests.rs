@@ -1,4 +1,4 @@
-//! Tests of the worker's side: order of draws, what is kept across snapshots, retries, drops.
+//! Tests of picks: order of draws, state kept across snapshots, retries, drops.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::model::health::{HealthSignal, HealthStatus};
 use crate::model::locality::Locality;
 use crate::model::zone_aware::{LocalityBasis, ZoneAware, ZoneAwareParts};
 use crate::publish::{Publisher, channel};
-use crate::rng::Script;
+use crate::rng::ScriptedRng;
 use crate::time::Instant;
 
 const NOW: Instant = Instant::ORIGIN;
@@ -54,7 +54,7 @@ impl Rig {
 
     fn fleet(&mut self, parts: AssignmentParts) -> &mut Self {
         self.balancer
-            .handle_originating(ClusterLoadAssignment::try_new(parts).unwrap(), NOW);
+            .handle_fleet_assignment(ClusterLoadAssignment::try_new(parts).unwrap(), NOW);
         self.publish()
     }
 
@@ -72,8 +72,8 @@ impl Rig {
     }
 
     /// A picker whose cursors start at `draws[0]`.
-    fn picker(&self, draws: &[u64]) -> Picker<Script> {
-        Picker::new(self.reader.clone(), Script::new(draws))
+    fn picker(&self, draws: &[u64]) -> Picker<ScriptedRng> {
+        Picker::new(self.reader.clone(), ScriptedRng::new(draws))
     }
 }
 
@@ -117,14 +117,14 @@ fn demand(fractions: [u64; 3]) -> AssignmentParts {
     parts
 }
 
-fn pick(picker: &mut Picker<Script>) -> (SocketAddr, bool) {
+fn pick(picker: &mut Picker<ScriptedRng>) -> (SocketAddr, bool) {
     match picker.pick(PickArgs::default()) {
         PickResult::Complete(pick) => (pick.host.address(), pick.local),
         other => panic!("expected a host, got {other:?}"),
     }
 }
 
-fn hosts(picker: &mut Picker<Script>, count: usize) -> Vec<SocketAddr> {
+fn hosts(picker: &mut Picker<ScriptedRng>, count: usize) -> Vec<SocketAddr> {
     (0..count).map(|_| pick(picker).0).collect()
 }
 
@@ -155,7 +155,7 @@ fn draws_are_taken_in_envoys_order() {
     });
     rig.fleet(demand([5000, 3500, 1500]))
         .assign(parts(&EXAMPLE));
-    // seed | priority, kept | priority, not kept, residual of b | … of c
+    // Draws: seed | priority, kept | priority, not kept, residual of b | … of c
     let mut picker = rig.picker(&[0, 7, 5999, 7, 6000, 1499, 7, 9999, 1500]);
     assert_eq!(pick(&mut picker), (address(0, 1), true));
     assert_eq!(pick(&mut picker), (address(1, 1), false));
@@ -167,7 +167,7 @@ fn draws_are_taken_in_envoys_order() {
 }
 
 #[test]
-fn cursors_start_at_the_seed_and_survive_membership() {
+fn cursors_start_at_the_seed_and_survive_membership_changes() {
     let mut rig = Rig::new(ClusterConfigParts::default());
     rig.assign(parts(&[("a", 3)]));
     let mut picker = rig.picker(&[1]);
@@ -176,7 +176,7 @@ fn cursors_start_at_the_seed_and_survive_membership() {
         [2, 3, 1, 2].map(|host| address(0, host))
     );
     rig.assign(parts(&[("a", 4)]));
-    // The cursor stands at 5: 5 mod 4 = 1.
+    // The cursor stands at 5, and there are 4 hosts now: 5 mod 4 = 1.
     assert_eq!(hosts(&mut picker, 2), [address(0, 2), address(0, 3)]);
 }
 
@@ -239,7 +239,7 @@ fn drops_are_drawn_first_and_counted() {
 }
 
 #[test]
-fn a_request_that_was_tried_before_is_not_dropped() {
+fn retries_are_not_dropped() {
     let mut rig = Rig::new(ClusterConfigParts::default());
     let mut dropping = parts(&[("a", 2)]);
     dropping.drop_overloads = vec![DropOverloadParts {
@@ -299,13 +299,13 @@ fn degraded_hosts_serve_when_healthy_capacity_is_short() {
         endpoint.health_status = HealthStatus::Degraded;
     }
     rig.assign(mixed);
-    // Health 46, degraded 54: a draw of 45 is healthy, 46 is degraded.
+    // Healthy load 46 %, degraded load 54 %: draw 45 is healthy, 46 is degraded.
     let mut picker = rig.picker(&[0, 45, 46]);
     assert_eq!(hosts(&mut picker, 2), [address(0, 1), address(0, 2)]);
 }
 
 #[test]
-fn only_the_classic_bases_send_requests_for_degraded_hosts_to_a_slot_without_any() {
+fn only_the_classic_bases_choose_slots_without_degraded_hosts() {
     for (basis, served) in [
         (LocalityBasis::HealthyHostsNum, false),
         (LocalityBasis::LrsReportedRate, true),
@@ -319,7 +319,7 @@ fn only_the_classic_bases_send_requests_for_degraded_hosts_to_a_slot_without_any
             locality_policy: LocalityPolicy::ZoneAware(zone_aware.unwrap()),
             ..Default::default()
         });
-        // Healthy hosts in both zones, degraded ones only in the other.
+        // Healthy hosts in both zones, degraded ones only in zone b.
         let mut mixed = parts(&[("a", 1), ("b", 4)]);
         for endpoint in &mut mixed.endpoints[1].lb_endpoints[1..] {
             endpoint.health_status = HealthStatus::Degraded;
@@ -343,7 +343,7 @@ fn only_the_classic_bases_send_requests_for_degraded_hosts_to_a_slot_without_any
 }
 
 #[test]
-fn a_tried_host_is_not_picked_again_while_there_is_another() {
+fn tried_hosts_are_avoided_while_there_are_others() {
     for policy in policies() {
         let hash = policy.is_hash();
         let locality_policy = if hash {
@@ -378,14 +378,14 @@ fn a_tried_host_is_not_picked_again_while_there_is_another() {
             };
             assert!(
                 picker.pick(args).host().is_some(),
-                "a second try beats none"
+                "a second attempt is better than none"
             );
         }
     }
 }
 
 #[test]
-fn when_all_of_a_priority_was_tried_the_next_one_is() {
+fn the_next_priority_is_used_when_all_hosts_were_tried() {
     for policy in policies() {
         let hash = policy.is_hash();
         let locality_policy = if hash {
@@ -406,7 +406,7 @@ fn when_all_of_a_priority_was_tried_the_next_one_is() {
         let mut picker = Picker::new(rig.reader.clone(), Xoshiro256::from_seed(1));
         let all: Vec<_> = picker.snapshot().hosts().cloned().collect();
         let peers = |tried: &[Arc<Host>], picker: &mut Picker| {
-            let hosts = picker.snapshot().priorities_of(tried);
+            let hosts = picker.snapshot().hosts_of_tried_priorities(tried);
             hosts.map(|hosts| hosts.len())
         };
         assert_eq!(peers(&all[..1], &mut picker), Some(5));
@@ -442,7 +442,7 @@ fn when_all_of_a_priority_was_tried_the_next_one_is() {
 }
 
 #[test]
-fn an_avoided_zone_is_replaced_by_all_others_evenly() {
+fn traffic_of_an_avoided_zone_spreads_evenly() {
     let mut rig = Rig::new(ClusterConfigParts::default());
     rig.fleet(parts(&EXAMPLE))
         .assign(parts(&[("a", 6), ("b", 6)]));
@@ -465,7 +465,7 @@ fn an_avoided_zone_is_replaced_by_all_others_evenly() {
     );
 }
 
-/// Every endpoint policy, the bounded and the scanning variants included.
+/// Every endpoint policy, including the variants with bounded load and full scan.
 fn policies() -> Vec<EndpointPolicy> {
     let hashing = |factor| ConsistentHashing::try_new(false, factor).unwrap();
     let ring =
@@ -497,7 +497,7 @@ fn least_request_follows_the_requests_in_flight() {
     let first = Arc::clone(picker.pick(PickArgs::default()).host().unwrap());
     let request = first.begin_request();
     assert_eq!(first.address(), address(0, 1));
-    // The same draws again: host 1 is busy now, host 2 wins.
+    // The same draws again: host 1 has a request in flight now, so host 2 wins.
     assert_eq!(pick(&mut picker).0, address(0, 2));
     drop(request);
 }
@@ -559,7 +559,7 @@ fn hashing_is_sticky_and_bounded_load_moves_the_excess() {
 }
 
 #[test]
-fn locality_weights_choose_the_slot_and_fall_through_without() {
+fn locality_weights_choose_the_slot_if_there_are_any() {
     let mut rig = Rig::new(ClusterConfigParts {
         locality_policy: LocalityPolicy::LocalityWeighted,
         ..Default::default()
@@ -582,7 +582,7 @@ fn locality_weights_choose_the_slot_and_fall_through_without() {
 }
 
 #[test]
-fn a_policy_switched_at_run_time_takes_effect_at_the_next_pick() {
+fn a_changed_policy_takes_effect_at_the_next_pick() {
     let mut rig = Rig::new(ClusterConfigParts::default());
     let mut weighted = parts(&[("a", 2)]);
     weighted.endpoints[0].lb_endpoints[1].load_balancing_weight = Some(3);
@@ -609,8 +609,8 @@ fn a_policy_switched_at_run_time_takes_effect_at_the_next_pick() {
 }
 
 #[test]
-fn weights_that_vanish_do_not_stop_a_schedule() {
-    // Both settings are valid and both weights underflow to 0.
+fn weights_that_underflow_do_not_stop_a_schedule() {
+    // Both policies are valid, and the weights under either underflow to 0.
     let slow = SlowStart::try_new(Duration::from_secs(60), Some(0.005), Some(0.0)).unwrap();
     let steep = LeastRequestParts {
         active_request_bias: Some(2000.0),

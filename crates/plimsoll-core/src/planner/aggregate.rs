@@ -1,10 +1,10 @@
-//! [`Reports`]: what each node of one fleet said last, and when it stops counting (decisions D1).
+//! [`Reports`]: the latest load report of each node of a fleet, and when it expires (decision
+//! 0022).
 //!
-//! Demand is keyed by where the reporter *is* (`node.locality`), never by where its requests went:
-//! that is the outcome of the plans themselves, and counting it closes a feedback loop that settles
-//! in the wrong place. Here live rates per (node, upstream cluster) and their deadlines; every
-//! input yields [`Change`]s, from which `grain` keeps its sums. Where requests went is kept for
-//! people to look at. Smoothing lives in `smoothing`.
+//! Demand is keyed by where the reporter *is* (`node.locality`), never by where its requests went
+//! (kept for display only): that is the outcome of the plans themselves, and counting it closes a
+//! feedback loop that settles in the wrong place. Every input yields [`Change`]s of rates per
+//! (node, upstream cluster), from which `scope` updates its sums.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::model::load_report::{ClusterStats, Node};
 use crate::model::locality::Locality;
 use crate::time::Instant;
 
-/// More requests per second than this are not from one process.
+/// Highest request rate that a single process can plausibly report.
 const MAX_PLAUSIBLE_RATE: f64 = 1e12;
 
-/// Requests per second in millionths. Integers, so that sums kept by adding and taking away for
-/// months are exact, and a zone whose proxies are all idle is exactly zero.
+/// Millionths of a request per second. An integer, so that sums kept for months stay exact, and a
+/// zone whose proxies are all idle is exactly zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rate(u128);
 
@@ -45,7 +45,10 @@ impl Rate {
         }
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "53 bits are precise enough for a rate"
+    )]
     pub(super) fn per_second(self) -> f64 {
         self.0 as f64 / Self::PER_UNIT
     }
@@ -55,47 +58,36 @@ impl Rate {
     }
 
     pub(super) fn subtract(&mut self, other: Self) {
-        // Never below what was added: each change takes away what an earlier one had brought.
+        // Cannot underflow: each change subtracts what an earlier one added.
         self.0 = self.0.saturating_sub(other.0);
     }
 }
 
-/// One reporter's part in the sum of one zone changed.
+/// A change of one reporter's contribution to the sum of one zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Change {
-    /// Where.
     pub(super) locality: Locality,
-    /// In the sum of this upstream cluster; `None` = in the sum of the fleet over all of them.
+    /// The sum that changes: of this upstream cluster, or with `None` of the whole fleet.
     pub(super) upstream_cluster: Option<Arc<str>>,
-    /// What it was; `None` = the reporter was not part of the sum.
     pub(super) before: Option<Rate>,
-    /// What it is; `None` = the reporter is not part of the sum any more.
     pub(super) after: Option<Rate>,
 }
 
-/// What a usable report led to.
 #[derive(Debug, Default)]
 pub(super) struct Reported {
-    /// Changes of sums.
     pub(super) changes: Vec<Change>,
-    /// The node was not known.
     pub(super) joined: bool,
-    /// The node had reported from there before.
     pub(super) moved_from: Option<Locality>,
-    /// When to expect its next report.
+    /// The interval at which to expect the node's next report.
     pub(super) interval: Duration,
 }
 
-/// What a due deadline led to.
 #[derive(Debug, Default)]
 pub(super) struct Expired {
-    /// Changes of sums.
     pub(super) changes: Vec<Change>,
-    /// The node is gone altogether.
     pub(super) left: Option<(Locality, LeaveReason)>,
 }
 
-/// What the nodes of one fleet said last.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     nodes: BTreeMap<Arc<str>, NodeReports>,
@@ -104,35 +96,33 @@ pub(super) struct Reports {
 #[derive(Debug)]
 struct NodeReports {
     locality: Locality,
-    /// Its stream closed then, and no report has come since.
-    closed_at: Option<Instant>,
-    /// All it said last was zero: it may be silent for as long as its stream is open, because gRPC
-    /// reports zeros once and then nothing until there is traffic again.
+    /// When the node's stream closed; cleared by the next report.
+    disconnected_at: Option<Instant>,
+    /// The latest reports were all zero. Such a node may stay silent while its stream is open,
+    /// because gRPC clients report zeros once and then nothing until there is traffic again.
     idle: bool,
-    /// The interval it was asked for last, where that was another than the default.
-    asked: Option<Duration>,
+    /// The reporting interval the node was asked for last, if it differs from the default.
+    requested_interval: Option<Duration>,
     clusters: BTreeMap<Arc<str>, Report>,
 }
 
-/// The last report of one node about one upstream cluster.
 #[derive(Debug)]
 struct Report {
     rate: Rate,
-    /// Where its requests went, for people to look at. No demand is made of it.
+    /// Rate per upstream locality, for display only: demand is never derived from it.
     sent: Vec<(Locality, f64)>,
-    /// The interval the report covered, or the one that was asked for since.
+    /// The interval the report covered, or a newer one that the node was asked for since.
     covered: Duration,
-    /// When to expect the next: the longer of the last two intervals. A proxy that reconnects first
-    /// reports the few seconds since its retry, and only then falls into its usual step.
+    /// The interval of the next report: the longer of the last two. A proxy that reconnects first
+    /// reports the few seconds since its retry, and only then returns to its regular interval.
     expected: Duration,
     at: Instant,
-    /// From when on the next is waited for: when this one came, or when another interval was asked
-    /// for, which starts the reporter's timer anew.
-    awaited_since: Instant,
+    /// When this report arrived, or when another interval restarted the reporter's timer.
+    waiting_since: Instant,
 }
 
 impl Reports {
-    /// Takes one report. On error nothing has happened.
+    /// Records one report. Changes nothing on error.
     pub(super) fn handle_report(
         &mut self,
         node: &Node,
@@ -163,10 +153,10 @@ impl Reports {
         if known.locality != node.locality {
             reported.moved_from = Some(known.move_to(&node.locality, &mut reported.changes));
         }
-        known.closed_at = None;
+        known.disconnected_at = None;
         let last = known.clusters.get(&stats.cluster_name);
-        let asked = known.asked.unwrap_or(default);
-        let expected = covered.max(last.map_or(asked, |last| last.covered));
+        let requested_interval = known.requested_interval.unwrap_or(default);
+        let expected = covered.max(last.map_or(requested_interval, |last| last.covered));
         reported.interval = expected;
         let report = Report {
             rate,
@@ -174,25 +164,24 @@ impl Reports {
             covered,
             expected,
             at: now,
-            awaited_since: now,
+            waiting_since: now,
         };
         known.replace(&stats.cluster_name, Some(report), &mut reported.changes);
         known.idle = known.total() == Some(Rate::default());
         Ok(reported)
     }
 
-    /// The node's stream closed. Returns whether anything is known about the node.
+    /// Records that the node's stream closed. Returns whether the node is known.
     pub(super) fn handle_disconnect(&mut self, node_id: &str, now: Instant) -> bool {
         let Some(node) = self.nodes.get_mut(node_id) else {
             return false;
         };
-        node.closed_at.get_or_insert(now);
+        node.disconnected_at.get_or_insert(now);
         true
     }
 
-    /// The node was asked for another interval. Returns whether that is news about a node that can
-    /// have heard it: one that is known and whose stream is open.
-    pub(super) fn handle_interval(
+    /// Returns whether this changed anything: no if the node is unknown, gone or was asked before.
+    pub(super) fn handle_report_interval(
         &mut self,
         node_id: &str,
         interval: Duration,
@@ -202,17 +191,15 @@ impl Reports {
         node.is_some_and(|node| node.ask(interval, now))
     }
 
-    /// Ids of all nodes.
     pub(super) fn node_ids(&self) -> impl Iterator<Item = &Arc<str>> {
         self.nodes.keys()
     }
 
-    /// All nodes as an administrator sees them.
     pub(super) fn views(&self, now: Instant) -> impl Iterator<Item = NodeView<'_>> {
         self.nodes.iter().map(move |(id, node)| node.view(id, now))
     }
 
-    /// Who sent how much to whom as last reported, about one upstream cluster or about all.
+    /// Request rates by (source, destination) as last reported, for one upstream cluster or all.
     pub(super) fn flows(
         &self,
         cluster: Option<&Arc<str>>,
@@ -228,7 +215,6 @@ impl Reports {
         flows
     }
 
-    /// Takes out what is due at `now`.
     pub(super) fn expire(&mut self, node_id: &str, missed: u32, now: Instant) -> Expired {
         let mut expired = Expired::default();
         let Some(node) = self.nodes.get_mut(node_id) else {
@@ -247,7 +233,7 @@ impl Reports {
             node.replace(&cluster, None, &mut expired.changes);
         }
         if node.clusters.is_empty() {
-            let reason = match node.closed_at {
+            let reason = match node.disconnected_at {
                 Some(_) => LeaveReason::Disconnected,
                 None => LeaveReason::Silent,
             };
@@ -257,7 +243,6 @@ impl Reports {
         expired
     }
 
-    /// When something of that node leaves next, if nothing is heard of it.
     pub(super) fn deadline(&self, node_id: &str, missed: u32) -> Option<Instant> {
         let node = self.nodes.get(node_id)?;
         let deadlines = node.clusters.values();
@@ -266,7 +251,6 @@ impl Reports {
             .min()
     }
 
-    /// Nobody reports any more.
     pub(super) fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
@@ -276,25 +260,25 @@ impl NodeReports {
     fn new(locality: Locality) -> Self {
         Self {
             locality,
-            closed_at: None,
+            disconnected_at: None,
             idle: false,
-            asked: None,
+            requested_interval: None,
             clusters: BTreeMap::new(),
         }
     }
 
-    /// What was asked for counts as the last interval seen. A longer one must not make the node
-    /// leave by the old one; a shorter one is believed when reports follow it. Being asked twice
-    /// for the same is no news, or a silent node could be kept for ever.
+    /// Counts the requested interval as the last one seen. A longer one must not make the node
+    /// expire by the old one; a shorter one is believed once reports follow it. Asking again for
+    /// the same interval is a no-op; otherwise a silent node could be kept alive forever.
     fn ask(&mut self, interval: Duration, now: Instant) -> bool {
-        if self.closed_at.is_some() || self.asked == Some(interval) {
+        if self.disconnected_at.is_some() || self.requested_interval == Some(interval) {
             return false;
         }
-        self.asked = Some(interval);
+        self.requested_interval = Some(interval);
         for report in self.clusters.values_mut() {
             report.covered = interval;
             report.expected = report.expected.max(interval);
-            report.awaited_since = now;
+            report.waiting_since = now;
         }
         true
     }
@@ -311,11 +295,11 @@ impl NodeReports {
             last_report_age: now.saturating_duration_since(last.unwrap_or(now)),
             report_interval: expected.unwrap_or_default(),
             idle: self.idle,
-            disconnected: self.closed_at.is_some(),
+            disconnected: self.disconnected_at.is_some(),
         }
     }
 
-    /// What this node demands of all upstream clusters; `None` when it reports none.
+    /// Returns the node's rate to all upstream clusters; `None` if it has no reports.
     fn total(&self) -> Option<Rate> {
         let mut total = Rate::default();
         self.clusters
@@ -324,15 +308,15 @@ impl NodeReports {
         (!self.clusters.is_empty()).then_some(total)
     }
 
-    /// Puts, replaces or takes away one report, and says what that does to both sums.
+    /// Inserts, replaces or removes one report; records how the sums of cluster and fleet change.
     fn replace(&mut self, cluster: &Arc<str>, report: Option<Report>, changes: &mut Vec<Change>) {
         let total = self.total();
         let after = report.as_ref().map(|report| report.rate);
         let before = match report {
             Some(report) => self.clusters.insert(Arc::clone(cluster), report),
             None => self.clusters.remove(cluster),
-        };
-        let before = before.map(|report| report.rate);
+        }
+        .map(|report| report.rate);
         let change = |upstream_cluster, before, after| Change {
             locality: self.locality.clone(),
             upstream_cluster,
@@ -343,20 +327,18 @@ impl NodeReports {
         changes.push(change(Some(Arc::clone(cluster)), before, after));
     }
 
-    /// When a report stops counting if nothing more is heard.
-    ///
-    /// Silence is not zero: what a node said last holds until it has missed enough of its own
-    /// intervals. Once its stream is closed it has one interval to come back.
+    /// When a report expires if the node sends no further one. Silence is not zero: a report holds
+    /// until its node missed enough of its intervals, or one interval after the stream closed.
     fn deadline(&self, report: &Report, missed: u32) -> Option<Instant> {
-        let patience = report.expected.saturating_mul(missed);
-        let silent = (!self.idle).then(|| report.awaited_since.saturating_add(patience));
+        let tolerance = report.expected.saturating_mul(missed);
+        let silent = (!self.idle).then(|| report.waiting_since.saturating_add(tolerance));
         let closed = self
-            .closed_at
+            .disconnected_at
             .map(|closed| closed.saturating_add(report.expected));
         [silent, closed].into_iter().flatten().min()
     }
 
-    /// Carries all of the node's demand to another zone; returns the one it was in.
+    /// Moves all of the node's demand to another zone; returns the previous zone.
     fn move_to(&mut self, to: &Locality, changes: &mut Vec<Change>) -> Locality {
         let from = std::mem::replace(&mut self.locality, to.clone());
         let totals = [(None, self.total())];

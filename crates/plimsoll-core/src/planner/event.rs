@@ -1,77 +1,63 @@
-//! [`PlannerEvent`]: what happened among the reporters, for drivers to log and count.
+//! [`PlannerEvent`]: changes among the reporting nodes, for drivers to log and count.
 //!
-//! What the planner decided is not here: that is a [`Plan`](super::plan::Plan).
+//! Decisions of the planner are not events: they are a [`Plan`](super::plan::Plan).
 
 use std::sync::Arc;
 
 use crate::model::locality::Locality;
 
-/// Something a control plane may want to log.
+/// An event that a control plane may want to log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlannerEvent {
     /// A node reported for the first time, or after it had left.
     NodeJoined {
-        /// `node.cluster`.
         fleet: Arc<str>,
-        /// `node.id`.
         node: Arc<str>,
-        /// Where its demand counts.
+        /// Zone for which the node's demand counts.
         locality: Locality,
     },
-    /// The last of a node's demand left the sums.
+    /// A node's last report expired or its stream closed for good.
     NodeLeft {
-        /// `node.cluster`.
         fleet: Arc<str>,
-        /// `node.id`.
         node: Arc<str>,
-        /// Where its demand had counted.
         locality: Locality,
-        /// Why.
         reason: LeaveReason,
     },
-    /// A node reports from another locality than before; its demand moved along.
+    /// A node reports from another locality than before; its demand moved with it.
     NodeMoved {
-        /// `node.cluster`.
         fleet: Arc<str>,
-        /// `node.id`.
         node: Arc<str>,
-        /// Where its demand had counted.
         from: Locality,
-        /// Where it counts now.
         to: Locality,
     },
-    /// A report could not be used; what the node had said before stays in force.
+    /// A load report was unusable; the node's previous report stays in force.
     ReportIgnored {
-        /// `node.cluster`.
         fleet: Arc<str>,
-        /// `node.id`.
         node: Arc<str>,
-        /// The upstream cluster of the report.
         upstream_cluster: Arc<str>,
-        /// Why.
         reason: IgnoreReason,
     },
 }
 
-/// Why a node's demand left the sums.
+/// Why a node's demand was removed from the sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaveReason {
-    /// Its stream closed and it did not come back within one of its intervals.
+    /// The node's stream closed, and it did not report again within one of its intervals.
     Disconnected,
-    /// It missed too many of its own intervals.
+    /// The node missed too many of its own reporting intervals.
     Silent,
 }
 
-/// Why a report could not be used.
+/// Why a load report was ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IgnoreReason {
-    /// The interval is 0 or so short that one request would look like a storm.
+    /// The report's interval is 0, or so short that a single request would look like a burst.
     ImplausibleInterval,
-    /// More requests per second than one process can make.
+    /// The report has more requests per second than one process can send.
     ImplausibleRate,
-    /// `node.id` is empty: such nodes cannot be told apart.
+    /// `node.id` is empty, so the node cannot be told apart from others.
     NodeWithoutId,
-    /// `node.locality` is unset. Such a node does not route by zone, so what it sends spreads over
-    /// the upstream cluster as its capacity does and changes nobody's fair share.
+    /// `node.locality` is unset. Such a node does not route by zone: its requests spread over the
+    /// upstream cluster in proportion to capacity and do not change the fair share of any zone.
     NodeWithoutLocality,
 }

@@ -1,74 +1,70 @@
-//! [`Fleet`]: the reports of one fleet and the grains they feed.
+//! [`Fleet`]: the load reports of one fleet and the sums of its scopes.
 //!
-//! Keeps the sums of all grains in step with the reports, and says what is known of every zone.
-//! What follows from that is decided in `fractions` and `grain`.
+//! Keeps the sums of all scopes in step with the reports. `fractions` and `scope` decide what
+//! follows from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::aggregate::{Change, Reports};
-use super::fractions::KnownZone;
-use super::grain::GrainState;
+use super::fractions::ReportedZone;
+use super::scope::ScopeState;
 use crate::model::locality::Locality;
 use crate::time::Instant;
 
-/// Name of a grain within its fleet: an upstream cluster, or `None` for all of them.
-pub(super) type GrainKey = Option<Arc<str>>;
+/// Key of a scope within its fleet: an upstream cluster, or `None` for all of them.
+pub(super) type ScopeKey = Option<Arc<str>>;
 
-/// One fleet.
 #[derive(Debug, Default)]
 pub(super) struct Fleet {
     pub(super) reports: Reports,
-    grains: BTreeMap<GrainKey, GrainState>,
+    scopes: BTreeMap<ScopeKey, ScopeState>,
 }
 
 impl Fleet {
-    /// Brings all sums up to date; returns the grains to look at.
     pub(super) fn apply(
         &mut self,
         changes: &[Change],
         interval: Option<Duration>,
         tau: Duration,
         now: Instant,
-    ) -> BTreeSet<GrainKey> {
+    ) -> BTreeSet<ScopeKey> {
         let mut touched = BTreeSet::new();
         for change in changes {
-            let grain = self
-                .grains
+            let scope = self
+                .scopes
                 .entry(change.upstream_cluster.clone())
-                .or_insert_with(|| GrainState::new(now));
-            grain.apply(change, interval, tau, now);
+                .or_insert_with(|| ScopeState::new(now));
+            scope.apply(change, interval, tau, now);
             touched.insert(change.upstream_cluster.clone());
         }
         if self.forget_silent_zones() {
-            touched.extend(self.grains.keys().cloned());
+            touched.extend(self.scopes.keys().cloned());
         }
         touched
     }
 
-    /// What is known of every zone at `now`: its smoothed demand, or the one it approaches.
-    ///
-    /// A zone is known when any of its nodes reports. If none of them mentions this upstream
-    /// cluster, they send it nothing: proxies report every cluster they use. That is a zero, and no
-    /// reason to guess. Empty when nobody mentions the cluster at all.
-    pub(super) fn known(
+    /// Demand of every zone with reporters, smoothed at a moment or (`None`) its final value; empty
+    /// if no node mentions the cluster. A zone whose nodes do not mention it has demand zero, since
+    /// proxies report every cluster they use.
+    pub(super) fn reported_zones(
         &self,
-        key: &GrainKey,
+        key: &ScopeKey,
         smoothed: Option<(Duration, Instant)>,
-    ) -> BTreeMap<Locality, KnownZone> {
-        let Some(grain) = self.grains.get(key) else {
+    ) -> BTreeMap<Locality, ReportedZone> {
+        let Some(scope) = self.scopes.get(key) else {
             return BTreeMap::new();
         };
-        if !grain.has_reporters() {
+        if !scope.has_reporters() {
             return BTreeMap::new();
         }
         let zone = |(locality, reporters): (&Locality, u64)| {
             let rate_per_second = match smoothed {
-                Some((tau, now)) => grain.smoothed(locality, tau, now),
-                None => grain.target(locality),
+                Some((tau, now)) => scope.smoothed(locality, tau, now),
+                None => scope.target(locality),
             };
-            let known = KnownZone {
+            let known = ReportedZone {
                 rate_per_second,
                 reporters,
             };
@@ -77,37 +73,34 @@ impl Fleet {
         self.zone_reporters().map(zone).collect()
     }
 
-    pub(super) fn grain(&self, key: &GrainKey) -> Option<&GrainState> {
-        self.grains.get(key)
+    pub(super) fn scope(&self, key: &ScopeKey) -> Option<&ScopeState> {
+        self.scopes.get(key)
     }
 
-    pub(super) fn grain_mut(&mut self, key: &GrainKey) -> Option<&mut GrainState> {
-        self.grains.get_mut(key)
+    pub(super) fn scope_mut(&mut self, key: &ScopeKey) -> Option<&mut ScopeState> {
+        self.scopes.get_mut(key)
     }
 
-    /// Every grain there is, the fleet as a whole first.
-    pub(super) fn grains(&self) -> impl Iterator<Item = (&GrainKey, &GrainState)> {
-        self.grains.iter()
+    pub(super) fn scopes(&self) -> impl Iterator<Item = (&ScopeKey, &ScopeState)> {
+        self.scopes.iter()
     }
 
-    /// Every zone where a node reports, and how many do.
     pub(super) fn zone_reporters(&self) -> impl Iterator<Item = (&Locality, u64)> {
-        let whole = self.grains.get(&None).into_iter();
-        whole.flat_map(GrainState::reporters)
+        let whole = self.scopes.get(&None).into_iter();
+        whole.flat_map(ScopeState::reporters)
     }
 
-    pub(super) fn grain_keys(&self) -> impl Iterator<Item = &GrainKey> {
-        self.grains.keys()
+    pub(super) fn scope_keys(&self) -> impl Iterator<Item = &ScopeKey> {
+        self.scopes.keys()
     }
 
-    /// Forgets a grain.
-    pub(super) fn remove_grain(&mut self, key: &GrainKey) {
-        self.grains.remove(key);
+    pub(super) fn remove_scope(&mut self, key: &ScopeKey) {
+        self.scopes.remove(key);
     }
 
-    /// A zone whose last node left is unknown in every grain. Returns whether there was one.
+    /// Removes zones without reporters from every scope. Returns whether there were any.
     fn forget_silent_zones(&mut self) -> bool {
-        let Some(whole) = self.grains.get(&None) else {
+        let Some(whole) = self.scopes.get(&None) else {
             return false;
         };
         let silent: Vec<Locality> = whole
@@ -115,8 +108,8 @@ impl Fleet {
             .filter(|&(_, reporters)| reporters == 0)
             .map(|(locality, _)| locality.clone())
             .collect();
-        for grain in self.grains.values_mut() {
-            silent.iter().for_each(|zone| grain.remove_zone(zone));
+        for scope in self.scopes.values_mut() {
+            silent.iter().for_each(|zone| scope.remove_zone(zone));
         }
         !silent.is_empty()
     }

@@ -1,11 +1,11 @@
-//! Fractions for stock Envoys, written as endpoint weights of the fleet's own assignment (decisions
-//! D9, `fleet_weights`).
+//! Endpoint weights of a fleet's own assignment that convey measured fractions to stock Envoys
+//! (decision 0028, `fleet_weights`).
 //!
 //! With `locality_basis: HEALTHY_HOSTS_WEIGHT` Envoy takes a zone's share of demand to be `10000 ·
 //! w / total` basis points, rounded down, where `w` is the sum of the weights of the fleet's
-//! healthy endpoints there. So weights with the right sums tell it the measured demand, though it
-//! was never made for it. Here lives the arithmetic; putting the weights and the phantom endpoints
-//! into an assignment is the control plane's business.
+//! healthy endpoints there. Weights with the right sums therefore tell it the measured demand,
+//! although Envoy does not intend them for that. This module holds the arithmetic; the control
+//! plane puts the weights and the phantom endpoints into an assignment.
 
 use std::net::SocketAddr;
 
@@ -15,18 +15,18 @@ use crate::model::health::{HealthClass, HealthFlags};
 use crate::model::locality::Locality;
 use crate::units::BASIS_POINTS;
 
-/// The largest factor for which the weights of one zone still fit 32 bits together, as xDS demands.
-/// It serves fleets of 400 000 proxies; larger ones lose precision, never validity.
+/// Largest factor for which the weights of one zone still fit 32 bits together, as xDS demands. It
+/// serves fleets of 400 000 proxies; larger ones lose precision but stay valid.
 const MAX_SCALE: u64 = u32::MAX as u64 / BASIS_POINTS;
 
-/// Healthy priority-0 endpoints of a fleet, by locality: the ones that carry weights.
+/// Healthy priority-0 endpoints of a fleet by locality, which carry the weights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetHosts {
     /// Sorted by locality, each list by address; localities without healthy endpoints are left out.
     zones: Vec<(Locality, Vec<SocketAddr>)>,
 }
 
-/// The weights for a fleet's assignment.
+/// Endpoint weights for a fleet's assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetWeights {
     /// `load_balancing_weight` of every healthy priority-0 endpoint, at least 1 (Envoy refuses the
@@ -34,32 +34,28 @@ pub struct FleetWeights {
     /// nothing and may be anything from 1.
     pub endpoints: Vec<EndpointWeight>,
     /// Zones with demand but without healthy endpoint. Each needs one phantom endpoint, healthy and
-    /// never dialled, of this weight; without it Envoy spreads the zone's share over the others.
+    /// never dialed, of this weight; without it Envoy spreads the zone's share over the others.
     pub phantom: Vec<PhantomEndpoint>,
 }
 
-/// The weight of one endpoint.
+/// The `load_balancing_weight` of one endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointWeight {
-    /// Where it is.
     pub locality: Locality,
-    /// Which it is.
     pub address: SocketAddr,
-    /// Its weight, at least 1.
+    /// At least 1, as xDS requires.
     pub weight: u32,
 }
 
-/// An endpoint to invent.
+/// A made-up endpoint that carries the weight of a zone without healthy endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PhantomEndpoint {
-    /// Where.
     pub locality: Locality,
-    /// Its weight, at least 1.
     pub weight: u32,
 }
 
 impl FleetHosts {
-    /// The hosts an Envoy counts: healthy by the assignment, at priority 0.
+    /// Collects the hosts that an Envoy counts: healthy in the assignment, at priority 0.
     pub fn of_assignment(assignment: &ClusterLoadAssignment) -> Self {
         let entries = assignment
             .endpoints()
@@ -85,13 +81,14 @@ impl FleetHosts {
     }
 }
 
-/// The weights that make a stock Envoy read `zones`, whose fractions sum to 10000.
+/// Computes the weights from which a stock Envoy derives the fractions of `zones`, which sum to
+/// 10000.
 ///
 /// The zone sums are `fraction · scale` and total `10000 · scale`, so that Envoy's rounding down
-/// yields exactly the fractions. Only when a zone has hosts but no demand is one basis point lost:
-/// no weight may be 0, so its hosts get 1 each, too little to make a basis point, and this is taken
-/// from the zone with the most demand, which then reads one less. The factor is the smallest that
-/// lets every host have its 1.
+/// yields exactly the fractions. One basis point is lost only when a zone has hosts but no demand:
+/// no weight may be 0, so its hosts get 1 each, which is less than a basis point in total, and this
+/// is taken from the zone with the most demand, which then reads one less. `scale` is the smallest
+/// factor that leaves every host at least 1.
 pub fn fleet_weights(zones: &[ZoneFraction], hosts: &FleetHosts) -> FleetWeights {
     let mut sums: Vec<ZoneSum<'_>> = zones
         .iter()
@@ -111,9 +108,12 @@ pub fn fleet_weights(zones: &[ZoneFraction], hosts: &FleetHosts) -> FleetWeights
         }
     }
     sums.sort_by_key(|sum| sum.locality);
-    // Of equal zones the first gives; `max_by_key` would take the last.
-    let giver = sums.iter().rev().max_by_key(|sum| sum.fraction);
-    let giver = giver.map(|sum| sum.locality.clone());
+    // Of zones with equal demand the first pays; `max_by_key` alone would return the last.
+    let payer = sums
+        .iter()
+        .rev()
+        .max_by_key(|sum| sum.fraction)
+        .map(|sum| sum.locality.clone());
     let taken: u64 = sums.iter().map(ZoneSum::idle_hosts).sum();
     let scale = scale(&sums, taken);
     let mut weights = FleetWeights {
@@ -121,17 +121,16 @@ pub fn fleet_weights(zones: &[ZoneFraction], hosts: &FleetHosts) -> FleetWeights
         phantom: Vec::new(),
     };
     for sum in &sums {
-        let gives = giver.as_ref() == Some(sum.locality);
+        let pays = payer.as_ref() == Some(sum.locality);
         let total = match sum.fraction {
             0 => sum.idle_hosts(),
-            fraction => (fraction * scale).saturating_sub(if gives { taken } else { 0 }),
+            fraction => (fraction * scale).saturating_sub(if pays { taken } else { 0 }),
         };
         sum.spread(total, &mut weights);
     }
     weights
 }
 
-/// One zone while its weight is being spread.
 struct ZoneSum<'a> {
     locality: &'a Locality,
     fraction: u64,
@@ -139,7 +138,7 @@ struct ZoneSum<'a> {
 }
 
 impl ZoneSum<'_> {
-    /// Hosts that must carry a weight although nothing is to be said by it.
+    /// Returns the number of hosts that need a weight of 1 although the zone has no demand.
     fn idle_hosts(&self) -> u64 {
         if self.fraction == 0 {
             self.hosts.len() as u64
@@ -148,7 +147,7 @@ impl ZoneSum<'_> {
         }
     }
 
-    /// Gives `total` to the hosts as evenly as integers allow; to a phantom when there is none.
+    /// Distributes `total` over the hosts as evenly as integers allow, or to a phantom endpoint.
     fn spread(&self, total: u64, weights: &mut FleetWeights) {
         let fit = |weight: u64| u32::try_from(weight).unwrap_or(u32::MAX).max(1);
         if self.hosts.is_empty() {
@@ -171,8 +170,8 @@ impl ZoneSum<'_> {
     }
 }
 
-/// The smallest factor that gives every host of a zone with demand at least 1, also after the giver
-/// has paid for the `taken`, and that keeps all idle hosts together below one basis point.
+/// Smallest factor that gives every host of a zone with demand at least 1, even after the zone with
+/// most demand paid `taken` for idle hosts, and that keeps `taken` below one basis point.
 fn scale(sums: &[ZoneSum<'_>], taken: u64) -> u64 {
     let needed = |sum: &ZoneSum<'_>| match sum.fraction {
         0 => taken + 1,

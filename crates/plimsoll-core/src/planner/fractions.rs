@@ -1,7 +1,8 @@
-//! From rates to fractions: basis points per zone that sum to exactly 10000 (decisions D2).
+//! Conversion of request rates to fractions: basis points per zone that sum to exactly 10000
+//! (decision 0023).
 //!
-//! Pure arithmetic on the rates of one moment. Where rates come from lives in `aggregate` and
-//! `smoothing`; when fractions are worth sending lives in `grain`.
+//! Pure arithmetic on the rates of one moment. `aggregate` and `smoothing` provide the rates;
+//! `scope` decides when fractions are worth sending.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,37 +11,33 @@ use crate::counts::HostSetCounts;
 use crate::model::locality::Locality;
 use crate::units::{BASIS_POINTS, BasisPoints};
 
-/// The largest weight that rates and shares are scaled to. Far finer than a basis point, far
-/// coarser than the noise of floating point, so that equal shares stay equal.
+/// Largest integer weight that rates and shares are scaled to. Far finer than a basis point and far
+/// coarser than floating-point noise, so that equal shares stay equal.
 const RESOLUTION: f64 = (1_u64 << 40) as f64;
 
-/// Demand of a zone that reports.
+/// Demand of a zone with at least one reporter.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct KnownZone {
-    /// Requests per second.
+pub struct ReportedZone {
     pub rate_per_second: f64,
-    /// Nodes that report there.
     pub reporters: u64,
 }
 
-/// One zone's share of demand.
+/// A zone's share of the fleet's demand.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ZoneFraction {
-    /// The zone.
     pub locality: Locality,
-    /// Its share; an explicit 0 is known zero demand.
+    /// Share in basis points; 0 means that demand is known to be zero.
     pub fraction: BasisPoints,
-    /// Requests per second behind it.
+    /// Requests per second that the fraction stands for.
     pub rate_per_second: f64,
-    /// Nodes that report there.
     pub reporters: u64,
-    /// Nobody reports there: the rate is the other zones' mean per healthy host, times its hosts.
+    /// No node of the zone reports: rate = mean per healthy host of the other zones × its hosts.
     pub estimated: bool,
 }
 
-/// Splits `total` in proportion to `weights` into integers that sum to exactly `total`: everybody
-/// gets the rounded-down share, and what is left goes one each to the largest remainders; of equal
-/// ones, to the earlier. `None` when there is nothing to go by.
+/// Splits `total` in proportion to `weights` into integers that sum to exactly `total` (Hamilton's
+/// method): each share is rounded down, and the rest goes one each to the largest remainders, ties
+/// to the earlier. `None` if all weights are 0.
 pub fn largest_remainder(weights: &[u64], total: u64) -> Option<Vec<u64>> {
     let sum: u128 = weights.iter().map(|&weight| u128::from(weight)).sum();
     if sum == 0 {
@@ -54,7 +51,7 @@ pub fn largest_remainder(weights: &[u64], total: u64) -> Option<Vec<u64>> {
     let mut order: Vec<usize> = (0..weights.len()).collect();
     order.sort_by_key(|&index| Reverse(quota(weights[index]) % sum));
     let given: u64 = shares.iter().sum();
-    // Fewer than there are weights, as every remainder is below one.
+    // The rest is less than the number of weights, as every remainder is below one.
     let left = usize::try_from(total - given).unwrap_or(usize::MAX);
     for &index in order.iter().take(left) {
         shares[index] += 1;
@@ -62,8 +59,8 @@ pub fn largest_remainder(weights: &[u64], total: u64) -> Option<Vec<u64>> {
     Some(shares)
 }
 
-/// [`largest_remainder`] of real weights. What is negative or not finite counts as nothing.
-pub fn largest_remainder_of_shares(shares: &[f64], total: u64) -> Option<Vec<u64>> {
+/// Like [`largest_remainder`] for real weights. Negative or non-finite weights count as 0.
+pub fn largest_remainder_f64(shares: &[f64], total: u64) -> Option<Vec<u64>> {
     let usable = |share: f64| {
         if share.is_finite() {
             share.max(0.0)
@@ -85,15 +82,15 @@ pub fn largest_remainder_of_shares(shares: &[f64], total: u64) -> Option<Vec<u64
     largest_remainder(&weights, total)
 }
 
-/// The fractions of all zones, sorted by locality; `None` without data (no zone has any demand).
+/// Computes the fractions of all zones, sorted by locality; `None` if no zone has any demand.
 ///
-/// A zone where the fleet has healthy hosts but nobody reports is unknown, not zero. Receivers
-/// could complete fractions by themselves (decisions D2), but stock Envoys and weights cannot, and
-/// then each receiver would guess by its own view of the fleet. So the guess is made here, once,
-/// and is marked: the zone's hosts are taken to be as busy as the mean host of the zones that
-/// report.
+/// A zone where the fleet has healthy hosts but no reporter is unknown, not zero. Plimsoll data
+/// planes could complete fractions by themselves (decision 0023), but stock Envoys and weights
+/// cannot, and each receiver would guess by its own view of the fleet. The estimate is therefore
+/// made here, once, and marked: the zone's hosts are assumed to be as busy as the mean host of the
+/// reporting zones.
 pub fn fractions(
-    known: &BTreeMap<Locality, KnownZone>,
+    known: &BTreeMap<Locality, ReportedZone>,
     fleet: Option<&HostSetCounts>,
 ) -> Option<Vec<ZoneFraction>> {
     let mut zones: Vec<ZoneFraction> = known
@@ -120,21 +117,24 @@ pub fn fractions(
     }));
     zones.sort_by(|a, b| a.locality.cmp(&b.locality));
     let rates: Vec<f64> = zones.iter().map(|zone| zone.rate_per_second).collect();
-    let shares = largest_remainder_of_shares(&rates, BASIS_POINTS)?;
-    share_out(&mut zones, shares);
+    let shares = largest_remainder_f64(&rates, BASIS_POINTS)?;
+    assign_shares(&mut zones, shares);
     Some(zones)
 }
 
-/// Gives each zone its share, in basis points.
-pub(super) fn share_out(zones: &mut [ZoneFraction], shares: Vec<u64>) {
+/// Sets each zone's share, in basis points.
+pub(super) fn assign_shares(zones: &mut [ZoneFraction], shares: Vec<u64>) {
     for (zone, share) in zones.iter_mut().zip(shares) {
         zone.fraction = BasisPoints::new(share, "fraction").unwrap_or(BasisPoints::ZERO);
     }
 }
 
-/// Rate of the zones that report, per healthy host of theirs. A fleet whose assignment lists none
-/// of their hosts is counted by its reporters.
-fn mean_rate_per_host(known: &BTreeMap<Locality, KnownZone>, fleet: Option<&HostSetCounts>) -> f64 {
+/// Returns the rate of reporting zones per healthy host there, or per reporter if the fleet's
+/// assignment lists none of their hosts.
+fn mean_rate_per_host(
+    known: &BTreeMap<Locality, ReportedZone>,
+    fleet: Option<&HostSetCounts>,
+) -> f64 {
     let rate: f64 = known.values().map(|zone| zone.rate_per_second).sum();
     let slots = fleet.map_or(&[][..], |fleet| &fleet.localities);
     let hosts: u64 = slots
@@ -165,9 +165,9 @@ mod tests {
         HostSetCounts::all_healthy(zones.iter().map(zone))
     }
 
-    fn known(zones: &[(&str, f64, u64)]) -> BTreeMap<Locality, KnownZone> {
+    fn known(zones: &[(&str, f64, u64)]) -> BTreeMap<Locality, ReportedZone> {
         let zone = |&(zone, rate_per_second, reporters): &(&str, f64, u64)| {
-            let known = KnownZone {
+            let known = ReportedZone {
                 rate_per_second,
                 reporters,
             };
@@ -176,7 +176,7 @@ mod tests {
         zones.iter().map(zone).collect()
     }
 
-    /// Name, fraction, estimated.
+    /// Zone, fraction and `estimated` of each entry.
     fn table(zones: &[ZoneFraction]) -> Vec<(String, u64, bool)> {
         zones
             .iter()
@@ -191,8 +191,8 @@ mod tests {
     }
 
     #[test]
-    fn remainders_decide_and_then_the_order() {
-        // Weights, total, expected.
+    fn leftovers_go_to_the_largest_remainders_then_by_order() {
+        // Weights, total and expected shares.
         let cases: [(&[u64], u64, &[u64]); 8] = [
             (&[50, 35, 15], 10_000, &[5000, 3500, 1500]),
             // Truncation would lose one of three (envoy-semantics §10, problem 16).
@@ -222,18 +222,18 @@ mod tests {
     }
 
     #[test]
-    fn noise_of_floating_point_makes_no_difference_between_equals() {
+    fn floating_point_noise_does_not_break_ties() {
         let third = 0.1 + 0.2;
         assert!(third > 0.3);
-        let shares = largest_remainder_of_shares(&[0.3, third, 0.3], 10_000).unwrap();
+        let shares = largest_remainder_f64(&[0.3, third, 0.3], 10_000).unwrap();
         assert_eq!(shares, [3334, 3333, 3333]);
     }
 
     #[test]
-    fn what_is_not_a_number_counts_as_nothing() {
-        let shares = largest_remainder_of_shares(&[f64::NAN, 1.0, -3.0, f64::INFINITY, 3.0], 100);
+    fn invalid_shares_count_as_zero() {
+        let shares = largest_remainder_f64(&[f64::NAN, 1.0, -3.0, f64::INFINITY, 3.0], 100);
         assert_eq!(shares.unwrap(), [0, 25, 0, 0, 75]);
-        assert_eq!(largest_remainder_of_shares(&[f64::NAN, 0.0], 100), None);
+        assert_eq!(largest_remainder_f64(&[f64::NAN, 0.0], 100), None);
     }
 
     #[test]
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_where_nobody_reports_is_taken_for_average() {
+    fn a_zone_without_reporters_is_estimated_as_average() {
         // 800 requests/s over 8 hosts of a and b; c has 2 hosts that are silent.
         let known = known(&[("a", 500.0, 3), ("b", 300.0, 5)]);
         let zones = fractions(&known, Some(&fleet(&[("a", 3), ("b", 5), ("c", 2)]))).unwrap();
@@ -261,14 +261,14 @@ mod tests {
     }
 
     #[test]
-    fn silent_zones_without_healthy_hosts_are_not_invented() {
+    fn silent_zones_without_healthy_hosts_are_not_estimated() {
         let known = known(&[("a", 500.0, 3)]);
         let zones = fractions(&known, Some(&fleet(&[("a", 3), ("b", 0)]))).unwrap();
         assert_eq!(table(&zones), [("a".to_string(), 10_000, false)]);
     }
 
     #[test]
-    fn a_fleet_that_lists_no_host_of_a_reporting_zone_is_counted_by_its_reporters() {
+    fn without_listed_hosts_the_estimate_uses_reporter_counts() {
         let known = known(&[("a", 400.0, 4)]);
         let zones = fractions(&known, Some(&fleet(&[("b", 1)]))).unwrap();
         let expected = [("a", 8000, false), ("b", 2000, true)];
@@ -290,17 +290,17 @@ mod tests {
     }
 
     #[test]
-    fn no_demand_anywhere_is_no_data() {
+    fn without_any_demand_there_is_no_data() {
         let idle = known(&[("a", 0.0, 1), ("b", 0.0, 1)]);
         assert_eq!(fractions(&idle, None), None);
-        // Idle neighbours say nothing about a silent zone.
+        // Idle neighbors say nothing about a silent zone.
         assert_eq!(fractions(&idle, Some(&fleet(&[("c", 3)]))), None);
         assert_eq!(fractions(&BTreeMap::new(), Some(&fleet(&[("c", 3)]))), None);
     }
 
     proptest! {
         #[test]
-        fn shares_sum_up_and_are_off_by_less_than_one(
+        fn shares_sum_to_the_total_and_are_off_by_less_than_one(
             weights in prop::collection::vec(0_u64..=u64::MAX / 64, 1..40),
             total in 0_u64..1_000_000,
         ) {
@@ -319,7 +319,9 @@ mod tests {
         }
 
         #[test]
-        fn more_weight_never_gets_less(weights in prop::collection::vec(0_u64..1_000_000, 1..40)) {
+        fn a_larger_weight_never_gets_a_smaller_share(
+            weights in prop::collection::vec(0_u64..1_000_000, 1..40),
+        ) {
             let shares = largest_remainder(&weights, BASIS_POINTS).unwrap_or_default();
             for (&weight, &share) in weights.iter().zip(&shares) {
                 for (&other, &others) in weights.iter().zip(&shares) {
@@ -337,8 +339,8 @@ mod tests {
             let plain: Vec<f64> = rates.iter().map(|&rate| f64::from(rate)).collect();
             let scaled: Vec<f64> = plain.iter().map(|rate| rate * 2_f64.powi(exponent)).collect();
             prop_assert_eq!(
-                largest_remainder_of_shares(&plain, BASIS_POINTS),
-                largest_remainder_of_shares(&scaled, BASIS_POINTS)
+                largest_remainder_f64(&plain, BASIS_POINTS),
+                largest_remainder_f64(&scaled, BASIS_POINTS)
             );
         }
     }

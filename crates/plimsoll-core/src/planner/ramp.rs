@@ -1,21 +1,24 @@
-//! From host counts to measured fractions in steps: what an operator turns up while watching.
+//! Gradual transition from host counts to measured fractions, which an operator turns up in steps.
 //!
-//! Pure arithmetic between `fractions` and the weights. Who is on which step is the control
-//! plane's business.
+//! Pure arithmetic; the control plane decides the percentage (`ramp`) of each configured service.
 
-use super::fractions::{ZoneFraction, largest_remainder, share_out};
+use super::fractions::{ZoneFraction, assign_shares, largest_remainder};
 use crate::counts::HostSetCounts;
 use crate::model::locality::Locality;
 use crate::units::{BASIS_POINTS, BasisPoints};
 
-/// The fractions `percent` of the way from the fleet's healthy hosts to `zones`, sorted by
-/// locality and summing to 10000.
+/// Blends the shares of the fleet's healthy hosts with the measured `zones`; sorted by locality and
+/// summing to 10000.
 ///
-/// At 0 they are what zone-aware routing by host counts would use, at 100 the measured ones
-/// unchanged (more counts as 100). Without measured fractions, or without a healthy host to start
-/// from, there is nothing to blend: the measured ones are returned as they are. Rates and reporters
-/// stay what they were.
-pub fn ramped(zones: &[ZoneFraction], fleet: &HostSetCounts, percent: u32) -> Vec<ZoneFraction> {
+/// At 0 percent the result is what zone-aware routing by host counts would use, at 100 and above
+/// the measured fractions unchanged. Without measured fractions, or without a healthy host to start
+/// from, there is nothing to blend and the measured ones are returned as they are. Rates and
+/// reporters are not changed.
+pub fn ramp_fractions(
+    zones: &[ZoneFraction],
+    fleet: &HostSetCounts,
+    percent: u32,
+) -> Vec<ZoneFraction> {
     let total: u64 = fleet.localities.iter().map(|slot| slot.healthy).sum();
     let percent = u64::from(percent);
     if zones.is_empty() || total == 0 || percent >= 100 {
@@ -25,26 +28,28 @@ pub fn ramped(zones: &[ZoneFraction], fleet: &HostSetCounts, percent: u32) -> Ve
     let mut blended = zones.to_vec();
     blended.extend(unmeasured(fleet).filter(|zone| !measured(zone)));
     blended.sort_by(|a, b| a.locality.cmp(&b.locality));
-    // Both shares over the common denominator 10000 · total · 100: exact integers.
+    // Both shares over the common denominator 10000 · total · 100, to stay in exact integers.
     let weight = |zone: &ZoneFraction| {
         zone.fraction.get() * total * percent
             + BASIS_POINTS * healthy_at(fleet, &zone.locality) * (100 - percent)
     };
     let weights: Vec<u64> = blended.iter().map(weight).collect();
     let shares = largest_remainder(&weights, BASIS_POINTS).unwrap_or_default();
-    share_out(&mut blended, shares);
+    assign_shares(&mut blended, shares);
     blended
 }
 
-/// The fractions of a fleet whose demand is taken to follow its healthy hosts, sorted by locality
-/// and summing to 10000; empty without a healthy host.
-pub fn by_hosts(fleet: &HostSetCounts) -> Vec<ZoneFraction> {
+/// Returns fractions proportional to the fleet's healthy hosts, sorted by locality and summing to
+/// 10000; empty without a healthy host.
+pub fn host_count_fractions(fleet: &HostSetCounts) -> Vec<ZoneFraction> {
     let mut zones: Vec<_> = unmeasured(fleet).collect();
     zones.sort_by(|a, b| a.locality.cmp(&b.locality));
-    let hosts = zones.iter().map(|zone| healthy_at(fleet, &zone.locality));
-    let hosts: Vec<u64> = hosts.collect();
+    let hosts: Vec<u64> = zones
+        .iter()
+        .map(|zone| healthy_at(fleet, &zone.locality))
+        .collect();
     let shares = largest_remainder(&hosts, BASIS_POINTS).unwrap_or_default();
-    share_out(&mut zones, shares);
+    assign_shares(&mut zones, shares);
     zones
 }
 
@@ -56,7 +61,7 @@ fn healthy_at(fleet: &HostSetCounts, locality: &Locality) -> u64 {
     slot.map_or(0, |slot| slot.healthy)
 }
 
-/// The zones where the fleet has healthy hosts, as if nobody reported there.
+/// Returns the zones where the fleet has healthy hosts, as if they had no reporters.
 fn unmeasured(fleet: &HostSetCounts) -> impl Iterator<Item = ZoneFraction> {
     let slots = fleet.localities.iter().filter(|slot| slot.healthy > 0);
     slots.map(|slot| ZoneFraction {
@@ -100,7 +105,7 @@ mod tests {
     fn from_host_counts_to_measured() {
         let fleet = fleet(&[("a", 3), ("b", 5), ("c", 2)]);
         let zones = measured(&[("a", 5000), ("b", 3500), ("c", 1500)]);
-        let at = |percent| ramped(&zones, &fleet, percent);
+        let at = |percent| ramp_fractions(&zones, &fleet, percent);
         assert_eq!(shares(&at(0)), [("a", 3000), ("b", 5000), ("c", 2000)]);
         assert_eq!(shares(&at(50)), [("a", 4000), ("b", 4250), ("c", 1750)]);
         assert_eq!(at(100), zones);
@@ -108,35 +113,35 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_only_one_side_knows_takes_part() {
+    fn a_zone_known_to_one_side_only_is_blended_too() {
         let fleet = fleet(&[("b", 1), ("c", 1)]);
         let zones = measured(&[("a", 10_000)]);
-        let half = ramped(&zones, &fleet, 50);
+        let half = ramp_fractions(&zones, &fleet, 50);
         assert_eq!(shares(&half), [("a", 5000), ("b", 2500), ("c", 2500)]);
         assert!(half[1].estimated && !half[0].estimated);
     }
 
     #[test]
     fn without_one_side_there_is_nothing_to_blend() {
-        assert!(ramped(&[], &fleet(&[("a", 1)]), 50).is_empty());
+        assert!(ramp_fractions(&[], &fleet(&[("a", 1)]), 50).is_empty());
         let zones = measured(&[("a", 6000), ("b", 4000)]);
-        assert_eq!(ramped(&zones, &fleet(&[("a", 0)]), 50), zones);
+        assert_eq!(ramp_fractions(&zones, &fleet(&[("a", 0)]), 50), zones);
     }
 
     #[test]
-    fn hosts_alone_are_the_lowest_step() {
+    fn the_lowest_step_uses_host_counts_alone() {
         let fleet = fleet(&[("b", 5), ("a", 3), ("c", 0), ("d", 2)]);
-        let alone = by_hosts(&fleet);
+        let alone = host_count_fractions(&fleet);
         assert_eq!(shares(&alone), [("a", 3000), ("b", 5000), ("d", 2000)]);
-        assert!(by_hosts(&HostSetCounts::default()).is_empty());
+        assert!(host_count_fractions(&HostSetCounts::default()).is_empty());
     }
 
     #[test]
-    fn every_step_sums_to_the_whole() {
+    fn every_step_sums_to_10000() {
         let fleet = fleet(&[("a", 7), ("b", 11), ("c", 13)]);
         let zones = measured(&[("a", 3333), ("b", 3333), ("c", 3334)]);
         for percent in 0..=100 {
-            let sum: u64 = ramped(&zones, &fleet, percent)
+            let sum: u64 = ramp_fractions(&zones, &fleet, percent)
                 .iter()
                 .map(|zone| zone.fraction.get())
                 .sum();

@@ -1,38 +1,34 @@
-//! [`SmoothedRate`]: one zone's demand, followed with a time constant (decisions D1).
+//! [`SmoothedRate`]: exponential smoothing of one zone's demand (decision 0022).
 //!
-//! What is smoothed is always the sum over a zone. Reports of different proxies never meet in an
-//! average: that yields some mean per proxy that depends on who reports last (envoy-semantics §10,
-//! problem 3). Sums are made in `aggregate`; what follows from them is decided in `grain`.
+//! Only the sum over a zone is smoothed. Averaging the reports of different proxies would yield a
+//! mean per proxy that depends on which one reports last (envoy-semantics §10, problem 3).
+//! `aggregate` provides the sums; `scope` decides what follows from them.
 
 use std::time::Duration;
 
 use crate::time::Instant;
 
-/// Below this many requests per second a zone that went silent counts as a zero. An exponential
-/// never gets there by itself, and the shares of a demand that is long gone would last for ever.
+/// Requests per second below which the demand of a zone that went silent is zero. An exponential
+/// never reaches zero by itself, and the shares of demand that is long gone would last forever.
 pub(super) const NEGLIGIBLE: f64 = 1e-3;
 
 /// A value that approaches its target: `target + (value − target)·exp(−dt/tau)`, which is the step
-/// `alpha = 1 − exp(−dt/tau)` however the time is cut into pieces.
-///
-/// The target holds from the moment it is set until the next one. So the value depends on reports
-/// and their times alone, not on how often or how punctually somebody asks.
+/// `alpha = 1 − exp(−dt/tau)` however the time is divided.
+/// The target holds from the moment it is set until the next one. The value therefore depends only
+/// on reports and their times, not on how often it is read.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SmoothedRate {
     target: f64,
     value: f64,
     at: Instant,
-    /// Until then the target is taken as it is; see [`SmoothedRate::new`].
+    /// Before this time the value equals the target; see [`SmoothedRate::new`].
     raw_until: Instant,
 }
 
 impl SmoothedRate {
-    /// Begins with the first report of a zone, raw until one reporting `interval` has passed.
-    ///
-    /// The sum of a zone is complete only when each of its proxies has reported once. Proxies
-    /// report at their own phase, so the sum climbs during the first interval from one proxy's rate
-    /// to that of all. A smoothed value would start at the first proxy's rate and need several
-    /// `tau` to forget it.
+    /// Starts at the first report of a zone, unsmoothed until one reporting `interval` has passed:
+    /// during it the sum climbs from one proxy's rate to that of all, and a smoothed value would
+    /// need several `tau` to forget the first.
     pub(super) fn new(interval: Duration, now: Instant) -> Self {
         Self {
             target: 0.0,
@@ -42,25 +38,22 @@ impl SmoothedRate {
         }
     }
 
-    /// Another proxy turned up that reports at `interval`: the first round ends when it has
-    /// reported, unless the round is over.
+    /// Extends the unsmoothed period, unless over, for another proxy that reports at `interval`.
     pub(super) fn extend(&mut self, first_report: Instant, interval: Duration, now: Instant) {
         if self.is_raw(now) {
             self.raw_until = self.raw_until.max(first_report.saturating_add(interval));
         }
     }
 
-    /// The sum is `target` from now on.
     pub(super) fn set(&mut self, target: f64, tau: Duration, now: Instant) {
         self.value = self.at(tau, now);
         self.at = self.at.max(now);
         self.target = target;
     }
 
-    /// The smoothed value at `now`.
     pub(super) fn at(&self, tau: Duration, now: Instant) -> f64 {
         if self.is_raw(self.at) {
-            // Raw when last looked at, and nothing has changed since: there is nothing to approach.
+            // The value was unsmoothed at the last update, with no newer target: it is its target.
             return self.target;
         }
         let dt = now.saturating_duration_since(self.at).as_secs_f64();
@@ -72,7 +65,6 @@ impl SmoothedRate {
         value
     }
 
-    /// Where the value is going.
     pub(super) const fn target(&self) -> f64 {
         self.target
     }
@@ -94,7 +86,7 @@ mod tests {
         Instant::from_secs(secs)
     }
 
-    fn settled(rate: f64) -> SmoothedRate {
+    fn converged(rate: f64) -> SmoothedRate {
         let mut smoothed = SmoothedRate::new(INTERVAL, at(0));
         smoothed.set(rate, TAU, at(0));
         smoothed.set(rate, TAU, at(100));
@@ -102,22 +94,26 @@ mod tests {
     }
 
     #[test]
-    fn the_first_value_is_raw_and_so_is_the_first_interval() {
+    fn the_first_interval_is_not_smoothed() {
         let mut smoothed = SmoothedRate::new(INTERVAL, at(0));
         smoothed.set(10.0, TAU, at(0));
         assert_eq!(smoothed.at(TAU, at(0)), 10.0);
         smoothed.set(30.0, TAU, at(4));
-        assert_eq!(smoothed.at(TAU, at(4)), 30.0, "the second proxy of three");
+        assert_eq!(smoothed.at(TAU, at(4)), 30.0, "the second of three proxies");
         smoothed.set(60.0, TAU, at(9));
         assert_eq!(smoothed.at(TAU, at(9)), 60.0);
         assert_eq!(smoothed.at(TAU, at(50)), 60.0);
         smoothed.set(160.0, TAU, at(50));
-        assert_eq!(smoothed.at(TAU, at(50)), 60.0, "from now on it is smoothed");
+        assert_eq!(
+            smoothed.at(TAU, at(50)),
+            60.0,
+            "smoothed after the first interval"
+        );
     }
 
     #[test]
-    fn a_step_is_followed_as_the_exponential_says() {
-        let mut smoothed = settled(100.0);
+    fn a_step_is_followed_exponentially() {
+        let mut smoothed = converged(100.0);
         smoothed.set(200.0, TAU, at(100));
         for secs in [0_u32, 1, 10, 20, 40, 100] {
             let expected = 200.0 - 100.0 * (f64::from(secs) / -20.0).exp();
@@ -130,8 +126,8 @@ mod tests {
     }
 
     #[test]
-    fn how_often_one_looks_changes_nothing() {
-        let mut rarely = settled(100.0);
+    fn the_value_does_not_depend_on_how_often_it_is_read() {
+        let mut rarely = converged(100.0);
         rarely.set(300.0, TAU, at(100));
         let mut often = rarely.clone();
         for secs in 101..130 {
@@ -143,18 +139,21 @@ mod tests {
 
     #[test]
     fn a_silent_zone_becomes_an_exact_zero() {
-        let mut smoothed = settled(100.0);
+        let mut smoothed = converged(100.0);
         smoothed.set(0.0, TAU, at(100));
         assert!(smoothed.at(TAU, at(200)) > NEGLIGIBLE);
         // 20 s · ln(100 / 0.001) = 230 s.
         assert_eq!(smoothed.at(TAU, at(331)), 0.0);
-        let mut trickle = settled(100.0);
+        let mut trickle = converged(100.0);
         trickle.set(1e-4, TAU, at(100));
-        assert!(trickle.at(TAU, at(10_000)) > 0.0, "little is not nothing");
+        assert!(
+            trickle.at(TAU, at(10_000)) > 0.0,
+            "a small rate is not zero"
+        );
     }
 
     #[test]
-    fn slower_proxies_prolong_the_first_round_only_while_it_lasts() {
+    fn slower_proxies_extend_the_unsmoothed_period_only_while_it_lasts() {
         let slow = Duration::from_secs(30);
         let mut smoothed = SmoothedRate::new(INTERVAL, at(0));
         smoothed.set(10.0, TAU, at(0));
@@ -167,8 +166,8 @@ mod tests {
     }
 
     #[test]
-    fn time_that_stands_still_moves_nothing() {
-        let mut smoothed = settled(100.0);
+    fn nothing_changes_while_time_stands_still() {
+        let mut smoothed = converged(100.0);
         smoothed.set(500.0, TAU, at(100));
         smoothed.set(900.0, TAU, at(100));
         assert_eq!(smoothed.at(TAU, at(100)), 100.0);

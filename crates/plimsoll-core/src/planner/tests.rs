@@ -1,8 +1,9 @@
-//! Tests of the planner as its driver sees it: reports and time in, plans and deadlines out.
+//! Tests of the planner through its public interface: reports and time in, plans and deadlines out.
 //!
-//! Here lives the bench; the tests are in `tests/`: `reports` (whose demand counts, where, how
-//! long), `intervals` (when it may change), `updates` (when plans are made), `closed_loop` (what
-//! they lead to), `views` (what an administrator sees), `sequences` (anything in any order).
+//! This file holds the test harness. The tests are in `reports` (which demand counts, where, how
+//! long), `intervals` (changes of the reporting interval), `updates` (when plans are made),
+//! `closed_loop` (the effect of plans on routing), `views` (administrators' views) and `sequences`
+//! (random inputs).
 
 use super::*;
 use crate::model::assignment::{AssignmentParts, LbEndpoint, LocalityParts};
@@ -18,7 +19,7 @@ mod updates;
 mod views;
 
 const FLEET: &str = "edge";
-/// The upstream cluster of most tests.
+/// Upstream cluster of most tests.
 const ORDERS: &str = "orders";
 const INTERVAL: Duration = Duration::from_secs(10);
 
@@ -38,7 +39,7 @@ fn node(id: &str, zone_name: &str) -> Node {
     }
 }
 
-/// A report of `requests` over `interval`, all of them sent to zone `to`.
+/// Returns a report of `requests` over `interval`, all of them sent to zone `to`.
 fn stats(cluster: &str, requests: u64, interval: Duration, to: &str) -> ClusterStats {
     ClusterStats {
         cluster_name: cluster.into(),
@@ -70,15 +71,15 @@ fn assignment(name: &str, zones: &[(&str, u8)]) -> ClusterLoadAssignment {
     ClusterLoadAssignment::try_new(parts).unwrap()
 }
 
-/// A planner, and everything it put out.
-struct Bench {
+/// A planner, and everything it has put out.
+struct Harness {
     planner: Planner,
-    /// Every plan about [`ORDERS`], with the time it was made.
+    /// Every plan about [`ORDERS`], with the time it was published.
     updates: Vec<(Instant, Arc<Plan>)>,
     events: Vec<PlannerEvent>,
 }
 
-impl Bench {
+impl Harness {
     fn new() -> Self {
         Self::with(|_| ())
     }
@@ -93,7 +94,7 @@ impl Bench {
         }
     }
 
-    /// `per_second` requests of a node to [`ORDERS`], over 10 s.
+    /// Reports `per_second` requests of a node to [`ORDERS`], over 10 s.
     fn report(&mut self, id: &str, zone_name: &str, per_second: u64, now: u64) {
         let stats = stats(ORDERS, per_second * 10, INTERVAL, "anywhere");
         self.report_stats(&node(id, zone_name), &stats, at(now));
@@ -115,7 +116,7 @@ impl Bench {
         self.drain(at(now));
     }
 
-    /// Wakes the planner whenever it asks for it, up to and including `until`.
+    /// Fires the planner's timers up to and including `until`.
     fn run(&mut self, until: u64) {
         while let Some(deadline) = self.planner.poll_timeout()
             && deadline <= at(until)
@@ -130,7 +131,7 @@ impl Bench {
         }
     }
 
-    /// The same nodes, zones and rates every 10 s, each node at a phase of its own.
+    /// Repeats the same nodes, zones and rates every 10 s, each node at its own phase.
     fn steady(&mut self, nodes: &[(&str, &str, u64)], from: u64, until: u64) {
         for round in (from..until).step_by(10) {
             for (phase, &(id, zone_name, per_second)) in (0..10).cycle().zip(nodes) {
@@ -144,7 +145,7 @@ impl Bench {
     fn drain(&mut self, now: Instant) {
         while let Some(plan) = self.planner.poll_update() {
             check(&plan);
-            if plan.grain.upstream_cluster.as_deref() == Some(ORDERS) {
+            if plan.scope.upstream_cluster.as_deref() == Some(ORDERS) {
                 self.updates.push((now, plan));
             }
         }
@@ -154,34 +155,34 @@ impl Bench {
     }
 
     fn plan(&self, upstream: Option<&str>) -> Option<&Arc<Plan>> {
-        self.planner.plan(&Grain {
+        self.planner.plan(&PlanScope {
             fleet: FLEET.into(),
             upstream_cluster: upstream.map(Into::into),
         })
     }
 
-    /// Zone and fraction of every zone of the plan in force.
+    /// Returns zone and fraction of every zone of the plan in force.
     fn fractions(&self, upstream: Option<&str>) -> Vec<(String, u64)> {
         let zones = self.plan(upstream).map_or(&[][..], |plan| &plan.zones);
         let row = |zone: &ZoneFraction| (zone.locality.to_string(), zone.fraction.get());
         zones.iter().map(row).collect()
     }
 
-    /// Demand of one zone in the plan in force.
+    /// Returns the demand of one zone in the plan in force.
     fn rate(&self, zone_name: &str) -> Option<f64> {
         let zones = &self.plan(Some(ORDERS))?.zones;
         let here = zones.iter().find(|z| z.locality == zone(zone_name));
         here.map(|zone| zone.rate_per_second)
     }
 
-    /// Causes of the updates so far; forgets them.
+    /// Returns and clears the causes of the updates so far.
     fn causes(&mut self) -> Vec<UpdateCause> {
         let updates = std::mem::take(&mut self.updates);
         updates.iter().map(|(_, plan)| plan.cause).collect()
     }
 }
 
-/// What holds for every plan.
+/// Checks the invariants of every plan.
 fn check(plan: &Plan) {
     let sum: u64 = plan.zones.iter().map(|zone| zone.fraction.get()).sum();
     assert_eq!(sum, if plan.has_data() { 10_000 } else { 0 }, "{plan:?}");
@@ -190,24 +191,6 @@ fn check(plan: &Plan) {
             .is_sorted_by(|one, other| one.locality < other.locality)
     );
     assert_eq!(plan.fractions().len(), plan.zones.len());
-    for receiver in &plan.locality_weights {
-        let weights: Vec<u32> = receiver.weights.iter().filter_map(|(_, w)| *w).collect();
-        assert!(weights.iter().all(|&weight| weight > 0));
-        assert!(
-            [0, 10_000].contains(&weights.iter().sum::<u32>()),
-            "{receiver:?}"
-        );
-    }
-    if let Some(weights) = &plan.fleet_weights {
-        assert!(plan.grain.upstream_cluster.is_none() && plan.has_data());
-        assert!(
-            weights
-                .endpoints
-                .iter()
-                .all(|endpoint| endpoint.weight >= 1)
-        );
-        assert!(weights.phantom.iter().all(|phantom| phantom.weight >= 1));
-    }
 }
 
 fn rows(rows: &[(&str, u64)]) -> Vec<(String, u64)> {

@@ -1,14 +1,13 @@
-//! When the planner wants to be woken, and what time it is to it.
+//! Deadlines of the planner, and a monotonic clock for them.
 //!
 //! [`Timers`] holds one deadline per key, ordered by time, so that thousands of reporters cost a
-//! logarithm each. [`SteadyClock`] turns the driver's `now` into time that never steps back. What
-//! is due and what happens then is decided in `planner`.
+//! logarithm each. [`SteadyClock`] turns the driver's `now` into time that never steps back.
+//! `planner` decides what happens when a deadline passes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::time::Instant;
 
-/// One deadline per key.
 #[derive(Debug)]
 pub(super) struct Timers<K> {
     by_key: BTreeMap<K, Instant>,
@@ -25,7 +24,7 @@ impl<K> Default for Timers<K> {
 }
 
 impl<K: Ord + Clone> Timers<K> {
-    /// Moves the deadline of `key`; `None` takes it away.
+    /// Sets the deadline of `key`; `None` cancels it.
     pub(super) fn set(&mut self, key: &K, deadline: Option<Instant>) {
         let before = match deadline {
             Some(at) => self.by_key.insert(key.clone(), at),
@@ -42,7 +41,7 @@ impl<K: Ord + Clone> Timers<K> {
         }
     }
 
-    /// Takes out every key that is due at `now`, earliest first.
+    /// Removes and returns every key that is due at `now`, earliest first.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<K> {
         let mut due = Vec::new();
         while let Some((at, _)) = self.by_time.first()
@@ -55,7 +54,6 @@ impl<K: Ord + Clone> Timers<K> {
         due
     }
 
-    /// The earliest deadline.
     pub(super) fn next(&self) -> Option<Instant> {
         self.by_time.first().map(|(at, _)| *at)
     }
@@ -67,11 +65,8 @@ impl<K: Ord + Clone> Timers<K> {
     }
 }
 
-/// Time that only goes forward: the sum of the forward steps of the driver's clock.
-///
-/// Clamping to the latest time seen would stop expiry and heartbeats until a clock that stepped
-/// back has caught up, maybe hours. Here time goes on at once from where it was. While the driver's
-/// clock never steps back, both are the same.
+/// Sum of the forward steps of the driver's clock. Clamping to the latest time seen would stop
+/// expiry and heartbeats, perhaps for hours, until a clock that stepped back has caught up.
 #[derive(Debug)]
 pub(super) struct SteadyClock {
     seen: Instant,
@@ -86,27 +81,25 @@ impl SteadyClock {
         }
     }
 
-    /// The driver's clock shows `now`; returns the steady time.
     pub(super) fn advance(&mut self, now: Instant) -> Instant {
         self.steady = self.peek(now);
         self.seen = now;
         self.steady
     }
 
-    /// The steady time when the driver's clock shows `now`, without taking note of it.
+    /// Returns the steady time for the driver's `now` without advancing.
     pub(super) fn peek(&self, now: Instant) -> Instant {
         let step = now.saturating_duration_since(self.seen);
         self.steady.saturating_add(step)
     }
 
-    /// What the driver's clock showed at the steady time `past`, if it has not stepped since.
+    /// Converts a past steady time to the driver's clock, if that clock has not stepped since.
     pub(super) fn to_driver_past(&self, past: Instant) -> Instant {
         let behind = self.steady.saturating_duration_since(past);
         let behind = u64::try_from(behind.as_nanos()).unwrap_or(u64::MAX);
         Instant::from_nanos(self.seen.as_nanos().saturating_sub(behind))
     }
 
-    /// What the driver's clock will show at the steady time `deadline`.
     pub(super) fn to_driver(&self, deadline: Instant) -> Instant {
         let ahead = deadline.saturating_duration_since(self.steady);
         self.seen.saturating_add(ahead)
@@ -137,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_comes_out_once_in_order_of_time() {
+    fn due_keys_are_returned_once_in_order_of_time() {
         let mut timers = Timers::default();
         for (key, secs) in [("late", 9), ("b", 4), ("a", 4), ("first", 1)] {
             timers.set(&key, Some(at(secs)));
@@ -148,18 +141,26 @@ mod tests {
     }
 
     #[test]
-    fn the_steady_clock_ignores_steps_back_and_goes_on() {
+    fn the_steady_clock_ignores_backward_steps() {
         let mut clock = SteadyClock::new(at(100));
         assert_eq!(clock.advance(at(110)), at(110));
         assert_eq!(clock.to_driver(at(115)), at(115));
         assert_eq!(
             clock.advance(at(50)),
             at(110),
-            "an hour back: no time has passed"
+            "no time passes on a backward step"
         );
         assert_eq!(clock.peek(at(53)), at(113));
-        assert_eq!(clock.advance(at(53)), at(113), "and it goes on from there");
+        assert_eq!(
+            clock.advance(at(53)),
+            at(113),
+            "and it continues from there"
+        );
         assert_eq!(clock.to_driver(at(115)), at(55));
-        assert_eq!(clock.to_driver(at(1)), at(53), "what is overdue is due now");
+        assert_eq!(
+            clock.to_driver(at(1)),
+            at(53),
+            "an overdue deadline is due now"
+        );
     }
 }

@@ -1,111 +1,97 @@
-//! What a planner knows, for an administrator to read: fleets, nodes, demand and plans.
+//! Read-only views of a planner for administrators: fleets, nodes, demand and plans.
 //!
-//! Views borrow the planner and compute nothing until asked; nothing here changes anything. What is
-//! to be told to proxies is a [`Plan`], not a view. Rendering lives with the control plane.
+//! Views borrow the planner and compute lazily, for the control plane to render.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Planner;
-use super::fleet::{Fleet, GrainKey};
-use super::grain::GrainState;
+use super::fleet::{Fleet, ScopeKey};
 use super::plan::Plan;
+use super::scope::ScopeState;
 use crate::model::locality::Locality;
 use crate::time::Instant;
 
-/// One fleet at one moment.
+/// View of one fleet at one moment, `as_of`.
 #[derive(Clone, Copy, Debug)]
 pub struct FleetView<'a> {
     name: &'a Arc<str>,
     fleet: &'a Fleet,
-    moment: Moment,
+    as_of: AsOf,
 }
 
-/// One node of a fleet: where it is and what it said last.
+/// View of one node of a fleet, with its latest report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeView<'a> {
-    /// `node.id`.
     pub id: &'a Arc<str>,
-    /// Where its demand counts.
+    /// The zone that the node's demand counts for.
     pub locality: &'a Locality,
     /// Requests per second to all upstream clusters together, as last reported.
     pub rate_per_second: f64,
-    /// Upstream clusters it reports about.
     pub upstream_clusters: usize,
-    /// Time since its last report.
     pub last_report_age: Duration,
-    /// The longest interval at which one of its reports is expected.
+    /// The longest interval at which one of the node's reports is expected.
     pub report_interval: Duration,
-    /// All it said last was zero, so that silence is no sign of trouble.
+    /// The node's latest reports were all zero, so it may stay silent without expiring.
     pub idle: bool,
-    /// Its last stream closed and it has not reported since.
+    /// The node's last stream closed and the node has not reported since.
     pub disconnected: bool,
 }
 
-/// The sums of one fleet, or of one fleet and one upstream cluster, at one moment.
+/// View of one fleet, or of one fleet and one upstream cluster, at one moment, `as_of`.
 #[derive(Clone, Copy, Debug)]
-pub struct GrainView<'a> {
-    key: &'a GrainKey,
+pub struct ScopeView<'a> {
+    key: &'a ScopeKey,
     fleet: &'a Fleet,
-    grain: &'a GrainState,
-    moment: Moment,
+    scope: &'a ScopeState,
+    as_of: AsOf,
 }
 
-/// Demand of one zone that reports.
+/// Demand of one zone with reporters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ZoneDemand<'a> {
-    /// The zone.
     pub locality: &'a Locality,
-    /// Nodes that report there, about whatever upstream cluster.
+    /// Nodes of the zone that report, about any upstream cluster.
     pub reporters: u64,
-    /// Requests per second, as its nodes reported last.
+    /// Requests per second, as the nodes of the zone last reported.
     pub raw_per_second: f64,
-    /// The same, smoothed: what fractions are made of.
+    /// The smoothed request rate, from which fractions are computed.
     pub smoothed_per_second: f64,
 }
 
-/// Traffic from the nodes of one zone to the hosts of another.
+/// Request rate from the nodes of one zone to the hosts of another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow<'a> {
-    /// Where the requests arrived: the zone of the nodes.
+    /// The zone of the nodes, where the requests arrived.
     pub from: &'a Locality,
-    /// Where they were sent.
     pub to: &'a Locality,
-    /// Requests per second, as last reported.
     pub rate_per_second: f64,
 }
 
-/// When a view is taken, and by which time constant.
 #[derive(Clone, Copy, Debug)]
-struct Moment {
+struct AsOf {
     tau: Duration,
     now: Instant,
 }
 
 impl Planner {
-    /// Every fleet with a node that counts, in order of name, as of `now`.
+    /// Iterates over all fleets with at least one node, by name, as of `now`.
     pub fn fleets(&self, now: Instant) -> impl Iterator<Item = FleetView<'_>> {
-        let moment = self.moment(now);
-        self.fleets.iter().map(move |(name, fleet)| FleetView {
-            name,
-            fleet,
-            moment,
-        })
+        let as_of = self.as_of(now);
+        self.fleets
+            .iter()
+            .map(move |(name, fleet)| FleetView { name, fleet, as_of })
     }
 
-    /// One fleet as of `now`; `None` when none of its nodes counts.
+    /// Returns one fleet as of `now`; `None` if it has no node.
     pub fn fleet(&self, name: &str, now: Instant) -> Option<FleetView<'_>> {
-        let moment = self.moment(now);
+        let as_of = self.as_of(now);
         let (name, fleet) = self.fleets.get_key_value(name)?;
-        Some(FleetView {
-            name,
-            fleet,
-            moment,
-        })
+        Some(FleetView { name, fleet, as_of })
     }
 
-    fn moment(&self, now: Instant) -> Moment {
-        Moment {
+    fn as_of(&self, now: Instant) -> AsOf {
+        AsOf {
             tau: self.config.tau(),
             now: self.clock.peek(now),
         }
@@ -113,41 +99,41 @@ impl Planner {
 }
 
 impl<'a> FleetView<'a> {
-    /// `node.cluster` of its nodes.
+    /// Returns the `node.cluster` of the fleet's nodes.
     pub const fn name(&self) -> &'a Arc<str> {
         self.name
     }
 
-    /// Its nodes that count, in order of id.
+    /// Iterates over the fleet's nodes, by id.
     pub fn nodes(&self) -> impl Iterator<Item = NodeView<'a>> + use<'a> {
-        self.fleet.reports.views(self.moment.now)
+        self.fleet.reports.views(self.as_of.now)
     }
 
-    /// Its grains: the fleet as a whole first, then its upstream clusters in order of name.
-    pub fn grains(&self) -> impl Iterator<Item = GrainView<'a>> + use<'a> {
-        let Self { fleet, moment, .. } = *self;
-        fleet.grains().map(move |(key, grain)| GrainView {
+    /// Iterates over the fleet's scopes: first the whole fleet, then upstream clusters by name.
+    pub fn scopes(&self) -> impl Iterator<Item = ScopeView<'a>> + use<'a> {
+        let Self { fleet, as_of, .. } = *self;
+        fleet.scopes().map(move |(key, scope)| ScopeView {
             key,
             fleet,
-            grain,
-            moment,
+            scope,
+            as_of,
         })
     }
 }
 
-impl<'a> GrainView<'a> {
-    /// The upstream cluster; `None` for the sum over all of them.
+impl<'a> ScopeView<'a> {
+    /// Returns the upstream cluster of the scope; `None` for the sum over all of them.
     pub const fn upstream_cluster(&self) -> Option<&'a Arc<str>> {
         self.key.as_ref()
     }
 
-    /// Demand of every zone where a node of the fleet reports, in order of locality. Zones whose
-    /// demand can only be estimated are in [`Plan::zones`].
+    /// Iterates over the demand of every zone with reporters, by locality. Zones whose demand can
+    /// only be estimated are in [`Plan::zones`].
     pub fn demand(&self) -> impl Iterator<Item = ZoneDemand<'a>> + use<'a> {
         let Self {
             fleet,
-            grain,
-            moment,
+            scope,
+            as_of,
             ..
         } = *self;
         fleet
@@ -155,13 +141,13 @@ impl<'a> GrainView<'a> {
             .map(move |(locality, reporters)| ZoneDemand {
                 locality,
                 reporters,
-                raw_per_second: grain.target(locality),
-                smoothed_per_second: grain.smoothed(locality, moment.tau, moment.now),
+                raw_per_second: scope.target(locality),
+                smoothed_per_second: scope.smoothed(locality, as_of.tau, as_of.now),
             })
     }
 
-    /// Who sent how much to whom, in order of locality, without those that sent nothing. An outcome
-    /// to look at: fractions are made of [`GrainView::demand`] alone (decisions D1).
+    /// Iterates over nonzero request rates by source and destination, in order of locality. For
+    /// display only: fractions derive from [`ScopeView::demand`] alone (decision 0022).
     pub fn flows(&self) -> impl Iterator<Item = Flow<'a>> + use<'a> {
         let flows = self.fleet.reports.flows(self.key.as_ref()).into_iter();
         flows.map(|((from, to), rate_per_second)| Flow {
@@ -171,19 +157,19 @@ impl<'a> GrainView<'a> {
         })
     }
 
-    /// Not every node had the time to report once.
+    /// Whether some node has not had the time for its first report.
     pub fn is_warming_up(&self) -> bool {
-        self.grain.is_warming_up(self.moment.now)
+        self.scope.is_warming_up(self.as_of.now)
     }
 
-    /// The plan in force, with its fractions; `None` while there never was one.
+    /// Returns the plan in force; `None` if there never was one.
     pub fn plan(&self) -> Option<&'a Arc<Plan>> {
-        self.grain.plan()
+        self.scope.plan()
     }
 
-    /// Time since that plan was made.
+    /// Returns the time since the plan in force was published.
     pub fn plan_age(&self) -> Option<Duration> {
-        let at = self.grain.published_at()?;
-        Some(self.moment.now.saturating_duration_since(at))
+        let at = self.scope.published_at()?;
+        Some(self.as_of.now.saturating_duration_since(at))
     }
 }

@@ -1,15 +1,15 @@
-//! Locality weights per receiving zone: v2 approach A, the residual algorithm run here instead of
-//! in every proxy (decisions D9, `locality_weights`).
+//! Locality weights per receiving zone: zone-aware routing computed by the control plane instead of
+//! in every proxy (decision 0028, `locality_weights`).
 //!
 //! For receivers that only follow `load_balancing_weight` of localities: stock Envoy with
 //! `locality_weighted_lb_config`, gRPC with `wrr_locality`. Each zone gets its own view of the
-//! upstream cluster. Splitting lives in `locality_picking::zone_aware`, the very code a Plimsoll
-//! data plane runs; here its shares become integers. Weights of the *fleet's* endpoints are another
-//! thing and live in `fleet_weights`.
+//! upstream cluster. The split is computed by `locality_picking::zone_aware`, the code that a
+//! Plimsoll data plane runs; this module turns its shares into integers. Weights of the *fleet's*
+//! endpoints are computed in `fleet_weights`.
 
 use std::collections::BTreeSet;
 
-use super::fractions::{ZoneFraction, largest_remainder, largest_remainder_of_shares};
+use super::fractions::{ZoneFraction, largest_remainder, largest_remainder_f64};
 use crate::counts::{HostSetCounts, LocalityCounts};
 use crate::locality_picking::demand::Demand;
 use crate::locality_picking::zone_aware::{Reason, ZoneState, regenerate, seen_from};
@@ -17,24 +17,23 @@ use crate::model::locality::Locality;
 use crate::model::zone_aware::{CapacityBasis, ZoneAware};
 use crate::units::BASIS_POINTS;
 
-/// What the proxies of one zone are told about an upstream cluster.
+/// Locality weights of an upstream cluster for the proxies of one zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiverWeights {
-    /// Where the receiving proxies are.
+    /// Locality of the receiving proxies.
     pub receiver: Locality,
-    /// Priority-0 localities of the upstream cluster, sorted, and their `load_balancing_weight`.
-    /// The weights sum to 10000. `None` is a share of nothing: xDS has no weight 0, the field is
-    /// left out and the locality gets no traffic. All are `None` when the cluster has no healthy
-    /// host.
+    /// Priority-0 localities of the upstream cluster, sorted, with weights that sum to 10000.
+    /// `None` is a share of zero: xDS has no weight 0, so the field is left out. All are `None`
+    /// when the cluster has no healthy host.
     pub weights: Vec<(Locality, Option<u32>)>,
-    /// Why zones play no part and the weights follow capacity; `None` when they do.
+    /// Why the weights follow capacity alone; `None` if zone-aware routing applies.
     pub off: Option<Reason>,
 }
 
-/// The weights for every receiving zone: each one where the fleet has hosts, reporters or demand,
-/// sorted. Without data (`zones` empty) demand is taken to follow the fleet's healthy hosts, as a
-/// data plane does when its fractions are stale (decisions D3); when a precondition fails, weights
-/// follow capacity.
+/// Computes the weights for every receiving zone, sorted: each one where the fleet has hosts,
+/// reporters or demand. Without data (`zones` empty), demand is assumed to follow the fleet's
+/// healthy hosts, as a data plane does when its fractions are stale (decision 0024). When a
+/// precondition fails, weights follow capacity.
 pub fn locality_weights(
     config: &ZoneAware,
     upstream: &HostSetCounts,
@@ -58,14 +57,15 @@ pub fn locality_weights(
     };
     receivers
         .into_iter()
-        .map(|receiver| for_receiver(config, receiver, (upstream, &fleet), &demand))
+        .map(|receiver| for_receiver(config, receiver, upstream, &fleet, &demand))
         .collect()
 }
 
 fn for_receiver(
     config: &ZoneAware,
     receiver: &Locality,
-    (upstream, fleet): (&HostSetCounts, &HostSetCounts),
+    upstream: &HostSetCounts,
+    fleet: &HostSetCounts,
     demand: &Demand,
 ) -> ReceiverWeights {
     let upstream = seen_from(receiver, upstream);
@@ -76,7 +76,7 @@ fn for_receiver(
         }
         _ => routing.expected_shares().unwrap_or_default(),
     };
-    // The classic rule for "no capacity left" picks any slot, empty ones too; a weight must not.
+    // Envoy's rule for "no capacity left" may pick an empty locality; a weight must not.
     for (share, slot) in shares.iter_mut().zip(&upstream.localities) {
         if slot.healthy == 0 {
             *share = 0.0;
@@ -85,12 +85,12 @@ fn for_receiver(
     weighted(
         receiver,
         &upstream,
-        largest_remainder_of_shares(&shares, BASIS_POINTS),
+        largest_remainder_f64(&shares, BASIS_POINTS),
         None,
     )
 }
 
-/// Zones play no part: every receiver spreads over the upstream cluster as its capacity does.
+/// Weights for a receiver without zone-aware routing: proportional to upstream capacity.
 fn by_capacity(
     config: &ZoneAware,
     receiver: &Locality,
@@ -106,7 +106,6 @@ fn by_capacity(
     weighted(receiver, upstream, weights, Some(reason))
 }
 
-/// Names the weights and puts them into the order of localities.
 fn weighted(
     receiver: &Locality,
     upstream: &HostSetCounts,
@@ -129,8 +128,8 @@ fn weighted(
     }
 }
 
-/// A node that reports is a host of the fleet, whether an assignment lists it or not: a gRPC fleet
-/// usually has none, and its zones must count in the preconditions all the same.
+/// Adds reporting nodes to the fleet's hosts, whether an assignment lists them or not: a gRPC fleet
+/// usually has no assignment, and its zones must still count in the preconditions.
 fn with_reporters(fleet: Option<&HostSetCounts>, zones: &[ZoneFraction]) -> HostSetCounts {
     let mut fleet = fleet.cloned().unwrap_or_default();
     for zone in zones.iter().filter(|zone| zone.reporters > 0) {

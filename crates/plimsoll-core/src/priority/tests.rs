@@ -1,4 +1,4 @@
-//! Tests of priority load beyond the vectors: what is kept, what is capped, what is chosen.
+//! Tests of priority load beyond the vectors: what is kept, capped and chosen.
 
 use super::*;
 use crate::counts::ClassCounts;
@@ -34,14 +34,14 @@ fn update(loads: &mut PriorityLoads, sets: &[HostSetCounts], threshold: u32) {
 }
 
 #[test]
-fn the_whole_remainder_goes_to_one_level() {
+fn the_rounding_remainder_goes_to_one_priority() {
     // The documentation of Envoy prints 36/36/28 for this; its code gives 37/35/28.
     let loads = loads(&[set(100, 25, 0), set(100, 25, 0), set(100, 20, 0)], 0);
     assert_eq!(loads.healthy_load(), [37, 35, 28]);
 }
 
 #[test]
-fn nothing_available_keeps_the_loads_and_fails_over_nowhere() {
+fn loads_are_kept_if_nothing_is_available() {
     let mut state = loads(&[set(10, 2, 0), set(10, 10, 0)], 0);
     let before = state.healthy_load().to_vec();
     assert_eq!(before, [28, 72]);
@@ -66,7 +66,7 @@ fn excluded_hosts_do_not_count_against_health() {
 }
 
 #[test]
-fn weights_decide_only_when_asked() {
+fn weights_count_only_if_configured() {
     let mut heavy = set(4, 2, 0);
     heavy.weights = ClassCounts {
         all: 10,

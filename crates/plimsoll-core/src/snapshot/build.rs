@@ -1,7 +1,7 @@
-//! Building the tables of a snapshot from hosts and their health.
+//! Construction of host tables and hash tables from hosts and their health.
 //!
-//! Called by the balancer, per priority and only for what changed. One pass over health and
-//! weights; the hosts themselves are not touched, their roster is handed in.
+//! Called by the balancer, per priority and only for changed priorities. Makes one pass over health
+//! and weights; the hosts themselves are not touched, their roster is passed in.
 
 use std::sync::Arc;
 
@@ -12,14 +12,13 @@ use crate::endpoint_picking::hash_key::{HashedHost, normalize, normalize_by_loca
 use crate::endpoint_picking::maglev::MaglevTable;
 use crate::endpoint_picking::ring_hash::Ring;
 use crate::host::Host;
-use crate::host_source::HostSource;
+use crate::host_source::{HostClass, HostSource, PerClass};
 use crate::locality_picking::locality_weighted::{WeightedSlot, effective_weights};
 use crate::model::cluster::ClusterConfig;
 use crate::model::endpoint_policy::{ConsistentHashing, EndpointPolicy};
 use crate::model::health::{HealthClass, HealthFlags};
 use crate::model::locality::Locality;
 
-/// Hosts of one locality at one priority, as the balancer keeps them.
 #[derive(Debug)]
 pub(crate) struct SlotHosts<'a, I> {
     pub(crate) locality: &'a Locality,
@@ -28,44 +27,40 @@ pub(crate) struct SlotHosts<'a, I> {
     pub(crate) hosts: I,
 }
 
-/// Running state of one pass over the hosts of a priority. Threes are: all, healthy, degraded.
 #[derive(Default)]
-struct Pass {
+struct TableBuilder {
     counts: HostSetCounts,
     healthy: Vec<u32>,
     degraded: Vec<u32>,
-    flat: [Run; 3],
-    slots: Vec<SlotRuns>,
+    flat: PerClass<ListBuilder>,
+    slots: Vec<SlotLists>,
 }
 
-/// The lists of one slot.
-struct SlotRuns {
-    runs: [Run; 3],
-    /// Weight in the assignment.
+struct SlotLists {
+    lists: PerClass<ListBuilder>,
     weight: u32,
 }
 
-/// A list in the making: where it starts among those of its class, how long it is so far, and
-/// whether all its weights are equal.
+/// A host list being built: start among the lists of its class, length, and whether weights differ.
 #[derive(Clone, Copy, Default)]
-struct Run {
+struct ListBuilder {
     start: u32,
     len: u32,
     first_weight: u32,
     weighted: bool,
 }
 
-impl Run {
+impl ListBuilder {
     const fn push(&mut self, weight: u32) {
         if self.len == 0 {
             self.first_weight = weight;
         }
         self.weighted |= self.first_weight != weight;
-        // Four billion hosts do not fit in memory.
+        // Cannot overflow: four billion hosts do not fit in memory.
         self.len += 1;
     }
 
-    /// The finished list, a part of `within`; what it is a part of has its class start at `base`.
+    /// Finishes the list, a part of `within`, where the lists of its class start at `base`.
     const fn extent(self, within: Within, base: u32, local: u32) -> Extent {
         Extent {
             start: base + self.start,
@@ -78,8 +73,7 @@ impl Run {
 }
 
 impl PriorityTable {
-    /// The table of the hosts in `roster` and of their `slots`, which are in balancer order (own
-    /// locality first if `has_local_locality`).
+    /// Builds the table of `roster`; in `slots` the local locality is first if there is one.
     pub(crate) fn build<'a, I>(
         roster: Arc<Roster>,
         slots: impl ExactSizeIterator<Item = SlotHosts<'a, I>>,
@@ -89,36 +83,36 @@ impl PriorityTable {
     where
         I: Iterator<Item = (HealthFlags, u32)>,
     {
-        let mut pass = Pass {
+        let mut builder = TableBuilder {
             healthy: Vec::with_capacity(roster.len()),
             ..Default::default()
         };
-        pass.slots.reserve(slots.len());
-        pass.counts.localities.reserve(slots.len());
+        builder.slots.reserve(slots.len());
+        builder.counts.localities.reserve(slots.len());
         for slot in slots {
-            pass.slot(slot);
+            builder.slot(slot);
         }
         assert_eq!(
-            pass.flat[0].len as usize,
+            builder.flat[HostClass::All].len as usize,
             roster.len(),
-            "the slots have the hosts of the roster"
+            "slots and roster have the same number of hosts"
         );
-        pass.finish(roster, has_local_locality, overprovisioning_factor)
+        builder.finish(roster, has_local_locality, overprovisioning_factor)
     }
 }
 
-impl Pass {
+impl TableBuilder {
     fn slot<'a>(&mut self, slot: SlotHosts<'a, impl Iterator<Item = (HealthFlags, u32)>>) {
         let mut counts = LocalityCounts {
             locality: slot.locality.clone(),
             ..Default::default()
         };
-        let mut runs = self.flat.map(|flat| Run {
+        let mut lists = self.flat.map(|flat| ListBuilder {
             start: flat.len,
             ..Default::default()
         });
         for (health, weight) in slot.hosts {
-            let position = self.flat[0].len;
+            let position = self.flat[HostClass::All].len;
             let wide = u64::from(weight);
             let weights = &mut self.counts.weights;
             weights.all += wide;
@@ -126,30 +120,34 @@ impl Pass {
                 counts.excluded += 1;
                 weights.excluded += wide;
             }
+            let mut list = |class: HostClass| {
+                lists[class].push(weight);
+                self.flat[class].push(weight);
+            };
+            list(HostClass::All);
             match health.class() {
                 HealthClass::Healthy => {
                     self.healthy.push(position);
                     counts.healthy_weight += wide;
                     weights.healthy += wide;
-                    runs[1].push(weight);
-                    self.flat[1].push(weight);
+                    list(HostClass::Healthy);
                 }
                 HealthClass::Degraded => {
                     self.degraded.push(position);
                     weights.degraded += wide;
-                    runs[2].push(weight);
-                    self.flat[2].push(weight);
+                    list(HostClass::Degraded);
                 }
                 HealthClass::Unhealthy => {}
             }
-            runs[0].push(weight);
-            self.flat[0].push(weight);
         }
-        [counts.all, counts.healthy, counts.degraded] = runs.map(|run| u64::from(run.len));
+        let listed = |class: HostClass| u64::from(lists[class].len);
+        counts.all = listed(HostClass::All);
+        counts.healthy = listed(HostClass::Healthy);
+        counts.degraded = listed(HostClass::Degraded);
         self.counts.flat.add(&counts);
         self.counts.localities.push(counts);
-        self.slots.push(SlotRuns {
-            runs,
+        self.slots.push(SlotLists {
+            lists,
             weight: slot.weight,
         });
     }
@@ -161,9 +159,11 @@ impl Pass {
         overprovisioning_factor: u32,
     ) -> PriorityTable {
         self.counts.has_local_locality = has_local_locality;
-        let locality_weights =
-            [1, 2].map(|class| self.locality_weights(class, overprovisioning_factor));
-        // Where every host is healthy, positions would only repeat the roster.
+        let locality_weights = PerClass::from_fn(|class| match class {
+            HostClass::All => None,
+            _ => self.locality_weights(class, overprovisioning_factor),
+        });
+        // If every host is healthy, positions would only repeat the roster.
         let all_healthy = self.healthy.len() == roster.len();
         if all_healthy {
             self.healthy.clear();
@@ -178,21 +178,24 @@ impl Pass {
         }
     }
 
-    /// All lists, in the order of their numbers.
     fn lists(&self, all_healthy: bool) -> Box<[Extent]> {
         let own = self
             .slots
             .first()
             .filter(|_| self.counts.has_local_locality);
-        let local = |class: usize| own.map_or(0, |slot| slot.runs[class].len);
-        let whole = |class: usize| class == 0 || (class == 1 && all_healthy);
+        let local = |class: HostClass| own.map_or(0, |slot| slot.lists[class].len);
+        let whole = |class: HostClass| match class {
+            HostClass::All => true,
+            HostClass::Healthy => all_healthy,
+            HostClass::Degraded => false,
+        };
         // Positions of healthy hosts come first, if there are any.
-        let base = |class: usize| match class {
-            2 if !all_healthy => self.flat[1].len,
+        let base = |class: HostClass| match class {
+            HostClass::Degraded if !all_healthy => self.flat[HostClass::Healthy].len,
             _ => 0,
         };
-        let mut lists = Vec::with_capacity(3 + 3 * self.slots.len());
-        lists.extend([0, 1, 2].map(|class| {
+        let mut lists = Vec::with_capacity(HostClass::VARIANTS.len() * (1 + self.slots.len()));
+        lists.extend(HostClass::VARIANTS.map(|class| {
             let within = if whole(class) {
                 Within::Roster
             } else {
@@ -201,34 +204,35 @@ impl Pass {
             self.flat[class].extent(within, base(class), local(class))
         }));
         for (number, slot) in (0..).zip(&self.slots) {
-            lists.extend([1, 2, 0].map(|class| {
+            lists.extend(HostClass::VARIANTS.map(|class| {
                 let within = if whole(class) {
                     Within::Slot(number)
                 } else {
                     Within::Positions
                 };
                 let local = if number == 0 { local(class) } else { 0 };
-                slot.runs[class].extent(within, base(class), local)
+                slot.lists[class].extent(within, base(class), local)
             }));
         }
         lists.into()
     }
 
-    fn locality_weights(&self, class: usize, overprovisioning_factor: u32) -> Option<Vec<f64>> {
-        let slots = self.slots.iter().zip(&self.counts.localities);
-        let slots: Vec<WeightedSlot> = slots
+    fn locality_weights(&self, class: HostClass, overprovisioning_factor: u32) -> Option<Vec<f64>> {
+        let slots: Vec<WeightedSlot> = self
+            .slots
+            .iter()
+            .zip(&self.counts.localities)
             .map(|(slot, counts)| WeightedSlot {
                 weight: slot.weight,
                 considered: counts.all - counts.excluded,
-                eligible: u64::from(slot.runs[class].len),
+                eligible: u64::from(slot.lists[class].len),
             })
             .collect();
         effective_weights(&slots, overprovisioning_factor)
     }
 }
 
-/// The hash table of a priority, over its healthy hosts or, in panic, over all; `None` when the
-/// policy does not hash.
+/// Hash table of a priority, over its healthy hosts or, in panic, all; `None` without hashing.
 pub(crate) fn build_hash_table(
     table: &PriorityTable,
     config: &ClusterConfig,
@@ -242,17 +246,17 @@ pub(crate) fn build_hash_table(
     };
     let listed = table.list(source);
     let weights = table_weights(table, config, source);
-    // Hosts of localities without weight are not in the table at all, as in Envoy.
+    // Hosts of localities without weight are not in the table, as in Envoy.
     let local = weights
         .iter()
         .take(listed.local() as usize)
         .filter(|&&weight| weight > 0.0)
         .count();
-    let weighty = listed
+    let weighted = listed
         .iter()
         .zip(weights)
         .filter(|&(_, weight)| weight > 0.0);
-    let (hosts, weights): (Vec<Arc<Host>>, Vec<f64>) = weighty
+    let (hosts, weights): (Vec<Arc<Host>>, Vec<f64>) = weighted
         .map(|(host, weight)| (Arc::clone(host), weight))
         .unzip();
     let kind = hash_kind(&hosts, &weights, config)?;
@@ -265,8 +269,7 @@ pub(crate) fn build_hash_table(
     })
 }
 
-/// The hash table over the hosts of one slot, for a hash policy under load_aware_locality
-/// (decisions D6); `None` when the policy does not hash or the slot is empty.
+/// Hash table of a slot under load_aware_locality (decision 0025); `None` if empty or unhashed.
 pub(crate) fn build_slot_hash_table(
     hosts: HostList<'_>,
     config: &ClusterConfig,
@@ -286,7 +289,6 @@ pub(crate) fn build_slot_hash_table(
     })
 }
 
-/// The ring or table that the policy asks for over these hosts.
 fn hash_kind(hosts: &[Arc<Host>], weights: &[f64], config: &ClusterConfig) -> Option<HashKind> {
     let policy = config.endpoint_policy();
     let consistent_hashing = policy.consistent_hashing()?;
@@ -294,11 +296,11 @@ fn hash_kind(hosts: &[Arc<Host>], weights: &[f64], config: &ClusterConfig) -> Op
         .iter()
         .map(|host| key(host, consistent_hashing))
         .collect();
-    let hashed = keys
+    let hashed: Vec<HashedHost<'_>> = keys
         .iter()
         .zip(weights)
-        .map(|(key, &weight)| HashedHost { key, weight });
-    let hashed: Vec<HashedHost<'_>> = hashed.collect();
+        .map(|(key, &weight)| HashedHost { key, weight })
+        .collect();
     match policy {
         EndpointPolicy::RingHash(ring) => Some(HashKind::Ring(Ring::build(&hashed, ring))),
         EndpointPolicy::Maglev(maglev) => Some(HashKind::Maglev(MaglevTable::build(
@@ -309,8 +311,7 @@ fn hash_kind(hosts: &[Arc<Host>], weights: &[f64], config: &ClusterConfig) -> Op
     }
 }
 
-/// Normalized weights of the hosts in a hash table; with locality weights, locality share × host
-/// share.
+/// Normalized host weights; with locality weights, locality share × host share.
 fn table_weights(table: &PriorityTable, config: &ClusterConfig, source: HostSource) -> Vec<f64> {
     let weights = |list: HostList<'_>| -> Vec<u32> { list.iter().map(|h| h.weight()).collect() };
     if !config.locality_weighted() {
@@ -324,7 +325,7 @@ fn table_weights(table: &PriorityTable, config: &ClusterConfig, source: HostSour
     normalize_by_locality(&by_slot)
 }
 
-/// What a host is hashed by: its hash key, else its name if asked for, else its address.
+/// The string a host is hashed by: its hash key, its hostname if configured, or its address.
 fn key(host: &Host, consistent_hashing: ConsistentHashing) -> String {
     match host.hash_key() {
         Some(key) => key.to_string(),

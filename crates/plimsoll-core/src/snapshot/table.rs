@@ -1,37 +1,34 @@
-//! [`PriorityTable`]: the lists of hosts of one priority, and how a pick reads them.
+//! Host lists of one priority, and how a pick reads them.
 //!
-//! A list is a few numbers that say where it lies in the roster of hosts, or in the positions of
-//! the hosts of one class. A pick reads these numbers and one host; what it touches does not grow
-//! with the cluster. Tables are made in `build`; what is decided by their counts lives outside.
+//! A list is a range of the roster of hosts, or of the positions of the hosts of one class. A pick
+//! reads the range and one host, so the memory it touches does not grow with the cluster.
 
 use std::sync::Arc;
 
 use crate::counts::HostSetCounts;
 use crate::host::Host;
-use crate::host::in_flight::{CounterBlocks, CounterPlace};
-use crate::host_source::HostSource;
+use crate::host::in_flight::{CounterBlocks, CounterIndex};
+use crate::host_source::{HostClass, HostSource, PerClass};
 
-/// The hosts of one priority. Rebuilt when hosts come or go; what it knows of a slot is shared
-/// until hosts of that slot do, because to touch ten thousand hosts for one takes long.
+/// The hosts of one priority. Rebuilt when membership changes; the arrays of unchanged slots are
+/// shared, because touching ten thousand hosts to add one takes long.
 #[derive(Debug)]
 pub(crate) struct Roster {
     slots: Box<[Arc<[Arc<Host>]>]>,
-    /// Every host, slot by slot: its slot and its position there.
+    /// Slot and position of every host, slot by slot.
     places: Box<[(u32, u32)]>,
-    /// Where the requests in flight of every host are counted.
-    counters: Box<[CounterPlace]>,
+    counters: Box<[CounterIndex]>,
     blocks: CounterBlocks,
 }
 
-/// The hosts of one slot, sorted by address, and where their requests in flight are counted.
+/// The hosts of one slot, sorted by address, and their in-flight counters.
 #[derive(Debug)]
 pub(crate) struct SlotRoster {
     pub(crate) hosts: Arc<[Arc<Host>]>,
-    pub(crate) counters: Box<[CounterPlace]>,
+    pub(crate) counters: Box<[CounterIndex]>,
 }
 
 impl Roster {
-    /// The roster of these slots.
     pub(crate) fn new<'a>(
         slots: impl Iterator<Item = &'a SlotRoster> + Clone,
         blocks: CounterBlocks,
@@ -55,7 +52,6 @@ impl Roster {
         }
     }
 
-    /// Whether it has exactly these hosts, slot by slot.
     pub(crate) fn has_hosts<'a, I>(&self, slots: impl ExactSizeIterator<Item = I>) -> bool
     where
         I: Iterator<Item = &'a Arc<Host>>,
@@ -68,48 +64,41 @@ impl Roster {
             })
     }
 
-    /// How many hosts there are.
     pub(super) fn len(&self) -> usize {
         self.places.len()
     }
 }
 
-/// One priority: lists of hosts and what was counted on them. Rebuilt when hosts, health or weights
-/// of the priority change; the roster is shared until hosts come or go.
+/// Host lists and counts of one priority. Rebuilt when hosts, health or weights of the priority
+/// change; the roster is shared until membership changes.
 #[derive(Debug)]
 pub struct PriorityTable {
     pub(crate) counts: HostSetCounts,
     pub(super) roster: Arc<Roster>,
-    /// Positions in the roster: of the healthy hosts, unless every host is, then of the degraded.
+    /// Roster positions of the healthy hosts (unless all are healthy), then of the degraded ones.
     pub(super) positions: Box<[u32]>,
-    /// Every list there is: all, healthy, degraded; then healthy, degraded and all of each slot.
+    /// All lists: one for each class of hosts, then the same for each slot.
     pub(super) lists: Box<[Extent]>,
-    /// Weight of each slot in the assignment.
     pub(super) slot_weights: Vec<u32>,
-    /// Effective locality weights for healthy and degraded hosts; `None` = no scheduler.
-    pub(crate) locality_weights: [Option<Vec<f64>>; 2],
+    /// Effective locality weights for healthy and degraded hosts; `None` means no scheduler.
+    pub(crate) locality_weights: PerClass<Option<Vec<f64>>>,
 }
 
-/// Where a list of hosts lies.
 #[derive(Debug)]
 pub(super) struct Extent {
     pub(super) start: u32,
     pub(super) len: u32,
-    /// How many at its start are in the own locality.
+    /// Number of hosts at the start of the list that are in the local locality.
     pub(super) local: u32,
-    /// Weights differ within it.
     pub(super) weighted: bool,
     pub(super) within: Within,
 }
 
-/// What a list is a part of.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Within {
-    /// The positions of the table.
     Positions,
-    /// All hosts of the roster.
     Roster,
-    /// All hosts of the roster, and of them it is this whole slot.
+    /// The host array of this slot, which is exactly the range of the roster.
     Slot(u32),
 }
 
@@ -124,22 +113,15 @@ impl Extent {
 }
 
 impl PriorityTable {
-    /// How many lists there are.
     pub(crate) fn lists(&self) -> usize {
         self.lists.len()
     }
 
-    /// The list behind a source; an unknown slot is an empty list.
+    /// Returns the list of a source; an unknown slot yields an empty list.
     #[inline(always)]
     pub(crate) fn list(&self, source: HostSource) -> HostList<'_> {
-        let id = match source {
-            HostSource::AllHosts => 0,
-            HostSource::HealthyHosts => 1,
-            HostSource::DegradedHosts => 2,
-            HostSource::LocalityHealthyHosts(index) => 3 + 3 * index,
-            HostSource::LocalityDegradedHosts(index) => 4 + 3 * index,
-            HostSource::LocalityAllHosts(index) => 5 + 3 * index,
-        };
+        let group = source.slot().map_or(0, |index| 1 + index);
+        let id = HostClass::VARIANTS.len() * group + source.class() as usize;
         let (extent, id) = match self.lists.get(id) {
             Some(extent) => (extent, id),
             None => (&Extent::EMPTY, 0),
@@ -151,79 +133,66 @@ impl PriorityTable {
         }
     }
 
-    /// The hosts behind a flat source, slot by slot.
+    /// Returns the lists of all slots for the class of `source`.
     pub(crate) fn hosts_by_slot(&self, source: HostSource) -> impl Iterator<Item = HostList<'_>> {
-        let of_slot = match source {
-            HostSource::AllHosts | HostSource::LocalityAllHosts(_) => HostSource::LocalityAllHosts,
-            HostSource::HealthyHosts | HostSource::LocalityHealthyHosts(_) => {
-                HostSource::LocalityHealthyHosts
-            }
-            HostSource::DegradedHosts | HostSource::LocalityDegradedHosts(_) => {
-                HostSource::LocalityDegradedHosts
-            }
-        };
-        (0..self.slot_weights.len()).map(move |index| self.list(of_slot(index)))
+        let list = move |index| self.list(HostSource::locality(source.class(), index));
+        (0..self.slot_weights.len()).map(list)
     }
 
-    /// Weight of each locality slot in the assignment.
     pub(crate) fn assigned_weights(&self) -> impl Iterator<Item = u32> {
         self.slot_weights.iter().copied()
     }
 
-    /// All hosts.
     pub(crate) fn hosts(&self) -> impl Iterator<Item = &Arc<Host>> {
         self.roster.slots.iter().flat_map(|slot| &**slot)
+    }
+
+    pub(crate) fn shares_roster(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.roster, &other.roster)
     }
 }
 
 #[cfg(test)]
 impl PriorityTable {
-    /// Whether both tables were built from the same roster.
-    pub(crate) fn shares_roster(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.roster, &other.roster)
-    }
-
-    /// Whether the hosts of slot `index` are the same array in both.
+    /// Whether both tables share the host array of slot `index`.
     pub(crate) fn shares_slot(&self, other: &Self, index: usize) -> bool {
         Arc::ptr_eq(&self.roster.slots[index], &other.roster.slots[index])
     }
 }
 
-/// A list to pick from.
+/// A host list to pick from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostList<'a> {
     table: &'a PriorityTable,
     extent: &'a Extent,
-    /// Number of the list within its priority: where workers keep its cursor.
+    /// Id of the list within its priority, which indexes cursors and schedules.
     pub(crate) id: usize,
 }
 
 impl<'a> HostList<'a> {
-    /// How many hosts are listed.
     #[inline]
     pub(crate) const fn len(&self) -> u32 {
         self.extent.len
     }
 
-    /// Whether nothing is listed.
     #[inline]
     pub(crate) const fn is_empty(&self) -> bool {
         self.extent.len == 0
     }
 
-    /// Whether weights differ within the list.
+    /// Whether host weights differ within the list.
     #[inline]
     pub(crate) const fn is_weighted(&self) -> bool {
         self.extent.weighted
     }
 
-    /// How many at the start of the list are in the own locality.
+    /// Number of hosts at the start of the list that are in the local locality.
     #[inline]
     pub(crate) const fn local(&self) -> u32 {
         self.extent.local
     }
 
-    /// The host at `index`, which is below [`Self::len`].
+    /// Returns the host at `index`, which must be below [`Self::len`].
     #[inline(always)]
     pub(crate) fn host(&self, index: u32) -> &'a Arc<Host> {
         let roster = &*self.table.roster;
@@ -234,17 +203,17 @@ impl<'a> HostList<'a> {
         &roster.slots[slot as usize][position as usize]
     }
 
-    /// Requests in flight on the host at `index`, without a look at the host.
+    /// Returns the requests in flight on the host at `index`, without reading the host itself.
     #[inline(always)]
     pub(crate) fn active_requests(&self, index: u32) -> u64 {
         let roster = &*self.table.roster;
         u64::from(roster.blocks.get(roster.counters[self.position(index)]))
     }
 
-    /// Position in the roster of the host at `index`.
+    /// Returns the roster position of the host at `index`.
     #[inline(always)]
     fn position(&self, index: u32) -> usize {
-        debug_assert!(index < self.len(), "an index of the list");
+        debug_assert!(index < self.len(), "index out of bounds of the list");
         let at = self.extent.start as usize + index as usize;
         match self.extent.within {
             Within::Positions => self.table.positions[at] as usize,
@@ -252,7 +221,6 @@ impl<'a> HostList<'a> {
         }
     }
 
-    /// The hosts, in order.
     pub(crate) fn iter(self) -> impl ExactSizeIterator<Item = &'a Arc<Host>> {
         (0..self.len()).map(move |index| self.host(index))
     }

@@ -1,23 +1,25 @@
-//! One writer and its workers in random orders of operations: snapshots only get newer, are freed,
-//! and load reports add up to exactly what the workers did while hosts come and go.
+//! One writer and its workers in random schedules: snapshots only get newer and are freed, and load
+//! reports add up to exactly what the workers did while hosts are added and removed.
 
 use std::sync::Arc;
 
-use plimsoll_core::host::RequestOutcome;
+use plimsoll_core::host::{Host, RequestOutcome};
 use plimsoll_core::model::load_report::ClusterLoadStats;
 use plimsoll_core::model::orca::OrcaLoadReport;
 use plimsoll_core::picker::{PickArgs, PickResult, Picker};
 use plimsoll_core::publish;
+use plimsoll_core::rng::Xoshiro256;
+use plimsoll_core::snapshot::DriverSnapshot;
 use shuttle::thread;
 
 use crate::support::{Driver, at, config, parts};
 
-/// Random schedules per test: a fraction of a second each.
+/// Number of random schedules per test, which take a fraction of a second each.
 const SCHEDULES: usize = 400;
 const REQUESTS: u64 = 4;
 
 #[test]
-fn readers_never_go_back_and_nothing_is_kept_alive() {
+fn readers_never_go_back_and_old_snapshots_are_freed() {
     let run = || {
         let first = Arc::new(0_u64);
         let weak = Arc::downgrade(&first);
@@ -49,7 +51,7 @@ fn readers_never_go_back_and_nothing_is_kept_alive() {
     shuttle::check_random(run, SCHEDULES);
 }
 
-/// What workers did, or what reports say they did.
+/// Requests that workers made, or that reports contain.
 #[derive(Debug, Default, PartialEq)]
 struct Done {
     issued: u64,
@@ -89,7 +91,7 @@ impl Done {
     }
 }
 
-/// Picks, sends and ends requests; the scheduler may stop it anywhere between.
+/// Picks, sends and ends requests; the scheduler may interrupt anywhere.
 fn work(mut picker: Picker, worker: u64) -> Done {
     let mut done = Done::default();
     let report = OrcaLoadReport {
@@ -104,7 +106,7 @@ fn work(mut picker: Picker, worker: u64) -> Done {
                 done.dropped += 1;
                 continue;
             }
-            other => unreachable!("there is always a host: {other:?}"),
+            other => unreachable!("a host is always available: {other:?}"),
         };
         thread::yield_now();
         let request = host.begin_request();
@@ -128,11 +130,46 @@ fn work(mut picker: Picker, worker: u64) -> Done {
 }
 
 #[test]
-fn load_reports_add_up_to_what_workers_did_while_hosts_come_and_go() {
-    shuttle::check_random(report_while_hosts_come_and_go, SCHEDULES);
+fn a_pick_finds_driver_data_while_hosts_change() {
+    let run = || {
+        let mut driver = Driver::new(config(|_| ()), "a");
+        driver.assignment(parts(&[("a", 2)]), at(0));
+        let attach = |host: &Arc<Host>| host.address();
+        let mut newest = Arc::new(DriverSnapshot::new(driver.snapshot(), attach));
+        let (mut publisher, reader) = publish::channel(Arc::clone(&newest));
+        let workers: Vec<_> = (0..3)
+            .map(|seed| {
+                let mut picker = Picker::new(reader.clone(), Xoshiro256::from_seed(seed));
+                thread::spawn(move || {
+                    for _ in 0..REQUESTS {
+                        let (snapshot, result) = picker.pick_with_snapshot(PickArgs::default());
+                        thread::yield_now();
+                        let host = result.host().expect("a host is always available");
+                        assert_eq!(snapshot.attached(host), Some(&host.address()));
+                    }
+                })
+            })
+            .collect();
+        let shapes: [&[(&str, usize)]; 3] = [&[("b", 2)], &[("a", 3)], &[("a", 1), ("b", 1)]];
+        for (second, shape) in (1..).zip(shapes) {
+            driver.assignment(parts(shape), at(second));
+            newest = Arc::new(newest.next(driver.snapshot(), |host, _| attach(host)));
+            publisher.publish(Arc::clone(&newest));
+            thread::yield_now();
+        }
+        for worker in workers {
+            worker.join().expect("the worker ended");
+        }
+    };
+    shuttle::check_random(run, SCHEDULES);
 }
 
-fn report_while_hosts_come_and_go() {
+#[test]
+fn load_reports_match_worker_counts_while_hosts_change() {
+    shuttle::check_random(report_while_hosts_change, SCHEDULES);
+}
+
+fn report_while_hosts_change() {
     let settings = config(|parts| {
         parts.lrs_report_endpoint_metrics = vec!["named_metrics.*".into()];
     });

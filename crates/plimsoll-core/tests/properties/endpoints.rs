@@ -10,14 +10,14 @@ use plimsoll_core::model::endpoint_policy::{
     EndpointPolicy, LeastRequest, LeastRequestParts, RoundRobin, SelectionMethod, SlowStart,
 };
 use plimsoll_core::picker::PickArgs;
-use plimsoll_core::rng::Script;
+use plimsoll_core::rng::ScriptedRng;
 use proptest::prelude::*;
 
 use crate::cases;
 use crate::generate::ZONES;
 use crate::support::{Driver, Tally, at, config, parts, zone};
 
-/// One zone, hosts of these weights.
+/// Creates a cluster of one zone with hosts of these weights.
 fn weighted(endpoint_policy: EndpointPolicy, weights: &[u32]) -> Driver {
     let mut assignment = parts(&[("a", weights.len())]);
     for (endpoint, &weight) in assignment.endpoints[0].lb_endpoints.iter_mut().zip(weights) {
@@ -41,8 +41,8 @@ fn least_request(change: impl FnOnce(&mut LeastRequestParts)) -> EndpointPolicy 
 proptest! {
     #![proptest_config(cases(96))]
 
-    /// Wherever the schedule starts, whole periods give every host its weight. One pick of slack:
-    /// deadlines that coincide may change places.
+    /// Wherever the schedule starts, whole periods give every host its weight. One pick of
+    /// tolerance, since coinciding deadlines may change places.
     #[test]
     fn weighted_round_robin_is_proportional_over_a_period(
         weights in proptest::collection::vec(1_u32..=20, 2..12),
@@ -90,10 +90,10 @@ proptest! {
         }
     }
 
-    /// Draw by draw: of the hosts it looked at, the pick has the fewest requests in flight, and the
-    /// earliest such.
+    /// Draw by draw: the pick has the fewest requests in flight among its sample, and is the first
+    /// of equals.
     #[test]
-    fn least_request_never_takes_the_busier_of_its_sample(
+    fn least_request_takes_the_least_busy_of_its_sample(
         active in proptest::collection::vec(0_usize..5, 1..8),
         choices in 2_u32..6,
         draws in proptest::collection::vec(any::<u64>(), 6),
@@ -109,18 +109,18 @@ proptest! {
         // The first draw seeds the worker, the second chooses the priority, the rest sample.
         let mut script = vec![1, 2];
         script.extend(&draws[..choices as usize]);
-        let mut picker = driver.picker_with(Script::new(script));
+        let mut picker = driver.picker_with(ScriptedRng::new(script));
         let picked = picker.pick(PickArgs::default()).host().map(|host| host.address());
         let sample = draws[..choices as usize].iter().map(|&draw| {
             usize::try_from(draw % active.len() as u64).expect("an index")
         });
-        // `min_by_key` keeps the first of equals.
+        // `min_by_key` returns the first of equals.
         let expected = sample.min_by_key(|&index| active[index]);
         prop_assert_eq!(picked, expected.map(|index| hosts[index].address()));
         prop_assert_eq!(requests.len() as u64, hosts[0].cluster_load().active());
     }
 
-    /// The full scan finds the least busy host of all, whatever is drawn.
+    /// The full scan finds the least busy of all hosts, independent of draws.
     #[test]
     fn a_full_scan_takes_the_least_busy_host(
         active in proptest::collection::vec(0_usize..4, 1..10),
@@ -141,11 +141,11 @@ proptest! {
             prop_assert_eq!(picked, Some(fewest));
         }
         drop(requests);
-        prop_assert_eq!(hosts[0].cluster_load().active(), 0, "all counted out");
+        prop_assert_eq!(hosts[0].cluster_load().active(), 0, "all requests ended");
     }
 
-    /// With unequal weights a host with more requests in flight comes round less often; with bias 0
-    /// requests do not matter.
+    /// With unequal weights a host with more requests in flight is picked less often; with bias 0
+    /// requests have no effect.
     #[test]
     fn weighted_least_request_prefers_idle_hosts(busy in 1_usize..8, bias in 0_u32..3) {
         let policy = least_request(|parts| parts.active_request_bias = Some(f64::from(bias)));
@@ -160,8 +160,8 @@ proptest! {
         prop_assert!((ratio / expected - 1.0).abs() < 0.1, "{picks:?} for {expected}");
     }
 
-    /// From first sight to the end of the window a host's factor only grows, ends at 1, and then
-    /// nobody asks to be woken.
+    /// During the slow-start window a host's factor only grows and ends at 1; afterwards there is
+    /// no timer.
     #[test]
     fn slow_start_factors_grow_with_time(
         window_ms in 100_u64..120_000,
@@ -171,11 +171,11 @@ proptest! {
         late_ms in 0_u64..60_000,
     ) {
         let window = Duration::from_millis(window_ms);
-        let slow_start = SlowStart::try_new(window, Some(aggression), Some(min_weight_percent));
-        let slow_start = slow_start.expect("valid by construction");
+        let slow_start = SlowStart::try_new(window, Some(aggression), Some(min_weight_percent))
+            .expect("valid by construction");
         let policy = EndpointPolicy::RoundRobin(RoundRobin { slow_start });
         let mut driver = weighted(policy, &weights);
-        // A host that comes later starts later, whatever the others are at.
+        // A host that is added later starts later, independent of the others.
         let mut more = parts(&[("a", weights.len() + 1)]);
         for (endpoint, &weight) in more.endpoints[0].lb_endpoints.iter_mut().zip(&weights) {
             endpoint.load_balancing_weight = Some(weight);
@@ -185,19 +185,19 @@ proptest! {
         let mut wakes = 0;
         while let Some(next) = [driver.balancer.poll_timeout(), late].into_iter().flatten().min() {
             wakes += 1;
-            prop_assert!(wakes < 10_000, "a ramp ends");
+            prop_assert!(wakes < 10_000, "the ramp ends");
             if late == Some(next) {
                 late = None;
                 driver.assignment(more.clone(), next);
             }
             driver.timeout(next);
             let after = driver.balancer.poll_timeout();
-            prop_assert!(after.is_none_or(|after| after > next), "time moves on");
+            prop_assert!(after.is_none_or(|after| after > next), "the next wake-up is later");
             for host in hosts(&mut driver) {
                 let factor = host.scheduled_weight() / f64::from(host.weight());
                 let before = last.insert(host.address(), factor).unwrap_or(0.0);
                 prop_assert!(before <= factor && factor <= 1.0, "{before} then {factor}");
-                prop_assert!(factor >= min_weight_percent / 100.0 - 1e-12, "the floor");
+                prop_assert!(factor >= min_weight_percent / 100.0 - 1e-12, "the minimum weight");
             }
         }
         prop_assert_eq!(last.len(), weights.len() + 1);
@@ -205,7 +205,7 @@ proptest! {
     }
 }
 
-/// Whether an address is one that `parts` gives to the zone.
+/// Whether `parts` assigns the address to the zone.
 fn in_zone(address: &std::net::SocketAddr, name: &str) -> bool {
     let index = ZONES.iter().position(|&zone| zone == name);
     let std::net::SocketAddr::V4(address) = address else {

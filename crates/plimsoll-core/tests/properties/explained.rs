@@ -1,4 +1,4 @@
-//! `explain` tells what picks do: the shares it names are those that requests get.
+//! Shares in `explain` match those of real picks.
 
 use plimsoll_core::explain::{Explanation, StateName};
 use plimsoll_core::model::cluster::LocalityPolicy;
@@ -13,7 +13,7 @@ use crate::support::{Driver, Tally, at, config, parts, ratio, sampling_error};
 
 const PICKS: u64 = 4_000;
 
-/// Where the numbers that follow from one another do so.
+/// Checks that derived numbers are consistent.
 fn check_consistency(explanation: &Explanation) -> Result<(), TestCaseError> {
     let first = explanation
         .priorities
@@ -45,7 +45,7 @@ fn check_consistency(explanation: &Explanation) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Every locality gets the share that it is said to get; what is said to go to an empty slot fails.
+/// Checks that every locality gets its explained share; requests to an empty locality fail.
 fn check_picks(driver: &mut Driver, seed: u64) -> Result<(), TestCaseError> {
     let explanation = driver.explain();
     check_consistency(&explanation)?;
@@ -53,15 +53,15 @@ fn check_picks(driver: &mut Driver, seed: u64) -> Result<(), TestCaseError> {
     let mut lost = 1.0;
     for row in &explanation.localities {
         let locality = Locality::new(&row.region, &row.zone, &row.sub_zone);
-        let (actual, told) = (tally.share(&locality), row.expected_share);
+        let (actual, expected) = (tally.share(&locality), row.expected_share);
         if row.healthy == 0 && actual == 0.0 {
-            continue; // an empty slot: what would go there is lost
+            continue; // requests to an empty locality fail
         }
-        lost -= told;
-        let error = (actual - told).abs();
+        lost -= expected;
+        let error = (actual - expected).abs();
         prop_assert!(
-            error <= sampling_error(told, PICKS),
-            "{locality}: {actual} is not {told}"
+            error <= sampling_error(expected, PICKS),
+            "{locality}: {actual} is not {expected}"
         );
     }
     let failed = ratio(tally.failed, PICKS);
@@ -76,8 +76,8 @@ fn check_picks(driver: &mut Driver, seed: u64) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(cases(48))]
 
-    /// One priority without degraded hosts, any policy that does not hash: every locality gets the
-    /// share that it is said to get; what is said to go to an empty slot fails.
+    /// One priority without degraded hosts, any policy except hashing: every locality gets its
+    /// explained share, and requests to an empty locality fail.
     #[test]
     fn shares_are_those_of_real_picks(
         config in generate::cluster_config(),
@@ -115,7 +115,7 @@ proptest! {
         check_picks(&mut driver, seed)?;
     }
 
-    /// Any input whatever has an explanation, whose numbers are consistent.
+    /// Any valid input has an explanation with consistent numbers.
     #[test]
     fn every_snapshot_can_be_explained(
         config in generate::cluster_config(),

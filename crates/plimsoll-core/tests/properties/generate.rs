@@ -1,4 +1,4 @@
-//! Strategies: assignments, fleets, demand and settings, valid by construction.
+//! Strategies for assignments, fleets, demand and settings, valid by construction.
 //!
 //! Small on purpose: a few zones and hosts reach every branch, and a failure stays readable.
 
@@ -19,10 +19,10 @@ use proptest::sample::select;
 
 use crate::support::{address, zone};
 
-/// Names of zones; the first is where most tests put themselves.
+/// Names of zones; most tests are in the first.
 pub(crate) const ZONES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
-/// Healthy or not, nothing between: every request has a host while there is a healthy one.
+/// Healthy or unhealthy only: every request has a host while there is a healthy one.
 pub(crate) fn healthy_or_not() -> impl Strategy<Value = HealthStatus> {
     use HealthStatus::{Draining, Healthy, Timeout, Unhealthy, Unknown};
     prop_oneof![
@@ -31,7 +31,7 @@ pub(crate) fn healthy_or_not() -> impl Strategy<Value = HealthStatus> {
     ]
 }
 
-/// Every status.
+/// Every health status of EDS.
 pub(crate) fn any_health() -> impl Strategy<Value = HealthStatus> {
     prop_oneof![3 => healthy_or_not(), 1 => Just(HealthStatus::Degraded)]
 }
@@ -120,7 +120,7 @@ pub(crate) fn demand(zones: usize) -> impl Strategy<Value = Vec<u64>> {
     })
 }
 
-/// Zone-aware settings with every switch.
+/// Zone-aware settings with every option.
 pub(crate) fn zone_aware() -> impl Strategy<Value = ZoneAware> {
     let bases = vec![
         LocalityBasis::HealthyHostsNum,
@@ -159,7 +159,7 @@ pub(crate) fn zone_aware() -> impl Strategy<Value = ZoneAware> {
         )
 }
 
-/// How a locality is chosen, for policies that do not hash.
+/// Locality policies for endpoint policies without hashing.
 pub(crate) fn locality_policy() -> impl Strategy<Value = LocalityPolicy> {
     prop_oneof![
         1 => Just(LocalityPolicy::Flat),
@@ -169,7 +169,7 @@ pub(crate) fn locality_policy() -> impl Strategy<Value = LocalityPolicy> {
     ]
 }
 
-/// Policies that do not hash.
+/// Endpoint policies without hashing.
 pub(crate) fn endpoint_policy() -> impl Strategy<Value = EndpointPolicy> {
     let least_request = |selection_method| {
         let parts = LeastRequestParts {
@@ -186,7 +186,7 @@ pub(crate) fn endpoint_policy() -> impl Strategy<Value = EndpointPolicy> {
     ])
 }
 
-/// Settings of a cluster that does not hash.
+/// Settings of a cluster without hashing.
 pub(crate) fn cluster_config() -> impl Strategy<Value = Arc<ClusterConfig>> {
     let sampling = vec![LocalitySampling::Random, LocalitySampling::LowDiscrepancy];
     let threshold = proptest::option::of(0_u32..=100);

@@ -1,4 +1,4 @@
-//! Consistent hashing: the same key finds the same host, and membership moves few keys.
+//! Consistent hashing: a key always finds the same host, and changes of membership move few keys.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ use proptest::sample::select;
 use crate::cases;
 use crate::support::{Driver, at, config, parts};
 
-/// Keys per measurement.
+/// Number of keys per measurement.
 const KEYS: usize = 2_000;
 
 fn policy() -> impl Strategy<Value = EndpointPolicy> {
@@ -74,21 +74,22 @@ proptest! {
         let mine = hosts_of(&driver, &keys, 1);
         prop_assert!(mine.iter().all(Option::is_some));
         prop_assert_eq!(&mine, &hosts_of(&driver, &keys, 2), "another worker");
-        // Another proxy that got its hosts one by one and lost some on the way.
+        // Another proxy that got its hosts one by one, and had some removed.
         let mut other = self::driver(&policy, 1);
         for (second, hosts) in (1..).zip([hosts.min(3), hosts + 2, hosts]) {
             other.assignment(parts(&[("a", hosts)]), at(second));
         }
         prop_assert_eq!(&mine, &hosts_of(&other, &keys, 3), "another proxy");
-        // There and back again.
+        // Add a host and remove it again.
         driver.assignment(parts(&[("a", hosts + 1)]), at(1));
         driver.assignment(parts(&[("a", hosts)]), at(2));
-        prop_assert_eq!(&mine, &hosts_of(&driver, &keys, 4), "after a detour");
+        prop_assert_eq!(&mine, &hosts_of(&driver, &keys, 4), "after adding and removing a host");
     }
 
-    /// With one host of n gone, its keys must move (1/n of all). Others may: a ring of a given size
-    /// has more places per host afterwards (another 1/n at most), a Maglev table reshuffles a few
-    /// slots (a few percent). Twice what is unavoidable, and 5 %, is far from "everything moves".
+    /// When one of n hosts is removed, its keys must move (1/n of all). Others may: a ring of a
+    /// given size then has more entries per host (at most another 1/n), and a Maglev table
+    /// reshuffles a few entries (a few percent). Twice the unavoidable share plus 5 % is far from
+    /// "everything moves".
     #[test]
     fn losing_a_host_moves_few_keys(
         policy in policy(),
@@ -111,9 +112,9 @@ proptest! {
         prop_assert!(share <= 2.0 * unavoidable + 0.05, "{share} moved of {unavoidable}");
     }
 
-    /// A retry never goes back to a host that was tried while there is another.
+    /// A retry never repeats a host while there is another one.
     #[test]
-    fn retries_visit_every_host_before_any_twice(
+    fn retries_visit_every_host_before_repeating_one(
         policy in policy(),
         hosts in 1_usize..10,
         hash in any::<u64>(),
@@ -130,6 +131,6 @@ proptest! {
             tried.push(host);
         }
         let args = PickArgs { hash: Some(hash), avoid: &tried, ..Default::default() };
-        prop_assert!(picker.pick(args).host().is_some(), "a second try beats none");
+        prop_assert!(picker.pick(args).host().is_some(), "falls back to a tried host");
     }
 }

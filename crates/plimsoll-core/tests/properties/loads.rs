@@ -1,4 +1,4 @@
-//! Priorities and eligible hosts: who may get traffic at all.
+//! Priorities and eligible hosts.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::cases;
 use crate::generate;
 use crate::support::{Driver, at, config};
 
-/// Settings of an assignment that enter the health of a priority.
+/// Adds the policy fields that affect the health of a priority.
 fn with_policy(
     parts: impl Strategy<Value = AssignmentParts>,
 ) -> impl Strategy<Value = AssignmentParts> {
@@ -28,7 +28,7 @@ fn with_policy(
     )
 }
 
-/// Loads sum to 100, and no priority has load without a host that the load is for.
+/// Checks that loads sum to 100, and that a priority with load has hosts for it.
 fn check_loads(snapshot: &RoutingSnapshot, threshold: u32) -> Result<(), TestCaseError> {
     let loads = snapshot.loads();
     let sets: Vec<_> = (0..)
@@ -39,7 +39,7 @@ fn check_loads(snapshot: &RoutingSnapshot, threshold: u32) -> Result<(), TestCas
     let scores = loads.health().iter().chain(loads.degraded_availability());
     let available: u32 = scores.sum();
     if hosts == 0 || (threshold == 0 && available == 0) {
-        // Nothing to choose from: priority 0 takes it all, whatever the other entries say.
+        // No host is available: priority 0 takes everything, independent of the other entries.
         prop_assert_eq!(loads.healthy_load()[0], 100);
         return Ok(());
     }
@@ -71,14 +71,14 @@ fn check_loads(snapshot: &RoutingSnapshot, threshold: u32) -> Result<(), TestCas
         if available >= 100 {
             prop_assert!(
                 !loads.panic()[priority],
-                "no panic while there is enough in sum"
+                "no panic while total health is sufficient"
             );
         }
     }
     Ok(())
 }
 
-/// What the assignment says of each address.
+/// Returns the health of each address in the assignment.
 fn health_of(parts: &AssignmentParts) -> BTreeMap<SocketAddr, HealthClass> {
     let endpoints = parts.endpoints.iter().flat_map(|entry| &entry.lb_endpoints);
     let class = |status| HealthFlags::from_eds(status).class();
@@ -90,7 +90,8 @@ fn health_of(parts: &AssignmentParts) -> BTreeMap<SocketAddr, HealthClass> {
 proptest! {
     #![proptest_config(cases(192))]
 
-    /// Also after the hosts of an earlier assignment have gone: Envoy keeps loads between updates.
+    /// Also after the hosts of an earlier assignment were removed: Envoy keeps loads between
+    /// updates.
     #[test]
     fn priority_loads_sum_to_100(
         before in with_policy(generate::assignment(3, 4, generate::any_health())),
@@ -107,8 +108,8 @@ proptest! {
         }
     }
 
-    /// By real picks: the host is in the list that the pick names, and the list has only hosts of
-    /// the class it is for; a request without a host has one of the known reasons.
+    /// With real picks: the host is in the list that the pick names, and the list has only hosts of
+    /// its class; a request without a host has a known reason.
     #[test]
     fn only_eligible_hosts_get_traffic(
         config in generate::cluster_config(),

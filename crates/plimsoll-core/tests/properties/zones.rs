@@ -1,4 +1,4 @@
-//! Zone-aware routing: shares, conserved mass, fair load, and the order of input.
+//! Zone-aware routing: shares, conservation of demand, fair load, and independence of input order.
 
 use std::sync::Arc;
 
@@ -15,11 +15,12 @@ use crate::cases;
 use crate::generate::{self, ZONES};
 use crate::support::{self, Driver, Tally, at, by_zone, config, parts, pick_sequence, zone};
 
-/// A cluster and a fleet handed to a proxy in `own`.
+/// Creates a proxy in `own` with a cluster and a fleet.
 fn driver(
     config: &Arc<ClusterConfig>,
     own: &str,
-    (upstream, fleet): (&AssignmentParts, &AssignmentParts),
+    upstream: &AssignmentParts,
+    fleet: &AssignmentParts,
 ) -> Driver {
     let mut driver = Driver::new(Arc::clone(config), own);
     driver.assignment(upstream.clone(), at(0));
@@ -27,7 +28,7 @@ fn driver(
     driver
 }
 
-/// 1, or 0 when requests fail; never anything else.
+/// Whether the sum is 1 (`true`) or 0 because requests fail (`false`); `None` otherwise.
 fn is_whole(shares: impl Iterator<Item = f64>) -> Option<bool> {
     let mut sum = 0.0;
     for share in shares {
@@ -51,7 +52,7 @@ proptest! {
         upstream in generate::assignment(5, 2, generate::any_health()),
         fleet in generate::fleet(5),
     ) {
-        let explanation = driver(&config, own, (&upstream, &fleet)).explain();
+        let explanation = driver(&config, own, &upstream, &fleet).explain();
         let rows = &explanation.localities;
         let own_shares = is_whole(rows.iter().map(|row| row.expected_share));
         prop_assert!(own_shares.is_some(), "{rows:?}");
@@ -66,8 +67,7 @@ proptest! {
             prop_assert_eq!(own_shares, Some(true));
             prop_assert!((traffic - 1.0).abs() < 1e-9, "nothing fails: {}", traffic);
         }
-        // Envoy's pick among slots without capacity names empty slots too; everything else does
-        // not.
+        // Only Envoy's choice among localities without capacity includes empty ones.
         if p0.hosts == 0 && explanation.state == StateName::NoLocalityRouting {
             prop_assert_eq!(own_shares, Some(false));
         }
@@ -76,15 +76,15 @@ proptest! {
     }
 
     #[test]
-    fn order_of_input_does_not_matter(
+    fn input_order_does_not_matter(
         config in generate::cluster_config(),
         upstream in generate::assignment(5, 2, generate::any_health()),
         fleet in generate::fleet(5),
         seed in any::<u64>(),
     ) {
-        let mut straight = driver(&config, "a", (&upstream, &fleet));
+        let mut straight = driver(&config, "a", &upstream, &fleet);
         let (upstream, fleet) = (shuffled(upstream, seed), shuffled(fleet, seed ^ 1));
-        let mut mixed = driver(&config, "a", (&upstream, &fleet));
+        let mut mixed = driver(&config, "a", &upstream, &fleet);
         prop_assert_eq!(straight.explain(), mixed.explain());
         let addresses = |driver: &mut Driver| -> Vec<_> {
             driver.snapshot().hosts().map(|host| host.address()).collect()
@@ -92,14 +92,14 @@ proptest! {
         prop_assert_eq!(addresses(&mut straight), addresses(&mut mixed));
         let picks = |driver: &Driver| pick_sequence(&mut driver.picker(seed), 100);
         prop_assert_eq!(picks(&straight), picks(&mixed));
-        // Also as an update: the same endpoints in another order are no change.
+        // As an update, the same endpoints in another order change nothing.
         straight.assignment(upstream, at(1));
         prop_assert_eq!(straight.balancer.stats().snapshots_built.get(), 2);
     }
 
-    /// Zones with a fraction keep it, the others share exactly the rest (decisions D2).
+    /// Zones with a fraction keep it, the others share exactly the rest (decision 0023).
     #[test]
-    fn partial_fractions_conserve_mass(
+    fn partial_fractions_conserve_demand(
         hosts in proptest::collection::vec((1_usize..6, proptest::option::of(0_u64..=4000)), 2..6),
     ) {
         let zones: Vec<_> = ZONES.iter().copied().zip(hosts.iter().map(|&(n, _)| n)).collect();
@@ -115,7 +115,7 @@ proptest! {
             zone.min_cluster_size = Some(1);
         });
         let config = config(|parts| parts.locality_policy = policy);
-        let explanation = driver(&config, "a", (&parts(&zones), &fleet)).explain();
+        let explanation = driver(&config, "a", &parts(&zones), &fleet).explain();
         let whole: f64 = explanation.localities.iter().map(|row| row.demand_share).sum();
         prop_assert!((whole - 1.0).abs() < 1e-12, "{whole}");
         if known == 0 && unknown_hosts == 0 {
@@ -134,7 +134,7 @@ proptest! {
             let share = weight / support::ratio(scale, 1);
             let (actual, bp) = demand[name];
             prop_assert!((actual - share).abs() < 1e-12, "{name}: {actual} is not {share}");
-            // Rounded down, as Envoy does; exact where the fraction says it.
+            // Rounded down, as in Envoy; exact where a fraction is given.
             let bp = support::ratio(bp, 10_000);
             prop_assert!(bp <= actual + 1e-12 && actual < bp + 1e-4 + 1e-12, "{name}");
             if let (Some(fraction), 10_000) = (fraction, scale) {
@@ -144,7 +144,7 @@ proptest! {
     }
 }
 
-/// Localities and endpoints in another order.
+/// Shuffles localities and endpoints.
 fn shuffled(mut parts: AssignmentParts, seed: u64) -> AssignmentParts {
     let mut rng = Xoshiro256::from_seed(seed);
     shuffle(&mut parts.endpoints, &mut rng);
@@ -168,7 +168,7 @@ struct World {
     /// Per zone: healthy and unhealthy upstream hosts; both 0 = the cluster is not in this zone.
     upstream: Vec<(usize, usize)>,
     demand: Vec<u64>,
-    /// Weight of every host of a zone, when capacity goes by weight.
+    /// Weight of every host of a zone, if capacity is measured by weight.
     weights: Option<Vec<u32>>,
 }
 
@@ -197,7 +197,7 @@ impl World {
         &ZONES[..self.upstream.len()]
     }
 
-    /// Upstream zones that can serve.
+    /// Returns the number of upstream zones with healthy hosts.
     fn serving(&self) -> usize {
         self.upstream
             .iter()
@@ -217,7 +217,7 @@ impl World {
         config(|parts| {
             parts.locality_policy = policy;
             parts.locality_sampling = Some(LocalitySampling::LowDiscrepancy);
-            // Not the subject: unhealthy hosts must not make the cluster panic.
+            // Unhealthy hosts must not make the cluster panic, which is not tested here.
             parts.healthy_panic_threshold = Some(0.0);
         })
     }
@@ -243,10 +243,10 @@ impl World {
         for (entry, &bp) in fleet.endpoints.iter_mut().zip(&self.demand) {
             entry.observed_traffic_fraction = Some(bp);
         }
-        driver(&self.config(dead_band_bp), own, (&upstream, &fleet))
+        driver(&self.config(dead_band_bp), own, &upstream, &fleet)
     }
 
-    /// Load factor and capacity (basis points) of each zone that has capacity.
+    /// Returns load factor and capacity (basis points) of each zone that has capacity.
     fn load(explanation: &Explanation) -> Vec<(String, f64, f64)> {
         let rows = explanation.localities.iter();
         rows.filter_map(|row| Some((row.zone.clone(), row.load_factor?, row.capacity_share * 1e4)))
@@ -279,8 +279,8 @@ proptest! {
         }
     }
 
-    /// With the default band a zone may keep up to 100 bp more than its capacity; what it keeps is
-    /// missing elsewhere.
+    /// With the default band a zone may keep up to 100 bp more than its capacity, which is missing
+    /// elsewhere.
     #[test]
     fn the_dead_band_costs_at_most_the_band(world in world()) {
         let explanation = world.driver("a", None).explain();
@@ -302,7 +302,8 @@ proptest! {
 proptest! {
     #![proptest_config(cases(12))]
 
-    /// The same as an experiment: evenly sampled picks of every zone's proxies, weighed by demand.
+    /// The same as an experiment: low-discrepancy picks of every zone's proxies, weighted by
+    /// demand.
     #[test]
     fn true_fractions_give_fair_load_by_real_picks(world in world()) {
         let picks = 4_000;
@@ -314,7 +315,7 @@ proptest! {
             for (sum, name) in traffic.iter_mut().zip(world.zones()) {
                 *sum += support::ratio(demand, 10_000) * tally.share(&zone(name));
             }
-            // Where everything stays, everything stays.
+            // Direct routing keeps everything local.
             if driver.explain().state == StateName::LocalityDirect {
                 prop_assert_eq!(tally.localities.len(), 1);
             }

@@ -1,7 +1,7 @@
-//! What the integration tests of the core share: builders of inputs, a driver, tallies of picks.
+//! Shared helpers of the core's integration tests: input builders, a driver, tallies of picks.
 //!
 //! Public API only, as an embedder would use it. The interpreter of operation sequences (`ops.rs`)
-//! does not use this file: the fuzz targets include it alone.
+//! does not use this file, because the fuzz targets include it alone.
 #![allow(dead_code, reason = "each test crate uses a part")]
 
 use std::collections::BTreeMap;
@@ -25,23 +25,23 @@ use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_core::time::Instant;
 use plimsoll_core::units::BasisPoints;
 
-/// The moment `seconds` after the origin.
+/// Returns the time `seconds` after the origin.
 pub(crate) const fn at(seconds: u64) -> Instant {
     Instant::from_secs(seconds)
 }
 
-/// A locality that has only a zone.
+/// Returns a locality that has only a zone.
 pub(crate) fn zone(name: &str) -> Locality {
     Locality::zone_only(name)
 }
 
-/// Address of a host: 10.zone.high.low, so that no two zones share one.
+/// Returns the address of a host, 10.zone.high.low, distinct across zones.
 pub(crate) fn address(zone: usize, host: usize) -> SocketAddr {
     let byte = |number: usize| u8::try_from(number % 256).expect("below 256");
     SocketAddr::from(([10, byte(zone), byte(host / 256), byte(host)], 8080))
 }
 
-/// Zones with so many endpoints, all of weight 1 and of unknown (usable) health.
+/// Returns zones with endpoints of weight 1 and unknown (usable) health.
 pub(crate) fn parts(zones: &[(&str, usize)]) -> AssignmentParts {
     let entry = |(index, &(name, hosts)): (usize, &(&str, usize))| LocalityParts {
         locality: zone(name),
@@ -57,12 +57,12 @@ pub(crate) fn parts(zones: &[(&str, usize)]) -> AssignmentParts {
     }
 }
 
-/// Parts that are known to be right.
+/// Checks parts that are known to be valid.
 pub(crate) fn checked(parts: AssignmentParts) -> ClusterLoadAssignment {
     ClusterLoadAssignment::try_new(parts).expect("a valid assignment")
 }
 
-/// Fractions by zone name, in basis points.
+/// Returns fractions by zone name, in basis points.
 pub(crate) fn fractions(zones: &[(&str, u64)]) -> FractionMap {
     let fraction = |bp| BasisPoints::new(bp, "fraction").expect("a valid fraction");
     zones
@@ -71,7 +71,7 @@ pub(crate) fn fractions(zones: &[(&str, u64)]) -> FractionMap {
         .collect()
 }
 
-/// Settings of a cluster, all unset except what `change` sets.
+/// Returns the settings of a cluster, with defaults except for `change`.
 pub(crate) fn config(change: impl FnOnce(&mut ClusterConfigParts)) -> Arc<ClusterConfig> {
     let mut parts = ClusterConfigParts {
         name: "orders".into(),
@@ -81,19 +81,19 @@ pub(crate) fn config(change: impl FnOnce(&mut ClusterConfigParts)) -> Arc<Cluste
     Arc::new(ClusterConfig::try_new(parts).expect("a valid configuration"))
 }
 
-/// Zone-aware settings, all unset except what `change` sets.
+/// Returns zone-aware settings, with defaults except for `change`.
 pub(crate) fn zone_aware(change: impl FnOnce(&mut ZoneAwareParts)) -> LocalityPolicy {
     let mut parts = ZoneAwareParts::default();
     change(&mut parts);
     LocalityPolicy::ZoneAware(ZoneAware::try_new(parts).expect("valid zone-aware settings"))
 }
 
-/// Round robin by zone, with this basis.
+/// Returns a round-robin cluster with zone-aware routing on this basis.
 pub(crate) fn by_basis(locality_basis: LocalityBasis) -> Arc<ClusterConfig> {
     config(|parts| parts.locality_policy = zone_aware(|zone| zone.locality_basis = locality_basis))
 }
 
-/// A balancer and the channel it publishes to: what a driver holds for one cluster.
+/// A balancer and the channel it publishes to, as a driver holds them for one cluster.
 pub(crate) struct Driver {
     pub(crate) balancer: Balancer,
     publisher: Publisher<RoutingSnapshot>,
@@ -101,7 +101,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// A driver of a proxy in zone `own`, at the origin of time.
+    /// Creates the driver of a proxy in zone `own`, at the origin of time.
     pub(crate) fn new(config: Arc<ClusterConfig>, own: &str) -> Self {
         let balancer = Balancer::new(config, zone(own), at(0));
         let (publisher, reader) = publish::channel(balancer.initial_snapshot(at(0)));
@@ -112,8 +112,7 @@ impl Driver {
         }
     }
 
-    /// Publishes what there is to publish and returns what happened, as a driver must after each
-    /// input.
+    /// Publishes the pending snapshot and returns the events, as a driver must do after each input.
     pub(crate) fn drain(&mut self) -> Vec<Event> {
         if let Some(snapshot) = self.balancer.poll_snapshot() {
             self.publisher.publish(snapshot);
@@ -125,46 +124,46 @@ impl Driver {
         std::iter::from_fn(|| self.balancer.poll_event()).collect()
     }
 
-    /// The endpoints of the cluster.
+    /// Updates the endpoints of the cluster.
     pub(crate) fn assignment(&mut self, parts: AssignmentParts, now: Instant) -> Vec<Event> {
         self.balancer.handle_assignment(checked(parts), now);
         self.drain()
     }
 
-    /// The fleet.
+    /// Updates the endpoints of the fleet.
     pub(crate) fn originating(&mut self, parts: AssignmentParts, now: Instant) -> Vec<Event> {
-        self.balancer.handle_originating(checked(parts), now);
+        self.balancer.handle_fleet_assignment(checked(parts), now);
         self.drain()
     }
 
-    /// The timer fires.
+    /// Fires the timer at `now`.
     pub(crate) fn timeout(&mut self, now: Instant) -> Vec<Event> {
         self.balancer.handle_timeout(now);
         self.drain()
     }
 
-    /// What workers see.
+    /// Returns the published snapshot.
     pub(crate) fn snapshot(&mut self) -> Arc<RoutingSnapshot> {
         Arc::clone(self.reader.latest())
     }
 
-    /// Why it looks like that.
+    /// Explains the published snapshot.
     pub(crate) fn explain(&mut self) -> Explanation {
         self.reader.latest().explain()
     }
 
-    /// A worker.
+    /// Creates a worker with a seeded generator.
     pub(crate) fn picker(&self, seed: u64) -> Picker {
         self.picker_with(Xoshiro256::from_seed(seed))
     }
 
-    /// A worker with a generator of its own kind.
+    /// Creates a worker with the given generator.
     pub(crate) fn picker_with<R: Rng>(&self, rng: R) -> Picker<R> {
         Picker::new(self.reader.clone(), rng)
     }
 }
 
-/// Addresses of the next picks; `None` where there was no host.
+/// Returns the addresses of the next picks; `None` if there was no host.
 pub(crate) fn pick_sequence(picker: &mut Picker, picks: usize) -> Vec<Option<SocketAddr>> {
     let mut pick = || {
         picker
@@ -175,21 +174,19 @@ pub(crate) fn pick_sequence(picker: &mut Picker, picks: usize) -> Vec<Option<Soc
     (0..picks).map(|_| pick()).collect()
 }
 
-/// How many of `picks` requests went where.
+/// Number of requests per destination.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// By locality.
     pub(crate) localities: BTreeMap<Locality, u64>,
-    /// By host.
     pub(crate) hosts: BTreeMap<SocketAddr, u64>,
-    /// Without a host.
+    /// Requests without a host.
     pub(crate) failed: u64,
-    /// All of them.
+    /// Total number of requests.
     pub(crate) picks: u64,
 }
 
 impl Tally {
-    /// Picks and counts.
+    /// Makes `picks` picks and counts them.
     pub(crate) fn of(picker: &mut Picker, picks: u64) -> Self {
         let mut tally = Self {
             picks,
@@ -210,7 +207,7 @@ impl Tally {
         tally
     }
 
-    /// Share of a locality.
+    /// Returns the share of a locality.
     pub(crate) fn share(&self, locality: &Locality) -> f64 {
         self.localities
             .get(locality)
@@ -218,7 +215,7 @@ impl Tally {
     }
 }
 
-/// Share of a zone in an explanation's localities.
+/// Returns a value per zone from the localities of an explanation.
 pub(crate) fn by_zone<T>(
     explanation: &Explanation,
     of: impl Fn(&plimsoll_core::explain::LocalityExplanation) -> T,
@@ -230,7 +227,7 @@ pub(crate) fn by_zone<T>(
         .collect()
 }
 
-/// `part / whole` as a number of its own.
+/// Returns `part / whole` as a floating-point number.
 #[expect(
     clippy::cast_precision_loss,
     reason = "counts of tests are far below 2^53"
@@ -239,8 +236,8 @@ pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
     part as f64 / whole as f64
 }
 
-/// Five standard deviations of the share of `picks` independent draws that hit with chance `p`, and
-/// one draw for what rounding does: a correct picker misses this once in a million tries.
+/// Returns five standard deviations of the share of `picks` independent draws with probability `p`,
+/// plus one draw for rounding: a correct picker fails once in a million runs.
 #[expect(
     clippy::cast_precision_loss,
     reason = "counts of tests are far below 2^53"
@@ -250,7 +247,7 @@ pub(crate) fn sampling_error(p: f64, picks: u64) -> f64 {
     5.0 * (p * (1.0 - p) / picks).sqrt() + 1.0 / picks
 }
 
-/// Asserts that two numbers are as good as equal.
+/// Asserts that two numbers are approximately equal.
 #[track_caller]
 pub(crate) fn assert_close(actual: f64, expected: f64, tolerance: f64, what: &str) {
     assert!(

@@ -1,9 +1,9 @@
-//! Interpreter of operation sequences: a byte string in, calls on a balancer and its pickers out.
+//! Interpreter of operation sequences: maps a byte string to calls on a balancer and its pickers.
 //!
-//! Every string means something, so that a fuzzer wastes none; after each operation the invariants
-//! of `checks.rs` are held against a plain model. Used by `tests/ops.rs` on seeded random strings
-//! and by the fuzz target `balancer_ops`. Included by path, with `ops/` beside it; uses the public
-//! API only.
+//! Every string is valid, so that a fuzzer wastes none. After each operation the invariants of
+//! `checks.rs` are checked against a simple model. Used by `tests/ops.rs` with seeded random
+//! strings and by the fuzz target `balancer_ops`. Included by path, with `ops/` beside it; uses the
+//! public API only.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,12 +37,12 @@ mod model;
 use bytes::Bytes;
 use model::Model;
 
-/// Requests kept in flight at most.
+/// Maximum number of requests in flight.
 const IN_FLIGHT: usize = 24;
 
-/// What a string reached: so that a test can tell that its strings reach everything.
+/// Counters of what a string exercised, so that a test can check its coverage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Reached {
+pub(crate) struct Coverage {
     pub(crate) snapshots: u64,
     pub(crate) refused: u64,
     pub(crate) stale: u64,
@@ -53,17 +53,17 @@ pub(crate) struct Reached {
     pub(crate) queued: u64,
     pub(crate) local: u64,
     pub(crate) avoided: u64,
-    /// Load reports that somebody used.
+    /// Load reports that were used.
     pub(crate) reports: u64,
     /// By source: all, healthy, degraded; a locality's healthy, degraded, all.
     pub(crate) sources: [u64; 6],
 }
 
-/// Runs the operations that `bytes` mean. Panics where the core does what it must not.
-pub(crate) fn run(bytes: &[u8]) -> Reached {
+/// Runs the operations that `bytes` encode. Panics if the core violates an invariant.
+pub(crate) fn run(bytes: &[u8]) -> Coverage {
     let mut bytes = Bytes::new(bytes);
     let mut world = World::new(&mut bytes);
-    // Most sequences start with hosts and a fleet, so that the rest has something to act on.
+    // Most sequences start with hosts and a fleet, so that the operations have an effect.
     if !bytes.once_in(8) {
         world.assign(valid_assignment(&mut bytes));
         world.originate(valid_assignment(&mut bytes));
@@ -72,7 +72,7 @@ pub(crate) fn run(bytes: &[u8]) -> Reached {
         world.step(&mut bytes);
         world.check();
     }
-    world.reached
+    world.coverage
 }
 
 struct World {
@@ -84,7 +84,7 @@ struct World {
     now: Instant,
     requests: Vec<ActiveRequest>,
     tried: Vec<Arc<Host>>,
-    reached: Reached,
+    coverage: Coverage,
 }
 
 impl World {
@@ -107,7 +107,7 @@ impl World {
             now,
             requests: Vec::new(),
             tried: Vec::new(),
-            reached: Reached::default(),
+            coverage: Coverage::default(),
         }
     }
 
@@ -146,7 +146,7 @@ impl World {
                 let step = Duration::from_nanos(bytes.one_of(&steps));
                 self.now = self.now.saturating_add(step);
             }
-            // A clock that steps back harms nobody.
+            // A clock that steps back does no harm.
             15 => {
                 let back = bytes.one_of(&[1, 1_000_000_000, 3_600_000_000_000]);
                 self.now = Instant::from_nanos(self.now.as_nanos().saturating_sub(back));
@@ -169,12 +169,12 @@ impl World {
 
     fn originate(&mut self, fleet: ClusterLoadAssignment) {
         self.model.originate(fleet.clone(), self.now);
-        self.balancer.handle_originating(fleet, self.now);
+        self.balancer.handle_fleet_assignment(fleet, self.now);
         self.drain();
     }
 
-    /// The same again is no news, whatever happened in between; unless weights of hosts are made of
-    /// reports, which an assignment resets.
+    /// Repeating an assignment is a no-op, unless host weights come from load reports, which an
+    /// assignment resets.
     fn repeat_assignment(&mut self) {
         if self.model.reported_weights {
             return;
@@ -186,7 +186,7 @@ impl World {
         }
     }
 
-    /// Broken inputs are refused with the path of the field, and nothing else happens.
+    /// Rejects broken inputs with the path of the field and no other effect.
     fn refuse(&mut self, bytes: &mut Bytes<'_>) {
         let (result, path) = if bytes.flag() {
             let (parts, path) = inputs::broken_assignment(bytes);
@@ -197,19 +197,19 @@ impl World {
         let error = result.expect_err("a broken input");
         assert!(error.path().contains(path), "{error} does not name {path}");
         assert!(!error.reason().is_empty());
-        self.reached.refused += 1;
+        self.coverage.refused += 1;
     }
 
     fn configure(&mut self, bytes: &mut Bytes<'_>) {
         let config = valid_config(bytes);
         self.model.configure(Arc::clone(&config));
-        // Settings under which fractions are already too old take them out of force at once.
+        // Settings under which fractions are already too old expire them at once.
         self.model.expire(self.now);
         self.balancer.handle_config(config, self.now);
         self.drain();
     }
 
-    /// A load report of a host, which is good for somebody or not.
+    /// Applies a load report to a host, which may use it or not.
     fn report(&mut self, bytes: &mut Bytes<'_>) {
         let report = loads::report(bytes);
         let snapshot = Arc::clone(self.reader.latest());
@@ -221,10 +221,10 @@ impl World {
         let host = hosts[bytes.below(hosts.len())];
         let used = host.observe_orca(&report, config, self.now);
         let wanted = self.model.follows_reports();
-        assert!(wanted || !used, "nobody wants reports");
+        assert!(wanted || !used, "the policy does not use reports");
         let utilization = host.utilization().map(|(utilization, _)| utilization);
         assert!(utilization.is_none_or(|value| (0.0..=1.0).contains(&value)));
-        self.reached.reports += u64::from(used);
+        self.coverage.reports += u64::from(used);
     }
 
     fn signal(&mut self, bytes: &mut Bytes<'_>) {
@@ -242,8 +242,8 @@ impl World {
         self.drain();
     }
 
-    /// The timer: early it does nothing, late it does everything that was due, and then it is not
-    /// due again at once.
+    /// Fires the timer: early it does nothing, late it handles everything that was due, and then it
+    /// is not due again at once.
     fn timeout(&mut self) {
         let due = self
             .balancer
@@ -274,11 +274,11 @@ impl World {
             _ => None,
         };
         let events = self.drain();
-        assert!(due || events.is_empty(), "early: {events:?}");
-        let told: Vec<_> = events.iter().filter_map(stale).collect();
+        assert!(due || events.is_empty(), "too early: {events:?}");
+        let reported: Vec<_> = events.iter().filter_map(stale).collect();
         assert!(
-            !knows_ages || told == expected,
-            "{told:?} is not {expected:?}"
+            !knows_ages || reported == expected,
+            "{reported:?} is not {expected:?}"
         );
     }
 
@@ -292,10 +292,10 @@ impl World {
         }) {
             PickResult::Complete(pick) => {
                 checks::pick(&pick, avoid, &snapshot, &self.model);
-                self.reached.picks += 1;
-                self.reached.local += u64::from(pick.local);
-                self.reached.avoided += u64::from(!avoid.is_empty());
-                self.reached.sources[match pick.source {
+                self.coverage.picks += 1;
+                self.coverage.local += u64::from(pick.local);
+                self.coverage.avoided += u64::from(!avoid.is_empty());
+                self.coverage.sources[match pick.source {
                     HostSource::AllHosts => 0,
                     HostSource::HealthyHosts => 1,
                     HostSource::DegradedHosts => 2,
@@ -315,18 +315,18 @@ impl World {
                     .iter()
                     .flat_map(ClusterLoadAssignment::drop_overloads);
                 assert!(drops.into_iter().any(|drop| drop.category == *category));
-                self.reached.drops += 1;
+                self.coverage.drops += 1;
             }
             PickResult::Fail(error) => {
                 checks::failure(error, &snapshot, &self.model);
-                self.reached.failures += 1;
+                self.coverage.failures += 1;
             }
             PickResult::Queue => {
                 assert!(
                     self.model.assignment.is_none(),
                     "queued after an assignment"
                 );
-                self.reached.queued += 1;
+                self.coverage.queued += 1;
             }
         }
         if self.tried.len() > 8 {
@@ -345,7 +345,7 @@ impl World {
             0 => drop(request),
             _ if good => {
                 let latency = Duration::from_micros(bytes.one_of(&[1_000, 0, 50_000]));
-                request.finish_after(RequestOutcome::Success, latency);
+                request.finish_with_latency(RequestOutcome::Success, latency);
             }
             _ => request.finish(RequestOutcome::Error),
         }
@@ -354,7 +354,7 @@ impl World {
         assert_eq!(
             (after.0, ended(after)),
             (before.0, ended(before) + 1),
-            "counted out once"
+            "ended once"
         );
     }
 
@@ -366,36 +366,36 @@ impl World {
         };
     }
 
-    /// What a driver does after every input.
+    /// Drains the balancer, as a driver does after every input.
     fn drain(&mut self) -> Vec<Event> {
         if let Some(snapshot) = self.balancer.poll_snapshot() {
             let before = self.reader.latest().generation();
             assert!(snapshot.generation() > before, "generations grow");
             checks::snapshot(&snapshot, &mut self.model);
             self.publisher.publish(snapshot);
-            self.reached.snapshots += 1;
+            self.coverage.snapshots += 1;
         }
         assert!(self.balancer.poll_snapshot().is_none(), "the newest, once");
         let events: Vec<Event> = std::iter::from_fn(|| self.balancer.poll_event()).collect();
         for event in &events {
             match event {
-                Event::FractionsStale { .. } => self.reached.stale += 1,
-                Event::FractionsRecovered { .. } => self.reached.recovered += 1,
+                Event::FractionsStale { .. } => self.coverage.stale += 1,
+                Event::FractionsRecovered { .. } => self.coverage.recovered += 1,
                 _ => {}
             }
         }
         events
     }
 
-    /// What holds at any time.
+    /// Checks the invariants that hold at any time.
     fn check(&mut self) {
         let stats = self.balancer.stats();
         assert_eq!(
             stats.lrs_fractions_stale.get(),
-            self.reached.stale,
-            "each told once"
+            self.coverage.stale,
+            "each reported once"
         );
-        assert_eq!(stats.snapshots_built.get(), self.reached.snapshots);
+        assert_eq!(stats.snapshots_built.get(), self.coverage.snapshots);
         if !self.model.ticks() && self.model.knows_ages() {
             assert_eq!(self.balancer.poll_timeout(), self.model.deadline());
         }

@@ -1,6 +1,6 @@
-//! Interpreter of operation sequences for the planner: a byte string in, reports and endpoints out.
+//! Interpreter of operation sequences for the planner: maps a byte string to reports and endpoints.
 //!
-//! The counterpart of `ops.rs`, with the same reading of bytes and the same assignments. Used by
+//! The counterpart of `ops.rs`, with the same byte decoding and the same assignments. Used by
 //! `tests/planner_ops.rs` and by the fuzz target `planner_ops`; uses the public API only.
 
 use std::collections::BTreeMap;
@@ -11,10 +11,11 @@ use plimsoll_core::counts::HostSetCounts;
 use plimsoll_core::model::assignment::{AssignmentParts, ClusterLoadAssignment};
 use plimsoll_core::model::load_report::{ClusterStats, Node, UpstreamLocalityStats};
 use plimsoll_core::model::locality::Locality;
-use plimsoll_core::planner::fleet_weights::FleetWeights;
-use plimsoll_core::planner::weights::ReceiverWeights;
+use plimsoll_core::model::zone_aware::{FractionSource, LocalityBasis, ZoneAware};
+use plimsoll_core::planner::fleet_weights::{FleetHosts, FleetWeights, fleet_weights};
+use plimsoll_core::planner::weights::{ReceiverWeights, locality_weights};
 use plimsoll_core::planner::{
-    Grain, Plan, Planner, PlannerConfig, PlannerConfigParts, PlannerEvent, UpdateCause,
+    Plan, PlanScope, Planner, PlannerConfig, PlannerConfigParts, PlannerEvent, UpdateCause,
 };
 use plimsoll_core::time::Instant;
 
@@ -27,13 +28,13 @@ mod inputs;
 
 use bytes::Bytes;
 
-/// Clusters there are; every one may be a fleet and an upstream cluster.
+/// Names of clusters, each of which may be a fleet and an upstream cluster.
 const CLUSTERS: [&str; 3] = ["orders", "users", "fleet"];
 const NODES: [&str; 6] = ["n0", "n1", "n2", "n3", "n4", ""];
 
-/// What a string reached: so that a test can tell that its strings reach everything.
+/// Counters of what a string exercised, so that a test can check its coverage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Reached {
+pub(crate) struct Coverage {
     pub(crate) plans: BTreeMap<String, u64>,
     pub(crate) events: BTreeMap<String, u64>,
     pub(crate) fleet_weights: u64,
@@ -41,15 +42,15 @@ pub(crate) struct Reached {
     pub(crate) refused: u64,
 }
 
-/// Runs the operations that `bytes` mean. Panics where the planner does what it must not.
-pub(crate) fn run(bytes: &[u8]) -> Reached {
+/// Runs the operations that `bytes` encode. Panics if the planner violates an invariant.
+pub(crate) fn run(bytes: &[u8]) -> Coverage {
     let mut bytes = Bytes::new(bytes);
     let mut world = World::new(&mut bytes);
     while !bytes.is_empty() {
         world.step(&mut bytes);
     }
     world.end();
-    world.reached
+    world.coverage
 }
 
 struct World {
@@ -57,8 +58,8 @@ struct World {
     now: Instant,
     endpoints: BTreeMap<String, ClusterLoadAssignment>,
     newest: u64,
-    plans: BTreeMap<Grain, Arc<Plan>>,
-    reached: Reached,
+    plans: BTreeMap<PlanScope, Arc<Plan>>,
+    coverage: Coverage,
 }
 
 impl World {
@@ -72,8 +73,6 @@ impl World {
             material_change_bp: bytes.maybe(&[1, 50, 10_000]),
             heartbeat: seconds(bytes, &[1, 20, 200]),
             default_report_interval: seconds(bytes, &[1, 10, 3600]),
-            min_cluster_size: bytes.maybe(&[0, 1, 6]),
-            ..Default::default()
         };
         let config = PlannerConfig::try_new(parts).expect("valid settings");
         Self {
@@ -82,19 +81,14 @@ impl World {
             endpoints: BTreeMap::new(),
             newest: 0,
             plans: BTreeMap::new(),
-            reached: Reached::default(),
+            coverage: Coverage::default(),
         }
     }
 
     fn step(&mut self, bytes: &mut Bytes<'_>) {
         match bytes.below(18) {
             0..=6 => self.report(bytes),
-            7 | 8 => self.endpoints(bytes),
-            9 => {
-                let name = bytes.one_of(&CLUSTERS);
-                self.endpoints.remove(name);
-                self.planner.handle_endpoints_removed(name, self.now);
-            }
+            7..=9 => self.endpoints(bytes),
             10 => {
                 let (node, fleet) = (bytes.one_of(&NODES), bytes.one_of(&CLUSTERS));
                 self.planner.handle_disconnect(node, fleet, self.now);
@@ -125,17 +119,17 @@ impl World {
                 let interval = Duration::from_secs(bytes.one_of(&[1, 10, 60, 3600]));
                 let (node, fleet) = (bytes.one_of(&NODES), bytes.one_of(&CLUSTERS));
                 self.planner
-                    .handle_interval(node, fleet, interval, self.now);
+                    .handle_report_interval(node, fleet, interval, self.now);
             }
-            16 => self.ask(bytes),
+            16 => self.change_interval(bytes),
             _ => self.refuse(bytes),
         }
         self.drain();
-        self.look();
+        self.check_views();
     }
 
-    /// Another default interval; what no node can mean changes nothing.
-    fn ask(&mut self, bytes: &mut Bytes<'_>) {
+    /// Changes the default interval; an implausible one changes nothing.
+    fn change_interval(&mut self, bytes: &mut Bytes<'_>) {
         let interval = Duration::from_secs(bytes.one_of(&[1, 10, 60, 3600, 0, u64::MAX]));
         let before = self.planner.config().clone();
         let asked = self.planner.set_default_report_interval(interval, self.now);
@@ -149,19 +143,19 @@ impl World {
         }
     }
 
-    /// What an administrator sees agrees with itself.
-    fn look(&self) {
+    /// Checks that the administrator's views are consistent.
+    fn check_views(&self) {
         for fleet in self.planner.fleets(self.now) {
             let nodes: Vec<_> = fleet.nodes().collect();
             let reported: f64 = nodes.iter().map(|node| node.rate_per_second).sum();
-            for grain in fleet.grains() {
-                let demand: Vec<_> = grain.demand().collect();
+            for scope in fleet.scopes() {
+                let demand: Vec<_> = scope.demand().collect();
                 let reporters: u64 = demand.iter().map(|zone| zone.reporters).sum();
                 assert_eq!(reporters, nodes.len() as u64, "every node counts once");
                 let raw: f64 = demand.iter().map(|zone| zone.raw_per_second).sum();
                 assert!(raw <= reported * (1.0 + 1e-9), "{raw} of {reported}");
                 assert!(demand.iter().all(|zone| zone.smoothed_per_second >= 0.0));
-                assert_eq!(grain.plan().is_some(), grain.plan_age().is_some());
+                assert_eq!(scope.plan().is_some(), scope.plan_age().is_some());
             }
         }
     }
@@ -206,12 +200,12 @@ impl World {
         self.planner.handle_endpoints(&assignment, self.now);
         self.endpoints.insert(name, assignment.clone());
         self.drain();
-        // The same again is no news.
+        // Repeating the same endpoints is a no-op.
         self.planner.handle_endpoints(&assignment, self.now);
         assert!(self.planner.poll_update().is_none(), "nothing changed");
     }
 
-    /// Once told, nothing is due at that very moment any more.
+    /// Fires the timer; afterwards nothing is due at that very time.
     fn timeout(&mut self) {
         self.planner.handle_timeout(self.now);
         let next = self.planner.poll_timeout();
@@ -222,7 +216,7 @@ impl World {
         );
     }
 
-    /// Settings out of range name their field.
+    /// Checks that settings out of range name their field.
     fn refuse(&mut self, bytes: &mut Bytes<'_>) {
         let zero = Some(Duration::ZERO);
         let mut parts = PlannerConfigParts::default();
@@ -250,7 +244,7 @@ impl World {
         };
         let error = PlannerConfig::try_new(parts).expect_err("out of range");
         assert_eq!(error.path(), field);
-        self.reached.refused += 1;
+        self.coverage.refused += 1;
     }
 
     fn drain(&mut self) {
@@ -259,11 +253,11 @@ impl World {
             self.newest = plan.generation;
             self.check(&plan);
             *self
-                .reached
+                .coverage
                 .plans
                 .entry(format!("{:?}", plan.cause))
                 .or_default() += 1;
-            self.plans.insert(plan.grain.clone(), plan);
+            self.plans.insert(plan.scope.clone(), plan);
         }
         while let Some(event) = self.planner.poll_event() {
             let name = match event {
@@ -272,10 +266,10 @@ impl World {
                 PlannerEvent::NodeMoved { .. } => "moved",
                 PlannerEvent::ReportIgnored { .. } => "ignored",
             };
-            *self.reached.events.entry(name.to_owned()).or_default() += 1;
+            *self.coverage.events.entry(name.to_owned()).or_default() += 1;
         }
-        for (grain, plan) in &self.plans {
-            let kept = self.planner.plan(grain);
+        for (scope, plan) in &self.plans {
+            let kept = self.planner.plan(scope);
             assert!(
                 kept.is_none_or(|kept| Arc::ptr_eq(kept, plan)),
                 "the plan in force"
@@ -283,8 +277,7 @@ impl World {
         }
     }
 
-    /// Everybody hangs up and nobody comes back: everything is withdrawn, and nobody wants to be
-    /// woken any more.
+    /// Disconnects all nodes: everything is withdrawn, and no timer is left.
     fn end(&mut self) {
         for fleet in CLUSTERS {
             for node in NODES {
@@ -295,14 +288,10 @@ impl World {
         self.now = self.now.saturating_add(Duration::from_secs(2 * 3600));
         self.timeout();
         self.drain();
-        assert_eq!(
-            self.planner.poll_timeout(),
-            None,
-            "nothing left to wait for"
-        );
-        for (grain, plan) in &self.plans {
-            assert!(!plan.has_data(), "{grain:?} still has data");
-            assert!(self.planner.plan(grain).is_none(), "{grain:?} is forgotten");
+        assert_eq!(self.planner.poll_timeout(), None, "no timer is left");
+        for (scope, plan) in &self.plans {
+            assert!(!plan.has_data(), "{scope:?} still has data");
+            assert!(self.planner.plan(scope).is_none(), "{scope:?} is removed");
         }
     }
 
@@ -321,40 +310,34 @@ impl World {
             );
             assert!(
                 !zone.locality.is_unset() || zone.estimated,
-                "nobody reports from nowhere"
+                "no reporter is without locality"
             );
             assert!(!zone.estimated || zone.reporters == 0, "{zone:?}");
         }
         assert_eq!(plan.fractions().len(), zones.len());
         assert!(plan.cause != UpdateCause::NoData || !plan.has_data());
-        match &plan.grain.upstream_cluster {
-            None => assert!(
-                plan.locality_weights.is_empty(),
-                "weights of which cluster?"
-            ),
-            Some(_) => assert!(
-                plan.fleet_weights.is_none(),
-                "a fleet has one set of weights"
-            ),
+        let fleet = self.endpoints.get(&*plan.scope.fleet);
+        if let Some(fleet) = fleet.filter(|_| plan.has_data()) {
+            self.coverage.fleet_weights += 1;
+            let hosts = FleetHosts::of_assignment(fleet);
+            check_fleet_weights(&fleet_weights(&plan.zones, &hosts), plan);
         }
-        if let Some(weights) = &plan.fleet_weights {
-            self.reached.fleet_weights += 1;
-            check_fleet_weights(weights, plan);
-        }
-        for receiver in &plan.locality_weights {
-            self.reached.locality_weights += 1;
-            self.check_locality_weights(receiver, plan);
+        let upstream = plan.scope.upstream_cluster.as_deref();
+        if let Some(upstream) = upstream.and_then(|name| self.endpoints.get(name)) {
+            let counts = |assignment| HostSetCounts::of_assignment(assignment, 0, None);
+            let (upstream, fleet) = (counts(upstream), fleet.map(counts));
+            let rules = ZoneAware::default()
+                .with_locality_basis(LocalityBasis::LrsReportedRate, FractionSource::EdsField)
+                .without_dead_band();
+            for receiver in locality_weights(&rules, &upstream, fleet.as_ref(), &plan.zones) {
+                self.coverage.locality_weights += 1;
+                Self::check_locality_weights(&receiver, &upstream, plan);
+            }
         }
     }
 
-    /// One weight per locality of the upstream cluster; they sum to 10000, or nobody is healthy.
-    fn check_locality_weights(&self, receiver: &ReceiverWeights, plan: &Plan) {
-        let upstream = plan.grain.upstream_cluster.as_deref().unwrap_or_default();
-        let assignment = self
-            .endpoints
-            .get(upstream)
-            .expect("endpoints behind the weights");
-        let counts = HostSetCounts::of_assignment(assignment, 0, None);
+    /// Checks that locality weights sum to 10000, unless no host is healthy.
+    fn check_locality_weights(receiver: &ReceiverWeights, counts: &HostSetCounts, plan: &Plan) {
         let slots = counts.localities.iter().map(|slot| &slot.locality);
         assert!(
             slots.eq(receiver.weights.iter().map(|(locality, _)| locality)),
@@ -364,17 +347,21 @@ impl World {
         assert!(weights().all(|weight| weight > 0), "{receiver:?}");
         let sum: u32 = weights().sum();
         assert!(sum == 10_000 || counts.flat.healthy == 0, "{receiver:?}");
-        // Without data the rules of host counts apply, whose last resort is any slot at all.
+        // Without data the rules of host counts apply, which may choose an empty locality as a last
+        // resort.
         if plan.has_data() {
             let mut slots = counts.localities.iter().zip(&receiver.weights);
             let empty = slots.find(|(slot, (_, weight))| slot.healthy == 0 && weight.is_some());
-            assert!(empty.is_none(), "traffic for nobody: {receiver:?}");
+            assert!(
+                empty.is_none(),
+                "traffic to an empty locality: {receiver:?}"
+            );
         }
     }
 }
 
-/// What a stock Envoy reads from the weights, by its own arithmetic, is the plan: to the basis
-/// point, less one at most where zones without demand have hosts.
+/// Checks that a stock Envoy reads the plan from the weights, exact to the basis point, or one less
+/// where zones without demand have hosts.
 fn check_fleet_weights(weights: &FleetWeights, plan: &Plan) {
     let mut sums: BTreeMap<&Locality, u64> = BTreeMap::new();
     let endpoints = weights
@@ -386,7 +373,7 @@ fn check_fleet_weights(weights: &FleetWeights, plan: &Plan) {
         .iter()
         .map(|phantom| (&phantom.locality, phantom.weight));
     for (locality, weight) in endpoints.chain(phantoms) {
-        assert!(weight >= 1, "Envoy refuses weight 0");
+        assert!(weight >= 1, "Envoy rejects weight 0");
         *sums.entry(locality).or_default() += u64::from(weight);
     }
     let total: u64 = sums.values().sum();
@@ -396,10 +383,10 @@ fn check_fleet_weights(weights: &FleetWeights, plan: &Plan) {
     );
     for zone in &plan.zones {
         let read = 10_000 * sums.get(&zone.locality).copied().unwrap_or(0) / total;
-        let told = zone.fraction.get();
+        let expected = zone.fraction.get();
         assert!(
-            read == told || read + 1 == told,
-            "{read} is read for {told}: {weights:?}"
+            read == expected || read + 1 == expected,
+            "read {read}, expected {expected}: {weights:?}"
         );
     }
     let phantom = |locality: &Locality| plan.zones.iter().any(|zone| zone.locality == *locality);

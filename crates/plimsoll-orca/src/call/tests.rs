@@ -1,4 +1,4 @@
-//! Tests of a request's way: what is counted, what is written, and where.
+//! Requests through the layer: what is counted, and where the report is written.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -15,7 +15,7 @@ use tower_service::Service;
 use super::*;
 use crate::{OrcaHandle, OrcaLayer, OrcaLayerBuilder};
 
-/// A body of given frames; an `Err` breaks it off.
+/// A body of prepared frames; an `Err` makes the body fail.
 struct Frames(Vec<Result<Frame<Bytes>, &'static str>>);
 
 impl Body for Frames {
@@ -39,7 +39,7 @@ impl Body for Frames {
     }
 }
 
-/// A layer that reports nothing but what the test sets.
+/// A layer that reports only what the test sets.
 fn quiet() -> OrcaLayerBuilder {
     let second = std::time::Duration::from_secs(10);
     OrcaLayer::builder()
@@ -87,11 +87,11 @@ where
     let mut cx = std::task::Context::from_waker(Waker::noop());
     match future.poll(&mut cx) {
         std::task::Poll::Ready(result) => result,
-        std::task::Poll::Pending => panic!("the handler is ready at once"),
+        std::task::Poll::Pending => panic!("the handler is always ready"),
     }
 }
 
-/// All frames of a body.
+/// Reads all frames of a body.
 fn drain(body: crate::OrcaBody<Frames>) -> Vec<Result<Frame<Bytes>, &'static str>> {
     let mut body = pin!(body);
     let mut cx = std::task::Context::from_waker(Waker::noop());
@@ -130,13 +130,13 @@ fn report(headers: &HeaderMap) -> Option<OrcaLoadReport> {
     orca::parse(pairs, &OrcaLimits::default()).ok()
 }
 
-/// Errors that a layer has counted.
+/// Number of errors that a layer has counted.
 fn errors(layer: &OrcaLayer) -> u64 {
     layer.handle().errors()
 }
 
 #[test]
-fn an_http_response_has_a_header_and_its_body_is_as_it_was() {
+fn http_responses_carry_a_header_and_an_unchanged_body() {
     let (layer, _) = layer(quiet());
     let response = send::<_, Infallible>(&layer, Request::default(), |_| Ok(plain(200))).unwrap();
     let value = &response.headers()["endpoint-load-metrics"];
@@ -148,7 +148,7 @@ fn an_http_response_has_a_header_and_its_body_is_as_it_was() {
 }
 
 #[test]
-fn a_grpc_response_has_a_trailer_and_no_header() {
+fn grpc_responses_carry_a_trailer_and_no_header() {
     let (layer, _) = layer(quiet());
     let response = send::<_, Infallible>(&layer, Request::default(), |_| Ok(grpc("0"))).unwrap();
     assert_eq!(report(response.headers()), None);
@@ -162,7 +162,7 @@ fn a_grpc_response_has_a_trailer_and_no_header() {
 }
 
 #[test]
-fn a_grpc_response_without_a_body_has_it_in_its_only_headers() {
+fn trailers_only_grpc_responses_carry_a_header() {
     let (layer, _) = layer(quiet());
     let only = |_: &Request<()>| {
         let headers = [GRPC[0], ("grpc-status", "14")];
@@ -190,7 +190,7 @@ fn trailers_of_http_responses_are_left_alone() {
 }
 
 #[test]
-fn what_is_an_error_is_counted_once() {
+fn errors_are_counted_once() {
     let broken = || {
         let frames = vec![Ok(Frame::data(Bytes::new())), Err("cut")];
         response(200, &[], Frames(frames))
@@ -203,12 +203,11 @@ fn what_is_an_error_is_counted_once() {
         ("503", || plain(503), 1),
         ("grpc 0", || grpc("0"), 0),
         ("grpc 5", || grpc("5"), 1),
-        ("a body that breaks off", broken, 1),
+        ("a failed body", broken, 1),
     ];
     for (name, answer, expected) in cases {
         let (layer, handle) = layer(quiet());
-        let response = send::<_, Infallible>(&layer, Request::default(), |_| Ok(answer()));
-        let response = response.unwrap();
+        let response = send::<_, Infallible>(&layer, Request::default(), |_| Ok(answer())).unwrap();
         assert_eq!(handle.in_flight(), 1, "{name}: until the body ends");
         drain(response.into_body());
         assert_eq!(handle.in_flight(), 0, "{name}");
@@ -217,7 +216,7 @@ fn what_is_an_error_is_counted_once() {
 }
 
 #[test]
-fn a_service_that_fails_is_an_error_and_a_client_that_leaves_is_none() {
+fn service_errors_count_and_client_cancellations_do_not() {
     let (layer, handle) = layer(quiet());
     let failed = send(&layer, Request::default(), |_| Err("no"));
     assert_eq!(failed.err(), Some("no"));
@@ -233,7 +232,7 @@ fn asking(format: &str) -> Request<()> {
 }
 
 #[test]
-fn a_request_may_ask_for_a_form() {
+fn a_request_may_choose_the_format() {
     let (layer, _) = layer(quiet().http_format(OrcaFormat::BinHeader));
     let header = |format| {
         let answer = send::<_, Infallible>(&layer, asking(format), |_| Ok(plain(200))).unwrap();
@@ -244,23 +243,23 @@ fn a_request_may_ask_for_a_form() {
     assert_eq!(header("TEXT").as_deref(), Some("TEXT"));
     assert_eq!(header("json").as_deref(), Some("JSON"));
     assert_eq!(header("BIN").as_deref(), Some("BIN "));
-    assert_eq!(header("XML"), None, "the form of the settings");
+    assert_eq!(header("XML"), None, "the configured format applies");
 }
 
 #[test]
-fn on_request_means_only_then() {
+fn on_request_reports_only_when_asked() {
     let (layer, _) = layer(quiet().when(When::OnRequest));
-    let said = |request| {
+    let reported = |request| {
         let answer = send::<_, Infallible>(&layer, request, |_| Ok(plain(200))).unwrap();
         report(answer.headers()).is_some()
     };
-    assert!(!said(Request::default()));
-    assert!(!said(asking("XML")));
-    assert!(said(asking("JSON")));
+    assert!(!reported(Request::default()));
+    assert!(!reported(asking("XML")));
+    assert!(reported(asking("JSON")));
 }
 
 #[test]
-fn a_handler_adds_to_its_own_report_only() {
+fn recorded_metrics_affect_one_response() {
     let (layer, _) = layer(quiet());
     let costly = |request: &Request<()>| {
         let recorder = request.extensions().get::<OrcaRecorder>().unwrap();
@@ -268,15 +267,15 @@ fn a_handler_adds_to_its_own_report_only() {
         Ok::<_, Infallible>(plain(200))
     };
     let answer = send(&layer, Request::default(), costly).unwrap();
-    let said = report(answer.headers()).unwrap();
-    assert_eq!(said.request_cost.get("rows"), Some(3.0));
-    assert_eq!(said.cpu_utilization, 0.5);
+    let reported = report(answer.headers()).unwrap();
+    assert_eq!(reported.request_cost.get("rows"), Some(3.0));
+    assert_eq!(reported.cpu_utilization, 0.5);
     let next = send::<_, Infallible>(&layer, Request::default(), |_| Ok(plain(200))).unwrap();
     assert!(report(next.headers()).unwrap().request_cost.is_empty());
 }
 
 #[test]
-fn a_report_of_the_handler_stays() {
+fn a_report_written_by_the_handler_is_kept() {
     let (layer, _) = layer(quiet());
     for name in [ENDPOINT_LOAD_METRICS, ENDPOINT_LOAD_METRICS_BIN] {
         let own = |_: &Request<()>| {
@@ -290,14 +289,14 @@ fn a_report_of_the_handler_stays() {
 }
 
 #[test]
-fn nothing_to_say_is_no_header() {
+fn an_empty_report_adds_no_header() {
     let layer = quiet().build().unwrap();
     let answer = send::<_, Infallible>(&layer, Request::default(), |_| Ok(plain(200))).unwrap();
     assert!(answer.headers().is_empty());
 }
 
 #[test]
-fn streams_of_reports_are_no_load() {
+fn report_streams_do_not_count_as_load() {
     let (layer, handle) = layer(quiet());
     let request = Request::builder().uri(PATH).body(()).unwrap();
     let stream = send::<_, Infallible>(&layer, request, |_| Ok(grpc("0"))).unwrap();
@@ -308,7 +307,7 @@ fn streams_of_reports_are_no_load() {
 }
 
 #[test]
-fn only_grpc_is_grpc() {
+fn grpc_web_is_not_grpc() {
     let cases = [
         ("application/grpc", true),
         ("application/grpc+json", true),

@@ -1,7 +1,5 @@
-//! [`ReportStream`]: first the request is read, then reports are written until somebody has enough.
-//!
-//! Both happen in the body of the response, so that a stream costs a timer and no task. Framing is
-//! gRPC's: a byte of flags, four of length, the message.
+//! [`ReportStream`]: response body that reads the request and then sends reports until either side
+//! ends the stream. A stream costs a timer and no task.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -12,35 +10,33 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame};
+use plimsoll_xds::grpc_frame::{FrameError, HEADER, split};
 use plimsoll_xds::orca::oob;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::OpenRcaService;
 
-/// Flags and length of a message.
-const HEADER: usize = 5;
-/// Longest request that is read; it is some ten bytes long.
-const LONGEST: usize = 4 * 1024;
+/// Longest request that is read; a valid one has about ten bytes.
+const MAX_REQUEST_BYTES: usize = 4 * 1024;
 
-/// The body of a response of [`OpenRcaService`].
+/// Response body of [`OpenRcaService`]: a stream of reports.
 pub struct ReportStream<B> {
     service: Option<OpenRcaService>,
     state: State<B>,
 }
 
 enum State<B> {
-    /// Reading the request.
-    Asked { body: Pin<Box<B>>, read: Vec<u8> },
-    /// Writing reports.
+    ReadingRequest {
+        body: Pin<Box<B>>,
+        read: Vec<u8>,
+    },
     Reporting {
         timer: Interval,
         stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
     },
-    /// Everything is said.
     Done,
 }
 
-/// Status of a gRPC response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Code(&'static str);
 
@@ -49,7 +45,6 @@ const INVALID_ARGUMENT: Code = Code("3");
 pub(super) const UNIMPLEMENTED: Code = Code("12");
 const UNAVAILABLE: Code = Code("14");
 
-/// How a stream ends before it reports, or after.
 type End = (Code, &'static str);
 
 impl<B> ReportStream<B> {
@@ -63,7 +58,7 @@ impl<B> ReportStream<B> {
     pub(super) fn new(service: OpenRcaService, body: B) -> Self {
         Self {
             service: Some(service),
-            state: State::Asked {
+            state: State::ReadingRequest {
                 body: Box::pin(body),
                 read: Vec::new(),
             },
@@ -99,7 +94,7 @@ impl<B: Body> Body for ReportStream<B> {
         let Some(service) = &this.service else {
             return Poll::Ready(None);
         };
-        if let State::Asked { body, read } = &mut this.state {
+        if let State::ReadingRequest { body, read } = &mut this.state {
             match ready!(poll_request(body.as_mut(), read, cx)) {
                 Ok(asked) => {
                     let timer = timer(service.interval(asked));
@@ -126,14 +121,14 @@ impl<B: Body> Body for ReportStream<B> {
     }
 }
 
-/// Due at once, and then every `period`; a report that came late does not make others follow.
+/// Ticks at once and then every `period`, without catching up after a late tick.
 fn timer(period: Duration) -> Interval {
     let mut timer = interval(period);
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
     timer
 }
 
-/// The interval that the client asks for, once its message is complete.
+/// Returns the requested interval, once the request message is complete.
 fn poll_request<B: Body>(
     mut body: Pin<&mut B>,
     read: &mut Vec<u8>,
@@ -150,46 +145,42 @@ fn poll_request<B: Body>(
                 let Ok(mut data) = frame.into_data() else {
                     continue;
                 };
-                while data.has_remaining() && read.len() <= HEADER + LONGEST {
+                while data.has_remaining() && read.len() <= HEADER + MAX_REQUEST_BYTES {
                     let chunk = data.chunk();
-                    let length = chunk.len().min(HEADER + LONGEST + 1 - read.len());
+                    let length = chunk.len().min(HEADER + MAX_REQUEST_BYTES + 1 - read.len());
                     read.extend_from_slice(&chunk[..length]);
                     data.advance(length);
                 }
             }
-            Some(Err(_)) => return Poll::Ready(Err((CANCELLED, "the request was cut off"))),
+            Some(Err(_)) => return Poll::Ready(Err((CANCELLED, "the request body failed"))),
             None => {
-                let end = (INVALID_ARGUMENT, "there is no request in the stream");
+                let end = (
+                    INVALID_ARGUMENT,
+                    "the stream ended without a complete request",
+                );
                 return Poll::Ready(Err(end));
             }
         }
     }
 }
 
-/// The request in `read`: `None` while it is not complete.
+/// Parses the request in `read`; `None` while it is incomplete.
 fn request(read: &[u8]) -> Result<Option<Option<Duration>>, End> {
-    let Some((header, rest)) = read.split_first_chunk::<HEADER>() else {
-        return Ok(None);
-    };
-    let [flags, length @ ..] = header;
-    if *flags != 0 {
-        return Err((UNIMPLEMENTED, "compressed requests are not supported"));
+    match split(read, MAX_REQUEST_BYTES) {
+        Ok(None) => Ok(None),
+        Ok(Some((message, _))) => {
+            let invalid = |_| (INVALID_ARGUMENT, "cannot decode OrcaLoadReportRequest");
+            oob::parse_request(message).map(Some).map_err(invalid)
+        }
+        Err(FrameError::Flags(_)) => Err((UNIMPLEMENTED, "compressed requests are not supported")),
+        Err(FrameError::TooLong(_)) => Err((INVALID_ARGUMENT, "the request is too long")),
     }
-    let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
-    if length > LONGEST {
-        return Err((INVALID_ARGUMENT, "the request is too long"));
-    }
-    let Some(message) = rest.get(..length) else {
-        return Ok(None);
-    };
-    let invalid = |_| (INVALID_ARGUMENT, "the request is no OrcaLoadReportRequest");
-    oob::parse_request(message).map(Some).map_err(invalid)
 }
 
 impl<B> fmt::Debug for ReportStream<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match self.state {
-            State::Asked { .. } => "asked",
+            State::ReadingRequest { .. } => "reading request",
             State::Reporting { .. } => "reporting",
             State::Done => "done",
         };

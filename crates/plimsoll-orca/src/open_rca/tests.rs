@@ -1,4 +1,4 @@
-//! Conversations with the service, in paused time and without sockets.
+//! Requests to the service, in paused time and without sockets.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
@@ -42,7 +42,7 @@ fn open(service: &OpenRcaService, path: &str, body: impl Into<Bytes>) -> Respons
     response
 }
 
-/// The CPU of the next report, and when it came.
+/// CPU utilization of the next report, and when it arrived.
 async fn next(stream: &mut Stream, since: Instant) -> (f64, u128) {
     let frame = stream.frame().await.unwrap().unwrap();
     let data = frame.into_data().unwrap();
@@ -50,7 +50,7 @@ async fn next(stream: &mut Stream, since: Instant) -> (f64, u128) {
     (report.cpu_utilization, since.elapsed().as_millis())
 }
 
-/// Status and message with which a stream ends.
+/// Status and message that end a stream.
 async fn end(stream: &mut Stream) -> (String, String) {
     let frame = stream.frame().await.unwrap().unwrap();
     let trailers = frame.into_trailers().unwrap();
@@ -61,7 +61,7 @@ async fn end(stream: &mut Stream) -> (String, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reports_come_at_once_and_at_the_interval_asked_for() {
+async fn the_first_report_is_immediate_and_others_follow_the_interval() {
     let handle = handle();
     let start = Instant::now();
     let mut stream = ask(&handle.open_rca_service(), Duration::from_secs(3));
@@ -72,7 +72,7 @@ async fn reports_come_at_once_and_at_the_interval_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn intervals_have_a_floor_and_a_default() {
+async fn intervals_have_a_minimum_and_a_default() {
     let handle = handle();
     let service = handle.open_rca_service();
     let fast = service.clone().min_interval(Duration::from_millis(50));
@@ -98,7 +98,7 @@ async fn intervals_have_a_floor_and_a_default() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_clients_have_their_own_intervals_and_the_same_report() {
+async fn clients_have_their_own_intervals_and_the_same_report() {
     let handle = handle();
     let service = handle.open_rca_service();
     let start = Instant::now();
@@ -119,7 +119,7 @@ async fn many_clients_have_their_own_intervals_and_the_same_report() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_ends_streams_at_once_and_new_ones_too() {
+async fn shutdown_ends_current_and_new_streams_at_once() {
     let handle = handle();
     let service = handle.open_rca_service();
     let start = Instant::now();
@@ -134,16 +134,20 @@ async fn a_shutdown_ends_streams_at_once_and_new_ones_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_request_is_refused() {
+async fn invalid_requests_are_rejected() {
     let handle = handle();
     let service = handle.open_rca_service();
     let cases: [(&[u8], &str, &str); 6] = [
-        (b"", "3", "there is no request in the stream"),
-        (&[0, 0, 0], "3", "there is no request in the stream"),
+        (b"", "3", "the stream ended without a complete request"),
+        (
+            &[0, 0, 0],
+            "3",
+            "the stream ended without a complete request",
+        ),
         (
             &[0, 0, 0, 0, 9, 1],
             "3",
-            "there is no request in the stream",
+            "the stream ended without a complete request",
         ),
         (
             &[1, 0, 0, 0, 0],
@@ -154,7 +158,7 @@ async fn what_is_no_request_is_refused() {
         (
             &[0, 0, 0, 0, 2, 0x0a, 9],
             "3",
-            "the request is no OrcaLoadReportRequest",
+            "cannot decode OrcaLoadReportRequest",
         ),
     ];
     for (body, status, message) in cases {
@@ -165,7 +169,7 @@ async fn what_is_no_request_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_message_asks_for_the_default() {
+async fn an_empty_request_gets_the_default_interval() {
     let handle = handle();
     let start = Instant::now();
     let mut stream = open(&handle.open_rca_service(), PATH, framed(&[])).into_body();
@@ -174,7 +178,7 @@ async fn an_empty_message_asks_for_the_default() {
 }
 
 #[tokio::test]
-async fn other_paths_and_other_protocols_are_refused_in_the_headers() {
+async fn other_paths_and_protocols_are_rejected_in_the_headers() {
     let handle = handle();
     let service = handle.open_rca_service();
     let other = open(
@@ -191,7 +195,7 @@ async fn other_paths_and_other_protocols_are_refused_in_the_headers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_may_come_in_pieces() {
+async fn a_request_may_arrive_in_pieces() {
     let handle = handle();
     let bytes = framed(&oob::encode_request(Duration::from_secs(2)));
     let pieces: Vec<_> = bytes.chunks(1).map(Bytes::copy_from_slice).collect();

@@ -1,21 +1,17 @@
-//! Which limit of a cgroup binds: that of the process's own group or of one above it, in version 2
-//! or in version 1.
+//! Cgroup limits, version 1 and 2: the lowest limit of the process's own group and its parents.
 //!
-//! Groups are looked for where every distribution mounts them. In a container without a namespace
-//! of its own for groups the path that the process is told does not exist there; then the mount is
-//! its group. Sampling lives in the parent module.
+//! Expects cgroups at `/sys/fs/cgroup`. In a container without its own cgroup namespace, the path
+//! in `/proc/self/cgroup` does not exist below the mount; then the mount itself is the group.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Share of the CPU that a group may use.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CpuLimit {
     pub(super) cores: f64,
     pub(super) usage: Usage,
 }
 
-/// Where the CPU time of a group is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Usage {
     /// `cpu.stat` of version 2.
@@ -24,17 +20,16 @@ pub(super) enum Usage {
     Acct(PathBuf),
 }
 
-/// Memory that a group may use.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MemoryLimit {
     bytes: f64,
     current: PathBuf,
     stat: PathBuf,
-    /// Name, in `stat`, of pages that are dropped before anything else.
+    /// Key in `stat` of the file pages that are reclaimed first.
     inactive: &'static str,
 }
 
-/// The lowest limit, if it is below what the machine has.
+/// Returns the lowest CPU limit of the cgroups, if it is below the capacity of the machine.
 pub(super) fn cpu_limit(root: &Path, host_cores: usize) -> Option<CpuLimit> {
     if is_v2(root) {
         let levels = levels(root, "", &[""]).into_iter();
@@ -45,7 +40,6 @@ pub(super) fn cpu_limit(root: &Path, host_cores: usize) -> Option<CpuLimit> {
     lowest_cpu(cpu_v1(cpu, &acct), host_cores)
 }
 
-/// The lowest limit, if it is below what the machine has.
 pub(super) fn memory_limit(root: &Path, host_bytes: Option<f64>) -> Option<MemoryLimit> {
     let limits: Vec<MemoryLimit> = if is_v2(root) {
         let levels = levels(root, "", &[""]).into_iter();
@@ -60,7 +54,6 @@ pub(super) fn memory_limit(root: &Path, host_bytes: Option<f64>) -> Option<Memor
 }
 
 impl CpuLimit {
-    /// CPU time that the group has used.
     pub(super) fn usage_seconds(&self) -> Option<f64> {
         match &self.usage {
             Usage::Stat(path) => Some(stat(path, "usage_usec")? / 1e6),
@@ -70,7 +63,7 @@ impl CpuLimit {
 }
 
 impl MemoryLimit {
-    /// Share of the limit in use, without file pages that nobody has touched for long.
+    /// Share of the limit in use, without inactive file pages.
     pub(super) fn utilization(&self) -> Option<f64> {
         let inactive = stat(&self.stat, self.inactive).unwrap_or(0.0);
         let used = (number(&self.current)? - inactive).max(0.0);
@@ -82,16 +75,15 @@ fn is_v2(root: &Path) -> bool {
     root.join("sys/fs/cgroup/cgroup.controllers").exists()
 }
 
-/// The process's own group and those above it, in the hierarchy of a controller (none in
-/// version 2), from the innermost to the mount.
+/// The process's group and its parents, innermost first; `controller` is empty in version 2.
 fn levels(root: &Path, controller: &str, mounts: &[&str]) -> Vec<PathBuf> {
     let base = root.join("sys/fs/cgroup");
     let mut candidates = mounts.iter().map(|mount| base.join(mount));
     let Some(mount) = candidates.find(|mount| mount.is_dir()) else {
         return Vec::new();
     };
-    let own = own_path(root, controller).unwrap_or_default();
-    let own = own.trim_matches('/');
+    let path = own_path(root, controller).unwrap_or_default();
+    let own = path.trim_matches('/');
     let group = mount.join(own);
     if own.split('/').any(|part| part == "..") || !group.is_dir() {
         return vec![mount];
@@ -100,7 +92,7 @@ fn levels(root: &Path, controller: &str, mounts: &[&str]) -> Vec<PathBuf> {
     above.map(Path::to_path_buf).collect()
 }
 
-/// Path of the group from `/proc/self/cgroup`: `number:controllers:path`.
+/// Path of the process's group from `/proc/self/cgroup`: `number:controllers:path`.
 fn own_path(root: &Path, controller: &str) -> Option<String> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     groups.lines().find_map(|line| {
@@ -119,8 +111,7 @@ fn cpu_v2(group: &Path) -> Option<CpuLimit> {
     Some(CpuLimit { cores, usage })
 }
 
-/// Time is accounted in another hierarchy, which is usually the same directory: the group at the
-/// same height, counted from the mount.
+/// CPU time is accounted in the `cpuacct` group at the same depth below the mount.
 fn cpu_v1(cpu: Vec<PathBuf>, acct: &[PathBuf]) -> impl Iterator<Item = CpuLimit> {
     let outermost_first = cpu.into_iter().rev().zip(acct.iter().rev());
     outermost_first.filter_map(|(group, acct)| {
@@ -161,7 +152,7 @@ fn memory_v1(group: &Path) -> Option<MemoryLimit> {
     })
 }
 
-/// A quota of -1 is none.
+/// A quota of -1 means unlimited.
 fn quotient(quota: f64, period: f64) -> Option<f64> {
     Some(positive(quota)? / positive(period)?)
 }
@@ -170,12 +161,11 @@ fn positive(value: f64) -> Option<f64> {
     (value > 0.0).then_some(value)
 }
 
-/// The number that a file consists of; `max` is none.
+/// Parses a file that contains one number; `None` for `max`.
 fn number(path: &Path) -> Option<f64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// The number behind `name` in a file of names and numbers.
 fn stat(path: &Path, name: &str) -> Option<f64> {
     let text = fs::read_to_string(path).ok()?;
     let mut pairs = text.lines().filter_map(|line| line.split_once(' '));

@@ -1,18 +1,18 @@
-//! The machine as a whole: `/proc/stat` and `/proc/meminfo`.
+//! CPU and memory of the whole machine, from `/proc/stat` and `/proc/meminfo`.
 //!
-//! Used where no cgroup limits the process, and to see whether a limit binds at all.
+//! Used if no cgroup limits the process, and to decide whether a limit is below the capacity.
 
 use std::fs;
 use std::path::Path;
 
-/// Time in use and time there was, of all cores together, in ticks of the kernel.
+/// Busy and total CPU time of all cores, in kernel ticks.
 pub(super) fn cpu_times(root: &Path) -> Option<(f64, f64)> {
     let stat = fs::read_to_string(root.join("proc/stat")).ok()?;
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let mut times = [0.0; 8];
     let mut fields = line.split_ascii_whitespace();
     for time in &mut times {
-        // Old kernels have fewer; time of guests, behind these, is part of user time already.
+        // Old kernels have fewer fields; the guest times after these are included in user time.
         let Some(field) = fields.next() else { break };
         *time = field.parse().ok()?;
     }
@@ -21,7 +21,7 @@ pub(super) fn cpu_times(root: &Path) -> Option<(f64, f64)> {
     Some((busy, busy + idle + iowait))
 }
 
-/// How many cores there are; 0 if nobody knows.
+/// Number of cores; 0 if it is unknown.
 pub(super) fn cores(root: &Path) -> usize {
     let stat = fs::read_to_string(root.join("proc/stat")).unwrap_or_default();
     let core = |line: &&str| {
@@ -31,19 +31,19 @@ pub(super) fn cores(root: &Path) -> usize {
     stat.lines().filter(core).count()
 }
 
-/// Share of memory that cannot be had.
+/// Share of memory that is not available.
 pub(super) fn memory_utilization(root: &Path) -> Option<f64> {
     let [total, available] = memory(root, ["MemTotal:", "MemAvailable:"])?;
     (total > 0.0).then(|| 1.0 - available / total)
 }
 
-/// Bytes of memory.
+/// Total memory in bytes.
 pub(super) fn memory_total(root: &Path) -> Option<f64> {
     let [total] = memory(root, ["MemTotal:"])?;
     Some(total)
 }
 
-/// Lines of `/proc/meminfo`, in bytes.
+/// Reads entries of `/proc/meminfo`, in bytes.
 fn memory<const N: usize>(root: &Path, names: [&str; N]) -> Option<[f64; N]> {
     let info = fs::read_to_string(root.join("proc/meminfo")).ok()?;
     let mut values = [0.0; N];

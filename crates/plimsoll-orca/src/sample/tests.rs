@@ -1,4 +1,4 @@
-//! Tests of sampling, with systems made of files.
+//! Tests of the sampler on directories with made-up `/proc` and cgroup files.
 
 use std::fs;
 
@@ -38,12 +38,12 @@ fn at(seconds: u64) -> Duration {
 }
 
 fn near(left: Option<f64>, right: f64) {
-    let left = left.expect("there is a value");
+    let left = left.expect("a value was sampled");
     assert!((left - right).abs() < 1e-9, "{left} is not {right}");
 }
 
 #[test]
-fn without_cgroups_the_machine_is_meant() {
+fn without_cgroups_the_machine_is_measured() {
     let root = system(&[]);
     let mut sampler = Sampler::new(root.path());
     let cpu = sampler.cpu(at(0)).unwrap();
@@ -52,7 +52,7 @@ fn without_cgroups_the_machine_is_meant() {
 }
 
 #[test]
-fn without_files_there_is_no_answer() {
+fn without_files_nothing_is_measured() {
     let root = tempfile::tempdir().unwrap();
     let mut sampler = Sampler::new(root.path());
     assert_eq!(sampler.cpu(at(0)), None);
@@ -81,7 +81,7 @@ const V2: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn version_2_takes_the_limit_above_if_the_own_group_has_none() {
+fn cgroup_v2_limits_are_inherited_from_parent_groups() {
     let root = system(V2);
     let mut sampler = Sampler::new(root.path());
     let first = sampler.cpu(at(10)).unwrap();
@@ -97,13 +97,13 @@ fn version_2_takes_the_limit_above_if_the_own_group_has_none() {
 }
 
 #[test]
-fn memory_is_limited_without_a_look_at_the_cpu() {
+fn memory_can_be_sampled_before_the_cpu() {
     let root = system(V2);
     near(Sampler::new(root.path()).memory(at(0)), 0.5);
 }
 
 #[test]
-fn the_lowest_limit_binds() {
+fn the_lowest_limit_applies() {
     let root = system(V2);
     let own = [
         ("sys/fs/cgroup/pod/app/cpu.max", "50000 100000\n"),
@@ -118,7 +118,7 @@ fn the_lowest_limit_binds() {
 }
 
 #[test]
-fn a_limit_above_the_machine_does_not_bind() {
+fn a_limit_above_the_machine_is_ignored() {
     let root = system(V2);
     let wide = [
         ("sys/fs/cgroup/pod/cpu.max", "400000 100000\n"),
@@ -131,7 +131,7 @@ fn a_limit_above_the_machine_does_not_bind() {
 }
 
 #[test]
-fn a_limit_that_changes_is_noticed() {
+fn changed_limits_take_effect() {
     let root = system(V2);
     let mut sampler = Sampler::new(root.path());
     sampler.cpu(at(0)).unwrap();
@@ -140,8 +140,8 @@ fn a_limit_that_changes_is_noticed() {
     let grown = sampler.cpu(at(6)).unwrap();
     assert_eq!((grown.source, grown.capacity), (0, 12.0), "3 from now on");
     write(&root, &[("sys/fs/cgroup/pod/cpu.max", "max 100000\n")]);
-    let gone = sampler.cpu(at(12)).unwrap();
-    assert_eq!((gone.source, gone.capacity), (1, 1_000.0));
+    let unlimited = sampler.cpu(at(12)).unwrap();
+    assert_eq!((unlimited.source, unlimited.capacity), (1, 1_000.0));
 }
 
 const V1: &[(&str, &str)] = &[
@@ -174,7 +174,7 @@ const V1: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn version_1_has_a_hierarchy_per_controller() {
+fn cgroup_v1_has_a_hierarchy_per_controller() {
     let root = system(V1);
     let mut sampler = Sampler::new(root.path());
     let cpu = sampler.cpu(at(10)).unwrap();
@@ -183,7 +183,7 @@ fn version_1_has_a_hierarchy_per_controller() {
 }
 
 #[test]
-fn version_1_may_account_time_elsewhere() {
+fn cgroup_v1_may_mount_cpuacct_separately() {
     let root = system(&[
         ("proc/self/cgroup", "2:cpu:/box\n1:cpuacct:/box\n"),
         ("sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "200000\n"),
@@ -195,7 +195,7 @@ fn version_1_may_account_time_elsewhere() {
 }
 
 #[test]
-fn a_path_that_is_not_mounted_means_the_mount() {
+fn an_unmounted_group_falls_back_to_the_mount() {
     for own in ["0::/../elsewhere\n", "0::/not/here\n", ""] {
         let root = system(&[
             ("sys/fs/cgroup/cgroup.controllers", "cpu\n"),
@@ -209,7 +209,7 @@ fn a_path_that_is_not_mounted_means_the_mount() {
 }
 
 #[test]
-fn nonsense_in_files_is_no_limit() {
+fn invalid_limits_are_ignored() {
     for max in ["", "max", "x 100000", "0 100000", "100000 0", "-5 1"] {
         let root = system(&[
             ("sys/fs/cgroup/cgroup.controllers", "cpu\n"),

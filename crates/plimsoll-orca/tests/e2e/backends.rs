@@ -1,5 +1,4 @@
-//! [`Fleet`]: backends in three zones, each with a layer of its own, so that each is like a
-//! process.
+//! [`Fleet`]: backends in three zones, each with its own layer, like separate processes.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -20,18 +19,18 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tower::Service;
 
-/// Zones, by the number that a backend answers with.
+/// Zones, in the order of their numbers.
 pub(crate) const ZONES: [&str; 3] = ["0", "1", "2"];
 const HOSTS_PER_ZONE: usize = 2;
 
-/// What the backends are made with.
+/// Server framework of the backends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Axum,
     Tonic,
 }
 
-/// Backends, by zone.
+/// Backends of all zones.
 pub(crate) struct Fleet {
     hosts: Vec<(usize, SocketAddr, OrcaHandle)>,
 }
@@ -54,13 +53,14 @@ impl Fleet {
         Self { hosts }
     }
 
-    /// All hosts with the number of their zone.
+    /// Addresses of all hosts, with the number of their zone.
     pub(crate) fn addresses(&self) -> Vec<(usize, SocketAddr)> {
         let hosts = self.hosts.iter();
         hosts.map(|(zone, at, _)| (*zone, *at)).collect()
     }
 
-    /// Rates are set too: the ratio of the two is a weight, and must not depend on the traffic.
+    /// Sets the utilization per zone, and a constant request rate: the weight is their ratio and
+    /// must not depend on the traffic.
     pub(crate) fn set_utilization(&self, utilization: [f64; 3]) {
         for (zone, _, handle) in &self.hosts {
             handle.set_cpu_utilization(utilization[*zone]).unwrap();
@@ -92,7 +92,7 @@ fn serve_tonic(listener: TcpListener, layer: OrcaLayer, zone: &'static str) {
     tokio::spawn(async move { server.serve_with_incoming(incoming).await });
 }
 
-/// Answers every call with an empty message and the zone in its headers.
+/// Responds to every call with an empty message and the zone in a header.
 #[derive(Clone, Copy)]
 struct Zone(&'static str);
 

@@ -1,4 +1,4 @@
-//! [`Envoy`]: a stock Envoy with one cluster per way to follow load, over the same hosts.
+//! [`Envoy`]: a stock Envoy with one cluster per load-aware policy, over the same hosts.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 
 use super::backends::{Kind, ZONES};
 
-/// The policy, and whether reports come out of band.
+/// Cluster names: the policy, and whether reports are out of band.
 pub(crate) const CLUSTERS: [&str; 4] = [
     "load_aware_locality",
     "load_aware_locality_oob",
@@ -23,7 +23,7 @@ pub(crate) const CLUSTERS: [&str; 4] = [
     "client_side_weighted_round_robin_oob",
 ];
 
-/// A running Envoy, in the zone of the first hosts. Killed when dropped.
+/// An Envoy process in the zone of the first hosts; killed on drop.
 pub(crate) struct Envoy {
     child: Child,
     admin: SocketAddr,
@@ -32,8 +32,8 @@ pub(crate) struct Envoy {
 
 impl Envoy {
     pub(crate) fn start(name: &str, hosts: &[(usize, SocketAddr)]) -> Self {
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-        let folder = folder.join(format!("orca-e2e-{}-{name}", std::process::id()));
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("orca-e2e-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("envoy.json"), bootstrap(hosts).to_string()).unwrap();
         let log = std::fs::File::create(folder.join("envoy.log")).unwrap();
@@ -73,7 +73,7 @@ impl Envoy {
         envoy
     }
 
-    /// Sends requests to a cluster, and counts the zones that answered.
+    /// Sends requests to a cluster, and counts the responses by zone.
     pub(crate) async fn send(&mut self, kind: Kind, cluster: &str, number: u32) -> [u32; 3] {
         if self.requests.is_none() {
             let listener = self.listener().await;
@@ -81,7 +81,7 @@ impl Envoy {
         }
         let sender = self.requests.clone().unwrap();
         let mut counts = [0; 3];
-        // A few at a time: reports should have a chance to come in between.
+        // A few at a time, so that reports arrive in between.
         let workers = (0..4).map(|_| {
             let (sender, cluster) = (sender.clone(), cluster.to_owned());
             tokio::spawn(worker(sender, kind, cluster, number / 4))
@@ -94,7 +94,7 @@ impl Envoy {
         counts
     }
 
-    /// A counter.
+    /// Reads a counter of Envoy.
     pub(crate) async fn stat(&self, name: &str) -> u64 {
         let text = page(self.admin, &format!("/stats?filter=^{name}$")).await;
         let value = text
@@ -105,7 +105,7 @@ impl Envoy {
         value.unwrap_or_else(|| panic!("no counter {name}: {text:?}"))
     }
 
-    /// The address that the system chose.
+    /// Address of the listener; the system chose its port.
     async fn listener(&self) -> SocketAddr {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -123,7 +123,7 @@ impl Envoy {
 
 impl Drop for Envoy {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -169,14 +169,16 @@ async fn worker(
     counts
 }
 
-/// A page of the administration, which speaks HTTP/1 only.
+/// Reads a page of the admin interface, which only speaks HTTP/1.1.
 async fn page(admin: SocketAddr, path: &str) -> String {
     let stream = TcpStream::connect(admin).await.unwrap();
     let connection = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = connection.unwrap();
     let connection = tokio::spawn(connection);
-    let request = Request::get(path).header("host", "admin");
-    let request = request.body(Full::<Bytes>::default()).unwrap();
+    let request = Request::get(path)
+        .header("host", "admin")
+        .body(Full::<Bytes>::default())
+        .unwrap();
     let response = sender.send_request(request).await.unwrap();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     connection.abort();
@@ -256,7 +258,7 @@ fn extension(name: &str, message: &str, mut config: Value) -> Value {
     json!({ "typed_extension_config": { "name": name, "typed_config": config } })
 }
 
-/// A listener that sends a request to the cluster that it names.
+/// A listener that routes a request to the cluster named in its header.
 fn entrance() -> Value {
     let filters = "type.googleapis.com/envoy.extensions.filters";
     let manager = "network.http_connection_manager.v3.HttpConnectionManager";

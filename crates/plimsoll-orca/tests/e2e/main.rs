@@ -1,7 +1,7 @@
 //! A stock Envoy follows the load that axum and tonic backends report through the layer.
 //!
-//! `make test` installs the Envoy; without it every test here fails and says so. Three zones of two
-//! hosts each, the Envoy in the first. What is asserted are shares of requests.
+//! `make test` installs Envoy; without it these tests fail with a message. Three zones of two hosts
+//! each, Envoy in the first. The tests compare the shares of requests per zone.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 #![expect(clippy::print_stderr, reason = "figures for people")]
 
@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use backends::{Fleet, Kind};
 use envoy::{CLUSTERS, Envoy};
 
-/// Requests per look: the standard deviation of a share is at most 1.1 points.
+/// Requests per measurement: the standard deviation of a share is at most 1.1 points.
 const LOOK: u32 = 2_000;
 /// Nearly four standard deviations.
 const TOLERANCE: f64 = 4.0;
 
-/// Utilizations of the zones, and the shares in percent that follow: of the headroom that is left
-/// (load_aware_locality), and of requests per second over utilization.
+/// Utilization of each zone, and the expected shares in percent: of the free headroom
+/// (`load_aware_locality`), and of requests per second over utilization.
 struct Phase {
     utilization: [f64; 3],
     load_aware_locality: [f64; 3],
@@ -33,7 +33,7 @@ const PHASES: [Phase; 2] = [
         load_aware_locality: [18.75, 43.75, 37.5],
         client_side_weighted_round_robin: [19.67, 45.90, 34.43],
     },
-    // Another load, which has to be noticed.
+    // The shares must follow a change of the load.
     Phase {
         utilization: [0.9, 0.8, 0.2],
         load_aware_locality: [9.09, 18.18, 72.73],
@@ -69,7 +69,7 @@ async fn follows(kind: Kind) {
     assert!(out_of_band.await > 0);
 }
 
-/// Sends traffic until its shares are as expected.
+/// Sends traffic until the shares per zone are as expected.
 async fn settles(envoy: &mut Envoy, kind: Kind, cluster: &str, expected: [f64; 3]) {
     let deadline = Instant::now() + Duration::from_secs(90);
     loop {

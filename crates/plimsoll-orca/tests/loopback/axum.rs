@@ -37,29 +37,29 @@ async fn serve(layer: OrcaLayer) -> (std::net::SocketAddr, OrcaHandle) {
 }
 
 #[tokio::test]
-async fn one_line_is_enough() {
+async fn the_default_layer_adds_the_header() {
     let (address, handle) = serve(plimsoll_orca::layer()).await;
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let response = get(address, "/", &[]).await;
         assert_eq!(response.body(), "hello");
         assert_eq!(response.headers()["content-length"], "5", "as it was");
-        let said = report(response.headers()).unwrap_or_default();
+        let reported = report(response.headers()).unwrap_or_default();
         let linux = cfg!(target_os = "linux");
-        let cpu_and_memory = said.cpu_utilization > 0.0 && said.mem_utilization > 0.0;
-        if said.rps_fractional > 0.0 && (cpu_and_memory || !linux) {
+        let cpu_and_memory = reported.cpu_utilization > 0.0 && reported.mem_utilization > 0.0;
+        if reported.rps_fractional > 0.0 && (cpu_and_memory || !linux) {
             let value = response.headers()["endpoint-load-metrics"].to_str();
             assert!(value.unwrap().starts_with("TEXT "));
             break;
         }
-        assert!(Instant::now() < deadline, "{said:?}");
+        assert!(Instant::now() < deadline, "{reported:?}");
     }
     until("all is served", || handle.in_flight() == 0).await;
 }
 
 #[tokio::test]
 async fn requests_and_errors_are_measured() {
-    // A window that no slow machine can fall out of.
+    // Long enough for a slow machine.
     let minute = OrcaLayer::builder().window(Duration::from_secs(60));
     let (address, handle) = serve(minute.build().unwrap()).await;
     get(address, "/broken", &[]).await;
@@ -76,9 +76,9 @@ async fn requests_and_errors_are_measured() {
 async fn handlers_add_to_the_report_of_their_response() {
     let (address, _) = serve(plimsoll_orca::layer()).await;
     let response = get(address, "/rows/12.5", &[]).await;
-    let said = report(response.headers()).unwrap();
-    assert_eq!(said.request_cost.get("rows"), Some(12.5));
-    assert_eq!(said.named_metrics.get("queue"), Some(4.0));
+    let reported = report(response.headers()).unwrap();
+    assert_eq!(reported.request_cost.get("rows"), Some(12.5));
+    assert_eq!(reported.named_metrics.get("queue"), Some(4.0));
     let refused = get(address, "/rows/NaN", &[]).await;
     assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
     let reason = "request_cost.rows: must be a finite number of at least 0, is NaN";
@@ -86,7 +86,7 @@ async fn handlers_add_to_the_report_of_their_response() {
 }
 
 #[tokio::test]
-async fn clients_ask_for_the_form_they_like() {
+async fn clients_choose_the_format() {
     let layer = OrcaLayer::builder().when(When::OnRequest).build().unwrap();
     layer.handle().set_cpu_utilization(0.5).unwrap();
     layer.handle().refresh();
@@ -99,8 +99,8 @@ async fn clients_ask_for_the_form_they_like() {
             .to_str()
             .unwrap();
         assert!(value.starts_with(form), "{value}");
-        let said = report(response.headers()).unwrap();
-        assert_eq!(said.cpu_utilization, 0.5);
+        let reported = report(response.headers()).unwrap();
+        assert_eq!(reported.cpu_utilization, 0.5);
     }
 }
 
@@ -113,7 +113,7 @@ async fn an_axum_router_reports_out_of_band() {
     let mut reports: Reports = grpc::ask(address, 1).await;
     let first = reports.next().await.unwrap();
     assert_eq!(first.application_utilization, 0.25);
-    assert_eq!(handle.in_flight(), 0, "the stream is no load");
+    assert_eq!(handle.in_flight(), 0, "the stream does not count as load");
     handle.shutdown();
     assert_eq!(reports.end().await, tonic::Code::Unavailable);
 }

@@ -13,7 +13,7 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-/// Neither encodes nor decodes.
+/// Codec that passes `Bytes` through.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct BytesCodec;
 
@@ -58,7 +58,7 @@ async fn connect(address: SocketAddr) -> Grpc<Channel> {
     client
 }
 
-/// One call; the answer is a stream, so that its trailers can be read.
+/// Makes a server-streaming call, so that its trailers can be read.
 pub(crate) async fn call(
     address: SocketAddr,
     path: &'static str,
@@ -70,10 +70,10 @@ pub(crate) async fn call(
     client.server_streaming(request, path, BytesCodec).await
 }
 
-/// Reports out of band.
+/// A stream of out-of-band reports.
 pub(crate) struct Reports(Streaming<Bytes>);
 
-/// Asks for a report every so many seconds.
+/// Requests a report every `seconds`.
 pub(crate) async fn ask(address: SocketAddr, seconds: u64) -> Reports {
     let mut client = connect(address).await;
     let message = encode_request(Duration::from_secs(seconds));
@@ -85,12 +85,15 @@ pub(crate) async fn ask(address: SocketAddr, seconds: u64) -> Reports {
 
 impl Reports {
     pub(crate) async fn next(&mut self) -> Result<OrcaLoadReport, Status> {
-        let message = self.0.message().await?;
-        let message = message.ok_or_else(|| Status::ok("the stream ended"))?;
+        let message = self
+            .0
+            .message()
+            .await?
+            .ok_or_else(|| Status::ok("the stream ended"))?;
         Ok(parse_message(&message, &OrcaLimits::default()).unwrap())
     }
 
-    /// How the stream ends, after the reports that were on their way.
+    /// Skips pending reports and returns the status of the stream.
     pub(crate) async fn end(mut self) -> Code {
         loop {
             if let Err(status) = self.next().await {

@@ -41,7 +41,7 @@ async fn serve(format: OrcaFormat) -> (SocketAddr, OrcaHandle) {
 }
 
 #[tokio::test]
-async fn every_form_over_http_1() {
+async fn http1_responses_carry_every_format() {
     let forms = [
         (OrcaFormat::Text, "endpoint-load-metrics"),
         (OrcaFormat::Json, "endpoint-load-metrics"),
@@ -54,25 +54,26 @@ async fn every_form_over_http_1() {
         assert_eq!(response.body(), "hello");
         assert_eq!(response.headers()["content-length"], "5");
         assert!(response.headers().contains_key(name), "{form:?}");
-        let said = report(response.headers()).unwrap();
-        assert_eq!(said.named_metrics.get("queue"), Some(7.0), "{form:?}");
+        let reported = report(response.headers()).unwrap();
+        assert_eq!(reported.named_metrics.get("queue"), Some(7.0), "{form:?}");
         assert_eq!(handle.errors(), 0);
     }
 }
 
 #[tokio::test]
-async fn over_http_2() {
+async fn http2_responses_carry_the_header() {
     let (address, _) = serve(OrcaFormat::Json).await;
     let stream = TcpStream::connect(address).await.unwrap();
     let io = TokioIo::new(stream);
     let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await;
     let (mut sender, connection) = handshake.unwrap();
     tokio::spawn(connection);
-    let request = Request::get(format!("http://{address}/"));
-    let request = request.body(Empty::<Bytes>::new()).unwrap();
+    let request = Request::get(format!("http://{address}/"))
+        .body(Empty::<Bytes>::new())
+        .unwrap();
     let response = sender.send_request(request).await.unwrap();
-    let said = report(response.headers()).unwrap();
-    assert_eq!(said.named_metrics.get("queue"), Some(7.0));
+    let reported = report(response.headers()).unwrap();
+    assert_eq!(reported.named_metrics.get("queue"), Some(7.0));
     let body = response.into_body().collect().await.unwrap();
     assert!(body.trailers().is_none());
     assert_eq!(body.to_bytes(), "hello");

@@ -17,7 +17,7 @@ use tonic::{Code, Request, Response, Status};
 use super::grpc::{self, BytesCodec};
 use super::{listen, report, until};
 
-/// Sends back what it gets; `fail` is answered by an error.
+/// Echoes the request; returns an error for `fail`.
 #[derive(Clone, Copy)]
 struct Echo;
 
@@ -81,7 +81,7 @@ async fn serve() -> (SocketAddr, OrcaHandle) {
 }
 
 #[tokio::test]
-async fn the_report_is_in_the_trailers() {
+async fn grpc_responses_carry_the_report_in_trailers() {
     let (address, handle) = serve().await;
     let response = grpc::call(address, PATH, "hello").await.unwrap();
     let headers = response.metadata().clone().into_headers();
@@ -91,15 +91,15 @@ async fn the_report_is_in_the_trailers() {
     assert!(stream.message().await.unwrap().is_none());
     let trailers = stream.trailers().await.unwrap().unwrap().into_headers();
     assert!(trailers.contains_key("endpoint-load-metrics-bin"));
-    let said = report(&trailers).unwrap();
-    assert_eq!(said.cpu_utilization, 0.375);
-    assert_eq!(said.request_cost.get("bytes"), Some(5.0));
+    let reported = report(&trailers).unwrap();
+    assert_eq!(reported.cpu_utilization, 0.375);
+    assert_eq!(reported.request_cost.get("bytes"), Some(5.0));
     until("a rate", || handle.report().rps_fractional > 0.0).await;
     assert_eq!(handle.errors(), 0);
 }
 
 #[tokio::test]
-async fn a_status_is_an_error_and_carries_a_report() {
+async fn error_statuses_count_and_carry_a_report() {
     let (address, handle) = serve().await;
     let status = grpc::call(address, PATH, "fail").await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
@@ -112,7 +112,7 @@ async fn a_status_is_an_error_and_carries_a_report() {
 }
 
 #[tokio::test]
-async fn many_clients_get_reports_out_of_band() {
+async fn several_clients_stream_reports() {
     let (address, handle) = serve().await;
     let mut streams = Vec::new();
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! [`LogFormat`]: what a line looks like. Operators are those of `substitution`.
+//! [`LogFormat`]: format of access log lines. The operators are in `substitution`.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -6,24 +6,24 @@ use std::fmt::{self, Write as _};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::time::Rfc3339;
-use super::{Outcome, Pending};
+use super::{Outcome, PendingEntry};
 use crate::router::RequestView;
-use crate::substitution::{self, Field, Operator, Piece};
+use crate::substitution::{self, Field, FormatError, Operator, Piece};
 
-/// Envoy's default, without the upstream's service time, which we do not add.
+/// Envoy's default format. The proxy itself never adds `x-envoy-upstream-service-time`.
 const DEFAULT: &str = "[%START_TIME%] \"%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% \
      %PROTOCOL%\" %RESPONSE_CODE% %RESPONSE_FLAGS% %BYTES_RECEIVED% %BYTES_SENT% %DURATION% \
      %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% \"%REQ(X-FORWARDED-FOR)%\" \"%REQ(USER-AGENT)%\" \
      \"%REQ(X-REQUEST-ID)%\" \"%REQ(:AUTHORITY)%\" \"%UPSTREAM_HOST%\"\n";
 
-/// Keys of a JSON line and the format of their values.
+/// Keys of a JSON line with the format of each value.
 pub type JsonTemplate = BTreeMap<String, String>;
 
-/// What a line looks like.
+/// Format of access log lines, text or JSON.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogFormat {
     shape: Shape,
-    /// What is remembered of a request: a field, and another in its place.
+    /// Request headers to capture, each with the header to use if it is absent.
     request: Vec<(Field, Option<Field>)>,
     response: Vec<HeaderName>,
 }
@@ -38,9 +38,7 @@ enum Shape {
 enum Part {
     Literal(String),
     Operator(Operator),
-    /// What was remembered of the request, by number.
     Request(usize),
-    /// The same of the response.
     Response(usize),
 }
 
@@ -59,16 +57,16 @@ impl LogFormat {
         }
     }
 
-    /// A line of text; the error says which operator is not known.
-    pub fn text(format: &str) -> Result<Self, String> {
+    /// Parses a text format, which should end with a line break.
+    pub fn text(format: &str) -> Result<Self, FormatError> {
         let mut built = Self::empty(Shape::Text(Vec::new()));
         let parts = built.parts(format)?;
         built.shape = Shape::Text(parts);
         Ok(built)
     }
 
-    /// A line of JSON.
-    pub fn json(template: &JsonTemplate) -> Result<Self, String> {
+    /// Parses a JSON format: each line is an object with these keys.
+    pub fn json(template: &JsonTemplate) -> Result<Self, FormatError> {
         let mut built = Self::empty(Shape::Json(Vec::new()));
         let mut fields = Vec::new();
         for (key, format) in template {
@@ -78,7 +76,7 @@ impl LogFormat {
         Ok(built)
     }
 
-    fn parts(&mut self, format: &str) -> Result<Vec<Part>, String> {
+    fn parts(&mut self, format: &str) -> Result<Vec<Part>, FormatError> {
         let pieces = substitution::parse(format)?.into_iter();
         let parts = pieces.map(|piece| match piece {
             Piece::Literal(text) => Part::Literal(text),
@@ -95,7 +93,6 @@ impl LogFormat {
         Ok(parts.collect())
     }
 
-    /// What is remembered of a request.
     pub(super) fn capture_request(&self, request: &RequestView<'_>) -> Vec<Option<HeaderValue>> {
         let fields = self.request.iter();
         let capture = |(first, second): &(Field, Option<Field>)| {
@@ -105,14 +102,12 @@ impl LogFormat {
         fields.map(capture).collect()
     }
 
-    /// What is remembered of a response.
     pub(super) fn capture_response(&self, headers: &HeaderMap) -> Vec<Option<HeaderValue>> {
         let names = self.response.iter();
         names.map(|name| headers.get(name).cloned()).collect()
     }
 
-    /// The line.
-    pub(super) fn line(&self, pending: &Pending, outcome: &Outcome) -> Vec<u8> {
+    pub(super) fn line(&self, pending: &PendingEntry, outcome: &Outcome) -> Vec<u8> {
         match &self.shape {
             Shape::Text(parts) => {
                 let mut line = String::with_capacity(256);
@@ -134,8 +129,8 @@ impl LogFormat {
     }
 }
 
-/// A number stays one, and what is not there is null.
-fn json_value(parts: &[Part], pending: &Pending, outcome: &Outcome) -> serde_json::Value {
+/// Renders a JSON value: a single numeric operator is a number, a missing value is null.
+fn json_value(parts: &[Part], pending: &PendingEntry, outcome: &Outcome) -> serde_json::Value {
     let millis = || u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX);
     match parts {
         [Part::Operator(Operator::ResponseCode)] => outcome.status.into(),
@@ -156,9 +151,9 @@ fn json_value(parts: &[Part], pending: &Pending, outcome: &Outcome) -> serde_jso
 }
 
 impl Part {
-    fn write(&self, pending: &Pending, outcome: &Outcome, line: &mut String) {
+    fn write(&self, pending: &PendingEntry, outcome: &Outcome, line: &mut String) {
         let dash = |line: &mut String, value: Option<&HeaderValue>| match value {
-            // What is not text, or would break a line, is escaped.
+            // Invalid UTF-8 is replaced. Header values cannot contain line breaks.
             Some(value) => line.push_str(&String::from_utf8_lossy(value.as_bytes())),
             None => line.push('-'),
         };
@@ -170,7 +165,7 @@ impl Part {
             Self::Response(index) => {
                 dash(line, pending.response.get(*index).and_then(Option::as_ref));
             }
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             Self::Operator(operator) => {
                 let _ = outcome.write(operator, pending, line);
             }
@@ -179,7 +174,7 @@ impl Part {
 }
 
 impl Outcome {
-    fn write(&self, operator: &Operator, pending: &Pending, line: &mut String) -> fmt::Result {
+    fn write(&self, operator: &Operator, pending: &PendingEntry, line: &mut String) -> fmt::Result {
         match operator {
             Operator::StartTime => write!(line, "{}", Rfc3339(pending.start)),
             Operator::Protocol => line.write_str(self.protocol),
@@ -204,7 +199,7 @@ impl Outcome {
                 Some(peer) => write!(line, "{}", peer.ip()),
                 None => line.write_str("-"),
             },
-            // Remembered under a number.
+            // Request and response headers are separate variants of `Part`.
             Operator::Request(..) | Operator::Response(_) => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
-//! Tests of formats and of the writing thread.
+//! Tests of log formats and of the writer thread.
 
 use std::time::UNIX_EPOCH;
 
@@ -6,7 +6,7 @@ use http::Method;
 
 use super::*;
 
-fn pending(format: LogFormat) -> Pending {
+fn pending(format: LogFormat) -> PendingEntry {
     let mut headers = HeaderMap::new();
     headers.insert("x-request-id", HeaderValue::from_static("id-1"));
     let view = RequestView {
@@ -47,7 +47,7 @@ fn line(format: LogFormat) -> String {
 }
 
 #[test]
-fn the_default_is_envoys() {
+fn the_default_format_matches_envoy() {
     assert_eq!(
         line(LogFormat::default()),
         "[1970-01-01T00:00:00.000Z] \"GET /a?b HTTP/1.1\" 503 UH 1 19 7 - \"-\" \"-\" \"id-1\" \
@@ -56,14 +56,14 @@ fn the_default_is_envoys() {
 }
 
 #[test]
-fn json_keeps_numbers_and_nulls() {
+fn json_lines_have_numbers_and_nulls() {
     let template = [
         ("code", "%RESPONSE_CODE%"),
         ("host", "%UPSTREAM_HOST%"),
         ("peer", "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%"),
         ("what", "%REQ(:METHOD)% %REQ(:PATH)% 100%%"),
-    ];
-    let template = template.map(|(key, format)| (key.to_owned(), format.to_owned()));
+    ]
+    .map(|(key, format)| (key.to_owned(), format.to_owned()));
     let format = LogFormat::json(&template.into()).unwrap();
     assert_eq!(
         line(format),
@@ -72,18 +72,21 @@ fn json_keeps_numbers_and_nulls() {
 }
 
 #[test]
-fn unknown_operators_are_named() {
+fn invalid_formats_are_errors() {
     for (format, expected) in [
-        ("%NO_SUCH%", "%NO_SUCH% is not supported"),
-        ("%START", "%START has no end; write %% for a percent sign"),
-        ("%REQ(a b)%", "\"a b\" is not a field"),
+        ("%NO_SUCH%", "operator %NO_SUCH% is not supported"),
+        (
+            "%START",
+            "operator %START is not terminated; write %% for a percent sign",
+        ),
+        ("%REQ(a b)%", "\"a b\" is not a valid header name"),
     ] {
-        assert_eq!(LogFormat::text(format).unwrap_err(), expected);
+        assert_eq!(LogFormat::text(format).unwrap_err().to_string(), expected);
     }
 }
 
 #[test]
-fn lines_reach_the_file_and_listeners_share_it() {
+fn listeners_share_a_log_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
     let sinks = Sinks::default();
@@ -113,7 +116,7 @@ fn lines_reach_the_file_and_listeners_share_it() {
 }
 
 #[test]
-fn a_full_queue_costs_lines_and_they_are_counted() {
+fn lines_are_dropped_and_counted_when_the_queue_is_full() {
     let (lines, queue) = sync_channel(1);
     let sink = Sink {
         lines,

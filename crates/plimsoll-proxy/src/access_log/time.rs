@@ -1,9 +1,9 @@
-//! Times as RFC 3339 in UTC with milliseconds.
+//! Timestamps in RFC 3339 format, UTC with milliseconds.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Writes `2026-11-15T12:00:00.000Z`.
+/// Displays a time such as `2026-11-15T12:00:00.000Z`.
 pub(crate) struct Rfc3339(pub(crate) SystemTime);
 
 impl fmt::Display for Rfc3339 {
@@ -20,8 +20,7 @@ impl fmt::Display for Rfc3339 {
     }
 }
 
-/// Year, month and day of a day since 1970, by counting years that begin in March: leap days are
-/// then last.
+/// Converts days since 1970 to a date. Years start in March, so that leap days come last.
 fn date(days: u64) -> (u64, u64, u64) {
     const DAYS_TO_1970: u64 = 719_468;
     const DAYS_IN_400_YEARS: u64 = 146_097;

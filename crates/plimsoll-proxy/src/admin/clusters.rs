@@ -1,9 +1,7 @@
-//! `/clusters` as Envoy has it: lines of text, or JSON with `?format=json`.
-//!
-//! What Envoy says and this proxy does not know is left out rather than made up: limits of the high
-//! priority, time-outs and waiting requests per host, success rates. As in Envoy's JSON,
-//! large numbers are strings and what is zero, false or empty is not there. Why a cluster routes as
-//! it does is `/explain`'s business.
+//! `/clusters` in Envoy's formats: lines of text, or JSON with `?format=json`. Values that the
+//! proxy does not track are omitted: circuit breaker limits of priority `HIGH`; per host, timeouts,
+//! pending requests and success rates. As in Envoy's JSON, large numbers are strings, and values
+//! that are zero, false or empty are omitted. `/explain` shows why a cluster routes as it does.
 
 use std::fmt::Write as _;
 
@@ -18,7 +16,6 @@ use serde_json::{Map, Value, json};
 
 use super::Admin;
 
-/// In which form.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ClustersQuery {
@@ -32,7 +29,6 @@ enum Format {
     Json,
 }
 
-/// Every cluster and its hosts.
 pub(super) async fn clusters(
     Extracted(admin): Extracted<Admin>,
     Query(query): Query<ClustersQuery>,
@@ -49,7 +45,7 @@ pub(super) async fn clusters(
     }
     let mut page = String::new();
     for cluster in &statuses {
-        // Writing into a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write_cluster(&mut page, cluster);
     }
     page.into_response()
@@ -64,10 +60,9 @@ fn limits(breakers: &CircuitBreakers) -> [(&'static str, u32); 4] {
     ]
 }
 
-/// What is counted, by name.
 type Counts<const N: usize> = [(&'static str, u64); N];
 
-/// Counters, then gauges, in Envoy's order of either kind.
+/// Returns counters and gauges of a host, each in Envoy's order.
 fn counts(host: &HostStatus) -> (Counts<5>, Counts<2>) {
     let requests = host.host.request_counts();
     let connections = host.connections;
@@ -99,33 +94,36 @@ fn write_cluster(page: &mut String, cluster: &ClusterStatus) -> std::fmt::Result
     Ok(())
 }
 
-fn write_host(page: &mut String, place: &str, status: &HostStatus) -> std::fmt::Result {
+fn write_host(page: &mut String, prefix: &str, status: &HostStatus) -> std::fmt::Result {
     let (counters, gauges) = counts(status);
     let mut counts = [&counters[..], &gauges[..]].concat();
     counts.sort_unstable();
     for (name, value) in counts {
-        writeln!(page, "{place}::{name}::{value}")?;
+        writeln!(page, "{prefix}::{name}::{value}")?;
     }
     let host = &status.host;
     let locality = host.locality();
-    writeln!(page, "{place}::hostname::{}", host.hostname())?;
-    writeln!(page, "{place}::health_flags::{}", flags(status.health))?;
-    writeln!(page, "{place}::weight::{}", host.weight())?;
-    writeln!(page, "{place}::region::{}", locality.region())?;
-    writeln!(page, "{place}::zone::{}", locality.zone())?;
-    writeln!(page, "{place}::sub_zone::{}", locality.sub_zone())?;
+    writeln!(page, "{prefix}::hostname::{}", host.hostname())?;
+    writeln!(page, "{prefix}::health_flags::{}", flags(status.health))?;
+    writeln!(page, "{prefix}::weight::{}", host.weight())?;
+    writeln!(page, "{prefix}::region::{}", locality.region())?;
+    writeln!(page, "{prefix}::zone::{}", locality.zone())?;
+    writeln!(page, "{prefix}::sub_zone::{}", locality.sub_zone())?;
     let canary = status.metadata.get("canary") == Some(&true.into());
-    writeln!(page, "{place}::canary::{canary}")?;
-    writeln!(page, "{place}::priority::{}", status.priority)
+    writeln!(page, "{prefix}::canary::{canary}")?;
+    writeln!(page, "{prefix}::priority::{}", status.priority)
 }
 
-/// `healthy`, or each flag behind a slash.
+/// Formats the health flags of a host, each after a slash; `healthy` if none is set.
 fn flags(health: HealthFlags) -> String {
-    let flags: String = health.names().map(|name| format!("/{name}")).collect();
-    match flags.is_empty() {
-        true => "healthy".to_owned(),
-        false => flags,
+    let flags: String = health
+        .envoy_flags()
+        .map(|name| format!("/{name}"))
+        .collect();
+    if flags.is_empty() {
+        return "healthy".to_owned();
     }
+    flags
 }
 
 fn cluster_json(cluster: &ClusterStatus) -> Value {
@@ -147,8 +145,11 @@ fn host_json(status: &HostStatus) -> Value {
     let host = &status.host;
     let (counters, gauges) = counts(status);
     let stat = |kind: &str, (name, value): (&str, u64)| {
-        let value = Some(value).filter(|value| *value > 0);
-        let value = value.map_or_else(String::new, |value| value.to_string());
+        let value = if value > 0 {
+            value.to_string()
+        } else {
+            String::new()
+        };
         object([
             ("type", json!(kind)),
             ("value", json!(value)),
@@ -168,7 +169,6 @@ fn host_json(status: &HostStatus) -> Value {
     ])
 }
 
-/// Where a host listens, as Envoy's `Address`.
 pub(super) fn address_json(host: &Host) -> Value {
     let address = host.address();
     json!({ "socket_address": {
@@ -177,7 +177,6 @@ pub(super) fn address_json(host: &Host) -> Value {
     }})
 }
 
-/// Where it is, as Envoy's `Locality`.
 pub(super) fn locality_json(host: &Host) -> Value {
     let locality = host.locality();
     object([
@@ -187,14 +186,14 @@ pub(super) fn locality_json(host: &Host) -> Value {
     ])
 }
 
-/// The flags, by the names that Envoy's JSON has for them.
+/// Converts health flags to the field names of Envoy's JSON.
 fn health_json(health: HealthFlags) -> Value {
-    let fields = health.names().filter_map(|name| {
+    let fields = health.envoy_flags().filter_map(|name| {
         let field = match name {
             "failed_active_hc" => "failed_active_health_check",
             "degraded_active_hc" => "failed_active_degraded_check",
             "failed_outlier_check" | "pending_active_hc" | "excluded_via_immediate_hc_fail" => name,
-            // Those of the assignment are one field, below.
+            // `eds_health_status` has the health according to EDS.
             _ => return None,
         };
         Some((field, json!(true)))
@@ -209,15 +208,15 @@ fn health_json(health: HealthFlags) -> Value {
     Value::Object(fields.chain([eds]).map(owned).collect())
 }
 
-/// An object without what is zero, false or an empty text.
+/// Creates a JSON object without fields that are zero, false or empty strings.
 pub(super) fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
-    let says = |value: &Value| match value {
+    let is_set = |value: &Value| match value {
         Value::Bool(value) => *value,
         Value::Number(value) => value.as_u64() != Some(0),
         Value::String(value) => !value.is_empty(),
         _ => true,
     };
-    let fields = fields.into_iter().filter(|(_, value)| says(value));
+    let fields = fields.into_iter().filter(|(_, value)| is_set(value));
     Value::Object(fields.map(owned).collect())
 }
 
@@ -231,20 +230,20 @@ mod tests {
     use plimsoll_core::model::health::HealthSignal;
 
     #[test]
-    fn flags_are_joined_by_slashes() {
-        let fine = HealthFlags::from_eds(HealthStatus::Unknown);
-        assert_eq!(flags(fine), "healthy");
-        let bad = HealthFlags::from_eds(HealthStatus::Unhealthy)
-            .after(HealthSignal::OutlierEjected)
-            .after(HealthSignal::ActiveCheckFailed);
+    fn health_flags_are_separated_by_slashes() {
+        let healthy = HealthFlags::from_eds(HealthStatus::Unknown);
+        assert_eq!(flags(healthy), "healthy");
+        let failing = HealthFlags::from_eds(HealthStatus::Unhealthy)
+            .with_signal(HealthSignal::OutlierEjected)
+            .with_signal(HealthSignal::ActiveCheckFailed);
         assert_eq!(
-            flags(bad),
+            flags(failing),
             "/failed_active_hc/failed_outlier_check/failed_eds_health"
         );
     }
 
     #[test]
-    fn health_in_json_has_names_of_its_own() {
+    fn health_flags_have_other_names_in_json() {
         let pending = HealthFlags::awaiting_first_check(HealthStatus::Timeout, true);
         let cases = [
             (
@@ -257,7 +256,7 @@ mod tests {
             ),
             (
                 HealthFlags::from_eds(HealthStatus::Draining)
-                    .after(HealthSignal::ActiveCheckDegraded),
+                    .with_signal(HealthSignal::ActiveCheckDegraded),
                 json!({
                     "failed_active_degraded_check": true,
                     "eds_health_status": "DRAINING",
@@ -274,14 +273,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nothing_is_left_out() {
-        let made = object([
+    fn default_values_are_omitted() {
+        let built = object([
             ("zero", json!(0)),
             ("no", json!(false)),
             ("empty", json!("")),
             ("list", json!([])),
             ("some", json!("1")),
         ]);
-        assert_eq!(made, json!({ "list": [], "some": "1" }));
+        assert_eq!(built, json!({ "list": [], "some": "1" }));
     }
 }

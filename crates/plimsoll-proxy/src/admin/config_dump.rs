@@ -1,36 +1,38 @@
-//! `/config_dump` as Envoy has it: the file in force, and the routes of the management server.
+//! `/config_dump` in Envoy's format: the bootstrap file and resources of the management server.
 //!
-//! What stands in the file is shown as it is written there, except for private keys. Clusters of
-//! the management server are not shown: they are kept as settings, not as messages; `/clusters`
-//! lists them.
+//! The file is shown as written, without private keys. Routes are shown as their protobuf messages.
+//! Clusters of the management server are missing, because the proxy keeps their settings but not
+//! their messages; `/clusters` lists them.
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Query, State as Extracted};
 use axum::http::StatusCode;
+use plimsoll_xds::pb::route::RouteConfigurationMessage;
+use plimsoll_xds::route::RouteConfiguration;
+use plimsoll_xds::schema::{self, Described as _};
 use serde_json::{Value, json};
 
 use super::Admin;
 use super::endpoints::endpoint_config;
 use crate::access_log::time::Rfc3339;
-use crate::config::route_json;
+use crate::config::RouteSource;
 use crate::source::Loaded;
 use crate::state::State;
 
-/// Which part.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct DumpQuery {
     resource: Option<String>,
-    /// Whatever its value.
+    /// `?include_eds` is a flag: its value is ignored.
     include_eds: Option<String>,
 }
 
-/// One part: the name of its list in Envoy's message, the type of its entries, the entries.
+/// Name of a list in Envoy's message, message type of the list's entries, and the entries.
 type Part = (&'static str, &'static str, Vec<Value>);
 
-/// All of it, or with `?resource=` the entries of one list; endpoints with `?include_eds`.
+/// Dumps all lists, or one list with `?resource=`; endpoints only with `?include_eds`.
 pub(super) async fn config_dump(
     Extracted(admin): Extracted<Admin>,
     Query(query): Query<DumpQuery>,
@@ -44,12 +46,12 @@ pub(super) async fn config_dump(
     let listeners = [static_listeners(&loaded)];
     let routes = [static_routes(&loaded), dynamic_routes(&admin.state)];
     let ignored = [ignored_fields(&admin.state)];
-    if let Some(wanted) = query.resource {
+    if let Some(resource) = query.resource {
         let parts = clusters.into_iter().chain(endpoints);
         let mut parts = parts.chain(listeners).chain(routes).chain(ignored);
-        let found = parts.find(|(name, ..)| *name == wanted);
+        let found = parts.find(|(name, ..)| *name == resource);
         let Some((_, kind, entries)) = found else {
-            let reason = format!("{wanted} not found in config dump\n");
+            let reason = format!("{resource} not found in config dump\n");
             return Err((StatusCode::NOT_FOUND, reason));
         };
         let typed = entries.into_iter().map(|entry| with_type(entry, kind));
@@ -76,7 +78,6 @@ pub(super) async fn config_dump(
     Ok(Json(json!({ "configs": configs })))
 }
 
-/// The same without the keys that stand in the file itself.
 fn redacted(loaded: &Loaded) -> Loaded {
     let mut json = loaded.json.clone();
     redact(&mut json);
@@ -103,7 +104,7 @@ fn redact(value: &mut Value) {
     }
 }
 
-/// A message of some parts; empty ones are left out.
+/// Builds a dump message from its lists; empty lists are omitted.
 fn dump(kind: &str, parts: impl IntoIterator<Item = Part>) -> Value {
     let parts = parts.into_iter().filter(|(.., list)| !list.is_empty());
     let fields = parts.map(|(name, _, list)| (name.to_owned(), Value::Array(list)));
@@ -115,16 +116,16 @@ fn with_type(mut message: Value, kind: &str) -> Value {
     message
 }
 
-/// Entries of the file, each as `field` of a message with the time of the last good edit.
+/// Wraps each entry of the file in a message as `field`, with the time of the last reload.
 fn entries<'a>(
     loaded: &'a Loaded,
     field: &'a str,
     kind: &'a str,
-    found: impl Iterator<Item = &'a Value>,
+    found: impl Iterator<Item = Value>,
 ) -> Vec<Value> {
     let last_updated = Rfc3339(loaded.last_updated).to_string();
-    let entry = |found: &Value| {
-        let message = with_type(found.clone(), kind);
+    let entry = |found: Value| {
+        let message = with_type(found, kind);
         json!({ field: message, "last_updated": last_updated })
     };
     found.map(entry).collect()
@@ -136,28 +137,29 @@ fn static_clusters(loaded: &Loaded) -> Part {
     (
         "static_clusters",
         "envoy.admin.v3.ClustersConfigDump.StaticCluster",
-        entries(loaded, "cluster", kind, clusters),
+        entries(loaded, "cluster", kind, clusters.cloned()),
     )
 }
 
-/// Endpoints of the clusters of the file, and of those of the management server.
 async fn endpoints(state: &State) -> Vec<Part> {
     let clusters = state.client.cluster_statuses().await.unwrap_or_default();
-    let of = |dynamic: bool| {
-        let clusters = clusters.iter();
-        let clusters = clusters.filter(|cluster| cluster.added_via_api == dynamic);
-        clusters.map(endpoint_config).collect()
+    let endpoints = |added_via_api: bool| {
+        clusters
+            .iter()
+            .filter(|cluster| cluster.added_via_api == added_via_api)
+            .map(endpoint_config)
+            .collect()
     };
     vec![
         (
             "static_endpoint_configs",
             "envoy.admin.v3.EndpointsConfigDump.StaticEndpointConfig",
-            of(false),
+            endpoints(false),
         ),
         (
             "dynamic_endpoint_configs",
             "envoy.admin.v3.EndpointsConfigDump.DynamicEndpointConfig",
-            of(true),
+            endpoints(true),
         ),
     ]
 }
@@ -168,16 +170,17 @@ fn static_listeners(loaded: &Loaded) -> Part {
     (
         "static_listeners",
         "envoy.admin.v3.ListenersConfigDump.StaticListener",
-        entries(loaded, "listener", kind, listeners),
+        entries(loaded, "listener", kind, listeners.cloned()),
     )
 }
 
 fn static_routes(loaded: &Loaded) -> Part {
-    let listeners = list(&loaded.json["static_resources"]["listeners"]);
-    let chains = listeners.flat_map(|listener| list(&listener["filter_chains"]));
-    let filters = chains.flat_map(|chain| list(&chain["filters"]));
-    let routes = filters.filter_map(|filter| filter["typed_config"].get("route_config"));
-    let kind = "envoy.config.route.v3.RouteConfiguration";
+    let listeners = loaded.config.listeners.iter();
+    let routes = listeners.filter_map(|listener| match &listener.routes {
+        RouteSource::Inline(table) => Some(route_json(table.configuration())),
+        RouteSource::Rds(_) => None,
+    });
+    let kind = RouteConfigurationMessage::DESCRIPTOR.name;
     (
         "static_route_configs",
         "envoy.admin.v3.RoutesConfigDump.StaticRouteConfig",
@@ -185,14 +188,20 @@ fn static_routes(loaded: &Loaded) -> Part {
     )
 }
 
-/// Those that are in force.
+fn route_json(routes: &RouteConfiguration) -> Value {
+    let message = schema::json::message(&routes.message.0, RouteConfigurationMessage::DESCRIPTOR);
+    // The client has decoded this message before, so this cannot fail.
+    message.unwrap_or_default()
+}
+
+/// Returns the route configurations of the management server that are active.
 fn dynamic_routes(state: &State) -> Part {
     let status = state.client.xds_status();
     let followed = status.into_iter().flat_map(|status| status.routes);
     let entries = followed.filter_map(|(name, status)| {
         let (version, since) = status.in_force?;
         let routes = state.client.route_configuration(&name)?;
-        let kind = "envoy.config.route.v3.RouteConfiguration";
+        let kind = RouteConfigurationMessage::DESCRIPTOR.name;
         Some(json!({
             "version_info": version,
             "route_config": with_type(route_json(&routes), kind),
@@ -206,18 +215,20 @@ fn dynamic_routes(state: &State) -> Part {
     )
 }
 
-/// Fields of resources of the management server that have no effect here. Envoy has no such part.
+/// Returns fields of dynamic resources that have no effect. Not part of Envoy's dump.
 fn ignored_fields(state: &State) -> Part {
     let status = state.client.xds_status().unwrap_or_default();
-    let entries = status.ignored_fields.into_iter();
-    let entries = entries.map(|((type_url, name), ignored)| {
-        json!({
-            "type_url": type_url,
-            "name": name,
-            "version_info": ignored.version,
-            "paths": ignored.paths,
-        })
-    });
+    let entries = status
+        .ignored_fields
+        .into_iter()
+        .map(|((type_url, name), ignored)| {
+            json!({
+                "type_url": type_url,
+                "name": name,
+                "version_info": ignored.version,
+                "paths": ignored.paths,
+            })
+        });
     (
         "ignored_fields",
         "plimsoll.admin.IgnoredFieldsDump.Resource",
@@ -234,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_not_shown() {
+    fn inline_private_keys_are_redacted() {
         let mut tls = json!({ "chains": [{ "tls_certificates": [{
             "certificate_chain": { "inline_string": "public" },
             "private_key": { "inline_string": "secret" },
@@ -249,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_have_types_and_no_empty_lists() {
+    fn dumps_have_a_type_and_omit_empty_lists() {
         let parts = [
             ("some", "t.Some", vec![json!(1)]),
             ("none", "t.None", vec![]),

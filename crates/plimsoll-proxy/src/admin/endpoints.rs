@@ -1,22 +1,24 @@
 //! Endpoints for `/config_dump?include_eds`, as Envoy's `ClusterLoadAssignment`s.
 //!
-//! What Envoy says there of a host is said here too, as far as it is known: its class of health,
-//! not what the assignment said of it, and the weight in force. Weights of localities are not kept.
+//! As in Envoy, `health_status` is the class that results from all health checks, not the status in
+//! the assignment, and the weight is the one in use. Locality weights are not kept.
 
 use plimsoll_client::{ClusterStatus, HostStatus};
 use plimsoll_core::model::health::HealthClass;
+use plimsoll_xds::schema;
 use serde_json::{Value, json};
 
 use super::clusters::{address_json, locality_json, object};
-use crate::metadata_json;
 
-/// The assignment of a cluster. Hosts come by priority and locality.
+/// Builds the assignment of a cluster, whose hosts must be sorted by priority and locality.
 pub(super) fn endpoint_config(cluster: &ClusterStatus) -> Value {
     let same = |one: &HostStatus, other: &HostStatus| {
         one.priority == other.priority && one.host.locality() == other.host.locality()
     };
-    let slots = cluster.hosts.chunk_by(same);
-    let slots = slots.filter_map(|hosts| Some((hosts.first()?, hosts)));
+    let slots = cluster
+        .hosts
+        .chunk_by(same)
+        .filter_map(|hosts| Some((hosts.first()?, hosts)));
     let endpoints = slots.map(|(first, hosts)| {
         let lb_endpoints: Vec<Value> = hosts.iter().map(lb_endpoint).collect();
         object([
@@ -50,7 +52,7 @@ fn lb_endpoint(status: &HostStatus) -> Value {
         "load_balancing_weight": host.weight(),
     });
     if let Some(fields) = metadata {
-        lb_endpoint["metadata"] = metadata_json::metadata(fields);
+        lb_endpoint["metadata"] = schema::json::metadata(fields);
     }
     lb_endpoint
 }

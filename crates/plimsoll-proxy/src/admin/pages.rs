@@ -1,4 +1,4 @@
-//! What each admin page says.
+//! Request handlers of the admin interface.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,60 +8,57 @@ use axum::extract::{Query, State as Extracted};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use plimsoll_client::{Metadata, XdsState, XdsStatus};
+use plimsoll_core::stats::TextFormat;
+use plimsoll_serve::AdminPath;
 use plimsoll_xds::yaml::{Document, StructYaml};
-use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
-use super::{Admin, PATHS, rds};
+use super::{Admin, rds};
 use crate::state::{Phase, State};
-use crate::stats::{HttpStats, SERVER, describe};
+use crate::stats::ServerStats;
 
-/// A list of pages.
-pub(super) async fn index() -> String {
-    let mut page = "GET /: the dashboard, where there is one\n".to_owned();
-    for path in PATHS {
-        let mark = if path.query.is_empty() { "" } else { "?" };
-        let (method, query, about) = (path.method, path.query, path.about);
-        let _ = writeln!(page, "{method} {}{mark}{query}: {about}", path.path);
+pub(super) fn index(paths: &[AdminPath]) -> Response {
+    let mut page = "GET /: dashboard, if it is enabled\n".to_owned();
+    for path in paths {
+        let _ = writeln!(page, "{} {}: {}", path.method, path.target(), path.about);
     }
-    page
+    page.into_response()
 }
 
-/// 200 when requests are served.
+/// Readiness: 200 while requests are served, otherwise 503.
 pub(super) async fn ready(Extracted(admin): Extracted<Admin>) -> (StatusCode, String) {
     let phase = admin.state.phase();
     let status = match phase {
         Phase::Live => StatusCode::OK,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     };
-    (status, format!("{}\n", phase.word()))
+    (status, format!("{}\n", phase.as_str()))
 }
 
-/// Version, state and age.
 pub(super) async fn server_info(Extracted(admin): Extracted<Admin>) -> Json<Value> {
     let state = &admin.state;
     let node = &state.loaded().config.node;
-    let (succeeded, failed, error) = state.reloads.counts();
+    let reloads = state.reloads.counts();
     Json(json!({
         "version": concat!("plimsoll/", env!("CARGO_PKG_VERSION")),
-        "state": state.phase().word(),
+        "state": state.phase().as_str(),
         "uptime_current_epoch": format!("{}s", state.started.elapsed().as_secs()),
         "command_line_options": { "concurrency": state.workers },
         "node": {
             "id": node.id,
             "cluster": node.cluster,
-            "locality": {
-                "region": node.locality.region(),
-                "zone": node.locality.zone(),
-                "sub_zone": node.locality.sub_zone(),
-            },
+            "locality": node.locality,
         },
-        "reload": { "succeeded": succeeded, "failed": failed, "error": error },
+        "reload": {
+            "succeeded": reloads.succeeded,
+            "failed": reloads.failed,
+            "error": reloads.error,
+        },
         "xds": state.client.xds_status().as_ref().map(discovery),
     }))
 }
 
-/// How discovery is doing.
+/// State of the connection to the management server and problems with its resources.
 fn discovery(status: &XdsStatus) -> Value {
     let problems = status.problems.iter().map(|((type_url, name), problem)| {
         let entry = [
@@ -87,103 +84,91 @@ fn discovery(status: &XdsStatus) -> Value {
     })
 }
 
-/// Every counter with its name; listeners with one prefix are summed up.
-fn counters(state: &State) -> BTreeMap<String, u64> {
-    let mut all = BTreeMap::new();
-    for running in state.running() {
-        let prefix = running.listener.runtime().config.http.stat_prefix.clone();
-        for (name, value) in HttpStats::NAMES.iter().zip(running.listener.totals()) {
-            *all.entry(format!("http.{prefix}.{name}")).or_default() += value;
-        }
-    }
-    let (succeeded, failed, _) = state.reloads.counts();
-    let (written, dropped) = state.sinks.counts();
+fn server_stats(state: &State) -> ServerStats {
+    let reloads = state.reloads.counts();
+    let (write_completed, write_dropped) = state.sinks.counts();
     let discovery = state.client.xds_status().unwrap_or_default();
-    let values = [
-        state.workers as u64,
-        state.started.elapsed().as_secs(),
-        u64::from(state.phase() == Phase::Live),
-        discovery.dynamic_unknown_fields,
-        succeeded,
-        failed,
-        written,
-        dropped,
-    ];
-    let server = SERVER.iter().zip(values);
-    all.extend(server.map(|((name, _, _), value)| ((*name).to_owned(), value)));
-    all
+    ServerStats {
+        concurrency: state.workers as u64,
+        uptime: state.started.elapsed().as_secs(),
+        live: u64::from(state.phase() == Phase::Live),
+        dynamic_unknown_fields: discovery.dynamic_unknown_fields,
+        reload_success: reloads.succeeded,
+        reload_failure: reloads.failed,
+        write_completed,
+        write_dropped,
+    }
 }
 
-/// `name: value` lines.
+/// Counters and gauges as `name: value` lines. Listeners with the same prefix are summed up.
 pub(super) async fn stats(Extracted(admin): Extracted<Admin>) -> String {
+    let state = &admin.state;
     let mut page = String::new();
-    let followed = rds::followed(&admin.state);
-    for line in rds::texts(&followed) {
+    let rds_statuses = rds::statuses(state);
+    for line in rds::texts(&rds_statuses) {
         let _ = writeln!(page, "{line}");
     }
-    let mut all = counters(&admin.state);
-    all.extend(rds::counters(&followed));
+    let mut all: BTreeMap<String, u64> = BTreeMap::new();
+    for listener in state.listeners() {
+        let prefix = &listener.listener.runtime().config.http.stat_prefix;
+        for (metric, value) in listener.listener.totals() {
+            *all.entry(format!("http.{prefix}.{}", metric.name))
+                .or_default() += value;
+        }
+    }
+    let server = server_stats(state);
+    all.extend(server.iter().map(|(name, value)| (name.to_owned(), value)));
+    all.extend(rds::counters(&rds_statuses));
     for (name, value) in all {
         let _ = writeln!(page, "{name}: {value}");
     }
-    for (cluster, name, value) in admin.state.client.stats() {
+    for (cluster, name, value) in state.client.stats() {
         let _ = writeln!(page, "cluster.{cluster}.{name}: {value}");
     }
     page
 }
 
-/// The same for Prometheus, with the prefix of a listener as a label, as Envoy does.
+/// Statistics in Prometheus format; as in Envoy, the stat prefix of a listener is a label.
 pub(super) async fn prometheus(Extracted(admin): Extracted<Admin>) -> Response {
-    let mut families: BTreeMap<String, Vec<(String, u64)>> = BTreeMap::new();
-    for (name, value) in counters(&admin.state) {
-        let (family, labels) = match name.strip_prefix("http.") {
-            Some(rest) => {
-                let (prefix, name) = rest.rsplit_once('.').unwrap_or(("", rest));
-                let labels = format!("{{plimsoll_http_conn_manager_prefix={prefix:?}}}");
-                (format!("http_{name}"), labels)
-            }
-            None => (name.replace('.', "_"), String::new()),
-        };
-        families.entry(family).or_default().push((labels, value));
-    }
-    let mut page = String::new();
-    for (family, values) in families {
-        let (kind, help) = describe(&family);
-        let family = format!("plimsoll_{family}");
-        let _ = writeln!(page, "# HELP {family} {help}\n# TYPE {family} {kind}");
-        for (labels, value) in values {
-            let _ = writeln!(page, "{family}{labels} {value}");
+    let state = &admin.state;
+    let mut families = state.client.metric_families();
+    for listener in state.listeners() {
+        let prefix = &*listener.listener.runtime().config.http.stat_prefix;
+        for (metric, value) in listener.listener.totals() {
+            families.add(
+                metric.exposed_name("plimsoll_http_"),
+                metric,
+                &[prefix],
+                value,
+            );
         }
     }
-    page.push_str(&rds::prometheus(&rds::followed(&admin.state)));
-    let mut registry = Registry::default();
-    admin.state.client.register_metrics(&mut registry);
-    let mut clusters = String::new();
-    // Writing into a string does not fail; the mark of the end belongs to another format.
-    let _ = prometheus_client::encoding::text::encode(&mut clusters, &registry);
-    page.push_str(clusters.trim_end().trim_end_matches("# EOF"));
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response()
+    for (metric, value) in server_stats(state).samples() {
+        families.add(metric.exposed_name("plimsoll_"), metric, &[], value);
+    }
+    rds::expose(&rds::statuses(state), &mut families);
+    let format = TextFormat::Prometheus;
+    let kind = [(header::CONTENT_TYPE, format.content_type())];
+    (kind, families.text(format)).into_response()
 }
 
-/// `name::address` lines.
+/// Listeners as `name::address` lines.
 pub(super) async fn listeners(Extracted(admin): Extracted<Admin>) -> String {
     let mut page = String::new();
-    for running in admin.state.running() {
-        let _ = writeln!(page, "{}::{}", running.name, running.address);
+    for listener in admin.state.listeners() {
+        let _ = writeln!(page, "{}::{}", listener.name, listener.address);
     }
     page
 }
 
-/// Which cluster to explain.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ExplainQuery {
     cluster: Option<String>,
-    /// Metadata of one of its subsets, as JSON.
+    /// Endpoint metadata that selects a subset, as JSON.
     subset: Option<String>,
 }
 
-/// Why a cluster routes as it does; of all of them without a name.
 pub(super) async fn explain(
     Extracted(admin): Extracted<Admin>,
     Query(query): Query<ExplainQuery>,
@@ -201,19 +186,18 @@ pub(super) async fn explain(
     serde_json::to_value(explained).map(Json).map_err(internal)
 }
 
-/// The metadata that names a subset, such as `{"version": "canary"}`.
+/// Parses the endpoint metadata that selects a subset, such as `{"version": "canary"}`.
 fn subset(text: &str) -> Result<Metadata, (StatusCode, String)> {
-    let document = Document::parse(text);
-    let fields = document.and_then(|document| document.read::<StructYaml>());
-    let fields = fields.map_err(|error| (StatusCode::BAD_REQUEST, format!("subset: {error}\n")))?;
-    Ok(fields.0)
+    Document::parse(text)
+        .and_then(|document| document.read::<StructYaml>())
+        .map(|fields| fields.0)
+        .map_err(|error| (StatusCode::BAD_REQUEST, format!("subset: {error}\n")))
 }
 
-/// Names of clusters, and what the engine says about each.
 async fn explain_all(state: &State) -> Json<Value> {
     let mut all = serde_json::Map::new();
     for name in state.client.cluster_names() {
-        // One that went since is not there.
+        // The cluster may have been removed since its name was listed.
         if let Ok(explained) = state.client.explain(&name).await {
             let explained = serde_json::to_value(explained);
             all.insert(name.to_string(), explained.unwrap_or_default());
@@ -222,35 +206,29 @@ async fn explain_all(state: &State) -> Json<Value> {
     Json(json!({ "cluster_statuses": all }))
 }
 
-/// What to log.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LoggingQuery {
     level: String,
 }
 
-/// Changes what is logged: a level, or directives like those of `RUST_LOG`.
+/// Changes the log filter: a level, or directives as in `RUST_LOG`.
 pub(super) async fn logging(
     Extracted(admin): Extracted<Admin>,
     Query(query): Query<LoggingQuery>,
 ) -> (StatusCode, String) {
-    let set = admin
-        .logging
-        .as_ref()
-        .map(|logging| logging.set(&query.level));
-    match set {
+    match admin.logging.map(|set| set(&query.level)) {
         Some(Ok(())) => (StatusCode::OK, format!("active: {}\n", query.level)),
         Some(Err(error)) => (StatusCode::BAD_REQUEST, format!("{error}\n")),
         None => (
             StatusCode::NOT_IMPLEMENTED,
-            "the log cannot be changed here\n".to_owned(),
+            "the log filter cannot be changed at run time\n".to_owned(),
         ),
     }
 }
 
-/// Ends the proxy as SIGTERM does.
+/// Shuts the proxy down, like SIGTERM.
 pub(super) async fn quit(Extracted(admin): Extracted<Admin>) -> &'static str {
-    // Somebody may have said so already.
-    let _ = admin.quit.try_send(());
+    admin.state.stopping.cancel();
     "OK\n"
 }

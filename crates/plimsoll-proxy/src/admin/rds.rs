@@ -1,102 +1,93 @@
-//! Counters of routes that a management server sends, under Envoy's names: `http.PREFIX.rds.NAME.`.
-//!
-//! Counted by the client; a listener names what it follows.
+//! RDS statistics under Envoy's names: `http.PREFIX.rds.NAME.`. The client counts per route
+//! configuration NAME; PREFIX is the `stat_prefix` of the listener that uses it.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use plimsoll_client::RouteStatus;
+use plimsoll_core::stats::Families;
 use xxhash_rust::xxh64::xxh64;
 
 use crate::config::RouteSource;
 use crate::state::State;
-use crate::stats::RDS;
+use crate::stats::RouteStats;
 
-/// Routes by the prefix of a listener and by their own name.
-pub(super) type Followed = BTreeMap<(String, Arc<str>), RouteStatus>;
+/// Status of route configurations, by `stat_prefix` of the listener and name of the routes.
+pub(super) type RdsStatuses = BTreeMap<(String, Arc<str>), RouteStatus>;
 
-/// What the listeners follow; two with one prefix share what has one name, as in Envoy.
-pub(super) fn followed(state: &State) -> Followed {
+/// Returns the status of the route configurations that listeners use. Listeners with the same
+/// `stat_prefix` share an entry, as in Envoy.
+pub(super) fn statuses(state: &State) -> RdsStatuses {
     let status = state.client.xds_status().unwrap_or_default();
-    let running = state.running().into_iter();
-    let followed = running.filter_map(|running| {
+    let listeners = state.listeners().into_iter();
+    let statuses = listeners.filter_map(|running| {
         let config = Arc::clone(&running.listener.runtime().config);
         let RouteSource::Rds(name) = &config.routes else {
             return None;
         };
         let key = (config.http.stat_prefix.clone(), Arc::clone(name));
-        // Until the server has been asked, nothing has become of them.
+        // There is no status until the client has subscribed to these routes.
         let status = status.routes.get(name).cloned();
         Some((key, status.unwrap_or_default()))
     });
-    followed.collect()
+    statuses.collect()
 }
 
-/// Values in the order of [`RDS`].
-fn values(status: &RouteStatus) -> [u64; RDS.len()] {
-    let since = status.in_force.as_ref().map(|(_, since)| *since);
-    let since = since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
-    let since = since.map_or(0, |since| since.as_millis());
-    let version = match &*status.version {
-        "" => 0,
-        version => xxh64(version.as_bytes(), 0),
-    };
-    [
-        status.config_reload,
-        u64::try_from(since).unwrap_or(u64::MAX),
-        status.update_rejected,
-        status.update_success,
-        version,
-    ]
+fn stats(status: &RouteStatus) -> RouteStats {
+    let reload_time = status
+        .in_force
+        .as_ref()
+        .and_then(|(_, since)| since.duration_since(UNIX_EPOCH).ok())
+        .map_or(0, |since| since.as_millis());
+    RouteStats {
+        config_reload: status.config_reload,
+        config_reload_time_ms: u64::try_from(reload_time).unwrap_or(u64::MAX),
+        update_rejected: status.update_rejected,
+        update_success: status.update_success,
+        version: match &*status.version {
+            "" => 0,
+            version => xxh64(version.as_bytes(), 0),
+        },
+    }
 }
 
-/// `name: value` pairs.
-pub(super) fn counters(followed: &Followed) -> impl Iterator<Item = (String, u64)> {
-    followed.iter().flat_map(|((prefix, name), status)| {
-        let values = RDS.iter().zip(values(status));
+pub(super) fn counters(statuses: &RdsStatuses) -> impl Iterator<Item = (String, u64)> {
+    statuses.iter().flat_map(|((prefix, name), status)| {
         let named = move |counter: &str| format!("http.{prefix}.rds.{name}.{counter}");
-        values.map(move |((counter, _, _), value)| (named(counter), value))
+        stats(status)
+            .iter()
+            .map(move |(counter, value)| (named(counter), value))
     })
 }
 
-/// What is text: the version that was good last.
-pub(super) fn texts(followed: &Followed) -> impl Iterator<Item = String> {
-    followed.iter().map(|((prefix, name), status)| {
+/// Returns the statistics that are texts: the version that was accepted last.
+pub(super) fn texts(statuses: &RdsStatuses) -> impl Iterator<Item = String> {
+    statuses.iter().map(|((prefix, name), status)| {
         let version = &status.version;
         format!("http.{prefix}.rds.{name}.version_text: \"{version}\"")
     })
 }
 
-/// Lines for Prometheus, with Envoy's labels.
-pub(super) fn prometheus(followed: &Followed) -> String {
-    let mut page = String::new();
-    if followed.is_empty() {
-        return page;
-    }
-    for (index, (counter, kind, help)) in RDS.iter().enumerate() {
-        let family = format!("plimsoll_http_rds_{counter}");
-        // Writing into a string does not fail.
-        let _ = writeln!(page, "# HELP {family} {help}\n# TYPE {family} {kind}");
-        for ((prefix, name), status) in followed {
-            let _ = writeln!(
-                page,
-                "{family}{{plimsoll_rds_route_config={name:?},\
-                 plimsoll_http_conn_manager_prefix={prefix:?}}} {}",
-                values(status)[index]
-            );
+/// Adds the RDS statistics in Prometheus format, with Envoy's labels.
+pub(super) fn expose(statuses: &RdsStatuses, families: &mut Families) {
+    for ((prefix, name), status) in statuses {
+        for (metric, value) in stats(status).samples() {
+            let exposed = metric.exposed_name("plimsoll_http_rds_");
+            families.add(exposed, metric, &[name, prefix], value);
         }
     }
-    page
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::time::Duration;
 
-    fn followed() -> Followed {
+    use plimsoll_core::stats::TextFormat;
+
+    use super::*;
+
+    fn statuses() -> RdsStatuses {
         let since = UNIX_EPOCH + Duration::from_millis(1_794_771_264_121);
         let status = RouteStatus {
             update_success: 2,
@@ -114,26 +105,28 @@ mod tests {
     }
 
     #[test]
-    fn counters_have_envoys_names_and_versions_envoys_numbers() {
-        let counters: Vec<_> = counters(&followed()).collect();
+    fn counters_and_version_hashes_match_envoy() {
+        let counters: Vec<_> = counters(&statuses()).collect();
         let of = |name: &str, value| (format!("http.front.rds.far.routes.{name}"), value);
         let expected = [
             of("config_reload", 1),
             of("config_reload_time_ms", 1_794_771_264_121),
             of("update_rejected", 3),
             of("update_success", 2),
-            // As a running Envoy says it.
+            // Hash copied from the statistics of a running Envoy.
             of("version", 15_701_665_227_093_768_493),
         ];
         assert_eq!(counters[5..], expected);
         assert!(counters[..5].iter().all(|(_, value)| *value == 0));
-        let texts: Vec<_> = texts(&followed()).collect();
+        let texts: Vec<_> = texts(&statuses()).collect();
         assert_eq!(texts[1], "http.front.rds.far.routes.version_text: \"v8\"");
     }
 
     #[test]
-    fn prometheus_has_the_names_as_labels() {
-        let page = prometheus(&followed());
+    fn prometheus_metrics_have_labels_for_names() {
+        let mut families = Families::default();
+        expose(&statuses(), &mut families);
+        let page = families.text(TextFormat::Prometheus);
         let lines = [
             "# TYPE plimsoll_http_rds_update_success counter",
             "plimsoll_http_rds_update_success{plimsoll_rds_route_config=\"far.routes\",\
@@ -143,6 +136,5 @@ mod tests {
         for line in lines {
             assert!(page.lines().any(|found| found == line), "{page}");
         }
-        assert_eq!(prometheus(&Followed::new()), "");
     }
 }

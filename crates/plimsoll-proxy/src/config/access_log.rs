@@ -1,4 +1,4 @@
-//! Access logs: `FileAccessLog` and `StdoutAccessLog`.
+//! Access logs: Envoy's `FileAccessLog` and `StdoutAccessLog`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use serde::Deserialize;
 use super::AccessLogConfig;
 use crate::access_log::{JsonTemplate, LogFormat};
 
-/// `AccessLog`.
+/// An access log (`AccessLog`): one line per request.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct AccessLogYaml {
-    /// Only a name.
+    /// Name of the log; has no effect.
     #[serde(rename = "name", default)]
     _name: String,
-    /// The settings.
+    /// Type and settings of the log.
     typed_config: TypedConfigYaml,
 }
 
@@ -29,25 +29,25 @@ pub(super) struct AccessLogYaml {
 )]
 #[serde(deny_unknown_fields)]
 struct TypedConfigYaml {
-    /// The full name of a `FileAccessLog` or a `StdoutAccessLog`.
+    /// Type of the log: the full name of `FileAccessLog` or `StdoutAccessLog`.
     #[serde(rename = "@type")]
     type_url: String,
-    /// The file, of a `FileAccessLog`.
+    /// Path of the log file; required for `FileAccessLog`.
     path: Option<PathBuf>,
-    /// What a line says. Default Envoy's format.
+    /// Format of a line. Default Envoy's default format.
     log_format: Option<LogFormatYaml>,
 }
 
-/// `SubstitutionFormatString`.
+/// Format of a log line (`SubstitutionFormatString`).
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct LogFormatYaml {
-    /// A line of text, with operators such as `%RESPONSE_CODE%`.
+    /// Format of a text line, with operators such as `%RESPONSE_CODE%`.
     text_format_source: Option<TextSourceYaml>,
-    /// Deprecated spelling of the same.
+    /// Deprecated alternative to `text_format_source`.
     text_format: Option<String>,
-    /// A flat object, with operators in its values.
+    /// Format of a JSON line: a flat object with operators in its values.
     json_format: Option<JsonTemplate>,
 }
 
@@ -55,13 +55,13 @@ struct LogFormatYaml {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct TextSourceYaml {
-    /// The text.
+    /// The format, which should end with a line break.
     inline_string: String,
 }
 
 impl AccessLogYaml {
-    /// The checked form; paths start at this message.
-    pub(super) fn checked(self) -> Result<AccessLogConfig, FieldError> {
+    /// Validates the `AccessLog` message; error paths are relative to this message.
+    pub(super) fn validate(self) -> Result<AccessLogConfig, FieldError> {
         let config = self.typed_config;
         let kind = config.type_url.rsplit('.').next().unwrap_or_default();
         let path = match (kind, config.path) {
@@ -71,17 +71,20 @@ impl AccessLogYaml {
                 return Err(FieldError::new("typed_config.path", "must be set"));
             }
             ("StdoutAccessLog", Some(_)) => {
-                return Err(FieldError::new("typed_config.path", "is for FileAccessLog"));
+                return Err(FieldError::new(
+                    "typed_config.path",
+                    "is only allowed with FileAccessLog",
+                ));
             }
             _ => {
                 let reason = format!(
-                    "{:?} is not supported; known: FileAccessLog, StdoutAccessLog",
+                    "{:?} is not supported; supported: FileAccessLog, StdoutAccessLog",
                     config.type_url
                 );
                 return Err(FieldError::new("typed_config.@type", reason));
             }
         };
-        let format = config.log_format.unwrap_or_default().checked();
+        let format = config.log_format.unwrap_or_default().validate();
         Ok(AccessLogConfig {
             path,
             format: Arc::new(format.map_err(|error| error.under("typed_config.log_format"))?),
@@ -90,21 +93,21 @@ impl AccessLogYaml {
 }
 
 impl LogFormatYaml {
-    fn checked(self) -> Result<LogFormat, FieldError> {
+    fn validate(self) -> Result<LogFormat, FieldError> {
         let text = self.text_format_source.map(|source| source.inline_string);
         match (text.or(self.text_format), self.json_format) {
             (Some(_), Some(_)) => Err(FieldError::new(
                 "json_format",
-                "stands beside a text format",
+                "cannot be combined with a text format",
             )),
             (None, None) => Ok(LogFormat::default()),
             (Some(text), None) => {
-                let reason = |reason| FieldError::new("text_format_source.inline_string", reason);
-                LogFormat::text(&text).map_err(reason)
+                let path = "text_format_source.inline_string";
+                LogFormat::text(&text).map_err(|error| FieldError::new(path, error.to_string()))
             }
             (None, Some(json)) => {
-                let reason = |reason| FieldError::new("json_format", reason);
-                LogFormat::json(&json).map_err(reason)
+                let path = "json_format";
+                LogFormat::json(&json).map_err(|error| FieldError::new(path, error.to_string()))
             }
         }
     }

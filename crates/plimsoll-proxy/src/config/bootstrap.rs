@@ -1,117 +1,106 @@
-//! The outermost message: `envoy.config.bootstrap.v3.Bootstrap`.
+//! The top-level message of a configuration file: `envoy.config.bootstrap.v3.Bootstrap`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
+use plimsoll_xds::ads::CLUSTER;
+use plimsoll_xds::pb::{AddressMessage, LocalityMessage};
+use plimsoll_xds::schema::file::FileMessage;
+use plimsoll_xds::wire::ignored_fields;
+use plimsoll_xds::yaml::ClusterYaml;
 use plimsoll_xds::yaml::proto_json::{Ignored, Uint};
 use serde::Deserialize;
 
 use super::dynamic::{ApiConfigSourceYaml, DynamicResourcesYaml};
 use super::listener::ListenerYaml;
 use super::{NodeConfig, ProxyConfig};
-use crate::clusters::{UpstreamCluster, UpstreamClusterYaml, check_discovery};
+use crate::clusters::{UpstreamCluster, check_discovery};
 
-/// A whole file.
+/// A bootstrap file of the proxy.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct BootstrapYaml {
-    /// Who this proxy is.
+    /// Identity and locality of this proxy.
     node: NodeYaml,
-    /// Where the admin pages are; without it, nowhere.
+    /// Admin interface. Default disabled.
     admin: Option<AdminYaml>,
-    /// Listeners and clusters of the file.
+    /// Listeners and clusters that are configured in this file.
     static_resources: StaticResourcesYaml,
-    /// A management server.
+    /// Management server to subscribe to. Default none.
     dynamic_resources: Option<DynamicResourcesYaml>,
-    /// What holds for all clusters.
+    /// Options that apply to all clusters.
     cluster_manager: ClusterManagerYaml,
-    /// The limit of connections.
+    /// Limit of downstream connections.
     overload_manager: OverloadManagerYaml,
 }
 
-/// `Node`; what else it may say is for control planes.
+/// Identity of this proxy (`Node`).
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct NodeYaml {
-    /// Its name.
+    /// Unique id of this proxy.
     id: String,
-    /// The fleet that it belongs to.
+    /// Name of the fleet that this proxy belongs to.
     cluster: String,
-    /// Its own zone.
-    locality: LocalityYaml,
-    /// Without effect.
+    /// Region, zone and sub-zone in which this proxy runs.
+    locality: FileMessage<LocalityMessage>,
+    /// Metadata of the node; has no effect.
     metadata: Option<Ignored>,
 }
 
 impl NodeYaml {
-    /// Load is counted by proxy and fleet: reports without these names count for nobody, and Envoy
-    /// does not start without them either.
-    fn check_reporter(&self) -> Result<(), FieldError> {
-        let reason = "must not be empty with cluster_manager.load_stats_config: load is counted \
+    /// Checks that `id` and `cluster` are set, because the load reporting server sums load by proxy
+    /// and fleet. Envoy does not start without these names either.
+    fn check_load_reporting(&self) -> Result<(), FieldError> {
+        let reason = "must not be empty with cluster_manager.load_stats_config: load is reported \
                       by node.id and node.cluster";
-        match () {
-            () if self.id.is_empty() => Err(FieldError::new("node.id", reason)),
-            () if self.cluster.is_empty() => Err(FieldError::new("node.cluster", reason)),
-            () => Ok(()),
+        for (path, name) in [("node.id", &self.id), ("node.cluster", &self.cluster)] {
+            if name.is_empty() {
+                return Err(FieldError::new(path, reason));
+            }
         }
+        Ok(())
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(rename = "NodeLocality")
-)]
-#[serde(default, deny_unknown_fields)]
-struct LocalityYaml {
-    /// Region.
-    region: String,
-    /// Zone.
-    zone: String,
-    /// Part of the zone.
-    sub_zone: String,
-}
-
-/// `Admin`.
+/// Settings of the admin interface (`Admin`).
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct AdminYaml {
-    /// The address.
-    address: AddressYaml,
+    /// Address of the admin interface; port 0 selects any.
+    address: FileMessage<AddressMessage>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct StaticResourcesYaml {
-    /// Where requests are accepted.
+    /// Listeners that accept requests.
     listeners: Vec<ListenerYaml>,
-    /// Where they may go.
-    clusters: Vec<UpstreamClusterYaml>,
+    /// Clusters that routes can refer to.
+    clusters: Vec<ClusterYaml>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct ClusterManagerYaml {
-    /// The cluster whose hosts are proxies like this one, by zone.
+    /// Name of the cluster that this proxy is a host of. Enables zone-aware routing.
     local_cluster_name: Option<String>,
-    /// Report load to the server of `ads_config`, which must be named again.
+    /// Report load to this server, which must be that of `ads_config`. Default no reports.
     load_stats_config: Option<ApiConfigSourceYaml>,
 }
 
-/// `OverloadManager`: the limit of connections, and nothing else.
+/// Overload manager (`OverloadManager`): only the limit of downstream connections is supported.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct OverloadManagerYaml {
-    /// Only `DownstreamConnectionsConfig`.
+    /// Resource monitors; only `DownstreamConnectionsConfig` is supported.
     resource_monitors: Vec<ResourceMonitorYaml>,
 }
 
@@ -119,10 +108,10 @@ struct OverloadManagerYaml {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct ResourceMonitorYaml {
-    /// Only a name.
+    /// Name of the monitor; has no effect.
     #[serde(rename = "name")]
     _name: String,
-    /// The limit.
+    /// Type and limit of the monitor.
     typed_config: DownstreamConnectionsYaml,
 }
 
@@ -130,115 +119,102 @@ struct ResourceMonitorYaml {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct DownstreamConnectionsYaml {
+    /// Type of the monitor, always
     /// `type.googleapis.com/envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig`.
     #[serde(rename = "@type")]
     type_url: String,
-    /// Connections of clients at a time; more are turned away.
+    /// Limit of open downstream connections over all listeners; further ones are closed at once.
     max_active_downstream_connections: Uint<u64>,
 }
 
 const DOWNSTREAM_CONNECTIONS: &str =
     "envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig";
 
-/// `Address`.
-#[derive(Debug, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(rename = "ListenerAddress")
-)]
-#[serde(deny_unknown_fields)]
-pub(super) struct AddressYaml {
-    /// IP address and port.
-    socket_address: SocketAddressYaml,
-}
-
-#[derive(Debug, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(rename = "ListenerSocketAddress")
-)]
-#[serde(deny_unknown_fields)]
-struct SocketAddressYaml {
-    /// An IP address.
-    address: String,
-    /// The port.
-    port_value: Uint<u32>,
-}
-
-impl AddressYaml {
-    /// The address; paths start at this message.
-    pub(super) fn checked(&self) -> Result<SocketAddr, FieldError> {
-        let socket = &self.socket_address;
-        let ip: IpAddr = socket.address.parse().map_err(|_| {
-            let reason = format!("{:?} is not an IP address", socket.address);
-            FieldError::new("socket_address.address", reason)
-        })?;
-        let port = u16::try_from(socket.port_value.0).map_err(|_| {
-            let reason = format!("{} is not a port", socket.port_value.0);
-            FieldError::new("socket_address.port_value", reason)
-        })?;
-        Ok(SocketAddr::new(ip, port))
+/// Parses an address to listen on; port 0 is allowed. Error paths are relative to the `Address`.
+pub(super) fn socket_address(
+    written: &FileMessage<AddressMessage>,
+) -> Result<SocketAddr, FieldError> {
+    let Some(socket) = written.message()?.socket_address else {
+        return Err(FieldError::new("socket_address", "must be set"));
+    };
+    let ip: IpAddr = socket.address.parse().map_err(|_| {
+        let reason = format!("{:?} is not an IP address", socket.address);
+        FieldError::new("socket_address.address", reason)
+    })?;
+    match socket.port_value.map(u16::try_from) {
+        Some(Ok(port)) => Ok(SocketAddr::new(ip, port)),
+        _ => {
+            let reason = "must be a port from 0 to 65535";
+            Err(FieldError::new("socket_address.port_value", reason))
+        }
     }
 }
 
-/// Whether an `@type` is the message named `full_name`.
 pub(super) fn expect_type(type_url: &str, full_name: &str) -> Result<(), FieldError> {
     let found = type_url.rsplit('/').next().unwrap_or_default();
     if found == full_name {
         return Ok(());
     }
-    let reason = format!("{type_url:?} is not supported here; known: {full_name}");
+    let reason = format!("{type_url:?} is not supported here; supported: {full_name}");
     Err(FieldError::new("@type", reason))
 }
 
 impl BootstrapYaml {
-    /// The checked form.
-    pub(super) fn checked(self) -> Result<ProxyConfig, FieldError> {
+    pub(super) fn validate(self) -> Result<ProxyConfig, FieldError> {
         let admin = self.admin.map(|admin| {
-            let address = admin.address.checked();
+            let address = socket_address(&admin.address);
             address.map_err(|error| error.under("admin.address"))
         });
         let mut listeners = Vec::new();
         for (index, listener) in self.static_resources.listeners.into_iter().enumerate() {
-            let place = format!("static_resources.listeners[{index}]");
+            let prefix = format!("static_resources.listeners[{index}]");
             let listener = listener
-                .checked(index)
-                .map_err(|error| error.under(&place))?;
+                .validate(index)
+                .map_err(|error| error.under(&prefix))?;
             listeners.push(Arc::new(listener));
         }
         let manager = &self.cluster_manager;
         let mut clusters = Vec::new();
+        let mut ignored = Vec::new();
         for (index, cluster) in self.static_resources.clusters.into_iter().enumerate() {
-            let place = format!("static_resources.clusters[{index}]");
+            let prefix = format!("static_resources.clusters[{index}]");
+            let fields = ignored_fields(CLUSTER, cluster.bytes()).into_iter();
+            ignored.extend(fields.map(|field| format!("{prefix}.{field}")));
             let cluster =
-                UpstreamCluster::try_from(cluster).map_err(|error| error.under(&place))?;
+                UpstreamCluster::try_from(cluster).map_err(|error| error.under(&prefix))?;
             let ads = self.dynamic_resources.is_some();
-            check_discovery(&cluster, ads).map_err(|error| error.under(&place))?;
+            check_discovery(&cluster, ads).map_err(|error| error.under(&prefix))?;
             clusters.push(cluster);
         }
         let load_stats = manager.load_stats_config.as_ref();
-        let xds = self.dynamic_resources.map(|dynamic| {
-            let xds = dynamic.checked(load_stats, &clusters);
-            xds.map_err(|error| error.under("dynamic_resources"))
-        });
-        let xds = xds.transpose()?;
+        let xds = self
+            .dynamic_resources
+            .map(|dynamic| {
+                let xds = dynamic.validate(load_stats, &clusters);
+                xds.map_err(|error| error.under("dynamic_resources"))
+            })
+            .transpose()?;
         if let Some(load_stats) = load_stats {
-            let checked = load_stats.check_is(xds.as_ref());
-            checked.map_err(|error| error.under("cluster_manager.load_stats_config"))?;
-            self.node.check_reporter()?;
+            load_stats
+                .check_same_server(xds.as_ref())
+                .map_err(|error| error.under("cluster_manager.load_stats_config"))?;
+            self.node.check_load_reporting()?;
         }
-        let locality = &self.node.locality;
+        let locality = self
+            .node
+            .locality
+            .message()
+            .map_err(|error| error.under("node.locality"))?;
         let config = ProxyConfig {
             node: NodeConfig {
                 id: self.node.id,
                 cluster: self.node.cluster,
-                locality: Locality::new(&locality.region, &locality.zone, &locality.sub_zone),
+                locality: locality.into(),
             },
             admin: admin.transpose()?,
             listeners,
             clusters,
+            ignored_fields: ignored,
             xds,
             local_cluster_name: self.cluster_manager.local_cluster_name,
             max_connections: self

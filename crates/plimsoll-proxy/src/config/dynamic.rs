@@ -1,69 +1,53 @@
-//! Where clusters come from besides the file: `dynamic_resources` and `load_stats_config`.
-//!
-//! A server is named by a cluster of the file, as in Envoy; its first endpoint is where it is.
+//! The management server: `dynamic_resources` and `load_stats_config`. As in Envoy, the server is
+//! given as a cluster of the file. The first endpoint of this cluster is used.
 
 use std::time::Duration;
 
 use plimsoll_core::units::FieldError;
+use plimsoll_xds::pb::ConfigSourceMessage;
+use plimsoll_xds::pb::enums::ApiVersion;
+use plimsoll_xds::schema::file::FileMessage;
 use plimsoll_xds::upstream::UpstreamOptions;
-use plimsoll_xds::yaml::proto_json::{Empty, Named, ProtoDuration, ProtoEnum};
+use plimsoll_xds::yaml::proto_json::{Named, ProtoDuration, ProtoEnum};
 use serde::Deserialize;
 
 use super::XdsConfig;
 use crate::clusters::UpstreamCluster;
 
-/// `Bootstrap.DynamicResources`.
+/// Resources of a management server (`Bootstrap.DynamicResources`).
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct DynamicResourcesYaml {
-    /// The server.
+    /// Management server for all subscriptions (ADS).
     ads_config: ApiConfigSourceYaml,
-    /// Take all its clusters, with their endpoints; one of the file goes before one of the same
-    /// name.
-    cds_config: Option<ConfigSourceYaml>,
+    /// Subscribe to all clusters of the server and their endpoints; must be `ads: {}`. A cluster of
+    /// the file takes precedence over one of the same name. Default only what the file refers to.
+    cds_config: Option<FileMessage<ConfigSourceMessage>>,
 }
 
-/// `ApiConfigSource`.
+/// A management server (`ApiConfigSource`).
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct ApiConfigSourceYaml {
-    /// How it is spoken to.
+    /// Protocol variant: `GRPC` (state of the world) or `DELTA_GRPC` (incremental).
     api_type: Named<ApiType>,
-    /// Exactly one.
+    /// The server; exactly one entry.
     grpc_services: Vec<GrpcServiceYaml>,
-    // There is only version 3, and the node is sent with the first message only.
-    /// Without effect: there is only version 3.
+    /// Has no effect: only version 3 of the API is supported.
     #[serde(default, rename = "transport_api_version")]
     _transport_api_version: Option<Named<ApiVersion>>,
-    /// Without effect: so it is.
+    /// Has no effect: the node is always sent with the first message only.
     #[serde(default, rename = "set_node_on_first_message_only")]
     _set_node_on_first_message_only: bool,
-}
-
-/// `ConfigSource`: the stream that everything comes on.
-#[derive(Debug, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(rename = "AdsConfigSource")
-)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ConfigSourceYaml {
-    /// From the server of `ads_config`.
-    #[serde(rename = "ads")]
-    _ads: Empty,
-    /// Without effect: there is only version 3.
-    #[serde(default, rename = "resource_api_version")]
-    _resource_api_version: Option<Named<ApiVersion>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct GrpcServiceYaml {
-    /// The server, as a cluster of the file.
+    /// The server, given as a cluster of this file.
     envoy_grpc: EnvoyGrpcYaml,
 }
 
@@ -71,9 +55,9 @@ struct GrpcServiceYaml {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct EnvoyGrpcYaml {
-    /// A cluster of the file, whose first endpoint and TLS are the server's.
+    /// Name of a static cluster. Its first endpoint and its TLS settings are used.
     cluster_name: String,
-    /// How it is dialled again.
+    /// Back-off of reconnection attempts.
     retry_policy: Option<RetryPolicyYaml>,
 }
 
@@ -85,7 +69,7 @@ struct EnvoyGrpcYaml {
 )]
 #[serde(deny_unknown_fields)]
 struct RetryPolicyYaml {
-    /// The pauses.
+    /// Intervals between reconnection attempts.
     retry_back_off: BackOffYaml,
 }
 
@@ -97,9 +81,9 @@ struct RetryPolicyYaml {
 )]
 #[serde(deny_unknown_fields)]
 struct BackOffYaml {
-    /// The first pause.
+    /// Initial back-off; doubles with every failed attempt.
     base_interval: ProtoDuration,
-    /// The longest pause. Default ten times the first.
+    /// Maximum back-off. Default ten times `base_interval`.
     max_interval: Option<ProtoDuration>,
 }
 
@@ -114,25 +98,26 @@ impl ProtoEnum for ApiType {
         &[("GRPC", 2, Self::Grpc), ("DELTA_GRPC", 3, Self::DeltaGrpc)];
 }
 
-#[derive(Clone, Copy, Debug)]
-struct ApiVersion;
-
-impl ProtoEnum for ApiVersion {
-    const VALUES: &'static [(&'static str, i64, Self)] = &[("V3", 2, Self)];
-}
-
 impl DynamicResourcesYaml {
-    /// The server, with paths that start at this message.
-    pub(super) fn checked(
+    /// Validates the `DynamicResources` message; error paths are relative to it.
+    pub(super) fn validate(
         self,
         load_stats: Option<&ApiConfigSourceYaml>,
         clusters: &[UpstreamCluster],
     ) -> Result<XdsConfig, FieldError> {
         let delta = self.ads_config.api_type.0 == ApiType::DeltaGrpc;
-        let service = self.ads_config.service();
-        let service = service.map_err(|error| error.under("ads_config"))?;
-        let (uri, tls) = place(&service.cluster_name, clusters)
+        let service = self
+            .ads_config
+            .service()
+            .map_err(|error| error.under("ads_config"))?;
+        let (uri, tls) = server_address(&service.cluster_name, clusters)
             .map_err(|error| error.under("ads_config.grpc_services[0].envoy_grpc.cluster_name"))?;
+        if let Some(written) = &self.cds_config {
+            written
+                .message()
+                .and_then(|source| check_ads(Some(source)))
+                .map_err(|error| error.under("cds_config"))?;
+        }
         let back_off = service.retry_policy.as_ref().map(|policy| {
             let base = policy.retry_back_off.base_interval.0;
             let max = policy.retry_back_off.max_interval;
@@ -161,8 +146,8 @@ impl ApiConfigSourceYaml {
         }
     }
 
-    /// Load goes to the server that clusters come from.
-    pub(super) fn check_is(&self, xds: Option<&XdsConfig>) -> Result<(), FieldError> {
+    /// Checks that load is reported to the same server that `ads_config` names.
+    pub(super) fn check_same_server(&self, xds: Option<&XdsConfig>) -> Result<(), FieldError> {
         let name = &self.service()?.cluster_name;
         match xds {
             Some(xds) if xds.server == *name => Ok(()),
@@ -177,8 +162,21 @@ impl ApiConfigSourceYaml {
     }
 }
 
-/// Where a cluster of the file is, and its options if it has TLS.
-fn place(
+pub(super) fn check_ads(source: Option<ConfigSourceMessage>) -> Result<(), FieldError> {
+    let source = source.unwrap_or_default();
+    let ads = ConfigSourceMessage {
+        resource_api_version: source.resource_api_version,
+        ..ConfigSourceMessage::ads()
+    };
+    if source == ads {
+        Ok(())
+    } else {
+        Err(FieldError::new("", "only `ads: {}` is supported"))
+    }
+}
+
+/// Returns the URI of a static cluster's first endpoint, and the TLS options of the cluster.
+fn server_address(
     name: &str,
     clusters: &[UpstreamCluster],
 ) -> Result<(String, Option<Box<UpstreamOptions>>), FieldError> {
@@ -187,14 +185,16 @@ fn place(
         .and_then(|cluster| cluster.load_assignment.as_ref())
         .and_then(|assignment| assignment.endpoints.first()?.endpoints.first());
     let Some(endpoint) = endpoint else {
-        let reason = format!("no cluster {name:?} with an endpoint in static_resources");
+        let reason = format!("no cluster {name:?} with an endpoint in static_resources.clusters");
         return Err(FieldError::new("", reason));
     };
-    let options = cluster.map(|cluster| &cluster.options);
-    let options = options.filter(|options| options.tls.is_some());
-    let host = match endpoint.host.contains(':') {
-        true => format!("[{}]", endpoint.host),
-        false => endpoint.host.clone(),
+    let options = cluster
+        .map(|cluster| &cluster.options)
+        .filter(|options| options.tls.is_some());
+    let host = if endpoint.host.contains(':') {
+        format!("[{}]", endpoint.host)
+    } else {
+        endpoint.host.clone()
     };
     let uri = format!("http://{host}:{}", endpoint.port);
     Ok((uri, options.cloned().map(Box::new)))

@@ -1,17 +1,22 @@
-//! A listener and its `HttpConnectionManager`.
+//! Listeners and their `HttpConnectionManager`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
 use plimsoll_core::units::FieldError;
+use plimsoll_xds::pb::listener::RdsMessage;
+use plimsoll_xds::pb::route::RouteConfigurationMessage;
+use plimsoll_xds::pb::upstream::Http2Message;
+use plimsoll_xds::pb::{AddressMessage, duration};
+use plimsoll_xds::schema::file::FileMessage;
+use plimsoll_xds::wire::decode_route_configuration;
 use plimsoll_xds::yaml::proto_json::{Named, ProtoDuration, ProtoEnum, Uint};
 use serde::Deserialize;
 
 use super::access_log::AccessLogYaml;
-use super::bootstrap::{AddressYaml, expect_type};
-use super::dynamic::ConfigSourceYaml;
-use super::route::RouteConfigurationYaml;
+use super::bootstrap::{expect_type, socket_address};
+use super::dynamic::check_ads;
 use super::tls::TransportSocketYaml;
 use super::{Codec, Http2Config, HttpOptions, ListenerConfig, RouteSource};
 use crate::router::RouteTable;
@@ -21,20 +26,19 @@ const HTTP_CONNECTION_MANAGER: &str =
 const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
 const BUFFER: &str = "envoy.extensions.filters.http.buffer.v3.Buffer";
 
-/// `Listener`.
+/// A listener (`Listener`): address, protocol and routes.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListenerYaml {
-    /// Its name. Default `listener_0` and so on.
+    /// Name, unique among the listeners. Default `listener_N`, where N is its index.
     #[serde(default)]
     name: String,
-    /// Where it listens.
-    address: AddressYaml,
-    /// Exactly one.
+    /// IP address and port to listen on; port 0 selects any.
+    address: FileMessage<AddressMessage>,
+    /// Protocol and routes; exactly one entry.
     filter_chains: Vec<FilterChainYaml>,
-    // Every worker has a socket of its own already.
-    /// Without effect: every worker has a socket of its own.
+    /// Has no effect: every worker always has its own socket (`SO_REUSEPORT`).
     #[serde(default, rename = "enable_reuse_port")]
     _enable_reuse_port: Option<bool>,
 }
@@ -43,12 +47,12 @@ pub(super) struct ListenerYaml {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct FilterChainYaml {
-    /// Only a name.
+    /// Name of the filter chain; has no effect.
     #[serde(rename = "name", default)]
     _name: String,
-    /// Exactly one: the `HttpConnectionManager`.
+    /// Network filters; exactly one `HttpConnectionManager`.
     filters: Vec<FilterYaml>,
-    /// TLS; without it plain text.
+    /// TLS settings. Default plain text.
     transport_socket: Option<TransportSocketYaml>,
 }
 
@@ -56,10 +60,10 @@ struct FilterChainYaml {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct FilterYaml {
-    /// Only a name.
+    /// Name of the filter; has no effect.
     #[serde(rename = "name", default)]
     _name: String,
-    /// The settings.
+    /// Type and settings of the filter.
     typed_config: HttpConnectionManagerYaml,
 }
 
@@ -67,70 +71,61 @@ struct FilterYaml {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct HttpConnectionManagerYaml {
+    /// Type of the filter, always
     /// `type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager`.
     #[serde(rename = "@type")]
     type_url: String,
-    /// Prefix of its counters.
+    /// Prefix of this listener's statistics: `http.PREFIX.`.
     stat_prefix: String,
-    /// The version of HTTP; `AUTO` finds out. Default `AUTO`.
+    /// Protocol of the clients: `HTTP1`, `HTTP2`, or `AUTO` to detect it. Default `AUTO`.
     #[serde(default)]
     codec_type: Named<Codec>,
-    /// Routes; these or `rds`.
-    route_config: Option<RouteConfigurationYaml>,
-    /// Routes of the management server.
-    rds: Option<RdsYaml>,
-    /// The router, last; before it the buffer filter with a limit of bodies.
+    /// Routes, inline. Either this or `rds` is required.
+    route_config: Option<FileMessage<RouteConfigurationMessage>>,
+    /// Routes of the management server: their name, and `ads: {}` as the source.
+    rds: Option<FileMessage<RdsMessage>>,
+    /// HTTP filters: the router must be last; a buffer filter before it limits request bodies.
     #[serde(default)]
     http_filters: Vec<HttpFilterYaml>,
-    /// Access logs.
+    /// Access logs. Default none.
     #[serde(default)]
     access_log: Vec<AccessLogYaml>,
-    /// At the edge: the client's address is added to `x-forwarded-for`, and what it says of scheme
-    /// and request id is replaced. Default false.
+    /// Edge proxy: append the client's address to `x-forwarded-for`, and overwrite the client's
+    /// `x-forwarded-proto` and `x-request-id`. Default false.
     use_remote_address: Option<bool>,
-    /// Give requests without an `x-request-id` one. Default true.
+    /// Add an `x-request-id` to requests without one. Default true.
     generate_request_id: Option<bool>,
-    /// Keep the one of a client at the edge.
+    /// Keep the client's `x-request-id` with `use_remote_address`. Default false.
     #[serde(default)]
     preserve_external_request_id: bool,
-    /// Put it into the response as well.
+    /// Copy `x-request-id` to the response. Default false.
     #[serde(default)]
     always_set_request_id_in_response: bool,
-    /// What the `server` field of responses says. Default `plimsoll`, if anything.
+    /// Value of the `server` response header. Default `plimsoll` with `OVERWRITE`, else not set.
     server_name: Option<String>,
-    /// `OVERWRITE` replaces what the host said. Default `PASS_THROUGH`.
+    /// `OVERWRITE` replaces the `server` header of the upstream. Default `PASS_THROUGH`.
     #[serde(default)]
     server_header_transformation: Named<ServerHeader>,
-    /// KiB of all header fields of a request, 1 to 8192; more is 431. Default 60.
+    /// Limit of the size of all request headers in KiB, 1 to 8192; larger ones get 431. Default 60.
     max_request_headers_kb: Option<Uint<u32>>,
-    /// From the first byte of a header to its last; `0s` is no limit. Default `10s`.
+    /// Timeout from the first byte of a request to its last header; `0s` is none. Default `10s`.
     request_headers_timeout: Option<ProtoDuration>,
-    /// A connection with requests on which nothing moves is closed; `0s` is never. Default `300s`.
+    /// Timeout of requests without progress, which closes the connection; `0s` is none. Default
+    /// `300s`.
     stream_idle_timeout: Option<ProtoDuration>,
-    /// Limits of connections.
+    /// Limits of connections and headers.
     #[serde(default)]
     common_http_protocol_options: CommonOptionsYaml,
-    /// Settings of HTTP/2.
+    /// HTTP/2 options. Default 1024 streams, windows of 262144 and 1048576 bytes (65535 to
+    /// 2147483647), and no keep-alive pings; the timeout of a ping is `20s`.
     #[serde(default)]
-    http2_protocol_options: Http2OptionsYaml,
-    /// Protocols that may be upgraded to; others are 403.
+    http2_protocol_options: FileMessage<Http2Message>,
+    /// Protocols that clients may upgrade to; other upgrades get 403. Default none.
     #[serde(default)]
     upgrade_configs: Vec<UpgradeConfigYaml>,
 }
 
-/// `Rds`: the name of the routes at the server of `ads_config`.
-#[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-struct RdsYaml {
-    /// Name of the routes.
-    route_config_name: String,
-    /// Where from: `ads`.
-    #[serde(rename = "config_source")]
-    _config_source: ConfigSourceYaml,
-}
-
-/// `ServerHeaderTransformation`; ours leaves the upstream's name alone unless told otherwise.
+/// `ServerHeaderTransformation`. Unlike Envoy's default, ours keeps the upstream's `server` header.
 #[derive(Clone, Copy, Debug, Default)]
 enum ServerHeader {
     Overwrite,
@@ -157,57 +152,33 @@ impl ProtoEnum for Codec {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct CommonOptionsYaml {
-    /// A connection without a request is closed; `0s` is never. Default `3600s`.
+    /// Timeout of a connection without requests; `0s` disables it. Default `3600s`.
     idle_timeout: Option<ProtoDuration>,
-    /// A connection ends after its requests; `0s` is never. Default never.
+    /// Time after which a connection is drained; `0s` means never. Default never.
     max_connection_duration: Option<ProtoDuration>,
-    /// Header fields of a request; more is 431. Default 100.
+    /// Limit of the number of request headers; more get 431. Default 100.
     max_headers_count: Option<Uint<u32>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-struct Http2OptionsYaml {
-    /// Requests at a time on one connection. Default 1024.
-    max_concurrent_streams: Option<Uint<u32>>,
-    /// Bytes that may arrive unread on one stream, 65535 to 2147483647. Default 262144.
-    initial_stream_window_size: Option<Uint<u32>>,
-    /// Bytes that may arrive unread on one connection, 65535 to 2147483647. Default 1048576.
-    initial_connection_window_size: Option<Uint<u32>>,
-    /// Pings on connections; without it none are sent.
-    connection_keepalive: Option<KeepaliveYaml>,
-}
-
-#[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-struct KeepaliveYaml {
-    /// Time between two pings.
-    interval: ProtoDuration,
-    /// How long the answer may take. Default `20s`.
-    timeout: Option<ProtoDuration>,
 }
 
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct UpgradeConfigYaml {
-    /// Such as `websocket`.
+    /// Name of the protocol, such as `websocket`.
     upgrade_type: String,
-    /// Whether it is allowed. Default true.
+    /// Whether the upgrade is allowed. Default true.
     enabled: Option<bool>,
 }
 
-/// `HttpFilter`: the router, and the limit of bodies.
+/// An HTTP filter (`HttpFilter`): the router, or the buffer filter.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct HttpFilterYaml {
-    /// Only a name.
+    /// Name of the filter; has no effect.
     #[serde(rename = "name", default)]
     _name: String,
-    /// The settings.
+    /// Type and settings of the filter.
     typed_config: HttpFilterConfigYaml,
 }
 
@@ -215,39 +186,39 @@ struct HttpFilterYaml {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct HttpFilterConfigYaml {
-    /// `type.googleapis.com/` and `envoy.extensions.filters.http.router.v3.Router`, or
-    /// `envoy.extensions.filters.http.buffer.v3.Buffer`.
+    /// Must be `type.googleapis.com/envoy.extensions.filters.http.router.v3.Router` or
+    /// `type.googleapis.com/envoy.extensions.filters.http.buffer.v3.Buffer`.
     #[serde(rename = "@type")]
     type_url: String,
-    /// Of the buffer filter, which needs it: bytes of a body; more is 413.
+    /// Limit of request bodies in bytes; larger ones get 413. Required by the buffer filter.
     max_request_bytes: Option<Uint<u32>>,
 }
 
 impl ListenerYaml {
-    /// The checked form; paths start at this message.
-    pub(super) fn checked(self, index: usize) -> Result<ListenerConfig, FieldError> {
-        let address = self.address.checked();
-        let address = address.map_err(|error| error.under("address"))?;
-        let name = match self.name.is_empty() {
-            true => format!("listener_{index}"),
-            false => self.name,
+    /// Validates the `Listener` message; error paths are relative to this message.
+    pub(super) fn validate(self, index: usize) -> Result<ListenerConfig, FieldError> {
+        let address = socket_address(&self.address).map_err(|error| error.under("address"))?;
+        let name = if self.name.is_empty() {
+            format!("listener_{index}")
+        } else {
+            self.name
         };
-        let chain = only(self.filter_chains, "filter_chains")?;
+        let chain = single(self.filter_chains, "filter_chains")?;
         let tls = chain.transport_socket.map(|socket| {
-            let place = "filter_chains[0].transport_socket";
-            socket.checked().map_err(|error| error.under(place))
+            let prefix = "filter_chains[0].transport_socket";
+            socket.validate().map_err(|error| error.under(prefix))
         });
-        let filter = only(chain.filters, "filters");
-        let filter = filter.map_err(|error| error.under("filter_chains[0]"))?;
-        let place = "filter_chains[0].filters[0].typed_config";
-        let manager = filter.typed_config.checked(name, address);
-        let mut listener = manager.map_err(|error| error.under(place))?;
+        let filter =
+            single(chain.filters, "filters").map_err(|error| error.under("filter_chains[0]"))?;
+        let prefix = "filter_chains[0].filters[0].typed_config";
+        let manager = filter.typed_config.validate(name, address);
+        let mut listener = manager.map_err(|error| error.under(prefix))?;
         listener.tls = tls.transpose()?;
         Ok(listener)
     }
 }
 
-fn only<T>(list: Vec<T>, path: &str) -> Result<T, FieldError> {
+fn single<T>(list: Vec<T>, path: &str) -> Result<T, FieldError> {
     let count = list.len();
     let mut list = list.into_iter();
     match (list.next(), count) {
@@ -259,32 +230,39 @@ fn only<T>(list: Vec<T>, path: &str) -> Result<T, FieldError> {
     }
 }
 
-/// Where routes are: here, or at the management server.
+/// Returns the source of the routes: exactly one of `route_config` and `rds` must be set.
 fn routes(
-    route_config: Option<RouteConfigurationYaml>,
-    rds: Option<RdsYaml>,
+    route_config: Option<FileMessage<RouteConfigurationMessage>>,
+    rds: Option<FileMessage<RdsMessage>>,
 ) -> Result<RouteSource, FieldError> {
     match (route_config, rds) {
         (Some(routes), None) => {
-            let table = routes
-                .checked()
+            let table = decode_route_configuration(routes.bytes())
+                .map_err(FieldError::from)
                 .map(Arc::new)
-                .and_then(RouteTable::try_from);
-            let table = table.map_err(|error| error.under("route_config"))?;
+                .and_then(RouteTable::try_from)
+                .map_err(|error| error.under("route_config"))?;
             Ok(RouteSource::Inline(Arc::new(table)))
         }
-        (None, Some(rds)) if rds.route_config_name.is_empty() => {
-            let reason = "must not be empty";
-            Err(FieldError::new("rds.route_config_name", reason))
+        (None, Some(written)) => {
+            let rds = written.message().map_err(|error| error.under("rds"))?;
+            if rds.route_config_name.is_empty() {
+                let reason = "must not be empty";
+                return Err(FieldError::new("rds.route_config_name", reason));
+            }
+            check_ads(rds.config_source).map_err(|error| error.under("rds.config_source"))?;
+            Ok(RouteSource::Rds(rds.route_config_name.into()))
         }
-        (None, Some(rds)) => Ok(RouteSource::Rds(rds.route_config_name.into())),
-        (Some(_), Some(_)) => Err(FieldError::new("rds", "stands beside route_config")),
+        (Some(_), Some(_)) => Err(FieldError::new(
+            "rds",
+            "cannot be combined with route_config",
+        )),
         (None, None) => Err(FieldError::new("", "must have route_config or rds")),
     }
 }
 
-/// Zero means no limit.
-fn limit(value: Option<ProtoDuration>, default: Option<Duration>) -> Option<Duration> {
+/// Converts a timeout of the file: zero disables the timeout.
+fn timeout(value: Option<ProtoDuration>, default: Option<Duration>) -> Option<Duration> {
     match value {
         None => default,
         Some(ProtoDuration(value)) => (!value.is_zero()).then_some(value),
@@ -292,7 +270,7 @@ fn limit(value: Option<ProtoDuration>, default: Option<Duration>) -> Option<Dura
 }
 
 impl HttpConnectionManagerYaml {
-    fn checked(
+    fn validate(
         self,
         name: String,
         address: std::net::SocketAddr,
@@ -302,8 +280,8 @@ impl HttpConnectionManagerYaml {
         let routes = routes(self.route_config, self.rds)?;
         let mut access_log = Vec::new();
         for (index, log) in self.access_log.into_iter().enumerate() {
-            let place = format!("access_log[{index}]");
-            access_log.push(log.checked().map_err(|error| error.under(&place))?);
+            let prefix = format!("access_log[{index}]");
+            access_log.push(log.validate().map_err(|error| error.under(&prefix))?);
         }
         Ok(ListenerConfig {
             name,
@@ -321,7 +299,7 @@ impl HttpConnectionManagerYaml {
         let header_bytes = match &self.max_request_headers_kb {
             Some(Uint(kb @ 1..=8192)) => kb << 10,
             Some(Uint(kb)) => {
-                let reason = format!("{kb} is not from 1 to 8192");
+                let reason = format!("must be from 1 to 8192, not {kb}");
                 return Err(FieldError::new("max_request_headers_kb", reason));
             }
             None => defaults.max_request_header_bytes,
@@ -339,15 +317,16 @@ impl HttpConnectionManagerYaml {
             max_headers: common
                 .max_headers_count
                 .map_or(defaults.max_headers, |n| n.0),
-            request_headers_timeout: limit(
+            request_headers_timeout: timeout(
                 self.request_headers_timeout,
                 defaults.request_headers_timeout,
             ),
-            idle_timeout: limit(common.idle_timeout, defaults.idle_timeout),
-            max_connection_duration: limit(common.max_connection_duration, None),
-            stream_idle_timeout: limit(self.stream_idle_timeout, defaults.stream_idle_timeout),
+            idle_timeout: timeout(common.idle_timeout, defaults.idle_timeout),
+            max_connection_duration: timeout(common.max_connection_duration, None),
+            stream_idle_timeout: timeout(self.stream_idle_timeout, defaults.stream_idle_timeout),
             max_request_bytes: self.max_request_bytes()?,
-            http2: self.http2_protocol_options.checked()?,
+            http2: http2_config(&self.http2_protocol_options)
+                .map_err(|error| error.under("http2_protocol_options"))?,
             use_remote_address: self.use_remote_address.unwrap_or(false),
             generate_request_id: self.generate_request_id.unwrap_or(true),
             preserve_external_request_id: self.preserve_external_request_id,
@@ -367,26 +346,26 @@ impl HttpConnectionManagerYaml {
         let value = HeaderValue::from_str(name);
         value
             .map(Some)
-            .map_err(|_| FieldError::new("server_name", "is not a header value"))
+            .map_err(|_| FieldError::new("server_name", "is not a valid header value"))
     }
 
-    /// The router must be last; the limit of bodies may stand before it.
+    /// Checks the HTTP filters: buffer filters, then a router. Returns the limit of request bodies.
     fn max_request_bytes(&self) -> Result<Option<u64>, FieldError> {
         let mut limit = None;
         let last = self.http_filters.len().saturating_sub(1);
         for (index, filter) in self.http_filters.iter().enumerate() {
-            let place = format!("http_filters[{index}].typed_config");
+            let prefix = format!("http_filters[{index}].typed_config");
             let config = &filter.typed_config;
-            let wanted = if index == last { ROUTER } else { BUFFER };
-            expect_type(&config.type_url, wanted).map_err(|error| error.under(&place))?;
+            let expected = if index == last { ROUTER } else { BUFFER };
+            expect_type(&config.type_url, expected).map_err(|error| error.under(&prefix))?;
             match (config.max_request_bytes, index == last) {
                 (Some(bytes), false) => limit = Some(u64::from(bytes.0)),
                 (None, true) => {}
                 _ => {
-                    let path = format!("{place}.max_request_bytes");
+                    let path = format!("{prefix}.max_request_bytes");
                     return Err(FieldError::new(
                         path,
-                        "is for the buffer filter, which needs it",
+                        "is required by the buffer filter and not allowed elsewhere",
                     ));
                 }
             }
@@ -395,40 +374,35 @@ impl HttpConnectionManagerYaml {
     }
 }
 
-impl Http2OptionsYaml {
-    fn checked(&self) -> Result<Http2Config, FieldError> {
-        /// Bound of the protocol.
-        const MAX_WINDOW: u32 = (1 << 31) - 1;
-        let defaults = Http2Config::default();
-        let window = |value: Option<Uint<u32>>, default: u32, field: &str| match value {
-            None => Ok(default),
-            Some(Uint(bytes @ 65_535..=MAX_WINDOW)) => Ok(bytes),
-            Some(Uint(bytes)) => {
-                let path = format!("http2_protocol_options.{field}");
-                let reason = format!("{bytes} is not from 65535 to {MAX_WINDOW}");
-                Err(FieldError::new(path, reason))
-            }
-        };
-        let streams = self
+fn http2_config(written: &FileMessage<Http2Message>) -> Result<Http2Config, FieldError> {
+    /// Largest flow-control window of HTTP/2 (RFC 9113, 6.9.1).
+    const MAX_WINDOW: u32 = (1 << 31) - 1;
+    let message = written.message()?;
+    let defaults = Http2Config::default();
+    let window = |value: Option<u32>, default: u32, field: &str| match value.unwrap_or(default) {
+        bytes @ 65_535..=MAX_WINDOW => Ok(bytes),
+        bytes => {
+            let reason = format!("must be from 65535 to {MAX_WINDOW}, not {bytes}");
+            Err(FieldError::new(field, reason))
+        }
+    };
+    let keepalive = message.connection_keepalive.unwrap_or_default();
+    let timeout = duration(keepalive.timeout, "connection_keepalive.timeout")?;
+    Ok(Http2Config {
+        max_concurrent_streams: message
             .max_concurrent_streams
-            .map_or(defaults.max_concurrent_streams, |n| n.0);
-        let keepalive = self.connection_keepalive.as_ref();
-        Ok(Http2Config {
-            max_concurrent_streams: streams,
-            initial_stream_window_size: window(
-                self.initial_stream_window_size,
-                defaults.initial_stream_window_size,
-                "initial_stream_window_size",
-            )?,
-            initial_connection_window_size: window(
-                self.initial_connection_window_size,
-                defaults.initial_connection_window_size,
-                "initial_connection_window_size",
-            )?,
-            keepalive_interval: keepalive.map(|keepalive| keepalive.interval.0),
-            keepalive_timeout: keepalive
-                .and_then(|keepalive| keepalive.timeout)
-                .map_or(defaults.keepalive_timeout, |timeout| timeout.0),
-        })
-    }
+            .unwrap_or(defaults.max_concurrent_streams),
+        initial_stream_window_size: window(
+            message.initial_stream_window_size,
+            defaults.initial_stream_window_size,
+            "initial_stream_window_size",
+        )?,
+        initial_connection_window_size: window(
+            message.initial_connection_window_size,
+            defaults.initial_connection_window_size,
+            "initial_connection_window_size",
+        )?,
+        keepalive_interval: duration(keepalive.interval, "connection_keepalive.interval")?,
+        keepalive_timeout: timeout.unwrap_or(defaults.keepalive_timeout),
+    })
 }

@@ -1,10 +1,15 @@
-//! Tests of reading: what is accepted, what is refused, and where the fault is said to be.
+//! Tests of parsing bootstrap files: accepted files, rejected files, and locations of errors.
+
+use plimsoll_xds::pb::route::RouteConfigurationMessage;
+use plimsoll_xds::schema::file::FileMessage;
+use plimsoll_xds::schema::{Described as _, json};
+use plimsoll_xds::wire::decode_route_configuration;
 
 use super::*;
-use crate::router::{Action, PathRedirect, RequestView, Target};
+use crate::router::{ClusterSelector, CompiledAction, PathRedirect, RequestView};
 
-/// A bootstrap around the fields of a connection manager, its routes, and clusters, all in flow
-/// style.
+/// A bootstrap with the given fields of the `HttpConnectionManager`, routes and clusters, all in
+/// YAML flow style.
 fn bootstrap(manager: &str, routes: &str, clusters: &str) -> String {
     format!(
         "static_resources:
@@ -29,13 +34,13 @@ fn parse(manager: &str, routes: &str) -> ProxyConfig {
     ProxyConfig::parse(&bootstrap(manager, routes, "")).unwrap()
 }
 
-fn refused(manager: &str, routes: &str, clusters: &str) -> String {
+fn rejection(manager: &str, routes: &str, clusters: &str) -> String {
     let error = ProxyConfig::parse(&bootstrap(manager, routes, clusters)).unwrap_err();
     assert!(error.location().is_some(), "{error}");
-    let place = "static_resources.listeners[0].filter_chains[0].filters[0].typed_config.";
-    let path = error.path().strip_prefix(place).unwrap_or(error.path());
-    let place = "route_config.virtual_hosts[0].routes[0].";
-    let path = path.strip_prefix(place).unwrap_or(path);
+    let prefix = "static_resources.listeners[0].filter_chains[0].filters[0].typed_config.";
+    let path = error.path().strip_prefix(prefix).unwrap_or(error.path());
+    let prefix = "route_config.virtual_hosts[0].routes[0].";
+    let path = path.strip_prefix(prefix).unwrap_or(path);
     format!("{path}: {}", error.reason())
 }
 
@@ -65,7 +70,7 @@ fn defaults_are_safe_and_mostly_envoys() {
 }
 
 #[test]
-fn settings_of_the_manager_are_read() {
+fn connection_manager_settings_are_parsed() {
     let config = parse(
         &format!(
             "codecType: HTTP2
@@ -96,7 +101,7 @@ fn settings_of_the_manager_are_read() {
     assert_eq!(http.max_request_bytes, Some(9));
 }
 
-fn action<'a>(config: &'a ProxyConfig, path: &str) -> &'a Action {
+fn action<'a>(config: &'a ProxyConfig, path: &str) -> &'a CompiledAction {
     let headers = http::HeaderMap::new();
     let view = RequestView {
         host: "h",
@@ -113,7 +118,7 @@ fn action<'a>(config: &'a ProxyConfig, path: &str) -> &'a Action {
 }
 
 #[test]
-fn routes_are_read() {
+fn routes_are_parsed() {
     let config = parse(
         "",
         "{match: {path: /a}, route: {cluster: a, timeout: 0s, retry_policy: {retry_on: \
@@ -125,42 +130,43 @@ fn routes_are_read() {
          {match: {prefix: /c}, redirect: {path_redirect: /d, response_code: SEE_OTHER}},
          {match: {prefix: /e}, direct_response: {status: 204}}",
     );
-    let Action::Forward(forward) = action(&config, "/a") else {
+    let CompiledAction::Forward(forward) = action(&config, "/a") else {
         panic!("a is forwarded");
     };
     assert_eq!((forward.timeout, forward.retry.num_retries), (None, 3));
     assert_eq!(forward.per_try_timeout, Some(Duration::from_secs(1)));
     assert_eq!(forward.hash_policy.len(), 2);
-    let Action::Forward(forward) = action(&config, "/b7") else {
+    let CompiledAction::Forward(forward) = action(&config, "/b7") else {
         panic!("b is forwarded");
     };
     assert_eq!(forward.timeout, Some(Duration::from_secs(15)));
-    assert!(matches!(&forward.target, Target::Weighted(list) if list[1].until == 3));
-    let Action::Redirect(redirect) = action(&config, "/c") else {
+    assert!(matches!(&forward.cluster, ClusterSelector::Weighted(list) if list[1].until == 3));
+    let CompiledAction::Redirect(redirect) = action(&config, "/c") else {
         panic!("c is redirected");
     };
     assert_eq!(redirect.status, 303);
     assert!(matches!(&redirect.path, PathRedirect::Replace(path) if path == "/d"));
-    assert!(matches!(action(&config, "/e"), Action::Direct(direct) if direct.status == 204));
+    assert!(
+        matches!(action(&config, "/e"), CompiledAction::Direct(direct) if direct.status == 204)
+    );
 }
 
 #[test]
-fn what_is_not_supported_is_named() {
+fn unsupported_settings_are_rejected_with_their_path() {
     for (manager, expected) in [
         (
             "rds: {route_config_name: r, config_source: {ads: {}}}",
-            "rds: stands beside route_config",
+            "rds: cannot be combined with route_config",
         ),
-        ("rds: {}", "rds.route_config_name: must be set"),
         ("tracing: {}", "tracing: unknown field"),
         (
             "max_request_headers_kb: 0",
-            "max_request_headers_kb: 0 is not from 1 to 8192",
+            "max_request_headers_kb: must be from 1 to 8192",
         ),
         ("codec_type: HTTP3", "codec_type: unknown value HTTP3"),
         (
             "http2_protocol_options: {initial_stream_window_size: 1}",
-            "http2_protocol_options.initial_stream_window_size: 1 is not from",
+            "http2_protocol_options.initial_stream_window_size: must be from",
         ),
         (
             "http_filters: [{typed_config: {'@type': type.googleapis.com/x.Lua}}]",
@@ -173,16 +179,16 @@ fn what_is_not_supported_is_named() {
         (
             "access_log: [{typed_config: {'@type': type.googleapis.com/x.StdoutAccessLog, \
              log_format: {text_format: '%NO%'}}}]",
-            "access_log[0].typed_config.log_format.text_format_source.inline_string: %NO% is not",
+            "access_log[0].typed_config.log_format.text_format_source.inline_string: operator %NO%",
         ),
     ] {
-        let refused = refused(manager, "", "");
-        assert!(refused.starts_with(expected), "{manager}: {refused}");
+        let rejection = rejection(manager, "", "");
+        assert!(rejection.starts_with(expected), "{manager}: {rejection}");
     }
 }
 
 #[test]
-fn routes_may_be_at_the_management_server() {
+fn routes_can_come_from_the_management_server() {
     let inline = "route_config: {virtual_hosts: [{name: all, domains: ['*'], routes: []}]}";
     let rds = "rds: {route_config_name: r, config_source: {ads: {}, resource_api_version: V3}}";
     let alone = bootstrap("", "", "").replace(inline, rds);
@@ -197,12 +203,30 @@ fn routes_may_be_at_the_management_server() {
     let config = ProxyConfig::parse(&text).unwrap();
     let routes = &config.listeners[0].routes;
     assert!(matches!(routes, RouteSource::Rds(name) if &**name == "r"));
+    for (wrong, expected) in [
+        ("rds: {}", "rds.route_config_name: must not be empty"),
+        (
+            "rds: {route_config_name: r}",
+            "rds.config_source: only `ads: {}` is",
+        ),
+        (
+            "rds: {route_config_name: r, config_source: {self: {}}}",
+            "rds.config_source: only `ads: {}` is",
+        ),
+        (
+            "rds: {route_config_name: r, config_source: {ads: {}, initial_fetch_timeout: 1s}}",
+            "rds.config_source.initial_fetch_timeout: is not supported",
+        ),
+    ] {
+        let error = ProxyConfig::parse(&text.replace(rds, wrong)).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+    }
     let neither = ProxyConfig::parse(&text.replace(rds, "")).unwrap_err();
     assert!(neither.to_string().contains("route_config"), "{neither}");
 }
 
 #[test]
-fn faults_of_routes_are_found() {
+fn invalid_routes_are_rejected_with_their_path() {
     for (route, expected) in [
         (
             "{match: {prefix: /}}",
@@ -210,7 +234,7 @@ fn faults_of_routes_are_found() {
         ),
         (
             "{match: {}, direct_response: {status: 200}}",
-            "match: must have one of prefix, path",
+            "match: must have exactly one of prefix, path",
         ),
         (
             "{match: {prefix: /}, direct_response: {status: 99}}",
@@ -218,15 +242,15 @@ fn faults_of_routes_are_found() {
         ),
         (
             "{match: {prefix: /}, route: {}}",
-            "route: must have one of cluster",
+            "route: must have exactly one of cluster",
         ),
         (
             "{match: {prefix: /}, route: {cluster: a, rate_limits: []}}",
-            "route.rate_limits: unknown field",
+            "route.rate_limits: is not supported",
         ),
         (
             "{match: {prefix: /}, route: {cluster: a, retry_policy: {retry_on: magic}}}",
-            "route.retry_policy.retry_on: \"magic\" is none of",
+            "route.retry_policy.retry_on: unknown condition \"magic\"",
         ),
         (
             "{match: {safe_regex: {regex: '('}}, route: {cluster: a}}",
@@ -244,34 +268,116 @@ fn faults_of_routes_are_found() {
         ),
         (
             "{match: {prefix: /}, route: {cluster: a}, request_headers_to_remove: [host]}",
-            "request_headers_to_remove[0]: the host is changed with",
+            "request_headers_to_remove[0]: cannot modify host here",
         ),
         (
             "{match: {prefix: /}, route: {weighted_clusters: {clusters: [{name: a, weight: 0}]}}}",
             "route.weighted_clusters.clusters: the sum of the weights",
         ),
+        (
+            "{match: {prefix: /}, route: {cluster: a, cluster_header: b}}",
+            "route: must have exactly one of cluster",
+        ),
+        (
+            "{match: {prefix: /}, route: {cluster_specifier_plugin: a}}",
+            "route.cluster_specifier_plugin: is not supported",
+        ),
+        (
+            "{match: {prefix: /}, route: {cluster: a, auto_host_rewrite: true}}",
+            "route.auto_host_rewrite: is not supported",
+        ),
+        (
+            "{match: {prefix: /}, route: {cluster: a, max_stream_duration: \
+             {max_stream_duration: 1s}}}",
+            "route.max_stream_duration: is not supported",
+        ),
+        (
+            "{match: {prefix: /}, route: {cluster: a, hash_policy: [{cookie: {name: c}}]}}",
+            "route.hash_policy[0].cookie: is not supported",
+        ),
+        (
+            "{match: {prefix: /}, route: {cluster: a, hash_policy: [{header: {header_name: x}, \
+             connection_properties: {source_ip: true}}]}}",
+            "route.hash_policy[0]: must have header, or connection_properties",
+        ),
+        (
+            "{match: {prefix: /}, route: {cluster: a, retry_policy: {retry_back_off: \
+             {max_interval: 1s}}}}",
+            "route.retry_policy.retry_back_off.base_interval: must be above 0",
+        ),
+        (
+            "{match: {prefix: /, runtime_fraction: {}}, route: {cluster: a}}",
+            "match.runtime_fraction.default_value: must be set",
+        ),
+        (
+            "{match: {prefix: /, query_parameters: [{present_match: true}]}, route: {cluster: a}}",
+            "match.query_parameters[0].name: must not be empty",
+        ),
+        (
+            "{match: {prefix: /}, redirect: {regex_rewrite: {}}}",
+            "redirect.regex_rewrite: is not supported",
+        ),
+        (
+            "{match: {prefix: /}, redirect: {portRedirect: 70000}}",
+            "redirect.portRedirect: must be at most 65535",
+        ),
+        (
+            "{match: {prefix: /}, direct_response: {status: 200, body: {filename: x}}}",
+            "direct_response.body: must be inline",
+        ),
+        (
+            "{match: {prefix: /}, filter_action: {}}",
+            "filter_action: is not supported",
+        ),
+        (
+            "{match: {prefix: /}, route: {cluster: a, timeout: 1}}",
+            "route.timeout: ",
+        ),
     ] {
-        let refused = refused("", route, "");
-        let trimmed = refused.strip_prefix("route_config.virtual_hosts[0].routes[0]");
-        let refused = trimmed.unwrap_or(&refused);
-        assert!(refused.starts_with(expected), "{route}: {refused}");
+        let rejection = rejection("", route, "");
+        let trimmed = rejection.strip_prefix("route_config.virtual_hosts[0].routes[0]");
+        let rejection = trimmed.unwrap_or(&rejection);
+        assert!(rejection.starts_with(expected), "{route}: {rejection}");
     }
 }
 
+/// Covers every supported route field: each is compiled and appears in `/config_dump`.
 #[test]
-fn faults_of_clusters_are_found() {
+fn every_supported_route_field_is_parsed_and_dumped() {
+    let text = include_str!("tests/everything.yaml");
+    let read = |text: &str| {
+        let document = Document::parse(text).unwrap();
+        let written: FileMessage<RouteConfigurationMessage> = document.read().unwrap();
+        Arc::new(decode_route_configuration(written.bytes()).unwrap())
+    };
+    let routes = read(text);
+    RouteTable::try_from(Arc::clone(&routes)).unwrap();
+    let dumped = json::message(&routes.message.0, RouteConfigurationMessage::DESCRIPTOR).unwrap();
+    assert_eq!(read(&dumped.to_string()), routes, "{dumped:#}");
+    let count = |value: &serde_json::Value| value.to_string().matches("\":").count();
+    let given = Document::parse(text).unwrap().json();
+    assert_eq!(count(&dumped), count(&given), "{dumped:#}");
+}
+
+#[test]
+fn invalid_clusters_are_rejected_with_their_path() {
     let eds = "{name: a, type: EDS, eds_cluster_config: {eds_config: {ads: {}}}}";
-    let refused_eds = refused("", "", eds);
+    let rejected_eds = rejection("", "", eds);
     assert!(
-        refused_eds.starts_with("static_resources.clusters[0].type: EDS needs"),
-        "{refused_eds}"
+        rejected_eds.starts_with("static_resources.clusters[0].type: EDS requires"),
+        "{rejected_eds}"
     );
     let endpoint = "load_assignment: {cluster_name: a, endpoints: [{lb_endpoints: [{endpoint: \
                     {address: {socket_address: {address: 127.0.0.1, port_value: 1}}}}]}]}";
     let twice = format!("{{name: a, {endpoint}}}, {{name: a, {endpoint}}}");
-    let refused_twice = refused("", "", &twice);
-    assert!(refused_twice.contains("clusters[1].name: a cluster \"a\" stands above"));
-    let unknown = refused("", "", "{name: a, lb_subset_config: {keys: []}}");
+    let duplicate = rejection("", "", &twice);
+    assert!(duplicate.contains("clusters[1].name: another cluster is already named \"a\""));
+    let ignored = format!("{{name: a, alt_stat_name: b, track_cluster_stats: {{}}, {endpoint}}}");
+    let config = ProxyConfig::parse(&bootstrap("", "", &ignored)).unwrap();
+    let fields = ["alt_stat_name", "track_cluster_stats"];
+    let paths = fields.map(|field| format!("static_resources.clusters[0].{field}"));
+    assert_eq!(config.ignored_fields, paths);
+    let unknown = rejection("", "", "{name: a, lb_subset_config: {keys: []}}");
     assert!(
         unknown.starts_with("static_resources.clusters[0].lb_subset_config.keys"),
         "{unknown}"
@@ -279,7 +385,7 @@ fn faults_of_clusters_are_found() {
 }
 
 #[test]
-fn a_management_server_is_a_cluster() {
+fn the_management_server_is_a_static_cluster() {
     let text = "
 node: {id: p1, cluster: edge, locality: {region: r, zone: a}}
 cluster_manager:
@@ -352,7 +458,7 @@ static_resources:
 }
 
 #[test]
-fn listeners_have_names_and_addresses_of_their_own() {
+fn listener_names_and_addresses_must_be_unique() {
     let one = bootstrap("", "", "");
     let listener = one
         .split("  listeners:\n")
@@ -367,12 +473,12 @@ fn listeners_have_names_and_addresses_of_their_own() {
     };
     let named = with(listener);
     assert!(
-        named.contains("listeners[1].name: a listener \"front\" stands above"),
+        named.contains("listeners[1].name: another listener is already named \"front\""),
         "{named}"
     );
     let addressed = with(&listener.replace("name: front\n", "name: other\n"));
     assert!(
-        addressed.contains("listeners[1].address: is that of listener"),
+        addressed.contains("listeners[1].address: is already used by listener"),
         "{addressed}"
     );
 }

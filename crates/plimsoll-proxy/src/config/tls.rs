@@ -1,4 +1,4 @@
-//! TLS of a listener: `DownstreamTlsContext`.
+//! TLS settings of a listener: Envoy's `DownstreamTlsContext`.
 
 use std::path::PathBuf;
 
@@ -6,11 +6,11 @@ use plimsoll_core::units::FieldError;
 use serde::Deserialize;
 
 use super::bootstrap::expect_type;
-use super::{Source, TlsConfig};
+use super::{PemSource, TlsConfig};
 
 const DOWNSTREAM_TLS: &str = "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext";
 
-/// `TransportSocket`.
+/// TLS settings of a listener (`TransportSocket`).
 #[derive(Debug, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -19,10 +19,10 @@ const DOWNSTREAM_TLS: &str = "envoy.extensions.transport_sockets.tls.v3.Downstre
 )]
 #[serde(deny_unknown_fields)]
 pub(super) struct TransportSocketYaml {
-    /// Only a name.
+    /// Name of the transport socket; has no effect.
     #[serde(rename = "name", default)]
     _name: String,
-    /// The settings.
+    /// Type and settings of the transport socket.
     typed_config: DownstreamTlsContextYaml,
 }
 
@@ -30,12 +30,13 @@ pub(super) struct TransportSocketYaml {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct DownstreamTlsContextYaml {
+    /// Type of the transport socket, always
     /// `type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext`.
     #[serde(rename = "@type")]
     type_url: String,
-    /// Certificates and protocols.
+    /// Certificates and ALPN protocols.
     common_tls_context: CommonTlsContextYaml,
-    /// Turn clients without a certificate away.
+    /// Reject clients that present no certificate; needs `trusted_ca`. Default false.
     #[serde(default)]
     require_client_certificate: bool,
 }
@@ -48,11 +49,11 @@ struct DownstreamTlsContextYaml {
 )]
 #[serde(default, deny_unknown_fields)]
 struct CommonTlsContextYaml {
-    /// Exactly one.
+    /// Certificate and key of the listener; exactly one entry.
     tls_certificates: Vec<TlsCertificateYaml>,
-    /// Protocols that are offered.
+    /// ALPN protocols by preference. Default those that `codec_type` supports.
     alpn_protocols: Vec<String>,
-    /// What certificates of clients must be.
+    /// How to validate client certificates. Default none are requested.
     validation_context: Option<ValidationContextYaml>,
 }
 
@@ -64,9 +65,9 @@ struct CommonTlsContextYaml {
 )]
 #[serde(deny_unknown_fields)]
 struct TlsCertificateYaml {
-    /// The certificate, PEM.
+    /// Certificate chain in PEM format.
     certificate_chain: DataSourceYaml,
-    /// Its key, PEM.
+    /// Private key in PEM format.
     private_key: DataSourceYaml,
 }
 
@@ -74,11 +75,11 @@ struct TlsCertificateYaml {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct ValidationContextYaml {
-    /// Who must have signed, PEM.
+    /// Certificate authorities of client certificates, in PEM format.
     trusted_ca: DataSourceYaml,
 }
 
-/// `DataSource`.
+/// Data in a file or inline (`DataSource`); exactly one of both.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -87,33 +88,36 @@ struct ValidationContextYaml {
 )]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct DataSourceYaml {
-    /// A file, which is watched.
+    /// Path of a file, which is watched for changes.
     filename: Option<PathBuf>,
-    /// The text itself.
+    /// The data itself, in this file.
     inline_string: Option<String>,
 }
 
 impl DataSourceYaml {
-    /// One of the two.
-    pub(super) fn checked(self) -> Result<Source, FieldError> {
+    /// Checks that exactly one of `filename` and `inline_string` is set.
+    pub(super) fn validate(self) -> Result<PemSource, FieldError> {
         match (self.filename, self.inline_string) {
-            (Some(path), None) => Ok(Source::File(path)),
-            (None, Some(text)) => Ok(Source::Inline(text)),
-            _ => Err(FieldError::new("", "must have filename or inline_string")),
+            (Some(path), None) => Ok(PemSource::File(path)),
+            (None, Some(text)) => Ok(PemSource::Inline(text)),
+            _ => Err(FieldError::new(
+                "",
+                "must have exactly one of filename and inline_string",
+            )),
         }
     }
 }
 
 impl TransportSocketYaml {
-    /// The checked form; paths start at this message.
-    pub(super) fn checked(self) -> Result<TlsConfig, FieldError> {
-        let config = self.typed_config.checked();
+    /// Validates the TLS settings; error paths are relative to this message.
+    pub(super) fn validate(self) -> Result<TlsConfig, FieldError> {
+        let config = self.typed_config.validate();
         config.map_err(|error| error.under("typed_config"))
     }
 }
 
 impl DownstreamTlsContextYaml {
-    fn checked(self) -> Result<TlsConfig, FieldError> {
+    fn validate(self) -> Result<TlsConfig, FieldError> {
         expect_type(&self.type_url, DOWNSTREAM_TLS)?;
         let common = self.common_tls_context;
         let under = |path: &'static str| {
@@ -127,17 +131,17 @@ impl DownstreamTlsContextYaml {
                 reason,
             ));
         };
-        let client_ca = common.validation_context.map(|context| {
-            let ca = context.trusted_ca.checked();
-            ca.map_err(under("validation_context.trusted_ca"))
-        });
-        let client_ca = client_ca.transpose()?;
+        let client_ca = common
+            .validation_context
+            .map(|context| context.trusted_ca.validate())
+            .transpose()
+            .map_err(under("validation_context.trusted_ca"))?;
         if self.require_client_certificate && client_ca.is_none() {
-            let reason = "needs common_tls_context.validation_context.trusted_ca";
+            let reason = "requires common_tls_context.validation_context.trusted_ca";
             return Err(FieldError::new("require_client_certificate", reason));
         }
-        let certificate = pair.certificate_chain.checked();
-        let key = pair.private_key.checked();
+        let certificate = pair.certificate_chain.validate();
+        let key = pair.private_key.validate();
         Ok(TlsConfig {
             certificate: certificate.map_err(under("tls_certificates[0].certificate_chain"))?,
             key: key.map_err(under("tls_certificates[0].private_key"))?,

@@ -1,16 +1,16 @@
-//! Tests of what becomes of routes. Matching is tested where it lives, in plimsoll-xds.
+//! Tests of compiled routes. Matching is tested in plimsoll-xds.
 
 use http::StatusCode;
 use plimsoll_core::units::FieldError;
-use plimsoll_xds::route::{self as nouns, HashSource as HashNoun, RouteMatch, VirtualHost};
+use plimsoll_xds::route::{self as model, HashSource as HashNoun, RouteMatch, VirtualHost};
 use plimsoll_xds::upstream::DataSource;
 use plimsoll_xds::wire;
 
 use super::*;
 
-fn forward(change: impl FnOnce(&mut nouns::RouteAction)) -> nouns::Action {
-    let mut action = nouns::RouteAction {
-        target: nouns::Target::Cluster("c".into()),
+fn forward(change: impl FnOnce(&mut model::RouteAction)) -> model::Action {
+    let mut action = model::RouteAction {
+        target: model::ClusterSpecifier::Cluster("c".into()),
         metadata_match: None,
         timeout: None,
         idle_timeout: None,
@@ -24,26 +24,26 @@ fn forward(change: impl FnOnce(&mut nouns::RouteAction)) -> nouns::Action {
         append_x_forwarded_host: false,
     };
     change(&mut action);
-    nouns::Action::Forward(Box::new(action))
+    model::Action::Forward(Box::new(action))
 }
 
-fn route(name: &str, path: PathMatcher, action: nouns::Action) -> nouns::Route {
-    nouns::Route {
+fn route(name: &str, path: PathMatcher, action: model::Action) -> model::Route {
+    model::Route {
         name: name.into(),
         route_match: RouteMatch {
             path,
             ..RouteMatch::any()
         },
         action,
-        headers: nouns::HeaderRules::default(),
+        headers: model::HeaderRules::default(),
     }
 }
 
-fn any(action: nouns::Action) -> nouns::Route {
+fn any(action: model::Action) -> model::Route {
     route("any", PathMatcher::Prefix(String::new()), action)
 }
 
-fn table(routes: Vec<nouns::Route>) -> Result<RouteTable, FieldError> {
+fn table(routes: Vec<model::Route>) -> Result<RouteTable, FieldError> {
     let host = VirtualHost {
         domains: vec!["*".into()],
         routes,
@@ -66,15 +66,15 @@ fn view<'a>(path: &'a str, headers: &'a HeaderMap) -> RequestView<'a> {
 }
 
 #[test]
-fn the_first_route_that_matches_is_taken() {
-    let direct = || nouns::Action::DirectResponse {
+fn the_first_matching_route_is_selected() {
+    let direct = || model::Action::DirectResponse {
         status: 200,
         body: None,
     };
     let mut tagged = route("tagged", PathMatcher::Prefix("/a".into()), direct());
-    tagged.route_match.headers.push(nouns::HeaderMatcher {
+    tagged.route_match.headers.push(model::HeaderMatcher {
         name: "x".into(),
-        pattern: nouns::HeaderPattern::Present(true),
+        pattern: model::HeaderPattern::Present(true),
         invert: false,
         treat_missing_as_empty: false,
     });
@@ -91,7 +91,9 @@ fn the_first_route_that_matches_is_taken() {
         ("/a?q", &none, Some("exact")),
         ("/b", &some, None),
     ] {
-        let found = table.route(&view(path, headers), || unreachable!("nothing to draw for"));
+        let found = table.route(&view(path, headers), || {
+            unreachable!("no route has a fraction")
+        });
         assert_eq!(found.map(|route| &*route.name), expected, "{path}");
     }
     assert!(
@@ -102,20 +104,20 @@ fn the_first_route_that_matches_is_taken() {
 }
 
 #[test]
-fn fractions_take_a_draw() {
+fn runtime_fractions_use_a_random_number() {
     let mut some = any(forward(|_| {}));
-    some.route_match.runtime_fraction = Some(nouns::RuntimeFraction {
+    some.route_match.runtime_fraction = Some(model::RuntimeFraction {
         numerator: 30,
         denominator: 100,
     });
     let table = table(vec![some]).unwrap();
     let headers = HeaderMap::new();
-    let taken = |draw| table.route(&view("/", &headers), || draw).is_some();
-    assert_eq!((taken(29), taken(30)), (true, false));
+    let matches = |draw| table.route(&view("/", &headers), || draw).is_some();
+    assert_eq!((matches(29), matches(30)), (true, false));
 }
 
 #[test]
-fn fields_that_come_several_times_are_joined() {
+fn repeated_headers_are_joined() {
     let mut headers = HeaderMap::new();
     headers.append("x", HeaderValue::from_static("5"));
     assert_eq!(joined(&headers, "x").as_deref(), Some(&b"5"[..]));
@@ -125,16 +127,16 @@ fn fields_that_come_several_times_are_joined() {
 }
 
 #[test]
-fn what_a_proxy_cannot_do_is_named() {
+fn unsupported_features_are_rejected_with_their_path() {
     let hash = |source| {
         forward(|action| {
-            action.hash_policy = vec![nouns::HashPolicy {
+            action.hash_policy = vec![model::HashPolicy {
                 source,
                 terminal: false,
             }];
         })
     };
-    let magic = nouns::RetryPolicy {
+    let magic = model::RetryPolicy {
         retry_on: vec!["magic".into()],
         num_retries: 1,
         per_try_timeout: None,
@@ -144,21 +146,21 @@ fn what_a_proxy_cannot_do_is_named() {
         retry_host_predicate: Vec::new(),
         host_selection_retry_max_attempts: 0,
     };
-    let canaries = nouns::RetryPolicy {
+    let canaries = model::RetryPolicy {
         retry_on: Vec::new(),
         retry_host_predicate: vec![
-            nouns::RetryHostPredicate::PreviousHosts,
-            nouns::RetryHostPredicate::Other("omit_canary_hosts".into()),
+            model::RetryHostPredicate::PreviousHosts,
+            model::RetryHostPredicate::Other("omit_canary_hosts".into()),
         ],
         ..magic.clone()
     };
-    let mut misnamed = nouns::ClusterWeight {
+    let mut misnamed = model::ClusterWeight {
         name: "c".into(),
         weight: 1,
-        ..nouns::ClusterWeight::default()
+        ..model::ClusterWeight::default()
     };
     misnamed.headers.request_remove.push("a b".into());
-    let misnamed = nouns::WeightedClusters::try_new(vec![misnamed], None).unwrap();
+    let misnamed = model::WeightedClusters::try_new(vec![misnamed], None).unwrap();
     let file = DataSource::Filename("x".into());
     let cases = [
         (
@@ -178,11 +180,11 @@ fn what_a_proxy_cannot_do_is_named() {
             "route.retry_policy.retry_host_predicate[1]",
         ),
         (
-            forward(|a| a.target = nouns::Target::Weighted(misnamed)),
+            forward(|a| a.target = model::ClusterSpecifier::Weighted(misnamed)),
             "route.weighted_clusters.clusters[0].request_headers_to_remove[0]",
         ),
         (
-            forward(|a| a.target = nouns::Target::ClusterHeader("host".into())),
+            forward(|a| a.target = model::ClusterSpecifier::ClusterHeader("host".into())),
             "route.cluster_header",
         ),
         (
@@ -190,10 +192,10 @@ fn what_a_proxy_cannot_do_is_named() {
             "route.hash_policy[0].filter_state",
         ),
         (hash(HashNoun::Unsupported), "route.hash_policy[0]"),
-        (nouns::Action::NonForwarding, "non_forwarding_action"),
-        (nouns::Action::Unsupported("filter_action"), "filter_action"),
+        (model::Action::NonForwarding, "non_forwarding_action"),
+        (model::Action::Unsupported("filter_action"), "filter_action"),
         (
-            nouns::Action::DirectResponse {
+            model::Action::DirectResponse {
                 status: 200,
                 body: Some(file),
             },
@@ -207,13 +209,13 @@ fn what_a_proxy_cannot_do_is_named() {
     let mut named = any(forward(|_| {}));
     named.headers.response_remove.push("a b".into());
     let error = table(vec![named]).unwrap_err();
-    let place = "virtual_hosts[0].routes[0].response_headers_to_remove[0]";
-    assert_eq!(error.path(), place);
+    let prefix = "virtual_hosts[0].routes[0].response_headers_to_remove[0]";
+    assert_eq!(error.path(), prefix);
 }
 
 #[test]
-fn what_was_passed_over_on_the_wire_is_refused() {
-    // The field 13, request_mirror_policies, of a configuration named "r".
+fn unknown_fields_on_the_wire_are_rejected() {
+    // A `RouteConfiguration` named "r" with field 13, `request_mirror_policies`.
     let bytes = [0x0a, 1, b'r', 0x6a, 0];
     let config = wire::decode_route_configuration(&bytes).unwrap();
     let error = RouteTable::try_from(Arc::new(config)).unwrap_err();
@@ -221,7 +223,7 @@ fn what_was_passed_over_on_the_wire_is_refused() {
 }
 
 #[test]
-fn only_grpc_is_grpc() {
+fn grpc_is_detected_by_content_type() {
     let with = |kind: &'static str| {
         let mut headers = HeaderMap::new();
         headers.insert("content-type", HeaderValue::from_static(kind));
@@ -233,50 +235,49 @@ fn only_grpc_is_grpc() {
 }
 
 #[test]
-fn weights_are_shares_of_the_draws() {
-    let weights = [("a", 30), ("b", 0), ("c", 70)].map(|(name, weight)| nouns::ClusterWeight {
+fn weighted_clusters_are_selected_in_proportion() {
+    let weights = [("a", 30), ("b", 0), ("c", 70)].map(|(name, weight)| model::ClusterWeight {
         name: name.into(),
         weight,
-        ..nouns::ClusterWeight::default()
+        ..model::ClusterWeight::default()
     });
-    let weighted = nouns::WeightedClusters::try_new(weights.into(), None).unwrap();
+    let weighted = model::WeightedClusters::try_new(weights.into(), None).unwrap();
     let table = table(vec![any(forward(|action| {
-        action.target = nouns::Target::Weighted(weighted);
-    }))]);
-    let table = table.unwrap();
+        action.target = model::ClusterSpecifier::Weighted(weighted);
+    }))])
+    .unwrap();
     let headers = HeaderMap::new();
     let route = table.route(&view("/", &headers), || 0).unwrap();
-    let Action::Forward(forward) = &route.action else {
+    let CompiledAction::Forward(forward) = &route.action else {
         panic!("{route:?}");
     };
     for (draw, expected) in [(0, "a"), (29, "a"), (30, "c"), (99, "c"), (100, "a")] {
-        let chosen = forward.target.choose(&headers, || draw);
-        let chosen = chosen.unwrap();
-        assert_eq!(&*chosen.cluster, expected, "{draw}");
-        assert_eq!(&*chosen.weighted.unwrap().name, expected, "{draw}");
+        let selected = forward.cluster.select(&headers, || draw).unwrap();
+        assert_eq!(&*selected.cluster, expected, "{draw}");
+        assert_eq!(&*selected.weighted.unwrap().name, expected, "{draw}");
     }
 }
 
 #[test]
-fn redirects_and_answers_are_taken_over() {
-    let redirect = nouns::Redirect {
+fn redirects_are_compiled() {
+    let redirect = model::Redirect {
         prefix_rewrite: "/new".into(),
         response_code: 308,
-        ..nouns::Redirect::default()
+        ..model::Redirect::default()
     };
-    let both = nouns::Redirect {
+    let both = model::Redirect {
         path_redirect: "/x".into(),
         ..redirect.clone()
     };
-    let made = table(vec![any(nouns::Action::Redirect(redirect))]).unwrap();
+    let made = table(vec![any(model::Action::Redirect(redirect))]).unwrap();
     let headers = HeaderMap::new();
     let route = made.route(&view("/", &headers), || 0).unwrap();
-    let Action::Redirect(redirect) = &route.action else {
+    let CompiledAction::Redirect(redirect) = &route.action else {
         panic!("{route:?}");
     };
     assert_eq!(redirect.status, StatusCode::PERMANENT_REDIRECT);
     assert!(matches!(&redirect.path, PathRedirect::Prefix(prefix) if prefix == "/new"));
-    let error = table(vec![any(nouns::Action::Redirect(both))]).unwrap_err();
+    let error = table(vec![any(model::Action::Redirect(both))]).unwrap_err();
     assert_eq!(
         error.path(),
         "virtual_hosts[0].routes[0].redirect.prefix_rewrite"

@@ -1,4 +1,4 @@
-//! Backends: HTTP/1.1 and HTTP/2 on one port, answering what a test says.
+//! Backends that serve HTTP/1.1 and HTTP/2 on one port.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 
 pub(crate) type AnyBody = UnsyncBoxBody<Bytes, Infallible>;
 
-/// A backend that runs until the test ends.
+/// A backend that runs until it is dropped.
 pub(crate) struct Backend {
     pub(crate) address: SocketAddr,
     pub(crate) requests: Arc<AtomicUsize>,
@@ -25,8 +25,8 @@ pub(crate) struct Backend {
 }
 
 impl Backend {
-    /// Answers every request with `answer`.
-    pub(crate) async fn start<F, R>(answer: F) -> Self
+    /// Starts a backend that calls `handler` for every request.
+    pub(crate) async fn start<F, R>(handler: F) -> Self
     where
         F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
         R: Future<Output = Response<AnyBody>> + Send,
@@ -34,17 +34,17 @@ impl Backend {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let requests = Arc::new(AtomicUsize::new(0));
-        let answer = Arc::new(answer);
+        let handler = Arc::new(handler);
         let count = Arc::clone(&requests);
         let task = tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                let (answer, count) = (Arc::clone(&answer), Arc::clone(&count));
+                let (handler, count) = (Arc::clone(&handler), Arc::clone(&count));
                 tokio::spawn(async move {
                     let service = service_fn(move |request| {
                         count.fetch_add(1, Ordering::SeqCst);
-                        let answer = Arc::clone(&answer);
-                        async move { Ok::<_, Infallible>(answer(request).await) }
+                        let handler = Arc::clone(&handler);
+                        async move { Ok::<_, Infallible>(handler(request).await) }
                     });
                     let builder = auto::Builder::new(TokioExecutor::new());
                     let io = TokioIo::new(stream);
@@ -59,7 +59,8 @@ impl Backend {
         }
     }
 
-    /// Answers with the name, method, path, header fields and body of the request, as text.
+    /// Starts a backend that responds with its name and the request as text: method, path, headers,
+    /// body.
     pub(crate) async fn echo(name: &'static str) -> Self {
         Self::start(move |request| echo(name, request)).await
     }
@@ -86,17 +87,17 @@ async fn echo(name: &'static str, request: Request<Incoming>) -> Response<AnyBod
     }
     let collected = body.collect().await;
     let Ok(collected) = collected else {
-        return response(400, "cut off");
+        return reply(400, "cut off");
     };
     for (name, value) in collected.trailers().into_iter().flatten() {
         text.push_str(&format!("trailer {name}: {}\n", value.to_str().unwrap()));
     }
     text.push('\n');
     text.push_str(&String::from_utf8_lossy(&collected.to_bytes()));
-    response(200, text)
+    reply(200, text)
 }
 
-pub(crate) fn response(status: u16, body: impl Into<Bytes>) -> Response<AnyBody> {
+pub(crate) fn reply(status: u16, body: impl Into<Bytes>) -> Response<AnyBody> {
     let body = Full::new(body.into()).boxed_unsync();
     Response::builder().status(status).body(body).unwrap()
 }

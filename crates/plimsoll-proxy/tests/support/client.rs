@@ -1,4 +1,4 @@
-//! Clients: raw bytes for HTTP/1.1, hyper for HTTP/2.
+//! Test clients: raw bytes for HTTP/1.1, hyper for HTTP/2.
 
 use std::net::SocketAddr;
 
@@ -11,18 +11,18 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::PATIENCE;
+use super::TIMEOUT;
 
-/// A connection that says what it is told to.
+/// An HTTP/1.1 connection on which tests write raw bytes.
 pub(crate) struct Raw(pub(crate) TcpStream);
 
-/// A response of HTTP/1.1.
+/// An HTTP/1.1 response as received.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct RawResponse {
     pub(crate) status: u16,
-    /// Status line and header fields.
+    /// Status line and headers, in lower case.
     pub(crate) head: String,
-    /// As it came, chunks and all.
+    /// The body as received, including chunk sizes.
     pub(crate) body: String,
 }
 
@@ -35,21 +35,21 @@ impl Raw {
         self.0.write_all(text.as_ref()).await.unwrap();
     }
 
-    /// Reads a response with a length or in chunks.
-    pub(crate) async fn answer(&mut self) -> Answer {
-        let read = tokio::time::timeout(PATIENCE, self.read());
+    /// Reads a response with `content-length` or chunked encoding.
+    pub(crate) async fn response(&mut self) -> RawResponse {
+        let read = tokio::time::timeout(TIMEOUT, self.read());
         read.await
             .expect("a response in time")
             .expect("a whole response")
     }
 
-    async fn read(&mut self) -> Option<Answer> {
+    async fn read(&mut self) -> Option<RawResponse> {
         let mut text = Vec::new();
         let end = loop {
             if let Some(end) = find(&text, b"\r\n\r\n") {
                 break end + 4;
             }
-            self.more(&mut text).await?;
+            self.read_more(&mut text).await?;
         };
         let head = String::from_utf8_lossy(&text[..end]).to_ascii_lowercase();
         let field = |name: &str| {
@@ -59,28 +59,33 @@ impl Raw {
         let chunked = field("transfer-encoding").is_some();
         let length: usize = field("content-length").map_or(0, |length| length.parse().unwrap());
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        while match chunked {
-            // No trailers, or trailers and an empty line.
-            true => !ends_chunks(&text[end..]),
-            false => text.len() < end + length,
-        } {
-            self.more(&mut text).await?;
+        loop {
+            let complete = if chunked {
+                // With or without trailers.
+                ends_chunks(&text[end..])
+            } else {
+                text.len() >= end + length
+            };
+            if complete {
+                break;
+            }
+            self.read_more(&mut text).await?;
         }
         let body = String::from_utf8_lossy(&text[end..]).into_owned();
-        Some(Answer { status, head, body })
+        Some(RawResponse { status, head, body })
     }
 
-    async fn more(&mut self, text: &mut Vec<u8>) -> Option<()> {
+    async fn read_more(&mut self, text: &mut Vec<u8>) -> Option<()> {
         let count = self.0.read_buf(text).await.ok()?;
         (count > 0).then_some(())
     }
 
-    /// Everything until the other side closes.
+    /// Reads until the proxy closes the connection.
     pub(crate) async fn rest(&mut self) -> String {
         let mut text = Vec::new();
         let reading = self.0.read_to_end(&mut text);
-        // A reset is an end too.
-        let _ = tokio::time::timeout(PATIENCE, reading)
+        // A reset ends the connection as well.
+        let _ = tokio::time::timeout(TIMEOUT, reading)
             .await
             .expect("the connection ends");
         String::from_utf8_lossy(&text).into_owned()
@@ -88,9 +93,10 @@ impl Raw {
 }
 
 fn ends_chunks(body: &[u8]) -> bool {
-    let last = match body.starts_with(b"0\r\n") {
-        true => Some(0),
-        false => find(body, b"\r\n0\r\n").map(|at| at + 2),
+    let last = if body.starts_with(b"0\r\n") {
+        Some(0)
+    } else {
+        find(body, b"\r\n0\r\n").map(|at| at + 2)
     };
     last.is_some_and(|last| find(&body[last..], b"\r\n\r\n").is_some())
 }
@@ -99,8 +105,8 @@ fn find(text: &[u8], part: &[u8]) -> Option<usize> {
     text.windows(part.len()).position(|window| window == part)
 }
 
-/// One request over a new connection.
-pub(crate) async fn get(address: SocketAddr, path: &str) -> Answer {
+/// Sends a GET request on a new connection.
+pub(crate) async fn get(address: SocketAddr, path: &str) -> RawResponse {
     send(
         address,
         &format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n"),
@@ -108,22 +114,22 @@ pub(crate) async fn get(address: SocketAddr, path: &str) -> Answer {
     .await
 }
 
-/// One request, as written, over a new connection.
-pub(crate) async fn send(address: SocketAddr, text: &str) -> Answer {
+/// Sends a raw request on a new connection.
+pub(crate) async fn send(address: SocketAddr, text: &str) -> RawResponse {
     let mut raw = Raw::connect(address).await;
     raw.send(text).await;
-    raw.answer().await
+    raw.response().await
 }
 
 pub(crate) type ClientBody = UnsyncBoxBody<Bytes, std::convert::Infallible>;
 
-/// A connection of HTTP/2 with prior knowledge.
+/// Opens an HTTP/2 connection with prior knowledge.
 pub(crate) async fn http2(address: SocketAddr) -> http2::SendRequest<ClientBody> {
     let stream = TcpStream::connect(address).await.unwrap();
     http2_over(stream).await
 }
 
-/// The same over any stream.
+/// Starts HTTP/2 on a stream.
 pub(crate) async fn http2_over<S>(stream: S) -> http2::SendRequest<ClientBody>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
@@ -134,29 +140,29 @@ where
     sender
 }
 
-/// A whole response of HTTP/2.
+/// A complete HTTP/2 response.
 #[derive(Debug)]
-pub(crate) struct Whole {
+pub(crate) struct Http2Response {
     pub(crate) head: Response<()>,
     pub(crate) body: String,
     pub(crate) trailers: HeaderMap,
 }
 
-/// Sends over HTTP/2 and reads to the end.
-pub(crate) async fn exchange(
+/// Sends a request over HTTP/2 and reads the complete response.
+pub(crate) async fn send_http2(
     sender: &mut http2::SendRequest<ClientBody>,
     request: Request<ClientBody>,
-) -> Whole {
+) -> Http2Response {
     let exchange = async {
         let (head, body) = sender.send_request(request).await.unwrap().into_parts();
         let collected = body.collect().await.unwrap();
-        Whole {
+        Http2Response {
             head: Response::from_parts(head, ()),
             trailers: collected.trailers().cloned().unwrap_or_default(),
             body: String::from_utf8_lossy(&collected.to_bytes()).into_owned(),
         }
     };
-    tokio::time::timeout(PATIENCE, exchange)
+    tokio::time::timeout(TIMEOUT, exchange)
         .await
         .expect("a response in time")
 }

@@ -1,4 +1,4 @@
-//! [`Load`]: clients that ask over and over, and what failed.
+//! [`Load`]: clients that send requests continuously and record failures.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::net::TcpStream;
 
 use super::client::Raw;
-use super::{PATIENCE, eventually};
+use super::{TIMEOUT, eventually};
 
-/// Clients that ask over and over, on connections that they keep as long as they may.
+/// Clients that send requests continuously, reusing connections until they are asked to close.
 pub(crate) struct Load {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicUsize>,
@@ -17,7 +17,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// So many clients.
+    /// Starts the given number of clients.
     pub(crate) fn start(address: std::net::SocketAddr, clients: usize) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let done = Arc::new(AtomicUsize::new(0));
@@ -33,12 +33,12 @@ impl Load {
                     let mut raw = Raw(stream);
                     loop {
                         raw.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
-                        let answer = raw.answer().await;
-                        if answer.status != 200 {
-                            failures.lock().unwrap().push(format!("{answer:?}"));
+                        let response = raw.response().await;
+                        if response.status != 200 {
+                            failures.lock().unwrap().push(format!("{response:?}"));
                         }
                         done.fetch_add(1, Ordering::SeqCst);
-                        let last = answer.head.contains("connection: close");
+                        let last = response.head.contains("connection: close");
                         if last || stop.load(Ordering::SeqCst) {
                             break;
                         }
@@ -55,8 +55,8 @@ impl Load {
         }
     }
 
-    /// Waits for so many more requests.
-    pub(crate) async fn more(&self, requests: usize) {
+    /// Waits until the given number of further requests have been answered.
+    pub(crate) async fn wait_for(&self, requests: usize) {
         let goal = self.done.load(Ordering::SeqCst) + requests;
         eventually("requests are answered", || async {
             self.done.load(Ordering::SeqCst) >= goal
@@ -64,11 +64,11 @@ impl Load {
         .await;
     }
 
-    /// Ends, and says what failed.
-    pub(crate) async fn end(self) -> Vec<String> {
+    /// Stops the clients and returns the failures.
+    pub(crate) async fn stop(self) -> Vec<String> {
         self.stop.store(true, Ordering::SeqCst);
         for task in self.tasks {
-            tokio::time::timeout(PATIENCE, task).await.unwrap().unwrap();
+            tokio::time::timeout(TIMEOUT, task).await.unwrap().unwrap();
         }
         self.failures.lock().unwrap().clone()
     }

@@ -1,4 +1,4 @@
-//! A proxy, backends and clients on loopback, for the tests beside this folder.
+//! Proxy, backends and clients on the loopback interface, for the integration tests.
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
@@ -11,30 +11,31 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use plimsoll_proxy::{Bound, Options, RunError, run};
-use tokio::sync::{mpsc, oneshot};
+use plimsoll_proxy::{Bound, Options};
+use plimsoll_serve::{AdminOptions, CancellationToken};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// How long anything may take before a test gives up.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout of every step of a test.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A proxy that runs in this process.
+/// A proxy that runs in the test process.
 pub(crate) struct Proxy {
     pub(crate) bound: Bound,
     pub(crate) file: PathBuf,
     pub(crate) reload: mpsc::Sender<()>,
-    stop: Option<oneshot::Sender<()>>,
-    task: JoinHandle<Result<(), RunError>>,
+    stopping: CancellationToken,
+    task: JoinHandle<()>,
     _folder: tempfile::TempDir,
 }
 
 impl Proxy {
-    /// Starts with this configuration on one worker.
+    /// Starts a proxy with one worker.
     pub(crate) async fn start(config: &str) -> Self {
         Self::start_with(config, 1, Duration::from_secs(10)).await
     }
 
-    /// Starts with so many workers.
+    /// Starts a proxy with the given number of workers.
     pub(crate) async fn start_with(config: &str, workers: usize, drain_time: Duration) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("proxy.yaml");
@@ -45,31 +46,21 @@ impl Proxy {
             drain_time,
             logging: None,
         };
-        let (announce, announced) = oneshot::channel();
+        let proxy = plimsoll_proxy::Proxy::start(options).await.unwrap();
+        let (bound, stopping) = (proxy.bound(), proxy.context().stopping().clone());
         let (reload, reloads) = mpsc::channel(1);
-        let (stop, stopped) = oneshot::channel::<()>();
-        let task = tokio::spawn(run(
-            options,
-            move |bound| announce.send(bound).unwrap(),
-            reloads,
-            async move {
-                let _ = stopped.await;
-            },
-        ));
-        let Ok(bound) = announced.await else {
-            panic!("the proxy did not start: {:?}", task.await);
-        };
+        let task = tokio::spawn(proxy.run(AdminOptions::default(), reloads));
         Self {
             bound,
             file,
             reload,
-            stop: Some(stop),
+            stopping,
             task,
             _folder: folder,
         }
     }
 
-    /// The first listener.
+    /// Returns the address of the first listener.
     pub(crate) fn address(&self) -> SocketAddr {
         self.bound.listeners[0].1
     }
@@ -78,38 +69,38 @@ impl Proxy {
         self.bound.admin.unwrap()
     }
 
-    /// Begins to drain.
-    pub(crate) fn stop(&mut self) {
-        drop(self.stop.take());
+    /// Starts to drain the proxy.
+    pub(crate) fn stop(&self) {
+        self.stopping.cancel();
     }
 
-    /// Waits for the end.
-    pub(crate) async fn ended(mut self) {
+    /// Shuts down and waits for the proxy to exit.
+    pub(crate) async fn shut_down(self) {
         self.stop();
-        let ended = tokio::time::timeout(PATIENCE, self.task).await;
-        ended.expect("the proxy ends").unwrap().unwrap();
+        let ended = tokio::time::timeout(TIMEOUT, self.task).await;
+        ended.expect("the proxy ends").unwrap();
     }
 
-    /// Writes another configuration and has it read.
+    /// Replaces the configuration file and triggers a reload.
     pub(crate) async fn edit(&self, config: &str) {
         replace(&self.file, config);
         self.reload.send(()).await.unwrap();
     }
 }
 
-/// Replaces a file as a whole.
+/// Replaces a file atomically.
 pub(crate) fn replace(path: &Path, text: &str) {
     let beside = path.with_extension("new");
     std::fs::write(&beside, text).unwrap();
     std::fs::rename(beside, path).unwrap();
 }
 
-/// A configuration with one listener, one virtual host and these routes and clusters.
+/// A configuration with one listener, one virtual host, and the given routes and clusters.
 pub(crate) fn config(routes: &str, clusters: &[(&str, &[SocketAddr], &str)]) -> String {
     config_with("", routes, clusters)
 }
 
-/// The same with more fields of the connection manager, as flow-style `key: value,`.
+/// Like `config`, with further fields of the connection manager.
 pub(crate) fn config_with(
     manager: &str,
     routes: &str,
@@ -158,24 +149,24 @@ fn cluster(name: &str, hosts: &[SocketAddr], more: &str) -> String {
     )
 }
 
-/// Everything to one cluster.
-pub(crate) fn everything(cluster: &str) -> String {
+/// A route that sends every request to one cluster.
+pub(crate) fn route_all_to(cluster: &str) -> String {
     format!("- match: {{prefix: /}}\n  route: {{cluster: {cluster}}}\n")
 }
 
-/// What a cluster over HTTP/2 says.
+/// Fields of a cluster that uses HTTP/2.
 pub(crate) const HTTP2: &str = "http2_protocol_options: {}\n";
 
-/// Waits until something holds.
+/// Polls until `holds` returns true.
 pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     while !holds().await {
         assert!(tokio::time::Instant::now() < deadline, "never: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// Frames as a stream, all there.
+/// Returns a stream of frames that are all available.
 pub(crate) fn frames<T: Send + Unpin + 'static, const N: usize>(frames: [T; N]) -> Frames<T> {
     Frames(frames.into_iter().collect())
 }

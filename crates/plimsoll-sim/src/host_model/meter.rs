@@ -1,24 +1,22 @@
-//! [`Meter`]: how a host measures its own rate, over a sliding window.
+//! [`RateMeter`]: sliding-window request rate of a host.
 
 use crate::num;
 
-/// Parts of a window; a rate is exact to a part of this size.
+/// Number of buckets in a window, which determines the precision of the rate.
 const PARTS: u64 = 16;
-/// The window and one part more.
+/// Number of stored buckets: the window and one more.
 const LENGTH: usize = 17;
 
-/// Requests of the last window.
 #[derive(Clone, Debug)]
-pub(crate) struct Meter {
-    /// Length of one part.
+pub(crate) struct RateMeter {
+    /// Length of one bucket.
     part: u64,
-    /// Requests per part, by part number modulo the length: the window and one part more.
+    /// Requests per bucket, indexed by bucket number modulo the length.
     counts: [u32; LENGTH],
-    /// Newest part seen.
     newest: u64,
 }
 
-impl Meter {
+impl RateMeter {
     pub(crate) fn new(window: u64) -> Self {
         Self {
             part: (window / PARTS).max(1),
@@ -27,7 +25,6 @@ impl Meter {
         }
     }
 
-    /// Counts a request that arrived at a moment.
     pub(crate) fn add(&mut self, at: u64) {
         let part = at / self.part;
         self.advance(part);
@@ -36,11 +33,12 @@ impl Meter {
         }
     }
 
-    /// Requests per second over the window that ends at a moment. Before the first window is over,
-    /// the time before the start counts as idle, as a real meter's would.
+    /// Returns the requests per second over the window that ends at `at`. Before the first window
+    /// is complete, the time before the start counts as idle, as with a real meter.
     pub(crate) fn rate(&mut self, at: u64) -> f64 {
         self.advance(at / self.part);
-        // The window begins inside its oldest part; what is outside is taken to be evenly spread.
+        // The window starts inside its oldest bucket, whose requests are assumed to be evenly
+        // spread.
         let oldest = f64::from(self.counts[Self::place(self.newest + 1)]);
         let all: u32 = self.counts.iter().sum();
         let into = (at.max(self.newest * self.part) % self.part) as f64 / self.part as f64;
@@ -68,9 +66,9 @@ mod tests {
     const SECOND: u64 = num::SECOND;
 
     #[test]
-    fn a_steady_rate_is_measured_whatever_the_window() {
+    fn a_steady_rate_is_measured_with_any_window() {
         for window in [SECOND * 3 / 10, SECOND, 10 * SECOND] {
-            let mut meter = Meter::new(window);
+            let mut meter = RateMeter::new(window);
             for request in 0..20_000_u64 {
                 meter.add(request * SECOND / 1_000);
             }
@@ -80,8 +78,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_the_window_is_forgotten() {
-        let mut meter = Meter::new(SECOND);
+    fn requests_older_than_the_window_do_not_count() {
+        let mut meter = RateMeter::new(SECOND);
         (0..100).for_each(|_| meter.add(SECOND / 2));
         assert_eq!(meter.rate(SECOND / 2), 100.0);
         assert_eq!(meter.rate(SECOND), 100.0);
@@ -90,8 +88,8 @@ mod tests {
     }
 
     #[test]
-    fn a_step_arrives_after_one_window() {
-        let mut meter = Meter::new(2 * SECOND);
+    fn a_step_is_fully_visible_after_one_window() {
+        let mut meter = RateMeter::new(2 * SECOND);
         let mut rates = Vec::new();
         for request in 0..400_u64 {
             let at = 10 * SECOND + request * SECOND / 100;
@@ -106,8 +104,8 @@ mod tests {
     }
 
     #[test]
-    fn a_request_from_the_recent_past_still_counts() {
-        let mut meter = Meter::new(SECOND);
+    fn a_late_request_within_the_window_counts() {
+        let mut meter = RateMeter::new(SECOND);
         meter.add(5 * SECOND);
         meter.add(5 * SECOND - SECOND / 4);
         meter.add(2 * SECOND);

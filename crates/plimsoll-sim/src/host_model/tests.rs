@@ -1,4 +1,4 @@
-//! Hosts one request at a time.
+//! Tests of the queuing model, one request at a time.
 
 use super::*;
 use crate::testing::three_zones;
@@ -16,14 +16,14 @@ fn constant(parts: &mut crate::scenario::ScenarioParts) {
 }
 
 #[test]
-fn hosts_stand_in_zone_order() {
+fn hosts_are_in_zone_order() {
     let hosts = hosts(|_| {});
     assert_eq!(hosts.len(), 12);
     assert_eq!((hosts.zone(3), hosts.zone(4), hosts.zone(11)), (0, 1, 2));
 }
 
 #[test]
-fn servers_work_side_by_side_and_then_requests_wait() {
+fn requests_wait_when_all_servers_are_busy() {
     // Capacity 30 with three servers: a request takes 100 ms.
     let mut hosts = hosts(constant);
     let done: Vec<u64> = (0..4).map(|_| hosts.serve(0, SECOND).at - SECOND).collect();
@@ -46,7 +46,7 @@ fn a_full_queue_refuses() {
         .iter()
         .filter(|&&outcome| outcome == Outcome::Refused)
         .count();
-    // Three in service, six waiting: the tenth would wait longer than six requests take.
+    // Three in service, six waiting: the tenth request would exceed the queue.
     assert_eq!(refused, 3, "{outcomes:?}");
     assert_eq!(
         hosts.serve(0, SECOND + SECOND / 2).outcome,
@@ -57,15 +57,15 @@ fn a_full_queue_refuses() {
 #[test]
 fn overload_is_served_at_capacity_and_the_rest_refused() {
     let mut hosts = hosts(|_| {});
-    let served = (0..6_000_u64)
-        .filter(|request| hosts.serve(0, request * SECOND / 60).outcome == Outcome::Success);
     // 60 requests/s for 100 s at a host that can serve 30.
-    let served = served.count();
+    let served = (0..6_000_u64)
+        .filter(|request| hosts.serve(0, request * SECOND / 60).outcome == Outcome::Success)
+        .count();
     assert!((2_900..=3_150).contains(&served), "{served}");
 }
 
 #[test]
-fn utilization_is_the_own_rate_by_capacity_even_above_one() {
+fn utilization_is_rate_by_capacity_even_above_one() {
     let mut hosts = hosts(|_| {});
     for request in 0..450_u64 {
         hosts.serve(0, request * SECOND / 45);
@@ -76,7 +76,7 @@ fn utilization_is_the_own_rate_by_capacity_even_above_one() {
 }
 
 #[test]
-fn dead_hosts_do_not_answer_and_come_back_with_an_empty_queue() {
+fn dead_hosts_do_not_respond_and_recover_with_an_empty_queue() {
     let mut hosts = hosts(constant);
     (0..10).for_each(|_| {
         hosts.serve(0, 0);
@@ -86,10 +86,10 @@ fn dead_hosts_do_not_answer_and_come_back_with_an_empty_queue() {
     let given: crate::scenario::ScenarioParts = toml::from_str(events).unwrap();
     parts.event = given.event;
     let scenario = Scenario::try_new(parts).unwrap();
-    hosts.apply(&Situation::at(&scenario, 0));
+    hosts.apply(&Faults::at(&scenario, 0));
     assert!(hosts.is_dead(0) && !hosts.is_dead(4));
     assert_eq!(hosts.serve(0, 5).outcome, Outcome::Dead);
-    hosts.apply(&Situation::at(&scenario, SECOND));
+    hosts.apply(&Faults::at(&scenario, SECOND));
     let served = hosts.serve(0, 10);
     assert_eq!((served.at, served.outcome), (100_000_010, Outcome::Success));
 }
@@ -101,13 +101,13 @@ fn a_host_with_half_its_capacity_takes_twice_as_long() {
     let events = "[[event]]\nat = \"0s\"\ncapacity = { zone = \"a\", factor = 0.5 }\n";
     let given: crate::scenario::ScenarioParts = toml::from_str(events).unwrap();
     parts.event = given.event;
-    hosts.apply(&Situation::at(&Scenario::try_new(parts).unwrap(), 0));
+    hosts.apply(&Faults::at(&Scenario::try_new(parts).unwrap(), 0));
     assert_eq!(hosts.serve(0, 0).at, 200_000_000);
     assert_eq!(hosts.serve(4, 0).at, 100_000_000);
 }
 
 #[test]
-fn instant_hosts_answer_at_once_whatever_comes() {
+fn instant_hosts_respond_at_once_at_any_load() {
     let mut hosts = hosts(|parts| parts.host.service = Some("instant".into()));
     for _ in 0..1_000 {
         let served = hosts.serve(0, 7);

@@ -1,18 +1,17 @@
-//! [`Histogram`]: latencies in logarithmic steps of about 9 %, so that percentiles of millions of
-//! requests fit in half a kilobyte.
+//! [`Histogram`] of latencies in logarithmic buckets of about 9 %, so that percentiles of millions
+//! of requests fit in half a kilobyte.
 
 use crate::num;
 
-/// Steps per doubling.
+/// Buckets per doubling of latency.
 const STEPS: u64 = 8;
-/// Shorter latencies count as this: 2^16 ns, 66 µs.
+/// Logarithm of the lowest bucket: 2^16 ns, 66 µs. Shorter latencies are counted there.
 const LOWEST: u32 = 16;
-/// Longer ones as this: 2^36 ns, 69 s.
+/// Logarithm of the highest bucket: 2^36 ns, 69 s. Longer latencies are counted there.
 const HIGHEST: u32 = 36;
 #[expect(clippy::cast_possible_truncation, reason = "a small constant")]
 const LENGTH: usize = (HIGHEST - LOWEST) as usize * STEPS as usize;
 
-/// How often each latency occurred.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Histogram {
     counts: Box<[u32; LENGTH]>,
@@ -27,7 +26,6 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts a latency in nanoseconds.
     pub(crate) fn add(&mut self, nanos: u64) {
         let clamped = nanos.clamp(1 << LOWEST, (1 << HIGHEST) - 1);
         let octave = clamped.ilog2();
@@ -43,8 +41,7 @@ impl Histogram {
         }
     }
 
-    /// The latency in nanoseconds that a share of all requests does not exceed; `None` when there
-    /// are none.
+    /// Returns the latency in nanoseconds at a quantile; `None` if the histogram is empty.
     pub(crate) fn quantile(&self, share: f64) -> Option<f64> {
         let total: u64 = self.counts.iter().map(|&count| u64::from(count)).sum();
         if total == 0 {
@@ -62,7 +59,7 @@ impl Histogram {
     }
 }
 
-/// The middle of a step, in nanoseconds.
+/// Returns the middle of a bucket, in nanoseconds.
 fn middle(place: usize) -> f64 {
     let (octave, step) = (place as u64 / STEPS, place as u64 % STEPS);
     let base = (1_u64 << (u64::from(LOWEST) + octave)) as f64;
@@ -74,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_within_a_step() {
+    fn quantiles_are_within_a_bucket() {
         let mut histogram = Histogram::default();
         for millis in 1..=1000_u64 {
             histogram.add(millis * 1_000_000);
@@ -86,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_clamped_and_nothing_has_no_quantile() {
+    fn extremes_are_clamped_and_an_empty_histogram_has_no_quantile() {
         let mut histogram = Histogram::default();
         assert_eq!(histogram.quantile(0.5), None);
         histogram.add(0);

@@ -1,9 +1,10 @@
-//! Does it swing, and how fast: dispersion beyond chance first, then the time between crossings.
+//! Detection of oscillation and its period: dispersion beyond chance, then the time between
+//! crossings.
 //!
 //! The criterion is that of the measurements on real proxies: the requests per second of the zone
 //! that moves most, relative to the fleet, vary by more than 2.5 times what independent requests
-//! would. At high rates chance is so small that this alone would call a ripple of 1 % a swing, so
-//! the deviation must also be 4 % of the mean.
+//! would. At high rates chance variation is so small that a ripple of 1 % would qualify, so the
+//! standard deviation must also be at least 4 % of the mean.
 
 use std::ops::Range;
 
@@ -11,36 +12,35 @@ use super::recorder::BIN;
 use super::windows::{SECOND, Windows};
 use crate::num;
 
-/// Variance ÷ that of independent requests.
-const DISPERSION: f64 = 2.5;
-/// Standard deviation ÷ mean.
-const RIPPLE: f64 = 0.04;
-/// A crossing counts when the series has been this many deviations on the other side.
+/// Minimum variance relative to that of independent requests.
+const MIN_DISPERSION: f64 = 2.5;
+/// Minimum standard deviation relative to the mean.
+const MIN_DEVIATION: f64 = 0.04;
+/// A crossing counts if the series has been this many deviations on the other side.
 const HYSTERESIS: f64 = 0.5;
 
-/// Bins after a step in which things may still move: 20 s.
+/// Bins after a step that may still be settling: 20 s.
 const SETTLING: usize = 80;
-/// Bins that a stretch needs to show a cycle: 10 s.
-const SHORTEST: usize = 40;
+/// Bins that an interval needs to show a cycle: 10 s.
+const MIN_INTERVAL: usize = 40;
 
-/// Swing of one zone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Oscillation {
-    /// The zone that moves most.
     pub(crate) zone: usize,
     /// Median time between two upward crossings of the mean, seconds.
     pub(crate) period: f64,
 }
 
-/// The largest swing of any zone between two steps of the scenario, if there is one.
+/// Returns the largest oscillation of any zone between two steps of the scenario, if any.
 pub(crate) fn oscillation(windows: &Windows<'_>) -> Option<Oscillation> {
     let mut most: Option<(f64, Oscillation)> = None;
-    for bins in calm_stretches(windows) {
+    for bins in steady_intervals(windows) {
         for zone in 0..windows.recorder.zones() {
             let series = relative_load(windows, zone, bins.clone());
             let (mean, deviation) = moments(&series);
             let chance = num::ratio(mean, mean_samples(windows, zone, &bins).sqrt());
-            let swings = deviation > DISPERSION.sqrt() * chance && deviation > RIPPLE * mean;
+            let swings =
+                deviation > MIN_DISPERSION.sqrt() * chance && deviation > MIN_DEVIATION * mean;
             if !swings || most.is_some_and(|(other, _)| other >= deviation) {
                 continue;
             }
@@ -52,21 +52,24 @@ pub(crate) fn oscillation(windows: &Windows<'_>) -> Option<Oscillation> {
     most.map(|(_, swing)| swing)
 }
 
-/// What is measured, cut at every step of the scenario, without the time to settle after it: a
-/// change that was ordered is no swing. Stretches that are too short to tell are left out.
-fn calm_stretches(windows: &Windows<'_>) -> Vec<Range<usize>> {
+/// Returns the measured intervals between steps of the scenario, without the settling time after
+/// each: an intended change is not an oscillation. Intervals that are too short are left out.
+fn steady_intervals(windows: &Windows<'_>) -> Vec<Range<usize>> {
     let steps = windows.scenario.steps();
     let mut cuts: Vec<usize> = steps.iter().map(|&step| num::slot(step, BIN)).collect();
     cuts.push(windows.bins());
-    let stretches = cuts.windows(2).map(|pair| {
+    let intervals = cuts.windows(2).map(|pair| {
         let (begin, end) = (pair[0], pair[1]);
         let calm = begin + SETTLING.min((end - begin) / 2);
         calm.max(windows.from())..end
     });
-    stretches.filter(|bins| bins.len() >= SHORTEST).collect()
+    intervals
+        .filter(|bins| bins.len() >= MIN_INTERVAL)
+        .collect()
 }
 
-/// Utilization of a zone ÷ that of all hosts, so that waves of demand are no swings; 1 s means.
+/// Returns the utilization of a zone relative to all hosts, so that changes of total demand do not
+/// count; 1 s means.
 fn relative_load(windows: &Windows<'_>, zone: usize, bins: Range<usize>) -> Vec<f64> {
     let ends = bins.start + SECOND..=bins.end;
     ends.filter_map(|end| {
@@ -77,7 +80,6 @@ fn relative_load(windows: &Windows<'_>, zone: usize, bins: Range<usize>) -> Vec<
     .collect()
 }
 
-/// Samples per second of a zone.
 fn mean_samples(windows: &Windows<'_>, zone: usize, bins: &Range<usize>) -> f64 {
     let samples = windows.samples(zone, bins.end, bins.len()) as f64;
     samples * SECOND as f64 / bins.len() as f64
@@ -92,7 +94,7 @@ fn moments(series: &[f64]) -> (f64, f64) {
     (mean, (square / series.len() as f64).sqrt())
 }
 
-/// Median time between upward crossings; fewer than three are no cycle.
+/// Returns the median time between upward crossings; fewer than three do not make a cycle.
 fn period(series: &[f64], hysteresis: f64) -> Option<f64> {
     let (mean, _) = moments(series);
     let mut below = false;
@@ -118,11 +120,11 @@ mod tests {
     use super::*;
     use crate::draws::{self, Purpose};
     use crate::metrics::recorder::Recorder;
-    use crate::scenario::{Scenario, ScenarioParts, Span};
+    use crate::scenario::{HumanDuration, Scenario, ScenarioParts};
     use crate::testing::three_zones;
     use crate::workload::Workload;
 
-    /// A run in which zone a gets `share(t)` of 216 requests/s and the others the rest.
+    /// Measures a run in which zone a gets `share(t)` of 216 requests/s and the others the rest.
     fn measured(share: impl Fn(f64) -> f64) -> Option<Oscillation> {
         measured_with("", share)
     }
@@ -130,7 +132,7 @@ mod tests {
     fn measured_with(events: &str, share: impl Fn(f64) -> f64) -> Option<Oscillation> {
         let mut parts = three_zones();
         parts.event = toml::from_str::<ScenarioParts>(events).unwrap().event;
-        parts.duration = Some(Span::from_secs(120));
+        parts.duration = Some(HumanDuration::from_secs(120));
         let scenario = Scenario::try_new(parts).unwrap();
         let workload = Workload::new(&scenario);
         let mut recorder = Recorder::new(&scenario);
@@ -152,13 +154,13 @@ mod tests {
     }
 
     #[test]
-    fn independent_draws_do_not_swing() {
+    fn independent_draws_do_not_oscillate() {
         assert_eq!(measured(|_| 0.333), None);
         assert_eq!(measured(|_| 0.6), None);
     }
 
     #[test]
-    fn a_relay_swings_with_its_period() {
+    fn a_square_wave_oscillates_with_its_period() {
         for period in [2.5, 5.0, 17.0] {
             let found = measured(|at| if at % period < period / 2.0 { 0.5 } else { 0.2 }).unwrap();
             assert_eq!(found.zone, 0);
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_step_moves_is_no_swing_but_what_goes_on_after_it_is() {
+    fn a_step_is_not_an_oscillation_but_its_aftermath_may_be() {
         let events = "[[event]]\nat = \"80s\"\ndemand = { factor = 1.0 }\n";
         let moved = |at: f64| (60.0..100.0).contains(&at) && at % 5.0 < 2.5;
         let share = |at: f64| if moved(at) { 0.5 } else { 0.3 };
@@ -190,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_move_is_no_cycle() {
+    fn a_single_change_is_not_a_cycle() {
         assert_eq!(measured(|at| if at < 90.0 { 0.5 } else { 0.2 }), None);
     }
 }

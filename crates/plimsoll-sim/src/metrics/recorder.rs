@@ -1,16 +1,15 @@
-//! [`Recorder`]: what a run leaves behind, in quarter seconds.
+//! [`Recorder`]: counters of a run, in bins of a quarter second.
 //!
-//! Written by `world` while it runs, read by the rest of `metrics` when it is over. Memory is bound
+//! `world` writes it during the run; the rest of `metrics` reads it afterwards. Memory is bounded
 //! by the length of the run and the number of zones, not by the number of requests.
 
 use super::histogram::Histogram;
 use crate::num;
 use crate::scenario::Scenario;
 
-/// Length of one bin.
+/// Length of one bin in nanoseconds.
 pub(crate) const BIN: u64 = 250_000_000;
 
-/// Counts of samples over time.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorder {
     zones: usize,
@@ -18,27 +17,25 @@ pub(crate) struct Recorder {
     /// By bin, then zone of the proxy: requests that arrived, and those that stayed local.
     issued: Vec<u32>,
     local: Vec<u32>,
-    /// By bin, then zone of the host: requests sent there.
+    /// By bin, then zone of the host: requests sent to the zone.
     served: Vec<u32>,
-    /// By bin of the answer.
+    /// Failed requests, by bin of the response.
     failed: Vec<u32>,
-    /// By second of the answer.
+    /// Latency histograms, by second of the response.
     latency: Vec<Histogram>,
     totals: Totals,
-    /// Longest time each balancer sent nothing to its own zone, once that was no chance.
+    /// Longest time that each balancer was locked out of its own zone.
     lock_out: Vec<u64>,
 }
 
-/// What became of all requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) issued: u64,
     pub(crate) succeeded: u64,
-    /// Refused by a full queue, or sent to a dead host.
+    /// Requests refused by a full queue, or sent to a dead host.
     pub(crate) failed: u64,
-    /// There was no host to send them to.
-    pub(crate) unpicked: u64,
-    /// Under way when the run ended.
+    /// Requests for which no host was available.
+    pub(crate) no_host: u64,
     pub(crate) in_flight: u64,
 }
 
@@ -59,14 +56,13 @@ impl Recorder {
         }
     }
 
-    /// A request arrived at a proxy.
+    /// Records a request that arrived at a proxy.
     pub(crate) fn issued(&mut self, at: u64, zone: usize) {
         self.totals.issued += 1;
         let place = self.bin(at) * self.zones + zone;
         add(&mut self.issued, place);
     }
 
-    /// A request was sent to a host.
     pub(crate) fn sent(&mut self, at: u64, from: usize, to: usize) {
         let place = self.bin(at) * self.zones + to;
         add(&mut self.served, place);
@@ -75,15 +71,13 @@ impl Recorder {
         }
     }
 
-    /// There was no host for a request.
-    pub(crate) fn unpicked(&mut self, at: u64) {
-        self.totals.unpicked += 1;
+    pub(crate) fn no_host(&mut self, at: u64) {
+        self.totals.no_host += 1;
         let bin = self.bin(at);
         add(&mut self.failed, bin);
     }
 
-    /// An answer arrived at its proxy.
-    pub(crate) fn answered(&mut self, at: u64, latency: u64, success: bool) {
+    pub(crate) fn responded(&mut self, at: u64, latency: u64, success: bool) {
         let bin = self.bin(at);
         if success {
             self.totals.succeeded += 1;
@@ -96,13 +90,12 @@ impl Recorder {
         }
     }
 
-    /// A balancer has sent nothing to its own zone for so long.
+    /// Records how long a balancer has sent nothing to its own zone.
     pub(crate) fn locked_out(&mut self, balancer: usize, length: u64) {
         let longest = &mut self.lock_out[balancer];
         *longest = length.max(*longest);
     }
 
-    /// The run is over with so many requests under way.
     pub(crate) fn finish(&mut self, in_flight: usize) {
         self.totals.in_flight = in_flight as u64;
     }
@@ -123,32 +116,31 @@ impl Recorder {
         &self.lock_out
     }
 
-    /// Requests that arrived in a bin, by zone.
+    /// Returns the requests that arrived in a bin, by zone.
     pub(crate) fn issued_in(&self, bin: usize) -> &[u32] {
         &self.issued[bin * self.zones..(bin + 1) * self.zones]
     }
 
-    /// Those of them that stayed local.
+    /// Returns the requests of a bin that stayed local, by zone.
     pub(crate) fn local_in(&self, bin: usize) -> &[u32] {
         &self.local[bin * self.zones..(bin + 1) * self.zones]
     }
 
-    /// Requests sent to each zone in a bin.
+    /// Returns the requests sent to each zone in a bin.
     pub(crate) fn served_in(&self, bin: usize) -> &[u32] {
         &self.served[bin * self.zones..(bin + 1) * self.zones]
     }
 
-    /// Failures of a bin.
     pub(crate) fn failed_in(&self, bin: usize) -> u32 {
         self.failed[bin]
     }
 
-    /// Latencies by second.
+    /// Returns latencies by second.
     pub(crate) fn latencies(&self) -> &[Histogram] {
         &self.latency
     }
 
-    /// The last bin also takes what happens at the very end.
+    /// Returns the bin of a moment; the last bin includes the end of the run.
     fn bin(&self, at: u64) -> usize {
         num::slot(at, BIN).min(self.bins.saturating_sub(1))
     }
@@ -186,15 +178,12 @@ mod tests {
     #[test]
     fn answers_and_failures_are_counted() {
         let mut recorder = recorder();
-        recorder.answered(5 * BIN, 1_000_000, true);
-        recorder.answered(5 * BIN, 9_000_000, false);
-        recorder.unpicked(6 * BIN);
+        recorder.responded(5 * BIN, 1_000_000, true);
+        recorder.responded(5 * BIN, 9_000_000, false);
+        recorder.no_host(6 * BIN);
         recorder.finish(3);
         let totals = recorder.totals();
-        assert_eq!(
-            (totals.succeeded, totals.failed, totals.unpicked),
-            (1, 1, 1)
-        );
+        assert_eq!((totals.succeeded, totals.failed, totals.no_host), (1, 1, 1));
         assert_eq!(totals.in_flight, 3);
         assert_eq!((recorder.failed_in(5), recorder.failed_in(6)), (1, 1));
         assert!(recorder.latencies()[1].quantile(1.0).unwrap() < 2e6);

@@ -1,4 +1,4 @@
-//! A run written down by hand, and the row it becomes.
+//! Tests of metrics computed from hand-made runs.
 
 use super::recorder::Recorder;
 use super::*;
@@ -6,7 +6,7 @@ use crate::scenario::Scenario;
 use crate::testing::three_zones;
 use crate::workload::Workload;
 
-/// Zone a keeps everything it gets: 60/20/20 at mean utilization 0.6.
+/// Records a run in which zone a keeps all its requests: 60/20/20 at mean utilization 0.6.
 fn all_local() -> Metrics {
     let scenario = Scenario::try_new(three_zones()).unwrap();
     let workload = Workload::new(&scenario);
@@ -16,7 +16,7 @@ fn all_local() -> Metrics {
             let at = request * num::SECOND * 10 / rate;
             recorder.issued(at, zone);
             recorder.sent(at, zone, zone);
-            recorder.answered(at, 20_000_000, request % 100 > 0);
+            recorder.responded(at, 20_000_000, request % 100 > 0);
         }
     }
     recorder.finish(0);
@@ -31,7 +31,7 @@ fn assert_close(value: f64, expected: f64) {
 }
 
 #[test]
-fn all_local_is_what_the_measurements_say() {
+fn an_all_local_run_matches_the_measurements() {
     let metrics = all_local();
     assert_close(metrics.max_over_mean_5s_avg, 1.8);
     assert_close(metrics.max_over_mean_1s_avg, 1.8);
@@ -59,7 +59,7 @@ fn failures_are_counted_and_latency_is_that_of_successes() {
 }
 
 #[test]
-fn one_step_that_does_not_settle_spoils_all() {
+fn one_step_that_does_not_settle_leaves_no_settling_time() {
     assert_eq!(worst([Some(3.0), Some(5.0)].into_iter()), Some(5.0));
     assert_eq!(worst([Some(3.0), None, Some(5.0)].into_iter()), None);
     assert_eq!(worst(std::iter::empty()), Some(0.0));

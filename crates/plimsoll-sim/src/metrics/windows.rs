@@ -1,20 +1,20 @@
-//! [`Windows`]: sums over any stretch of bins, from prefix sums, and what follows from them:
-//! utilization per zone, max ÷ mean, traffic between zones.
+//! [`Windows`]: sums over any range of bins by prefix sums, and derived values: utilization per
+//! zone, max ÷ mean, cross-zone traffic.
 //!
-//! As in the measurements on real proxies: "1 s" are sliding means over one second, "5 s" trailing
-//! means over five. Utilization is what was sent to a zone ÷ what its usable hosts can serve.
+//! As in the measurements on real proxies, "1 s" is a sliding mean over one second and "5 s" a
+//! trailing mean over five. Utilization is the rate sent to a zone ÷ the capacity of its usable
+//! hosts.
 
 use super::recorder::{BIN, Recorder};
 use crate::num;
 use crate::scenario::Scenario;
 use crate::workload::Workload;
 
-/// Bins in one second.
+/// Number of bins in one second.
 pub(crate) const SECOND: usize = 4;
-/// Bins in five seconds.
 pub(crate) const FIVE_SECONDS: usize = 20;
 
-/// Sums of a run by bin.
+/// Prefix sums of a run by bin.
 #[derive(Debug)]
 pub(crate) struct Windows<'a> {
     pub(crate) scenario: &'a Scenario,
@@ -47,7 +47,7 @@ impl<'a> Windows<'a> {
         }
     }
 
-    /// The first bin that is measured.
+    /// Returns the first measured bin.
     pub(crate) fn from(&self) -> usize {
         num::slot(self.scenario.measure_from + BIN - 1, BIN).min(self.bins().saturating_sub(1))
     }
@@ -56,19 +56,19 @@ impl<'a> Windows<'a> {
         self.recorder.bins()
     }
 
-    /// Ends of all windows of that length that lie inside what is measured.
+    /// Returns the ends of all windows of this length within the measured part.
     pub(crate) fn ends(&self, length: usize) -> std::ops::RangeInclusive<usize> {
         self.from() + length.min(self.bins() - self.from())..=self.bins()
     }
 
-    /// Samples that went to a zone in the window that ends before bin `end`.
+    /// Returns the samples sent to a zone in the window that ends before bin `end`.
     pub(crate) fn samples(&self, zone: usize, end: usize, length: usize) -> u64 {
         let zones = self.recorder.zones();
         let begin = end.saturating_sub(length);
         self.served[end * zones + zone] - self.served[begin * zones + zone]
     }
 
-    /// Requests per second that went to a zone.
+    /// Returns the requests per second sent to a zone.
     pub(crate) fn rate(&self, zone: usize, end: usize, length: usize) -> f64 {
         let length = length.min(end).max(1);
         let requests =
@@ -76,18 +76,18 @@ impl<'a> Windows<'a> {
         requests / num::seconds(length as u64 * BIN)
     }
 
-    /// Capacity per zone at the end of a window.
+    /// Returns the capacity of each zone at the end of a window.
     pub(crate) fn capacity(&self, end: usize) -> &[f64] {
         self.workload.capacity(moment(end))
     }
 
-    /// Utilization of a zone; `None` while it has no usable host.
+    /// Returns the utilization of a zone; `None` while it has no usable host.
     pub(crate) fn utilization(&self, zone: usize, end: usize, length: usize) -> Option<f64> {
         let capacity = self.capacity(end)[zone];
         (capacity > 0.0).then(|| self.rate(zone, end, length) / capacity)
     }
 
-    /// Utilization of all usable hosts together.
+    /// Returns the utilization of all usable hosts together.
     pub(crate) fn mean(&self, end: usize, length: usize) -> f64 {
         let capacity = self.capacity(end);
         let usable = || (0..self.recorder.zones()).filter(|&zone| capacity[zone] > 0.0);
@@ -95,7 +95,7 @@ impl<'a> Windows<'a> {
         num::ratio(rate, usable().map(|zone| capacity[zone]).sum())
     }
 
-    /// Highest utilization of a zone ÷ that of all; `None` without traffic.
+    /// Returns the highest utilization of a zone ÷ that of all hosts; `None` without traffic.
     pub(crate) fn max_over_mean(&self, end: usize, length: usize) -> Option<f64> {
         let mean = self.mean(end, length);
         let zones = 0..self.recorder.zones();
@@ -105,7 +105,7 @@ impl<'a> Windows<'a> {
         (mean > 0.0).then(|| max / mean)
     }
 
-    /// Samples sent to other zones, and all, in a range of bins.
+    /// Returns the samples sent to other zones, and all samples, in a range of bins.
     pub(crate) fn cross_zone(&self, bins: std::ops::Range<usize>) -> (u64, u64) {
         let sum = |counts: &[u32]| counts.iter().map(|&count| u64::from(count)).sum::<u64>();
         let (mut local, mut all) = (0, 0);
@@ -116,20 +116,21 @@ impl<'a> Windows<'a> {
         (all - local, all)
     }
 
-    /// Least traffic between zones that any policy needs in a bin, and all demand, requests/s.
+    /// Returns the least cross-zone traffic that balances the zones in a bin, and all demand,
+    /// requests/s.
     pub(crate) fn needed(&self, bin: usize) -> (f64, f64) {
         let at = bin as u64 * BIN;
         needed(self.workload.rates(at), self.workload.capacity(at))
     }
 }
 
-/// The moment in the last bin of a window whose capacity stands for it.
+/// Returns the time in the last bin of a window whose capacity is used for the window.
 fn moment(end: usize) -> u64 {
     (end as u64 * BIN).saturating_sub(1)
 }
 
-/// Least traffic between zones at which all are equally loaded: Σ max(0, demand − capacity · mean),
-/// and the whole demand.
+/// Returns the least cross-zone traffic at which all zones are equally loaded, Σ max(0, demand −
+/// capacity · mean), and the whole demand.
 pub(crate) fn needed(rates: &[f64], capacity: &[f64]) -> (f64, f64) {
     let total: f64 = rates.iter().sum();
     let mean = num::ratio(total, capacity.iter().sum());
@@ -146,7 +147,7 @@ mod tests {
     use crate::testing::three_zones;
 
     #[test]
-    fn the_needed_minimum_is_that_of_the_measurements() {
+    fn the_least_cross_zone_traffic_matches_the_measurements() {
         for (demand, expected) in [
             ([60.0, 20.0, 20.0], 0.267),
             ([50.0, 25.0, 25.0], 0.167),
@@ -159,7 +160,7 @@ mod tests {
         assert_eq!(
             needed(&[10.0, 10.0], &[0.0, 1.0]),
             (10.0, 20.0),
-            "a dead zone sends all"
+            "a dead zone sends everything"
         );
     }
 
@@ -168,7 +169,8 @@ mod tests {
         let scenario = Scenario::try_new(three_zones()).unwrap();
         let workload = Workload::new(&scenario);
         let mut recorder = Recorder::new(&scenario);
-        // 120, 60 and 60 requests/s for the whole run, a third of the first zone's from outside.
+        // 120, 60 and 60 requests/s for the whole run, a third of the first zone's from other
+        // zones.
         for request in 0..120 * 40_u64 {
             let at = request * num::SECOND / 120;
             recorder.sent(at, usize::from(request % 3 == 0), 0);
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn no_traffic_has_no_ratio() {
+    fn without_traffic_there_is_no_ratio() {
         let scenario = Scenario::try_new(three_zones()).unwrap();
         let workload = Workload::new(&scenario);
         let recorder = Recorder::new(&scenario);

@@ -1,5 +1,5 @@
-//! The time series as CSV: one row per policy, second and zone, and one per policy and second for
-//! the whole fleet (zone `*`).
+//! Time series as CSV: one row per policy, second and zone, and one per policy and second for the
+//! whole fleet (zone `*`).
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ const HEAD: &str = "policy,time_s,zone,utilization_1s,utilization_5s,max_over_me
                     failures_per_s\n";
 
 impl Report {
-    /// The time series, one point per second.
+    /// Formats the time series as CSV, one point per second.
     pub fn csv(&self) -> String {
         let mut text = HEAD.to_owned();
         for policy in &self.policies {
@@ -54,19 +54,18 @@ fn write_policy(policy: &PolicyReport, zones: &[String], text: &mut String) {
     }
 }
 
-/// Values behind commas; what does not exist is empty.
+/// Writes values after commas; missing values are empty.
 fn write_values(values: &[f64], text: &mut String) {
     for value in values {
         text.push(',');
         if value.is_finite() {
-            // Five digits are finer than anything here, and shorter than what a double has.
+            // Five digits are precise enough, and shorter than a full double.
             let _ = write!(text, "{}", (value * 1e5).round() / 1e5);
         }
     }
     text.push('\n');
 }
 
-/// A name as a CSV field.
 fn quoted(name: &str) -> String {
     if name.contains([',', '"', '\n', '\r']) {
         return format!("\"{}\"", name.replace('"', "\"\""));
@@ -79,20 +78,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_short_and_gaps_are_empty() {
+    fn values_are_short_and_missing_values_are_empty() {
         let mut text = String::new();
         write_values(&[1.0, f64::NAN, 0.123_456_78, 0.1 + 0.2], &mut text);
         assert_eq!(text, ",1,,0.12346,0.3\n");
     }
 
     #[test]
-    fn names_are_quoted_when_they_must_be() {
+    fn names_are_quoted_when_necessary() {
         assert_eq!(quoted("a"), "a");
         assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
     }
 
     #[test]
-    fn every_row_has_the_columns_of_the_head() {
+    fn every_row_has_the_columns_of_the_header() {
         let report = crate::report::tests::report();
         let csv = report.csv();
         let columns = HEAD.matches(',').count();

@@ -1,14 +1,14 @@
-//! [`Series`]: one policy over time, in half seconds: what CSV and charts are drawn from.
+//! [`Series`]: one policy over time in steps of half a second, for CSV and charts.
 
 use crate::metrics::recorder::BIN;
 use crate::metrics::windows::{FIVE_SECONDS, SECOND, Windows};
 use crate::num;
 use crate::optimum::mean_utilization;
 
-/// Bins between two points.
+/// Number of bins between two points.
 const STEP: usize = 2;
 
-/// One policy over time; every vector has one value per point.
+/// Time series of one policy; every vector has one value per point.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Series {
     /// Seconds since the start.
@@ -26,20 +26,19 @@ pub(crate) struct Series {
     pub(crate) max_over_mean: Vec<f64>,
     /// Share of requests sent to another zone, 1 s.
     pub(crate) cross_zone: Vec<f64>,
-    /// Least share that any policy needs.
+    /// Least cross-zone share with which zones can be balanced.
     pub(crate) needed: Vec<f64>,
     /// Requests per second that arrive.
     pub(crate) demand: Vec<f64>,
-    /// Median latency, milliseconds; NaN without answers.
+    /// Median latency, milliseconds; NaN without responses.
     pub(crate) p50: Vec<f64>,
-    /// 99th percentile, milliseconds.
+    /// 99th percentile of latency, milliseconds; NaN without responses.
     pub(crate) p99: Vec<f64>,
     /// Failed requests per second, 1 s.
     pub(crate) failures: Vec<f64>,
 }
 
 impl Series {
-    /// A simulated run.
     pub(crate) fn measure(windows: &Windows<'_>) -> Self {
         let mut series = Self::empty(windows);
         for end in ends(windows) {
@@ -76,7 +75,7 @@ impl Series {
         series
     }
 
-    /// What nobody can beat: every zone at the mean.
+    /// Computes the series of the optimum: every zone at the mean.
     pub(crate) fn optimum(windows: &Windows<'_>) -> Self {
         let mut series = Self::empty(windows);
         for end in ends(windows) {
@@ -110,7 +109,7 @@ impl Series {
         }
     }
 
-    /// The range of the zones at the last point.
+    /// Appends the range of the zones at the last point.
     fn push_range(&mut self) {
         let last = || {
             self.utilization
@@ -126,7 +125,7 @@ impl Series {
         self.highest.push(high);
     }
 
-    /// Time and demand are the same for every policy.
+    /// Appends time and demand, which are the same for every policy.
     fn push_common(&mut self, windows: &Windows<'_>, end: usize) {
         self.times.push(num::seconds(end as u64 * BIN));
         let (needed, demand) = windows.needed(end - 1);
@@ -156,7 +155,7 @@ mod tests {
             let at = request * num::SECOND / 100;
             recorder.issued(at, 0);
             recorder.sent(at, 0, num::slot(request % 2, 1));
-            recorder.answered(at, 3_000_000, request % 10 > 0);
+            recorder.responded(at, 3_000_000, request % 10 > 0);
         }
         let windows = Windows::new(&scenario, &workload, &recorder);
         for series in [Series::measure(&windows), Series::optimum(&windows)] {

@@ -1,25 +1,25 @@
-//! The report as aligned text: one row per policy, then checks and notes.
+//! The report as a text table: one row per policy, then checks and notes.
 
 use std::fmt::Write as _;
 
 use super::{PolicyReport, Report};
 use crate::metrics::Metrics;
 
-/// Columns between two columns.
+/// Spaces between two columns.
 const GAP: usize = 2;
 
 impl Report {
-    /// The table, with what was simulated above it and checks below.
+    /// Formats the report as a text table, with the parameters above and the checks below.
     pub fn table(&self) -> String {
         let mut text = String::new();
         let _ = writeln!(text, "{}", self.facts.title);
-        let _ = writeln!(text, "{}\n", self.facts.in_words());
+        let _ = writeln!(text, "{}\n", self.facts.summary());
         let mut rows = vec![head()];
         rows.extend(self.policies.iter().map(row));
         text.push_str(&aligned(&rows));
         let _ = writeln!(
             text,
-            "\nmax/mean: highest zone utilization ÷ that of all hosts. Measured from {} s on.",
+            "\nmax/mean: highest zone utilization ÷ that of all hosts. Measured from {} s.",
             self.facts.measured_from_s
         );
         for note in &self.facts.notes {
@@ -85,7 +85,7 @@ fn row(policy: &PolicyReport) -> Vec<String> {
     ]
 }
 
-/// Name and 1 s range of the zone with the highest average.
+/// Returns the name and 1 s range of the zone with the highest average.
 fn hottest(metrics: &Metrics) -> String {
     let zone = metrics
         .zones
@@ -97,7 +97,7 @@ fn hottest(metrics: &Metrics) -> String {
     })
 }
 
-/// A share in percent; what is there but small is not 0.
+/// Formats a share in percent; a small nonzero share is not shown as 0.
 pub(crate) fn percent(share: f64) -> String {
     match share {
         0.0 => "0 %".into(),
@@ -106,7 +106,7 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// Columns under each other: the first to the left, the others to the right.
+/// Aligns the columns: the first to the left, the others to the right.
 fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| {
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_line_up() {
+    fn columns_are_aligned() {
         let rows = [["a", "bb"], ["ccc", "d"]].map(|row| row.map(str::to_owned).to_vec());
         assert_eq!(aligned(&rows), "a    bb\nccc   d\n");
     }
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_a_row_per_policy_and_says_what_failed() {
+    fn the_table_has_a_row_per_policy_and_lists_failed_checks() {
         let table = crate::report::tests::report().table();
         for part in [
             "60/20/20",
@@ -160,6 +160,6 @@ mod tests {
             assert!(table.contains(part), "{part} is missing:\n{table}");
         }
         assert!(table.contains("FAIL zone_aware_hosts: settled_s at most 30 (found none)"));
-        assert!(table.contains("ok   zone_aware_hosts: requests that got lost at most 0"));
+        assert!(table.contains("ok   zone_aware_hosts: lost requests at most 0"));
     }
 }

@@ -1,10 +1,10 @@
-//! A small report for the tests of its forms.
+//! Tests of the report, and a small report for the tests of its formats.
 
 use super::*;
 use crate::scenario::ScenarioParts;
 use crate::testing::three_zones;
 
-/// Two policies, one of them with a bound that does not hold.
+/// Returns a report with two policies, one of them with a failed check.
 pub(crate) fn report() -> Report {
     let mut parts = three_zones();
     let given: ScenarioParts = toml::from_str(
@@ -38,33 +38,33 @@ fn the_json_form_has_stable_names() {
 }
 
 #[test]
-fn facts_tell_what_was_left_out() {
+fn notes_list_simplifications() {
     let mut parts = three_zones();
     parts.scale.requests_per_sample = Some(5);
     parts.scale.balancers_per_zone = Some(2);
     parts.zone[0].proxies = Some(10);
     parts.host.service = Some("instant".into());
     parts.traffic.arrivals = Some("poisson".into());
-    let facts = Facts::new(&Scenario::try_new(parts).unwrap());
+    let facts = RunInfo::new(&Scenario::try_new(parts).unwrap());
     let notes = facts.notes.join("\n");
     for part in [
-        "stands for 5",
-        "4 balancers stand for 12",
+        "represents 5",
+        "4 balancers represent 12",
         "at once",
         "Poisson",
     ] {
         assert!(notes.contains(part), "{part} is missing: {notes}");
     }
     assert_eq!(
-        facts.in_words(),
+        facts.summary(),
         "3 zones, 12 hosts, 12 proxies, 216 requests/s, 40 s simulated, seed 1"
     );
 }
 
 #[test]
-fn events_are_told_in_order() {
+fn events_are_listed_in_order() {
     let events = report().facts.events;
     assert_eq!(events.len(), 2);
     assert_eq!(events[0], (20.0, "demand of b × 1.1".into()));
-    assert_eq!(events[1], (25.0, "over: demand of b × 1.1".into()));
+    assert_eq!(events[1], (25.0, "end of: demand of b × 1.1".into()));
 }

@@ -1,32 +1,30 @@
-//! From what a file says to what the world trusts: defaults, ranges, and errors with the path.
-//!
-//! Zones live in `zones`, events and expectations in `events`.
+//! Validation of scenarios: defaults, ranges, and errors with the path of the field. `zones` checks
+//! zones, `events` checks events and expectations.
 
 use plimsoll_core::model::cluster::LocalitySampling;
 use plimsoll_core::units::FieldError;
 
+use super::duration::HumanDuration;
 use super::events::{events, expectations};
 use super::parts::{
     BalancerParts, HostParts, NetworkParts, ReportsParts, ScenarioParts, TrafficParts,
 };
-use super::span::Span;
 use super::zones::{Names, zones};
 use super::{
-    Arrivals, BalancerSettings, ControlPlane, EndpointPolicyName, HostSettings, Network, Reports,
-    Scenario, Service, Traffic, Wave, Zone,
+    Arrivals, BalancerSettings, ControlPlaneSettings, EndpointPolicyName, HostSettings,
+    NetworkSettings, ReportSettings, Scenario, Service, Traffic, Wave, Zone,
 };
 use crate::num;
 use crate::policy::Policy;
 
-/// Default length of a run.
-const DEFAULT_DURATION: Span = Span::from_secs(120);
+const DEFAULT_DURATION: HumanDuration = HumanDuration::from_secs(120);
 /// Default of `[host] servers`: enough for latency to rise gently before it rises steeply.
 const DEFAULT_SERVERS: u32 = 3;
-/// More simulated requests than this take an hour: sample instead.
+/// Limit of simulated requests; more would take an hour and should be sampled.
 const MAX_REQUESTS: f64 = 3e8;
-/// More hosts known to balancers than this do not fit the memory of a laptop.
+/// Limit of hosts known to balancers; more do not fit the memory of a laptop.
 const MAX_KNOWN_HOSTS: usize = 3_000_000;
-/// Zones × quarter seconds: more do not fit either.
+/// Limit of zones × bins of a quarter second; more do not fit the memory of a laptop.
 const MAX_CELLS: u64 = 20_000_000;
 
 impl Scenario {
@@ -58,18 +56,21 @@ impl Scenario {
             host: host(&parts.host)?,
             network: network(parts.network)?,
             reports: reports(&parts.reports)?,
-            control_plane: ControlPlane {
+            control_plane: ControlPlaneSettings {
                 report_interval: within(
                     parts.control_plane.report_interval,
-                    Span::from_secs(10),
+                    HumanDuration::from_secs(10),
                     "control_plane.report_interval",
-                    (Span::from_millis(100), Span::from_secs(600)),
+                    (
+                        HumanDuration::from_millis(100),
+                        HumanDuration::from_secs(600),
+                    ),
                 )?,
                 delay: within(
                     parts.control_plane.delay,
-                    Span::from_millis(100),
+                    HumanDuration::from_millis(100),
                     "control_plane.delay",
-                    (Span::from_millis(0), Span::from_secs(60)),
+                    (HumanDuration::from_millis(0), HumanDuration::from_secs(60)),
                 )?,
                 planner: parts.control_plane,
             },
@@ -81,7 +82,7 @@ impl Scenario {
             )?,
         };
         for &policy in &scenario.policies {
-            // Settings that the core refuses are told now, not in the middle of a run.
+            // Report settings that the core rejects now, not in the middle of a run.
             policy.check(&scenario)?;
         }
         check_size(&scenario)?;
@@ -89,7 +90,7 @@ impl Scenario {
     }
 }
 
-/// What a TOML error says, and the line it is in.
+/// Returns the message of a TOML error with its line.
 pub(super) fn reason(text: &str, error: &toml::de::Error) -> String {
     let message = error.message();
     match error.span() {
@@ -102,7 +103,7 @@ pub(super) fn reason(text: &str, error: &toml::de::Error) -> String {
     }
 }
 
-/// Refuses what would take hours or all memory, and says what to do instead.
+/// Rejects scenarios that would take hours or all memory, and suggests an alternative.
 pub(super) fn check_size(scenario: &Scenario) -> Result<(), FieldError> {
     let error = |path: &str, reason: String| Err(FieldError::new(path, reason));
     if scenario.duration < num::SECOND * 10 {
@@ -143,7 +144,7 @@ fn policies(names: &[String]) -> Result<Vec<Policy>, FieldError> {
         let path = format!("policies[{index}]");
         let policy = Policy::parse(name).map_err(|reason| FieldError::new(&path, reason))?;
         if policies.contains(&policy) {
-            return Err(FieldError::new(path, format!("{name} is there twice")));
+            return Err(FieldError::new(path, format!("{name} is listed twice")));
         }
         policies.push(policy);
     }
@@ -168,7 +169,7 @@ fn traffic(parts: &TrafficParts, zones: &[Zone], names: &Names) -> Result<Traffi
     let mut waves = Vec::new();
     for (index, wave) in parts.wave.iter().enumerate() {
         let path = |field: &str| format!("traffic.wave[{index}].{field}");
-        if wave.period < Span::from_secs(1) {
+        if wave.period < HumanDuration::from_secs(1) {
             return Err(FieldError::new(path("period"), "must be at least 1s"));
         }
         waves.push(Wave {
@@ -212,23 +213,28 @@ fn host(parts: &HostParts) -> Result<HostSettings, FieldError> {
         },
         detection: within(
             parts.detection,
-            Span::from_secs(3),
+            HumanDuration::from_secs(3),
             "host.detection",
-            (Span::from_millis(0), Span::from_secs(600)),
+            (HumanDuration::from_millis(0), HumanDuration::from_secs(600)),
         )?,
     })
 }
 
-fn network(parts: NetworkParts) -> Result<Network, FieldError> {
-    let range = (Span::from_millis(0), Span::from_secs(10));
-    let local = Span(std::time::Duration::from_micros(250));
-    Ok(Network {
+fn network(parts: NetworkParts) -> Result<NetworkSettings, FieldError> {
+    let range = (HumanDuration::from_millis(0), HumanDuration::from_secs(10));
+    let local = HumanDuration(std::time::Duration::from_micros(250));
+    Ok(NetworkSettings {
         local: within(parts.local, local, "network.local", range)?,
-        remote: within(parts.remote, Span::from_millis(1), "network.remote", range)?,
+        remote: within(
+            parts.remote,
+            HumanDuration::from_millis(1),
+            "network.remote",
+            range,
+        )?,
     })
 }
 
-fn reports(parts: &ReportsParts) -> Result<Reports, FieldError> {
+fn reports(parts: &ReportsParts) -> Result<ReportSettings, FieldError> {
     let out_of_band = choice(
         parts.mode.as_deref(),
         &[("in_band", false), ("out_of_band", true)],
@@ -236,29 +242,35 @@ fn reports(parts: &ReportsParts) -> Result<Reports, FieldError> {
     )?;
     let period = within(
         parts.period,
-        Span::from_secs(1),
+        HumanDuration::from_secs(1),
         "reports.period",
-        (Span::from_millis(100), Span::from_secs(600)),
+        (
+            HumanDuration::from_millis(100),
+            HumanDuration::from_secs(600),
+        ),
     )?;
     if parts.period.is_some() && !out_of_band {
         let reason = "only out_of_band reports have a period";
         return Err(FieldError::new("reports.period", reason));
     }
-    Ok(Reports {
+    Ok(ReportSettings {
         out_of_band_period: out_of_band.then_some(period),
         meter_window: within(
             parts.meter_window,
-            Span::from_secs(1),
+            HumanDuration::from_secs(1),
             "reports.meter_window",
-            (Span::from_millis(100), Span::from_secs(60)),
+            (
+                HumanDuration::from_millis(100),
+                HumanDuration::from_secs(60),
+            ),
         )?,
         noise: share(parts.noise, "reports.noise")?,
         loss: share(parts.loss, "reports.loss")?,
         delay: within(
             parts.delay,
-            Span::from_millis(0),
+            HumanDuration::from_millis(0),
             "reports.delay",
-            (Span::from_millis(0), Span::from_secs(60)),
+            (HumanDuration::from_millis(0), HumanDuration::from_secs(60)),
         )?,
     })
 }
@@ -291,14 +303,14 @@ fn balancer(parts: &BalancerParts) -> Result<BalancerSettings, FieldError> {
         )?,
         start_spread: within(
             parts.start_spread,
-            Span::from_secs(1),
+            HumanDuration::from_secs(1),
             "balancer.start_spread",
-            (Span::from_millis(0), Span::from_secs(600)),
+            (HumanDuration::from_millis(0), HumanDuration::from_secs(600)),
         )?,
     })
 }
 
-/// The value of a name; the first of `choices` when there is none.
+/// Returns the value of a name, or the first of `choices` if the name is unset.
 fn choice<T: Copy>(name: Option<&str>, choices: &[(&str, T)], path: &str) -> Result<T, FieldError> {
     let wanted = name.unwrap_or(choices[0].0);
     let found = choices.iter().find(|(name, _)| *name == wanted);
@@ -312,16 +324,17 @@ fn choice<T: Copy>(name: Option<&str>, choices: &[(&str, T)], path: &str) -> Res
 }
 
 fn within(
-    span: Option<Span>,
-    default: Span,
+    value: Option<HumanDuration>,
+    default: HumanDuration,
     path: &str,
-    (low, high): (Span, Span),
+    range: (HumanDuration, HumanDuration),
 ) -> Result<u64, FieldError> {
-    let span = span.unwrap_or(default);
-    if (low..=high).contains(&span) {
-        return Ok(num::nanos(span.0));
+    let (low, high) = range;
+    let value = value.unwrap_or(default);
+    if (low..=high).contains(&value) {
+        return Ok(num::nanos(value.0));
     }
-    let reason = format!("{span} is outside {low} to {high}");
+    let reason = format!("{value} is outside {low} to {high}");
     Err(FieldError::new(path, reason))
 }
 

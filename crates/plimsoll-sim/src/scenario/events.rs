@@ -1,14 +1,14 @@
-//! Events and expectations of a scenario, checked.
+//! Validation of the events and expectations of a scenario.
 
 use std::collections::BTreeMap;
 
 use plimsoll_core::units::FieldError;
 
 use super::check::{not_negative, positive};
+use super::duration::HumanDuration;
 use super::parts::{DemandEventParts, EventParts, ExpectParts};
-use super::span::Span;
 use super::zones::Names;
-use super::{Event, Expectation, Happening, NEVER, Zone};
+use super::{EventKind, Expectation, NEVER, ScenarioEvent, Zone};
 use crate::checker;
 use crate::num;
 use crate::policy::Policy;
@@ -17,7 +17,7 @@ pub(super) fn events(
     parts: &[EventParts],
     zones: &[Zone],
     names: &Names,
-) -> Result<Vec<Event>, FieldError> {
+) -> Result<Vec<ScenarioEvent>, FieldError> {
     let mut events = Vec::new();
     for (index, event) in parts.iter().enumerate() {
         let one = one_event(event, zones, names);
@@ -26,55 +26,61 @@ pub(super) fn events(
     Ok(events)
 }
 
-fn one_event(parts: &EventParts, zones: &[Zone], names: &Names) -> Result<Event, FieldError> {
-    let mut found = Vec::new();
+fn one_event(
+    parts: &EventParts,
+    zones: &[Zone],
+    names: &Names,
+) -> Result<ScenarioEvent, FieldError> {
+    let mut effects = Vec::new();
     if let Some(demand) = &parts.demand {
-        found.push((demand_event(demand, names)?, demand.r#for));
+        effects.push((demand_event(demand, names)?, demand.r#for));
     }
     if let Some(shares) = &parts.shares {
-        found.push((shares_event(shares, zones, names)?, None));
+        effects.push((shares_event(shares, zones, names)?, None));
     }
     if let Some(event) = &parts.lose_hosts {
         let zones = names.of(&event.zone, "lose_hosts.zone")?;
-        found.push((Happening::LoseHosts { zones }, event.r#for));
+        effects.push((EventKind::LoseHosts { zones }, event.r#for));
     }
     if let Some(event) = &parts.lose_zone {
         let zones = names.of(&event.zone, "lose_zone.zone")?;
-        found.push((Happening::LoseZone { zones }, event.r#for));
+        effects.push((EventKind::LoseZone { zones }, event.r#for));
     }
     if let Some(event) = &parts.unhealthy {
         let zones = names.of(&event.zone, "unhealthy.zone")?;
         let hosts = event.hosts;
-        found.push((Happening::Unhealthy { zones, hosts }, event.r#for));
+        effects.push((EventKind::Unhealthy { zones, hosts }, event.r#for));
     }
     if let Some(event) = &parts.capacity {
         let zones = names.of(&event.zone, "capacity.zone")?;
         let factor = positive(event.factor, "capacity.factor")?;
-        found.push((Happening::Capacity { zones, factor }, event.r#for));
+        effects.push((EventKind::Capacity { zones, factor }, event.r#for));
     }
     if let Some(event) = &parts.stop_reports {
         let zones = names.of_or_all(event.zone.as_deref(), "stop_reports.zone")?;
-        found.push((Happening::StopReports { zones }, event.r#for));
+        effects.push((EventKind::StopReports { zones }, event.r#for));
     }
     if let Some(event) = &parts.control_plane_outage {
-        found.push((Happening::ControlPlaneOutage, event.r#for));
+        effects.push((EventKind::ControlPlaneOutage, event.r#for));
     }
-    let mut found = found.into_iter();
-    match (found.next(), found.next()) {
-        (Some((what, length)), None) => Ok(Event {
+    let mut effects = effects.into_iter();
+    match (effects.next(), effects.next()) {
+        (Some((kind, length)), None) => Ok(ScenarioEvent {
             from: num::nanos(parts.at.0),
-            until: length.map_or(NEVER, |length: Span| num::nanos(parts.at.0 + length.0)),
-            what,
+            until: length.map_or(NEVER, |length: HumanDuration| {
+                num::nanos(parts.at.0 + length.0)
+            }),
+            kind,
         }),
-        (None, _) => Err(FieldError::new("", "says no thing that happens")),
+        (None, _) => Err(FieldError::new("", "has no effect: set exactly one")),
         (Some(_), Some(_)) => {
-            let reason = "says several things: one event, one thing";
+            let reason = "has several effects: set exactly one";
             Err(FieldError::new("", reason))
         }
     }
 }
 
-fn demand_event(parts: &DemandEventParts, names: &Names) -> Result<Happening, FieldError> {
+fn demand_event(parts: &DemandEventParts, names: &Names) -> Result<EventKind, FieldError> {
     let over = num::nanos(parts.over.unwrap_or_default().0);
     if parts
         .r#for
@@ -83,26 +89,26 @@ fn demand_event(parts: &DemandEventParts, names: &Names) -> Result<Happening, Fi
         let reason = "is longer than the event itself";
         return Err(FieldError::new("demand.over", reason));
     }
-    Ok(Happening::Demand {
+    Ok(EventKind::Demand {
         zones: names.of_or_all(parts.zone.as_deref(), "demand.zone")?,
         factor: not_negative(parts.factor, "demand.factor")?,
         over,
     })
 }
 
-/// Every zone must be named, alone or by its group: what is left out would be a guess.
+/// Checks that every zone is listed, alone or by its group, since a missing share would be a guess.
 fn shares_event(
     parts: &BTreeMap<String, f64>,
     zones: &[Zone],
     names: &Names,
-) -> Result<Happening, FieldError> {
+) -> Result<EventKind, FieldError> {
     let mut shares: Vec<Option<f64>> = vec![None; zones.len()];
     for (name, &share) in parts {
         let path = format!("shares.{name}");
         let share = not_negative(share, &path)?;
         for zone in names.of(name, &path)? {
             if shares[zone].replace(share).is_some() {
-                let reason = format!("{} is there twice", zones[zone].name);
+                let reason = format!("{} is listed twice", zones[zone].name);
                 return Err(FieldError::new(path, reason));
             }
         }
@@ -118,7 +124,7 @@ fn shares_event(
         return Err(FieldError::new("shares", "no zone has any demand"));
     }
     let shares = shares.into_iter().map(|share| share / total).collect();
-    Ok(Happening::Shares { shares })
+    Ok(EventKind::Shares { shares })
 }
 
 pub(super) fn expectations(

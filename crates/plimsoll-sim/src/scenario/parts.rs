@@ -1,67 +1,67 @@
-//! [`ScenarioParts`]: a scenario as its file spells it, unchecked, unknown fields refused.
+//! [`ScenarioParts`]: a scenario file, deserialized but unchecked. Unknown fields are rejected.
 //!
-//! What may be left out is an `Option` or has a default; the defaults themselves live in `check`.
-//! Tests that need many variants of one scenario fill these in and call `Scenario::try_new`.
+//! Optional fields are an `Option` or have a default; `check` defines the defaults. Tests that need
+//! many variants of a scenario fill in these types and call `Scenario::try_new`.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::span::Span;
+use super::duration::HumanDuration;
 
-/// A scenario, unchecked. `Default` is "everything unset".
+/// A scenario, unchecked. `Default` leaves everything unset.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ScenarioParts {
-    /// One line.
+    /// Title in one line.
     pub title: String,
-    /// What the scenario shows, a few sentences.
+    /// A few sentences about what the scenario shows.
     pub description: String,
-    /// Same seed, same bytes; default 1.
+    /// Seed of the random numbers; the same seed gives the same bytes. Default 1.
     pub seed: Option<u64>,
     /// Simulated time; default 120 s.
-    pub duration: Option<Span>,
-    /// Averages and peaks count from here; default the second half.
-    pub measure_from: Option<Span>,
-    /// Names of policies, in the order of the report; default all there are.
+    pub duration: Option<HumanDuration>,
+    /// Start of the measured part, which averages and peaks cover; default the second half.
+    pub measure_from: Option<HumanDuration>,
+    /// Names of policies, in the order of the report; default all.
     pub policies: Vec<String>,
-    /// How much traffic there is.
+    /// Rate and arrival process of the traffic.
     pub traffic: TrafficParts,
-    /// Where it arrives and where hosts are.
+    /// Zones with their demand, proxies and hosts.
     pub zone: Vec<ZoneParts>,
-    /// How hosts serve requests.
+    /// Service settings of hosts.
     pub host: HostParts,
-    /// How long messages are under way.
+    /// Network delays between proxies and hosts.
     pub network: NetworkParts,
-    /// How hosts report their load.
+    /// Load reports of hosts (ORCA).
     pub reports: ReportsParts,
-    /// How load reports of proxies become fractions.
+    /// Load reports of proxies (LRS), and the planner.
     pub control_plane: ControlPlaneParts,
     /// Settings that all policies share.
     pub balancer: BalancerParts,
     /// Settings of the load-aware policies.
     pub load_aware_locality: LoadAwareLocalityParts,
-    /// What is left out to be fast.
+    /// Sampling that makes large scenarios fast.
     pub scale: ScaleParts,
-    /// What happens on the way.
+    /// Changes and failures during the run.
     pub event: Vec<EventParts>,
-    /// What must come out.
+    /// Bounds on the results.
     pub expect: Vec<ExpectParts>,
 }
 
-/// `[traffic]`.
+/// The section `[traffic]` of a scenario.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct TrafficParts {
     /// Total demand as a share of the total capacity; this or `requests_per_second`.
     pub mean_utilization: Option<f64>,
-    /// Total demand.
+    /// Total demand in requests per second.
     pub requests_per_second: Option<f64>,
     /// `paced` (default) or `poisson`.
     pub arrivals: Option<String>,
-    /// Slow waves, for example a day made short.
+    /// Slow sinusoidal changes, for example a day compressed to minutes.
     pub wave: Vec<WaveParts>,
 }
 
@@ -70,75 +70,76 @@ pub struct TrafficParts {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct WaveParts {
-    /// A zone (or a group of zones); all when unset.
+    /// A zone or a group of zones; default all.
     pub zone: Option<String>,
-    /// Length of one wave.
-    pub period: Span,
-    /// 0 to 1.
+    /// Length of one period.
+    pub period: HumanDuration,
+    /// Amplitude relative to the demand, 0 to 1.
     pub amplitude: f64,
     /// Share of a period by which the wave is ahead.
     pub phase: f64,
 }
 
-/// `[[zone]]`.
+/// An entry of `[[zone]]`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ZoneParts {
-    /// Its name.
+    /// Name of the zone.
     pub name: String,
-    /// That many alike, named with a number behind; default one, named without.
+    /// Number of identical zones, named with a number appended; default one, without number.
     pub count: Option<u32>,
-    /// Demand that arrives here, relative to the other zones (each of `count`).
+    /// Demand that arrives here, relative to the other zones (for each of `count`).
     pub demand: f64,
-    /// Proxies here; default 1.
+    /// Number of proxies; default 1.
     pub proxies: Option<u32>,
-    /// The first proxy issues that many times the requests of another.
+    /// The first proxy issues this many times the requests of another one.
     pub heavy_proxy: Option<f64>,
-    /// Upstream hosts here.
+    /// Groups of upstream hosts.
     pub hosts: Vec<HostGroupParts>,
 }
 
-/// One group of equal hosts.
+/// A group of identical hosts.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct HostGroupParts {
-    /// How many.
+    /// Number of hosts in the group.
     pub count: u32,
-    /// Requests per second each can serve.
+    /// Requests per second that each host can serve.
     pub capacity: f64,
-    /// `load_balancing_weight`; unset = none in the assignment.
+    /// `load_balancing_weight`; default none in the assignment.
     pub weight: Option<u32>,
 }
 
-/// `[host]`.
+/// The section `[host]` of a scenario.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct HostParts {
-    /// `exponential` (default), `constant`, or `instant` (no queue, overload is counted only).
+    /// `exponential` (default), `constant`, or `instant` (no queue; overload is only counted).
     pub service: Option<String>,
-    /// Requests one host works on at a time; default 3. A request takes servers ÷ capacity.
+    /// Requests that one host processes at a time; default 3. A request takes servers ÷ capacity.
     pub servers: Option<u32>,
-    /// Requests that may wait at one host; more are refused with a 5xx; default one second's worth.
+    /// Queue length of one host in requests; more are refused with a 5xx. Default one second of
+    /// capacity.
     pub queue: Option<f64>,
-    /// Time until a dead host is known to be dead (and a returned one to be back); default 3 s.
-    pub detection: Option<Span>,
+    /// Time until a failure or recovery of a host is detected; default 3 s.
+    pub detection: Option<HumanDuration>,
 }
 
-/// `[network]`.
+/// The section `[network]` of a scenario.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkParts {
-    /// One way within a zone; default 0.25 ms.
-    pub local: Option<Span>,
-    /// One way between zones; default 1 ms.
-    pub remote: Option<Span>,
+    /// One-way delay within a zone; default 0.25 ms.
+    pub local: Option<HumanDuration>,
+    /// One-way delay between zones; default 1 ms.
+    pub remote: Option<HumanDuration>,
 }
 
-/// `[reports]`: ORCA.
+/// The section `[reports]`: load reports of hosts (ORCA).
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
@@ -146,188 +147,188 @@ pub struct ReportsParts {
     /// `in_band` (default) or `out_of_band`.
     pub mode: Option<String>,
     /// Period of out-of-band reports; default 1 s.
-    pub period: Option<Span>,
-    /// Over which time a host measures its own rate; default 1 s, 0.1 to 60 s.
-    pub meter_window: Option<Span>,
+    pub period: Option<HumanDuration>,
+    /// Window over which a host measures its request rate; default 1 s, 0.1 to 60 s.
+    pub meter_window: Option<HumanDuration>,
     /// Relative error of each report (standard deviation); default 0.
     pub noise: f64,
-    /// Share of reports that never arrive; default 0.
+    /// Share of reports that are lost; default 0.
     pub loss: f64,
-    /// How much later than its measurement a report arrives; default 0.
-    pub delay: Option<Span>,
+    /// Delay between measurement and arrival of a report; default 0.
+    pub delay: Option<HumanDuration>,
 }
 
-/// `[control_plane]`.
+/// The section `[control_plane]` of a scenario.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ControlPlaneParts {
-    /// Time between two load reports of a proxy; default 10 s.
-    pub report_interval: Option<Span>,
-    /// From a proxy to the control plane, and back; default 100 ms each.
-    pub delay: Option<Span>,
-    /// Time constant of the planner; default its own (20 s).
-    pub tau: Option<Span>,
-    /// Longest silence between two updates; default the planner's (20 s).
-    pub heartbeat: Option<Span>,
-    /// Age at which fractions stop counting; default the core's (60 s).
-    pub staleness_threshold: Option<Span>,
+    /// Interval between two load reports of a proxy; default 10 s.
+    pub report_interval: Option<HumanDuration>,
+    /// One-way delay between a proxy and the control plane; default 100 ms.
+    pub delay: Option<HumanDuration>,
+    /// Time constant of the planner's smoothing; default 20 s.
+    pub tau: Option<HumanDuration>,
+    /// Longest time between two updates; default 20 s.
+    pub heartbeat: Option<HumanDuration>,
+    /// Age at which fractions expire; default 60 s.
+    pub staleness_threshold: Option<HumanDuration>,
 }
 
-/// `[balancer]`.
+/// The section `[balancer]` of a scenario.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct BalancerParts {
     /// `round_robin` (default), `least_request` or `random`.
     pub endpoint_policy: Option<String>,
-    /// `by_policy` (default: evenly for the policies that are ours, independent draws for the
-    /// others, as Envoy does), `random` or `low_discrepancy`.
+    /// `by_policy` (default: evenly spaced draws for Plimsoll's own policies, independent draws for
+    /// the others, as in Envoy), `random` or `low_discrepancy`.
     pub locality_sampling: Option<String>,
-    /// Fewer healthy hosts switch zone-aware routing off; default 6 (Envoy).
+    /// Fewer healthy hosts disable zone-aware routing; default 6 (Envoy).
     pub min_cluster_size: Option<u64>,
-    /// What stands for capacity beside measured demand: `hosts` (default) or `weights`.
+    /// Measure of capacity beside measured demand: `hosts` (default) or `weights`.
     pub upstream_locality_basis: Option<String>,
-    /// Proxies start within this time, each at its own moment; default 1 s.
-    pub start_spread: Option<Span>,
+    /// Proxies start at random times within this period; default 1 s.
+    pub start_spread: Option<HumanDuration>,
 }
 
-/// `[load_aware_locality]`: fields of the policy, with its own defaults.
+/// The section `[load_aware_locality]`: fields of the policy, with its own defaults.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct LoadAwareLocalityParts {
     /// How often weights are recomputed.
-    pub weight_update_period: Option<Span>,
+    pub weight_update_period: Option<HumanDuration>,
     /// Time constant of the smoothing.
-    pub smoothing_time_constant: Option<Span>,
-    /// How far above the others the own locality may be.
+    pub smoothing_time_constant: Option<HumanDuration>,
+    /// How far the local utilization may exceed that of the other zones before requests spill.
     pub utilization_variance_threshold: Option<f64>,
-    /// Share of requests that always leaves, so that the others keep reporting.
+    /// Share of requests that always leaves, so that other zones keep reporting.
     pub remote_probe_fraction: Option<f64>,
-    /// Share of requests that always stays.
+    /// Share of requests that always stays local.
     pub local_probe_fraction: Option<f64>,
-    /// Age at which a report stops counting.
-    pub weight_expiration_period: Option<Span>,
+    /// Age at which a report expires.
+    pub weight_expiration_period: Option<HumanDuration>,
 }
 
-/// `[scale]`.
+/// The section `[scale]` of a scenario.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ScaleParts {
-    /// Each simulated request stands for that many; default 1.
+    /// Number of requests that each simulated one represents; default 1.
     pub requests_per_sample: Option<u32>,
-    /// At most that many balancers per zone; each stands for several proxies. Default no limit.
+    /// Limit of simulated balancers per zone; each represents several proxies. Default no limit.
     pub balancers_per_zone: Option<u32>,
 }
 
-/// `[[event]]`: a moment and one thing that happens then.
+/// An entry of `[[event]]`: a time and one effect.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct EventParts {
-    /// When.
-    pub at: Span,
-    /// Demand changes.
+    /// Time of the event.
+    pub at: HumanDuration,
+    /// Changes the demand of zones.
     pub demand: Option<DemandEventParts>,
-    /// The whole demand is split in another way: zone (or group) to relative demand.
+    /// Redistributes the total demand: zone (or group) to relative demand.
     pub shares: Option<BTreeMap<String, f64>>,
-    /// All hosts of a zone die; its proxies live on.
+    /// All hosts of a zone fail; its proxies stay up.
     pub lose_hosts: Option<ZoneEventParts>,
-    /// Hosts and proxies of a zone die; its demand arrives in the other zones.
+    /// Hosts and proxies of a zone fail; its demand arrives in the other zones.
     pub lose_zone: Option<ZoneEventParts>,
     /// Some hosts of a zone fail their health checks.
     pub unhealthy: Option<UnhealthyEventParts>,
-    /// Hosts of a zone can serve more or less than before.
+    /// Changes the capacity of the hosts of a zone.
     pub capacity: Option<CapacityEventParts>,
     /// Hosts stop reporting their load.
     pub stop_reports: Option<StopReportsEventParts>,
-    /// Nothing gets to the control plane, and nothing from it.
+    /// The control plane neither receives nor sends anything.
     pub control_plane_outage: Option<OutageEventParts>,
 }
 
-/// `demand = { … }`.
+/// The table `demand = { … }` of an event.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct DemandEventParts {
-    /// A zone (or a group of zones); all when unset.
+    /// A zone or a group of zones; default all.
     pub zone: Option<String>,
-    /// Demand is multiplied by this.
+    /// Factor on the demand.
     pub factor: f64,
-    /// Grows or falls to it over this time; default at once.
-    pub over: Option<Span>,
-    /// Ends after this time; default never.
-    pub r#for: Option<Span>,
+    /// Ramps to the factor over this time; default at once.
+    pub over: Option<HumanDuration>,
+    /// Duration; default until the end.
+    pub r#for: Option<HumanDuration>,
 }
 
-/// `lose_hosts = { … }`, `lose_zone = { … }`.
+/// The tables `lose_hosts = { … }` and `lose_zone = { … }` of an event.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ZoneEventParts {
-    /// The zone.
+    /// A zone or a group of zones.
     pub zone: String,
-    /// Comes back after this time; default never.
-    pub r#for: Option<Span>,
+    /// Duration of the failure; default until the end.
+    pub r#for: Option<HumanDuration>,
 }
 
-/// `unhealthy = { … }`.
+/// The table `unhealthy = { … }` of an event.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct UnhealthyEventParts {
-    /// The zone.
+    /// A zone or a group of zones.
     pub zone: String,
-    /// How many of its hosts.
+    /// Number of unhealthy hosts per zone.
     pub hosts: u32,
-    /// Recover after this time; default never.
-    pub r#for: Option<Span>,
+    /// Duration; default until the end.
+    pub r#for: Option<HumanDuration>,
 }
 
-/// `capacity = { … }`.
+/// The table `capacity = { … }` of an event.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct CapacityEventParts {
-    /// The zone.
+    /// A zone or a group of zones.
     pub zone: String,
-    /// Capacity is multiplied by this.
+    /// Factor on the capacity.
     pub factor: f64,
-    /// Ends after this time; default never.
-    pub r#for: Option<Span>,
+    /// Duration; default until the end.
+    pub r#for: Option<HumanDuration>,
 }
 
-/// `stop_reports = { … }`.
+/// The table `stop_reports = { … }` of an event.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct StopReportsEventParts {
-    /// Hosts of this zone (or group); all when unset.
+    /// A zone or a group of zones; default all.
     pub zone: Option<String>,
-    /// Ends after this time; default never.
-    pub r#for: Option<Span>,
+    /// Duration; default until the end.
+    pub r#for: Option<HumanDuration>,
 }
 
-/// `control_plane_outage = { … }`.
+/// The table `control_plane_outage = { … }` of an event.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct OutageEventParts {
-    /// Ends after this time; default never.
-    pub r#for: Option<Span>,
+    /// Duration; default until the end.
+    pub r#for: Option<HumanDuration>,
 }
 
-/// `[[expect]]`: bounds on metrics of one policy, by the names of the JSON report.
+/// An entry of `[[expect]]`: bounds on metrics of one policy, by the names of the JSON report.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ExpectParts {
-    /// The policy.
+    /// Name of the policy.
     pub policy: String,
-    /// Metric to largest allowed value.
+    /// Largest allowed value by metric.
     pub at_most: BTreeMap<String, f64>,
-    /// Metric to smallest allowed value.
+    /// Smallest allowed value by metric.
     pub at_least: BTreeMap<String, f64>,
 }

@@ -1,4 +1,4 @@
-//! Files in, checked scenarios or errors with their path out.
+//! Tests of scenario files: checked scenarios, or errors with the path of the field.
 
 use super::*;
 use crate::testing::three_zones;
@@ -22,19 +22,19 @@ fn error_of(text: &str) -> String {
     Scenario::parse(text).unwrap_err().to_string()
 }
 
-/// The error of the minimal scenario with something changed in it.
+/// Returns the error of the minimal scenario with a replacement.
 fn error_after(from: &str, to: &str) -> String {
     assert!(MINIMAL.contains(from), "{from}");
     error_of(&MINIMAL.replacen(from, to, 1))
 }
 
-/// The error of the minimal scenario with something added.
+/// Returns the error of the minimal scenario with an addition.
 fn error_with(more: &str) -> String {
     error_of(&format!("{MINIMAL}\n{more}"))
 }
 
 #[test]
-fn little_is_needed_and_the_rest_has_defaults() {
+fn a_minimal_scenario_gets_defaults() {
     let scenario = Scenario::parse(MINIMAL).unwrap();
     assert_eq!(scenario.zones.len(), 13);
     assert_eq!((scenario.host_count(), scenario.proxy_count()), (26, 49));
@@ -61,7 +61,7 @@ fn toml_errors_name_the_field_and_the_line() {
     assert!(error.contains("(line "), "{error}");
     let error = error_with("[[event]]\nat = \"soon\"\n");
     assert!(
-        error.starts_with("event[0].at: \"soon\" is not a length of time"),
+        error.starts_with("event[0].at: \"soon\" is not a duration"),
         "{error}"
     );
     assert!(error_after("demand = 3", "demand = \"much\"").starts_with("zone[0].demand: "));
@@ -79,7 +79,7 @@ fn zones_and_hosts_are_checked() {
         (
             "name = \"a\"",
             "name = \"b\"",
-            "zone[1].name: \"b\" is there twice",
+            "zone[1].name: \"b\" is listed twice",
         ),
         (
             "capacity = 10 }]",
@@ -194,20 +194,20 @@ fn settings_are_checked() {
 fn policies_are_checked() {
     let error = error_of(&format!("policies = [\"none\", \"best\"]\n{MINIMAL}"));
     assert!(
-        error.starts_with("policies[1]: there is no policy \"best\""),
+        error.starts_with("policies[1]: unknown policy \"best\""),
         "{error}"
     );
     let error = error_of(&format!("policies = [\"none\", \"none\"]\n{MINIMAL}"));
-    assert_eq!(error, "policies[1]: none is there twice");
+    assert_eq!(error, "policies[1]: none is listed twice");
 }
 
 #[test]
-fn events_say_one_thing_about_known_zones() {
+fn events_have_one_effect_on_known_zones() {
     for (event, expected) in [
-        ("", "event[0]: says no thing that happens"),
+        ("", "event[0]: has no effect: set exactly one"),
         (
             "lose_hosts = { zone = \"a\" }\ncontrol_plane_outage = {}",
-            "event[0]: says several things: one event, one thing",
+            "event[0]: has several effects: set exactly one",
         ),
         (
             "demand = { zone = \"a\", factor = -1 }",
@@ -224,7 +224,7 @@ fn events_say_one_thing_about_known_zones() {
         ),
         (
             "shares = { a = 1, b = 1, b07 = 2 }",
-            "event[0].shares.b07: b07 is there twice",
+            "event[0].shares.b07: b07 is listed twice",
         ),
         (
             "capacity = { zone = \"a\", factor = 0 }",
@@ -241,26 +241,26 @@ fn events_say_one_thing_about_known_zones() {
 }
 
 #[test]
-fn a_group_of_zones_has_a_name_too() {
+fn a_group_of_zones_can_be_named() {
     let text = format!("{MINIMAL}\n[[event]]\nat = \"1s\"\nlose_zone = {{ zone = \"b\" }}\n");
     let scenario = Scenario::parse(&text).unwrap();
-    let Happening::LoseZone { zones } = &scenario.events[0].what else {
+    let EventKind::LoseZone { zones } = &scenario.events[0].kind else {
         panic!("{:?}", scenario.events);
     };
     assert_eq!(*zones, (1..13).collect::<Vec<_>>());
     assert_eq!(
-        scenario.in_words(&scenario.events[0].what),
+        scenario.describe(&scenario.events[0].kind),
         "b01 to b12 is lost"
     );
 }
 
 #[test]
-fn expectations_are_about_known_metrics_of_policies_that_run() {
+fn expectations_need_known_metrics_and_simulated_policies() {
     let policies = "policies = [\"none\"]\n";
     let expect = |body: &str| error_of(&format!("{policies}{MINIMAL}\n[[expect]]\n{body}\n"));
     let error = expect("policy = \"none\"\nat_most = { speed = 1 }");
     assert!(
-        error.starts_with("expect[0].at_most.speed: there is no metric"),
+        error.starts_with("expect[0].at_most.speed: unknown metric"),
         "{error}"
     );
     let error = expect("policy = \"hybrid\"\nat_most = { settled_s = 1 }");
@@ -268,7 +268,7 @@ fn expectations_are_about_known_metrics_of_policies_that_run() {
 }
 
 #[test]
-fn what_would_take_hours_is_refused_with_the_way_out() {
+fn oversized_scenarios_are_rejected_with_a_suggestion() {
     let mut parts = three_zones();
     parts.traffic.mean_utilization = Some(1e6);
     let error = Scenario::try_new(parts).unwrap_err().to_string();
@@ -284,7 +284,9 @@ fn what_would_take_hours_is_refused_with_the_way_out() {
     parts.scale.balancers_per_zone = Some(5);
     let scenario = Scenario::try_new(parts).unwrap();
     assert_eq!(scenario.balancer_count(), 5 + 1 + 1);
-    let short = scenario.with_duration(Span::from_secs(1)).unwrap_err();
+    let short = scenario
+        .with_duration(HumanDuration::from_secs(1))
+        .unwrap_err();
     assert_eq!(short.to_string(), "duration: must be at least 10s");
 }
 
@@ -309,10 +311,13 @@ fn shares_of_balancers_sum_to_one_with_and_without_a_heavy_proxy() {
 }
 
 #[test]
-fn overrides_change_one_thing() {
+fn overrides_change_one_setting() {
     let scenario = Scenario::try_new(three_zones()).unwrap();
     assert_eq!(scenario.clone().with_seed(9).seed, 9);
-    let shorter = scenario.clone().with_duration(Span::from_secs(20)).unwrap();
+    let shorter = scenario
+        .clone()
+        .with_duration(HumanDuration::from_secs(20))
+        .unwrap();
     assert_eq!(
         (shorter.duration, shorter.measure_from),
         (20 * num::SECOND, 10 * num::SECOND)

@@ -1,4 +1,4 @@
-//! Zones of a scenario: groups become single zones, proxies become balancers, names become indexes.
+//! Validation of zones: expands groups, and maps proxies to balancers and names to indexes.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,10 @@ use super::check::{not_negative, positive};
 use super::parts::{HostGroupParts, ZoneParts};
 use super::{HostGroup, Zone};
 
-/// Most zones of one scenario.
 const MAX_ZONES: usize = 1000;
-/// Most proxies of one zone.
 const MAX_PROXIES: u32 = 100_000;
-/// Most hosts of one zone.
 const MAX_HOSTS: u32 = 100_000;
 
-/// Names of zones and of groups of zones.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     zones: BTreeMap<String, Vec<usize>>,
@@ -24,7 +20,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// The zones of a name.
+    /// Returns the zones of a name.
     pub(super) fn of(&self, name: &str, path: &str) -> Result<Vec<usize>, FieldError> {
         self.zones.get(name).cloned().ok_or_else(|| {
             let names: Vec<&str> = self.zones.keys().map(String::as_str).collect();
@@ -33,7 +29,6 @@ impl Names {
         })
     }
 
-    /// The zones of a name, or all of them.
     pub(super) fn of_or_all(
         &self,
         name: Option<&str>,
@@ -47,13 +42,13 @@ impl Names {
 
     fn insert(&mut self, name: &str, zones: Vec<usize>, path: &str) -> Result<(), FieldError> {
         match self.zones.insert(name.to_owned(), zones) {
-            Some(_) => Err(FieldError::new(path, format!("{name:?} is there twice"))),
+            Some(_) => Err(FieldError::new(path, format!("{name:?} is listed twice"))),
             None => Ok(()),
         }
     }
 }
 
-/// All zones, with demand as shares that sum to 1.
+/// Returns all zones, with demand as shares that sum to 1.
 pub(super) fn zones(
     parts: &[ZoneParts],
     cap: Option<u32>,
@@ -96,7 +91,7 @@ pub(super) fn zones(
     Ok((zones, names))
 }
 
-/// `name`, or `name01`, `name02` … with as many digits as the last needs.
+/// Returns `name`, or `name01`, `name02` … with as many digits as the last needs.
 fn member_names(zone: &ZoneParts) -> Vec<String> {
     match zone.count {
         None => vec![zone.name.clone()],
@@ -140,8 +135,8 @@ fn one_zone(parts: &ZoneParts, name: String, cap: Option<u32>) -> Result<Zone, F
     Ok(zone)
 }
 
-/// Share of the zone's requests per balancer. With fewer balancers than proxies each stands for
-/// equally many; the heavy proxy is the first one of the first.
+/// Returns the share of the zone's requests per balancer. With fewer balancers than proxies, each
+/// represents equally many; the heavy proxy belongs to the first.
 fn balancers(proxies: u32, cap: Option<u32>, heavy: f64) -> Vec<f64> {
     let count = proxies.min(cap.unwrap_or(proxies));
     let each = f64::from(proxies) / f64::from(count);

@@ -1,4 +1,4 @@
-//! Demand over time, and arrivals that follow it.
+//! Tests of demand over time and of arrivals.
 
 use super::*;
 use crate::scenario::ScenarioParts;
@@ -22,10 +22,10 @@ fn assert_rates(workload: &Workload, seconds: f64, expected: [f64; 3]) {
     }
 }
 
-/// Arrivals of a stream that gets everything of a zone, by second.
+/// Returns the arrivals of a stream that gets all requests of a zone, by second.
 fn arrivals(scenario: &Scenario, zone: usize) -> Vec<u32> {
     let workload = Workload::new(scenario);
-    let mut stream = Stream::new(scenario, 0, (zone, 1.0));
+    let mut stream = Stream::new(scenario, 0, zone, 1.0);
     let mut counts = vec![0; 41];
     let mut last = 0;
     while let Some(at) = workload.next_arrival(&mut stream) {
@@ -38,7 +38,7 @@ fn arrivals(scenario: &Scenario, zone: usize) -> Vec<u32> {
 }
 
 #[test]
-fn demand_is_split_by_the_zones() {
+fn demand_is_split_by_zone() {
     let workload = Workload::new(&scenario(""));
     assert_rates(&workload, 0.0, [129.6, 43.2, 43.2]);
     assert_rates(&workload, 39.9, [129.6, 43.2, 43.2]);
@@ -46,7 +46,7 @@ fn demand_is_split_by_the_zones() {
 }
 
 #[test]
-fn steps_ramps_and_their_ends() {
+fn events_change_demand_in_steps_and_ramps() {
     let workload = Workload::new(&scenario(
         "[[event]]\nat = \"10s\"\n\
          demand = { zone = \"b\", factor = 2.0, over = \"4s\", for = \"10s\" }\n\
@@ -61,7 +61,7 @@ fn steps_ramps_and_their_ends() {
 }
 
 #[test]
-fn waves_go_up_and_down() {
+fn waves_modulate_demand() {
     let workload = Workload::new(&scenario(
         "[[traffic.wave]]\nzone = \"a\"\nperiod = \"20s\"\namplitude = 0.5\n",
     ));
@@ -71,7 +71,7 @@ fn waves_go_up_and_down() {
 }
 
 #[test]
-fn clients_of_a_lost_zone_come_in_elsewhere() {
+fn demand_of_a_lost_zone_moves_to_the_others() {
     let workload = Workload::new(&scenario(
         "[[event]]\nat = \"10s\"\nlose_zone = { zone = \"b\", for = \"10s\" }\n",
     ));
@@ -82,7 +82,7 @@ fn clients_of_a_lost_zone_come_in_elsewhere() {
 }
 
 #[test]
-fn paced_arrivals_keep_the_rate_to_one_request() {
+fn paced_arrivals_match_the_rate_within_one_request() {
     let counts = arrivals(&scenario(""), 0);
     let mut sum = 0;
     for (second, count) in (1_u32..).zip(counts) {
@@ -105,7 +105,7 @@ fn paced_arrivals_follow_a_step_at_once() {
 }
 
 #[test]
-fn poisson_arrivals_have_the_rate_and_the_spread() {
+fn poisson_arrivals_have_the_expected_mean_and_variance() {
     let counts = arrivals(&scenario("[traffic]\narrivals = \"poisson\"\n"), 0);
     let mean = f64::from(counts.iter().sum::<u32>()) / 40.0;
     assert!((mean - 129.6).abs() < 6.0, "{mean}");
@@ -124,7 +124,7 @@ fn poisson_arrivals_have_the_rate_and_the_spread() {
 fn a_stream_starts_when_its_proxy_does() {
     let scenario = scenario("");
     let workload = Workload::new(&scenario);
-    let mut stream = Stream::new(&scenario, 0, (0, 1.0));
+    let mut stream = Stream::new(&scenario, 0, 0, 1.0);
     stream.start(5 * SECOND);
     assert!(workload.next_arrival(&mut stream) >= Some(5 * SECOND));
 }

@@ -1,26 +1,22 @@
-//! Starts, failures and recoveries, and the oracle.
-//!
-//! A dead host stops answering at once, and is known to be dead after `detection`. What is known
-//! reaches every balancer as a new assignment; that way does not need the control plane (as active
-//! health checks do not).
+//! Handlers of starts, failures and recoveries, and the oracle. A dead host stops responding at
+//! once, and its failure is detected after `detection`. Detected failures reach every balancer as a
+//! new assignment. This does not involve the control plane, just as active health checks do not.
 
 use super::World;
 use super::queue::Event;
 use crate::control_plane::report_phase;
 use crate::draws::{self, Purpose};
+use crate::faults::Faults;
 use crate::num;
 use crate::proxy::{self, Proxy};
-use crate::situation::Situation;
 use crate::topology;
 
-/// How often the oracle looks at the demand.
 const ORACLE_PERIOD: u64 = num::SECOND;
-/// Demand that moved by less than this share of the whole is not worth an update.
+/// Change of a zone's share of demand that is worth an update of the oracle policy.
 const ORACLE_BAND: f64 = 0.001;
 
 impl World<'_> {
-    /// Posts all that begins by itself.
-    pub(super) fn post_beginnings(&mut self) {
+    pub(super) fn post_initial_events(&mut self) {
         let seed = self.scenario.seed;
         for index in 0..self.balancers.len() {
             let mut rng = draws::stream(seed, Purpose::Start, index);
@@ -59,42 +55,42 @@ impl World<'_> {
         }
     }
 
-    /// A proxy starts, unless its zone is lost.
+    /// Starts a proxy, unless its zone is lost.
     pub(super) fn start(&mut self, balancer: u32) {
-        let place = &mut self.balancers[balancer as usize];
-        if self.situation.zones[place.zone].proxies_lost || place.proxy.is_some() {
+        let slot = &mut self.balancers[balancer as usize];
+        if self.faults.zones[slot.zone].proxies_lost || slot.proxy.is_some() {
             return;
         }
-        // Another start, another stream of picks.
-        let stream = (place.starts << 32) | balancer as usize;
-        place.starts += 1;
+        // Each start uses another random stream for picks.
+        let stream = (slot.starts << 32) | balancer as usize;
+        slot.starts += 1;
         let zones = &self.scenario.zones;
         let mut proxy = Proxy::new(
             std::sync::Arc::clone(&self.config),
-            proxy::node(&zones[place.zone], place.number),
+            proxy::node(&zones[slot.zone], slot.number),
             zones.len(),
             draws::stream(self.scenario.seed, Purpose::Picks, stream),
             self.now,
         );
-        proxy.handle_originating(self.fleet.clone(), self.now);
+        proxy.handle_fleet_assignment(self.fleet.clone(), self.now);
         proxy.handle_assignment(self.upstream.clone(), self.now);
-        place.proxy = Some(proxy);
+        slot.proxy = Some(proxy);
         self.arm(balancer);
     }
 
-    /// Something of the scenario begins or ends.
+    /// Applies a scenario event that begins or ends.
     pub(super) fn step(&mut self, step: u32) {
-        let situation = Situation::at(self.scenario, self.now);
-        self.hosts.apply(&situation);
-        let before = std::mem::replace(&mut self.situation, situation);
+        let faults = Faults::at(self.scenario, self.now);
+        self.hosts.apply(&faults);
+        let before = std::mem::replace(&mut self.faults, faults);
         for balancer in 0..self.balancers.len() {
-            let place = &mut self.balancers[balancer];
-            let lost = self.situation.zones[place.zone].proxies_lost;
+            let slot = &mut self.balancers[balancer];
+            let lost = self.faults.zones[slot.zone].proxies_lost;
             if lost {
-                if let (Some(proxy), Some(control)) = (place.proxy.take(), &mut self.control) {
+                if let (Some(proxy), Some(control)) = (slot.proxy.take(), &mut self.control) {
                     control.handle_disconnect(&proxy.node, self.now);
                 }
-            } else if before.zones[place.zone].proxies_lost {
+            } else if before.zones[slot.zone].proxies_lost {
                 self.start(num::index(balancer));
             }
         }
@@ -103,16 +99,16 @@ impl World<'_> {
         self.queue.post(known, Event::Detected(step));
     }
 
-    /// What changed at a step is known to everybody now.
+    /// Applies the changes of a step as detected by every balancer.
     pub(super) fn detected(&mut self, step: u32) {
         let Some(&at) = self.scenario.steps().get(step as usize) else {
             return;
         };
-        let known = Situation::at(self.scenario, at);
+        let known = Faults::at(self.scenario, at);
         let oracle = self.policy.is_oracle();
         let upstream = topology::upstream(self.scenario, &known, oracle);
-        let fleet = topology::fleet(self.scenario, &known, oracle.then_some(&self.told));
-        // Built from a checked scenario, as the first ones were.
+        let fleet = topology::fleet(self.scenario, &known, oracle.then_some(&self.announced));
+        // Cannot fail: built from a checked scenario, like the first assignments.
         let (Ok(upstream), Ok(fleet)) = (upstream, fleet) else {
             return;
         };
@@ -121,12 +117,11 @@ impl World<'_> {
         }
         (self.upstream, self.fleet) = (upstream, fleet);
         if let Some(control) = &mut self.control {
-            control.handle_endpoints(&self.upstream, self.now);
             control.handle_endpoints(&self.fleet, self.now);
         }
         for balancer in 0..self.balancers.len() {
             if let Some(proxy) = &mut self.balancers[balancer].proxy {
-                proxy.handle_originating(self.fleet.clone(), self.now);
+                proxy.handle_fleet_assignment(self.fleet.clone(), self.now);
                 proxy.handle_assignment(self.upstream.clone(), self.now);
             }
             self.arm(num::index(balancer));
@@ -134,7 +129,7 @@ impl World<'_> {
         self.drain_planner();
     }
 
-    /// The oracle tells the true demand when it has moved.
+    /// Gives the true demand to the oracle policy if it has changed.
     pub(super) fn oracle(&mut self) {
         self.queue.post(self.now + ORACLE_PERIOD, Event::Oracle);
         let rates = self.workload.rates(self.now);
@@ -142,22 +137,22 @@ impl World<'_> {
             let total: f64 = rates.iter().sum();
             rates.iter().map(|rate| num::ratio(*rate, total)).collect()
         };
-        let (now, told) = (shares(rates), shares(&self.told));
+        let (now, announced) = (shares(rates), shares(&self.announced));
         let moved = now
             .iter()
-            .zip(&told)
+            .zip(&announced)
             .any(|(a, b)| (a - b).abs() > ORACLE_BAND);
         if !moved {
             return;
         }
-        self.told = rates.to_vec();
-        let Ok(fleet) = topology::fleet(self.scenario, &self.situation, Some(&self.told)) else {
+        self.announced = rates.to_vec();
+        let Ok(fleet) = topology::fleet(self.scenario, &self.faults, Some(&self.announced)) else {
             return;
         };
         self.fleet = fleet;
-        for place in &mut self.balancers {
-            if let Some(proxy) = &mut place.proxy {
-                proxy.handle_originating(self.fleet.clone(), self.now);
+        for slot in &mut self.balancers {
+            if let Some(proxy) = &mut slot.proxy {
+                proxy.handle_fleet_assignment(self.fleet.clone(), self.now);
             }
         }
     }

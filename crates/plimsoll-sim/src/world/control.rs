@@ -1,4 +1,4 @@
-//! Load reports of proxies to the control plane, and fractions back, with their delays and outages.
+//! Load reports of proxies to the control plane, and fractions back, with delays and outages.
 
 use plimsoll_core::model::locality::Locality;
 
@@ -7,7 +7,6 @@ use super::queue::Event;
 use crate::scenario::NEVER;
 
 impl World<'_> {
-    /// A proxy sends its load report.
     pub(super) fn send_load_report(&mut self, balancer: u32) {
         let settings = &self.scenario.control_plane;
         let next = self.now + settings.report_interval;
@@ -24,12 +23,12 @@ impl World<'_> {
             .post(self.now + settings.delay, Event::LoadReportArrives(number));
     }
 
-    /// A load report arrives at the control plane, if there is one.
+    /// Delivers a load report to the control plane, if it is reachable.
     pub(super) fn load_report_arrives(&mut self, number: u32) {
         let Some((node, stats)) = self.load_reports.take(number) else {
             return;
         };
-        if self.situation.control_plane_down {
+        if self.faults.control_plane_down {
             return;
         }
         if let Some(control) = &mut self.control {
@@ -38,9 +37,8 @@ impl World<'_> {
         self.drain_planner();
     }
 
-    /// The planner wants to be woken.
     pub(super) fn planner_timer(&mut self) {
-        self.planner_armed = NEVER;
+        self.planner_timer_at = NEVER;
         if let Some(control) = &mut self.control
             && control.poll_timeout() <= self.now
         {
@@ -49,7 +47,7 @@ impl World<'_> {
         self.drain_planner();
     }
 
-    /// Sends what the planner has to say, and arms its timer.
+    /// Sends the planner's updates and arms its timer.
     pub(super) fn drain_planner(&mut self) {
         let Some(control) = &mut self.control else {
             return;
@@ -60,18 +58,17 @@ impl World<'_> {
             self.queue.post(arrival, Event::Fractions(number));
         }
         let due = control.poll_timeout().max(self.now);
-        if due < self.planner_armed {
-            self.planner_armed = due;
+        if due < self.planner_timer_at {
+            self.planner_timer_at = due;
             self.queue.post(due, Event::PlannerTimer);
         }
     }
 
-    /// Fractions arrive at the proxies.
     pub(super) fn fractions_arrive(&mut self, number: u32) {
         let Some(fractions) = self.fractions.take(number) else {
             return;
         };
-        if self.situation.control_plane_down {
+        if self.faults.control_plane_down {
             return;
         }
         for balancer in 0..self.balancers.len() {

@@ -1,7 +1,5 @@
-//! [`EventQueue`]: what happens next, in order of time and, at the same moment, in order of
-//! posting.
-//!
-//! [`Slab`] keeps what is too large for an event; the event carries its number.
+//! [`EventQueue`]: pending events in order of time and, at the same time, of posting. [`Slab`]
+//! stores data that is too large for an event; the event carries its index.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,38 +7,30 @@ use std::collections::BinaryHeap;
 use crate::num;
 use crate::scenario::NEVER;
 
-/// Something that happens at a moment. Numbers lead to proxies, hosts, steps or slots of a slab.
+/// An event at a point in time. Numbers are indexes of proxies, hosts, steps or slab entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
-    /// The answer to a request arrives at its proxy.
-    Answer(u32),
-    /// A request arrives at a proxy.
+    Response(u32),
     Arrival(u32),
-    /// What changed at a step is known to everybody now.
+    /// The changes of a step have been detected.
     Detected(u32),
-    /// Fractions arrive at the proxies.
     Fractions(u32),
-    /// A proxy sends its load report.
     LoadReport(u32),
     /// A load report arrives at the control plane.
     LoadReportArrives(u32),
-    /// The oracle looks at the demand.
+    /// The oracle policy is updated with the true demand.
     Oracle,
-    /// A host sends its load to everybody.
+    /// A host sends an out-of-band load report to all proxies.
     OutOfBand(u32),
-    /// The planner wants to be woken.
     PlannerTimer,
     /// A delayed load report of a host arrives at a proxy.
     Report(u32),
-    /// A proxy starts.
     Start(u32),
-    /// Something of the scenario begins or ends.
+    /// A scenario event begins or ends.
     Step(u32),
-    /// A balancer wants to be woken.
     Timer(u32),
 }
 
-/// Events to come.
 #[derive(Debug, Default)]
 pub(super) struct EventQueue {
     heap: BinaryHeap<Reverse<(u64, u64, Event)>>,
@@ -48,7 +38,7 @@ pub(super) struct EventQueue {
 }
 
 impl EventQueue {
-    /// Posts an event; one at the end of time never happens.
+    /// Posts an event; one at [`NEVER`] is dropped.
     pub(super) fn post(&mut self, at: u64, event: Event) {
         if at < NEVER {
             self.posted += 1;
@@ -56,7 +46,6 @@ impl EventQueue {
         }
     }
 
-    /// The next event before `end`.
     pub(super) fn next(&mut self, end: u64) -> Option<(u64, Event)> {
         let Reverse((at, _, _)) = self.heap.peek()?;
         if *at >= end {
@@ -66,7 +55,7 @@ impl EventQueue {
     }
 }
 
-/// Values by number; numbers are used again.
+/// Values by index; indexes are reused.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     values: Vec<Option<T>>,
@@ -108,11 +97,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_come_by_time_and_then_as_posted() {
+    fn events_are_ordered_by_time_then_posting() {
         let mut queue = EventQueue::default();
         queue.post(5, Event::Timer(1));
         queue.post(3, Event::Start(2));
-        queue.post(5, Event::Answer(3));
+        queue.post(5, Event::Response(3));
         queue.post(NEVER, Event::PlannerTimer);
         let order: Vec<_> = std::iter::from_fn(|| queue.next(100)).collect();
         assert_eq!(
@@ -120,13 +109,13 @@ mod tests {
             [
                 (3, Event::Start(2)),
                 (5, Event::Timer(1)),
-                (5, Event::Answer(3))
+                (5, Event::Response(3))
             ]
         );
     }
 
     #[test]
-    fn nothing_happens_at_the_end_or_later() {
+    fn events_at_the_end_or_later_do_not_happen() {
         let mut queue = EventQueue::default();
         queue.post(10, Event::Oracle);
         assert_eq!(queue.next(10), None);
@@ -134,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_a_slab_are_used_again() {
+    fn slab_indexes_are_reused() {
         let mut slab = Slab::default();
         let (a, b) = (slab.insert("a"), slab.insert("b"));
         assert_eq!(slab.take(a), Some("a"));

@@ -1,4 +1,4 @@
-//! Load reports of hosts: with every answer, or on their own every period; late, lost or noisy.
+//! Load reports of hosts: with every response, or out of band; late, lost or noisy.
 
 use std::sync::Arc;
 
@@ -9,10 +9,9 @@ use super::requests::Request;
 use super::{DelayedReport, World};
 
 impl World<'_> {
-    /// The report that comes with an answer.
     pub(super) fn report_in_band(&mut self, request: &Request, zone: usize) {
         let out_of_band = self.scenario.reports.out_of_band_period.is_some();
-        if out_of_band || !self.policy.uses_reports() || self.situation.zones[zone].silent {
+        if out_of_band || !self.policy.uses_reports() || self.faults.zones[zone].silent {
             return;
         }
         let utilization = self.hosts.utilization(request.host as usize, self.now);
@@ -33,7 +32,7 @@ impl World<'_> {
         }
     }
 
-    /// A host tells everybody its load.
+    /// Sends the out-of-band report of a host to all proxies.
     pub(super) fn out_of_band(&mut self, host: u32) {
         let Some(period) = self.scenario.reports.out_of_band_period else {
             return;
@@ -41,7 +40,7 @@ impl World<'_> {
         self.queue.post(self.now + period, Event::OutOfBand(host));
         let number = host as usize;
         let zone = self.hosts.zone(number);
-        if self.situation.zones[zone].silent || self.hosts.is_dead(number) {
+        if self.faults.zones[zone].silent || self.hosts.is_dead(number) {
             return;
         }
         let utilization = self.hosts.utilization(number, self.now);
@@ -71,7 +70,6 @@ impl World<'_> {
         }
     }
 
-    /// A report that was under way arrives.
     pub(super) fn report_arrives(&mut self, number: u32) {
         if let Some(report) = self.reports.take(number) {
             self.observe(&report);

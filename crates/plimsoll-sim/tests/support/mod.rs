@@ -1,8 +1,8 @@
-//! Scenarios and helpers that the tests of whole runs share.
+//! Scenarios and helpers shared by the tests of whole runs.
 #![allow(dead_code, reason = "no test file uses all of it")]
 
 use plimsoll_sim::metrics::Metrics;
-use plimsoll_sim::scenario::Span;
+use plimsoll_sim::scenario::HumanDuration;
 use plimsoll_sim::scenario::parts::{EventParts, HostGroupParts, ZoneParts};
 use plimsoll_sim::{Policy, Report, Scenario, ScenarioParts, run};
 
@@ -10,7 +10,8 @@ use plimsoll_sim::{Policy, Report, Scenario, ScenarioParts, run};
 pub(crate) const SKEWS: [[f64; 3]; 3] =
     [[60.0, 20.0, 20.0], [50.0, 25.0, 25.0], [45.0, 35.0, 20.0]];
 
-/// Three zones, four hosts of 30 requests/s each, one proxy per zone: the rig of the measurements.
+/// Returns the setup of the measurements: three zones, four hosts of 30 requests/s each, one proxy
+/// per zone.
 pub(crate) fn rig(demand: [f64; 3], mean_utilization: f64) -> ScenarioParts {
     let zone = |(name, demand): (&str, f64)| ZoneParts {
         name: name.into(),
@@ -23,7 +24,7 @@ pub(crate) fn rig(demand: [f64; 3], mean_utilization: f64) -> ScenarioParts {
         ..Default::default()
     };
     let mut parts = ScenarioParts {
-        duration: Some(Span::from_secs(120)),
+        duration: Some(HumanDuration::from_secs(120)),
         zone: ["a", "b", "c"].into_iter().zip(demand).map(zone).collect(),
         ..Default::default()
     };
@@ -31,25 +32,25 @@ pub(crate) fn rig(demand: [f64; 3], mean_utilization: f64) -> ScenarioParts {
     parts
 }
 
-/// Runs some policies.
+/// Simulates the given policies of a scenario.
 pub(crate) fn report(parts: &ScenarioParts, policies: &[Policy]) -> Report {
     let scenario = Scenario::try_new(parts.clone()).unwrap();
     run(&scenario.with_policies(policies.to_vec()), |_| {}).unwrap()
 }
 
-/// Runs one policy; its row, once all checks of the scenario have passed.
+/// Simulates one policy; returns its metrics once all checks of the scenario have passed.
 pub(crate) fn metrics(parts: &ScenarioParts, policy: Policy) -> Metrics {
     let mut report = report(parts, &[policy]);
     assert!(report.passed(), "{:?}", report.checks);
     report.policies.remove(0).metrics
 }
 
-/// `[[event]]` tables from their text.
+/// Parses `[[event]]` tables from TOML.
 pub(crate) fn events(text: &str) -> Vec<EventParts> {
     toml::from_str::<ScenarioParts>(text).unwrap().event
 }
 
-/// Utilization of a zone (5 s) at a second, from the CSV.
+/// Returns the 5 s utilization of a zone at a second, from the CSV.
 pub(crate) fn utilization(report: &Report, policy: Policy, zone: &str, second: u32) -> f64 {
     let key = format!("{},{second},{zone},", policy.name());
     let csv = report.csv();
@@ -57,7 +58,7 @@ pub(crate) fn utilization(report: &Report, policy: Policy, zone: &str, second: u
     row.split(',').nth(4).unwrap().parse().unwrap()
 }
 
-/// A value in a range.
+/// Asserts that a value is in a range.
 #[track_caller]
 pub(crate) fn assert_within(what: &str, value: f64, low: f64, high: f64) {
     assert!(

@@ -1,14 +1,13 @@
-//! [`Client`]: the subscriber's end of ADS, either variant, without IO.
+//! ADS client state machine, SotW and incremental, without IO.
 //!
-//! A driver says what is wanted ([`Client::watch`]), when streams begin and end
-//! ([`Client::handle_connected`], [`Client::handle_disconnected`]) and what arrives
-//! ([`Client::handle_response`], with a check that tells good resources from bad). After every call
-//! it sends what [`Client::poll_transmit`] yields, drains [`Client::poll_event`] and arms a timer
-//! for [`Client::poll_timeout`]. When to dial again is the driver's business.
+//! A driver (code that does the IO) passes in stream starts, stream ends and responses; after every
+//! call it sends the requests of [`Client::poll_transmit`], drains [`Client::poll_event`] and arms
+//! a timer for [`Client::poll_timeout`]. Reconnecting is up to the driver.
 //!
-//! What was good stays through refusals and lost streams. Of a response with bad resources the good
-//! ones are used and the response is refused (gRFC A46); bad are also those of another type than
-//! the response, and those that are listed twice. The state of one type is in `type_state`.
+//! Resources are cached in decoded form (`T`); a relay uses `T = Bytes`. They survive NACKs and
+//! lost streams. When a response contains invalid resources, the valid ones are used and the
+//! response is NACKed (gRFC A46). Resources of a different type than the response, and names that
+//! occur twice, are invalid too.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,26 +15,27 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use plimsoll_core::time::Instant;
+use xxhash_rust::xxh64::xxh64;
 
 mod event;
 mod type_state;
 
 pub use event::ClientEvent;
 
-use self::type_state::{Received, ReceivedResource, TypeState};
+use self::type_state::{ReceivedResource, ReceivedResponse, TypeState};
 use super::message::{Any, DiscoveryResponse, NodeMessage};
+use super::view::Resource;
 use super::{Request, Response, Variant};
+use crate::error::DecodeError;
 
-/// Times of a client.
+/// Timers of an ADS client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientSettings {
-    /// How long a name may stay without answer before it counts as missing. The protocol's 15 s.
+    /// Time without a response until a resource counts as nonexistent; the protocol suggests 15 s.
     pub does_not_exist_after: Duration,
-    /// A response that was refused and comes again unchanged is refused again only after this, and
-    /// twice as long each time up to [`ClientSettings::nack_backoff_max`]: a server that answers
-    /// every refusal with the same cannot make a loop.
+    /// Initial delay before an unchanged response is NACKed again. Doubles up to
+    /// [`ClientSettings::nack_backoff_max`], which prevents a busy loop with the server.
     pub nack_backoff: Duration,
-    /// The longest of these pauses.
     pub nack_backoff_max: Duration,
 }
 
@@ -49,24 +49,24 @@ impl Default for ClientSettings {
     }
 }
 
-/// Finds the name in a resource, by type URL and body: `wire::resource_name`.
+/// Extracts the resource name from a type URL and an encoded resource, see `wire::resource_name`.
 pub type NameOf = fn(&str, &[u8]) -> Option<String>;
 
-/// A subscriber.
+/// ADS client that decodes resources into `T`.
 #[derive(Debug)]
-pub struct Client {
+pub struct Client<T = Bytes> {
     variant: Variant,
     node: NodeMessage,
     name_of: NameOf,
     settings: ClientSettings,
-    types: BTreeMap<Arc<str>, TypeState>,
+    types: BTreeMap<Arc<str>, TypeState<T>>,
     connected: bool,
     node_sent: bool,
-    events: VecDeque<ClientEvent>,
+    events: VecDeque<ClientEvent<T>>,
 }
 
-impl Client {
-    /// A client that wants nothing yet and is not connected.
+impl<T: Clone> Client<T> {
+    /// Creates a disconnected client without subscriptions.
     pub fn new(
         variant: Variant,
         node: NodeMessage,
@@ -85,64 +85,66 @@ impl Client {
         }
     }
 
-    /// Wants a resource, or with `*` all of a type. Again is no change.
-    pub fn watch(&mut self, type_url: &Arc<str>, name: &Arc<str>) {
-        let state = self.types.entry(Arc::clone(type_url));
-        let state = state.or_insert_with(|| TypeState::new(Arc::clone(type_url), self.variant));
-        state.watch(name, &mut self.events);
+    /// Subscribes to a resource, or with `*` to all resources of the type. Idempotent.
+    pub fn subscribe(&mut self, type_url: &Arc<str>, name: &Arc<str>) {
+        self.types
+            .entry(Arc::clone(type_url))
+            .or_insert_with(|| TypeState::new(Arc::clone(type_url), self.variant))
+            .subscribe(name, &mut self.events);
     }
 
-    /// Does not want it any more, and forgets it.
-    pub fn unwatch(&mut self, type_url: &str, name: &str) {
+    /// Unsubscribes from a resource and drops it from the cache.
+    pub fn unsubscribe(&mut self, type_url: &str, name: &str) {
         if let Some(state) = self.types.get_mut(type_url) {
-            state.unwatch(name);
+            state.unsubscribe(name);
         }
     }
 
-    /// A stream is open. Requests for everything follow, with what is known already.
+    /// Handles a new stream: all subscriptions are requested again, with the cached versions.
     pub fn handle_connected(&mut self) {
         self.connected = true;
         self.node_sent = false;
         self.types.values_mut().for_each(TypeState::connect);
     }
 
-    /// The next stream is to another server, to which versions of the last one mean nothing.
-    pub fn handle_other_server(&mut self) {
+    /// Discards the versions of cached resources, because the next stream is to a different server.
+    pub fn handle_server_change(&mut self) {
         self.types.values_mut().for_each(TypeState::forget_versions);
     }
 
-    /// Whether something is wanted that no server has sent, or said not to have.
-    pub fn lacks(&self) -> bool {
-        self.types.values().any(TypeState::lacks)
+    /// Returns whether a subscription has neither a cached resource nor a "does not exist" verdict.
+    pub fn has_unresolved_subscriptions(&self) -> bool {
+        self.types.values().any(TypeState::has_unresolved)
     }
 
-    /// The stream is over. Resources stay.
+    /// Handles the end of the stream. Cached resources stay valid.
     pub fn handle_disconnected(&mut self) {
         self.connected = false;
         self.types.values_mut().for_each(TypeState::disconnect);
     }
 
-    /// A response arrived. `check` is called with name and body of each resource and says what is
-    /// wrong with it. Responses of a type nobody watches, or of the other variant, are ignored.
+    /// Handles a response. `decode` is called with the name and body of each resource whose body
+    /// changed; it must be deterministic. Responses for a type without subscription, or of the
+    /// other protocol variant, are ignored.
     pub fn handle_response(
         &mut self,
         response: Response,
-        check: impl FnMut(&str, &Bytes) -> Result<(), String>,
+        decode: impl FnMut(&str, &Bytes) -> Result<T, DecodeError>,
         now: Instant,
     ) {
         let Some(state) = self.types.get_mut(response.type_url()) else {
             return;
         };
         let received = match (self.variant, response) {
-            (Variant::Sotw, Response::Sotw(response)) => received_sotw(response, self.name_of),
-            (Variant::Delta, Response::Delta(response)) => Received::from(response),
+            (Variant::Sotw, Response::Sotw(response)) => from_sotw(response, self.name_of),
+            (Variant::Delta, Response::Delta(response)) => ReceivedResponse::from(response),
             _ => return,
         };
-        state.receive(received, check, &mut self.events);
-        state.pace(&self.settings, now);
+        state.receive(received, decode, &mut self.events);
+        state.delay_repeated_nack(&self.settings, now);
     }
 
-    /// The next request to send, if there is one.
+    /// Returns the next request to send, if any.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Request> {
         if !self.connected {
             return None;
@@ -160,50 +162,51 @@ impl Client {
         Some(request)
     }
 
-    /// What became of resources, oldest first.
-    pub fn poll_event(&mut self) -> Option<ClientEvent> {
+    /// Returns the next resource event, oldest first.
+    pub fn poll_event(&mut self) -> Option<ClientEvent<T>> {
         self.events.pop_front()
     }
 
-    /// When to call [`Client::handle_timeout`].
+    /// Returns when to call [`Client::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.types.values().filter_map(TypeState::deadline).min()
     }
 
-    /// Time has passed: names without answer are missing. Poll for requests afterwards: a refusal
-    /// that was held back may be due.
+    /// Reports subscriptions whose response is overdue as nonexistent. Call
+    /// [`Client::poll_transmit`] afterwards: a delayed NACK may be due.
     pub fn handle_timeout(&mut self, now: Instant) {
         for state in self.types.values_mut() {
-            state.expire(&mut self.events, now);
+            state.handle_timeout(&mut self.events, now);
         }
     }
 
-    /// The last good resources of a type, by name.
-    pub fn resources(&self, type_url: &str) -> impl Iterator<Item = &super::view::Resource> {
+    /// Returns the cached resources of a type, ordered by name.
+    pub fn resources(&self, type_url: &str) -> impl Iterator<Item = &Resource<T>> {
         let state = self.types.get(type_url).into_iter();
         state.flat_map(TypeState::resources)
     }
 
-    /// Which variant it speaks.
+    /// Returns the protocol variant of the client.
     pub fn variant(&self) -> Variant {
         self.variant
     }
 
-    /// Whether a stream is open.
+    /// Returns whether a stream is open.
     pub fn is_connected(&self) -> bool {
         self.connected
     }
 }
 
-fn received_sotw(response: DiscoveryResponse, name_of: NameOf) -> Received {
+fn from_sotw(response: DiscoveryResponse, name_of: NameOf) -> ReceivedResponse {
     let named = |any: Any| ReceivedResource {
         name: name_of(&any.type_url, &any.value).map(Arc::from),
         version: None,
         type_url: any.type_url,
+        content_hash: xxh64(&any.value, 0),
         body: any.value,
     };
-    Received {
-        whole: super::has_wildcard(&response.type_url),
+    ReceivedResponse {
+        full_state: super::has_wildcard(&response.type_url),
         version: response.version_info,
         nonce: response.nonce,
         resources: response.resources.into_iter().map(named).collect(),

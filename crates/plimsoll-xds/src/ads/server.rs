@@ -1,23 +1,19 @@
-//! [`ServerStream`]: one ADS stream of a server, either variant, without IO.
+//! Server side of one ADS stream, SotW or incremental, without IO.
 //!
-//! A driver gives it requests ([`ServerStream::handle_request`]) and the newest view
-//! ([`ServerStream::set_view`]); after every call it sends what [`ServerStream::poll_transmit`]
-//! yields and drains [`ServerStream::poll_event`]. There is no timer: everything happens because a
-//! message or a view came.
-//!
-//! Here lives the order of types, make before break. What one type needs is in `type_state`, `sotw`
-//! and `delta`; what a client may ask for in `limits`. What receivers are to see is decided by
-//! whoever builds the [`View`].
+//! A driver, which does the IO, passes in requests and the newest view; after every call it sends
+//! the responses of [`ServerStream::poll_transmit`] and drains [`ServerStream::poll_event`]. There
+//! are no timers. The owner of the [`View`] decides what the client sees; this module enforces the
+//! order of types, make before break. State of one type is in `type_state`, `sotw` and `delta`.
 //!
 //! The order (xDS protocol, "eventual consistency considerations"):
-//! * one response per type is under way at most; a newer view waits for the answer and replaces
-//!   what waited before;
+//! * at most one response per type is in flight; a newer view waits for the ACK or NACK and
+//!   replaces the view that waited before;
 //! * assignments wait until clusters are sent, listeners until new clusters and assignments are
 //!   answered, routes until new listeners are answered too;
-//! * clusters that are gone are kept until listeners and routes of the view are accepted, then
-//!   their assignments go last;
-//! * a changed cluster gets its assignment again even if that did not change, because Envoy warms
-//!   it until one arrives; a changed listener its routes likewise.
+//! * deleted clusters are kept until listeners and routes of the view are accepted; assignments of
+//!   deleted clusters are removed last;
+//! * a changed cluster gets its assignment again even if that did not change, because Envoy keeps
+//!   the cluster warming until it arrives; likewise a changed listener gets its routes again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,7 +27,7 @@ mod sotw;
 mod subscription;
 mod type_state;
 
-pub use event::{Refusal, StreamEvent, TypeStatus};
+pub use event::{Nack, StreamEvent, TypeStatus};
 pub use limits::{Limits, ProtocolError, StatusCode};
 pub use subscription::{Subscription, WILDCARD};
 
@@ -43,21 +39,21 @@ use super::{
 };
 use crate::node::NodeInfo;
 
-/// One stream.
+/// State machine of one server-side ADS stream.
 #[derive(Debug)]
 pub struct ServerStream {
     variant: Variant,
     limits: Limits,
     node: Option<NodeInfo>,
     view: Option<Arc<View>>,
-    /// In the order in which they are sent.
+    /// State of each type, in the order of their [`Rank`].
     types: Vec<TypeState>,
     nonces: u64,
     events: VecDeque<StreamEvent>,
 }
 
 impl ServerStream {
-    /// A stream on which nothing was said yet.
+    /// Creates the state of a new stream.
     pub fn new(variant: Variant, limits: Limits) -> Self {
         Self {
             variant,
@@ -70,11 +66,12 @@ impl ServerStream {
         }
     }
 
-    /// A request arrived. An error ends the stream.
+    /// Handles a request. An error ends the stream.
     pub fn handle_request(&mut self, request: Request, now: Instant) -> Result<(), ProtocolError> {
         if self.node.is_none() {
-            let node = request.node();
-            let node = node.ok_or_else(|| ProtocolError::invalid("first request without node"))?;
+            let node = request
+                .node()
+                .ok_or_else(|| ProtocolError::invalid("first request without node"))?;
             self.node = Some(node.info.clone());
         }
         let index = self.type_index(request.type_url())?;
@@ -92,12 +89,12 @@ impl ServerStream {
         }
     }
 
-    /// What this receiver is to see from now on. Only the newest counts.
+    /// Replaces the view of this client. Intermediate views may be skipped.
     pub fn set_view(&mut self, view: Arc<View>) {
         self.view = Some(view);
     }
 
-    /// The next response to send, if there is one.
+    /// Returns the next response to send, if any.
     pub fn poll_transmit(&mut self) -> Option<Response> {
         let view = Arc::clone(self.view.as_ref()?);
         for index in 0..self.types.len() {
@@ -118,38 +115,38 @@ impl ServerStream {
         None
     }
 
-    /// What happened on the stream, oldest first.
+    /// Returns the next event of the stream, oldest first.
     pub fn poll_event(&mut self) -> Option<StreamEvent> {
         self.events.pop_front()
     }
 
-    /// Who is at the other end, once it said so.
+    /// Returns the node of the client, known after its first request.
     pub fn node(&self) -> Option<&NodeInfo> {
         self.node.as_ref()
     }
 
-    /// Which variant the stream speaks.
+    /// Returns the protocol variant of the stream.
     pub fn variant(&self) -> Variant {
         self.variant
     }
 
-    /// What the client wants of a type; `None` if it never asked.
+    /// Returns the subscription to a type, or `None` before the first request for it.
     pub fn subscription(&self, type_url: &str) -> Option<&Subscription> {
         let state = self.types.iter().find(|state| *state.type_url == *type_url);
         state.map(|state| &state.subscription)
     }
 
-    /// The types the client asked for.
+    /// Returns the type URLs that the client has requested.
     pub fn subscribed_types(&self) -> impl Iterator<Item = &Arc<str>> {
         self.types.iter().map(|state| &state.type_url)
     }
 
-    /// Versions and answers, by type.
+    /// Returns the sent, ACKed and NACKed versions of each type.
     pub fn status(&self) -> impl Iterator<Item = TypeStatus> + '_ {
         self.types.iter().map(TypeState::status)
     }
 
-    /// Where the state of a type is, making one if this is its first request.
+    /// Returns the index of the type's state, which is created on the first request.
     fn type_index(&mut self, type_url: &Arc<str>) -> Result<usize, ProtocolError> {
         if let Some(index) = self.types.iter().position(|s| s.type_url == *type_url) {
             return Ok(index);
@@ -173,8 +170,7 @@ impl ServerStream {
         Ok(index)
     }
 
-    /// Whether what comes before this type is not far enough. Types before it have nothing to send,
-    /// or they would have been asked and have sent.
+    /// Returns whether the type must wait for earlier ones; `poll_transmit` visits types in order.
     fn must_wait(&self, index: usize, view: &View) -> bool {
         let rank = Rank::of(&self.types[index].type_url);
         let mut before = self.types[..index].iter();
@@ -182,44 +178,46 @@ impl ServerStream {
             Rank::Cluster | Rank::Other => false,
             Rank::Assignment => before.any(|state| state.has_newer(view)),
             Rank::Listener | Rank::Route => before.any(|state| {
-                // Changes of what is there hold nothing up: assignments may change all the time.
-                Rank::of(&state.type_url) < rank && state.has_news_under_way(view)
+                // Updates of existing resources block nothing: assignments may change continuously.
+                Rank::of(&state.type_url) < rank && state.has_new_in_flight(view)
             }),
         }
     }
 
     fn next(&mut self, index: usize, resources: &Arc<TypeResources>, view: &View) -> Option<Draft> {
         let variant = self.variant;
-        let next = |state: &mut TypeState, keep| match variant {
-            Variant::Sotw => sotw::next(state, resources, keep),
-            Variant::Delta => delta::next(state, resources, keep),
+        let next = |state: &mut TypeState, keep_removed| match variant {
+            Variant::Sotw => sotw::next(state, resources, keep_removed),
+            Variant::Delta => delta::next(state, resources, keep_removed),
         };
         let mut found = next(&mut self.types[index], true);
-        if matches!(found, Next::Kept) && self.may_remove(index, view) {
+        if matches!(found, Next::OnlyRemovals) && self.may_remove(index, view) {
             found = next(&mut self.types[index], false);
         }
         let state = &mut self.types[index];
-        state.keeps = matches!(found, Next::Kept);
+        state.removals_pending = matches!(found, Next::OnlyRemovals);
         match found {
             Next::Nothing => {
                 state.set_checked(resources);
                 None
             }
-            Next::Kept => None,
+            Next::OnlyRemovals => None,
             Next::Send(draft) => Some(draft),
         }
     }
 
-    /// Whether nothing the client uses can still refer to what this type is about to remove.
+    /// Returns whether no resource in use by the client can still refer to the removed resources.
     fn may_remove(&self, index: usize, view: &View) -> bool {
         let rank = Rank::of(&self.types[index].type_url);
         self.types
             .iter()
             .all(|state| match (rank, Rank::of(&state.type_url)) {
                 (Rank::Cluster, Rank::Listener | Rank::Route) => {
-                    state.is_settled(self.variant, view)
+                    state.is_up_to_date(self.variant, view)
                 }
-                (Rank::Assignment, Rank::Cluster) => !state.keeps && state.in_flight.is_none(),
+                (Rank::Assignment, Rank::Cluster) => {
+                    !state.removals_pending && state.in_flight.is_none()
+                }
                 _ => true,
             })
     }
@@ -234,11 +232,11 @@ impl ServerStream {
         self.types
             .iter_mut()
             .filter(waiting)
-            .for_each(TypeState::force_all);
+            .for_each(TypeState::resend_all);
         self.nonces += 1;
         let nonce = self.nonces.to_string();
         let state = &mut self.types[index];
-        let version = state.start(&draft, &nonce, source);
+        let version = state.record_sent(&draft, &nonce, source);
         match self.variant {
             Variant::Sotw => Response::Sotw(sotw::response(&state.type_url, draft, version, nonce)),
             Variant::Delta => {
@@ -248,14 +246,13 @@ impl ServerStream {
     }
 }
 
-/// Place of a type in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Cluster,
     Assignment,
     Listener,
     Route,
-    /// Nothing of the above waits for it, and it for nothing.
+    /// Not ordered relative to other types.
     Other,
 }
 

@@ -1,9 +1,8 @@
-//! [`View`]: what one kind of receiver is meant to see, immutable and shared.
+//! Immutable, shared set of resources that clients of one kind are served.
 //!
-//! Whoever decides what receivers get builds a view aside and hands the same `Arc` to every stream
-//! that is to see it; [`ServerStream`](super::server::ServerStream) compares it with what its
-//! client has. Bodies are [`Bytes`]: a response to the thousandth receiver copies pointers. How
-//! resources become bytes is not known here but in `convert`.
+//! The control plane builds a view and hands the same `Arc` to every stream that is to serve it;
+//! [`ServerStream`](super::server::ServerStream) compares it with what its client has. Bodies are
+//! [`Bytes`], so responses share them without copying. `convert` encodes resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -11,21 +10,20 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use xxhash_rust::xxh64::{Xxh64, xxh64};
 
-/// One resource.
+/// Resource in encoded form, or as the type a client decodes it into.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resource {
-    /// Its name in discovery.
+pub struct Resource<B = Bytes> {
     pub name: Arc<str>,
-    /// Changes with the content and only with it.
+    /// Changes if and only if the content changes.
     pub version: Arc<str>,
     /// The encoded message, without its `Any`.
-    pub body: Bytes,
-    /// When it grows the same content is sent again: receivers that let data expire stay fresh.
+    pub body: B,
+    /// Incrementing it resends the same content, which refreshes clients that expire stale data.
     pub epoch: u64,
 }
 
 impl Resource {
-    /// A resource whose version is a hash of its body.
+    /// Creates a resource whose version is a hash of its body.
     pub fn new(name: impl Into<Arc<str>>, body: Bytes) -> Self {
         let version = format!("{:016x}", xxh64(&body, 0)).into();
         Self {
@@ -36,14 +34,14 @@ impl Resource {
         }
     }
 
-    /// The same with another epoch.
+    /// Replaces the epoch of the resource.
     #[must_use]
     pub fn with_epoch(self, epoch: u64) -> Self {
         Self { epoch, ..self }
     }
 }
 
-/// All resources of one type.
+/// Resources of one type.
 #[derive(Clone, Debug, Default)]
 pub struct TypeResources {
     resources: BTreeMap<Arc<str>, Resource>,
@@ -53,7 +51,7 @@ pub struct TypeResources {
 }
 
 impl TypeResources {
-    /// These and no others: any other name is known not to exist.
+    /// Creates a complete set: any other name is known not to exist.
     pub fn new(resources: impl IntoIterator<Item = Resource>) -> Self {
         let named = |resource: Resource| (Arc::clone(&resource.name), resource);
         Self {
@@ -63,8 +61,8 @@ impl TypeResources {
         }
     }
 
-    /// These, and perhaps others that are not known yet: nothing is announced as gone, except the
-    /// names in `absent`. What a relay has before its upstream has told it everything.
+    /// Creates an incomplete set, in which other resources may exist: only the names in `absent`
+    /// are reported as nonexistent. A relay uses it until its upstream has sent everything.
     pub fn partial(
         resources: impl IntoIterator<Item = Resource>,
         absent: impl IntoIterator<Item = Arc<str>>,
@@ -76,37 +74,37 @@ impl TypeResources {
         }
     }
 
-    /// The resource of this name.
+    /// Returns the resource of this name.
     pub fn get(&self, name: &str) -> Option<&Resource> {
         self.resources.get(name)
     }
 
-    /// All of them, by name.
+    /// Iterates over the resources, ordered by name.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Resource> {
         self.resources.values()
     }
 
-    /// How many there are.
+    /// Returns the number of resources.
     pub fn len(&self) -> usize {
         self.resources.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no resources.
     pub fn is_empty(&self) -> bool {
         self.resources.is_empty()
     }
 
-    /// Whether a name that is not here is known not to exist.
+    /// Returns whether any name not in the set is known not to exist.
     pub fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// Whether this name is known not to exist.
+    /// Returns whether this name is known not to exist.
     pub fn is_absent(&self, name: &str) -> bool {
         !self.resources.contains_key(name) && (self.complete || self.absent.contains(name))
     }
 
-    /// Version of the whole: what a wildcard subscription to it gets. Computed once.
+    /// Returns the version of the full set, as sent to wildcard subscriptions. Computed once.
     pub fn version(&self) -> &Arc<str> {
         self.version.get_or_init(|| {
             let resources = self.iter();
@@ -123,8 +121,8 @@ pub struct View {
 }
 
 impl View {
-    /// An empty view. A type that a view lacks is not known yet: requests for it wait. The
-    /// generation is for people.
+    /// Creates an empty view. A type missing from a view is not known yet: requests for it wait.
+    /// The generation is for debugging only.
     pub fn new(generation: u64) -> Self {
         Self {
             types: BTreeMap::new(),
@@ -132,36 +130,35 @@ impl View {
         }
     }
 
-    /// Adds or replaces a type. Pass the `Arc` of the view before if nothing of the type changed:
-    /// streams then do not look at it again.
+    /// Adds or replaces the resources of a type. Reuse the `Arc` of the previous view if the type
+    /// did not change: streams skip unchanged pointers.
     #[must_use]
     pub fn with(mut self, type_url: impl Into<Arc<str>>, resources: Arc<TypeResources>) -> Self {
         self.types.insert(type_url.into(), resources);
         self
     }
 
-    /// The resources of a type.
+    /// Returns the resources of a type.
     pub fn get(&self, type_url: &str) -> Option<&Arc<TypeResources>> {
         self.types.get(type_url)
     }
 
-    /// All types.
+    /// Iterates over all types and their resources.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, &Arc<TypeResources>)> {
         self.types.iter()
     }
 
-    /// Which view this is.
+    /// Returns the generation passed to [`View::new`].
     pub fn generation(&self) -> u64 {
         self.generation
     }
 }
 
-/// Version of a set of resources: a hash of names and versions, in the order of names.
+/// Computes the version of a set of resources: a hash of names and versions, ordered by name.
 pub(super) fn set_version<'a>(set: impl Iterator<Item = (&'a str, &'a str)>) -> Arc<str> {
     let mut hash = Xxh64::new(0);
     for (name, version) in set {
-        // Names and versions hold no zero byte that anybody would send, and a length tells the two
-        // apart in any case.
+        // The length prefixes make the encoding unambiguous.
         hash.update(&name.len().to_le_bytes());
         hash.update(name.as_bytes());
         hash.update(&version.len().to_le_bytes());

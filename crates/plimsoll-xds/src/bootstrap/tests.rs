@@ -1,4 +1,4 @@
-//! Bootstraps as people write them, and what is refused.
+//! Valid bootstrap files, and errors with their field paths.
 
 use super::*;
 
@@ -31,7 +31,7 @@ const FULL: &str = r#"{
   "client_default_listener_resource_name_template": "shop/%s/listener"
 }"#;
 
-fn refused(text: &str) -> ConfigError {
+fn parse_error(text: &str) -> ConfigError {
     Bootstrap::parse(text).unwrap_err()
 }
 
@@ -47,19 +47,19 @@ fn every_field_is_read() {
         certificate_file: Some("cert.pem".into()),
         private_key_file: Some("key.pem".into()),
     };
-    assert_eq!(first.channel_creds, tls, "the first that is supported");
+    assert_eq!(first.channel_creds, tls, "the first supported one");
     assert_eq!(first.server_features, ["xds_v3", "trusted_xds_server"]);
     assert_eq!(second.channel_creds, ChannelCreds::Insecure);
     assert_eq!(bootstrap.node.id.as_ref(), "client-1");
     assert_eq!(bootstrap.node.cluster.as_ref(), "shop");
     assert_eq!(bootstrap.node.locality, Locality::new("r", "a", "1"));
     assert_eq!(bootstrap.metadata["nested"]["n"], 1);
-    assert_eq!(bootstrap.metadata["teamName"], "x", "spelt as written");
+    assert_eq!(bootstrap.metadata["teamName"], "x", "not normalized");
     assert_eq!(bootstrap.listener_name("orders"), "shop/orders/listener");
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place() {
+fn errors_have_path_and_location() {
     let cases = [
         (
             "\"authorities\": {}",
@@ -96,24 +96,28 @@ fn what_is_wrong_is_named_with_its_place() {
     ];
     for (from, to, path) in cases {
         assert!(FULL.contains(from), "{from}");
-        let error = refused(&FULL.replace(from, to));
+        let error = parse_error(&FULL.replace(from, to));
         assert_eq!(error.path(), path, "{error}");
     }
-    let google = refused(&FULL.replace("\"insecure\"}]}", "\"google_default\"}]}"));
+    let google = parse_error(&FULL.replace("\"insecure\"}]}", "\"google_default\"}]}"));
     assert!(
         google.to_string().contains("supported are insecure, tls"),
         "{google}"
     );
     assert!(google.location().is_some());
-    assert_eq!(refused(r#"{"xds_servers": []}"#).path(), "xds_servers");
-    // YAML is not enough.
-    assert!(!refused(&format!("# no JSON\n{FULL}")).reason().is_empty());
+    assert_eq!(parse_error(r#"{"xds_servers": []}"#).path(), "xds_servers");
+    // YAML that is not JSON is rejected.
+    assert!(
+        !parse_error(&format!("# not JSON\n{FULL}"))
+            .reason()
+            .is_empty()
+    );
 }
 
-/// Cut anywhere: a bootstrap or an error, never a panic.
+/// Truncated text is an error, never a panic.
 #[test]
-fn a_cut_text_does_no_harm() {
+fn truncated_text_is_an_error() {
     for (index, _) in FULL.char_indices().skip(1) {
-        assert!(!refused(&FULL[..index]).reason().is_empty());
+        assert!(!parse_error(&FULL[..index]).reason().is_empty());
     }
 }

@@ -1,9 +1,9 @@
-//! `envoy.config.endpoint.v3.ClusterLoadAssignment` to and from bytes.
+//! Decoding and encoding of `envoy.config.endpoint.v3.ClusterLoadAssignment`.
 //!
-//! Reading yields the checked noun of the core, or an error with the path to the field. Writing
-//! takes an [`AssignmentOut`], because a control plane says what the core has no noun for: when
-//! endpoints go stale, and a fraction by either road. Changing an assignment of somebody else
-//! without losing what we do not know is done in `rewrite`. Called through `wire`.
+//! Decoding yields the checked type of the core, or an error with the field path. Encoding takes an
+//! [`AssignmentOut`], because a control plane also writes what the core has no type for:
+//! `endpoint_stale_after`, and traffic fractions as a field or as metadata. `rewrite` edits an
+//! assignment of another server without losing unknown fields. Called through `wire`.
 
 mod rewrite;
 
@@ -24,71 +24,106 @@ use prost::Message;
 
 pub use rewrite::{AssignmentEdits, Edit, LocalityEdit, rewrite_assignment};
 
-use super::metadata::{envoy_lb, metadata};
-use super::pb::AddressMessage;
-use super::pb::duration;
-use super::pb::endpoint::{
+use super::load_assignment::extras;
+use super::{named, trace_decode};
+use crate::upstream::{ClusterEndpoints, EndpointExtras};
+use plimsoll_schema::error::DecodeError;
+use plimsoll_schema::field::{RawField, raw_fields};
+use plimsoll_schema::metadata::{envoy_lb, metadata};
+use plimsoll_schema::pb::AddressMessage;
+use plimsoll_schema::pb::duration;
+use plimsoll_schema::pb::endpoint::{
     AssignmentMessage, AssignmentPolicyMessage, DropOverloadMessage, EndpointMessage,
     FractionalPercentMessage, LbEndpointMessage, LocalityLbEndpointsMessage,
 };
-use super::pb::metadata::{KindMessage, MetadataMessage, StructMessage, ValueMessage};
-use super::unhonoured::{self, ASSIGNMENT, Class};
-use crate::error::DecodeError;
+use plimsoll_schema::pb::enums::Denominator;
+use plimsoll_schema::pb::metadata::{KindMessage, MetadataMessage, StructMessage, ValueMessage};
+use plimsoll_schema::{Described, Impact, unsupported};
 
-/// Key of the fraction in the metadata of a locality.
+/// Locality metadata key of the traffic fraction.
 const FRACTION: &str = "observed_traffic_fraction";
-/// Key of the override of consistent hashing in the metadata of an endpoint.
+/// Endpoint metadata key that overrides the key of consistent hashing.
 const HASH_KEY: &str = "hash_key";
-/// `FractionalPercent.DenominatorType`, by number.
-pub(super) const DENOMINATORS: [u32; 3] = [100, 10_000, 1_000_000];
+/// Minimum size of an encoded endpoint; limits the capacity reserved for a message.
+const MIN_ENDPOINT_BYTES: usize = 16;
+/// Values of `FractionalPercent.DenominatorType`, by number.
+const DENOMINATORS: [u32; 3] = [100, 10_000, 1_000_000];
 
-/// An assignment, to be written.
+/// Assignment to be encoded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AssignmentOut {
     /// Name of the cluster, or its EDS service name.
     pub cluster_name: Arc<str>,
-    /// The endpoints.
     pub localities: Vec<LocalityOut>,
-    /// Shares of requests to drop.
     pub drop_overloads: Vec<DropOverloadParts>,
-    /// Percent; unset is 140.
+    /// Percent; the default is 140.
     pub overprovisioning_factor: Option<u32>,
-    /// Health of a priority by host weights instead of host counts.
     pub weighted_priority_health: bool,
-    /// After this time without an update the receiver forgets the endpoints.
+    /// Time without an update after which the client discards the endpoints.
     pub endpoint_stale_after: Option<Duration>,
 }
 
-/// `LocalityLbEndpoints`, to be written.
+/// `LocalityLbEndpoints` to be encoded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocalityOut {
-    /// Where.
     pub locality: Locality,
-    /// At which priority.
     pub priority: u32,
-    /// At least 1 when set; gRPC drops localities without it.
+    /// At least 1 if set; gRPC ignores localities without a weight.
     pub load_balancing_weight: Option<u32>,
-    /// The endpoints.
     pub endpoints: Vec<EndpointOut>,
-    /// Field 10, basis points. Only for receivers that have announced it (decisions D9).
+    /// Field 10, in basis points. Only for clients that announce support for it (decision 0028).
     pub observed_traffic_fraction: Option<u32>,
-    /// The same in the metadata `envoy.lb` of the locality.
+    /// The same fraction, to be written to the locality's `envoy.lb` metadata.
     pub metadata_traffic_fraction: Option<u32>,
 }
 
-/// `LbEndpoint`, to be written: the same fields as it is read with.
+/// `LbEndpoint` to be encoded; the same type as decoding returns.
 pub type EndpointOut = LbEndpoint;
 
-/// Reads an assignment.
+/// Decodes the part of an assignment that load balancing needs.
 pub fn decode_assignment(bytes: &[u8]) -> Result<ClusterLoadAssignment, DecodeError> {
-    let message = AssignmentMessage::decode(bytes)?;
-    unhonoured::refuse(bytes, &ASSIGNMENT, Class::Host)?;
-    let policy = message.policy.unwrap_or_default();
-    let mut endpoints = Vec::with_capacity(message.endpoints.len());
-    for (index, entry) in message.endpoints.into_iter().enumerate() {
-        let parts = locality_parts(entry);
+    unsupported::refuse(bytes, AssignmentMessage::DESCRIPTOR, Impact::Host)?;
+    assignment(bytes, &mut |_, _| Ok(()))
+}
+
+/// Decodes an assignment including the settings for connecting to its endpoints.
+pub fn decode_endpoints(bytes: &[u8]) -> Result<ClusterEndpoints, DecodeError> {
+    unsupported::refuse(bytes, AssignmentMessage::DESCRIPTOR, Impact::Request)?;
+    let mut all = BTreeMap::new();
+    let assignment = assignment(bytes, &mut |address, endpoint| {
+        let extras = extras(endpoint)?;
+        if extras != EndpointExtras::default() {
+            all.insert(address, extras);
+        }
+        Ok(())
+    })?;
+    Ok(ClusterEndpoints {
+        assignment,
+        extras: Arc::new(all),
+    })
+}
+
+type OnEndpoint<'a> = &'a mut dyn FnMut(SocketAddr, EndpointMessage) -> Result<(), FieldError>;
+
+/// Decodes endpoints one by one: 10,000 decoded messages take twice the memory of the result.
+fn assignment(
+    bytes: &[u8],
+    on_endpoint: OnEndpoint<'_>,
+) -> Result<ClusterLoadAssignment, DecodeError> {
+    trace_decode::<AssignmentMessage>(bytes);
+    let mut message = AssignmentMessage::default();
+    let mut endpoints = Vec::new();
+    for field in raw_fields(bytes) {
+        let field = field?;
+        if !is_element(&field) {
+            message.merge(field.raw)?;
+            continue;
+        }
+        let parts = locality_parts(field.value, on_endpoint);
+        let index = endpoints.len();
         endpoints.push(parts.map_err(|error| error.under(&format!("endpoints[{index}]")))?);
     }
+    let policy = message.policy.unwrap_or_default();
     let mut drop_overloads = Vec::with_capacity(policy.drop_overloads.len());
     for (index, drop) in policy.drop_overloads.into_iter().enumerate() {
         let path = || format!("policy.drop_overloads[{index}]");
@@ -105,7 +140,13 @@ pub fn decode_assignment(bytes: &[u8]) -> Result<ClusterLoadAssignment, DecodeEr
     Ok(assignment)
 }
 
-/// Writes an assignment.
+/// Returns whether a field is `ClusterLoadAssignment.endpoints` or, within one,
+/// `LocalityLbEndpoints.lb_endpoints`: both have number 2.
+const fn is_element(field: &RawField<'_>) -> bool {
+    field.number == 2 && field.is_length_delimited
+}
+
+/// Encodes an assignment resource.
 pub fn encode_assignment(assignment: &AssignmentOut) -> Bytes {
     let drops = assignment.drop_overloads.iter();
     let policy = AssignmentPolicyMessage {
@@ -122,20 +163,29 @@ pub fn encode_assignment(assignment: &AssignmentOut) -> Bytes {
     message.encode_to_vec().into()
 }
 
-fn locality_parts(mut message: LocalityLbEndpointsMessage) -> Result<LocalityParts, FieldError> {
-    let endpoints = std::mem::take(&mut message.lb_endpoints);
-    let mut parts = locality_parts_without(message)?;
-    parts.lb_endpoints.reserve_exact(endpoints.len());
-    for (position, endpoint) in endpoints.into_iter().enumerate() {
-        let endpoint = lb_endpoint(endpoint);
+fn locality_parts(bytes: &[u8], on_endpoint: OnEndpoint<'_>) -> Result<LocalityParts, DecodeError> {
+    let count = raw_fields(bytes).flatten().filter(is_element).count();
+    let mut message = LocalityLbEndpointsMessage::default();
+    let mut lb_endpoints = Vec::with_capacity(count.min(bytes.len() / MIN_ENDPOINT_BYTES));
+    for field in raw_fields(bytes) {
+        let field = field?;
+        if !is_element(&field) {
+            message.merge(field.raw)?;
+            continue;
+        }
+        let endpoint = LbEndpointMessage::decode(field.value)
+            .map_err(DecodeError::from)
+            .and_then(|message| Ok(lb_endpoint(message, on_endpoint)?));
+        let position = lb_endpoints.len();
         let path = || format!("lb_endpoints[{position}]");
-        let endpoint = endpoint.map_err(|error| error.under(&path()))?;
-        parts.lb_endpoints.push(endpoint);
+        lb_endpoints.push(endpoint.map_err(|error| error.under(&path()))?);
     }
-    Ok(parts)
+    Ok(LocalityParts {
+        lb_endpoints,
+        ..locality_parts_without(message)?
+    })
 }
 
-/// Everything of a locality but its endpoints.
 pub(super) fn locality_parts_without(
     message: LocalityLbEndpointsMessage,
 ) -> Result<LocalityParts, FieldError> {
@@ -151,7 +201,7 @@ pub(super) fn locality_parts_without(
     })
 }
 
-/// A fraction that is there but no number is refused: presence means something (decisions D2).
+/// Rejects a fraction that is not a number, instead of reading it as unset (decision 0023).
 fn number(value: &ValueMessage) -> Result<f64, FieldError> {
     match value.kind {
         Some(KindMessage::Number(number)) => Ok(number),
@@ -162,12 +212,13 @@ fn number(value: &ValueMessage) -> Result<f64, FieldError> {
     }
 }
 
-/// What subsets are made of, and the override of consistent hashing in it.
+/// Returns the `envoy.lb` metadata, and the hash key override in it.
 pub(super) fn endpoint_metadata(
     message: Option<MetadataMessage>,
 ) -> Result<(Metadata, Option<Arc<str>>), FieldError> {
-    let metadata = envoy_lb(message).map_err(|error| error.under("metadata"))?;
-    let metadata = metadata.unwrap_or_default();
+    let metadata = envoy_lb(message)
+        .map_err(|error| error.under("metadata"))?
+        .unwrap_or_default();
     let hash_key = match metadata.get(HASH_KEY) {
         Some(MetadataValue::String(key)) => Some(Arc::clone(key)),
         _ => None,
@@ -175,18 +226,27 @@ pub(super) fn endpoint_metadata(
     Ok((metadata, hash_key))
 }
 
-fn lb_endpoint(message: LbEndpointMessage) -> Result<LbEndpoint, FieldError> {
+fn lb_endpoint(
+    message: LbEndpointMessage,
+    on_endpoint: OnEndpoint<'_>,
+) -> Result<LbEndpoint, FieldError> {
     let (metadata, hash_key) = endpoint_metadata(message.metadata)?;
-    let endpoint = message.endpoint.unwrap_or_default();
-    let address = socket_address(endpoint.address.unwrap_or_default())
+    let mut endpoint = message.endpoint.unwrap_or_default();
+    let address = socket_address(endpoint.address.take().unwrap_or_default())
         .map_err(|error| error.under("endpoint.address"))?;
+    let hostname = match std::mem::take(&mut endpoint.hostname) {
+        // An empty `Arc<str>` does not allocate, and most endpoints have no hostname.
+        none if none.is_empty() => Arc::default(),
+        hostname => hostname.into(),
+    };
+    on_endpoint(address, endpoint).map_err(|error| error.under("endpoint"))?;
     let Some(health_status) = HealthStatus::from_number(message.health_status) else {
         let reason = format!("{} is not a health status", message.health_status);
         return Err(FieldError::new("health_status", reason));
     };
     Ok(LbEndpoint {
         address,
-        hostname: endpoint.hostname.into(),
+        hostname,
         health_status,
         load_balancing_weight: message.load_balancing_weight,
         hash_key,
@@ -194,7 +254,7 @@ fn lb_endpoint(message: LbEndpointMessage) -> Result<LbEndpoint, FieldError> {
     })
 }
 
-/// The address, if it is an IP address with a port over TCP.
+/// Returns the socket address, which must be an IP address with a TCP port.
 pub(super) fn socket_address(message: AddressMessage) -> Result<SocketAddr, FieldError> {
     let Some(address) = message.socket_address else {
         let reason = "must be set: only addresses of sockets are supported";
@@ -217,11 +277,8 @@ pub(super) fn socket_address(message: AddressMessage) -> Result<SocketAddr, Fiel
 
 pub(super) fn drop_parts(message: DropOverloadMessage) -> Result<DropOverloadParts, FieldError> {
     let percentage = message.drop_percentage.unwrap_or_default();
-    let kind = usize::try_from(percentage.denominator).ok();
-    let Some(&denominator) = kind.and_then(|kind| DENOMINATORS.get(kind)) else {
-        let reason = format!("{} is not a denominator", percentage.denominator);
-        return Err(FieldError::new("drop_percentage.denominator", reason));
-    };
+    let denominator =
+        denominator(percentage.denominator).map_err(|error| error.under("drop_percentage"))?;
     Ok(DropOverloadParts {
         category: message.category,
         numerator: percentage.numerator,
@@ -229,7 +286,15 @@ pub(super) fn drop_parts(message: DropOverloadMessage) -> Result<DropOverloadPar
     })
 }
 
-/// A denominator that the message has no number for becomes a million, the finest there is.
+pub(super) fn denominator(number: i32) -> Result<u32, FieldError> {
+    Ok(match named(number, "denominator")? {
+        Denominator::Hundred => 100,
+        Denominator::TenThousand => 10_000,
+        Denominator::Million => 1_000_000,
+    })
+}
+
+/// Encodes a drop category. Unsupported denominators become one million, the finest.
 fn drop_message(drop: &DropOverloadParts) -> DropOverloadMessage {
     let kind = DENOMINATORS
         .iter()
@@ -272,6 +337,7 @@ fn endpoint_message(endpoint: &EndpointOut) -> LbEndpointMessage {
         endpoint: Some(EndpointMessage {
             address: Some(endpoint.address.into()),
             hostname: endpoint.hostname.as_ref().to_owned(),
+            ..Default::default()
         }),
         // The variants are declared in the order of their numbers.
         health_status: endpoint.health_status as i32,
@@ -280,7 +346,7 @@ fn endpoint_message(endpoint: &EndpointOut) -> LbEndpointMessage {
     }
 }
 
-/// All metadata of an endpoint, with the hash key wherever that came from.
+/// Returns all metadata of an endpoint, including the hash key.
 fn endpoint_metadata_out(endpoint: &EndpointOut) -> Metadata {
     let own = &endpoint.metadata;
     let Some(key) = endpoint.hash_key.as_ref() else {

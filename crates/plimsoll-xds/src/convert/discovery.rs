@@ -1,9 +1,8 @@
-//! The messages of `ads::message` to bytes and back, both variants, both directions.
+//! Decoding and encoding of discovery requests and responses, both variants, both directions.
 //!
-//! Bodies of resources are never copied on the way in: they are slices of the input. On the way out
-//! a response is the sum of its parts: protobuf lets a message be put together by concatenation, so
-//! [`encode_any`] and [`encode_delta_resource`] can be done once for all receivers, and a response
-//! without resources is the head to put in front of them. Called through `wire`.
+//! Decoded resource bodies are slices of the input, without copying. Protobuf messages can be
+//! concatenated, so [`encode_any`] and [`encode_delta_resource`] can run once for all clients; an
+//! encoded response without resources is the head to put in front of them. Called through `wire`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,25 +10,27 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 
-use super::field::{field_len, fields, put_field, put_head, put_string, string_len};
 use super::node::decode_node;
-use super::pb::AnyMessage;
-use super::pb::discovery::{
-    DeltaDiscoveryRequestMessage, DeltaDiscoveryResponseMessage, DiscoveryRequestMessage,
-    DiscoveryResponseMessage, ResourceMessage, StatusMessage,
-};
 use crate::ads::message::{
     Any, DeltaDiscoveryRequest, DeltaDiscoveryResponse, DeltaResource, DiscoveryRequest,
     DiscoveryResponse, ErrorDetail, NodeMessage,
 };
-use crate::error::DecodeError;
+use plimsoll_schema::error::DecodeError;
+use plimsoll_schema::field::{
+    field_len, put_field, put_key_and_length, put_string, raw_fields, string_len,
+};
+use plimsoll_schema::pb::AnyMessage;
+use plimsoll_schema::pb::discovery::{
+    DeltaDiscoveryRequestMessage, DeltaDiscoveryResponseMessage, DiscoveryRequestMessage,
+    DiscoveryResponseMessage, ResourceMessage, StatusMessage,
+};
 
-/// Type of the wrapper that may stand around a resource.
+/// Type URL of the wrapper message around a resource.
 const RESOURCE: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
-/// Field of the resources in both responses.
+/// Field number of the resources in both responses.
 const RESOURCES: u32 = 2;
 
-/// Reads a state-of-the-world request.
+/// Decodes a SotW request.
 pub fn decode_discovery_request(bytes: Bytes) -> Result<DiscoveryRequest, DecodeError> {
     let message = DiscoveryRequestMessage::decode(bytes)?;
     Ok(DiscoveryRequest {
@@ -42,7 +43,7 @@ pub fn decode_discovery_request(bytes: Bytes) -> Result<DiscoveryRequest, Decode
     })
 }
 
-/// Writes a state-of-the-world request; the node goes out as its raw bytes.
+/// Encodes a SotW request; the node is written as its raw bytes.
 pub fn encode_discovery_request(request: &DiscoveryRequest) -> Vec<u8> {
     let message = DiscoveryRequestMessage {
         version_info: request.version_info.clone(),
@@ -55,7 +56,7 @@ pub fn encode_discovery_request(request: &DiscoveryRequest) -> Vec<u8> {
     message.encode_to_vec()
 }
 
-/// Reads a state-of-the-world response. Wrapped resources stay wrapped: see [`unwrap_resource`].
+/// Decodes a SotW response. Wrapped resources stay wrapped: see [`unwrap_resource`].
 pub fn decode_discovery_response(bytes: Bytes) -> Result<DiscoveryResponse, DecodeError> {
     let message = DiscoveryResponseMessage::decode(bytes)?;
     Ok(DiscoveryResponse {
@@ -66,17 +67,18 @@ pub fn decode_discovery_response(bytes: Bytes) -> Result<DiscoveryResponse, Deco
     })
 }
 
-/// Writes a state-of-the-world response.
+/// Encodes a SotW response.
 pub fn encode_discovery_response(response: &DiscoveryResponse) -> Bytes {
     let head = DiscoveryResponseMessage {
         version_info: response.version_info.clone(),
         resources: Vec::new(),
         type_url: response.type_url.as_ref().to_owned(),
         nonce: response.nonce.clone(),
-    };
-    let head = head.encode_to_vec();
-    let resources = response.resources.iter();
-    let body: usize = resources
+    }
+    .encode_to_vec();
+    let body: usize = response
+        .resources
+        .iter()
         .map(|any| field_len(RESOURCES, any_len(any)))
         .sum();
     let mut out = BytesMut::with_capacity(head.len() + body);
@@ -87,7 +89,7 @@ pub fn encode_discovery_response(response: &DiscoveryResponse) -> Bytes {
     out.freeze()
 }
 
-/// Reads an incremental request.
+/// Decodes an incremental request.
 pub fn decode_delta_discovery_request(bytes: Bytes) -> Result<DeltaDiscoveryRequest, DecodeError> {
     let message = DeltaDiscoveryRequestMessage::decode(bytes)?;
     let versions = message.initial_resource_versions.into_iter();
@@ -104,7 +106,7 @@ pub fn decode_delta_discovery_request(bytes: Bytes) -> Result<DeltaDiscoveryRequ
     })
 }
 
-/// Writes an incremental request; the node goes out as its raw bytes.
+/// Encodes an incremental request; the node is written as its raw bytes.
 pub fn encode_delta_discovery_request(request: &DeltaDiscoveryRequest) -> Vec<u8> {
     let versions: BTreeMap<String, String> = request
         .initial_resource_versions
@@ -123,7 +125,7 @@ pub fn encode_delta_discovery_request(request: &DeltaDiscoveryRequest) -> Vec<u8
     message.encode_to_vec()
 }
 
-/// Reads an incremental response.
+/// Decodes an incremental response.
 pub fn decode_delta_discovery_response(
     bytes: Bytes,
 ) -> Result<DeltaDiscoveryResponse, DecodeError> {
@@ -142,7 +144,7 @@ pub fn decode_delta_discovery_response(
     })
 }
 
-/// Writes an incremental response.
+/// Encodes an incremental response.
 pub fn encode_delta_discovery_response(response: &DeltaDiscoveryResponse) -> Bytes {
     let head = DeltaDiscoveryResponseMessage {
         system_version_info: response.system_version_info.clone(),
@@ -150,10 +152,11 @@ pub fn encode_delta_discovery_response(response: &DeltaDiscoveryResponse) -> Byt
         type_url: response.type_url.as_ref().to_owned(),
         nonce: response.nonce.clone(),
         removed_resources: strings(&response.removed_resources),
-    };
-    let head = head.encode_to_vec();
-    let resources = response.resources.iter();
-    let body: usize = resources
+    }
+    .encode_to_vec();
+    let body: usize = response
+        .resources
+        .iter()
         .map(|resource| field_len(RESOURCES, resource_len(resource)))
         .sum();
     let mut out = BytesMut::with_capacity(head.len() + body);
@@ -164,23 +167,22 @@ pub fn encode_delta_discovery_response(response: &DeltaDiscoveryResponse) -> Byt
     out.freeze()
 }
 
-/// One element of `DiscoveryResponse.resources`, with tag and length: what a response is
-/// concatenated from.
+/// Encodes one element of `DiscoveryResponse.resources`, with tag and length, for concatenation.
 pub fn encode_any(any: &Any) -> Bytes {
     let mut out = BytesMut::with_capacity(field_len(RESOURCES, any_len(any)));
     put_any(&mut out, RESOURCES, any);
     out.freeze()
 }
 
-/// One element of `DeltaDiscoveryResponse.resources`, with tag and length.
+/// Encodes one element of `DeltaDiscoveryResponse.resources`, with tag and length.
 pub fn encode_delta_resource(resource: &DeltaResource) -> Bytes {
     let mut out = BytesMut::with_capacity(field_len(RESOURCES, resource_len(resource)));
     put_resource(&mut out, resource);
     out.freeze()
 }
 
-/// The resource itself, if `any` is the wrapper `envoy.service.discovery.v3.Resource`, else `any`.
-/// `None` when the wrapper is empty (a heartbeat) or cannot be read.
+/// Unwraps `envoy.service.discovery.v3.Resource`; returns any other `any` unchanged. Returns `None`
+/// if the wrapper is empty (a heartbeat) or cannot be decoded.
 pub fn unwrap_resource(any: &Any) -> Option<Any> {
     if any.type_url.as_ref() != RESOURCE {
         return Some(any.clone());
@@ -189,8 +191,8 @@ pub fn unwrap_resource(any: &Any) -> Option<Any> {
     wrapper.resource.map(from_message)
 }
 
-/// Name of a resource: field 1 in every type that is served by name; looks into the wrapper
-/// `envoy.service.discovery.v3.Resource`. `None` when there is no name or it cannot be read.
+/// Returns the name of a resource, which is field 1 in every type, or the name in the wrapper
+/// `envoy.service.discovery.v3.Resource`. `None` if the name is missing or cannot be decoded.
 pub fn resource_name(type_url: &str, body: &[u8]) -> Option<String> {
     if type_url == RESOURCE {
         let wrapper = ResourceMessage::decode(body).ok()?;
@@ -198,18 +200,18 @@ pub fn resource_name(type_url: &str, body: &[u8]) -> Option<String> {
             return Some(wrapper.name);
         }
         let inner = wrapper.resource?;
-        // One level: a wrapper in a wrapper is nothing anybody sends.
+        // One level only: wrappers are never nested.
         return first_string(&inner.value);
     }
     first_string(body)
 }
 
-/// Field 1 as a string; the last one counts, as for every reader of protobuf.
+/// Returns field 1 as a string; the last occurrence wins, as protobuf requires.
 fn first_string(body: &[u8]) -> Option<String> {
     let mut name = None;
-    for field in fields(body) {
+    for field in raw_fields(body) {
         let field = field.ok()?;
-        if field.number == 1 && field.has_length {
+        if field.number == 1 && field.is_length_delimited {
             name = Some(field.value);
         }
     }
@@ -229,7 +231,7 @@ fn any_len(any: &Any) -> usize {
 }
 
 fn put_any(out: &mut BytesMut, number: u32, any: &Any) {
-    put_head(out, number, any_len(any));
+    put_key_and_length(out, number, any_len(any));
     put_string(out, 1, &any.type_url);
     put_field(out, 2, &any.value);
 }
@@ -242,7 +244,7 @@ fn resource_len(resource: &DeltaResource) -> usize {
 }
 
 fn put_resource(out: &mut BytesMut, resource: &DeltaResource) {
-    put_head(out, RESOURCES, resource_len(resource));
+    put_key_and_length(out, RESOURCES, resource_len(resource));
     put_string(out, 1, &resource.version);
     if let Some(any) = &resource.resource {
         put_any(out, 2, any);

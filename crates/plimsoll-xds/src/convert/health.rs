@@ -1,13 +1,13 @@
-//! `grpc.health.v1` to and from bytes: is a server serving?
+//! Encoding and decoding of `grpc.health.v1` health checks.
 //!
-//! Asking and timing live in the client's health checks.
+//! Sending and timing checks is up to the data plane.
 
 use prost::Message;
 
-/// `:path` of a check.
+/// `:path` of the health check RPC.
 pub const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
 
-/// `HealthCheckResponse.ServingStatus.SERVING`.
+/// Number of `SERVING` in `HealthCheckResponse.ServingStatus`.
 const SERVING: i32 = 1;
 
 #[derive(Clone, PartialEq, Message)]
@@ -22,13 +22,14 @@ struct HealthCheckResponse {
     status: i32,
 }
 
-/// Asks for one service; empty is the server as a whole.
+/// Encodes a request for one gRPC service; an empty name is the whole server.
 pub fn encode_health_check_request(service: &str) -> Vec<u8> {
     let service = service.to_owned();
     HealthCheckRequest { service }.encode_to_vec()
 }
 
-/// Whether the answer is `SERVING`. What cannot be read is no such answer.
+/// Returns whether the response is `SERVING`. A response that cannot be decoded counts as not
+/// serving.
 pub fn decode_health_check_response(bytes: &[u8]) -> bool {
     let response = HealthCheckResponse::decode(bytes);
     response.is_ok_and(|response| response.status == SERVING)
@@ -39,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_those_of_the_protocol() {
+    fn encoding_matches_the_protocol() {
         assert_eq!(encode_health_check_request(""), b"");
         assert_eq!(encode_health_check_request("ab"), b"\x0a\x02ab");
         assert!(decode_health_check_response(b"\x08\x01"));

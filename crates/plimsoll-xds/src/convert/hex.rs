@@ -1,9 +1,9 @@
-//! Bytes of other implementations, written down in tests as hex.
+//! Test messages encoded by other protobuf implementations, as hex.
 
-/// Messages that protobuf for Python wrote, a name and the bytes in each line.
+/// Messages encoded by protobuf for Python, one per line as name and hex bytes.
 const MESSAGES: &str = include_str!("../../tests/data/messages.hex");
 
-/// The bytes; spaces are ignored.
+/// Parses hex digits; whitespace is ignored.
 pub(super) fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text
         .bytes()
@@ -15,9 +15,9 @@ pub(super) fn hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// The message of that name.
+/// Returns the message of this name.
 pub(super) fn message(name: &str) -> Vec<u8> {
     let mut lines = MESSAGES.lines().filter_map(|line| line.split_once(' '));
-    let (_, bytes) = lines.find(|&(known, _)| known == name).unwrap();
+    let (_, bytes) = lines.find(|&(key, _)| key == name).unwrap();
     hex(bytes)
 }

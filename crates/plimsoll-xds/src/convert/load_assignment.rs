@@ -1,74 +1,33 @@
-//! The `load_assignment` of a cluster from bytes, and what any assignment says beyond the core's
-//! noun. Assignments of EDS are read in `assignment`.
-
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+//! Decoding of the inline `load_assignment` of a cluster, and of endpoint settings beyond the
+//! core's types. `assignment` decodes EDS resources.
 
 use plimsoll_core::model::health::HealthStatus;
 use plimsoll_core::units::FieldError;
-use prost::Message;
 
 use super::assignment::{drop_parts, endpoint_metadata, locality_parts_without, socket_address};
-use super::pb::endpoint::{
-    AssignmentMessage, EndpointExtrasMessage, ExtrasMessage, LbEndpointMessage,
-};
-use super::unhonoured::{self, ASSIGNMENT, Class};
-use crate::error::DecodeError;
 use crate::upstream::{EndpointExtras, LoadAssignment, NamedEndpoint, NamedLocality};
+use plimsoll_schema::pb::endpoint::{AssignmentMessage, EndpointMessage, LbEndpointMessage};
 
-/// What an assignment says about connections and checks of its endpoints; those of which it says
-/// nothing are left out.
-pub fn decode_endpoint_extras(
-    bytes: &[u8],
-) -> Result<BTreeMap<SocketAddr, EndpointExtras>, DecodeError> {
-    let message = ExtrasMessage::decode(bytes)?;
-    unhonoured::refuse(bytes, &ASSIGNMENT, Class::Request)?;
-    let mut all = BTreeMap::new();
-    for (index, entry) in message.endpoints.into_iter().enumerate() {
-        for (position, lb_endpoint) in entry.lb_endpoints.into_iter().enumerate() {
-            let path = format!("endpoints[{index}].lb_endpoints[{position}].endpoint");
-            let endpoint = lb_endpoint.endpoint.unwrap_or_default();
-            let address = endpoint.address.clone().unwrap_or_default();
-            let extras = extras(endpoint).map_err(|error| error.under(&path))?;
-            if extras != EndpointExtras::default() {
-                let address = socket_address(address);
-                let address = address.map_err(|error| error.under("address").under(&path))?;
-                all.insert(address, extras);
-            }
-        }
-    }
-    Ok(all)
-}
-
-/// The endpoints of a cluster; the path of an error starts inside the message.
-pub(super) fn load_assignment(bytes: &[u8]) -> Result<LoadAssignment, FieldError> {
-    let broken = |error: prost::DecodeError| FieldError::new("", error.to_string());
-    let message = AssignmentMessage::decode(bytes).map_err(broken)?;
-    let mut all_extras = ExtrasMessage::decode(bytes).map_err(broken)?.endpoints;
+/// Decodes the endpoints of a cluster; error paths start inside the message.
+pub(super) fn load_assignment(message: AssignmentMessage) -> Result<LoadAssignment, FieldError> {
     let policy = message.policy.unwrap_or_default();
     let mut endpoints = Vec::with_capacity(message.endpoints.len());
     for (index, mut entry) in message.endpoints.into_iter().enumerate() {
         let under = |error: FieldError| error.under(&format!("endpoints[{index}]"));
         let lb_endpoints = std::mem::take(&mut entry.lb_endpoints);
         let parts = locality_parts_without(entry).map_err(under)?;
-        let extras = all_extras
-            .get_mut(index)
-            .map(|entry| &mut entry.lb_endpoints);
-        let mut extras = extras.map(std::mem::take).unwrap_or_default().into_iter();
         let mut named = Vec::with_capacity(lb_endpoints.len());
         for (position, endpoint) in lb_endpoints.into_iter().enumerate() {
-            let more = extras.next().and_then(|more| more.endpoint);
-            let endpoint = named_endpoint(endpoint, more.unwrap_or_default());
-            let path = format!("lb_endpoints[{position}]");
-            named.push(endpoint.map_err(|error| under(error.under(&path)))?);
+            let path = || format!("lb_endpoints[{position}]");
+            let endpoint = named_endpoint(endpoint);
+            named.push(endpoint.map_err(|error| under(error.under(&path())))?);
         }
         endpoints.push(NamedLocality {
             parts,
             endpoints: named,
         });
     }
-    let drops = policy.drop_overloads.into_iter().map(drop_parts);
-    let drops = drops.collect::<Result<_, _>>();
+    let drops: Result<_, _> = policy.drop_overloads.into_iter().map(drop_parts).collect();
     Ok(LoadAssignment {
         cluster_name: message.cluster_name,
         endpoints,
@@ -78,13 +37,13 @@ pub(super) fn load_assignment(bytes: &[u8]) -> Result<LoadAssignment, FieldError
     })
 }
 
-fn named_endpoint(
-    message: LbEndpointMessage,
-    more: EndpointExtrasMessage,
-) -> Result<NamedEndpoint, FieldError> {
+fn named_endpoint(message: LbEndpointMessage) -> Result<NamedEndpoint, FieldError> {
     let (metadata, hash_key) = endpoint_metadata(message.metadata)?;
-    let endpoint = message.endpoint.unwrap_or_default();
-    let address = endpoint.address.and_then(|address| address.socket_address);
+    let mut endpoint = message.endpoint.unwrap_or_default();
+    let address = endpoint
+        .address
+        .take()
+        .and_then(|address| address.socket_address);
     let error = |field: &str, reason: String| {
         let path = format!("endpoint.address.socket_address{field}");
         Err(FieldError::new(path, reason))
@@ -105,16 +64,16 @@ fn named_endpoint(
     Ok(NamedEndpoint {
         host: address.address,
         port,
-        hostname: endpoint.hostname.into(),
+        hostname: std::mem::take(&mut endpoint.hostname).into(),
         health_status,
         load_balancing_weight: message.load_balancing_weight,
         hash_key,
         metadata,
-        extras: extras(more).map_err(|error| error.under("endpoint"))?,
+        extras: extras(endpoint).map_err(|error| error.under("endpoint"))?,
     })
 }
 
-fn extras(message: EndpointExtrasMessage) -> Result<EndpointExtras, FieldError> {
+pub(super) fn extras(message: EndpointMessage) -> Result<EndpointExtras, FieldError> {
     let mut additional_addresses = Vec::with_capacity(message.additional_addresses.len());
     for (index, additional) in message.additional_addresses.into_iter().enumerate() {
         let path = format!("additional_addresses[{index}].address");

@@ -1,34 +1,34 @@
-//! `envoy.service.load_stats.v3` to and from the messages of `lrs::message`.
+//! Decoding and encoding of `envoy.service.load_stats.v3`.
 //!
-//! Reading keeps the counts that decide something and skips the rest without building it; writing
-//! has every field. Called through `wire`.
+//! Decoding keeps the counters that the planner needs and skips the rest without allocating;
+//! encoding writes every field. Called through `wire`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use plimsoll_core::model::load_report::{ClusterStats, UpstreamLocalityStats};
+use plimsoll_core::model::load_report::{
+    ClusterLoadStats, ClusterStats, LocalityLoadStats, MetricStats, UpstreamEndpointStats,
+    UpstreamLocalityStats,
+};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::{BasisPoints, FieldError};
 use prost::Message;
 
 use super::node::{decode_node, encode_node};
-use super::pb::duration;
-use super::pb::load_stats::{
+use crate::lrs::message::{ClusterTraffic, LoadReport, LoadStatsRequest, LoadStatsResponse};
+use crate::node::NodeInfo;
+use plimsoll_schema::error::DecodeError;
+use plimsoll_schema::pb::duration;
+use plimsoll_schema::pb::load_stats::{
     ClusterStatsCounts, ClusterStatsFields, ClusterTrafficMessage, DroppedRequestsMessage,
     EndpointStatsFields, LoadStatsRequestCounts, LoadStatsRequestMessage, LoadStatsResponseMessage,
     LocalityFractionMessage, LocalityStatsCounts, LocalityStatsFields, NamedMetricMessage,
     TimestampMessage, UnnamedMetricMessage,
 };
-use crate::error::DecodeError;
-use crate::lrs::message::{
-    ClusterStatsMessage, ClusterTraffic, LoadReport, LoadStatsRequest, LoadStatsResponse,
-    MetricStats, UpstreamEndpointStats, UpstreamLocalityStatsMessage,
-};
-use crate::node::NodeInfo;
 
-/// Reads a report, as far as a server needs it.
+/// Decodes a load report, as far as a server needs it.
 pub fn decode_load_stats_request(bytes: Bytes) -> Result<LoadStatsRequest, DecodeError> {
     let message = LoadStatsRequestCounts::decode(bytes)?;
     let node = message.node.map(|raw| decode_node(&raw)).transpose();
@@ -43,7 +43,7 @@ pub fn decode_load_stats_request(bytes: Bytes) -> Result<LoadStatsRequest, Decod
     })
 }
 
-/// Writes what [`decode_load_stats_request`] reads.
+/// Encodes the fields that [`decode_load_stats_request`] reads.
 pub fn encode_load_stats_request(request: &LoadStatsRequest) -> Vec<u8> {
     let stats = request
         .cluster_stats
@@ -62,13 +62,13 @@ pub fn encode_load_stats_request(request: &LoadStatsRequest) -> Vec<u8> {
     encode_stats(request.node.as_ref(), stats.collect())
 }
 
-/// Writes a report with every field.
+/// Encodes a load report with all fields.
 pub fn encode_load_report(report: &LoadReport) -> Vec<u8> {
     let stats = report.cluster_stats.iter().map(cluster_fields);
     encode_stats(report.node.as_ref(), stats.collect())
 }
 
-/// Reads what a server asks for.
+/// Decodes the reporting settings sent by a server.
 pub fn decode_load_stats_response(bytes: &[u8]) -> Result<LoadStatsResponse, DecodeError> {
     let message = LoadStatsResponseMessage::decode(bytes)?;
     let interval = duration(message.load_reporting_interval, "load_reporting_interval")?;
@@ -87,8 +87,8 @@ pub fn decode_load_stats_response(bytes: &[u8]) -> Result<LoadStatsResponse, Dec
     })
 }
 
-/// Writes what a server asks for. `observed_traffic` must be empty for receivers that have not
-/// announced that they know it (decisions D9); that is for the caller to see to.
+/// Encodes the reporting settings of a server. The caller must leave `observed_traffic` empty for
+/// clients that have not announced support for it (decision 0028).
 pub fn encode_load_stats_response(response: &LoadStatsResponse) -> Bytes {
     let traffic = response.observed_traffic.iter();
     let message = LoadStatsResponseMessage {
@@ -129,7 +129,7 @@ fn cluster_traffic(message: ClusterTrafficMessage) -> Result<ClusterTraffic, Dec
         let path = format!("fractions[{index}].observed_traffic_fraction");
         let share = BasisPoints::new(u64::from(fraction.observed_traffic_fraction), &path)?;
         let locality = fraction.locality.map(Into::into).unwrap_or_default();
-        // As in an assignment: saying the same twice is fine, contradicting oneself is not.
+        // As in an assignment, a locality may occur twice only with the same fraction.
         match fractions.iter().find(|(known, _)| *known == locality) {
             Some((_, known)) if *known == share => {}
             Some(_) => return Err(DecodeError::new(path, "contradicts an earlier entry")),
@@ -156,7 +156,7 @@ fn since_epoch(time: TimestampMessage) -> Result<Duration, DecodeError> {
 fn timestamp(since_epoch: Duration) -> TimestampMessage {
     TimestampMessage {
         seconds: i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX),
-        // Below 10^9.
+        // Always below 10^9.
         nanos: i32::try_from(since_epoch.subsec_nanos()).unwrap_or_default(),
     }
 }
@@ -168,7 +168,7 @@ fn traffic_fields(traffic: &ClusterTraffic) -> ClusterTrafficMessage {
         fractions: fractions
             .map(|(locality, share)| LocalityFractionMessage {
                 locality: Some(locality.into()),
-                // At most 10,000.
+                // Always at most 10,000.
                 observed_traffic_fraction: u32::try_from(share.get()).unwrap_or_default(),
             })
             .collect(),
@@ -184,12 +184,12 @@ fn encode_stats(node: Option<&NodeInfo>, cluster_stats: Vec<ClusterStatsFields>)
     message.encode_to_vec()
 }
 
-fn cluster_fields(stats: &ClusterStatsMessage) -> ClusterStatsFields {
-    let localities = stats.upstream_locality_stats.iter();
+fn cluster_fields(stats: &ClusterLoadStats) -> ClusterStatsFields {
+    let localities = stats.localities.iter();
     let dropped = stats.dropped_requests.iter();
     ClusterStatsFields {
         cluster_name: string(&stats.cluster_name),
-        upstream_locality_stats: localities.map(locality_message_fields).collect(),
+        upstream_locality_stats: localities.map(locality_load_fields).collect(),
         total_dropped_requests: stats.total_dropped_requests,
         load_report_interval: Some(stats.load_report_interval.into()),
         dropped_requests: dropped
@@ -214,15 +214,16 @@ fn locality_fields(stats: &UpstreamLocalityStats) -> LocalityStatsFields {
     }
 }
 
-fn locality_message_fields(message: &UpstreamLocalityStatsMessage) -> LocalityStatsFields {
-    let endpoints = message.upstream_endpoint_stats.iter();
+/// Encodes utilizations as fields (gRFC A85) and as named metrics (Envoy).
+fn locality_load_fields(load: &LocalityLoadStats) -> LocalityStatsFields {
+    let metric = |name: &str| load.load_metric_stats.get(name).and_then(unnamed);
     LocalityStatsFields {
-        load_metric_stats: named(&message.load_metric_stats),
-        upstream_endpoint_stats: endpoints.map(endpoint_fields).collect(),
-        cpu_utilization: unnamed(message.cpu_utilization),
-        mem_utilization: unnamed(message.mem_utilization),
-        application_utilization: unnamed(message.application_utilization),
-        ..locality_fields(&message.stats)
+        load_metric_stats: named(&load.load_metric_stats),
+        upstream_endpoint_stats: load.endpoints.iter().map(endpoint_fields).collect(),
+        cpu_utilization: metric("cpu_utilization"),
+        mem_utilization: metric("mem_utilization"),
+        application_utilization: metric("application_utilization"),
+        ..locality_fields(&load.stats)
     }
 }
 
@@ -248,7 +249,7 @@ fn named(metrics: &BTreeMap<Arc<str>, MetricStats>) -> Vec<NamedMetricMessage> {
         .collect()
 }
 
-fn unnamed(stats: MetricStats) -> Option<UnnamedMetricMessage> {
+fn unnamed(stats: &MetricStats) -> Option<UnnamedMetricMessage> {
     let count = stats.num_requests_finished_with_metric;
     (count != 0).then_some(UnnamedMetricMessage {
         num_requests_finished_with_metric: count,

@@ -1,15 +1,18 @@
-//! String matchers and sources of data from bytes, for certificates and routes.
+//! Decoding of string matchers and data sources.
 
 use plimsoll_core::units::FieldError;
 
-use super::pb::tls::{DataSourceMessage, RegexMessage, StringMatcherMessage};
+use super::exactly_one;
 use crate::string_match::{SafeRegex, StringMatcher, StringPattern};
 use crate::upstream::DataSource;
+use plimsoll_schema::pb::tls::{DataSourceMessage, RegexMessage, StringMatcherMessage};
 
-/// A matcher; the path of an error starts inside the message.
+/// Decodes a string matcher; error paths start inside the message.
 pub(super) fn string_matcher(message: StringMatcherMessage) -> Result<StringMatcher, FieldError> {
-    let regex = message.safe_regex.as_ref().map(safe_regex);
-    let regex = regex
+    let regex = message
+        .safe_regex
+        .as_ref()
+        .map(safe_regex)
         .transpose()
         .map_err(|error| error.under("safe_regex"))?;
     let patterns = [
@@ -19,21 +22,18 @@ pub(super) fn string_matcher(message: StringMatcherMessage) -> Result<StringMatc
         message.contains.map(StringPattern::Contains),
         regex.map(StringPattern::Regex),
     ];
-    match patterns.into_iter().flatten().next() {
-        Some(pattern) => Ok(StringMatcher {
-            pattern,
-            ignore_case: message.ignore_case,
-        }),
-        None => Err(FieldError::new("", "has no pattern, or one we do not know")),
-    }
+    Ok(StringMatcher {
+        pattern: exactly_one(patterns, "must have exactly one pattern")?,
+        ignore_case: message.ignore_case,
+    })
 }
 
-/// An expression; the path of an error starts inside the message.
+/// Compiles a regular expression; error paths start inside the message.
 pub(super) fn safe_regex(message: &RegexMessage) -> Result<SafeRegex, FieldError> {
     SafeRegex::try_new(&message.regex).map_err(|error| error.under("regex"))
 }
 
-/// Where bytes are; the path of an error starts inside the message.
+/// Decodes a data source; error paths start inside the message.
 pub(super) fn data_source(message: DataSourceMessage) -> Result<DataSource, FieldError> {
     let sources = [
         message.filename.map(DataSource::Filename),
@@ -45,6 +45,5 @@ pub(super) fn data_source(message: DataSourceMessage) -> Result<DataSource, Fiel
             .environment_variable
             .map(DataSource::EnvironmentVariable),
     ];
-    let source = sources.into_iter().flatten().next();
-    source.ok_or_else(|| FieldError::new("", "must have a source"))
+    exactly_one(sources, "must have exactly one source")
 }

@@ -1,17 +1,17 @@
-//! `envoy.config.core.v3.Node` to and from [`NodeInfo`].
+//! Decoding and encoding of `envoy.config.core.v3.Node`.
 //!
-//! Metadata and extensions are skipped, not built: an Envoy lists 516 extensions in 61 KB. Called
-//! by `discovery` and `load_report`, and through `wire`.
+//! Metadata and extensions are skipped without allocating: an Envoy lists 516 extensions in 61 KB.
+//! Called by `discovery` and `load_report`, and through `wire`.
 
 use bytes::Bytes;
 use plimsoll_core::model::load_report::Node;
 use prost::Message;
 
-use super::pb::discovery::{BuildVersionMessage, NodeFields};
-use crate::error::DecodeError;
 use crate::node::NodeInfo;
+use plimsoll_schema::error::DecodeError;
+use plimsoll_schema::pb::discovery::{BuildVersionMessage, NodeFields};
 
-/// Reads a node.
+/// Decodes a node message.
 pub fn decode_node(bytes: &[u8]) -> Result<NodeInfo, DecodeError> {
     let fields = NodeFields::decode(bytes)?;
     let user_agent_version = match fields.user_agent_build_version {
@@ -30,7 +30,7 @@ pub fn decode_node(bytes: &[u8]) -> Result<NodeInfo, DecodeError> {
     })
 }
 
-/// Writes a node; a locality without any part is left out.
+/// Encodes a node message; an empty locality is omitted.
 pub fn encode_node(info: &NodeInfo) -> Bytes {
     let locality = &info.node.locality;
     let fields = NodeFields {
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_node_survives_a_round_trip() {
         assert_eq!(decode_node(&encode_node(&info())).unwrap(), info());
         let mut bare = info();
         bare.node.locality = Locality::default();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn envoy_says_its_version_in_numbers_and_extensions_are_skipped() {
+    fn the_build_version_is_used_and_extensions_are_skipped() {
         // id "e", extensions [{name "f"}] (9), user_agent_build_version 1.40.0 (8).
         let bytes = [
             0x0a, 1, b'e', 0x4a, 3, 0x0a, 1, b'f', 0x42, 6, 0x0a, 4, 0x08, 1, 0x10, 40,
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_node_are_refused() {
+    fn malformed_nodes_are_rejected() {
         assert!(decode_node(&[0x0a, 9, b'e']).is_err());
         assert!(decode_node(&[0x0a, 1, 0xff]).is_err(), "not UTF-8");
     }

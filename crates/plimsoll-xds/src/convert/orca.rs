@@ -1,15 +1,14 @@
-//! `xds.data.orca.v3.OrcaLoadReport` to and from bytes.
+//! Decoding and encoding of `xds.data.orca.v3.OrcaLoadReport`.
 //!
-//! The message is small and declared by hand. Unknown fields are ignored, values are not judged. A
-//! known field with another wire type is an error here, where Envoy would skip it. Called by
-//! `orca`.
+//! Unknown fields are ignored, values are not validated. A known field with a wrong wire type is an
+//! error, although Envoy skips such a field. Called by `orca`.
 
 use std::collections::BTreeMap;
 
 use plimsoll_core::model::orca::{MetricMap, OrcaLoadReport};
 use prost::{DecodeError, Message};
 
-/// The message, field by field.
+/// Hand-written declaration of the message.
 #[derive(Clone, PartialEq, Message)]
 struct ReportMessage {
     #[prost(double, tag = "1")]
@@ -32,9 +31,9 @@ struct ReportMessage {
     application_utilization: f64,
 }
 
-/// Reads a message; no bytes are an empty report. The error is a reason in words.
-pub(crate) fn decode(bytes: &[u8]) -> Result<OrcaLoadReport, String> {
-    let message = ReportMessage::decode(bytes).map_err(|error: DecodeError| error.to_string())?;
+/// Decodes a message; no bytes are an empty report.
+pub(crate) fn decode(bytes: &[u8]) -> Result<OrcaLoadReport, DecodeError> {
+    let message = ReportMessage::decode(bytes)?;
     Ok(OrcaLoadReport {
         cpu_utilization: message.cpu_utilization,
         mem_utilization: message.mem_utilization,
@@ -48,7 +47,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<OrcaLoadReport, String> {
     })
 }
 
-/// Writes a message; fields that are 0 are left out.
+/// Encodes a message; fields that are 0 are omitted.
 pub(crate) fn encode(report: &OrcaLoadReport) -> Vec<u8> {
     let message = ReportMessage {
         cpu_utilization: report.cpu_utilization,
@@ -64,9 +63,9 @@ pub(crate) fn encode(report: &OrcaLoadReport) -> Vec<u8> {
     message.encode_to_vec()
 }
 
-/// An empty report that has bytes: `cpu_utilization` written out although it is 0.
+/// Encodes an empty report as non-empty bytes: `cpu_utilization` is written although it is 0.
 pub(crate) fn encode_zero() -> Vec<u8> {
-    // Field 1, eight bytes.
+    // Field 1 with a 64-bit value.
     const KEY: u8 = 1 << 3 | 1;
     [&[KEY][..], &0_f64.to_le_bytes()].concat()
 }
@@ -86,7 +85,7 @@ mod tests {
         metrics.iter().copied().collect()
     }
 
-    /// One field at a time: its key on the wire, and a report that has only it.
+    /// Returns one report per field, with its field number.
     fn one_field_each() -> Vec<(u8, OrcaLoadReport)> {
         let fields: [fn(&mut OrcaLoadReport); 9] = [
             |report| report.cpu_utilization = 1.5,
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_report_is_no_bytes_and_can_be_written_out() {
+    fn an_empty_report_is_encoded_as_nothing_or_as_explicit_zero() {
         let empty = OrcaLoadReport::default();
         assert_eq!(encode(&empty), b"");
         assert_eq!(decode(b""), Ok(empty.clone()));
@@ -140,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_ignored_and_the_last_of_a_field_counts() {
+    fn unknown_fields_are_ignored_and_the_last_occurrence_wins() {
         let report = |eps| OrcaLoadReport {
             eps,
             ..Default::default()
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_may_leave_out_its_key_or_value_and_repeat_others() {
+    fn map_entries_may_omit_key_or_value_and_repeat_keys() {
         let empty_entry = [8 << 3 | 2, 0];
         let found = decode(&empty_entry).unwrap();
         assert_eq!(found.named_metrics, metrics(&[("", 0.0)]));
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_an_error() {
+    fn malformed_messages_are_errors() {
         for bad in [
             &[9][..],                              // a double without bytes
             &[9, 0, 0, 0],                         // too few of them
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_values_survive() {
+    fn unusual_values_survive_a_round_trip() {
         let report = OrcaLoadReport {
             cpu_utilization: f64::NAN,
             mem_utilization: f64::NEG_INFINITY,

@@ -1,21 +1,20 @@
-//! `xds.service.orca.v3.OrcaLoadReportRequest` to and from bytes: how often a host is asked to
-//! report.
+//! Decoding and encoding of `xds.service.orca.v3.OrcaLoadReportRequest`, which sets the reporting
+//! interval.
 //!
-//! `request_cost_names` is left out, as in Envoy: a host reports what it has. Called by
-//! `orca::oob`.
+//! `request_cost_names` is not sent, as in Envoy: hosts report all costs. Called by `orca::oob`.
 
 use std::time::Duration;
 
 use prost::{DecodeError, Message};
 
-/// The message, as far as it is sent.
+/// The fields of the message that are sent.
 #[derive(Clone, PartialEq, Message)]
 struct RequestMessage {
     #[prost(message, optional, tag = "1")]
     report_interval: Option<DurationMessage>,
 }
 
-/// `google.protobuf.Duration`.
+/// The well-known type `google.protobuf.Duration`.
 #[derive(Clone, Copy, PartialEq, Message)]
 struct DurationMessage {
     #[prost(int64, tag = "1")]
@@ -24,9 +23,9 @@ struct DurationMessage {
     nanos: i32,
 }
 
-/// Asks for a report every `interval`, the longest one a protobuf can name being 10,000 years.
+/// Encodes a request for a report every `interval`, capped at protobuf's 10,000 years.
 pub(crate) fn encode(interval: Duration) -> Vec<u8> {
-    /// Range of the message.
+    /// Largest value of `google.protobuf.Duration`.
     const MAX_SECONDS: i64 = 315_576_000_000;
     let seconds = i64::try_from(interval.as_secs()).unwrap_or(MAX_SECONDS);
     let message = RequestMessage {
@@ -38,14 +37,13 @@ pub(crate) fn encode(interval: Duration) -> Vec<u8> {
     message.encode_to_vec()
 }
 
-/// The interval asked for; `None` when there is none, or none that is above zero. The error is a
-/// reason in words.
-pub(crate) fn decode(bytes: &[u8]) -> Result<Option<Duration>, String> {
-    let message = RequestMessage::decode(bytes).map_err(|error: DecodeError| error.to_string())?;
+/// Decodes the requested interval; `None` if it is missing or not positive.
+pub(crate) fn decode(bytes: &[u8]) -> Result<Option<Duration>, DecodeError> {
+    let message = RequestMessage::decode(bytes)?;
     Ok(message.report_interval.and_then(positive))
 }
 
-/// Nanoseconds beyond a second, which no well-formed message has, are cut.
+/// Converts a positive duration. Nanoseconds beyond a second, which are malformed, are capped.
 fn positive(interval: DurationMessage) -> Option<Duration> {
     let seconds = u64::try_from(interval.seconds).ok()?;
     let nanos = u32::try_from(interval.nanos).ok()?.min(999_999_999);
@@ -58,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_is_read_back() {
+    fn an_interval_survives_a_round_trip() {
         for millis in [1, 250, 1_000, 10_000, 86_400_000] {
             let interval = Duration::from_millis(millis);
             assert_eq!(decode(&encode(interval)), Ok(Some(interval)));
@@ -66,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn no_interval_and_none_above_zero_are_the_same() {
+    fn a_missing_interval_equals_one_that_is_not_positive() {
         let negative = RequestMessage {
             report_interval: Some(DurationMessage {
                 seconds: -1,
@@ -92,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_costs_are_skipped() {
+    fn request_cost_names_are_skipped() {
         let mut bytes = encode(Duration::from_secs(3));
         bytes.extend([0x12, 1, b'x']);
         assert_eq!(decode(&bytes), Ok(Some(Duration::from_secs(3))));
@@ -110,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_protobuf_can_name_is_cut() {
+    fn intervals_beyond_the_protobuf_range_are_capped() {
         let longest = encode(Duration::from_secs(315_576_000_000));
         assert_eq!(encode(Duration::from_secs(315_576_000_001)), longest);
         assert_eq!(encode(Duration::from_secs(u64::MAX)), longest);

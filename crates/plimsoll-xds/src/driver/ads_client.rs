@@ -1,82 +1,71 @@
-//! Discovery as a subscriber, over sockets: [`run`].
+//! ADS client over gRPC.
 //!
-//! What to ask, accept and refuse is decided by `ads::Client`; resources belong to whoever holds
-//! the other ends of the channels: the relay of the control plane, and data planes.
+//! `ads::Client` decides what to request, ACK and NACK. Resources go to their owner, which holds
+//! the other ends of the channels: a data plane, or the relay of the control plane.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+use plimsoll_core::log_line;
 use tokio::sync::mpsc;
 use tonic::Status;
 
 use super::clock::Clock;
-use super::connect::{Link, LinkEvent, Requests, room};
+use super::connect::{FailoverStream, Requests, TransportEvent, wait_for_capacity};
 use super::servers::Servers;
 use super::{DELTA_AGGREGATED_RESOURCES, STREAM_AGGREGATED_RESOURCES};
 use crate::ads::client::{Client, ClientEvent};
 use crate::ads::message::Any;
 use crate::ads::{Request, Response, Variant};
-use crate::error::DecodeError;
+use crate::log_lines;
 use crate::wire;
+use plimsoll_schema::error::DecodeError;
 
-/// A change of what is wanted.
+/// Subscription change that the owner of the resources requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AdsCommand {
-    /// Wants a resource, or with `*` all of a type.
-    Watch {
-        /// Its type.
-        type_url: Arc<str>,
-        /// Its name.
-        name: Arc<str>,
-    },
-    /// Does not want it any more.
-    Unwatch {
-        /// Its type.
-        type_url: Arc<str>,
-        /// Its name.
-        name: Arc<str>,
-    },
+    Subscribe { type_url: Arc<str>, name: Arc<str> },
+    Unsubscribe { type_url: Arc<str>, name: Arc<str> },
 }
 
-/// What a subscriber is told.
+/// Event of an ADS client, for the owner of the resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AdsClientEvent {
-    /// A stream is open.
+pub enum AdsClientEvent<T = Bytes> {
     Connected,
-    /// The stream, or the attempt to open one, is over. What was good stays so; another attempt
-    /// follows.
+    /// The stream ended or could not be opened. Cached resources stay valid; the client reconnects.
     Disconnected {
-        /// gRPC status.
         code: i32,
-        /// In words.
         message: String,
     },
-    /// Something became of a resource.
-    Resource(ClientEvent),
+    Resource(ClientEvent<T>),
 }
 
-/// The ends that the subscriber does not hold.
+/// Channels between the client and the owner of the resources.
 #[derive(Debug)]
-pub struct AdsClientChannels {
-    /// What happens. A full channel holds up reading, and with it the server.
-    pub events: mpsc::Sender<AdsClientEvent>,
-    /// What is wanted.
+pub struct AdsClientChannels<T = Bytes> {
+    /// While this channel is full, no response is read, which also slows down the server.
+    pub events: mpsc::Sender<AdsClientEvent<T>>,
     pub commands: mpsc::Receiver<AdsCommand>,
 }
 
-/// Says what is wrong with a resource, given its type, its name and its body.
-pub trait Check: FnMut(&str, &str, &Bytes) -> Result<(), String> + Send {}
+/// Decodes a resource from its type URL, name and body.
+pub trait Decode<T>: FnMut(&str, &str, &Bytes) -> Result<T, DecodeError> + Send {}
 
-impl<F: FnMut(&str, &str, &Bytes) -> Result<(), String> + Send> Check for F {}
+impl<T, F: FnMut(&str, &str, &Bytes) -> Result<T, DecodeError> + Send> Decode<T> for F {}
 
-/// Subscribes until the owner drops its ends of the channels. Lost servers are dialled again; if
-/// something is missing and a server is lost without a word, the next one is tried (gRFC A71).
-/// Resources that `check` refuses are refused to the server, with its words.
-pub async fn run(
+/// Decoder of a relay, which passes encoded resources through.
+pub fn pass_through(_: &str, _: &str, body: &Bytes) -> Result<Bytes, DecodeError> {
+    Ok(body.clone())
+}
+
+/// Runs the client until the owner drops its ends of the channels. Lost servers are dialed again;
+/// if a resource is missing and a server is lost before it responded, the next server is tried
+/// (gRFC A71). Resources that `decode` rejects are NACKed with the error of `decode`.
+pub async fn run<T: Clone>(
     servers: impl Into<Servers>,
-    client: Client,
-    mut check: impl Check,
-    channels: AdsClientChannels,
+    client: Client<T>,
+    mut decode: impl Decode<T>,
+    channels: AdsClientChannels<T>,
 ) {
     let path = match client.variant() {
         Variant::Sotw => STREAM_AGGREGATED_RESOURCES,
@@ -93,31 +82,33 @@ pub async fn run(
         events,
         mut commands,
     } = channels;
-    let mut link = Link::new(servers.into(), path, encode);
+    let mut stream = FailoverStream::new(servers.into(), path, encode);
     loop {
         driver.prepare();
         tokio::select! {
-            room = events.reserve(), if driver.event.is_some() => {
-                let Ok(room) = room else {
+            permit = events.reserve(), if driver.event.is_some() => {
+                let Ok(permit) = permit else {
                     return;
                 };
                 if let Some(event) = driver.event.take() {
-                    room.send(event);
+                    permit.send(event);
                 }
             }
             command = commands.recv() => match command {
                 None => return,
                 Some(command) => driver.handle_command(&command),
             },
-            () = room(driver.requests.as_ref()), if driver.request.is_some() => driver.transmit(),
-            // A full channel of events holds up reading.
-            news = link.next(), if driver.event.is_none() => {
-                if let Err(status) = driver.handle_news(news, &mut check) {
-                    driver.handle_lost(&link.abandon(status));
-                }
-                link.fall_back(|| driver.client.lacks());
+            () = wait_for_capacity(driver.requests.as_ref()), if driver.request.is_some() => {
+                driver.transmit();
             }
-            // What is due may be the request after the one that waits: no timer until that left.
+            // Backpressure: no reading while an event waits for its channel.
+            event = stream.next(), if driver.event.is_none() => {
+                if let Err(status) = driver.handle_transport_event(event, &mut decode) {
+                    driver.handle_lost(&stream.abandon(status));
+                }
+                stream.fall_back(|| driver.client.has_unresolved_subscriptions());
+            }
+            // The pending request must leave first: the timeout may produce the next one.
             () = driver.clock.sleep_until(driver.client.poll_timeout()),
                 if driver.request.is_none() =>
             {
@@ -128,18 +119,16 @@ pub async fn run(
     }
 }
 
-struct Driver {
-    client: Client,
+struct Driver<T> {
+    client: Client<T>,
     clock: Clock,
     requests: Option<Requests<Request>>,
-    /// Waits for room on the stream.
     request: Option<Request>,
-    /// Waits for room in the channel.
-    event: Option<AdsClientEvent>,
+    event: Option<AdsClientEvent<T>>,
 }
 
-impl Driver {
-    /// Takes the next event and request out of the machine, if the last ones are gone.
+impl<T: Clone> Driver<T> {
+    /// Polls the next event and request from the state machine, if none is waiting.
     fn prepare(&mut self) {
         if self.event.is_none() {
             self.event = self.client.poll_event().map(AdsClientEvent::Resource);
@@ -151,43 +140,45 @@ impl Driver {
 
     fn handle_command(&mut self, command: &AdsCommand) {
         match command {
-            AdsCommand::Watch { type_url, name } => self.client.watch(type_url, name),
-            AdsCommand::Unwatch { type_url, name } => self.client.unwatch(type_url, name),
+            AdsCommand::Subscribe { type_url, name } => self.client.subscribe(type_url, name),
+            AdsCommand::Unsubscribe { type_url, name } => self.client.unsubscribe(type_url, name),
         }
     }
 
-    /// Called with no event waiting. An error means that the stream must be given up.
-    fn handle_news(
+    /// Handles a transport event while no client event is waiting. An error ends the stream.
+    fn handle_transport_event(
         &mut self,
-        news: LinkEvent<Request>,
-        check: &mut impl Check,
+        event: TransportEvent<Request>,
+        decode: &mut impl Decode<T>,
     ) -> Result<(), Status> {
-        match news {
-            LinkEvent::Connected { requests, other } => {
+        match event {
+            TransportEvent::Connected {
+                requests,
+                server_changed,
+            } => {
                 self.requests = Some(requests);
-                if other {
-                    self.client.handle_other_server();
+                if server_changed {
+                    self.client.handle_server_change();
                 }
                 self.client.handle_connected();
                 self.event = Some(AdsClientEvent::Connected);
             }
-            LinkEvent::Message(bytes) => {
-                let response = decode(self.client.variant(), bytes);
-                let unreadable = |error: DecodeError| Status::internal(error.to_string());
-                let response = response.map_err(unreadable)?;
+            TransportEvent::Message(bytes) => {
+                let response = decode_response(self.client.variant(), bytes)
+                    .map_err(|error| Status::internal(error.to_string()))?;
                 let type_url = Arc::clone(response.type_url());
-                let check = |name: &str, body: &Bytes| check(&type_url, name, body);
+                let decode = |name: &str, body: &Bytes| decode(&type_url, name, body);
                 self.client
-                    .handle_response(response, check, self.clock.now());
+                    .handle_response(response, decode, self.clock.now());
             }
-            LinkEvent::Lost(status) => self.handle_lost(&status),
+            TransportEvent::Lost(status) => self.handle_lost(&status),
         }
         Ok(())
     }
 
     fn handle_lost(&mut self, status: &Status) {
-        tracing::warn!(error = %status.message(), code = ?status.code(), "discovery lost");
-        // Requests are made anew from what is wanted; none is worth keeping.
+        log_line!(log_lines::ADS_STREAM_CLOSED, error = %status.message(), code = ?status.code());
+        // Requests are rebuilt from the subscriptions, so a pending one is dropped.
         self.requests = None;
         self.request = None;
         self.client.handle_disconnected();
@@ -214,11 +205,10 @@ fn encode(request: &Request) -> Bytes {
     }
 }
 
-fn decode(variant: Variant, bytes: Bytes) -> Result<Response, DecodeError> {
+fn decode_response(variant: Variant, bytes: Bytes) -> Result<Response, DecodeError> {
     match variant {
         Variant::Sotw => wire::decode_discovery_response(bytes).map(|mut response| {
-            // Bodies are what the type says, whoever wrapped them on the way. An empty wrapper only
-            // says that its resource lives on.
+            // Unwrap to the declared type. An empty wrapper is a heartbeat and is dropped.
             response.resources = unwrapped(&response.resources);
             Response::Sotw(response)
         }),

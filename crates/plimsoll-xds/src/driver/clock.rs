@@ -1,56 +1,68 @@
-//! [`Clock`]: the time of the core, read from the monotonic clock of the system.
+//! System clock that yields the core's instants.
 //!
-//! Machines never read it; drivers pass it in. One process has one origin, so that instants of
-//! different drivers can be compared.
+//! State machines never read it; drivers pass the time in. All clocks of a process share one
+//! origin, so that their instants can be compared.
 
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use plimsoll_core::time::Instant;
+use tokio::sync::watch;
 
 static ORIGIN: OnceLock<tokio::time::Instant> = OnceLock::new();
 
-/// The clock of this process.
+/// Monotonic clock of this process.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: tokio::time::Instant,
 }
 
 impl Clock {
-    /// The one clock.
+    /// Returns the clock of this process.
     pub fn system() -> Self {
         Self {
             origin: *ORIGIN.get_or_init(tokio::time::Instant::now),
         }
     }
 
-    /// What time it is.
+    /// Returns the current instant.
     pub fn now(self) -> Instant {
         let passed = tokio::time::Instant::now().saturating_duration_since(self.origin);
         Instant::ORIGIN.saturating_add(passed)
     }
 
-    /// Unix time at the origin of instants, for messages that carry times. Wrong by as much as the
-    /// system's clock is, or was set since.
+    /// Returns the Unix time at the origin of instants, for timestamps in messages. It is as
+    /// inaccurate as the system clock, and does not follow later adjustments.
     pub fn unix_origin(self) -> Duration {
         let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let passed = Duration::from_nanos(self.now().as_nanos());
         since_epoch.unwrap_or_default().saturating_sub(passed)
     }
 
-    /// Waits for `deadline`, for ever if there is none.
+    /// Sleeps until `deadline`; never resolves if it is `None`.
     pub async fn sleep_until(self, deadline: Option<Instant>) {
-        match deadline {
-            None => std::future::pending().await,
-            Some(deadline) => {
-                let offset = Duration::from_nanos(deadline.as_nanos());
-                match self.origin.checked_add(offset) {
-                    Some(moment) => tokio::time::sleep_until(moment).await,
-                    None => std::future::pending().await,
-                }
-            }
-        }
+        let offset = deadline.map(|deadline| Duration::from_nanos(deadline.as_nanos()));
+        let moment = offset.and_then(|offset| self.origin.checked_add(offset));
+        or_pending(moment.map(tokio::time::sleep_until)).await;
     }
+}
+
+/// Awaits `future`; never resolves if it is `None`.
+pub(super) async fn or_pending<F: Future>(future: Option<F>) -> F::Output {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for a change of the watched value; never resolves if it is `None` or the sender is gone.
+pub(super) async fn changed<T>(watched: Option<&mut watch::Receiver<T>>) {
+    if let Some(watched) = watched
+        && watched.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending::<()>().await;
 }
 
 #[cfg(test)]

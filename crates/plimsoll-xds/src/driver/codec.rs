@@ -1,17 +1,16 @@
-//! [`BytesCodec`]: messages as bytes, for the calls of our clients.
+//! gRPC codec of the clients that passes messages through as bytes.
 //!
-//! What the bytes mean is known to `convert`. The server reads and writes frames itself
-//! (`messages`, `session`), because it has thousands of streams.
+//! `convert` decodes the messages. The server frames messages itself (`messages`, `session`),
+//! because it has thousands of streams.
 
 use bytes::{Buf as _, BufMut as _, Bytes};
 use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
 const BUFFER: usize = 1 << 10;
-/// Messages are sent one by one rather than gathered up to this size.
+/// Kept small so that messages are sent one by one instead of being batched.
 const YIELD_THRESHOLD: usize = 32 << 10;
 
-/// Neither encodes nor decodes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BytesCodec;
 

@@ -1,8 +1,8 @@
-//! [`Link`]: a stream to a server that is opened again and again.
+//! Reconnecting gRPC stream with failover between management servers.
 //!
-//! Waits, dials and reads; the client drivers run their machines beside it. Pauses are those of
-//! `backoff`, and start over with the first message that arrives. With several servers the next
-//! one is dialled when the driver says so, and left when a better one can be reached.
+//! Dials, reads and waits; the client drivers run their state machines beside it. The backoff is
+//! reset by the first message that arrives. The driver decides when to fail over to the next
+//! server; a preferred server is used again once it can be reached.
 
 use std::error::Error as _;
 use std::pin::Pin;
@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Uri;
 use http::uri::PathAndQuery;
+use plimsoll_core::log_line;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
@@ -20,31 +21,34 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status, Streaming};
 
 use super::backoff::Backoff;
+use super::clock::{changed, or_pending};
 use super::codec::BytesCodec;
 use super::connector::{Connector, Sockets};
 use super::servers::Servers;
 
-/// Where a server is, and how patient to be with it.
+use crate::log_lines;
+
+/// Address and timeouts of a management server.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// `http://host:port`
+    /// `http://host:port` of the server.
     pub uri: String,
-    /// How long dialling may take; 5 s.
+    /// Timeout of a connection attempt; default 5 s.
     pub connect_timeout: Duration,
-    /// Silence after which the server is asked for a sign of life; 30 s.
+    /// Idle time before an HTTP/2 PING is sent; default 30 s.
     pub keepalive_interval: Duration,
-    /// How long that sign may take; 10 s.
+    /// Time to wait for the PING ACK; default 10 s.
     pub keepalive_timeout: Duration,
-    /// Longest message that is read; 64 MiB, because a relay must take what others serve.
+    /// Largest accepted message; default 64 MiB, because a relay must accept what servers send.
     pub max_message_size: usize,
-    /// Bounds of the pause between two attempts; 1 s and 30 s.
+    /// Bounds of the delay between two attempts; default 1 s and 30 s.
     pub backoff: (Duration, Duration),
-    /// Who opens the socket, with TLS for example; without one it is plain TCP.
+    /// Opens the socket, for example with TLS; unset is plain TCP.
     pub connector: Option<Arc<dyn Connector>>,
 }
 
 impl ConnectOptions {
-    /// The defaults, for a server at `uri`.
+    /// Creates the default options for a server at `uri`.
     pub fn new(uri: impl Into<String>) -> Self {
         Self {
             uri: uri.into(),
@@ -58,153 +62,129 @@ impl ConnectOptions {
     }
 }
 
-/// What happened to a link.
 #[derive(Debug)]
-pub(super) enum LinkEvent<T> {
-    /// A stream can be written to. Nothing was said on it yet.
+pub(super) enum TransportEvent<T> {
+    /// A stream can be written to; nothing has been sent or received on it.
     Connected {
-        /// Its writing half.
         requests: Requests<T>,
-        /// The server is another one than that which was heard last.
-        other: bool,
+        /// The server is not the one that last sent a message.
+        server_changed: bool,
     },
-    /// A message arrived.
     Message(Bytes),
-    /// The stream, or the attempt to open one, is over; another attempt follows.
+    /// The stream ended or could not be opened; another attempt follows.
     Lost(Status),
 }
 
-/// The writing half of a stream, with room for one request.
+/// Sending half of a stream, with capacity for one request.
 #[derive(Debug)]
 pub(super) struct Requests<T> {
     sender: mpsc::Sender<Cell<T>>,
     last: Cell<T>,
 }
 
-/// A request until the transport takes it.
+/// Request until the transport takes it.
 type Cell<T> = Arc<Mutex<Option<T>>>;
 type Opening<T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send>>;
-/// Ends with a connection to a better server, and its number.
+/// Resolves to a connection to a preferred server, and its index.
 type Probe = Pin<Box<dyn Future<Output = (usize, Channel)> + Send>>;
 
-/// A stream that is opened again and again, to the best of several servers.
-pub(super) struct Link<T> {
-    line: Line<T>,
-    /// Dials better servers than the one that is used.
+pub(super) struct FailoverStream<T> {
+    stream: ReconnectingStream<T>,
+    /// Dials servers that are preferred over the current one.
     probe: Option<Probe>,
-    /// Somebody else chooses the server.
-    follows: Option<watch::Receiver<usize>>,
+    /// Set if another stream selects the server.
+    server_changes: Option<watch::Receiver<usize>>,
 }
 
-/// A stream that is opened again and again, to the server that is used.
-struct Line<T> {
+struct ReconnectingStream<T> {
     servers: Servers,
     path: &'static str,
     encode: fn(&T) -> Bytes,
     backoff: Backoff,
     state: State,
-    /// A message arrived since the server was dialled.
-    heard: bool,
-    /// Number of the server that said something last.
-    heard_from: Option<usize>,
+    /// A message has arrived since the current server was dialed.
+    has_received: bool,
+    last_responsive: Option<usize>,
 }
 
 enum State {
-    Dialling(Opening<Channel>),
+    Dialing(Opening<Channel>),
     Opening(Opening<Streaming<Bytes>>),
     Open(Box<Streaming<Bytes>>),
     Waiting(Pin<Box<tokio::time::Sleep>>),
 }
 
-impl<T: Send + 'static> Link<T> {
-    /// Starts to dial with the first [`Self::next`]. Chooses among the servers.
+impl<T: Send + 'static> FailoverStream<T> {
+    /// Dialing starts with the first [`Self::next`].
     pub(super) fn new(servers: Servers, path: &'static str, encode: fn(&T) -> Bytes) -> Self {
         let (first, longest) = servers.current().backoff;
-        let line = Line {
-            state: State::Dialling(dial(servers.current())),
+        let stream = ReconnectingStream {
+            state: State::Dialing(dial(servers.current())),
             servers,
             path,
             encode,
-            backoff: Backoff::between(first, longest),
-            heard: false,
-            heard_from: None,
+            backoff: Backoff::new(first, longest),
+            has_received: false,
+            last_responsive: None,
         };
         Self {
-            line,
+            stream,
             probe: None,
-            follows: None,
+            server_changes: None,
         }
     }
 
-    /// The same to the server that another link has chosen.
+    /// Creates a stream to the server that another stream selects.
     pub(super) fn following(servers: Servers, path: &'static str, encode: fn(&T) -> Bytes) -> Self {
-        let follows = Some(servers.follow());
+        let server_changes = Some(servers.subscribe());
         Self {
-            follows,
+            server_changes,
             ..Self::new(servers, path, encode)
         }
     }
 
-    /// What happens next. May be dropped and called again: nothing is lost.
-    pub(super) async fn next(&mut self) -> LinkEvent<T> {
+    /// Returns the next event. Cancel-safe.
+    pub(super) async fn next(&mut self) -> TransportEvent<T> {
         tokio::select! {
-            event = self.line.next() => event,
-            (index, channel) = found(&mut self.probe) => {
-                self.line.servers.choose(index);
-                self.probe = probe(&self.line.servers);
-                self.line.change(Box::pin(std::future::ready(Ok(channel))))
+            event = self.stream.next() => event,
+            (index, channel) = or_pending(self.probe.as_mut()) => {
+                self.stream.servers.select(index);
+                self.probe = probe(&self.stream.servers);
+                self.stream.change(Box::pin(std::future::ready(Ok(channel))))
             }
-            () = moved(&mut self.follows) => {
-                let dialling = dial(self.line.servers.current());
-                self.line.change(dialling)
+            () = changed(self.server_changes.as_mut()) => {
+                let dialing = dial(self.stream.servers.current());
+                self.stream.change(dialing)
             }
         }
     }
 
-    /// Gives the stream up, because of what was said on it. Hands the reason back.
+    /// Closes the stream because of an invalid message on it, and returns the reason.
     pub(super) fn abandon(&mut self, status: Status) -> Status {
-        self.line.abandon(status)
+        self.stream.abandon(status)
     }
 
-    /// Tries the next server, if this one was lost without a word and another is needed. Better
-    /// ones are dialled at the same time from now on, and used again as soon as one answers.
+    /// Fails over if this server was lost before it responded and another is `needed`. Preferred
+    /// servers are dialed in the background from then on, and used again once one answers.
     pub(super) fn fall_back(&mut self, needed: impl FnOnce() -> bool) {
-        let line = &mut self.line;
-        let lost = matches!(line.state, State::Waiting(_)) && !line.heard;
-        if lost && needed() && line.servers.choose(line.servers.index() + 1) {
-            let server = line.servers.current();
-            tracing::warn!(server = server.uri, "another management server is tried");
-            line.state = State::Dialling(dial(server));
-            self.probe = probe(&line.servers);
+        let stream = &mut self.stream;
+        let lost = matches!(stream.state, State::Waiting(_)) && !stream.has_received;
+        if lost && needed() && stream.servers.select(stream.servers.index() + 1) {
+            let server = stream.servers.current();
+            log_line!(log_lines::SERVER_FALLBACK, server = server.uri);
+            stream.state = State::Dialing(dial(server));
+            self.probe = probe(&stream.servers);
         }
     }
-}
-
-/// A connection to a better server than the one that is used; never, if that is the best.
-async fn found(probe: &mut Option<Probe>) -> (usize, Channel) {
-    match probe {
-        Some(probe) => probe.await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Another server was chosen.
-async fn moved(follows: &mut Option<watch::Receiver<usize>>) {
-    if let Some(follows) = follows
-        && follows.changed().await.is_ok()
-    {
-        return;
-    }
-    std::future::pending::<()>().await;
 }
 
 fn probe(servers: &Servers) -> Option<Probe> {
     let better = servers.before(servers.index()).to_vec();
     let (first, longest) = better.first()?.backoff;
-    let mut backoff = Backoff::between(first, longest);
+    let mut backoff = Backoff::new(first, longest);
     Some(Box::pin(async move {
         loop {
-            tokio::time::sleep(backoff.next_pause()).await;
+            tokio::time::sleep(backoff.next_delay()).await;
             for (index, server) in better.iter().enumerate() {
                 if let Ok(channel) = dial(server).await {
                     return (index, channel);
@@ -214,11 +194,11 @@ fn probe(servers: &Servers) -> Option<Probe> {
     }))
 }
 
-impl<T: Send + 'static> Line<T> {
-    async fn next(&mut self) -> LinkEvent<T> {
+impl<T: Send + 'static> ReconnectingStream<T> {
+    async fn next(&mut self) -> TransportEvent<T> {
         loop {
             match &mut self.state {
-                State::Dialling(dialling) => match dialling.await {
+                State::Dialing(dialing) => match dialing.await {
                     Err(status) => return self.lost(status),
                     Ok(channel) => return self.connected(channel),
                 },
@@ -231,49 +211,48 @@ impl<T: Send + 'static> Line<T> {
                     Ok(None) => return self.lost(Status::ok("the server ended the stream")),
                     Ok(Some(message)) => {
                         self.backoff.reset();
-                        self.heard = true;
-                        self.heard_from = Some(self.servers.index());
-                        return LinkEvent::Message(message);
+                        self.has_received = true;
+                        self.last_responsive = Some(self.servers.index());
+                        return TransportEvent::Message(message);
                     }
                 },
-                State::Waiting(pause) => {
-                    pause.await;
-                    self.heard = false;
-                    self.state = State::Dialling(dial(self.servers.current()));
+                State::Waiting(delay) => {
+                    delay.await;
+                    self.has_received = false;
+                    self.state = State::Dialing(dial(self.servers.current()));
                 }
             }
         }
     }
 
-    fn connected(&mut self, channel: Channel) -> LinkEvent<T> {
+    fn connected(&mut self, channel: Channel) -> TransportEvent<T> {
         let index = self.servers.index();
-        let other = self.heard_from.is_some_and(|heard| heard != index);
-        LinkEvent::Connected {
+        let server_changed = self.last_responsive.is_some_and(|last| last != index);
+        TransportEvent::Connected {
             requests: self.open(channel),
-            other,
+            server_changed,
         }
     }
 
-    /// Leaves the server for another one.
-    fn change(&mut self, dialling: Opening<Channel>) -> LinkEvent<T> {
+    fn change(&mut self, dialing: Opening<Channel>) -> TransportEvent<T> {
         self.backoff.reset();
-        self.heard = false;
-        self.state = State::Dialling(dialling);
-        LinkEvent::Lost(Status::ok("another server is used"))
+        self.has_received = false;
+        self.state = State::Dialing(dialing);
+        TransportEvent::Lost(Status::ok("switched to another server"))
     }
 
     fn abandon(&mut self, status: Status) -> Status {
-        let pause = tokio::time::sleep(self.backoff.next_pause());
-        self.state = State::Waiting(Box::pin(pause));
+        let delay = tokio::time::sleep(self.backoff.next_delay());
+        self.state = State::Waiting(Box::pin(delay));
         status
     }
 
-    fn lost(&mut self, status: Status) -> LinkEvent<T> {
-        LinkEvent::Lost(self.abandon(status))
+    fn lost(&mut self, status: Status) -> TransportEvent<T> {
+        TransportEvent::Lost(self.abandon(status))
     }
 
-    /// Some servers send nothing, not even headers, before they were asked: so requests must be
-    /// able to flow before the call has returned.
+    /// Starts the call without waiting for it: some servers send nothing, not even headers, before
+    /// the first request, so requests must flow before the call returns.
     fn open(&mut self, channel: Channel) -> Requests<T> {
         let (sender, receiver) = mpsc::channel::<Cell<T>>(1);
         let encode = self.encode;
@@ -296,24 +275,24 @@ impl<T: Send + 'static> Line<T> {
 }
 
 impl<T> Requests<T> {
-    /// Sends a request; hands it back if there is no room.
+    /// Sends a request; returns it if there is no capacity.
     pub(super) fn send(&mut self, request: T) -> Option<T> {
-        let Ok(room) = self.sender.try_reserve() else {
+        let Ok(permit) = self.sender.try_reserve() else {
             return Some(request);
         };
         self.last = Arc::new(Mutex::new(Some(request)));
-        room.send(Arc::clone(&self.last));
+        permit.send(Arc::clone(&self.last));
         None
     }
 
-    /// The request that the transport did not take before the stream was over.
+    /// Returns the request that the transport did not take before the stream ended.
     pub(super) fn unsent(self) -> Option<T> {
         take(&self.last)
     }
 }
 
-/// Done when there is room for a request. Never, when there is no stream or it is over.
-pub(super) async fn room<T>(requests: Option<&Requests<T>>) {
+/// Resolves once there is capacity for a request; never if there is no open stream.
+pub(super) async fn wait_for_capacity<T>(requests: Option<&Requests<T>>) {
     match requests {
         Some(requests) if requests.sender.reserve().await.is_ok() => {}
         _ => std::future::pending().await,
@@ -327,14 +306,14 @@ fn take<T>(cell: &Cell<T>) -> Option<T> {
 fn dial(options: &ConnectOptions) -> Opening<Channel> {
     let options = options.clone();
     Box::pin(async move {
-        let endpoint = Endpoint::from_shared(options.uri).map_err(unreachable)?;
-        let endpoint = endpoint
+        let endpoint = Endpoint::from_shared(options.uri)
+            .map_err(unreachable)?
             .connect_timeout(options.connect_timeout)
             .http2_keep_alive_interval(options.keepalive_interval)
             .keep_alive_timeout(options.keepalive_timeout)
             .keep_alive_while_idle(true)
             .tcp_nodelay(true);
-        let dialled = match options.connector {
+        let dialed = match options.connector {
             None => endpoint.connect().await,
             Some(connector) => {
                 let origin = origin(endpoint.uri(), &*connector);
@@ -342,18 +321,18 @@ fn dial(options: &ConnectOptions) -> Opening<Channel> {
                 endpoint.connect_with_connector(Sockets(connector)).await
             }
         };
-        dialled.map_err(unreachable)
+        dialed.map_err(unreachable)
     })
 }
 
-/// What requests say of where they go: the scheme is the connector's.
+/// Returns the origin of requests, with the connector's scheme.
 fn origin(uri: &Uri, connector: &dyn Connector) -> Uri {
     let mut parts = uri.clone().into_parts();
     parts.scheme = Some(connector.scheme());
     Uri::from_parts(parts).unwrap_or_else(|_| uri.clone())
 }
 
-/// With all reasons: the first one alone says only that it did not work.
+/// Includes all sources: the outermost error only says "transport error".
 fn unreachable(error: tonic::transport::Error) -> Status {
     let mut message = error.to_string();
     let mut source = error.source();
@@ -375,7 +354,7 @@ mod tests {
             sender,
             last: Cell::default(),
         };
-        room(Some(&requests)).await;
+        wait_for_capacity(Some(&requests)).await;
         assert_eq!(requests.send(1), None);
         assert_eq!(requests.send(2), Some(2));
         assert_eq!(take(&receiver.recv().await.unwrap()), Some(1));
@@ -385,19 +364,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pauses_grow_while_nobody_listens() {
+    async fn delays_grow_while_the_server_is_unreachable() {
         let options = ConnectOptions::new("http://127.0.0.1:0");
-        let mut link = Link::<u32>::new(options.into(), "/a/b", |_| Bytes::new());
-        let mut pauses = Vec::new();
+        let mut stream = FailoverStream::<u32>::new(options.into(), "/a/b", |_| Bytes::new());
+        let mut delays = Vec::new();
         for _ in 0..5 {
             let before = tokio::time::Instant::now();
-            let LinkEvent::Lost(status) = link.next().await else {
+            let TransportEvent::Lost(status) = stream.next().await else {
                 panic!("port 0 answered");
             };
             assert_ne!(status.code(), tonic::Code::Ok);
-            pauses.push(before.elapsed());
+            delays.push(before.elapsed());
         }
-        assert!(pauses[1] >= Duration::from_millis(500), "{pauses:?}");
-        assert!(pauses[4] >= Duration::from_secs(4), "{pauses:?}");
+        assert!(delays[1] >= Duration::from_millis(500), "{delays:?}");
+        assert!(delays[4] >= Duration::from_secs(4), "{delays:?}");
     }
 }

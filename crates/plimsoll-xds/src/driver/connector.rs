@@ -1,7 +1,7 @@
-//! [`Connector`]: who opens the socket to a server, where plain TCP is not enough.
+//! Pluggable connector for sockets to a management server, for example with TLS.
 //!
-//! This crate knows neither certificates nor addresses; whoever does (the embeddable client) passes
-//! one in the options of a connection.
+//! This crate knows neither certificates nor DNS; the embeddable client passes a connector in
+//! [`ConnectOptions`](super::ConnectOptions).
 
 use std::fmt::Debug;
 use std::io;
@@ -15,24 +15,24 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tower_service::Service;
 
-/// A socket, whatever is below it.
+/// Bidirectional byte stream of any kind.
 pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 
-/// A socket that is being opened.
+/// Future of a socket being opened.
 pub type Connecting = Pin<Box<dyn Future<Output = io::Result<Box<dyn Socket>>> + Send>>;
 
-/// Opens sockets to a server. Asked again for every attempt.
+/// Opens sockets to a server, one per connection attempt.
 pub trait Connector: Debug + Send + Sync {
-    /// Opens a socket to the host and port of `uri`. Dropped when it takes too long.
+    /// Opens a socket to the host and port of `uri`. The future is dropped on timeout.
     fn connect(&self, uri: &Uri) -> Connecting;
 
-    /// What is spoken on it: `https` if it has TLS.
+    /// Returns the URI scheme: `https` if the socket uses TLS.
     fn scheme(&self) -> Scheme;
 }
 
-/// A connector as the transport wants it.
+/// Adapts a [`Connector`] to tonic's transport.
 #[derive(Clone)]
 pub(super) struct Sockets(pub(super) Arc<dyn Connector>);
 

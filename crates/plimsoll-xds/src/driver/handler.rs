@@ -1,7 +1,7 @@
-//! What a control plane implements to be served: [`AdsHandler`] and [`LrsHandler`].
+//! Traits that a control plane implements: [`AdsHandler`] and [`LrsHandler`].
 //!
-//! Both open a session when a stream says who it is, and drop it when the stream is over. Whatever
-//! a handler awaits holds up its own stream only. Streams themselves are in `server`.
+//! Both open a session when a stream has identified its node; the session is dropped when the
+//! stream ends. Awaiting in a handler blocks its own stream only. `server` runs the streams.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,53 +17,48 @@ use crate::ads::view::View;
 use crate::lrs::{LrsSettings, LrsTraffic};
 use crate::node::NodeInfo;
 
-/// Decides what a discovery stream sees.
+/// Decides what a discovery stream is served.
 pub trait AdsHandler: Send + Sync + 'static {
-    /// Watches one stream.
     type Observer: AdsObserver;
 
-    /// The first request of a stream arrived. An error ends the stream.
+    /// Opens a session on the first request of a stream. An error ends the stream.
     fn open(
         &self,
         opening: AdsOpening,
     ) -> impl Future<Output = Result<AdsSession<Self::Observer>, Status>> + Send;
 }
 
-/// How a discovery stream begins.
+/// First request of a discovery stream.
 #[derive(Clone, Debug)]
 pub struct AdsOpening {
-    /// Who it is.
     pub node: NodeMessage,
-    /// Which variant it speaks.
     pub variant: Variant,
-    /// Where it comes from.
     pub peer: Option<SocketAddr>,
-    /// It has resources of an earlier stream already.
+    /// The client has resources from an earlier stream.
     pub returning: bool,
 }
 
-/// One discovery stream.
+/// Session of one discovery stream.
 #[derive(Debug)]
 pub struct AdsSession<O> {
-    /// What it sees; many streams may share one sender. A slow stream skips to the newest. The
-    /// stream ends when the sender is dropped.
+    /// Views to serve; many streams may share one sender. A slow stream skips to the newest view.
+    /// The stream ends when the sender is dropped.
     pub views: watch::Receiver<Arc<View>>,
-    /// Is told what happens, and is dropped when the stream is over.
+    /// Dropped when the stream ends.
     pub observer: O,
 }
 
-/// Is told what happens on one discovery stream.
+/// Observes one discovery stream.
 pub trait AdsObserver: Send + 'static {
-    /// Something happened; `stream` is as it is after that. Must not block.
+    /// Handles an event; `stream` is the state after it. Must not block.
     fn handle_event(&mut self, event: StreamEvent, stream: &ServerStream);
 }
 
-/// Takes load reports.
+/// Receives the load reports of all streams.
 pub trait LrsHandler: Send + Sync + 'static {
-    /// Takes those of one node.
     type Reporter: LrsReporter;
 
-    /// A stream said who it is, or that it is somebody else now. An error ends the stream.
+    /// Opens a session when a stream identifies its node, or changes it. An error ends the stream.
     fn open(
         &self,
         node: &NodeInfo,
@@ -71,27 +66,27 @@ pub trait LrsHandler: Send + Sync + 'static {
     ) -> impl Future<Output = Result<LrsSession<Self::Reporter>, Status>> + Send;
 }
 
-/// One node on a load reporting stream.
+/// Session of one node on a load reporting stream.
 #[derive(Debug)]
 pub struct LrsSession<R> {
-    /// What it is told; many streams may share one sender. The stream ends when that is dropped.
+    /// Settings to send; many streams may share one sender, and end when the sender is dropped.
     pub instructions: watch::Receiver<LrsInstructions>,
-    /// Takes the reports, and is dropped when the stream is over or another node speaks on it.
+    /// Dropped when the stream ends or another node reports on it.
     pub reporter: R,
 }
 
-/// What a load reporting stream is told. The second part reaches plimsoll data planes only.
+/// Settings and traffic data for a load reporting stream.
 #[derive(Clone, Debug)]
 pub struct LrsInstructions {
-    /// What is wanted.
     pub settings: Arc<LrsSettings>,
-    /// The demand of the fleet.
+    /// Measured demand of the fleet, sent to plimsoll data planes only.
     pub traffic: Arc<LrsTraffic>,
 }
 
-/// Takes the load reports of one node.
+/// Receives the load reports of one node.
 pub trait LrsReporter: Send + 'static {
-    /// One report. The next one is not read before this is done: wait here when overloaded.
+    /// Handles a load report. The next report is not read before the future resolves, which is the
+    /// way to apply backpressure.
     fn report(
         &mut self,
         node: &Node,

@@ -1,32 +1,32 @@
-//! Load reporting of a data plane, over sockets: [`run`].
+//! Load reporting client over gRPC.
 //!
-//! When to report what is decided by `lrs::Client`; counters belong to whoever holds the other ends
-//! of the channels.
+//! `lrs::Client` decides when to report; the owner at the other ends of the channels counts.
 
 use bytes::Bytes;
+use plimsoll_core::log_line;
 use tokio::sync::mpsc;
 use tonic::Status;
 
 use super::STREAM_LOAD_STATS;
 use super::clock::Clock;
-use super::connect::{Link, LinkEvent, Requests, room};
+use super::connect::{FailoverStream, Requests, TransportEvent, wait_for_capacity};
 use super::servers::Servers;
-use crate::error::DecodeError;
-use crate::lrs::message::{ClusterStatsMessage, LoadReport};
+use crate::log_lines;
+use crate::lrs::message::{ClusterLoadStats, LoadReport};
 use crate::lrs::{Client, ClientEvent};
 use crate::wire;
 
-/// The ends that the owner of the counters does not hold.
+/// Channels between the client and the owner of the counters.
 #[derive(Debug)]
 pub struct LrsClientChannels {
-    /// What the owner has to do. A full channel holds up reading, never the owner.
+    /// Instructions for the owner. While this channel is full, no response is read.
     pub events: mpsc::Sender<ClientEvent>,
-    /// What the owner drained, one for each [`ClientEvent::Collect`].
-    pub stats: mpsc::Receiver<Vec<ClusterStatsMessage>>,
+    /// Drained counters, one message for each [`ClientEvent::Collect`].
+    pub stats: mpsc::Receiver<Vec<ClusterLoadStats>>,
 }
 
-/// Reports until the owner drops its ends of the channels. Lost servers are dialled again; which of
-/// several is used, discovery chooses.
+/// Reports load until the owner drops its ends of the channels. Lost servers are dialed again; the
+/// ADS client selects the server.
 pub async fn run(servers: impl Into<Servers>, client: Client, channels: LrsClientChannels) {
     let encode = |report: &LoadReport| Bytes::from(wire::encode_load_report(report));
     let mut driver = Driver {
@@ -35,32 +35,32 @@ pub async fn run(servers: impl Into<Servers>, client: Client, channels: LrsClien
         requests: None,
     };
     let LrsClientChannels { events, mut stats } = channels;
-    let mut link = Link::following(servers.into(), STREAM_LOAD_STATS, encode);
+    let mut stream = FailoverStream::following(servers.into(), STREAM_LOAD_STATS, encode);
     let mut event = None;
     loop {
         if event.is_none() {
             event = driver.client.poll_event();
         }
         tokio::select! {
-            room = events.reserve(), if event.is_some() => {
-                let Ok(room) = room else {
+            permit = events.reserve(), if event.is_some() => {
+                let Ok(permit) = permit else {
                     return;
                 };
                 if let Some(event) = event.take() {
-                    room.send(event);
+                    permit.send(event);
                 }
             }
             drained = stats.recv() => match drained {
                 None => return,
                 Some(drained) => driver.client.handle_stats(drained),
             },
-            () = room(driver.requests.as_ref()), if driver.client.has_transmit() => {
+            () = wait_for_capacity(driver.requests.as_ref()), if driver.client.has_transmit() => {
                 driver.transmit();
             }
-            // A full channel of events holds up reading.
-            news = link.next(), if event.is_none() => {
-                if let Err(status) = driver.handle_news(news) {
-                    driver.handle_lost(&link.abandon(status));
+            // Backpressure: no reading while an event waits for its channel.
+            event = stream.next(), if event.is_none() => {
+                if let Err(status) = driver.handle_transport_event(event) {
+                    driver.handle_lost(&stream.abandon(status));
                 }
             }
             () = driver.clock.sleep_until(driver.client.poll_timeout()) => {
@@ -78,27 +78,26 @@ struct Driver {
 }
 
 impl Driver {
-    /// An error means that the stream must be given up.
-    fn handle_news(&mut self, news: LinkEvent<LoadReport>) -> Result<(), Status> {
+    /// Handles a transport event. An error ends the stream.
+    fn handle_transport_event(&mut self, event: TransportEvent<LoadReport>) -> Result<(), Status> {
         let now = self.clock.now();
-        match news {
-            LinkEvent::Connected { requests, .. } => {
+        match event {
+            TransportEvent::Connected { requests, .. } => {
                 self.requests = Some(requests);
                 self.client.handle_connected(now);
             }
-            LinkEvent::Message(bytes) => {
-                let response = wire::decode_load_stats_response(&bytes);
-                let unreadable = |error: DecodeError| Status::internal(error.to_string());
-                self.client
-                    .handle_response(response.map_err(unreadable)?, now);
+            TransportEvent::Message(bytes) => {
+                let response = wire::decode_load_stats_response(&bytes)
+                    .map_err(|error| Status::internal(error.to_string()))?;
+                self.client.handle_response(response, now);
             }
-            LinkEvent::Lost(status) => self.handle_lost(&status),
+            TransportEvent::Lost(status) => self.handle_lost(&status),
         }
         Ok(())
     }
 
     fn handle_lost(&mut self, status: &Status) {
-        tracing::warn!(error = %status.message(), code = ?status.code(), "load reporting lost");
+        log_line!(log_lines::LRS_STREAM_CLOSED, error = %status.message(), code = ?status.code());
         let unsent = self.requests.take().and_then(Requests::unsent);
         if let Some(report) = unsent {
             self.client.handle_unsent(report);

@@ -1,8 +1,8 @@
-//! [`Messages`]: the gRPC messages of a request body, one by one, as bytes.
+//! Reads the gRPC messages of a request body one by one, as bytes.
 //!
-//! Tonic's own reader keeps its buffer for the life of a stream: 61 KB for each Envoy that reports
-//! load. This one gives the buffer back with the message, and does not copy what arrived in one
-//! piece. What a message means is not known here. Used by the server; clients use `codec`.
+//! Tonic's decoder keeps its buffer for the life of a stream: 61 KB for each Envoy that reports
+//! load. This reader frees the buffer with the message, and does not copy a message that arrives in
+//! one chunk. Used by the server; clients use `codec`.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -12,23 +12,22 @@ use http_body::Body as _;
 use tonic::Status;
 use tonic::body::Body;
 
-/// Compressed flag and length.
-const HEADER: usize = 5;
-/// A length is only a claim: no more than this is reserved before bytes arrive.
+use crate::grpc_frame::{FrameError, HEADER, message_length};
+
+/// Limits the buffer reserved for an announced length before its bytes arrive.
 const FIRST_RESERVE: usize = 64 << 10;
 
-/// A body that is read message by message.
 #[derive(Debug)]
 pub(super) struct Messages {
     body: Body,
     buffer: Buffer,
 }
 
-/// What has arrived and is no whole message yet, or more than one.
+/// Received bytes that do not yet form a message, or form several.
 #[derive(Debug)]
 struct Buffer {
     bytes: BytesMut,
-    /// What arrived last, as long as nothing had to be put together.
+    /// The last chunk, as long as no message spans several chunks.
     piece: Bytes,
     max_message_size: usize,
 }
@@ -43,8 +42,7 @@ impl Messages {
         Self { body, buffer }
     }
 
-    /// The next message; `None` when the client has no more to say. May be dropped and called
-    /// again: nothing is lost.
+    /// Returns the next message, or `None` at the end of the body. Cancel-safe.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
             if let Some(message) = self.buffer.take()? {
@@ -52,9 +50,10 @@ impl Messages {
             }
             let body = &mut self.body;
             let Some(frame) = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await else {
-                return match self.buffer.is_empty() {
-                    true => Ok(None),
-                    false => Err(Status::internal("stream ended inside a message")),
+                return if self.buffer.is_empty() {
+                    Ok(None)
+                } else {
+                    Err(Status::internal("stream ended inside a message"))
                 };
             };
             if let Ok(data) = frame?.into_data() {
@@ -69,7 +68,7 @@ impl Buffer {
         self.bytes.is_empty() && self.piece.is_empty()
     }
 
-    /// Only after [`Self::take`] found nothing.
+    /// Appends a chunk. Call it only after [`Self::take`] returned `None`.
     fn push(&mut self, data: Bytes) {
         if self.is_empty() {
             self.piece = data;
@@ -81,54 +80,40 @@ impl Buffer {
     }
 
     fn take(&mut self) -> Result<Option<Bytes>, Status> {
-        if !self.bytes.is_empty() {
-            let Some(end) = end_of_message(&self.bytes, self.max_message_size)? else {
-                let missing = self.missing();
-                self.bytes.reserve(missing);
-                return Ok(None);
-            };
-            let mut message = self.bytes.split_to(end).freeze();
-            message.advance(HEADER);
+        let whole = self.bytes.is_empty();
+        let bytes: &[u8] = if whole { &self.piece } else { &self.bytes };
+        let there = bytes.len();
+        let length = message_length(bytes, self.max_message_size)
+            .map_err(|error| self.frame_error(error))?;
+        let end = length.unwrap_or(0).saturating_add(HEADER);
+        if length.is_none() || there < end {
+            if !whole {
+                self.bytes.reserve((end - there).min(FIRST_RESERVE));
+            }
+            return Ok(None);
+        }
+        let mut message = if whole {
+            self.piece.split_to(end)
+        } else {
+            let message = self.bytes.split_to(end).freeze();
             if self.bytes.is_empty() {
                 self.bytes = BytesMut::new();
             }
-            return Ok(Some(message));
-        }
-        let Some(end) = end_of_message(&self.piece, self.max_message_size)? else {
-            return Ok(None);
+            message
         };
-        let mut message = self.piece.split_to(end);
         message.advance(HEADER);
         Ok(Some(message))
     }
 
-    /// How much of the message is still to come, as far as that is believed.
-    fn missing(&self) -> usize {
-        let end = length(&self.bytes).map_or(HEADER, |length| length.saturating_add(HEADER));
-        end.saturating_sub(self.bytes.len()).min(FIRST_RESERVE)
+    fn frame_error(&self, error: FrameError) -> Status {
+        let limit = self.max_message_size;
+        match error {
+            FrameError::Flags(_) => Status::unimplemented("compressed messages are not supported"),
+            FrameError::TooLong(length) => Status::resource_exhausted(format!(
+                "message of {length} bytes; the limit is {limit}"
+            )),
+        }
     }
-}
-
-/// Where the first message ends, if all of it is there.
-fn end_of_message(bytes: &[u8], max_message_size: usize) -> Result<Option<usize>, Status> {
-    let Some(length) = length(bytes) else {
-        return Ok(None);
-    };
-    if bytes[0] != 0 {
-        let text = "compressed messages are not understood";
-        return Err(Status::unimplemented(text));
-    }
-    if length > max_message_size {
-        let text = format!("message of {length} bytes; the limit is {max_message_size}");
-        return Err(Status::resource_exhausted(text));
-    }
-    let end = HEADER + length;
-    Ok((bytes.len() >= end).then_some(end))
-}
-
-fn length(bytes: &[u8]) -> Option<usize> {
-    let length = bytes.get(1..HEADER)?.try_into().ok()?;
-    usize::try_from(u32::from_be_bytes(length)).ok()
 }
 
 #[cfg(test)]
@@ -137,14 +122,10 @@ mod tests {
     use tonic::Code;
 
     use super::*;
+    use crate::grpc_frame::frame as framed;
 
     fn buffer(max_message_size: usize) -> Buffer {
         Messages::new(Body::empty(), max_message_size).buffer
-    }
-
-    fn framed(message: &[u8]) -> Vec<u8> {
-        let length = u32::try_from(message.len()).unwrap().to_be_bytes();
-        [&[0], &length[..], message].concat()
     }
 
     #[test]
@@ -160,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_a_long_message_is_given_back() {
+    fn the_buffer_of_a_long_message_is_freed() {
         let message = vec![7; 61 << 10];
         let mut buffer = buffer(1 << 20);
         for chunk in framed(&message).chunks(16 << 10) {
@@ -172,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_is_not_believed_before_bytes_arrive() {
+    fn an_announced_length_is_not_reserved_before_bytes_arrive() {
         let mut buffer = buffer(usize::MAX);
         buffer.push(Bytes::from_static(&[0, 255, 255]));
         assert_eq!(buffer.take().unwrap(), None);
@@ -182,9 +163,9 @@ mod tests {
     }
 
     #[test]
-    fn long_and_compressed_messages_are_refused() {
+    fn long_and_compressed_messages_are_rejected() {
         let mut short = buffer(2);
-        short.push(framed(b"123").into());
+        short.push(framed(b"123"));
         assert_eq!(short.take().unwrap_err().code(), Code::ResourceExhausted);
         let mut compressed = buffer(2);
         compressed.push(Bytes::from_static(&[1, 0, 0, 0, 1, 9]));
@@ -193,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_ends_between_messages_ends_well() {
+    async fn a_body_may_end_between_messages_but_not_inside_one() {
         let mut messages = Messages::new(Body::empty(), 1);
         assert!(messages.next().await.unwrap().is_none());
         messages.buffer.push(Bytes::from_static(&[0, 0]));
@@ -202,7 +183,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn messages_survive_any_cutting(
+        fn messages_survive_any_chunking(
             messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..6),
             cut in 1_usize..30,
         ) {

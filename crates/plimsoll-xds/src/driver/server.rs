@@ -1,7 +1,7 @@
-//! [`serve`]: discovery and load reporting on a listening socket.
+//! gRPC server of ADS and LRS.
 //!
-//! Here are the limits, the transport and the choice of the conversation by path. What is said is
-//! in `ads` and `lrs` below this folder, and decided by the machines.
+//! This module holds limits, transport and the dispatch by path. `ads` and `lrs` below it run the
+//! streams with their state machines.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -27,26 +27,25 @@ use super::{DELTA_AGGREGATED_RESOURCES, STREAM_AGGREGATED_RESOURCES, STREAM_LOAD
 use crate::ads::Variant;
 use crate::ads::server::Limits;
 
-/// Limits and timers of a server.
+/// Limits and timeouts of the server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Longest message that is read; 4 MiB.
+    /// Largest accepted message; default 4 MiB.
     pub max_message_size: usize,
-    /// Streams per connection; 100.
+    /// Streams per connection; default 100.
     pub max_concurrent_streams: u32,
-    /// Unread bytes per stream; 128 KiB, room for two reports of an Envoy.
+    /// HTTP/2 stream window; default 128 KiB, enough for two load reports of an Envoy.
     pub stream_window: u32,
-    /// Unread bytes per connection; 256 KiB.
+    /// HTTP/2 connection window; default 256 KiB.
     pub connection_window: u32,
-    /// Silence after which a connection is asked for a sign of life; 30 s.
+    /// Idle time before an HTTP/2 PING is sent; default 30 s.
     pub keepalive_interval: Duration,
-    /// How long that sign may take; 10 s.
+    /// Time to wait for the PING ACK; default 10 s.
     pub keepalive_timeout: Duration,
-    /// How long a stream may take to say who it is; 30 s.
+    /// Time a new stream may take to send its first message; default 30 s.
     pub first_message_timeout: Duration,
-    /// How long connections may take to end after the shutdown signal; 5 s.
+    /// Time for connections to close after the shutdown signal; default 5 s.
     pub drain_timeout: Duration,
-    /// Limits of a discovery stream.
     pub ads: Limits,
 }
 
@@ -66,11 +65,12 @@ impl Default for ServerOptions {
     }
 }
 
-/// Serves until `shutdown` is done; then every stream ends with UNAVAILABLE, and connections get
-/// some time to take leave.
+/// Serves until `shutdown` resolves; then every stream ends with UNAVAILABLE, and connections have
+/// `drain_timeout` to close.
 pub async fn serve<A: AdsHandler, L: LrsHandler>(
     listener: TcpListener,
-    (ads, lrs): (A, L),
+    ads: A,
+    lrs: L,
     options: ServerOptions,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), tonic::transport::Error> {
@@ -86,7 +86,7 @@ pub async fn serve<A: AdsHandler, L: LrsHandler>(
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let mut stopped = stop.subscribe();
     let serving = transport.serve_with_incoming_shutdown(service, incoming, async move {
-        // An error means that the sender is gone, which is a signal too.
+        // An error means that the sender was dropped, which is a shutdown too.
         let _ = stopped.changed().await;
     });
     let deadline = async {
@@ -109,7 +109,7 @@ fn transport(options: &ServerOptions) -> tonic::transport::Server {
         .max_concurrent_streams(options.max_concurrent_streams)
 }
 
-/// Answers one request after the other; all of them are streams.
+/// Dispatches each request by path; all methods are streaming.
 struct XdsService<A, L>(Arc<Shared<A, L>>);
 
 struct Shared<A, L> {
@@ -119,7 +119,7 @@ struct Shared<A, L> {
     stopping: watch::Receiver<bool>,
 }
 
-/// One stream before anything was said on it.
+/// New stream before its first message.
 struct Stream {
     messages: Messages,
     outbox: Outbox,
@@ -152,7 +152,7 @@ impl<A: AdsHandler, L: LrsHandler> tower_service::Service<Request<Body>> for Xds
                 return ready(Ok(respond(start)));
             }
             path => {
-                let status = Status::unimplemented(format!("no method {path} here"));
+                let status = Status::unimplemented(format!("unknown method {path}"));
                 return ready(Ok(status.into_http()));
             }
         };
@@ -174,11 +174,11 @@ impl<A, L> Shared<A, L> {
 }
 
 impl Stream {
-    /// The first message, for which a client has limited time. `None` = it left without a word.
-    async fn first(&mut self, patience: Duration) -> Result<Option<bytes::Bytes>, Status> {
+    /// Returns the first message within the timeout, or `None` if the client closes the stream.
+    async fn first(&mut self, timeout: Duration) -> Result<Option<bytes::Bytes>, Status> {
         tokio::select! {
-            message = tokio::time::timeout(patience, self.messages.next()) => {
-                let late = |_| Status::deadline_exceeded("no message on a new stream");
+                message = tokio::time::timeout(timeout, self.messages.next()) => {
+                        let late = |_| Status::deadline_exceeded("no message on a new stream");
                 message.map_err(late)?
             }
             status = stopped(&mut self.stopping) => Err(status),
@@ -186,14 +186,14 @@ impl Stream {
     }
 }
 
-/// Done when the server stops, with the status for the stream.
+/// Resolves when the server shuts down, with the status for the stream.
 async fn stopped(stopping: &mut watch::Receiver<bool>) -> Status {
-    // An error means that the server itself is gone.
+    // An error means that the server was dropped.
     let _ = stopping.wait_for(|stop| *stop).await;
     Status::new(Code::Unavailable, "server is shutting down")
 }
 
-/// A message that could not be read ends its stream, and no other.
-fn malformed(error: &crate::error::DecodeError) -> Status {
+/// A malformed message ends its own stream only.
+fn malformed(error: &plimsoll_schema::error::DecodeError) -> Status {
     Status::invalid_argument(error.to_string())
 }

@@ -1,7 +1,7 @@
-//! [`Servers`]: management servers in order of preference, and which one is used (gRFC A71).
+//! Management servers in order of preference, and which one is in use (gRFC A71).
 //!
-//! The discovery stream chooses, load reports follow it. What makes it choose is in `ads_client`,
-//! dialling in `connect`.
+//! The discovery stream selects the server, load reporting follows it. `ads_client` decides when to
+//! fail over, `connect` dials.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::connect::ConnectOptions;
 
-/// Servers in order of preference. Clones know of each other's choice.
+/// Management servers in order of preference. Clones share the selection.
 #[derive(Clone, Debug)]
 pub struct Servers {
     list: Arc<[ConnectOptions]>,
@@ -17,7 +17,7 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// The server that is used, and those for when it cannot be reached, best first.
+    /// Creates a list of servers, most preferred first.
     pub fn new(first: ConnectOptions, fallback: impl IntoIterator<Item = ConnectOptions>) -> Self {
         Self {
             list: std::iter::once(first).chain(fallback).collect(),
@@ -25,7 +25,7 @@ impl Servers {
         }
     }
 
-    /// The one that is used.
+    /// Returns the server in use.
     pub fn current(&self) -> &ConnectOptions {
         &self.list[self.index()]
     }
@@ -34,13 +34,12 @@ impl Servers {
         *self.current.borrow()
     }
 
-    /// Those that would be better than the one at `index`.
     pub(super) fn before(&self, index: usize) -> &[ConnectOptions] {
         &self.list[..index]
     }
 
-    /// Uses the server at `index` from now on, if there is one.
-    pub(super) fn choose(&self, index: usize) -> bool {
+    /// Selects the server at `index`; returns whether there is one.
+    pub(super) fn select(&self, index: usize) -> bool {
         let known = index < self.list.len();
         if known {
             self.current.send_replace(index);
@@ -48,8 +47,7 @@ impl Servers {
         known
     }
 
-    /// Hears of choices.
-    pub(super) fn follow(&self) -> watch::Receiver<usize> {
+    pub(super) fn subscribe(&self) -> watch::Receiver<usize> {
         self.current.subscribe()
     }
 }

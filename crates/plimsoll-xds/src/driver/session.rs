@@ -1,9 +1,9 @@
-//! [`SessionBody`]: a conversation as the body of its own response.
+//! Response body that runs the stream handler producing it.
 //!
-//! The transport polls a response body when it can send; here that runs the conversation. So a
-//! stream needs no task and no queue of its own, and one whose client does not read simply stops:
-//! it reads no more requests and makes no more responses until there is room again. Conversations
-//! themselves are in `server`.
+//! The transport polls a response body when it can send, and the body polls the handler. So a
+//! stream needs neither a task nor a queue, and a client that does not read applies backpressure:
+//! its handler reads no requests and creates no responses until there is capacity again. The
+//! handlers are in `server`.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -11,41 +11,43 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, header};
 use http_body::Frame;
 use tonic::Status;
 use tonic::body::Body;
 
-/// Longer messages go out as they are, behind their header, instead of being copied.
+use crate::grpc_frame;
+
+/// Longer messages are sent as a separate frame after their header instead of being copied.
 const COPIED_UP_TO: usize = 4 << 10;
 
-/// How a conversation sends. There is room for one message.
+/// Sending half of a stream, with capacity for one message.
 #[derive(Clone, Debug)]
 pub(super) struct Outbox(Arc<Mutex<Slot>>);
 
-/// The frames of at most one message.
+/// Frames of at most one message.
 #[derive(Debug, Default)]
 struct Slot(VecDeque<Bytes>);
 
-type Conversation = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
+type StreamHandler = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
 
-/// Runs a conversation, sends what it puts into the outbox, and its result as trailers.
+/// Runs a handler, sends the messages in the outbox, and the handler's result as trailers.
 struct SessionBody {
-    /// `None` when it is over.
-    conversation: Option<Conversation>,
+    /// `None` once the handler has finished.
+    handler: Option<StreamHandler>,
     trailers: Option<HeaderMap>,
     outbox: Outbox,
 }
 
-/// The response whose body is the conversation that `start` makes.
+/// Creates a response whose body runs the handler that `start` returns.
 pub(super) fn respond<F>(start: impl FnOnce(Outbox) -> F) -> Response<Body>
 where
     F: Future<Output = Result<(), Status>> + Send + 'static,
 {
     let outbox = Outbox(Arc::default());
     let body = SessionBody {
-        conversation: Some(Box::pin(start(outbox.clone()))),
+        handler: Some(Box::pin(start(outbox.clone()))),
         trailers: None,
         outbox,
     };
@@ -56,14 +58,15 @@ where
 }
 
 impl Outbox {
-    /// Waits for room, then puts a message in.
-    ///
-    /// No waker is kept: what makes room is the poll of the body, and that polls the conversation
-    /// that waits here.
+    /// Waits for capacity, then queues a message. No waker is stored: capacity is freed by polling
+    /// the body, which also polls the waiting handler.
     pub(super) async fn send(&self, message: Bytes) {
-        poll_fn(|_| match self.slot().0.is_empty() {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
+        poll_fn(|_| {
+            if self.slot().0.is_empty() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
         })
         .await;
         self.slot().0.extend(frames(message));
@@ -83,21 +86,21 @@ impl http_body::Body for SessionBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = &mut *self;
-        if let Some(conversation) = &mut this.conversation {
-            // What waits in the outbox goes first: a conversation runs only into free space.
+        if let Some(handler) = &mut this.handler {
+            // The outbox goes first, so that the handler runs only while there is capacity.
             if let Some(data) = this.outbox.slot().0.pop_front() {
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
-            let result = conversation.as_mut().poll(cx);
+            let result = handler.as_mut().poll(cx);
             if let Poll::Ready(result) = &result {
-                this.conversation = None;
+                this.handler = None;
                 this.trailers = Some(trailers(result));
             }
         }
         if let Some(data) = this.outbox.slot().0.pop_front() {
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
-        if this.conversation.is_some() {
+        if this.handler.is_some() {
             return Poll::Pending;
         }
         let trailers = this.trailers.take();
@@ -107,15 +110,12 @@ impl http_body::Body for SessionBody {
 
 fn frames(message: Bytes) -> impl Iterator<Item = Bytes> {
     let copied = message.len() <= COPIED_UP_TO;
-    let mut first = BytesMut::with_capacity(5 + if copied { message.len() } else { 0 });
-    first.put_u8(0);
-    // A message of 4 GiB cannot be framed; views are far smaller.
-    first.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
-    if copied {
-        first.extend_from_slice(&message);
-    }
-    let rest = (!copied).then_some(message);
-    [first.freeze()].into_iter().chain(rest)
+    let first = if copied {
+        grpc_frame::frame(&message)
+    } else {
+        Bytes::copy_from_slice(&grpc_frame::header(message.len()))
+    };
+    [first].into_iter().chain((!copied).then_some(message))
 }
 
 fn trailers(result: &Result<(), Status>) -> HeaderMap {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_conversation_runs_no_further_than_one_message_ahead() {
+    async fn a_handler_runs_at_most_one_message_ahead() {
         let said = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&said);
         let response = respond(|outbox| async move {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_said_before_an_error_is_sent_first() {
+    async fn messages_before_an_error_are_sent_first() {
         let response = respond(|outbox| async move {
             outbox.send("last words".into()).await;
             Err(Status::aborted("enough"))

@@ -1,4 +1,4 @@
-//! Servers and clients over loopback sockets. Here is what the tests share.
+//! Servers and clients over loopback sockets; shared helpers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,26 +30,26 @@ mod faults;
 mod reporting;
 mod subscribing;
 
-/// Long enough for a busy machine; reached only by a test that fails.
+/// Long enough for a busy machine; reached only by failing tests.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Whatever happens to the control plane of a test.
+/// Events seen by the control plane of a test.
 #[derive(Debug, PartialEq)]
-enum Seen {
+enum Event {
     AdsOpened(Arc<str>, Variant),
-    AdsEvent(StreamEvent),
+    Ads(StreamEvent),
     AdsClosed(Arc<str>),
     LrsOpened(Arc<str>),
     Reported(Arc<str>, Vec<ClusterStats>),
     LrsClosed(Arc<str>),
 }
 
-/// A control plane that tells the test everything.
+/// Control plane that passes all events to the test.
 #[derive(Clone)]
 struct Control {
     views: watch::Sender<Arc<View>>,
     instructions: watch::Sender<LrsInstructions>,
-    seen: mpsc::UnboundedSender<Seen>,
+    seen: mpsc::UnboundedSender<Event>,
     /// Reports of nodes whose id starts with `slow` need one permit each.
     gate: Arc<Semaphore>,
 }
@@ -69,10 +69,10 @@ impl AdsHandler for Control {
         } = opening;
         assert!(peer.unwrap().ip().is_loopback() && !node.raw.is_empty());
         let id = node.info.node.id;
-        if &*id == "stranger" {
+        if &*id == "unknown" {
             return Err(Status::permission_denied("who are you"));
         }
-        self.tell(Seen::AdsOpened(Arc::clone(&id), variant));
+        self.notify(Event::AdsOpened(Arc::clone(&id), variant));
         let views = match &*id {
             "orphan" => watch::Sender::new(Arc::new(View::new(0))).subscribe(),
             _ => self.views.subscribe(),
@@ -87,13 +87,13 @@ impl AdsHandler for Control {
 impl AdsObserver for Observer {
     fn handle_event(&mut self, event: StreamEvent, stream: &ServerStream) {
         assert_eq!(stream.node().unwrap().node.id, self.0);
-        self.1.tell(Seen::AdsEvent(event));
+        self.1.notify(Event::Ads(event));
     }
 }
 
 impl Drop for Observer {
     fn drop(&mut self) {
-        self.1.tell(Seen::AdsClosed(Arc::clone(&self.0)));
+        self.1.notify(Event::AdsClosed(Arc::clone(&self.0)));
     }
 }
 
@@ -105,7 +105,7 @@ impl LrsHandler for Control {
         node: &NodeInfo,
         _: Option<SocketAddr>,
     ) -> Result<LrsSession<Reporter>, Status> {
-        self.tell(Seen::LrsOpened(Arc::clone(&node.node.id)));
+        self.notify(Event::LrsOpened(Arc::clone(&node.node.id)));
         Ok(LrsSession {
             instructions: self.instructions.subscribe(),
             reporter: Reporter(Arc::clone(&node.node.id), self.clone()),
@@ -120,28 +120,28 @@ impl LrsReporter for Reporter {
             self.1.gate.acquire().await.unwrap().forget();
         }
         self.1
-            .tell(Seen::Reported(Arc::clone(&node.id), cluster_stats));
+            .notify(Event::Reported(Arc::clone(&node.id), cluster_stats));
     }
 }
 
 impl Drop for Reporter {
     fn drop(&mut self) {
-        self.1.tell(Seen::LrsClosed(Arc::clone(&self.0)));
+        self.1.notify(Event::LrsClosed(Arc::clone(&self.0)));
     }
 }
 
 impl Control {
-    fn tell(&self, seen: Seen) {
-        // The test may be over.
+    fn notify(&self, seen: Event) {
+        // The test may have ended.
         let _ = self.seen.send(seen);
     }
 }
 
-/// A server on a free port.
+/// Server on an ephemeral port.
 struct Server {
     address: SocketAddr,
     control: Control,
-    seen: mpsc::UnboundedReceiver<Seen>,
+    seen: mpsc::UnboundedReceiver<Event>,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<Result<(), tonic::transport::Error>>,
 }
@@ -152,19 +152,19 @@ impl Server {
     }
 
     async fn start_with(options: ServerOptions, address: &str) -> Self {
-        let (tell, seen) = mpsc::unbounded_channel();
+        let (notify, seen) = mpsc::unbounded_channel();
         let control = Control {
             views: watch::Sender::new(Arc::new(View::new(0))),
             instructions: watch::Sender::new(instructions(60)),
-            seen: tell,
+            seen: notify,
             gate: Arc::new(Semaphore::new(0)),
         };
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
-        let handlers = (control.clone(), control.clone());
-        let task = tokio::spawn(serve(listener, handlers, options, async {
-            // Dropped with the server: the test is over.
+        let (ads, lrs) = (control.clone(), control.clone());
+        let task = tokio::spawn(serve(listener, ads, lrs, options, async {
+            // An error means that the test has ended.
             let _ = stopped.await;
         }));
         Self {
@@ -176,12 +176,12 @@ impl Server {
         }
     }
 
-    async fn seen(&mut self) -> Seen {
+    async fn seen(&mut self) -> Event {
         within(self.seen.recv()).await.unwrap()
     }
 
-    /// Waits for the next of those that `select` wants; others are skipped.
-    async fn find<T>(&mut self, select: impl Fn(Seen) -> Option<T>) -> T {
+    /// Waits for the next event that `select` accepts and skips others.
+    async fn find<T>(&mut self, select: impl Fn(Event) -> Option<T>) -> T {
         loop {
             if let Some(found) = select(self.seen().await) {
                 return found;
@@ -191,20 +191,22 @@ impl Server {
 
     async fn report(&mut self) -> (Arc<str>, Vec<ClusterStats>) {
         let report = |seen| match seen {
-            Seen::Reported(id, stats) => Some((id, stats)),
+            Event::Reported(id, stats) => Some((id, stats)),
             _ => None,
         };
         self.find(report).await
     }
 
     async fn connect(&self) -> Channel {
-        let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
-        // The smallest window there is by default: a client that does not read is felt early.
-        let endpoint = endpoint.initial_stream_window_size(65_535);
+        // The default initial window, so that backpressure of a client that does not read sets in
+        // early.
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address))
+            .unwrap()
+            .initial_stream_window_size(65_535);
         within(endpoint.connect()).await.unwrap()
     }
 
-    /// A client that speaks bytes, on a connection of its own.
+    /// Opens a raw gRPC client on a new connection.
     async fn dial(&self, path: &'static str) -> Peer {
         Peer::open(self.connect().await, path).await
     }
@@ -222,7 +224,7 @@ impl Server {
     }
 }
 
-/// The other end of a stream, in bytes.
+/// Raw client end of a stream.
 struct Peer {
     requests: mpsc::Sender<Bytes>,
     responses: Streaming<Bytes>,

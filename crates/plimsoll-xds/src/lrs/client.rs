@@ -1,15 +1,15 @@
-//! [`Client`]: load reporting as a data plane does it, over all its streams to one server.
+//! Load reporting client of a data plane, across reconnects, without IO.
 //!
-//! It knows when a report is due, which clusters are wanted and what could not be sent yet. The
-//! counters themselves stay with their owner, which drains them when [`ClientEvent::Collect`] asks
-//! for it: what is not asked for keeps adding up there, so an outage loses no count (Envoy latches
-//! its counters at every failed retry and loses them). Which balancers that are is known by
-//! [`ReportedClusters`](super::ReportedClusters). Sockets and pauses belong to the driver.
+//! The client knows when a report is due, which clusters to report and what has not been sent yet.
+//! The counters stay with their owner, which drains them on [`ClientEvent::Collect`]. Until then
+//! they keep accumulating, so an outage loses no count (Envoy latches its counters at every failed
+//! retry and loses them). [`ReportedClusters`](super::ReportedClusters) knows the balancers.
+//! Sockets and backoff belong to the driver.
 //!
-//! Measured demand is as old as its observation. The clocks of two machines are never compared: an
-//! `observation_time` that is repeated says that nothing was observed since, so what comes with it
-//! is as old as its first arrival. So a heartbeat of the server makes nothing newer, and a clock
-//! that is wrong by hours, or stepped back, ages nothing (docs/decisions/0018).
+//! Measured demand is as old as its observation by the server. The clocks of two machines are never
+//! compared: a repeated `observation_time` means that nothing was observed since, so that demand is
+//! as old as its first arrival. A heartbeat of the server does not make demand newer, and a server
+//! clock that is wrong by hours, or set back, does not make it older (docs/decisions/0018).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -19,23 +19,22 @@ use plimsoll_core::time::Instant;
 
 use super::SUPPORTS_SEND_ALL_CLUSTERS;
 use super::merge::merge;
-use super::message::{ClusterStatsMessage, ClusterTraffic, LoadReport, LoadStatsResponse};
+use super::message::{ClusterLoadStats, ClusterTraffic, LoadReport, LoadStatsResponse};
 use crate::node::NodeInfo;
 
-/// A server that names no interval, or a very short one, must not make us report in a loop.
+/// Lower bound of the interval, so that a server that requests a tiny one causes no busy loop.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Whose load a server wants to know.
+/// Clusters whose load a server requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// Every cluster's.
+pub enum ClusterSelection {
     All,
-    /// That of clusters with these names (not those of EDS).
+    /// Clusters with these names (not EDS service names).
     Named(Vec<Arc<str>>),
 }
 
-impl Wanted {
-    /// Whether a cluster is among them.
+impl ClusterSelection {
+    /// Returns whether a cluster is selected.
     pub fn includes(&self, cluster: &str) -> bool {
         match self {
             Self::All => true,
@@ -44,76 +43,69 @@ impl Wanted {
     }
 }
 
-/// What happened so far, under the names of Envoy's `load_reporter.` statistics. Envoy counts from
-/// the server's side: `requests` are messages received, `responses` are reports sent.
+/// Counters with the names of Envoy's `load_reporter.` statistics. Envoy counts from the server's
+/// side: `requests` are messages received, `responses` are reports sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReporterStats {
-    /// Messages of the server.
     pub requests: u64,
-    /// Messages to the server, the first of each stream included.
+    /// Messages sent to the server, including the first of each stream.
     pub responses: u64,
-    /// Streams that could not be opened or did not end well.
     pub errors: u64,
     /// Attempts to open a stream after an earlier one.
     pub retries: u64,
 }
 
-/// What the owner of the counters has to do.
+/// Instruction to the owner of the counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientEvent {
-    /// These clusters are wanted from now on: call [`ReportedClusters::select`].
+    /// The server requests these clusters from now on: call [`ReportedClusters::select`].
     ///
     /// [`ReportedClusters::select`]: super::ReportedClusters::select
-    Select(Wanted),
+    Select(ClusterSelection),
     /// Drain the counters of these clusters and call [`Client::handle_stats`].
     Collect {
-        /// Whose.
-        wanted: Wanted,
-        /// Whether endpoints are wanted one by one.
+        clusters: ClusterSelection,
         report_endpoint_granularity: bool,
     },
-    /// The demand of the whole fleet, as the server measured it (decisions D9).
-    ObservedTraffic(Vec<Observed>),
+    /// Demand of the whole fleet, measured by the server (decision 0028).
+    ObservedTraffic(Vec<ObservedTraffic>),
 }
 
-/// Demand for one upstream cluster, with its age.
+/// Demand for one upstream cluster, and when it was observed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Observed {
-    /// What the server said.
+pub struct ObservedTraffic {
     pub traffic: ClusterTraffic,
     /// When this observation first arrived.
     pub at: Instant,
 }
 
-/// The reporting side of a data plane.
+/// Load reporting client of a data plane.
 #[derive(Debug)]
 pub struct Client {
     node: NodeInfo,
     settings: Option<Settings>,
     connected: bool,
-    /// The first message of this stream, the one with the node, is still to be sent.
     node_due: bool,
     report_due: bool,
-    /// Drained, and not sent yet.
-    unsent: Vec<ClusterStatsMessage>,
+    unsent: Vec<ClusterLoadStats>,
     deadline: Option<Instant>,
-    /// Observation time of the newest demand by cluster, and when that first arrived.
+    /// Observation time of the newest demand by cluster, and when it first arrived.
     observations: BTreeMap<Arc<str>, (Duration, Instant)>,
     events: VecDeque<ClientEvent>,
     stats: ReporterStats,
-    /// There was an attempt to open a stream, and none is open: the next one is a retry.
+    /// An earlier stream or attempt has ended: the next attempt is a retry.
     lost: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Settings {
-    wanted: Wanted,
+    clusters: ClusterSelection,
     interval: Duration,
     report_endpoint_granularity: bool,
 }
 
 impl Client {
-    /// A client that was never connected. What it can do is added to the features of `node`.
+    /// Creates a disconnected client, which adds its LRS capabilities to the features of `node`.
     pub fn new(mut node: NodeInfo) -> Self {
         let features = &mut node.client_features;
         if !features
@@ -137,13 +129,13 @@ impl Client {
         }
     }
 
-    /// What happened so far.
+    /// Returns the counters of the client.
     pub const fn stats(&self) -> ReporterStats {
         self.stats
     }
 
-    /// A stream is open. Settings of an earlier one stay in force, and what happened meanwhile is
-    /// reported at once: a server that was restarted knows nothing until then.
+    /// Handles a new stream. Settings of the previous stream stay in force, and load accumulated in
+    /// between is reported at once: a restarted server has no load data until then.
     pub fn handle_connected(&mut self, now: Instant) {
         self.count_retry();
         self.connected = true;
@@ -153,8 +145,8 @@ impl Client {
         }
     }
 
-    /// The stream is over, or could not be opened; `clean` if the server ended it without error.
-    /// Reports wait for the next one.
+    /// Handles the end of a stream, or a failed attempt; `clean` if the server ended it without
+    /// error. Unsent reports are kept for the next stream.
     pub const fn handle_disconnected(&mut self, clean: bool) {
         if !self.connected {
             self.count_retry();
@@ -167,26 +159,27 @@ impl Client {
         self.deadline = None;
     }
 
-    /// A response arrived. One that repeats the settings is data only and leaves the timer alone
-    /// (decisions D9).
+    /// Handles a response. A response with unchanged settings only carries traffic data and does
+    /// not restart the report timer (decision 0028).
     pub fn handle_response(&mut self, response: LoadStatsResponse, now: Instant) {
         self.stats.requests += 1;
-        let wanted = match response.send_all_clusters {
-            true => Wanted::All,
-            false => Wanted::Named(response.clusters),
+        let clusters = if response.send_all_clusters {
+            ClusterSelection::All
+        } else {
+            ClusterSelection::Named(response.clusters)
         };
         let settings = Settings {
-            wanted,
+            clusters,
             interval: response.load_reporting_interval.max(SHORTEST_INTERVAL),
             report_endpoint_granularity: response.report_endpoint_granularity,
         };
         if self.settings.as_ref() != Some(&settings) {
             self.deadline = Some(now.saturating_add(settings.interval));
-            self.select(&settings.wanted);
+            self.select(&settings.clusters);
             self.settings = Some(settings);
         }
         if !response.observed_traffic.is_empty() {
-            // Only the newest counts, however slow the owner is.
+            // Only the newest demand counts, however slowly the owner polls.
             self.events
                 .retain(|event| !matches!(event, ClientEvent::ObservedTraffic(_)));
             let traffic = self.observe(response.observed_traffic, now);
@@ -194,9 +187,9 @@ impl Client {
         }
     }
 
-    /// Tells how old each part is. Clusters that are not listed any more are forgotten: names come
-    /// from the network.
-    fn observe(&mut self, traffic: Vec<ClusterTraffic>, now: Instant) -> Vec<Observed> {
+    /// Determines the age of each observation. Clusters that are no longer listed are forgotten,
+    /// because names from the network must not accumulate.
+    fn observe(&mut self, traffic: Vec<ClusterTraffic>, now: Instant) -> Vec<ObservedTraffic> {
         let before = std::mem::take(&mut self.observations);
         let observed = traffic.into_iter().map(|traffic| {
             let name = &traffic.cluster_name;
@@ -206,48 +199,49 @@ impl Client {
             if let Some(time) = traffic.observation_time {
                 self.observations.insert(Arc::clone(name), (time, at));
             }
-            Observed { traffic, at }
+            ObservedTraffic { traffic, at }
         });
         observed.collect()
     }
 
-    /// What the owner drained. Clusters without any traffic belong in it too.
-    pub fn handle_stats(&mut self, stats: Vec<ClusterStatsMessage>) {
+    /// Adds drained counters to the next report. Include clusters without traffic.
+    pub fn handle_stats(&mut self, stats: Vec<ClusterLoadStats>) {
         merge(&mut self.unsent, stats);
         self.report_due = true;
     }
 
-    /// A report from [`Self::poll_transmit`] never left: it is added to the next one.
+    /// Takes back a report from [`Self::poll_transmit`] that was not sent, and merges it into the
+    /// next.
     pub fn handle_unsent(&mut self, report: LoadReport) {
         let later = std::mem::replace(&mut self.unsent, report.cluster_stats);
         merge(&mut self.unsent, later);
         self.report_due = !self.unsent.is_empty();
     }
 
-    /// The moment asked for by [`Self::poll_timeout`] has come (early or late is harmless).
+    /// Requests counters if a report is due. Calling it early or late is harmless.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.collect(now);
         }
     }
 
-    /// When [`Self::handle_timeout`] wants to be called.
+    /// Returns when to call [`Self::handle_timeout`].
     pub const fn poll_timeout(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// What the owner has to do next.
+    /// Returns the next instruction to the owner.
     pub fn poll_event(&mut self) -> Option<ClientEvent> {
         self.events.pop_front()
     }
 
-    /// Whether [`Self::poll_transmit`] has something.
+    /// Returns whether [`Self::poll_transmit`] has a message.
     pub const fn has_transmit(&self) -> bool {
         self.connected && (self.node_due || self.report_due)
     }
 
-    /// The message that is due. The driver asks only when the stream has room for it, so that
-    /// reports add up here and not in a queue.
+    /// Returns the message that is due. Call it only when the stream has capacity, so that reports
+    /// are merged here instead of queued.
     pub fn poll_transmit(&mut self) -> Option<LoadReport> {
         if !self.has_transmit() {
             return None;
@@ -267,28 +261,28 @@ impl Client {
         self.lost = false;
     }
 
-    /// Says which clusters are wanted, if that is news. Only the newest counts, however slow the
-    /// owner is: it knows what it had selected before.
-    fn select(&mut self, wanted: &Wanted) {
-        let before = self.settings.as_ref().map(|settings| &settings.wanted);
-        if before != Some(wanted) {
+    /// Emits the requested clusters if they changed. Only the newest selection counts, however
+    /// slowly the owner polls: the owner knows its previous selection.
+    fn select(&mut self, clusters: &ClusterSelection) {
+        let before = self.settings.as_ref().map(|settings| &settings.clusters);
+        if before != Some(clusters) {
             self.events
                 .retain(|event| !matches!(event, ClientEvent::Select(_)));
-            self.events.push_back(ClientEvent::Select(wanted.clone()));
+            self.events.push_back(ClientEvent::Select(clusters.clone()));
         }
     }
 
-    /// Asks for the counters and sets the next time to do so. Missed times are not made up for.
+    /// Requests the counters and schedules the next report. Missed intervals are not made up for.
     fn collect(&mut self, now: Instant) {
         let Some(settings) = &self.settings else {
             return;
         };
         self.deadline = Some(now.saturating_add(settings.interval));
         let collect = ClientEvent::Collect {
-            wanted: settings.wanted.clone(),
+            clusters: settings.clusters.clone(),
             report_endpoint_granularity: settings.report_endpoint_granularity,
         };
-        // Asked already and not answered: the counters will be drained once.
+        // An unprocessed `Collect` event is replaced: the counters are drained once.
         self.events
             .retain(|event| !matches!(event, ClientEvent::Collect { .. }));
         self.events.push_back(collect);

@@ -1,23 +1,23 @@
-//! Adding one report to another, so that a report that could not be sent is not lost.
+//! Merges load reports, so that a report that could not be sent is not lost.
 //!
-//! Counts and intervals add up; what is in progress is a gauge, so the later value counts. Called
-//! by `lrs::client` only.
+//! Counters and intervals add up; requests in progress are a gauge, of which the later value
+//! counts. Called by `lrs::client` only.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::message::{
-    ClusterStatsMessage, MetricStats, UpstreamEndpointStats, UpstreamLocalityStatsMessage,
+use plimsoll_core::model::load_report::{
+    ClusterLoadStats, LocalityLoadStats, MetricStats, UpstreamEndpointStats,
 };
 
-/// Adds what happened later to what happened before, cluster by cluster.
-pub(super) fn merge(earlier: &mut Vec<ClusterStatsMessage>, later: Vec<ClusterStatsMessage>) {
+/// Adds later counters to earlier ones, cluster by cluster.
+pub(super) fn merge(earlier: &mut Vec<ClusterLoadStats>, later: Vec<ClusterLoadStats>) {
     if earlier.is_empty() {
         *earlier = later;
         return;
     }
     for stats in later {
-        let same = |known: &&mut ClusterStatsMessage| {
+        let same = |known: &&mut ClusterLoadStats| {
             known.cluster_name == stats.cluster_name
                 && known.cluster_service_name == stats.cluster_service_name
         };
@@ -28,7 +28,7 @@ pub(super) fn merge(earlier: &mut Vec<ClusterStatsMessage>, later: Vec<ClusterSt
     }
 }
 
-fn add_cluster(known: &mut ClusterStatsMessage, later: ClusterStatsMessage) {
+fn add_cluster(known: &mut ClusterLoadStats, later: ClusterLoadStats) {
     add(
         &mut known.total_dropped_requests,
         later.total_dropped_requests,
@@ -39,26 +39,26 @@ fn add_cluster(known: &mut ClusterStatsMessage, later: ClusterStatsMessage) {
     known.load_report_interval = known
         .load_report_interval
         .saturating_add(later.load_report_interval);
-    // A locality that is not mentioned any more has nothing in progress.
-    for locality in &mut known.upstream_locality_stats {
+    // A locality that is missing from the later report has nothing in progress.
+    for locality in &mut known.localities {
         locality.stats.total_requests_in_progress = 0;
-        for endpoint in &mut locality.upstream_endpoint_stats {
+        for endpoint in &mut locality.endpoints {
             endpoint.total_requests_in_progress = 0;
         }
     }
-    for stats in later.upstream_locality_stats {
-        let same = |known: &&mut UpstreamLocalityStatsMessage| {
+    for stats in later.localities {
+        let same = |known: &&mut LocalityLoadStats| {
             known.stats.locality == stats.stats.locality
                 && known.stats.priority == stats.stats.priority
         };
-        match known.upstream_locality_stats.iter_mut().find(same) {
+        match known.localities.iter_mut().find(same) {
             Some(known) => add_locality(known, stats),
-            None => known.upstream_locality_stats.push(stats),
+            None => known.localities.push(stats),
         }
     }
 }
 
-fn add_locality(known: &mut UpstreamLocalityStatsMessage, later: UpstreamLocalityStatsMessage) {
+fn add_locality(known: &mut LocalityLoadStats, later: LocalityLoadStats) {
     let (counts, more) = (&mut known.stats, &later.stats);
     add(
         &mut counts.total_issued_requests,
@@ -70,17 +70,12 @@ fn add_locality(known: &mut UpstreamLocalityStatsMessage, later: UpstreamLocalit
     );
     add(&mut counts.total_error_requests, more.total_error_requests);
     counts.total_requests_in_progress = more.total_requests_in_progress;
-    known.cpu_utilization.add(later.cpu_utilization);
-    known.mem_utilization.add(later.mem_utilization);
-    known
-        .application_utilization
-        .add(later.application_utilization);
     add_metrics(&mut known.load_metric_stats, later.load_metric_stats);
-    for stats in later.upstream_endpoint_stats {
-        let mut endpoints = known.upstream_endpoint_stats.iter_mut();
+    for stats in later.endpoints {
+        let mut endpoints = known.endpoints.iter_mut();
         match endpoints.find(|known| known.address == stats.address) {
             Some(known) => add_endpoint(known, stats),
-            None => known.upstream_endpoint_stats.push(stats),
+            None => known.endpoints.push(stats),
         }
     }
 }

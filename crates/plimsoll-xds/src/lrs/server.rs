@@ -1,9 +1,9 @@
-//! [`ServerStream`]: one load reporting stream, as a server sees it.
+//! Server side of one load reporting stream, without IO.
 //!
-//! It remembers who reports (gRPC says so once, Envoy every time) and which clusters were reported
-//! (grpc-js and grpc-go leave idle ones out), and decides when a response is due. Reports go to the
-//! planner by way of the control plane; sockets belong to the driver, which calls
-//! [`ServerStream::handle_request`] and then drains [`ServerStream::poll_transmit`].
+//! The stream remembers the reporting node (gRPC sends it once, Envoy every time) and the clusters
+//! reported so far (grpc-js and grpc-go omit idle ones), and decides when a response is due. The
+//! control plane passes reports to the planner. The driver calls [`ServerStream::handle_request`]
+//! and then drains [`ServerStream::poll_transmit`].
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,66 +15,61 @@ use plimsoll_core::model::load_report::ClusterStats;
 use super::message::{ClusterTraffic, LoadStatsRequest, LoadStatsResponse};
 use crate::node::NodeInfo;
 
-/// Envoy takes a zero interval for "at once, for ever".
+/// Lower bound of the interval: Envoy treats zero as a busy loop.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
-/// Clusters that one stream is remembered to report; a client must not fill our memory with names.
+/// Maximum number of reported clusters to remember per stream, because clients choose the names.
 const MAX_REPORTED: usize = 4096;
 
-/// What a server wants to be told.
+/// Reporting settings that a server requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LrsSettings {
     /// Time between two reports; at least 100 ms.
     pub interval: Duration,
-    /// Every cluster is wanted. Clients that cannot be told so get the names in `clusters`.
+    /// Requests every cluster. Clients that do not support this get the names in `clusters`.
     pub send_all_clusters: bool,
-    /// Names of the wanted clusters.
     pub clusters: Vec<Arc<str>>,
-    /// Whether endpoints are reported one by one.
     pub report_endpoint_granularity: bool,
 }
 
-/// What a server tells plimsoll data planes about the demand of the whole fleet (decisions D9).
+/// Demand of the whole fleet, sent to plimsoll data planes only (decision 0028).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LrsTraffic {
-    /// Grows when the same fractions are to be sent again (the heartbeat of decisions D3).
+    /// Incremented to send the same fractions again (the heartbeat of decision 0024).
     pub epoch: u64,
-    /// Per upstream cluster.
     pub clusters: Vec<ClusterTraffic>,
 }
 
-/// What came of a request.
+/// Load report with the node that sent it, completed for idle clusters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// Who reports.
     pub node: Arc<NodeInfo>,
-    /// The node is not the one that reported on this stream before, or it is the first one.
+    /// The node is the first on this stream or differs from the previous one.
     pub is_new_node: bool,
-    /// What the message says, and zeros for clusters of earlier messages that it leaves out. May be
-    /// empty: the first message of a stream usually is.
+    /// Reported clusters, and zeros for clusters of earlier messages that are omitted now. Often
+    /// empty in the first message of a stream.
     pub cluster_stats: Vec<ClusterStats>,
 }
 
-/// The first message of a stream did not say who sends.
+/// Error for a stream whose first message has no node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoNode;
+pub struct MissingNode;
 
-/// One stream.
+/// State machine of one server-side load reporting stream.
 #[derive(Debug)]
 pub struct ServerStream {
     settings: Arc<LrsSettings>,
     traffic: Arc<LrsTraffic>,
     node: Option<Arc<NodeInfo>>,
-    /// Clusters that this node named on this stream.
     reported: BTreeSet<Arc<str>>,
-    /// The settings in force at the client. `None` = it has not been answered yet.
+    /// Settings in force at the client; `None` before the first response.
     sent: Option<LoadStatsResponse>,
-    /// The settings or the node moved: what is in force may not be what is wanted.
-    settings_moved: bool,
+    /// Settings or node changed, so the client may need new settings.
+    settings_changed: bool,
     traffic_due: bool,
 }
 
 impl ServerStream {
-    /// A stream on which nothing was said yet.
+    /// Creates the state of a new stream.
     pub fn new(settings: Arc<LrsSettings>) -> Self {
         Self {
             settings,
@@ -82,16 +77,16 @@ impl ServerStream {
             node: None,
             reported: BTreeSet::new(),
             sent: None,
-            settings_moved: true,
+            settings_changed: true,
             traffic_due: false,
         }
     }
 
-    /// A message arrived. Only the first one has to say who sends; a later one that names somebody
-    /// else moves the stream to that node.
-    pub fn handle_request(&mut self, request: LoadStatsRequest) -> Result<Report, NoNode> {
-        let is_new_node = request.node.is_some_and(|node| self.remember(node));
-        let node = Arc::clone(self.node.as_ref().ok_or(NoNode)?);
+    /// Handles a load report. Only the first must carry the node; a later one with another node
+    /// moves the stream to that node.
+    pub fn handle_request(&mut self, request: LoadStatsRequest) -> Result<Report, MissingNode> {
+        let is_new_node = request.node.is_some_and(|node| self.update_node(node));
+        let node = Arc::clone(self.node.as_ref().ok_or(MissingNode)?);
         if is_new_node {
             self.reported.clear();
         }
@@ -102,10 +97,10 @@ impl ServerStream {
         })
     }
 
-    /// Adds zeros for clusters that were reported before and are left out now. A client that skips
-    /// idle clusters (grpc-js, grpc-go) says zero by sending a report without them; taking that for
-    /// silence would make its zone unknown instead of idle. Clients that send no message at all
-    /// while idle (gRPC C-core) are not concerned.
+    /// Adds zeros for clusters that were reported before and are omitted now. A client that skips
+    /// idle clusters (grpc-js, grpc-go) reports zero by omission; treating that as missing data
+    /// would make its zone unknown instead of idle. Clients that send no message at all while idle
+    /// (gRPC C-core) are not affected.
     fn complete(&mut self, mut stats: Vec<ClusterStats>) -> Vec<ClusterStats> {
         let interval = self.settings.interval.max(SHORTEST_INTERVAL);
         let named: BTreeSet<Arc<str>> = stats
@@ -124,16 +119,16 @@ impl ServerStream {
         stats
     }
 
-    /// What is wanted from now on. Sent only if it differs for this client, because every response
-    /// restarts the report timer of an Envoy (live-envoy D).
+    /// Replaces the settings. A response is sent only if it differs for this client, because every
+    /// response restarts Envoy's report timer.
     pub fn set_settings(&mut self, settings: Arc<LrsSettings>) {
         if !Arc::ptr_eq(&settings, &self.settings) {
             self.settings = settings;
-            self.settings_moved = true;
+            self.settings_changed = true;
         }
     }
 
-    /// The demand of the fleet. Never sent to anybody but plimsoll data planes.
+    /// Replaces the demand of the fleet, which is sent to plimsoll data planes only.
     pub fn set_traffic(&mut self, traffic: Arc<LrsTraffic>) {
         if traffic != self.traffic {
             self.traffic = traffic;
@@ -141,20 +136,20 @@ impl ServerStream {
         }
     }
 
-    /// The response that is due, if any.
+    /// Returns the response that is due, if any.
     pub fn poll_transmit(&mut self) -> Option<LoadStatsResponse> {
         let node = self.node.as_ref()?;
         let is_plimsoll = node.is_plimsoll();
         let traffic_due = self.traffic_due && is_plimsoll;
-        if !traffic_due && !std::mem::take(&mut self.settings_moved) {
+        if !traffic_due && !std::mem::take(&mut self.settings_changed) {
             return None;
         }
-        let wanted = render(&self.settings, node);
-        if !traffic_due && self.sent.as_ref() == Some(&wanted) {
+        let settings = response_for(&self.settings, node);
+        if !traffic_due && self.sent.as_ref() == Some(&settings) {
             return None;
         }
-        let mut response = wanted.clone();
-        self.sent = Some(wanted);
+        let mut response = settings.clone();
+        self.sent = Some(settings);
         if is_plimsoll {
             self.traffic_due = false;
             response.observed_traffic.clone_from(&self.traffic.clusters);
@@ -162,42 +157,43 @@ impl ServerStream {
         Some(response)
     }
 
-    /// Who reports.
+    /// Returns the node that reports, once known.
     pub const fn node(&self) -> Option<&Arc<NodeInfo>> {
         self.node.as_ref()
     }
 
-    /// Whether that is somebody else than before. The same node may have learned something new.
-    fn remember(&mut self, info: NodeInfo) -> bool {
+    /// Stores the node; returns whether it is another node, not the same with other features.
+    fn update_node(&mut self, info: NodeInfo) -> bool {
         let known = self.node.as_deref();
         if known == Some(&info) {
             return false;
         }
         let is_new_node = known.is_none_or(|known| known.node != info.node);
         if info.is_plimsoll() && !known.is_some_and(NodeInfo::is_plimsoll) {
-            // Who was here before has not been told.
+            // The node before was no plimsoll data plane, so it did not get the traffic data.
             self.traffic_due |= !self.traffic.clusters.is_empty();
         }
         self.node = Some(Arc::new(info));
-        self.settings_moved = true;
+        self.settings_changed = true;
         is_new_node
     }
 }
 
-impl fmt::Display for NoNode {
+impl fmt::Display for MissingNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("node: missing in the first LoadStatsRequest of the stream")
     }
 }
 
-impl std::error::Error for NoNode {}
+impl std::error::Error for MissingNode {}
 
-/// The settings in the words that this client understands, without traffic.
-fn render(settings: &LrsSettings, node: &NodeInfo) -> LoadStatsResponse {
+/// Creates the settings message for this client, without traffic data.
+fn response_for(settings: &LrsSettings, node: &NodeInfo) -> LoadStatsResponse {
     let send_all_clusters = settings.send_all_clusters && node.supports_send_all_clusters();
-    let clusters = match send_all_clusters {
-        true => Vec::new(),
-        false => settings.clusters.clone(),
+    let clusters = if send_all_clusters {
+        Vec::new()
+    } else {
+        settings.clusters.clone()
     };
     LoadStatsResponse {
         clusters,

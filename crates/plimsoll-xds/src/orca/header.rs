@@ -1,7 +1,7 @@
-//! Which header carries a report, and in which format (envoy-semantics §6).
+//! Header names and formats of in-band reports.
 //!
-//! Texts of errors are Envoy's, so that a search for them finds its documentation. One deliberate
-//! difference: base64 without padding, which gRPC stacks emit, is accepted (decisions D7).
+//! Error texts are Envoy's, so that a search for them finds its documentation. One deliberate
+//! difference: base64 without padding, which gRPC libraries emit, is accepted (decision 0026).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
@@ -10,16 +10,16 @@ use plimsoll_core::model::orca::OrcaLoadReport;
 use super::{OrcaError, OrcaLimits, json, text};
 use crate::convert;
 
-/// Carries a report as `TEXT …`, `JSON …` or `BIN …`.
+/// Header that carries a report as `TEXT …`, `JSON …` or `BIN …`.
 pub const ENDPOINT_LOAD_METRICS: &str = "endpoint-load-metrics";
-/// Carries a report as base64 of the protobuf message.
+/// Header that carries a report as base64 of the protobuf message.
 pub const ENDPOINT_LOAD_METRICS_BIN: &str = "endpoint-load-metrics-bin";
 
-/// Reads the report out of response headers or trailers.
+/// Parses the report in response headers or trailers.
 ///
-/// Names are compared without regard to case. Of each header the first value counts, and
-/// `endpoint-load-metrics-bin` decides alone when it is there, even when it is broken. Nothing is
-/// allocated when there is no report ([`OrcaCode::NotFound`](super::OrcaCode::NotFound)).
+/// Names are case-insensitive. The first value of each header counts, and
+/// `endpoint-load-metrics-bin` takes precedence, even if it is malformed. Nothing is allocated if
+/// there is no report ([`OrcaCode::NotFound`](super::OrcaCode::NotFound)).
 ///
 /// ```
 /// use plimsoll_xds::orca::{OrcaLimits, parse};
@@ -47,12 +47,11 @@ pub fn parse<'h>(
     limits.check_metrics(by_prefix(value)?)
 }
 
-/// Reads a protobuf message as out-of-band streams carry it. An empty one is an empty report.
+/// Parses a protobuf message of an out-of-band stream. An empty one is an empty report.
 pub fn parse_message(message: &[u8], limits: &OrcaLimits) -> Result<OrcaLoadReport, OrcaError> {
     limits.check_bytes(message.len())?;
-    let report = convert::orca::decode(message).map_err(|reason| {
-        OrcaError::invalid(format!("unable to parse OrcaLoadReport: {reason}"))
-    })?;
+    let report = convert::orca::decode(message)
+        .map_err(|error| OrcaError::invalid(format!("unable to parse OrcaLoadReport: {error}")))?;
     limits.check_metrics(report)
 }
 
@@ -82,7 +81,7 @@ fn binary(value: &[u8]) -> Result<OrcaLoadReport, OrcaError> {
         let value = String::from_utf8_lossy(value);
         OrcaError::invalid(format!("{reason}: {value}"))
     };
-    // All of the padding or none of it; both engines refuse left-over bits that are not zero.
+    // Full padding or none; both engines reject nonzero trailing bits.
     let engine = if value.ends_with(b"=") {
         &STANDARD
     } else {

@@ -1,100 +1,130 @@
-//! The format `JSON`: the JSON mapping of the protobuf message.
+//! The `JSON` format: protobuf's JSON mapping of the report, in both directions.
 //!
-//! Fields in snake_case or lowerCamelCase, null for "not set", numbers also in quotes, `"NaN"` and
-//! the infinities in words. Unknown fields are refused, and so is a field or key that is there
-//! twice: nobody could say which one was meant. Values are not judged.
+//! Accepts snake_case and lowerCamelCase fields, null for unset, quoted numbers, `"NaN"` and the
+//! infinities as words. Unknown fields and duplicate fields or keys are rejected. Values are not
+//! validated. The output is ASCII.
 
-use std::fmt;
+use std::{fmt, io};
 
 use plimsoll_core::model::orca::{MetricMap, OrcaLoadReport};
-use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::ser::Formatter;
 
 use super::OrcaError;
 use crate::yaml::proto_json::Uint;
 
-/// Reads what follows `JSON `.
+/// Parses the text after `JSON `.
 pub(super) fn parse(document: &[u8]) -> Result<OrcaLoadReport, OrcaError> {
-    match serde_json::from_slice(document) {
-        Ok(Report(report)) => Ok(report),
+    // serde would also accept an array of the values in order.
+    if !document.trim_ascii_start().starts_with(b"{") {
+        return Err(OrcaError::invalid("invalid JSON: not an object"));
+    }
+    match serde_json::from_slice::<Report>(document) {
+        Ok(report) => Ok(report.into()),
         Err(error) => Err(OrcaError::invalid(format!("invalid JSON: {error}"))),
     }
 }
 
-struct Report(OrcaLoadReport);
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(field_identifier, rename_all = "snake_case")]
-enum Field {
-    #[serde(alias = "cpuUtilization")]
-    CpuUtilization,
-    #[serde(alias = "memUtilization")]
-    MemUtilization,
-    #[serde(alias = "applicationUtilization")]
-    ApplicationUtilization,
-    Rps,
-    #[serde(alias = "rpsFractional")]
-    RpsFractional,
-    Eps,
-    #[serde(alias = "namedMetrics")]
-    NamedMetrics,
-    Utilization,
-    #[serde(alias = "requestCost")]
-    RequestCost,
+/// Encodes the text after `JSON `, with the field names of the proto.
+pub(super) fn write(report: &OrcaLoadReport) -> String {
+    let mut text = Vec::new();
+    let mut serializer = serde_json::Serializer::with_formatter(&mut text, Ascii);
+    let written = Report::from(report).serialize(&mut serializer);
+    debug_assert!(written.is_ok(), "numbers and strings can be written");
+    String::from_utf8(text).unwrap_or_default()
 }
 
-impl<'de> Deserialize<'de> for Report {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(ReportVisitor).map(Self)
+#[derive(Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+struct Report {
+    #[serde(alias = "cpuUtilization", skip_serializing_if = "Option::is_none")]
+    cpu_utilization: Option<Double>,
+    #[serde(alias = "memUtilization", skip_serializing_if = "Option::is_none")]
+    mem_utilization: Option<Double>,
+    #[serde(
+        alias = "applicationUtilization",
+        skip_serializing_if = "Option::is_none"
+    )]
+    application_utilization: Option<Double>,
+    #[serde(alias = "rpsFractional", skip_serializing_if = "Option::is_none")]
+    rps_fractional: Option<Double>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    eps: Option<Double>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "in_quotes")]
+    rps: Option<Uint<u64>>,
+    #[serde(alias = "namedMetrics", skip_serializing_if = "Option::is_none")]
+    named_metrics: Option<Metrics>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    utilization: Option<Metrics>,
+    #[serde(alias = "requestCost", skip_serializing_if = "Option::is_none")]
+    request_cost: Option<Metrics>,
+}
+
+impl From<Report> for OrcaLoadReport {
+    fn from(report: Report) -> Self {
+        let double = |value: Option<Double>| value.map_or(0.0, |Double(value)| value);
+        let metrics = |value: Option<Metrics>| value.map(|Metrics(map)| map).unwrap_or_default();
+        Self {
+            cpu_utilization: double(report.cpu_utilization),
+            mem_utilization: double(report.mem_utilization),
+            application_utilization: double(report.application_utilization),
+            rps: report.rps.unwrap_or_default().0,
+            rps_fractional: double(report.rps_fractional),
+            eps: double(report.eps),
+            named_metrics: metrics(report.named_metrics),
+            utilization: metrics(report.utilization),
+            request_cost: metrics(report.request_cost),
+        }
     }
 }
 
-struct ReportVisitor;
-
-impl<'de> Visitor<'de> for ReportVisitor {
-    type Value = OrcaLoadReport;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object with the fields of a load report")
+impl From<&OrcaLoadReport> for Report {
+    /// Omits fields that are 0 or empty.
+    fn from(report: &OrcaLoadReport) -> Self {
+        let double = |value: f64| (value != 0.0).then_some(Double(value));
+        let metrics = |map: &MetricMap| (!map.is_empty()).then(|| Metrics(map.clone()));
+        Self {
+            cpu_utilization: double(report.cpu_utilization),
+            mem_utilization: double(report.mem_utilization),
+            application_utilization: double(report.application_utilization),
+            rps_fractional: double(report.rps_fractional),
+            eps: double(report.eps),
+            rps: (report.rps != 0).then_some(Uint(report.rps)),
+            named_metrics: metrics(&report.named_metrics),
+            utilization: metrics(&report.utilization),
+            request_cost: metrics(&report.request_cost),
+        }
     }
+}
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<OrcaLoadReport, A::Error> {
-        let mut report = OrcaLoadReport::default();
-        let mut seen = 0_u16;
-        while let Some(field) = map.next_key::<Field>()? {
-            let bit = 1 << field as u16;
-            if seen & bit != 0 {
-                return Err(A::Error::custom("a field is set twice"));
-            }
-            seen |= bit;
-            match field {
-                Field::CpuUtilization => report.cpu_utilization = double(&mut map)?,
-                Field::MemUtilization => report.mem_utilization = double(&mut map)?,
-                Field::ApplicationUtilization => {
-                    report.application_utilization = double(&mut map)?;
+/// Quotes 64-bit numbers, as the JSON mapping requires: a double would round them.
+#[expect(clippy::ref_option, reason = "the signature is serde's")]
+fn in_quotes<S: Serializer>(value: &Option<Uint<u64>>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&value.unwrap_or_default().0)
+}
+
+/// Escapes everything but printable ASCII, so that the text is a valid header value.
+struct Ascii;
+
+impl Formatter for Ascii {
+    fn write_string_fragment<W: ?Sized + io::Write>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        for letter in fragment.chars() {
+            match letter {
+                ' '..='~' => write!(writer, "{letter}")?,
+                _ => {
+                    for unit in letter.encode_utf16(&mut [0; 2]) {
+                        write!(writer, "\\u{unit:04x}")?;
+                    }
                 }
-                Field::Rps => {
-                    report.rps = map.next_value::<Option<Uint<u64>>>()?.unwrap_or_default().0;
-                }
-                Field::RpsFractional => report.rps_fractional = double(&mut map)?,
-                Field::Eps => report.eps = double(&mut map)?,
-                Field::NamedMetrics => report.named_metrics = metrics(&mut map)?,
-                Field::Utilization => report.utilization = metrics(&mut map)?,
-                Field::RequestCost => report.request_cost = metrics(&mut map)?,
             }
         }
-        Ok(report)
+        Ok(())
     }
-}
-
-fn double<'de, A: MapAccess<'de>>(map: &mut A) -> Result<f64, A::Error> {
-    let value: Option<Double> = map.next_value()?;
-    Ok(value.map_or(0.0, |Double(value)| value))
-}
-
-fn metrics<'de, A: MapAccess<'de>>(map: &mut A) -> Result<MetricMap, A::Error> {
-    let value: Option<Metrics> = map.next_value()?;
-    Ok(value.map_or_else(MetricMap::default, |Metrics(metrics)| metrics))
 }
 
 struct Metrics(MetricMap);
@@ -128,8 +158,25 @@ impl<'de> Deserialize<'de> for Metrics {
     }
 }
 
-/// A `double`: a number, a number in quotes, or one of three words.
+impl Serialize for Metrics {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, Double(value))))
+    }
+}
+
+/// A `double`: a number, a quoted number, or one of three words.
 struct Double(f64);
+
+impl Serialize for Double {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            value if value.is_nan() => serializer.serialize_str("NaN"),
+            f64::INFINITY => serializer.serialize_str("Infinity"),
+            f64::NEG_INFINITY => serializer.serialize_str("-Infinity"),
+            value => serializer.serialize_f64(value),
+        }
+    }
+}
 
 impl<'de> Deserialize<'de> for Double {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -142,12 +189,12 @@ impl<'de> Deserialize<'de> for Double {
                 f.write_str("a number")
             }
 
-            #[expect(clippy::cast_precision_loss, reason = "a double is what was asked for")]
+            #[expect(clippy::cast_precision_loss, reason = "the field is a double")]
             fn visit_u64<E: Error>(self, value: u64) -> Result<f64, E> {
                 Ok(value as f64)
             }
 
-            #[expect(clippy::cast_precision_loss, reason = "a double is what was asked for")]
+            #[expect(clippy::cast_precision_loss, reason = "the field is a double")]
             fn visit_i64<E: Error>(self, value: i64) -> Result<f64, E> {
                 Ok(value as f64)
             }
@@ -157,7 +204,7 @@ impl<'de> Deserialize<'de> for Double {
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<f64, E> {
-                in_quotes(text).ok_or_else(|| E::custom(format_args!("{text:?} is not a number")))
+                spelled(text).ok_or_else(|| E::custom(format_args!("{text:?} is not a number")))
             }
         }
 
@@ -165,8 +212,8 @@ impl<'de> Deserialize<'de> for Double {
     }
 }
 
-/// Other words for what is not finite, and numbers that overflow, are refused.
-fn in_quotes(text: &str) -> Option<f64> {
+/// Parses a quoted number: finite, or one of protobuf's three words for non-finite values.
+fn spelled(text: &str) -> Option<f64> {
     match text {
         "NaN" => Some(f64::NAN),
         "Infinity" => Some(f64::INFINITY),

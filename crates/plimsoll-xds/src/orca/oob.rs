@@ -1,22 +1,21 @@
-//! Out-of-band reports: one gRPC stream per host on which the host reports its load unasked
-//! (envoy-semantics §5.5, gRFC A51).
+//! Out-of-band load reporting: one gRPC stream per host, on which the host reports its load
+//! periodically (gRFC A51).
 //!
-//! Here lives the protocol without any IO: when to dial, what to send, what the answers mean, when
-//! to try again. A driver owns sockets, HTTP/2 and TLS. It calls [`OobManager::handle_hosts`] when
-//! membership changes, [`OobManager::handle_event`] when something happens on a stream, and
-//! [`OobManager::handle_timeout`] when [`OobManager::poll_timeout`] has come; after every call it
-//! drains [`OobManager::poll_action`] and [`OobManager::poll_report`].
+//! Protocol state without IO; a driver owns sockets, HTTP/2 and TLS. After every `handle_` call it
+//! drains [`OobManager::poll_action`] and [`OobManager::poll_report`], and arms a timer for
+//! [`OobManager::poll_timeout`].
 //!
-//! There is one session per host however many policies want its reports (decisions D6): the driver
-//! gives each report to the host, which gives it to all of them, and says so with
-//! [`OobManager::handle_undelivered`] when that failed. Merge what the policies ask for with
-//! `OobReporting::shared_with`. Reports that ride on responses are read in `header`.
+//! There is one session per host even if several policies use its reports (decision 0025): the
+//! driver gives each report to the host, which passes it to all policies, and calls
+//! [`OobManager::handle_undelivered`] if that failed. Merge the settings of the policies with
+//! `OobReporting::merge`. `header` parses in-band reports.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use plimsoll_core::model::client_side_weighted_round_robin::OobReporting;
 use plimsoll_core::model::orca::OrcaLoadReport;
 use plimsoll_core::rng::Rng;
@@ -31,97 +30,64 @@ pub use event::{CloseReason, OobAction, OobEvent, OobStream, ResponseHeaders};
 use self::session::{Session, Stream};
 use super::OrcaError;
 use crate::convert;
+use crate::grpc_frame::frame;
 
-/// `:path` of every stream.
+/// `:path` of the reporting RPC.
 pub const PATH: &str = "/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics";
 
-/// Periods without a report after which a stream counts as stalled.
+/// Periods without a report after which a stream is considered stalled.
 const WATCHDOG_PERIODS: u32 = 3;
 
-/// How often the client of a stream wants a report, from the message it opens the stream with.
+/// Parses the reporting interval that a client requests when it opens a stream.
 ///
-/// The other end of a session: for those who serve [`PATH`]. `None` = it has no wish.
+/// For servers of [`PATH`]. Returns `None` if the client requests no interval.
 pub fn parse_request(message: &[u8]) -> Result<Option<Duration>, OrcaError> {
-    convert::orca_request::decode(message).map_err(OrcaError::invalid)
+    convert::orca_request::decode(message).map_err(|error| OrcaError::invalid(error.to_string()))
 }
 
-/// The message with which a client asks for a report every `interval`.
+/// Encodes a request for a report every `interval`.
 pub fn encode_request(interval: Duration) -> Vec<u8> {
     convert::orca_request::encode(interval)
 }
 
-/// A host that reports.
+/// Host to request load reports from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OobHost {
-    /// Where it serves requests; `OobReporting::port` may send reports elsewhere.
+    /// Address for requests; `OobReporting::port` may override the port for reports.
     pub address: SocketAddr,
-    /// Its name in the assignment, may be empty.
+    /// Hostname in the assignment, may be empty.
     pub hostname: Arc<str>,
 }
 
-/// One attempt to get reports from a host. Never used twice, so that what arrives late from an old
-/// connection is recognised and ignored.
+/// Identifies one connection attempt. Never reused, so that late events of an old connection are
+/// recognized and ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(u64);
 
-/// Counters, and one gauge, with Envoy's names (`cluster.<name>.lb_orca_oob.*`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OobStats {
-    /// Reports that arrived and could be read.
-    pub reports_received: u64,
-    /// Reports that a consumer refused, or that nobody wanted.
-    pub report_errors: u64,
-    /// Streams that ended and will be tried again.
-    pub stream_failures: u64,
-    /// Hosts that do not implement the service.
-    pub stream_terminated: u64,
-    /// Gauge: hosts that are reporting, being dialled, or waiting for the next attempt.
-    pub active_sessions: u64,
-}
-
-impl OobStats {
-    /// Name of all of them and what they count, in the same order.
-    pub const DESCRIPTIONS: [(&'static str, &'static str); 5] = [
-        (
-            "reports_received",
-            "Load reports that arrived on a stream of their own and could be read.",
-        ),
-        (
-            "report_errors",
-            "Reports that a consumer refused, or that nobody wanted.",
-        ),
-        ("stream_failures", "Streams that ended and are tried again."),
-        (
-            "stream_terminated",
-            "Hosts that do not offer the service; they are not asked again.",
-        ),
-        (
-            "active_sessions",
-            "Hosts that report, are being dialled, or wait for the next attempt.",
-        ),
-    ];
-
-    /// Name and value of all of them, in a fixed order.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        [
-            ("reports_received", self.reports_received),
-            ("report_errors", self.report_errors),
-            ("stream_failures", self.stream_failures),
-            ("stream_terminated", self.stream_terminated),
-            ("active_sessions", self.active_sessions),
-        ]
-        .into_iter()
+plimsoll_core::counters! {
+    /// Statistics of out-of-band reporting.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub struct OobStats("lb_orca_oob.", ["cluster"]): u64 {
+        /// Load reports that arrived on a stream of their own and could be read.
+        reports_received,
+        /// Load reports that a consumer rejected or that had no consumer.
+        report_errors,
+        /// Streams that ended and are tried again.
+        stream_failures,
+        /// Hosts that do not offer the service; they are not asked again.
+        stream_terminated,
+        /// Hosts that are asked for out-of-band reports
+        active_sessions: gauge,
     }
 }
 
-/// The out-of-band sessions of one cluster.
+/// Out-of-band sessions of one cluster.
 #[derive(Debug)]
 pub struct OobManager<R> {
     reporting: OobReporting,
-    request: Arc<[u8]>,
+    request: Bytes,
     rng: R,
     sessions: BTreeMap<SocketAddr, Session>,
-    /// Which host a live connection belongs to.
     streams: BTreeMap<ConnectionId, SocketAddr>,
     /// Deadlines of all sessions, earliest first.
     timers: BTreeSet<(Instant, SocketAddr)>,
@@ -132,10 +98,10 @@ pub struct OobManager<R> {
 }
 
 impl<R: Rng> OobManager<R> {
-    /// A manager without hosts; `rng` spreads first attempts and retries.
+    /// Creates a manager without hosts; `rng` spreads first attempts and retries.
     pub fn new(reporting: OobReporting, rng: R) -> Self {
         Self {
-            request: frames::frame(&convert::orca_request::encode(reporting.period())),
+            request: frame(&encode_request(reporting.period())),
             reporting,
             rng,
             sessions: BTreeMap::new(),
@@ -148,38 +114,39 @@ impl<R: Rng> OobManager<R> {
         }
     }
 
-    /// The hosts there are now, of all priorities. Known ones keep their session, those that left
-    /// lose it, new ones get one draw each, in the order of addresses, for the time of their first
-    /// attempt. A host whose name changed is another host. No hosts at all ends everything.
+    /// Replaces the hosts, of all priorities. Existing hosts keep their session, removed hosts lose
+    /// it. Each new host takes one random draw, in address order, for the time of its first
+    /// attempt. A host with a changed hostname counts as new. An empty list ends all sessions.
     pub fn handle_hosts(&mut self, hosts: impl IntoIterator<Item = OobHost>, now: Instant) {
-        let mut wanted = BTreeMap::new();
+        let mut current = BTreeMap::new();
         for host in hosts {
-            wanted.entry(host.address).or_insert(host.hostname);
+            current.entry(host.address).or_insert(host.hostname);
         }
         let gone = |(address, session): (&SocketAddr, &Session)| {
-            (wanted.get(address) != Some(&session.hostname)).then_some(*address)
+            (current.get(address) != Some(&session.hostname)).then_some(*address)
         };
         let gone: Vec<_> = self.sessions.iter().filter_map(gone).collect();
         for address in gone {
             self.remove(address, CloseReason::HostRemoved);
         }
-        for (address, hostname) in wanted {
+        for (address, hostname) in current {
             if !self.sessions.contains_key(&address) {
                 self.add(address, hostname, now);
             }
         }
     }
 
-    /// New settings. If they differ every session starts over, those of hosts that did not
-    /// implement the service included: the port may be another one now.
+    /// Applies new settings. If they differ, every session restarts, even of hosts that do not
+    /// implement the reporting service: the port may have changed.
     pub fn handle_settings(&mut self, reporting: OobReporting, now: Instant) {
         if reporting == self.reporting {
             return;
         }
-        self.request = frames::frame(&convert::orca_request::encode(reporting.period()));
+        self.request = frame(&encode_request(reporting.period()));
         self.reporting = reporting;
-        let hosts = self.sessions.iter();
-        let hosts: Vec<_> = hosts
+        let hosts: Vec<_> = self
+            .sessions
+            .iter()
             .map(|(at, host)| (*at, Arc::clone(&host.hostname)))
             .collect();
         for (address, hostname) in hosts {
@@ -188,7 +155,7 @@ impl<R: Rng> OobManager<R> {
         }
     }
 
-    /// Something happened on a connection. Events of connections that are over are ignored.
+    /// Handles an event of a connection. Events of closed connections are ignored.
     pub fn handle_event(&mut self, connection: ConnectionId, event: OobEvent<'_>, now: Instant) {
         let Some(&address) = self.streams.get(&connection) else {
             return;
@@ -209,7 +176,7 @@ impl<R: Rng> OobManager<R> {
         }
     }
 
-    /// The moment asked for by [`Self::poll_timeout`] has come (calling early or late is harmless).
+    /// Handles timers that are due. Calling it early or late is harmless.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(&(deadline, address)) = self.timers.first()
             && deadline <= now
@@ -223,33 +190,32 @@ impl<R: Rng> OobManager<R> {
         }
     }
 
-    /// A report from [`Self::poll_report`] had no consumer, or one that refused it.
+    /// Counts a report from [`Self::poll_report`] that had no consumer or was rejected.
     pub fn handle_undelivered(&mut self) {
         self.stats.report_errors += 1;
     }
 
-    /// The next thing to do on the network.
+    /// Returns the next network action for the driver.
     pub fn poll_action(&mut self) -> Option<OobAction> {
         self.actions.pop_front()
     }
 
-    /// The next report, for every consumer of that host.
+    /// Returns the next report, for every consumer of that host.
     pub fn poll_report(&mut self) -> Option<(SocketAddr, OrcaLoadReport)> {
         self.reports.pop_front()
     }
 
-    /// When [`Self::handle_timeout`] wants to be called.
+    /// Returns when to call [`Self::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Counters.
+    /// Returns the counters of the manager.
     pub const fn stats(&self) -> OobStats {
         self.stats
     }
 
-    /// First attempt after a random part of the period, so that a cluster does not dial all its
-    /// hosts at once.
+    /// Spreads first attempts over a period, so that a cluster does not dial all hosts at once.
     fn add(&mut self, address: SocketAddr, hostname: Arc<str>, now: Instant) {
         self.sessions.insert(address, Session::new(hostname));
         self.stats.active_sessions += 1;
@@ -290,12 +256,11 @@ impl<R: Rng> OobManager<R> {
             host: address,
             dial,
             authority,
-            request: Arc::clone(&self.request),
+            request: self.request.clone(),
         }));
     }
 
-    /// The stream is over: for good if the host does not implement the service, else until a random
-    /// part of the growing pause has passed.
+    /// Ends a stream: for good if the host does not implement the service, else until a retry.
     fn end_stream(&mut self, address: SocketAddr, reason: CloseReason, now: Instant) {
         self.close(address, reason);
         let Some(session) = self.sessions.get_mut(&address) else {
@@ -309,7 +274,7 @@ impl<R: Rng> OobManager<R> {
             return;
         }
         self.stats.stream_failures += 1;
-        let delay = session::draw(&mut self.rng, session.backoff.next_pause());
+        let delay = session::draw(&mut self.rng, session.backoff.next_bound());
         self.set_deadline(address, Some(now.saturating_add(delay)));
     }
 
@@ -339,8 +304,8 @@ impl<R: Rng> OobManager<R> {
     }
 
     fn watchdog(&self, now: Instant) -> Instant {
-        let patience = self.reporting.period().saturating_mul(WATCHDOG_PERIODS);
-        now.saturating_add(patience)
+        let timeout = self.reporting.period().saturating_mul(WATCHDOG_PERIODS);
+        now.saturating_add(timeout)
     }
 }
 

@@ -1,7 +1,7 @@
-//! The format `TEXT`: `name=value` or `name:value`, separated by commas.
+//! The `TEXT` format: `name=value` or `name:value`, separated by commas.
 //!
-//! The only format that judges values (finite, not negative) and names (no `rps`, no
-//! `request_cost.*`, no duplicates). The order of the checks is Envoy's (envoy-semantics §6).
+//! The only format that validates values (finite, not negative) and names (no `rps`, no
+//! `request_cost.*`, no duplicates). The order of the checks is Envoy's.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use plimsoll_core::model::orca::{MetricMap, OrcaLoadReport};
 use super::header::ENDPOINT_LOAD_METRICS;
 use super::{OrcaCode, OrcaError};
 
-/// Reads what follows `TEXT `. An empty list is an empty report.
+/// Parses the list after `TEXT `. An empty list is an empty report.
 pub(super) fn parse(list: &[u8]) -> Result<OrcaLoadReport, OrcaError> {
     let list = str::from_utf8(list)
         .map_err(|_| OrcaError::invalid("ORCA text header value is not UTF-8"))?;
@@ -38,8 +38,8 @@ pub(super) fn parse(list: &[u8]) -> Result<OrcaLoadReport, OrcaError> {
     Ok(report)
 }
 
-/// Name and value, split at the first `=` or `:`. A blank piece is no piece, so that the other one
-/// moves up: `=0.5` is the name `0.5` without a value. Neither is trimmed.
+/// Splits name and value at the first `=` or `:`. A blank part is dropped and the other one moves
+/// up: `=0.5` is the name `0.5` without a value. Neither is trimmed.
 fn split(item: &str) -> (&str, &str) {
     let (first, second) = item.split_once(['=', ':']).unwrap_or((item, ""));
     let mut pieces = [first, second]
@@ -49,8 +49,8 @@ fn split(item: &str) -> (&str, &str) {
     (name, pieces.next().unwrap_or_default())
 }
 
-/// Decimal or exponent, blanks around it and a leading `+` allowed; words for infinity and NaN are
-/// understood, and refused by name.
+/// Parses a decimal or exponent number; surrounding spaces and a leading `+` are allowed. Words for
+/// infinity and NaN are recognized and rejected by name.
 fn number(name: &str, written: &str) -> Result<f64, OrcaError> {
     if name.is_empty() {
         return Err(OrcaError::invalid("metric names cannot be empty strings"));
@@ -97,7 +97,7 @@ fn plain_field<'r>(report: &'r mut OrcaLoadReport, name: &str) -> Result<&'r mut
     }
 }
 
-/// Without blanks, tabs and line ends (also the vertical ones) around it.
+/// Trims spaces, tabs and line ends, including vertical ones.
 fn trim(text: &str) -> &str {
     text.trim_matches([' ', '\t', '\n', '\u{b}', '\u{c}', '\r'])
 }

@@ -1,22 +1,21 @@
-//! Domains of virtual hosts: which of them an authority belongs to.
+//! Index of the domains of virtual hosts.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_core::units::FieldError;
 
-/// Finds the virtual host of an authority, by its place in the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct DomainIndex {
     exact: BTreeMap<String, usize>,
-    /// Without the asterisk, in lower case, longest first.
+    /// Domains `*.x` without the asterisk, in lower case, longest first.
     suffixes: Vec<(String, usize)>,
     prefixes: Vec<(String, usize)>,
     any: Option<usize>,
 }
 
 impl DomainIndex {
-    /// The domains of every host. Each must be a pattern, and stand here once.
+    /// Indexes the domains of all virtual hosts. Each must be a valid pattern and unique.
     pub(super) fn try_new<'a>(
         hosts: impl Iterator<Item = &'a [String]>,
     ) -> Result<Self, FieldError> {
@@ -31,7 +30,7 @@ impl DomainIndex {
                 }
                 let lower = pattern.to_ascii_lowercase();
                 if seen.contains(&lower) {
-                    let reason = format!("{pattern:?} stands here twice");
+                    let reason = format!("{pattern:?} is listed more than once");
                     return Err(FieldError::new(path(), reason));
                 }
                 index.add(&lower, host);
@@ -58,15 +57,16 @@ impl DomainIndex {
         }
     }
 
-    /// The host for an authority. An asterisk stands for at least one character.
+    /// Returns the virtual host of an authority. An asterisk stands for at least one character.
     pub(super) fn find(&self, authority: &str) -> Option<usize> {
-        // Most lists have nothing but `*`.
+        // Fast path: most configurations have only `*`.
         if self.exact.is_empty() && self.suffixes.is_empty() && self.prefixes.is_empty() {
             return self.any;
         }
-        let authority = match authority.bytes().any(|byte| byte.is_ascii_uppercase()) {
-            true => Cow::Owned(authority.to_ascii_lowercase()),
-            false => Cow::Borrowed(authority),
+        let authority = if authority.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            Cow::Owned(authority.to_ascii_lowercase())
+        } else {
+            Cow::Borrowed(authority)
         };
         let longer = |part: &str| authority.len() > part.len();
         let suffix = || {
@@ -83,13 +83,13 @@ impl DomainIndex {
     }
 }
 
-/// Whether a pattern is one that Envoy has.
+/// Returns whether Envoy accepts the pattern.
 fn is_pattern(pattern: &str) -> bool {
     let inner = pattern.strip_prefix('*').or(pattern.strip_suffix('*'));
     !pattern.is_empty() && !inner.unwrap_or(pattern).contains('*')
 }
 
-/// The authority without `:port`; brackets of IPv6 stay.
+/// Removes `:port` from an authority; brackets of IPv6 stay.
 pub(super) fn without_port(authority: &str) -> &str {
     match authority.rsplit_once(':') {
         Some((host, port))
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn asterisks_stand_for_something() {
+    fn asterisks_match_at_least_one_character() {
         let domains = index(&[&["*.x.y"], &["x.*"], &["X.y"]]).unwrap();
         let cases = [
             ("a.x.y", Some(0)),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn no_domain_stands_twice() {
+    fn duplicate_domains_are_rejected() {
         let twice: [(&[&[&str]], &str); 4] = [
             (&[&["a", "A"]], "virtual_hosts[0].domains[1]"),
             (&[&["*"], &["*"]], "virtual_hosts[1].domains[0]"),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn one_asterisk_at_one_end() {
+    fn one_asterisk_is_allowed_at_either_end() {
         for good in ["*", "*.a", "a.*", "a", "*-b.c"] {
             assert!(is_pattern(good), "{good}");
         }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_cut_off() {
+    fn ports_are_removed() {
         assert_eq!(without_port("a.b:80"), "a.b");
         assert_eq!(without_port("a.b"), "a.b");
         assert_eq!(without_port("[::1]:80"), "[::1]");

@@ -1,5 +1,4 @@
-//! [`RouteMatch`]: whether a route is meant for a request. Pure: a request and a draw in, yes or no
-//! out.
+//! Route matching: whether a route applies to a request, given a random draw.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,18 +6,16 @@ use std::fmt;
 use crate::content_type::is_grpc;
 use crate::string_match::{SafeRegex, StringMatcher};
 
-/// What a route looks at of a request.
+/// Request line and headers, as far as routes match them.
 #[derive(Clone, Copy)]
 pub struct RequestHead<'a> {
-    /// `:method`.
     pub method: &'a str,
     /// `:authority`, or the host header.
     pub authority: &'a str,
-    /// `:path`, with the query.
+    /// `:path`, including the query.
     pub path: &'a str,
-    /// `:scheme`.
     pub scheme: &'a str,
-    /// The value of a header by its name in lower case; several are joined with commas.
+    /// Returns the value of a header by its lower-case name; several values are joined with commas.
     pub header: &'a dyn Fn(&str) -> Option<Cow<'a, [u8]>>,
 }
 
@@ -40,81 +37,69 @@ impl<'a> RequestHead<'a> {
     }
 }
 
-/// `RouteMatch`: all of it must match.
+/// Match conditions of a route, all of which must hold (`RouteMatch`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteMatch {
-    /// The path, without the query.
+    /// Matched against the path without the query.
     pub path: PathMatcher,
-    /// Whether upper and lower case of the path differ. Without effect on expressions.
     pub case_sensitive: bool,
-    /// Headers.
     pub headers: Vec<HeaderMatcher>,
-    /// Parameters of the query.
     pub query_parameters: Vec<QueryParameterMatcher>,
-    /// `grpc`: only requests of gRPC.
     pub grpc: bool,
-    /// Only so many of the requests.
     pub runtime_fraction: Option<RuntimeFraction>,
 }
 
-/// `RouteMatch.path_specifier`.
+/// Path condition of a route (`path_specifier`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathMatcher {
-    /// Paths that start so; empty is all.
+    /// Paths with this prefix; empty matches all.
     Prefix(String),
-    /// This path.
     Path(String),
     /// This path, and all below it.
     PathSeparatedPrefix(String),
-    /// Whole paths that match.
+    /// Must match the whole path.
     Regex(SafeRegex),
 }
 
-/// `HeaderMatcher`.
+/// Header condition of a route (`HeaderMatcher`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderMatcher {
     /// Name in lower case.
     pub name: String,
-    /// What is looked for.
     pub pattern: HeaderPattern,
-    /// The answer is turned around. A header that is missing matches neither way, except for
-    /// [`HeaderPattern::Present`].
+    /// Inverts the result. A missing header never matches, except for [`HeaderPattern::Present`].
     pub invert: bool,
-    /// A header that is missing counts as an empty one.
     pub treat_missing_as_empty: bool,
 }
 
-/// `HeaderMatcher.header_match_specifier`.
+/// Pattern of a header condition (`header_match_specifier`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderPattern {
-    /// A string.
     String(StringMatcher),
-    /// A decimal number from the first up to, and without, the second.
+    /// A decimal number in the half-open range.
     Range(i64, i64),
-    /// That it is there, or that it is not.
+    /// Whether the header must be present or absent.
     Present(bool),
 }
 
-/// `QueryParameterMatcher`.
+/// Query parameter condition of a route (`QueryParameterMatcher`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryParameterMatcher {
-    /// Name of the parameter.
     pub name: String,
-    /// Its value; `None` is any.
+    /// `None` matches any value.
     pub value: Option<StringMatcher>,
 }
 
-/// `RuntimeFractionalPercent`: so many of so many requests.
+/// Fraction of requests (`RuntimeFractionalPercent`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuntimeFraction {
-    /// So many.
     pub numerator: u32,
-    /// Of so many; 0 counts as 1.
+    /// A denominator of 0 counts as 1.
     pub denominator: u32,
 }
 
 impl RouteMatch {
-    /// Matches every request.
+    /// Returns conditions that match every request.
     pub fn any() -> Self {
         Self {
             path: PathMatcher::Prefix(String::new()),
@@ -126,7 +111,7 @@ impl RouteMatch {
         }
     }
 
-    /// Whether the route is meant. `draw` is any random number.
+    /// Returns whether the route applies. `draw` is any random number.
     pub fn matches(&self, request: &RequestHead<'_>, draw: u64) -> bool {
         let (path, query) = match request.path.split_once('?') {
             Some((path, query)) => (path, query.split('#').next().unwrap_or_default()),
@@ -137,7 +122,7 @@ impl RouteMatch {
             && self
                 .query_parameters
                 .iter()
-                .all(|wanted| wanted.matches(query))
+                .all(|parameter| parameter.matches(query))
             && (!self.grpc || has_grpc_content_type(request))
             && self
                 .runtime_fraction
@@ -152,11 +137,11 @@ fn has_grpc_content_type(request: &RequestHead<'_>) -> bool {
 
 impl PathMatcher {
     fn matches(&self, path: &str, case_sensitive: bool) -> bool {
-        let same = |part: &[u8], wanted: &str| {
+        let same = |part: &[u8], expected: &str| {
             if case_sensitive {
-                part == wanted.as_bytes()
+                part == expected.as_bytes()
             } else {
-                part.eq_ignore_ascii_case(wanted.as_bytes())
+                part.eq_ignore_ascii_case(expected.as_bytes())
             }
         };
         let path = path.as_bytes();
@@ -166,7 +151,7 @@ impl PathMatcher {
         };
         match self {
             Self::Prefix(prefix) => starts(prefix),
-            Self::Path(wanted) => same(path, wanted),
+            Self::Path(expected) => same(path, expected),
             Self::PathSeparatedPrefix(prefix) => {
                 starts(prefix) && matches!(path[prefix.len()..], [] | [b'/', ..])
             }
@@ -176,7 +161,7 @@ impl PathMatcher {
 }
 
 impl PathMatcher {
-    /// `path` with the part that was matched replaced; whole paths are replaced as a whole.
+    /// Replaces the matched part of `path`; exact and regex matches replace all of it.
     pub fn rewrite(&self, path: &str, replacement: &str) -> String {
         let matched = match self {
             Self::Prefix(prefix) | Self::PathSeparatedPrefix(prefix) => prefix.len(),
@@ -198,8 +183,8 @@ impl HeaderMatcher {
             (_, None) => return false,
             (HeaderPattern::String(matcher), Some(value)) => matcher.matches(value),
             (HeaderPattern::Range(start, end), Some(value)) => {
-                let number = std::str::from_utf8(value).ok();
-                let number = number.and_then(|text| text.parse::<i64>().ok());
+                let text = std::str::from_utf8(value).ok();
+                let number = text.and_then(|text| text.parse::<i64>().ok());
                 number.is_some_and(|number| (*start..*end).contains(&number))
             }
         };
@@ -208,7 +193,7 @@ impl HeaderMatcher {
 }
 
 impl QueryParameterMatcher {
-    /// The first parameter of that name counts.
+    /// Compares the first query parameter of the matcher's name.
     fn matches(&self, query: &str) -> bool {
         let mut pairs = query
             .split('&')

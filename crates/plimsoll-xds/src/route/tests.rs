@@ -1,4 +1,4 @@
-//! Which virtual host, which route, which cluster.
+//! Selection of virtual hosts, routes and clusters.
 
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ fn configuration(hosts: &[&[&str]]) -> Result<RouteConfiguration, FieldError> {
 }
 
 #[test]
-fn the_most_exact_domain_wins() {
+fn the_most_specific_domain_wins() {
     let config = configuration(&[
         &["*"],
         &["foo.*", "x.y"],
@@ -34,7 +34,7 @@ fn the_most_exact_domain_wins() {
         ("FOO.a.Example", "foo.a.example"),
         ("bar.a.example", "*.a.example"),
         ("bar.b.example", "*.example"),
-        // A suffix goes before a prefix, even a shorter one.
+        // A suffix takes precedence over a prefix, even a longer one.
         ("foo.b.example", "*.example"),
         ("foo.a.org", "foo.a.*"),
         ("foo.org", "foo.*,x.y"),
@@ -59,7 +59,7 @@ fn the_most_exact_domain_wins() {
 }
 
 #[test]
-fn bad_domains_are_named() {
+fn invalid_domains_are_named() {
     for (hosts, path) in [
         (
             &[&["a", "b"][..], &["*.c", "A"]][..],
@@ -72,7 +72,7 @@ fn bad_domains_are_named() {
     }
 }
 
-/// A request with headers; `draw` is 7.
+/// Matches a request with headers; `draw` is 7.
 fn matches(route_match: &RouteMatch, path: &str, headers: &[(&str, &'static str)]) -> bool {
     let header = |name: &str| {
         let found = headers.iter().find(|&&(known, _)| known == name);
@@ -137,9 +137,9 @@ fn exact(text: &str) -> HeaderPattern {
     HeaderPattern::String(StringMatcher::new(StringPattern::Exact(text.to_owned())))
 }
 
-/// Pattern, value of the header, whether it matches, and whether the inverted one does.
+/// Pattern, header value, whether it matches, and whether the inverted one does.
 #[test]
-fn headers_match_and_missing_ones_match_neither_way() {
+fn missing_headers_never_match() {
     let range = || HeaderPattern::Range(-5, 10);
     let cases = [
         (exact("a"), Some("a"), true, false),
@@ -170,7 +170,7 @@ fn headers_match_and_missing_ones_match_neither_way() {
 }
 
 #[test]
-fn missing_headers_can_count_as_empty_and_pseudo_headers_are_headers() {
+fn missing_headers_can_count_as_empty_and_pseudo_headers_match() {
     let mut empty = header("x-h", exact(""));
     let one = |matcher: &HeaderMatcher| RouteMatch {
         headers: vec![matcher.clone()],
@@ -186,7 +186,7 @@ fn missing_headers_can_count_as_empty_and_pseudo_headers_are_headers() {
         &[]
     ));
     assert!(matches(&one(&header(":path", exact("/a?b"))), "/a?b", &[]));
-    // All must match.
+    // All conditions must hold.
     let both = RouteMatch {
         headers: vec![header("a", exact("1")), header("b", exact("2"))],
         ..RouteMatch::any()
@@ -196,7 +196,7 @@ fn missing_headers_can_count_as_empty_and_pseudo_headers_are_headers() {
 }
 
 #[test]
-fn queries_grpc_and_fractions_narrow_down() {
+fn query_grpc_and_fraction_conditions_must_hold() {
     let mut query = RouteMatch::any();
     query.query_parameters.push(QueryParameterMatcher {
         name: "k".into(),
@@ -256,7 +256,7 @@ fn the_first_route_wins() {
 }
 
 #[test]
-fn draws_fall_on_clusters_by_weight() {
+fn draws_select_clusters_by_weight() {
     let weighted = |weights: &[(&str, u32)]| {
         let clusters = weights.iter().map(|&(name, weight)| ClusterWeight {
             name: name.to_owned(),
@@ -270,7 +270,7 @@ fn draws_fall_on_clusters_by_weight() {
     assert_eq!(weighted.total(), 4);
     let drawn: Vec<_> = (0..5).map(|draw| weighted.pick(draw)).collect();
     assert_eq!(drawn, [0, 2, 2, 2, 0]);
-    let target = Target::Weighted(weighted);
+    let target = ClusterSpecifier::Weighted(weighted);
     assert_eq!(target.cluster(u64::MAX), Some("b"));
     let names: Vec<_> = target.clusters().collect();
     assert_eq!(names, ["a", "none", "b"]);
@@ -286,7 +286,7 @@ fn draws_fall_on_clusters_by_weight() {
 }
 
 #[test]
-fn predicates_are_known_by_their_type_or_else_by_their_name() {
+fn retry_predicates_are_identified_by_type_or_name() {
     let previous = RetryHostPredicate::PREVIOUS_HOSTS;
     let kind = RetryHostPredicate::PREVIOUS_HOSTS_TYPE;
     let other = |name: &str| RetryHostPredicate::Other(name.to_owned());

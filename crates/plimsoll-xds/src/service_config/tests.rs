@@ -1,4 +1,4 @@
-//! JSON in, checked settings out; and the place of everything that is refused.
+//! Parsing of service configs, and the location of errors.
 
 use plimsoll_core::model::orca::UtilizationPrecedence;
 
@@ -11,12 +11,12 @@ const OFF: GrpcFeatures = GrpcFeatures {
     wrr_custom_metrics: false,
 };
 
-fn refusal(text: &str) -> String {
+fn error_of(text: &str) -> String {
     let error = parse_service_config(text, ON).unwrap_err();
     error.to_string()
 }
 
-/// The settings of one `weighted_round_robin` entry.
+/// Settings of one `weighted_round_robin` entry.
 #[track_caller]
 fn weighted(config: &str, features: GrpcFeatures) -> ClientSideWeightedRoundRobin {
     let text = format!(r#"{{"loadBalancingConfig": [{{"weighted_round_robin": {config}}}]}}"#);
@@ -27,9 +27,9 @@ fn weighted(config: &str, features: GrpcFeatures) -> ClientSideWeightedRoundRobi
 }
 
 #[track_caller]
-fn refused(config: &str, expected: &str) {
+fn assert_rejected(config: &str, expected: &str) {
     let text = format!(r#"{{"loadBalancingConfig": [{{"weighted_round_robin": {config}}}]}}"#);
-    let error = refusal(&text);
+    let error = error_of(&text);
     let expected = format!("loadBalancingConfig[0].weighted_round_robin.{expected}");
     assert!(
         error.starts_with(&expected),
@@ -55,7 +55,7 @@ fn defaults_are_those_of_a58() {
 }
 
 #[test]
-fn every_field_arrives() {
+fn every_field_is_parsed() {
     let config = r#"{
         "enableOobLoadReport": true,
         "oobReportingPeriod": "5s",
@@ -84,7 +84,7 @@ fn every_field_arrives() {
 }
 
 #[test]
-fn custom_metrics_wait_for_their_switch() {
+fn custom_metrics_need_their_feature() {
     let config = r#"{"metricNamesForComputingUtilization": ["named_metrics.queue"]}"#;
     assert_eq!(weighted(config, ON).metric_names().len(), 1);
     assert_eq!(weighted(config, OFF), weighted("{}", OFF));
@@ -150,18 +150,18 @@ fn the_first_supported_policy_wins() {
 }
 
 #[test]
-fn a_config_without_a_policy_we_have_is_refused() {
+fn a_config_without_supported_policy_is_rejected() {
     assert_eq!(
-        refusal(r#"{"loadBalancingConfig": [{"grpclb": {}}, {"pick_first": {}}]}"#),
+        error_of(r#"{"loadBalancingConfig": [{"grpclb": {}}, {"pick_first": {}}]}"#),
         "loadBalancingConfig: none of grpclb, pick_first is supported; supported are \
          weighted_round_robin, round_robin (at 1:25)"
     );
-    let empty = refusal(r#"{"loadBalancingConfig": []}"#);
+    let empty = error_of(r#"{"loadBalancingConfig": []}"#);
     assert!(
         empty.starts_with("loadBalancingConfig: must have at least one"),
         "{empty}"
     );
-    let missing = refusal(r#"{"loadBalancingPolicy": "round_robin"}"#);
+    let missing = error_of(r#"{"loadBalancingPolicy": "round_robin"}"#);
     assert!(
         missing.starts_with("load_balancing_config: must be set"),
         "{missing}"
@@ -171,13 +171,13 @@ fn a_config_without_a_policy_we_have_is_refused() {
 #[test]
 fn an_entry_names_exactly_one_policy() {
     for entry in ["{}", r#"{"round_robin": {}, "weighted_round_robin": {}}"#] {
-        let error = refusal(&format!(r#"{{"loadBalancingConfig": [{entry}]}}"#));
+        let error = error_of(&format!(r#"{{"loadBalancingConfig": [{entry}]}}"#));
         assert!(error.contains("must name exactly one policy"), "{error}");
         assert!(error.starts_with("loadBalancingConfig[0]"), "{error}");
     }
-    let error = refusal(r#"{"loadBalancingConfig": ["round_robin"]}"#);
+    let error = error_of(r#"{"loadBalancingConfig": ["round_robin"]}"#);
     assert!(error.contains("a map of one policy's name"), "{error}");
-    let error = refusal(r#"{"loadBalancingConfig": [{"round_robin": {"x": 1}}]}"#);
+    let error = error_of(r#"{"loadBalancingConfig": [{"round_robin": {"x": 1}}]}"#);
     assert!(
         error.starts_with("loadBalancingConfig[0].round_robin.x: unknown"),
         "{error}"
@@ -185,7 +185,7 @@ fn an_entry_names_exactly_one_policy() {
 }
 
 #[test]
-fn the_rest_of_a_service_config_is_let_through() {
+fn other_fields_of_a_service_config_are_accepted() {
     let text = r#"{
         "loadBalancingPolicy": "round_robin",
         "loadBalancingConfig": [{"round_robin": {}}],
@@ -198,58 +198,58 @@ fn the_rest_of_a_service_config_is_let_through() {
         parse_service_config(text, OFF),
         Ok(ServicePolicy::RoundRobin)
     );
-    let error = refusal(r#"{"loadBalancingConfig": [], "methodConfigs": []}"#);
+    let error = error_of(r#"{"loadBalancingConfig": [], "methodConfigs": []}"#);
     assert!(error.starts_with("methodConfigs: unknown field"), "{error}");
 }
 
 #[test]
-fn faults_are_named_and_located() {
-    refused(
+fn errors_have_path_and_location() {
+    assert_rejected(
         r#"{"errorUtilizationPenalty": -1}"#,
         "errorUtilizationPenalty: -1 is not a finite number of at least 0 (at 1:79)",
     );
-    refused(
+    assert_rejected(
         r#"{"errorUtilizationPenalty": "NaN"}"#,
         "errorUtilizationPenalty: NaN is not",
     );
-    refused(
+    assert_rejected(
         r#"{"blackoutPeriod": "10"}"#,
         "blackoutPeriod: \"10\" is not a duration",
     );
-    refused(
+    assert_rejected(
         r#"{"blackoutPeriod": "-1s"}"#,
         "blackoutPeriod: \"-1s\" is not a duration",
     );
-    refused(r#"{"blackoutPeriod": 10}"#, "blackoutPeriod: invalid type");
-    refused(
+    assert_rejected(r#"{"blackoutPeriod": 10}"#, "blackoutPeriod: invalid type");
+    assert_rejected(
         r#"{"enableOobLoadReport": "true"}"#,
         "enableOobLoadReport: invalid type",
     );
-    refused(
+    assert_rejected(
         r#"{"blackoutPeriods": "1s"}"#,
         "blackoutPeriods: unknown field",
     );
-    refused(
+    assert_rejected(
         r#"{"metricNamesForComputingUtilization": "cpu_utilization"}"#,
         "metricNamesForComputingUtilization: invalid type",
     );
-    refused(
+    assert_rejected(
         r#"{"slowStartConfig": {}}"#,
         "slowStartConfig: unknown field",
     );
 }
 
 #[test]
-fn what_is_not_json_is_refused_with_its_place() {
-    assert!(refusal("{\"loadBalancingConfig\": [").contains("(at "));
-    assert!(refusal("[]").contains("expected a map of fields"));
-    assert!(refusal("").starts_with("has no value"));
+fn invalid_json_is_rejected_with_its_location() {
+    assert!(error_of("{\"loadBalancingConfig\": [").contains("(at "));
+    assert!(error_of("[]").contains("expected a map of fields"));
+    assert!(error_of("").starts_with("has no value"));
     let twice = r#"{"loadBalancingConfig": [], "loadBalancingConfig": []}"#;
-    assert!(refusal(twice).starts_with("loadBalancingConfig: duplicate key"));
+    assert!(error_of(twice).starts_with("loadBalancingConfig: duplicate key"));
 }
 
 #[test]
-fn tabs_and_line_ends_of_any_kind_are_white_space() {
+fn tabs_and_any_line_ends_are_whitespace() {
     let text =
         "\r\n{\r\n\t\"loadBalancingConfig\":\t[\r\n\t\t{\"round_robin\":\t{}}\r\n\t]\r\n}\r\n";
     assert_eq!(

@@ -1,7 +1,8 @@
-//! [`HealthCheck`]: one active check of a cluster, with Envoy's defaults.
+//! Active health check settings of a cluster, with Envoy's defaults.
 //!
-//! Checking lives in the client; here is only what is asked for and how often.
+//! `plimsoll-client` performs the checks.
 
+use plimsoll_schema::pb::enums::HttpMethod;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,30 +11,28 @@ use plimsoll_core::units::FieldError;
 /// Envoy's default of `no_traffic_interval`.
 const NO_TRAFFIC_INTERVAL: Duration = Duration::from_secs(60);
 
-/// A check, unchecked. What is `None` gets Envoy's default.
+/// Unchecked health check settings. `None` means Envoy's default.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HealthCheckParts {
-    /// How long an answer may take; required.
     pub timeout: Option<Duration>,
-    /// Time between two checks; required.
     pub interval: Option<Duration>,
-    /// The first check is delayed by up to this time; default 0.
+    /// Random delay of the first check; default 0.
     pub initial_jitter: Option<Duration>,
-    /// Every interval is longer by up to this time; default 0.
+    /// Random extension of every interval; default 0.
     pub interval_jitter: Option<Duration>,
-    /// The same in percent of the interval; default 0.
+    /// Random extension in percent of the interval; default 0.
     pub interval_jitter_percent: u32,
-    /// Failures in a row that make a host unhealthy; required.
+    /// Consecutive failures that make a host unhealthy; required.
     pub unhealthy_threshold: Option<u32>,
-    /// Successes in a row that make a host healthy; required.
+    /// Consecutive successes that make a host healthy; required.
     pub healthy_threshold: Option<u32>,
-    /// Port to check instead of the endpoint's.
+    /// Overrides the endpoint's port.
     pub alt_port: Option<u32>,
-    /// Whether a connection serves several checks; default true.
+    /// Whether checks share a connection; default true.
     pub reuse_connection: Option<bool>,
-    /// Interval while the cluster has never had a request; default 60 s.
+    /// Interval before the first request to the cluster; default 60 s.
     pub no_traffic_interval: Option<Duration>,
-    /// The same for hosts that are healthy; default `no_traffic_interval`.
+    /// Like `no_traffic_interval`, for healthy hosts; default `no_traffic_interval`.
     pub no_traffic_healthy_interval: Option<Duration>,
     /// Interval while a host is unhealthy; default `interval`.
     pub unhealthy_interval: Option<Duration>,
@@ -41,90 +40,70 @@ pub struct HealthCheckParts {
     pub unhealthy_edge_interval: Option<Duration>,
     /// Interval after the first success; default `interval`.
     pub healthy_edge_interval: Option<Duration>,
-    /// What is asked.
     pub kind: HealthCheckKind,
 }
 
-/// A check.
+/// Checked health check settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HealthCheck {
-    /// How long an answer may take.
     pub timeout: Duration,
-    /// Time between two checks.
     pub interval: Duration,
-    /// The first check is delayed by up to this time.
     pub initial_jitter: Duration,
-    /// Every interval is longer by up to this time.
     pub interval_jitter: Duration,
-    /// And by up to so many percent of itself.
     pub interval_jitter_percent: u32,
-    /// Failures in a row that make a host unhealthy. An HTTP status that is not expected does so at
-    /// once, unless it is among `retriable_statuses`.
+    /// Consecutive failures that make a host unhealthy. An unexpected HTTP status makes it
+    /// unhealthy at once, unless it is among `retriable_statuses`.
     pub unhealthy_threshold: u32,
-    /// Successes in a row that make a host healthy; for the first check of a host one is enough.
+    /// Consecutive successes that make a host healthy; one is enough for the first check of a host.
     pub healthy_threshold: u32,
-    /// Port to check instead of the endpoint's.
     pub alt_port: Option<u16>,
-    /// Whether a connection serves several checks.
     pub reuse_connection: bool,
-    /// Interval while the cluster has never had a request.
     pub no_traffic_interval: Duration,
-    /// The same for hosts that are healthy.
     pub no_traffic_healthy_interval: Duration,
-    /// Interval while a host is unhealthy.
     pub unhealthy_interval: Duration,
-    /// Interval after the first failure of a healthy host.
     pub unhealthy_edge_interval: Duration,
-    /// Interval after the first success of an unhealthy host.
     pub healthy_edge_interval: Duration,
-    /// What is asked.
     pub kind: HealthCheckKind,
 }
 
-/// What is asked.
+/// Protocol of a health check.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HealthCheckKind {
-    /// A request with an expected status.
     Http(HttpHealthCheck),
-    /// `grpc.health.v1.Health/Check`.
     Grpc {
-        /// Empty asks for the server as a whole.
+        /// An empty name means the whole server.
         service_name: String,
-        /// Empty is the name of the cluster.
+        /// An empty authority means the name of the cluster.
         authority: String,
-        /// Headers to send along.
         initial_metadata: Vec<(String, String)>,
     },
-    /// A connection, and what is said on it.
+    /// Connects, sends and compares the response.
     Tcp {
-        /// Sent first; `None` only connects.
+        /// Only connects if it is `None`.
         send: Option<Bytes>,
-        /// Blocks that must come back, in this order.
+        /// Blocks that the response must contain, in order.
         receive: Vec<Bytes>,
     },
 }
 
-/// `HttpHealthCheck`.
+/// HTTP request and expected statuses of a health check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HttpHealthCheck {
     /// Host header; empty is the hostname of the endpoint, else the name of the cluster.
     pub host: String,
-    /// Path, starting with a slash.
+    /// Starts with a slash.
     pub path: String,
-    /// Method.
     pub method: HttpMethod,
     /// Statuses that mean healthy; empty is 200.
     pub expected_statuses: Vec<StatusRange>,
-    /// Statuses that count towards the threshold instead of failing at once.
+    /// Statuses that count toward `unhealthy_threshold` instead of failing at once.
     pub retriable_statuses: Vec<StatusRange>,
-    /// Headers to send along.
     pub request_headers_to_add: Vec<(String, String)>,
-    /// `codec_client_type: HTTP2`.
     pub http2: bool,
 }
 
 impl HttpHealthCheck {
-    /// Whether an answer with that status is a success.
+    /// Returns whether a status means healthy.
     pub fn is_expected(&self, status: u16) -> bool {
         if self.expected_statuses.is_empty() {
             return status == 200;
@@ -133,45 +112,14 @@ impl HttpHealthCheck {
         ranges.any(|range| range.contains(status))
     }
 
-    /// Whether an answer that is not expected counts towards the threshold.
+    /// Returns whether an unexpected status counts toward `unhealthy_threshold`.
     pub fn is_retriable(&self, status: u16) -> bool {
         let mut ranges = self.retriable_statuses.iter();
         ranges.any(|range| range.contains(status))
     }
 }
 
-/// `RequestMethod`, those that a check may use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "methods are their own names")]
-pub enum HttpMethod {
-    #[default]
-    Get,
-    Head,
-    Post,
-    Put,
-    Delete,
-    Options,
-    Trace,
-    Patch,
-}
-
-impl HttpMethod {
-    /// As it is sent.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "GET",
-            Self::Head => "HEAD",
-            Self::Post => "POST",
-            Self::Put => "PUT",
-            Self::Delete => "DELETE",
-            Self::Options => "OPTIONS",
-            Self::Trace => "TRACE",
-            Self::Patch => "PATCH",
-        }
-    }
-}
-
-/// Statuses from `start` up to, and without, `end`.
+/// Half-open range of HTTP statuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusRange {
     start: u16,
@@ -179,18 +127,19 @@ pub struct StatusRange {
 }
 
 impl StatusRange {
-    /// Checks that there are such statuses: 100 to 599.
+    /// Checks that the range lies within 100 to 599.
     pub fn try_new(start: i64, end: i64) -> Result<Self, FieldError> {
         match (u16::try_from(start), u16::try_from(end)) {
             (Ok(start @ 100..), Ok(end @ ..=600)) if start < end => Ok(Self { start, end }),
             _ => {
-                let reason = format!("{start} up to {end} are no statuses between 100 and 600");
+                let reason =
+                    format!("{start} up to {end} is not a range of statuses from 100 to 599");
                 Err(FieldError::new("", reason))
             }
         }
     }
 
-    /// Whether it is one of them.
+    /// Returns whether the status is in the range.
     pub const fn contains(self, status: u16) -> bool {
         self.start <= status && status < self.end
     }
@@ -231,7 +180,7 @@ impl HealthCheck {
     }
 }
 
-/// `Payload.text`: bytes in hex.
+/// Parses `Payload.text`, which is hex.
 pub(crate) fn payload_text(text: &str) -> Result<Bytes, FieldError> {
     let digit = |byte: &u8| char::from(*byte).to_digit(16);
     let digits: Option<Vec<u32>> = text.as_bytes().iter().map(digit).collect();

@@ -1,7 +1,6 @@
-//! [`LoadAssignment`]: the endpoints that a cluster itself lists, by address or by name.
+//! Inline endpoints of a cluster, by IP address or DNS name (`load_assignment`).
 //!
-//! Envoy's `load_assignment` is an assignment whose hosts may be names that DNS knows. Looking them
-//! up is the caller's; here the answers become the core's [`ClusterLoadAssignment`].
+//! The caller resolves names; the resulting addresses become [`ClusterEndpoints`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -17,66 +16,73 @@ use plimsoll_core::units::FieldError;
 
 use super::Discovery;
 
-/// Endpoints by address or name, unchecked until they are resolved.
+/// Endpoints of a cluster, for load balancing and for connecting to them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClusterEndpoints {
+    pub assignment: ClusterLoadAssignment,
+    /// Connection settings by address; endpoints without any are omitted.
+    pub extras: Arc<BTreeMap<SocketAddr, EndpointExtras>>,
+}
+
+impl From<ClusterLoadAssignment> for ClusterEndpoints {
+    fn from(assignment: ClusterLoadAssignment) -> Self {
+        Self {
+            assignment,
+            extras: Arc::default(),
+        }
+    }
+}
+
+/// Endpoints by IP address or DNS name, unchecked until they are resolved.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoadAssignment {
-    /// Name of the cluster.
     pub cluster_name: String,
-    /// Entries, in any order.
     pub endpoints: Vec<NamedLocality>,
-    /// Shares of requests to drop.
     pub drop_overloads: Vec<DropOverloadParts>,
-    /// Percent; default 140.
+    /// In percent; the default is 140.
     pub overprovisioning_factor: Option<u32>,
-    /// Health of a priority by host weights instead of host counts.
     pub weighted_priority_health: bool,
 }
 
-/// `LocalityLbEndpoints`, by address or name.
+/// `LocalityLbEndpoints` with unresolved endpoints.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NamedLocality {
-    /// Everything but the endpoints, of which it has none.
     pub parts: LocalityParts,
-    /// The endpoints.
     pub endpoints: Vec<NamedEndpoint>,
 }
 
-/// `LbEndpoint`, by address or name.
+/// `LbEndpoint` with an unresolved host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedEndpoint {
-    /// An address, or a name.
+    /// IP address or DNS name.
     pub host: String,
-    /// The port.
     pub port: u16,
     /// `endpoint.hostname`, may be empty.
     pub hostname: Arc<str>,
-    /// Health as the assignment says it.
     pub health_status: HealthStatus,
-    /// At least 1 when set.
+    /// At least 1 if set.
     pub load_balancing_weight: Option<u32>,
-    /// Overrides the key of consistent hashing.
     pub hash_key: Option<Arc<str>>,
-    /// `filter_metadata["envoy.lb"]`: what subsets are made of.
+    /// `filter_metadata["envoy.lb"]`, used to form subsets.
     pub metadata: Metadata,
-    /// What connections and checks need to know.
     pub extras: EndpointExtras,
 }
 
-/// What an assignment says about an endpoint and the core has no use for.
+/// Connection and health check settings of an endpoint, which the core does not need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointExtras {
-    /// `additional_addresses`: the same host at other addresses, to be tried one after another.
+    /// Other addresses of the same host, tried in order.
     pub additional_addresses: Vec<SocketAddr>,
-    /// `health_check_config.port_value`: port to check instead of the endpoint's.
+    /// `health_check_config.port_value`; overrides the endpoint's port.
     pub health_check_port: Option<u16>,
-    /// `health_check_config.hostname`: host header of checks, when not empty.
+    /// `health_check_config.hostname`; host header of checks, unless empty.
     pub health_check_hostname: String,
-    /// `health_check_config.disable_active_health_check`: always taken for healthy.
+    /// `health_check_config.disable_active_health_check`; the host always counts as healthy.
     pub disable_active_health_check: bool,
 }
 
 impl LoadAssignment {
-    /// Checks that the endpoints are such as `discovery` can use.
+    /// Checks that `discovery` can use the endpoints.
     pub fn check(&self, discovery: &Discovery) -> Result<(), FieldError> {
         if self.cluster_name.is_empty() {
             return Err(FieldError::new("cluster_name", "must not be empty"));
@@ -94,7 +100,7 @@ impl LoadAssignment {
             discovery,
             Discovery::StrictDns(_) | Discovery::LogicalDns(_)
         );
-        // Names stand for one address each, so that everything else is checked now.
+        // A placeholder address per name allows to check everything else now.
         let placeholder = [IpAddr::from([0x100, 0, 0, 0, 0, 0, 0, 1])];
         self.resolve(|_| if dns { &placeholder } else { &[] })?;
         match self.names().first() {
@@ -106,7 +112,7 @@ impl LoadAssignment {
         }
     }
 
-    /// Names to be looked up, each with the path to it.
+    /// Returns the names to resolve, each with its field path.
     pub fn names(&self) -> Vec<(String, &str)> {
         let mut names = Vec::new();
         for (index, entry) in self.endpoints.iter().enumerate() {
@@ -121,58 +127,58 @@ impl LoadAssignment {
         names
     }
 
-    /// The assignment, with every address that `lookup` has for a name. Without any the endpoint is
-    /// left out, and an address that came up before is not taken twice.
+    /// Resolves the endpoints with the addresses that `lookup` returns for a name. Endpoints
+    /// without address are omitted, and an address is used only once.
     pub fn resolve<'a>(
         &self,
         lookup: impl Fn(&str) -> &'a [IpAddr],
-    ) -> Result<ClusterLoadAssignment, FieldError> {
+    ) -> Result<ClusterEndpoints, FieldError> {
         let literals = self.endpoints.iter().flat_map(|entry| &entry.endpoints);
         let mut seen: BTreeSet<(IpAddr, u16)> = literals
             .filter_map(|endpoint| Some((endpoint.host.parse().ok()?, endpoint.port)))
             .collect();
         let mut endpoints = Vec::with_capacity(self.endpoints.len());
+        let mut extras = BTreeMap::new();
         for entry in &self.endpoints {
             let mut parts = entry.parts.clone();
+            let mut add = |endpoint: &NamedEndpoint, ip| {
+                let found = endpoint.at(ip);
+                if endpoint.extras != EndpointExtras::default() {
+                    extras.insert(found.address, endpoint.extras.clone());
+                }
+                parts.lb_endpoints.push(found);
+            };
             for endpoint in &entry.endpoints {
                 if let Ok(ip) = endpoint.host.parse::<IpAddr>() {
-                    parts.lb_endpoints.push(endpoint.at(ip));
+                    add(endpoint, ip);
                     continue;
                 }
                 for &ip in lookup(&endpoint.host) {
                     if seen.insert((ip, endpoint.port)) {
-                        parts.lb_endpoints.push(endpoint.at(ip));
+                        add(endpoint, ip);
                     }
                 }
             }
             endpoints.push(parts);
         }
-        ClusterLoadAssignment::try_new(AssignmentParts {
+        let assignment = ClusterLoadAssignment::try_new(AssignmentParts {
             cluster_name: self.cluster_name.clone(),
             endpoints,
             drop_overloads: self.drop_overloads.clone(),
             overprovisioning_factor: self.overprovisioning_factor,
             weighted_priority_health: self.weighted_priority_health,
-            // Nobody sends it again.
+            // Inline endpoints are never refreshed.
             endpoint_stale_after: None,
+        })?;
+        Ok(ClusterEndpoints {
+            assignment,
+            extras: Arc::new(extras),
         })
-    }
-
-    /// What connections and checks need to know of endpoints with an address; those without
-    /// anything special are left out.
-    pub fn extras(&self) -> BTreeMap<SocketAddr, EndpointExtras> {
-        let entries = self.endpoints.iter().flat_map(|entry| &entry.endpoints);
-        let special = entries.filter(|endpoint| endpoint.extras != EndpointExtras::default());
-        let at_address = special.filter_map(|endpoint| {
-            let ip: IpAddr = endpoint.host.parse().ok()?;
-            Some((SocketAddr::new(ip, endpoint.port), endpoint.extras.clone()))
-        });
-        at_address.collect()
     }
 }
 
 impl NamedEndpoint {
-    /// An endpoint that was looked up goes by its name, as in Envoy.
+    /// Returns the endpoint at `ip`. A resolved endpoint has its name as hostname, as in Envoy.
     fn at(&self, ip: IpAddr) -> LbEndpoint {
         let named = self.hostname.is_empty() && self.host.parse::<IpAddr>().is_err();
         LbEndpoint {
@@ -191,7 +197,7 @@ impl NamedEndpoint {
 }
 
 impl NamedLocality {
-    /// An entry without endpoints.
+    /// Creates a locality without endpoints.
     pub fn new(locality: Locality) -> Self {
         Self {
             parts: LocalityParts {

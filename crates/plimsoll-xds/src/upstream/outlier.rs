@@ -1,4 +1,4 @@
-//! Envoy's `OutlierDetection` to the core's: which of its algorithms are on, and what we lack.
+//! Validation of Envoy's `OutlierDetection` and conversion to the core's settings.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use plimsoll_core::model::outlier_detection::{
 };
 use plimsoll_core::units::FieldError;
 
-/// `envoy.config.cluster.v3.OutlierDetection`, unchecked. Fields that only matter together with
-/// `split_external_local_origin_errors` are not here: that is refused.
+/// Unchecked `envoy.config.cluster.v3.OutlierDetection`. Fields that require
+/// `split_external_local_origin_errors` are missing, because that field is rejected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OutlierFields {
     pub(crate) consecutive_5xx: Option<u32>,
@@ -34,9 +34,9 @@ pub(crate) struct OutlierFields {
 }
 
 impl OutlierFields {
-    /// The settings; the path of an error starts inside the message.
+    /// Validates the settings; error paths start inside the message.
     pub(crate) fn checked(self) -> Result<OutlierDetection, FieldError> {
-        self.refuse_what_we_lack()?;
+        self.check_supported()?;
         let enforcing_5xx = percent("enforcing_consecutive_5xx", self.enforcing_consecutive_5xx)?;
         let enforcing_rate = percent("enforcing_success_rate", self.enforcing_success_rate)?;
         let enforcing_failure = percent(
@@ -65,7 +65,7 @@ impl OutlierFields {
         };
         let failure = FailurePercentageEjection {
             threshold: threshold.unwrap_or(failure.threshold),
-            // Off unless somebody switches it on, unlike the other two.
+            // Off by default, unlike consecutive 5xx and success rate.
             enforcement_percentage: enforcing_failure.unwrap_or(0),
             minimum_hosts: self
                 .failure_percentage_minimum_hosts
@@ -80,7 +80,7 @@ impl OutlierFields {
             max_ejection_time: self.max_ejection_time,
             max_ejection_percent: self.max_ejection_percent,
             always_eject_one_host: self.always_eject_one_host,
-            // No host reaches zero errors in a row, so zero is off.
+            // A threshold of zero disables the algorithm.
             consecutive_5xx: (errors.threshold > 0 && errors.enforcement_percentage > 0)
                 .then_some(errors),
             success_rate_ejection: (rate.enforcement_percentage > 0).then_some(rate),
@@ -88,10 +88,10 @@ impl OutlierFields {
         })
     }
 
-    fn refuse_what_we_lack(&self) -> Result<(), FieldError> {
+    fn check_supported(&self) -> Result<(), FieldError> {
         let jitter = self.max_ejection_time_jitter.unwrap_or_default();
         let gateway = self.enforcing_consecutive_gateway_failure.unwrap_or(0);
-        let lacking = [
+        let unsupported = [
             ("max_ejection_time_jitter", !jitter.is_zero()),
             ("enforcing_consecutive_gateway_failure", gateway > 0),
             (
@@ -100,7 +100,7 @@ impl OutlierFields {
             ),
             ("monitors", self.has_monitors),
         ];
-        match lacking.into_iter().find(|&(_, set)| set) {
+        match unsupported.into_iter().find(|&(_, set)| set) {
             Some((field, _)) => Err(FieldError::new(field, "is not supported")),
             None => Ok(()),
         }
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_lack_and_what_is_wrong_is_named() {
+    fn unsupported_and_invalid_fields_are_named() {
         type Change = fn(&mut OutlierFields);
         let cases: [(&str, Change); 6] = [
             ("max_ejection_time_jitter", |f| {

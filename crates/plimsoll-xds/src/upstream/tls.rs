@@ -1,63 +1,53 @@
-//! [`UpstreamTls`]: how endpoints prove who they are, and how we do.
+//! TLS settings of connections to endpoints.
 //!
-//! Certificates are named, not loaded: files are read by whoever connects.
+//! Certificates are referenced, not loaded: the data plane reads the files.
 
 use bytes::Bytes;
+use plimsoll_schema::pb::enums::SanType;
 
 use crate::string_match::StringMatcher;
 
-/// `UpstreamTlsContext`.
+/// TLS client settings (`UpstreamTlsContext`).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UpstreamTls {
-    /// Server name that is asked for; empty is none.
+    /// Server name; empty sends none.
     pub sni: String,
-    /// The server name is the hostname of the endpoint, where it has one.
     pub auto_host_sni: bool,
-    /// The certificate must be for the server name.
     pub auto_sni_san_validation: bool,
-    /// Who may have signed the certificate of an endpoint.
     pub ca: TrustedCa,
-    /// Our own certificate.
     pub certificate: Option<CertificatePair>,
-    /// `alpn_protocols`.
     pub alpn: Vec<String>,
     /// Alternative names of which one must match; empty matches all.
     pub match_subject_alt_names: Vec<SanMatcher>,
 }
 
-/// Who may have signed the certificate of an endpoint.
+/// Certificate authorities that endpoints are verified against.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TrustedCa {
     /// Neither `trusted_ca` nor `system_root_certs`: as in Envoy, certificates are not verified.
     #[default]
     Unverified,
-    /// `system_root_certs`.
     System,
     /// `trusted_ca`: certificates in PEM.
     Pem(DataSource),
 }
 
-/// `TlsCertificate`: a chain and its key, in PEM.
+/// Certificate chain and private key in PEM (`TlsCertificate`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificatePair {
-    /// `certificate_chain`.
     pub certificate_chain: DataSource,
-    /// `private_key`.
     pub private_key: DataSource,
 }
 
-/// `DataSource`: where bytes are.
+/// Source of bytes (`DataSource`).
 #[derive(Clone, PartialEq, Eq)]
 pub enum DataSource {
-    /// In this file.
     Filename(String),
-    /// Here.
     Inline(Bytes),
-    /// In this variable of the environment.
     EnvironmentVariable(String),
 }
 
-/// Keys may stand inline: their bytes are never shown.
+/// Never shows inline bytes, which may be a private key.
 impl std::fmt::Debug for DataSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -70,26 +60,12 @@ impl std::fmt::Debug for DataSource {
     }
 }
 
-/// `SubjectAltNameMatcher`.
+/// Alternative name condition (`SubjectAltNameMatcher`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct SanMatcher {
-    /// Which kind of name; `None` is any of them.
+    /// `None` matches any type.
     pub san_type: Option<SanType>,
-    /// The name.
     pub matcher: StringMatcher,
-}
-
-/// `SubjectAltNameMatcher.SanType`, the kinds we have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SanType {
-    /// An email address.
-    Email,
-    /// A DNS name.
-    Dns,
-    /// A URI.
-    Uri,
-    /// An address.
-    IpAddress,
 }
 
 #[cfg(test)]
@@ -97,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_not_shown() {
+    fn inline_keys_are_not_shown() {
         let key = DataSource::Inline(Bytes::from_static(b"secret"));
         assert_eq!(format!("{key:?}"), "Inline(6 bytes)");
         let file = DataSource::Filename("ca.pem".into());
@@ -105,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_verified_unless_somebody_says_how() {
+    fn certificates_are_not_verified_by_default() {
         assert_eq!(UpstreamTls::default().ca, TrustedCa::Unverified);
     }
 }

@@ -1,27 +1,26 @@
-//! Clusters as people write them: both ways of Envoy, both spellings; what is refused, and where.
+//! Valid clusters in both of Envoy's forms and both spellings; errors and their paths.
 
 use std::time::Duration;
 
-use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts};
+use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::model::cluster::{HealthChecking, LocalityPolicy, LocalitySampling};
 use plimsoll_core::model::endpoint_policy::{EndpointPolicy, HashFunction, SelectionMethod};
 use plimsoll_core::model::zone_aware::{
     CapacityBasis, FractionSource, LocalityBasis, RuntimeOverrides, ZoneAware,
 };
 
-use super::{ClusterYaml, Document, RuntimeYaml, parse_cluster};
+use super::{ClusterYaml, Document, RuntimeYaml, cluster_config_parts, parse_cluster};
 
 mod load_aware_locality;
-mod refused;
+mod rejected;
 mod robust;
-mod scalars;
 mod spelling;
 pub(crate) mod upstream;
 
-/// What every `@type` starts with.
+/// Prefix of every `@type`.
 const URL: &str = "type.googleapis.com/envoy.extensions.load_balancing_policies";
 
-/// A cluster with one typed policy; `fields` are those of its `typed_config`, in flow style.
+/// Cluster with one typed policy; `fields` are those of its `typed_config`, in flow style.
 fn typed(message: &str, fields: &str) -> String {
     let comma = if fields.is_empty() { "" } else { "," };
     format!(
@@ -51,15 +50,15 @@ fn accepted(text: &str) -> ClusterConfig {
     parse_cluster(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-fn refused(text: &str) -> String {
+fn error_of(text: &str) -> String {
     match parse_cluster(text) {
         Ok(config) => panic!("accepted: {config:?}\n{text}"),
         Err(error) => error.to_string(),
     }
 }
 
-/// The path of the error, and a word its reason must have.
-fn assert_refused(text: &str, path: &str, reason: &str) {
+/// Asserts the path of the error, and a word of its reason.
+fn assert_rejected(text: &str, path: &str, reason: &str) {
     let error = match parse_cluster(text) {
         Ok(config) => panic!("accepted: {config:?}\n{text}"),
         Err(error) => error,
@@ -81,9 +80,9 @@ fn the_shortest_cluster_is_round_robin_with_zone_aware_routing() {
     assert_eq!(config.locality_sampling(), LocalitySampling::Random);
 }
 
-/// Seed 002: the legacy and the typed form of one cluster, with the fields around them.
+/// The legacy and the typed form of one cluster, with other fields.
 #[test]
-fn both_forms_of_a_zone_aware_cluster_mean_the_same() {
+fn both_forms_of_a_zone_aware_cluster_are_equivalent() {
     let around = "name: my_cluster\n\
                   type: EDS\n\
                   connect_timeout: 0.25s\n\
@@ -126,7 +125,7 @@ fn both_forms_of_a_zone_aware_cluster_mean_the_same() {
 }
 
 #[test]
-fn every_field_of_zone_aware_routing_arrives() {
+fn every_field_of_zone_aware_routing_is_read() {
     let config = accepted(&zone_aware_yaml(
         "routing_enabled: {value: 12.5}, min_cluster_size: 7, fail_traffic_on_panic: true, \
          force_local_zone: {min_size: 3}, locality_basis: LRS_REPORTED_RATE, \
@@ -156,7 +155,7 @@ fn every_field_of_zone_aware_routing_arrives() {
 }
 
 #[test]
-fn the_basis_of_a_proxys_own_eyes_arrives_with_its_settings() {
+fn the_observed_load_basis_is_read_with_its_settings() {
     let fields = "locality_basis: OBSERVED_LOAD, min_cluster_size: 2, all_priorities: true, \
                   upstream_locality_basis: HEALTHY_HOSTS_WEIGHT, dead_band_bp: 0, \
                   observed_load_period: 0.5s";
@@ -180,7 +179,7 @@ fn the_basis_of_a_proxys_own_eyes_arrives_with_its_settings() {
     let path =
         format!("{TYPED_CONFIG}.locality_lb_config.zone_aware_lb_config.observed_load_period");
     let short = zone_aware_yaml("observed_load_period: 0.01s");
-    assert_refused(&short, &path, "outside 100ms to 60s");
+    assert_rejected(&short, &path, "outside 100ms to 60s");
 }
 
 #[test]
@@ -211,7 +210,7 @@ fn camel_case_numbers_in_quotes_and_enums_by_number() {
 }
 
 #[test]
-fn locality_weights_in_all_forms() {
+fn locality_weights_are_read_in_all_forms() {
     for text in [
         "name: orders\ncommon_lb_config: {locality_weighted_lb_config: {}}\n".to_owned(),
         round_robin("locality_lb_config: {locality_weighted_lb_config: {}}"),
@@ -224,7 +223,7 @@ fn locality_weights_in_all_forms() {
 }
 
 #[test]
-fn every_lb_policy_with_its_settings() {
+fn every_lb_policy_is_read_with_its_settings() {
     let policy = |text: &str| accepted(text).endpoint_policy().clone();
     let legacy = policy("name: a\nlb_policy: RANDOM\n");
     assert_eq!(legacy, EndpointPolicy::Random);
@@ -286,7 +285,7 @@ fn ring_hash_has_two_spellings_of_its_key_and_its_own_enum() {
         "hash_balance_factor: 150, consistent_hashing_lb_config",
     );
     let path = format!("{TYPED_CONFIG}.hash_balance_factor");
-    assert_refused(&both, &path, "cannot be combined");
+    assert_rejected(&both, &path, "cannot be combined");
     // 1 is XX_HASH here and MURMUR_HASH_2 in the legacy message.
     for (number, function) in [
         (0, HashFunction::XxHash),
@@ -302,7 +301,7 @@ fn ring_hash_has_two_spellings_of_its_key_and_its_own_enum() {
 }
 
 #[test]
-fn slow_start_and_full_scan_arrive() {
+fn slow_start_and_full_scan_are_read() {
     let config = accepted(&round_robin(
         "slow_start_config: {slow_start_window: 30s, aggression: {default_value: 2.0, \
          runtime_key: a}, min_weight_percent: {value: 25}}",
@@ -324,7 +323,7 @@ fn slow_start_and_full_scan_arrive() {
 }
 
 #[test]
-fn health_settings_and_our_own_block() {
+fn health_settings_and_the_plimsoll_extension_are_read() {
     let config = accepted(
         "name: a\nhealth_checks: [{timeout: 1s}]\n\
          common_lb_config: {healthy_panic_threshold: {value: 33.9}, update_merge_window: 0s, \
@@ -337,12 +336,12 @@ fn health_settings_and_our_own_block() {
         ignore_new_hosts_until_first_hc: true,
     };
     assert_eq!(config.health_checking(), expected);
-    // The threshold may stand beside a typed policy; only the three choices may not.
+    // The threshold may be combined with a typed policy; only the three locality choices may not.
     let text = round_robin("") + "common_lb_config: {healthy_panic_threshold: {value: 0}}\n";
     assert_eq!(accepted(&text).panic_threshold(), 0);
 }
 
-/// One entry of `policies`: a message and the fields of its `typed_config`, in flow style.
+/// Entry of `policies`: a message and the fields of its `typed_config`, in flow style.
 fn policy((message, fields): &(&str, &str)) -> String {
     let config = format!("{{\"@type\": {URL}.{message}{fields}}}");
     format!("{{typed_extension_config: {{name: x, typed_config: {config}}}}}")
@@ -356,7 +355,7 @@ fn with_policies(messages: &[(&str, &str)]) -> String {
 
 const CSWRR: &str = "client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin";
 
-/// A policy that Envoy has and we do not.
+/// Policy that Envoy supports and Plimsoll does not.
 const PICK_FIRST: &str = "pick_first.v3.PickFirst";
 
 #[test]
@@ -367,13 +366,13 @@ fn the_first_supported_policy_wins() {
         ("round_robin.v3.RoundRobin", ""),
     ]);
     assert_eq!(accepted(&text).endpoint_policy(), &EndpointPolicy::Random);
-    // Entries behind the winner are checked all the same.
+    // Policies after the first supported one are checked too.
     let text = with_policies(&[
         ("random.v3.Random", ""),
         ("maglev.v3.Maglev", ", table_size: 4"),
     ]);
     let path = "load_balancing_policy.policies[1].typed_extension_config.typed_config.table_size";
-    assert_refused(&text, path, "not a prime");
+    assert_rejected(&text, path, "not a prime");
     // A typed policy supersedes lb_policy, whose settings remain for older clients.
     let text = with_policies(&[("random.v3.Random", "")])
         + "lb_policy: RING_HASH\nring_hash_lb_config: {minimum_ring_size: 10}\n";
@@ -383,15 +382,16 @@ fn the_first_supported_policy_wins() {
 }
 
 #[test]
-fn a_policy_we_do_not_have_is_named() {
+fn unsupported_policies_are_named() {
     let path = format!("{TYPED_CONFIG}.@type");
     let only = with_policies(&[(PICK_FIRST, "")]);
-    assert_refused(&only, &path, "pick_first is not supported yet");
+    let list = "load_balancing_policy.policies";
+    assert_rejected(&only, list, "PickFirst\"] is supported; supported are");
     let unknown = with_policies(&[("round_robbin.v3.RoundRobin", "")]);
-    assert_refused(&unknown, &path, "unknown type");
+    assert_rejected(&unknown, &path, "unknown type");
     let unknown_first = with_policies(&[("nobody.v1.Knows", ""), ("random.v3.Random", "")]);
-    assert_refused(&unknown_first, &path, "unknown type");
-    assert_refused(
+    assert_rejected(&unknown_first, &path, "unknown type");
+    assert_rejected(
         "name: a\nload_balancing_policy: {policies: []}\n",
         "load_balancing_policy.policies",
         "at least one",
@@ -408,7 +408,7 @@ fn wrr_locality(children: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn wrr_locality_takes_any_of_our_endpoint_policies() {
+fn wrr_locality_supports_any_endpoint_policy() {
     for (message, policy) in [
         ("round_robin.v3.RoundRobin", "round_robin"),
         ("least_request.v3.LeastRequest", "least_request"),
@@ -424,17 +424,17 @@ fn wrr_locality_takes_any_of_our_endpoint_policies() {
 }
 
 #[test]
-fn wrr_locality_refuses_children_that_choose_localities_or_do_not_exist() {
+fn wrr_locality_rejects_locality_policies_and_missing_children() {
     let child = format!("{TYPED_CONFIG}.endpoint_picking_policy");
     let weighted = ", locality_lb_config: {locality_weighted_lb_config: {}}";
     let text = wrr_locality(&[("round_robin.v3.RoundRobin", weighted)]);
-    assert_refused(&text, &child, "chooses a locality");
+    let path = format!("{child}.policies[0].typed_extension_config.typed_config");
+    assert_rejected(&text, &path, "chooses a locality");
     let text = wrr_locality(&[(PICK_FIRST, "")]);
-    let path = format!("{child}.policies[0].typed_extension_config.typed_config.@type");
-    assert_refused(&text, &path, "not supported yet");
+    assert_rejected(&text, &child, "No supported endpoint picking policy");
     let text = wrr_locality(&[("random.v3.Random", ", wheight: 1")]);
     let path = format!("{child}.policies[0].typed_extension_config.typed_config.wheight");
-    assert_refused(
+    assert_rejected(
         &text,
         &path,
         "unknown field, expected one of locality_lb_config",
@@ -442,7 +442,7 @@ fn wrr_locality_refuses_children_that_choose_localities_or_do_not_exist() {
 }
 
 #[test]
-fn client_side_weights_have_default_zone_aware_routing_at_the_top() {
+fn client_side_weights_default_to_zone_aware_routing() {
     let config = accepted(&typed(CSWRR, "blackout_period: 3s"));
     let EndpointPolicy::ClientSideWeightedRoundRobin(policy) = config.endpoint_policy() else {
         panic!("{config:?}");
@@ -451,17 +451,17 @@ fn client_side_weights_have_default_zone_aware_routing_at_the_top() {
     assert_eq!(config.zone_aware(), Some(&ZoneAware::default()));
     let path = format!("{TYPED_CONFIG}.weight_update_period");
     let text = typed(CSWRR, "weight_update_period: 0s");
-    assert_refused(&text, &path, "less than 1 ms");
+    assert_rejected(&text, &path, "less than 1 ms");
     let text = wrr_locality(&[(CSWRR, ", error_utilization_penalty: -1")]);
     let path = format!(
         "{TYPED_CONFIG}.endpoint_picking_policy.policies[0].typed_extension_config.typed_config.\
          error_utilization_penalty"
     );
-    assert_refused(&text, &path, "at least 0");
+    assert_rejected(&text, &path, "at least 0");
 }
 
 #[test]
-fn client_side_weights_can_choose_a_locality_as_the_other_policies_do() {
+fn client_side_weights_support_a_locality_policy() {
     let measured = "locality_lb_config: {zone_aware_lb_config: {locality_basis: \
                     LRS_REPORTED_RATE, min_cluster_size: 6}}";
     let config = accepted(&typed(CSWRR, measured));
@@ -474,14 +474,16 @@ fn client_side_weights_can_choose_a_locality_as_the_other_policies_do() {
     assert_eq!(*config.locality_policy(), LocalityPolicy::LocalityWeighted);
     let path = format!("{TYPED_CONFIG}.locality_lb_config");
     let text = typed(CSWRR, "locality_lb_config: {}");
-    assert_refused(&text, &path, "must have zone_aware_lb_config");
+    assert_rejected(&text, &path, "must have zone_aware_lb_config");
     let text = wrr_locality(&[(CSWRR, &format!(", {weighted}"))]);
-    let path = format!("{TYPED_CONFIG}.endpoint_picking_policy");
-    assert_refused(&text, &path, "the child chooses a locality");
+    let path = format!(
+        "{TYPED_CONFIG}.endpoint_picking_policy.policies[0].typed_extension_config.typed_config"
+    );
+    assert_rejected(&text, &path, "the child chooses a locality");
 }
 
 #[test]
-fn a_written_default_is_told_from_none() {
+fn an_explicit_default_differs_from_unset() {
     let of = |fields: &str| {
         let fields = format!("locality_lb_config: {{zone_aware_lb_config: {{{fields}}}}}");
         let config = accepted(&typed("round_robin.v3.RoundRobin", &fields));
@@ -503,7 +505,7 @@ fn a_written_default_is_told_from_none() {
 fn parts_leave_runtime_keys_to_the_caller() {
     let document = Document::parse("name: a\n").unwrap();
     let cluster: ClusterYaml = document.read().unwrap();
-    let mut parts = ClusterConfigParts::try_from(cluster).unwrap();
+    let mut parts = cluster_config_parts(&cluster).unwrap();
     assert_eq!(parts.runtime, RuntimeOverrides::default());
     let keys = "upstream.healthy_panic_threshold: 1\nupstream.zone_routing.enabled: 2\n\
                 upstream.zone_routing.min_cluster_size: 3\n\
@@ -521,7 +523,7 @@ fn parts_leave_runtime_keys_to_the_caller() {
     assert_eq!(error.path(), "upstream.zone_routing.enable");
 }
 
-/// A `Subset` with these fields around a policy.
+/// `Subset` with these fields around a policy.
 fn subset(fields: &str, child: &str) -> String {
     let child = policy(&(child, ""));
     let fields = format!(", {fields}subset_lb_policy: {{policies: [{child}]}}");
@@ -529,7 +531,7 @@ fn subset(fields: &str, child: &str) -> String {
 }
 
 #[test]
-fn subsets_are_around_another_policy_and_nowhere_else() {
+fn only_the_outermost_policy_may_define_subsets() {
     let config = accepted(&subset(
         "subset_selectors: [{keys: [b, a]}], ",
         "random.v3.Random",
@@ -543,23 +545,23 @@ fn subsets_are_around_another_policy_and_nowhere_else() {
     let inside = format!("{TYPED_CONFIG}.subset_lb_policy");
     let path = format!("{inside}.policies[0].typed_extension_config.typed_config");
     let nested = subset("", "wrr_locality.v3.WrrLocality");
-    assert_refused(
+    assert_rejected(
         &nested,
         &format!("{path}.endpoint_picking_policy"),
-        "must be set",
+        "No supported endpoint picking policy",
     );
     let nobody = subset("", "pick_first.v3.PickFirst");
-    assert_refused(
+    assert_rejected(
         &nobody,
-        &format!("{path}.@type"),
-        "pick_first is not supported yet",
+        &format!("{inside}.policies"),
+        "PickFirst\"] is supported; supported are",
     );
     let childless = with_policies(&[("subset.v3.Subset", "")]);
-    assert_refused(&childless, &inside, "must be set");
+    assert_rejected(&childless, &format!("{inside}.policies"), "at least one");
     let inner = policy(&("random.v3.Random", ""));
     let inner = format!(", subset_lb_policy: {{policies: [{inner}]}}");
     let wrr = wrr_locality(&[("subset.v3.Subset", &inner)]);
-    assert_refused(
+    assert_rejected(
         &wrr,
         &format!(
             "{TYPED_CONFIG}.endpoint_picking_policy.policies[0].typed_extension_config.typed_config"
@@ -571,14 +573,14 @@ fn subsets_are_around_another_policy_and_nowhere_else() {
 #[test]
 fn the_two_forms_of_subsets_cannot_be_combined() {
     let text = with_policies(&[("random.v3.Random", "")]) + "lb_subset_config: {}\n";
-    assert_refused(
+    assert_rejected(
         &text,
         "lb_subset_config",
         "cannot be combined with load_balancing_policy",
     );
     let text = "name: a\nlb_policy: LOAD_BALANCING_POLICY_CONFIG\nlb_subset_config: \
                 {subset_selectors: [{keys: [x]}]}\n";
-    let error = refused(text);
+    let error = error_of(text);
     assert!(
         error.starts_with("load_balancing_policy: must be set"),
         "{error}"
@@ -586,7 +588,7 @@ fn the_two_forms_of_subsets_cannot_be_combined() {
 }
 
 #[test]
-fn metadata_is_what_is_written() {
+fn metadata_is_read_verbatim() {
     let text = "name: a\nlbSubsetConfig: {fallbackPolicy: DEFAULT_SUBSET, defaultSubset: \
                 {camelCase: null, snake_case: [1, 2.5, yes, {InnerKey: true}]}, subsetSelectors: \
                 [{keys: [camelCase]}]}\n";
@@ -596,12 +598,12 @@ fn metadata_is_what_is_written() {
         default.to_string(),
         r#"camelCase=null, snake_case=[1,2.5,"yes",{"InnerKey":true}]"#
     );
-    assert_refused(
+    assert_rejected(
         "name: a\nlb_subset_config: {default_subset: [1]}\n",
         "lb_subset_config.default_subset",
         "expected a map of keys and values",
     );
-    assert_refused(
+    assert_rejected(
         "name: a\nlb_subset_config: {subset_selectors: [{keys: }]}\n",
         "lb_subset_config.subset_selectors[0].keys",
         "has no value",

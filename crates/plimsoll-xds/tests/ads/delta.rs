@@ -1,14 +1,14 @@
-//! Incremental: one rule per test.
+//! Incremental variant: one rule per test.
 
 use std::sync::Arc;
 
 use plimsoll_xds::ads::view::{TypeResources, View};
 use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT as EDS, Request, Variant};
 
-use super::peer::{Peer, refusal, resource, sotw_request, view};
+use super::peer::{Peer, nack_detail, resource, sotw_request, view};
 
 #[test]
-fn all_clusters_then_changes_and_removals() {
+fn a_wildcard_gets_all_clusters_then_changes_and_removals() {
     let mut peer = Peer::delta(&view(&[(CLUSTER, &[("a", "1"), ("b", "1")])]));
     peer.change(CLUSTER, &[], &[]);
     peer.expect_delta_ack(CLUSTER, &[("a", "1"), ("b", "1")], &[]);
@@ -19,7 +19,7 @@ fn all_clusters_then_changes_and_removals() {
 }
 
 #[test]
-fn no_clusters_at_all_is_an_answer() {
+fn an_empty_set_is_sent() {
     let mut peer = Peer::delta(&view(&[(CLUSTER, &[])]));
     peer.change(CLUSTER, &[], &[]);
     peer.expect_delta_ack(CLUSTER, &[], &[]);
@@ -27,7 +27,7 @@ fn no_clusters_at_all_is_an_answer() {
 }
 
 #[test]
-fn names_that_do_not_exist_are_told_once() {
+fn nonexistent_names_are_reported_once() {
     let mut peer = Peer::delta(&view(&[(EDS, &[("a", "1")])]));
     peer.change(EDS, &["a", "missing"], &[]);
     peer.expect_delta_ack(EDS, &[("a", "1")], &["missing"]);
@@ -37,14 +37,14 @@ fn names_that_do_not_exist_are_told_once() {
     peer.expect_delta_ack(EDS, &[("missing", "1")], &[]);
     peer.set(&[(EDS, &[("a", "2")])]);
     peer.expect_delta_ack(EDS, &[], &["missing"]);
-    // Asked again, told again.
+    // Subscribing again reports it again.
     peer.change(EDS, &["missing"], &[]);
     peer.expect_delta_ack(EDS, &[], &["missing"]);
     peer.expect_nothing();
 }
 
 #[test]
-fn names_asked_for_again_are_sent_again() {
+fn names_subscribed_again_are_sent_again() {
     let mut peer = Peer::delta(&view(&[(EDS, &[("a", "1"), ("b", "1")])]));
     peer.change(EDS, &["a", "b"], &[]);
     peer.expect_delta_ack(EDS, &[("a", "1"), ("b", "1")], &[]);
@@ -59,7 +59,7 @@ fn names_asked_for_again_are_sent_again() {
 }
 
 #[test]
-fn subscriptions_change_while_a_response_is_under_way() {
+fn subscriptions_change_while_a_response_is_in_flight() {
     let mut peer = Peer::delta(&view(&[(EDS, &[("a", "1"), ("b", "1")])]));
     peer.change(EDS, &["a"], &[]);
     let first = peer.expect_delta(EDS, &[("a", "1")], &[]);
@@ -72,7 +72,7 @@ fn subscriptions_change_while_a_response_is_under_way() {
 }
 
 #[test]
-fn a_client_that_returns_gets_what_differs() {
+fn a_reconnecting_client_gets_differences() {
     let mut peer = Peer::delta(&view(&[(CLUSTER, &[("a", "1"), ("b", "2"), ("c", "1")])]));
     peer.resume(CLUSTER, &[], &[("a", "1"), ("b", "1"), ("gone", "1")]);
     peer.expect_delta_ack(CLUSTER, &[("b", "2"), ("c", "1")], &[]);
@@ -90,7 +90,7 @@ fn a_client_that_returns_gets_what_differs() {
 }
 
 #[test]
-fn what_it_brought_is_kept_fresh_too() {
+fn resources_of_an_earlier_stream_are_refreshed() {
     let epoch = |epoch| {
         let resources = TypeResources::new([resource(&("a", "1")).with_epoch(epoch)]);
         Arc::new(View::new(epoch).with(EDS, Arc::new(resources)))
@@ -104,11 +104,11 @@ fn what_it_brought_is_kept_fresh_too() {
 }
 
 #[test]
-fn wildcard_and_names_mix() {
+fn wildcard_and_names_combine() {
     let mut peer = Peer::delta(&view(&[(CLUSTER, &[("a", "1"), ("b", "1")])]));
     peer.change(CLUSTER, &["*", "a"], &[]);
     peer.expect_delta_ack(CLUSTER, &[("a", "1"), ("b", "1")], &[]);
-    // Without its name `a` is still one of all, which the client must hear.
+    // The wildcard still covers the unsubscribed `a`, so the client must be sent it.
     peer.change(CLUSTER, &[], &["a"]);
     peer.expect_delta_ack(CLUSTER, &[("a", "1")], &[]);
     peer.change(CLUSTER, &["b"], &["*"]);
@@ -119,14 +119,14 @@ fn wildcard_and_names_mix() {
 }
 
 #[test]
-fn a_refused_resource_is_tried_alone_and_then_left() {
+fn a_nacked_resource_is_retried_alone_once() {
     let mut peer = Peer::delta(&view(&[(CLUSTER, &[("a", "1"), ("b", "bad")])]));
     peer.change(CLUSTER, &[], &[]);
     let both = peer.expect_delta(CLUSTER, &[("a", "1"), ("b", "bad")], &[]);
-    peer.answer(&both, Some(refusal()));
+    peer.answer(&both, Some(nack_detail()));
     peer.expect_delta_ack(CLUSTER, &[("a", "1")], &[]);
     let alone = peer.expect_delta(CLUSTER, &[("b", "bad")], &[]);
-    peer.answer(&alone, Some(refusal()));
+    peer.answer(&alone, Some(nack_detail()));
     peer.expect_nothing();
     peer.set(&[(CLUSTER, &[("a", "1"), ("b", "bad")])]);
     peer.expect_nothing();
@@ -137,18 +137,18 @@ fn a_refused_resource_is_tried_alone_and_then_left() {
 }
 
 #[test]
-fn a_refused_removal_is_not_repeated() {
+fn a_nacked_removal_is_not_repeated() {
     let mut peer = Peer::delta(&view(&[(CLUSTER, &[("a", "1")])]));
     peer.change(CLUSTER, &[], &[]);
     peer.expect_delta_ack(CLUSTER, &[("a", "1")], &[]);
     peer.set(&[(CLUSTER, &[])]);
     let gone = peer.expect_delta(CLUSTER, &[], &["a"]);
-    peer.answer(&gone, Some(refusal()));
+    peer.answer(&gone, Some(nack_detail()));
     peer.expect_nothing();
 }
 
 #[test]
-fn nothing_is_removed_that_may_still_exist() {
+fn resources_that_may_exist_are_not_removed() {
     let mut peer = Peer::delta(&view(&[(EDS, &[("a", "1")])]));
     peer.change(EDS, &["a", "b"], &[]);
     peer.expect_delta_ack(EDS, &[("a", "1")], &["b"]);
@@ -165,7 +165,7 @@ fn nothing_is_removed_that_may_still_exist() {
 }
 
 #[test]
-fn the_other_variant_is_refused() {
+fn the_other_variant_is_rejected() {
     let mut peer = Peer::new(Variant::Delta);
     let request = Request::Sotw(sotw_request(CLUSTER, "", "", &[]));
     assert!(peer.handle(request).is_err());

@@ -1,4 +1,4 @@
-//! Who asks, in tests of discovery.
+//! Node of the clients in discovery tests.
 
 use bytes::Bytes;
 use plimsoll_core::model::load_report::Node;

@@ -21,7 +21,7 @@ const NEW: Types<'static> = &[
     (RDS, &[("r", "to new")]),
 ];
 
-/// An Envoy that has everything of [`OLD`].
+/// Envoy that has accepted all of [`OLD`].
 fn envoy() -> Peer {
     let mut peer = Peer::sotw(&view(OLD));
     peer.ask(CLUSTER, "", "", &[]);
@@ -37,13 +37,13 @@ fn envoy() -> Peer {
 }
 
 #[test]
-fn a_route_moves_to_a_new_cluster_before_the_old_one_goes() {
+fn a_route_moves_before_the_old_cluster_is_removed() {
     let mut peer = envoy();
     peer.set(NEW);
     let clusters = peer.expect(CLUSTER, &[("new", "1"), ("old", "1")]);
-    // The old assignment would be due again, but it is gone from the view.
+    // The old assignment would be due again, but the view no longer has it.
     peer.expect_nothing();
-    // As Envoy does: the new name first, then the answer to the clusters.
+    // As Envoy does: the new name first, then the ACK of the clusters.
     let nonce = "2";
     peer.ask(EDS, "", nonce, &["old", "new"]);
     let assignments = peer.expect(EDS, &[("new", "1")]);
@@ -59,7 +59,7 @@ fn a_route_moves_to_a_new_cluster_before_the_old_one_goes() {
 }
 
 #[test]
-fn the_old_cluster_stays_while_a_route_is_refused() {
+fn the_old_cluster_stays_while_a_route_is_nacked() {
     let mut peer = envoy();
     peer.set(NEW);
     peer.expect_ack(CLUSTER, &[("new", "1"), ("old", "1")], &[]);
@@ -92,9 +92,9 @@ fn a_changed_cluster_gets_its_assignment_again_and_a_listener_its_routes() {
     peer.expect_nothing();
 }
 
-/// The assignment that is under way arrives before the cluster and does not help it.
+/// The assignment in flight arrives before the cluster, so it does not end the warming.
 #[test]
-fn a_changed_cluster_gets_its_assignment_again_even_if_one_is_under_way() {
+fn a_changed_cluster_gets_its_assignment_again_even_if_one_is_in_flight() {
     let mut peer = envoy();
     peer.set(&[OLD[0], (EDS, &[("old", "2")]), OLD[2], OLD[3]]);
     let assignments = peer.expect(EDS, &[("old", "2")]);
@@ -112,7 +112,7 @@ fn a_changed_cluster_gets_its_assignment_again_even_if_one_is_under_way() {
 }
 
 #[test]
-fn assignments_that_change_all_the_time_do_not_starve_listeners() {
+fn continuously_changing_assignments_do_not_starve_listeners() {
     let mut peer = envoy();
     peer.set(&[
         OLD[0],
@@ -143,7 +143,7 @@ fn assignments_do_not_overtake_clusters() {
 }
 
 #[test]
-fn a_refused_cluster_does_not_stop_listeners() {
+fn a_nacked_cluster_does_not_block_listeners() {
     let mut peer = envoy();
     peer.set(&[
         (CLUSTER, &[("new", "bad"), ("old", "1")]),
@@ -159,7 +159,7 @@ fn a_refused_cluster_does_not_stop_listeners() {
 }
 
 #[test]
-fn other_types_wait_for_nothing() {
+fn other_types_are_unordered() {
     let mut peer = envoy();
     let mut types = vec![("secret", &[("s", "1")] as &[_])];
     types.extend_from_slice(NEW);
@@ -170,7 +170,7 @@ fn other_types_wait_for_nothing() {
 }
 
 #[test]
-fn incremental_removals_go_last_clusters_before_assignments() {
+fn incremental_removals_are_last_clusters_before_assignments() {
     let mut peer = Peer::delta(&view(OLD));
     peer.change(CLUSTER, &[], &[]);
     peer.expect_delta_ack(CLUSTER, &[("old", "1")], &[]);
@@ -197,10 +197,10 @@ fn incremental_removals_go_last_clusters_before_assignments() {
     peer.expect_nothing();
 }
 
-/// gRPC goes the other way: listener, route, cluster, assignment, each by the name in the one
-/// before.
+/// gRPC subscribes in the other direction: listener, route, cluster, assignment, each by the name
+/// in the previous one.
 #[test]
-fn a_client_that_asks_by_name_is_never_stuck() {
+fn a_client_that_subscribes_by_name_makes_progress() {
     let mut peer = Peer::sotw(&view(OLD));
     peer.ask(LISTENER, "", "", &["l"]);
     peer.expect_ack(LISTENER, &[("l", "1")], &["l"]);
@@ -211,7 +211,7 @@ fn a_client_that_asks_by_name_is_never_stuck() {
     peer.ack(&clusters, &["old"]);
     peer.ask(EDS, "", "", &["old"]);
     peer.expect_ack(EDS, &[("old", "1")], &["old"]);
-    // It asks for the new cluster once it has the route; until then the old one stays.
+    // It subscribes to the new cluster once it has the route; until then the old one stays.
     peer.set(NEW);
     peer.expect_ack(RDS, &[("r", "to new")], &["r"]);
     peer.expect_ack(CLUSTER, &[], &["new"]);

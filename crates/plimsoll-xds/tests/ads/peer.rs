@@ -1,4 +1,4 @@
-//! A client by hand, and views in short: `view(&[(CLUSTER, &[("a", "1")])])`.
+//! Hand-driven client, and a short notation of views: `view(&[(CLUSTER, &[("a", "1")])])`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use plimsoll_xds::ads::{Request, Response, Variant};
 
 use super::node::node;
 
-/// Name and body.
+/// Name and body of a resource.
 pub(crate) type Short<'a> = (&'a str, &'a str);
 
-/// The body is `name=text`, so that responses can be read back.
+/// Creates a resource whose body is `name=text`, so that responses can be parsed.
 pub(crate) fn resource(&(name, text): &Short<'_>) -> Resource {
     Resource::new(name, Bytes::from(format!("{name}={text}")))
 }
@@ -32,7 +32,7 @@ pub(crate) fn view(types: &[(&str, &[Short<'_>])]) -> Arc<View> {
     Arc::new(types.iter().fold(View::new(1), add))
 }
 
-/// One end of a stream, with the machine at the other.
+/// Client end of a stream, connected to the server state machine.
 pub(crate) struct Peer {
     pub(crate) stream: ServerStream,
 }
@@ -60,7 +60,7 @@ impl Peer {
         self.stream.handle_request(request, Instant::ORIGIN)
     }
 
-    /// A state-of-the-world request: version, nonce, names.
+    /// Sends a SotW request: version, nonce, names.
     pub(crate) fn ask(&mut self, type_url: &str, version: &str, nonce: &str, names: &[&str]) {
         let request = sotw_request(type_url, version, nonce, names);
         self.handle(Request::Sotw(request)).expect("valid");
@@ -73,11 +73,11 @@ impl Peer {
 
     pub(crate) fn nack(&mut self, response: &DiscoveryResponse, version: &str, names: &[&str]) {
         let mut request = sotw_request(&response.type_url, version, &response.nonce, names);
-        request.error_detail = Some(refusal());
+        request.error_detail = Some(nack_detail());
         self.handle(Request::Sotw(request)).expect("valid");
     }
 
-    /// The next response, which must be one of these.
+    /// Returns the next response, which must be SotW.
     pub(crate) fn next_sotw(&mut self) -> Option<DiscoveryResponse> {
         match self.stream.poll_transmit()? {
             Response::Sotw(response) => Some(response),
@@ -85,7 +85,7 @@ impl Peer {
         }
     }
 
-    /// The next response must be of this type and hold exactly this.
+    /// Asserts the type and exact content of the next response.
     pub(crate) fn expect(&mut self, type_url: &str, resources: &[Short<'_>]) -> DiscoveryResponse {
         let response = self.next_sotw().expect("a response");
         assert_eq!(&*response.type_url, type_url);
@@ -94,15 +94,15 @@ impl Peer {
             .iter()
             .map(|any| text(&any.value))
             .collect();
-        let wanted: Vec<_> = resources
+        let expected: Vec<_> = resources
             .iter()
             .map(|(name, text)| format!("{name}={text}"))
             .collect();
-        assert_eq!(bodies, wanted);
+        assert_eq!(bodies, expected);
         response
     }
 
-    /// Expects a response and accepts it.
+    /// Expects a response and ACKs it.
     pub(crate) fn expect_ack(&mut self, type_url: &str, resources: &[Short<'_>], names: &[&str]) {
         let response = self.expect(type_url, resources);
         self.ack(&response, names);
@@ -117,7 +117,7 @@ impl Peer {
         self.handle(Request::Delta(request)).expect("valid");
     }
 
-    /// A first incremental request with what the client has.
+    /// Sends a first incremental request with the versions the client has.
     pub(crate) fn resume(&mut self, type_url: &str, subscribe: &[&str], has: &[Short<'_>]) {
         let mut request = delta_request(type_url, subscribe, &[]);
         let versions = has.iter().map(|short| {
@@ -138,7 +138,7 @@ impl Peer {
         self.handle(Request::Delta(request)).expect("valid");
     }
 
-    /// The next incremental response must be of this type, with these resources and removals.
+    /// Asserts the type, resources and removals of the next incremental response.
     pub(crate) fn expect_delta(
         &mut self,
         type_url: &str,
@@ -149,15 +149,16 @@ impl Peer {
             unreachable!("no incremental response");
         };
         assert_eq!(&*response.type_url, type_url);
-        let bodies = response.resources.iter();
-        let bodies: Vec<_> = bodies
+        let bodies: Vec<_> = response
+            .resources
+            .iter()
             .map(|resource| text(&resource.resource.as_ref().expect("a body").value))
             .collect();
-        let wanted: Vec<_> = resources
+        let expected: Vec<_> = resources
             .iter()
             .map(|(name, text)| format!("{name}={text}"))
             .collect();
-        assert_eq!(bodies, wanted);
+        assert_eq!(bodies, expected);
         let gone: Vec<_> = response
             .removed_resources
             .iter()
@@ -186,7 +187,7 @@ impl Peer {
     }
 }
 
-pub(crate) fn refusal() -> ErrorDetail {
+pub(crate) fn nack_detail() -> ErrorDetail {
     ErrorDetail {
         code: 3,
         message: "weight 0".to_owned(),

@@ -1,4 +1,4 @@
-//! State of the world: one rule per test.
+//! SotW variant: one rule per test.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn an_empty_first_request_gets_all_clusters_and_later_changes() {
 }
 
 #[test]
-fn no_clusters_at_all_is_an_answer() {
+fn an_empty_set_is_sent() {
     let mut peer = Peer::sotw(&view(&[(CLUSTER, &[])]));
     peer.ask(CLUSTER, "", "", &[]);
     peer.expect_ack(CLUSTER, &[], &[]);
@@ -30,13 +30,13 @@ fn no_clusters_at_all_is_an_answer() {
 }
 
 #[test]
-fn names_get_what_they_ask_for_and_new_ones_are_always_answered() {
+fn subscribed_names_are_sent_and_new_ones_always_answered() {
     let mut peer = Peer::sotw(&view(&[(CLUSTER, &[("a", "1"), ("b", "1")])]));
     peer.ask(CLUSTER, "", "", &["a"]);
     let first = peer.expect(CLUSTER, &[("a", "1")]);
     peer.ack(&first, &["a"]);
     peer.expect_nothing();
-    // One that does not exist: the same set again says so.
+    // A nonexistent name: the same set again says so.
     peer.ack(&first, &["a", "missing"]);
     let second = peer.expect(CLUSTER, &[("a", "1")]);
     assert_eq!(first.version_info, second.version_info);
@@ -46,30 +46,30 @@ fn names_get_what_they_ask_for_and_new_ones_are_always_answered() {
 }
 
 #[test]
-fn assignments_come_as_they_change_or_are_asked_for() {
+fn assignments_are_sent_on_change_or_subscription() {
     let mut peer = Peer::sotw(&view(&[(EDS, &[("a", "1"), ("b", "1")])]));
     peer.ask(EDS, "", "", &["a"]);
     let first = peer.expect(EDS, &[("a", "1")]);
     peer.ack(&first, &["b", "a"]);
     let second = peer.expect(EDS, &[("b", "1")]);
-    // The same names in another order are no news.
+    // The same names in another order change nothing.
     peer.ack(&second, &["a", "b"]);
     peer.expect_nothing();
     peer.set(&[(EDS, &[("a", "1"), ("b", "2"), ("c", "1")])]);
     let third = peer.expect(EDS, &[("b", "2")]);
-    // A name less is no reason to answer, but it is when it returns.
+    // Unsubscribing a name needs no response, subscribing again does.
     peer.ack(&third, &["b"]);
     peer.expect_nothing();
     peer.ack(&third, &["a", "b"]);
     peer.expect_ack(EDS, &[("a", "1")], &["a", "b"]);
-    // What does not exist is not answered; it comes when it does.
+    // A nonexistent resource gets no response until it exists.
     peer.set(&[(EDS, &[("b", "2")])]);
     peer.expect_nothing();
     let version = peer.stream.status().next().expect("one type").acked;
     assert_eq!(version.as_deref(), Some(&*second_version()));
 }
 
-/// Version of `a=1, b=2`, as another stream computes it.
+/// Version of `a=1, b=2`, as computed by another stream.
 fn second_version() -> String {
     let mut peer = Peer::sotw(&view(&[(EDS, &[("b", "2"), ("a", "1")])]));
     peer.ask(EDS, "", "", &["a", "b"]);
@@ -88,7 +88,7 @@ fn requests_wait_for_the_view_of_their_type() {
 }
 
 #[test]
-fn one_response_is_under_way_and_only_the_newest_view_follows() {
+fn one_response_is_in_flight_and_only_the_newest_view_follows() {
     let mut peer = Peer::sotw(&view(&[(EDS, &[("a", "1")])]));
     peer.ask(EDS, "", "", &["a"]);
     let first = peer.expect(EDS, &[("a", "1")]);
@@ -102,7 +102,7 @@ fn one_response_is_under_way_and_only_the_newest_view_follows() {
 }
 
 #[test]
-fn names_changed_without_waiting_are_answered_when_it_is_their_turn() {
+fn names_changed_during_a_response_are_answered_after_it() {
     let mut peer = Peer::sotw(&view(&[(EDS, &[("a", "1"), ("b", "1")])]));
     peer.ask(EDS, "", "", &["a"]);
     let first = peer.expect(EDS, &[("a", "1")]);
@@ -111,17 +111,17 @@ fn names_changed_without_waiting_are_answered_when_it_is_their_turn() {
     assert_eq!(peer.stream.status().next().expect("one type").stale, 1);
     peer.ack(&first, &["a", "b"]);
     let second = peer.expect(EDS, &[("b", "1")]);
-    // An answer to the first once more is stale, and no answer to the second.
+    // A repeated ACK of the first response is stale, and does not answer the second.
     peer.ack(&first, &["a", "b"]);
     assert!(peer.stream.status().next().expect("one type").in_flight);
     peer.ack(&second, &["a", "b"]);
     peer.expect_nothing();
 }
 
-/// It has forgotten the name in between, and its answer to the response that crossed does not show
+/// The client dropped the name in between, and its ACK of the response that crossed does not show
 /// that.
 #[test]
-fn a_name_dropped_and_taken_up_again_is_sent_again() {
+fn a_name_unsubscribed_and_subscribed_again_is_sent_again() {
     let mut peer = Peer::sotw(&view(&[(EDS, &[("a", "1"), ("b", "1")])]));
     let both = &["a", "b"];
     peer.ask(EDS, "", "", both);
@@ -138,7 +138,7 @@ fn a_name_dropped_and_taken_up_again_is_sent_again() {
 }
 
 #[test]
-fn a_client_that_returns_with_the_same_clusters_gets_nothing() {
+fn a_reconnecting_client_with_the_same_clusters_gets_nothing() {
     let clusters = view(&[(CLUSTER, &[("a", "1")]), (LISTENER, &[])]);
     let mut before = Peer::sotw(&clusters);
     before.ask(CLUSTER, "", "", &[]);
@@ -163,7 +163,7 @@ fn a_client_that_returns_with_the_same_clusters_gets_nothing() {
     peer.ask(CLUSTER, &version, "", &[]);
     peer.expect(CLUSTER, &[("a", "2")]);
 
-    // By name: the same, unless a name has no resource, which it must hear.
+    // By name: the same, except for a name without resource, which must be reported.
     let mut peer = Peer::sotw(&clusters);
     peer.ask(CLUSTER, &version, "", &["a"]);
     peer.expect_nothing();
@@ -172,7 +172,7 @@ fn a_client_that_returns_with_the_same_clusters_gets_nothing() {
 }
 
 #[test]
-fn a_client_that_returns_gets_its_assignments_in_any_case() {
+fn a_reconnecting_client_always_gets_its_assignments() {
     let assignments = view(&[(EDS, &[("a", "1")])]);
     let mut before = Peer::sotw(&assignments);
     before.ask(EDS, "", "", &["a"]);
@@ -185,16 +185,16 @@ fn a_client_that_returns_gets_its_assignments_in_any_case() {
     peer.expect_nothing();
 }
 
-/// The view changed while the response was under way, but not in what this client wants.
+/// The view changed while the response was in flight, but not the subscribed part.
 #[test]
-fn a_refused_set_is_not_repeated_for_what_changed_before_the_refusal() {
+fn a_nacked_set_is_not_repeated_for_changes_before_the_nack() {
     let mut peer = Peer::sotw(&view(&[(CLUSTER, &[("a", "1"), ("b", "bad")])]));
     peer.ask(CLUSTER, "", "", &["b"]);
     let bad = peer.expect(CLUSTER, &[("b", "bad")]);
     peer.set(&[(CLUSTER, &[("a", "2"), ("b", "bad")])]);
     peer.nack(&bad, "", &["b"]);
     peer.expect_nothing();
-    // A refusal may have to do with what else there is: then it is tried once more.
+    // The NACK may depend on the rest of the view, so a later change allows one retry.
     peer.set(&[(CLUSTER, &[("a", "3"), ("b", "bad")])]);
     let again = peer.expect(CLUSTER, &[("b", "bad")]);
     peer.nack(&again, "", &["b"]);
@@ -202,7 +202,7 @@ fn a_refused_set_is_not_repeated_for_what_changed_before_the_refusal() {
 }
 
 #[test]
-fn a_refused_set_is_told_and_not_repeated_until_it_changes() {
+fn a_nacked_set_is_reported_and_not_repeated_until_it_changes() {
     let mut peer = Peer::sotw(&view(&[(CLUSTER, &[("a", "1")])]));
     peer.ask(CLUSTER, "", "", &[]);
     peer.expect_ack(CLUSTER, &[("a", "1")], &[]);
@@ -211,11 +211,11 @@ fn a_refused_set_is_told_and_not_repeated_until_it_changes() {
     peer.events();
     peer.nack(&bad, "before", &[]);
     let events = peer.events();
-    let [StreamEvent::Nacked { refusal, .. }] = &events[..] else {
+    let [StreamEvent::Nacked { nack, .. }] = &events[..] else {
         panic!("{events:?}");
     };
     assert_eq!(
-        (&*refusal.version, &*refusal.detail.message),
+        (&*nack.version, &*nack.detail.message),
         (&*bad.version_info, "weight 0")
     );
     peer.expect_nothing();
@@ -247,7 +247,7 @@ fn a_refused_set_is_told_and_not_repeated_until_it_changes() {
 }
 
 #[test]
-fn one_bad_assignment_does_not_hold_up_the_others() {
+fn one_invalid_assignment_does_not_block_the_others() {
     let good: &[_] = &[("a", "1"), ("b", "1"), ("c", "1")];
     let mut peer = Peer::sotw(&view(&[(EDS, good)]));
     let names = &["a", "b", "c"];
@@ -261,7 +261,7 @@ fn one_bad_assignment_does_not_hold_up_the_others() {
     let alone = peer.expect(EDS, &[("b", "bad")]);
     peer.nack(&alone, "", names);
     peer.expect_nothing();
-    // The others go on without it.
+    // The others continue without it.
     peer.set(&[(EDS, &[("a", "3"), ("b", "bad"), ("c", "1")])]);
     peer.expect_ack(EDS, &[("a", "3")], names);
     peer.expect_nothing();
@@ -286,7 +286,7 @@ fn one_bad_assignment_does_not_hold_up_the_others() {
 }
 
 #[test]
-fn a_grown_epoch_sends_the_same_content_again() {
+fn a_new_epoch_sends_the_same_content_again() {
     let mut peer = Peer::sotw(&view(&[(EDS, &[("a", "1"), ("b", "1")])]));
     peer.ask(EDS, "", "", &["a", "b"]);
     let first = peer.expect(EDS, &[("a", "1"), ("b", "1")]);
@@ -304,25 +304,25 @@ fn a_grown_epoch_sends_the_same_content_again() {
 }
 
 #[test]
-fn what_is_not_known_to_be_gone_stays() {
+fn resources_not_known_to_be_deleted_stay() {
     let partial = |resources: &[_], absent: &[&str]| {
         let absent = absent.iter().map(|&name| name.into());
         let resources = TypeResources::partial(resources.iter().map(resource), absent);
         Arc::new(View::new(2).with(CLUSTER, Arc::new(resources)))
     };
-    // All clusters: not before all are known.
+    // Wildcard: nothing is sent before the set is complete.
     let mut peer = Peer::sotw(&partial(&[("a", "1")], &[]));
     peer.ask(CLUSTER, "", "", &[]);
     peer.expect_nothing();
     peer.set(&[(CLUSTER, &[("a", "1"), ("b", "1")])]);
     peer.expect_ack(CLUSTER, &[("a", "1"), ("b", "1")], &[]);
-    // Then changes go out with what else it has.
+    // Then changes are sent together with the rest.
     peer.stream.set_view(partial(&[("a", "2")], &[]));
     peer.expect_ack(CLUSTER, &[("a", "2"), ("b", "1")], &[]);
     peer.stream.set_view(partial(&[("a", "2")], &["b"]));
     peer.expect_ack(CLUSTER, &[("a", "2")], &[]);
 
-    // By name: not before each is known to exist or not.
+    // By name: nothing is sent before each name is known to exist or not.
     let mut peer = Peer::sotw(&partial(&[("a", "1")], &[]));
     peer.ask(CLUSTER, "", "", &["a", "b"]);
     peer.expect_nothing();
@@ -331,7 +331,7 @@ fn what_is_not_known_to_be_gone_stays() {
 }
 
 #[test]
-fn subscriptions_are_told() {
+fn subscription_changes_are_events() {
     let mut peer = Peer::sotw(&view(&[(EDS, &[("a", "1")])]));
     let names = |names: &[&str]| {
         names
@@ -361,11 +361,16 @@ fn subscriptions_are_told() {
         names: names(&["a"]),
     };
     assert_eq!(peer.events(), [acked, subscribed, unsubscribed]);
-    assert!(peer.stream.subscription(EDS).expect("asked").covers("c"));
+    assert!(
+        peer.stream
+            .subscription(EDS)
+            .expect("subscribed")
+            .covers("c")
+    );
 }
 
 #[test]
-fn a_client_cannot_ask_without_bounds() {
+fn subscriptions_are_limited() {
     let limits = Limits {
         types: 2,
         names_per_type: 2,

@@ -1,11 +1,11 @@
-//! Interpreter of discovery conversations: bytes in, a server that does as it likes.
+//! Interpreter of byte strings as an ADS exchange with a server that may violate the protocol.
 //!
-//! The first byte chooses the variant, the others are watches, streams that begin and end, time,
-//! and responses with resources that are good, bad, nameless, of another type, listed twice, not
-//! asked for, or there and gone at once. After each step: what is held was good and is what the
-//! events said, nothing is lost but what the server took away in so many words, and every response
-//! is answered, with a refusal exactly when something was wrong with it. The other end is in
-//! `ads_ops.rs`. Used by the tests of this crate and by the fuzz target `ads_client_ops`.
+//! The first byte chooses the variant, the others are subscriptions, stream starts and ends, time,
+//! and responses with resources that are valid, invalid, unnamed, of another type, duplicate, not
+//! subscribed, or both present and removed. After each step: cached resources are valid and match
+//! the events, resources are lost only by explicit removal, and every response is answered, with a
+//! NACK if and only if it was invalid. `ads_ops.rs` tests the server. Used by the tests of this
+//! crate and by the fuzz target `ads_client_ops`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,53 +20,54 @@ use plimsoll_xds::ads::message::{
     Any, DeltaDiscoveryResponse, DeltaResource, DiscoveryResponse, NodeMessage,
 };
 use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT, Request, Response, Variant};
+use plimsoll_xds::error::DecodeError;
 use plimsoll_xds::node::NodeInfo;
 
-/// One whose lists are whole, and one whose are not.
+/// One type with full-state responses (CDS), one without (EDS).
 const TYPES: [&str; 2] = [CLUSTER, CLUSTER_LOAD_ASSIGNMENT];
 const NAMES: [&str; 4] = ["a", "b", "c", "*"];
-/// Longer than any refusal is held back.
-const LONG: Duration = Duration::from_secs(31);
+/// Longer than the maximum NACK delay.
+const LONGER_THAN_BACKOFF: Duration = Duration::from_secs(31);
 
-/// What happened, so that tests can see that all of it does.
+/// Cases that were reached, so that tests can check coverage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct Coverage {
     pub(crate) updates: usize,
     pub(crate) removals: usize,
-    pub(crate) refusals: usize,
+    pub(crate) nacks: usize,
     pub(crate) answers: usize,
 }
 
 #[derive(Default)]
-struct Told {
-    watched: BTreeSet<&'static str>,
-    /// Good resources, as events told them.
+struct TypeModel {
+    subscribed: BTreeSet<&'static str>,
+    /// Valid resources, according to events.
     good: BTreeMap<Arc<str>, Bytes>,
-    /// A request of this type went out on this stream.
+    /// A request of this type was sent on this stream.
     asked: bool,
-    /// Nonce of the last response, and whether something was wrong with it.
+    /// Nonce of the last response, and whether it was invalid.
     owed: Option<(String, bool)>,
 }
 
 struct World {
     client: Client,
-    told: [Told; TYPES.len()],
+    model: [TypeModel; TYPES.len()],
     now: Instant,
     responses: u32,
-    seen: Seen,
+    coverage: Coverage,
 }
 
-/// What is in a response.
+/// Content of a response.
 #[derive(Default)]
 struct Content {
     resources: Vec<(Option<&'static str>, Any)>,
     removed: Vec<Arc<str>>,
 }
 
-/// Runs the conversation that `bytes` describe, and panics when something does not hold.
-pub(crate) fn run(bytes: &[u8]) -> Seen {
+/// Runs the exchange described by `bytes`; panics if an invariant is violated.
+pub(crate) fn run(bytes: &[u8]) -> Coverage {
     let Some((&first, mut rest)) = bytes.split_first() else {
-        return Seen::default();
+        return Coverage::default();
     };
     let variant = match first % 2 {
         0 => Variant::Sotw,
@@ -74,19 +75,19 @@ pub(crate) fn run(bytes: &[u8]) -> Seen {
     };
     let mut world = World {
         client: Client::new(variant, node(), name_of, ClientSettings::default()),
-        told: Default::default(),
+        model: Default::default(),
         now: Instant::ORIGIN,
         responses: 0,
-        seen: Seen::default(),
+        coverage: Coverage::default(),
     };
     while let [op, argument, next @ ..] = rest {
         rest = next;
         world.step(*op, *argument);
         world.check();
     }
-    world.settle();
+    world.send_pending();
     world.check();
-    world.seen
+    world.coverage
 }
 
 impl World {
@@ -94,8 +95,8 @@ impl World {
         let kind = usize::from(op >> 4) % TYPES.len();
         let name = NAMES[usize::from(argument) % NAMES.len()];
         match op % 16 {
-            0..=3 => self.watch(kind, name),
-            4 => self.unwatch(kind, name),
+            0..=3 => self.subscribe(kind, name),
+            4 => self.unsubscribe(kind, name),
             5 | 6 => {
                 self.client.handle_connected();
                 self.forget_stream();
@@ -104,73 +105,73 @@ impl World {
                 self.client.handle_disconnected();
                 self.forget_stream();
             }
-            8 => self.wait(Duration::from_secs(argument.into())),
-            9 => self.settle(),
+            8 => self.advance(Duration::from_secs(argument.into())),
+            9 => self.send_pending(),
             _ => self.respond(kind, argument),
         }
-        self.hear(None);
+        self.apply_events(None);
     }
 
-    fn watch(&mut self, kind: usize, name: &'static str) {
-        self.told[kind].watched.insert(name);
-        self.client.watch(&TYPES[kind].into(), &name.into());
+    fn subscribe(&mut self, kind: usize, name: &'static str) {
+        self.model[kind].subscribed.insert(name);
+        self.client.subscribe(&TYPES[kind].into(), &name.into());
     }
 
-    fn unwatch(&mut self, kind: usize, name: &'static str) {
-        let told = &mut self.told[kind];
-        told.watched.remove(name);
-        let watched = &told.watched;
-        told.good.retain(|name, _| wants(watched, name));
-        self.client.unwatch(TYPES[kind], name);
+    fn unsubscribe(&mut self, kind: usize, name: &'static str) {
+        let model = &mut self.model[kind];
+        model.subscribed.remove(name);
+        let subscribed = &model.subscribed;
+        model.good.retain(|name, _| is_subscribed(subscribed, name));
+        self.client.unsubscribe(TYPES[kind], name);
     }
 
     fn forget_stream(&mut self) {
-        for told in &mut self.told {
-            told.asked = false;
-            told.owed = None;
+        for model in &mut self.model {
+            model.asked = false;
+            model.owed = None;
         }
     }
 
-    fn wait(&mut self, time: Duration) {
+    fn advance(&mut self, time: Duration) {
         self.now = self.now.saturating_add(time);
         self.client.handle_timeout(self.now);
-        self.hear(None);
+        self.apply_events(None);
     }
 
-    /// All that is to be said is said, and every response has its answer.
-    fn settle(&mut self) {
-        self.wait(LONG);
+    /// Sends all pending requests and asserts that every response is answered.
+    fn send_pending(&mut self) {
+        self.advance(LONGER_THAN_BACKOFF);
         while let Some(request) = self.client.poll_transmit(self.now) {
-            self.heed(&request);
+            self.handle_request(&request);
         }
-        for told in &self.told {
-            assert!(!told.asked || told.owed.is_none(), "{:?}", told.owed);
+        for model in &self.model {
+            assert!(!model.asked || model.owed.is_none(), "{:?}", model.owed);
         }
     }
 
-    fn heed(&mut self, request: &Request) {
+    fn handle_request(&mut self, request: &Request) {
         let kind = TYPES.iter().position(|url| **url == **request.type_url());
-        let told = &mut self.told[kind.expect("a type that is watched")];
-        told.asked = true;
+        let model = &mut self.model[kind.expect("a type that is subscribed")];
+        model.asked = true;
         let (nonce, error) = match request {
             Request::Sotw(request) => (&request.response_nonce, &request.error_detail),
             Request::Delta(request) => (&request.response_nonce, &request.error_detail),
         };
         assert!(error.as_ref().is_none_or(|error| !error.message.is_empty()));
-        if let Some((_, bad)) = told.owed.take_if(|(owed, _)| owed == nonce) {
+        if let Some((_, bad)) = model.owed.take_if(|(owed, _)| owed == nonce) {
             assert_eq!(error.is_some(), bad, "{error:?}");
-            self.seen.answers += 1;
+            self.coverage.answers += 1;
         }
     }
 
-    /// Two bits for each name: absent, good, and two ways of being bad.
+    /// Two bits for each name: absent, valid, and two ways of being invalid.
     fn respond(&mut self, kind: usize, argument: u8) {
         self.responses += 1;
         let nonce = self.responses.to_string();
         let content = self.content(kind, argument);
         let bad = is_bad(kind, self.client.variant(), &content);
         let (type_url, variant) = (TYPES[kind].into(), self.client.variant());
-        let before: BTreeSet<_> = self.told[kind].good.keys().cloned().collect();
+        let before: BTreeSet<_> = self.model[kind].good.keys().cloned().collect();
         let may_go = may_go(kind, variant, &content, &before);
         let response = match variant {
             Variant::Sotw => Response::Sotw(DiscoveryResponse {
@@ -187,13 +188,13 @@ impl World {
                 removed_resources: content.removed,
             }),
         };
-        let heard = !self.told[kind].watched.is_empty();
-        self.client.handle_response(response, check, self.now);
-        self.hear(Some((kind, &may_go)));
+        let heard = !self.model[kind].subscribed.is_empty();
+        self.client.handle_response(response, decode, self.now);
+        self.apply_events(Some((kind, &may_go)));
         if self.client.is_connected() {
-            // A newer response takes the place of an older one. That of a type which is watched no
-            // more need not be answered.
-            self.told[kind].owed = heard.then_some((nonce, bad));
+            // A newer response replaces an older one. Without a subscription to the type it need
+            // not be answered.
+            self.model[kind].owed = heard.then_some((nonce, bad));
         }
     }
 
@@ -217,7 +218,7 @@ impl World {
             }
             _ => {}
         }
-        // Of those that are not there some are gone, and sometimes one that is.
+        // Some absent names are listed as removed, and sometimes a present one.
         let gone = NAMES[usize::from(argument) % 3];
         if number.is_multiple_of(3) {
             content.removed.push(gone.into());
@@ -225,35 +226,38 @@ impl World {
         content
     }
 
-    /// Takes events; only what `may_go` of a type may be taken away.
-    fn hear(&mut self, may_go: Option<(usize, &BTreeSet<Arc<str>>)>) {
+    /// Applies events; only names in `may_go` may be removed.
+    fn apply_events(&mut self, may_go: Option<(usize, &BTreeSet<Arc<str>>)>) {
         while let Some(event) = self.client.poll_event() {
             let kind = |url: &Arc<str>| TYPES.iter().position(|known| *known == &**url);
             match event {
                 ClientEvent::Updated { type_url, resource } => {
-                    self.seen.updates += 1;
+                    self.coverage.updates += 1;
                     assert!(
-                        check(&resource.name, &resource.body).is_ok(),
+                        decode(&resource.name, &resource.body).is_ok(),
                         "bad, and used"
                     );
-                    let told = &mut self.told[kind(&type_url).expect("a known type")];
-                    assert!(wants(&told.watched, &resource.name), "not asked for");
-                    told.good.insert(resource.name, resource.body);
+                    let model = &mut self.model[kind(&type_url).expect("a known type")];
+                    assert!(
+                        is_subscribed(&model.subscribed, &resource.name),
+                        "not subscribed"
+                    );
+                    model.good.insert(resource.name, resource.body);
                 }
                 ClientEvent::Removed { type_url, name } => {
-                    self.seen.removals += 1;
+                    self.coverage.removals += 1;
                     let index = kind(&type_url).expect("a known type");
                     let allowed =
                         may_go.is_some_and(|(of, names)| of == index && names.contains(&name));
                     assert!(allowed, "{name} was lost");
-                    self.told[index].good.remove(&name);
+                    self.model[index].good.remove(&name);
                 }
                 ClientEvent::DoesNotExist { type_url, name } => {
-                    let told = &self.told[kind(&type_url).expect("a known type")];
-                    assert!(!told.good.contains_key(&name), "{name} is there");
+                    let model = &self.model[kind(&type_url).expect("a known type")];
+                    assert!(!model.good.contains_key(&name), "{name} is there");
                 }
                 ClientEvent::Rejected { reason, .. } => {
-                    self.seen.refusals += 1;
+                    self.coverage.nacks += 1;
                     assert!(!reason.is_empty());
                 }
                 ClientEvent::Complete { .. } => {}
@@ -262,38 +266,42 @@ impl World {
     }
 
     fn check(&self) {
-        for (kind, told) in self.told.iter().enumerate() {
-            let held = self.client.resources(TYPES[kind]);
-            let held: BTreeMap<_, _> = held
+        for (kind, model) in self.model.iter().enumerate() {
+            let held: BTreeMap<_, _> = self
+                .client
+                .resources(TYPES[kind])
                 .map(|resource| (Arc::clone(&resource.name), resource.body.clone()))
                 .collect();
-            assert_eq!(held, told.good, "{}", TYPES[kind]);
+            assert_eq!(held, model.good, "{}", TYPES[kind]);
         }
     }
 }
 
-fn wants(watched: &BTreeSet<&'static str>, name: &str) -> bool {
-    watched.contains("*") || watched.contains(name)
+fn is_subscribed(subscribed: &BTreeSet<&'static str>, name: &str) -> bool {
+    subscribed.contains("*") || subscribed.contains(name)
 }
 
-/// Names that are there more than once, or there and gone.
+/// Names that are listed more than once, or both present and removed.
 fn ambiguous(variant: Variant, content: &Content) -> BTreeSet<Arc<str>> {
-    let mut seen: BTreeSet<Arc<str>> = match variant {
+    let mut coverage: BTreeSet<Arc<str>> = match variant {
         Variant::Sotw => BTreeSet::new(),
         Variant::Delta => content.removed.iter().cloned().collect(),
     };
-    let names = content.resources.iter().filter_map(|(name, _)| *name);
-    let names = names.map(Arc::<str>::from);
+    let names = content
+        .resources
+        .iter()
+        .filter_map(|(name, _)| *name)
+        .map(Arc::<str>::from);
     names
-        .filter(|name| !seen.insert(Arc::clone(name)))
+        .filter(|name| !coverage.insert(Arc::clone(name)))
         .collect()
 }
 
 fn is_bad(kind: usize, variant: Variant, content: &Content) -> bool {
     let bad = |(name, any): &(Option<&str>, Any)| match name {
-        // The incremental variant cannot say it.
+        // The incremental variant cannot express it.
         None => variant == Variant::Sotw,
-        Some(name) => *any.type_url != *TYPES[kind] || check(name, &any.value).is_err(),
+        Some(name) => *any.type_url != *TYPES[kind] || decode(name, &any.value).is_err(),
     };
     content.resources.iter().any(bad) || !ambiguous(variant, content).is_empty()
 }
@@ -346,10 +354,11 @@ fn name_of(_: &str, body: &[u8]) -> Option<String> {
     Some(name.to_owned())
 }
 
-fn check(_: &str, body: &Bytes) -> Result<(), String> {
-    match body.ends_with(b"!") {
-        true => Err("value: is bad".to_owned()),
-        false => Ok(()),
+fn decode(_: &str, body: &Bytes) -> Result<Bytes, DecodeError> {
+    if body.ends_with(b"!") {
+        Err(DecodeError::new("value", "is bad"))
+    } else {
+        Ok(body.clone())
     }
 }
 

@@ -1,11 +1,11 @@
-//! Interpreter of discovery conversations: bytes in, a client that does as it likes.
+//! Interpreter of byte strings as an ADS exchange with a client that may violate the protocol.
 //!
-//! The first byte chooses the variant, the others are views, requests, answers with old and new
-//! nonces, refusals. After each step: one response per type under way at most, nothing sent that
-//! was not asked for, no refused response again unchanged. In the end everything is accepted, and
-//! then the client has what the view says and there is silence. Our own client, which is polite,
-//! talks to the server in `ads_convergence.rs`. Used by the tests of this crate and by the fuzz
-//! target `ads_ops`.
+//! The first byte chooses the variant, the others are views, requests, ACKs with old and new
+//! nonces, and NACKs. After each step: at most one response per type is in flight, nothing is sent
+//! that is not subscribed, no NACKed response is repeated unchanged. Finally everything is
+//! accepted, and then the client has what the view contains and the server stops sending.
+//! `ads_convergence.rs` tests the server with a correct client. Used by the tests of this crate and
+//! by the fuzz target `ads_ops`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,40 +32,40 @@ const TYPES: [&str; 5] = [
     "type.googleapis.com/other.Type",
 ];
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// More messages than any settled pair needs: past that, they talk in circles.
-const PATIENCE: usize = 500;
+/// More messages than a converged pair needs; beyond that they loop.
+const MAX_MESSAGES: usize = 500;
 
-/// What happened, so that tests can see that all of it does.
+/// Cases that were reached, so that tests can check coverage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct Coverage {
     pub(crate) responses: usize,
     pub(crate) acks: usize,
     pub(crate) nacks: usize,
     pub(crate) stale: usize,
-    /// The stream ended because the client broke a rule.
+    /// The stream ended because the client violated the protocol.
     pub(crate) ended: bool,
 }
 
-/// Names and bodies, and names that are gone.
+/// Names and bodies, and removed names.
 type Content = (BTreeMap<String, Bytes>, BTreeSet<String>);
 
-/// A response without answer.
+/// Response without ACK or NACK.
 struct InFlight {
     nonce: String,
     content: Content,
-    /// The client asked since for something, perhaps for the same: that is to be answered, whatever
-    /// it says about this one.
+    /// The client sent a subscription since, which must be answered whatever it answers to this
+    /// response.
     asked_since: bool,
 }
 
-/// What the client knows of a type.
+/// Model of the client's state of a type.
 #[derive(Default)]
-struct Told {
+struct TypeModel {
     in_flight: Option<InFlight>,
     old_nonces: Vec<String>,
-    /// Accepted, by name.
+    /// Accepted resources by name.
     has: BTreeMap<String, Bytes>,
-    /// Refused since the view or the wishes of this type changed.
+    /// NACKed since the view or the subscription of this type changed.
     refused: Vec<Content>,
     /// Content of the view.
     view: BTreeMap<String, Bytes>,
@@ -74,16 +74,16 @@ struct Told {
 struct World {
     variant: Variant,
     server: ServerStream,
-    told: [Told; TYPES.len()],
+    model: [TypeModel; TYPES.len()],
     published: bool,
     contents: u64,
-    seen: Seen,
+    coverage: Coverage,
 }
 
-/// Runs the conversation that `bytes` describe, and panics when something does not hold.
-pub(crate) fn run(bytes: &[u8]) -> Seen {
+/// Runs the exchange described by `bytes`; panics if an invariant is violated.
+pub(crate) fn run(bytes: &[u8]) -> Coverage {
     let Some((&first, mut rest)) = bytes.split_first() else {
-        return Seen::default();
+        return Coverage::default();
     };
     let variant = match first % 2 {
         0 => Variant::Sotw,
@@ -98,24 +98,24 @@ pub(crate) fn run(bytes: &[u8]) -> Seen {
                 ..Limits::default()
             },
         ),
-        told: Default::default(),
+        model: Default::default(),
         published: false,
         contents: 0,
-        seen: Seen::default(),
+        coverage: Coverage::default(),
     };
     while let [op, argument, next @ ..] = rest {
         rest = next;
         if !world.step(*op, *argument) {
-            world.seen.ended = true;
-            return world.seen;
+            world.coverage.ended = true;
+            return world.coverage;
         }
     }
-    world.settle();
-    world.seen
+    world.accept_all();
+    world.coverage
 }
 
 impl World {
-    /// Returns whether the stream goes on.
+    /// Returns whether the stream continues.
     fn step(&mut self, op: u8, argument: u8) -> bool {
         let kind = usize::from(op >> 4) % TYPES.len();
         match op % 16 {
@@ -125,10 +125,10 @@ impl World {
             5..=8 => return self.answer(kind, None, argument),
             9 | 10 => return self.answer(kind, Some(error()), argument),
             11 => {
-                let nonces = &self.told[kind].old_nonces;
+                let nonces = &self.model[kind].old_nonces;
                 let old = nonces.get(usize::from(argument) % nonces.len().max(1));
-                let nonce = old.cloned().unwrap_or_else(|| "no such nonce".to_owned());
-                self.seen.stale += 1;
+                let nonce = old.cloned().unwrap_or_else(|| "unknown nonce".to_owned());
+                self.coverage.stale += 1;
                 return self.ask(kind, argument, nonce);
             }
             12 => return self.send(Request::Sotw(DiscoveryRequest::default())),
@@ -139,33 +139,33 @@ impl World {
         true
     }
 
-    /// A view in which each name of each type is absent, unchanged or new; with `again` nothing is
-    /// new but all of it is to be sent again.
+    /// Publishes a view in which each name of each type is absent, unchanged or new; with `again`
+    /// nothing is new but everything is resent.
     fn publish(&mut self, argument: u8, again: bool) {
         let mut view = View::new(0);
         self.contents += 1;
         for (kind, type_url) in TYPES.iter().enumerate() {
-            let told = &mut self.told[kind];
+            let model = &mut self.model[kind];
             if !again {
-                let before = told.view.clone();
+                let before = model.view.clone();
                 for (index, name) in NAMES.iter().enumerate() {
                     match (usize::from(argument) >> ((index + kind) % 4 * 2)) % 4 {
                         0 => {
-                            told.view.remove(*name);
+                            model.view.remove(*name);
                         }
                         1 => {}
                         _ => {
                             let body = format!("{name}={}", self.contents);
-                            told.view.insert((*name).to_owned(), body.into());
+                            model.view.insert((*name).to_owned(), body.into());
                         }
                     }
                 }
-                if told.view != before {
-                    told.refused.clear();
+                if model.view != before {
+                    model.refused.clear();
                 }
             }
             let epoch = if again { self.contents } else { 0 };
-            let resources = told
+            let resources = model
                 .view
                 .iter()
                 .map(|(name, body)| Resource::new(name.as_str(), body.clone()).with_epoch(epoch));
@@ -175,11 +175,14 @@ impl World {
         self.server.set_view(Arc::new(view));
     }
 
-    /// A request that changes what is wanted: three bits for names, one for all.
+    /// Sends a request that changes the subscription: three bits for names, one for the wildcard.
     fn ask(&mut self, kind: usize, argument: u8, response_nonce: String) -> bool {
         let listed = |bits: u8| {
-            let names = NAMES.iter().chain(&["*"]).enumerate();
-            let names = names.filter(|(index, _)| bits >> index & 1 == 1);
+            let names = NAMES
+                .iter()
+                .chain(&["*"])
+                .enumerate()
+                .filter(|(index, _)| bits >> index & 1 == 1);
             names.map(|(_, name)| Arc::from(*name)).collect()
         };
         let node = (self.server.node().is_none() && argument != u8::MAX).then(node);
@@ -201,50 +204,50 @@ impl World {
                 ..Default::default()
             }),
         };
-        let told = &mut self.told[kind];
-        told.refused.clear();
-        if let Some(in_flight) = &mut told.in_flight {
+        let model = &mut self.model[kind];
+        model.refused.clear();
+        if let Some(in_flight) = &mut model.in_flight {
             in_flight.asked_since = true;
         }
         self.send(request)
     }
 
-    /// An answer to what is under way, which changes nothing that is wanted.
+    /// Answers the response in flight without changing the subscription.
     fn answer(&mut self, kind: usize, error: Option<ErrorDetail>, _: u8) -> bool {
-        let Some(in_flight) = self.told[kind].in_flight.take() else {
+        let Some(in_flight) = self.model[kind].in_flight.take() else {
             return true;
         };
         let InFlight { nonce, content, .. } = in_flight;
-        let told = &mut self.told[kind];
+        let model = &mut self.model[kind];
         match error {
             Some(_) => {
-                self.seen.nacks += 1;
-                // Of an incremental response the removals count whatever is said.
-                told.has.retain(|name, _| !content.1.contains(name));
+                self.coverage.nacks += 1;
+                // Removals of an incremental response count even if it is NACKed.
+                model.has.retain(|name, _| !content.1.contains(name));
                 if !in_flight.asked_since {
-                    told.refused.push(content);
+                    model.refused.push(content);
                 }
             }
             None => {
-                self.seen.acks += 1;
-                if is_whole(self.variant, kind) {
-                    told.has.clear();
+                self.coverage.acks += 1;
+                if is_full_state(self.variant, kind) {
+                    model.has.clear();
                 }
-                told.has.retain(|name, _| !content.1.contains(name));
-                told.has.extend(content.0);
+                model.has.retain(|name, _| !content.1.contains(name));
+                model.has.extend(content.0);
             }
         }
-        told.old_nonces.push(nonce.clone());
+        model.old_nonces.push(nonce.clone());
         let subscription = self.server.subscription(TYPES[kind]);
-        let wanted = subscription.map(|wanted| {
-            let all = wanted.is_wildcard().then(|| Arc::from("*"));
-            wanted.names().iter().cloned().chain(all).collect()
+        let names = subscription.map(|subscription| {
+            let all = subscription.is_wildcard().then(|| Arc::from("*"));
+            subscription.names().iter().cloned().chain(all).collect()
         });
         let request = match self.variant {
             Variant::Sotw => Request::Sotw(DiscoveryRequest {
                 type_url: TYPES[kind].into(),
                 response_nonce: nonce,
-                resource_names: wanted.unwrap_or_default(),
+                resource_names: names.unwrap_or_default(),
                 error_detail: error,
                 ..Default::default()
             }),
@@ -264,39 +267,40 @@ impl World {
         if let Err(error) = &result {
             assert!(!error.message.is_empty());
         }
-        for (kind, told) in self.told.iter_mut().enumerate() {
-            let wanted = self.server.subscription(TYPES[kind]);
-            told.has
-                .retain(|name, _| wanted.is_some_and(|wanted| wanted.covers(name)));
+        for (kind, model) in self.model.iter_mut().enumerate() {
+            let subscription = self.server.subscription(TYPES[kind]);
+            model.has.retain(|name, _| {
+                subscription.is_some_and(|subscription| subscription.covers(name))
+            });
         }
         result.is_ok()
     }
 
-    /// Takes a response, if there is one.
+    /// Receives a response, if there is one.
     fn receive(&mut self) -> bool {
         let Some(response) = self.server.poll_transmit() else {
             return false;
         };
         assert!(self.published, "nothing is known yet");
-        self.seen.responses += 1;
+        self.coverage.responses += 1;
         let kind = TYPES
             .iter()
-            .position(|kind| **kind == **response.type_url());
-        let kind = kind.expect("a type that was asked for");
+            .position(|kind| **kind == **response.type_url())
+            .expect("a requested type");
         let (nonce, content) = read(response);
-        let wanted = self.server.subscription(TYPES[kind]).expect("asked for");
+        let subscription = self.server.subscription(TYPES[kind]).expect("subscribed");
         for name in content.0.keys() {
-            assert!(wanted.covers(name), "{name} was not asked for");
+            assert!(subscription.covers(name), "{name} is not subscribed");
         }
-        let told = &mut self.told[kind];
-        assert!(told.in_flight.is_none(), "two responses under way");
-        assert!(!told.old_nonces.contains(&nonce), "a nonce is used once");
+        let model = &mut self.model[kind];
+        assert!(model.in_flight.is_none(), "two responses in flight");
+        assert!(!model.old_nonces.contains(&nonce), "a nonce is used once");
         let empty = content.0.is_empty() && content.1.is_empty();
         assert!(
-            empty || !told.refused.contains(&content),
-            "refused, and again: {content:?}"
+            empty || !model.refused.contains(&content),
+            "NACKed response repeated: {content:?}"
         );
-        told.in_flight = Some(InFlight {
+        model.in_flight = Some(InFlight {
             nonce,
             content,
             asked_since: false,
@@ -304,14 +308,14 @@ impl World {
         true
     }
 
-    /// From now on the client takes everything.
-    fn settle(&mut self) {
-        // What was refused may have been the last word: let everything be new.
+    /// Accepts everything from now on.
+    fn accept_all(&mut self) {
+        // A NACKed resource may be the last version: publish new ones.
         self.publish(0b1010_1010, false);
-        for _ in 0..PATIENCE {
+        for _ in 0..MAX_MESSAGES {
             let mut moved = self.receive();
             for kind in 0..TYPES.len() {
-                if self.told[kind].in_flight.is_some() {
+                if self.model[kind].in_flight.is_some() {
                     assert!(self.answer(kind, None, 0), "a polite answer ends no stream");
                     moved = true;
                 }
@@ -324,21 +328,21 @@ impl World {
     }
 
     fn check(&self) {
-        for (kind, told) in self.told.iter().enumerate() {
-            let Some(wanted) = self.server.subscription(TYPES[kind]) else {
+        for (kind, model) in self.model.iter().enumerate() {
+            let Some(subscription) = self.server.subscription(TYPES[kind]) else {
                 continue;
             };
-            for (name, body) in &told.view {
-                if wanted.covers(name) {
-                    assert_eq!(told.has.get(name), Some(body), "{} {name}", TYPES[kind]);
+            for (name, body) in &model.view {
+                if subscription.covers(name) {
+                    assert_eq!(model.has.get(name), Some(body), "{} {name}", TYPES[kind]);
                 }
             }
         }
     }
 }
 
-/// Whether a response lists all that there is.
-fn is_whole(variant: Variant, kind: usize) -> bool {
+/// Returns whether a response carries the full state.
+fn is_full_state(variant: Variant, kind: usize) -> bool {
     variant == Variant::Sotw && [CLUSTER, LISTENER].contains(&TYPES[kind])
 }
 

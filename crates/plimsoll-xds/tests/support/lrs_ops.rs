@@ -1,10 +1,10 @@
-//! Interpreter of load reporting conversations, as the server sees them: bytes in.
+//! Interpreter of byte strings as a load reporting exchange, from the server's side.
 //!
-//! Each pair of bytes is a message of the client, new settings or new traffic. After each: nobody
-//! is answered before it said who it is; an Envoy hears only what it has not heard, because every
-//! response restarts its timer; only plimsoll data planes hear of traffic; what was said last is
-//! what is wanted now; and a cluster that a node reported once is in all of its later reports. Used
-//! by the tests of this crate and by the fuzz target `lrs_ops`.
+//! Each pair of bytes is a message of the client, new settings or new traffic. After each: no
+//! client is answered before it sent its node; an Envoy gets settings only if they changed, because
+//! every response restarts its timer; only plimsoll data planes get traffic; the last settings sent
+//! are the current ones; and a cluster that a node has reported is in all of its later reports.
+//! Used by the tests of this crate and by the fuzz target `lrs_ops`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use plimsoll_xds::lrs::message::{ClusterTraffic, LoadStatsRequest, LoadStatsResp
 use plimsoll_xds::lrs::{LrsSettings, LrsTraffic, SUPPORTS_SEND_ALL_CLUSTERS, ServerStream};
 use plimsoll_xds::node::{NodeInfo, PLIMSOLL_FEATURE};
 
-/// What happened, so that tests can see that all of it does.
+/// Cases that were reached, so that tests can check coverage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct Coverage {
     pub(crate) reports: usize,
     pub(crate) nameless: usize,
     pub(crate) settings: usize,
@@ -33,11 +33,11 @@ struct World {
     /// The node has reported its cluster.
     reported: bool,
     last: Option<LoadStatsResponse>,
-    seen: Seen,
+    coverage: Coverage,
 }
 
-/// Runs the conversation that `bytes` describe, and panics when something does not hold.
-pub(crate) fn run(bytes: &[u8]) -> Seen {
+/// Runs the exchange described by `bytes`; panics if an invariant is violated.
+pub(crate) fn run(bytes: &[u8]) -> Coverage {
     let settings = Arc::new(settings(0));
     let mut world = World {
         server: ServerStream::new(Arc::clone(&settings)),
@@ -46,13 +46,13 @@ pub(crate) fn run(bytes: &[u8]) -> Seen {
         node: None,
         reported: false,
         last: None,
-        seen: Seen::default(),
+        coverage: Coverage::default(),
     };
     for pair in bytes.chunks_exact(2) {
         world.step(pair[0], pair[1]);
         world.drain();
     }
-    world.seen
+    world.coverage
 }
 
 impl World {
@@ -70,7 +70,7 @@ impl World {
         }
     }
 
-    /// A message; whose, is in the lower bits.
+    /// Sends a report; the lower bits select the node.
     fn report(&mut self, argument: u8) {
         let node = (argument & 1 == 1).then(|| node(argument));
         let stats = vec![stats(); usize::from(argument >> 6)];
@@ -83,8 +83,8 @@ impl World {
         let report = self.server.handle_request(request);
         self.node = node.or_else(|| self.node.take());
         let Some(known) = &self.node else {
-            assert!(report.is_err(), "whose report is it");
-            self.seen.nameless += 1;
+            assert!(report.is_err(), "a report needs a node");
+            self.coverage.nameless += 1;
             return;
         };
         let report = report.expect("it has said who it is");
@@ -99,12 +99,12 @@ impl World {
         }
         self.reported |= !expected.is_empty();
         assert_eq!(report.cluster_stats, expected);
-        self.seen.reports += 1;
+        self.coverage.reports += 1;
     }
 
     fn drain(&mut self) {
         if let Some(response) = self.server.poll_transmit() {
-            self.hear(response);
+            self.check_response(response);
             assert_eq!(self.server.poll_transmit(), None, "one response says all");
         }
         let Some(node) = &self.node else {
@@ -112,22 +112,25 @@ impl World {
             return;
         };
         let last = self.last.as_ref().expect("who said its name is answered");
-        let mut wanted = wanted(&self.settings, node);
+        let mut expected = expected_settings(&self.settings, node);
         if node.is_plimsoll() {
-            wanted.observed_traffic.clone_from(&self.traffic.clusters);
+            expected.observed_traffic.clone_from(&self.traffic.clusters);
         } else {
-            // What a node heard before it turned out to be another one is of no use to it.
-            wanted.observed_traffic.clone_from(&last.observed_traffic);
+            // A response to the previous node does not count for the new one.
+            expected.observed_traffic.clone_from(&last.observed_traffic);
         }
-        assert_eq!(*last, wanted, "what was said last is what is wanted");
+        assert_eq!(
+            *last, expected,
+            "the last response has the current settings"
+        );
     }
 
-    fn hear(&mut self, response: LoadStatsResponse) {
-        let node = self.node.as_ref().expect("nobody is there to hear it");
+    fn check_response(&mut self, response: LoadStatsResponse) {
+        let node = self.node.as_ref().expect("a response needs a node");
         if !node.is_plimsoll() {
             assert!(
                 response.observed_traffic.is_empty(),
-                "stock receivers never hear of it"
+                "stock clients never get traffic"
             );
             let same = |last: &LoadStatsResponse| {
                 let settings = LoadStatsResponse {
@@ -138,12 +141,13 @@ impl World {
             };
             assert!(
                 !self.last.as_ref().is_some_and(same),
-                "no news restart the timer"
+                "a response without change would restart the timer"
             );
         }
-        match response.observed_traffic.is_empty() {
-            true => self.seen.settings += 1,
-            false => self.seen.traffic += 1,
+        if response.observed_traffic.is_empty() {
+            self.coverage.settings += 1;
+        } else {
+            self.coverage.traffic += 1;
         }
         self.last = Some(response);
     }
@@ -158,8 +162,8 @@ fn stats() -> ClusterStats {
     }
 }
 
-/// The settings in the words that a node understands.
-fn wanted(settings: &LrsSettings, node: &NodeInfo) -> LoadStatsResponse {
+/// Settings as this client supports them.
+fn expected_settings(settings: &LrsSettings, node: &NodeInfo) -> LoadStatsResponse {
     let knows_all = node
         .client_features
         .iter()
@@ -205,8 +209,9 @@ fn traffic(bits: u8) -> LrsTraffic {
 }
 
 fn node(bits: u8) -> NodeInfo {
-    let features = [(2, SUPPORTS_SEND_ALL_CLUSTERS), (4, PLIMSOLL_FEATURE)];
-    let features = features.into_iter().filter(|(bit, _)| bits & bit != 0);
+    let features = [(2, SUPPORTS_SEND_ALL_CLUSTERS), (4, PLIMSOLL_FEATURE)]
+        .into_iter()
+        .filter(|(bit, _)| bits & bit != 0);
     NodeInfo {
         node: Node {
             id: format!("n{}", bits >> 3 & 1).into(),

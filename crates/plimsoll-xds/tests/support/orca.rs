@@ -1,8 +1,8 @@
-//! Reads a byte string as what a backend might send, and checks what must hold whatever it is.
+//! Interpreter of byte strings as ORCA reports of a backend, with invariant checks.
 //!
-//! The first byte says where the others stand: after a prefix, bare in either header, in a message
-//! of a stream, or as headers and trailers of several attempts. Used by the tests of this crate and
-//! by the fuzz target `orca_header`.
+//! The first byte says where the others are: after a prefix, bare in either header, in a stream
+//! message, or as headers and trailers of several responses. Used by the tests of this crate and by
+//! the fuzz target `orca_header`.
 
 use plimsoll_core::model::orca::{MetricMap, MetricName, OrcaLoadReport, UtilizationPrecedence};
 use plimsoll_xds::orca::{
@@ -17,21 +17,21 @@ pub(crate) const FORMATS: [OrcaFormat; 4] = [
     OrcaFormat::BinHeader,
 ];
 
-/// How many kinds of input there are: the first byte counts modulo this.
+/// Number of input kinds: the first byte modulo this selects one.
 pub(crate) const KINDS: u8 = 7;
 
-/// What came of it, so that tests can see that both happen.
+/// Result of an input, so that tests can check that both occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Seen {
+pub(crate) enum Outcome {
     Nothing,
     Report,
-    Refused,
+    Rejected,
 }
 
-/// Reads `bytes`, and panics when something does not hold.
-pub(crate) fn run(bytes: &[u8]) -> Seen {
+/// Parses `bytes`; panics if an invariant is violated.
+pub(crate) fn run(bytes: &[u8]) -> Outcome {
     let Some((&kind, rest)) = bytes.split_first() else {
-        return Seen::Nothing;
+        return Outcome::Nothing;
     };
     let limits = OrcaLimits {
         max_bytes: 4096,
@@ -50,47 +50,47 @@ pub(crate) fn run(bytes: &[u8]) -> Seen {
         5 => parse_message(rest, &limits),
         _ => return attempts(rest, &limits),
     };
-    judge(&found, &limits)
+    check(&found, &limits)
 }
 
-/// Every line is a header of one response after the other; at most one of them may be used.
-fn attempts(bytes: &[u8], limits: &OrcaLimits) -> Seen {
+/// Every line is a header of consecutive responses; at most one report may be used.
+fn attempts(bytes: &[u8], limits: &OrcaLimits) -> Outcome {
     let mut first = FirstReport::default();
-    let mut used = Seen::Nothing;
+    let mut used = Outcome::Nothing;
     for line in bytes.split(|&byte| byte == b'\n') {
         let before = first.is_taken();
         let pair = match line.strip_prefix(b"-bin:") {
             Some(value) => (ENDPOINT_LOAD_METRICS_BIN, value),
             None => (ENDPOINT_LOAD_METRICS, line),
         };
-        match first.look([("x", &b"TEXT eps=1"[..]), pair], limits) {
+        match first.parse([("x", &b"TEXT eps=1"[..]), pair], limits) {
             Ok(Some(report)) => {
                 assert!(!before, "the first one was used already");
                 assert!(first.is_taken());
-                used = judge(&Ok(report), limits);
+                used = check(&Ok(report), limits);
             }
             Ok(None) => assert!(before, "there is a header, so that silence means taken"),
             Err(error) => {
                 assert!(!before && !first.is_taken());
-                used = judge(&Err(error), limits);
+                used = check(&Err(error), limits);
             }
         }
     }
     used
 }
 
-fn judge(found: &Result<OrcaLoadReport, OrcaError>, limits: &OrcaLimits) -> Seen {
+fn check(found: &Result<OrcaLoadReport, OrcaError>, limits: &OrcaLimits) -> Outcome {
     match found {
         Ok(report) => {
             assert!(metrics(report) <= limits.max_metrics);
             has_a_utilization(report);
             reads_back(report);
-            Seen::Report
+            Outcome::Report
         }
         Err(error) => {
             assert_ne!(error.code(), OrcaCode::NotFound, "something was sent");
             assert!(!error.message().is_empty() && error.message().len() < 1100);
-            Seen::Refused
+            Outcome::Rejected
         }
     }
 }
@@ -111,8 +111,8 @@ fn has_a_utilization(report: &OrcaLoadReport) {
         "request_cost.*",
         "eps",
         "mem_utilization",
-    ];
-    let names = names.map(MetricName::new);
+    ]
+    .map(MetricName::new);
     for precedence in [
         UtilizationPrecedence::ApplicationFirst,
         UtilizationPrecedence::NamedMetricsFirst,
@@ -122,7 +122,7 @@ fn has_a_utilization(report: &OrcaLoadReport) {
     }
 }
 
-/// Every format that can say `report` says it so that it is read as the same report.
+/// Asserts a round trip in every format that can express `report`.
 pub(crate) fn reads_back(report: &OrcaLoadReport) {
     let limits = OrcaLimits {
         max_bytes: usize::MAX,
@@ -147,7 +147,7 @@ pub(crate) fn reads_back(report: &OrcaLoadReport) {
     );
 }
 
-/// Equal, where NaN equals NaN.
+/// Compares reports, where NaN equals NaN.
 fn same(left: &OrcaLoadReport, right: &OrcaLoadReport) -> bool {
     let plain = |report: &OrcaLoadReport| {
         [

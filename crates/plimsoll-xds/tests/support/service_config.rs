@@ -1,18 +1,18 @@
-//! Interpreter of service configs: bytes in, and what must hold whatever they say.
+//! Interpreter of byte strings as service configs, with invariant checks.
 //!
-//! The first byte says where the others stand: as the whole text, as the settings of
-//! `weighted_round_robin`, or as pieces of a config that are put together. Used by the tests of
-//! this crate and by the fuzz target `service_config`.
+//! The first byte says where the others are: as the whole text, as the settings of
+//! `weighted_round_robin`, or as tokens of a config. Used by the tests of this crate and by the
+//! fuzz target `service_config`.
 
 use std::time::Duration;
 
 use plimsoll_xds::service_config::{GrpcFeatures, ServicePolicy, parse_service_config};
 
-/// How many kinds of input there are: the first byte counts modulo this.
+/// Number of input kinds: the first byte modulo this selects one.
 pub(crate) const KINDS: u8 = 3;
 
-/// What a byte stands for where a config is put together. Balanced often enough to be accepted.
-const PIECES: [&str; 24] = [
+/// Tokens of a config, by byte. Balanced often enough to be accepted.
+const TOKENS: [&str; 24] = [
     "{\"loadBalancingConfig\":[{\"weighted_round_robin\":{",
     "}}]}",
     "\"enableOobLoadReport\":",
@@ -39,34 +39,34 @@ const PIECES: [&str; 24] = [
     "}},{\"other\":{",
 ];
 
-/// What came of it, so that tests can see that both happen.
+/// Result of an input, so that tests can check that both occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Seen {
+pub(crate) enum Outcome {
     Nothing,
     Policy,
-    Refused,
+    Rejected,
 }
 
-/// Reads `bytes`, and panics when something does not hold.
-pub(crate) fn run(bytes: &[u8]) -> Seen {
+/// Parses `bytes`; panics if an invariant is violated.
+pub(crate) fn run(bytes: &[u8]) -> Outcome {
     let Some((&kind, rest)) = bytes.split_first() else {
-        return Seen::Nothing;
+        return Outcome::Nothing;
     };
     let text = match kind % KINDS {
         0 => String::from_utf8_lossy(rest).into_owned(),
         1 => {
             let settings = String::from_utf8_lossy(rest);
-            format!("{}{settings}{}", PIECES[0], PIECES[1])
+            format!("{}{settings}{}", TOKENS[0], TOKENS[1])
         }
         _ => {
-            let pieces = rest.iter().map(|&byte| PIECES[usize::from(byte) % 24]);
+            let pieces = rest.iter().map(|&byte| TOKENS[usize::from(byte) % 24]);
             pieces.collect()
         }
     };
-    judge(&text)
+    check(&text)
 }
 
-fn judge(text: &str) -> Seen {
+fn check(text: &str) -> Outcome {
     let read = |wrr_custom_metrics| parse_service_config(text, GrpcFeatures { wrr_custom_metrics });
     match (read(true), read(false)) {
         (Ok(with), Ok(without)) => {
@@ -75,18 +75,18 @@ fn judge(text: &str) -> Seen {
             if let ServicePolicy::WeightedRoundRobin(settings) = &without {
                 assert!(settings.metric_names().is_empty(), "the feature is off");
             }
-            Seen::Policy
+            Outcome::Policy
         }
         (Err(with), Err(without)) => {
             assert!(!with.to_string().is_empty());
             assert_eq!(with.to_string(), without.to_string());
-            Seen::Refused
+            Outcome::Rejected
         }
         (with, without) => unreachable!("the feature decides: {with:?}, {without:?}"),
     }
 }
 
-/// Ranges of gRFC A58.
+/// Asserts the ranges of gRFC A58.
 fn holds(policy: &ServicePolicy) {
     let ServicePolicy::WeightedRoundRobin(settings) = policy else {
         return;

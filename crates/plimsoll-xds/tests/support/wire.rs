@@ -1,10 +1,11 @@
-//! Reads a byte string as a message from the network, and checks what must hold whatever it is.
+//! Interpreter of byte strings as messages from the network, with invariant checks.
 //!
-//! The first byte says which message the others are. What is accepted must read back the same after
-//! it was written, and rewriting the resources of somebody else must not change what was not asked
-//! for. Used by the tests of this crate and by the fuzz target `wire`.
+//! The first byte selects the message type. Accepted messages must survive a round trip, and
+//! rewriting a resource must not change anything else in it. Used by the tests of this crate and by
+//! the fuzz target `wire`.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use bytes::Bytes;
@@ -18,60 +19,60 @@ use plimsoll_xds::wire::{
     AssignmentEdits, ClassicBasis, ClusterOut, Edit, LocalityDelivery, LocalityEdit,
     decode_assignment, decode_cluster, decode_delta_discovery_request,
     decode_delta_discovery_response, decode_discovery_request, decode_discovery_response,
-    decode_endpoint_extras, decode_listener, decode_load_stats_request, decode_load_stats_response,
+    decode_endpoints, decode_listener, decode_load_stats_request, decode_load_stats_response,
     decode_node, decode_route_configuration, decode_upstream_cluster, encode_cluster,
     encode_delta_discovery_request, encode_delta_discovery_response, encode_discovery_request,
     encode_discovery_response, encode_load_stats_request, encode_load_stats_response, encode_node,
     resource_name, rewrite_assignment, rewrite_cluster_policy, unwrap_resource,
 };
 
-/// How many kinds of input there are: the first byte counts modulo this.
+/// Number of input kinds: the first byte modulo this selects one.
 pub(crate) const KINDS: u8 = 14;
 
-/// The bases that a stock Envoy knows.
+/// Locality bases that a stock Envoy supports.
 const CLASSIC: [LocalityBasis; 2] = [
     LocalityBasis::HealthyHostsNum,
     LocalityBasis::HealthyHostsWeight,
 ];
 const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 
-/// What came of it, so that tests can see that both happen.
+/// Result of an input, so that tests can check that both occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Seen {
+pub(crate) enum Outcome {
     Nothing,
     Message,
-    Refused,
+    Rejected,
 }
 
-/// Reads `bytes`, and panics when something does not hold.
-pub(crate) fn run(bytes: &[u8]) -> Seen {
+/// Decodes `bytes`; panics if an invariant is violated.
+pub(crate) fn run(bytes: &[u8]) -> Outcome {
     let Some((&kind, rest)) = bytes.split_first() else {
-        return Seen::Nothing;
+        return Outcome::Nothing;
     };
     let owned = || Bytes::copy_from_slice(rest);
     match kind % KINDS {
-        0 => there_and_back(decode_discovery_request(owned()), |message| {
+        0 => round_trip(decode_discovery_request(owned()), |message| {
             decode_discovery_request(encode_discovery_request(message).into())
         }),
-        1 => there_and_back(decode_delta_discovery_request(owned()), |message| {
+        1 => round_trip(decode_delta_discovery_request(owned()), |message| {
             decode_delta_discovery_request(encode_delta_discovery_request(message).into())
         }),
-        2 => there_and_back(decode_discovery_response(owned()), |message| {
+        2 => round_trip(decode_discovery_response(owned()), |message| {
             decode_discovery_response(encode_discovery_response(message))
         }),
-        3 => there_and_back(decode_delta_discovery_response(owned()), |message| {
+        3 => round_trip(decode_delta_discovery_response(owned()), |message| {
             decode_delta_discovery_response(encode_delta_discovery_response(message))
         }),
-        4 => there_and_back(decode_load_stats_request(owned()), |message| {
+        4 => round_trip(decode_load_stats_request(owned()), |message| {
             decode_load_stats_request(encode_load_stats_request(message).into())
         }),
-        5 => there_and_back(decode_load_stats_response(rest), |message| {
+        5 => round_trip(decode_load_stats_response(rest), |message| {
             decode_load_stats_response(&encode_load_stats_response(message))
         }),
-        6 => there_and_back(decode_node(rest), |node| decode_node(&encode_node(node))),
+        6 => round_trip(decode_node(rest), |node| decode_node(&encode_node(node))),
         7 => assignment(rest),
         8 => cluster(rest),
-        9 => seen(decode_endpoint_extras(rest)),
+        9 => endpoints(rest),
         10 => upstream_cluster(rest),
         11 => seen(decode_listener(rest)),
         12 => routes(rest),
@@ -79,31 +80,48 @@ pub(crate) fn run(bytes: &[u8]) -> Seen {
     }
 }
 
-fn there_and_back<T: Debug + PartialEq>(
+fn round_trip<T: Debug + PartialEq>(
     read: Result<T, DecodeError>,
     again: impl FnOnce(&T) -> Result<T, DecodeError>,
-) -> Seen {
+) -> Outcome {
     match read {
         Ok(message) => {
             assert_eq!(again(&message).as_ref(), Ok(&message));
-            Seen::Message
+            Outcome::Message
         }
-        Err(error) => refused(&error),
+        Err(error) => rejected(&error),
     }
 }
 
-fn seen<T>(read: Result<T, DecodeError>) -> Seen {
+fn seen<T>(read: Result<T, DecodeError>) -> Outcome {
     match read {
-        Ok(_) => Seen::Message,
-        Err(error) => refused(&error),
+        Ok(_) => Outcome::Message,
+        Err(error) => rejected(&error),
     }
 }
 
-/// What is read in full chooses hosts like what is read in part, and its endpoints resolve.
-fn upstream_cluster(bytes: &[u8]) -> Seen {
+/// The full and the partial decoder agree, and extras belong to existing endpoints.
+fn endpoints(bytes: &[u8]) -> Outcome {
+    let read = match decode_endpoints(bytes) {
+        Ok(read) => read,
+        Err(error) => return rejected(&error),
+    };
+    let part = decode_assignment(bytes).expect("what is read in full is read in part");
+    assert_eq!(read.assignment, part);
+    let hosts = part
+        .endpoints()
+        .iter()
+        .flat_map(|entry| &entry.lb_endpoints);
+    let known: BTreeSet<_> = hosts.map(|endpoint| endpoint.address).collect();
+    assert!(read.extras.keys().all(|address| known.contains(address)));
+    Outcome::Message
+}
+
+/// The full and the partial decoder agree, and endpoints resolve.
+fn upstream_cluster(bytes: &[u8]) -> Outcome {
     let read = match decode_upstream_cluster(bytes) {
         Ok(read) => read,
-        Err(error) => return refused(&error),
+        Err(error) => return rejected(&error),
     };
     let part = decode_cluster(bytes).expect("what is read in full is read in part");
     assert_eq!(read.config, part.config);
@@ -112,14 +130,14 @@ fn upstream_cluster(bytes: &[u8]) -> Seen {
         let resolved = list.resolve(|_| &[]);
         resolved.expect("what was checked resolves");
     }
-    Seen::Message
+    Outcome::Message
 }
 
-/// Whatever the routes, a request finds at most one, and a cluster that was announced.
-fn routes(bytes: &[u8]) -> Seen {
+/// A request matches at most one route, and its cluster is listed.
+fn routes(bytes: &[u8]) -> Outcome {
     let read = match decode_route_configuration(bytes) {
         Ok(read) => read,
-        Err(error) => return refused(&error),
+        Err(error) => return rejected(&error),
     };
     let header = |name: &str| (name != "x-missing").then_some(Cow::Borrowed(&b"1"[..]));
     let clusters = read.clusters();
@@ -140,16 +158,16 @@ fn routes(bytes: &[u8]) -> Seen {
             }
         }
     }
-    Seen::Message
+    Outcome::Message
 }
 
-fn refused(error: &DecodeError) -> Seen {
+fn rejected(error: &DecodeError) -> Outcome {
     assert!(!error.to_string().is_empty());
-    Seen::Refused
+    Outcome::Rejected
 }
 
 /// A relay changes weights and fractions and nothing else.
-fn assignment(bytes: &[u8]) -> Seen {
+fn assignment(bytes: &[u8]) -> Outcome {
     let read = decode_assignment(bytes);
     let kept = rewrite_assignment(bytes, &AssignmentEdits::default());
     let edits = AssignmentEdits {
@@ -162,18 +180,18 @@ fn assignment(bytes: &[u8]) -> Seen {
     let edited = rewrite_assignment(bytes, &edits);
     let read = match read {
         Ok(read) => read,
-        Err(error) => return refused(&error),
+        Err(error) => return rejected(&error),
     };
     let kept = kept.expect("what can be read can be passed on");
     assert_eq!(decode_assignment(&kept).as_ref(), Ok(&read));
     let edited = edited.expect("what can be read can be edited");
     let twice = rewrite_assignment(&edited, &edits).expect("what was edited can be edited");
     assert_eq!(twice, edited, "the same edit again");
-    // Equal weights cannot be what a check of sums refuses, unless there are very many localities.
+    // Equal weights cannot exceed the limit of the sum, unless there are very many localities.
     if let Ok(edited) = decode_assignment(&edited) {
         same_endpoints(&read, &edited);
     }
-    Seen::Message
+    Outcome::Message
 }
 
 fn same_endpoints(read: &ClusterLoadAssignment, edited: &ClusterLoadAssignment) {
@@ -186,12 +204,12 @@ fn same_endpoints(read: &ClusterLoadAssignment, edited: &ClusterLoadAssignment) 
     }
 }
 
-/// What is read of a cluster can be said to every kind of receiver, and a stock one never hears a
-/// basis that it does not know.
-fn cluster(bytes: &[u8]) -> Seen {
+/// Every decoded cluster can be encoded for every kind of client, and a stock Envoy never gets an
+/// unsupported basis.
+fn cluster(bytes: &[u8]) -> Outcome {
     let read = match decode_cluster(bytes) {
         Ok(read) => read,
-        Err(error) => return refused(&error),
+        Err(error) => return rejected(&error),
     };
     for locality in [
         LocalityDelivery::AsConfigured,
@@ -221,10 +239,10 @@ fn cluster(bytes: &[u8]) -> Seen {
             }
         }
     }
-    Seen::Message
+    Outcome::Message
 }
 
-fn resource(bytes: &[u8]) -> Seen {
+fn resource(bytes: &[u8]) -> Outcome {
     let name = resource_name(CLUSTER_LOAD_ASSIGNMENT, bytes);
     if let Ok(read) = decode_assignment(bytes) {
         assert_eq!(name.as_deref().unwrap_or_default(), &**read.cluster_name());
@@ -240,8 +258,8 @@ fn resource(bytes: &[u8]) -> Seen {
         assert!(inner.value.len() <= bytes.len());
     }
     if name.is_some() {
-        Seen::Message
+        Outcome::Message
     } else {
-        Seen::Refused
+        Outcome::Rejected
     }
 }

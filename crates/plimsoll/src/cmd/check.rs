@@ -1,32 +1,31 @@
-//! `plimsoll check FILE…`: says whether files are fine, and where they are not.
-//!
-//! Recognizing and checking live in `check`; here is only the page and the exit code.
+//! `plimsoll check FILE…`: validates files and prints one line for each. `crate::check` recognizes
+//! and validates; this module formats the result.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use super::{Exit, unless_closed};
-use crate::check::{self, Kind, Verdict};
+use super::{Exit, ignore_broken_pipe};
+use crate::check::{Kind, Verdict};
 
-/// Check configuration files and scenarios without running anything
+/// Validate configuration files and scenarios without running anything
 ///
-/// Says what kind of file it took each one for and, when it is not fine, the path of the field that
-/// is wrong, the reason, line and column. Files are read by the same code as when they are used, so
-/// unknown fields are faults; nothing is contacted and nothing listens. The file of a control plane
-/// is checked with all that it includes, that of a proxy with the certificates it names.
+/// Prints one line per file: the kind of file, and either a summary or the first error with the
+/// path of the field, the reason, line and column. Files are read by the code that uses them at run
+/// time, so unknown fields are errors. Nothing is contacted and no port is opened. A control
+/// plane's file is checked with the files it includes, a proxy's with the certificates it names.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Files to check
+    /// Files to validate, of any kind
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// What the files are, instead of what they look like
+    /// Kind of all files given, instead of recognizing it from their content
     #[arg(long)]
     kind: Option<Kind>,
-    /// Print JSON: an array with an object per file
+    /// Print a JSON array with one object per file
     #[arg(long)]
     json: bool,
 }
@@ -37,23 +36,22 @@ Examples:
   plimsoll check --kind cluster orders.yaml
   plimsoll check --json deploy/*.yaml
 
-A file is recognized by its ending (.toml is a scenario of sim) or by what stands at the top:
-`xds_servers` is a bootstrap, `own_locality` or `upstream` a scenario of explain,
-`static_resources` a proxy, `services`, `listen`, `include` and other settings a control plane,
-`name` a cluster. A bootstrap of an Envoy is taken for the file of a proxy: what plimsoll proxy
-lacks is then a fault, though Envoy may take it. `plimsoll schema` prints what a file may say.
+The kind is recognized from the extension (.toml is a scenario of sim) or from the top-level keys:
+`xds_servers` means a gRPC bootstrap, `own_locality` or `upstream` a scenario of explain,
+`static_resources` a proxy, `services`, `listen`, `include` and similar keys a control plane,
+`name` a cluster. A bootstrap written for Envoy is checked as the file of a proxy: fields that
+plimsoll proxy does not support are errors, even if Envoy accepts them. `plimsoll schema` prints
+the fields of a file.
 
-Exit codes: 0 all files are fine, 1 one is not, 2 wrong usage, or a file that cannot be read or
-recognized.";
+Exit codes: 0 all files are valid, 1 at least one is not, 2 wrong usage, or a file that cannot be
+read or recognized.";
 
-/// One file and what was found.
 struct Checked<'a> {
     file: &'a Path,
     kind: Kind,
     verdict: Verdict,
 }
 
-/// Checks everything, then prints.
 pub(super) fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<Exit> {
     let checked: anyhow::Result<Vec<Checked<'_>>> = args
         .files
@@ -66,18 +64,19 @@ pub(super) fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<Exit> {
     } else {
         write_text(&checked, out)
     };
-    unless_closed(written.and_then(|()| out.flush())).context("cannot write the verdict")?;
-    let fine = checked.iter().all(|one| one.verdict.is_ok());
-    Ok(if fine { Exit::Ok } else { Exit::Failure })
+    ignore_broken_pipe(written.and_then(|()| out.flush())).context("cannot write the result")?;
+    let valid = checked.iter().all(|one| one.verdict.is_ok());
+    Ok(if valid { Exit::Ok } else { Exit::Failure })
 }
 
 fn check_one(file: &Path, kind: Option<Kind>) -> anyhow::Result<Checked<'_>> {
-    let text = check::read(file)?;
-    let kind = kind.or_else(|| Kind::recognize(file, &text));
-    let kind = kind.ok_or_else(|| {
-        let file = file.display();
-        anyhow!("{file}: cannot tell what this is: say it with --kind")
-    })?;
+    let text = plimsoll_serve::read_file(file).with_context(|| file.display().to_string())?;
+    let kind = kind
+        .or_else(|| Kind::recognize(file, &text))
+        .with_context(|| {
+            let file = file.display();
+            format!("{file}: kind of file not recognized; name it with --kind")
+        })?;
     let verdict = kind.check(file, &text);
     Ok(Checked {
         file,
@@ -90,9 +89,9 @@ fn write_text(checked: &[Checked<'_>], out: &mut impl Write) -> io::Result<()> {
     for one in checked {
         let (file, kind) = (one.file.display(), one.kind.title());
         match &one.verdict {
-            Ok(summary) if summary.is_empty() => writeln!(out, "{file}: fine ({kind})")?,
-            Ok(summary) => writeln!(out, "{file}: fine ({kind}: {summary})")?,
-            Err(fault) => writeln!(out, "{file}: not fine ({kind}): {fault}")?,
+            Ok(summary) if summary.is_empty() => writeln!(out, "{file}: ok ({kind})")?,
+            Ok(summary) => writeln!(out, "{file}: ok ({kind}: {summary})")?,
+            Err(error) => writeln!(out, "{file}: invalid ({kind}): {error}")?,
         }
     }
     Ok(())
@@ -113,12 +112,13 @@ fn as_json(one: &Checked<'_>) -> Value {
     match &one.verdict {
         Ok(summary) => json["summary"] = json!(summary),
         Err(fault) => {
+            let (error, location) = (&fault.error, fault.error.location());
             json["fault"] = json!({
-                "file": fault.file,
-                "path": fault.path,
-                "reason": fault.reason,
-                "line": fault.location.map(|location| location.line),
-                "column": fault.location.map(|location| location.column),
+                "file": Some(&fault.file).filter(|file| !file.is_empty()),
+                "path": error.path(),
+                "reason": error.reason(),
+                "line": location.map(|location| location.line),
+                "column": location.map(|location| location.column),
             });
         }
     }

@@ -1,4 +1,4 @@
-//! `plimsoll completions SHELL`: prints what a shell needs to complete our command line.
+//! `plimsoll completions SHELL`: prints a completion script.
 
 use std::io::Write;
 
@@ -6,30 +6,31 @@ use anyhow::Context as _;
 use clap::CommandFactory as _;
 use clap_complete::{Shell, generate};
 
-use super::{Cli, Exit, unless_closed};
+use super::{Cli, Exit, ignore_broken_pipe};
 
-/// Print completions for a shell
+/// Print a completion script for a shell
+///
+/// Write it to the directory from which your shell loads completions, then start a new shell.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The shell
+    /// Shell to print the script for
     shell: Shell,
 }
 
 const AFTER_HELP: &str = "\
 Examples:
   plimsoll completions bash > ~/.local/share/bash-completion/completions/plimsoll
-  plimsoll completions zsh > ~/.zfunc/_plimsoll      # a folder of your fpath
+  plimsoll completions zsh > ~/.zfunc/_plimsoll      # a directory in your fpath
   plimsoll completions fish > ~/.config/fish/completions/plimsoll.fish
 
-Exit codes: 0 fine, 2 wrong usage.";
+Exit codes: 0 success, 2 wrong usage.";
 
-/// Prints.
 pub(super) fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<Exit> {
-    // The generator gives up loudly when it cannot write; memory it can always write to.
+    // `generate` panics if a write fails; writing to memory cannot.
     let mut script = Vec::new();
     generate(args.shell, &mut Cli::command(), "plimsoll", &mut script);
     let written = out.write_all(&script).and_then(|()| out.flush());
-    unless_closed(written).context("cannot write the completions")?;
+    ignore_broken_pipe(written).context("cannot write the completion script")?;
     Ok(Exit::Ok)
 }

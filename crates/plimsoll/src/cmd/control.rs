@@ -1,41 +1,42 @@
-//! `plimsoll control`: runs the control plane.
-//!
-//! Here lives the way from the command line to plimsoll-control: runtime, logs, signals. Everything
-//! else is there.
+//! `plimsoll control`: runs the control plane. Sets up the Tokio runtime, logging and signal
+//! handlers; plimsoll-control does the rest.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use plimsoll_control::run::{Bound, Options, run_with as serve};
+use plimsoll_admin::Dashboard;
+use plimsoll_control::run::{Bound, Control, Options};
+use plimsoll_serve::AdminOptions;
 
-use super::{Exit, stop_signal, unless_closed};
-use crate::dashboard;
+use super::{Exit, ignore_broken_pipe, stop_on_signal};
+use crate::dashboard::ControlSource;
 use crate::logging::{self, LogFormat};
 
-/// Run the control plane: load reports in, weights and fractions out
+/// Run the control plane, which turns load reports into locality weights
 ///
-/// Serves CDS, EDS, LDS and RDS over ADS (state of the world and incremental) and takes load
-/// reports (LRS). Stock Envoys and gRPC clients that are pointed at it are steered by the demand
-/// that really arrives in each zone. The file is watched: a good edit takes effect within a second,
-/// a bad one is refused with the reason and changes nothing.
+/// An xDS management server: serves CDS, EDS, LDS and RDS over ADS (state of the world and
+/// incremental) and receives load reports (LRS). It routes unmodified Envoys and gRPC clients by
+/// the demand measured in each zone. The configuration file is polled every 500 ms: a valid edit
+/// takes effect without a restart, an invalid one is rejected with the reason and changes nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Configuration file (YAML)
+    /// Configuration file in YAML
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
-    /// Where to serve ADS and LRS, instead of the file's `listen`; port 0 picks a free one
+    /// Address of the xDS server (ADS and LRS), instead of `listen` in the file; port 0 picks a
+    /// free one
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
-    /// Where to serve the admin API and the dashboard, instead of the file's `admin`
+    /// Address of the admin API and the dashboard, instead of `admin` in the file
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<SocketAddr>,
-    /// A further name of the admin address, for browsers and scrapers; may be given several times
+    /// Additional Host name accepted by the admin API, for example of an ingress; repeatable
     #[arg(long = "admin-host", value_name = "NAME")]
     admin_hosts: Vec<String>,
-    /// How to write the log, to standard error
+    /// Format of the log, which goes to standard error
     #[arg(long, value_name = "FORM", default_value = "text")]
     log_format: LogFormat,
 }
@@ -52,40 +53,38 @@ A configuration:
   admin: 127.0.0.1:18001
   load_reporting: {interval: 10s}
   services:
-  - cluster: {name: orders}          # what stands in an Envoy's clusters list
-    mode: ENFORCE                    # or SHADOW: compute and show, deliver host counts; or OFF
-    ramp: 100                        # percent of the way from host counts to measured demand
+  - cluster: {name: orders}          # as in an Envoy's list of clusters
+    mode: ENFORCE                    # SHADOW: measure and show, deliver host counts; or OFF
+    ramp: 100                        # percent, from 0 (host counts) to 100 (measured demand)
     endpoints:
     - locality: {region: r1, zone: zone-a}
       lb_endpoints: ['10.0.0.1:80', '10.0.0.2:80']
-  include: [services.d]              # more services, one or many per file
+  include: [services.d]              # directories or files with more services
 
-Environment: RUST_LOG sets what is logged, for example RUST_LOG=debug.
+Environment: RUST_LOG filters the log, for example RUST_LOG=debug [default: info].
 
-Exit codes: 0 after SIGTERM or Ctrl-C, 2 wrong usage, bad configuration or address in use.";
+Exit codes: 0 after SIGTERM or Ctrl-C, 2 wrong usage, invalid configuration or address in use.";
 
-/// Runs until it is told to stop.
+/// Runs until SIGTERM or Ctrl-C.
 pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
-    logging::start(args.log_format);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start")?;
+    logging::start(args.log_format, "info");
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the async runtime")?;
     let options = Options {
         config: args.config,
         listen: args.listen,
         admin: args.admin,
-        admin_hosts: args.admin_hosts,
     };
-    let mut announced = Ok(());
-    let announce = |bound| announced = announce(bound, out);
-    runtime.block_on(serve(
-        options,
-        Some(dashboard::pages()),
-        announce,
-        stop_signal(),
-    ))?;
-    unless_closed(announced)?;
+    runtime.block_on(async {
+        let control = Control::start(options).await?;
+        let context = control.context().clone();
+        stop_on_signal(context.stopping.clone())?;
+        ignore_broken_pipe(announce(context.bound, out))?;
+        let admin = AdminOptions {
+            pages: Some(Dashboard::new(ControlSource::new(context)).router()),
+            hosts: args.admin_hosts,
+        };
+        anyhow::Ok(control.run(admin).await?)
+    })?;
     Ok(Exit::Ok)
 }
 

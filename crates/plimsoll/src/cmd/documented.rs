@@ -1,7 +1,7 @@
-//! What documents, help texts and files of `deploy/` say must be what the command line accepts.
+//! Tests that the command line accepts every command in documents, help texts and `deploy/`.
 //!
-//! Only tests. Finding commands lives with the tests of the crate, which also run those of
-//! documents; here they are parsed, for which the command line itself is needed.
+//! The crate's integration tests find these commands, and run those in documents. They are parsed
+//! here because parsing needs the definition of the command line.
 
 #[path = "../../tests/documented/commands.rs"]
 mod commands;
@@ -19,18 +19,19 @@ use deployed::{deployed, files};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Why our command line does not accept the words; help and version are fine.
-fn refusal(words: &[String]) -> Option<String> {
-    let fine = [ErrorKind::DisplayHelp, ErrorKind::DisplayVersion];
+/// Returns the error of the command line for these arguments; `--help` and `--version` count as
+/// accepted.
+fn rejection(words: &[String]) -> Option<String> {
+    let accepted = [ErrorKind::DisplayHelp, ErrorKind::DisplayVersion];
     match Cli::try_parse_from(words) {
-        Err(error) if !fine.contains(&error.kind()) => {
+        Err(error) if !accepted.contains(&error.kind()) => {
             Some(format!("{}: {error}", words.join(" ")))
         }
         _ => None,
     }
 }
 
-/// The words from the name of our program on, if it is what is run.
+/// Returns the command line of `plimsoll` if `words` run it, directly or with `cargo run`.
 fn ours(words: &[String]) -> Option<Vec<String>> {
     let program = words.first()?;
     if program == "plimsoll" || program.ends_with("/plimsoll") {
@@ -43,11 +44,11 @@ fn ours(words: &[String]) -> Option<Vec<String>> {
     runs_us.then(|| [&["plimsoll".to_owned()], &words[separator + 1..]].concat())
 }
 
-/// Markdown files of the repository, but for those in build folders.
+/// Returns path and text of every Markdown file outside build directories.
 fn documents() -> Vec<(String, String)> {
     let root = Path::new(ROOT);
-    let folders = ["docs", "examples", "vectors"].map(|folder| files(&root.join(folder)));
-    let mut all: Vec<_> = folders.into_iter().flatten().collect();
+    let directories = ["docs", "examples", "vectors"].map(|directory| files(&root.join(directory)));
+    let mut all: Vec<_> = directories.into_iter().flatten().collect();
     all.retain(|(path, _)| path.ends_with(".md"));
     for name in ["README.md", "CONTRIBUTING.md"] {
         let text = std::fs::read_to_string(root.join(name)).unwrap();
@@ -58,86 +59,80 @@ fn documents() -> Vec<(String, String)> {
 
 #[test]
 fn commands_of_documents_are_accepted() {
-    let mut refused = Vec::new();
+    let mut rejected = Vec::new();
     let mut accepted = 0;
     for (path, text) in documents() {
         for command in documented(&text) {
             let Some(words) = ours(&command.words) else {
                 continue;
             };
-            match refusal(&words) {
-                Some(refusal) => refused.push(format!("{path}:{}: {refusal}", command.line)),
+            match rejection(&words) {
+                Some(rejection) => rejected.push(format!("{path}:{}: {rejection}", command.line)),
                 None => accepted += 1,
             }
         }
     }
-    assert!(refused.is_empty(), "{}", refused.join("\n"));
-    assert!(
-        accepted > 25,
-        "only {accepted} commands were found: have they moved?"
-    );
+    assert!(rejected.is_empty(), "{}", rejected.join("\n"));
+    assert!(accepted > 25, "only {accepted} commands found");
 }
 
 #[test]
 fn commands_of_deployments_are_accepted() {
     let all = deployed(Path::new(ROOT));
-    let refused: Vec<_> = all
+    let rejected: Vec<_> = all
         .iter()
-        .filter_map(|(path, words)| Some(format!("{path}: {}", refusal(words)?)))
+        .filter_map(|(path, words)| Some(format!("{path}: {}", rejection(words)?)))
         .collect();
-    assert!(refused.is_empty(), "{}", refused.join("\n"));
+    assert!(rejected.is_empty(), "{}", rejected.join("\n"));
     for (ending, least) in [(".service", 4), ("Dockerfile", 1), (".yaml", 2)] {
         let found = all
             .iter()
             .filter(|(path, _)| path.ends_with(ending))
             .count();
-        assert!(
-            found >= least,
-            "only {found} commands in {ending}: have they moved?"
-        );
+        assert!(found >= least, "only {found} commands found in {ending}");
     }
 }
 
 #[test]
 fn examples_of_help_texts_are_accepted() {
-    let mut refused = Vec::new();
+    let mut rejected = Vec::new();
     let mut accepted = 0;
     let mut waiting = vec![Cli::command()];
     while let Some(command) = waiting.pop() {
         waiting.extend(command.get_subcommands().cloned());
-        let help = command.get_after_help().map(ToString::to_string);
-        let help = help.unwrap_or_default().replace("\\\n      ", "");
+        let help = command
+            .get_after_help()
+            .map(ToString::to_string)
+            .unwrap_or_default()
+            .replace("\\\n      ", "");
         for line in help
             .lines()
             .filter_map(|line| line.strip_prefix("  plimsoll"))
         {
-            // Behind a gap is what it is good for.
+            // Two spaces separate an example command from its description.
             let example = line.split("  ").next().unwrap_or_default();
             for words in commands::commands(&format!("plimsoll{example}")) {
-                match ours(&words).and_then(|words| refusal(&words)) {
-                    Some(refusal) => refused.push(refusal),
+                match ours(&words).and_then(|words| rejection(&words)) {
+                    Some(rejection) => rejected.push(rejection),
                     None => accepted += 1,
                 }
             }
         }
     }
-    assert!(refused.is_empty(), "{}", refused.join("\n"));
-    assert!(
-        accepted > 25,
-        "only {accepted} examples were found: have they moved?"
-    );
+    assert!(rejected.is_empty(), "{}", rejected.join("\n"));
+    assert!(accepted > 25, "only {accepted} examples found");
 }
 
 #[test]
-fn what_is_wrong_is_refused() {
+fn wrong_commands_are_rejected() {
     let words = |line: &str| commands::commands(line).remove(0);
-    assert!(refusal(&words("plimsoll explain")).is_some());
-    assert!(refusal(&words("plimsoll control -c x --lisen 1:2")).is_some());
+    assert!(rejection(&words("plimsoll explain")).is_some());
+    assert!(rejection(&words("plimsoll control -c x --lisen 1:2")).is_some());
     assert_eq!(
-        refusal(&words("plimsoll control -c x --listen 127.0.0.1:2")),
+        rejection(&words("plimsoll control -c x --listen 127.0.0.1:2")),
         None
     );
-    assert_eq!(refusal(&words("plimsoll help sim")), None);
+    assert_eq!(rejection(&words("plimsoll help sim")), None);
     assert_eq!(
         ours(&words("cargo run -- sim x")),
         Some(words("plimsoll sim x"))

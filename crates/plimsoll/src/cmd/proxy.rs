@@ -1,46 +1,47 @@
-//! `plimsoll proxy`: runs the proxy.
-//!
-//! Here lives the way from the command line to plimsoll-proxy: runtime, logs, signals. Everything
-//! else is there.
+//! `plimsoll proxy`: runs the proxy. Sets up the Tokio runtime, logging and signal handlers;
+//! plimsoll-proxy does the rest.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use plimsoll_proxy::{AdminOptions, Bound, Options, check, run_with};
+use plimsoll_admin::Dashboard;
+use plimsoll_proxy::{Bound, Options, Proxy, check};
+use plimsoll_serve::AdminOptions;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::{Exit, unless_closed};
+use super::{Exit, ignore_broken_pipe, stop_on_signal};
 use crate::logging::{self, LogFormat};
-use crate::proxy_dashboard;
+use crate::proxy_dashboard::ProxySource;
 
-/// Run the proxy: a sidecar or gateway that keeps zones evenly loaded
+/// Run the proxy, a sidecar or gateway that keeps zones evenly loaded
 ///
-/// Serves HTTP/1.1 and HTTP/2 (gRPC and WebSocket included) and sends requests to clusters with the
-/// balancing engine of Plimsoll. The file has the shape of an Envoy bootstrap; what is not
-/// supported is an error that names the field. It is watched: a good edit takes effect within a
-/// second, a bad one is refused with the reason and changes nothing.
+/// Proxies HTTP/1.1 and HTTP/2, including gRPC and WebSocket, and balances requests over the hosts
+/// of upstream clusters. The configuration file has the shape of an Envoy bootstrap; unsupported
+/// fields are rejected with their path, line and column. The file is polled every 500 ms: a valid
+/// edit takes effect without a restart, an invalid one is rejected with the reason and changes
+/// nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Configuration file (YAML)
+    /// Configuration file in YAML, an Envoy bootstrap
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
-    /// Read the file, open the certificates it names, and end
+    /// Validate the file and the certificates it names, then exit
     #[arg(long)]
     check: bool,
-    /// Threads that serve requests; one per core
+    /// Number of threads that serve requests [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
-    /// How long requests may take to finish after SIGTERM
+    /// Time for requests in flight to finish after SIGTERM, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "30")]
     drain_time_s: u64,
-    /// A further name of the admin address, for browsers and scrapers; may be given several times
+    /// Additional Host name accepted by the admin API, for example of an ingress; repeatable
     #[arg(long = "admin-host", value_name = "NAME")]
     admin_hosts: Vec<String>,
-    /// How to write the log, to standard error
+    /// Format of the log, which goes to standard error
     #[arg(long, value_name = "FORM", default_value = "text")]
     log_format: LogFormat,
 }
@@ -71,7 +72,7 @@ http_connection_manager.v3.HttpConnectionManager
                 domains: ['*']
                 routes: [{match: {prefix: /}, route: {cluster: orders}}]
     clusters:
-    - name: orders                   # what stands in an Envoy's clusters list
+    - name: orders                   # as in an Envoy's list of clusters
       type: STRICT_DNS
       load_assignment:
         cluster_name: orders
@@ -79,29 +80,29 @@ http_connection_manager.v3.HttpConnectionManager
         - lb_endpoints:
           - endpoint: {address: {socket_address: {address: orders, port_value: 80}}}
 
-Signals: SIGTERM and Ctrl-C drain and end, SIGHUP reads the file again.
-Restart without losing a connection: start the new process, then send SIGTERM to the old one.
+Signals: SIGTERM and Ctrl-C drain connections and exit, SIGHUP reloads the file.
+Restart without downtime: start the new process, then send SIGTERM to the old one.
 
-Environment: RUST_LOG sets what is logged, for example RUST_LOG=debug.
+Environment: RUST_LOG filters the log, for example RUST_LOG=debug [default: info].
 
-Exit codes: 0 after SIGTERM or Ctrl-C, 2 wrong usage, bad configuration or address in use.";
+Exit codes: 0 after SIGTERM or Ctrl-C, 2 wrong usage, invalid configuration or address in use.";
 
-/// Runs until it is told to stop.
+/// Runs until SIGTERM or Ctrl-C, or only validates the file with `--check`.
 pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
     if args.check {
         let config = check(&args.config)?;
         let (listeners, clusters) = (config.listeners.len(), config.clusters.len());
-        let line = writeln!(out, "fine: {listeners} listeners, {clusters} clusters");
-        unless_closed(line)?;
+        let line = writeln!(out, "ok: {listeners} listeners, {clusters} clusters");
+        ignore_broken_pipe(line)?;
         return Ok(Exit::Ok);
     }
-    let logging = logging::start_adjustable(args.log_format);
-    // The file, the client's writer and the admin pages; requests have threads of their own.
+    let logging = logging::start(args.log_format, "info");
+    // This runtime has configuration, cluster updates and the admin API; requests have threads.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
-        .context("cannot start")?;
+        .context("cannot start the async runtime")?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let options = Options {
         config: args.config,
@@ -109,33 +110,25 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
         drain_time: Duration::from_secs(args.drain_time_s),
         logging: Some(logging),
     };
-    let mut announced = Ok(());
-    let announce = |bound| announced = announce(&bound, out);
     runtime.block_on(async {
         let (reload, reloads) = mpsc::channel(1);
-        let mut hangup = signal(SignalKind::hangup()).context("cannot hear signals")?;
+        let mut hangup = signal(SignalKind::hangup()).context("cannot handle signals")?;
         tokio::spawn(async move {
             while hangup.recv().await.is_some() {
-                // One that waits is as good as two.
+                // If the channel is full, a reload is already pending.
                 let _ = reload.try_send(());
             }
         });
-        let mut terminate = signal(SignalKind::terminate()).context("cannot hear signals")?;
-        let stop = async move {
-            tokio::select! {
-                _ = tokio::signal::ctrl_c() => {}
-                _ = terminate.recv() => {}
-            }
-            tracing::info!("draining");
-        };
+        let proxy = Proxy::start(options).await?;
+        stop_on_signal(proxy.context().stopping().clone())?;
+        ignore_broken_pipe(announce(&proxy.bound(), out))?;
         let admin = AdminOptions {
-            pages: Some(proxy_dashboard::pages()),
+            pages: Some(Dashboard::new(ProxySource::new(proxy.context())).router()),
             hosts: args.admin_hosts,
         };
-        run_with(options, admin, announce, reloads, stop).await?;
+        proxy.run(admin, reloads).await;
         anyhow::Ok(())
     })?;
-    unless_closed(announced)?;
     Ok(Exit::Ok)
 }
 

@@ -1,42 +1,41 @@
 //! `plimsoll sim SCENARIO`: simulates a fleet under several policies and compares them.
 //!
-//! Here lives reading the file, the progress bar and writing the forms that were asked for; the
-//! simulation and the forms themselves live in plimsoll-sim. Files are written before the table, so
-//! a reader that leaves early loses nothing.
+//! Reads the file, shows progress and writes the report; plimsoll-sim simulates, plimsoll-admin has
+//! the HTML page. Output files are written before the table is printed: a closed pipe loses none.
 
-use std::io::{self, IsTerminal as _, Read as _, Write};
+use std::io::{self, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use plimsoll_sim::scenario::Span;
+use plimsoll_sim::scenario::HumanDuration;
 use plimsoll_sim::{Policy, Progress, Report, Scenario};
 
-use super::{Exit, unless_closed};
+use super::{Exit, ignore_broken_pipe, input_name, read};
 
-/// Simulate a fleet under several policies, side by side
+/// Simulate a fleet under several policies and compare the results
 ///
-/// A scenario is a TOML file: zones with proxies, hosts and demand, what goes wrong on the way, and
-/// what must come out. Each policy runs on the same arrivals through the same engine that routes
-/// real traffic, in virtual time. Same seed, same bytes.
+/// A scenario is a TOML file: zones with proxies, hosts and demand, events such as failures, and
+/// expected results. Every policy gets the same arrivals and runs the code that routes real
+/// traffic, in virtual time. Output is deterministic: the same seed gives the same bytes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Scenario file; - is standard input
+    /// Scenario file; - reads standard input
     scenario: PathBuf,
-    /// Only these policies, in this order; may be repeated or separated by commas
+    /// Run only these policies, in this order; repeatable, or separated by commas
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = Policy::parse)]
     policy: Vec<Policy>,
-    /// Another seed than the scenario's
+    /// Seed, instead of the scenario's
     #[arg(long)]
     seed: Option<u64>,
-    /// Another length than the scenario's, for example 90s or 10m
-    #[arg(long, value_name = "TIME", value_parser = Span::parse)]
-    duration: Option<Span>,
-    /// Write a self-contained page with charts
+    /// Simulated time, for example 90s or 10m, instead of the scenario's
+    #[arg(long, value_name = "TIME", value_parser = HumanDuration::parse)]
+    duration: Option<HumanDuration>,
+    /// Write a self-contained HTML page with charts to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Write the time series, one row per policy, second and zone
+    /// Write the time series to this file, one row per policy, second and zone
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
     /// Print JSON instead of the table
@@ -46,15 +45,15 @@ pub(crate) struct Args {
 
 const AFTER_HELP: &str = "\
 Examples:
-  plimsoll sim 60-20-20.toml                         a table, one row per policy
-  plimsoll sim 60-20-20.toml --html report.html      the same as charts over time
+  plimsoll sim 60-20-20.toml                         print a table, one row per policy
+  plimsoll sim 60-20-20.toml --html report.html      also write charts over time
   plimsoll sim zone-loss.toml --policy convergent,hybrid --seed 7 --duration 5m
   plimsoll sim noisy-reports.toml --csv series.csv --json > numbers.json
 
 Policies: none, zone_aware_hosts, zone_aware_weights, lrs_by_reporter, lrs_by_destination,
 observed_load, headroom, convergent, hybrid, optimum (computed, not simulated).
 
-A scenario has:
+Fields of a scenario:
   title, description, seed, duration, measure_from, policies
   [traffic]              mean_utilization or requests_per_second, arrivals, wave
   [[zone]]               name, count, demand, proxies, heavy_proxy, hosts
@@ -72,26 +71,27 @@ A scenario has:
                          capacity, stop_reports, control_plane_outage
   [[expect]]             policy, at_most, at_least: metrics by their names in the JSON
 
-Unknown fields are errors. Scenarios to start from are in crates/plimsoll-sim/scenarios.
-A progress bar appears on terminals only.
+Unknown fields are errors. Example scenarios are in crates/plimsoll-sim/scenarios.
+A progress bar is shown on terminals only.
 
-Exit codes: 0 fine, 1 something expected did not come out, 2 wrong usage or invalid input.";
+Exit codes: 0 success, 1 an expectation of the scenario was not met, 2 wrong usage or an invalid
+scenario.";
 
-/// Reads, simulates, writes files, then prints.
 pub(super) fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<Exit> {
-    let scenario = read(args)?;
+    let scenario = scenario(args)?;
     let bar = progress_bar(scenario.policies().len());
     let report = plimsoll_sim::run(&scenario, |progress| show(&bar, progress))
-        .map_err(|error| anyhow!("{}: {error}", name(&args.scenario)))?;
+        .map_err(|error| anyhow!("{}: {error}", input_name(&args.scenario)))?;
     bar.finish_and_clear();
     if let Some(path) = &args.html {
-        write(path, &report.html())?;
+        let page = plimsoll_admin::report_page(&report.facts.title, &report.page());
+        write(path, &page.context("cannot encode the report as JSON")?)?;
     }
     if let Some(path) = &args.csv {
         write(path, &report.csv())?;
     }
     let written = print(&report, args.json, out);
-    unless_closed(written.and_then(|()| out.flush())).context("cannot write the report")?;
+    ignore_broken_pipe(written.and_then(|()| out.flush())).context("cannot write the report")?;
     Ok(if report.passed() {
         Exit::Ok
     } else {
@@ -99,17 +99,9 @@ pub(super) fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<Exit> {
     })
 }
 
-fn read(args: &Args) -> anyhow::Result<Scenario> {
-    let path = &args.scenario;
-    let text = if path == Path::new("-") {
-        let mut text = String::new();
-        io::stdin().read_to_string(&mut text).map(|_| text)
-    } else {
-        std::fs::read_to_string(path)
-    };
-    let text = text.with_context(|| name(path))?;
-    let located = |error| anyhow!("{}: {error}", name(path));
-    let mut scenario = Scenario::parse(&text).map_err(located)?;
+fn scenario(args: &Args) -> anyhow::Result<Scenario> {
+    let located = |error| anyhow!("{}: {error}", input_name(&args.scenario));
+    let mut scenario = Scenario::parse(&read(&args.scenario)?).map_err(located)?;
     if let Some(seed) = args.seed {
         scenario = scenario.with_seed(seed);
     }
@@ -120,13 +112,6 @@ fn read(args: &Args) -> anyhow::Result<Scenario> {
         scenario = scenario.with_policies(args.policy.clone());
     }
     Ok(scenario)
-}
-
-fn name(path: &Path) -> String {
-    if path == Path::new("-") {
-        return "standard input".to_owned();
-    }
-    path.display().to_string()
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
@@ -141,7 +126,7 @@ fn print(report: &Report, json: bool, out: &mut impl Write) -> io::Result<()> {
     out.write_all(report.table().as_bytes())
 }
 
-/// Steps of the bar per policy.
+/// Number of steps of the progress bar per policy.
 const STEPS: u64 = 1000;
 
 fn progress_bar(policies: usize) -> ProgressBar {

@@ -1,10 +1,10 @@
-//! Clusters of the document: zones, flows, demand and capacity of each service and fleet.
+//! Clusters of the dashboard document: zones, flows, demand and capacity per service and fleet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plimsoll_admin::state::{ClusterState, Flow, ZoneState};
-use plimsoll_admin::what_if::{rounded, state_name};
+use plimsoll_admin::what_if::rounded;
 use plimsoll_control::admin::mode_name;
 use plimsoll_control::config::Service;
 use plimsoll_control::fleet_plan::{FleetPlan, ServicePlan};
@@ -12,116 +12,114 @@ use plimsoll_control::state::State;
 use plimsoll_core::counts::HostSetCounts;
 use plimsoll_core::explain::{ChangeExplanation, LocalityExplanation, ZoneExplanation};
 use plimsoll_core::model::locality::Locality;
-use plimsoll_core::planner::{FleetView, GrainView};
+use plimsoll_core::planner::{FleetView, ScopeView};
 use plimsoll_core::time::Instant;
 
-use super::explained::{Explained, Words};
-use super::{Moments, millis};
+use super::explanation_cache::{ClusterExplanation, ExplanationCache};
+use super::{WallClock, millis};
 
-/// Entries at most: fleets times services, in order of name.
+/// Maximum number of entries (fleets times services); the first entries by name are kept.
 pub(super) const MAX: usize = 500;
 
-/// Every service as every fleet uses it; without a fleet, what the files say.
+/// Returns one entry per fleet and service; without fleets, one per configured service.
 pub(super) fn clusters(
     state: &State,
-    origin: Moments,
-    explained: &mut Explained,
+    wall_clock: WallClock,
+    cache: &mut ExplanationCache,
     now: Instant,
 ) -> Vec<ClusterState> {
-    explained.begin(state);
+    cache.begin(state);
     let services = || state.config().services.values();
     let fleets: Vec<&Arc<str>> = state.fleets().iter().map(|(name, _)| name).collect();
     if fleets.is_empty() {
         return services()
             .take(MAX)
-            .map(|service| written(service))
+            .map(|service| ClusterBuilder::new(service, None).finish(service))
             .collect();
     }
     let pairs = fleets
         .into_iter()
         .flat_map(|fleet| services().map(move |service| (fleet, service)));
     let cluster = |(fleet, service): (&Arc<str>, &Arc<Service>)| {
-        let words = explained.of(state, fleet, service);
+        let explained = cache.of(state, fleet, service);
         let view = state.planner().fleet(fleet, now);
-        let mut grains = view.iter().flat_map(FleetView::grains);
-        let grain = grains.find(|grain| grain.upstream_cluster() == Some(service.name()));
+        let mut scopes = view.iter().flat_map(FleetView::scopes);
+        let scope = scopes.find(|scope| scope.upstream_cluster() == Some(service.name()));
         let fleet_plan = state.fleet_plan(fleet);
         let plan = fleet_plan.and_then(|plan| plan.services.get(service.name()));
         let age = state.delivered_age(fleet, Some(service.name()), now);
-        let mut cluster = Table::new(service, words.as_deref())
+        let mut cluster = ClusterBuilder::new(service, explained.as_deref())
             .with_fleet(fleet_plan)
             .with_plan(plan)
-            .with_demand(grain.as_ref())
+            .with_demand(scope.as_ref())
             .finish(service);
         cluster.fleet = fleet.to_string();
-        cluster.warming_up = grain.as_ref().is_some_and(GrainView::is_warming_up);
-        cluster.confirmed_unix_ms = age.map(|age| origin.ago(now, age));
+        cluster.warming_up = scope.as_ref().is_some_and(ScopeView::is_warming_up);
+        cluster.confirmed_unix_ms = age.map(|age| wall_clock.ago(now, age));
         cluster
     };
     pairs.take(MAX).map(cluster).collect()
 }
 
-/// What is known of a service that nobody uses yet.
-fn written(service: &Service) -> ClusterState {
-    Table::new(service, None).finish(service)
-}
-
-/// Zones and flows of a cluster while they are put together.
 #[derive(Default)]
-struct Table {
+struct ClusterBuilder {
     zones: BTreeMap<Locality, ZoneState>,
     flows: BTreeMap<(Locality, Locality), f64>,
     flows_measured: bool,
-    /// Where the plan sends the demand of each zone.
+    /// Share of a zone's demand (first locality) that the plan sends to a zone (second locality).
     planned: BTreeMap<(Locality, Locality), f64>,
     basis: &'static str,
     notes: Vec<String>,
 }
 
-/// Traffic of one zone, requests per second.
+/// Traffic of one zone in requests per second.
 #[derive(Default)]
-struct Sums {
+struct ZoneTraffic {
     issued: f64,
     served: f64,
     kept: f64,
 }
 
-impl Table {
-    fn new(service: &Service, words: Option<&Words>) -> Self {
-        let mut table = Self {
+impl ClusterBuilder {
+    fn new(service: &Service, explained: Option<&ClusterExplanation>) -> Self {
+        let mut builder = Self {
             basis: "host_counts",
             ..Self::default()
         };
-        let Some(words) = words else {
+        let Some(explained) = explained else {
             let counts = HostSetCounts::of_assignment(&service.assignment, 0, None);
             for slot in &counts.localities {
-                let zone = table.zone(&slot.locality);
+                let zone = builder.zone(&slot.locality);
                 zone.hosts = slot.all;
                 zone.healthy_hosts = slot.healthy;
             }
-            return table;
+            return builder;
         };
-        let explanation = &words.explanation;
-        table.notes.clone_from(&explanation.notes);
-        // That defaults are chosen is no news; what somebody wrote is.
+        let explanation = &explained.explanation;
+        builder.notes.clone_from(&explanation.notes);
+        // Show only settings that replace one in the file, not defaults that were filled in.
         let changes = explanation.changes.iter();
         let replaced = changes.filter(|change| change.written.is_some());
-        table
+        builder
             .notes
             .extend(replaced.map(ChangeExplanation::sentence));
-        let places: Vec<Locality> = explanation.localities.iter().map(place).collect();
-        for (locality, place) in explanation.localities.iter().zip(&places) {
-            table.upstream(place, locality);
+        let localities: Vec<Locality> = explanation
+            .localities
+            .iter()
+            .map(LocalityExplanation::locality)
+            .collect();
+        for (entry, locality) in explanation.localities.iter().zip(&localities) {
+            builder.upstream(locality, entry);
         }
         for zone in &explanation.zones {
-            let reason = words.reasons.get(&zone.locality);
-            table.proxies(zone, reason);
-            for (place, share) in places.iter().zip(&zone.shares) {
-                let key = (zone.locality.clone(), place.clone());
-                table.planned.insert(key, *share);
+            let reason = explained.reasons.get(&zone.locality);
+            builder.proxies(zone, reason);
+            for (locality, share) in localities.iter().zip(&zone.shares) {
+                let key = (zone.locality.clone(), locality.clone());
+                builder.planned.insert(key, *share);
             }
         }
-        table
+        builder
     }
 
     fn zone(&mut self, locality: &Locality) -> &mut ZoneState {
@@ -132,24 +130,24 @@ impl Table {
         })
     }
 
-    fn upstream(&mut self, place: &Locality, locality: &LocalityExplanation) {
-        let zone = self.zone(place);
-        zone.hosts = locality.hosts;
-        zone.healthy_hosts = locality.healthy;
+    fn upstream(&mut self, locality: &Locality, entry: &LocalityExplanation) {
+        let zone = self.zone(locality);
+        zone.hosts = entry.hosts;
+        zone.healthy_hosts = entry.healthy;
         zone.proxies = Some(0);
-        // Exact for as long as it is computed with.
-        zone.capacity_share = Some(locality.capacity_share);
-        zone.utilization = locality.utilization.map(rounded);
+        // Rounded in `finish`, after `add_served` has used it.
+        zone.capacity_share = Some(entry.capacity_share);
+        zone.utilization = entry.utilization.map(rounded);
     }
 
     fn proxies(&mut self, explanation: &ZoneExplanation, reason: Option<&String>) {
         let zone = self.zone(&explanation.locality);
         zone.kept_local_planned = Some(rounded(explanation.kept_local));
-        zone.state = Some(state_name(explanation.state).to_owned());
+        zone.state = Some(explanation.state.as_str().to_owned());
         zone.reason = reason.cloned();
     }
 
-    /// How many proxies there really are; an explanation knows some that stand for all.
+    /// Sets the number of proxies; the explanation was made with a sample of the fleet.
     fn with_fleet(mut self, plan: Option<&FleetPlan>) -> Self {
         for slot in plan.map_or(&[][..], |plan| &plan.counts.localities) {
             self.zone(&slot.locality).proxies = Some(slot.all);
@@ -157,7 +155,6 @@ impl Table {
         self
     }
 
-    /// What is delivered.
     fn with_plan(mut self, plan: Option<&ServicePlan>) -> Self {
         let zones = plan.map_or(&[][..], |plan| &plan.zones);
         if !zones.is_empty() {
@@ -170,23 +167,23 @@ impl Table {
         self
     }
 
-    /// What is measured.
-    fn with_demand(mut self, grain: Option<&GrainView<'_>>) -> Self {
-        let Some(grain) = grain else {
+    /// Adds measured demand and flows; if no flows are reported, the flows of the plan.
+    fn with_demand(mut self, scope: Option<&ScopeView<'_>>) -> Self {
+        let Some(scope) = scope else {
             return self;
         };
-        for fraction in grain.plan().map_or(&[][..], |plan| &plan.zones) {
+        for fraction in scope.plan().map_or(&[][..], |plan| &plan.zones) {
             let zone = self.zone(&fraction.locality);
             zone.measured_bp = Some(fraction.fraction.get());
             zone.demand_estimated = fraction.estimated;
             let rate = rounded(fraction.rate_per_second);
             zone.demand_requests_per_second = Some(rate).filter(|_| fraction.estimated);
         }
-        for demand in grain.demand() {
+        for demand in scope.demand() {
             let zone = self.zone(demand.locality);
             zone.demand_requests_per_second = Some(rounded(demand.raw_per_second));
         }
-        for flow in grain.flows() {
+        for flow in scope.flows() {
             let key = (flow.from.clone(), flow.to.clone());
             self.flows.insert(key, flow.rate_per_second);
         }
@@ -203,19 +200,19 @@ impl Table {
                 }
             }
         }
-        self.served();
+        self.add_served();
         self
     }
 
-    /// What each zone serves, against its load line.
-    fn served(&mut self) {
+    /// Computes how much each zone serves, relative to its load line (fair share).
+    fn add_served(&mut self) {
         let total: f64 = self.flows.values().sum();
         if total <= 0.0 {
             return;
         }
-        let mut sums: BTreeMap<Locality, Sums> = BTreeMap::new();
-        for place in self.zones.keys() {
-            sums.insert(place.clone(), Sums::default());
+        let mut sums: BTreeMap<Locality, ZoneTraffic> = BTreeMap::new();
+        for locality in self.zones.keys() {
+            sums.insert(locality.clone(), ZoneTraffic::default());
         }
         for ((from, to), rate) in &self.flows {
             sums.entry(from.clone()).or_default().issued += rate;
@@ -224,8 +221,8 @@ impl Table {
             there.kept += if from == to { *rate } else { 0.0 };
         }
         let measured = self.flows_measured;
-        for (place, sums) in sums {
-            let zone = self.zone(&place);
+        for (locality, sums) in sums {
+            let zone = self.zone(&locality);
             zone.served_requests_per_second = Some(rounded(sums.served));
             if measured && sums.issued > 0.0 {
                 zone.kept_local = Some(rounded(sums.kept / sums.issued));
@@ -246,8 +243,8 @@ impl Table {
         let flow = |((from, to), rate): (&(Locality, Locality), &f64)| {
             Some(Flow(*index.get(from)?, *index.get(to)?, rounded(*rate)))
         };
-        let threshold = service.config.zone_aware();
-        let threshold = threshold.map(|rules| millis(rules.staleness_threshold()));
+        let zone_aware = service.config.zone_aware();
+        let threshold = zone_aware.map(|rules| millis(rules.staleness_threshold()));
         let locality_policy = service.config.locality_policy().name();
         let endpoint_policy = service.config.endpoint_policy().name();
         ClusterState {
@@ -264,8 +261,4 @@ impl Table {
             ..ClusterState::default()
         }
     }
-}
-
-fn place(locality: &LocalityExplanation) -> Locality {
-    Locality::new(&locality.region, &locality.zone, &locality.sub_zone)
 }

@@ -1,12 +1,12 @@
-//! Nodes of the document: what each is, what it gets, what it answered.
+//! Nodes of the dashboard document: identity, load reports, delivery of demand, ACKs and NACKs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use plimsoll_admin::state::{Answer, NodeState};
+use plimsoll_admin::state::{AckStatus, NodeState};
 use plimsoll_admin::what_if::rounded;
 use plimsoll_control::admin::delivery;
-use plimsoll_control::delivery::{Class, fleet_ramp, steering};
+use plimsoll_control::delivery::{NodeClass, fleet_ramp, steering};
 use plimsoll_control::fleet::Member;
 use plimsoll_control::server::StreamRecord;
 use plimsoll_control::state::State;
@@ -14,20 +14,20 @@ use plimsoll_core::planner::{FleetView, NodeView};
 use plimsoll_core::time::Instant;
 use plimsoll_xds::ads::CLUSTER_LOAD_ASSIGNMENT;
 
-use super::{Outside, millis};
+use super::{Observations, millis};
 
-/// Characters of a refusal that are shown; some go on for pages.
-const MAX_REFUSAL: usize = 2000;
+/// Maximum length of a NACK's error message; some are pages long.
+const MAX_NACK_CHARS: usize = 2000;
 
-/// All nodes, in order of fleet and id.
-pub(super) fn nodes(state: &State, outside: &Outside, now: Instant) -> Vec<NodeState> {
-    let classes = [Class::Plimsoll, Class::Grpc, Class::Envoy];
-    let deliveries: BTreeMap<Class, String> = classes
+/// Returns all nodes, sorted by fleet and id.
+pub(super) fn nodes(state: &State, observed: &Observations, now: Instant) -> Vec<NodeState> {
+    let classes = [NodeClass::Plimsoll, NodeClass::Grpc, NodeClass::Envoy];
+    let deliveries: BTreeMap<NodeClass, String> = classes
         .into_iter()
         .map(|class| (class, deliveries(state, class)))
         .collect();
     let mut streams: BTreeMap<(&str, &str), Vec<&StreamRecord>> = BTreeMap::new();
-    for record in &outside.records {
+    for record in &observed.records {
         let node = &record.node.node;
         let own = streams.entry((&node.cluster, &node.id)).or_default();
         own.push(record);
@@ -40,15 +40,15 @@ pub(super) fn nodes(state: &State, outside: &Outside, now: Instant) -> Vec<NodeS
             reports.map(|node| (node.id, node)).collect();
         for (id, member) in members {
             let mut node = node(member);
-            let class = Class::of(&member.info);
+            let class = NodeClass::of(&member.info);
             node.delivery = deliveries.get(&class).cloned().unwrap_or_default();
             if let Some(report) = reports.get(id) {
-                node.reported_unix_ms = Some(outside.origin.ago(now, report.last_report_age));
+                node.reported_unix_ms = Some(observed.wall_clock.ago(now, report.last_report_age));
                 node.report_interval_ms = Some(millis(report.report_interval));
                 node.requests_per_second = Some(rounded(report.rate_per_second));
             }
             let own = streams.get(&(fleet.as_ref(), id.as_ref()));
-            answer(&mut node, own.map_or(&[][..], Vec::as_slice), outside);
+            answer(&mut node, own.map_or(&[][..], Vec::as_slice), observed);
             nodes.push(node);
         }
     }
@@ -63,34 +63,34 @@ fn node(member: &Member) -> NodeState {
         fleet: info.node.cluster.to_string(),
         locality: (&info.node.locality).into(),
         software: software.trim().to_owned(),
-        connected: member.silent_since.is_none(),
+        connected: member.disconnected_since.is_none(),
         ..NodeState::default()
     }
 }
 
-/// What the node said last, over all types on all of its streams: the worst counts.
-fn answer(node: &mut NodeState, streams: &[&StreamRecord], outside: &Outside) {
+/// Sets the last ACK or NACK over all types and streams of a node; a NACK takes precedence.
+fn answer(node: &mut NodeState, streams: &[&StreamRecord], observed: &Observations) {
     let types = || streams.iter().flat_map(|stream| &stream.types);
     let refusal = types().find_map(|kind| kind.nacked.as_ref());
     node.answer = match refusal {
-        Some(_) => Answer::Refused,
-        None if types().any(|kind| kind.in_flight) => Answer::Waiting,
-        None if types().any(|kind| kind.acked.is_some()) => Answer::Accepted,
-        None => Answer::None,
+        Some(_) => AckStatus::Refused,
+        None if types().any(|kind| kind.in_flight) => AckStatus::Waiting,
+        None if types().any(|kind| kind.acked.is_some()) => AckStatus::Accepted,
+        None => AckStatus::None,
     };
     node.refusal = refusal.map(|refusal| {
         let text = format!("{}: {}", refusal.names.join(", "), refusal.detail.message);
-        text.chars().take(MAX_REFUSAL).collect()
+        text.chars().take(MAX_NACK_CHARS).collect()
     });
     let answered = types().filter_map(|kind| kind.answered_at).max();
-    node.answered_unix_ms = answered.map(|at| outside.origin.at(at));
+    node.answered_unix_ms = answered.map(|at| observed.wall_clock.at(at));
     let mut assignments = types().filter(|kind| &*kind.type_url == CLUSTER_LOAD_ASSIGNMENT);
     let acked = assignments.find_map(|kind| kind.acked.as_ref());
     node.accepted_version = acked.map(ToString::to_string);
 }
 
-/// How demand reaches nodes of a class: one word if it is the same for every service.
-fn deliveries(state: &State, class: Class) -> String {
+/// Returns how demand is delivered to nodes of a class: one word if all services agree.
+fn deliveries(state: &State, class: NodeClass) -> String {
     let services = state.config().services.values();
     let ramp = fleet_ramp(services.clone().map(AsRef::as_ref));
     let mut words: Vec<&str> = services

@@ -1,11 +1,11 @@
-//! The document of a control plane without sockets, from its first moment to measured demand.
+//! Tests of the control plane's dashboard document from startup to measured demand; no sockets.
 
-use plimsoll_admin::state::Answer;
-use plimsoll_control::admin::Reloads;
-use plimsoll_control::config::{ControlConfig, File};
+use plimsoll_admin::state::AckStatus;
+use plimsoll_control::config::{ConfigFile, ControlConfig};
 use plimsoll_control::run::Bound;
 use plimsoll_control::server::{Discovery, Handle, LoadReporting};
 use plimsoll_core::model::load_report::{ClusterStats, Node, UpstreamLocalityStats};
+use plimsoll_serve::CancellationToken;
 use plimsoll_xds::ads::message::NodeMessage;
 use plimsoll_xds::ads::server::{Limits, ServerStream, StreamEvent};
 use plimsoll_xds::ads::{CLUSTER_LOAD_ASSIGNMENT, Variant};
@@ -13,7 +13,6 @@ use plimsoll_xds::driver::{
     AdsHandler, AdsObserver, AdsOpening, AdsSession, LrsHandler, LrsReporter as _, LrsSession,
 };
 use plimsoll_xds::node::NodeInfo;
-use tokio::sync::watch;
 
 use super::*;
 
@@ -35,32 +34,32 @@ type Session = LrsSession<<LoadReporting as LrsHandler>::Reporter>;
 struct Control {
     source: ControlSource,
     handle: Handle,
-    stop: watch::Sender<()>,
+    stopping: CancellationToken,
 }
 
 impl Control {
     fn start() -> Self {
-        let file = File {
+        let file = ConfigFile {
             name: "control.yaml".to_owned(),
             text: CONFIG.to_owned(),
         };
         let config = ControlConfig::parse(&file, &[]).unwrap();
         let (writer, handle) = plimsoll_control::server::start(Arc::new(config));
         tokio::spawn(writer.run());
-        let (stop, stopping) = watch::channel(());
-        let source = ControlSource::new(Inside {
+        let stopping = CancellationToken::new();
+        let source = ControlSource::new(Context {
             handle: handle.clone(),
-            reloads: Arc::new(Reloads::default()),
+            reloads: Arc::default(),
             bound: Bound {
                 xds: "127.0.0.1:18000".parse().unwrap(),
                 admin: None,
             },
-            stopping,
+            stopping: stopping.clone(),
         });
         Self {
             source,
             handle,
-            stop,
+            stopping,
         }
     }
 
@@ -68,7 +67,7 @@ impl Control {
         self.source.state().await.unwrap()
     }
 
-    /// Opens both streams of a node.
+    /// Opens the ADS and LRS streams of a node.
     async fn connect(&self, info: &NodeInfo) -> (AdsSession<impl AdsObserver + use<>>, Session) {
         let opening = AdsOpening {
             node: NodeMessage {
@@ -115,7 +114,7 @@ fn stats(sent: &[(&str, u64)]) -> ClusterStats {
 }
 
 #[tokio::test]
-async fn without_proxies_there_are_hosts_and_nothing_is_made_up() {
+async fn without_proxies_only_hosts_are_shown() {
     let control = Control::start();
     let document = control.document().await;
     let cluster = &document.clusters[0];
@@ -132,13 +131,13 @@ async fn without_proxies_there_are_hosts_and_nothing_is_made_up() {
     assert_eq!(cluster.zones[0].load, None);
     assert_eq!(cluster.flows, []);
     assert_eq!(document.nodes, Some(Vec::new()));
-    drop(control.stop);
-    assert_eq!(control.source.state().await, Err(Ended));
+    control.stopping.cancel();
+    assert_eq!(control.source.state().await, Err(ShuttingDown));
     control.source.closed().await;
 }
 
 #[tokio::test]
-async fn demand_flows_and_reasons_are_shown_as_they_are_known() {
+async fn measured_demand_flows_and_reasons_are_shown() {
     let control = Control::start();
     let (a, b) = (node("1", "a"), node("2", "b"));
     let (_discovery_a, mut report_a) = control.connect(&a).await;
@@ -156,8 +155,9 @@ async fn demand_flows_and_reasons_are_shown_as_they_are_known() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let document = tokio::time::timeout(Duration::from_secs(30), work).await;
-    let document = document.expect("demand is delivered");
+    let document = tokio::time::timeout(Duration::from_secs(30), work)
+        .await
+        .expect("demand is delivered within 30 s");
     let cluster = &document.clusters[0];
     let [zone_a, zone_b] = &cluster.zones[..] else {
         panic!("{:?}", cluster.zones)
@@ -180,8 +180,8 @@ async fn demand_flows_and_reasons_are_shown_as_they_are_known() {
     assert_eq!(nodes[0].delivery, "fleet_weights");
     assert_eq!(
         nodes[0].answer,
-        Answer::None,
-        "nothing was sent over a socket"
+        AckStatus::None,
+        "no response was sent over a socket"
     );
     assert!(
         document
@@ -189,28 +189,28 @@ async fn demand_flows_and_reasons_are_shown_as_they_are_known() {
             .iter()
             .any(|event| event.text.contains("reports load"))
     );
-    // What has not changed reads the same.
+    // Timestamps of past events do not jitter between two documents.
     let again = control.document().await;
     assert_eq!(again.nodes, document.nodes);
 }
 
 #[tokio::test]
-async fn what_ifs_are_answered_by_the_same_balancer_as_the_api() {
+async fn what_if_questions_are_answered() {
     let control = Control::start();
     let (_discovery, _report) = control.connect(&node("1", "a")).await;
-    let asked = WhatIfQuestion {
+    let question = WhatIfQuestion {
         cluster: "orders".to_owned(),
         hosts: [("a".to_owned(), 9)].into(),
         ..Default::default()
     };
-    let answer = control.source.what_if(asked.clone()).await.unwrap();
+    let answer = control.source.what_if(question.clone()).await.unwrap();
     assert_eq!(answer.before.zones[0].healthy_hosts, 3);
     assert_eq!(answer.after.zones[0].capacity_share, 0.75);
-    let nonsense = WhatIfQuestion {
+    let unknown = WhatIfQuestion {
         cluster: "order".to_owned(),
-        ..asked
+        ..question
     };
-    let refused = control.source.what_if(nonsense).await.unwrap_err();
+    let refused = control.source.what_if(unknown).await.unwrap_err();
     assert_eq!(refused.field.as_deref(), Some("cluster"));
     let question = ExplainQuestion {
         cluster: "orders".to_owned(),
@@ -223,7 +223,7 @@ async fn what_ifs_are_answered_by_the_same_balancer_as_the_api() {
 }
 
 #[tokio::test]
-async fn a_node_that_does_not_report_what_it_subscribes_to_is_a_notice() {
+async fn a_subscribed_service_without_load_reports_is_a_notice() {
     let control = Control::start();
     let (mut discovery, mut reporting) = control.connect(&node("1", "a")).await;
     let stream = ServerStream::new(Variant::Delta, Limits::default());
@@ -241,8 +241,9 @@ async fn a_node_that_does_not_report_what_it_subscribes_to_is_a_notice() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let shown = tokio::time::timeout(Duration::from_secs(30), shown).await;
-    let shown = shown.expect("three intervals pass");
+    let shown = tokio::time::timeout(Duration::from_secs(30), shown)
+        .await
+        .expect("the notice appears after three intervals");
     assert!(shown.contains("1 does not report orders"), "{shown}");
     let report = vec![stats(&[("a", 5)])];
     reporting

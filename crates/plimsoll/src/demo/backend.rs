@@ -1,8 +1,8 @@
-//! [`Backend`]: an HTTP server with a modelled capacity that reports its load (ORCA).
+//! HTTP server of the demo with a simulated capacity, which reports its load (ORCA).
 //!
-//! It answers after as long as its `capacity` says and reports the utilization that follows, so
-//! that a laptop can play twelve busy machines. Killing one closes its socket and breaks its
-//! connections, as the end of a process does.
+//! A backend responds after the time that [`Queue`] computes and reports the resulting utilization,
+//! so that one laptop can simulate twelve busy machines. Killing a backend closes its socket and
+//! breaks its connections, like the exit of a process.
 
 use std::convert::Infallible;
 use std::io;
@@ -27,13 +27,12 @@ use super::capacity::{Meter, Queue, SAMPLES};
 use super::counters::Counters;
 use super::setting::{CAPACITY, ZONES};
 
-/// Names the zone in which a request arrived.
-pub(crate) const FROM: &str = "x-demo-zone";
+/// Request header with the zone in which the request arrived.
+pub(crate) const ZONE_HEADER: &str = "x-demo-zone";
 
-/// Time between two samples of a meter: it looks at the last second.
-const SAMPLE: Duration = Duration::from_millis(1000 / SAMPLES as u64);
+/// Interval at which a [`Meter`] is sampled; the meter's window is one second.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(1000 / SAMPLES as u64);
 
-/// One backend.
 #[derive(Debug)]
 pub(crate) struct Backend {
     address: SocketAddr,
@@ -41,7 +40,7 @@ pub(crate) struct Backend {
     serving: Option<JoinHandle<()>>,
 }
 
-/// What outlives a restart.
+/// State of a backend that survives a restart.
 #[derive(Debug)]
 struct Host {
     zone: usize,
@@ -54,19 +53,18 @@ struct Host {
 #[derive(Debug)]
 struct Work {
     queue: Queue,
-    /// Seconds of work that were asked for.
+    /// Seconds of work that requests have asked for so far.
     total: f64,
     rng: Xoshiro256,
 }
 
 impl Backend {
-    /// Starts one on a free port.
     pub(crate) async fn start(
         zone: usize,
         counters: Arc<Counters>,
         seed: u64,
     ) -> anyhow::Result<Self> {
-        // What the real CPU does is of no interest here.
+        // ORCA reports must show the simulated load, not the load of the real CPU.
         let orca = OrcaLayer::builder().cpu(false).memory(false).build()?;
         let host = Arc::new(Host {
             zone,
@@ -89,12 +87,12 @@ impl Backend {
         })
     }
 
-    /// Where it is, dead or alive.
+    /// Address the backend listens on, also while it is killed.
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Utilization as it reports it; `None` while it is dead.
+    /// Utilization that the backend reports; `None` while it is killed.
     pub(crate) fn utilization(&self) -> Option<f64> {
         let report = self.orca().report();
         self.serving
@@ -102,16 +100,15 @@ impl Backend {
             .map(|_| report.application_utilization)
     }
 
-    /// Ends it at once.
     pub(crate) async fn kill(&mut self) {
         if let Some(serving) = self.serving.take() {
             serving.abort();
-            // It was told to end and may end in any way.
+            // The task was aborted, so the join error is expected.
             let _ = serving.await;
         }
     }
 
-    /// Starts it again where it was.
+    /// Starts a killed backend again on the same address.
     pub(crate) async fn restart(&mut self) -> io::Result<()> {
         if self.serving.is_none() {
             let listener = TcpListener::bind(self.address).await?;
@@ -126,72 +123,72 @@ impl Backend {
     }
 }
 
-/// Accepts until it is aborted, and takes its connections along.
+/// Accepts connections until the task is aborted, which also ends the connections.
 async fn serve(listener: TcpListener, host: Arc<Host>) {
     let mut tasks = JoinSet::new();
     tasks.spawn(measure(Arc::clone(&host)));
     loop {
         while tasks.try_join_next().is_some() {}
         let Ok((stream, _)) = listener.accept().await else {
-            // Out of sockets: those that end make room.
+            // Probably out of file descriptors: wait until connections end.
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
         };
         let own = Arc::clone(&host);
-        let answer = tower::service_fn(move |request| answer(Arc::clone(&own), request));
-        let service = TowerToHyperService::new(host.orca.layer(answer));
+        let respond = tower::service_fn(move |request| respond(Arc::clone(&own), request));
+        let service = TowerToHyperService::new(host.orca.layer(respond));
         tasks.spawn(async move {
             let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-            // Who called may have gone.
+            // The client may have disconnected.
             let _ = connection.await;
         });
     }
 }
 
-/// Says how busy it is.
+/// Measures the utilization and publishes it in ORCA reports.
 async fn measure(host: Arc<Host>) {
     let (orca, mut meter) = (host.orca.handle(), Meter::default());
-    let mut ticks = tokio::time::interval(SAMPLE);
+    let mut ticks = tokio::time::interval(SAMPLE_INTERVAL);
     loop {
         ticks.tick().await;
         let total = host.lock().total;
         let utilization = meter.sample(total, host.started.elapsed());
-        // A 0 would mean that nothing is known.
+        // In ORCA, 0 means "not set", so report at least 0.001.
         let _ = orca.set_application_utilization(utilization.max(0.001));
     }
 }
 
-async fn answer(
+async fn respond(
     host: Arc<Host>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    if let Some(from) = arrived_in(request.headers()) {
-        host.counters.taken(from, host.zone);
+    if let Some(from) = zone_of(request.headers()) {
+        host.counters.received(from, host.zone);
     }
     let (status, body) = match host.offer() {
         Some(wait) => {
             tokio::time::sleep(wait).await;
             (StatusCode::OK, ZONES[host.zone])
         }
-        None => (StatusCode::SERVICE_UNAVAILABLE, "too busy"),
+        None => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
     };
     let mut response = Response::new(Full::new(Bytes::from_static(body.as_bytes())));
     *response.status_mut() = status;
     Ok(response)
 }
 
-fn arrived_in(headers: &HeaderMap) -> Option<usize> {
-    let zone = headers.get(FROM)?.to_str().ok()?;
+fn zone_of(headers: &HeaderMap) -> Option<usize> {
+    let zone = headers.get(ZONE_HEADER)?.to_str().ok()?;
     ZONES.iter().position(|one| *one == zone)
 }
 
 impl Host {
-    /// How long the next request takes.
+    /// Returns how long the next request takes; `None` if it is rejected.
     fn offer(&self) -> Option<Duration> {
         let now = self.started.elapsed();
         let mut work = self.lock();
         let draw = work.rng.next_u64();
-        // Between half and one and a half of the mean.
+        // Uniform between 0.5 and 1.5 times the mean.
         let share = 0.5 + f64::from(u32::try_from(draw >> 32).unwrap_or(0)) / f64::from(u32::MAX);
         let seconds = share / CAPACITY;
         work.total += seconds;
@@ -199,7 +196,7 @@ impl Host {
     }
 
     fn lock(&self) -> MutexGuard<'_, Work> {
-        // Nothing in here can be half done.
+        // No update can panic halfway, so a poisoned lock is still consistent.
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,23 +1,21 @@
-//! [`Queue`]: how a backend with a capacity behaves, without a clock.
-//!
-//! One server, first come, first served: latency rises with utilization because of waiting. What
-//! would wait too long is turned away. [`Meter`] says what share of the capacity was asked for,
-//! which may be more than all of it.
+//! Capacity model of a backend, without a clock. [`Queue`] is a single-server FIFO queue: latency
+//! rises with utilization because requests wait, and requests that would wait too long are
+//! rejected. [`Meter`] computes the requested share of the capacity, which may exceed 1.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Work that waits longer than this is turned away.
+/// Maximum time in the queue; requests that would wait longer are rejected.
 pub(crate) const MAX_WAIT: Duration = Duration::from_millis(500);
 
-/// One server and those who wait for it. Times are since any one moment.
+/// FIFO queue of one server. `now` is the time since any fixed moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Queue {
     busy_until: Duration,
 }
 
 impl Queue {
-    /// Somebody asks for `work`: how long it takes until it is done. `None` = turned away.
+    /// Enqueues `work` and returns the time until it is done; `None` if it is rejected.
     pub(crate) fn offer(&mut self, work: Duration, now: Duration) -> Option<Duration> {
         let start = self.busy_until.max(now);
         if start - now > MAX_WAIT {
@@ -28,17 +26,16 @@ impl Queue {
     }
 }
 
-/// Samples that make up the window of a meter.
 pub(crate) const SAMPLES: usize = 10;
 
-/// What was asked for during the last samples, as a share of the capacity.
+/// Requested work during the last samples, as a share of the backend's capacity.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Meter {
     totals: VecDeque<(f64, Duration)>,
 }
 
 impl Meter {
-    /// Takes the total work so far, in seconds.
+    /// Adds a sample of the total work so far, in seconds; returns the share over the window.
     pub(crate) fn sample(&mut self, total: f64, now: Duration) -> f64 {
         if self.totals.len() > SAMPLES {
             self.totals.pop_front();
@@ -75,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_wait_too_long_is_turned_away_and_costs_nothing() {
+    fn work_that_would_wait_too_long_is_rejected() {
         let mut queue = Queue::default();
         let taken = (0..100)
             .filter(|_| queue.offer(20 * MS, MS).is_some())
@@ -86,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_meter_shows_the_share_over_its_window_and_more_than_all() {
+    fn a_meter_averages_over_its_window_and_may_exceed_one() {
         let mut meter = Meter::default();
         assert_eq!(meter.sample(0.0, Duration::ZERO), 0.0);
         for step in 1..=30_u32 {

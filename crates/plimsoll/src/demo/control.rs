@@ -1,79 +1,72 @@
-//! [`ControlPlane`]: `plimsoll control` inside the demo, on its own sockets, with a file that the
-//! demo edits as an operator would.
+//! `plimsoll control` inside the demo, on its own sockets, with a configuration file that the demo
+//! edits as an operator would.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use plimsoll_admin::Dashboard;
 use plimsoll_admin::source::Source;
-use plimsoll_control::run::{Bound, Options, Pages, RunError, run_with};
+use plimsoll_control::run::{Bound, Control, Options, RunError};
+use plimsoll_serve::{AdminOptions, CancellationToken};
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::setting::{LOST, Policy, Setting, ZONES};
-use crate::dashboard;
+use crate::dashboard::ControlSource;
 
-/// The one cluster.
 pub(crate) const CLUSTER: &str = "orders";
 
-/// Addresses of backends by zone.
 pub(crate) type Endpoints = [Vec<SocketAddr>; 3];
 
-/// A control plane that can be stopped and started.
-#[derive(Debug)]
 pub(crate) struct ControlPlane {
     file: PathBuf,
     endpoints: Endpoints,
-    /// Known after the first start, and the same ever after.
+    /// Set at the first start; later starts listen on the same addresses.
     bound: Option<Bound>,
     running: Option<Running>,
 }
 
 struct Running {
     source: Arc<dyn Source>,
-    stop: oneshot::Sender<()>,
+    stopping: CancellationToken,
     task: JoinHandle<Result<(), RunError>>,
 }
 
-impl std::fmt::Debug for Running {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Running")
-    }
-}
-
 impl ControlPlane {
-    /// One that does not run yet; its file is put into `folder`.
-    pub(crate) fn new(folder: &Path, endpoints: Endpoints) -> Self {
+    /// Creates a control plane that is not running; its file is written to `directory`.
+    pub(crate) fn new(directory: &Path, endpoints: Endpoints) -> Self {
         Self {
-            file: folder.join("control.yaml"),
+            file: directory.join("control.yaml"),
             endpoints,
             bound: None,
             running: None,
         }
     }
 
-    /// Where it listens, or would.
+    /// Addresses the control plane listens on; kept while it is stopped.
     pub(crate) const fn bound(&self) -> Option<Bound> {
         self.bound
     }
 
-    /// What its dashboard would show.
+    /// Source of the control plane's dashboard; `None` while it is stopped.
     pub(crate) fn source(&self) -> Option<Arc<dyn Source>> {
         let running = self.running.as_ref()?;
         Some(Arc::clone(&running.source))
     }
 
-    /// Edits the file; what runs notices it within a second.
+    /// Replaces the configuration file; a running control plane reloads it within a second.
     pub(crate) fn write(&self, setting: Setting) -> anyhow::Result<()> {
         let text = serde_json::to_string_pretty(&config(setting, &self.endpoints))?;
-        let beside = self.file.with_extension("new");
-        std::fs::write(&beside, text).context("cannot write the control plane's file")?;
-        std::fs::rename(beside, &self.file).context("cannot replace the control plane's file")
+        let temporary = self.file.with_extension("new");
+        std::fs::write(&temporary, text)
+            .context("cannot write the control plane's configuration")?;
+        std::fs::rename(temporary, &self.file)
+            .context("cannot replace the control plane's configuration")
     }
 
-    /// Starts it, unless it runs.
+    /// Starts the control plane unless it is running.
     pub(crate) async fn start(&mut self) -> anyhow::Result<()> {
         if self.running.is_some() {
             return Ok(());
@@ -83,49 +76,48 @@ impl ControlPlane {
             config: self.file.clone(),
             listen: Some(self.bound.map_or(free, |bound| bound.xds)),
             admin: Some(self.bound.and_then(|bound| bound.admin).unwrap_or(free)),
-            admin_hosts: Vec::new(),
         };
-        let (stop, stopped) = oneshot::channel::<()>();
-        let (found, source) = oneshot::channel();
-        let pages: Pages = Box::new(move |inside| {
-            // Nobody listens when the demo has ended.
-            let _ = found.send((dashboard::source(inside.clone()), inside.bound));
-            dashboard::pages()(inside)
+        let control = Control::start(options)
+            .await
+            .context("cannot start the control plane")?;
+        let context = control.context().clone();
+        let admin = AdminOptions {
+            pages: Some(Dashboard::new(ControlSource::new(context.clone())).router()),
+            hosts: Vec::new(),
+        };
+        self.bound = Some(context.bound);
+        self.running = Some(Running {
+            stopping: context.stopping.clone(),
+            source: Arc::new(ControlSource::new(context)),
+            task: tokio::spawn(control.run(admin)),
         });
-        let shutdown = async move {
-            let _ = stopped.await;
-        };
-        let task = tokio::spawn(run_with(options, Some(pages), |_| {}, shutdown));
-        let Ok((source, bound)) = source.await else {
-            task.await?.context("the control plane does not start")?;
-            anyhow::bail!("the control plane ended at once");
-        };
-        self.bound = Some(bound);
-        self.running = Some(Running { source, stop, task });
         Ok(())
     }
 
-    /// Stops it and waits until its sockets are closed.
+    /// Stops the control plane and waits until its sockets are closed.
     pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
-        let Some(Running { source, stop, task }) = self.running.take() else {
+        let Some(running) = self.running.take() else {
             return Ok(());
         };
-        // It ends when nobody can ask it any more.
-        drop((source, stop));
-        task.await?.context("the control plane")
+        running.stopping.cancel();
+        // The control plane exits when the last handle to it is dropped.
+        drop(running.source);
+        running.task.await?.context("the control plane failed")
     }
 }
 
-/// What the control plane is told.
 fn config(setting: Setting, endpoints: &Endpoints) -> Value {
-    let zones = ZONES.iter().zip(endpoints).enumerate();
-    let zones = zones.map(|(index, (zone, addresses))| {
-        let dead = setting.lost && index == LOST;
-        let status = if dead { "UNHEALTHY" } else { "HEALTHY" };
-        let hosts = addresses.iter();
-        let hosts = hosts.map(|address| json!({ "address": address, "health_status": status }));
-        json!({ "locality": { "zone": zone }, "lb_endpoints": hosts.collect::<Vec<_>>() })
-    });
+    let zones = ZONES
+        .iter()
+        .zip(endpoints)
+        .enumerate()
+        .map(|(index, (zone, addresses))| {
+            let dead = setting.lost && index == LOST;
+            let status = if dead { "UNHEALTHY" } else { "HEALTHY" };
+            let host = |address| json!({ "address": address, "health_status": status });
+            let hosts: Vec<Value> = addresses.iter().map(host).collect();
+            json!({ "locality": { "zone": zone }, "lb_endpoints": hosts })
+        });
     json!({
         "load_reporting": { "interval": "1s" },
         "demand": { "smoothing_time_constant": "3s", "heartbeat": "5s" },
@@ -136,7 +128,7 @@ fn config(setting: Setting, endpoints: &Endpoints) -> Value {
                 "load_balancing_policy": { "policies": [policy(setting.policy)] },
                 "plimsoll": { "locality_sampling": "LOW_DISCREPANCY" },
             },
-            // Measured and shown, but not followed.
+            // SHADOW: demand is measured and shown, but not used for routing.
             "mode": if setting.policy == Policy::HostCounts { "SHADOW" } else { "ENFORCE" },
             "endpoints": zones.collect::<Vec<_>>(),
         }],
@@ -162,7 +154,7 @@ fn policy(policy: Policy) -> Value {
     }
 }
 
-/// A policy as Envoy writes it.
+/// Wraps a policy in Envoy's `typed_extension_config`.
 fn typed(name: &str, message: &str, mut settings: Value) -> Value {
     let package = format!("envoy.extensions.load_balancing_policies.{name}.v3.{message}");
     settings["@type"] = json!(format!("type.googleapis.com/{package}"));
@@ -174,7 +166,7 @@ fn typed(name: &str, message: &str, mut settings: Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_control::config::{ControlConfig, File, Mode};
+    use plimsoll_control::config::{ConfigFile, ControlConfig, Mode};
 
     use super::super::setting::Action;
     use super::*;
@@ -182,7 +174,7 @@ mod tests {
     fn read(setting: Setting) -> ControlConfig {
         let address = |port| vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port))];
         let text = config(setting, &[address(1), address(2), address(3)]).to_string();
-        let file = File {
+        let file = ConfigFile {
             name: "control.yaml".to_owned(),
             text,
         };
@@ -190,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_control_plane_takes_every_setting() {
+    fn the_control_plane_accepts_every_setting() {
         for action in Action::ALL {
             let config = read(Setting::OPENING.after(action));
             assert_eq!(config.services.len(), 1, "{action}");
@@ -202,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_zone_stays_known_and_is_not_healthy() {
+    fn the_hosts_of_a_lost_zone_stay_in_the_assignment_as_unhealthy() {
         let lost = read(Setting::OPENING.after(Action::Lose(true)));
         let endpoints = lost.services[CLUSTER].assignment.endpoints();
         assert_eq!(endpoints.len(), 3);

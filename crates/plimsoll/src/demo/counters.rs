@@ -1,37 +1,32 @@
-//! [`Counters`]: what backends and clients of the demo have seen, and [`Rates`] over a window.
+//! [`Counters`] of the demo's backends and clients, and [`Rates`] over a time window.
 //!
-//! Written by `backend` and `load`, read a few times a second by `stage`. These are the demo's own
-//! eyes: they see the same traffic as the load reports, and also while nobody takes reports.
+//! Written by `backend` and `clients`, sampled a few times a second by `environment`. They count
+//! the same traffic as the load reports, and work while the control plane is stopped.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Zones.
 const N: usize = super::setting::ZONES.len();
-/// Buckets of latencies, four for each doubling.
+/// Number of latency buckets, four per power of two.
 const BUCKETS: usize = 52;
-/// Time over which rates are taken.
 const WINDOW: Duration = Duration::from_secs(4);
 
-/// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Answered.
     Served,
-    /// Turned away by a backend that had too much to do.
-    TurnedAway,
-    /// Anything else.
+    /// Rejected by an overloaded backend.
+    Rejected,
+    /// The client got any other status, or no response.
     Failed,
 }
 
-/// What has been seen since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// By zone of the backend, then of the client.
-    taken: [[AtomicU64; N]; N],
-    /// By zone of the client, then outcome.
-    ended: [[AtomicU64; 3]; N],
+    /// Requests by zone of the backend, then zone of the client.
+    received: [[AtomicU64; N]; N],
+    /// Requests by zone of the client, then outcome.
+    completed: [[AtomicU64; 3]; N],
     latencies: Latencies,
 }
 
@@ -44,25 +39,23 @@ impl Default for Latencies {
     }
 }
 
-/// The counters at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Sample {
-    pub(crate) taken: [[u64; N]; N],
-    pub(crate) ended: [[u64; 3]; N],
+    pub(crate) received: [[u64; N]; N],
+    pub(crate) completed: [[u64; 3]; N],
     latencies: [u64; BUCKETS],
 }
 
 impl Counters {
-    /// A backend of zone `to` took a request of zone `from`.
-    pub(crate) fn taken(&self, from: usize, to: usize) {
-        if let Some(counter) = self.taken.get(to).and_then(|row| row.get(from)) {
+    /// Counts a request of zone `from` that arrived at a backend of zone `to`.
+    pub(crate) fn received(&self, from: usize, to: usize) {
+        if let Some(counter) = self.received.get(to).and_then(|row| row.get(from)) {
             counter.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// A request of zone `from` ended.
-    pub(crate) fn ended(&self, from: usize, outcome: Outcome, latency: Duration) {
-        if let Some(row) = self.ended.get(from) {
+    pub(crate) fn completed(&self, from: usize, outcome: Outcome, latency: Duration) {
+        if let Some(row) = self.completed.get(from) {
             row[outcome as usize].fetch_add(1, Ordering::Relaxed);
         }
         if outcome == Outcome::Served {
@@ -70,47 +63,44 @@ impl Counters {
         }
     }
 
-    /// The counters now.
     pub(crate) fn sample(&self) -> Sample {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Sample {
-            taken: std::array::from_fn(|to| {
-                std::array::from_fn(|from| load(&self.taken[to][from]))
+            received: std::array::from_fn(|to| {
+                std::array::from_fn(|from| load(&self.received[to][from]))
             }),
-            ended: std::array::from_fn(|from| std::array::from_fn(|i| load(&self.ended[from][i]))),
+            completed: std::array::from_fn(|from| {
+                std::array::from_fn(|i| load(&self.completed[from][i]))
+            }),
             latencies: std::array::from_fn(|index| load(&self.latencies.0[index])),
         }
     }
 }
 
 impl Sample {
-    /// Requests that ended so, of all zones.
     pub(crate) fn total(&self, outcome: Outcome) -> u64 {
-        self.ended.iter().map(|row| row[outcome as usize]).sum()
+        self.completed.iter().map(|row| row[outcome as usize]).sum()
     }
 }
 
-/// Samples of the last seconds.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     samples: VecDeque<(Sample, Duration)>,
 }
 
-/// What happened per second over a window.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Rates {
-    /// Requests per second by zone of the backend, then of the client.
-    pub(crate) taken: [[f64; N]; N],
-    /// Requests per second turned away.
-    pub(crate) turned_away: f64,
-    /// Requests per second failed.
+    /// Requests per second by zone of the backend, then zone of the client.
+    pub(crate) received: [[f64; N]; N],
+    /// Requests per second rejected by overloaded backends.
+    pub(crate) rejected: f64,
     pub(crate) failed: f64,
-    /// 99 of 100 requests take at most this long.
+    /// 99th percentile of the latency of served requests.
     pub(crate) p99: Option<Duration>,
 }
 
 impl Window {
-    /// Takes one more sample.
+    /// Adds a sample and removes samples that are older than the window.
     pub(crate) fn push(&mut self, sample: Sample, now: Duration) {
         self.samples.push_back((sample, now));
         while self
@@ -122,7 +112,7 @@ impl Window {
         }
     }
 
-    /// What happened per second; nothing before there are two samples.
+    /// Returns the rates, all 0 until there are two samples.
     pub(crate) fn rates(&self) -> Rates {
         let (Some((first, since)), Some((last, until))) =
             (self.samples.front(), self.samples.back())
@@ -136,10 +126,10 @@ impl Window {
         let rate = |last: u64, first: u64| count(last - first) / passed;
         let of = |outcome| rate(last.total(outcome), first.total(outcome));
         Rates {
-            taken: std::array::from_fn(|to| {
-                std::array::from_fn(|from| rate(last.taken[to][from], first.taken[to][from]))
+            received: std::array::from_fn(|to| {
+                std::array::from_fn(|from| rate(last.received[to][from], first.received[to][from]))
             }),
-            turned_away: of(Outcome::TurnedAway),
+            rejected: of(Outcome::Rejected),
             failed: of(Outcome::Failed),
             p99: p99(std::array::from_fn(|i| {
                 last.latencies[i] - first.latencies[i]
@@ -149,31 +139,30 @@ impl Window {
 }
 
 impl Rates {
-    /// Requests per second that backends of a zone take.
+    /// Requests per second that arrive at backends of a zone.
     pub(crate) fn served(&self, zone: usize) -> f64 {
-        self.taken[zone].iter().sum()
+        self.received[zone].iter().sum()
     }
 
-    /// Requests per second that arrive in a zone, as far as backends see them.
+    /// Requests per second of a zone's clients that reach a backend.
     pub(crate) fn issued(&self, zone: usize) -> f64 {
-        self.taken.iter().map(|row| row[zone]).sum()
+        self.received.iter().map(|row| row[zone]).sum()
     }
 
-    /// All of them.
     pub(crate) fn total(&self) -> f64 {
-        self.taken.iter().flatten().sum()
+        self.received.iter().flatten().sum()
     }
 
-    /// Share of a zone's requests that stay.
+    /// Share of a zone's requests that stay in the zone.
     pub(crate) fn kept_local(&self, zone: usize) -> Option<f64> {
         let issued = self.issued(zone);
-        (issued > 0.0).then(|| self.taken[zone][zone] / issued)
+        (issued > 0.0).then(|| self.received[zone][zone] / issued)
     }
 
-    /// Share of all requests that leave their zone.
+    /// Share of all requests that go to another zone.
     pub(crate) fn crossing(&self) -> Option<f64> {
         let total = self.total();
-        let kept: f64 = (0..N).map(|zone| self.taken[zone][zone]).sum();
+        let kept: f64 = (0..N).map(|zone| self.received[zone][zone]).sum();
         (total > 0.0).then(|| 1.0 - kept / total)
     }
 }
@@ -186,14 +175,13 @@ const fn count(number: u64) -> f64 {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "at least 0, and the last bucket takes the rest"
+    reason = "at least 0; the last bucket has no upper limit"
 )]
 fn bucket(latency: Duration) -> usize {
     let doublings = (latency.as_secs_f64() * 1000.0 + 1.0).log2();
     ((doublings * 4.0) as usize).min(BUCKETS - 1)
 }
 
-/// The upper end of a bucket.
 fn upper(bucket: usize) -> Duration {
     let doublings = f64::from(u32::try_from(bucket + 1).unwrap_or(u32::MAX)) / 4.0;
     Duration::from_secs_f64((doublings.exp2() - 1.0) / 1000.0)
@@ -219,20 +207,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_taken_over_the_window_and_forget_what_is_older() {
+    fn rates_cover_only_the_window() {
         let (counters, mut window) = (Counters::default(), Window::default());
         for second in 0..10 {
             window.push(counters.sample(), Duration::from_secs(second));
             let requests = if second < 5 { 100 } else { 10 };
             for _ in 0..requests {
-                counters.taken(0, 1);
-                counters.taken(0, 0);
-                counters.ended(0, Outcome::Served, Duration::from_millis(10));
+                counters.received(0, 1);
+                counters.received(0, 0);
+                counters.completed(0, Outcome::Served, Duration::from_millis(10));
             }
-            counters.ended(1, Outcome::Failed, Duration::ZERO);
+            counters.completed(1, Outcome::Failed, Duration::ZERO);
         }
         let rates = window.rates();
-        assert_eq!(rates.taken[1][0], 10.0);
+        assert_eq!(rates.received[1][0], 10.0);
         assert_eq!(
             (rates.served(0), rates.issued(0), rates.total()),
             (10.0, 20.0, 20.0)
@@ -251,9 +239,9 @@ mod tests {
         window.push(counters.sample(), Duration::ZERO);
         assert_eq!(window.rates().p99, None);
         for _ in 0..99 {
-            counters.ended(0, Outcome::Served, Duration::from_millis(5));
+            counters.completed(0, Outcome::Served, Duration::from_millis(5));
         }
-        counters.ended(0, Outcome::Served, Duration::from_millis(300));
+        counters.completed(0, Outcome::Served, Duration::from_millis(300));
         window.push(counters.sample(), Duration::from_secs(1));
         let p99 = window.rates().p99.unwrap();
         assert!(
@@ -263,7 +251,7 @@ mod tests {
         assert_eq!(
             bucket(Duration::from_secs(3600)),
             BUCKETS - 1,
-            "the last takes the rest"
+            "the last bucket has no upper limit"
         );
     }
 }

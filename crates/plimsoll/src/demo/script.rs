@@ -1,13 +1,13 @@
-//! [`Script`]: what `--auto` does, and when.
+//! Script of `plimsoll demo --auto`: which action runs when.
 
 use std::time::Duration;
 
 use super::setting::{Action, Mix, Policy};
 
-/// How long each step is shown.
+/// Time per step if `--duration` is not given.
 const STEP: Duration = Duration::from_secs(15);
 
-/// The walk, after the opening.
+/// Actions of the script, after the initial setting.
 pub(crate) const STEPS: [Action; 11] = [
     Action::Route(Policy::LrsReportedRate),
     Action::Traffic(Mix::Moved),
@@ -22,7 +22,6 @@ pub(crate) const STEPS: [Action; 11] = [
     Action::Route(Policy::HostCounts),
 ];
 
-/// What is still to be done.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     step: Duration,
@@ -31,7 +30,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// The walk if `auto`, evenly over `duration` if there is one; nothing otherwise.
+    /// Creates the script, spread evenly over `duration` if that is given; empty without `auto`.
     pub(crate) fn new(auto: bool, duration: Option<Duration>) -> Self {
         let shown = u32::try_from(STEPS.len()).unwrap_or(u32::MAX) + 1;
         let step = duration.map_or(STEP, |duration| duration / shown);
@@ -42,12 +41,10 @@ impl Script {
         }
     }
 
-    /// Whether there is nothing left to do.
     pub(crate) fn is_done(&self) -> bool {
         self.left.len() == 0
     }
 
-    /// The next action, if it is time for it.
     pub(crate) fn next(&mut self, elapsed: Duration) -> Option<Action> {
         if elapsed < self.due {
             return None;
@@ -63,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_walk_shows_everything_and_ends_where_nothing_is_broken() {
+    fn the_script_covers_all_policies_and_ends_with_everything_running() {
         let policies = [
             Policy::LrsReportedRate,
             Policy::Headroom,
@@ -81,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_come_one_by_one_when_they_are_due() {
+    fn steps_run_one_by_one_when_they_are_due() {
         let second = Duration::from_secs(1);
         let mut script = Script::new(true, Some(12 * second));
         assert_eq!(script.next(Duration::ZERO), None);

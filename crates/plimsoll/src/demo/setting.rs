@@ -1,62 +1,53 @@
-//! [`Setting`]: what is in force in the demo, and [`Action`]: what a visitor can change about it.
-//!
-//! Pure: names, words and shares. Making it so is `stage`'s.
+//! [`Setting`] of the demo, and the [`Action`]s of a user that change it. No IO: `environment`
+//! applies the setting to the running components.
 
 use std::fmt;
 
-/// Zones of the demo.
 pub(crate) const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
-/// The zone that can be lost.
+/// Index of the zone that the user can kill.
 pub(crate) const LOST: usize = 2;
-/// Backends in each zone.
 pub(crate) const BACKENDS: usize = 4;
-/// Proxies in each zone.
 pub(crate) const PROXIES: usize = 2;
 /// Requests per second of all zones together.
 pub(crate) const RATE: f64 = 216.0;
-/// Requests per second that one backend can serve: all of them are 0.6 utilized on average.
+/// Requests per second that one backend can serve; the mean utilization is then 0.6.
 pub(crate) const CAPACITY: f64 = 30.0;
-/// How much more arrives in a surge.
+/// Factor on the request rate during a surge.
 const SURGE: f64 = 1.3;
 
-/// How zones are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
-    /// Zone-aware routing that takes host counts for demand, as Envoy does.
+    /// Zone-aware routing that estimates demand from host counts, as Envoy does.
     HostCounts,
     /// Zone-aware routing by the demand that the control plane measures.
     LrsReportedRate,
-    /// `load_aware_locality` with its own rule.
+    /// `load_aware_locality` with its default spill controller.
     Headroom,
-    /// `load_aware_locality` with the controller that settles.
     Convergent,
 }
 
-/// Where requests arrive.
+/// Distribution of requests over the zones in which they arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mix {
-    /// Most in the first zone.
+    /// Most requests arrive in the first zone.
     Skewed,
-    /// Most in the second zone.
+    /// Most requests arrive in the second zone.
     Moved,
-    /// As many everywhere.
+    /// The same number arrives in every zone.
     Even,
 }
 
-/// What is in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Setting {
     pub(crate) policy: Policy,
     pub(crate) mix: Mix,
-    /// More arrives than usual.
     pub(crate) surge: bool,
-    /// The backends of zone [`LOST`] are dead.
+    /// Whether the backends of zone [`LOST`] are down.
     pub(crate) lost: bool,
-    /// The control plane runs.
     pub(crate) control: bool,
 }
 
-/// What a visitor can do.
+/// Change that a user can make; each has a button on the dashboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Route(Policy),
@@ -67,7 +58,7 @@ pub(crate) enum Action {
 }
 
 impl Policy {
-    /// As a specification spells it.
+    /// Name of the policy in the configuration of a cluster.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::HostCounts => "HEALTHY_HOSTS_NUM",
@@ -77,14 +68,13 @@ impl Policy {
         }
     }
 
-    /// Whether backends' own reports decide.
+    /// Whether load reports of backends (ORCA) decide how traffic is routed.
     pub(crate) const fn is_load_aware(self) -> bool {
         matches!(self, Self::Headroom | Self::Convergent)
     }
 }
 
 impl Mix {
-    /// Shares of the zones, percent.
     pub(crate) const fn shares(self) -> [u32; 3] {
         match self {
             Self::Skewed => [60, 20, 20],
@@ -95,7 +85,6 @@ impl Mix {
 }
 
 impl Setting {
-    /// How the demo opens.
     pub(crate) const OPENING: Self = Self {
         policy: Policy::HostCounts,
         mix: Mix::Skewed,
@@ -104,7 +93,6 @@ impl Setting {
         control: true,
     };
 
-    /// The same after an action.
     #[must_use]
     pub(crate) const fn after(mut self, action: Action) -> Self {
         match action {
@@ -117,7 +105,7 @@ impl Setting {
         self
     }
 
-    /// Requests per second that arrive in each zone.
+    /// Returns the requests per second that arrive in each zone.
     pub(crate) fn rates(self) -> [f64; 3] {
         let all = if self.surge { RATE * SURGE } else { RATE };
         self.mix
@@ -127,7 +115,7 @@ impl Setting {
 }
 
 impl Action {
-    /// All of them, in the order of their buttons.
+    /// All actions, in the order of their buttons.
     pub(crate) const ALL: [Self; 13] = [
         Self::Route(Policy::HostCounts),
         Self::Route(Policy::LrsReportedRate),
@@ -144,12 +132,12 @@ impl Action {
         Self::Control(true),
     ];
 
-    /// The action of a name.
+    /// Finds an action by its [`name`](Self::name).
     pub(crate) fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|action| action.name() == name)
     }
 
-    /// For addresses and scripts.
+    /// Name of the action in URLs and in JSON output.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Route(Policy::HostCounts) => "host-counts",
@@ -180,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lead_back_to_their_actions() {
+    fn names_are_parsed_to_their_actions() {
         for action in Action::ALL {
             assert_eq!(Action::parse(action.name()), Some(action));
         }
@@ -188,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_action_changes_one_thing_and_can_be_undone() {
+    fn actions_are_idempotent_and_can_be_undone() {
         let opening = Setting::OPENING;
         for action in Action::ALL {
             let after = opening.after(action);
@@ -204,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hot_zone_is_offered_more_than_it_can_serve_and_all_of_them_less() {
+    fn demand_exceeds_the_capacity_of_the_busy_zone_but_not_of_all_zones() {
         let rates = Setting::OPENING.rates();
         let zone = CAPACITY * BACKENDS as f64;
         assert!(rates[0] > zone, "{rates:?}");

@@ -1,28 +1,26 @@
-//! Clusters of the document of a proxy: hosts, shares and reasons as its engine explains them, and
-//! the requests that it sent itself.
+//! Clusters of a proxy's dashboard document: hosts, shares and reasons from the explanation, and
+//! rates of the proxy's own requests.
 
 use std::collections::BTreeMap;
 
 use plimsoll_admin::state::{ClusterState, Flow, ZoneState};
-use plimsoll_admin::what_if::{rounded, state_name};
-use plimsoll_core::explain::{Explanation, FractionStatus, LocalityExplanation};
+use plimsoll_admin::what_if::rounded;
+use plimsoll_core::explain::{Explanation, FractionStatus};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_proxy::config::NodeConfig;
 
 use super::rates::Sent;
 
-/// What is known of one cluster.
-pub(super) struct Looked<'a> {
+pub(super) struct ClusterInputs<'a> {
     pub(super) explanation: &'a Explanation,
     pub(super) snapshot: &'a RoutingSnapshot,
-    /// `None` when nobody has looked before.
+    /// `None` in the first document, which has no earlier sample to compare with.
     pub(super) sent: Option<Sent>,
     pub(super) taken_unix_ms: u64,
 }
 
-impl Looked<'_> {
-    /// The cluster as the page shows it.
+impl ClusterInputs<'_> {
     pub(super) fn cluster(&self, node: &NodeConfig) -> ClusterState {
         let explanation = self.explanation;
         let mut zones = self.zones(&node.locality);
@@ -32,10 +30,10 @@ impl Looked<'_> {
         if let Some(zone) = zones.get_mut(&node.locality)
             && self.sent.is_some()
         {
-            // What arrives at this proxy; the zone may have others.
+            // This is the demand of this proxy only; the zone may have other proxies.
             zone.demand_requests_per_second = Some(rounded(total));
-            let kept = flows.iter().find(|Flow(from, to, _)| from == to);
-            let kept = kept.map_or(0.0, |Flow(.., rate)| *rate);
+            let local = flows.iter().find(|Flow(from, to, _)| from == to);
+            let kept = local.map_or(0.0, |Flow(.., rate)| *rate);
             zone.kept_local = (total > 0.0).then(|| rounded(kept / total));
         }
         let fractions = &explanation.fractions;
@@ -65,43 +63,44 @@ impl Looked<'_> {
     fn zones(&self, own: &Locality) -> BTreeMap<Locality, ZoneState> {
         let explanation = self.explanation;
         let mut zones: BTreeMap<Locality, ZoneState> = BTreeMap::new();
-        for locality in &explanation.localities {
-            let place = place(locality);
-            let utilization = locality.utilization.or_else(|| self.utilization(&place));
+        for entry in &explanation.localities {
+            let locality = entry.locality();
+            let utilization = entry.utilization.or_else(|| self.utilization(&locality));
             let zone = ZoneState {
-                locality: (&place).into(),
-                proxies: Some(locality.fleet_hosts),
-                hosts: locality.hosts,
-                healthy_hosts: locality.healthy,
-                capacity_share: Some(rounded(locality.capacity_share)),
+                locality: (&locality).into(),
+                proxies: Some(entry.fleet_hosts),
+                hosts: entry.hosts,
+                healthy_hosts: entry.healthy,
+                capacity_share: Some(rounded(entry.capacity_share)),
                 utilization: utilization.map(rounded),
-                load: locality.load_factor.map(rounded),
-                delivered_bp: locality.observed_traffic_fraction_bp,
+                load: entry.load_factor.map(rounded),
+                delivered_bp: entry.observed_traffic_fraction_bp,
                 ..ZoneState::default()
             };
-            zones.insert(place, zone);
+            zones.insert(locality, zone);
         }
         for routed in &explanation.zones {
             if let Some(zone) = zones.get_mut(&routed.locality) {
                 zone.kept_local_planned = Some(rounded(routed.kept_local));
-                zone.state = Some(state_name(routed.state).to_owned());
+                zone.state = Some(routed.state.as_str().to_owned());
             }
         }
-        // A proxy without hosts of its zone is still somewhere.
+        // The proxy's own zone is shown even if it has no hosts.
         let zone = zones.entry(own.clone()).or_insert_with(|| ZoneState {
             locality: own.into(),
             ..ZoneState::default()
         });
-        zone.state = Some(state_name(explanation.state).to_owned());
+        zone.state = Some(explanation.state.as_str().to_owned());
         zone.reason = Some(explanation.reason.clone());
         zones
     }
 
-    /// Mean of what the hosts of a locality report, where the policy keeps none.
-    fn utilization(&self, place: &Locality) -> Option<f64> {
-        let hosts = self.snapshot.hosts();
-        let own = hosts.filter(|host| host.locality() == place);
-        let reported: Vec<f64> = own
+    /// Returns the mean utilization that hosts reported, for policies that do not track it.
+    fn utilization(&self, locality: &Locality) -> Option<f64> {
+        let reported: Vec<f64> = self
+            .snapshot
+            .hosts()
+            .filter(|host| host.locality() == locality)
             .filter_map(|host| host.utilization())
             .map(|(value, _)| value)
             .collect();
@@ -120,15 +119,10 @@ impl Looked<'_> {
     }
 }
 
-/// What routing goes by.
 fn basis(explanation: &Explanation, in_force: bool) -> &'static str {
     match explanation.locality_policy {
         "load_aware_locality" => "utilization",
         _ if in_force => "measured_demand",
         _ => "host_counts",
     }
-}
-
-fn place(locality: &LocalityExplanation) -> Locality {
-    Locality::new(&locality.region, &locality.zone, &locality.sub_zone)
 }

@@ -1,4 +1,4 @@
-//! What happened to the routing of a proxy, in words.
+//! Events of a proxy's dashboard document: changes of the proxy's routing, as text.
 
 use std::sync::Arc;
 
@@ -7,38 +7,40 @@ use plimsoll_client::Client;
 use plimsoll_core::event::Event;
 use plimsoll_core::explain::StateName;
 
-use crate::dashboard::Moments;
+use crate::dashboard::WallClock;
 
-/// Events of the page.
-const EVENTS: usize = 100;
+const MAX_EVENTS: usize = 100;
 
-/// The last events of these clusters, newest first.
-pub(super) fn events(client: &Client, clusters: &[Arc<str>], origin: Moments) -> Vec<EventState> {
+/// Returns the latest events of these clusters, newest first.
+pub(super) fn events(
+    client: &Client,
+    clusters: &[Arc<str>],
+    wall_clock: WallClock,
+) -> Vec<EventState> {
     let mut all: Vec<EventState> = Vec::new();
     for cluster in clusters {
         let recent = client.recent_events(cluster).into_iter();
         all.extend(recent.map(|(at, event)| {
-            let (severity, text) = words(&event);
+            let (severity, text) = describe(&event);
             EventState {
-                at_unix_ms: origin.at(at),
+                at_unix_ms: wall_clock.at(at),
                 severity,
                 text: format!("{cluster}: {text}"),
             }
         }));
     }
-    // Those of one cluster are in order already and stay so.
+    // The sort is stable, so simultaneous events of a cluster keep their order.
     all.sort_by_key(|event| std::cmp::Reverse(event.at_unix_ms));
-    all.truncate(EVENTS);
+    all.truncate(MAX_EVENTS);
     all
 }
 
-fn words(event: &Event) -> (Severity, String) {
+fn describe(event: &Event) -> (Severity, String) {
     match event {
         Event::FractionsStale { age, threshold, .. } => {
             let (age, threshold) = (age.as_secs(), threshold.as_secs());
-            let text = format!(
-                "measured demand is {age} s old, more than {threshold} s: host counts are used"
-            );
+            let demand = format!("measured demand is stale ({age} s old, limit {threshold} s)");
+            let text = format!("{demand}: falling back to host counts");
             (Severity::Warning, text)
         }
         Event::FractionsRecovered { .. } => {
@@ -50,36 +52,34 @@ fn words(event: &Event) -> (Severity, String) {
             removed,
             total,
         } => {
-            let text = format!("{added} hosts came, {removed} went, {total} are there");
+            let text = format!("{added} hosts added, {removed} removed, {total} in total");
             (Severity::Info, text)
         }
-        Event::PanicChanged { priority, panic } => match panic {
-            true => {
-                let text = format!("priority {priority} is in panic: all its hosts are used");
-                (Severity::Error, text)
-            }
-            false => {
-                let text = format!("priority {priority} is no longer in panic");
-                (Severity::Info, text)
-            }
-        },
+        Event::PanicChanged { priority, panic } if *panic => {
+            let text = format!("priority {priority} is in panic: health of its hosts is ignored");
+            (Severity::Error, text)
+        }
+        Event::PanicChanged { priority, .. } => {
+            let text = format!("priority {priority} is no longer in panic");
+            (Severity::Info, text)
+        }
         Event::SubsetsChanged {
             created,
             removed,
             active,
         } => {
-            let text = format!("{created} subsets came, {removed} went, {active} are there");
+            let text = format!("{created} subsets created, {removed} removed, {active} in total");
             (Severity::Info, text)
         }
         Event::SubsetLimitReached { limit, .. } => {
-            let text = format!("more than {limit} subsets: those left out use the fallback");
+            let text = format!("limit of {limit} subsets reached: others use the fallback");
             (Severity::Warning, text)
         }
         Event::ZoneRoutingChanged { state, reason, .. } => {
             let state = match state {
                 StateName::LocalityDirect => "requests stay in their zone",
                 StateName::LocalityResidual => "requests spill to other zones",
-                StateName::NoLocalityRouting => "zones play no part",
+                StateName::NoLocalityRouting => "zones are ignored",
             };
             let why = reason.map(|reason| format!(" ({reason:?})"));
             (
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_event_is_said_in_words() {
+    fn events_are_described_with_their_severity() {
         let origin = FractionOrigin::LrsResponse;
         let stale = Event::FractionsStale {
             origin,
@@ -115,7 +115,7 @@ mod tests {
         };
         let panic = |panic| Event::PanicChanged { priority: 0, panic };
         let cases = [
-            (stale, Severity::Warning, "is 61 s old, more than 60 s"),
+            (stale, Severity::Warning, "61 s old, limit 60 s"),
             (
                 Event::FractionsRecovered { origin },
                 Severity::Info,
@@ -131,11 +131,11 @@ mod tests {
             (
                 routing(StateName::NoLocalityRouting, Some(Reason::UpstreamTooSmall)),
                 Severity::Info,
-                "zones play no part (UpstreamTooSmall)",
+                "zones are ignored (UpstreamTooSmall)",
             ),
         ];
         for (event, severity, part) in cases {
-            let (found, text) = words(&event);
+            let (found, text) = describe(&event);
             assert_eq!(found, severity, "{text}");
             assert!(text.contains(part), "{text}");
         }

@@ -1,6 +1,5 @@
-//! [`Rates`]: requests per second to each locality, from what hosts have counted.
-//!
-//! A rate is taken over the last few seconds of looking; while nobody looks nothing is kept.
+//! Request rates per locality, computed from the counters of hosts. Counters are sampled when a
+//! dashboard document is built, so nothing is stored while no page is open.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -11,62 +10,59 @@ use plimsoll_core::model::locality::Locality;
 use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_core::time::Instant;
 
-/// Long enough to be calm, short enough to follow.
 const WINDOW: Duration = Duration::from_secs(5);
-/// Two looks that are closer together say nothing about a rate.
-const LEAST: Duration = Duration::from_millis(200);
+/// Minimum time between the two samples of a rate.
+const MIN_AGE: Duration = Duration::from_millis(200);
 
-/// Requests per second by locality.
+/// Requests per second that the proxy sent, by locality of the host.
 pub(super) type Sent = BTreeMap<Locality, f64>;
 
-/// What was counted at the last looks, by cluster.
 #[derive(Debug, Default)]
-pub(super) struct Rates(BTreeMap<Arc<str>, VecDeque<Look>>);
+pub(super) struct Rates(BTreeMap<Arc<str>, VecDeque<Sample>>);
 
-/// Requests issued to each host so far.
+/// Number of requests issued to each host.
 #[derive(Debug)]
-struct Look {
+struct Sample {
     at: Instant,
     issued: BTreeMap<(Locality, SocketAddr), u64>,
 }
 
 impl Rates {
-    /// What was sent where during the last seconds; `None` at the first look.
+    /// Adds a sample and returns the rates; `None` if there is no earlier sample to compare with.
     pub(super) fn sent(
         &mut self,
         cluster: &Arc<str>,
         snapshot: &RoutingSnapshot,
         now: Instant,
     ) -> Option<Sent> {
-        let hosts = snapshot.hosts();
-        let counted = hosts.map(|host| {
+        let counters = snapshot.hosts().map(|host| {
             let (issued, ..) = host.totals();
             ((host.locality().clone(), host.address()), issued)
         });
-        let look = Look {
+        let sample = Sample {
             at: now,
-            issued: counted.collect(),
+            issued: counters.collect(),
         };
-        self.add(cluster, look)
+        self.add(cluster, sample)
     }
 
-    fn add(&mut self, cluster: &Arc<str>, look: Look) -> Option<Sent> {
-        let looks = self.0.entry(Arc::clone(cluster)).or_default();
-        let age = |one: &Look| look.at.saturating_duration_since(one.at);
-        // One that is older stays as long as the next is too young to stand for the window.
-        while looks.len() > 1 && looks.get(1).is_some_and(|next| age(next) >= WINDOW) {
-            looks.pop_front();
+    fn add(&mut self, cluster: &Arc<str>, sample: Sample) -> Option<Sent> {
+        let samples = self.0.entry(Arc::clone(cluster)).or_default();
+        let age = |one: &Sample| sample.at.saturating_duration_since(one.at);
+        // Keep one sample that is older than the window, to compare with.
+        while samples.len() > 1 && samples.get(1).is_some_and(|next| age(next) >= WINDOW) {
+            samples.pop_front();
         }
-        if looks.front().is_some_and(|first| age(first) > 2 * WINDOW) {
-            // Nobody has looked for a while.
-            looks.clear();
+        if samples.front().is_some_and(|first| age(first) > 2 * WINDOW) {
+            // The samples are too old: no document was built for a while.
+            samples.clear();
         }
-        let first = looks.front().filter(|first| age(first) >= LEAST);
+        let first = samples.front().filter(|first| age(first) >= MIN_AGE);
         let sent = first.map(|first| {
             let seconds = age(first).as_secs_f64();
             let mut sent = Sent::new();
-            for (key, issued) in &look.issued {
-                // A host that is new since then began at nothing.
+            for (key, issued) in &sample.issued {
+                // A host that was added after the first sample started at 0.
                 let before = first.issued.get(key).copied().unwrap_or(0);
                 #[expect(clippy::cast_precision_loss, reason = "requests of seconds")]
                 let more = issued.saturating_sub(before) as f64;
@@ -74,7 +70,7 @@ impl Rates {
             }
             sent
         });
-        looks.push_back(look);
+        samples.push_back(sample);
         sent
     }
 }
@@ -83,12 +79,12 @@ impl Rates {
 mod tests {
     use super::*;
 
-    fn look(millis: u64, issued: &[(&str, u64)]) -> Look {
+    fn sample(millis: u64, issued: &[(&str, u64)]) -> Sample {
         let entry = |(port, (zone, issued)): (u16, &(&str, u64))| {
             let address = SocketAddr::from(([127, 0, 0, 1], port));
             ((Locality::new("", zone, ""), address), *issued)
         };
-        Look {
+        Sample {
             at: Instant::from_nanos(millis * 1_000_000),
             issued: (1..).zip(issued).map(entry).collect(),
         }
@@ -99,29 +95,32 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_those_of_the_last_seconds() {
+    fn rates_cover_the_window() {
         let mut rates = Rates::default();
         let cluster: Arc<str> = "orders".into();
-        assert_eq!(rates.add(&cluster, look(0, &[("a", 100), ("b", 0)])), None);
-        let sent = rates.add(&cluster, look(1000, &[("a", 150), ("b", 10)]));
+        assert_eq!(
+            rates.add(&cluster, sample(0, &[("a", 100), ("b", 0)])),
+            None
+        );
+        let sent = rates.add(&cluster, sample(1000, &[("a", 150), ("b", 10)]));
         assert_eq!(rate(sent.as_ref(), "a"), Some(50.0));
         assert_eq!(rate(sent.as_ref(), "b"), Some(10.0));
         for second in 2..=10 {
-            rates.add(&cluster, look(second * 1000, &[("a", 150), ("b", 10)]));
+            rates.add(&cluster, sample(second * 1000, &[("a", 150), ("b", 10)]));
         }
-        let sent = rates.add(&cluster, look(11_000, &[("a", 150), ("b", 15)]));
+        let sent = rates.add(&cluster, sample(11_000, &[("a", 150), ("b", 15)]));
         assert_eq!(rate(sent.as_ref(), "a"), Some(0.0));
         assert_eq!(rate(sent.as_ref(), "b"), Some(1.0));
     }
 
     #[test]
-    fn looks_of_long_ago_and_of_this_moment_say_nothing() {
+    fn samples_that_are_too_old_or_too_close_give_no_rate() {
         let mut rates = Rates::default();
         let cluster: Arc<str> = "orders".into();
-        rates.add(&cluster, look(0, &[("a", 0)]));
-        assert_eq!(rates.add(&cluster, look(1, &[("a", 1)])), None);
-        assert_eq!(rates.add(&cluster, look(60_000, &[("a", 9)])), None);
-        let sent = rates.add(&cluster, look(61_000, &[("a", 10), ("b", 4)]));
+        rates.add(&cluster, sample(0, &[("a", 0)]));
+        assert_eq!(rates.add(&cluster, sample(1, &[("a", 1)])), None);
+        assert_eq!(rates.add(&cluster, sample(60_000, &[("a", 9)])), None);
+        let sent = rates.add(&cluster, sample(61_000, &[("a", 10), ("b", 4)]));
         assert_eq!(rate(sent.as_ref(), "a"), Some(1.0));
         assert_eq!(rate(sent.as_ref(), "b"), Some(4.0));
     }

@@ -1,29 +1,26 @@
-//! What if, asked of one proxy: its own engine answers, given what the proxy was given but for what
-//! the question changes.
-//!
-//! A proxy knows hosts and proxies by number; that is all that zone-aware routing looks at. Where
-//! it goes by something else, nobody here can say what that would be, and the answer says so.
+//! What-if questions to one proxy: a balancer is run with the proxy's inputs and the hypothetical
+//! changes. A proxy knows only the numbers of hosts and proxies, which is all that zone-aware
+//! routing needs. Questions about policies that depend on other inputs are answered with an error.
 
 use std::borrow::Cow;
 
 use plimsoll_admin::what_if::{WhatIfAnswer, WhatIfQuestion};
-use plimsoll_control::explain::Given;
+use plimsoll_control::explain::ProxyInput;
 use plimsoll_core::explain::{Explanation, FractionStatus, LocalityExplanation};
 use plimsoll_core::model::assignment::{
     AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
 };
 use plimsoll_core::model::health::HealthStatus;
-use plimsoll_core::model::locality::Locality;
 use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_core::units::{BasisPoints, FieldError};
 
-/// Both sides of a question.
+/// Explains the current situation and the hypothetical one.
 pub(super) fn answer(
     explanation: &Explanation,
     snapshot: &RoutingSnapshot,
-    asked: &WhatIfQuestion,
+    question: &WhatIfQuestion,
 ) -> Result<WhatIfAnswer, FieldError> {
-    if let Some(reason) = nobody_knows(explanation) {
+    if let Some(reason) = unanswerable(explanation) {
         return Err(FieldError::new("", reason));
     }
     let upstream = assignment(&explanation.cluster, &explanation.localities, endpoints)?;
@@ -34,12 +31,12 @@ pub(super) fn answer(
         explanation.fractions.status,
         FractionStatus::Fresh | FractionStatus::Partial
     );
-    let fractions = explanation.localities.iter().filter(|_| in_force);
-    let fractions = fractions.filter_map(|zone| {
+    let zones = explanation.localities.iter().filter(|_| in_force);
+    let fractions = zones.filter_map(|zone| {
         let share = BasisPoints::new(zone.observed_traffic_fraction_bp?, "demand").ok()?;
-        Some((place(zone), share))
+        Some((zone.locality(), share))
     });
-    let given = Given {
+    let input = ProxyInput {
         config: snapshot.config().as_ref().clone(),
         locality: explanation.own_locality.clone().unwrap_or_default(),
         upstream: Cow::Owned(upstream),
@@ -49,19 +46,19 @@ pub(super) fn answer(
     };
     let nothing = WhatIfQuestion::default();
     let [before, after] =
-        [&nothing, asked].map(|question| given.clone().snapshot(&question.hosts, &question.demand));
+        [&nothing, question].map(|asked| input.clone().snapshot(&asked.hosts, &asked.demand));
     Ok(WhatIfAnswer::new(&before?.explain(), &after?.explain()))
 }
 
-/// Why there is no answer, if there is none.
-fn nobody_knows(explanation: &Explanation) -> Option<&'static str> {
+/// Returns why the routing of a policy cannot be predicted; `None` if it can.
+fn unanswerable(explanation: &Explanation) -> Option<&'static str> {
     match explanation.locality_policy {
         "load_aware_locality" => Some(
-            "this cluster goes by the utilization that hosts report: what other hosts would \
-             report, nobody knows before they serve",
+            "this cluster is routed by the utilization that hosts report, which cannot be \
+             predicted for other hosts",
         ),
         "locality_weighted" | "wrr_locality" => Some(
-            "this cluster goes by weights that the control plane makes: ask the dashboard there",
+            "this cluster is routed by weights of the control plane; ask its dashboard instead",
         ),
         _ => None,
     }
@@ -72,14 +69,16 @@ fn assignment(
     zones: &[LocalityExplanation],
     endpoints: impl Fn(&LocalityExplanation) -> Vec<LbEndpoint>,
 ) -> Result<ClusterLoadAssignment, FieldError> {
-    let zones = zones.iter().map(|zone| LocalityParts {
-        locality: place(zone),
-        lb_endpoints: endpoints(zone),
-        ..Default::default()
-    });
-    let mut zones: Vec<LocalityParts> =
-        zones.filter(|zone| !zone.lb_endpoints.is_empty()).collect();
-    // Addresses do not matter here but must differ.
+    let mut zones: Vec<LocalityParts> = zones
+        .iter()
+        .map(|zone| LocalityParts {
+            locality: zone.locality(),
+            lb_endpoints: endpoints(zone),
+            ..Default::default()
+        })
+        .filter(|zone| !zone.lb_endpoints.is_empty())
+        .collect();
+    // The addresses of hosts are arbitrary but must be distinct.
     let all = zones.iter_mut().flat_map(|zone| &mut zone.lb_endpoints);
     for (index, endpoint) in (0_u32..).zip(all) {
         let address = std::net::Ipv4Addr::from(0xF000_0000 | index);
@@ -96,7 +95,7 @@ fn endpoints(zone: &LocalityExplanation) -> Vec<LbEndpoint> {
     hosts(zone.healthy, zone.hosts.saturating_sub(zone.healthy))
 }
 
-/// Healthy ones first: a question for fewer hosts keeps those.
+/// Returns hosts, healthy ones first: a question with fewer hosts keeps the first.
 fn hosts(healthy: u64, others: u64) -> Vec<LbEndpoint> {
     let host = |health_status| LbEndpoint {
         health_status,
@@ -111,13 +110,10 @@ fn hosts(healthy: u64, others: u64) -> Vec<LbEndpoint> {
         .collect()
 }
 
-fn place(zone: &LocalityExplanation) -> Locality {
-    Locality::new(&zone.region, &zone.zone, &zone.sub_zone)
-}
-
 #[cfg(test)]
 mod tests {
     use plimsoll_core::balancer::Balancer;
+    use plimsoll_core::model::locality::Locality;
     use plimsoll_core::time::Instant;
     use plimsoll_xds::yaml::parse_cluster;
     use std::sync::Arc;
@@ -158,12 +154,12 @@ load_balancing_policy: {policies: [{typed_extension_config: {name: rr, typed_con
         .unwrap()
     }
 
-    /// The worked example: capacity 3/5/2, demand 50/35/15 %.
+    /// Builds the snapshot of a cluster with capacity 3/5/2 and demand 50/35/15 %.
     fn snapshot(rules: &str) -> Arc<RoutingSnapshot> {
         let config = Arc::new(parse_cluster(rules).unwrap());
         let mut balancer = Balancer::new(config, Locality::zone_only("a"), Instant::ORIGIN);
         let fleet = [(2, Some(5000)), (2, Some(3500)), (2, Some(1500))];
-        balancer.handle_originating(assigned(fleet), Instant::ORIGIN);
+        balancer.handle_fleet_assignment(assigned(fleet), Instant::ORIGIN);
         let upstream = assigned([(3, None), (5, None), (2, None)]);
         balancer.handle_assignment(upstream, Instant::ORIGIN);
         balancer.poll_snapshot().unwrap()
@@ -175,7 +171,7 @@ load_balancing_policy: {policies: [{typed_extension_config: {name: rr, typed_con
     }
 
     #[test]
-    fn before_is_what_the_proxy_does_and_after_what_it_would_do() {
+    fn before_is_the_current_state_and_after_the_predicted_one() {
         let six = WhatIfQuestion {
             hosts: [("a".to_owned(), 6)].into(),
             ..WhatIfQuestion::default()
@@ -197,11 +193,14 @@ load_balancing_policy: {policies: [{typed_extension_config: {name: rr, typed_con
             ..WhatIfQuestion::default()
         };
         let answer = ask(RULES, &moved).unwrap();
-        assert_eq!(answer.after.cross_zone_share, 0.0, "demand as capacity");
+        assert_eq!(
+            answer.after.cross_zone_share, 0.0,
+            "demand is distributed like capacity"
+        );
     }
 
     #[test]
-    fn questions_without_an_answer_say_why() {
+    fn unpredictable_policies_are_rejected_with_the_reason() {
         let nothing = WhatIfQuestion::default();
         let typed = "type.googleapis.com/envoy.extensions.load_balancing_policies";
         let child = format!("'@type': {typed}.round_robin.v3.RoundRobin");
@@ -216,10 +215,10 @@ load_balancing_policy: {policies: [{typed_extension_config: {name: rr, typed_con
         let weighted = "{name: orders, common_lb_config: {locality_weighted_lb_config: {}}}";
         let error = ask(weighted, &nothing).unwrap_err();
         assert!(error.reason().contains("weights"), "{error}");
-        let odd = WhatIfQuestion {
+        let too_many = WhatIfQuestion {
             hosts: [("a".to_owned(), 200_000)].into(),
             ..nothing
         };
-        assert_eq!(ask(RULES, &odd).unwrap_err().path(), "hosts");
+        assert_eq!(ask(RULES, &too_many).unwrap_err().path(), "hosts");
     }
 }

@@ -1,11 +1,9 @@
-//! The page about commands: usage, arguments and what each exit code means, from the command line
-//! itself.
+//! Page about commands: usage, arguments and exit codes, from the definition of the command line.
 
 use std::fmt::Write as _;
 
 use clap::{Arg, ArgAction, Command};
 
-/// A section per command.
 pub(super) fn page(mut root: Command) -> String {
     root.build();
     let mut text = String::new();
@@ -18,8 +16,11 @@ pub(super) fn page(mut root: Command) -> String {
 
 fn section(command: &Command, parent: &str, text: &mut String) {
     let name = format!("{parent} {}", command.get_name());
-    let about = command.get_long_about().or_else(|| command.get_about());
-    let about = about.map(ToString::to_string).unwrap_or_default();
+    let about = command
+        .get_long_about()
+        .or_else(|| command.get_about())
+        .map(ToString::to_string)
+        .unwrap_or_default();
     let mut paragraphs = about.split("\n\n");
     let first = paragraphs.next().unwrap_or_default().trim_end_matches('.');
     let _ = writeln!(text, "\n## {name}\n\n{first}.");
@@ -66,14 +67,16 @@ fn arguments(command: &Command, text: &mut String) {
             let _ = write!(help, ": {}", names.join(", "));
         }
         let flag = !argument.get_action().takes_values();
-        let defaults = argument.get_default_values().iter();
-        let defaults = defaults.filter(|value| !flag && !value.is_empty());
-        let defaults: Vec<_> = defaults
+        let defaults: Vec<_> = argument
+            .get_default_values()
+            .iter()
+            .filter(|value| !flag && !value.is_empty())
             .map(|value| format!("`{}`", value.to_string_lossy()))
             .collect();
-        let default = match argument.is_required_set() {
-            true => "required".to_owned(),
-            false => defaults.join(" "),
+        let default = if argument.is_required_set() {
+            "required".to_owned()
+        } else {
+            defaults.join(" ")
         };
         let spelling = spelling(argument);
         let help = help.replace('|', "\\|");
@@ -88,7 +91,7 @@ fn is_built_in(argument: &Arg) -> bool {
     )
 }
 
-/// As it is typed: `-c`, `--config FILE`, or only `FILE`.
+/// Returns the argument as typed: `-c, --config FILE`, or only `FILE`.
 fn spelling(argument: &Arg) -> String {
     let mut names = Vec::new();
     if let Some(short) = argument.get_short() {
@@ -97,8 +100,9 @@ fn spelling(argument: &Arg) -> String {
     if let Some(long) = argument.get_long() {
         names.push(format!("--{long}"));
     }
-    let value = argument.get_value_names().unwrap_or_default();
-    let value = value
+    let value = argument
+        .get_value_names()
+        .unwrap_or_default()
         .iter()
         .map(ToString::to_string)
         .collect::<Vec<_>>()

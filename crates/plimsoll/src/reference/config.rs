@@ -1,30 +1,28 @@
-//! Pages about files: a section per message, a row per field, from a JSON Schema.
-//!
-//! A message that another page has described already is linked, not repeated.
+//! Pages about configuration files, from a JSON Schema: a section per message, a row per field.
+//! Messages that an earlier page describes are linked, not repeated.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 
+use plimsoll_xds::schema::json_schema::ACCEPTED_AND_IGNORED;
 use serde_json::{Map, Value};
 
-/// Messages that have a section, with their schema and the page.
+/// Messages described on all pages so far, with schema and page.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
     written: BTreeMap<String, (Value, &'static str)>,
 }
 
-/// One page while it is made.
 struct Writer<'a> {
     file: &'static str,
     definitions: &'a Map<String, Value>,
     elsewhere: &'a BTreeMap<String, (Value, &'static str)>,
-    /// Messages that still need a section, and where they stand in the file.
+    /// Messages that still need a section on this page, with their path in the file.
     waiting: VecDeque<(String, String)>,
     seen: BTreeMap<String, Value>,
 }
 
 impl Messages {
-    /// The sections of a page.
     pub(super) fn page(&mut self, file: &'static str, schema: &Value) -> String {
         let none = Map::new();
         let mut writer = Writer {
@@ -38,27 +36,28 @@ impl Messages {
         while let Some((name, path)) = writer.waiting.pop_front() {
             let message = &writer.definitions[&name];
             let _ = write!(text, "\n## {name}\n\nAt `{path}`.");
-            if let Some(about) = message["description"].as_str() {
-                let _ = write!(text, " {}", one_line(about));
+            if let Some(about) = message["description"].as_str().and_then(described) {
+                let _ = write!(text, " {about}");
             }
             text.push('\n');
             text.push_str(&writer.fields(message, &path));
         }
-        let new = writer.seen.into_iter();
-        self.written
-            .extend(new.map(|(name, value)| (name, (value, file))));
+        for (name, value) in writer.seen {
+            self.written.entry(name).or_insert((value, file));
+        }
         text
     }
 }
 
 impl Writer<'_> {
-    /// The table of an object, or the list of what a message may be.
+    /// Returns the table of an object's fields, or the list of alternatives.
     fn fields(&mut self, message: &Value, path: &str) -> String {
         if let Some(choices) = message["oneOf"].as_array() {
-            let mut text = "\nOne of, by its `@type`:\n\n".to_owned();
+            let mut text = "\nOne of these, selected by `@type`:\n\n".to_owned();
             for choice in choices {
-                let about = choice["description"].as_str().map(one_line);
-                let about = about.unwrap_or_else(|| self.kind(choice, path));
+                let about = choice["description"]
+                    .as_str()
+                    .map_or_else(|| self.kind(choice, path), one_line);
                 let _ = writeln!(text, "* {about}");
             }
             return text;
@@ -66,11 +65,15 @@ impl Writer<'_> {
         let none = Map::new();
         let fields = message["properties"].as_object().unwrap_or(&none);
         if fields.is_empty() {
-            return "\nIt has no fields.\n".to_owned();
+            return "\nThis message has no fields.\n".to_owned();
         }
         let required = message["required"].as_array();
-        let mut text = "\n| field | type | default | meaning |\n|---|---|---|---|\n".to_owned();
-        for (name, field) in fields {
+        let is_read = |(_, field): &(_, &Value)| field["description"] != ACCEPTED_AND_IGNORED;
+        let mut text = String::new();
+        if fields.iter().any(|entry| is_read(&entry)) {
+            text.push_str("\n| field | type | default | meaning |\n|---|---|---|---|\n");
+        }
+        for (name, field) in fields.iter().filter(is_read) {
             let needed = required.is_some_and(|list| list.iter().any(|one| one == name));
             let below = match path {
                 "" => name.clone(),
@@ -78,19 +81,25 @@ impl Writer<'_> {
             };
             let about = field["description"].as_str().unwrap_or_default();
             let (meaning, default) = split_default(&one_line(about));
-            let default = match needed || meaning.contains("Must be set.") {
-                true => "required".to_owned(),
-                false => default
-                    .or_else(|| derived_default(field))
-                    .unwrap_or_default(),
+            let (meaning, default) = match meaning.strip_suffix("Must be set.") {
+                Some(meaning) => (meaning.trim_end().to_owned(), "required".to_owned()),
+                None if needed => (meaning, "required".to_owned()),
+                None => {
+                    let default = default.or_else(|| derived_default(field));
+                    (meaning, default.unwrap_or_default())
+                }
             };
             let kind = self.kind(field, &below);
             let _ = writeln!(text, "| `{name}` | {kind} | {default} | {meaning} |");
         }
+        let unread = fields.iter().filter(|entry| !is_read(entry));
+        let names: Vec<_> = unread.map(|(name, _)| format!("`{name}`")).collect();
+        if !names.is_empty() {
+            let _ = writeln!(text, "\nAccepted but ignored: {}.", names.join(", "));
+        }
         text
     }
 
-    /// What a value may be, in words.
     fn kind(&mut self, schema: &Value, path: &str) -> String {
         if let Some(name) = schema["$ref"]
             .as_str()
@@ -99,8 +108,8 @@ impl Writer<'_> {
             return self.link(name, path);
         }
         if let Some(values) = schema["enum"].as_array() {
-            let names = values.iter().filter_map(Value::as_str);
-            let names: Vec<_> = names.map(|name| format!("`{name}`")).collect();
+            let values = values.iter().filter_map(Value::as_str);
+            let names: Vec<_> = values.map(|name| format!("`{name}`")).collect();
             return names.join(", ");
         }
         if let Some(text) = schema["const"].as_str() {
@@ -109,6 +118,9 @@ impl Writer<'_> {
         if let Some(choices) = schema["oneOf"].as_array() {
             let kinds: Vec<_> = choices.iter().map(|one| self.kind(one, path)).collect();
             return kinds.join(" or ");
+        }
+        if schema["properties"]["@type"].is_object() {
+            return "another message with `@type`".to_owned();
         }
         let types = match &schema["type"] {
             Value::Array(types) => types.iter().filter_map(Value::as_str).collect(),
@@ -119,23 +131,24 @@ impl Writer<'_> {
                 let inner = self.kind(&schema["items"], &format!("{path}[]"));
                 format!("list of {inner}")
             }
+            Some("object") if schema["additionalProperties"] == false => "{}".to_owned(),
             Some("object") => {
                 let inner = self.kind(&schema["additionalProperties"], &format!("{path}.*"));
-                format!("map of names to {inner}")
+                format!("map of string to {inner}")
             }
-            Some("boolean") => "true or false".to_owned(),
-            Some("integer") => "whole number".to_owned(),
+            Some("boolean") => "boolean".to_owned(),
+            Some("integer") => "integer".to_owned(),
             Some("number") => "number".to_owned(),
-            Some("string") if schema["pattern"].is_string() => "length of time".to_owned(),
-            Some("string") => "text".to_owned(),
-            _ => "anything".to_owned(),
+            Some("string") if schema["pattern"].is_string() => "duration".to_owned(),
+            Some("string") => "string".to_owned(),
+            _ => "any value".to_owned(),
         }
     }
 
-    /// A link to the section of a message, which is written later if nobody has it.
+    /// Returns a link to the section of a message, and queues the section if no page has it.
     fn link(&mut self, name: &str, path: &str) -> String {
         let message = &self.definitions[name];
-        let anchor = name.to_lowercase();
+        let anchor = name.to_lowercase().replace('.', "");
         if let Some((same, file)) = self.elsewhere.get(name)
             && same == message
             && *file != self.file
@@ -149,7 +162,17 @@ impl Writer<'_> {
     }
 }
 
-/// The default that a description ends with: `…. Default X.` or `…; default X.`
+/// Returns a description, unless it only repeats the name of the message.
+fn described(text: &str) -> Option<String> {
+    let text = one_line(text);
+    let is_name = |name: &str| !name.contains(['`', ' ', '[']);
+    let name = text
+        .strip_prefix('`')
+        .and_then(|rest| rest.strip_suffix("`."));
+    (!name.is_some_and(is_name)).then_some(text)
+}
+
+/// Splits off the default that a description ends with: `…. Default X.` or `…; default X.`
 fn split_default(text: &str) -> (String, Option<String>) {
     for start in ["Default ", ". Default ", "; default "] {
         let found = match start {
@@ -173,7 +196,7 @@ fn split_default(text: &str) -> (String, Option<String>) {
     (text.to_owned(), None)
 }
 
-/// What the code says when nothing is written, where that says something.
+/// Returns the default in a field's schema if it is a boolean or a number.
 fn derived_default(field: &Value) -> Option<String> {
     match &field["default"] {
         Value::Bool(value) => Some(value.to_string()),
@@ -182,7 +205,7 @@ fn derived_default(field: &Value) -> Option<String> {
     }
 }
 
-/// Text as it can stand in a table.
+/// Escapes text for a table cell.
 fn one_line(text: &str) -> String {
     text.replace('\n', " ").replace('|', "\\|")
 }
@@ -194,9 +217,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defaults_are_taken_out_of_descriptions() {
+    fn defaults_are_split_off_descriptions() {
         for (text, meaning, default) in [
-            ("So many. Default 3.", "So many.", Some("3")),
+            ("Retries. Default 3.", "Retries.", Some("3")),
             ("One way; default 0.25 ms.", "One way.", Some("0.25 ms")),
             (
                 "Length; default 1 s, 0.1 to 60 s.",
@@ -204,7 +227,7 @@ mod tests {
                 Some("1 s, 0.1 to 60 s"),
             ),
             ("Default 6 (Envoy).", "", Some("6 (Envoy)")),
-            ("So many. Default 1. More.", "So many. More.", Some("1")),
+            ("Retries. Default 1. More.", "Retries. More.", Some("1")),
             (
                 "`paced` (default) or `poisson`.",
                 "`paced` (default) or `poisson`.",
@@ -243,10 +266,7 @@ mod tests {
             "{page}"
         );
         assert!(page.contains("\n## Inner\n\nAt `a`. An a\\|b.\n"), "{page}");
-        assert!(
-            page.contains("| `on` | true or false | false |  |"),
-            "{page}"
-        );
+        assert!(page.contains("| `on` | boolean | false |  |"), "{page}");
         assert_eq!(page.matches("## Inner").count(), 1);
         let other = messages.page("two.md", &schema);
         assert!(other.contains("[Inner](one.md#inner)"), "{other}");

@@ -1,40 +1,40 @@
-//! The page that says what reaches which data plane: every policy, every delivery.
+//! Page about deliveries of measured demand: which data plane gets what, for every policy.
 //!
-//! Cells are computed by [`steering`], which decides for the control plane, from services that are
-//! parsed like any other. [`SHOWN_LIVE`] names the tests behind the cells; a test here fails when a
-//! cell has none, or when a named test is gone.
+//! Cells are computed by [`steering`], which the control plane uses, from services that are parsed
+//! like any other. [`LIVE_TESTS`] names the tests that prove the cells; a test in this file fails
+//! if a cell has none or if a named test does not exist.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use plimsoll_control::config::{ControlConfig, Delivery, File, Service};
-use plimsoll_control::delivery::{Class, Steering, WhyNot, name_of, steering};
+use plimsoll_control::config::{ConfigFile, ControlConfig, Delivery, Service};
+use plimsoll_control::delivery::{NodeClass, NotSteeredReason, Steering, proto_name, steering};
 use plimsoll_xds::yaml::proto_json::ProtoEnum as _;
 
-/// Title, who is meant, and the kind of node that the control plane takes it for.
-const PLANES: [(&str, Class); 3] = [
-    ("Plimsoll's client and proxy", Class::Plimsoll),
-    ("Stock Envoy", Class::Envoy),
-    ("gRPC clients", Class::Grpc),
+/// Title of each table and the class of nodes it describes.
+const PLANES: [(&str, NodeClass); 3] = [
+    ("Plimsoll's client and proxy", NodeClass::Plimsoll),
+    ("Envoy", NodeClass::Envoy),
+    ("gRPC clients", NodeClass::Grpc),
 ];
 
-/// A row: what people call it, the policy's name, its message, and further fields in YAML.
+/// Row of a table: title, name of the policy, its message, and further fields in YAML.
 type Policy = (&'static str, &'static str, &'static str, String);
 
-/// Test of the control plane that reads back, for every cell that says how demand arrives, the
-/// bytes that are sent, and compares the split with the one that demand asks for.
+/// Test that decodes the resources sent for every cell that delivers demand, and compares the
+/// resulting traffic shares with the measured demand.
 const EVERY_CELL: Test = (
     "crates/plimsoll-control/src/explain/tests.rs",
-    "where_demand_steers_the_bytes_split_as_it_asks",
+    "sent_resources_split_traffic_by_demand",
 );
 
-/// Test of the control plane that reads back every other cell and compares it with its explanation.
+/// Test that decodes the resources of every other cell and compares them with the explanation.
 const EVERY_OTHER_CELL: Test = (
     "crates/plimsoll-control/src/explain/tests.rs",
-    "what_is_explained_is_what_is_sent",
+    "explanations_match_sent_resources",
 );
 
-/// File and name of a test.
+/// File and function name of a test.
 type Test = (&'static str, &'static str);
 
 const CLIENTS: &str = "crates/plimsoll/tests/e2e/real_peers/clients.rs";
@@ -43,93 +43,93 @@ const ENVOYS: &str = "crates/plimsoll/tests/e2e/real_peers/envoys.rs";
 const SUBSETS: &str = "crates/plimsoll/tests/e2e/real_peers/subsets.rs";
 const GRPC: &str = "crates/plimsoll/tests/e2e/real_peers/grpc.rs";
 
-/// Tests with real data planes: which one, what it gets, the test.
-const SHOWN_LIVE: [(&str, &str, Test); 14] = [
+/// Tests with real data planes: data plane, how demand is delivered, test.
+const LIVE_TESTS: [(&str, &str, Test); 14] = [
     (
         "client",
         "`EDS_FIELD`",
-        (
-            CLIENTS,
-            "measured_demand_by_the_field_of_the_fleet_assignment",
-        ),
+        (CLIENTS, "demand_delivered_by_eds_field"),
     ),
     (
         "client",
         "`LOCALITY_METADATA`",
-        (CLIENTS, "measured_demand_by_the_metadata_of_localities"),
+        (CLIENTS, "demand_delivered_by_locality_metadata"),
     ),
     (
         "client",
         "`LRS_RESPONSE`",
-        (CLIENTS, "measured_demand_by_the_answer_to_load_reports"),
+        (CLIENTS, "demand_delivered_by_lrs_response"),
     ),
     (
         "client",
         "`LOCALITY_WEIGHTS`",
-        (CLIENTS, "measured_demand_by_the_weights_of_localities"),
+        (CLIENTS, "demand_delivered_by_locality_weights"),
     ),
     (
         "client",
         "`EDS_FIELD` over client-side weighted round robin",
         (
             CLOSED_LOOP,
-            "embedded_clients_level_zones_by_demand_and_hosts_by_weights_from_orca",
+            "embedded_clients_even_out_zones_by_demand_and_hosts_by_orca",
         ),
     ),
     (
         "proxy",
         "`EDS_FIELD` over round robin",
-        (CLOSED_LOOP, "measured_demand_levels_zones"),
+        (CLOSED_LOOP, "measured_demand_evens_out_zones"),
     ),
     (
         "proxy",
         "`EDS_FIELD` over client-side weighted round robin",
         (
             CLOSED_LOOP,
-            "measured_demand_levels_zones_and_weights_from_orca_their_hosts",
+            "proxies_even_out_zones_by_demand_and_hosts_by_orca",
         ),
     ),
     (
         "proxy",
         "`load_aware_locality` with CONVERGENT",
-        (CLOSED_LOOP, "convergent_levels_zones_and_does_not_cycle"),
+        (
+            CLOSED_LOOP,
+            "convergent_evens_out_zones_without_oscillation",
+        ),
     ),
     (
         "proxy",
         "the same, led by demand",
-        (CLOSED_LOOP, "measured_demand_leads_a_step_of_convergent"),
+        (CLOSED_LOOP, "demand_feed_forward_speeds_up_convergent"),
     ),
     (
-        "proxy and stock Envoy",
+        "proxy and Envoy",
         "`subset`",
         (SUBSETS, "envoy_and_the_proxy_send_to_the_same_subsets"),
     ),
     (
-        "stock Envoy",
+        "Envoy",
         "`FLEET_WEIGHTS`",
-        (ENVOYS, "three_envoys_by_fleet_weights"),
+        (ENVOYS, "fleet_weights_even_out_zones_of_envoys"),
     ),
     (
-        "stock Envoy",
+        "Envoy",
         "`LOCALITY_WEIGHTS`",
-        (ENVOYS, "three_envoys_by_locality_weights"),
+        (ENVOYS, "locality_weights_even_out_zones_of_envoys"),
     ),
     (
         "gRPC C-core",
         "`LOCALITY_WEIGHTS`",
-        (GRPC, "clients_follow_the_weights_of_their_zone_and_report"),
+        (
+            GRPC,
+            "c_core_clients_follow_locality_weights_and_report_load",
+        ),
     ),
     (
         "grpc-js",
         "`LOCALITY_WEIGHTS`",
-        (
-            GRPC,
-            "demand_of_grpc_js_clients_arrives_and_fractions_follow_it",
-        ),
+        (GRPC, "grpc_js_clients_report_load_and_fractions_follow"),
     ),
 ];
 
-/// A table per data plane, the reasons, and the tests.
+/// Generates one table per data plane, the reasons why demand does not steer, and the tests.
 pub(super) fn page() -> String {
     let mut text = INTRODUCTION.to_owned();
     let mut reasons = BTreeMap::new();
@@ -144,7 +144,7 @@ pub(super) fn page() -> String {
             for delivery in deliveries() {
                 let cell = match service(&policy, delivery) {
                     Ok(service) => cell(steering(&service, class, 100), &mut reasons),
-                    Err(reason) => refused(&reason, &mut reasons),
+                    Err(reason) => rejected(&reason, &mut reasons),
                 };
                 let _ = write!(text, " {cell} |");
             }
@@ -160,14 +160,12 @@ pub(super) fn page() -> String {
 }
 
 const INTRODUCTION: &str = "
-What a service of `plimsoll control` gets, by its policy (rows), its `delivery` (columns) and the \
-data plane that connects. A cell names the form in which measured demand arrives, which is the \
-nearest to what `delivery` asks for that the data plane understands, or why demand does not steer. \
-Nothing that only Plimsoll's own data planes understand is ever sent to others. \
-[control.md](../control.md#deliveries) describes the forms.
+How measured demand reaches a data plane from `plimsoll control`, by the policy of the service \
+(rows) and its `delivery` (columns). A cell names the form that is sent, the closest to `delivery` \
+that the data plane supports, or why demand is not used. Extensions of Plimsoll are sent only to \
+Plimsoll's own data planes. [control.md](../control.md#deliveries) describes the forms.
 ";
 
-/// Every way to choose zones and hosts that a service can be written with.
 fn policies() -> Vec<Policy> {
     let plain = String::new;
     let mut all = vec![
@@ -188,7 +186,7 @@ fn policies() -> Vec<Policy> {
     all
 }
 
-/// Round robin with settings for the choice of a locality.
+/// Returns round robin with each way to choose a locality.
 fn bases() -> impl Iterator<Item = Policy> {
     let basis = |name: &str| format!("{{zone_aware_lb_config: {{locality_basis: {name}}}}}");
     let weighted = "{locality_weighted_lb_config: {}}".to_owned();
@@ -214,7 +212,7 @@ fn bases() -> impl Iterator<Item = Policy> {
     })
 }
 
-/// Policies with round robin as their child.
+/// Returns policies with round robin as their child.
 fn parents() -> [Policy; 4] {
     let child = |field: &str| {
         format!(
@@ -245,7 +243,7 @@ fn parents() -> [Policy; 4] {
     ]
 }
 
-/// The service of one row and one column, or why there is none.
+/// Parses the service of one row and one column; the error says why it is invalid.
 fn service((_, name, message, fields): &Policy, delivery: &str) -> Result<Service, String> {
     let policy = format!(
         "{{policies: [{{typed_extension_config: {{name: {name}, typed_config: {{'@type': \
@@ -257,76 +255,77 @@ fn service((_, name, message, fields): &Policy, delivery: &str) -> Result<Servic
          {policy}}}}}]"
     );
     let name = "a row of the table".to_owned();
-    let config = ControlConfig::parse(&File { name, text }, &[])
+    let config = ControlConfig::parse(&ConfigFile { name, text }, &[])
         .map_err(|error| error.error.reason().to_owned())?;
     let service = config
         .services
         .get("orders")
         .map(|service| Service::clone(service));
-    service.ok_or_else(|| "no such service".to_owned())
+    service.ok_or_else(|| "the service is missing".to_owned())
 }
 
-/// What a cell says; a reason is explained once, below the tables.
+/// Returns the text of a cell; reasons are explained once, below the tables.
 fn cell(steering: Steering, reasons: &mut BTreeMap<String, String>) -> String {
     let (name, reason) = match steering {
-        Steering::Demand(delivery) => return format!("`{}`", name_of(delivery)),
+        Steering::Demand(delivery) => return format!("`{}`", proto_name(delivery)),
         Steering::FeedForward(delivery) => {
-            reasons.insert(LEADS.to_owned(), LEADS_MEANS.to_owned());
-            return format!("`{}`, {LEADS}", name_of(delivery));
+            reasons.insert(FEED_FORWARD.to_owned(), FEED_FORWARD_MEANING.to_owned());
+            return format!("`{}`, {FEED_FORWARD}", proto_name(delivery));
         }
         Steering::HostCounts => ("host counts", "the service is in mode `SHADOW`"),
-        Steering::AsConfigured(WhyNot::ModeOff) => ("as written", "the service is in mode `OFF`"),
-        Steering::AsConfigured(WhyNot::BasisWritten) => (
+        Steering::AsConfigured(NotSteeredReason::ModeOff) => {
+            ("as written", "the service is in mode `OFF`")
+        }
+        Steering::AsConfigured(NotSteeredReason::ExplicitBasis) => (
             "as written: basis",
-            "the cluster names the `locality_basis` it goes by, which the control plane leaves \
-             alone; a stock Envoy and gRPC are not sent a basis that they do not know",
+            "the cluster sets `locality_basis`, which the control plane does not change; a basis \
+             that Envoy and gRPC do not know is not sent to them",
         ),
-        Steering::AsConfigured(WhyNot::Hashing) => (
+        Steering::AsConfigured(NotSteeredReason::Hashing) => (
             "as written: hash",
-            "consistent hashing chooses by the request, not by the zone",
+            "consistent hashing chooses the host by the request, not by the zone",
         ),
-        Steering::AsConfigured(WhyNot::LoadAwareLocality) => (
+        Steering::AsConfigured(NotSteeredReason::LoadAwareLocality) => (
             "as written: load aware",
-            "backends' own load reports decide; only Plimsoll's data planes have `CONVERGENT`, \
-             which demand can lead",
+            "load reports of backends decide; only Plimsoll's data planes support `CONVERGENT`, \
+             which can use demand as feed-forward",
         ),
-        Steering::AsConfigured(WhyNot::Subsets) => (
+        Steering::AsConfigured(NotSteeredReason::Subsets) => (
             "as written: subsets",
-            "only weights of localities could carry demand there, and subsets look at those only \
-             with `locality_weight_aware`",
+            "demand would need locality weights, which subsets use only with \
+             `locality_weight_aware`",
         ),
     };
     reasons.insert(name.to_owned(), reason.to_owned());
     name.to_owned()
 }
 
-const LEADS: &str = "feed-forward";
-const LEADS_MEANS: &str = "backends' load reports decide, and demand leads: shares follow a step \
-                           in demand before hosts report it";
+const FEED_FORWARD: &str = "feed-forward";
+const FEED_FORWARD_MEANING: &str = "load reports of backends decide, with demand as feed-forward: \
+                                    shares follow a step in demand before hosts report it";
 
-fn refused(reason: &str, reasons: &mut BTreeMap<String, String>) -> String {
-    let text = format!("`plimsoll check` and the control plane refuse it, as in: {reason}");
-    reasons.entry("refused".to_owned()).or_insert(text);
-    "refused".to_owned()
+fn rejected(reason: &str, reasons: &mut BTreeMap<String, String>) -> String {
+    let text = format!("`plimsoll check` and the control plane reject it, for example: {reason}");
+    reasons.entry("rejected".to_owned()).or_insert(text);
+    "rejected".to_owned()
 }
 
-/// Every `delivery`, as files spell it.
 fn deliveries() -> impl Iterator<Item = &'static str> {
     Delivery::VALUES.iter().map(|(name, _, _)| *name)
 }
 
 fn tests(text: &mut String) {
-    let link = |(file, test): Test| format!("[`{test}`](../../{file})");
+    let place = |(file, test): Test| format!("`{test}` (`{file}`)");
     let _ = write!(
         text,
-        "\n## Tests\n\nEvery cell with the name of a form: {}, from the bytes that are sent to the \
-         split that the engine makes of them. Every other cell: {}. With real data planes:\n\n\
-         | data plane | gets | test |\n|---|---|---|\n",
-        link(EVERY_CELL),
-        link(EVERY_OTHER_CELL),
+        "\n## Tests\n\nEvery cell with a form of demand: {}, from the bytes that are sent to the \
+         resulting split. Every other cell: {}. With real data planes:\n\n\
+         | data plane | form | test |\n|---|---|---|\n",
+        place(EVERY_CELL),
+        place(EVERY_OTHER_CELL),
     );
-    for (plane, gets, test) in SHOWN_LIVE {
-        let _ = writeln!(text, "| {plane} | {gets} | {} |", link(test));
+    for (plane, gets, test) in LIVE_TESTS {
+        let _ = writeln!(text, "| {plane} | {gets} | {} |", place(test));
     }
 }
 
@@ -338,9 +337,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tests_behind_the_cells_exist() {
+    fn named_tests_exist() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let live = SHOWN_LIVE.map(|(_, _, test)| test);
+        let live = LIVE_TESTS.map(|(_, _, test)| test);
         for (file, test) in live.into_iter().chain([EVERY_CELL, EVERY_OTHER_CELL]) {
             let text = fs::read_to_string(root.join(file)).unwrap();
             let definition = format!("#[test]\nfn {test}() {{");
@@ -349,29 +348,29 @@ mod tests {
     }
 
     #[test]
-    fn forms_are_shown_live_on_the_data_planes_that_take_them() {
+    fn every_form_is_tested_with_a_real_data_plane() {
         for (title, class) in PLANES {
             let mut forms: Vec<_> = policies()
                 .iter()
                 .flat_map(|policy| deliveries().map(|delivery| service(policy, delivery)))
                 .filter_map(|service| match steering(&service.ok()?, class, 100) {
-                    Steering::Demand(delivery) => Some(format!("`{}`", name_of(delivery))),
+                    Steering::Demand(delivery) => Some(format!("`{}`", proto_name(delivery))),
                     _ => None,
                 })
                 .collect();
             forms.sort();
             forms.dedup();
-            assert!(!forms.is_empty(), "{title} gets nothing");
+            assert!(!forms.is_empty(), "{title} has no form of demand");
             let planes: &[&str] = match class {
-                Class::Plimsoll => &["client", "proxy"],
-                Class::Envoy => &["stock Envoy"],
-                Class::Grpc => &["gRPC C-core", "grpc-js"],
+                NodeClass::Plimsoll => &["client", "proxy"],
+                NodeClass::Envoy => &["Envoy"],
+                NodeClass::Grpc => &["gRPC C-core", "grpc-js"],
             };
             for form in forms {
-                let is_shown = SHOWN_LIVE
+                let is_tested = LIVE_TESTS
                     .iter()
                     .any(|(plane, gets, _)| planes.contains(plane) && gets.starts_with(&form));
-                assert!(is_shown, "{title}: {form} is not shown live");
+                assert!(is_tested, "{title}: {form} has no live test");
             }
         }
     }

@@ -1,93 +1,86 @@
-//! The page about metrics, from the tables beside the counters.
-//!
-//! Names are those that Prometheus sees: OpenMetrics ends every counter with `_total`.
+//! Page about metrics, from the tables beside the counters in the code. Names are as exported:
+//! OpenMetrics appends `_total` to counters.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use plimsoll_proxy::stats::{HttpStats, RDS, SERVER};
+use plimsoll_client::metric_name;
+use plimsoll_core::stats::Metric;
+use plimsoll_proxy::stats::{HttpStats, RouteStats, ServerStats};
 
-/// A table per process.
 pub(super) fn page() -> String {
     let mut text =
-        "\nWhat they mean together, and events: [observability.md](../observability.md).\n"
+        "\n[observability.md](../observability.md) explains how to use them, and events.\n"
             .to_owned();
     text.push_str("\n## The control plane\n\nOn `/metrics` of the admin address.\n");
     head(&mut text);
-    for metric in plimsoll_control::admin::METRICS {
-        row(
-            &mut text,
-            metric.name,
-            metric.kind,
-            metric.labels,
-            metric.help,
-        );
+    for metric in &plimsoll_control::admin::METRICS {
+        row(&mut text, metric.name, metric, metric.help);
     }
     text.push_str(
-        "\n## Clusters\n\nOf the proxy, on `/stats/prometheus`, and of programs with the embedded \
+        "\n## Clusters\n\nFrom the proxy, on `/stats/prometheus`, and from programs that embed the \
          client.\n",
     );
     head(&mut text);
     clusters(&mut text);
     text.push_str("\n## Listeners and process of the proxy\n\nOn `/stats/prometheus`.\n");
     head(&mut text);
-    let listeners = HttpStats::NAMES.iter().zip(HttpStats::HELP);
-    for (name, help) in listeners {
-        let labels = ["plimsoll_http_conn_manager_prefix"];
-        let full = format!("plimsoll_http_{name}");
-        row(&mut text, &full, HttpStats::kind(name), &labels, help);
-    }
-    for (name, kind, help) in RDS {
-        let labels = [
-            "plimsoll_rds_route_config",
-            "plimsoll_http_conn_manager_prefix",
-        ];
-        let full = format!("plimsoll_http_rds_{name}");
-        row(&mut text, &full, kind, &labels, help);
-    }
-    for (name, kind, help) in SERVER {
-        let full = format!("plimsoll_{}", name.replace('.', "_"));
-        row(&mut text, &full, kind, &[], help);
+    let tables = [
+        ("plimsoll_http_", HttpStats::METRICS),
+        ("plimsoll_http_rds_", RouteStats::METRICS),
+        ("plimsoll_", ServerStats::METRICS),
+    ];
+    for (prefix, metrics) in tables {
+        for metric in metrics {
+            row(&mut text, &metric.exposed_name(prefix), metric, metric.help);
+        }
     }
     text
 }
 
-/// The client's own, and those of the core and of out-of-band reporting. A name that two of them
-/// share is their sum.
+/// Adds the metrics of clusters. Metrics with the same name are summed.
 fn clusters(text: &mut String) {
-    for metric in plimsoll_client::METRICS {
-        let name = exposed(metric.name, metric.kind);
-        row(text, &name, metric.kind, metric.labels, metric.help);
-    }
     let mut seen = BTreeSet::new();
-    let others: Vec<_> = plimsoll_client::counters_of_others().collect();
-    for (prefix, name, _) in &others {
-        if !seen.insert((prefix, name)) {
-            continue;
+    for metric in plimsoll_client::metrics() {
+        let name = metric_name(metric);
+        if seen.insert(name.clone()) {
+            let same = plimsoll_client::metrics().filter(|other| metric_name(other) == name);
+            let help: Vec<&str> = same.map(|other| other.help).collect();
+            row(text, &name, metric, &help.join(" "));
         }
-        let same = others.iter().filter(|(p, n, _)| (p, n) == (prefix, name));
-        let help: Vec<&str> = same.map(|(_, _, help)| *help).collect();
-        let full = exposed(&format!("{prefix}{name}"), "counter");
-        row(text, &full, "counter", &["cluster"], &help.join(" "));
     }
-}
-
-fn exposed(name: &str, kind: &str) -> String {
-    let ending = if kind == "counter" { "_total" } else { "" };
-    let name = match kind {
-        "counter" => name.strip_suffix("_total").unwrap_or(name),
-        _ => name,
-    };
-    format!("plimsoll_cluster_{name}{ending}")
 }
 
 fn head(text: &mut String) {
-    text.push_str("\n| name | type | labels | says |\n|---|---|---|---|\n");
+    text.push_str("\n| name | type | labels | meaning |\n|---|---|---|---|\n");
 }
 
-fn row(text: &mut String, name: &str, kind: &str, labels: &[&str], help: &str) {
-    let labels: Vec<_> = labels.iter().map(|label| format!("`{label}`")).collect();
+fn row(text: &mut String, name: &str, metric: &Metric, help: &str) {
+    let labels: Vec<_> = metric.labels.iter().map(|one| format!("`{one}`")).collect();
     let labels = labels.join(", ");
     let help = help.trim_end_matches('.').replace('|', "\\|");
+    let kind = metric.kind.name();
     let _ = writeln!(text, "| `{name}` | {kind} | {labels} | {help} |");
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_core::stats::{BalancerStats, LoadAwareStats, OutlierStats, PickerStats};
+
+    use super::*;
+
+    #[test]
+    fn every_counter_of_the_core_is_on_the_page() {
+        let page = page();
+        let tables = [
+            PickerStats::METRICS,
+            BalancerStats::METRICS,
+            LoadAwareStats::METRICS,
+            OutlierStats::METRICS,
+        ];
+        for metric in tables.into_iter().flatten() {
+            let name = metric_name(metric);
+            assert!(page.contains(&format!("| `{name}` |")), "{name}");
+        }
+    }
 }

@@ -1,17 +1,17 @@
-//! Bars out of block characters, an eighth of a cell fine.
+//! Bars of block characters with a resolution of an eighth of a cell.
 
-/// Cells on each side of the load line.
+/// Number of cells on each side of the load line.
 const HALF: usize = 8;
 const BLOCKS: [char; 8] = ['·', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 
-/// A share of 0.0 to 1.0 as a bar of `cells`.
+/// Draws a share of 0.0 to 1.0 as a bar of `cells`.
 pub(super) fn share(share: f64, cells: usize) -> String {
     let mut bar = String::new();
     fill(&mut bar, share * float(cells), cells);
     bar
 }
 
-/// A load factor as a bar from 0 to 2 with the load line `│` at 1.00; `▶` where it goes on.
+/// Draws a load factor from 0 to 2 with the load line `│` at 1.00; `▶` marks larger values.
 pub(super) fn load(factor: f64) -> String {
     let half = float(HALF);
     let mut bar = String::new();
@@ -55,12 +55,12 @@ mod tests {
         assert_eq!(share(0.5, 4), "██··");
         assert_eq!(share(1.0, 4), "████");
         assert_eq!(share(0.6, 4), "██▍·");
-        assert_eq!(share(7.0, 4), "████", "more than everything stays inside");
+        assert_eq!(share(7.0, 4), "████", "values above 1 are clamped");
         assert_eq!(share(f64::NAN, 4), "····");
     }
 
     #[test]
-    fn loads_are_measured_against_the_line() {
+    fn loads_are_drawn_around_the_load_line() {
         assert_eq!(load(0.0), "········│········");
         assert_eq!(load(0.75), "██████··│········");
         assert_eq!(load(1.0), "████████│········");

@@ -1,9 +1,8 @@
-//! Short names of localities: no region where all have the same.
+//! Short names of localities: the region is omitted if all localities have the same one.
 
 use plimsoll_core::explain::{Explanation, LocalityExplanation};
 use plimsoll_core::model::locality::Locality;
 
-/// How localities are called on one page.
 pub(super) struct Names {
     with_region: bool,
 }
@@ -23,12 +22,10 @@ impl Names {
         }
     }
 
-    /// The name of a row.
     pub(super) fn row(&self, row: &LocalityExplanation) -> String {
-        self.short(&Locality::new(&row.region, &row.zone, &row.sub_zone))
+        self.short(&row.locality())
     }
 
-    /// The name of a locality.
     pub(super) fn short(&self, locality: &Locality) -> String {
         if self.with_region {
             return locality.to_string();
@@ -42,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_region_that_all_share_is_left_out() {
+    fn a_common_region_is_omitted() {
         let locality = Locality::new("eu", "a", "rack-1");
         assert_eq!(Names { with_region: true }.short(&locality), "eu/a/rack-1");
         assert_eq!(Names { with_region: false }.short(&locality), "a/rack-1");

@@ -1,4 +1,4 @@
-//! The sections of a page that are sentences. One that has nothing to say is empty.
+//! Sections of a page that consist of sentences; a section without content is an empty string.
 
 use plimsoll_core::explain::{Explanation, FractionStatus, StateName};
 use plimsoll_core::locality_picking::fractions::FractionOrigin;
@@ -6,12 +6,13 @@ use plimsoll_core::locality_picking::zone_aware::Reason;
 
 use super::Heading;
 use super::style::{Style, Tone};
-use super::words::{basis_points, json_name, painted, state_name, title};
+use super::text::{basis_points, json_name, painted, title};
 use super::wrap::wrap;
 
 pub(super) fn heading(heading: Heading<'_>, explanation: &Explanation, style: Style) -> String {
+    let unknown = || "an unknown locality".to_owned();
     let own = explanation.own_locality.as_ref();
-    let own = own.map_or_else(|| "nowhere".to_owned(), ToString::to_string);
+    let from = own.map_or_else(unknown, ToString::to_string);
     let cluster = &explanation.cluster;
     let mut text = String::new();
     if !heading.title.is_empty() {
@@ -30,12 +31,15 @@ pub(super) fn heading(heading: Heading<'_>, explanation: &Explanation, style: St
     if let Some(basis) = explanation.locality_basis {
         policy += &format!(", basis {}", json_name(&basis));
     }
-    text + &wrap("", &format!("Cluster {cluster}, seen from {own}: {policy}"))
+    text + &wrap(
+        "",
+        &format!("Cluster {cluster}, seen from {from}: {policy}"),
+    )
 }
 
-/// What happens and why; then what zone-aware routing alone would do, if something overrules it.
+/// Renders state and reason; if something overrides zone-aware routing, also the zone-aware state.
 pub(super) fn verdict(explanation: &Explanation, style: Style) -> String {
-    let name = state_name(explanation.state);
+    let name = explanation.state.as_str();
     let rows = &explanation.localities;
     let served: f64 = rows.iter().map(|row| row.expected_share).sum();
     let kept = basis_points(explanation.local_percent_to_route_bp.unwrap_or(0));
@@ -48,10 +52,10 @@ pub(super) fn verdict(explanation: &Explanation, style: Style) -> String {
             (Tone::Good, format!("{policy}: {kept:.2} % stays local"))
         }
         StateName::NoLocalityRouting if explanation.locality_policy == "zone_aware" => {
-            (Tone::Warning, format!("{name}: localities play no part"))
+            (Tone::Warning, format!("{name}: localities are ignored"))
         }
-        StateName::NoLocalityRouting => (Tone::Plain, format!("{name}: zones play no part")),
-        StateName::LocalityDirect => (Tone::Good, format!("{name}: everything stays local")),
+        StateName::NoLocalityRouting => (Tone::Plain, format!("{name}: zones are ignored")),
+        StateName::LocalityDirect => (Tone::Good, format!("{name}: all requests stay local")),
         StateName::LocalityResidual => (
             Tone::Good,
             format!("{name}: {kept} % stays local, the rest spills"),
@@ -62,18 +66,18 @@ pub(super) fn verdict(explanation: &Explanation, style: Style) -> String {
         text += &painted(&wrap("  ! ", note), Tone::Warning, style);
     }
     if explanation.zone_state != explanation.state {
-        let otherwise = format!("otherwise: {}", state_name(explanation.zone_state));
-        text += &painted(&wrap("  ", &otherwise), Tone::Dim, style);
+        let overridden = format!("overrides: {}", explanation.zone_state.as_str());
+        text += &painted(&wrap("  ", &overridden), Tone::Dim, style);
     }
     text
 }
 
-/// What a control plane sends otherwise than it is written.
+/// Lists settings that the control plane sends with another value than configured.
 pub(super) fn changes(explanation: &Explanation, style: Style) -> String {
     if explanation.changes.is_empty() {
         return String::new();
     }
-    let mut text = title("Sent otherwise than written", style);
+    let mut text = title("Changed by the control plane", style);
     for change in &explanation.changes {
         text += &wrap("  ", &change.sentence());
     }
@@ -99,34 +103,35 @@ pub(super) fn preconditions(explanation: &Explanation, style: Style) -> String {
 
 pub(super) fn fractions(explanation: &Explanation, style: Style) -> String {
     let fractions = &explanation.fractions;
-    // Under load_aware_locality, which has no basis, they are help that may be missing.
-    let leads = explanation.locality_basis.is_none();
-    let instead = match leads {
-        true => "reports of hosts alone decide",
-        false => "host counts are used",
+    // load_aware_locality has no `locality_basis`; fractions are its optional feed-forward.
+    let feed_forward = explanation.locality_basis.is_none();
+    let fallback = if feed_forward {
+        "only load reports of hosts are used"
+    } else {
+        "host counts are used"
     };
     let (tone, mut line) = match fractions.status {
         FractionStatus::Unused if fractions.age_ms.is_none() => return String::new(),
-        FractionStatus::Absent if leads => return String::new(),
+        FractionStatus::Absent if feed_forward => return String::new(),
         FractionStatus::Unused => {
-            let line = "known, but the basis does not use them";
+            let line = "known, but not used by the locality basis";
             (Tone::Dim, line.to_owned())
         }
-        FractionStatus::Absent => (Tone::Warning, format!("none so far: {instead}")),
+        FractionStatus::Absent => (Tone::Warning, format!("none received: {fallback}")),
         FractionStatus::Fresh => (Tone::Good, "in force for every zone".to_owned()),
         FractionStatus::FeedForward => {
-            let line = "in force: they lead, and reports of hosts trim";
+            let line = "in force as feed-forward; load reports of hosts correct them";
             (Tone::Good, line.to_owned())
         }
         FractionStatus::Partial => {
-            let line = "in force; zones without one share the rest by host count";
+            let line = "in force; zones without one share the rest by host counts";
             (Tone::Good, line.to_owned())
         }
         FractionStatus::AllZero => {
-            let line = format!("all 0, that is no data: {instead}");
+            let line = format!("all 0, treated as no data: {fallback}");
             (Tone::Warning, line)
         }
-        FractionStatus::Stale => (Tone::Warning, format!("too old: {instead}")),
+        FractionStatus::Stale => (Tone::Warning, format!("stale: {fallback}")),
     };
     if let Some(age) = fractions.age_ms {
         line += &format!("; {} old", seconds(age));
@@ -135,9 +140,9 @@ pub(super) fn fractions(explanation: &Explanation, style: Style) -> String {
         line += &format!(", stale after {}", seconds(threshold));
     }
     line += match fractions.origin {
-        Some(FractionOrigin::EdsField) => ", from the fleet's assignment",
-        Some(FractionOrigin::LocalityMetadata) => ", from the metadata of the fleet's assignment",
-        Some(FractionOrigin::LrsResponse) => ", from load reporting",
+        Some(FractionOrigin::EdsField) => ", from the fleet's EDS assignment",
+        Some(FractionOrigin::LocalityMetadata) => ", from metadata of the fleet's EDS assignment",
+        Some(FractionOrigin::LrsResponse) => ", from the LRS response",
         None => "",
     };
     title("Measured fractions of demand", style) + &painted(&wrap("  ", &line), tone, style)

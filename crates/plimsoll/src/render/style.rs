@@ -1,6 +1,6 @@
-//! Colours, on terminals only.
+//! Colors of the text output.
 
-/// What a piece of text says by its colour. Without colours the page says the same in words.
+/// Meaning of a color. The text itself says the same, for output without colors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Tone {
     Bad,
@@ -12,25 +12,24 @@ pub(super) enum Tone {
     Warning,
 }
 
-/// Whether the page has colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Style {
-    colour: bool,
+    color: bool,
 }
 
 impl Style {
-    /// Colours if the reader is a terminal that did not ask for none (`NO_COLOR`, no-color.org).
+    /// Uses colors on a terminal, unless `NO_COLOR` is set (no-color.org).
     pub(crate) fn new(terminal: bool, no_color: Option<&std::ffi::OsStr>) -> Self {
-        let refused = no_color.is_some_and(|value| !value.is_empty());
+        let disabled = no_color.is_some_and(|value| !value.is_empty());
         Self {
-            colour: terminal && !refused,
+            color: terminal && !disabled,
         }
     }
 
-    /// `text` in `tone`. Pad before painting: escape codes have no width.
+    /// Colors `text`. Pad the text before: escape codes count as characters but have no width.
     pub(super) fn paint(self, tone: Tone, text: &str) -> String {
         let code = match tone {
-            _ if !self.colour || text.is_empty() => return text.to_owned(),
+            _ if !self.color || text.is_empty() => return text.to_owned(),
             Tone::Plain => return text.to_owned(),
             Tone::Bad => "31",
             Tone::Dim => "2",
@@ -49,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_only_on_a_terminal_that_wants_them() {
+    fn colors_appear_only_on_terminals_and_without_no_color() {
         let painted = |terminal, no_color: Option<&str>| {
             Style::new(terminal, no_color.map(OsStr::new)).paint(Tone::Bad, "x") != "x"
         };
@@ -60,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_text_and_nothing_have_no_codes() {
+    fn plain_and_empty_text_has_no_escape_codes() {
         let style = Style::new(true, None);
         assert_eq!(style.paint(Tone::Plain, "x"), "x");
         assert_eq!(style.paint(Tone::Good, ""), "");

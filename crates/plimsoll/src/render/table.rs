@@ -1,9 +1,8 @@
-//! Aligned columns: cells are padded by what is seen, then painted.
+//! Tables with aligned columns: cells are padded by their visible width, then colored.
 
 use super::style::{Style, Tone};
 use super::wrap::WIDTH;
 
-/// One cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cell {
     text: String,
@@ -18,25 +17,22 @@ impl Cell {
         }
     }
 
-    /// A cell in the colour of plain text.
     pub(super) fn plain(text: impl Into<String>) -> Self {
         Self::new(Tone::Plain, text)
     }
 
-    /// Nothing to show.
     pub(super) fn none() -> Self {
         Self::new(Tone::Dim, "–")
     }
 }
 
-/// On which side a column is padded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Align {
     Left,
     Right,
 }
 
-/// Rows under a head. The first column holds names and gives way when a line would be too long.
+/// Rows below a header. Names in the first column are shortened if a line is too long.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     columns: Vec<Align>,
@@ -49,11 +45,10 @@ struct Row {
     cells: Vec<Cell>,
 }
 
-/// Columns between two columns.
+/// Spaces between two columns.
 const GAP: usize = 2;
 
 impl Table {
-    /// A table with these columns and their names.
     pub(super) fn new(columns: &[(Align, &str)]) -> Self {
         let head = columns
             .iter()
@@ -67,15 +62,15 @@ impl Table {
         table
     }
 
-    /// Adds a row; a marked one has `▸` in front.
+    /// Adds a row; a marked row starts with `▸`.
     pub(super) fn row(&mut self, marked: bool, cells: Vec<Cell>) {
         self.rows.push(Row { marked, cells });
     }
 
-    /// Leaves these columns out, in this order, until a line has at most `columns`.
-    pub(super) fn give_way(&mut self, columns: usize, least: &[&str]) {
-        for name in least {
-            if self.line() <= columns {
+    /// Removes columns by name, in the given order, until lines are at most `columns` wide.
+    pub(super) fn drop_columns(&mut self, columns: usize, droppable: &[&str]) {
+        for name in droppable {
+            if self.line_width() <= columns {
                 return;
             }
             let head = self.rows.first().map(|row| row.cells.as_slice());
@@ -89,12 +84,12 @@ impl Table {
         }
     }
 
-    /// Lines of at most [`WIDTH`] columns with nothing behind the last word.
+    /// Renders lines of at most [`WIDTH`] columns, without trailing spaces.
     pub(super) fn render(self, style: Style) -> String {
         self.render_to(WIDTH, style)
     }
 
-    /// The same in at most `columns`.
+    /// Renders lines of at most `columns`, without trailing spaces.
     pub(super) fn render_to(mut self, columns: usize, style: Style) -> String {
         self.shorten_names(columns);
         let widths = self.widths();
@@ -103,10 +98,10 @@ impl Table {
             text.push_str(if row.marked { "▸ " } else { "  " });
             let mut pending = 0;
             for ((cell, align), width) in row.cells.iter().zip(&self.columns).zip(&widths) {
-                let room = width - width_of(&cell.text);
+                let padding = width - width_of(&cell.text);
                 let (before, after) = match align {
-                    Align::Left => (0, room),
-                    Align::Right => (room, 0),
+                    Align::Left => (0, padding),
+                    Align::Right => (padding, 0),
                 };
                 pending += before;
                 if !cell.text.is_empty() {
@@ -131,13 +126,13 @@ impl Table {
         widths
     }
 
-    fn line(&self) -> usize {
+    fn line_width(&self) -> usize {
         self.widths().iter().map(|width| GAP + width).sum()
     }
 
     fn shorten_names(&mut self, columns: usize) {
         let widths = self.widths();
-        let surplus = self.line().saturating_sub(columns);
+        let surplus = self.line_width().saturating_sub(columns);
         let Some(first) = widths.first() else { return };
         let room = first.saturating_sub(surplus).max(1);
         for row in &mut self.rows {
@@ -148,7 +143,7 @@ impl Table {
     }
 }
 
-/// The text, or as much of its end as fits: names of zones differ at the end.
+/// Cuts the start of a text that is too long: names of zones differ at the end.
 pub(super) fn end_of(text: &str, room: usize) -> String {
     match width_of(text).saturating_sub(room) {
         0 => text.to_owned(),
@@ -156,7 +151,7 @@ pub(super) fn end_of(text: &str, room: usize) -> String {
     }
 }
 
-/// The text with control characters made visible: a name from a file must not move the cursor.
+/// Replaces control characters: a name from a file must not move the cursor.
 pub(super) fn visible(text: String) -> String {
     if text.contains(char::is_control) {
         return text.replace(char::is_control, "\u{fffd}");
@@ -164,7 +159,7 @@ pub(super) fn visible(text: String) -> String {
     text
 }
 
-/// Columns a text takes; one per character, which holds for all but East Asian names.
+/// Returns the width of a text, one column per character; too small for East Asian scripts.
 pub(super) fn width_of(text: &str) -> usize {
     text.chars().count()
 }
@@ -194,13 +189,13 @@ mod tests {
     }
 
     #[test]
-    fn columns_line_up_and_lines_end_with_their_last_word() {
+    fn columns_are_aligned_without_trailing_spaces() {
         let expected = "  zone         %\n▸ a            5  ██\n  long name  100\n";
         assert_eq!(table().render(Style::new(false, None)), expected);
     }
 
     #[test]
-    fn names_give_way_when_a_line_would_be_too_long() {
+    fn names_are_shortened_if_a_line_is_too_long() {
         let mut table = Table::new(&[(Align::Left, "zone"), (Align::Left, "bar")]);
         let name = format!("{}-the-end", "x".repeat(60));
         table.row(false, vec![Cell::plain(name), Cell::plain("#".repeat(60))]);
@@ -213,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_do_not_move_columns() {
+    fn colors_do_not_change_alignment() {
         let painted = table().render(Style::new(true, None));
         let mut plain = String::new();
         let mut codes = false;

@@ -1,4 +1,4 @@
-//! The sections of a page that are tables: localities, what every zone does, priorities.
+//! Sections of a page that are tables: localities, routing of every zone, priorities.
 
 use plimsoll_core::explain::{
     Explanation, LocalityExplanation, PriorityExplanation, StateName, ZoneExplanation,
@@ -9,19 +9,20 @@ use super::bar;
 use super::names::Names;
 use super::style::{Style, Tone};
 use super::table::{Align, Cell, Table, end_of};
-use super::words::{basis_points, painted, state_name, title};
+use super::text::{basis_points, painted, title};
 use super::wrap::wrap;
 
-/// Columns of the name of a locality above the matrix.
+/// Maximum width of a locality's name in the header of the matrix.
 const SHORT_NAME: usize = 8;
-/// Upstream localities that fit side by side; with more, the last column is for the others.
+/// Maximum number of columns for upstream localities; if there are more, the last column sums up
+/// the rest.
 const MATRIX: usize = 6;
 
 pub(super) fn localities(explanation: &Explanation, names: &Names, style: Style) -> String {
     if explanation.localities.is_empty() {
         return String::new();
     }
-    // Whoever goes by reported utilization does not ask for shares of demand and capacity.
+    // With reported utilization, the shares of demand and capacity have no effect.
     let reported = explanation
         .localities
         .iter()
@@ -57,12 +58,13 @@ pub(super) fn localities(explanation: &Explanation, names: &Names, style: Style)
 }
 
 const LEGEND: &str = "\
-    local: demand here; upstream: capacity here; residual: room for spill; share: where this proxy \
-    sends; load: traffic ÷ capacity here, if the proxies of every zone decide the same way";
+    local: share of demand; upstream: share of capacity; residual: spare capacity for spill; \
+    share: of this proxy's requests; load: traffic ÷ capacity, if the proxies of every zone decide \
+    the same way";
 
 const REPORTED_LEGEND: &str = "\
-    utilization: what the hosts here report, smoothed; share: where this proxy sends; load: \
-    utilization here ÷ mean utilization of all hosts";
+    utilization: mean of the hosts' reports, smoothed; share: of this proxy's requests; load: \
+    utilization ÷ mean utilization of all hosts";
 
 fn name_and_health(row: &LocalityExplanation, names: &Names) -> Vec<Cell> {
     let tone = if row.own { Tone::Strong } else { Tone::Plain };
@@ -82,7 +84,7 @@ fn utilization(row: &LocalityExplanation) -> Cell {
     row.utilization.map_or_else(Cell::none, cell)
 }
 
-/// Demand, capacity and room for spill, as far as zone-aware routing asked for them.
+/// Returns demand, capacity and spare capacity, as far as zone-aware routing computed them.
 fn percentages(row: &LocalityExplanation, explanation: &Explanation) -> [Cell; 3] {
     let percent = |known: bool, bp: u64| {
         if known {
@@ -200,9 +202,9 @@ pub(super) fn priorities(explanation: &Explanation, style: Style) -> String {
 fn priority_row(priority: &PriorityExplanation) -> Vec<Cell> {
     let state = match (priority.panic, priority.reason_code) {
         (true, _) => Cell::new(Tone::Bad, "panic"),
-        (false, Some(reason @ Reason::LoadAwareLocality)) => Cell::plain(in_short(reason)),
-        (false, Some(reason)) => Cell::plain(format!("none: {}", in_short(reason))),
-        (false, None) => Cell::plain(state_name(priority.state)),
+        (false, Some(reason @ Reason::LoadAwareLocality)) => Cell::plain(short_reason(reason)),
+        (false, Some(reason)) => Cell::plain(format!("none: {}", short_reason(reason))),
+        (false, None) => Cell::plain(priority.state.as_str()),
     };
     vec![
         Cell::plain(priority.priority.to_string()),
@@ -215,24 +217,24 @@ fn priority_row(priority: &PriorityExplanation) -> Vec<Cell> {
     ]
 }
 
-const fn in_short(reason: Reason) -> &'static str {
+const fn short_reason(reason: Reason) -> &'static str {
     match reason {
-        Reason::NotConfigured => "the policy does not choose by zone",
-        Reason::NoLocalCluster => "no fleet is known",
+        Reason::NotConfigured => "policy does not choose by zone",
+        Reason::NoLocalCluster => "no local cluster",
         Reason::PriorityNotZero => "priority 0 only",
         Reason::UpstreamFewerThan2Localities => "upstream in one locality",
         Reason::LocalFewerThan2Localities => "fleet in one locality",
-        Reason::LocalClusterHasNoHostInOwnLocality => "fleet not in the own locality",
+        Reason::LocalClusterHasNoHostInOwnLocality => "no fleet host in own locality",
         Reason::UpstreamTooSmall => "upstream too small",
         Reason::UpstreamInPanic => "panic",
-        Reason::LocalityWeights => "locality weights decide",
+        Reason::LocalityWeights => "by locality weights",
         Reason::RoutingNotEnabled => "routing_enabled is 0 %",
-        Reason::LocalClusterInPanic => "the fleet is in panic",
+        Reason::LocalClusterInPanic => "fleet in panic",
         Reason::LoadAwareLocality => "by reported utilization",
     }
 }
 
-/// Up to 5 % above the line is what rounding and few hosts cost; a quarter above hurts.
+/// Returns the color of a load: rounding explains up to 5 % above the line; over 25 % is overload.
 fn load_tone(factor: f64) -> Tone {
     match factor {
         ..=1.05 => Tone::Good,

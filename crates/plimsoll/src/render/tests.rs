@@ -1,4 +1,4 @@
-//! Pages of made-up explanations: what is shown, what is left out, and that it fits.
+//! Tests of pages from constructed explanations: content and layout.
 
 use plimsoll_core::explain::{
     Explanation, FractionStatus, FractionsExplanation, LocalityExplanation,
@@ -75,7 +75,7 @@ fn precondition(passed: bool) -> PreconditionExplanation {
     }
 }
 
-/// Two zones, the own one spilling.
+/// Explanation with two zones; the proxy's own zone spills to the other.
 fn residual() -> Explanation {
     Explanation {
         cluster: "orders".into(),
@@ -120,7 +120,7 @@ fn plain(explanation: &Explanation) -> String {
 }
 
 #[test]
-fn a_page_from_top_to_bottom() {
+fn a_complete_page() {
     let heading = Heading {
         title: "A title",
         description: "What it\nshows.\n",
@@ -142,8 +142,8 @@ Localities at priority 0 (▸ own)
   locality  healthy  local%  upstream%  residual%   share            load  0      1.00     2
 ▸ a             5/5   40.00      25.00       0.00  62.5 %  █████···  1.00  ████████│········
   b             5/5   40.00      25.00       0.00  37.5 %  ███·····  1.00  ████████│········
-  local: demand here; upstream: capacity here; residual: room for spill; share: where this proxy
-  sends; load: traffic ÷ capacity here, if the proxies of every zone decide the same way
+  local: share of demand; upstream: share of capacity; residual: spare capacity for spill; share: of
+  this proxy's requests; load: traffic ÷ capacity, if the proxies of every zone decide the same way
 
 Where the proxies of every zone send their requests
   proxies in  demand  state          a        b
@@ -151,7 +151,7 @@ Where the proxies of every zone send their requests
   b           40.0 %  direct         –  100.0 %
 
 Measured fractions of demand
-  in force for every zone; 1.5 s old, stale after 60 s, from the fleet's assignment
+  in force for every zone; 1.5 s old, stale after 60 s, from the fleet's EDS assignment
 
 Priorities
   priority   load  degraded load  healthy  degraded  excluded  state
@@ -172,7 +172,7 @@ fn without_zone_routing_there_are_no_percentages() {
     explanation.priorities = vec![priority(0, Some(Reason::UpstreamTooSmall))];
     let page = plain(&explanation);
     assert!(
-        page.contains("NoLocalityRouting: localities play no part\n"),
+        page.contains("NoLocalityRouting: localities are ignored\n"),
         "{page}"
     );
     assert!(
@@ -192,7 +192,7 @@ fn without_zone_routing_there_are_no_percentages() {
 }
 
 #[test]
-fn what_overrules_zone_routing_is_told_with_what_it_overrules() {
+fn an_override_of_zone_routing_is_shown_with_the_state_it_overrides() {
     let mut explanation = residual();
     explanation.state = StateName::NoLocalityRouting;
     explanation.reason_code = Some(Reason::UpstreamInPanic);
@@ -200,8 +200,8 @@ fn what_overrules_zone_routing_is_told_with_what_it_overrules() {
     explanation.notes = vec!["priority 0 is in panic".into()];
     explanation.priorities[0].panic = true;
     let page = plain(&explanation);
-    let expected = "NoLocalityRouting: localities play no part\n  the upstream cluster is in \
-                    panic\n  ! priority 0 is in panic\n  otherwise: LocalityResidual\n";
+    let expected = "NoLocalityRouting: localities are ignored\n  the upstream cluster is in \
+                    panic\n  ! priority 0 is in panic\n  overrides: LocalityResidual\n";
     assert!(page.contains(expected), "{page}");
     assert!(page.trim_end().ends_with("panic"), "{page}");
     for row in &mut explanation.localities {
@@ -211,7 +211,7 @@ fn what_overrules_zone_routing_is_told_with_what_it_overrules() {
 }
 
 #[test]
-fn reported_utilization_takes_the_place_of_shares_of_demand() {
+fn reported_utilization_replaces_shares_of_demand() {
     let mut explanation = residual();
     explanation.locality_policy = "load_aware_locality";
     explanation.locality_basis = None;
@@ -233,22 +233,22 @@ load_aware_locality: 62.50 % stays local
   locality  healthy  utilization   share            load  0      1.00     2
 ▸ a             5/5         0.70  62.5 %  █████···  1.00  ████████│········
   b             5/5            –  37.5 %  ███·····  1.00  ████████│········
-  utilization: what the hosts here report, smoothed; share: where this proxy sends; load:
-  utilization here ÷ mean utilization of all hosts
+  utilization: mean of the hosts' reports, smoothed; share: of this proxy's requests; load:
+  utilization ÷ mean utilization of all hosts
 ";
     assert!(page.contains(expected), "{page}");
     assert!(page.ends_with("  by reported utilization\n"), "{page}");
     explanation.localities[0].own = false;
-    let abroad = plain(&explanation);
+    let remote = plain(&explanation);
     assert!(
-        abroad.contains("load_aware_locality: 0.00 % stays local\n"),
-        "{abroad}"
+        remote.contains("load_aware_locality: 0.00 % stays local\n"),
+        "{remote}"
     );
 }
 
 #[test]
-fn every_status_of_fractions_has_words() {
-    let said = |status, age_ms| {
+fn every_status_of_fractions_is_described() {
+    let rendered = |status, age_ms| {
         let mut explanation = residual();
         explanation.fractions.status = status;
         explanation.fractions.age_ms = age_ms;
@@ -257,35 +257,38 @@ fn every_status_of_fractions_has_words() {
     for (status, words) in [
         (
             FractionStatus::Unused,
-            "known, but the basis does not use them; 90 s old",
+            "known, but not used by the locality basis; 90 s old",
         ),
-        (FractionStatus::Absent, "none so far: host counts are used"),
+        (
+            FractionStatus::Absent,
+            "none received: host counts are used",
+        ),
         (
             FractionStatus::Partial,
-            "zones without one share the rest by host count",
+            "zones without one share the rest by host counts",
         ),
         (
             FractionStatus::AllZero,
-            "all 0, that is no data: host counts are used",
+            "all 0, treated as no data: host counts are used",
         ),
         (
             FractionStatus::Stale,
-            "too old: host counts are used; 90 s old, stale after 60 s",
+            "stale: host counts are used; 90 s old, stale after 60 s",
         ),
     ] {
-        let page = said(status, Some(90_000));
+        let page = rendered(status, Some(90_000));
         assert!(page.contains(words), "{status:?}: {page}");
     }
-    let unused = said(FractionStatus::Unused, None);
-    assert!(!unused.contains("Measured"), "nothing to say: {unused}");
+    let unused = rendered(FractionStatus::Unused, None);
+    assert!(!unused.contains("Measured"), "{unused}");
     let mut lrs = residual();
     lrs.fractions.origin = Some(FractionOrigin::LrsResponse);
-    assert!(plain(&lrs).contains("from load reporting"));
+    assert!(plain(&lrs).contains("from the LRS response"));
 }
 
-/// Regions in the names, 40 zones, more hosts than fit: nothing leaves the page.
+/// Checks the layout with long names, regions, 40 zones and many hosts.
 #[test]
-fn big_pages_fit_too() {
+fn large_pages_fit_the_width() {
     let mut explanation = residual();
     let name = |index: usize| format!("a-zone-with-a-rather-long-name-{index:02}");
     let shares = vec![0.025; 40];
@@ -314,14 +317,14 @@ fn big_pages_fit_too() {
     assert!(page.contains("35 more"), "{page}");
     assert!(
         page.contains("87.5 %"),
-        "the other columns are summed up: {page}"
+        "the last column sums up the others: {page}"
     );
     assert!(page.contains("-name-39"), "{page}");
     assert!(page.contains("1234.50  ████████│███████▶"), "{page}");
 }
 
 #[test]
-fn colours_change_nothing_but_colours() {
+fn colors_do_not_change_the_text() {
     let heading = Heading {
         title: "A title",
         description: "Words.",
@@ -342,12 +345,12 @@ fn colours_change_nothing_but_colours() {
     assert!(painted.contains("\u{1b}[32m✓\u{1b}[0m"));
     for line in painted.lines() {
         let starts = line.matches("\u{1b}[").count();
-        assert_eq!(starts % 2, 0, "a colour ends on its line: {line:?}");
+        assert_eq!(starts % 2, 0, "a color ends on its line: {line:?}");
     }
 }
 
 #[test]
-fn an_empty_explanation_is_a_page_too() {
+fn an_empty_explanation_has_only_a_heading() {
     let mut explanation = residual();
     explanation.localities.clear();
     explanation.zones.clear();
@@ -356,7 +359,9 @@ fn an_empty_explanation_is_a_page_too() {
     explanation.own_locality = None;
     explanation.locality_basis = None;
     let page = plain(&explanation);
-    assert!(page.starts_with("Cluster orders, seen from nowhere: zone_aware over round_robin\n"));
+    assert!(page.starts_with(
+        "Cluster orders, seen from an unknown locality: zone_aware over round_robin\n"
+    ));
     assert!(!page.contains("Localities") && !page.contains("Priorities"));
 }
 

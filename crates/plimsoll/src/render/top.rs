@@ -1,101 +1,96 @@
-//! The document of a dashboard as a page for terminals.
-//!
-//! Says what the dashboard says with the same words and the same thresholds; what is not known is a
-//! dash. Called by `cmd::top`.
+//! Page of `plimsoll top`: the dashboard document as text. Uses the words and thresholds of the web
+//! dashboard; unknown values are a dash.
 
 use plimsoll_admin::state::{
-    Answer, ClusterState, DashboardState, EventState, NodeState, Notice, Severity, ZoneState,
+    AckStatus, ClusterState, DashboardState, EventState, NodeState, Notice, Severity, ZoneState,
 };
 
 use super::bar;
 use super::style::{Style, Tone};
 use super::table::{Align, Cell, Table, visible};
-use super::words::{painted, title};
+use super::text::{painted, title};
 use super::wrap::{WIDTH, wrap_to};
 
-/// Above this a zone is above its line, above the next one far above (docs/dashboard.md).
+/// Load factors above which a zone is marked as above or far above its load line.
 const ABOVE: f64 = 1.06;
 const FAR_ABOVE: f64 = 1.25;
-/// Events that are shown.
-const EVENTS: usize = 5;
-/// Nodes with trouble that are shown.
-const TROUBLED: usize = 5;
-/// Columns of a narrow terminal give way in this order; the others stay, names are shortened.
-const GIVE_WAY: [&str; 4] = ["proxies", "served/s", "hosts", BAR];
+const MAX_EVENTS: usize = 5;
+/// Maximum number of nodes to list that rejected an update.
+const MAX_NACKED_NODES: usize = 5;
+/// Columns that are dropped on a narrow terminal, in this order.
+const DROPPABLE: [&str; 4] = ["proxies", "served/s", "hosts", BAR];
 const BAR: &str = "0      1.00     2";
 
-/// How much of a terminal there is to write on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Room {
-    /// Longest line.
+pub(crate) struct PageSize {
     pub(crate) columns: usize,
-    /// Lines, where more cannot be seen.
+    /// Maximum number of lines; `None` if unlimited.
     pub(crate) rows: Option<usize>,
 }
 
-impl Room {
-    /// A file or a pipe.
-    pub(crate) const PAPER: Self = Self {
+impl PageSize {
+    /// Page size if the output is a file or pipe.
+    pub(crate) const UNLIMITED: Self = Self {
         columns: WIDTH,
         rows: None,
     };
 }
 
-/// The page, with a newline at its end.
-pub(crate) fn page(state: &DashboardState, style: Style, room: Room) -> String {
-    let pen = Pen {
+/// Renders the page; ends with a newline.
+pub(crate) fn page(state: &DashboardState, style: Style, size: PageSize) -> String {
+    let renderer = Renderer {
         style,
-        columns: room.columns,
+        columns: size.columns,
     };
-    let mut page = pen.heading(state);
+    let mut page = renderer.heading(state);
     for notice in &state.notices {
-        page.push_str(&pen.line("! ", &notice.text, tone_of_notice(notice)));
+        page.push_str(&renderer.line("! ", &notice.text, tone_of_notice(notice)));
     }
     for cluster in &state.clusters {
         page.push('\n');
-        page.push_str(&pen.cluster(cluster, state.taken_unix_ms));
+        page.push_str(&renderer.cluster(cluster, state.taken_unix_ms));
     }
     if state.clusters.is_empty() {
         page.push_str("\nNo clusters.\n");
     }
-    page.push_str(&pen.nodes(state.nodes.as_deref()));
-    let rows = room.rows.unwrap_or(usize::MAX);
+    page.push_str(&renderer.nodes(state.nodes.as_deref()));
+    let rows = size.rows.unwrap_or(usize::MAX);
     let left = rows.saturating_sub(page.lines().count());
-    page.push_str(&pen.events(&state.events, state.taken_unix_ms, left));
+    page.push_str(&renderer.events(&state.events, state.taken_unix_ms, left));
     page
 }
 
-/// How lines are written.
 #[derive(Clone, Copy)]
-struct Pen {
+struct Renderer {
     style: Style,
     columns: usize,
 }
 
-impl Pen {
+impl Renderer {
     fn heading(self, state: &DashboardState) -> String {
-        let name = visible(format!("{} {}", state.title, state.version));
-        let name = name.trim();
+        let title = visible(format!("{} {}", state.title, state.version));
+        let name = title.trim();
         let subtitle = visible(state.subtitle.clone());
-        // One column is for the wider gap behind the name.
+        // One column is reserved for the wider gap after the title.
         let columns = self.columns.saturating_sub(1);
         let whole = wrap_to(columns, "", &format!("{name} {subtitle}"));
         let rest = whole.strip_prefix(name).unwrap_or(&whole);
         let painted = self.style.paint(Tone::Strong, name);
-        match whole.starts_with(name) {
-            true => format!("{painted}{}", rest.replacen(' ', "  ", 1)),
-            false => whole,
+        if whole.starts_with(name) {
+            format!("{painted}{}", rest.replacen(' ', "  ", 1))
+        } else {
+            whole
         }
     }
 
     fn cluster(self, cluster: &ClusterState, now_unix_ms: u64) -> String {
         let mut section = title(&visible(name_of(cluster)), self.style);
-        let goes_by = goes_by(cluster, now_unix_ms);
-        if !goes_by.is_empty() {
-            section.push_str(&self.line("  ", &goes_by, Tone::Dim));
+        let basis_line = basis_line(cluster, now_unix_ms);
+        if !basis_line.is_empty() {
+            section.push_str(&self.line("  ", &basis_line, Tone::Dim));
         }
         let mut zones = zones(cluster);
-        zones.give_way(self.columns, &GIVE_WAY);
+        zones.drop_columns(self.columns, &DROPPABLE);
         section.push_str(&zones.render_to(self.columns, self.style));
         if let Some(line) = crossing(cluster) {
             section.push_str(&self.line("  ", &line, Tone::Plain));
@@ -111,29 +106,31 @@ impl Pen {
             return String::new();
         };
         let count =
-            |wanted: fn(&NodeState) -> bool| nodes.iter().filter(|node| wanted(node)).count();
+            |predicate: fn(&NodeState) -> bool| nodes.iter().filter(|node| predicate(node)).count();
         let mut section = format!(
-            "\n{}  {} known, {} connected, {} refused the last update\n",
+            "\n{}  {} known, {} connected, {} rejected the last update\n",
             title("Nodes", self.style).trim_end(),
             nodes.len(),
             count(|node| node.connected),
-            count(|node| node.answer == Answer::Refused),
+            count(|node| node.answer == AckStatus::Refused),
         );
-        let refused = nodes.iter().filter(|node| node.answer == Answer::Refused);
-        for node in refused.take(TROUBLED) {
-            let why = node.refusal.as_deref().unwrap_or("no reason given");
-            let text = format!("{} ({}): {why}", node.id, node.locality);
+        let refused = nodes
+            .iter()
+            .filter(|node| node.answer == AckStatus::Refused);
+        for node in refused.take(MAX_NACKED_NODES) {
+            let reason = node.refusal.as_deref().unwrap_or("no reason given");
+            let text = format!("{} ({}): {reason}", node.id, node.locality);
             section.push_str(&self.line("  ! ", &text, Tone::Bad));
         }
         section
     }
 
-    /// As many as there are lines left for: what is older matters least of all.
+    /// Renders as many events as fit into `rows`, newest first.
     fn events(self, events: &[EventState], now_unix_ms: u64, rows: usize) -> String {
         let mut section = format!("\n{}", title("Events", self.style));
         let mut rows = rows.saturating_sub(section.lines().count());
         let mut shown = false;
-        for event in events.iter().take(EVENTS) {
+        for event in events.iter().take(MAX_EVENTS) {
             let text = format!("{}: {}", age(event.at_unix_ms, now_unix_ms), event.text);
             let lines = self.line("  ", &text, tone_of(event.severity));
             let Some(left) = rows.checked_sub(lines.lines().count()) else {
@@ -157,8 +154,7 @@ fn name_of(cluster: &ClusterState) -> String {
     }
 }
 
-/// What routing goes by, in a line.
-fn goes_by(cluster: &ClusterState, now_unix_ms: u64) -> String {
+fn basis_line(cluster: &ClusterState, now_unix_ms: u64) -> String {
     let mut words = Vec::new();
     if !cluster.basis.is_empty() {
         words.push(format!("by {}", cluster.basis.replace('_', " ")));
@@ -231,7 +227,7 @@ fn known(text: Option<String>) -> Cell {
     text.map_or_else(Cell::none, Cell::plain)
 }
 
-/// How much leaves its zone, if there is traffic.
+/// Describes the traffic between zones, if there is any.
 fn crossing(cluster: &ClusterState) -> Option<String> {
     let total: f64 = cluster.flows.iter().map(|flow| flow.2).sum();
     let crossing: f64 = cluster
@@ -275,11 +271,11 @@ fn tone_of_load(load: f64) -> Tone {
 }
 
 fn percent(share: f64) -> String {
-    // The sum of nothing is negative zero.
+    // The sum of an empty iterator of floats is -0.0.
     format!("{:.1} %", share * 100.0 + 0.0)
 }
 
-/// How long ago, by the clock of the document.
+/// Formats the age of an event at the time when the document was created.
 fn age(at_unix_ms: u64, now_unix_ms: u64) -> String {
     let seconds = now_unix_ms.saturating_sub(at_unix_ms) / 1000;
     match seconds {
@@ -291,15 +287,15 @@ fn age(at_unix_ms: u64, now_unix_ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_admin::state::{Flow, Place};
+    use plimsoll_admin::state::{Flow, LocalityId};
 
     use super::*;
 
     fn state() -> DashboardState {
         let zone = |name: &str, load: f64| ZoneState {
-            locality: Place {
+            locality: LocalityId {
                 zone: name.to_owned(),
-                ..Place::default()
+                ..LocalityId::default()
             },
             proxies: Some(2),
             healthy_hosts: 3,
@@ -323,8 +319,8 @@ mod tests {
         };
         let node = NodeState {
             id: "gateway-7".to_owned(),
-            answer: Answer::Refused,
-            refusal: Some("no such\u{1b}field".to_owned()),
+            answer: AckStatus::Refused,
+            refusal: Some("unknown\u{1b}field".to_owned()),
             connected: true,
             ..NodeState::default()
         };
@@ -334,7 +330,7 @@ mod tests {
             taken_unix_ms: 10_000,
             notices: vec![Notice {
                 severity: Severity::Error,
-                text: "one node refused an update".to_owned(),
+                text: "one node rejected an update".to_owned(),
             }],
             clusters: vec![cluster],
             nodes: Some(vec![node, NodeState::default()]),
@@ -348,17 +344,17 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_every_part() {
-        let page = page(&state(), Style::new(false, None), Room::PAPER);
+    fn a_page_has_every_section() {
+        let page = page(&state(), Style::new(false, None), PageSize::UNLIMITED);
         for part in [
             "plimsoll control 0.1.0",
-            "! one node refused an update",
+            "! one node rejected an update",
             "orders for gateway",
             "by measured demand, confirmed 3 s ago, ENFORCE",
             "1.50  ████████│████····  60.0 %  LocalityResidual",
             "between zones: 25.0 % of 80.0 requests/s (reported)",
-            "2 known, 1 connected, 1 refused",
-            "gateway-7 ((none)): no such\u{fffd}field",
+            "2 known, 1 connected, 1 rejected",
+            "gateway-7 ((none)): unknown\u{fffd}field",
             "9 s ago: a node joined",
         ] {
             assert!(page.contains(part), "{part:?} is missing:\n{page}");
@@ -371,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_terminal_loses_what_matters_least() {
+    fn a_narrow_terminal_drops_columns_and_events() {
         let mut state = state();
         state.subtitle = "a subtitle ".repeat(9);
         state.clusters[0].policy = "load_aware_locality, client_side_weighted_round_robin".into();
@@ -381,41 +377,41 @@ mod tests {
         }
         let event = state.events[0].clone();
         state.events = vec![event; 9];
-        let room = |columns, rows| Room {
+        let size = |columns, rows| PageSize {
             columns,
             rows: Some(rows),
         };
         let style = Style::new(false, None);
         for columns in [100, 80, 60] {
-            let page = page(&state, style, room(columns, 24));
+            let page = page(&state, style, size(columns, 24));
             let wide = page.lines().find(|line| line.chars().count() > columns);
             assert_eq!(wide, None, "{columns} columns:\n{page}");
             assert!(page.contains("1.50"), "load stays:\n{page}");
             assert!(page.contains("LocalityResidual"), "{page}");
             assert!(page.lines().count() <= 24, "{page}");
         }
-        let narrow = page(&state, style, room(80, 24));
+        let narrow = page(&state, style, size(80, 24));
         assert!(
             !narrow.contains("proxies") && narrow.contains("stays"),
             "{narrow}"
         );
         let lines = narrow.lines().count();
-        let low = page(&state, style, room(80, lines - 2));
+        let low = page(&state, style, size(80, lines - 2));
         assert_eq!(
             low.matches("a node joined").count(),
             narrow.matches("a node joined").count() - 2
         );
-        let lower = page(&state, style, room(80, 5));
+        let lower = page(&state, style, size(80, 5));
         assert!(!lower.contains("Events"), "{lower}");
     }
 
     #[test]
-    fn what_is_not_known_is_a_dash_or_left_out() {
+    fn unknown_values_are_dashes_or_omitted() {
         let zone = ZoneState::default();
         assert_eq!(zone_row(&zone)[5], Cell::none());
         assert_eq!(crossing(&ClusterState::default()), None);
         let style = Style::new(false, None);
-        let page = page(&DashboardState::default(), style, Room::PAPER);
+        let page = page(&DashboardState::default(), style, PageSize::UNLIMITED);
         assert!(
             !page.contains("Nodes") && !page.contains("Events"),
             "{page}"
@@ -424,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_follow_the_load_line() {
+    fn colors_depend_on_the_load() {
         let tones = [0.5, 1.06, 1.07, 1.25, 1.3].map(tone_of_load);
         let expected = [
             Tone::Good,

@@ -1,17 +1,16 @@
-//! Sentences broken into lines.
+//! Word wrap with a hanging indent.
 
 use super::table::{visible, width_of};
 
-/// Widest line of a page.
 pub(super) const WIDTH: usize = 100;
 
-/// `text` in lines of at most [`WIDTH`] columns: the first one behind `first`, the others behind as
-/// many spaces. Words are never cut, except those that are longer than a line.
+/// Wraps `text` to [`WIDTH`] columns: the first line starts with `first`, the others are indented
+/// by its width. Words are not broken unless they are longer than a line.
 pub(super) fn wrap(first: &str, text: &str) -> String {
     wrap_to(WIDTH, first, text)
 }
 
-/// The same in lines of at most `columns`.
+/// Wraps like [`wrap`], to `columns`.
 pub(crate) fn wrap_to(columns: usize, first: &str, text: &str) -> String {
     let indent = " ".repeat(width_of(first));
     let mut lines = String::from(first);
@@ -51,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_broken_between_words_and_hang() {
+    fn text_wraps_between_words_with_a_hanging_indent() {
         let text = "word ".repeat(30);
         let wrapped = wrap("  ! ", &text);
         let lines: Vec<_> = wrapped.lines().collect();
@@ -64,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_longer_than_a_line_is_cut() {
+    fn a_word_longer_than_a_line_is_broken() {
         let wrapped = wrap("  ", &"x".repeat(250));
         assert!(wrapped.lines().all(|line| width_of(line) <= WIDTH));
         assert_eq!(wrapped.matches('x').count(), 250);

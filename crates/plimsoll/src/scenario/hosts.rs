@@ -1,7 +1,7 @@
-//! Numbers of hosts per locality, turned into assignments with made-up addresses.
+//! Converts numbers of hosts per locality to assignments with synthetic addresses.
 //!
-//! A host is healthy, degraded, draining or else unhealthy, in this order; addresses count up from
-//! 10.0.0.1 over the whole scenario, so none occurs twice. Paths of errors are those of the file.
+//! Hosts are created in the order healthy, degraded, draining, unhealthy. Addresses count up from
+//! 10.0.0.1 over the whole scenario, so they are unique. Error paths are those of the file.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,18 +15,17 @@ use plimsoll_xds::yaml::proto_json::{Double, Uint};
 
 use super::yaml::{FleetLocalityYaml, FleetYaml, UpstreamLocalityYaml, UpstreamYaml, WeightsYaml};
 
-/// Most hosts of a scenario: enough for any real fleet, few enough for any machine.
+/// Maximum number of hosts in a scenario: more than any real fleet, but fits into memory.
 const MAX_HOSTS: u64 = 1_000_000;
 
-/// Hosts made so far.
+/// Number of hosts created so far.
 #[derive(Debug, Default)]
 pub(super) struct Budget(u64);
 
-/// Utilization that hosts report, by address.
+/// Utilization that each host reports, by address.
 pub(super) type Reports = BTreeMap<SocketAddr, f64>;
 
 impl FleetYaml {
-    /// The fleet's own assignment.
     pub(super) fn assignment(
         &self,
         budget: &mut Budget,
@@ -55,7 +54,7 @@ impl FleetLocalityYaml {
             weights: &self.weights,
         };
         Ok(LocalityParts {
-            locality: self.locality.checked(&format!("{path}.locality"))?,
+            locality: self.locality.validated(&format!("{path}.locality"))?,
             lb_endpoints: hosts.endpoints(budget).map_err(|error| error.under(path))?,
             observed_traffic_fraction: self.observed_traffic_fraction.map(|fraction| fraction.0),
             metadata_traffic_fraction: self.metadata_traffic_fraction.map(|fraction| fraction.0),
@@ -65,7 +64,7 @@ impl FleetLocalityYaml {
 }
 
 impl UpstreamYaml {
-    /// The assignment of the upstream cluster, and what its hosts report.
+    /// Returns the assignment of the upstream cluster and the load reports of its hosts.
     pub(super) fn assignment(
         &self,
         cluster_name: &str,
@@ -77,8 +76,8 @@ impl UpstreamYaml {
             let path = format!("upstream.localities[{index}]");
             let parts = entry.parts(&path, budget)?;
             if let Some(utilization) = entry.utilization(&path)? {
-                let healthy = parts.lb_endpoints.iter();
-                let healthy = healthy.filter(|host| host.health_status == HealthStatus::Healthy);
+                let hosts = parts.lb_endpoints.iter();
+                let healthy = hosts.filter(|host| host.health_status == HealthStatus::Healthy);
                 reports.extend(healthy.map(|host| (host.address, utilization)));
             }
             endpoints.push(parts);
@@ -90,8 +89,8 @@ impl UpstreamYaml {
             weighted_priority_health: self.weighted_priority_health,
             ..Default::default()
         };
-        let assignment = ClusterLoadAssignment::try_new(parts);
-        let assignment = assignment.map_err(|error| in_file(&error, "upstream"))?;
+        let assignment =
+            ClusterLoadAssignment::try_new(parts).map_err(|error| in_file(&error, "upstream"))?;
         Ok((assignment, reports))
     }
 }
@@ -110,7 +109,7 @@ impl UpstreamLocalityYaml {
             endpoint.metadata = self.metadata.0.clone();
         }
         Ok(LocalityParts {
-            locality: self.locality.checked(&format!("{path}.locality"))?,
+            locality: self.locality.validated(&format!("{path}.locality"))?,
             priority: self.priority.0,
             load_balancing_weight: self.load_balancing_weight.map(|weight| weight.0),
             lb_endpoints,
@@ -129,7 +128,6 @@ impl UpstreamLocalityYaml {
     }
 }
 
-/// The hosts of one entry.
 struct Hosts<'a> {
     hosts: u64,
     healthy: Option<Uint<u64>>,
@@ -145,7 +143,7 @@ impl Hosts<'_> {
         let first = budget.0;
         budget.0 = first.saturating_add(self.hosts);
         if budget.0 > MAX_HOSTS {
-            let reason = format!("more than {MAX_HOSTS} hosts in all");
+            let reason = format!("more than {MAX_HOSTS} hosts in total");
             return Err(FieldError::new("hosts", reason));
         }
         let degraded = healthy + self.degraded;
@@ -163,7 +161,8 @@ impl Hosts<'_> {
         Ok((0..self.hosts).map(endpoint).collect())
     }
 
-    /// Healthy hosts: what is said, else what is left.
+    /// Returns the number of healthy hosts; by default all hosts that are neither degraded nor
+    /// draining.
     fn healthy(&self) -> Result<u64, FieldError> {
         let others = self.degraded.saturating_add(self.draining);
         let left = self.hosts.checked_sub(others).ok_or_else(|| {
@@ -173,14 +172,17 @@ impl Hosts<'_> {
         match self.healthy {
             Some(Uint(healthy)) if healthy > left => Err(FieldError::new(
                 "healthy",
-                format!("{healthy} is more than the {left} hosts that are left"),
+                format!(
+                    "{healthy} is more than the {left} hosts that are not degraded or draining"
+                ),
             )),
             Some(Uint(healthy)) => Ok(healthy),
             None => Ok(left),
         }
     }
 
-    /// Weight of the host at an index; a list covers the healthy hosts or all of them.
+    /// Returns the weight of each host by its index; a list has either one weight per healthy host
+    /// or one per host.
     fn weights(&self, healthy: u64) -> Result<impl Fn(u64) -> Option<u32>, FieldError> {
         let zero = |path: String| FieldError::new(path, "must be at least 1");
         let (same, each) = match self.weights {
@@ -192,7 +194,7 @@ impl Hosts<'_> {
                 if length != healthy && length != self.hosts {
                     let hosts = self.hosts;
                     let reason =
-                        format!("{length} weights for {healthy} healthy hosts ({hosts} in all)");
+                        format!("{length} weights for {healthy} healthy hosts ({hosts} in total)");
                     return Err(FieldError::new("weights", reason));
                 }
                 if let Some(index) = weights.iter().position(|&weight| weight == 0) {
@@ -208,7 +210,7 @@ impl Hosts<'_> {
     }
 }
 
-/// The address of a host by its number in the scenario.
+/// Returns the address of a host by its number in the scenario.
 fn address(number: u64) -> SocketAddr {
     const FIRST: u32 = 0x0a00_0001;
     let offset = u32::try_from(number).unwrap_or(u32::MAX);
@@ -218,7 +220,7 @@ fn address(number: u64) -> SocketAddr {
     )
 }
 
-/// The core speaks of an assignment, the file of localities.
+/// Translates the path of an assignment's error to the path in the scenario file.
 fn in_file(error: &FieldError, block: &str) -> FieldError {
     let path = error.path();
     let path = match path.strip_prefix("endpoints") {

@@ -1,4 +1,4 @@
-//! Scenario files: what they become, and what is refused where.
+//! Tests of scenario files: resulting assignments, and errors with their paths.
 
 use plimsoll_core::explain::StateName;
 use plimsoll_core::locality_picking::zone_aware::Reason;
@@ -6,18 +6,18 @@ use plimsoll_core::model::health::HealthStatus;
 
 use super::*;
 
-/// A scenario in which the given lines replace the usual ones that start with the same word.
+/// Returns a scenario in which `lines` replace the default lines with the same key.
 fn scenario(lines: &[&str]) -> String {
-    let usual = [
+    let defaults = [
         "own_locality: a",
         "fleet: {localities: [{locality: a, hosts: 3}, {locality: b, hosts: 5}]}",
         "upstream: {localities: [{locality: a, hosts: 3}, {locality: b, hosts: 5}]}",
         "cluster: {name: orders}",
     ];
-    let word = |line: &str| line.split(':').next().map(str::to_owned);
-    let kept = usual
+    let key = |line: &str| line.split(':').next().map(str::to_owned);
+    let kept = defaults
         .iter()
-        .filter(|old| !lines.iter().any(|new| word(new) == word(old)));
+        .filter(|old| !lines.iter().any(|new| key(new) == key(old)));
     kept.chain(lines).map(|line| format!("{line}\n")).collect()
 }
 
@@ -26,7 +26,7 @@ fn accepted(lines: &[&str]) -> Scenario {
     Scenario::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-fn assert_refused(lines: &[&str], path: &str, reason: &str) {
+fn assert_rejected(lines: &[&str], path: &str, reason: &str) {
     let text = scenario(lines);
     let error = Scenario::parse(&text).expect_err(&text);
     assert_eq!(error.path(), path, "{error}\n{text}");
@@ -73,7 +73,7 @@ fn hosts_get_distinct_addresses_and_their_health() {
 }
 
 #[test]
-fn healthy_is_what_is_left_unless_it_is_said() {
+fn hosts_are_healthy_by_default() {
     let healthy = |entry: &str| {
         let scenario = accepted(&[&upstream(entry)]);
         let endpoints = scenario.upstream.endpoints()[0].lb_endpoints.clone();
@@ -131,21 +131,21 @@ fn localities_are_triples_or_zones() {
 }
 
 #[test]
-fn the_balancer_decides() {
+fn the_balancer_makes_the_decision() {
     let explanation = accepted(&[]).explain();
     assert_eq!(explanation.state, StateName::LocalityDirect);
     assert_eq!(explanation.cluster, "orders");
     let runtime = "runtime: {upstream.zone_routing.min_cluster_size: 9}";
     let explanation = accepted(&[runtime]).explain();
     assert_eq!(explanation.reason_code, Some(Reason::UpstreamTooSmall));
-    // Health checks of the cluster do not overrule what the scenario says about health.
+    // Health checks of the cluster do not override the health in the scenario.
     let explanation = accepted(&["cluster: {name: orders, health_checks: [{}]}"]).explain();
     assert_eq!(explanation.localities[0].healthy, 3);
     let empty = accepted(&["upstream: {localities: []}"]).explain();
     assert_eq!(empty.state, StateName::NoLocalityRouting);
 }
 
-/// A cluster with load_aware_locality; `fields` are those of its message, in flow style.
+/// Returns a cluster with load_aware_locality; `fields` are fields of its message, in flow style.
 fn load_aware(fields: &str) -> String {
     let url = "type.googleapis.com/envoy.extensions.load_balancing_policies";
     let policy = |message: &str, fields: &str| {
@@ -160,7 +160,7 @@ fn load_aware(fields: &str) -> String {
     format!("cluster: {{name: orders, load_balancing_policy: {parent}}}")
 }
 
-/// Utilization and share of the localities.
+/// Returns the utilization and traffic share of each locality.
 fn utilizations(lines: &[&str]) -> Vec<(Option<f64>, f64)> {
     let explanation = accepted(lines).explain();
     let rows = explanation.localities.iter();
@@ -169,33 +169,33 @@ fn utilizations(lines: &[&str]) -> Vec<(Option<f64>, f64)> {
 }
 
 #[test]
-fn healthy_hosts_report_their_utilization_before_the_tick() {
+fn healthy_hosts_report_before_the_first_update_of_weights() {
     let hot = "upstream: {localities: [{locality: a, hosts: 4, healthy: 2, utilization: 0.75}, \
                {locality: b, hosts: 2, utilization: 0.5}]}";
     let expected = [(Some(0.75), 0.5 / 1.5), (Some(0.5), 1.0 / 1.5)];
     assert_eq!(utilizations(&[hot, &load_aware("")]), expected);
-    // Nobody else can use it, and nobody minds.
+    // Other policies ignore load reports.
     let [a, b] = utilizations(&[hot])[..] else {
         panic!("two localities")
     };
     assert_eq!((a.0, b.0), (None, None));
-    // A locality that says nothing counts as idle; so does one that says 0, as in Envoy.
-    for silent in ["", ", utilization: 0"] {
+    // A locality without load reports counts as idle; so does one that reports 0, as in Envoy.
+    for unreported in ["", ", utilization: 0"] {
         let line = format!(
             "upstream: {{localities: [{{locality: a, hosts: 1, utilization: 0.5}}, \
-             {{locality: b, hosts: 1{silent}}}]}}"
+             {{locality: b, hosts: 1{unreported}}}]}}"
         );
         let expected = [(Some(0.5), 0.5 / 1.5), (None, 1.0 / 1.5)];
         assert_eq!(utilizations(&[&line, &load_aware("")]), expected);
     }
-    // Two entries of one locality: the mean of their hosts.
+    // Two entries of one locality: its utilization is the mean over the hosts of both.
     let split = "upstream: {localities: [{locality: a, hosts: 1, utilization: 0.25}, \
                  {locality: a, hosts: 1, utilization: 0.75}, {locality: b, hosts: 2}]}";
     assert_eq!(utilizations(&[split, &load_aware("")])[0].0, Some(0.5));
 }
 
 #[test]
-fn reports_leave_the_age_of_fractions_alone() {
+fn load_reports_do_not_change_the_age_of_fractions() {
     let lines = [
         "fractions_age: 20s",
         "fleet: {localities: [{locality: a, hosts: 3, observed_traffic_fraction: 10000}]}",
@@ -207,25 +207,25 @@ fn reports_leave_the_age_of_fractions_alone() {
 }
 
 #[test]
-fn a_scenario_may_be_large_but_not_too_large() {
+fn the_number_of_hosts_is_limited() {
     let explanation = accepted(&[&upstream("hosts: 100000")]).explain();
     assert_eq!(explanation.localities[0].healthy, 100_000);
     let path = "upstream.localities[1].hosts";
-    assert_refused(
+    assert_rejected(
         &[&upstream("hosts: 999984")],
         path,
         "more than 1000000 hosts",
     );
-    assert_refused(
+    assert_rejected(
         &[&upstream("hosts: 18446744073709551615")],
         path,
         "more than 1000000 hosts",
     );
 }
 
-/// Each row: the entry of zone a, the end of the path, a word of the reason.
+/// Each row: the YAML entry of zone a, the end of the error path, a part of the error.
 #[test]
-fn bad_hosts_are_refused_at_their_field() {
+fn invalid_hosts_are_rejected_with_their_field() {
     for (entry, field, reason) in [
         (
             "hosts: 3, healthy: 4",
@@ -265,7 +265,7 @@ fn bad_hosts_are_refused_at_their_field() {
     ] {
         let both = [("upstream", upstream(entry)), ("fleet", fleet(entry))];
         for (block, line) in both {
-            assert_refused(&[&line], &format!("{block}.localities[1].{field}"), reason);
+            assert_rejected(&[&line], &format!("{block}.localities[1].{field}"), reason);
         }
     }
     for (entry, field, reason) in [
@@ -299,7 +299,7 @@ fn bad_hosts_are_refused_at_their_field() {
             "unknown field",
         ),
     ] {
-        assert_refused(
+        assert_rejected(
             &[&upstream(entry)],
             &format!("upstream.localities[1].{field}"),
             reason,
@@ -339,7 +339,7 @@ fn bad_hosts_are_refused_at_their_field() {
         ("hosts: 3, priority: 1", "priority", "unknown field"),
         ("hosts: 3, utilization: 0.5", "utilization", "unknown field"),
     ] {
-        assert_refused(
+        assert_rejected(
             &[&fleet(entry)],
             &format!("fleet.localities[1].{field}"),
             reason,
@@ -347,14 +347,14 @@ fn bad_hosts_are_refused_at_their_field() {
     }
 }
 
-/// Each row: a line, the path, a word of the reason.
+/// Each row: a line of the scenario, the error path, a part of the error.
 #[test]
-fn bad_scenarios_are_refused_at_their_field() {
+fn invalid_scenarios_are_rejected_with_their_field() {
     for (line, path, reason) in [
         (
             "own_locality: {region: eu}",
             "own_locality.zone",
-            "must be set",
+            "must not be empty",
         ),
         (
             "own_locality: {zone: ''}",
@@ -414,7 +414,7 @@ fn bad_scenarios_are_refused_at_their_field() {
             "unknown field, expected one of title",
         ),
     ] {
-        assert_refused(&[line], path, reason);
+        assert_rejected(&[line], path, reason);
     }
     let twice = scenario(&[]) + "cluster: {name: again}\n";
     let error = Scenario::parse(&twice).unwrap_err();
@@ -424,9 +424,9 @@ fn bad_scenarios_are_refused_at_their_field() {
 }
 
 #[test]
-fn sums_of_weights_that_overflow_are_refused() {
+fn overflowing_sums_of_weights_are_rejected() {
     let line = upstream("hosts: 2, weights: 4294967295");
-    assert_refused(
+    assert_rejected(
         &[&line],
         "upstream.localities[a].weights",
         "does not fit 32 bits",
@@ -435,7 +435,7 @@ fn sums_of_weights_that_overflow_are_refused() {
                 {locality: a, hosts: 1, load_balancing_weight: 4294967295}, \
                 {locality: b, hosts: 1, load_balancing_weight: 1}]}";
     let path = "upstream.localities[b].load_balancing_weight";
-    assert_refused(&[text], path, "does not fit 32 bits");
+    assert_rejected(&[text], path, "does not fit 32 bits");
 }
 
 const SUBSETS: &str = "
@@ -458,11 +458,11 @@ fn a_subset_is_explained_by_its_own_hosts() {
     let whole = Scenario::parse(SUBSETS).unwrap().explain();
     assert_eq!(whole.state, StateName::LocalityDirect);
     let subsets = whole.subsets.unwrap();
-    let names = subsets
+    let names: Vec<_> = subsets
         .subsets
         .iter()
-        .map(|subset| subset.metadata.as_str());
-    let names: Vec<_> = names.collect();
+        .map(|subset| subset.metadata.as_str())
+        .collect();
     assert_eq!(names, [r#"version="canary""#, r#"version="stable""#]);
     let canary = format!("{SUBSETS}subset: {{version: canary}}\n");
     let canary = Scenario::parse(&canary).unwrap().explain();
@@ -473,12 +473,12 @@ fn a_subset_is_explained_by_its_own_hosts() {
 }
 
 #[test]
-fn a_subset_that_is_not_there_is_refused_with_those_that_are() {
-    let nobody = format!("{SUBSETS}subset: {{version: 9}}\n");
-    let error = Scenario::parse(&nobody).unwrap_err().to_string();
+fn an_unknown_subset_is_rejected_with_the_known_ones() {
+    let unknown = format!("{SUBSETS}subset: {{version: 9}}\n");
+    let error = Scenario::parse(&unknown).unwrap_err().to_string();
     assert!(
         error.starts_with(
-            r#"subset: there is no subset version=9, only version="canary"; version="stable""#
+            r#"subset: unknown subset version=9, expected one of version="canary"; version="#
         ),
         "{error}"
     );

@@ -1,50 +1,51 @@
-//! What a scenario file may say: raw structs, unknown fields denied.
-//!
-//! Numbers are checked in `hosts` and in the core, the cluster in plimsoll-xds.
+//! File format of scenarios: plain structs that reject unknown fields. Values are validated in
+//! `hosts` and in the core, the cluster in plimsoll-xds.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
+use plimsoll_xds::pb::LocalityMessage;
+use plimsoll_xds::schema::file::FileMessage;
 use plimsoll_xds::yaml::proto_json::{Double, ProtoDuration, Uint};
 use plimsoll_xds::yaml::{ClusterYaml, RuntimeYaml, StructYaml};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// A whole file.
+/// Content of a scenario file.
 #[derive(Clone, Debug, JsonSchema, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ScenarioYaml {
-    /// One line.
+    /// Title of the page, one line.
     #[serde(default)]
     pub(super) title: String,
-    /// What the scenario shows.
+    /// Text below the title.
     #[serde(default)]
     pub(super) description: String,
-    /// Where the proxy is.
+    /// Locality of the proxy.
     pub(super) own_locality: LocalityYaml,
-    /// The proxies; without them no originating cluster is known.
+    /// The fleet of proxies; without it there is no local (originating) cluster.
     pub(super) fleet: Option<FleetYaml>,
-    /// The hosts that requests may go to.
+    /// Hosts of the upstream cluster.
     pub(super) upstream: UpstreamYaml,
-    /// Explain this subset instead of the whole cluster: the metadata that its hosts share.
+    /// Explain this subset instead of the whole cluster, given by the metadata its hosts share.
     pub(super) subset: Option<StructYaml>,
-    /// How long ago the fractions of the fleet arrived.
+    /// Time since the traffic fractions of the fleet arrived.
     pub(super) fractions_age: Option<ProtoDuration>,
-    /// The cluster as in an Envoy.
+    /// The cluster, as in an Envoy configuration.
     pub(super) cluster: ClusterYaml,
-    /// Runtime keys of Envoy.
+    /// Values of Envoy's runtime keys.
     #[serde(default)]
     pub(super) runtime: RuntimeYaml,
 }
 
-/// The proxies, per locality.
+/// The proxies, by locality.
 #[derive(Clone, Debug, JsonSchema, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FleetYaml {
-    /// Localities.
+    /// Localities with their proxies.
     pub(super) localities: Vec<FleetLocalityYaml>,
 }
 
@@ -52,30 +53,30 @@ pub(super) struct FleetYaml {
 #[derive(Clone, Debug, JsonSchema, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FleetLocalityYaml {
-    /// Where they are.
+    /// Locality of the proxies.
     pub(super) locality: LocalityYaml,
-    /// How many.
+    /// Number of proxies in the locality.
     pub(super) hosts: Uint<u64>,
-    /// How many of them are healthy. Default all.
+    /// Number of healthy proxies. Default all.
     pub(super) healthy: Option<Uint<u64>>,
-    /// Their weights: one number for all, or a list. Default 1.
+    /// Weights of the proxies: one number for all, or a list. Default 1.
     #[serde(default)]
     pub(super) weights: WeightsYaml,
-    /// Measured share of demand in basis points; left out it is not known.
+    /// Measured share of demand in basis points; unknown if not set.
     pub(super) observed_traffic_fraction: Option<Uint<u64>>,
-    /// The same, as metadata of the locality has it.
+    /// Measured share of demand in basis points, as sent in metadata of the locality.
     pub(super) metadata_traffic_fraction: Option<Double>,
 }
 
-/// The upstream cluster, per priority and locality.
+/// The upstream cluster, by priority and locality.
 #[derive(Clone, Debug, JsonSchema, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct UpstreamYaml {
-    /// Localities.
+    /// Localities with their hosts.
     pub(super) localities: Vec<UpstreamLocalityYaml>,
-    /// Percent by which healthy hosts may stand for others, above 0. Default 140.
+    /// Overprovisioning factor in percent, above 0. Default 140.
     pub(super) overprovisioning_factor: Option<Uint<u32>>,
-    /// Health of a priority by weights instead of by number of hosts.
+    /// Compute the health of a priority from weights instead of numbers of hosts.
     #[serde(default)]
     pub(super) weighted_priority_health: bool,
 }
@@ -84,64 +85,46 @@ pub(super) struct UpstreamYaml {
 #[derive(Clone, Debug, JsonSchema, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct UpstreamLocalityYaml {
-    /// Where they are.
+    /// Locality of the hosts.
     pub(super) locality: LocalityYaml,
-    /// 0 is used first. Default 0.
+    /// Priority; 0 is used first. Default 0.
     #[serde(default)]
     pub(super) priority: Uint<u32>,
-    /// How many.
+    /// Number of hosts in the locality.
     pub(super) hosts: Uint<u64>,
-    /// How many of them are healthy. Default all that are not degraded.
+    /// Number of healthy hosts. Default all that are not degraded or draining.
     pub(super) healthy: Option<Uint<u64>>,
-    /// How many of them are degraded. Default 0.
+    /// Number of degraded hosts. Default 0.
     #[serde(default)]
     pub(super) degraded: Uint<u64>,
-    /// How many of them are draining. Default 0.
+    /// Number of draining hosts. Default 0.
     #[serde(default)]
     pub(super) draining: Uint<u64>,
-    /// Their weights: one number for all, or a list. Default 1.
+    /// Weights of the hosts: one number for all, or a list. Default 1.
     #[serde(default)]
     pub(super) weights: WeightsYaml,
-    /// Weight of the locality, where localities are chosen by weights.
+    /// Weight of the locality, for policies that choose localities by weight.
     pub(super) load_balancing_weight: Option<Uint<u32>>,
-    /// What every healthy host reports, 0 to 1; without it nobody does.
+    /// Utilization that every healthy host reports, 0 to 1; without it hosts do not report.
     pub(super) utilization: Option<Double>,
-    /// Metadata of every host, which subsets are made of; hosts with other metadata are another
+    /// Metadata of every host, which selects its subset. Hosts with other metadata need another
     /// entry of the same locality.
     #[serde(default)]
     pub(super) metadata: StructYaml,
 }
 
-/// `{region, zone, sub_zone}`, or only the zone as a string.
-#[derive(Clone, Debug, Default, JsonSchema, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LocalityFields {
-    /// Region.
-    #[serde(default)]
-    region: String,
-    /// Zone.
-    zone: String,
-    /// Part of the zone.
-    #[serde(default)]
-    sub_zone: String,
-}
-
-/// Where something is.
+/// Locality: `{region, zone, sub_zone}`, or the zone as a string.
 #[derive(Clone, Debug)]
-pub(super) struct LocalityYaml(LocalityFields);
+pub(super) struct LocalityYaml(FileMessage<LocalityMessage>);
 
 impl LocalityYaml {
-    /// The locality; one without a zone would be no locality at all to Envoy.
-    pub(super) fn checked(&self, path: &str) -> Result<Locality, FieldError> {
-        let Self(LocalityFields {
-            region,
-            zone,
-            sub_zone,
-        }) = self;
-        if zone.is_empty() {
+    /// Returns the locality; the zone must not be empty, because Envoy would ignore the locality.
+    pub(super) fn validated(&self, path: &str) -> Result<Locality, FieldError> {
+        let message = self.0.message().map_err(|error| error.under(path))?;
+        if message.zone.is_empty() {
             return Err(FieldError::new(format!("{path}.zone"), "must not be empty"));
         }
-        Ok(Locality::new(region, zone, sub_zone))
+        Ok(message.into())
     }
 }
 
@@ -150,21 +133,21 @@ impl<'de> Deserialize<'de> for LocalityYaml {
         struct LocalityVisitor;
 
         impl<'de> Visitor<'de> for LocalityVisitor {
-            type Value = LocalityFields;
+            type Value = FileMessage<LocalityMessage>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a zone or {region, zone, sub_zone}")
             }
 
-            fn visit_str<E: Error>(self, zone: &str) -> Result<LocalityFields, E> {
-                Ok(LocalityFields {
+            fn visit_str<E: Error>(self, zone: &str) -> Result<Self::Value, E> {
+                Ok(FileMessage::from(&LocalityMessage {
                     zone: zone.to_owned(),
                     ..Default::default()
-                })
+                }))
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<LocalityFields, A::Error> {
-                LocalityFields::deserialize(MapAccessDeserializer::new(map))
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                FileMessage::deserialize(MapAccessDeserializer::new(map))
             }
         }
 
@@ -182,15 +165,15 @@ impl JsonSchema for LocalityYaml {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let long = generator.subschema_for::<LocalityFields>();
+        let long = generator.subschema_for::<FileMessage<LocalityMessage>>();
         json_schema!({ "oneOf": [{ "type": "string" }, long] })
     }
 }
 
-/// Weights of hosts.
+/// Weights of hosts in a locality.
 #[derive(Clone, Debug, Default)]
 pub(super) enum WeightsYaml {
-    /// Not said: 1 each.
+    /// Not set: 1 each.
     #[default]
     Unset,
     /// One number for every host.

@@ -1,8 +1,8 @@
-//! The dashboard in a real Chromium: what it shows is what the admin API says, it can be used by
-//! keyboard and on a phone, and it stays small with thousands of nodes.
+//! Tests of the dashboard in a real Chromium: it shows the numbers of the admin API, works by
+//! keyboard and on a phone, and stays small with thousands of nodes.
 //!
-//! `make test` installs the browser. Everything listens on loopback, on ports that the system
-//! chooses. Screenshots go to `target/screenshots`, for people to look at.
+//! `make test` installs the browser. Everything listens on free ports of loopback. Screenshots are
+//! written to `target/screenshots`, for manual review.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod real_browser;

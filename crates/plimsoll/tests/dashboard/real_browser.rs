@@ -1,6 +1,6 @@
-//! Tests with a real browser. `demo` visits the demo, `numbers` compares what is shown with the
-//! admin API, `proxy` visits one proxy, `use_` does what people do, `sizes` looks at large
-//! documents and small windows.
+//! Tests with a real browser. `demo` opens the demo, `numbers` compares the page with the admin
+//! API, `proxy` opens one proxy, `use_` covers interaction, `sizes` large documents and small
+//! windows.
 
 mod demo;
 mod numbers;

@@ -1,8 +1,8 @@
-//! `plimsoll explain`, the control plane, the dashboard and `/explain` of a proxy give the same
-//! answer for the same state.
+//! `plimsoll explain`, the control plane, the dashboard and a proxy's `/explain` give the same
+//! explanation for the same state.
 //!
-//! The state is made once: three real proxies steered by a real control plane, with demand that
-//! synthetic proxies report. What it delivers is written down as a scenario for the command line.
+//! Three real proxies are configured by a real control plane; synthetic proxies report demand. What
+//! the control plane delivers is converted to a scenario for the command line.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -17,9 +17,9 @@ use crate::support::proxy::{Proxy, start};
 use crate::support::wait_for;
 
 const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
-/// Hosts per zone of every service.
+/// Number of hosts per zone of every service.
 const HOSTS: [u64; 3] = [3, 5, 2];
-/// How the control plane steers, and what a cluster must say to be steered like that.
+/// Service, its setting in the control plane, and the equivalent basis of a scenario's cluster.
 const SERVICES: [(&str, &str, &str); 4] = [
     ("orders", "delivery: EDS_FIELD", "LRS_REPORTED_RATE"),
     ("carts", "delivery: LOCALITY_METADATA", "LRS_REPORTED_RATE"),
@@ -27,14 +27,14 @@ const SERVICES: [(&str, &str, &str); 4] = [
     ("reviews", "delivery: LOCALITY_WEIGHTS", "locality weights"),
 ];
 
-/// A control plane, its real proxies, and what they are told.
-struct World {
+/// Control plane with its real proxies.
+struct Testbed {
     control: Control,
     proxies: Vec<DataPlane>,
 }
 
-impl World {
-    /// Demand by zone, of 1000.
+impl Testbed {
+    /// Starts everything; `demand` is by zone, in thousandths.
     fn start(name: &str, demand: [u64; 3]) -> Self {
         let control = Control::start_with(name, &config());
         for (id, (zone, rate)) in ["load-a", "load-b", "load-c"]
@@ -50,48 +50,53 @@ impl World {
             start(proxy, control.xds);
         }
         let proxies = ZONES.map(|zone| DataPlane::start(zone, control.xds));
-        let world = Self {
+        let testbed = Self {
             control,
             proxies: proxies.into(),
         };
-        for proxy in &world.proxies {
+        for proxy in &testbed.proxies {
             wait_for("a proxy knows the fleet and its demand", || {
                 let page = proxy.page("/explain?cluster=orders");
                 let rows = page["localities"].as_array()?.iter();
-                let told = rows.clone().all(|row| {
+                let delivered = rows.clone().all(|row| {
                     let place = ZONES.iter().position(|zone| row["zone"] == *zone);
                     place.is_some_and(|place| {
                         row["observed_traffic_fraction_bp"] == 10 * demand[place]
                     })
                 });
                 let fleet: u64 = rows.filter_map(|row| row["fleet_hosts"].as_u64()).sum();
-                (told && fleet == 6).then_some(())
+                (delivered && fleet == 6).then_some(())
             });
         }
-        world
+        testbed
     }
 
-    /// The scenario of `cluster` as seen from `zone`, with what is delivered.
-    fn scenario(&self, (cluster, mode, basis): (&str, &str, &str), zone: &str) -> Value {
+    /// Returns the scenario of a service as seen from `zone`, with the delivered fractions.
+    fn scenario(&self, service: (&str, &str, &str), zone: &str) -> Value {
+        let (cluster, mode, basis) = service;
         let fleets = self.control.page("fleets");
         let fleet = &fleets["fleets"][0];
-        let field = match mode.contains("METADATA") {
-            true => "metadata_traffic_fraction",
-            false => "observed_traffic_fraction",
+        let field = if mode.contains("METADATA") {
+            "metadata_traffic_fraction"
+        } else {
+            "observed_traffic_fraction"
         };
-        let told = fleet["delivered"].as_array().unwrap().iter();
-        let told = told.map(
+        let delivered = fleet["delivered"].as_array().unwrap().iter().map(
             |zone| json!({ "locality": zone["locality"], "hosts": 2, field: zone["fraction_bp"] }),
         );
         let weights = self.weights(cluster, zone);
-        let upstream = ZONES.iter().zip(HOSTS).enumerate();
-        let upstream = upstream.map(|(place, (zone, hosts))| {
-            let mut entry = json!({ "locality": { "region": "r1", "zone": zone }, "hosts": hosts });
-            if basis == "locality weights" && !weights[place].is_null() {
-                entry["load_balancing_weight"] = weights[place].clone();
-            }
-            entry
-        });
+        let upstream = ZONES
+            .iter()
+            .zip(HOSTS)
+            .enumerate()
+            .map(|(index, (zone, hosts))| {
+                let mut entry =
+                    json!({ "locality": { "region": "r1", "zone": zone }, "hosts": hosts });
+                if basis == "locality weights" && !weights[index].is_null() {
+                    entry["load_balancing_weight"] = weights[index].clone();
+                }
+                entry
+            });
         let rules = match basis {
             "LRS_REPORTED_RATE" if mode.contains("METADATA") => json!({
                 "locality_basis": basis, "min_cluster_size": 1,
@@ -111,7 +116,7 @@ impl World {
         });
         json!({
             "own_locality": { "region": "r1", "zone": zone },
-            "fleet": { "localities": told.collect::<Vec<_>>() },
+            "fleet": { "localities": delivered.collect::<Vec<_>>() },
             "upstream": { "localities": upstream.collect::<Vec<_>>() },
             "cluster": {
                 "name": cluster,
@@ -122,7 +127,7 @@ impl World {
         })
     }
 
-    /// Weights that proxies of `zone` get, by zone of the hosts.
+    /// Returns the weights delivered to proxies of `zone`, by zone of the hosts.
     fn weights(&self, cluster: &str, zone: &str) -> [Value; 3] {
         let page = self.control.page(&format!("clusters?cluster={cluster}"));
         let receivers = page["clusters"][0]["fleets"][0]["locality_weights"].clone();
@@ -161,7 +166,7 @@ fn config() -> String {
     text
 }
 
-/// What `plimsoll explain` says about a scenario.
+/// Runs `plimsoll explain` on a scenario.
 fn explain(scenario: &Value, args: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
     command.arg("explain").args(args).arg("-");
@@ -176,14 +181,14 @@ fn explain(scenario: &Value, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What a dashboard says about a zone.
+/// Requests the explanation of a zone from a dashboard.
 fn ask_dashboard(address: SocketAddr, cluster: &str, zone: &str) -> Value {
     let fleet = "gateway";
     let question = json!({ "cluster": cluster, "fleet": fleet, "region": "r1", "zone": zone });
     request(address, "POST", "/dashboard/explain", &question.to_string())
 }
 
-/// A document without what is not part of the state: how often it was made anew, and its age.
+/// Removes fields that do not depend on the state: generation, age and changes.
 fn state_of(mut document: Value) -> Value {
     let age = &document["fractions"]["age_ms"];
     let threshold = document["fractions"]["staleness_threshold_ms"].as_u64();
@@ -194,14 +199,14 @@ fn state_of(mut document: Value) -> Value {
         );
     }
     document["fractions"]["age_ms"] = Value::Null;
-    // Only the control plane knows what is written.
+    // Only the control plane knows the configured values.
     assert!(document["changes"].is_array(), "{document}");
     document["changes"] = Value::Null;
     document["generation"] = Value::Null;
     document
 }
 
-/// Field by field, so that a difference is named.
+/// Compares field by field, so that a failure names the path.
 fn assert_same(path: &str, left: &Value, right: &Value) {
     match (left, right) {
         (Value::Object(one), Value::Object(other)) => {
@@ -223,57 +228,57 @@ fn assert_same(path: &str, left: &Value, right: &Value) {
     }
 }
 
-fn words(text: &str) -> String {
+fn normalized(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Everybody is asked about every cluster and zone; `states` is what `orders` is to answer.
-fn everybody_agrees(world: &World, states: [&str; 3]) {
+/// Compares all explanations of every cluster and zone; `states` are the expected ones of `orders`.
+fn assert_all_agree(testbed: &Testbed, states: [&str; 3]) {
     for service in SERVICES {
-        for ((zone, proxy), state) in ZONES.into_iter().zip(&world.proxies).zip(states) {
+        for ((zone, proxy), state) in ZONES.into_iter().zip(&testbed.proxies).zip(states) {
             let (cluster, ..) = service;
-            let scenario = world.scenario(service, zone);
-            let written: Value = serde_json::from_str(&explain(&scenario, &["--json"])).unwrap();
-            let written = state_of(written);
+            let scenario = testbed.scenario(service, zone);
+            let expected: Value = serde_json::from_str(&explain(&scenario, &["--json"])).unwrap();
+            let expected = state_of(expected);
             if cluster == "orders" {
-                assert_eq!(written["state"], state, "{zone}");
+                assert_eq!(expected["state"], state, "{zone}");
             }
             let path = format!("/explain?cluster={cluster}");
             let answers = [
                 ("the proxy", proxy.page(&path)),
                 (
                     "the control plane",
-                    world
+                    testbed
                         .control
                         .page(&format!("explain?cluster={cluster}&zone={zone}")),
                 ),
                 (
                     "the dashboard",
-                    ask_dashboard(world.control.admin, cluster, zone),
+                    ask_dashboard(testbed.control.admin, cluster, zone),
                 ),
                 (
                     "the dashboard of the proxy",
                     ask_dashboard(proxy.admin, cluster, zone),
                 ),
             ];
-            for (who, answer) in answers {
-                let path = format!("{cluster} in {zone}, {who}");
-                assert_same(&path, &state_of(answer), &written);
+            for (source, answer) in answers {
+                let path = format!("{cluster} in {zone}, {source}");
+                assert_same(&path, &state_of(answer), &expected);
             }
-            let page = words(&explain(&scenario, &[]));
-            let reason = words(written["reason"].as_str().unwrap());
+            let page = normalized(&explain(&scenario, &[]));
+            let reason = normalized(expected["reason"].as_str().unwrap());
             assert!(page.contains(&reason), "{page}");
         }
     }
 }
 
-/// Reasons and states as the page of a dashboard has them, for every zone of `orders`.
+/// Returns states and reasons of every zone of `orders` in a dashboard's document.
 fn shown(address: SocketAddr) -> Vec<(Value, Value)> {
     let state = wait_for("every zone has its reason", || {
         let state = request(address, "GET", "/dashboard/state", "");
         let zones = orders(&state)?["zones"].as_array()?.clone();
-        let told = zones.iter().all(|zone| !zone["reason"].is_null());
-        (told && zones.len() == 3).then_some(zones)
+        let complete = zones.iter().all(|zone| !zone["reason"].is_null());
+        (complete && zones.len() == 3).then_some(zones)
     });
     let pairs = state.into_iter();
     pairs
@@ -287,12 +292,12 @@ fn orders(state: &Value) -> Option<&Value> {
 }
 
 #[test]
-fn a_zone_that_spills_is_explained_alike_by_everybody() {
-    let world = World::start("same-spill", [500, 350, 150]);
+fn a_zone_that_spills_has_the_same_explanation_everywhere() {
+    let testbed = Testbed::start("same-spill", [500, 350, 150]);
     let states = ["LocalityResidual", "LocalityDirect", "LocalityDirect"];
-    everybody_agrees(&world, states);
-    let shown = shown(world.control.admin);
-    for ((state, reason), proxy) in shown.into_iter().zip(&world.proxies) {
+    assert_all_agree(&testbed, states);
+    let shown = shown(testbed.control.admin);
+    for ((state, reason), proxy) in shown.into_iter().zip(&testbed.proxies) {
         let answer = proxy.page("/explain?cluster=orders");
         assert_eq!(state, answer["state"]);
         assert_eq!(reason, answer["reason"]);
@@ -300,7 +305,7 @@ fn a_zone_that_spills_is_explained_alike_by_everybody() {
 }
 
 #[test]
-fn a_zone_within_the_dead_band_is_explained_alike_by_everybody() {
-    let world = World::start("same-band", [308, 495, 197]);
-    everybody_agrees(&world, ["LocalityDirect"; 3]);
+fn a_zone_within_the_dead_band_has_the_same_explanation_everywhere() {
+    let testbed = Testbed::start("same-band", [308, 495, 197]);
+    assert_all_agree(&testbed, ["LocalityDirect"; 3]);
 }

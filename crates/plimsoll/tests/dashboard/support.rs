@@ -1,4 +1,4 @@
-//! What tests with a browser share: the browser, a page, documents, proxies, and waiting.
+//! Support of the dashboard tests: browser, page, documents, proxies, and waiting.
 
 pub(crate) mod backends;
 pub(crate) mod browser;
@@ -15,29 +15,28 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a condition may take to come true. It bounds a test that fails, and decides nothing in
-/// one that passes.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time after which a waiting test fails; generous, because a passing test does not depend on it.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Waits until `check` has something to say. The one place that polls.
+/// Polls `check` until it returns a value.
 pub(crate) fn wait_for<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(found) = check() {
             return found;
         }
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        assert!(Instant::now() < deadline, "timed out waiting until {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// An empty folder for the files of one test; they stay until the next run.
+/// Creates an empty directory for the files of one test; they stay until the next run.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let folder = format!("dashboard/{name}-{number}");
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(folder);
-    // There may be none of an earlier run.
+    let directory = format!("dashboard/{name}-{number}");
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(directory);
+    // It does not exist in the first run.
     let _ = std::fs::remove_dir_all(&path);
     std::fs::create_dir_all(&path).unwrap();
     path

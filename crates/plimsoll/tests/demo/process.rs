@@ -1,4 +1,4 @@
-//! [`Demo`]: `plimsoll demo` as a process, its lines, and its buttons over HTTP.
+//! `plimsoll demo` as a child process: its JSON lines, and its actions over HTTP.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -9,34 +9,32 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// How long a condition may take to come true. It bounds a test that fails, and decides nothing in
-/// one that passes.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Time after which a waiting test fails; generous, because a passing test does not depend on it.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// One at a time: each is a small fleet, and two of them on a busy machine would only wait for each
-/// other.
+/// Demos run one at a time: each is a small fleet, and two would compete for the machine.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// A running demo. Killed when dropped.
+/// Running demo; killed when dropped.
 pub(crate) struct Demo {
     child: Child,
     lines: Receiver<Value>,
     address: String,
     last: Value,
-    _turn: MutexGuard<'static, ()>,
+    _lock: MutexGuard<'static, ()>,
 }
 
-/// Waits for the demo before; whether its test failed is its own business.
-fn turn() -> MutexGuard<'static, ()> {
+/// Waits until no other demo runs; a failed test poisons the lock, which is ignored.
+fn lock() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Load of a zone against its line; 0 without one.
+/// Returns the load of a zone; 0 if unknown.
 pub(crate) fn load(line: &Value, zone: usize) -> f64 {
     line["zones"][zone]["load"].as_f64().unwrap_or(0.0)
 }
 
-/// The same of all zones.
+/// Returns the load of every zone.
 pub(crate) fn loads(line: &Value) -> [f64; 3] {
     std::array::from_fn(|zone| load(line, zone))
 }
@@ -47,7 +45,7 @@ fn command(args: &[&str]) -> Command {
     command
 }
 
-/// With a port of its own.
+/// Adds a free port for the dashboard.
 fn with_port(args: &[&str]) -> Command {
     let mut command = command(args);
     command.args(["--admin", "127.0.0.1:0"]);
@@ -55,9 +53,9 @@ fn with_port(args: &[&str]) -> Command {
 }
 
 impl Demo {
-    /// Starts one with JSON lines, and waits for its address.
+    /// Starts a demo with `--json` and waits for its address.
     pub(crate) fn start(args: &[&str]) -> Self {
-        let turn = turn();
+        let lock = lock();
         let mut command = with_port(args);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
@@ -70,26 +68,29 @@ impl Demo {
                 }
             }
         });
-        let first: Value = lines.recv_timeout(PATIENCE).unwrap();
+        let first: Value = lines.recv_timeout(TIMEOUT).unwrap();
         assert_eq!(first["type"], "start", "{first}");
-        let address = first["dashboard"].as_str().unwrap();
-        let address = address.trim_start_matches("http://").trim_end_matches('/');
+        let address = first["dashboard"]
+            .as_str()
+            .unwrap()
+            .trim_start_matches("http://")
+            .trim_end_matches('/');
         Self {
             address: address.to_owned(),
             child,
             lines,
             last: Value::Null,
-            _turn: turn,
+            _lock: lock,
         }
     }
 
     /// Reads lines until one is as it should be.
     pub(crate) fn wait(&mut self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let Ok(line) = self.lines.recv_timeout(left) else {
-                panic!("waited in vain: {what}; last was {}", self.last);
+                panic!("timed out waiting until {what}; last line: {}", self.last);
             };
             if line["type"] == "summary" {
                 self.last = line;
@@ -107,16 +108,16 @@ impl Demo {
         self.wait(action, |line| line["last_action"] == action)
     }
 
-    /// The page shows what the lines say: buttons pressed, zones, traffic and reasons.
-    pub(crate) fn page_agrees(&self) {
+    /// Asserts that the dashboard shows the state of the last line.
+    pub(crate) fn assert_dashboard_agrees(&self) {
         let page = self.get("/dashboard/state");
         assert_eq!(page["title"], "plimsoll demo");
-        let look = page["notices"][0]["text"].as_str().unwrap();
-        assert!(look.starts_with("Look at "), "{look}");
+        let hint = page["notices"][0]["text"].as_str().unwrap();
+        assert!(hint.starts_with("Watch "), "{hint}");
         let mut actions = page["actions"].as_array().unwrap().iter();
         let undone =
             |one: &Value| one["pressed"] == false && one["name"] == self.last["last_action"];
-        assert!(!actions.any(undone), "what is done is not offered again");
+        assert!(!actions.any(undone), "the last action is not offered again");
         let cluster = &page["clusters"][0];
         let zones = cluster["zones"].as_array().unwrap();
         assert_eq!(zones.len(), 3);
@@ -135,49 +136,49 @@ impl Demo {
         assert_eq!(page["nodes"].as_array().unwrap().len(), 6);
     }
 
-    /// Ctrl-C: it ends with 0, and nobody listens any more.
+    /// Sends SIGINT; the process exits with 0 and closes its port.
     pub(crate) fn interrupt(mut self) {
         let id = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
-        self.ended();
+        self.wait_for_exit();
         assert!(
             TcpStream::connect(&self.address).is_err(),
             "the port is free"
         );
     }
 
-    /// Reads to the end.
+    /// Reads lines until the process exits.
     pub(crate) fn finish(&mut self) -> Vec<Value> {
         let mut lines = Vec::new();
-        while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
+        while let Ok(line) = self.lines.recv_timeout(TIMEOUT) {
             lines.push(line);
         }
-        self.ended();
+        self.wait_for_exit();
         lines
     }
 
-    fn ended(&mut self) {
-        let deadline = Instant::now() + PATIENCE;
+    fn wait_for_exit(&mut self) {
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return assert_eq!(status.code(), Some(0));
             }
-            assert!(Instant::now() < deadline, "it does not end");
+            assert!(Instant::now() < deadline, "the demo does not exit");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// What one that ends by itself prints for people.
+    /// Runs a demo with `--duration` and returns its text output.
     pub(crate) fn text(args: &[&str]) -> String {
-        let _turn = turn();
+        let _lock = lock();
         let output = with_port(args).output().unwrap();
         assert_eq!(output.status.code(), Some(0));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Exit code and complaint of one that does not start.
-    pub(crate) fn refused(args: &[&str]) -> (Option<i32>, String) {
-        let _turn = turn();
+    /// Returns exit code and error message of a demo that fails to start.
+    pub(crate) fn failure(args: &[&str]) -> (Option<i32>, String) {
+        let _lock = lock();
         let output = command(args).output().unwrap();
         (
             output.status.code(),
@@ -193,21 +194,21 @@ impl Demo {
         self.request("POST", path, "{}")
     }
 
-    /// The status line that a page of the web gets which presses a button.
-    pub(crate) fn pressed_from_the_web(&self, button: &str) -> String {
+    /// Triggers an action like a web page of another origin; returns the status line.
+    pub(crate) fn post_from_another_origin(&self, action: &str) -> String {
         let headers = "origin: http://evil.example\r\ncontent-type: application/json\r\n";
         let mut stream = TcpStream::connect(&self.address).unwrap();
         write!(
             stream,
-            "POST /dashboard/actions/{button} HTTP/1.0\r\nhost: localhost\r\n{headers}\r\n"
+            "POST /dashboard/actions/{action} HTTP/1.0\r\nhost: localhost\r\n{headers}\r\n"
         )
         .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer.lines().next().unwrap_or_default().to_owned()
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        response.lines().next().unwrap_or_default().to_owned()
     }
 
-    /// One request of HTTP/1.0.
+    /// Sends an HTTP/1.0 request.
     fn request(&self, method: &str, path: &str, body: &str) -> Value {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let length = body.len();
@@ -217,16 +218,16 @@ impl Demo {
              content-length: {length}\r\n\r\n{body}"
         )
         .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        let (_, body) = response.split_once("\r\n\r\n").unwrap();
         serde_json::from_str(body).unwrap()
     }
 }
 
 impl Drop for Demo {
     fn drop(&mut self) {
-        // It may be gone already.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

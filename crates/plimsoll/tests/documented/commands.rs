@@ -1,20 +1,19 @@
-//! Commands as documents write them: found in fenced blocks, split as a shell would.
+//! Finds commands in the code blocks of documents and splits them like a shell.
 //!
-//! Just enough of a shell: quotes, `\` at the end of a line, comments, pipes and lists,
-//! redirections and `$(…)`, which stays one word. Nothing is expanded. Used by the tests of
-//! documents and, for what the command line accepts, by those of `cmd`.
+//! Supports quotes, `\` at the end of a line, comments, pipes, lists, redirections and `$(…)`,
+//! which stays one word. Nothing is expanded. Used by the tests of documents and of `cmd`.
 
-/// A command and its line. Line numbers start at 1.
+/// Command and its line number, starting at 1.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Documented {
     pub(crate) line: usize,
     pub(crate) words: Vec<String>,
 }
 
-/// Words that may stand before a command.
-const BEFORE: [&str; 6] = ["!", "do", "else", "exec", "then", "time"];
+/// Words that may precede a command.
+const PREFIXES: [&str; 6] = ["!", "do", "else", "exec", "then", "time"];
 
-/// Commands in the blocks `console` (lines that start with `$`) and `sh` (all lines).
+/// Finds commands in `console` blocks (lines that start with `$`) and `sh` blocks (all lines).
 pub(crate) fn documented(text: &str) -> Vec<Documented> {
     let mut found = Vec::new();
     let mut block = None;
@@ -43,7 +42,7 @@ pub(crate) fn documented(text: &str) -> Vec<Documented> {
     found
 }
 
-/// The commands of one line, each as its words.
+/// Splits a line into commands, each a list of words.
 pub(crate) fn commands(line: &str) -> Vec<Vec<String>> {
     let mut commands = Vec::new();
     let mut words: Vec<String> = Vec::new();
@@ -61,13 +60,13 @@ pub(crate) fn commands(line: &str) -> Vec<Vec<String>> {
     trimmed.filter(|words| !words.is_empty()).collect()
 }
 
-/// Without `do` and the like, and without assignments of variables.
+/// Removes leading keywords such as `do`, and variable assignments.
 fn without_prefix(words: Vec<String>) -> Vec<String> {
     let is_prefix = |word: &String| {
         let assigned = word.split_once('=').is_some_and(|(name, _)| {
             !name.is_empty() && name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_')
         });
-        assigned || BEFORE.contains(&word.as_str())
+        assigned || PREFIXES.contains(&word.as_str())
     };
     words.into_iter().skip_while(is_prefix).collect()
 }
@@ -75,9 +74,9 @@ fn without_prefix(words: Vec<String>) -> Vec<String> {
 #[derive(Debug, PartialEq, Eq)]
 enum Token {
     Word(String),
-    /// `|`, `&&`, `;` and the like.
+    /// End of a command: `|`, `&&`, `;` or similar.
     End,
-    /// `>`, `<` and the like; the next word is a file.
+    /// `>`, `<` or similar; the next word is a file.
     Redirection,
 }
 
@@ -111,7 +110,7 @@ fn tokens(line: &str) -> Vec<Token> {
     }
 }
 
-/// The word at the start of `text`, without its quotes, and what follows.
+/// Returns the first word of `text` without its quotes, and the rest.
 fn word(text: &str) -> (String, &str) {
     let mut word = String::new();
     let mut quote = None;
@@ -150,8 +149,7 @@ mod tests {
     fn blocks_are_found_and_output_is_not() {
         let text =
             "```console\n$ a b\noutput\n$ c \\\n    d\n```\n```text\n$ no\n```\n```sh\ne\n```\nf\n";
-        let found = documented(text);
-        let found: Vec<_> = found
+        let found: Vec<_> = documented(text)
             .iter()
             .map(|one| (one.line, one.words.join(" ")))
             .collect();

@@ -1,6 +1,6 @@
-//! Commands in the files of `deploy/`: units of systemd, the image, manifests of Kubernetes.
+//! Finds commands in the files of `deploy/`: systemd units, Dockerfile, Kubernetes manifests.
 //!
-//! Used by the tests of `cmd`, which know what the command line accepts, and by those of `deploy/`.
+//! Used by the tests of `cmd`, which parse them, and by those of `deploy/`.
 
 use std::fs;
 use std::path::Path;
@@ -8,10 +8,10 @@ use std::path::Path;
 use plimsoll_xds::yaml::Document;
 use serde_json::Value;
 
-/// A command line of ours, and the file that has it.
+/// File and command line.
 pub(crate) type Deployed = (String, Vec<String>);
 
-/// Every command line of ours under `deploy/`.
+/// Returns every command line under `deploy/` that runs our program.
 pub(crate) fn deployed(root: &Path) -> Vec<Deployed> {
     let mut found = Vec::new();
     for (path, text) in files(&root.join("deploy")) {
@@ -26,11 +26,11 @@ pub(crate) fn deployed(root: &Path) -> Vec<Deployed> {
     found
 }
 
-/// All files of a folder and those below, with their texts, in order of name.
-pub(crate) fn files(folder: &Path) -> Vec<(String, String)> {
+/// Returns path and text of all files below a directory, sorted by path.
+pub(crate) fn files(directory: &Path) -> Vec<(String, String)> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).expect("the folder can be listed") {
-        let path = entry.expect("the folder can be listed").path();
+    for entry in fs::read_dir(directory).expect("the directory can be listed") {
+        let path = entry.expect("the directory can be listed").path();
         if path.is_dir() {
             found.extend(files(&path));
         } else if let Ok(text) = fs::read_to_string(&path) {
@@ -41,7 +41,7 @@ pub(crate) fn files(folder: &Path) -> Vec<(String, String)> {
     found
 }
 
-/// The documents of a YAML file.
+/// Parses all documents of a YAML file.
 pub(crate) fn manifests(text: &str) -> Vec<Value> {
     let documents = text.split("\n---\n");
     let read = |text: &str| Document::parse(text).and_then(|document| document.read());
@@ -58,7 +58,7 @@ fn units(text: &str) -> Vec<Vec<String>> {
     commands.filter_map(as_ours).collect()
 }
 
-/// `ENTRYPOINT` and `CMD`, one behind the other.
+/// Returns `ENTRYPOINT` followed by `CMD`.
 fn image(text: &str) -> Option<Vec<String>> {
     let list = |key: &str| -> Option<Vec<String>> {
         let line = text.lines().find_map(|line| line.strip_prefix(key))?;
@@ -69,7 +69,7 @@ fn image(text: &str) -> Option<Vec<String>> {
     as_ours(words)
 }
 
-/// Arguments of containers that run our image.
+/// Returns the arguments of containers that run our image.
 fn containers(value: &Value) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     match value {
@@ -81,7 +81,7 @@ fn containers(value: &Value) -> Vec<Vec<String>> {
             if let (true, Some(Value::Array(args))) = (is_ours(image), fields.get("args")) {
                 let args = args
                     .iter()
-                    .map(|arg| arg.as_str().expect("arguments are texts"));
+                    .map(|arg| arg.as_str().expect("arguments are strings"));
                 let words = ["plimsoll"].into_iter().chain(args);
                 found.push(words.map(str::to_owned).collect());
             }
@@ -101,7 +101,7 @@ fn is_ours(image: &str) -> bool {
         == Some("plimsoll")
 }
 
-/// The command with its program by name, if it is ours.
+/// Returns the command without the path of the program, if it is ours.
 fn as_ours(mut words: Vec<String>) -> Option<Vec<String>> {
     let program = words.first_mut()?;
     if !program.ends_with("/plimsoll") {

@@ -1,32 +1,32 @@
-//! What the tests know of the documents: pages, commands that no test can run, and servers.
+//! Lists for the tests of documents: pages, commands that tests cannot run, and servers.
 
-/// A page with commands.
+/// Page with commands to run.
 pub(crate) struct Page {
     pub(crate) path: &'static str,
-    /// Statements that it takes for granted.
+    /// Statements to run before the page.
     pub(crate) given: &'static [&'static str],
-    /// Whether it needs an Envoy: such pages are run by the tests with real peers.
+    /// Whether it needs an Envoy; such pages are run by the e2e tests.
     pub(crate) envoy: bool,
 }
 
-/// A command that is not run.
+/// Command that is not run.
 pub(crate) struct NotRun {
-    /// How it begins.
+    /// Start of the command.
     pub(crate) command: &'static str,
     pub(crate) reason: &'static str,
-    /// The file that runs as much of it as can be run.
+    /// File that tests the same as far as possible.
     pub(crate) instead: &'static str,
 }
 
-/// A server and how to see that it is there.
+/// Server and its readiness check.
 pub(crate) struct Server {
-    /// What a statement that starts it contains.
+    /// Part of the statement that starts it.
     pub(crate) command: &'static str,
     pub(crate) ready: Ready,
 }
 
 pub(crate) enum Ready {
-    /// These ports answer.
+    /// These ports accept connections.
     Ports(&'static [u16]),
     /// The control plane knows a node.
     Node,
@@ -35,7 +35,7 @@ pub(crate) enum Ready {
 const CONTROL: &str = "plimsoll control -c examples/control/control.yaml &";
 const SIDECAR: &str = "plimsoll proxy -c examples/proxy/sidecar/proxy.yaml &";
 
-/// Every page that has commands.
+/// All pages with commands.
 pub(crate) const PAGES: [Page; 19] = [
     with_envoy("README.md"),
     given("docs/admin-api.md", &[CONTROL, SIDECAR]),
@@ -43,10 +43,10 @@ pub(crate) const PAGES: [Page; 19] = [
     page("docs/choose.md"),
     page("docs/cli.md"),
     page("docs/client.md"),
-    page("docs/concepts.md"),
     page("docs/dashboard.md"),
     page("docs/demo.md"),
     page("docs/explain.md"),
+    page("docs/how-it-works.md"),
     page("docs/migrating.md"),
     given("docs/operations.md", &[CONTROL, SIDECAR]),
     page("docs/orca-backend.md"),
@@ -102,7 +102,7 @@ pub(crate) const NOT_RUN: [NotRun; 8] = [
     },
 ];
 
-/// Every server that documents start.
+/// All servers that documents start.
 pub(crate) const SERVERS: [Server; 10] = [
     Server {
         command: "plimsoll control -c examples/control/control.yaml",
@@ -168,7 +168,7 @@ const fn with_envoy(path: &'static str) -> Page {
     }
 }
 
-/// Why the statement is not run, if it is listed.
+/// Returns the entry of a statement that is not run.
 pub(crate) fn not_run(statement: &str) -> Option<&'static NotRun> {
     NOT_RUN
         .iter()

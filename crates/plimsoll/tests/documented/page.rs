@@ -1,21 +1,21 @@
-//! A page as a shell sees it: the statements of its blocks in order, with the output it shows.
+//! Parses a page into the statements of its code blocks, with the output shown.
 //!
-//! Statements are whole: a loop over several lines is one. What the words of a line are is found
-//! out in `commands`; running lives in `run`.
+//! A statement may span lines, for example a loop. `commands` splits lines into words; `run` runs
+//! statements.
 
 use std::process::Command;
 
-/// What a reader types at once, and what the page shows below it.
+/// Statement that a reader types, and the output that the page shows.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Statement {
-    /// Of its first line, from 1.
+    /// Number of its first line, starting at 1.
     pub(crate) line: usize,
     pub(crate) text: String,
-    /// Lines below it in a `console` block; none where the page shows none.
+    /// Lines below it in a `console` block; empty if the page shows none.
     pub(crate) shown: Vec<String>,
 }
 
-/// Statements in the blocks `console` (behind `$`) and `sh`.
+/// Finds statements in `console` blocks (after `$`) and `sh` blocks.
 pub(crate) fn statements(page: &str) -> Vec<Statement> {
     let mut found: Vec<Statement> = Vec::new();
     let mut block = None;
@@ -58,7 +58,7 @@ pub(crate) fn statements(page: &str) -> Vec<Statement> {
     found
 }
 
-/// Whether a shell would wait for more lines. Asks one.
+/// Whether a shell would read more lines; runs `bash -n` to find out.
 fn is_open(text: &str) -> bool {
     if text.ends_with('\\') {
         return true;
@@ -67,24 +67,24 @@ fn is_open(text: &str) -> bool {
     !checked.expect("bash is installed").status.success()
 }
 
-/// Why `said` is not what the page shows, if it is not. Numbers may differ, blanks at the ends too,
-/// and a line `…` stands for any number of lines.
-pub(crate) fn differs(shown: &[String], said: &str) -> Option<String> {
-    let said: Vec<_> = said.lines().map(without_numbers).collect();
-    let mut rest = said.as_slice();
+/// Compares the output of a statement with the page. Numbers and surrounding whitespace may differ;
+/// a line `…` stands for any number of lines.
+pub(crate) fn differs(shown: &[String], printed: &str) -> Option<String> {
+    let printed: Vec<_> = printed.lines().map(without_numbers).collect();
+    let mut rest = printed.as_slice();
     let mut skipping = false;
     for line in shown {
         if line.trim() == "…" {
             skipping = true;
             continue;
         }
-        let wanted = without_numbers(line);
-        let found = rest.iter().position(|one| *one == wanted);
+        let expected = without_numbers(line);
+        let found = rest.iter().position(|one| *one == expected);
         match found {
             Some(at) if at == 0 || skipping => rest = &rest[at + 1..],
             _ => {
                 return Some(format!(
-                    "the page shows\n  {line}\nwhich was not printed there"
+                    "the page shows\n  {line}\nwhich was not printed at that place"
                 ));
             }
         }
@@ -97,7 +97,7 @@ pub(crate) fn differs(shown: &[String], said: &str) -> Option<String> {
     }
 }
 
-/// The line with every number as `#`, because numbers may differ.
+/// Replaces every number by `#`, because numbers may differ.
 fn without_numbers(line: &str) -> String {
     let mut plain = String::new();
     let mut characters = line.trim().chars().peekable();
@@ -152,13 +152,13 @@ mod tests {
 
     #[test]
     fn numbers_may_differ_and_words_may_not() {
-        let said = "load 1.25, 3 hosts\r\n\nend\n";
-        assert_eq!(differs(&lines("load 0.9, 12 hosts\n\nend"), said), None);
-        assert!(differs(&lines("load 0.9, 12 zones\n…"), said).is_some());
-        assert_eq!(differs(&lines("…\nend"), said), None);
-        assert!(differs(&lines("end\n…"), said).is_some());
-        let more = differs(&lines("load 1, 1 hosts"), said).unwrap();
+        let printed = "load 1.25, 3 hosts\r\n\nend\n";
+        assert_eq!(differs(&lines("load 0.9, 12 hosts\n\nend"), printed), None);
+        assert!(differs(&lines("load 0.9, 12 zones\n…"), printed).is_some());
+        assert_eq!(differs(&lines("…\nend"), printed), None);
+        assert!(differs(&lines("end\n…"), printed).is_some());
+        let more = differs(&lines("load 1, 1 hosts"), printed).unwrap();
         assert!(more.contains("end"), "{more}");
-        assert_eq!(differs(&lines("load 1, 1 hosts\n…"), said), None);
+        assert_eq!(differs(&lines("load 1, 1 hosts\n…"), printed), None);
     }
 }

@@ -1,21 +1,21 @@
-//! [`Ports`]: free ports in the place of those that documents and examples name.
+//! Replaces the ports in documents and examples by free ones.
 //!
-//! So pages can run side by side, and beside a control plane that somebody runs here.
+//! Pages can then run in parallel, and next to a control plane that runs on the same machine.
 
 use std::net::TcpListener;
 
-/// Ports of documents, of the examples they use and of defaults. Neighbours stay neighbours: pages
-/// count up from one.
+/// Ports in documents, in their examples and in defaults. Consecutive ports stay consecutive,
+/// because pages count up.
 const KNOWN: [u16; 24] = [
     8080, 9901, 10001, 10002, 10003, 18000, 18001, 18080, 18100, 18101, 19000, 19001, 19002, 19003,
     19004, 19005, 19006, 19007, 19008, 19009, 19100, 19101, 19102, 19103,
 ];
-/// Where windows of ports begin and end: below those that systems give to connections.
+/// Range of the replacement ports, below the ephemeral ports of the system.
 const FIRST: u16 = 20_480;
 const WINDOWS: u16 = 350;
 const WIDTH: u16 = 32;
 
-/// A window of ports that nobody uses. Its first port is held for as long as this lives.
+/// Window of unused ports. Its first port is kept bound to reserve the window.
 pub(crate) struct Ports {
     held: TcpListener,
 }
@@ -39,43 +39,45 @@ impl Ports {
         self.held.local_addr().unwrap().port()
     }
 
-    /// All numbers that this window lends out.
+    /// Returns all ports of the window.
     pub(crate) fn all(&self) -> impl Iterator<Item = u16> {
         let first = self.first();
         first..first + WIDTH
     }
 
-    /// What stands for a port of the documents.
+    /// Returns the replacement of a port.
     pub(crate) fn of(&self, port: u16) -> u16 {
-        let at = KNOWN.iter().position(|known| *known == port);
-        let at = at.expect("the port is among the known ones");
+        let at = KNOWN
+            .iter()
+            .position(|known| *known == port)
+            .expect("the port is among the known ones");
         self.first() + 1 + u16::try_from(at).unwrap()
     }
 
-    /// The text with other ports. Envoys' `--base-id` is a number that must not be used twice, too.
+    /// Replaces the ports in a text, and Envoy's `--base-id`, which must be unique too.
     pub(crate) fn rewrite(&self, text: &str) -> String {
-        let mut written = String::new();
+        let mut rewritten = String::new();
         let mut rest = text;
         while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
             let (before, from) = rest.split_at(at);
             let end = from.find(|c: char| !c.is_ascii_digit());
             let (number, after) = from.split_at(end.unwrap_or(from.len()));
-            written.push_str(before);
+            rewritten.push_str(before);
             let known = number.parse().ok().filter(|port| KNOWN.contains(port));
             match known {
-                Some(port) => written.push_str(&self.of(port).to_string()),
+                Some(port) => rewritten.push_str(&self.of(port).to_string()),
                 None if before.ends_with("--base-id ") => {
-                    written.push_str(&self.first().to_string());
+                    rewritten.push_str(&self.first().to_string());
                 }
-                None => written.push_str(number),
+                None => rewritten.push_str(number),
             }
             rest = after;
         }
-        written + rest
+        rewritten + rest
     }
 }
 
-/// A port of this machine in the text that is not known, and so would not be replaced.
+/// Returns a local port in the text that is not in `KNOWN` and would not be replaced.
 pub(crate) fn unknown_port(text: &str) -> Option<&str> {
     let hosts = ["localhost:", "127.0.0.1:"];
     let named = hosts.iter().flat_map(|host| text.split(host).skip(1));
@@ -114,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_not_known_is_noticed() {
+    fn an_unknown_port_is_found() {
         assert_eq!(unknown_port("curl localhost:18001/x 127.0.0.1:8080"), None);
         assert_eq!(unknown_port("curl -s localhost:4711/x"), Some("4711"));
         assert_eq!(unknown_port("--listen 127.0.0.1:$port"), None);

@@ -1,8 +1,8 @@
-//! Runs a page: its statements in order, as a reader would type them.
+//! Runs the statements of a page in order, as a reader would type them.
 //!
-//! A statement must succeed and print what the page shows below it. Servers may stand in front, as
-//! if in a terminal of their own. Used by the tests of documents and, for pages that need an Envoy,
-//! by the tests with real peers.
+//! A statement must succeed and print the output that the page shows. Servers without `&` are
+//! started in the background, as if in another terminal. Used by the tests of documents, and by the
+//! e2e tests for pages that need an Envoy.
 
 pub(crate) mod commands;
 pub(crate) mod listed;
@@ -23,33 +23,32 @@ use scratch::Scratch;
 use shell::Shell;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-/// How long a condition may take to come true. It bounds a test that fails, and decides nothing in
-/// one that passes.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time after which a waiting test fails; generous, because a passing test does not depend on it.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a statement must print, beside what the page shows: the page says so in words.
+/// Further check of the output of a statement, for claims in the text of the page.
 pub(crate) struct Check {
-    /// How the statement begins.
+    /// Start of the statement.
     pub(crate) command: &'static str,
-    /// What is wrong with what it printed.
+    /// Returns what is wrong with the output.
     pub(crate) fault: fn(&str) -> Option<String>,
 }
 
-/// A page on its way.
+/// State of a running page.
 struct Run<'a> {
     page: &'a Page,
     scratch: &'a Scratch,
     shell: Shell,
     checks: &'a [Check],
-    /// How many statements were run.
+    /// Number of statements run.
     count: usize,
 }
 
-/// Runs all statements of a page that are not listed. `checks` are in the order of the page.
-/// Returns how many were run, or place and reason of the first failure.
+/// Runs all statements of a page that are not listed as not run. `checks` are in the order of the
+/// page. Returns the number of statements, or location and reason of the first failure.
 pub(crate) fn run(page: &Page, envoy: Option<&Path>, checks: &[Check]) -> Result<usize, String> {
-    let text = fs::read_to_string(Path::new(ROOT).join(page.path));
-    let text = text.map_err(|error| format!("{}: {error}", page.path))?;
+    let text = fs::read_to_string(Path::new(ROOT).join(page.path))
+        .map_err(|error| format!("{}: {error}", page.path))?;
     let scratch = Scratch::new(page.path, envoy);
     let shell = Shell::start(&scratch.root(), &scratch.path(), &scratch.outputs());
     let mut run = Run {
@@ -79,7 +78,7 @@ pub(crate) fn run(page: &Page, envoy: Option<&Path>, checks: &[Check]) -> Result
     Ok(run.count)
 }
 
-/// Pictures that a page draws are those of the documents, to the byte.
+/// Compares the pictures that a page generates with those in docs/pictures, byte by byte.
 fn compare_pictures(drawn: &Path) -> Result<(), String> {
     let pictures = Path::new(ROOT).join("docs/pictures");
     for entry in fs::read_dir(drawn).unwrap() {
@@ -90,7 +89,10 @@ fn compare_pictures(drawn: &Path) -> Result<(), String> {
         let name = file.file_name().unwrap();
         let [new, old] = [&file, &pictures.join(name)].map(|one| fs::read(one).unwrap_or_default());
         if new != old {
-            return Err(format!("docs/pictures has another {}", name.display()));
+            return Err(format!(
+                "docs/pictures/{} differs from the generated one",
+                name.display()
+            ));
         }
     }
     Ok(())
@@ -104,7 +106,7 @@ impl Run<'_> {
             format!("{place}: {text}\n{reason}")
         };
         if let Some(port) = unknown_port(text) {
-            return Err(failure(format!("{port} is not in the list of ports")));
+            return Err(failure(format!("{port} is not in KNOWN ports")));
         }
         let server = server(text).map_err(failure)?;
         let typed = self.scratch.ports.rewrite(text);
@@ -115,16 +117,16 @@ impl Run<'_> {
         };
         let check = self.checks.split_first();
         let check = check.filter(|(check, _)| text.starts_with(check.command));
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
-            let said = self.shell.run(&typed).map_err(failure)?;
-            let fault = fault(statement, check.map(|(check, _)| check), &said);
+            let output = self.shell.run(&typed).map_err(failure)?;
+            let fault = fault(statement, check.map(|(check, _)| check), &output);
             let Some(fault) = fault else {
                 break;
             };
-            // Only questions can be asked again.
+            // Only queries can be repeated.
             if !text.starts_with("curl") || Instant::now() > deadline {
-                return Err(failure(format!("{fault}\nIt printed:\n{said}")));
+                return Err(failure(format!("{fault}\nIt printed:\n{output}")));
             }
             std::thread::sleep(Duration::from_millis(200));
         }
@@ -134,25 +136,27 @@ impl Run<'_> {
         let ready = server.is_none_or(|server| is_ready(server, &self.scratch.ports));
         ready
             .then_some(())
-            .ok_or_else(|| failure(format!("does not serve\n{}", self.shell.complaints())))
+            .ok_or_else(|| failure(format!("the server is not ready\n{}", self.shell.errors())))
     }
 }
 
-/// What is wrong with what a statement printed.
-fn fault(statement: &Statement, check: Option<&Check>, said: &str) -> Option<String> {
+/// Returns what is wrong with the output of a statement.
+fn fault(statement: &Statement, check: Option<&Check>, output: &str) -> Option<String> {
     let shown = &statement.shown;
-    let differs = (!shown.is_empty()).then(|| differs(shown, said)).flatten();
-    differs.or_else(|| check.and_then(|check| (check.fault)(said)))
+    let differs = (!shown.is_empty())
+        .then(|| differs(shown, output))
+        .flatten();
+    differs.or_else(|| check.and_then(|check| (check.fault)(output)))
 }
 
-/// The server that a statement starts. One that is not listed is an error.
+/// Returns the server that a statement starts; a server that is not listed is an error.
 fn server(text: &str) -> Result<Option<&'static Server>, String> {
     let known = SERVERS.iter().find(|one| text.contains(one.command));
     let serves = commands::commands(&text.replace('\n', "; "))
         .iter()
         .any(|words| serves(words));
     match known {
-        None if serves => Err("this server is not in the list of servers".to_owned()),
+        None if serves => Err("this server is not in SERVERS".to_owned()),
         known => Ok(known.filter(|_| serves)),
     }
 }
@@ -168,11 +172,11 @@ fn serves(words: &[String]) -> bool {
 }
 
 fn is_ready(server: &Server, ports: &Ports) -> bool {
-    let deadline = Instant::now() + PATIENCE;
-    let answers = |port: u16| TcpStream::connect(("127.0.0.1", ports.of(port))).is_ok();
+    let deadline = Instant::now() + TIMEOUT;
+    let accepts = |port: u16| TcpStream::connect(("127.0.0.1", ports.of(port))).is_ok();
     loop {
         let ready = match server.ready {
-            Ready::Ports(all) => all.iter().all(|port| answers(*port)),
+            Ready::Ports(all) => all.iter().all(|port| accepts(*port)),
             Ready::Node => has_node(ports.of(18001)),
         };
         if ready || Instant::now() > deadline {
@@ -185,11 +189,11 @@ fn is_ready(server: &Server, ports: &Ports) -> bool {
 /// Whether the control plane with this admin port knows a node.
 fn has_node(port: u16) -> bool {
     use std::io::{Read as _, Write as _};
-    let ask = || {
+    let get = || {
         let mut stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.write_all(b"GET /api/v1/nodes HTTP/1.0\r\nhost: localhost\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).map(|_| answer)
+        let mut response = String::new();
+        stream.read_to_string(&mut response).map(|_| response)
     };
-    ask().is_ok_and(|answer| answer.contains("acked_version"))
+    get().is_ok_and(|response| response.contains("acked_version"))
 }

@@ -1,6 +1,6 @@
-//! [`Scratch`]: a folder that looks like the root of the repository, and programs for its `PATH`.
+//! Scratch directory that looks like the root of the repository, and programs for its `PATH`.
 //!
-//! What pages write lands here. Examples are copies with other ports; all else is a link.
+//! Files that pages write end up here. Examples are copied with other ports; the rest is linked.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -12,21 +12,21 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const PLIMSOLL: &str = env!("CARGO_BIN_EXE_plimsoll");
 
 pub(crate) struct Scratch {
-    folder: PathBuf,
+    directory: PathBuf,
     pub(crate) ports: Ports,
 }
 
 impl Scratch {
-    /// For a page, with an Envoy if it needs one. Stays until the next run.
+    /// Creates the directory of a page, with an Envoy if it needs one. It stays until the next run.
     pub(crate) fn new(page: &str, envoy: Option<&Path>) -> Self {
         let name = page.replace('/', "-");
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR"))
             .join("pages")
             .join(name);
-        // There may be none of an earlier run.
-        let _ = fs::remove_dir_all(&folder);
+        // It does not exist in the first run.
+        let _ = fs::remove_dir_all(&directory);
         let scratch = Self {
-            folder,
+            directory,
             ports: Ports::find(),
         };
         scratch.link_repository();
@@ -38,23 +38,23 @@ impl Scratch {
         scratch
     }
 
-    /// What stands for the root of the repository.
+    /// Replacement of the root of the repository.
     pub(crate) fn root(&self) -> PathBuf {
-        self.folder.join("root")
+        self.directory.join("root")
     }
 
     pub(crate) fn outputs(&self) -> PathBuf {
-        self.folder.join("outputs")
+        self.directory.join("outputs")
     }
 
-    /// `PATH`, with our programs first.
+    /// Value of `PATH`, with our programs first.
     pub(crate) fn path(&self) -> String {
         let inherited = std::env::var("PATH").unwrap_or_default();
         format!("{}:{inherited}", self.programs().display())
     }
 
     fn programs(&self) -> PathBuf {
-        self.folder.join("programs")
+        self.directory.join("programs")
     }
 
     fn link_repository(&self) {
@@ -71,7 +71,7 @@ impl Scratch {
         }
     }
 
-    /// A folder of texts with other ports.
+    /// Copies a directory of text files with other ports.
     fn copy(&self, from: &Path, to: &Path) {
         fs::create_dir_all(to).unwrap();
         for entry in fs::read_dir(from).unwrap() {
@@ -111,7 +111,7 @@ impl Scratch {
 }
 
 impl Drop for Scratch {
-    /// Envoys that are killed leave their shared memory behind.
+    /// Removes the shared memory that killed Envoys leave behind.
     fn drop(&mut self) {
         for id in self.ports.all() {
             let _ = fs::remove_file(format!("/dev/shm/envoy_shared_memory_{id}0"));
@@ -119,8 +119,8 @@ impl Drop for Scratch {
     }
 }
 
-/// Our program, as the tests have built it. Its defaults are ports too, and `top` is left as by
-/// Ctrl-C once it has shown something.
+/// Runs the binary under test. Replaces default ports, and stops `top` with SIGINT once it has
+/// printed a page.
 const PLIMSOLL_SCRIPT: &str = r#"#!/usr/bin/env bash
 set -euo pipefail
 case "${1-} $*" in
@@ -139,13 +139,13 @@ esac
 exec 'PLIMSOLL' "$@"
 "#;
 
-/// An Envoy without an id for its shared memory would meet others of this machine.
+/// Runs Envoy with a base id, so that its shared memory does not clash with other Envoys.
 const ENVOY_SCRIPT: &str = r#"#!/usr/bin/env bash
 [[ " $* " == *" --base-id "* ]] || set -- "$@" --base-id 10
 exec 'ENVOY' "$@"
 "#;
 
-/// What documents ask of cargo, without building again what the tests have built.
+/// Replaces cargo by what the tests have built already.
 const CARGO_SCRIPT: &str = r#"#!/usr/bin/env bash
 set -euo pipefail
 words=$*
@@ -164,7 +164,7 @@ fi
 exec "BUILT/examples/$name" "$@"
 "#;
 
-/// With an exit code when the answer is an error.
+/// Runs curl with an exit code for HTTP errors.
 const CURL_SCRIPT: &str = r#"#!/usr/bin/env bash
 PATH=${PATH#PROGRAMS:}
 PATH=${PATH//PROGRAMS:/}

@@ -1,7 +1,7 @@
-//! [`Shell`]: one bash for one page, fed a statement at a time.
+//! One bash per page, which is fed a statement at a time.
 //!
-//! Variables, jobs and the folder last from one statement to the next, as for somebody who types.
-//! Everything that was started in the background ends with it.
+//! Variables, jobs and the working directory last from one statement to the next, as in a terminal.
+//! Background jobs are killed at the end.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -13,21 +13,21 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// How long a statement may take. It bounds a test that fails, and decides nothing in one that
-/// passes.
-const PATIENCE: Duration = Duration::from_secs(180);
+/// Timeout of a statement; generous, because a passing test does not depend on it.
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 pub(crate) struct Shell {
     child: Child,
     typed: ChildStdin,
-    /// A line whenever a statement is done.
+    /// Receives a line when a statement is done.
     done: Receiver<String>,
     outputs: PathBuf,
     statements: usize,
 }
 
 impl Shell {
-    /// In the folder `root`, with `path` for `PATH`. What is printed goes to files in `outputs`.
+    /// Starts bash in the directory `root`, with `path` as `PATH`. Output goes to files in
+    /// `outputs`.
     pub(crate) fn start(root: &Path, path: &str, outputs: &Path) -> Self {
         fs::create_dir_all(outputs).unwrap();
         let log = fs::File::create(outputs.join("bash.log")).unwrap();
@@ -43,9 +43,9 @@ impl Shell {
             .spawn()
             .expect("bash is installed");
         let (sender, done) = channel();
-        let said = BufReader::new(child.stdout.take().unwrap());
+        let stdout = BufReader::new(child.stdout.take().unwrap());
         std::thread::spawn(move || {
-            for line in said.lines().map_while(Result::ok) {
+            for line in stdout.lines().map_while(Result::ok) {
                 if sender.send(line).is_err() {
                     return;
                 }
@@ -60,25 +60,25 @@ impl Shell {
         }
     }
 
-    /// Runs a statement and returns what it printed; else how it complained. After a failure the
-    /// shell is gone.
+    /// Runs a statement and returns its output. The error has output and error messages; bash has
+    /// exited then.
     pub(crate) fn run(&mut self, text: &str) -> Result<String, String> {
         self.statements += 1;
         let file = |end: &str| self.outputs.join(format!("{:03}.{end}", self.statements));
         let [script, out, errors] = ["sh", "out", "err"].map(file);
         fs::write(&script, format!("{text}\n")).unwrap();
-        // A source of its own keeps commands from reading what is typed next.
+        // With /dev/null as input, commands do not read the next statement.
         let typed = format!(
             "source '{}' </dev/null >'{}' 2>'{}'\necho done\n",
             script.display(),
             out.display(),
             errors.display()
         );
-        // Fails when the shell is gone, which is noticed below.
+        // Fails if bash has exited, which is handled below.
         let _ = self.typed.write_all(typed.as_bytes());
-        let end = match self.done.recv_timeout(PATIENCE) {
+        let end = match self.done.recv_timeout(TIMEOUT) {
             Ok(_) => None,
-            Err(RecvTimeoutError::Timeout) => Some("it does not end".to_owned()),
+            Err(RecvTimeoutError::Timeout) => Some("timed out".to_owned()),
             Err(RecvTimeoutError::Disconnected) => Some(self.child.wait().unwrap().to_string()),
         };
         let [out, errors] = [out, errors].map(|file| fs::read(file).unwrap_or_default());
@@ -89,8 +89,8 @@ impl Shell {
         }
     }
 
-    /// What background jobs and the shell itself complained about so far.
-    pub(crate) fn complaints(&self) -> String {
+    /// Returns the error output of all statements and background jobs so far.
+    pub(crate) fn errors(&self) -> String {
         let mut files: Vec<_> = fs::read_dir(&self.outputs)
             .into_iter()
             .flatten()
@@ -107,7 +107,7 @@ impl Shell {
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        // It may be gone already, and its jobs too.
+        // Bash and its jobs may have exited already.
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
     }

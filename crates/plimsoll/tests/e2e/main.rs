@@ -1,8 +1,8 @@
-//! The control plane with real peers: stock Envoys of three releases and gRPC clients.
+//! End-to-end tests with real peers: Envoys of three releases, gRPC clients, curl, h2load.
 //!
-//! `make test` installs the peers; without them every test here fails and says so. Everything
-//! listens on loopback, on ports that the system chooses. What is asserted are shares, states and
-//! the absence of failures; times are printed, never asserted.
+//! `make test` installs the peers; without them every test fails and says so. Everything listens on
+//! free ports of loopback. Tests assert shares, states and the absence of failures; times are
+//! printed, not asserted.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 #![expect(clippy::print_stderr, reason = "figures for people")]
 

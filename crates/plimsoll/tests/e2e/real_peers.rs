@@ -1,5 +1,5 @@
-//! All tests with real peers. `make test` runs them as a step of its own and knows them by the name
-//! of this module.
+//! All tests with real peers. `make test` runs them as a separate step, selected by the name of
+//! this module.
 
 mod churn;
 mod clients;

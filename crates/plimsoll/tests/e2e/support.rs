@@ -1,4 +1,4 @@
-//! What tests with real peers share: processes, a small fleet, traffic, and waiting.
+//! Support of the end-to-end tests: processes, a small fleet, traffic, and waiting.
 
 pub(crate) mod backends;
 pub(crate) mod certificate;
@@ -7,6 +7,7 @@ pub(crate) mod closed_loop;
 pub(crate) mod control;
 pub(crate) mod declared;
 pub(crate) mod descriptors;
+pub(crate) mod dynamic_proxy;
 pub(crate) mod echo;
 pub(crate) mod envoy;
 pub(crate) mod fleet;
@@ -20,25 +21,23 @@ pub(crate) mod management_server;
 pub(crate) mod orca_backends;
 pub(crate) mod process;
 pub(crate) mod proxy;
-pub(crate) mod steered;
 pub(crate) mod xds_server;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a condition may take to come true. Far more than it ever needs: it bounds a test that
-/// fails, and decides nothing in one that passes.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time after which a waiting test fails; generous, because a passing test does not depend on it.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Waits until `check` has something to say. The one place that polls.
+/// Polls `check` until it returns a value.
 pub(crate) fn wait_for<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(found) = check() {
             return found;
         }
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        assert!(Instant::now() < deadline, "timed out waiting until {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -48,7 +47,7 @@ pub(crate) fn wait_until(what: &str, mut check: impl FnMut() -> bool) {
     wait_for(what, || check().then_some(()));
 }
 
-/// Where `deps.sh` puts the peers.
+/// Returns the directory in which `deps.sh` installs the peers.
 pub(crate) fn peers() -> PathBuf {
     let peers = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../peers");
     assert!(
@@ -58,13 +57,13 @@ pub(crate) fn peers() -> PathBuf {
     peers
 }
 
-/// An empty folder for the files and logs of one test; they stay until the next run.
+/// Creates an empty directory for the files and logs of one test; they stay until the next run.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let folder = format!("e2e/{name}-{number}");
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(folder);
-    // There may be none of an earlier run.
+    let directory = format!("e2e/{name}-{number}");
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(directory);
+    // It does not exist in the first run.
     let _ = std::fs::remove_dir_all(&path);
     std::fs::create_dir_all(&path).unwrap();
     path

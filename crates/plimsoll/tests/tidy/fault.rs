@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-/// One broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) path: String,

@@ -34,8 +34,18 @@ const ARROWS: &[Arrows] = &[
         ]),
     },
     Arrows {
+        name: "plimsoll-schema-derive",
+        workspace: &[],
+        foreign: Foreign::Only(&["proc-macro2", "quote", "syn"]),
+    },
+    Arrows {
+        name: "plimsoll-schema",
+        workspace: &["plimsoll-core", "plimsoll-schema-derive"],
+        foreign: Foreign::AllBut(&["tokio", "tonic"]),
+    },
+    Arrows {
         name: "plimsoll-xds",
-        workspace: &["plimsoll-core"],
+        workspace: &["plimsoll-core", "plimsoll-schema"],
         foreign: Foreign::AllBut(&[]),
     },
     Arrows {
@@ -49,13 +59,23 @@ const ARROWS: &[Arrows] = &[
         foreign: Foreign::AllBut(&[]),
     },
     Arrows {
+        name: "plimsoll-serve",
+        workspace: &["plimsoll-core"],
+        foreign: Foreign::AllBut(&[]),
+    },
+    Arrows {
         name: "plimsoll-proxy",
-        workspace: &["plimsoll-core", "plimsoll-xds", "plimsoll-client"],
+        workspace: &[
+            "plimsoll-core",
+            "plimsoll-xds",
+            "plimsoll-client",
+            "plimsoll-serve",
+        ],
         foreign: Foreign::AllBut(&[]),
     },
     Arrows {
         name: "plimsoll-control",
-        workspace: &["plimsoll-core", "plimsoll-xds"],
+        workspace: &["plimsoll-core", "plimsoll-xds", "plimsoll-serve"],
         foreign: Foreign::AllBut(&[]),
     },
     Arrows {
@@ -69,6 +89,11 @@ const ARROWS: &[Arrows] = &[
         foreign: Foreign::AllBut(&[]),
     },
     Arrows {
+        name: "plimsoll-conformance",
+        workspace: &["plimsoll-core", "plimsoll-xds"],
+        foreign: Foreign::AllBut(&["tokio"]),
+    },
+    Arrows {
         name: "plimsoll-envoy",
         workspace: &["plimsoll-core", "plimsoll-xds"],
         foreign: Foreign::AllBut(&["tokio"]),
@@ -78,10 +103,12 @@ const ARROWS: &[Arrows] = &[
         workspace: &[
             "plimsoll-admin",
             "plimsoll-client",
+            "plimsoll-conformance",
             "plimsoll-control",
             "plimsoll-core",
             "plimsoll-orca",
             "plimsoll-proxy",
+            "plimsoll-serve",
             "plimsoll-sim",
             "plimsoll-xds",
         ],

@@ -74,8 +74,12 @@ fn prose_lines(text: &str) -> Vec<(usize, String)> {
             // A pair of backticks encloses every second part. An odd one encloses nothing.
             let parts: Vec<&str> = line.split('`').collect();
             let keeps = |index: usize| index.is_multiple_of(2) || parts.len().is_multiple_of(2);
-            let prose = parts.iter().enumerate().filter(|&(index, _)| keeps(index));
-            let prose: Vec<&str> = prose.map(|(_, part)| *part).collect();
+            let prose: Vec<&str> = parts
+                .iter()
+                .enumerate()
+                .filter(|&(index, _)| keeps(index))
+                .map(|(_, part)| *part)
+                .collect();
             lines.push((index + 1, prose.join("``")));
         }
     }

@@ -130,8 +130,9 @@ mod tests {
         walk(root, "", &mut walked).unwrap();
         walked.retain(|path| path.ends_with(".rs"));
         let repository = Repository::open();
-        let listed = repository.paths(".rs");
-        let listed = listed.filter_map(|path| path.strip_prefix("crates/plimsoll/"));
+        let listed = repository
+            .paths(".rs")
+            .filter_map(|path| path.strip_prefix("crates/plimsoll/"));
         walked.sort();
         assert_eq!(walked, listed.collect::<Vec<_>>());
     }

@@ -1,28 +1,40 @@
-//! [`RustFile`]: a source file as the house rules see it: lines, test lines, functions, generics.
+//! [`RustFile`]: a source file as the house rules see it: items, comments, strings, test lines.
 //!
-//! Built from text alone, so that rules are tested without a disk. The rules live in `rust_rules`.
+//! Built from text alone by `syn`, so that rules are tested without a disk. The rules live in
+//! `rust_rules` and `prose`.
 
-use std::ops::Range;
-
-use super::lexer::{Views, views};
+use proc_macro2::{Span, TokenStream, TokenTree};
+use quote::ToTokens as _;
+use syn::spanned::Spanned as _;
+use syn::visit::{self, Visit};
+use syn::{Attribute, Visibility};
 
 /// A Rust file and what was found in it. Line numbers start at 1.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct RustFile {
     /// Path from the root of the repository.
     pub(crate) path: String,
-    /// The whole text.
     pub(crate) text: String,
-    /// Code and comments apart.
-    pub(crate) views: Views,
     /// For each line, whether it belongs to a test.
     pub(crate) is_test: Vec<bool>,
     /// Names of modules that are declared for tests only and live in their own file.
     pub(crate) test_modules: Vec<String>,
-    /// Every function with a body, nested ones too.
+    /// Functions with a body, nested ones too.
     pub(crate) functions: Vec<Function>,
-    /// Every item with type parameters.
+    /// Items with type parameters.
     pub(crate) generics: Vec<Generics>,
+    /// Public items and functions without documentation: line and name.
+    pub(crate) undocumented: Vec<(usize, String)>,
+    /// Lines that call `expect`.
+    pub(crate) expects: Vec<usize>,
+    /// Lines with a tuple pattern as one of several parameters.
+    pub(crate) tuple_parameters: Vec<usize>,
+    /// Lines of `let x = x.method()` right after another `let x`.
+    pub(crate) rebindings: Vec<usize>,
+    /// Blocks of consecutive comment lines of one kind.
+    pub(crate) comments: Vec<Comment>,
+    /// String literals with their first lines.
+    pub(crate) strings: Vec<(usize, String)>,
 }
 
 /// A function with a body.
@@ -41,30 +53,35 @@ pub(crate) struct Generics {
     pub(crate) type_parameters: usize,
 }
 
+/// A block of comment lines.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Comment {
+    pub(crate) line: usize,
+    /// Whether it documents an item or a module (`///`, `//!`).
+    pub(crate) is_doc: bool,
+    /// Its lines, without the marks.
+    pub(crate) lines: Vec<String>,
+}
+
 impl RustFile {
+    /// # Panics
+    /// If the file is not Rust.
     pub(crate) fn parse(path: &str, text: &str) -> Self {
-        let views = views(text);
-        let tokens = tokens(&views.code);
-        let whole = is_test_path(path);
-        let mut is_test = vec![whole; text.lines().count()];
-        let mut test_modules = Vec::new();
-        for range in test_items(&tokens) {
-            let lines = tokens[range.start].line..=tokens[range.end - 1].line;
-            is_test[lines.start() - 1..*lines.end()].fill(true);
-            test_modules.extend(module_declared_in(&tokens[range]));
-        }
-        Self {
+        let tokens: TokenStream = text.parse().expect(path);
+        let mut file = Self {
             path: path.to_owned(),
             text: text.to_owned(),
-            is_test,
-            test_modules,
-            functions: functions(&tokens),
-            generics: generics(&tokens),
-            views,
-        }
+            is_test: vec![is_test_path(path); text.lines().count()],
+            ..Self::default()
+        };
+        let parsed = syn::parse2(tokens.clone()).expect(path);
+        file.visit_file(&parsed);
+        let mut is_literal = vec![false; file.is_test.len()];
+        file.read_strings(tokens, &mut is_literal);
+        file.comments = comments(text, &is_literal);
+        file
     }
 
-    /// Whether line `number` belongs to a test.
     pub(crate) fn in_test(&self, number: usize) -> bool {
         self.is_test.get(number - 1).copied().unwrap_or(false)
     }
@@ -76,12 +93,12 @@ impl RustFile {
 
     /// Lines that are neither blank nor only comment: (production, tests).
     pub(crate) fn code_lines(&self) -> (usize, usize) {
-        let lines = self
-            .text
-            .lines()
-            .zip(self.views.comments.lines())
-            .zip(&self.is_test);
-        let code = lines.filter(|((line, comment), _)| !is_blank_besides(line, comment));
+        let mut is_comment = vec![false; self.is_test.len()];
+        for comment in &self.comments {
+            is_comment[comment.line - 1..][..comment.lines.len()].fill(true);
+        }
+        let lines = self.text.lines().zip(is_comment).zip(&self.is_test);
+        let code = lines.filter(|((line, comment), _)| !comment && !line.trim().is_empty());
         let tests = code.clone().filter(|&(_, &test)| test).count();
         (code.count() - tests, tests)
     }
@@ -102,197 +119,257 @@ impl RustFile {
         };
         self.test_modules.iter().flat_map(both).collect()
     }
+
+    fn read_strings(&mut self, tokens: TokenStream, is_literal: &mut [bool]) {
+        for token in tokens {
+            match token {
+                TokenTree::Group(group) => self.read_strings(group.stream(), is_literal),
+                TokenTree::Literal(literal) => {
+                    let (first, last) = line_range(literal.span());
+                    // The first line may start with code; the others are the literal's.
+                    is_literal[first..last].fill(true);
+                    let is_doc = is_comment_line(self.text.lines().nth(first - 1).unwrap_or(""));
+                    if let Ok(string) = syn::parse_str::<syn::LitStr>(&literal.to_string())
+                        && !is_doc
+                    {
+                        self.strings.push((first, string.value()));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn add_function(&mut self, signature: &syn::Signature, body: &syn::Block) {
+        let first_line = signature.fn_token.span.start().line;
+        let (_, last_line) = line_range(body.span());
+        self.functions.push(Function {
+            name: signature.ident.to_string(),
+            first_line,
+            lines: last_line - first_line + 1,
+        });
+    }
+
+    fn add_generics(&mut self, name: String, span: Span, generics: &syn::Generics) {
+        self.generics.push(Generics {
+            name,
+            line: span.start().line,
+            type_parameters: generics.type_params().count(),
+        });
+    }
+
+    fn require_doc(
+        &mut self,
+        visibility: &Visibility,
+        attributes: &[Attribute],
+        name: &syn::Ident,
+    ) {
+        let documented = attributes.iter().any(|a| a.path().is_ident("doc"));
+        if matches!(visibility, Visibility::Public(_)) && !documented {
+            let line = name.span().start().line;
+            self.undocumented.push((line, name.to_string()));
+        }
+    }
 }
 
-/// Whether there is nothing on a line but its comment. Both views have the same columns.
-fn is_blank_besides(line: &str, comment: &str) -> bool {
-    let both = line.chars().zip(comment.chars());
-    both.filter(|(_, comment)| *comment == ' ')
-        .all(|(c, _)| c.is_whitespace())
+impl<'ast> Visit<'ast> for RustFile {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        if attributes(item).iter().any(is_cfg_test) {
+            let (first, last) = line_range(item.span());
+            self.is_test[first - 1..last].fill(true);
+            if let syn::Item::Mod(module) = item
+                && module.content.is_none()
+            {
+                self.test_modules.push(module.ident.to_string());
+            }
+        }
+        match item {
+            syn::Item::Fn(item) => {
+                self.require_doc(&item.vis, &item.attrs, &item.sig.ident);
+                self.add_function(&item.sig, &item.block);
+            }
+            syn::Item::Struct(item) => {
+                self.require_doc(&item.vis, &item.attrs, &item.ident);
+                self.add_generics(item.ident.to_string(), item.ident.span(), &item.generics);
+            }
+            syn::Item::Enum(item) => {
+                self.require_doc(&item.vis, &item.attrs, &item.ident);
+                self.add_generics(item.ident.to_string(), item.ident.span(), &item.generics);
+            }
+            syn::Item::Trait(item) => {
+                self.require_doc(&item.vis, &item.attrs, &item.ident);
+                self.add_generics(item.ident.to_string(), item.ident.span(), &item.generics);
+            }
+            syn::Item::Type(item) => self.require_doc(&item.vis, &item.attrs, &item.ident),
+            syn::Item::Const(item) => self.require_doc(&item.vis, &item.attrs, &item.ident),
+            syn::Item::Static(item) => self.require_doc(&item.vis, &item.attrs, &item.ident),
+            syn::Item::Impl(item) => {
+                self.add_generics("impl".to_owned(), item.impl_token.span, &item.generics);
+            }
+            _ => {}
+        }
+        visit::visit_item(self, item);
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        self.require_doc(&item.vis, &item.attrs, &item.sig.ident);
+        self.add_function(&item.sig, &item.block);
+        visit::visit_impl_item_fn(self, item);
+    }
+
+    fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
+        if let Some(body) = &item.default {
+            self.add_function(&item.sig, body);
+        }
+        visit::visit_trait_item_fn(self, item);
+    }
+
+    fn visit_signature(&mut self, signature: &'ast syn::Signature) {
+        let name = &signature.ident;
+        self.add_generics(name.to_string(), name.span(), &signature.generics);
+        let tuples = signature
+            .inputs
+            .iter()
+            .filter(|input| is_tuple_pattern(input));
+        let typed = signature.inputs.iter();
+        if typed
+            .filter(|input| matches!(input, syn::FnArg::Typed(_)))
+            .count()
+            > 1
+        {
+            let lines = tuples.map(|tuple| tuple.span().start().line);
+            self.tuple_parameters.extend(lines);
+        }
+        visit::visit_signature(self, signature);
+    }
+
+    fn visit_block(&mut self, block: &'ast syn::Block) {
+        for pair in block.stmts.windows(2) {
+            if let Some(name) = bound_name(&pair[0])
+                && bound_name(&pair[1]) == Some(name)
+                && calls_method_on(&pair[1], name)
+            {
+                self.rebindings.push(pair[1].span().start().line);
+            }
+        }
+        visit::visit_block(self, block);
+    }
+
+    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
+        if call.method == "expect" {
+            self.expects.push(call.method.span().start().line);
+        }
+        visit::visit_expr_method_call(self, call);
+    }
+}
+
+fn is_tuple_pattern(input: &syn::FnArg) -> bool {
+    let syn::FnArg::Typed(typed) = input else {
+        return false;
+    };
+    matches!(
+        (&*typed.pat, &*typed.ty),
+        (syn::Pat::Tuple(_), syn::Type::Tuple(_))
+    )
+}
+
+/// The name that a `let` binds, if it is a single immutable one.
+fn bound_name(statement: &syn::Stmt) -> Option<&syn::Ident> {
+    let syn::Stmt::Local(local) = statement else {
+        return None;
+    };
+    match &local.pat {
+        // One with a type is often collected and then borrowed from.
+        syn::Pat::Ident(pattern) if pattern.mutability.is_none() => Some(&pattern.ident),
+        _ => None,
+    }
+}
+
+/// Whether a `let` calls methods on the variable `name` that do not take it as an argument or as
+/// the parameter of a closure.
+fn calls_method_on(statement: &syn::Stmt, name: &syn::Ident) -> bool {
+    let syn::Stmt::Local(local) = statement else {
+        return false;
+    };
+    let Some(syn::Expr::MethodCall(call)) = local.init.as_ref().map(|init| &*init.expr) else {
+        return false;
+    };
+    let mut receiver = &*call.receiver;
+    let mut arguments = call.args.to_token_stream().to_string();
+    while let syn::Expr::MethodCall(inner) = receiver {
+        receiver = &inner.receiver;
+        arguments.push_str(&inner.args.to_token_stream().to_string());
+    }
+    let mut words = arguments.split(|c: char| !c.is_alphanumeric() && c != '_');
+    if words.any(|word| name == word) {
+        return false;
+    }
+    matches!(receiver, syn::Expr::Path(path) if path.path.is_ident(name))
+}
+
+/// First and last line of a span.
+fn line_range(span: Span) -> (usize, usize) {
+    (span.start().line, span.end().line)
+}
+
+fn attributes(item: &syn::Item) -> &[Attribute] {
+    match item {
+        syn::Item::Fn(item) => &item.attrs,
+        syn::Item::Impl(item) => &item.attrs,
+        syn::Item::Mod(item) => &item.attrs,
+        syn::Item::Struct(item) => &item.attrs,
+        syn::Item::Use(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+/// `#[cfg(test)]`, alone or inside `all(…)`.
+fn is_cfg_test(attribute: &Attribute) -> bool {
+    let syn::Meta::List(list) = &attribute.meta else {
+        return false;
+    };
+    let condition = list.tokens.to_string();
+    list.path.is_ident("cfg")
+        && (condition == "test"
+            || condition.starts_with("all (test")
+            || condition.starts_with("all(test"))
+}
+
+fn is_comment_line(line: &str) -> bool {
+    line.trim_start().starts_with("//")
+}
+
+/// Blocks of comment lines; a block ends where the mark changes.
+fn comments(text: &str, is_literal: &[bool]) -> Vec<Comment> {
+    let mut comments: Vec<Comment> = Vec::new();
+    let mut mark_before = "";
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim_start();
+        let marks = ["///", "//!", "//"];
+        let mark = marks.into_iter().find(|&mark| line.starts_with(mark));
+        let Some(mark) = mark.filter(|_| !is_literal[index]) else {
+            mark_before = "";
+            continue;
+        };
+        if mark != mark_before {
+            comments.push(Comment {
+                line: index + 1,
+                is_doc: mark != "//",
+                lines: Vec::new(),
+            });
+        }
+        if let Some(comment) = comments.last_mut() {
+            comment.lines.push(line[mark.len()..].trim().to_owned());
+        }
+        mark_before = mark;
+    }
+    comments
 }
 
 /// Whether a file is a test as a whole, by its place.
 pub(crate) fn is_test_path(path: &str) -> bool {
     path.split('/')
         .any(|part| part == "tests" || part == "tests.rs")
-}
-
-#[derive(Debug)]
-struct Token<'a> {
-    text: &'a str,
-    line: usize,
-}
-
-/// Words and single marks of code, with their lines. A lifetime keeps its quote.
-fn tokens(code: &str) -> Vec<Token<'_>> {
-    let mut tokens = Vec::new();
-    for (index, line) in code.lines().enumerate() {
-        let mut rest = line.trim_start();
-        while let Some(first) = rest.chars().next() {
-            let word = |c: char| c.is_alphanumeric() || c == '_';
-            let end = match first {
-                '\'' => 1 + rest[1..].find(|c| !word(c)).unwrap_or(rest.len() - 1),
-                c if word(c) => rest.find(|c| !word(c)).unwrap_or(rest.len()),
-                '-' if rest.starts_with("->") => 2,
-                '=' if rest.starts_with("=>") => 2,
-                c => c.len_utf8(),
-            };
-            tokens.push(Token {
-                text: &rest[..end],
-                line: index + 1,
-            });
-            rest = rest[end..].trim_start();
-        }
-    }
-    tokens
-}
-
-/// Tokens of every item under `#[cfg(test)]`, the attribute included.
-fn test_items(tokens: &[Token<'_>]) -> Vec<Range<usize>> {
-    let mut items = Vec::new();
-    let mut at = 0;
-    while at < tokens.len() {
-        let Some(attribute) = attribute_at(tokens, at) else {
-            at += 1;
-            continue;
-        };
-        let words = &tokens[at..attribute];
-        let has = |word: &str| words.iter().any(|token| token.text == word);
-        if has("cfg") && has("test") && !has("not") {
-            let end = end_of_item(tokens, attribute);
-            items.push(at..end);
-            at = end;
-        } else {
-            at = attribute;
-        }
-    }
-    items
-}
-
-/// The end of the outer attribute that starts at `at`, if one does.
-fn attribute_at(tokens: &[Token<'_>], at: usize) -> Option<usize> {
-    let text = |index: usize| tokens.get(index).map(|token| token.text);
-    (text(at) == Some("#") && text(at + 1) == Some("[")).then(|| closing(tokens, at + 1) + 1)
-}
-
-/// One past the body or the semicolon of the item that starts at `start`.
-fn end_of_item(tokens: &[Token<'_>], start: usize) -> usize {
-    let mut at = start;
-    while let Some(end) = attribute_at(tokens, at) {
-        at = end;
-    }
-    match body_or_semicolon(tokens, at) {
-        Some((index, true)) => closing(tokens, index) + 1,
-        Some((index, false)) => index + 1,
-        None => tokens.len(),
-    }
-}
-
-/// The next `{` (true) or `;` (false) that is not inside parentheses or brackets.
-fn body_or_semicolon(tokens: &[Token<'_>], start: usize) -> Option<(usize, bool)> {
-    let mut at = start;
-    while at < tokens.len() {
-        match tokens[at].text {
-            "{" => return Some((at, true)),
-            ";" => return Some((at, false)),
-            "(" | "[" => at = closing(tokens, at),
-            _ => {}
-        }
-        at += 1;
-    }
-    None
-}
-
-/// The token that closes the bracket at `open`; the last one in a file that does not close it.
-fn closing(tokens: &[Token<'_>], open: usize) -> usize {
-    let mut depth = 0_usize;
-    for (index, token) in tokens.iter().enumerate().skip(open) {
-        match token.text {
-            "(" | "[" | "{" => depth += 1,
-            ")" | "]" | "}" => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth == 0 {
-            return index;
-        }
-    }
-    tokens.len() - 1
-}
-
-/// `mod name ;` at the end of an item.
-fn module_declared_in(item: &[Token<'_>]) -> Option<String> {
-    match item {
-        [.., keyword, name, semicolon] if keyword.text == "mod" && semicolon.text == ";" => {
-            Some(name.text.to_owned())
-        }
-        _ => None,
-    }
-}
-
-fn is_name(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_alphabetic() || c == '_')
-}
-
-fn functions(tokens: &[Token<'_>]) -> Vec<Function> {
-    let mut functions = Vec::new();
-    for (index, pair) in tokens.windows(2).enumerate() {
-        let [keyword, name] = pair else { continue };
-        if keyword.text != "fn" || !is_name(name.text) {
-            continue;
-        }
-        if let Some((open, true)) = body_or_semicolon(tokens, index) {
-            let last_line = tokens[closing(tokens, open)].line;
-            functions.push(Function {
-                name: name.text.to_owned(),
-                first_line: keyword.line,
-                lines: last_line - keyword.line + 1,
-            });
-        }
-    }
-    functions
-}
-
-fn generics(tokens: &[Token<'_>]) -> Vec<Generics> {
-    let mut found = Vec::new();
-    for (index, keyword) in tokens.iter().enumerate() {
-        let named = ["fn", "struct", "enum", "trait", "type"].contains(&keyword.text);
-        let (name, open) = match keyword.text {
-            "impl" => ("impl", index + 1),
-            _ if named => (
-                tokens.get(index + 1).map_or("", |token| token.text),
-                index + 2,
-            ),
-            _ => continue,
-        };
-        if tokens.get(open).is_some_and(|token| token.text == "<") {
-            found.push(Generics {
-                name: name.to_owned(),
-                line: keyword.line,
-                type_parameters: count_type_parameters(&tokens[open + 1..]),
-            });
-        }
-    }
-    found
-}
-
-/// Type parameters up to the `>` that closes the list whose `<` stands just before.
-fn count_type_parameters(tokens: &[Token<'_>]) -> usize {
-    let mut depth = 0_usize;
-    let mut count = 0;
-    let mut at_start = true;
-    for token in tokens {
-        match token.text {
-            ">" if depth == 0 => break,
-            "<" | "(" | "[" => depth += 1,
-            ">" | ")" | "]" => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if at_start && is_name(token.text) && token.text != "const" {
-            count += 1;
-        }
-        at_start = depth == 0 && token.text == ",";
-    }
-    count
 }
 
 #[cfg(test)]
@@ -333,20 +410,17 @@ fn real() {}
     #[test]
     fn functions_with_bodies_are_measured() {
         let file = sample();
-        let found: Vec<_> = file
-            .functions
-            .iter()
+        let functions = file.functions.iter();
+        let found: Vec<_> = functions
             .map(|f| (f.name.as_str(), f.first_line, f.lines))
             .collect();
-        assert_eq!(
-            found,
-            [
-                ("outer", 2, 5),
-                ("inner", 3, 1),
-                ("helper", 18, 3),
-                ("real", 24, 1)
-            ]
-        );
+        let expected = [
+            ("outer", 2, 5),
+            ("inner", 3, 1),
+            ("helper", 18, 3),
+            ("real", 24, 1),
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]
@@ -355,65 +429,84 @@ fn real() {}
         let test_lines: Vec<_> = (1..=24).filter(|&line| file.in_test(line)).collect();
         assert_eq!(test_lines, [12, 13, 14, 16, 17, 18, 19, 20, 21]);
         assert_eq!(file.production_lines(), 24 - 9);
-        assert_eq!(file.code_lines(), (10, 9), "the doc is no code");
-        let mixed = RustFile::parse(
-            "a.rs",
-            "/* a\n b */ x();\n// c\n\"// d\"; // e\n\n/* f */\n",
-        );
-        assert_eq!(mixed.code_lines(), (2, 0));
+        assert_eq!(file.code_lines(), (10, 9), "docs are not code");
     }
 
     #[test]
     fn test_modules_in_their_own_file_are_found() {
         let paths = sample().test_module_paths();
-        assert_eq!(
-            paths,
-            [
-                "crates/x/src/shape/elsewhere.rs",
-                "crates/x/src/shape/elsewhere/mod.rs"
-            ]
-        );
+        let expected = [
+            "crates/x/src/shape/elsewhere.rs",
+            "crates/x/src/shape/elsewhere/mod.rs",
+        ];
+        assert_eq!(paths, expected);
         let lib = RustFile::parse("crates/x/src/lib.rs", "#[cfg(test)]\nmod tools;\n");
         assert_eq!(lib.test_module_paths()[0], "crates/x/src/tools.rs");
     }
 
     #[test]
-    fn files_of_tests_are_tests_whole() {
-        for path in [
+    fn files_below_tests_are_tests_as_a_whole() {
+        let paths = [
             "crates/x/tests/a.rs",
             "crates/x/src/a/tests.rs",
             "crates/x/src/tests/b.rs",
-        ] {
-            assert_eq!(
-                RustFile::parse(path, "fn a() {}\n").production_lines(),
-                0,
-                "{path}"
-            );
+        ];
+        for path in paths {
+            let file = RustFile::parse(path, "fn a() {}\n");
+            assert_eq!(file.production_lines(), 0, "{path}");
         }
-        assert_eq!(
-            RustFile::parse("crates/x/src/attests.rs", "fn a() {}\n").production_lines(),
-            1
-        );
+        let file = RustFile::parse("crates/x/src/attests.rs", "fn a() {}\n");
+        assert_eq!(file.production_lines(), 1);
     }
 
     #[test]
     fn type_parameters_are_counted_without_lifetimes_and_constants() {
         let text = "struct A<'a, T: Into<Vec<u8>>, const N: usize>(&'a T);\n\
                     impl<T, U, V, W> B<T> {}\n\
-                    fn f<F: Fn(u8, u8) -> u8, G>() {}\nfn g(x: Vec<u8>) {}\n";
+                    fn f<F: Fn(u8, u8) -> u8, G>() {}\n";
         let file = RustFile::parse("a.rs", text);
-        let found: Vec<_> = file
-            .generics
-            .iter()
+        let generics = file.generics.iter();
+        let found: Vec<_> = generics
             .map(|g| (g.name.as_str(), g.line, g.type_parameters))
             .collect();
         assert_eq!(found, [("A", 1, 1), ("impl", 2, 4), ("f", 3, 2)]);
     }
 
     #[test]
-    fn broken_files_do_not_stop_the_tools() {
-        for text in ["fn", "fn f(", "#[cfg(test)]", "#[", "fn f<", "}"] {
-            RustFile::parse("a.rs", text);
-        }
+    fn public_items_and_functions_need_docs_and_fields_do_not() {
+        let text = "/// Doc.\npub struct A { pub a: u8 }\npub fn b() {}\n\
+                    impl A {\n    pub fn c() {}\n    fn d() {}\n    pub(crate) fn e() {}\n}\n";
+        let file = RustFile::parse("a.rs", text);
+        assert_eq!(
+            file.undocumented,
+            [(3, "b".to_owned()), (5, "c".to_owned())]
+        );
+    }
+
+    #[test]
+    fn tuple_parameters_and_rebindings_are_found() {
+        let text = "fn a((b, c): (u8, u8), d: u8) {\n    let x = d;\n    let x = x.one();\n}\n\
+                    fn e((f, g): (u8, u8)) {\n    let y = f;\n    let y = g.one();\n}\n";
+        let file = RustFile::parse("a.rs", text);
+        assert_eq!(file.tuple_parameters, [1]);
+        assert_eq!(file.rebindings, [3]);
+    }
+
+    #[test]
+    fn comments_and_strings_are_told_apart() {
+        let text =
+            "//! One\n//! two.\n\n/// Three.\nfn f() {\n    // four\n    g(\"five\n// six\");\n}\n";
+        let file = RustFile::parse("a.rs", text);
+        let comments = file.comments.iter();
+        let found: Vec<_> = comments
+            .map(|c| (c.line, c.is_doc, c.lines.join(" ")))
+            .collect();
+        let expected = [
+            (1, true, "One two."),
+            (4, true, "Three."),
+            (6, false, "four"),
+        ];
+        assert_eq!(found, expected.map(|(l, d, t)| (l, d, t.to_owned())));
+        assert_eq!(file.strings, [(7, "five\n// six".to_owned())]);
     }
 }

@@ -8,11 +8,9 @@ use super::rust_file::RustFile;
 
 /// Lines per file, tests apart.
 pub(crate) const MAX_FILE_LINES: usize = 600;
-/// Lines per function.
 pub(crate) const MAX_FUNCTION_LINES: usize = 70;
 /// Lines of the function that is longer than 95 % of all.
 pub(crate) const P95_FUNCTION_LINES: usize = 40;
-/// Characters per line.
 pub(crate) const MAX_LINE_WIDTH: usize = 100;
 /// Type parameters per item.
 pub(crate) const MAX_TYPE_PARAMETERS: usize = 3;
@@ -153,10 +151,13 @@ fn allowed(lines: usize, per_1000: usize) -> usize {
 
 /// Lines with a note for later, and whether the note names an issue.
 fn notes(file: &RustFile) -> Vec<(usize, bool)> {
-    let comments = file.views.comments.lines().enumerate();
-    comments
+    let lines = file.comments.iter().flat_map(|comment| {
+        let lines = comment.lines.iter().enumerate();
+        lines.map(|(index, line)| (comment.line + index, line))
+    });
+    lines
         .filter(|(_, line)| NOTES.iter().any(|note| has_word(line, note)))
-        .map(|(index, line)| (index + 1, names_issue(line)))
+        .map(|(number, line)| (number, names_issue(line)))
         .collect()
 }
 
@@ -173,14 +174,33 @@ fn names_issue(line: &str) -> bool {
 
 /// Lines outside tests that call `expect`.
 fn expects(file: &RustFile) -> Vec<usize> {
-    let code = file
-        .views
-        .code
-        .lines()
-        .enumerate()
-        .map(|(index, line)| (index + 1, line));
-    code.filter(|(number, line)| line.contains(".expect(") && !file.in_test(*number))
-        .map(|(number, _)| number)
+    let lines = file.expects.iter().copied();
+    lines.filter(|&line| !file.in_test(line)).collect()
+}
+
+/// Tuples of parameters and chains of rebindings, which hide what a function takes and does.
+pub(crate) fn named_steps(file: &RustFile) -> Vec<Fault> {
+    let tuples = file.tuple_parameters.iter().map(|&line| {
+        let advice = "name the arguments, or give them a struct";
+        Fault::new(&file.path, line, "tuple parameter", advice)
+    });
+    let rebindings = file.rebindings.iter().map(|&line| {
+        let advice = "join the two statements to one chain, or give the second its own name";
+        Fault::new(&file.path, line, "rebinding", advice)
+    });
+    tuples.chain(rebindings).collect()
+}
+
+/// Public items and functions of a library without documentation. Fields and variants need none:
+/// most are named by a specification.
+pub(crate) fn missing_docs(file: &RustFile) -> Vec<Fault> {
+    let missing = file.undocumented.iter();
+    missing
+        .filter(|(line, _)| !file.in_test(*line))
+        .map(|(line, name)| {
+            let advice = format!("say in a sentence what `{name}` is for");
+            Fault::new(&file.path, *line, "missing docs", advice)
+        })
         .collect()
 }
 
@@ -234,7 +254,7 @@ mod tests {
         let word = "ü".repeat(98);
         let ok = format!("// a{}\n", &word[..96 * 2]);
         assert_eq!(line_width(&file(&ok)), [], "characters, not bytes");
-        let wide = format!("x\n// a {word}\n");
+        let wide = format!("x!();\n// a {word}\n");
         assert_eq!(lines(&line_width(&file(&wide))), [2]);
         let unbreakable = format!("//! {word}xxx\n// see https://example.org/{word} for more\n");
         assert_eq!(line_width(&file(&unbreakable)), []);
@@ -264,7 +284,8 @@ mod tests {
     #[test]
     fn notes_for_later_name_an_issue() {
         let note = NOTES[0];
-        let text = format!("// {note}: some day\n// {note}(#12): then\nlet {note} = \"{note}\";\n");
+        let text =
+            format!("// {note}: some day\n// {note}(#12): then\nconst A: &str = \"{note}\";\n");
         assert_eq!(lines(&notes_without_issue(&file(&text))), [1]);
         assert_eq!(
             notes_without_issue(&file("// TODOS and # marks are words\n")),
@@ -285,18 +306,13 @@ mod tests {
 
     #[test]
     fn expects_are_rationed_outside_tests() {
-        let expect = "a.expect(\"b\");\n";
-        assert_eq!(
-            too_many_expects("crates/x", &[&file(&expect.repeat(2))]),
-            None
-        );
-        let fault = too_many_expects("crates/x", &[&file(&expect.repeat(3))]).unwrap();
-        assert!(fault.advice.contains("crates/x/src/a.rs:3"), "{fault}");
-        let test = format!("#[cfg(test)]\nfn f() {{\n{}}}\n", expect.repeat(5));
-        assert_eq!(too_many_expects("crates/x", &[&file(&test)]), None);
-        assert_eq!(
-            too_many_expects("crates/x", &[&file(&"// .expect(\n".repeat(9))]),
-            None
-        );
+        let function =
+            |count: usize| format!("fn f() {{\n{}}}\n", "a.expect(\"b\");\n".repeat(count));
+        let count = |text: &str| too_many_expects("crates/x", &[&file(text)]);
+        assert_eq!(count(&function(2)), None);
+        let fault = count(&function(3)).unwrap();
+        assert!(fault.advice.contains("crates/x/src/a.rs:4"), "{fault}");
+        assert_eq!(count(&format!("#[cfg(test)]\n{}", function(5))), None);
+        assert_eq!(count(&"// .expect(\n".repeat(9)), None);
     }
 }

@@ -1,4 +1,4 @@
-//! House rules for text files: machine paths, links, the changelog, the table of names.
+//! House rules for text files: machine paths, links, the changelog, shown output.
 //!
 //! Pure functions of texts; the disk is asked through closures.
 
@@ -100,72 +100,6 @@ fn starts_with_crate(entry: &str, crates: &BTreeSet<String>) -> bool {
     name.is_some_and(|name| name == "workspace" || crates.contains(name))
 }
 
-/// Names of the counters in all `counters! { Type { name, … } }`, from code without comments.
-pub(crate) fn counter_names(code: &str) -> BTreeSet<String> {
-    let blocks = code.split("counters! {").skip(1);
-    let bodies = blocks.filter_map(|block| block.split_once('{')?.1.split_once('}'));
-    let names = bodies.flat_map(|(body, _)| body.split(',')).map(str::trim);
-    names
-        .filter(|name| !name.is_empty())
-        .map(str::to_owned)
-        .collect()
-}
-
-/// Names of public enums that end with `suffix`, from code without comments.
-pub(crate) fn enums_named<'a>(code: &'a str, suffix: &str) -> Vec<&'a str> {
-    let headers = code
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("pub enum "));
-    let names = headers.filter_map(|rest| rest.split([' ', '<', '{']).next());
-    names.filter(|name| name.ends_with(suffix)).collect()
-}
-
-/// Names of the variants of `pub enum NAME`, from code without comments.
-pub(crate) fn enum_variants<'a>(code: &'a str, name: &str) -> Vec<&'a str> {
-    let header = format!("pub enum {name} {{");
-    let Some((_, body)) = code.split_once(&header) else {
-        return Vec::new();
-    };
-    let mut variants = Vec::new();
-    let mut depth = 0_i32;
-    for line in body.lines() {
-        let line = line.trim();
-        if depth == 0 && line.starts_with(char::is_uppercase) {
-            variants.extend(line.split(|c: char| !c.is_alphanumeric()).next());
-        }
-        let opens = line.matches(['{', '(', '[']).count();
-        let closes = line.matches(['}', ')', ']']).count();
-        depth += i32::try_from(opens).unwrap_or(0) - i32::try_from(closes).unwrap_or(0);
-        if depth < 0 {
-            break;
-        }
-    }
-    variants
-}
-
-/// Names of the code that the table lacks, and rows of the table that the code lacks.
-pub(crate) fn table_of_names(path: &str, table: &str, names: &BTreeSet<String>) -> Vec<Fault> {
-    let mut faults = Vec::new();
-    let mut rows = BTreeSet::new();
-    for (index, line) in table.lines().enumerate() {
-        let name = line
-            .strip_prefix("| `")
-            .and_then(|rest| rest.split_once('`'));
-        let Some((name, _)) = name else { continue };
-        rows.insert(name.to_owned());
-        if !names.contains(name) {
-            let advice = format!("`{name}` is in the table but not in the code: remove the row");
-            faults.push(Fault::new(path, index + 1, "table of names", advice));
-        }
-    }
-    let missing = names.difference(&rows);
-    faults.extend(missing.map(|name| {
-        let advice = format!("`{name}` is in the code but has no row: add it in the same commit");
-        Fault::new(path, 1, "table of names", advice)
-    }));
-    faults
-}
-
 /// Lines of a shown output that the real output lacks; `…` stands for anything.
 pub(crate) fn invented_output(path: &str, shown: &[(usize, &str)], real: &str) -> Vec<Fault> {
     let is_real = |line: &str| {
@@ -181,18 +115,6 @@ pub(crate) fn invented_output(path: &str, shown: &[(usize, &str)], real: &str) -
             Fault::new(path, *line, "shown output", advice)
         })
         .collect()
-}
-
-/// Keys of JSON that Rust code writes down: `"key":` in `json!`, and `["key"] =`.
-pub(crate) fn written_keys(code: &str) -> BTreeSet<String> {
-    let strings = code.split('"').collect::<Vec<_>>();
-    let is_key =
-        |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_lowercase() || c == b'_');
-    let written = strings.windows(2).filter(|pair| {
-        let after = pair[1];
-        is_key(pair[0]) && (after.starts_with(": ") || after.starts_with("] = "))
-    });
-    written.map(|pair| pair[0].to_owned()).collect()
 }
 
 /// Keys of printed JSON, one member per line.
@@ -249,28 +171,6 @@ mod tests {
     }
 
     #[test]
-    fn counters_of_every_kind_are_found() {
-        let code = "macro_rules! counters {\n  (x) => { pub struct X {} };\n}\n\
-                    counters! {\n  \n  A {\n    one,\n    two,\n  }\n}\n\
-                    counters! {\n  B { three }\n}\n";
-        assert_eq!(counter_names(code), names(&["one", "three", "two"]));
-    }
-
-    #[test]
-    fn variants_are_read_whatever_they_carry() {
-        let code = "pub enum Other { X }\npub enum Event {\n    Plain,\n    Tuple(Vec<u8>),\n    \
-                    #[must_use]\n    Fields {\n        Inner: u8,\n    },\n}\n\
-                    impl Event {\n    Never\n";
-        assert_eq!(enum_variants(code, "Event"), ["Plain", "Tuple", "Fields"]);
-        assert_eq!(enum_variants(code, "Missing"), [""; 0]);
-        assert_eq!(enums_named(code, "Event"), ["Event"]);
-        assert_eq!(
-            enums_named("pub enum AnEvent<T> {\npub enum Other {", "Event"),
-            ["AnEvent"]
-        );
-    }
-
-    #[test]
     fn shown_output_is_what_the_program_prints() {
         let shown = [(4, "a  b"), (5, "  …"), (6, ""), (7, "c")];
         assert_eq!(invented_output("R.md", &shown, "x\na  b \n\nc\n"), []);
@@ -278,23 +178,9 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_code_writes_are_found() {
-        let code = r#"json!({ "one": 1, "two": "three" }); j["four"] = x; ("five", 5); "a: b""#;
-        assert_eq!(written_keys(code), names(&["four", "one", "two"]));
-    }
-
-    #[test]
     fn keys_of_json_are_listed() {
         let json =
             "{\n  \"a\": [\n    {\n      \"b_c\": \"d: \\\"e\\\": \"\n    },\n    \"f\"\n  ]\n}";
         assert_eq!(json_keys(json), names(&["a", "b_c"]));
-    }
-
-    #[test]
-    fn the_table_and_the_code_name_the_same_things() {
-        let table = "| name | means |\n|---|---|\n| `a` | x `c` |\n| `b` | y |\n";
-        assert_eq!(table_of_names("o.md", table, &names(&["a", "b"])), []);
-        let faults = table_of_names("o.md", table, &names(&["a", "c"]));
-        assert_eq!(lines(&faults), [4, 1], "{faults:?}");
     }
 }

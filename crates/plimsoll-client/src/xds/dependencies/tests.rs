@@ -1,15 +1,18 @@
-//! Resources in, watches and changes out; no sockets.
+//! Feeds resources and checks the resulting subscriptions and changes, without sockets.
 
+use std::time::Duration;
+
+use bytes::Bytes;
 use plimsoll_core::model::assignment::LbEndpoint;
 use plimsoll_core::model::locality::Locality;
+use plimsoll_xds::pb::route::RouteConfigurationMessage;
 use plimsoll_xds::route::Action;
-use plimsoll_xds::wire::{
-    AssignmentOut, ClusterOut, LocalityDelivery, LocalityOut, PathMatch, RouteEntryOut, RouteOut,
-    RouteTarget, VirtualHostOut,
-};
-use plimsoll_xds::yaml::parse_cluster;
+use plimsoll_xds::schema::file::FileMessage;
+use plimsoll_xds::wire::{self, AssignmentOut, ClusterOut, LocalityDelivery, LocalityOut};
+use plimsoll_xds::yaml::{Document, parse_cluster};
 
 use super::*;
+use crate::xds::decode::decode;
 
 fn machine(listeners: &[&str]) -> Dependencies {
     Dependencies::new(Roots {
@@ -20,7 +23,7 @@ fn machine(listeners: &[&str]) -> Dependencies {
 }
 
 fn updated(machine: &mut Dependencies, type_url: &str, name: &str, body: Bytes) {
-    assert_eq!(check(type_url, name, &body), Ok(()), "{type_url} {name}");
+    let body = decode(type_url, name, &body, None).unwrap();
     machine.handle(ClientEvent::Updated {
         type_url: type_url.into(),
         resource: Resource {
@@ -38,26 +41,20 @@ fn listener(machine: &mut Dependencies, name: &str, routes: &str) {
 }
 
 fn routes(machine: &mut Dependencies, name: &str, clusters: &[&str]) {
-    let route = |cluster: &&str| RouteEntryOut {
-        path: PathMatch::Prefix(String::new()),
-        target: RouteTarget::Cluster((*cluster).to_owned()),
-        metadata_match: None,
-        timeout: None,
-        retry: None,
-    };
-    let body = wire::encode_route_configuration(&RouteOut {
-        name: name.to_owned(),
-        virtual_hosts: vec![VirtualHostOut {
-            name: name.to_owned(),
-            domains: vec!["*".to_owned()],
-            routes: clusters.iter().map(route).collect(),
-        }],
-    });
-    updated(machine, ROUTE_CONFIGURATION, name, body);
+    let route =
+        |cluster: &&str| format!("{{match: {{prefix: ''}}, route: {{cluster: {cluster}}}}}");
+    let routes: Vec<_> = clusters.iter().map(route).collect();
+    let text = format!(
+        "{{name: {name}, virtual_hosts: [{{name: {name}, domains: ['*'], routes: [{}]}}]}}",
+        routes.join(", ")
+    );
+    let written: FileMessage<RouteConfigurationMessage> =
+        Document::parse(&text).unwrap().read().unwrap();
+    updated(machine, ROUTE_CONFIGURATION, name, written.bytes().clone());
 }
 
 fn cluster(machine: &mut Dependencies, name: &str, eds_name: Option<&str>) {
-    // The one kind of cluster that has no use for the fleet.
+    // Ring hash does not use the fleet.
     let config = parse_cluster(&format!("name: {name}\nlb_policy: RING_HASH")).unwrap();
     let mut out = ClusterOut::new(&config, LocalityDelivery::AsConfigured);
     out.eds_service_name = eds_name;
@@ -88,13 +85,13 @@ fn absent(machine: &mut Dependencies, type_url: &str, name: &str) {
     });
 }
 
-/// What is asked for now, and no longer: `+orders`, `-orders`.
+/// Drains subscription changes: `+Type name` for a watch, `-Type name` for an unwatch.
 fn commands(machine: &mut Dependencies) -> Vec<String> {
     let all = std::iter::from_fn(|| machine.poll_command());
     let short = |type_url: &str| type_url.rsplit('.').next().unwrap_or_default().to_owned();
     all.map(|command| match command {
-        AdsCommand::Watch { type_url, name } => format!("+{} {name}", short(&type_url)),
-        AdsCommand::Unwatch { type_url, name } => format!("-{} {name}", short(&type_url)),
+        AdsCommand::Subscribe { type_url, name } => format!("+{} {name}", short(&type_url)),
+        AdsCommand::Unsubscribe { type_url, name } => format!("-{} {name}", short(&type_url)),
     })
     .collect()
 }
@@ -105,10 +102,10 @@ fn changes(machine: &mut Dependencies) -> Vec<String> {
         Some(match change {
             Change::Cluster(cluster) => format!("cluster {}", cluster.config.name()),
             Change::Removed(name) => format!("removed {name}"),
-            Change::Assignment(cluster, _) => format!("endpoints {cluster}"),
+            Change::Endpoints(cluster, _) => format!("endpoints {cluster}"),
             Change::Fleet(_) => "fleet".to_owned(),
-            Change::Routes(RouteUser::Target(target), _) => format!("routes {target}"),
-            Change::Routes(RouteUser::Follower(name), _) => format!("followed {name}"),
+            Change::Routes(RouteConsumer::Target(target), _) => format!("routes {target}"),
+            Change::Routes(RouteConsumer::Subscription(name), _) => format!("subscribed {name}"),
             Change::Problem((_, name), Some(problem)) => format!("problem {name}: {problem}"),
             Change::Problem(_, None) => return None,
         })
@@ -116,7 +113,7 @@ fn changes(machine: &mut Dependencies) -> Vec<String> {
     .collect()
 }
 
-/// `orders` is known down to its endpoints.
+/// All resources of the target `orders`, down to its endpoints, are known.
 fn complete() -> Dependencies {
     let mut machine = machine(&["orders"]);
     listener(&mut machine, "orders", "r");
@@ -129,7 +126,7 @@ fn complete() -> Dependencies {
 }
 
 #[test]
-fn a_target_is_followed_down_to_its_endpoints() {
+fn a_target_subscribes_to_its_resources_down_to_endpoints() {
     let mut machine = machine(&["orders"]);
     assert_eq!(commands(&mut machine), ["+Listener orders"]);
     listener(&mut machine, "orders", "r");
@@ -148,7 +145,7 @@ fn a_target_is_followed_down_to_its_endpoints() {
 }
 
 #[test]
-fn routes_change_only_when_their_clusters_are_there_and_the_old_ones_go_then() {
+fn new_routes_wait_for_their_clusters_and_then_remove_unneeded_ones() {
     let mut machine = complete();
     routes(&mut machine, "r", &["c2"]);
     assert_eq!(commands(&mut machine), ["+Cluster c2"]);
@@ -156,32 +153,39 @@ fn routes_change_only_when_their_clusters_are_there_and_the_old_ones_go_then() {
     cluster(&mut machine, "c2", None);
     assert_eq!(changes(&mut machine), ["cluster c2"]);
     assignment(&mut machine, "c2");
-    let told = changes(&mut machine);
-    assert_eq!(told, ["endpoints c2", "routes orders", "removed c1"]);
-    let asked = commands(&mut machine);
-    assert!(asked.contains(&"-Cluster c1".to_owned()), "{asked:?}");
+    let changed = changes(&mut machine);
+    assert_eq!(changed, ["endpoints c2", "routes orders", "removed c1"]);
+    let issued = commands(&mut machine);
+    assert!(issued.contains(&"-Cluster c1".to_owned()), "{issued:?}");
     assert!(
-        asked.contains(&"-ClusterLoadAssignment c1".to_owned()),
-        "{asked:?}"
+        issued.contains(&"-ClusterLoadAssignment c1".to_owned()),
+        "{issued:?}"
     );
 }
 
 #[test]
-fn the_limit_of_a_listener_is_for_routes_without_one() {
+fn max_stream_duration_of_a_listener_applies_to_routes_without_one() {
     let mut machine = complete();
     let limit = Duration::from_secs(9);
-    machine.limits.insert("orders".into(), limit);
+    let limited = ApiListener {
+        name: "orders".to_owned(),
+        routes: RouteSource::Rds("r".into()),
+        max_stream_duration: Some(limit),
+    };
+    let listeners = &mut machine.listeners;
+    listeners.insert("orders".into(), Arc::new(limited));
     routes(&mut machine, "r", &["c1"]);
-    let found = std::iter::from_fn(|| machine.poll_change()).find_map(|change| match change {
-        Change::Routes(_, routes) => Some(routes),
-        _ => None,
-    });
-    let found = found.unwrap();
-    let Action::Forward(action) = &found.virtual_hosts()[0].routes[0].action else {
+    let found = std::iter::from_fn(|| machine.poll_change())
+        .find_map(|change| match change {
+            Change::Routes(_, routes) => Some(routes),
+            _ => None,
+        })
+        .unwrap();
+    let Action::Forward(action) = &found.configuration.virtual_hosts()[0].routes[0].action else {
         panic!("it forwards");
     };
     assert_eq!(action.max_stream_duration, Some(limit));
-    // A listener without a limit takes it back.
+    // A listener without `max_stream_duration` removes the limit from the routes again.
     listener(&mut machine, "orders", "r");
     assert_eq!(changes(&mut machine), ["routes orders"]);
 }
@@ -189,23 +193,23 @@ fn the_limit_of_a_listener_is_for_routes_without_one() {
 #[test]
 fn routes_do_not_wait_for_a_cluster_that_does_not_exist() {
     let mut machine = complete();
-    routes(&mut machine, "r", &["c1", "nowhere"]);
+    routes(&mut machine, "r", &["c1", "missing"]);
     machine.handle(ClientEvent::DoesNotExist {
         type_url: CLUSTER.into(),
-        name: "nowhere".into(),
+        name: "missing".into(),
     });
-    let told = changes(&mut machine);
+    let changed = changes(&mut machine);
     assert_eq!(
-        told,
+        changed,
         [
-            "problem nowhere: the server does not have it",
+            "problem missing: does not exist on the management server",
             "routes orders"
         ]
     );
 }
 
 #[test]
-fn what_the_server_takes_away_stays_in_use() {
+fn removed_resources_stay_in_use() {
     let mut machine = complete();
     for (type_url, name) in [
         (LISTENER, "orders"),
@@ -214,8 +218,11 @@ fn what_the_server_takes_away_stays_in_use() {
         (CLUSTER_LOAD_ASSIGNMENT, "c1"),
     ] {
         absent(&mut machine, type_url, name);
-        let told = changes(&mut machine);
-        assert_eq!(told, [format!("problem {name}: the server took it away")]);
+        let changed = changes(&mut machine);
+        assert_eq!(
+            changed,
+            [format!("problem {name}: removed by the management server")]
+        );
         assert_eq!(commands(&mut machine), Vec::<String>::new());
     }
     cluster(&mut machine, "c1", None);
@@ -223,7 +230,7 @@ fn what_the_server_takes_away_stays_in_use() {
 }
 
 #[test]
-fn with_all_clusters_those_that_go_are_removed() {
+fn a_wildcard_subscription_removes_clusters_that_disappear() {
     let mut machine = Dependencies::new(Roots {
         all_clusters: true,
         local_cluster_name: "local_cluster".into(),
@@ -233,13 +240,13 @@ fn with_all_clusters_those_that_go_are_removed() {
     cluster(&mut machine, "c1", None);
     assert_eq!(commands(&mut machine), ["+ClusterLoadAssignment c1"]);
     absent(&mut machine, CLUSTER, "c1");
-    let told = changes(&mut machine);
+    let changed = changes(&mut machine);
     assert_eq!(
-        told,
+        changed,
         [
             "cluster c1",
             "removed c1",
-            "problem c1: the server took it away"
+            "problem c1: removed by the management server"
         ]
     );
     assert_eq!(commands(&mut machine), ["-ClusterLoadAssignment c1"]);
@@ -263,7 +270,7 @@ fn load_aware(controller: &str) -> String {
 }
 
 #[test]
-fn whoever_can_use_the_fleet_makes_it_be_asked_for() {
+fn policies_that_use_the_fleet_subscribe_to_it() {
     let convergent = load_aware("CONVERGENT");
     let headroom = load_aware("HEADROOM");
     let cases = [
@@ -277,71 +284,58 @@ fn whoever_can_use_the_fleet_makes_it_be_asked_for() {
     for (policy, expected) in cases {
         let mut machine = machine(&[]);
         machine.roots.clusters.insert("c1".into());
-        machine.settle();
+        machine.reconcile();
         let config = parse_cluster(&format!("name: c1\n{policy}")).unwrap();
         let out = ClusterOut::new(&config, LocalityDelivery::AsConfigured);
         updated(&mut machine, CLUSTER, "c1", wire::encode_cluster(&out));
-        let asked = commands(&mut machine);
-        assert_eq!(asked.contains(&FLEET.to_owned()), expected, "{policy}");
+        let issued = commands(&mut machine);
+        assert_eq!(issued.contains(&FLEET.to_owned()), expected, "{policy}");
         if expected {
             assignment(&mut machine, "local_cluster");
-            let told = changes(&mut machine);
-            assert!(told.contains(&"fleet".to_owned()), "{told:?}");
+            let changed = changes(&mut machine);
+            assert!(changed.contains(&"fleet".to_owned()), "{changed:?}");
         }
     }
 }
 
 #[test]
-fn clusters_of_the_program_need_the_fleet_too() {
+fn clusters_of_the_program_subscribe_to_the_fleet_too() {
     let mut machine = machine(&[]);
-    machine.want_fleet(true);
+    machine.set_fleet_needed(true);
     assert_eq!(commands(&mut machine), [FLEET]);
-    machine.want_fleet(true);
+    machine.set_fleet_needed(true);
     assert_eq!(commands(&mut machine), [""; 0]);
     assignment(&mut machine, "local_cluster");
     assert_eq!(changes(&mut machine), ["fleet"]);
-    machine.want_fleet(false);
+    machine.set_fleet_needed(false);
     assert_eq!(commands(&mut machine), [FLEET.replace('+', "-")]);
 }
 
 #[test]
-fn the_fleet_has_the_name_that_the_program_says() {
+fn subscriptions_override_the_name_of_the_fleet() {
     let mut machine = machine(&[]);
-    machine.want_fleet(true);
+    machine.set_fleet_needed(true);
     commands(&mut machine);
-    let named = |name: &str| Following {
+    let named = |name: &str| Subscriptions {
         local_cluster_name: Some(name.into()),
-        ..Following::default()
+        ..Subscriptions::default()
     };
-    machine.follow(named("gateways"));
-    let asked = ["+ClusterLoadAssignment gateways", &FLEET.replace('+', "-")];
-    assert_eq!(commands(&mut machine), asked);
+    machine.subscribe(named("gateways"));
+    let expected = ["+ClusterLoadAssignment gateways", &FLEET.replace('+', "-")];
+    assert_eq!(commands(&mut machine), expected);
     assignment(&mut machine, "gateways");
     assert_eq!(changes(&mut machine), ["fleet"]);
-    // It knows its fleet itself.
-    machine.follow(named(""));
+    // An empty name: the program sets its fleet itself.
+    machine.subscribe(named(""));
     assert_eq!(commands(&mut machine), ["-ClusterLoadAssignment gateways"]);
-    machine.follow(Following::default());
+    machine.subscribe(Subscriptions::default());
     assert_eq!(commands(&mut machine), [FLEET]);
 }
 
-#[test]
-fn refusals_name_the_field() {
-    let error = check(CLUSTER, "c1", &Bytes::new()).unwrap_err();
-    assert!(error.starts_with("name: "), "{error}");
-    let body = wire::encode_api_listener("l", "r");
-    assert_eq!(check(LISTENER, "l", &body), Ok(()));
-    let error = check(LISTENER, "other", &body).unwrap_err();
-    assert_eq!(error, "name: is \"l\" inside");
-    let error = check("type.googleapis.com/x.Y", "c1", &Bytes::new()).unwrap_err();
-    assert!(error.contains("not asked for"), "{error}");
-    assert!(check(LISTENER, "l", &Bytes::from_static(b"\xff")).is_err());
-}
-
-/// Follows the routes `r`; `own` is ours, and gets its endpoints by EDS.
-fn following() -> Dependencies {
+/// Subscribes to the routes `r`; the cluster `own` is the program's, with endpoints by EDS.
+fn subscribed() -> Dependencies {
     let mut machine = machine(&[]);
-    machine.follow(Following {
+    machine.subscribe(Subscriptions {
         routes: BTreeSet::from(["r".into()]),
         own_clusters: BTreeMap::from([
             ("static".into(), None),
@@ -353,32 +347,32 @@ fn following() -> Dependencies {
 }
 
 #[test]
-fn routes_are_followed_by_name_and_own_clusters_are_not_asked_for() {
-    let mut machine = following();
-    let asked = [
+fn own_clusters_are_not_subscribed_to() {
+    let mut machine = subscribed();
+    let expected = [
         "+ClusterLoadAssignment own-endpoints",
         "+RouteConfiguration r",
     ];
-    assert_eq!(commands(&mut machine), asked);
+    assert_eq!(commands(&mut machine), expected);
     routes(&mut machine, "r", &["static", "own"]);
     assert_eq!(commands(&mut machine), [""; 0]);
-    assert_eq!(changes(&mut machine), ["followed r"]);
+    assert_eq!(changes(&mut machine), ["subscribed r"]);
     assignment(&mut machine, "own-endpoints");
     assert_eq!(changes(&mut machine), ["endpoints own"]);
-    // What the server says about a name of ours does not count.
+    // A cluster of the server with the name of an own cluster is ignored.
     cluster(&mut machine, "own", None);
     absent(&mut machine, CLUSTER, "own");
     assert_eq!(
         changes(&mut machine),
-        ["problem own: the server took it away"]
+        ["problem own: removed by the management server"]
     );
 }
 
 #[test]
-fn followed_routes_that_replace_others_wait_for_clusters_and_endpoints() {
-    let mut machine = following();
+fn replaced_routes_wait_for_clusters_and_endpoints() {
+    let mut machine = subscribed();
     routes(&mut machine, "r", &["static"]);
-    assert_eq!(changes(&mut machine), ["followed r"]);
+    assert_eq!(changes(&mut machine), ["subscribed r"]);
     commands(&mut machine);
     routes(&mut machine, "r", &["c"]);
     assert_eq!(commands(&mut machine), ["+Cluster c"]);
@@ -386,30 +380,30 @@ fn followed_routes_that_replace_others_wait_for_clusters_and_endpoints() {
     cluster(&mut machine, "c", None);
     assert_eq!(changes(&mut machine), ["cluster c"]);
     assignment(&mut machine, "c");
-    assert_eq!(changes(&mut machine), ["endpoints c", "followed r"]);
-    // Nobody waits for what the server does not have.
+    assert_eq!(changes(&mut machine), ["endpoints c", "subscribed r"]);
+    // Routes do not wait for endpoints that the server does not have.
     routes(&mut machine, "r", &["d"]);
     cluster(&mut machine, "d", None);
     absent(&mut machine, CLUSTER_LOAD_ASSIGNMENT, "d");
     let changed = changes(&mut machine);
-    assert!(changed.contains(&"followed r".to_owned()), "{changed:?}");
+    assert!(changed.contains(&"subscribed r".to_owned()), "{changed:?}");
     assert!(changed.contains(&"removed c".to_owned()), "{changed:?}");
 }
 
 #[test]
-fn what_is_no_longer_followed_is_let_go() {
-    let mut machine = following();
+fn dropped_subscriptions_are_unwatched_and_their_clusters_removed() {
+    let mut machine = subscribed();
     routes(&mut machine, "r", &["c"]);
     cluster(&mut machine, "c", None);
     commands(&mut machine);
     changes(&mut machine);
-    machine.follow(Following::default());
-    let asked = [
+    machine.subscribe(Subscriptions::default());
+    let expected = [
         "-Cluster c",
         "-ClusterLoadAssignment c",
         "-ClusterLoadAssignment own-endpoints",
         "-RouteConfiguration r",
     ];
-    assert_eq!(commands(&mut machine), asked);
+    assert_eq!(commands(&mut machine), expected);
     assert_eq!(changes(&mut machine), ["removed c"]);
 }

@@ -1,307 +1,126 @@
-//! Gauges: how things are now. Taken from the state in one look, so that they belong together.
+//! Gauges of the current state. Gauges from one `inspect` call are consistent with each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use plimsoll_core::planner::fractions::ZoneFraction;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::ads::Variant;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 
 use super::super::report::{class_name, mode_name};
-use crate::delivery::Class;
+use super::Values;
+use crate::delivery::NodeClass;
 use crate::server::Handle;
 use crate::state::State;
 use crate::unreported::{Subscriptions, Unreported};
 
-/// Labels of one series.
-type Labels = Vec<(&'static str, String)>;
-/// Whole numbers by labels.
-type Counts = Family<Labels, Gauge>;
-/// Other numbers by labels.
-type Reals = Family<Labels, Gauge<f64, AtomicU64>>;
-
-/// Gauges of the state.
-#[derive(Debug, Default)]
-pub(super) struct OfState {
-    fleets: Gauge,
-    nodes: Counts,
-    unreported: Counts,
-    load_reporting_streams: Gauge,
-    demand: Reals,
-    smoothed: Reals,
-    fleet_fraction: Counts,
-    fleet_age: Reals,
-    cluster_fraction: Counts,
-    cluster_age: Reals,
-    clusters: Counts,
-    ramp: Counts,
+pub(super) fn of_state(state: &State, subscriptions: &Subscriptions, now: Instant) -> Values {
+    let mut values = Values::default();
+    for service in state.config().services.values() {
+        values.add("clusters", &[mode_name(service.mode)], 1);
+        let ramp = u64::from(service.ramp);
+        values.add("cluster_ramp_percent", &[service.name()], ramp);
+    }
+    values.add("fleets", &[], 0);
+    values.add("load_reporting_streams", &[], 0);
+    for (fleet, members) in state.fleets().iter() {
+        values.add("fleets", &[], 1);
+        // Every fleet has a series, so that "all nodes report" (0) differs from "not measured".
+        values.add("nodes_unreported", &[fleet], 0);
+        for member in members.values() {
+            let locality = member.info.node.locality.to_string();
+            let class = class_name(NodeClass::of(&member.info));
+            values.add("nodes", &[fleet, &locality, class], 1);
+            let streams = u64::from(member.lrs_streams);
+            values.add("load_reporting_streams", &[], streams);
+        }
+        add_demand(&mut values, state, fleet, now);
+        add_delivered(&mut values, state, fleet, now);
+    }
+    for (fleet, ..) in Unreported::new(state, subscriptions, now).iter() {
+        values.add("nodes_unreported", &[fleet], 1);
+    }
+    values
 }
 
-/// All gauges.
-#[derive(Debug)]
-pub(super) struct Gauges {
-    state: OfState,
-    streams: Counts,
-    nacked: Counts,
-    queued: Gauge,
-    capacity: Gauge,
-    relay: Counts,
-    relay_failures: Counter,
-    relay_unreadable: Counter,
-}
-
-impl OfState {
-    /// How things are.
-    pub(super) fn new(state: &State, subscriptions: &Subscriptions, now: Instant) -> Self {
-        let gauges = Self::default();
-        gauges.unreported_by(state, subscriptions, now);
-        for service in state.config().services.values() {
-            let mode = vec![("mode", mode_name(service.mode).to_owned())];
-            gauges.clusters.get_or_create(&mode).inc();
-            let cluster = vec![("cluster", service.name().to_string())];
-            gauges
-                .ramp
-                .get_or_create(&cluster)
-                .set(i64::from(service.ramp));
-        }
-        for (fleet, members) in state.fleets().iter() {
-            gauges.fleets.inc();
-            for member in members.values() {
-                let labels = vec![
-                    ("fleet", fleet.to_string()),
-                    ("locality", member.info.node.locality.to_string()),
-                    ("class", class_name(Class::of(&member.info)).to_owned()),
-                ];
-                gauges.nodes.get_or_create(&labels).inc();
-                gauges
-                    .load_reporting_streams
-                    .inc_by(i64::from(member.lrs_streams));
-            }
-            gauges.demand_of(state, fleet, now);
-            gauges.delivered_to(state, fleet, now);
-        }
-        gauges
-    }
-
-    /// Every fleet has a series, so that 0 can be told from "not measured".
-    fn unreported_by(&self, state: &State, subscriptions: &Subscriptions, now: Instant) {
-        let of = |fleet: &Arc<str>| vec![("fleet", fleet.to_string())];
-        for (fleet, _) in state.fleets().iter() {
-            self.unreported.get_or_create(&of(fleet)).set(0);
-        }
-        for (fleet, ..) in Unreported::new(state, subscriptions, now).iter() {
-            self.unreported.get_or_create(&of(fleet)).inc();
-        }
-    }
-
-    /// Demand for each cluster; the whole is their sum.
-    fn demand_of(&self, state: &State, fleet: &Arc<str>, now: Instant) {
-        let Some(view) = state.planner().fleet(fleet, now) else {
-            return;
+/// Adds the demand for each cluster; the demand of a fleet is the sum over its clusters.
+fn add_demand(values: &mut Values, state: &State, fleet: &Arc<str>, now: Instant) {
+    let Some(view) = state.planner().fleet(fleet, now) else {
+        return;
+    };
+    for scope in view.scopes() {
+        let Some(cluster) = scope.upstream_cluster() else {
+            continue;
         };
-        for grain in view.grains() {
-            let Some(cluster) = grain.upstream_cluster() else {
-                continue;
-            };
-            for zone in grain.demand() {
-                let mut labels = vec![("fleet", fleet.to_string())];
-                labels.push(("cluster", cluster.to_string()));
-                labels.push(("locality", zone.locality.to_string()));
-                self.demand.get_or_create(&labels).set(zone.raw_per_second);
-                self.smoothed
-                    .get_or_create(&labels)
-                    .set(zone.smoothed_per_second);
-            }
-        }
-    }
-
-    fn delivered_to(&self, state: &State, fleet: &Arc<str>, now: Instant) {
-        let Some(plan) = state.fleet_plan(fleet) else {
-            return;
-        };
-        let labels = vec![("fleet", fleet.to_string())];
-        let age = state.delivered_age(fleet, None, now);
-        put(
-            (&self.fleet_fraction, &self.fleet_age),
-            (&plan.zones, age),
-            &labels,
-        );
-        for (cluster, service) in &plan.services {
-            let mut labels = labels.clone();
-            labels.push(("cluster", cluster.to_string()));
-            let age = state.delivered_age(fleet, Some(cluster), now);
-            put(
-                (&self.cluster_fraction, &self.cluster_age),
-                (&service.zones, age),
-                &labels,
-            );
+        for zone in scope.demand() {
+            let locality = zone.locality.to_string();
+            let labels = [&**fleet, cluster, &locality];
+            values.add("demand_requests_per_second", &labels, zone.raw_per_second);
+            let smoothed = zone.smoothed_per_second;
+            values.add("demand_smoothed_requests_per_second", &labels, smoothed);
         }
     }
 }
 
-fn put(
-    (fractions, ages): (&Counts, &Reals),
-    (zones, age): (&[ZoneFraction], Option<Duration>),
-    labels: &Labels,
+fn add_delivered(values: &mut Values, state: &State, fleet: &Arc<str>, now: Instant) {
+    let Some(plan) = state.fleet_plan(fleet) else {
+        return;
+    };
+    let age = state.delivered_age(fleet, None, now);
+    add_fractions(values, "fleet", &[fleet], &plan.zones, age);
+    for (cluster, service) in &plan.services {
+        let age = state.delivered_age(fleet, Some(cluster), now);
+        add_fractions(values, "cluster", &[fleet, cluster], &service.zones, age);
+    }
+}
+
+fn add_fractions(
+    values: &mut Values,
+    kind: &str,
+    labels: &[&str],
+    zones: &[ZoneFraction],
+    age: Option<Duration>,
 ) {
     for zone in zones {
-        let mut labels = labels.clone();
-        labels.push(("locality", zone.locality.to_string()));
-        let fraction = i64::try_from(zone.fraction.get()).unwrap_or(i64::MAX);
-        fractions.get_or_create(&labels).set(fraction);
+        let locality = zone.locality.to_string();
+        let labels = [labels, &[&locality]].concat();
+        let name = format!("{kind}_fraction_basis_points");
+        values.add(&name, &labels, zone.fraction.get());
     }
     if let Some(age) = age {
-        ages.get_or_create(labels).set(age.as_secs_f64());
+        let name = format!("{kind}_fraction_age_seconds");
+        values.add(&name, labels, age.as_secs_f64());
     }
 }
 
-impl Gauges {
-    /// Those of the state, and those of streams and queues.
-    pub(super) fn new(state: OfState, handle: &Handle) -> Self {
-        let streams = Counts::default();
-        let variant = |variant| match variant {
+/// Adds gauges of streams and queues, and counters of the relay.
+pub(super) fn add_streams(values: &mut Values, handle: &Handle) {
+    for variant in ["sotw", "delta"] {
+        values.add("discovery_streams", &[variant], 0);
+    }
+    let mut nacking: BTreeMap<Arc<str>, BTreeSet<Arc<str>>> = BTreeMap::new();
+    handle.records().for_each(|record| {
+        let variant = match record.variant {
             Variant::Sotw => "sotw",
             Variant::Delta => "delta",
         };
-        for each in [Variant::Sotw, Variant::Delta] {
-            let label = vec![("variant", variant(each).to_owned())];
-            streams.get_or_create(&label).set(0);
+        values.add("discovery_streams", &[variant], 1);
+        if record.types.iter().any(|kind| kind.nacked.is_some()) {
+            let node = &record.node.node;
+            let nodes = nacking.entry(Arc::clone(&node.cluster)).or_default();
+            nodes.insert(Arc::clone(&node.id));
         }
-        let mut refusing: BTreeMap<Arc<str>, BTreeSet<Arc<str>>> = BTreeMap::new();
-        handle.records().for_each(|record| {
-            let label = vec![("variant", variant(record.variant).to_owned())];
-            streams.get_or_create(&label).inc();
-            if record.types.iter().any(|kind| kind.nacked.is_some()) {
-                let node = &record.node.node;
-                let nodes = refusing.entry(Arc::clone(&node.cluster)).or_default();
-                nodes.insert(Arc::clone(&node.id));
-            }
-        });
-        let nacked = Counts::default();
-        for (fleet, nodes) in refusing {
-            let count = i64::try_from(nodes.len()).unwrap_or(i64::MAX);
-            nacked
-                .get_or_create(&vec![("fleet", fleet.to_string())])
-                .set(count);
-        }
-        let (queued, capacity) = (Gauge::default(), Gauge::default());
-        queued.set(i64::try_from(handle.queued()).unwrap_or(i64::MAX));
-        capacity.set(i64::try_from(handle.queue_capacity()).unwrap_or(i64::MAX));
-        let upstream = handle.upstreams().status();
-        let relay = Counts::default();
-        let lost = upstream.streams.saturating_sub(upstream.connected);
-        for (name, count) in [("connected", upstream.connected), ("lost", lost)] {
-            let count = i64::try_from(count).unwrap_or(i64::MAX);
-            relay
-                .get_or_create(&vec![("state", name.to_owned())])
-                .set(count);
-        }
-        let counted = |count| {
-            let counter = Counter::default();
-            counter.inc_by(count);
-            counter
-        };
-        Self {
-            state,
-            streams,
-            nacked,
-            queued,
-            capacity,
-            relay,
-            relay_failures: counted(upstream.failures),
-            relay_unreadable: counted(upstream.unreadable),
-        }
+    });
+    for (fleet, nodes) in nacking {
+        values.add("nodes_nacked", &[&fleet], nodes.len() as u64);
     }
-
-    /// Puts all of them into `to`.
-    pub(super) fn register(self, to: &mut Registry) {
-        let state = self.state;
-        state.register_demand(to);
-        to.register("relay_streams", super::help("relay_streams"), self.relay);
-        to.register(
-            "relay_failures",
-            super::help("relay_failures"),
-            self.relay_failures,
-        );
-        to.register(
-            "relay_unreadable",
-            super::help("relay_unreadable"),
-            self.relay_unreadable,
-        );
-        to.register("fleets", super::help("fleets"), state.fleets);
-        to.register("nodes", super::help("nodes"), state.nodes);
-        to.register(
-            "nodes_unreported",
-            super::help("nodes_unreported"),
-            state.unreported,
-        );
-        to.register("nodes_nacked", super::help("nodes_nacked"), self.nacked);
-        to.register(
-            "discovery_streams",
-            super::help("discovery_streams"),
-            self.streams,
-        );
-        to.register(
-            "load_reporting_streams",
-            super::help("load_reporting_streams"),
-            state.load_reporting_streams,
-        );
-        to.register("clusters", super::help("clusters"), state.clusters);
-        to.register(
-            "cluster_ramp_percent",
-            super::help("cluster_ramp_percent"),
-            state.ramp,
-        );
-        to.register(
-            "writer_queue_depth",
-            super::help("writer_queue_depth"),
-            self.queued,
-        );
-        to.register(
-            "writer_queue_capacity",
-            super::help("writer_queue_capacity"),
-            self.capacity,
-        );
-    }
-}
-
-impl OfState {
-    fn register_demand(&self, to: &mut Registry) {
-        to.register(
-            "demand_requests_per_second",
-            super::help("demand_requests_per_second"),
-            self.demand.clone(),
-        );
-        to.register(
-            "demand_smoothed_requests_per_second",
-            super::help("demand_smoothed_requests_per_second"),
-            self.smoothed.clone(),
-        );
-        to.register(
-            "fleet_fraction_basis_points",
-            super::help("fleet_fraction_basis_points"),
-            self.fleet_fraction.clone(),
-        );
-        to.register(
-            "fleet_fraction_age_seconds",
-            super::help("fleet_fraction_age_seconds"),
-            self.fleet_age.clone(),
-        );
-        to.register(
-            "cluster_fraction_basis_points",
-            super::help("cluster_fraction_basis_points"),
-            self.cluster_fraction.clone(),
-        );
-        to.register(
-            "cluster_fraction_age_seconds",
-            super::help("cluster_fraction_age_seconds"),
-            self.cluster_age.clone(),
-        );
-    }
+    values.add("writer_queue_depth", &[], handle.queued() as u64);
+    values.add("writer_queue_capacity", &[], handle.queue_capacity() as u64);
+    let upstream = handle.upstreams().status();
+    let lost = upstream.streams.saturating_sub(upstream.connected);
+    values.add("relay_streams", &["connected"], upstream.connected);
+    values.add("relay_streams", &["lost"], lost);
+    values.add("relay_failures_total", &[], upstream.failures);
+    values.add("relay_unreadable_total", &[], upstream.unreadable);
 }

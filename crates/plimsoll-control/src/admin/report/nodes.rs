@@ -1,4 +1,4 @@
-//! Nodes: what they are, what they get, what they answered.
+//! Response of `/api/v1/nodes`: identity, delivery of demand, ACKs and NACKs of each node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,58 +7,67 @@ use plimsoll_core::planner::{FleetView, NodeView};
 use plimsoll_core::time::Instant;
 use plimsoll_xds::ads::Variant;
 use plimsoll_xds::ads::server::TypeStatus;
-use serde_json::{Value, json};
 
-use super::{Page, class_name, delivery, millis, place, rounded};
-use crate::delivery::{Class, fleet_ramp, steering};
+use super::super::responses::{self, Nack, Node, Nodes, ServiceDelivery, Stream};
+use super::{ListQuery, class_name, delivery, millis, rounded};
+use crate::delivery::{NodeClass, fleet_ramp, steering};
 use crate::fleet::Member;
 use crate::server::StreamRecord;
 use crate::state::State;
 use crate::unreported::Unreported;
 
-/// Streams of each node.
 type Streams<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a StreamRecord>>;
 
-/// A part of the nodes, in order of fleet and id.
+/// Lists the nodes that match the query, sorted by fleet and id.
 pub(in crate::admin) fn nodes(
     state: &State,
-    (records, unreported): (&[StreamRecord], &Unreported),
-    page: &Page,
+    records: &[StreamRecord],
+    unreported: &Unreported,
+    query: &ListQuery,
     now: Instant,
-) -> Value {
+) -> Nodes {
     let streams = by_node(records);
-    let deliveries: BTreeMap<Class, Value> = [Class::Plimsoll, Class::Grpc, Class::Envoy]
-        .into_iter()
-        .map(|class| (class, deliveries(state, class)))
-        .collect();
+    let deliveries: BTreeMap<NodeClass, Vec<ServiceDelivery>> =
+        [NodeClass::Plimsoll, NodeClass::Grpc, NodeClass::Envoy]
+            .into_iter()
+            .map(|class| (class, deliveries(state, class)))
+            .collect();
     let mut total = 0;
     let mut nodes = Vec::new();
     for (fleet, members) in state.fleets().iter() {
-        if page.fleet.as_deref().is_some_and(|f| f != fleet.as_ref()) {
+        if query.fleet.as_deref().is_some_and(|f| f != fleet.as_ref()) {
             continue;
         }
         let matching = |(id, _): &(&Arc<str>, &Member)| {
-            page.name.as_deref().is_none_or(|name| name == id.as_ref())
+            query.name.as_deref().is_none_or(|name| name == id.as_ref())
         };
         let view = state.planner().fleet(fleet, now);
-        let reports = view.iter().flat_map(FleetView::nodes);
-        let reports: BTreeMap<_, _> = reports.map(|node| (Arc::clone(node.id), node)).collect();
+        let reports: BTreeMap<_, _> = view
+            .iter()
+            .flat_map(FleetView::nodes)
+            .map(|node| (Arc::clone(node.id), node))
+            .collect();
         for (id, member) in members.iter().filter(matching) {
             total += 1;
-            if total <= page.offset || nodes.len() >= page.limit {
+            if total <= query.offset || nodes.len() >= query.limit {
                 continue;
             }
-            let mut json = node(member, reports.get(id), now);
-            let class = Class::of(&member.info);
-            json["unreported"] = json!(unreported.of(fleet, id));
-            json["delivery"] = deliveries.get(&class).cloned().unwrap_or_default();
-            let own = streams.get(&(fleet.as_ref(), id.as_ref()));
-            let own = own.into_iter().flatten().map(|record| stream(record, now));
-            json["discovery"] = own.collect();
-            nodes.push(json);
+            let class = NodeClass::of(&member.info);
+            let key = (fleet.as_ref(), id.as_ref());
+            let own = streams.get(&key).into_iter().flatten();
+            nodes.push(Node {
+                unreported: unreported.of(fleet, id).to_vec(),
+                delivery: deliveries.get(&class).cloned().unwrap_or_default(),
+                discovery: own.map(|record| stream(record, now)).collect(),
+                ..node(member, reports.get(id), now)
+            });
         }
     }
-    json!({ "total": total, "offset": page.offset, "nodes": nodes })
+    Nodes {
+        total,
+        offset: query.offset,
+        nodes,
+    }
 }
 
 fn by_node(records: &[StreamRecord]) -> Streams<'_> {
@@ -71,71 +80,75 @@ fn by_node(records: &[StreamRecord]) -> Streams<'_> {
     streams
 }
 
-fn node(member: &Member, report: Option<&NodeView<'_>>, now: Instant) -> Value {
+fn node(member: &Member, report: Option<&NodeView<'_>>, now: Instant) -> Node {
     let info = &member.info;
     let since = |at| millis(now.saturating_duration_since(at));
-    json!({
-        "id": info.node.id,
-        "fleet": info.node.cluster,
-        "locality": place(&info.node.locality),
-        "class": class_name(Class::of(info)),
-        "user_agent_name": info.user_agent_name,
-        "user_agent_version": info.user_agent_version,
-        "known_for_ms": since(member.since),
-        "discovery_streams": member.ads_streams,
-        "load_reporting_streams": member.lrs_streams,
-        "without_stream_for_ms": member.silent_since.map(since),
-        "last_report_age_ms": report.map(|report| millis(report.last_report_age)),
-        "report_interval_ms": report.map(|report| millis(report.report_interval)),
-        "requests_per_second": report.map(|report| rounded(report.rate_per_second)),
-    })
+    Node {
+        id: Arc::clone(&info.node.id),
+        fleet: Arc::clone(&info.node.cluster),
+        locality: (&info.node.locality).into(),
+        class: class_name(NodeClass::of(info)),
+        user_agent_name: info.user_agent_name.clone(),
+        user_agent_version: info.user_agent_version.clone(),
+        known_for_ms: since(member.since),
+        discovery_streams: member.ads_streams,
+        load_reporting_streams: member.lrs_streams,
+        without_stream_for_ms: member.disconnected_since.map(since),
+        last_report_age_ms: report.map(|report| millis(report.last_report_age)),
+        report_interval_ms: report.map(|report| millis(report.report_interval)),
+        requests_per_second: report.map(|report| rounded(report.rate_per_second)),
+        unreported: Vec::new(),
+        delivery: Vec::new(),
+        discovery: Vec::new(),
+    }
 }
 
-/// The same for all nodes of a class.
-fn deliveries(state: &State, class: Class) -> Value {
+fn deliveries(state: &State, class: NodeClass) -> Vec<ServiceDelivery> {
     let services = state.config().services.values();
     let ramp = fleet_ramp(services.clone().map(AsRef::as_ref));
     let each = services.map(|service| {
         let (delivery, reason) = delivery(steering(service, class, ramp));
-        json!({ "cluster": service.name(), "delivery": delivery, "reason": reason })
+        ServiceDelivery {
+            cluster: Arc::clone(service.name()),
+            delivery,
+            reason,
+        }
     });
     each.collect()
 }
 
-fn stream(record: &StreamRecord, now: Instant) -> Value {
+fn stream(record: &StreamRecord, now: Instant) -> Stream {
     let types = record.types.iter().map(|kind| type_status(kind, now));
-    json!({
-        "variant": match record.variant {
+    Stream {
+        variant: match record.variant {
             Variant::Sotw => "sotw",
             Variant::Delta => "delta",
         },
-        "peer": record.peer,
-        "open_for_ms": millis(now.saturating_duration_since(record.since)),
-        "types": types.collect::<Vec<_>>(),
-    })
+        peer: record.peer,
+        open_for_ms: millis(now.saturating_duration_since(record.since)),
+        types: types.collect(),
+    }
 }
 
-fn type_status(status: &TypeStatus, now: Instant) -> Value {
-    let nacked = status.nacked.as_ref().map(|refusal| {
-        json!({
-            "version": refusal.version,
-            "resources": refusal.names,
-            "message": refusal.detail.message,
-        })
+fn type_status(status: &TypeStatus, now: Instant) -> responses::TypeStatus {
+    let nacked = status.nacked.as_ref().map(|refusal| Nack {
+        version: Arc::clone(&refusal.version),
+        resources: refusal.names.clone(),
+        message: refusal.detail.message.clone(),
     });
     let answered = status.answered_at;
-    json!({
-        "type_url": status.type_url,
-        "wildcard": status.wildcard,
-        "subscribed_names": status.names,
-        "sent_version": status.sent,
-        "acked_version": status.acked,
-        "nacked": nacked,
-        "awaiting_answer": status.in_flight,
-        "last_answer_age_ms": answered.map(|at| millis(now.saturating_duration_since(at))),
-        "responses": status.responses,
-        "acks": status.acks,
-        "nacks": status.nacks,
-        "stale_answers": status.stale,
-    })
+    responses::TypeStatus {
+        type_url: Arc::clone(&status.type_url),
+        wildcard: status.wildcard,
+        subscribed_names: status.names,
+        sent_version: status.sent.clone(),
+        acked_version: status.acked.clone(),
+        nacked,
+        awaiting_answer: status.in_flight,
+        last_answer_age_ms: answered.map(|at| millis(now.saturating_duration_since(at))),
+        responses: status.responses,
+        acks: status.acks,
+        nacks: status.nacks,
+        stale_answers: status.stale,
+    }
 }

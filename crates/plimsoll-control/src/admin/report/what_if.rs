@@ -1,43 +1,36 @@
-//! Two explanations side by side, in short.
+//! Response of `/api/v1/what-if`: the explanations without and with the change, abridged.
 
 use plimsoll_core::explain::Explanation;
-use serde_json::{Value, json};
 
-use super::{place, rounded};
+use super::super::responses::{LocalityShares, Shares, WhatIf, ZoneShares};
+use super::rounded;
 
-/// Shares before and after.
-pub(in crate::admin) fn what_if(before: &Explanation, after: &Explanation) -> Value {
-    json!({ "cluster": before.cluster, "before": short(before), "after": short(after) })
+pub(in crate::admin) fn what_if(before: &Explanation, after: &Explanation) -> WhatIf {
+    WhatIf {
+        cluster: before.cluster.clone(),
+        before: shares(before),
+        after: shares(after),
+    }
 }
 
-fn short(explanation: &Explanation) -> Value {
-    let localities = explanation.localities.iter().map(|locality| {
-        json!({
-            "locality": {
-                "region": locality.region,
-                "zone": locality.zone,
-                "sub_zone": locality.sub_zone,
-            },
-            "hosts": locality.healthy,
-            "demand_share": rounded(locality.demand_share),
-            "capacity_share": rounded(locality.capacity_share),
-            "traffic_share": rounded(locality.traffic_share),
-            "load_factor": locality.load_factor.map(rounded),
-        })
+fn shares(explanation: &Explanation) -> Shares {
+    let localities = explanation.localities.iter().map(|entry| LocalityShares {
+        locality: (&entry.locality()).into(),
+        hosts: entry.healthy,
+        demand_share: rounded(entry.demand_share),
+        capacity_share: rounded(entry.capacity_share),
+        traffic_share: rounded(entry.traffic_share),
+        load_factor: entry.load_factor.map(rounded),
     });
-    let zones = explanation.zones.iter().map(|zone| {
-        let shares = zone.shares.iter().copied().map(rounded);
-        json!({
-            "locality": place(&zone.locality),
-            "state": zone.state,
-            "kept_local": rounded(zone.kept_local),
-            // In the order of the localities.
-            "shares": shares.collect::<Vec<_>>(),
-        })
+    let zones = explanation.zones.iter().map(|zone| ZoneShares {
+        locality: (&zone.locality).into(),
+        state: zone.state,
+        kept_local: rounded(zone.kept_local),
+        shares: zone.shares.iter().copied().map(rounded).collect(),
     });
-    json!({
-        "localities": localities.collect::<Vec<_>>(),
-        "zones": zones.collect::<Vec<_>>(),
-        "notes": explanation.notes,
-    })
+    Shares {
+        localities: localities.collect(),
+        zones: zones.collect(),
+        notes: explanation.notes.clone(),
+    }
 }

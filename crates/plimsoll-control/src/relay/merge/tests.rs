@@ -1,4 +1,4 @@
-//! What passes, what is improved, and what is known not to exist.
+//! Tests of resources that are passed on, rewritten, or absent.
 
 use bytes::Bytes;
 use plimsoll_core::model::locality::Locality;
@@ -10,22 +10,22 @@ use plimsoll_xds::wire::{
 };
 
 use super::*;
-use crate::config::{ControlConfig, File};
-use crate::delivery::Class;
+use crate::config::{ConfigFile, ControlConfig};
+use crate::delivery::NodeClass;
 
 const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
-/// A field that nobody knows, at the end of a message: number 1000, a string.
+/// An unknown field at the end of a message: number 1000, a string.
 const UNKNOWN: &[u8] = &[0xc2, 0x3e, 2, b'h', b'i'];
 
 fn service(rest: &str) -> Arc<Service> {
     let text =
         format!("relay: {{address: 'h:1'}}\nservices: [{{cluster: {{name: orders}}{rest}}}]");
     let name = "test".to_owned();
-    let config = ControlConfig::parse(&File { name, text }, &[]).unwrap();
+    let config = ControlConfig::parse(&ConfigFile { name, text }, &[]).unwrap();
     Arc::clone(&config.services["orders"])
 }
 
-fn overlay(class: Class, rest: &str, generation: u64) -> Overlay {
+fn overlay(class: NodeClass, rest: &str, generation: u64) -> Overlay {
     let weights = ReceiverWeights {
         receiver: zone("a"),
         weights: vec![(zone("a"), Some(9000)), (zone("b"), Some(1000))],
@@ -49,7 +49,7 @@ fn zone(name: &str) -> Locality {
 
 fn cluster_bytes(name: &str, eds_service_name: Option<&str>) -> Bytes {
     let text = format!("services: [{{cluster: {{name: {name}}}}}]");
-    let file = File {
+    let file = ConfigFile {
         name: "test".to_owned(),
         text,
     };
@@ -75,7 +75,7 @@ fn assignment_bytes(name: &str) -> Bytes {
     [&assignment[..], UNKNOWN].concat().into()
 }
 
-fn wanted(of: &[(&str, &[&str])]) -> Wanted {
+fn subscriptions(of: &[(&str, &[&str])]) -> ResourceSubscriptions {
     let names = |names: &[&str]| names.iter().map(|&name| Arc::from(name)).collect();
     of.iter()
         .map(|(kind, all)| (Arc::from(*kind), names(all)))
@@ -91,7 +91,7 @@ fn updated(type_url: &str, name: &str, body: &Bytes) -> ClientEvent {
 
 fn merge(overlay: Overlay) -> Merge {
     let mut merge = Merge::new(Arc::new(overlay));
-    merge.want(&wanted(&[
+    merge.subscribe(&subscriptions(&[
         (CLUSTER, &["*"]),
         (
             CLUSTER_LOAD_ASSIGNMENT,
@@ -108,8 +108,8 @@ fn body(view: &View, type_url: &str, name: &str) -> Option<Bytes> {
 }
 
 #[test]
-fn all_but_what_is_improved_passes_byte_for_byte() {
-    let mut merge = merge(overlay(Class::Envoy, "", 1));
+fn other_resources_are_passed_on_unchanged() {
+    let mut merge = merge(overlay(NodeClass::Envoy, "", 1));
     let secret = Bytes::from_static(b"\x0a\x03key\xff\x00 not even protobuf");
     let (other, other_endpoints) = (cluster_bytes("others", None), assignment_bytes("others"));
     merge.handle_upstream(updated(SECRET, "key", &secret));
@@ -123,7 +123,7 @@ fn all_but_what_is_improved_passes_byte_for_byte() {
     assert_eq!(body(&view, CLUSTER, "others").unwrap(), other);
     let shown = body(&view, CLUSTER_LOAD_ASSIGNMENT, "others");
     assert_eq!(shown.unwrap(), other_endpoints);
-    // The fleet's weights steer this receiver, so its endpoints pass as well.
+    // This receiver is steered by fleet weights, so the assignment of `orders` is unchanged.
     let shown = body(&view, CLUSTER_LOAD_ASSIGNMENT, "orders");
     assert_eq!(shown.unwrap(), endpoints);
     let improved = body(&view, CLUSTER, "orders").unwrap();
@@ -135,11 +135,11 @@ fn all_but_what_is_improved_passes_byte_for_byte() {
 }
 
 #[test]
-fn locality_weights_are_put_on_endpoints_and_nothing_else_is() {
+fn only_locality_weights_of_an_assignment_are_changed() {
     let delivery = ", delivery: LOCALITY_WEIGHTS";
-    for (class, rest) in [(Class::Envoy, delivery), (Class::Grpc, "")] {
+    for (class, rest) in [(NodeClass::Envoy, delivery), (NodeClass::Grpc, "")] {
         let mut merge = merge(overlay(class, rest, 1));
-        // Not the name of the cluster: it says which assignment it has.
+        // The cluster `orders` names its assignment `others` (`eds_cluster_config`).
         let cluster = cluster_bytes("orders", Some("others"));
         let endpoints = assignment_bytes("others");
         merge.handle_upstream(updated(CLUSTER, "orders", &cluster));
@@ -160,13 +160,13 @@ fn locality_weights_are_put_on_endpoints_and_nothing_else_is() {
         let cluster = decode_cluster(&body(&view, CLUSTER, "orders").unwrap()).unwrap();
         assert_eq!(
             cluster.lrs_self,
-            class == Class::Grpc,
+            class == NodeClass::Grpc,
             "gRPC must be told to report"
         );
         let seen: Vec<_> = std::iter::from_fn(|| merge.poll_event()).collect();
         let names = seen.iter().map(|event| match event {
-            MergeEvent::Seen(Relayed::Cluster { cluster, .. }) => (&**cluster, 0),
-            MergeEvent::Seen(Relayed::Assignment {
+            MergeEvent::Learned(RelayedResource::Cluster { cluster, .. }) => (&**cluster, 0),
+            MergeEvent::Learned(RelayedResource::Assignment {
                 cluster,
                 assignment,
             }) => (&**cluster, assignment.endpoints().len()),
@@ -177,14 +177,14 @@ fn locality_weights_are_put_on_endpoints_and_nothing_else_is() {
 }
 
 #[test]
-fn other_weights_make_other_bytes_and_are_no_news_of_the_cluster() {
-    let mut merge = merge(overlay(Class::Grpc, "", 1));
+fn new_weights_change_assignments_without_relearning_clusters() {
+    let mut merge = merge(overlay(NodeClass::Grpc, "", 1));
     merge.handle_upstream(updated(CLUSTER, "orders", &cluster_bytes("orders", None)));
     let endpoints = assignment_bytes("orders");
     merge.handle_upstream(updated(CLUSTER_LOAD_ASSIGNMENT, "orders", &endpoints));
     let before = merge.poll_view().unwrap();
     while merge.poll_event().is_some() {}
-    let mut next = overlay(Class::Grpc, "", 2);
+    let mut next = overlay(NodeClass::Grpc, "", 2);
     let orders = next.services.get_mut("orders").unwrap();
     orders.weights.as_mut().unwrap().weights[1].1 = None;
     merge.handle_overlay(Arc::new(next));
@@ -208,15 +208,15 @@ fn other_weights_make_other_bytes_and_are_no_news_of_the_cluster() {
 }
 
 #[test]
-fn shadow_off_and_hashing_change_no_byte() {
+fn shadow_off_and_hashing_change_nothing() {
     for (class, rest) in [
-        (Class::Envoy, ", mode: SHADOW"),
+        (NodeClass::Envoy, ", mode: SHADOW"),
         (
-            Class::Plimsoll,
+            NodeClass::Plimsoll,
             ", mode: SHADOW, delivery: LOCALITY_WEIGHTS",
         ),
-        (Class::Grpc, ", mode: OFF"),
-        (Class::Envoy, ", mode: OFF"),
+        (NodeClass::Grpc, ", mode: OFF"),
+        (NodeClass::Envoy, ", mode: OFF"),
     ] {
         let mut merge = merge(overlay(class, rest, 1));
         let (cluster, endpoints) = (cluster_bytes("orders", None), assignment_bytes("orders"));
@@ -229,7 +229,7 @@ fn shadow_off_and_hashing_change_no_byte() {
         let seen = std::iter::from_fn(|| merge.poll_event()).count();
         assert_eq!(seen, if rest.contains("OFF") { 0 } else { 2 }, "{rest}");
     }
-    // type (2): EDS, lb_policy (6): RING_HASH.
+    // Encoded cluster: field 2 (type) is EDS, field 6 (lb_policy) is RING_HASH.
     let hashing = Bytes::from_static(b"\x0a\x06orders\x10\x03\x30\x02");
     assert!(
         decode_cluster(&hashing)
@@ -238,22 +238,22 @@ fn shadow_off_and_hashing_change_no_byte() {
             .endpoint_policy()
             .is_hash()
     );
-    let mut merge = merge(overlay(Class::Envoy, "", 1));
+    let mut merge = merge(overlay(NodeClass::Envoy, "", 1));
     merge.handle_upstream(updated(CLUSTER, "orders", &hashing));
     let view = merge.poll_view().unwrap();
     assert_eq!(body(&view, CLUSTER, "orders").unwrap(), hashing);
 }
 
 #[test]
-fn what_cannot_be_read_passes_and_is_told_once() {
-    let mut merge = merge(overlay(Class::Grpc, "", 1));
+fn undecodable_resources_are_passed_on_and_reported_once() {
+    let mut merge = merge(overlay(NodeClass::Grpc, "", 1));
     let broken = Bytes::from_static(b"\x0a\x06orders\x1a\xff");
     merge.handle_upstream(updated(CLUSTER, "orders", &broken));
-    // An assignment without a cluster that we understand is left alone.
+    // An assignment whose cluster could not be decoded is passed on unchanged.
     let endpoints = assignment_bytes("orders");
     merge.handle_upstream(updated(CLUSTER_LOAD_ASSIGNMENT, "orders", &endpoints));
     for generation in [1, 2] {
-        merge.handle_overlay(Arc::new(overlay(Class::Grpc, "", generation)));
+        merge.handle_overlay(Arc::new(overlay(NodeClass::Grpc, "", generation)));
         let view = merge.poll_view().unwrap();
         assert_eq!(body(&view, CLUSTER, "orders").unwrap(), broken);
         let shown = body(&view, CLUSTER_LOAD_ASSIGNMENT, "orders");
@@ -274,19 +274,19 @@ fn what_cannot_be_read_passes_and_is_told_once() {
 }
 
 #[test]
-fn ours_is_never_asked_for_and_the_fleets_name_belongs_to_the_other_server() {
-    let mut ours = overlay(Class::Envoy, "", 1);
+fn own_resources_are_not_subscribed_to_except_for_the_fleet_name() {
+    let mut ours = overlay(NodeClass::Envoy, "", 1);
     let local = Bytes::from_static(b"\x0a\x0dlocal_cluster");
-    ours.put(
+    ours.add_own(
         CLUSTER_LOAD_ASSIGNMENT,
         Resource::new("local_cluster", local.clone()),
     );
     let fleet = Bytes::from_static(b"\x0a\x05fleet");
     ours.fleet = Some(Resource::new("fleet", fleet.clone()));
     let mut merge = Merge::new(Arc::new(ours.clone()));
-    let names = wanted(&[(CLUSTER_LOAD_ASSIGNMENT, &["local_cluster", "fleet"])]);
-    let commands = merge.want(&names);
-    let watch = AdsCommand::Watch {
+    let names = subscriptions(&[(CLUSTER_LOAD_ASSIGNMENT, &["local_cluster", "fleet"])]);
+    let commands = merge.subscribe(&names);
+    let watch = AdsCommand::Subscribe {
         type_url: CLUSTER_LOAD_ASSIGNMENT.into(),
         name: "fleet".into(),
     };
@@ -317,20 +317,20 @@ fn ours_is_never_asked_for_and_the_fleets_name_belongs_to_the_other_server() {
         body(&view, CLUSTER_LOAD_ASSIGNMENT, "fleet").unwrap(),
         theirs
     );
-    // Held back: receivers keep what they have, and nothing is gone.
+    // Demand is withheld: receivers keep their assignments, and none is announced as absent.
     ours.held = true;
     ours.generation = 2;
     merge.handle_overlay(Arc::new(ours));
-    assert!(merge.want(&names).is_empty());
+    assert!(merge.subscribe(&names).is_empty());
     let view = merge.poll_view().unwrap();
     let held = view.get(CLUSTER_LOAD_ASSIGNMENT).unwrap();
     assert!(held.get("local_cluster").is_none() && !held.is_absent("local_cluster"));
 }
 
 #[test]
-fn absence_is_known_when_all_were_listed_and_no_name_is_open() {
-    let mut merge = Merge::new(Arc::new(overlay(Class::Envoy, "", 1)));
-    merge.want(&wanted(&[(LISTENER, &["*"])]));
+fn absence_is_known_once_all_subscriptions_are_answered() {
+    let mut merge = Merge::new(Arc::new(overlay(NodeClass::Envoy, "", 1)));
+    merge.subscribe(&subscriptions(&[(LISTENER, &["*"])]));
     merge.handle_upstream(updated(LISTENER, "in", &Bytes::from_static(b"\x0a\x02in")));
     let listeners = |merge: &mut Merge| {
         let view = merge.poll_view().unwrap();
@@ -342,7 +342,7 @@ fn absence_is_known_when_all_were_listed_and_no_name_is_open() {
     };
     merge.handle_upstream(complete);
     assert!(listeners(&mut merge).is_complete());
-    merge.want(&wanted(&[(LISTENER, &["*", "late"])]));
+    merge.subscribe(&subscriptions(&[(LISTENER, &["*", "late"])]));
     assert!(!listeners(&mut merge).is_absent("late"), "not answered yet");
     merge.handle_upstream(ClientEvent::Removed {
         type_url: LISTENER.into(),
@@ -358,37 +358,37 @@ fn absence_is_known_when_all_were_listed_and_no_name_is_open() {
 }
 
 #[test]
-fn what_is_not_wanted_any_more_is_forgotten() {
-    let mut merge = Merge::new(Arc::new(overlay(Class::Envoy, "", 1)));
-    merge.want(&wanted(&[(ROUTE_CONFIGURATION, &["a", "b"])]));
+fn unsubscribed_resources_are_dropped() {
+    let mut merge = Merge::new(Arc::new(overlay(NodeClass::Envoy, "", 1)));
+    merge.subscribe(&subscriptions(&[(ROUTE_CONFIGURATION, &["a", "b"])]));
     let route = Bytes::from_static(b"\x0a\x01a");
     merge.handle_upstream(updated(ROUTE_CONFIGURATION, "a", &route));
     merge.handle_upstream(updated(ROUTE_CONFIGURATION, "b", &route));
-    let commands = merge.want(&wanted(&[(ROUTE_CONFIGURATION, &["b"])]));
-    let unwatch = AdsCommand::Unwatch {
+    let commands = merge.subscribe(&subscriptions(&[(ROUTE_CONFIGURATION, &["b"])]));
+    let unwatch = AdsCommand::Unsubscribe {
         type_url: ROUTE_CONFIGURATION.into(),
         name: "a".into(),
     };
     assert_eq!(commands, [unwatch]);
-    // It was under way.
+    // The relayed server sent this update before it received the unsubscription.
     merge.handle_upstream(updated(ROUTE_CONFIGURATION, "a", &route));
     let view = merge.poll_view().unwrap();
     assert_eq!(view.get(ROUTE_CONFIGURATION).unwrap().len(), 1);
 }
 
 #[test]
-fn subsets_of_the_other_server_stay_around_another_policy() {
-    // Name, EDS, lb_policy RANDOM, lb_subset_config with the selector `v`.
+fn subsets_of_the_other_server_are_kept_with_a_policy_of_the_file() {
+    // Encoded cluster: name, EDS, lb_policy RANDOM, lb_subset_config with the selector `v`.
     let cluster =
         Bytes::from_static(b"\x0a\x06orders\x10\x03\x30\x03\xb2\x01\x05\x1a\x03\x0a\x01v");
     let subsets = decode_cluster(&cluster).unwrap().config;
     assert!(subsets.lb_subset_config().is_some());
-    for class in [Class::Envoy, Class::Plimsoll] {
+    for class in [NodeClass::Envoy, NodeClass::Plimsoll] {
         let mut overlay = overlay(class, "", 1);
         let orders = overlay.services.get_mut("orders").unwrap();
         let text = "services: [{cluster: {name: orders, lb_policy: LEAST_REQUEST}}]".to_owned();
         let name = "test".to_owned();
-        let config = ControlConfig::parse(&File { name, text }, &[]).unwrap();
+        let config = ControlConfig::parse(&ConfigFile { name, text }, &[]).unwrap();
         orders.service = Arc::clone(&config.services["orders"]);
         let mut merge = merge(overlay);
         merge.handle_upstream(updated(CLUSTER, "orders", &cluster));
@@ -398,8 +398,9 @@ fn subsets_of_the_other_server_stay_around_another_policy() {
             &assignment_bytes("orders"),
         ));
         let view = merge.poll_view().unwrap();
-        let shown = decode_cluster(&body(&view, CLUSTER, "orders").unwrap()).unwrap();
-        let shown = shown.config;
+        let shown = decode_cluster(&body(&view, CLUSTER, "orders").unwrap())
+            .unwrap()
+            .config;
         assert_eq!(shown.endpoint_policy().name(), "least_request", "{class:?}");
         assert_eq!(
             shown.lb_subset_config(),

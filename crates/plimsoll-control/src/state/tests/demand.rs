@@ -1,4 +1,4 @@
-//! From reports to what receivers see.
+//! Tests of demand: from load reports to views.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::driver::{
     locality_weights, node, parse, stats,
 };
 use crate::config::ControlConfig;
-use crate::delivery::Class;
+use crate::delivery::NodeClass;
 use crate::explain::{Question, explain};
 use crate::state::{ControlEvent, ViewKey};
 use plimsoll_core::explain::FractionStatus;
@@ -17,7 +17,7 @@ use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::PlannerEvent;
 use plimsoll_xds::node::NodeInfo;
 
-/// Shares of weights in basis points.
+/// Converts weights by zone to shares in basis points.
 fn shares(weights: &BTreeMap<String, u64>) -> Vec<u64> {
     let total: u64 = weights.values().sum();
     weights
@@ -31,8 +31,8 @@ fn zones(weights: &[(&str, u64)]) -> BTreeMap<String, u64> {
     weights.iter().map(zone).collect()
 }
 
-/// A fleet of one class with demand 50/35/15 that has long been measured; the keys of its views.
-fn measured(service: &str, class: Class) -> (Driver, [NodeInfo; 3], [ViewKey; 3]) {
+/// A fleet of one class with demand 50/35/15 % in zones a, b and c, and the keys of its views.
+fn measured(service: &str, class: NodeClass) -> (Driver, [NodeInfo; 3], [ViewKey; 3]) {
     let mut driver = Driver::new(service);
     let nodes = fleet(class);
     let keys = [0, 1, 2].map(|index: usize| driver.open(&nodes[index]));
@@ -42,8 +42,8 @@ fn measured(service: &str, class: Class) -> (Driver, [NodeInfo; 3], [ViewKey; 3]
 }
 
 #[test]
-fn envoys_get_weights_that_say_the_measured_demand() {
-    let (mut driver, [a, b, c], keys) = measured("", Class::Envoy);
+fn envoys_get_fleet_weights_for_measured_demand() {
+    let (mut driver, [a, b, c], keys) = measured("", NodeClass::Envoy);
     for key in &keys {
         let local = driver.assignment(key, "local_cluster").unwrap();
         assert_eq!(shares(&endpoint_weights(&local)), [5000, 3500, 1500]);
@@ -54,7 +54,7 @@ fn envoys_get_weights_that_say_the_measured_demand() {
         );
         assert!(locality_weights(&orders).is_empty());
     }
-    // Demand moves, and so do the weights, at once and for everybody.
+    // A change of demand changes the locality weights at once, for every receiver.
     driver.traffic(&[(&a, 200), (&b, 200), (&c, 600)], 3);
     for key in &keys {
         let local = driver.assignment(key, "local_cluster").unwrap();
@@ -63,18 +63,18 @@ fn envoys_get_weights_that_say_the_measured_demand() {
 }
 
 #[test]
-fn the_fleet_answers_to_every_name_that_proxies_ask_for() {
-    let (driver, _, [key, ..]) = measured("", Class::Envoy);
+fn the_fleets_assignment_has_every_local_cluster_name() {
+    let (driver, _, [key, ..]) = measured("", NodeClass::Envoy);
     for name in ["local_cluster", "local", "gateway"] {
         let resource = driver.assignment(&key, name).unwrap();
-        assert_eq!(super::driver::name_of(&resource), name);
+        assert_eq!(super::driver::assignment_name(&resource), name);
     }
     assert!(driver.assignment(&key, "other").is_none());
 }
 
 #[test]
-fn grpc_clients_get_the_weights_of_their_zone() {
-    let (driver, _, [a, b, c]) = measured("", Class::Grpc);
+fn grpc_clients_get_the_locality_weights_of_their_zone() {
+    let (driver, _, [a, b, c]) = measured("", NodeClass::Grpc);
     let weights = |key| locality_weights(&driver.assignment(key, "orders").unwrap());
     assert_eq!(weights(&a), zones(&[("a", 6000), ("b", 3000), ("c", 1000)]));
     assert_eq!(weights(&b), zones(&[("b", 10_000)]));
@@ -83,20 +83,23 @@ fn grpc_clients_get_the_weights_of_their_zone() {
 
 #[test]
 fn plimsoll_data_planes_get_fractions() {
-    let (driver, _, [key, ..]) = measured("", Class::Plimsoll);
+    let (driver, _, [key, ..]) = measured("", NodeClass::Plimsoll);
     let local = driver.assignment(&key, "local_cluster").unwrap();
     let expected = zones(&[("a", 5000), ("b", 3500), ("c", 1500)]);
     assert_eq!(fractions(&local), expected);
     let traffic = driver.state.traffic("gateway");
     assert_eq!(traffic.clusters.len(), 1);
     assert_eq!(&*traffic.clusters[0].cluster_name, "orders");
-    let said = traffic.clusters[0].fractions.iter();
-    let said: Vec<_> = said.map(|(place, bp)| (place.zone(), bp.get())).collect();
+    let said: Vec<_> = traffic.clusters[0]
+        .fractions
+        .iter()
+        .map(|(place, bp)| (place.zone(), bp.get()))
+        .collect();
     assert_eq!(said, [("a", 5000), ("b", 3500), ("c", 1500)]);
 }
 
 #[test]
-fn the_load_reporting_response_speaks_only_where_it_is_wanted() {
+fn lrs_responses_have_demand_only_for_services_that_use_it() {
     for (service, wanted) in [
         ("delivery: AUTO", true),
         ("delivery: LRS_RESPONSE", true),
@@ -105,7 +108,7 @@ fn the_load_reporting_response_speaks_only_where_it_is_wanted() {
         ("mode: SHADOW", false),
         ("mode: OFF", false),
     ] {
-        let (driver, ..) = measured(service, Class::Plimsoll);
+        let (driver, ..) = measured(service, NodeClass::Plimsoll);
         let traffic = driver.state.traffic("gateway");
         let orders = &traffic.clusters[0];
         assert_eq!(!orders.fractions.is_empty(), wanted, "{service}");
@@ -116,17 +119,17 @@ fn the_load_reporting_response_speaks_only_where_it_is_wanted() {
 }
 
 #[test]
-fn demand_is_heard_again_by_those_who_let_it_expire() {
-    let (mut driver, [a, b, c], [key, ..]) = measured("", Class::Plimsoll);
+fn demand_is_confirmed_before_it_expires() {
+    let (mut driver, [a, b, c], [key, ..]) = measured("", NodeClass::Plimsoll);
     let before = driver.assignment(&key, "local_cluster").unwrap();
     let traffic = driver.state.traffic("gateway");
     driver.traffic(&[(&a, 500), (&b, 350), (&c, 150)], 25);
     let after = driver.assignment(&key, "local_cluster").unwrap();
     assert_eq!(before.version, after.version);
-    assert!(before.epoch < after.epoch, "the heartbeat of decisions D3");
+    assert!(before.epoch < after.epoch, "the heartbeat of decision 0024");
     assert!(traffic.epoch < driver.state.traffic("gateway").epoch);
 
-    let (mut driver, [a, b, c], [key, ..]) = measured("", Class::Envoy);
+    let (mut driver, [a, b, c], [key, ..]) = measured("", NodeClass::Envoy);
     let before = driver.assignment(&key, "local_cluster").unwrap();
     driver.traffic(&[(&a, 500), (&b, 350), (&c, 150)], 25);
     let after = driver.assignment(&key, "local_cluster").unwrap();
@@ -137,12 +140,12 @@ fn demand_is_heard_again_by_those_who_let_it_expire() {
 }
 
 #[test]
-fn an_envoy_that_is_asked_to_forget_is_reminded() {
+fn assignments_with_endpoint_stale_after_are_repeated() {
     let text = format!(
         "{HEAD}fleets: {{endpoint_stale_after: 60s}}\nservices: [{{cluster: {{name: orders}}}}]"
     );
     let mut driver = Driver::with_config(parse(&text));
-    let nodes = fleet(Class::Envoy);
+    let nodes = fleet(NodeClass::Envoy);
     let keys = [0, 1, 2].map(|index: usize| driver.open(&nodes[index]));
     let [a, b, c] = &nodes;
     driver.traffic(&[(a, 500), (b, 350), (c, 150)], 10);
@@ -153,14 +156,14 @@ fn an_envoy_that_is_asked_to_forget_is_reminded() {
 }
 
 #[test]
-fn demand_of_a_part_of_the_fleet_is_not_delivered() {
+fn partial_demand_is_not_delivered() {
     let mut driver = Driver::new("");
-    let [a, b, c] = fleet(Class::Envoy);
+    let [a, b, c] = fleet(NodeClass::Envoy);
     let key = driver.open(&a);
     driver.open(&b);
     driver.open(&c);
-    driver.pass(1000);
-    driver.news(&key);
+    driver.advance(1000);
+    driver.publications(&key);
     driver.report(&a, "orders", 500);
     let local = driver.assignment(&key, "local_cluster").unwrap();
     assert_eq!(
@@ -168,29 +171,29 @@ fn demand_of_a_part_of_the_fleet_is_not_delivered() {
         zones(&[("a", 1), ("b", 1), ("c", 1)])
     );
     assert_eq!(
-        driver.news(&key),
+        driver.publications(&key),
         0,
         "the others have not had the time to report"
     );
     driver.report(&b, "orders", 350);
     driver.report(&c, "orders", 150);
-    driver.pass(1000);
+    driver.advance(1000);
     let local = driver.assignment(&key, "local_cluster").unwrap();
     assert_eq!(shares(&endpoint_weights(&local)), [5000, 3500, 1500]);
 }
 
 #[test]
-fn silence_leads_back_to_host_counts() {
-    for class in [Class::Envoy, Class::Plimsoll, Class::Grpc] {
+fn without_reports_host_counts_are_delivered() {
+    for class in [NodeClass::Envoy, NodeClass::Plimsoll, NodeClass::Grpc] {
         let (mut driver, _, [key, ..]) = measured("", class);
-        driver.pass(20_000);
+        driver.advance(20_000);
         let local = driver.assignment(&key, "local_cluster").unwrap();
         assert_eq!(
             endpoint_weights(&local),
             zones(&[("a", 1), ("b", 1), ("c", 1)])
         );
         assert!(fractions(&local).is_empty());
-        // Said, because nobody would hear silence.
+        // Sent without fractions: receivers cannot tell missing demand from a missing update.
         let told = driver.state.traffic("gateway");
         let [orders] = &told.clusters[..] else {
             panic!("{told:?}");
@@ -203,8 +206,8 @@ fn silence_leads_back_to_host_counts() {
             matches!(event, ControlEvent::Planner(PlannerEvent::NodeLeft { .. }))
         };
         assert_eq!(driver.events.iter().filter(left).count(), 3);
-        if class == Class::Grpc {
-            // A third of the fleet in each zone, against 30 % of the servers.
+        if class == NodeClass::Grpc {
+            // A third of the proxies is in each zone; zone a has 30 % of the servers.
             let orders = driver.assignment(&key, "orders").unwrap();
             assert_eq!(
                 locality_weights(&orders)["a"],
@@ -216,15 +219,15 @@ fn silence_leads_back_to_host_counts() {
 }
 
 #[test]
-fn clusters_of_somebody_else_are_no_demand() {
-    let (mut driver, [a, b, c], [key, ..]) = measured("", Class::Envoy);
+fn reports_about_unknown_clusters_are_ignored() {
+    let (mut driver, [a, b, c], [key, ..]) = measured("", NodeClass::Envoy);
     for _ in 0..5 {
         driver.traffic(&[(&a, 500), (&b, 350), (&c, 150)], 1);
         driver.report(&c, "somebody_elses", 1_000_000);
     }
     let local = driver.assignment(&key, "local_cluster").unwrap();
     assert_eq!(shares(&endpoint_weights(&local)), [5000, 3500, 1500]);
-    // A message with both counts what is ours.
+    // Of a report with known and unknown clusters, only configured clusters count.
     let both = [stats("somebody_elses", 1_000_000), stats("orders", 150)];
     driver.state.handle_report(&c, &both, driver.now);
     driver.traffic(&[(&a, 500), (&b, 350), (&c, 150)], 2);
@@ -233,9 +236,9 @@ fn clusters_of_somebody_else_are_no_demand() {
 }
 
 #[test]
-fn a_ramp_goes_from_host_counts_to_demand() {
+fn the_ramp_interpolates_between_host_counts_and_demand() {
     for (ramp, expected) in [(0, 3333), (50, 4167), (100, 5000)] {
-        let (driver, _, [key, ..]) = measured(&format!("ramp: {ramp}"), Class::Envoy);
+        let (driver, _, [key, ..]) = measured(&format!("ramp: {ramp}"), NodeClass::Envoy);
         let local = driver.assignment(&key, "local_cluster").unwrap();
         let share = shares(&endpoint_weights(&local))[0];
         assert!(share.abs_diff(expected) <= 1, "{share} at {ramp} %");
@@ -243,26 +246,26 @@ fn a_ramp_goes_from_host_counts_to_demand() {
 }
 
 #[test]
-fn a_shadow_is_measured_and_delivers_host_counts() {
-    let (driver, _, [a, ..]) = measured("mode: SHADOW", Class::Grpc);
+fn shadow_mode_measures_demand_and_delivers_host_counts() {
+    let (driver, _, [a, ..]) = measured("mode: SHADOW", NodeClass::Grpc);
     let orders = driver.assignment(&a, "orders").unwrap();
     assert_eq!(locality_weights(&orders)["a"], 9000);
     let plan = driver.state.fleet_plan("gateway").unwrap();
     assert!(plan.services["orders"].zones.is_empty());
     let view = driver.state.planner().fleet("gateway", driver.now).unwrap();
-    let grain = view
-        .grains()
-        .find(|grain| grain.upstream_cluster().is_some())
+    let scope = view
+        .scopes()
+        .find(|scope| scope.upstream_cluster().is_some())
         .unwrap();
-    let measured = grain.plan().unwrap().zones[0].fraction.get();
+    let measured = scope.plan().unwrap().zones[0].fraction.get();
     assert_eq!(measured, 5000, "shown, not delivered");
 }
 
 #[test]
 fn a_zone_without_a_proxy_keeps_its_demand() {
-    let (mut driver, [a, b, c], [key, ..]) = measured("", Class::Envoy);
-    // The proxy of zone c says on its reports that it is in zone d.
-    let moved = node(Class::Envoy, &c.node.id, "d");
+    let (mut driver, [a, b, c], [key, ..]) = measured("", NodeClass::Envoy);
+    // The proxy of zone c reports load with zone d as its locality.
+    let moved = node(NodeClass::Envoy, &c.node.id, "d");
     driver
         .state
         .handle_report(&moved, &[stats("orders", 150)], driver.now);
@@ -271,14 +274,14 @@ fn a_zone_without_a_proxy_keeps_its_demand() {
     let weights = endpoint_weights(&local);
     assert_eq!(weights.len(), 4, "a phantom stands in zone d: {weights:?}");
     let total: u64 = weights.values().sum();
-    // Zone c has a proxy that says nothing of it, so its demand is estimated.
+    // Zone c has a proxy that does not report, so its demand is estimated.
     assert_eq!(weights["d"] * 10_000 / total, 1000);
 }
 
 #[test]
-fn a_receiver_in_an_unknown_place_is_served_as_well() {
+fn receivers_in_unknown_zones_are_served() {
     let mut driver = Driver::new("");
-    let nowhere = node(Class::Envoy, "x", "");
+    let nowhere = node(NodeClass::Envoy, "x", "");
     let key = driver.open(&nowhere);
     assert_eq!(key.locality, Locality::default());
     driver.traffic(&[(&nowhere, 10)], 5);
@@ -287,8 +290,8 @@ fn a_receiver_in_an_unknown_place_is_served_as_well() {
 }
 
 #[test]
-fn demand_that_is_told_another_way_is_withdrawn_from_the_response() {
-    let (mut driver, ..) = measured("", Class::Plimsoll);
+fn demand_with_another_delivery_is_withdrawn_from_lrs_responses() {
+    let (mut driver, ..) = measured("", NodeClass::Plimsoll);
     let told = |driver: &Driver| driver.state.traffic("gateway").clusters[0].clone();
     assert_eq!(told(&driver).fractions.len(), 3);
     driver.reload(config("delivery: EDS_FIELD"));
@@ -304,8 +307,8 @@ fn demand_that_is_told_another_way_is_withdrawn_from_the_response() {
 }
 
 #[test]
-fn demand_is_as_old_as_its_newest_report() {
-    let (mut driver, [a, b, c], _) = measured("", Class::Plimsoll);
+fn the_age_of_demand_is_that_of_the_latest_report() {
+    let (mut driver, [a, b, c], _) = measured("", NodeClass::Plimsoll);
     let origin = Duration::from_secs(1_700_000_000);
     driver.state = driver.state.with_unix_origin(origin);
     driver.traffic(&[(&a, 500), (&b, 350), (&c, 150)], 30);
@@ -319,7 +322,7 @@ fn demand_is_as_old_as_its_newest_report() {
 }
 
 #[test]
-fn demand_leads_a_convergent_service() {
+fn demand_is_delivered_as_feed_forward() {
     let package = "type.googleapis.com/envoy.extensions.load_balancing_policies";
     let typed = |rest: &str| {
         let config = format!("'@type': {package}.{rest}");
@@ -335,7 +338,7 @@ fn demand_leads_a_convergent_service() {
     let cluster = format!("load_balancing_policy: {policy}");
     for (service, leads) in [("", true), ("mode: SHADOW", false), ("mode: OFF", false)] {
         let mut driver = Driver::with_config(config_of(&cluster, service));
-        let nodes = fleet(Class::Plimsoll);
+        let nodes = fleet(NodeClass::Plimsoll);
         for node in &nodes {
             driver.open(node);
         }
@@ -352,16 +355,17 @@ fn demand_leads_a_convergent_service() {
             ..Question::default()
         };
         let explained = explain(&driver.state, &question, driver.now).unwrap();
-        let expected = match leads {
-            true => FractionStatus::FeedForward,
-            false => FractionStatus::Unused,
+        let expected = if leads {
+            FractionStatus::FeedForward
+        } else {
+            FractionStatus::Unused
         };
         assert_eq!(explained.fractions.status, expected, "{service}");
     }
 }
 
-/// A measured service whose fractions count for so long, and the settings of demand.
-fn patience(threshold: &str, demand: &str) -> Arc<ControlConfig> {
+/// A service with this `staleness_threshold`, and further fields of `demand`.
+fn with_staleness_threshold(threshold: &str, demand: &str) -> Arc<ControlConfig> {
     let lrs = format!("lrs_rate_config: {{staleness_threshold: {threshold}}}");
     let policy = "type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3";
     let text = format!(
@@ -375,21 +379,21 @@ fn patience(threshold: &str, demand: &str) -> Arc<ControlConfig> {
 }
 
 #[test]
-fn demand_is_confirmed_three_times_while_it_counts() {
+fn the_heartbeat_is_a_third_of_the_shortest_staleness_threshold() {
     let heartbeat = |driver: &Driver| driver.state.planner().config().heartbeat();
     let shortened = |driver: &mut Driver| {
-        driver.settle();
+        driver.drain();
         let events = std::mem::take(&mut driver.events).into_iter();
         let shortened =
             |event: &ControlEvent| matches!(event, ControlEvent::HeartbeatShortened { .. });
         events.filter(shortened).count()
     };
-    let mut driver = Driver::with_config(patience("6s", ", heartbeat: 5s"));
+    let mut driver = Driver::with_config(with_staleness_threshold("6s", ", heartbeat: 5s"));
     assert_eq!(
         (heartbeat(&driver).as_secs(), shortened(&mut driver)),
         (2, 1)
     );
-    let nodes = fleet(Class::Plimsoll);
+    let nodes = fleet(NodeClass::Plimsoll);
     let keys: Vec<_> = nodes.iter().map(|node| driver.open(node)).collect();
     let [a, b, c] = &nodes;
     driver.traffic(&[(a, 500), (b, 350), (c, 150)], 3);
@@ -399,17 +403,17 @@ fn demand_is_confirmed_three_times_while_it_counts() {
         driver.traffic(&[(a, 500), (b, 350), (c, 150)], 2);
         assert!(before < epoch(&driver), "every 2 s");
     }
-    // A patient service, and the file is followed again.
-    driver.reload(patience("60s", ", heartbeat: 5s"));
+    // With a longer `staleness_threshold` the configured heartbeat applies again.
+    driver.reload(with_staleness_threshold("60s", ", heartbeat: 5s"));
     assert_eq!(
         (heartbeat(&driver).as_secs(), shortened(&mut driver)),
         (5, 0)
     );
-    // Nobody wrote it down: it follows the services.
-    driver.reload(patience("30s", ""));
+    // The default heartbeat adapts to the `staleness_threshold` of the services.
+    driver.reload(with_staleness_threshold("30s", ""));
     assert_eq!(
         (heartbeat(&driver).as_secs(), shortened(&mut driver)),
         (10, 1)
     );
-    assert_eq!(driver.state.config().heartbeat_fault, None);
+    assert_eq!(driver.state.config().heartbeat_error, None);
 }

@@ -1,4 +1,4 @@
-//! [`Driver`]: drives a [`State`] as the writer does, with time as a number.
+//! [`Driver`]: drives a [`State`] as the writer does, with simulated time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,33 +11,33 @@ use plimsoll_xds::ads::CLUSTER_LOAD_ASSIGNMENT;
 use plimsoll_xds::ads::view::{Resource, View};
 use plimsoll_xds::node::{NodeInfo, PLIMSOLL_FEATURE};
 
-use crate::config::{ControlConfig, File};
-use crate::delivery::Class;
+use crate::config::{ConfigFile, ControlConfig};
+use crate::delivery::NodeClass;
 use crate::fleet::StreamKind;
 use crate::state::{ControlEvent, State, ViewKey};
 use crate::view::tests::walk;
 
-/// The worked example: capacity 3/5/2, reports every second, smoothing next to none.
+/// The worked example: capacity 3/5/2, load reports every second, almost no smoothing.
 pub(crate) const HEAD: &str =
     "load_reporting: {interval: 1s}\ndemand: {smoothing_time_constant: 0.001s}\n";
-/// Its endpoints.
+/// Endpoints of the worked example.
 pub(crate) const ENDPOINTS: &str = "endpoints: [\
     {locality: {zone: a}, lb_endpoints: ['10.0.0.1:80', '10.0.0.2:80', '10.0.0.3:80']}, \
     {locality: {zone: b}, lb_endpoints: ['10.0.1.1:80', '10.0.1.2:80', '10.0.1.3:80', \
     '10.0.1.4:80', '10.0.1.5:80']}, \
     {locality: {zone: c}, lb_endpoints: ['10.0.2.1:80', '10.0.2.2:80']}]";
 
-/// A state, the time, and what was published.
+/// A state with simulated time and the views that it has published.
 pub(crate) struct Driver {
     pub(crate) state: State,
     pub(crate) now: Instant,
-    /// How often each view was published.
+    /// Number of times each view was published.
     pub(crate) published: BTreeMap<ViewKey, usize>,
     pub(crate) events: Vec<ControlEvent>,
 }
 
 impl Driver {
-    /// One service `orders` with these further fields, in YAML flow style.
+    /// Creates a service `orders` with these further fields, in YAML flow style.
     pub(crate) fn new(service: &str) -> Self {
         Self::with_config(config(service))
     }
@@ -51,7 +51,7 @@ impl Driver {
         }
     }
 
-    /// Opens discovery and load reporting of a node that has nothing yet.
+    /// Opens discovery and load reporting streams of a node that has no resources yet.
     pub(crate) fn open(&mut self, node: &NodeInfo) -> ViewKey {
         self.open_as(node, false)
     }
@@ -62,7 +62,7 @@ impl Driver {
             .handle_open(node, StreamKind::Ads, returning, self.now);
         self.state
             .handle_open(node, StreamKind::Lrs, false, self.now);
-        self.settle();
+        self.drain();
         key
     }
 
@@ -70,46 +70,46 @@ impl Driver {
         for kind in [StreamKind::Ads, StreamKind::Lrs] {
             self.state.handle_close(node, kind, self.now);
         }
-        self.settle();
+        self.drain();
     }
 
     pub(crate) fn reload(&mut self, config: Arc<ControlConfig>) {
         self.state.handle_config(config, self.now);
-        self.settle();
+        self.drain();
     }
 
     pub(crate) fn report(&mut self, node: &NodeInfo, cluster: &str, requests: u64) {
         let stats = stats(cluster, requests);
         self.state.handle_report(node, &[stats], self.now);
-        self.settle();
+        self.drain();
     }
 
-    /// Lets time pass, waking the state whenever it asked for it.
-    pub(crate) fn pass(&mut self, milliseconds: u64) {
+    /// Advances the simulated time, calling `handle_timeout` whenever it is due.
+    pub(crate) fn advance(&mut self, milliseconds: u64) {
         let end = self.now.saturating_add(Duration::from_millis(milliseconds));
         let mut woken = 0;
         while let Some(due) = self.state.poll_timeout().filter(|due| *due <= end) {
             self.now = self.now.max(due);
             self.state.handle_timeout(self.now);
-            self.settle();
+            self.drain();
             woken += 1;
             assert!(woken < 10_000, "{due:?} never comes to an end");
         }
         self.now = end;
     }
 
-    /// Seconds in which every node reports its requests about `orders`.
+    /// Lets every node report its number of requests to `orders` once per second.
     pub(crate) fn traffic(&mut self, nodes: &[(&NodeInfo, u64)], seconds: u64) {
         for _ in 0..seconds {
-            self.pass(1000);
+            self.advance(1000);
             for (node, requests) in nodes {
                 self.report(node, "orders", *requests);
             }
         }
     }
 
-    /// How often `key` was published since the last question.
-    pub(crate) fn news(&mut self, key: &ViewKey) -> usize {
+    /// Returns how often the view with `key` was published since the last call.
+    pub(crate) fn publications(&mut self, key: &ViewKey) -> usize {
         self.published.remove(key).unwrap_or_default()
     }
 
@@ -117,14 +117,14 @@ impl Driver {
         self.state.view(key).expect("somebody looks at it")
     }
 
-    /// The assignment of a name in a view.
+    /// Returns the assignment with this name in the view with `key`.
     pub(crate) fn assignment(&self, key: &ViewKey, name: &str) -> Option<Resource> {
         let assignments = self.view(key).get(CLUSTER_LOAD_ASSIGNMENT)?;
         assignments.get(name).cloned()
     }
 
-    /// Takes everything that is due, as the writer does after each message.
-    pub(crate) fn settle(&mut self) {
+    /// Drains all outputs, as the writer does after each message.
+    pub(crate) fn drain(&mut self) {
         while let Some((key, _)) = self.state.poll_view() {
             *self.published.entry(key).or_default() += 1;
         }
@@ -146,12 +146,12 @@ pub(crate) fn config(service: &str) -> Arc<ControlConfig> {
     config_of(&cluster, service)
 }
 
-/// The same with another load balancing policy.
+/// The worked example with another load-balancing policy.
 pub(crate) fn config_of(cluster: &str, service: &str) -> Arc<ControlConfig> {
     try_config_of(cluster, service).unwrap_or_else(|error| panic!("{error}: {cluster} {service}"))
 }
 
-/// The same, which may be refused.
+/// Like `config_of`, for configurations that may be rejected; returns the error.
 pub(crate) fn try_config_of(cluster: &str, service: &str) -> Result<Arc<ControlConfig>, String> {
     let service = match service {
         "" => String::new(),
@@ -162,13 +162,13 @@ pub(crate) fn try_config_of(cluster: &str, service: &str) -> Result<Arc<ControlC
     ))
 }
 
-/// A whole file.
+/// Parses the text of a main configuration file.
 pub(crate) fn parse(text: &str) -> Arc<ControlConfig> {
     try_parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
 fn try_parse(text: &str) -> Result<Arc<ControlConfig>, String> {
-    let file = File {
+    let file = ConfigFile {
         name: "test".to_owned(),
         text: text.to_owned(),
     };
@@ -177,11 +177,11 @@ fn try_parse(text: &str) -> Result<Arc<ControlConfig>, String> {
 }
 
 /// A node of the fleet `gateway`.
-pub(crate) fn node(class: Class, id: &str, zone: &str) -> NodeInfo {
+pub(crate) fn node(class: NodeClass, id: &str, zone: &str) -> NodeInfo {
     let (user_agent_name, features) = match class {
-        Class::Plimsoll => ("plimsoll", vec![PLIMSOLL_FEATURE.to_owned()]),
-        Class::Grpc => ("gRPC C-core", Vec::new()),
-        Class::Envoy => ("envoy", Vec::new()),
+        NodeClass::Plimsoll => ("plimsoll", vec![PLIMSOLL_FEATURE.to_owned()]),
+        NodeClass::Grpc => ("gRPC C-core", Vec::new()),
+        NodeClass::Envoy => ("envoy", Vec::new()),
     };
     NodeInfo {
         node: Node {
@@ -196,11 +196,11 @@ pub(crate) fn node(class: Class, id: &str, zone: &str) -> NodeInfo {
 }
 
 /// Three nodes of a class, one per zone.
-pub(crate) fn fleet(class: Class) -> [NodeInfo; 3] {
+pub(crate) fn fleet(class: NodeClass) -> [NodeInfo; 3] {
     ["a", "b", "c"].map(|zone| node(class, &format!("{class:?}-{zone}"), zone))
 }
 
-/// A report about one second.
+/// A load report that covers one second.
 pub(crate) fn stats(cluster: &str, requests: u64) -> ClusterStats {
     ClusterStats {
         cluster_name: cluster.into(),
@@ -213,7 +213,7 @@ pub(crate) fn stats(cluster: &str, requests: u64) -> ClusterStats {
     }
 }
 
-/// Sums of endpoint weights by zone; an endpoint without weight counts 1.
+/// Sums the endpoint weights by zone; an endpoint without weight counts 1.
 pub(crate) fn endpoint_weights(assignment: &Resource) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
     for locality in walk::at(&assignment.body, &[2]) {
@@ -227,7 +227,7 @@ pub(crate) fn endpoint_weights(assignment: &Resource) -> BTreeMap<String, u64> {
     sums
 }
 
-/// Locality weights by zone; localities without are left out.
+/// Returns the locality weights by zone, without localities that have none.
 pub(crate) fn locality_weights(assignment: &Resource) -> BTreeMap<String, u64> {
     let localities = walk::at(&assignment.body, &[2]).into_iter();
     let weighted = localities.filter_map(|locality| {
@@ -237,7 +237,7 @@ pub(crate) fn locality_weights(assignment: &Resource) -> BTreeMap<String, u64> {
     weighted.collect()
 }
 
-/// Values of field 10 by zone.
+/// Returns `observed_traffic_fraction` (field 10) by zone.
 pub(crate) fn fractions(assignment: &Resource) -> BTreeMap<String, u64> {
     let localities = walk::at(&assignment.body, &[2]).into_iter();
     let announced = localities.filter_map(|locality| {
@@ -247,8 +247,8 @@ pub(crate) fn fractions(assignment: &Resource) -> BTreeMap<String, u64> {
     announced.collect()
 }
 
-/// The name inside an assignment.
-pub(crate) fn name_of(assignment: &Resource) -> String {
+/// Returns the cluster name in an assignment.
+pub(crate) fn assignment_name(assignment: &Resource) -> String {
     walk::text(&assignment.body, 1)
 }
 

@@ -1,31 +1,31 @@
-//! Who comes and goes, and what a restart must not break.
+//! Tests of fleet membership, and of restarts of the control plane.
 
 use std::time::Duration;
 
 use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT};
 
 use super::driver::{Driver, endpoint_weights, fleet, locality_weights, node, stats};
-use crate::delivery::Class;
+use crate::delivery::NodeClass;
 use crate::fleet::StreamKind;
 use crate::state::ControlEvent;
 
 #[test]
-fn a_new_zone_is_told_at_once_and_more_of_the_same_are_gathered() {
+fn new_zones_are_published_at_once_and_new_nodes_are_batched() {
     let mut driver = Driver::new("");
-    let key = driver.open(&node(Class::Envoy, "0", "a"));
-    driver.news(&key);
-    driver.open(&node(Class::Envoy, "1", "b"));
+    let key = driver.open(&node(NodeClass::Envoy, "0", "a"));
+    driver.publications(&key);
+    driver.open(&node(NodeClass::Envoy, "1", "b"));
     assert_eq!(
-        driver.news(&key),
+        driver.publications(&key),
         1,
         "a zone that is missing is not routed by zones"
     );
     for id in 2..1000 {
-        driver.open(&node(Class::Envoy, &id.to_string(), "a"));
+        driver.open(&node(NodeClass::Envoy, &id.to_string(), "a"));
     }
-    assert_eq!(driver.news(&key), 0);
-    driver.pass(1000);
-    assert_eq!(driver.news(&key), 1);
+    assert_eq!(driver.publications(&key), 0);
+    driver.advance(1000);
+    assert_eq!(driver.publications(&key), 1);
     let local = driver.assignment(&key, "local_cluster").unwrap();
     let weights = endpoint_weights(&local);
     assert!(weights["a"] > 900 * weights["b"], "{weights:?}");
@@ -34,22 +34,22 @@ fn a_new_zone_is_told_at_once_and_more_of_the_same_are_gathered() {
 }
 
 #[test]
-fn who_is_gone_for_long_leaves() {
+fn disconnected_nodes_leave_after_a_while() {
     let mut driver = Driver::new("");
-    let [a, b, _] = fleet(Class::Envoy);
+    let [a, b, _] = fleet(NodeClass::Envoy);
     let key = driver.open(&a);
     driver.open(&b);
-    driver.pass(5000);
-    driver.news(&key);
+    driver.advance(5000);
+    driver.publications(&key);
     driver.close(&b);
-    driver.pass(29_000);
+    driver.advance(29_000);
     assert_eq!(
-        driver.news(&key),
+        driver.publications(&key),
         0,
-        "a reconnect is no change of membership"
+        "a reconnect does not change the membership"
     );
-    driver.pass(2000);
-    assert_eq!(driver.news(&key), 1);
+    driver.advance(2000);
+    assert_eq!(driver.publications(&key), 1);
     let local = driver.assignment(&key, "local_cluster").unwrap();
     assert_eq!(endpoint_weights(&local).len(), 1);
     let last = driver.events.last();
@@ -60,30 +60,30 @@ fn who_is_gone_for_long_leaves() {
 }
 
 #[test]
-fn a_fleet_that_is_gone_is_forgotten() {
+fn empty_fleets_are_forgotten() {
     let mut driver = Driver::new("");
-    let [a, b, c] = fleet(Class::Envoy);
+    let [a, b, c] = fleet(NodeClass::Envoy);
     let keys = [&a, &b, &c].map(|node| driver.open(node));
     driver.traffic(&[(&a, 500), (&b, 350), (&c, 150)], 5);
     assert!(driver.state.fleet_plan("gateway").is_some());
     for (node, key) in [&a, &b, &c].into_iter().zip(&keys) {
         driver.close(node);
-        driver.state.handle_unused(key);
+        driver.state.handle_view_unused(key);
     }
-    driver.pass(60_000);
+    driver.advance(60_000);
     assert_eq!(driver.state.fleets().iter().count(), 0);
     assert!(driver.state.fleet_plan("gateway").is_none());
     assert!(keys.iter().all(|key| driver.state.view(key).is_none()));
-    // And comes back as if it were new.
+    // Nodes can return after their fleet was forgotten.
     let key = driver.open(&a);
     let local = driver.assignment(&key, "local_cluster").unwrap();
     assert_eq!(endpoint_weights(&local).len(), 1);
 }
 
 #[test]
-fn after_a_restart_returning_receivers_keep_their_weights_until_demand_is_known() {
+fn after_a_restart_weights_are_withheld_until_demand_is_known() {
     let mut driver = Driver::new("");
-    let [a, b, c] = fleet(Class::Envoy);
+    let [a, b, c] = fleet(NodeClass::Envoy);
     let returning = driver.open_as(&a, true);
     driver.open_as(&b, true);
     driver.open_as(&c, true);
@@ -99,17 +99,17 @@ fn after_a_restart_returning_receivers_keep_their_weights_until_demand_is_known(
         "what does not depend on demand is there"
     );
     assert_eq!(driver.view(&returning).get(CLUSTER).unwrap().len(), 1);
-    // Somebody who has nothing yet cannot wait.
-    let fresh = driver.open(&node(Class::Envoy, "new", "a"));
+    // A receiver that has no resources gets them at once.
+    let fresh = driver.open(&node(NodeClass::Envoy, "new", "a"));
     assert!(driver.assignment(&fresh, "local_cluster").is_some());
 
-    driver.pass(5000);
-    // What an Envoy says after it has tried for 5 s in vain.
+    driver.advance(5000);
+    // The load report of an Envoy whose connection attempts have failed for 5 s.
     for (node, requests) in [(&a, 2500), (&b, 1750), (&c, 750)] {
         let mut late = stats("orders", requests);
         late.load_report_interval = Duration::from_secs(5);
         driver.state.handle_report(node, &[late], driver.now);
-        driver.settle();
+        driver.drain();
     }
     let traffic = [(&a, 500), (&b, 350), (&c, 150)];
     driver.traffic(&traffic, 4);
@@ -128,22 +128,22 @@ fn after_a_restart_returning_receivers_keep_their_weights_until_demand_is_known(
             .unwrap()
             .is_complete()
     );
-    // Whoever reconnects from now on does not wait.
+    // Demand is known: nothing is withheld from receivers that reconnect from now on.
     assert!(!driver.open_as(&a, true).returning);
 }
 
 #[test]
-fn after_a_restart_the_first_reports_of_everybody_are_enough() {
+fn after_a_restart_one_report_of_each_node_is_enough() {
     let mut driver = Driver::new("");
-    let proxies = fleet(Class::Envoy);
+    let proxies = fleet(NodeClass::Envoy);
     let keys = proxies.each_ref().map(|node| driver.open_as(node, true));
-    driver.pass(5000);
+    driver.advance(5000);
     for (node, requests) in proxies.iter().zip([2500, 1750, 750]) {
         assert!(driver.assignment(&keys[0], "local_cluster").is_none());
         let mut late = stats("orders", requests);
         late.load_report_interval = Duration::from_secs(5);
         driver.state.handle_report(node, &[late], driver.now);
-        driver.settle();
+        driver.drain();
     }
     let local = driver.assignment(&keys[0], "local_cluster").unwrap();
     let weights = endpoint_weights(&local);
@@ -151,12 +151,12 @@ fn after_a_restart_the_first_reports_of_everybody_are_enough() {
 }
 
 #[test]
-fn a_restart_holds_back_locality_weights_too() {
+fn after_a_restart_locality_weights_are_withheld_too() {
     let mut driver = Driver::new("");
-    let [a, ..] = fleet(Class::Grpc);
+    let [a, ..] = fleet(NodeClass::Grpc);
     let key = driver.open_as(&a, true);
     assert!(driver.assignment(&key, "orders").is_none());
-    driver.pass(12_000);
+    driver.advance(12_000);
     let orders = driver.assignment(&key, "orders").unwrap();
     let weights = locality_weights(&orders);
     assert_eq!(
@@ -166,45 +166,45 @@ fn a_restart_holds_back_locality_weights_too() {
 }
 
 #[test]
-fn a_returning_receiver_without_demand_is_served_in_the_end() {
+fn without_demand_the_hold_ends() {
     let mut driver = Driver::new("");
-    let key = driver.open_as(&node(Class::Envoy, "0", "a"), true);
+    let key = driver.open_as(&node(NodeClass::Envoy, "0", "a"), true);
     assert!(driver.assignment(&key, "local_cluster").is_none());
-    driver.pass(11_000);
+    driver.advance(11_000);
     assert!(driver.assignment(&key, "local_cluster").is_none());
-    driver.pass(1000);
+    driver.advance(1000);
     assert!(driver.assignment(&key, "local_cluster").is_some());
 }
 
 #[test]
-fn one_view_for_all_who_see_the_same() {
+fn receivers_of_one_key_share_a_view() {
     let mut driver = Driver::new("");
     let keys: Vec<_> = (0..10)
-        .map(|id| driver.open(&node(Class::Envoy, &id.to_string(), "a")))
+        .map(|id| driver.open(&node(NodeClass::Envoy, &id.to_string(), "a")))
         .collect();
     assert!(keys.windows(2).all(|pair| pair[0] == pair[1]));
-    let grpc = driver.open(&node(Class::Grpc, "g", "a"));
-    let b = driver.open(&node(Class::Envoy, "b", "b"));
+    let grpc = driver.open(&node(NodeClass::Grpc, "g", "a"));
+    let b = driver.open(&node(NodeClass::Envoy, "b", "b"));
     assert!(keys[0] != grpc && keys[0] != b);
 }
 
 #[test]
-fn a_node_with_two_streams_leaves_with_the_last() {
+fn a_node_leaves_with_its_last_stream() {
     let mut driver = Driver::new("");
-    let [a, ..] = fleet(Class::Envoy);
+    let [a, ..] = fleet(NodeClass::Envoy);
     driver.open(&a);
     driver.open(&a);
     driver.close(&a);
-    driver.pass(60_000);
+    driver.advance(60_000);
     assert_eq!(driver.state.fleets().members("gateway").count(), 1);
     driver.state.handle_close(&a, StreamKind::Ads, driver.now);
-    driver.pass(60_000);
+    driver.advance(60_000);
     assert_eq!(
         driver.state.fleets().members("gateway").count(),
         1,
         "it still reports"
     );
     driver.state.handle_close(&a, StreamKind::Lrs, driver.now);
-    driver.pass(60_000);
+    driver.advance(60_000);
     assert_eq!(driver.state.fleets().members("gateway").count(), 0);
 }

@@ -1,4 +1,4 @@
-//! New settings while receivers are connected.
+//! Tests of configuration changes while receivers are connected.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use plimsoll_xds::ads::{CLUSTER, LISTENER};
 use super::driver::{
     Driver, HEAD, config, endpoint_weights, fleet, locality_weights, parse, stats,
 };
-use crate::delivery::Class;
+use crate::delivery::NodeClass;
 use crate::state::ControlEvent;
 
 #[test]
-fn endpoints_and_services_follow_the_file() {
+fn changes_of_endpoints_and_services_are_published() {
     let mut driver = Driver::new("");
-    let [a, ..] = fleet(Class::Envoy);
+    let [a, ..] = fleet(NodeClass::Envoy);
     let key = driver.open(&a);
-    driver.news(&key);
+    driver.publications(&key);
     driver.reload(parse(&format!(
         "{HEAD}services: [{{cluster: {{name: orders}}, endpoints: [{{locality: {{zone: a}}, \
          lb_endpoints: ['10.9.9.9:80']}}]}}, {{cluster: {{name: carts}}}}]"
     )));
-    assert_eq!(driver.news(&key), 1);
+    assert_eq!(driver.publications(&key), 1);
     let orders = driver.assignment(&key, "orders").unwrap();
     assert_eq!(endpoint_weights(&orders).len(), 1);
     assert!(driver.assignment(&key, "carts").is_some());
@@ -34,9 +34,9 @@ fn endpoints_and_services_follow_the_file() {
 }
 
 #[test]
-fn mode_and_ramp_take_effect_without_new_reports() {
+fn changes_of_mode_and_ramp_need_no_reports() {
     let mut driver = Driver::new("");
-    let nodes = fleet(Class::Grpc);
+    let nodes = fleet(NodeClass::Grpc);
     let keys = [0, 1, 2].map(|index: usize| driver.open(&nodes[index]));
     let [a, b, c] = &nodes;
     driver.traffic(&[(a, 500), (b, 350), (c, 150)], 10);
@@ -55,7 +55,7 @@ fn mode_and_ramp_take_effect_without_new_reports() {
 }
 
 #[test]
-fn what_proxies_are_asked_for_follows_the_file() {
+fn changes_of_load_reporting_settings_are_published() {
     let mut driver = Driver::new("");
     let settings = driver.state.lrs_settings();
     assert_eq!(settings.interval, Duration::from_secs(1));
@@ -75,13 +75,13 @@ fn what_proxies_are_asked_for_follows_the_file() {
 }
 
 #[test]
-fn clusters_that_proxies_have_of_their_own_are_no_demand() {
+fn clusters_of_management_servers_are_ignored() {
     let services = "services: [{cluster: {name: orders}}]";
-    // Without services a relay looks at everything that it passes on.
+    // With a relay and no services, every reported cluster with localities counts.
     let relay = "relay: {address: '127.0.0.1:18500'}";
     for text in [services, relay] {
         let mut driver = Driver::with_config(parse(&format!("{HEAD}{text}")));
-        let [a, ..] = &fleet(Class::Envoy);
+        let [a, ..] = &fleet(NodeClass::Envoy);
         driver.open(a);
         let mut orders = stats("orders", 10);
         orders.upstream_locality_stats[0].locality = Locality::zone_only("b");
@@ -89,8 +89,8 @@ fn clusters_that_proxies_have_of_their_own_are_no_demand() {
         driver.state.handle_report(a, &all, driver.now);
         let view = driver.state.planner().fleet("gateway", driver.now).unwrap();
         let names: Vec<_> = view
-            .grains()
-            .filter_map(|grain| grain.upstream_cluster().cloned())
+            .scopes()
+            .filter_map(|scope| scope.upstream_cluster().cloned())
             .collect();
         assert_eq!(names, ["orders".into()], "{text}");
         let nodes: Vec<_> = view.nodes().map(|node| node.rate_per_second).collect();
@@ -99,15 +99,15 @@ fn clusters_that_proxies_have_of_their_own_are_no_demand() {
 }
 
 #[test]
-fn a_longer_interval_does_not_make_reporters_late() {
+fn a_longer_interval_does_not_expire_reporters() {
     let mut driver = Driver::new("");
-    let nodes = fleet(Class::Envoy);
+    let nodes = fleet(NodeClass::Envoy);
     let keys = [0, 1, 2].map(|index: usize| driver.open(&nodes[index]));
     let [a, b, c] = &nodes;
     driver.traffic(&[(a, 500), (b, 350), (c, 150)], 10);
     let text = "load_reporting: {interval: 20s}\nservices: [{cluster: {name: orders}}]";
     driver.reload(parse(text));
-    driver.pass(30_000);
+    driver.advance(30_000);
     let local = driver.assignment(&keys[0], "local_cluster").unwrap();
     let weights = endpoint_weights(&local);
     assert!(
@@ -117,7 +117,7 @@ fn a_longer_interval_does_not_make_reporters_late() {
 }
 
 #[test]
-fn listeners_are_for_envoys_and_names_of_services_for_grpc() {
+fn envoys_get_listeners_of_the_file_and_grpc_one_per_service() {
     let text = format!(
         "{HEAD}services: [{{cluster: {{name: orders}}}}]\nlisteners: [{{name: public, address: \
          '127.0.0.1:80', virtual_hosts: [{{name: any, routes: [{{match: {{prefix: /}}, route: \
@@ -125,9 +125,9 @@ fn listeners_are_for_envoys_and_names_of_services_for_grpc() {
     );
     let mut driver = Driver::with_config(parse(&text));
     for (class, expected) in [
-        (Class::Envoy, "public"),
-        (Class::Grpc, "orders"),
-        (Class::Plimsoll, "orders"),
+        (NodeClass::Envoy, "public"),
+        (NodeClass::Grpc, "orders"),
+        (NodeClass::Plimsoll, "orders"),
     ] {
         let [a, ..] = fleet(class);
         let key = driver.open(&a);

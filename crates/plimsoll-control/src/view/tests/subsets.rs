@@ -1,11 +1,11 @@
-//! Clusters with subsets, metadata of endpoints and criteria of routes, from the file to the bytes.
+//! Tests of subsets: clusters, endpoint metadata and route criteria, from the file to the encoding.
 
 use plimsoll_core::model::metadata::{MatchCriteria, Metadata};
 use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT, ROUTE_CONFIGURATION};
 use plimsoll_xds::route::Action;
 use plimsoll_xds::wire::{decode_assignment, decode_cluster, decode_route_configuration};
 
-use super::{CLASSES, Class};
+use super::{CLASSES, NodeClass};
 use crate::state::tests::driver::{Driver, fleet, parse};
 
 const FILE: &str = "
@@ -57,9 +57,9 @@ fn subsets_metadata_and_criteria_are_delivered() {
         let body = |kind, name| view.get(kind).unwrap().get(name).unwrap().body.clone();
         let cluster = decode_cluster(&body(CLUSTER, "orders")).unwrap().config;
         match class {
-            // The library would refuse the cluster, or ignore the field.
-            Class::Grpc => assert_eq!(cluster.lb_subset_config(), None),
-            Class::Plimsoll | Class::Envoy => {
+            // gRPC clients would reject the cluster or ignore its `lb_subset_config`.
+            NodeClass::Grpc => assert_eq!(cluster.lb_subset_config(), None),
+            NodeClass::Plimsoll | NodeClass::Envoy => {
                 assert_eq!(cluster.lb_subset_config(), subsets.as_ref());
                 assert_eq!(cluster.endpoint_policy().name(), "random");
             }

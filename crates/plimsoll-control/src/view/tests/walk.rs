@@ -1,15 +1,16 @@
-//! Protobuf without descriptors: fields by number, as a proxy that knows other fields sees them.
+//! A protobuf parser without descriptors: returns fields by number, as a node with another schema
+//! sees a message.
 
-/// One field of a message.
+/// A field of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
-    /// A number of whatever width.
+    /// A varint or fixed-width number.
     Number(u64),
-    /// A string or a message.
+    /// A string or a nested message.
     Bytes(Vec<u8>),
 }
 
-/// The fields of a message, in order.
+/// Returns the fields of a message, in order.
 pub(crate) fn fields(mut rest: &[u8]) -> Vec<(u64, Value)> {
     let mut found = Vec::new();
     while !rest.is_empty() {
@@ -31,7 +32,7 @@ pub(crate) fn fields(mut rest: &[u8]) -> Vec<(u64, Value)> {
     found
 }
 
-/// Every message at a path of field numbers.
+/// Returns every message at a path of field numbers.
 pub(crate) fn at(message: &[u8], path: &[u64]) -> Vec<Vec<u8>> {
     let Some((&number, path)) = path.split_first() else {
         return vec![message.to_vec()];
@@ -45,7 +46,7 @@ pub(crate) fn at(message: &[u8], path: &[u64]) -> Vec<Vec<u8>> {
     found
 }
 
-/// The number in a field, absent = 0.
+/// Returns the number in a field, 0 if it is absent.
 pub(crate) fn number(message: &[u8], field: u64) -> u64 {
     let found = fields(message).into_iter().rev();
     let numbers = found.filter_map(|(number, value)| match value {
@@ -55,12 +56,12 @@ pub(crate) fn number(message: &[u8], field: u64) -> u64 {
     numbers.into_iter().next().unwrap_or_default()
 }
 
-/// Whether a field is there at all.
+/// Whether a field is present.
 pub(crate) fn has(message: &[u8], field: u64) -> bool {
     fields(message).iter().any(|(number, _)| *number == field)
 }
 
-/// The string in a field.
+/// Returns the string in a field.
 pub(crate) fn text(message: &[u8], field: u64) -> String {
     let found = at(message, &[field]).pop().unwrap_or_default();
     String::from_utf8(found).unwrap()

@@ -1,4 +1,4 @@
-//! Tests of load reports: whatever comes and goes, the sum of all reports is what happened.
+//! Tests of load reports: the sum of all reports is exact, whatever hosts are added and removed.
 
 use super::*;
 use crate::host::RequestOutcome::{self, Error, Success};
@@ -9,7 +9,7 @@ use crate::model::cluster::{ClusterConfig, ClusterConfigParts};
 use crate::model::orca::OrcaLoadReport;
 use crate::picker::{PickArgs, PickResult, Picker};
 use crate::publish;
-use crate::rng::Script;
+use crate::rng::ScriptedRng;
 
 fn at(seconds: u64) -> Instant {
     Instant::from_secs(seconds)
@@ -67,7 +67,7 @@ fn request(balancer: &Balancer, number: u8, outcome: RequestOutcome) {
     host(balancer, number).begin_request().finish(outcome);
 }
 
-/// Zone, priority, issued, succeeded, failed, in progress.
+/// Zone, priority, and numbers of requests issued, succeeded, failed and in progress.
 type Row = (String, u32, [u64; 4]);
 
 fn rows(stats: &ClusterLoadStats) -> Vec<Row> {
@@ -89,7 +89,7 @@ fn row(zone: &str, priority: u32, counts: [u64; 4]) -> Row {
 }
 
 #[test]
-fn a_report_is_what_happened_since_the_last_one() {
+fn a_report_has_the_counts_since_the_last_one() {
     let mut balancer = balancer(vec![entry("a", 0, &[1, 2]), entry("b", 0, &[3])]);
     request(&balancer, 1, Success);
     request(&balancer, 2, Error);
@@ -108,7 +108,7 @@ fn a_report_is_what_happened_since_the_last_one() {
 }
 
 #[test]
-fn a_removed_host_takes_no_count_with_it() {
+fn counts_of_removed_hosts_are_reported() {
     let mut balancer = balancer(vec![entry("a", 0, &[1, 2])]);
     request(&balancer, 1, Success);
     let slow = host(&balancer, 1).begin_request();
@@ -123,7 +123,7 @@ fn a_removed_host_takes_no_count_with_it() {
 }
 
 #[test]
-fn hosts_that_are_gone_are_let_go_without_any_report() {
+fn removed_hosts_are_released_without_any_report() {
     let mut balancer = balancer(vec![entry("a", 0, &[1])]);
     for round in 0..100_u8 {
         request(&balancer, round + 1, Success);
@@ -136,7 +136,7 @@ fn hosts_that_are_gone_are_let_go_without_any_report() {
 }
 
 #[test]
-fn a_host_that_moves_to_another_priority_counts_where_it_was() {
+fn counts_stay_with_the_priority_that_a_host_left() {
     let mut balancer = balancer(vec![entry("a", 0, &[1, 2])]);
     request(&balancer, 1, Success);
     assign(
@@ -161,7 +161,7 @@ fn a_host_that_moves_to_another_locality_is_reported_in_both() {
 }
 
 #[test]
-fn endpoints_one_by_one_add_up_to_their_locality() {
+fn endpoint_counts_add_up_to_their_locality() {
     let mut balancer = balancer(vec![entry("a", 0, &[1, 2, 3])]);
     request(&balancer, 1, Success);
     request(&balancer, 2, Error);
@@ -182,11 +182,11 @@ fn endpoints_one_by_one_add_up_to_their_locality() {
     assert_eq!(gone.localities[0].endpoints[0].address, address(3));
     request(&balancer, 1, Success);
     let sums = balancer.drain_load_stats(false, at(3));
-    assert!(sums.localities[0].endpoints.is_empty(), "not asked for");
+    assert!(sums.localities[0].endpoints.is_empty(), "not requested");
 }
 
 #[test]
-fn drops_are_reported_by_category_and_those_without_one_in_the_total() {
+fn drops_without_a_category_are_reported_in_the_total_only() {
     let mut balancer = Balancer::new(config(&[]), Locality::default(), at(0));
     let (mut publisher, reader) = publish::channel(balancer.initial_snapshot(at(0)));
     let dropping = |category: &str| AssignmentParts {
@@ -200,8 +200,8 @@ fn drops_are_reported_by_category_and_those_without_one_in_the_total() {
     };
     assign_parts(&mut balancer, dropping("throttle"));
     publisher.publish(balancer.poll_snapshot().unwrap());
-    // The first draw seeds the cursors; 0 is dropped.
-    let mut picker = Picker::new(reader, Script::default());
+    // The first draw seeds the cursors; a request that draws 0 is dropped.
+    let mut picker = Picker::new(reader, ScriptedRng::default());
     let mut drop_one = || match picker.pick(PickArgs::default()) {
         PickResult::Drop { category } => category.to_string(),
         other => panic!("not dropped: {other:?}"),
@@ -211,7 +211,7 @@ fn drops_are_reported_by_category_and_those_without_one_in_the_total() {
     let stats = balancer.drain_load_stats(false, at(1));
     assert_eq!(stats.total_dropped_requests, 3);
     assert_eq!(stats.dropped_requests, [(Arc::from("throttle"), 2)].into());
-    // New orders, and a worker that has not seen them yet.
+    // The assignment has new `drop_overloads`, but the worker has not seen the new snapshot yet.
     assign_parts(&mut balancer, dropping("shed"));
     assert_eq!(drop_one(), "throttle");
     publisher.publish(balancer.poll_snapshot().unwrap());
@@ -231,7 +231,7 @@ fn drops_are_reported_by_category_and_those_without_one_in_the_total() {
 }
 
 #[test]
-fn metrics_of_responses_are_summed_by_name_over_hosts() {
+fn response_metrics_are_summed_by_name_over_hosts() {
     let metrics = config(&["cpu_utilization", "named_metrics.*"]);
     let mut balancer = balancer(vec![entry("a", 0, &[1, 2])]);
     let report = OrcaLoadReport {
@@ -242,13 +242,13 @@ fn metrics_of_responses_are_summed_by_name_over_hosts() {
     let observe = |balancer: &Balancer, number| {
         host(balancer, number).observe_response_orca(&report, &metrics, at(1))
     };
-    assert!(!observe(&balancer, 1), "nobody asked for metrics");
+    assert!(!observe(&balancer, 1), "no metrics are configured");
     balancer.handle_config(Arc::clone(&metrics), at(1));
     assert!(observe(&balancer, 1));
     assert!(observe(&balancer, 2));
     host(&balancer, 1).observe_orca(&report, &metrics, at(1));
     assign(&mut balancer, vec![entry("a", 0, &[2, 3])]);
-    assert!(observe(&balancer, 3), "hosts that come later have room");
+    assert!(observe(&balancer, 3), "hosts added later sum metrics");
     let stats = balancer.drain_load_stats(true, at(2));
     let sums = &stats.localities[0].load_metric_stats;
     let sum = |count, total| MetricStats {
@@ -273,7 +273,7 @@ fn metrics_of_responses_are_summed_by_name_over_hosts() {
 }
 
 #[test]
-fn a_metric_that_is_no_number_spoils_one_report_only() {
+fn a_nan_metric_spoils_only_one_report() {
     let metrics = config(&["cpu_utilization"]);
     let mut balancer = balancer(vec![entry("a", 0, &[1])]);
     balancer.handle_config(Arc::clone(&metrics), at(0));
@@ -291,7 +291,7 @@ fn a_metric_that_is_no_number_spoils_one_report_only() {
 }
 
 #[test]
-fn reports_begin_when_they_are_first_asked_for() {
+fn reports_begin_when_they_are_first_requested() {
     let metrics = config(&["cpu_utilization"]);
     let mut balancer = balancer(vec![entry("a", 0, &[1, 2]), entry("b", 0, &[3])]);
     balancer.handle_config(Arc::clone(&metrics), at(0));
@@ -315,14 +315,14 @@ fn reports_begin_when_they_are_first_asked_for() {
     assert_eq!(
         rows(&stats),
         [row("a", 0, [0, 1, 0, 0]), row("b", 0, [0, 0, 1, 0])],
-        "requests of before that end now"
+        "earlier requests that end now"
     );
     let cpu = stats.localities[0].load_metric_stats["cpu_utilization"];
     assert_eq!(cpu.num_requests_finished_with_metric, 1, "metrics stay");
 }
 
 #[test]
-fn endpoints_keep_their_metrics_when_reports_begin() {
+fn endpoint_metrics_are_kept_when_reports_begin() {
     let metrics = config(&["cpu_utilization"]);
     let mut balancer = balancer(vec![entry("a", 0, &[1])]);
     balancer.handle_config(Arc::clone(&metrics), at(0));

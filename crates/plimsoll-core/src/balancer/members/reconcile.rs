@@ -1,16 +1,16 @@
-//! How [`Members`] take over an assignment.
+//! Reconciliation of [`Members`] with a new assignment.
 //!
-//! A host that stays keeps its [`Host`], and with it its counters and its requests in flight, also
-//! when it moves to another priority. Slots whose hosts are the same are updated in place: mostly
-//! nothing but a few hosts differs from the assignment before.
+//! A host that stays keeps its [`Host`], and with it its counters and its requests in flight, even
+//! if it moves to another priority. Slots whose hosts are unchanged are updated in place: usually
+//! an assignment differs from the last one in a few hosts only.
 
 use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 
-use super::{Change, Member, Members, Place, Priority, Slot};
+use super::{Change, Member, MemberIndex, Members, Priority, Slot};
 use crate::counts::HostSetCounts;
-use crate::host::in_flight::Counters;
+use crate::host::in_flight::InFlightCounters;
 use crate::host::{ClusterLoad, DropCounts, Host, RequestCounts};
 use crate::model::assignment::{ClusterLoadAssignment, LbEndpoint, LocalityLbEndpoints};
 use crate::model::cluster::HealthChecking;
@@ -20,7 +20,7 @@ use crate::priority::PriorityHealthPolicy;
 use crate::time::Instant;
 
 impl Members {
-    /// Takes over an assignment. Priorities never disappear, as in Envoy: they become empty.
+    /// Applies an assignment. Priorities never disappear, as in Envoy: they become empty.
     pub(in crate::balancer) fn reconcile(
         &mut self,
         assignment: &ClusterLoadAssignment,
@@ -33,13 +33,13 @@ impl Members {
         };
         let policy_changed = mem::replace(&mut self.policy, policy) != policy;
         self.take_over_drops(assignment);
-        // The ledger first: it may be the last to hold a host.
+        // The ledger goes first: it may hold the last reference to a removed host.
         self.ledger.sweep();
         self.counters.reclaim();
         let mut pass = Reconciliation {
             cluster: Arc::clone(&self.cluster),
             counters: mem::take(&mut self.counters),
-            // All weights are the assignment's afterwards.
+            // After the reconciliation all host weights are those of the assignment.
             reported_weights: mem::take(&mut self.reported_weights),
             sum_metrics: self.sum_metrics,
             checking,
@@ -66,31 +66,19 @@ impl Members {
             *changed |= differs;
             self.priorities.push(priority);
         }
-        let (added, removed) = self.settle(pass);
-        if self
-            .priorities
-            .iter()
-            .any(|priority| priority.roster.is_none())
-        {
+        let (added, removed) = self.adopt_moved_hosts(pass);
+        if self.priorities.iter().any(|it| it.roster.is_none()) {
             self.places = None;
         }
-        let dirty = dirty
-            .iter()
-            .enumerate()
-            .filter(|&(_, &dirty)| dirty)
-            .map(|(p, _)| p)
-            .collect();
-        let slots = self.priorities.iter().flat_map(|priority| &priority.slots);
-        let total = slots.map(|slot| slot.members.len()).sum();
         Change {
             added,
             removed,
-            total,
-            dirty,
+            total: self.iter().count(),
+            dirty: (0..count).filter(|&priority| dirty[priority]).collect(),
         }
     }
 
-    /// Other shares to drop have other counts; what was counted is not lost.
+    /// Replaces drop counters if `drop_overloads` changed; the ledger keeps unreported counts.
     fn take_over_drops(&mut self, assignment: &ClusterLoadAssignment) {
         if *self.drop_overloads != *assignment.drop_overloads() {
             self.drop_overloads = assignment.drop_overloads().into();
@@ -100,8 +88,8 @@ impl Members {
         }
     }
 
-    /// Hosts that moved to another priority keep their `Host`. Returns (added, removed).
-    fn settle(&mut self, mut pass: Reconciliation) -> (usize, usize) {
+    /// Reuses each `Host` that only changed priority, retires the others. Returns (added, removed).
+    fn adopt_moved_hosts(&mut self, mut pass: Reconciliation) -> (usize, usize) {
         let mut added = pass.pending.len();
         pass.leftovers.sort_by_key(|member| member.endpoint.address);
         for (priority, slot, position) in pass.pending {
@@ -136,42 +124,37 @@ impl Members {
     }
 }
 
-/// State of one pass over an assignment.
 struct Reconciliation {
     cluster: Arc<ClusterLoad>,
-    counters: Counters,
+    counters: InFlightCounters,
     reported_weights: bool,
     sum_metrics: bool,
     checking: HealthChecking,
     now: Instant,
-    /// Known hosts that are not where they were.
+    /// Hosts that the assignment no longer lists in their previous slot.
     leftovers: Vec<Member>,
-    /// Places of hosts that were not known there.
-    pending: Vec<Place>,
+    /// Positions of hosts that were not in the same slot before.
+    pending: Vec<MemberIndex>,
 }
 
-/// What differs from before.
 #[derive(Clone, Copy, Default)]
 struct Differs {
-    /// Hosts came, went or moved.
     hosts: bool,
-    /// Weights or health are others.
-    terms: bool,
+    weights_or_health: bool,
 }
 
 impl Differs {
     const fn any(self) -> bool {
-        self.hosts || self.terms
+        self.hosts || self.weights_or_health
     }
 
     const fn add(&mut self, other: Self) {
         self.hosts |= other.hosts;
-        self.terms |= other.terms;
+        self.weights_or_health |= other.weights_or_health;
     }
 }
 
 impl Reconciliation {
-    /// One priority after the assignment, and whether anything in it changed.
     fn priority(
         &mut self,
         number: usize,
@@ -184,7 +167,7 @@ impl Reconciliation {
         for slot in old.slots {
             known.insert(slot.locality.clone(), slot);
         }
-        // Sorted already; the own locality moves to the front.
+        // The entries are sorted already; only the local locality moves to the front.
         let mut order: Vec<&LocalityLbEndpoints> = entries.to_vec();
         let has_local_locality = HostSetCounts::order(&mut order, own, |entry| &entry.locality);
         let mut differs = Differs::default();
@@ -192,13 +175,13 @@ impl Reconciliation {
         for (index, entry) in order.into_iter().enumerate() {
             let before = known.remove(&entry.locality);
             differs.hosts |= before.is_none();
-            differs.terms |= before
+            differs.weights_or_health |= before
                 .as_ref()
                 .is_none_or(|old| old.weight != entry.load_balancing_weight);
             let (old, roster) = before
                 .map(|slot| (slot.members, slot.roster))
                 .unwrap_or_default();
-            let (members, slot_differs) = self.slot(old, entry, (number, index));
+            let (members, slot_differs) = self.slot(old, entry, number, index);
             differs.add(slot_differs);
             slots.push(Slot {
                 locality: entry.locality.clone(),
@@ -221,12 +204,13 @@ impl Reconciliation {
         )
     }
 
-    /// One slot after the assignment. Mostly it has the hosts it had: then nothing moves.
+    /// Reconciles one slot; in place if its hosts are unchanged, which is the usual case.
     fn slot(
         &mut self,
         mut old: Vec<Member>,
         entry: &LocalityLbEndpoints,
-        place: (usize, usize),
+        priority: usize,
+        slot: usize,
     ) -> (Vec<Member>, Differs) {
         let endpoints = &entry.lb_endpoints;
         let same = old.len() == endpoints.len()
@@ -235,21 +219,22 @@ impl Reconciliation {
                 .zip(endpoints)
                 .all(|(member, endpoint)| member.is(endpoint));
         if !same {
-            return self.join(old, entry, place);
+            return self.join(old, entry, priority, slot);
         }
         let mut differs = Differs::default();
         for (member, endpoint) in old.iter_mut().zip(endpoints) {
-            differs.terms |= member.update(endpoint, self.reported_weights);
+            differs.weights_or_health |= member.update(endpoint, self.reported_weights);
         }
         (old, differs)
     }
 
-    /// Merge-joins one slot by address; both sides are sorted.
+    /// Merge-joins the members of one slot with its new endpoints; both are sorted by address.
     fn join(
         &mut self,
         old: Vec<Member>,
         entry: &LocalityLbEndpoints,
-        (priority, slot): (usize, usize),
+        priority: usize,
+        slot: usize,
     ) -> (Vec<Member>, Differs) {
         let mut old = old.into_iter().peekable();
         let mut members = Vec::with_capacity(entry.lb_endpoints.len());
@@ -275,7 +260,7 @@ impl Reconciliation {
             members,
             Differs {
                 hosts: true,
-                terms: true,
+                weights_or_health: true,
             },
         )
     }
@@ -312,15 +297,14 @@ impl Reconciliation {
 }
 
 impl Member {
-    /// Whether `endpoint` means this host. One whose name or hash key changed is another host: both
-    /// are part of its identity in tables.
+    /// Hostname and hash key are part of the identity: both determine positions in hash tables.
     fn is(&self, endpoint: &LbEndpoint) -> bool {
         self.endpoint.address == endpoint.address
             && self.endpoint.hostname == endpoint.hostname
             && self.endpoint.hash_key == endpoint.hash_key
     }
 
-    /// Takes the assignment's new word on this host; returns whether that changed anything.
+    /// Applies weight, health and metadata of the assignment. Returns whether anything changed.
     fn update(&mut self, endpoint: &LbEndpoint, reported_weights: bool) -> bool {
         let other_metadata = self.endpoint.metadata != endpoint.metadata;
         let changed = self.weight(reported_weights) != endpoint.weight()
@@ -333,7 +317,7 @@ impl Member {
             self.health = self.health.with_eds(endpoint.health_status);
             self.endpoint.health_status = endpoint.health_status;
         }
-        // Also when it is what reports had made of the old one: it is the assignment's word.
+        // Always set: a load report may have made the weight in force equal to the new one.
         self.endpoint.load_balancing_weight = endpoint.load_balancing_weight;
         changed || other_metadata
     }

@@ -1,4 +1,4 @@
-//! Tests of the writer's hosts: what survives an assignment, and what tables share.
+//! Tests of membership: which hosts survive an assignment, and which parts of tables are shared.
 
 use super::*;
 use crate::host_source::HostSource;
@@ -36,7 +36,7 @@ fn zone(zone: &str, hosts: &[u8]) -> LocalityParts {
     entry(zone, 0, hosts.iter().copied().map(endpoint).collect())
 }
 
-/// Members of a proxy in zone b.
+/// Hosts of a cluster, as the balancer of a proxy in zone b holds them.
 fn members() -> Members {
     Members::new(Some(Locality::zone_only("b")))
 }
@@ -60,7 +60,7 @@ fn addresses(table: &PriorityTable, source: HostSource) -> Vec<SocketAddr> {
 }
 
 #[test]
-fn lists_follow_the_slots_own_locality_first() {
+fn lists_have_the_local_locality_first() {
     let mut members = members();
     assign(&mut members, vec![zone("a", &[1, 2]), zone("b", &[4, 3])]);
     let table = members.table(0);
@@ -86,7 +86,7 @@ fn lists_follow_the_slots_own_locality_first() {
 }
 
 #[test]
-fn classes_are_listed_apart_once_a_host_is_not_healthy() {
+fn lists_are_split_by_class_once_a_host_is_unhealthy() {
     let mut members = members();
     assign(
         &mut members,
@@ -141,7 +141,7 @@ fn lists_know_whether_their_weights_differ() {
 }
 
 #[test]
-fn requests_in_flight_are_read_through_every_list() {
+fn requests_in_flight_are_visible_in_every_list() {
     let mut members = members();
     assign(&mut members, vec![zone("a", &[1, 2]), zone("b", &[3])]);
     let early = members.table(0);
@@ -149,7 +149,7 @@ fn requests_in_flight_are_read_through_every_list() {
         .map(|_| early.list(HostSource::AllHosts).host(2).begin_request())
         .collect();
     members.apply_signal(address(1), HealthSignal::OutlierEjected, NOW);
-    // A host that comes later must not disturb the counters of the others.
+    // A host that is added later must not disturb the counters of the others.
     assign(&mut members, vec![zone("a", &[0, 1, 2]), zone("b", &[3])]);
     let late = members.table(0);
     for table in [&early, &late] {
@@ -191,7 +191,7 @@ fn an_unchanged_assignment_changes_nothing() {
 }
 
 #[test]
-fn a_new_word_on_a_host_is_a_change_without_new_hosts() {
+fn new_weight_or_health_changes_no_hosts() {
     let mut members = members();
     assign(&mut members, vec![zone("a", &[1, 2])]);
     let before = listed(&members.table(0), HostSource::AllHosts);
@@ -213,7 +213,7 @@ fn a_new_word_on_a_host_is_a_change_without_new_hosts() {
 }
 
 #[test]
-fn another_name_or_hash_key_is_another_host() {
+fn a_new_hostname_or_hash_key_makes_a_new_host() {
     let mut members = members();
     assign(&mut members, vec![zone("a", &[1, 2])]);
     let before = listed(&members.table(0), HostSource::AllHosts);
@@ -239,7 +239,7 @@ fn another_name_or_hash_key_is_another_host() {
 }
 
 #[test]
-fn a_host_that_moves_to_another_priority_stays_itself() {
+fn a_host_that_moves_to_another_priority_is_kept() {
     let mut members = members();
     assign(
         &mut members,
@@ -261,7 +261,7 @@ fn a_host_that_moves_to_another_priority_stays_itself() {
     let list = table.list(HostSource::AllHosts);
     assert!(Arc::ptr_eq(list.host(0), &host));
     assert_eq!((host.weight(), list.active_requests(0)), (3, 1));
-    // The place that was made for it meanwhile goes to the next host, and counts that one only.
+    // The spare counter allocated during the move goes to one new host, and counts only that one.
     let mut next = moved;
     next.push(entry("c", 0, vec![endpoint(4), endpoint(5), endpoint(6)]));
     assign(&mut members, next);
@@ -281,20 +281,17 @@ fn a_host_that_moves_to_another_locality_is_new() {
 }
 
 #[test]
-fn tables_share_what_did_not_change() {
+fn tables_share_unchanged_slots() {
     let mut members = members();
     assign(&mut members, vec![zone("a", &[1, 2]), zone("b", &[3])]);
     let first = members.table(0);
     members.apply_signal(address(1), HealthSignal::OutlierEjected, NOW);
     let sick = members.table(0);
-    assert!(
-        first.shares_roster(&sick),
-        "health touches no list of hosts"
-    );
+    assert!(first.shares_roster(&sick), "health changes no roster");
     assign(&mut members, vec![zone("a", &[1, 2, 7]), zone("b", &[3])]);
     let grown = members.table(0);
     assert!(!sick.shares_roster(&grown));
-    assert!(sick.shares_slot(&grown, 0), "nobody came to zone b");
+    assert!(sick.shares_slot(&grown, 0), "zone b is unchanged");
     assert!(!sick.shares_slot(&grown, 1));
 }
 
@@ -345,12 +342,12 @@ fn reported_weights_count_until_the_next_assignment() {
 }
 
 #[test]
-fn an_assignment_that_says_what_reports_had_made_of_the_last_is_kept() {
+fn an_assigned_weight_equal_to_the_reported_one_is_kept() {
     let mut members = members();
     assign(&mut members, vec![entry("a", 0, vec![weighted(1, 9)])]);
     members.use_reported_weights();
     members.hosts_of(0).for_each(|host| host.set_weight(1));
     let change = assign(&mut members, vec![entry("a", 0, vec![weighted(1, 1)])]);
-    assert_eq!(change.dirty, [0; 0], "tables have that weight already");
+    assert_eq!(change.dirty, [0; 0], "tables already have that weight");
     assert_eq!(members.table(0).counts.weights.all, 1, "and not 9 again");
 }

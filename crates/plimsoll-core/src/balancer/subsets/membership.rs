@@ -1,37 +1,40 @@
-//! Which hosts are in which subset: one pass over the hosts of a priority, in the order of Envoy.
+//! Assignment of hosts to subsets: one pass over the hosts of a priority, in Envoy's order.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::slice::Slice;
-use super::{Hosts, Members, SingleHost, Subset, Subsets, Turnover};
+use super::{Hosts, Members, SingleHost, Subset, SubsetChanges, Subsets};
 use crate::host::Host;
 use crate::model::metadata::criteria::{Criterion, combined_hash};
 use crate::model::metadata::{Metadata, MetadataValue};
 use crate::model::subset::SubsetSelector;
 
-/// A key and a value of it that a host has.
 type Pair<'a> = (&'a Arc<str>, &'a MetadataValue);
 
 impl Subsets {
-    /// Divides the hosts of these priorities anew; subsets without hosts go.
-    pub(super) fn divide(&mut self, members: &Members, priorities: &[usize]) -> Turnover {
-        let mut turnover = Turnover::default();
+    pub(super) fn partition(&mut self, members: &Members, priorities: &[usize]) -> SubsetChanges {
+        let mut changes = SubsetChanges::default();
         loop {
-            turnover.left_out = 0;
+            changes.left_out = 0;
             for &priority in priorities {
-                self.divide_priority(members, priority, &mut turnover);
+                self.partition_priority(members, priority, &mut changes);
             }
             let gone = self.purge();
-            turnover.removed += gone;
-            if turnover.left_out == 0 || gone == 0 {
-                return turnover;
+            changes.removed += gone;
+            if changes.left_out == 0 || gone == 0 {
+                return changes;
             }
-            // Room became free after the pass that looked for it.
+            // Removing subsets freed room below `max_subsets`: retry the hosts that were left out.
         }
     }
 
-    fn divide_priority(&mut self, members: &Members, priority: usize, turnover: &mut Turnover) {
+    fn partition_priority(
+        &mut self,
+        members: &Members,
+        priority: usize,
+        changes: &mut SubsetChanges,
+    ) {
         self.pass += 1;
         let mut duplicates = 0;
         let config = Arc::clone(&self.config);
@@ -41,30 +44,30 @@ impl Subsets {
                 if let Some(default) = &mut self.default
                     && metadata.matches(config.default_subset(), config.list_as_any())
                 {
-                    default.push((slot, position));
+                    default.push(slot, position);
                 }
                 for selector in config.subset_selectors() {
-                    let (joined, cut) = self.combinations(selector, metadata);
-                    turnover.left_out += u64::from(cut);
-                    for pairs in joined {
-                        let Some(at) = self.find_or_create(&pairs, selector, turnover) else {
-                            turnover.left_out += 1;
+                    let (combinations, cut) = self.combinations(selector, metadata);
+                    changes.left_out += u64::from(cut);
+                    for pairs in combinations {
+                        let Some(at) = self.find_or_create(&pairs, selector, changes) else {
+                            changes.left_out += 1;
                             continue;
                         };
-                        let host = (&member.host, (slot, position));
-                        duplicates += u64::from(!self.join(at, host));
+                        let joined = self.join(at, &member.host, slot, position);
+                        duplicates += u64::from(!joined);
                     }
                 }
             }
         }
         let slots = members.slots(priority).len();
         if let Some(default) = &mut self.default {
-            default.settle(priority, slots);
+            default.commit(priority, slots);
         }
         for subset in self.slots.iter_mut().flatten() {
             match &mut subset.hosts {
-                Hosts::Many(slice) => slice.settle(priority, slots),
-                Hosts::Single(single) => single.settle(priority),
+                Hosts::Many(slice) => slice.commit(priority, slots),
+                Hosts::Single(single) => single.commit(priority),
             }
         }
         if self.duplicates.len() <= priority {
@@ -74,10 +77,9 @@ impl Subsets {
         self.last_duplicates = duplicates;
     }
 
-    /// The keys and values by which a host joins subsets of a selector: none if it lacks a key, one
-    /// list of values, or with `list_as_any` one for every combination of elements. As in Envoy an
-    /// empty list takes back what stood before it: the keys after it count alone. Cut off where no
-    /// cluster could have so many subsets; tells whether it was.
+    /// Returns the combinations by which a host joins a selector's subsets: usually one; with
+    /// `list_as_any` one per combination of list elements. As in Envoy, an empty list discards the
+    /// keys before it. The flag says whether `max_subsets` cut any off.
     fn combinations<'a>(
         &self,
         selector: &'a SubsetSelector,
@@ -109,15 +111,14 @@ impl Subsets {
         (all, cut)
     }
 
-    /// The slot of the subset of exactly these keys and values; `None` if there are too many.
+    /// Finds or creates the subset of exactly these pairs; `None` if `max_subsets` is reached.
     fn find_or_create(
         &mut self,
         pairs: &[Pair<'_>],
         selector: &SubsetSelector,
-        turnover: &mut Turnover,
+        changes: &mut SubsetChanges,
     ) -> Option<usize> {
-        let hashes = pairs.iter().map(|(key, value)| Criterion::hash(key, value));
-        let hash = combined_hash(hashes);
+        let hash = combined_hash(pairs.iter().map(|(key, value)| Criterion::hash(key, value)));
         let known = self.by_hash.get(&hash).into_iter().flatten();
         for &slot in known {
             let at = slot as usize - 1;
@@ -144,19 +145,19 @@ impl Subsets {
                 Hosts::Many(Box::default())
             },
         });
-        let slot = u32::try_from(at + 1).expect("subsets are limited");
+        let slot = u32::try_from(at + 1).expect("max_subsets is a u32");
         self.by_hash.entry(hash).or_default().push(slot);
         self.next_id += 1;
         self.active += 1;
-        turnover.created += 1;
+        changes.created += 1;
         Some(at)
     }
 
-    /// Puts a host into a subset; `false` if that is one of a single host and has it already.
-    fn join(&mut self, at: usize, (host, place): (&Arc<Host>, (usize, u32))) -> bool {
+    /// Adds a host; `false` if the subset allows a single host and has one in this pass.
+    fn join(&mut self, at: usize, host: &Arc<Host>, slot: usize, position: u32) -> bool {
         let pass = self.pass;
         match self.slots[at].as_mut().map(|subset| &mut subset.hosts) {
-            Some(Hosts::Many(slice)) => slice.push(place),
+            Some(Hosts::Many(slice)) => slice.push(slot, position),
             Some(Hosts::Single(single)) if single.found.0 == pass => return false,
             Some(Hosts::Single(single)) => single.found = (pass, Some(Arc::clone(host))),
             None => {}
@@ -164,8 +165,8 @@ impl Subsets {
         true
     }
 
-    /// Removes subsets without hosts. Envoy keeps one that others stand behind in its tree of keys;
-    /// a host of those would be in it too, unless its keys are no selector's.
+    /// Removes empty subsets. As in Envoy's tree of keys, an empty subset stays while a longer
+    /// subset extends its keys, unless its own keys belong to a selector.
     fn purge(&mut self) -> u64 {
         let selectors: BTreeSet<&[Arc<str>]> = self
             .config
@@ -178,7 +179,7 @@ impl Subsets {
             let subset = subset.as_ref().filter(|it| !it.hosts.is_active());
             empty.extend(subset.map(|subset| (subset.criteria.len(), at)));
         }
-        // Those behind others first.
+        // Longest keys first, so that a subset is removed after those that extend its keys.
         empty.sort_unstable_by(|a, b| b.cmp(a));
         let mut removed = 0;
         for (_, at) in empty {
@@ -186,7 +187,7 @@ impl Subsets {
                 continue;
             };
             let keys: Vec<Arc<str>> = subset.criteria.iter().map(|c| Arc::clone(&c.key)).collect();
-            if !selectors.contains(&*keys) && self.stands_before_another(subset) {
+            if !selectors.contains(&*keys) && self.is_prefix_of_another(subset) {
                 continue;
             }
             let hash = subset.hash;
@@ -204,11 +205,12 @@ impl Subsets {
         removed
     }
 
-    fn stands_before_another(&self, subset: &Subset) -> bool {
-        let before = &*subset.criteria;
-        let mut others = self.slots.iter().flatten();
-        others
-            .any(|other| other.criteria.len() > before.len() && other.criteria.starts_with(before))
+    fn is_prefix_of_another(&self, subset: &Subset) -> bool {
+        let prefix = &*subset.criteria;
+        self.slots
+            .iter()
+            .flatten()
+            .any(|other| other.criteria.len() > prefix.len() && other.criteria.starts_with(prefix))
     }
 }
 
@@ -220,8 +222,8 @@ impl Subset {
 }
 
 impl SingleHost {
-    /// The host that the pass found, if any, is the one of this priority.
-    fn settle(&mut self, priority: usize) {
+    /// Makes the host that the membership pass found, if any, the subset's host at this priority.
+    fn commit(&mut self, priority: usize) {
         match self.found.1.take() {
             Some(host) => self.hosts.insert(priority, host),
             None => self.hosts.remove(&priority),
@@ -230,12 +232,11 @@ impl SingleHost {
 }
 
 impl Slice {
-    /// A host joins, at its slot and position.
-    fn push(&mut self, (slot, position): (usize, u32)) {
+    fn push(&mut self, slot: usize, position: u32) {
         if self.incoming.len() <= slot {
             self.incoming.resize(slot + 1, Vec::new());
         }
-        // Two selectors, or two equal elements of a list, may lead to one subset.
+        // Two selectors, or two equal list elements, may lead to the same subset.
         if self.incoming[slot].last() != Some(&position) {
             self.incoming[slot].push(position);
         }

@@ -1,15 +1,15 @@
-//! [`Slice`]: some hosts of a cluster, by priority and locality, and what follows from them.
+//! Part of the hosts of a cluster, by priority and locality, with routing of its own.
 //!
-//! Localities without a host of the slice keep their place, as in Envoy, so that zone-aware routing
-//! and locality weights see the same localities everywhere. Lists are built anew only when hosts,
+//! Localities without a host in the slice keep their slot, as in Envoy, so that zone-aware routing
+//! and locality weights see the same localities everywhere. Host lists are rebuilt only if hosts,
 //! health or weights of the slice itself changed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{Members, Place};
+use super::{MemberIndex, Members};
 use crate::balancer::members::{Member, Slot};
-use crate::balancer::routing::{Changes, Routing, Shared};
+use crate::balancer::routing::{Changes, ClusterContext, Routing};
 use crate::model::cluster::ClusterConfig;
 use crate::model::health::HealthFlags;
 use crate::model::locality::Locality;
@@ -17,24 +17,17 @@ use crate::model::subset::LbSubsetConfig;
 use crate::priority::PriorityHealthPolicy;
 use crate::snapshot::{PriorityTable, Roster, RoutingSnapshot, SlotHosts, SlotRoster, ZoneContext};
 
-/// What a refresh of subsets goes by.
-pub(in crate::balancer) struct Refresh<'a> {
-    /// Priorities whose hosts, health or weights changed, in ascending order.
+pub(in crate::balancer) struct SubsetRefresh<'a> {
+    /// Priorities whose hosts, health or weights changed, ascending.
     pub(in crate::balancer) priorities: &'a [usize],
-    /// Endpoints, their metadata or the settings may have changed.
     pub(in crate::balancer) membership: bool,
-    /// Nothing but the health of this host changed.
-    pub(in crate::balancer) host: Option<Place>,
-    /// The fleet or its demand changed.
+    pub(in crate::balancer) host: Option<MemberIndex>,
     pub(in crate::balancer) zone: bool,
-    /// The settings changed.
     pub(in crate::balancer) config: bool,
-    /// What the snapshots of slices have in common.
-    pub(in crate::balancer) common: Common<'a>,
+    pub(in crate::balancer) snapshot: SnapshotContext<'a>,
 }
 
-/// What the snapshots of slices have in common.
-pub(in crate::balancer) struct Common<'a> {
+pub(in crate::balancer) struct SnapshotContext<'a> {
     pub(in crate::balancer) generation: u64,
     pub(in crate::balancer) config: &'a Arc<ClusterConfig>,
     pub(in crate::balancer) own: Option<&'a Locality>,
@@ -42,35 +35,31 @@ pub(in crate::balancer) struct Common<'a> {
     pub(in crate::balancer) zone: &'a ZoneContext,
 }
 
-/// Some hosts of a cluster.
 #[derive(Debug, Default)]
 pub(super) struct Slice {
-    /// Positions by slot of the priority that is being divided.
+    /// Positions of the hosts that join, by slot of the priority that is being partitioned.
     pub(super) incoming: Vec<Vec<u32>>,
     priorities: Vec<Selection>,
     routing: Routing,
     snapshot: Option<Arc<RoutingSnapshot>>,
 }
 
-/// The hosts of one priority.
 #[derive(Debug, Default)]
 struct Selection {
-    /// Positions of the hosts, by slot, ascending.
+    /// Ascending positions of the hosts in their slot, by slot.
     slots: Vec<Vec<u32>>,
-    /// What its lists were built from.
     built: Option<Built>,
 }
 
-/// What the lists of a priority depend on.
 #[derive(Debug)]
 struct Built {
     roster: Arc<Roster>,
-    terms: Terms,
+    inputs: TableInputs,
 }
 
-/// What may change while the hosts stay.
+/// Inputs of a host table that may change while the hosts stay.
 #[derive(Debug, PartialEq)]
-struct Terms {
+struct TableInputs {
     hosts: Vec<(HealthFlags, u32)>,
     localities: Vec<(Locality, u32)>,
     has_local_locality: bool,
@@ -78,8 +67,8 @@ struct Terms {
 }
 
 impl Slice {
-    /// What joined since the last time is the hosts of this priority, which has so many slots.
-    pub(super) fn settle(&mut self, priority: usize, slots: usize) {
+    /// Makes the hosts that joined in this pass the hosts of `priority`, which has `slots` slots.
+    pub(super) fn commit(&mut self, priority: usize, slots: usize) {
         self.incoming.resize(slots, Vec::new());
         if self.priorities.len() <= priority {
             self.priorities
@@ -89,13 +78,15 @@ impl Slice {
     }
 
     pub(super) fn has_hosts(&self) -> bool {
-        let mut slots = self.priorities.iter().flat_map(|it| &it.slots);
-        slots.any(|slot| !slot.is_empty())
+        self.priorities
+            .iter()
+            .flat_map(|it| &it.slots)
+            .any(|slot| !slot.is_empty())
     }
 
-    pub(super) fn contains(&self, (priority, slot, position): Place) -> bool {
-        let slots = self.priorities.get(priority).map(|it| &*it.slots);
-        let positions = slots.and_then(|slots| slots.get(slot));
+    pub(super) fn contains(&self, (priority, slot, position): MemberIndex) -> bool {
+        let selection = self.priorities.get(priority);
+        let positions = selection.and_then(|it| it.slots.get(slot));
         positions.is_some_and(|slot| {
             u32::try_from(position).is_ok_and(|position| slot.binary_search(&position).is_ok())
         })
@@ -105,26 +96,25 @@ impl Slice {
         self.snapshot.as_ref()
     }
 
-    /// Recomputes what follows from what changed, if anything did.
     pub(super) fn refresh(
         &mut self,
         members: &Members,
-        refresh: &Refresh<'_>,
-        shared: &Shared<'_>,
+        refresh: &SubsetRefresh<'_>,
+        context: &ClusterContext<'_>,
     ) {
         let count = members.priorities();
         self.priorities.resize_with(count, Selection::default);
         let mut tables = Vec::new();
         for (priority, selection) in self.priorities.iter_mut().enumerate() {
             if selection.built.is_none() || refresh.priorities.contains(&priority) {
-                let config = refresh.common.config.lb_subset_config();
+                let config = refresh.snapshot.config.lb_subset_config();
                 let table = selection.build(members, priority, config.map(|it| &**it));
                 tables.extend(table.map(|table| (priority, Arc::new(table))));
             }
         }
-        let common = &refresh.common;
-        let ramped = |old: &RoutingSnapshot| old.slow_start != common.slow_start;
-        let ticked = shared.load_tick && shared.config.load_aware_locality().is_some();
+        let snapshot_context = &refresh.snapshot;
+        let ramped = |old: &RoutingSnapshot| old.slow_start != snapshot_context.slow_start;
+        let ticked = context.load_tick && context.config.load_aware_locality().is_some();
         let renew = self.snapshot.as_deref().is_none_or(ramped) || ticked;
         if tables.is_empty() && !refresh.zone && !refresh.config && !renew {
             return;
@@ -134,31 +124,31 @@ impl Slice {
             zone: refresh.zone,
             config: refresh.config,
         };
-        // Events speak of the whole cluster; explanations speak of subsets.
-        self.routing.refresh(&changes, shared, &mut VecDeque::new());
-        self.snapshot = Some(Arc::new(self.published(common)));
+        // Discard a subset's events: events describe the cluster, explanations its subsets.
+        self.routing
+            .refresh(&changes, context, &mut VecDeque::new());
+        self.snapshot = Some(Arc::new(self.published(snapshot_context)));
     }
 
-    fn published(&self, common: &Common<'_>) -> RoutingSnapshot {
+    fn published(&self, snapshot_context: &SnapshotContext<'_>) -> RoutingSnapshot {
         RoutingSnapshot {
-            generation: common.generation,
+            generation: snapshot_context.generation,
             ready: true,
-            config: Arc::clone(common.config),
-            own: common.own.cloned(),
+            config: Arc::clone(snapshot_context.config),
+            own: snapshot_context.own.cloned(),
             loads: self.routing.loads.clone(),
             priorities: self.routing.views.clone(),
-            // Drops are decided before a subset is looked for.
+            // Drops are decided before the subset is chosen.
             drop_overloads: Arc::default(),
             drop_counts: Arc::default(),
-            slow_start: common.slow_start,
-            zone: common.zone.clone(),
+            slow_start: snapshot_context.slow_start,
+            zone: snapshot_context.zone.clone(),
             subsets: None,
         }
     }
 }
 
 impl Selection {
-    /// The lists of this priority, if they are others than before.
     fn build(
         &mut self,
         members: &Members,
@@ -167,19 +157,21 @@ impl Selection {
     ) -> Option<PriorityTable> {
         let slots = members.slots(priority);
         self.slots.resize(slots.len(), Vec::new());
-        let terms = self.terms(members, priority, config);
+        let inputs = self.inputs(members, priority, config);
         let roster = match &self.built {
             Some(built) if self.has_hosts(&built.roster, slots) => {
-                if built.terms == terms {
+                if built.inputs == inputs {
                     return None;
                 }
                 Arc::clone(&built.roster)
             }
             _ => Arc::new(self.roster(members, priority)),
         };
-        let mut left = &*terms.hosts;
-        let lists = terms.localities.iter().zip(&self.slots);
-        let lists: Vec<_> = lists
+        let mut left = &*inputs.hosts;
+        let lists: Vec<_> = inputs
+            .localities
+            .iter()
+            .zip(&self.slots)
             .map(|((locality, weight), positions)| {
                 let (mine, rest) = left.split_at(positions.len());
                 left = rest;
@@ -193,17 +185,22 @@ impl Selection {
         let table = PriorityTable::build(
             Arc::clone(&roster),
             lists.into_iter(),
-            terms.has_local_locality,
-            terms.policy.overprovisioning_factor,
+            inputs.has_local_locality,
+            inputs.policy.overprovisioning_factor,
         );
-        self.built = Some(Built { roster, terms });
+        self.built = Some(Built { roster, inputs });
         Some(table)
     }
 
-    fn terms(&self, members: &Members, priority: usize, config: Option<&LbSubsetConfig>) -> Terms {
+    fn inputs(
+        &self,
+        members: &Members,
+        priority: usize,
+        config: Option<&LbSubsetConfig>,
+    ) -> TableInputs {
         let slots = members.slots(priority);
         let chosen = slots.iter().zip(&self.slots);
-        Terms {
+        TableInputs {
             hosts: chosen
                 .clone()
                 .flat_map(|(slot, positions)| {
@@ -222,7 +219,6 @@ impl Selection {
         }
     }
 
-    /// Whether a roster has the hosts that are selected now.
     fn has_hosts(&self, roster: &Roster, slots: &[Slot]) -> bool {
         let selected = slots.iter().zip(&self.slots);
         roster.has_hosts(selected.map(|slot| hosts(slot).map(|member| &member.host)))
@@ -242,13 +238,11 @@ impl Selection {
     }
 }
 
-/// The members of a slot at these positions.
 fn hosts<'a>((slot, positions): (&'a Slot, &'a Vec<u32>)) -> impl Iterator<Item = &'a Member> {
     positions.iter().map(|&at| &slot.members[at as usize])
 }
 
-/// The weight of a locality of which `chosen` hosts are in the slice; 0 = none. In single
-/// precision, as Envoy has it.
+/// Weight of a locality with `chosen` hosts in the slice, 0 = none. Single precision, as in Envoy.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

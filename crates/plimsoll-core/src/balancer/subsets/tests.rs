@@ -1,4 +1,4 @@
-//! Which hosts are in which subset, what is counted, and what is kept when something changes.
+//! Tests of subsets: membership, counters, and state that is kept across changes.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use crate::model::subset::{LbSubsetConfigParts, SubsetFallbackPolicy, SubsetSele
 use crate::snapshot::RoutingSnapshot;
 use crate::time::Instant;
 
-/// Key and value of a host, as text; a value with commas is a list.
+/// Metadata of a host as pairs of key and value; a value with commas is a list.
 type Labels<'a> = &'a [(&'a str, &'a str)];
 
 fn metadata(labels: Labels<'_>) -> Metadata {
@@ -143,7 +143,7 @@ fn named(subsets: &[(&str, &[u8])]) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn hosts_join_the_subset_of_each_selector_they_have_all_keys_of() {
+fn hosts_join_one_subset_per_selector_whose_keys_they_have() {
     let mut rig = Rig::new(subset_config(&[&["version"], &["stage", "version"]]));
     let events = rig.assign(assignment(&[
         &[("version", "1")],
@@ -166,7 +166,7 @@ fn hosts_join_the_subset_of_each_selector_they_have_all_keys_of() {
 }
 
 #[test]
-fn a_change_of_metadata_moves_a_host_and_keeps_it() {
+fn a_metadata_change_moves_a_host_between_subsets() {
     let mut rig = Rig::new(subset_config(&[&["version"]]));
     rig.assign(assignment(&[&[("version", "1")], &[("version", "2")]]));
     let before: Vec<Arc<Host>> = rig.snapshot.hosts().cloned().collect();
@@ -210,11 +210,11 @@ fn a_change_of_health_touches_only_the_subsets_of_that_host() {
         .collect();
     assert_eq!(same, [false, false, true]);
     assert_eq!(after[1].counts(0).unwrap().flat.healthy, 1);
-    assert!(after[0].loads().panic()[0], "its only host is not healthy");
+    assert!(after[0].loads().panic()[0], "its only host is unhealthy");
 }
 
 #[test]
-fn lists_stand_for_each_of_their_elements() {
+fn list_as_any_matches_each_element() {
     let parts = LbSubsetConfigParts {
         list_as_any: true,
         ..subset_config(&[&["a", "b"]])
@@ -223,7 +223,7 @@ fn lists_stand_for_each_of_their_elements() {
     rig.assign(assignment(&[
         &[("a", "1,2"), ("b", "x,y")],
         &[("a", "1"), ("b", "x,x")],
-        // An empty list takes back what stood before it.
+        // An empty list discards the keys before it.
         &[("a", ","), ("b", "z")],
         &[("a", "1"), ("b", ",")],
     ]));
@@ -238,13 +238,13 @@ fn lists_stand_for_each_of_their_elements() {
 }
 
 #[test]
-fn a_subset_of_keys_that_are_no_selector_outlives_its_hosts_while_others_stand_behind_it() {
+fn an_empty_subset_without_selector_stays_while_longer_ones_extend_it() {
     let parts = LbSubsetConfigParts {
         list_as_any: true,
         ..subset_config(&[&["A", "a"], &["a", "b"]])
     };
     let mut rig = Rig::new(parts);
-    // The first makes {a=1} by an empty list, the second {a=1, b=2} behind it.
+    // The first host creates {a=1} by an empty list, the second {a=1, b=2}, which extends {a=1}.
     let second: Labels<'_> = &[("a", "1"), ("b", "2")];
     rig.assign(assignment(&[&[("A", ","), ("a", "1")], second]));
     assert_eq!(rig.balancer.stats().lb_subsets_created.get(), 2);
@@ -256,7 +256,7 @@ fn a_subset_of_keys_that_are_no_selector_outlives_its_hosts_while_others_stand_b
 }
 
 #[test]
-fn a_subset_of_a_single_host_has_the_first_and_counts_the_others() {
+fn a_single_host_subset_keeps_the_first_and_counts_the_others() {
     let mut parts = subset_config(&[&["key"]]);
     parts.subset_selectors[0].single_host_per_subset = true;
     let mut rig = Rig::new(parts);
@@ -269,14 +269,14 @@ fn a_subset_of_a_single_host_has_the_first_and_counts_the_others() {
     rig.balancer
         .handle_health(address(1), failed, Instant::ORIGIN);
     rig.drain();
-    assert_eq!(rig.subsets()[0].1, [1], "its health is not asked");
+    assert_eq!(rig.subsets()[0].1, [1], "its health does not matter");
     rig.assign(assignment(&[&[], a, &[], &[]]));
     assert_eq!(rig.subsets(), named(&[(a_set, &[2])]));
     assert_eq!(rig.snapshot.subset_gauges(), Some((1, 0)));
 }
 
 #[test]
-fn beyond_the_limit_there_are_no_further_subsets_and_that_is_said_once() {
+fn max_subsets_is_enforced_and_reported_once() {
     let parts = LbSubsetConfigParts {
         max_subsets: Some(2),
         ..subset_config(&[&["v"]])
@@ -294,7 +294,7 @@ fn beyond_the_limit_there_are_no_further_subsets_and_that_is_said_once() {
     assert!(rig.snapshot.explain().subsets.unwrap().limited);
     let events = rig.assign(assignment(&[&one, &two, &three, &three]));
     assert!(!events.contains(&reached), "{events:?}");
-    // Room that becomes free in an update is used in the same update.
+    // Room that is freed by an update is used in the same update.
     rig.assign(assignment(&[&three, &two, &three]));
     assert_eq!(
         rig.subsets(),
@@ -304,7 +304,7 @@ fn beyond_the_limit_there_are_no_further_subsets_and_that_is_said_once() {
 }
 
 #[test]
-fn a_host_with_too_many_combinations_does_not_take_the_memory() {
+fn combinations_of_one_host_are_bounded() {
     let parts = LbSubsetConfigParts {
         max_subsets: Some(10),
         list_as_any: true,
@@ -320,7 +320,7 @@ fn a_host_with_too_many_combinations_does_not_take_the_memory() {
 }
 
 #[test]
-fn other_settings_of_subsets_start_from_nothing_and_the_same_keep_them() {
+fn subsets_are_rebuilt_only_if_their_settings_change() {
     let mut rig = Rig::new(subset_config(&[&["version"]]));
     rig.assign(assignment(&[&[("version", "1"), ("stage", "x")]]));
     let now = Instant::ORIGIN;
@@ -396,15 +396,15 @@ fn weights_seen(locality_weight_aware: bool, scale_locality_weight: bool) -> Vec
 }
 
 #[test]
-fn locality_weights_are_seen_or_scaled_where_that_is_asked_for() {
+fn locality_weights_are_used_or_scaled_if_configured() {
     assert_eq!(weights_seen(false, true), [0, 0]);
     assert_eq!(weights_seen(true, false), [2, 2]);
-    // 2 × 1 ÷ 2 and 2 × 3 ÷ 4, the half up.
+    // Scaled by hosts in the subset ÷ hosts: 2 × 1 ÷ 2, and 2 × 3 ÷ 4 rounded up.
     assert_eq!(weights_seen(true, true), [1, 2]);
 }
 
 #[test]
-fn subsets_that_see_no_locality_weights_are_not_balanced_by_them() {
+fn subsets_ignore_locality_weights_unless_configured() {
     let of = |locality_weight_aware| {
         let subsets = LbSubsetConfigParts {
             locality_weight_aware,
@@ -417,7 +417,7 @@ fn subsets_that_see_no_locality_weights_are_not_balanced_by_them() {
             ..Default::default()
         };
         let config = Arc::new(ClusterConfig::try_new(parts).unwrap());
-        config.within_subsets().locality_weighted()
+        config.for_subsets().locality_weighted()
     };
     assert!(!of(false));
     assert!(of(true));

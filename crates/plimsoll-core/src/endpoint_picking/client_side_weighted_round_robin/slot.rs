@@ -1,31 +1,31 @@
-//! [`OrcaWeightSlot`]: a host's [`ClientWeight`] as three atomics.
+//! Lock-free storage of a host's [`ClientWeight`] in three atomics.
 //!
-//! Any worker may write a report at any time, without a lock and without allocating; one reader,
-//! the balancer's tick, looks at the weight and forgets it when it has expired. The rules are those
-//! of [`ClientWeight`]; here is only how the two sides meet.
+//! Any worker may write a report at any time, without locking or allocating; one reader, the
+//! balancer's tick, reads the weight and resets it when it has expired. The rules are those of
+//! [`ClientWeight`]; this module is about their concurrency.
 //!
-//! Order of memory. A writer stores the weight, then the time of the report, then, if there is
-//! none, the begin of the blackout. A reader loads in the opposite order (acquire), so that a time
-//! it sees comes with that report's weight or a newer one. Two writers at once may leave the weight
-//! of one and the time of the other; both are fresh.
+//! Memory ordering: a writer stores the weight, then the time of the report, then, if there is
+//! none, the start of the blackout. A reader loads in the opposite order (acquire), so that a time
+//! it sees comes with that report's weight or a newer one. Two concurrent writers may leave the
+//! weight of one and the time of the other; both are fresh.
 //!
-//! The one race that matters: a report arrives while the reader forgets an expired weight. The
-//! writer stores the time and then looks at the begin of the blackout; the reader clears the begin
-//! and then looks at the time. All four are sequentially consistent, hence at least one side sees
-//! what the other did, and the report is not lost.
+//! The one race that matters: a report arrives while the reader resets an expired weight. The
+//! writer stores the time and then loads the start of the blackout; the reader clears the start and
+//! then loads the time. All four operations are sequentially consistent, hence at least one side
+//! sees the other's store, and the report is not lost.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{ClientWeight, Standing, WeightError, weight};
+use super::{ClientWeight, WeightError, WeightStatus, weight};
 use crate::model::client_side_weighted_round_robin::ClientSideWeightedRoundRobin;
 use crate::model::orca::OrcaLoadReport;
 use crate::time::Instant;
 
-/// The time that stands for "never"; others are nanoseconds plus one.
+/// Encodes "never"; other instants are nanoseconds plus one.
 const NEVER: u64 = 0;
 
-/// Where one host's weight lives. A new one has never heard of a report.
+/// The weight that load reports gave one host; initially there is none.
 #[derive(Debug, Default)]
 pub struct OrcaWeightSlot {
     weight: AtomicU32,
@@ -34,7 +34,7 @@ pub struct OrcaWeightSlot {
 }
 
 impl OrcaWeightSlot {
-    /// Takes a report that arrived at `now` and tells the weight it gave. A report that gives none
+    /// Stores a report that arrived at `now` and returns its weight. A report without a weight
     /// changes nothing.
     pub fn observe(
         &self,
@@ -45,7 +45,7 @@ impl OrcaWeightSlot {
         let weight = weight(report, settings)?;
         let now = encode(Some(now));
         self.weight.store(weight, Ordering::Relaxed);
-        // The latest of several workers counts, whoever is faster. Publishes the weight.
+        // The latest report time of all workers wins. This store publishes the weight.
         self.last_update.fetch_max(now, Ordering::SeqCst);
         if self.non_empty_since.load(Ordering::SeqCst) == NEVER {
             self.begin(now);
@@ -53,21 +53,21 @@ impl OrcaWeightSlot {
         Ok(weight)
     }
 
-    /// The weight, while it counts at `now`; one that has expired starts over
+    /// Returns the weight if it is valid at `now`; an expired one starts over
     /// ([`ClientWeight::if_valid`]). For one reader at a time.
     pub fn if_valid(&self, blackout: Duration, expiration: Duration, now: Instant) -> Option<u32> {
         let seen = self.load();
-        match seen.standing(blackout, expiration, now) {
-            Standing::Valid(weight) => Some(weight),
-            Standing::Blackout => None,
-            Standing::Expired => {
+        match seen.status(blackout, expiration, now) {
+            WeightStatus::Valid(weight) => Some(weight),
+            WeightStatus::Blackout => None,
+            WeightStatus::Expired => {
                 self.forget(encode(seen.last_update));
                 None
             }
         }
     }
 
-    /// What is stored.
+    /// Reads the stored weight and times.
     pub fn load(&self) -> ClientWeight {
         let non_empty_since = decode(self.non_empty_since.load(Ordering::Acquire));
         let last_update = decode(self.last_update.load(Ordering::Acquire));
@@ -78,8 +78,7 @@ impl OrcaWeightSlot {
         }
     }
 
-    /// Clears the begin of the blackout, unless a report arrived since `seen` was the last: then
-    /// the blackout begins with that one.
+    /// Clears the start of the blackout, unless a report after `seen` restarts it.
     fn forget(&self, seen: u64) {
         self.non_empty_since.store(NEVER, Ordering::SeqCst);
         let last = self.last_update.load(Ordering::SeqCst);
@@ -88,9 +87,9 @@ impl OrcaWeightSlot {
         }
     }
 
-    /// The blackout begins at `time`, if it has not begun.
+    /// Starts the blackout at `time`, if it has not started.
     fn begin(&self, time: u64) {
-        // Losing means that somebody else began it: just as good.
+        // If the exchange fails, another thread has started the blackout: just as good.
         let _ =
             self.non_empty_since
                 .compare_exchange(NEVER, time, Ordering::SeqCst, Ordering::Relaxed);
@@ -109,7 +108,7 @@ impl From<ClientWeight> for OrcaWeightSlot {
 
 const fn encode(time: Option<Instant>) -> u64 {
     match time {
-        // The last nanosecond of time, 584 years off, is the one before it.
+        // Saturates: the last nanosecond of time is 584 years off.
         Some(time) => time.as_nanos().saturating_add(1),
         None => NEVER,
     }
@@ -146,8 +145,8 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_remembers_what_a_client_weight_remembers() {
-        // The same history for both, with a report that gives nothing and an expiry in it.
+    fn a_slot_behaves_like_a_client_weight() {
+        // Slot and plain value get the same reports, including one without a weight, and an expiry.
         let (slot, mut plain) = (OrcaWeightSlot::default(), ClientWeight::default());
         let reports = [(5, 100), (20, 7), (21, 0), (400, 9), (405, 9), (411, 3)];
         for second in 0..500 {
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_origin_is_a_time_and_not_never() {
+    fn the_origin_is_a_valid_time() {
         let slot = OrcaWeightSlot::default();
         assert_eq!(slot.load(), ClientWeight::default());
         slot.observe(&report(8), &settings(), Instant::ORIGIN)
@@ -191,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_worker_does_not_turn_time_back() {
+    fn an_older_report_does_not_move_the_time_back() {
         let slot = OrcaWeightSlot::default();
         slot.observe(&report(1), &settings(), Instant::from_secs(20))
             .unwrap();
@@ -205,8 +204,8 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_meets_the_expiry_begins_the_next_blackout() {
-        // What `forget` finds when a writer was faster than it: the time moved, the begin did not.
+    fn a_report_during_expiry_begins_the_next_blackout() {
+        // `forget` finds this if a writer was faster: a newer report time, the old blackout.
         let at = |second| Some(Instant::from_secs(second));
         let slot = OrcaWeightSlot::from(ClientWeight {
             weight: 5,
@@ -221,8 +220,8 @@ mod tests {
 
     #[test]
     fn no_report_is_lost_to_an_expiry() {
-        // Each round: an expired weight, one writer and the reader at the same moment. Whoever
-        // comes first, afterwards the report has begun a blackout.
+        // Each round: an expired weight, one writer and the reader at the same time. Whichever is
+        // first, afterwards the report has started a blackout.
         let (old, now) = (Instant::from_secs(1), Instant::from_secs(1000));
         for round in 0..2000 {
             let slot = OrcaWeightSlot::from(ClientWeight {
@@ -245,7 +244,8 @@ mod tests {
                 (7, Some(now)),
                 "round {round}"
             );
-            // Either the reader came first and forgot, or the writer did and nothing had expired.
+            // Either the reader was first and reset the weight, or the writer was and nothing had
+            // expired.
             let since = state.non_empty_since;
             assert!(
                 since == Some(now) || since == Some(old),

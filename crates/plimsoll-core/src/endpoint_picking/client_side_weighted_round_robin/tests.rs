@@ -1,4 +1,4 @@
-//! The rules of envoy-semantics §5.2 to §5.4 with numbers small enough for a pencil.
+//! Tests of the rules of envoy-semantics §5.2 to §5.4, with numbers that can be checked by hand.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -84,7 +84,7 @@ fn errors_count_as_utilization() {
 }
 
 #[test]
-fn reports_without_requests_or_utilization_say_why() {
+fn reports_without_requests_or_utilization_are_errors() {
     let fault = |report: &OrcaLoadReport| weight(report, &penalty(1.0)).unwrap_err().to_string();
     for qps in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         assert_eq!(
@@ -105,7 +105,7 @@ fn reports_without_requests_or_utilization_say_why() {
 }
 
 #[test]
-fn errors_per_second_that_are_no_rate_are_missing() {
+fn invalid_error_rates_are_ignored() {
     for eps in [0.0, -10.0, f64::NAN, f64::INFINITY] {
         assert_eq!(
             weight(&report(100.0, 0.5, eps), &penalty(1.0)),
@@ -155,7 +155,7 @@ fn the_first_report_begins_the_blackout_and_later_ones_do_not() {
 }
 
 #[test]
-fn both_limits_belong_to_the_valid_side() {
+fn both_limits_are_inclusive() {
     let mut state = ClientWeight::default();
     state.on_report(42, at(100));
     let nano = Duration::from_nanos(1);
@@ -184,7 +184,7 @@ fn both_limits_belong_to_the_valid_side() {
 }
 
 #[test]
-fn after_an_expiry_the_next_report_begins_a_new_blackout() {
+fn a_report_after_expiry_begins_a_new_blackout() {
     let mut state = ClientWeight::default();
     state.on_report(42, at(0));
     let weight_at =
@@ -197,7 +197,7 @@ fn after_an_expiry_the_next_report_begins_a_new_blackout() {
 }
 
 #[test]
-fn a_report_in_time_needs_no_new_blackout() {
+fn a_report_before_expiry_begins_no_blackout() {
     let mut state = ClientWeight::default();
     state.on_report(42, at(0));
     state.on_report(43, at(181));
@@ -205,8 +205,8 @@ fn a_report_in_time_needs_no_new_blackout() {
 }
 
 #[test]
-fn blackout_is_asked_before_expiry() {
-    // Old and still in its blackout: nothing is reset, although it has expired too.
+fn blackout_is_checked_before_expiry() {
+    // A weight that is old and still in its blackout is not reset, although it has expired too.
     let long = Duration::from_secs(1000);
     let mut state = ClientWeight::default();
     state.on_report(42, at(0));
@@ -217,7 +217,7 @@ fn blackout_is_asked_before_expiry() {
 }
 
 #[test]
-fn periods_longer_than_time_itself_are_harmless() {
+fn periods_beyond_the_end_of_time_are_harmless() {
     let mut young = ClientWeight::default();
     young.on_report(42, at(0));
     assert_eq!(
@@ -242,7 +242,7 @@ fn periods_longer_than_time_itself_are_harmless() {
 }
 
 #[test]
-fn an_update_that_never_was_has_expired() {
+fn a_missing_update_counts_as_expired() {
     let mut odd = ClientWeight {
         weight: 3,
         non_empty_since: Some(at(1)),
@@ -285,11 +285,11 @@ proptest! {
     }
 }
 
-/// Hosts of one priority: what was reported, and the weight in force.
+/// Hosts of one priority: the slot with the reported weight, and the weight in force.
 struct Hosts(Vec<(OrcaWeightSlot, AtomicU32)>);
 
 impl Hosts {
-    /// `None` never reported; a weight was reported from second 5 on, last at second 10.
+    /// Creates hosts: `None` never reported; a weight was reported from second 5 to second 10.
     fn new(weights: &[Option<u32>]) -> Self {
         let slot = |weight: Option<u32>| match weight {
             Some(weight) => OrcaWeightSlot::from(ClientWeight {
@@ -331,7 +331,7 @@ fn hosts_without_a_weight_get_the_median() {
 }
 
 #[test]
-fn an_update_that_changes_nothing_says_so() {
+fn an_update_without_changes_returns_false() {
     let hosts = Hosts::new(&[Some(5), None]);
     let mut updater = WeightUpdater::default();
     assert_eq!(hosts.update(&mut updater, at(30)), (vec![5, 5], true));
@@ -358,11 +358,11 @@ fn a_weight_of_zero_is_set_to_one_and_differs_every_time() {
 }
 
 #[test]
-fn a_blackout_hides_a_weight_from_the_median() {
+fn weights_in_blackout_are_not_in_the_median() {
     let hosts = Hosts::new(&[Some(10), Some(30)]);
     let fresh = report(50.0, 1.0, 0.0);
     let (slot, _) = &hosts.0[1];
-    // Expires at 191, reports again at 200, counts again at 210.
+    // The second weight expires after 190 s; a report at 200 s makes it valid again at 210 s.
     let mut updater = WeightUpdater::default();
     let still = report(10.0, 1.0, 0.0);
     hosts.0[0]

@@ -1,4 +1,5 @@
-//! Tables against Envoy's published ones, against separate implementations, and as a policy.
+//! Tests of tables against Envoy's published ones, against separate implementations, and as a
+//! policy.
 
 use proptest::prelude::*;
 
@@ -15,21 +16,21 @@ fn build(keys: &[String], shares: &[f64], table_size: u64) -> MaglevTable {
     MaglevTable::build(&hosts, table_size)
 }
 
-/// 127.0.0.1:90 and on, as in Envoy's tests.
+/// Addresses from 127.0.0.1:90 on, as in Envoy's tests.
 fn ports(hosts: usize) -> Vec<String> {
     (90..90 + hosts)
         .map(|port| format!("127.0.0.1:{port}"))
         .collect()
 }
 
-/// 10.0.0.0:8080 and on, as in the separate implementation.
+/// Addresses from 10.0.0.0:8080 on, as in the separate implementation.
 fn addresses(hosts: usize) -> Vec<String> {
     (0..hosts)
         .map(|host| format!("10.0.0.{host}:8080"))
         .collect()
 }
 
-/// Slots per host.
+/// Number of slots of each host.
 fn counts(table: &MaglevTable, hosts: usize) -> Vec<u32> {
     let mut counts = vec![0; hosts];
     for &host in table.slots() {
@@ -38,7 +39,7 @@ fn counts(table: &MaglevTable, hosts: usize) -> Vec<u32> {
     counts
 }
 
-/// All slots as one number: hosts, little endian.
+/// Hash over all slots: hosts, little endian.
 fn digest(table: &MaglevTable) -> u64 {
     let bytes: Vec<u8> = table
         .slots()
@@ -49,8 +50,8 @@ fn digest(table: &MaglevTable) -> u64 {
 }
 
 #[test]
-fn the_table_is_envoys() {
-    // MaglevLoadBalancerTest.Basic and BasicWithHostName.
+fn the_table_matches_envoys() {
+    // Tables of Envoy's tests MaglevLoadBalancerTest.Basic and BasicWithHostName.
     let shares = normalize(&[1; 6]);
     assert_eq!(build(&ports(6), &shares, 7).slots(), [2, 4, 0, 1, 5, 0, 3]);
     let names: Vec<String> = (90..96).map(|name| name.to_string()).collect();
@@ -58,7 +59,7 @@ fn the_table_is_envoys() {
 }
 
 #[test]
-fn weighted_tables_are_envoys() {
+fn weighted_tables_match_envoys() {
     // Weighted, LocalityWeightedSameLocalityWeights and LocalityWeightedDifferentLocalityWeights.
     let table = build(&ports(2), &normalize(&[1, 2]), 17);
     assert_eq!(
@@ -71,7 +72,7 @@ fn weighted_tables_are_envoys() {
         table.slots(),
         [1, 0, 0, 1, 0, 1, 1, 0, 0, 1, 0, 1, 0, 0, 1, 0, 1]
     );
-    // Listed in the order 90, 92, 91; the locality of 92 has no weight.
+    // Hosts are listed in the order of ports 90, 92, 91; the locality of 92 has no weight.
     let shares = normalize_by_locality(&[(8, &[1]), (0, &[3]), (2, &[2])]);
     let keys = [90, 92, 91].map(|port| format!("127.0.0.1:{port}"));
     let table = build(&keys, &shares, 17);
@@ -82,8 +83,8 @@ fn weighted_tables_are_envoys() {
 }
 
 #[test]
-fn lookup_and_attempts_are_envoys() {
-    // BasicWithRetryHostPredicate: hash 10 is slot 3, then slot 5, then slot 4.
+fn lookups_and_retries_match_envoys() {
+    // Envoy's BasicWithRetryHostPredicate: hash 10 is slot 3, then slot 5, then slot 4.
     let table = build(&ports(6), &normalize(&[1; 6]), 7);
     let attempts: Vec<_> = (0..3)
         .filter_map(|attempt| table.lookup(10, attempt))
@@ -113,7 +114,7 @@ fn an_attempt_flips_the_hash_by_its_complement() {
 }
 
 #[test]
-fn a_refused_host_is_left_within_a_few_attempts() {
+fn retries_leave_a_refused_host_within_a_few_attempts() {
     let table = build(&addresses(5), &normalize(&[1; 5]), 65_537);
     for request in 0..1000_u64 {
         let hash = xxh64(&request.to_le_bytes(), 0);
@@ -166,11 +167,11 @@ fn slots_follow_the_weights() {
 }
 
 #[test]
-fn ten_thousand_hosts_are_all_there() {
+fn ten_thousand_hosts_all_have_slots() {
     let table = build(&addresses(10_000), &normalize(&[1; 10_000]), 65_537);
     let slots = counts(&table, 10_000);
     assert!(slots.iter().all(|count| (6..=7).contains(count)));
-    // Very different weights: a walk over all hosts in each of 65000 rounds would be felt.
+    // Very different weights: walking all hosts in each of 65000 rounds would be slow.
     let mut weights = vec![1; 10_000];
     weights[77] = 4_000_000_000;
     let table = build(&addresses(10_000), &normalize(&weights), 65_537);
@@ -186,7 +187,7 @@ fn the_largest_table_can_be_filled() {
 }
 
 #[test]
-fn nobody_and_a_single_host() {
+fn no_host_and_a_single_host() {
     let empty = build(&[], &[], 7);
     assert!(empty.is_empty());
     assert_eq!(empty, MaglevTable::default());
@@ -218,12 +219,12 @@ fn a_table_smaller_than_its_hosts_serves_the_first_by_key() {
 
 #[test]
 #[should_panic(expected = "table_size 8 is a prime")]
-fn a_size_that_could_not_be_filled_is_refused() {
+fn an_invalid_table_size_panics() {
     build(&ports(2), &normalize(&[1; 2]), 8);
 }
 
 #[test]
-fn hosts_with_the_same_key_are_told_apart_by_weight() {
+fn hosts_with_the_same_key_are_ordered_by_weight() {
     let keys = ["same", "other", "same"].map(String::from);
     let forward = build(&keys, &normalize(&[1, 2, 3]), 1009);
     let backward = build(&keys, &normalize(&[3, 2, 1]), 1009);
@@ -238,7 +239,7 @@ fn hosts_with_the_same_key_are_told_apart_by_weight() {
 }
 
 #[test]
-fn without_a_host_few_other_keys_move() {
+fn removing_a_host_moves_few_other_keys() {
     let (hosts, gone) = (50, 17);
     let keys = addresses(hosts);
     let table = build(&keys, &normalize(&[1; 50]), 65_537);
@@ -252,14 +253,14 @@ fn without_a_host_few_other_keys_move() {
         others += u32::from(*before != removed && before != after);
     }
     assert_eq!(orphans, 65_537_u32.div_ceil(50));
-    // A table of hash modulo hosts would move 98 % of them.
+    // Choosing a host by hash modulo the number of hosts would move 98 % of the keys.
     assert!(
         others > 0 && others < 65_537 / 20,
         "{others} moved without need"
     );
 }
 
-/// The rule as it is written down: every host in every round.
+/// Fills a table as the rule is specified: walks every host in every round.
 fn by_rounds(keys: &[String], shares: &[f64], table_size: u64) -> Vec<u32> {
     let mut hosts: Vec<_> = (0..).zip(keys.iter().zip(shares)).collect();
     hosts.sort_by(|(_, a), (_, b)| a.partial_cmp(b).unwrap());
@@ -298,7 +299,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Also where products of rounds and weights are rounded.
+    /// Both ways fill the same slots, even where products of rounds and weights are rounded.
     #[test]
     fn the_queue_fills_the_table_as_the_rounds_do(
         weights in prop::collection::vec(prop_oneof![1..20_u32, 1..5000_u32, 1..=u32::MAX], 2..40),

@@ -1,4 +1,5 @@
-//! Rings against Envoy's published ones, against a separate implementation, and as a policy.
+//! Tests of rings against Envoy's published ones, against a separate implementation, and as a
+//! policy.
 
 use xxhash_rust::xxh64::xxh64;
 
@@ -28,14 +29,14 @@ fn ports(first: usize, hosts: usize) -> Vec<String> {
         .collect()
 }
 
-/// 10.0.0.0:8080 and on, as in the separate implementation.
+/// Addresses from 10.0.0.0:8080 on, as in the separate implementation.
 fn addresses(hosts: usize) -> Vec<String> {
     (0..hosts)
         .map(|host| format!("10.0.0.{host}:8080"))
         .collect()
 }
 
-/// Entries per host.
+/// Number of entries of each host.
 fn counts(ring: &Ring, hosts: usize) -> Vec<usize> {
     let mut counts = vec![0; hosts];
     for (_, host) in ring.entries() {
@@ -54,7 +55,7 @@ fn hits(ring: &Ring, hosts: usize, requests: u64) -> Vec<usize> {
     hits
 }
 
-/// All entries as one number: hash and host, little endian.
+/// Hash over all entries: hash and host, little endian.
 fn digest(ring: &Ring) -> u64 {
     let bytes: Vec<u8> = ring
         .entries()
@@ -63,7 +64,7 @@ fn digest(ring: &Ring) -> u64 {
     xxh64(&bytes, 0)
 }
 
-/// The ring of RingHashLoadBalancerTest.Basic.
+/// The ring of Envoy's test RingHashLoadBalancerTest.Basic.
 const BASIC: [(u64, u32); 12] = [
     (833_437_586_790_550_860, 4),
     (928_266_305_478_181_108, 2),
@@ -80,7 +81,7 @@ const BASIC: [(u64, u32); 12] = [
 ];
 
 #[test]
-fn the_ring_is_envoys() {
+fn the_ring_matches_envoys() {
     let ring = build(&ports(90, 6), &normalize(&[1; 6]), &config(12, None));
     assert!(ring.entries().eq(BASIC));
     assert_eq!((ring.len(), ring.is_empty()), (12, false));
@@ -111,13 +112,13 @@ fn attempts_walk_the_ring() {
             );
         }
     }
-    // 4294967295 = 357913941 × 12 + 3.
+    // The ring has 12 entries, and 4294967295 = 357913941 × 12 + 3.
     assert_eq!(ring.lookup(0, u32::MAX), Some(BASIC[3].1));
 }
 
 #[test]
-fn the_ring_of_murmur_hash2_is_envoys() {
-    // RingHashLoadBalancerTest.BasicWithMurmur2.
+fn the_ring_of_murmur_hash2_matches_envoys() {
+    // The ring of Envoy's test RingHashLoadBalancerTest.BasicWithMurmur2.
     let none = ConsistentHashing::default();
     let config = RingHash::try_new(HashFunction::MurmurHash2, Some(12), None, none).unwrap();
     let ring = build(&ports(80, 6), &normalize(&[1; 6]), &config);
@@ -139,8 +140,8 @@ fn the_ring_of_murmur_hash2_is_envoys() {
 }
 
 #[test]
-fn weighted_rings_are_envoys() {
-    // HostWeightedTinyRing and HostWeightedLargeRing.
+fn weighted_rings_match_envoys() {
+    // Envoy's tests HostWeightedTinyRing and HostWeightedLargeRing.
     let (keys, shares) = (ports(90, 3), normalize(&[1, 2, 3]));
     let ring = build(&keys, &shares, &config(6, Some(6)));
     let expected = [
@@ -158,13 +159,13 @@ fn weighted_rings_are_envoys() {
 }
 
 #[test]
-fn rings_of_weighted_localities_are_envoys() {
-    // LocalityWeightedLargeRing: a locality of weight 0 is left out and does not set the scale.
+fn rings_of_weighted_localities_match_envoys() {
+    // Envoy's LocalityWeightedLargeRing: a locality of weight 0 is left out and sets no scale.
     let shares = normalize_by_locality(&[(1, &[1]), (2, &[1]), (3, &[1]), (0, &[1])]);
     let ring = build(&ports(90, 4), &shares, &config(6144, None));
     assert_eq!(counts(&ring, 4), [1024, 2048, 3072, 0]);
     assert_eq!(hits(&ring, 4, 6000), [987, 1932, 3081, 0]);
-    // HostAndLocalityWeightedLargeRing.
+    // Envoy's test HostAndLocalityWeightedLargeRing.
     let shares = normalize_by_locality(&[(1, &[1, 2]), (2, &[1, 2])]);
     let ring = build(&ports(90, 4), &shares, &config(9216, None));
     assert_eq!(counts(&ring, 4), [1024, 2048, 2048, 4096]);
@@ -173,7 +174,7 @@ fn rings_of_weighted_localities_are_envoys() {
 
 #[test]
 fn a_ring_too_small_for_its_hosts_keeps_the_proportions() {
-    // LopsidedWeightSmallScale: every 128th of the light hosts gets an entry.
+    // Envoy's LopsidedWeightSmallScale: every 128th of the light hosts gets an entry.
     let light = [1; 1023];
     let shares = normalize_by_locality(&[(127, &[1]), (1, &light)]);
     let ring = build(&ports(0, 1024), &shares, &config(1024, Some(1024)));
@@ -183,7 +184,7 @@ fn a_ring_too_small_for_its_hosts_keeps_the_proportions() {
         assert_eq!(entries[host], 1, "host {host}");
     }
     assert_eq!(ring.lookup(3_829_253_010_855_396_576, 0), Some(512));
-    // SmallFractionalScale and LargeFractionalScale.
+    // Envoy's tests SmallFractionalScale and LargeFractionalScale.
     let ring = build(&ports(90, 4), &normalize(&[1; 4]), &config(2, Some(2)));
     assert_eq!(counts(&ring, 4), [1, 0, 1, 0]);
     let ring = build(
@@ -208,7 +209,7 @@ fn sizes_are_exact() {
         assert_eq!(ring.len(), each * hosts, "{hosts} hosts");
         assert_eq!(counts(&ring, hosts), vec![each; hosts], "{hosts} hosts");
     }
-    // The lightest of 1001 parts has two entries.
+    // The lighter host, one of 1001 parts, gets two entries.
     let ring = build(&addresses(2), &normalize(&[1, 1000]), &config(1024, None));
     assert_eq!(counts(&ring, 2), [2, 2000]);
     let ring = build(
@@ -221,8 +222,8 @@ fn sizes_are_exact() {
 
 #[test]
 fn whole_rings_agree_with_a_separate_implementation() {
-    // Figures from a straightforward version in Python. The third and the fourth have one entry
-    // more than 75 × 14 and than the maximum: sums of shares are rounded, in Envoy as here.
+    // Figures from a straightforward version in Python. The third case has one entry more than 75 ×
+    // 14, the fourth one more than the maximum: sums of shares are rounded, in Envoy as here.
     type Case = (&'static [u32], u64, Option<u64>, usize, u64);
     let cases: [Case; 8] = [
         (&[1; 3], 1024, None, 1026, 0x77d6_5e43_a649_ef79),
@@ -246,7 +247,7 @@ fn whole_rings_agree_with_a_separate_implementation() {
 }
 
 #[test]
-fn nobody_and_a_single_host() {
+fn no_host_and_a_single_host() {
     let default = config(1024, None);
     for ring in [
         build(&[], &[], &default),
@@ -324,8 +325,8 @@ fn key_of<'a>(ring: &Ring, keys: &'a [String], hash: u64) -> &'a str {
 }
 
 #[test]
-fn without_a_host_only_its_keys_move() {
-    // 51 and 50 hosts have 20 entries each when 1000 are asked for.
+fn removing_a_host_moves_only_its_keys() {
+    // 51 and 50 hosts have 20 entries each when 1000 are requested.
     let (all, gone) = (addresses(51), 17);
     let ring = build(&all, &normalize(&[1; 51]), &config(1000, None));
     let mut rest = all.clone();
@@ -347,8 +348,8 @@ fn without_a_host_only_its_keys_move() {
 }
 
 #[test]
-fn without_a_host_few_other_keys_move_even_if_the_scale_changes() {
-    // 103 entries each become 114.
+fn removing_a_host_moves_few_other_keys_even_if_the_scale_changes() {
+    // Each host has 103 entries; after one of ten hosts is removed, each has 114.
     let (all, rest) = (addresses(10), addresses(9));
     let ring = build(&all, &normalize(&[1; 10]), &config(1024, None));
     let smaller = build(&rest, &normalize(&[1; 9]), &config(1024, None));
@@ -361,7 +362,7 @@ fn without_a_host_few_other_keys_move_even_if_the_scale_changes() {
 }
 
 #[test]
-fn a_refused_host_is_left_within_a_few_attempts() {
+fn retries_leave_a_refused_host_within_a_few_attempts() {
     let ring = build(&addresses(5), &normalize(&[1; 5]), &config(1024, None));
     for request in 0..1000_u64 {
         let hash = xxh64(&request.to_le_bytes(), 0);

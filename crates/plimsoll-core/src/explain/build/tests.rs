@@ -1,4 +1,4 @@
-//! Tests of explanations: the worked examples of the seeds, and every special state in words.
+//! Tests of explanations: the worked examples of the seeds, and the text of every special state.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ fn explained(
     let config = Arc::new(ClusterConfig::try_new(config).unwrap());
     let mut balancer = Balancer::new(config, Locality::zone_only(own), Instant::ORIGIN);
     if let Some(fleet) = fleet {
-        balancer.handle_originating(assignment(fleet), Instant::ORIGIN);
+        balancer.handle_fleet_assignment(assignment(fleet), Instant::ORIGIN);
     }
     balancer.handle_assignment(assignment(upstream), Instant::ORIGIN);
     balancer.poll_snapshot().unwrap().explain()
@@ -124,8 +124,8 @@ fn seed_000_after() {
 }
 
 #[test]
-fn slots_of_other_zones_are_put_back_into_the_order_of_this_one() {
-    // Seen from c the slots are c, a, b; the matrix must not mix them up.
+fn localities_seen_from_other_zones_keep_the_local_order() {
+    // Seen from zone c, localities are ordered c, a, b; the matrix of shares must not mix them up.
     let explanation = explained(lrs(), "c", Some(FLEET), UPSTREAM);
     assert_eq!(explanation.localities[0].zone, "c");
     assert_eq!(load_factors(&explanation), ["1.00", "1.00", "1.00"]);
@@ -151,7 +151,7 @@ fn seed_002_worked_example() {
 }
 
 #[test]
-fn a_zone_without_upstream_hosts_is_listed_and_its_demand_counted() {
+fn a_zone_without_upstream_hosts_is_listed_with_its_demand() {
     let fleet: Zones<'_> = &[("a", 1, 1, Some(4000)), ("x", 1, 1, Some(6000))];
     let upstream: Zones<'_> = &[("a", 4, 4, None), ("b", 4, 4, None)];
     let explanation = explained(lrs(), "a", Some(fleet), upstream);
@@ -170,7 +170,7 @@ fn a_zone_without_upstream_hosts_is_listed_and_its_demand_counted() {
 }
 
 #[test]
-fn without_a_fleet_every_host_gets_its_share() {
+fn without_a_fleet_hosts_share_equally() {
     let explanation = explained(ZoneAwareParts::default(), "a", None, UPSTREAM);
     assert_eq!(explanation.state, StateName::NoLocalityRouting);
     assert_eq!(explanation.local_percent_to_route_bp, None);
@@ -244,7 +244,7 @@ fn panic_routing_enabled_and_fleet_panic_are_noted() {
 }
 
 #[test]
-fn forced_and_banded_direct_say_so() {
+fn forced_direct_and_the_dead_band_are_named() {
     let forced = ZoneAwareParts {
         force_local_zone: Some(ForceLocalZone { min_size: Some(2) }),
         ..lrs()
@@ -269,7 +269,7 @@ fn forced_and_banded_direct_say_so() {
     );
 }
 
-/// A cluster with consistent hashing, seen from a; hosts per zone and their locality weights.
+/// Explains a cluster with consistent hashing, seen from a, with the given localities.
 fn hashed(locality_policy: LocalityPolicy, entries: &[LocalityParts]) -> Explanation {
     let maglev = Maglev::try_new(Some(10_007), ConsistentHashing::default()).unwrap();
     let config = ClusterConfigParts {
@@ -302,7 +302,7 @@ fn zone(index: u8, statuses: &[HealthStatus], weight: Option<u32>) -> LocalityPa
     }
 }
 
-fn told(explanation: &Explanation) -> Vec<String> {
+fn expected_shares(explanation: &Explanation) -> Vec<String> {
     explanation
         .localities
         .iter()
@@ -311,7 +311,7 @@ fn told(explanation: &Explanation) -> Vec<String> {
 }
 
 #[test]
-fn consistent_hashing_is_told_by_its_table() {
+fn consistent_hashing_is_explained_by_its_table() {
     use HealthStatus::{Degraded, Healthy, Unhealthy};
     // Availability does not scale locality weights in a hash table.
     let half = [
@@ -319,19 +319,25 @@ fn consistent_hashing_is_told_by_its_table() {
         zone(1, &[Healthy, Healthy], Some(1)),
     ];
     assert_eq!(
-        told(&hashed(LocalityPolicy::LocalityWeighted, &half)),
+        expected_shares(&hashed(LocalityPolicy::LocalityWeighted, &half)),
         ["0.50", "0.50"]
     );
-    // Without any weight the table is empty: requests fail.
+    // Without any locality weight the hash table is empty and requests fail.
     let bare = [zone(0, &[Healthy], None), zone(1, &[Healthy], None)];
     assert_eq!(
-        told(&hashed(LocalityPolicy::LocalityWeighted, &bare)),
+        expected_shares(&hashed(LocalityPolicy::LocalityWeighted, &bare)),
         ["0.00", "0.00"]
     );
-    assert_eq!(told(&hashed(LocalityPolicy::Flat, &bare)), ["0.50", "0.50"]);
-    // Degraded hosts are never in a table.
+    assert_eq!(
+        expected_shares(&hashed(LocalityPolicy::Flat, &bare)),
+        ["0.50", "0.50"]
+    );
+    // Degraded hosts are never in a hash table.
     let degraded = [zone(0, &[Degraded], Some(1))];
-    assert_eq!(told(&hashed(LocalityPolicy::Flat, &degraded)), ["0.00"]);
+    assert_eq!(
+        expected_shares(&hashed(LocalityPolicy::Flat, &degraded)),
+        ["0.00"]
+    );
 }
 
 #[test]
@@ -353,7 +359,7 @@ fn degraded_load_is_part_of_the_shares() {
         Instant::ORIGIN,
     );
     let explanation = balancer.poll_snapshot().unwrap().explain();
-    assert_eq!(told(&explanation), ["0.28", "0.72"]);
+    assert_eq!(expected_shares(&explanation), ["0.28", "0.72"]);
     let positive = |row: &LocalityExplanation| row.expected_share.is_sign_positive();
     assert!(
         explanation.localities.iter().all(positive),

@@ -1,5 +1,5 @@
-//! The controller in a closed loop: a fluid model of zones whose backends measure late, and proxies
-//! that see what they measured. Noise is drawn from a seeded generator.
+//! Tests of the controller in a closed loop: a fluid model of zones whose backends measure with
+//! delay, and proxies that see the reports. Noise is drawn from a seeded generator.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ fn settings(change: impl FnOnce(&mut LoadAwareLocalityParts)) -> LoadAwareLocali
     LoadAwareLocality::try_new(parts).unwrap()
 }
 
-/// One proxy per zone and a fluid between them. Utilization is measured over `window` ticks.
+/// One proxy per zone and a fluid model of requests. Utilization is measured over `window` ticks.
 struct Loop {
     settings: LoadAwareLocality,
     hosts: Vec<f64>,
@@ -76,7 +76,7 @@ impl Loop {
             .map(|z| self.history.iter().map(|u| u[z]).sum::<f64>() / ticks)
             .collect();
         for own in 0..zones {
-            // Slots as the proxy of this zone holds them: own first.
+            // Slots as the proxy of this zone holds them: its own first.
             let order: Vec<usize> = std::iter::once(own)
                 .chain((0..zones).filter(|&zone| zone != own))
                 .collect();
@@ -105,7 +105,12 @@ impl Loop {
                 })
                 .collect();
             let weights = controller
-                .tick(&Controls::from(&self.settings), &controlled, true, None)
+                .tick(
+                    &ControllerSettings::from(&self.settings),
+                    &controlled,
+                    true,
+                    None,
+                )
                 .weights;
             for (&zone, weight) in order.iter().zip(weights) {
                 self.shares[own][zone] = weight;
@@ -131,7 +136,7 @@ impl Loop {
         }
     }
 
-    /// max ÷ mean utilization of zones.
+    /// Highest ÷ mean utilization of zones.
     fn imbalance(&self) -> f64 {
         let utilization = self.utilization();
         let load: f64 = utilization
@@ -150,7 +155,7 @@ impl Loop {
         self.demand.iter().enumerate().map(away).sum::<f64>() / total
     }
 
-    /// The least cross-zone share with which all zones can be level.
+    /// Lowest share of cross-zone requests with which all zones can be equally utilized.
     fn minimum(&self) -> f64 {
         let total: f64 = self.demand.iter().sum();
         let mean = total / self.hosts.iter().sum::<f64>();
@@ -183,7 +188,7 @@ const SKEWS: [[f64; 3]; 4] = [
 ];
 
 #[test]
-fn it_settles_within_30_seconds_and_stays() {
+fn it_converges_within_30_seconds_and_stays() {
     for fractions in SKEWS {
         for mean in [0.4, 0.6, 0.8] {
             for window in [1, 3, 10] {
@@ -247,8 +252,9 @@ fn uneven_host_counts_and_many_zones() {
 }
 
 #[test]
-fn the_own_locality_is_never_locked_out() {
-    // The lock-out of loop-quality.md: the first reports of the own zone say 1.0, then it is idle.
+fn the_local_locality_is_never_locked_out() {
+    // The lock-out of loop-quality.md: the first reports of the local zone say 1.0, then it is
+    // idle.
     let settings = settings(|_| ());
     let mut controller = Convergent::default();
     let zones = ["a", "b", "c"].map(Locality::zone_only);
@@ -272,7 +278,7 @@ fn the_own_locality_is_never_locked_out() {
             })
             .collect();
         controller
-            .tick(&Controls::from(&settings), &slots, true, None)
+            .tick(&ControllerSettings::from(&settings), &slots, true, None)
             .weights[0]
     };
     for _ in 0..300 {
@@ -283,7 +289,7 @@ fn the_own_locality_is_never_locked_out() {
 }
 
 #[test]
-fn measured_demand_leads_and_reports_trim_unless_they_insist() {
+fn measured_demand_leads_and_reports_trim() {
     let settings = settings(|_| ());
     let mut controller = Convergent::default();
     let zones = ["a", "b", "c"].map(Locality::zone_only);
@@ -306,7 +312,12 @@ fn measured_demand_leads_and_reports_trim_unless_they_insist() {
         .collect();
     let asked = [0.6, 0.3, 0.1];
     let first = controller
-        .tick(&Controls::from(&settings), &slots, true, Some(&asked))
+        .tick(
+            &ControllerSettings::from(&settings),
+            &slots,
+            true,
+            Some(&asked),
+        )
         .weights;
     assert!(
         (first[0] - 0.6).abs() < 0.02,
@@ -315,19 +326,24 @@ fn measured_demand_leads_and_reports_trim_unless_they_insist() {
     let mut kept = Vec::new();
     for _ in 0..200 {
         let shares = controller
-            .tick(&Controls::from(&settings), &slots, true, Some(&asked))
+            .tick(
+                &ControllerSettings::from(&settings),
+                &slots,
+                true,
+                Some(&asked),
+            )
             .weights;
         kept.push(shares[0]);
     }
-    // Level reports speak for keeping more: at once a little, in the end they are believed.
+    // Balanced reports call for keeping more: slowly at first, completely if they persist.
     assert!(kept[1] <= 0.6 + TRIM, "{kept:?}");
     assert!(kept[199] > 0.9, "{kept:?}");
 }
 
 #[test]
-fn an_overload_everywhere_is_told_and_one_of_a_zone_is_not() {
+fn all_overloaded_is_set_only_if_every_zone_is() {
     let zones = ["a", "b", "c"].map(Locality::zone_only);
-    let told = |utilization: [Option<f64>; 3]| {
+    let all_overloaded = |utilization: [Option<f64>; 3]| {
         let slot = |utilization: Option<f64>| ControlledSlot {
             smoothed: SmoothedSlot {
                 eligible: 4.0,
@@ -338,20 +354,28 @@ fn an_overload_everywhere_is_told_and_one_of_a_zone_is_not() {
             report_age: 0.5,
         };
         let slots: Vec<_> = zones.iter().zip(utilization.map(slot)).collect();
-        let controls = Controls::from(&settings(|_| ()));
+        let controls = ControllerSettings::from(&settings(|_| ()));
         Convergent::default()
             .tick(&controls, &slots, true, None)
             .all_overloaded
     };
-    assert!(told([Some(1.0), Some(0.9995), Some(1.0)]));
-    assert!(!told([Some(1.0), Some(0.9), Some(1.0)]));
-    assert!(!told([Some(1.0), None, Some(1.0)]), "nothing is known of b");
-    let nobody = Convergent::default().tick(&Controls::from(&settings(|_| ())), &[], false, None);
+    assert!(all_overloaded([Some(1.0), Some(0.9995), Some(1.0)]));
+    assert!(!all_overloaded([Some(1.0), Some(0.9), Some(1.0)]));
+    assert!(
+        !all_overloaded([Some(1.0), None, Some(1.0)]),
+        "b has not reported"
+    );
+    let nobody = Convergent::default().tick(
+        &ControllerSettings::from(&settings(|_| ())),
+        &[],
+        false,
+        None,
+    );
     assert!(!nobody.all_overloaded);
 }
 
 #[test]
-fn cold_start_and_special_shapes() {
+fn cold_start_and_edge_cases() {
     let zones = ["a", "b"].map(Locality::zone_only);
     let cold = |eligible: [f64; 2]| {
         let slot = |eligible| ControlledSlot {
@@ -366,7 +390,7 @@ fn cold_start_and_special_shapes() {
     };
     let tick = |settings: &LoadAwareLocality, slots: &[(&Locality, ControlledSlot)], local| {
         Convergent::default()
-            .tick(&Controls::from(settings), slots, local, None)
+            .tick(&ControllerSettings::from(settings), slots, local, None)
             .weights
     };
     assert_eq!(
@@ -385,7 +409,7 @@ fn cold_start_and_special_shapes() {
 }
 
 #[test]
-fn a_zone_that_lost_its_hosts_shares_out_without_swinging_and_comes_home_after() {
+fn a_zone_without_hosts_spills_evenly_and_returns_to_local() {
     let mut world = Loop::new(&[4.0; 3], &[0.4, 0.3, 0.3], 0.5, 3);
     world.noise = 0.05;
     world.run(60);
@@ -407,7 +431,7 @@ fn a_zone_that_lost_its_hosts_shares_out_without_swinging_and_comes_home_after()
 }
 
 #[test]
-fn zones_that_exchange_traffic_for_nothing_come_home() {
+fn needless_exchange_between_zones_ends() {
     let mut world = Loop::new(&[4.0; 3], &[1.0 / 3.0; 3], 0.6, 3);
     world.run(5);
     for (own, (_, controller)) in world.proxies.iter_mut().enumerate() {
@@ -422,14 +446,14 @@ fn zones_that_exchange_traffic_for_nothing_come_home() {
 }
 
 #[test]
-fn demand_that_moves_takes_the_shares_along_and_never_past_it() {
+fn shares_follow_moving_demand_and_never_overshoot_it() {
     let mut flow = Flow::new(0.9);
     flow.lead(0.9, 1.0);
     flow.lead(0.5, 1.0);
     assert!((flow.share - 0.75).abs() < 1e-9, "slewed: {flow:?}");
     flow.lead(0.5, 10.0);
     assert!((flow.share - 0.5).abs() < 1e-9, "{flow:?}");
-    // Reports were quicker: the share is where demand only now says it should be.
+    // Reports were quicker: the share is already where demand only now says it should be.
     let mut flow = Flow::new(0.9);
     flow.lead(0.9, 1.0);
     flow.share = 0.5;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::model::load_aware_locality::{LoadAwareLocalityParts, SpillController};
+use crate::rng::splitmix64;
 
 fn settings(change: impl FnOnce(&mut LoadAwareLocalityParts)) -> LoadAwareLocality {
     let mut parts = LoadAwareLocalityParts::default();
@@ -68,12 +69,12 @@ fn cold_start_is_local_or_by_host_count() {
     assert_eq!(
         shares(&weights),
         ["0.97", "0.03"],
-        "the first report of anybody ends it"
+        "the first report ends the cold start"
     );
 }
 
 #[test]
-fn the_remote_mean_may_leave_out_the_silent() {
+fn the_remote_mean_may_exclude_zones_without_reports() {
     let zones = slots(&[("a", 1, Some(0.25)), ("b", 1, Some(0.3)), ("c", 1, None)]);
     let all = Smoother::default().tick(&settings(|_| ()), &zones, true);
     assert!(all.local_preferred, "0.25 is at most 0.15 + 0.1");
@@ -98,7 +99,7 @@ fn the_remote_mean_may_leave_out_the_silent() {
 }
 
 #[test]
-fn the_lock_out_and_its_cure() {
+fn the_local_probe_prevents_a_lock_out() {
     let hot = slots(&[
         ("a", 4, Some(1.0)),
         ("b", 4, Some(0.3)),
@@ -107,7 +108,7 @@ fn the_lock_out_and_its_cure() {
     let locked = Smoother::default().tick(&settings(|_| ()), &hot, true);
     assert_eq!(
         locked.weights[0], 0.0,
-        "the seed's rule gives the own locality nothing"
+        "the rule of the seed gives the local locality nothing"
     );
     let cure = settings(|parts| parts.local_probe_fraction = Some(0.05));
     let cured = Smoother::default().tick(&cure, &hot, true);
@@ -118,7 +119,7 @@ fn the_lock_out_and_its_cure() {
 }
 
 #[test]
-fn smoothing_blends_carries_and_forgets() {
+fn smoothing_blends_keeps_and_forgets() {
     let mut smoother = Smoother::default();
     let value = |smoother: &mut Smoother, zones: &[SlotLoad]| smoother.smooth(0.5, zones);
     assert_eq!(
@@ -135,7 +136,7 @@ fn smoothing_blends_carries_and_forgets() {
     let fresh = value(&mut smoother, &slots(&[("a", 1, None)]))[0];
     assert!(
         fresh.cold && !fresh.stale,
-        "a locality that was gone starts anew"
+        "a locality that was removed starts over"
     );
 }
 
@@ -150,9 +151,9 @@ fn overload_falls_back_to_host_counts() {
 }
 
 #[test]
-fn choosing_a_slot() {
-    assert_eq!(choose_locality(mix(3), &[1.0, 2.0]), 0);
-    assert_eq!(choose_locality(mix(6), &[1.0, 2.0]), 1);
+fn slots_are_chosen_by_prefix_sums() {
+    assert_eq!(choose_locality(splitmix64(3), &[1.0, 2.0]), 0);
+    assert_eq!(choose_locality(splitmix64(6), &[1.0, 2.0]), 1);
     assert_eq!(
         choose_locality(u64::MAX, &[1.0, 2.0]),
         1,

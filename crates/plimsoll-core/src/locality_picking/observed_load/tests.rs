@@ -1,8 +1,8 @@
-//! Windows in, response times and loads out.
+//! Tests of load estimates: windows in, response times and loads out.
 
 use super::*;
 
-/// A window of requests that all took so many milliseconds.
+/// A window of requests that all took `millis` milliseconds.
 fn window(answered: u64, millis: f64) -> Window {
     #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
     let log_sum = answered as f64 * (millis * 1e6).log2();
@@ -14,7 +14,7 @@ fn window(answered: u64, millis: f64) -> Window {
     }
 }
 
-/// A locality after windows of one second each, of (requests, milliseconds).
+/// Estimate of a locality after windows of one second, each given as (requests, milliseconds).
 fn after(windows: &[(u64, f64)]) -> Estimate {
     let mut estimate = Estimate::default();
     for &(answered, millis) in windows {
@@ -28,7 +28,7 @@ fn millis(estimate: &Estimate) -> f64 {
 }
 
 #[test]
-fn a_few_requests_say_nothing() {
+fn a_few_requests_give_no_estimate() {
     assert_eq!(after(&[(99, 400.0)]).response_time(), None);
     let known = after(&[(60, 20.0), (60, 20.0)]);
     assert!((millis(&known) - 20.0).abs() < 0.01, "{known:?}");
@@ -36,7 +36,7 @@ fn a_few_requests_say_nothing() {
 }
 
 #[test]
-fn load_is_relative_to_the_quickest_and_grows_by_one_with_each_doubling() {
+fn load_grows_by_one_with_each_doubling_of_the_response_time() {
     let times = [(500, 40.0), (500, 10.0), (500, 10.5), (20, 1.0)];
     let estimates = times.map(|window| after(&[window; 3]));
     let loads = relative_loads(&estimates);
@@ -47,7 +47,7 @@ fn load_is_relative_to_the_quickest_and_grows_by_one_with_each_doubling() {
 }
 
 #[test]
-fn one_lucky_window_of_few_requests_moves_a_mean_by_little() {
+fn one_window_of_few_requests_moves_the_mean_by_little() {
     let mut windows = vec![(100, 100.0); 10];
     windows.push((2, 10.0));
     let lucky = after(&windows);
@@ -67,7 +67,7 @@ fn a_mean_of_few_requests_is_old() {
 }
 
 #[test]
-fn requests_that_hang_count_before_any_of_them_is_answered() {
+fn hanging_requests_count_before_any_response() {
     let mut estimate = after(&[(100, 20.0); 20]);
     for second in 1..=3 {
         let hung = Window {
@@ -77,12 +77,12 @@ fn requests_that_hang_count_before_any_of_them_is_answered() {
         };
         estimate.observe(&hung, 1.0);
     }
-    // 300 requests wait at 100 per second: about three seconds, less what could be chance.
+    // 300 requests wait at 100 per second: about three seconds, less what may be noise.
     assert!(
         (1_500.0..3_000.0).contains(&millis(&estimate)),
         "{estimate:?}"
     );
-    assert_eq!(estimate.age(), 0.0, "what hangs, hangs now");
+    assert_eq!(estimate.age(), 0.0, "a backlog is current");
     estimate.observe(&window(100, 20.0), 1.0);
     assert!(
         (millis(&estimate) - 20.0).abs() < 0.1,
@@ -91,13 +91,13 @@ fn requests_that_hang_count_before_any_of_them_is_answered() {
 }
 
 #[test]
-fn what_waits_all_the_time_is_a_stream_and_not_a_queue() {
+fn long_lived_streams_are_not_a_backlog() {
     let with_streams = |streams: u64| Window {
         waiting: streams + 2,
         ..window(100, 20.0)
     };
     let mut estimate = Estimate::default();
-    // There from the start, a thousand of them; then a few more each minute.
+    // A thousand streams from the start; then a few more each minute.
     for second in 0..600 {
         estimate.observe(&with_streams(1_000 + second / 20), 1.0);
         if second > 2 {
@@ -110,7 +110,7 @@ fn what_waits_all_the_time_is_a_stream_and_not_a_queue() {
 }
 
 #[test]
-fn a_few_more_in_flight_are_chance() {
+fn a_small_backlog_is_noise() {
     let mut estimate = after(&[(10, 20.0); 30]);
     for waiting in [0, 3, 1, 6, 2, 0, 5] {
         let busy = Window {

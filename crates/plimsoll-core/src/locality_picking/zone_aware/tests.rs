@@ -4,7 +4,7 @@ use super::*;
 use crate::counts::ClassCounts;
 use crate::locality_picking::demand::FractionMap;
 use crate::model::zone_aware::ZoneAwareParts;
-use crate::rng::{Script, Xoshiro256};
+use crate::rng::{ScriptedRng, Xoshiro256};
 use crate::units::BasisPoints;
 
 pub(super) fn counts(zones: &[(&str, u64)], own: &str) -> HostSetCounts {
@@ -67,7 +67,7 @@ fn residual(routing: &ZoneRouting) -> &Residual {
 }
 
 #[test]
-fn the_dead_band_holds_direct_and_can_be_switched_off() {
+fn the_dead_band_keeps_traffic_direct_and_can_be_disabled() {
     let noisy = [("a", 3050), ("b", 4950), ("c", 2000)];
     assert_eq!(
         route(&config(|_| ()), "a", &noisy).state,
@@ -86,7 +86,7 @@ fn the_dead_band_holds_direct_and_can_be_switched_off() {
 }
 
 #[test]
-fn the_dead_band_is_not_for_the_classic_bases() {
+fn the_dead_band_does_not_apply_to_the_classic_bases() {
     let classic = config(|parts| parts.locality_basis = LocalityBasis::HealthyHostsNum);
     let fleet = counts(&[("a", 305), ("b", 495), ("c", 200)], "a");
     let routing = regenerate(
@@ -117,7 +117,7 @@ fn capacity_may_be_counted_by_weight() {
         }
     );
     assert_eq!(routing.state, ZoneState::LocalityDirect);
-    // Without fractions the classic basis by count applies whole.
+    // Without fractions, demand and capacity are both taken from host counts.
     let fallback = regenerate(
         &by_weight,
         &upstream,
@@ -134,7 +134,7 @@ fn capacity_may_be_counted_by_weight() {
 }
 
 #[test]
-fn without_spare_capacity_measured_spill_goes_where_hosts_are() {
+fn without_spare_capacity_measured_bases_spill_by_hosts() {
     // Rounding leaves no spare basis point anywhere; d has no healthy host at all.
     let residual = Residual {
         local_percent_to_route: 9000,
@@ -145,7 +145,7 @@ fn without_spare_capacity_measured_spill_goes_where_hosts_are() {
     let pick = |draws: [u64; 2]| {
         residual.pick(
             &mut LocalitySampler::Random,
-            &mut Script::new(draws),
+            &mut ScriptedRng::new(draws),
             &stats,
         )
     };
@@ -215,7 +215,7 @@ fn even_sampling_removes_most_of_the_variance() {
 }
 
 #[test]
-fn own_locality_without_upstream_slot_spills_everything() {
+fn a_locality_without_upstream_slot_spills_everything() {
     let fleet = counts(&[("a", 5), ("b", 5)], "a");
     let upstream = counts(&[("b", 4), ("c", 4)], "a");
     let demand = Demand::from_fractions(&fractions(&[("a", 9000), ("b", 1000)]), &fleet).unwrap();

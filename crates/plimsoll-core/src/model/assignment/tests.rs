@@ -1,4 +1,4 @@
-//! Tests of the checked way into an assignment: every refusal names its field, order is canonical.
+//! Tests of assignment validation: every error names its field, and the order is canonical.
 
 use super::*;
 
@@ -53,9 +53,8 @@ fn order_of_entries_and_endpoints_does_not_matter() {
 
 #[test]
 fn entries_of_one_locality_are_joined() {
-    let joined =
-        ClusterLoadAssignment::try_new(parts(vec![entry("a", 0, &[2]), entry("a", 0, &[1])]));
-    let joined = joined.unwrap();
+    let entries = vec![entry("a", 0, &[2]), entry("a", 0, &[1])];
+    let joined = ClusterLoadAssignment::try_new(parts(entries)).unwrap();
     assert_eq!(joined.endpoints().len(), 1);
     assert_eq!(joined.endpoints()[0].lb_endpoints.len(), 2);
     let mut heavy = entry("a", 0, &[2]);
@@ -67,11 +66,22 @@ fn entries_of_one_locality_are_joined() {
 }
 
 #[test]
-fn an_address_may_stand_once() {
+fn duplicate_addresses_are_rejected() {
     assert_eq!(
         error(vec![entry("a", 0, &[1, 2]), entry("b", 1, &[9, 2])]),
         "endpoints[1].lb_endpoints[1].endpoint.address: 10.0.0.2:80 is already \
          endpoints[0].lb_endpoints[1]"
+    );
+    // Duplicates are found also if every entry is sorted: across entries and within one entry.
+    assert_eq!(
+        error(vec![entry("a", 0, &[1, 2, 7]), entry("b", 1, &[2, 9])]),
+        "endpoints[1].lb_endpoints[0].endpoint.address: 10.0.0.2:80 is already \
+         endpoints[0].lb_endpoints[1]"
+    );
+    assert_eq!(
+        error(vec![entry("a", 0, &[]), entry("b", 0, &[1, 3, 3])]),
+        "endpoints[1].lb_endpoints[2].endpoint.address: 10.0.0.3:80 is already \
+         endpoints[1].lb_endpoints[1]"
     );
 }
 
@@ -103,7 +113,7 @@ fn weights_are_at_least_one_and_their_sums_fit() {
 }
 
 #[test]
-fn fractions_keep_their_presence_and_their_range() {
+fn fractions_keep_presence_and_are_range_checked() {
     let mut zero = entry("a", 0, &[1]);
     zero.observed_traffic_fraction = Some(0);
     let assignment =
@@ -185,14 +195,14 @@ fn policy_and_ports_are_checked() {
 }
 
 #[test]
-fn an_empty_assignment_is_an_assignment() {
+fn an_empty_assignment_is_valid() {
     let empty = ClusterLoadAssignment::try_new(AssignmentParts::default()).unwrap();
     assert!(empty.endpoints().is_empty());
     assert_eq!(empty.overprovisioning_factor(), 140);
 }
 
 #[test]
-fn fractions_alone_do_not_change_the_hosts() {
+fn fraction_changes_leave_hosts_unchanged() {
     let mut with = entry("a", 0, &[1]);
     with.observed_traffic_fraction = Some(5000);
     let with = ClusterLoadAssignment::try_new(parts(vec![with])).unwrap();

@@ -1,4 +1,4 @@
-//! Defaults, ranges and the names of the fields in errors.
+//! Tests of defaults, ranges and field names in errors.
 
 use super::*;
 
@@ -82,7 +82,7 @@ fn everything_that_is_set_is_kept() {
 }
 
 #[test]
-fn zero_switches_blackout_off_and_makes_weights_expire_at_once() {
+fn zero_disables_blackout_and_expires_weights_at_once() {
     let settings = checked(Parts {
         blackout_period: Some(Duration::ZERO),
         weight_expiration_period: Some(Duration::ZERO),
@@ -93,7 +93,7 @@ fn zero_switches_blackout_off_and_makes_weights_expire_at_once() {
 }
 
 #[test]
-fn weights_are_not_recomputed_without_a_pause() {
+fn a_weight_update_period_below_1_ms_is_rejected() {
     let update = |period: Duration| Parts {
         weight_update_period: Some(period),
         ..Parts::default()
@@ -110,7 +110,7 @@ fn weights_are_not_recomputed_without_a_pause() {
 }
 
 #[test]
-fn durations_are_cut_to_milliseconds() {
+fn durations_are_truncated_to_milliseconds() {
     let long = Some(Duration::from_micros(1_999));
     let settings = checked(Parts {
         enable_oob_load_report: true,
@@ -166,7 +166,7 @@ fn metric_names_are_resolved_and_unknown_ones_kept() {
 }
 
 #[test]
-fn a_period_that_is_not_positive_is_the_default() {
+fn a_non_positive_period_is_the_default() {
     for period in [None, Some(Duration::ZERO), Some(Duration::from_nanos(1))] {
         let reporting = OobReporting::try_new(period, OobReportingConfig::default()).unwrap();
         assert_eq!(reporting, OobReporting::default(), "{period:?}");
@@ -175,7 +175,7 @@ fn a_period_that_is_not_positive_is_the_default() {
 }
 
 #[test]
-fn port_and_authority_are_checked_even_while_not_in_use() {
+fn port_and_authority_are_checked_even_if_unused() {
     let config = |port_value: u32, authority: &str| Parts {
         oob_reporting_config: OobReportingConfig {
             port_value,
@@ -199,7 +199,7 @@ fn port_and_authority_are_checked_even_while_not_in_use() {
 }
 
 #[test]
-fn two_consumers_share_one_stream() {
+fn merge_takes_the_shorter_period() {
     let reporting = |period, port_value, authority: &str| {
         let authority = authority.into();
         let config = OobReportingConfig {
@@ -209,7 +209,7 @@ fn two_consumers_share_one_stream() {
         OobReporting::try_new(millis(period), config).unwrap()
     };
     let (parent, child) = (reporting(5000, 0, "parent"), reporting(1000, 9001, "child"));
-    assert_eq!(parent.shared_with(&child), reporting(1000, 9001, "parent"));
-    assert_eq!(child.shared_with(&parent), reporting(1000, 9001, "child"));
-    assert_eq!(parent.shared_with(&parent), parent);
+    assert_eq!(parent.merge(&child), reporting(1000, 9001, "parent"));
+    assert_eq!(child.merge(&parent), reporting(1000, 9001, "child"));
+    assert_eq!(parent.merge(&parent), parent);
 }

@@ -1,5 +1,5 @@
-//! [`MatchCriteria`]: the metadata a request asks for, sorted by key and hashed once when the route
-//! is made, so that a pick compares numbers and allocates nothing.
+//! [`MatchCriteria`]: the metadata that a request must match, sorted by key and hashed once when
+//! the route is created, so that a pick compares numbers and allocates nothing.
 
 use std::sync::Arc;
 
@@ -7,25 +7,23 @@ use xxhash_rust::xxh64::Xxh64;
 
 use super::{Metadata, MetadataValue};
 
-/// The key that `FALLBACK_LIST` takes out of the criteria of a request.
+/// The key that `FALLBACK_LIST` removes from the criteria of a request.
 pub const FALLBACK_LIST: &str = "fallback_list";
 
-/// The metadata that the route of a request asks for (`metadata_match`, namespace `envoy.lb`).
-/// Made once per route or weighted cluster; cloning is cheap.
+/// Metadata that the route of a request requires (`metadata_match`, namespace `envoy.lb`). Built
+/// once per route or weighted cluster; cloning is cheap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MatchCriteria {
     metadata: Metadata,
     criteria: Arc<[Criterion]>,
-    /// What `FALLBACK_LIST` tries one after the other; `None` without the key `fallback_list`.
+    /// Criteria that `FALLBACK_LIST` tries in order; `None` without the key `fallback_list`.
     attempts: Option<Arc<[Arc<[Criterion]>]>>,
 }
 
-/// One key and value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Criterion {
     pub(crate) key: Arc<str>,
     pub(crate) value: MetadataValue,
-    /// Hash of both.
     pub(crate) hash: u64,
 }
 
@@ -47,7 +45,7 @@ impl Criterion {
 }
 
 impl MatchCriteria {
-    /// The criteria of a route with this metadata.
+    /// Creates the criteria of a route with this metadata.
     pub fn new(metadata: Metadata) -> Self {
         let attempts = metadata.get(FALLBACK_LIST).map(|list| {
             let rest = without(&metadata, FALLBACK_LIST);
@@ -59,7 +57,7 @@ impl MatchCriteria {
             }
             let attempts = entries.iter().map(|entry| match entry {
                 MetadataValue::Struct(over) => criteria_of(&merge(&rest, over)),
-                // Envoy reads an entry of another kind as a struct without fields.
+                // Envoy treats an entry of another kind as a struct without fields.
                 _ => criteria_of(&rest),
             });
             attempts.collect()
@@ -71,13 +69,13 @@ impl MatchCriteria {
         }
     }
 
-    /// These criteria with those of `over` on top: a weighted cluster over its route.
+    /// Merges `over` on top of these criteria, as a weighted cluster does over its route.
     #[must_use]
     pub fn merged(&self, over: &Metadata) -> Self {
         Self::new(merge(&self.metadata, over))
     }
 
-    /// The criteria of these keys only.
+    /// Returns only the criteria of these keys.
     #[must_use]
     pub fn filtered(&self, keys: &[impl AsRef<str>]) -> Self {
         let wanted = |key: &str| keys.iter().any(|wanted| wanted.as_ref() == key);
@@ -85,17 +83,15 @@ impl MatchCriteria {
         Self::new(kept.map(|(k, v)| (Arc::clone(k), v.clone())).collect())
     }
 
-    /// Keys and values, sorted by key.
+    /// Returns keys and values, sorted by key.
     pub const fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// Everything that is asked for.
     pub(crate) fn criteria(&self) -> &[Criterion] {
         &self.criteria
     }
 
-    /// What is asked for, one after the other, under `FALLBACK_LIST`.
     pub(crate) fn attempts(&self) -> Option<&[Arc<[Criterion]>]> {
         self.attempts.as_deref()
     }
@@ -116,14 +112,13 @@ fn without(metadata: &Metadata, key: &str) -> Metadata {
     kept.map(|(k, v)| (Arc::clone(k), v.clone())).collect()
 }
 
-/// Hash of a sequence of criteria, from those of its members.
 pub(crate) fn combined_hash(hashes: impl Iterator<Item = u64>) -> u64 {
     hashes.fold(0, |hash: u64, next| {
         (hash.rotate_left(27) ^ next).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     })
 }
 
-/// Text with its length, so that no two sequences of texts look alike.
+/// Hashes text with its length, so that different sequences of texts have different inputs.
 fn text(hasher: &mut Xxh64, text: &str) {
     hasher.update(&text.len().to_le_bytes());
     hasher.update(text.as_bytes());

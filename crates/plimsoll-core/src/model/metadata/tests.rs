@@ -1,4 +1,4 @@
-//! Equality, text and criteria of metadata.
+//! Tests of equality, text form and match criteria of metadata.
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn values_are_equal_by_kind_and_content() {
 }
 
 #[test]
-fn numbers_are_finite() {
+fn non_finite_numbers_are_rejected() {
     for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         assert!(MetadataValue::number(value).is_err(), "{value}");
     }
@@ -44,7 +44,7 @@ fn labels_match_a_list_as_a_whole_or_by_its_elements() {
     assert!(host.matches(&label(list.clone()), false));
     assert!(
         !host.matches(&label(list), true),
-        "a list stands for its elements"
+        "a list matches its elements"
     );
     assert!(host.matches(&Metadata::default(), false));
     assert!(Metadata::default().matches(&Metadata::default(), true));
@@ -69,7 +69,7 @@ fn metadata_is_printed_as_json() {
     assert_eq!(number(1e21).to_string(), "1e+21");
     assert_eq!(number(2.5e-7).to_string(), "2.5e-07");
     let pairs = [("z".into(), number(1.0)), ("a".into(), "x".into())];
-    assert_eq!(Described(&pairs).to_string(), r#"z=1, a="x""#);
+    assert_eq!(DisplayMetadata(&pairs).to_string(), r#"z=1, a="x""#);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn criteria_are_sorted_merged_and_filtered() {
     assert_eq!(
         keys(&merged),
         ["a=\"w\"", "b=2", "b++=\"v2\"", "c=true"],
-        "the later value of a key counts"
+        "the later value of a key wins"
     );
     assert_eq!(keys(&criteria.filtered(&["c", "x"])), ["c=true"]);
 }
@@ -127,7 +127,7 @@ fn equal_criteria_have_equal_hashes() {
 }
 
 #[test]
-fn a_fallback_list_is_tried_over_the_other_criteria() {
+fn fallback_list_entries_are_merged_over_the_other_criteria() {
     let attempts = |list: MetadataValue| -> Vec<String> {
         let route = fields([("version", "1".into()), (criteria::FALLBACK_LIST, list)]);
         let criteria = MatchCriteria::new(route);

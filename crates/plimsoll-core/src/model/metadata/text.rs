@@ -1,10 +1,9 @@
-//! Metadata as text for logs and explanations: `key=value`, values as JSON.
+//! Text form of metadata for logs and explanations: `key=value`, values as JSON.
 
 use std::fmt::{self, Write};
 
 use super::{Metadata, MetadataValue};
 
-/// Writes `key=value` pairs, separated by commas.
 pub(super) fn describe<'a>(
     f: &mut fmt::Formatter<'_>,
     mut pairs: impl Iterator<Item = (&'a str, &'a MetadataValue)>,
@@ -46,8 +45,7 @@ fn object(f: &mut fmt::Formatter<'_>, fields: &Metadata) -> fmt::Result {
     f.write_char('}')
 }
 
-/// A double as protobuf's JSON prints it: the shortest digits that mean it, with an exponent where
-/// they would be many.
+/// A double as protobuf's JSON prints it: shortest digits, exponent for extreme magnitudes.
 struct Number(f64);
 
 impl fmt::Display for Number {
@@ -64,7 +62,7 @@ impl fmt::Display for Number {
     }
 }
 
-/// JSON text; angle brackets are escaped as protobuf does.
+/// Writes a JSON string; angle brackets are escaped as protobuf does.
 fn quote(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     f.write_char('"')?;
     for character in text.chars() {

@@ -1,15 +1,15 @@
-//! [`MetricMap`]: named numbers of a report, as one sorted list.
+//! [`MetricMap`]: the named metrics of a load report, as a sorted list.
 //!
-//! Reports carry a handful of metrics, so that a list is smaller and faster than a tree. Every
-//! entry keeps a hash of its name, and a resolved name compares hashes before it compares text.
-//! Filled by whoever reads a wire form, read by `metric_name` and by load reporting.
+//! Reports carry a handful of metrics, for which a list is smaller and faster than a tree. Every
+//! entry stores a hash of its name, and a resolved name compares hashes before text. Wire-format
+//! readers fill the map; `metric_name` and load reporting read it.
 
 use xxhash_rust::xxh64::xxh64;
 
-/// Up to here looking at all hashes is faster than comparing some names.
+/// Up to this length, scanning all hashes is faster than comparing some names.
 const FEW: usize = 32;
 
-/// Metrics by name: names are unique, the order is that of their bytes.
+/// Metric values by name. Names are unique and sorted by their bytes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MetricMap(Vec<Metric>);
 
@@ -20,7 +20,6 @@ struct Metric {
     name: Box<str>,
 }
 
-/// A name that is looked up again and again: hashed once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     hash: u64,
@@ -28,12 +27,12 @@ pub(super) struct Key {
 }
 
 impl MetricMap {
-    /// The value of `name`, if the report has it.
+    /// Returns the value of `name`, if the report has it.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.position(name).ok().map(|index| self.0[index].value)
     }
 
-    /// Sets `name` to `value` and returns what it was before.
+    /// Sets `name` to `value` and returns the previous value.
     pub fn insert(&mut self, name: impl Into<Box<str>>, value: f64) -> Option<f64> {
         let metric = Metric::new(name.into(), value);
         match self.position(&metric.name) {
@@ -45,23 +44,22 @@ impl MetricMap {
         }
     }
 
-    /// All metrics, sorted by name.
+    /// Iterates over all metrics, sorted by name.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, f64)> {
         let metrics = self.0.iter();
         metrics.map(|metric| (metric.name.as_ref(), metric.value))
     }
 
-    /// How many there are.
+    /// Returns the number of metrics.
     pub const fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// There is none.
+    /// Whether the report has no metrics.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// As [`Self::get`], for a key that was hashed before.
     pub(super) fn get_hashed(&self, key: &Key) -> Option<f64> {
         if self.0.len() > FEW {
             return self.get(&key.name);
@@ -95,13 +93,13 @@ impl Key {
     }
 }
 
-/// Only narrows the search: equal hashes are followed by a comparison of names.
+/// Hashes a name. This only narrows the search: names are compared after equal hashes.
 fn hash(name: &str) -> u64 {
     xxh64(name.as_bytes(), 0)
 }
 
 impl<N: Into<Box<str>>> FromIterator<(N, f64)> for MetricMap {
-    /// Of metrics with the same name the last one counts, as in a protobuf map.
+    /// The last of several metrics with the same name wins, as in a protobuf map.
     fn from_iter<I: IntoIterator<Item = (N, f64)>>(metrics: I) -> Self {
         let metrics = metrics.into_iter();
         let mut list: Vec<_> = metrics
@@ -145,14 +143,14 @@ mod tests {
     }
 
     #[test]
-    fn of_equal_names_the_last_one_counts() {
+    fn the_last_of_equal_names_wins() {
         let list = [("a", 1.0), ("b", 9.0), ("a", 2.0), ("a", 3.0)];
         let map: MetricMap = list.into_iter().collect();
         assert_eq!(pairs(&map), [("a", 3.0), ("b", 9.0)]);
     }
 
     #[test]
-    fn inserting_replaces_and_tells_what_was_there() {
+    fn insert_replaces_and_returns_the_previous_value() {
         let mut map = MetricMap::default();
         assert_eq!(map.insert("b", 1.0), None);
         assert_eq!(map.insert("a", 2.0), None);
@@ -161,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn hashed_keys_find_the_same_in_short_and_in_long_lists() {
+    fn hashed_keys_work_in_short_and_long_lists() {
         for len in [0, 1, FEW - 1, FEW, FEW + 1, 1_000] {
             let named = |index: usize| format!("metric.{index}");
             let map: MetricMap = (0..len).map(|index| (named(index), index as f64)).collect();
@@ -179,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_hashes_are_not_equal_names() {
+    fn equal_hashes_do_not_make_equal_names() {
         let map: MetricMap = [("a", 1.0)].into_iter().collect();
         let mut key = Key::new("b");
         key.hash = map.0[0].hash;
@@ -188,7 +186,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_map(list in vec(("[ab.]{0,3}", -9.0..9.0), 0..20), asked in "[ab.]{0,3}") {
+        fn it_behaves_like_a_map(
+            list in vec(("[ab.]{0,3}", -9.0..9.0), 0..20),
+            asked in "[ab.]{0,3}",
+        ) {
             let collected: MetricMap = list.iter().map(|(name, value)| (&**name, *value)).collect();
             let mut inserted = MetricMap::default();
             for (name, value) in &list {

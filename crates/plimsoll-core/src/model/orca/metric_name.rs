@@ -1,15 +1,14 @@
-//! [`MetricName`]: a metric of a report as configurations write it, resolved once.
+//! [`MetricName`]: the configured name of a metric in a load report, resolved once.
 //!
-//! The list is closed (gRFC A114 asks for no reflection): five plain fields and three maps. A name
-//! of anything else is kept and selects nothing, so that a configuration written for a newer sender
-//! still loads.
+//! The set of names is closed (gRFC A114 requires no reflection): five plain fields and three maps.
+//! Any other name selects nothing, so that a configuration for newer backends still loads.
 
 use std::fmt;
 
 use super::metric_map::Key;
 use super::{MetricMap, OrcaLoadReport, largest};
 
-/// A metric, such as `cpu_utilization`, `named_metrics.queue` or `utilization.*`.
+/// Name of a metric, such as `cpu_utilization`, `named_metrics.queue` or `utilization.*`.
 ///
 /// The key of a map is everything after the first dot and may contain dots itself; the key `*`
 /// selects every entry. `rps` is not a name: the field is deprecated.
@@ -26,9 +25,8 @@ enum Target {
     ApplicationUtilization,
     Eps,
     RpsFractional,
-    /// One entry.
     Entry(Map, Key),
-    /// `*`: all entries.
+    /// The largest entry of a map, spelled `*`.
     EveryEntry(Map),
     Unknown,
 }
@@ -41,7 +39,7 @@ enum Map {
 }
 
 impl MetricName {
-    /// Resolves `name`. Never fails: see [`Self::is_known`].
+    /// Resolves `name`. Never fails; see [`Self::is_known`].
     pub fn new(name: &str) -> Self {
         let target = match name {
             "cpu_utilization" => Target::CpuUtilization,
@@ -57,18 +55,19 @@ impl MetricName {
         }
     }
 
-    /// The name as it was written.
+    /// Returns the name as it was configured.
     pub fn as_str(&self) -> &str {
         &self.name
     }
 
-    /// Reports can have this metric. A name that is not known selects nothing: worth a warning.
+    /// Whether reports can have this metric. An unknown name selects nothing and is worth a
+    /// warning.
     pub fn is_known(&self) -> bool {
         self.target != Target::Unknown
     }
 
-    /// What `report` says about this metric, unjudged: plain fields are always there, entries of a
-    /// map when they were sent. For `*` the largest entry that counts as a utilization.
+    /// Returns the metric's value in `report`, unchecked: plain fields always have one, map entries
+    /// only if they were sent. For `*`, the largest entry that counts as a utilization.
     pub fn value(&self, report: &OrcaLoadReport) -> Option<f64> {
         match &self.target {
             Target::CpuUtilization => Some(report.cpu_utilization),
@@ -82,12 +81,11 @@ impl MetricName {
         }
     }
 
-    /// Whether it stands for a whole map.
     pub(crate) const fn is_every_entry(&self) -> bool {
         matches!(self.target, Target::EveryEntry(_))
     }
 
-    /// For `*`, the map of `report` it stands for and the prefix of that map's names.
+    /// For `*`, returns the prefix of the map's names and the map itself.
     pub(crate) fn every_entry_of<'r>(
         &self,
         report: &'r OrcaLoadReport,
@@ -106,7 +104,7 @@ impl fmt::Display for MetricName {
 }
 
 impl Target {
-    /// Split at the first dot, which no prefix has before its end.
+    /// Splits the name at its first dot, which ends every prefix.
     fn in_a_map(name: &str) -> Self {
         let maps = [Map::NamedMetrics, Map::Utilization, Map::RequestCost];
         let found = maps
@@ -146,7 +144,7 @@ mod tests {
         MetricName::new(name).value(report)
     }
 
-    /// Every number of the report is a different one.
+    /// Returns a report in which every number is different.
     fn report() -> OrcaLoadReport {
         OrcaLoadReport {
             cpu_utilization: 0.1,
@@ -186,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_is_the_largest_entry_that_counts() {
+    fn a_star_selects_the_largest_usable_entry() {
         let mut report = report();
         assert_eq!(value("named_metrics.*", &report), Some(1.2));
         for bad in [f64::NAN, f64::INFINITY, -5.0] {
@@ -228,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_fields_are_there_at_any_value() {
+    fn plain_fields_are_returned_at_any_value() {
         let report = OrcaLoadReport {
             cpu_utilization: -0.5,
             mem_utilization: f64::INFINITY,

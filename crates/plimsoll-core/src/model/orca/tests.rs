@@ -1,4 +1,4 @@
-//! The utilization rule in both orders, and the names of load reporting.
+//! Tests of the utilization rule in both orders, and of names in load reports.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ const BOTH: [UtilizationPrecedence; 2] = [
     UtilizationPrecedence::NamedMetricsFirst,
 ];
 
-/// What decisions D7 calls missing.
+/// Values that decision 0026 treats as missing.
 const MISSING: [f64; 6] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, -0.5];
 
 fn names(names: &[&str]) -> Vec<MetricName> {
@@ -21,7 +21,7 @@ fn metrics(metrics: &[(&str, f64)]) -> MetricMap {
     metrics.iter().copied().collect()
 }
 
-/// `application_utilization`, `named_metrics.foo` and `cpu_utilization`.
+/// Returns a report with `application_utilization`, `named_metrics.foo` and `cpu_utilization`.
 fn report(application: f64, foo: f64, cpu: f64) -> OrcaLoadReport {
     OrcaLoadReport {
         application_utilization: application,
@@ -37,12 +37,12 @@ fn utilizations(report: &OrcaLoadReport, configured: &[&str]) -> [f64; 2] {
 }
 
 #[test]
-fn the_default_is_the_order_of_the_seeds() {
+fn the_default_order_is_that_of_the_seeds() {
     assert_eq!(UtilizationPrecedence::default(), BOTH[0]);
 }
 
 #[test]
-fn each_order_takes_the_first_that_counts() {
+fn each_order_takes_the_first_usable_value() {
     let foo = ["named_metrics.foo"];
     assert_eq!(utilizations(&report(0.5, 0.3, 0.6), &foo), [0.5, 0.3]);
     assert_eq!(utilizations(&report(0.5, 0.0, 0.6), &foo), [0.5, 0.5]);
@@ -59,7 +59,7 @@ fn a_metric_counts_only_where_it_is_configured() {
 }
 
 #[test]
-fn what_is_missing_is_missing_in_every_place() {
+fn unusable_values_count_as_missing_everywhere() {
     let foo = ["named_metrics.foo"];
     for missing in MISSING {
         let of = |report: OrcaLoadReport| utilizations(&report, &foo);
@@ -75,7 +75,7 @@ fn what_is_missing_is_missing_in_every_place() {
 }
 
 #[test]
-fn the_result_of_nothing_is_a_positive_zero() {
+fn an_empty_report_has_positive_zero_utilization() {
     let nothing = report(-0.0, -0.0, -0.0);
     for utilization in utilizations(&nothing, &["named_metrics.foo", "cpu_utilization"]) {
         assert_eq!(utilization.to_bits(), 0);
@@ -83,7 +83,7 @@ fn the_result_of_nothing_is_a_positive_zero() {
 }
 
 #[test]
-fn the_largest_of_the_names_wins_whatever_their_order() {
+fn the_largest_selected_metric_wins_in_any_order() {
     let report = OrcaLoadReport {
         mem_utilization: 0.35,
         eps: f64::NAN,
@@ -135,7 +135,7 @@ fn pairs(list: &[(&str, f64)]) -> Vec<(String, f64)> {
 }
 
 #[test]
-fn load_reporting_gets_plain_fields_always_and_entries_when_present() {
+fn load_reporting_gets_all_plain_fields_and_present_entries() {
     let configured = [
         "application_utilization",
         "cpu_utilization",
@@ -160,7 +160,7 @@ fn load_reporting_gets_plain_fields_always_and_entries_when_present() {
 }
 
 #[test]
-fn load_reporting_spells_out_a_star() {
+fn load_reporting_expands_a_star() {
     let report = OrcaLoadReport {
         named_metrics: metrics(&[("b.c", 0.2), ("a", 0.0)]),
         utilization: metrics(&[("*", 0.6)]),
@@ -180,7 +180,7 @@ fn load_reporting_spells_out_a_star() {
     assert_eq!(reported(&OrcaLoadReport::default(), &configured), []);
 }
 
-/// Any double, the special ones often.
+/// Any double, biased to special values.
 fn any_value() -> impl Strategy<Value = f64> {
     prop_oneof![
         any::<f64>(),
@@ -226,7 +226,7 @@ fn any_names() -> impl Strategy<Value = Vec<MetricName>> {
 }
 
 proptest! {
-    /// The rule in other words: a list of candidates in order, each the best of a group.
+    /// The rule as a specification: an ordered list of candidates, each the best of a group.
     #[test]
     fn the_rule_is_the_first_group_with_a_usable_value(
         report in any_report(),

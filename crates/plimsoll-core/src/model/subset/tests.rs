@@ -1,4 +1,4 @@
-//! Which settings of subsets are refused, and which fallbacks count.
+//! Tests of the validation of subset settings, and of which fallbacks apply.
 
 use super::*;
 
@@ -24,13 +24,13 @@ fn config(subset_selectors: Vec<SubsetSelectorParts>) -> Result<LbSubsetConfig, 
     })
 }
 
-fn fallback_of(config: &LbSubsetConfig, keys: &[&str]) -> Option<SelectorFallbackPolicy> {
-    let selector = config.fallback_of(keys.iter().copied());
+fn fallback_selector(config: &LbSubsetConfig, keys: &[&str]) -> Option<SelectorFallbackPolicy> {
+    let selector = config.fallback_selector(keys.iter().copied());
     selector.map(SubsetSelector::fallback_policy)
 }
 
 #[test]
-fn keys_are_a_sorted_set_and_selectors_without_keys_are_passed_over() {
+fn keys_are_a_sorted_set_and_selectors_without_keys_are_ignored() {
     let config = config(vec![
         SubsetSelectorParts::default(),
         selector(&["b", "a", "b"], SelectorFallbackPolicy::NotDefined),
@@ -45,14 +45,14 @@ fn keys_are_a_sorted_set_and_selectors_without_keys_are_passed_over() {
 }
 
 #[test]
-fn without_selectors_subsets_are_not_in_force() {
+fn without_selectors_subsets_are_disabled() {
     assert!(!config(Vec::new()).unwrap().is_enabled());
     let without_keys = config(vec![SubsetSelectorParts::default()]).unwrap();
     assert!(without_keys.is_enabled(), "as in Envoy");
 }
 
 #[test]
-fn a_fallback_by_fewer_keys_keeps_some_but_not_all() {
+fn fallback_keys_must_be_a_proper_subset() {
     let any = SubsetSelectorParts {
         fallback_policy: SelectorFallbackPolicy::AnyEndpoint,
         ..keys_subset(&["a", "b"], &["a"])
@@ -75,25 +75,25 @@ fn a_fallback_by_fewer_keys_keeps_some_but_not_all() {
 }
 
 #[test]
-fn the_fallback_of_a_selector_counts_only_where_its_last_key_is_new() {
+fn a_selector_fallback_applies_only_if_its_last_key_is_new() {
     let (none, any) = (
         SelectorFallbackPolicy::NoFallback,
         SelectorFallbackPolicy::AnyEndpoint,
     );
     let longer_first = config(vec![selector(&["v", "s"], any), selector(&["s"], none)]).unwrap();
-    assert_eq!(fallback_of(&longer_first, &["s"]), None);
-    assert_eq!(fallback_of(&longer_first, &["s", "v"]), Some(any));
-    assert_eq!(fallback_of(&longer_first, &["v"]), None);
+    assert_eq!(fallback_selector(&longer_first, &["s"]), None);
+    assert_eq!(fallback_selector(&longer_first, &["s", "v"]), Some(any));
+    assert_eq!(fallback_selector(&longer_first, &["v"]), None);
     let shorter_first = config(vec![selector(&["s"], none), selector(&["v", "s"], any)]).unwrap();
-    assert_eq!(fallback_of(&shorter_first, &["s"]), Some(none));
+    assert_eq!(fallback_selector(&shorter_first, &["s"]), Some(none));
     let twice = config(vec![selector(&["s"], none), selector(&["s"], any)]).unwrap();
-    assert_eq!(fallback_of(&twice, &["s"]), Some(none));
+    assert_eq!(fallback_selector(&twice, &["s"]), Some(none));
     assert!(!twice.uses_any_endpoint(), "its fallback does not count");
     assert!(longer_first.uses_any_endpoint());
 }
 
 #[test]
-fn redundant_keys_bring_the_longest_selector_first() {
+fn with_redundant_keys_the_longest_selector_comes_first() {
     let policy = SelectorFallbackPolicy::NotDefined;
     let lists: [&[&str]; 4] = [&["a"], &["a", "b"], &["a", "b", "c"], &["a", "d"]];
     let parts = LbSubsetConfigParts {
@@ -111,7 +111,7 @@ fn redundant_keys_bring_the_longest_selector_first() {
 }
 
 #[test]
-fn what_the_fallbacks_need_is_known() {
+fn fallbacks_report_which_hosts_they_need() {
     let of = |fallback_policy, panic_mode_any| {
         let parts = LbSubsetConfigParts {
             fallback_policy,
@@ -130,7 +130,7 @@ fn what_the_fallbacks_need_is_known() {
 }
 
 #[test]
-fn the_number_of_subsets_is_limited_within_reason() {
+fn max_subsets_is_range_checked() {
     for (max_subsets, fine) in [(0, false), (1, true), (1_000_000, true), (1_000_001, false)] {
         let parts = LbSubsetConfigParts {
             max_subsets: Some(max_subsets),

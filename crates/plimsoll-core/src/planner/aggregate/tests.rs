@@ -1,4 +1,4 @@
-//! Tests of rates per node: what counts, where, and until when.
+//! Tests of rates per node: which reports count, for which zone, and until when.
 
 use super::*;
 use crate::model::load_report::UpstreamLocalityStats;
@@ -32,11 +32,11 @@ const fn at(secs: u64) -> Instant {
     Instant::from_secs(secs)
 }
 
-/// Reports of 10 s, the default, unless said otherwise.
+/// Load reports that cover 10 s each, the default, unless stated otherwise.
 #[derive(Default)]
-struct Bench(Reports);
+struct Harness(Reports);
 
-impl Bench {
+impl Harness {
     fn report(&mut self, id: &str, demand: (&str, &str, u64), now: u64) -> Reported {
         self.report_over(id, demand, secs(10), now)
     }
@@ -44,11 +44,12 @@ impl Bench {
     fn report_over(
         &mut self,
         id: &str,
-        (zone, cluster, issued): (&str, &str, u64),
+        demand: (&str, &str, u64),
         interval: Duration,
         now: u64,
     ) -> Reported {
         let config = PlannerConfig::default();
+        let (zone, cluster, issued) = demand;
         self.0
             .handle_report(
                 &node(id, zone),
@@ -64,7 +65,7 @@ impl Bench {
     }
 }
 
-/// Zone, upstream cluster ("" = all), before, after.
+/// Zone, upstream cluster ("" = all), rate before and after the change.
 fn table(changes: &[Change]) -> Vec<(&str, &str, Option<f64>, Option<f64>)> {
     changes
         .iter()
@@ -81,8 +82,8 @@ fn table(changes: &[Change]) -> Vec<(&str, &str, Option<f64>, Option<f64>)> {
 
 #[test]
 fn a_report_changes_both_sums_where_the_reporter_is() {
-    let mut bench = Bench::default();
-    let first = bench.report("n1", ("a", "orders", 100), 0);
+    let mut harness = Harness::default();
+    let first = harness.report("n1", ("a", "orders", 100), 0);
     assert!(first.joined && first.moved_from.is_none());
     assert_eq!(
         table(&first.changes),
@@ -91,7 +92,7 @@ fn a_report_changes_both_sums_where_the_reporter_is() {
             ("a", "orders", None, Some(10.0))
         ]
     );
-    let other = bench.report("n1", ("a", "users", 50), 0);
+    let other = harness.report("n1", ("a", "users", 50), 0);
     assert!(!other.joined);
     assert_eq!(
         table(&other.changes),
@@ -100,7 +101,7 @@ fn a_report_changes_both_sums_where_the_reporter_is() {
             ("a", "users", None, Some(5.0))
         ]
     );
-    let next = bench.report("n1", ("a", "orders", 200), 10);
+    let next = harness.report("n1", ("a", "orders", 200), 10);
     assert_eq!(
         table(&next.changes),
         [
@@ -111,11 +112,11 @@ fn a_report_changes_both_sums_where_the_reporter_is() {
 }
 
 #[test]
-fn a_node_that_moves_takes_everything_along() {
-    let mut bench = Bench::default();
-    bench.report("n1", ("a", "orders", 100), 0);
-    bench.report("n1", ("a", "users", 50), 0);
-    let moved = bench.report("n1", ("b", "orders", 100), 10);
+fn a_node_that_changes_zones_takes_all_its_demand_along() {
+    let mut harness = Harness::default();
+    harness.report("n1", ("a", "orders", 100), 0);
+    harness.report("n1", ("a", "users", 50), 0);
+    let moved = harness.report("n1", ("b", "orders", 100), 10);
     assert_eq!(moved.moved_from, Some(Locality::zone_only("a")));
     assert_eq!(
         table(&moved.changes),
@@ -133,13 +134,13 @@ fn a_node_that_moves_takes_everything_along() {
 }
 
 #[test]
-fn three_missed_intervals_end_it() {
-    let mut bench = Bench::default();
-    bench.report("n1", ("a", "orders", 100), 5);
-    assert_eq!(bench.deadline("n1"), Some(at(35)));
-    let early = bench.0.expire("n1", 3, at(34));
+fn three_missed_intervals_expire_a_report() {
+    let mut harness = Harness::default();
+    harness.report("n1", ("a", "orders", 100), 5);
+    assert_eq!(harness.deadline("n1"), Some(at(35)));
+    let early = harness.0.expire("n1", 3, at(34));
     assert!(early.changes.is_empty() && early.left.is_none());
-    let expired = bench.0.expire("n1", 3, at(35));
+    let expired = harness.0.expire("n1", 3, at(35));
     assert_eq!(
         table(&expired.changes),
         [
@@ -149,108 +150,108 @@ fn three_missed_intervals_end_it() {
     );
     let left = Some((Locality::zone_only("a"), LeaveReason::Silent));
     assert_eq!(expired.left, left);
-    assert!(bench.0.is_empty());
-    assert_eq!(bench.deadline("n1"), None);
+    assert!(harness.0.is_empty());
+    assert_eq!(harness.deadline("n1"), None);
 }
 
 #[test]
-fn the_intervals_are_the_nodes_own() {
-    let mut bench = Bench::default();
-    bench.report_over("slow", ("a", "orders", 1), secs(30), 0);
-    assert_eq!(bench.deadline("slow"), Some(at(90)));
-    // A fast one is held to what the control plane asks for until it has shown its step twice.
-    bench.report_over("fast", ("a", "orders", 1), secs(1), 0);
-    assert_eq!(bench.deadline("fast"), Some(at(30)));
-    bench.report_over("fast", ("a", "orders", 1), secs(1), 1);
-    assert_eq!(bench.deadline("fast"), Some(at(4)));
+fn expiry_follows_each_nodes_own_interval() {
+    let mut harness = Harness::default();
+    harness.report_over("slow", ("a", "orders", 1), secs(30), 0);
+    assert_eq!(harness.deadline("slow"), Some(at(90)));
+    // A fast node is held to the requested interval until two reports have shown a shorter one.
+    harness.report_over("fast", ("a", "orders", 1), secs(1), 0);
+    assert_eq!(harness.deadline("fast"), Some(at(30)));
+    harness.report_over("fast", ("a", "orders", 1), secs(1), 1);
+    assert_eq!(harness.deadline("fast"), Some(at(4)));
 }
 
 #[test]
-fn a_short_first_report_after_a_reconnect_does_not_shorten_the_patience() {
-    // Envoy reconnects after 5 s and reports those; the next report comes at its usual 30 s.
-    let mut bench = Bench::default();
-    bench.report_over("n1", ("a", "orders", 300), secs(30), 0);
-    bench.report_over("n1", ("a", "orders", 300), secs(30), 30);
-    bench.0.handle_disconnect("n1", at(35));
-    let back = bench.report_over("n1", ("a", "orders", 50), secs(5), 40);
+fn a_short_report_after_a_reconnect_does_not_shorten_the_deadline() {
+    // After a reconnect Envoy first reports 5 s; its next report comes after the regular 30 s.
+    let mut harness = Harness::default();
+    harness.report_over("n1", ("a", "orders", 300), secs(30), 0);
+    harness.report_over("n1", ("a", "orders", 300), secs(30), 30);
+    harness.0.handle_disconnect("n1", at(35));
+    let back = harness.report_over("n1", ("a", "orders", 50), secs(5), 40);
     assert_eq!(back.interval, secs(30));
-    assert_eq!(bench.deadline("n1"), Some(at(130)));
-    bench.report_over("n1", ("a", "orders", 300), secs(30), 70);
-    assert_eq!(bench.deadline("n1"), Some(at(160)));
+    assert_eq!(harness.deadline("n1"), Some(at(130)));
+    harness.report_over("n1", ("a", "orders", 300), secs(30), 70);
+    assert_eq!(harness.deadline("n1"), Some(at(160)));
 }
 
 #[test]
-fn an_absurdly_long_interval_has_a_rate_but_is_no_habit() {
-    let mut bench = Bench::default();
+fn an_implausibly_long_interval_has_a_rate_but_predicts_nothing() {
+    let mut harness = Harness::default();
     let day = secs(86_400);
-    let reported = bench.report_over("n1", ("a", "orders", 864_000), day, 0);
+    let reported = harness.report_over("n1", ("a", "orders", 864_000), day, 0);
     assert_eq!(table(&reported.changes)[1].3, Some(10.0));
-    assert_eq!(bench.deadline("n1"), Some(at(30)));
+    assert_eq!(harness.deadline("n1"), Some(at(30)));
 }
 
 #[test]
-fn a_zero_holds_as_long_as_the_stream_is_open() {
-    let mut bench = Bench::default();
-    bench.report("grpc", ("a", "orders", 100), 0);
-    let idle = bench.report("grpc", ("a", "orders", 0), 10);
+fn a_zero_report_is_valid_while_the_stream_is_open() {
+    let mut harness = Harness::default();
+    harness.report("grpc", ("a", "orders", 100), 0);
+    let idle = harness.report("grpc", ("a", "orders", 0), 10);
     assert_eq!(
         table(&idle.changes)[1],
         ("a", "orders", Some(10.0), Some(0.0))
     );
-    assert_eq!(bench.deadline("grpc"), None);
-    assert!(bench.0.expire("grpc", 3, at(100_000)).changes.is_empty());
-    // An hour later the stream closes: it still has one interval to come back.
-    bench.0.handle_disconnect("grpc", at(3600));
-    assert_eq!(bench.deadline("grpc"), Some(at(3610)));
-    assert!(bench.0.expire("grpc", 3, at(3609)).left.is_none());
-    let left = bench.0.expire("grpc", 3, at(3610)).left;
+    assert_eq!(harness.deadline("grpc"), None);
+    assert!(harness.0.expire("grpc", 3, at(100_000)).changes.is_empty());
+    // An hour later the stream closes: the node still has one interval to come back.
+    harness.0.handle_disconnect("grpc", at(3600));
+    assert_eq!(harness.deadline("grpc"), Some(at(3610)));
+    assert!(harness.0.expire("grpc", 3, at(3609)).left.is_none());
+    let left = harness.0.expire("grpc", 3, at(3610)).left;
     assert_eq!(left.unwrap().1, LeaveReason::Disconnected);
 }
 
 #[test]
-fn a_busy_node_that_falls_silent_takes_its_zeros_along() {
-    // Envoy reports idle clusters too. If it hangs, its zeros must not keep its zone known.
-    let mut bench = Bench::default();
+fn zero_reports_expire_with_a_silent_busy_node() {
+    // Envoy reports idle clusters too. If Envoy hangs, its zeros must not keep its zone known.
+    let mut harness = Harness::default();
     for now in [0, 10] {
-        bench.report("envoy", ("a", "orders", 100), now);
-        bench.report("envoy", ("a", "idle", 0), now);
+        harness.report("envoy", ("a", "orders", 100), now);
+        harness.report("envoy", ("a", "idle", 0), now);
     }
-    assert_eq!(bench.deadline("envoy"), Some(at(40)));
-    let expired = bench.0.expire("envoy", 3, at(40));
+    assert_eq!(harness.deadline("envoy"), Some(at(40)));
+    let expired = harness.0.expire("envoy", 3, at(40));
     assert_eq!(expired.left.unwrap().1, LeaveReason::Silent);
-    // The same when the zero is expected later than the rest.
-    bench.report("envoy", ("a", "orders", 100), 100);
-    bench.report_over("envoy", ("a", "idle", 0), secs(30), 100);
-    assert!(bench.0.expire("envoy", 3, at(130)).left.is_none());
-    assert_eq!(bench.deadline("envoy"), Some(at(190)));
+    // The zero report expires as well if its interval is longer than that of the others.
+    harness.report("envoy", ("a", "orders", 100), 100);
+    harness.report_over("envoy", ("a", "idle", 0), secs(30), 100);
+    assert!(harness.0.expire("envoy", 3, at(130)).left.is_none());
+    assert_eq!(harness.deadline("envoy"), Some(at(190)));
 }
 
 #[test]
 fn a_closed_stream_has_one_interval_to_come_back() {
-    let mut bench = Bench::default();
-    bench.report("n1", ("a", "orders", 100), 0);
-    assert!(bench.0.handle_disconnect("n1", at(4)));
+    let mut harness = Harness::default();
+    harness.report("n1", ("a", "orders", 100), 0);
+    assert!(harness.0.handle_disconnect("n1", at(4)));
     assert!(
-        bench.0.handle_disconnect("n1", at(9)),
-        "said twice, counted from the first"
+        harness.0.handle_disconnect("n1", at(9)),
+        "a repeated disconnect counts from the first"
     );
-    assert_eq!(bench.deadline("n1"), Some(at(14)));
-    bench.report("n1", ("a", "orders", 100), 13);
-    assert_eq!(bench.deadline("n1"), Some(at(43)));
-    // Closing late does not give a silent node more time.
-    bench.0.handle_disconnect("n1", at(42));
-    assert_eq!(bench.deadline("n1"), Some(at(43)));
-    assert!(!bench.0.handle_disconnect("nobody", at(42)));
+    assert_eq!(harness.deadline("n1"), Some(at(14)));
+    harness.report("n1", ("a", "orders", 100), 13);
+    assert_eq!(harness.deadline("n1"), Some(at(43)));
+    // The stream closes just before the silent node expires: its deadline does not move.
+    harness.0.handle_disconnect("n1", at(42));
+    assert_eq!(harness.deadline("n1"), Some(at(43)));
+    assert!(!harness.0.handle_disconnect("nobody", at(42)));
 }
 
 #[test]
-fn clusters_of_one_node_leave_one_by_one() {
-    let mut bench = Bench::default();
-    bench.report("n1", ("a", "orders", 100), 0);
-    bench.report("n1", ("a", "users", 50), 0);
-    bench.report("n1", ("a", "users", 50), 10);
-    assert_eq!(bench.deadline("n1"), Some(at(30)));
-    let expired = bench.0.expire("n1", 3, at(30));
+fn reports_of_one_node_expire_independently() {
+    let mut harness = Harness::default();
+    harness.report("n1", ("a", "orders", 100), 0);
+    harness.report("n1", ("a", "users", 50), 0);
+    harness.report("n1", ("a", "users", 50), 10);
+    assert_eq!(harness.deadline("n1"), Some(at(30)));
+    let expired = harness.0.expire("n1", 3, at(30));
     assert_eq!(
         table(&expired.changes),
         [
@@ -259,16 +260,16 @@ fn clusters_of_one_node_leave_one_by_one() {
         ]
     );
     assert_eq!(expired.left, None);
-    assert_eq!(bench.deadline("n1"), Some(at(40)));
+    assert_eq!(harness.deadline("n1"), Some(at(40)));
 }
 
 #[test]
-fn what_is_implausible_changes_nothing() {
-    let mut bench = Bench::default();
-    bench.report("n1", ("a", "orders", 100), 0);
+fn implausible_reports_change_nothing() {
+    let mut harness = Harness::default();
+    harness.report("n1", ("a", "orders", 100), 0);
     let config = PlannerConfig::default();
     let mut ignored = |node: Node, stats: ClusterStats| {
-        let result = bench.0.handle_report(&node, &stats, &config, at(10));
+        let result = harness.0.handle_report(&node, &stats, &config, at(10));
         result.unwrap_err()
     };
     let good = || stats("orders", 100, secs(10));
@@ -289,15 +290,15 @@ fn what_is_implausible_changes_nothing() {
         IgnoreReason::NodeWithoutLocality
     );
     assert_eq!(
-        bench.deadline("n1"),
+        harness.deadline("n1"),
         Some(at(30)),
-        "not even a sign of life"
+        "not even the deadline"
     );
-    assert_eq!(bench.deadline("n2"), None);
+    assert_eq!(harness.deadline("n2"), None);
 }
 
 #[test]
-fn sums_are_exact_for_ever() {
+fn sums_stay_exact() {
     let mut sum = Rate::default();
     let third = Rate::from_stats(&stats("orders", 1, secs(3))).unwrap();
     let tenth = Rate::from_stats(&stats("orders", 1, secs(10))).unwrap();

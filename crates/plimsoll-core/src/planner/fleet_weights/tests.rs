@@ -1,5 +1,5 @@
-//! Tests of fleet weights. What an Envoy reads out of them is asked of the engine's classic basis
-//! by weight, which the vectors hold to Envoy.
+//! Tests of fleet weights. Envoy's reading of them is computed by the engine's classic weight
+//! basis, which the conformance vectors compare with Envoy.
 
 use super::*;
 use crate::counts::HostSetCounts;
@@ -19,7 +19,7 @@ fn address(zone: usize, host: usize) -> SocketAddr {
     SocketAddr::from(([10, u8::try_from(zone).unwrap(), high, low], 8080))
 }
 
-/// Hosts per zone, named a, b, c and so on; `unhealthy` of the first zone's are unhealthy.
+/// Returns hosts per zone, named a, b, c and so on; `unhealthy` of the first zone's are unhealthy.
 fn parts(hosts: &[usize], unhealthy: usize) -> AssignmentParts {
     let entry = |(zone, &count): (usize, &usize)| {
         let mut endpoints: Vec<_> = (0..count)
@@ -59,7 +59,7 @@ fn weights(parts: &AssignmentParts, fractions: &[u64]) -> FleetWeights {
     fleet_weights(&zones(fractions), &FleetHosts::of_assignment(&assignment))
 }
 
-/// The assignment a control plane would send: weights put in, phantoms added.
+/// Returns the assignment a control plane would send: weights set, phantoms added.
 fn sent(mut parts: AssignmentParts, weights: &FleetWeights) -> ClusterLoadAssignment {
     let by_address: BTreeMap<_, _> = weights
         .endpoints
@@ -81,7 +81,7 @@ fn sent(mut parts: AssignmentParts, weights: &FleetWeights) -> ClusterLoadAssign
     ClusterLoadAssignment::try_new(parts).unwrap()
 }
 
-/// Basis points per zone as an Envoy computes them from the assignment it was sent.
+/// Returns basis points per zone as an Envoy computes them from the assignment it was sent.
 fn read_by_envoy(parts: &AssignmentParts, weights: &FleetWeights, zones: usize) -> Vec<u64> {
     let assignment = sent(parts.clone(), weights);
     let demand = Demand::from_host_weights(&HostSetCounts::of_assignment(&assignment, 0, None));
@@ -153,15 +153,15 @@ fn a_zone_without_demand_reads_zero_and_costs_the_largest_one_basis_point() {
 }
 
 #[test]
-fn hosts_where_no_fraction_is_known_say_nothing() {
-    // The plan's zones are complete; a zone missing from them has no part in the demand.
+fn hosts_in_zones_without_a_fraction_have_no_demand() {
+    // A plan lists all zones with demand; a zone missing from it has none.
     let parts = parts(&[3, 5, 2], 0);
     let weights = weights(&parts, &[4000, 6000]);
     assert_eq!(read_by_envoy(&parts, &weights, 3), [4000, 5999, 0]);
 }
 
 #[test]
-fn of_equal_zones_the_first_gives() {
+fn among_equal_zones_the_first_pays() {
     let parts = parts(&[1, 1, 1], 0);
     let weights = weights(&parts, &[5000, 5000, 0]);
     assert_eq!(read_by_envoy(&parts, &weights, 3), [4999, 5000, 0]);
@@ -184,12 +184,12 @@ fn a_zone_with_demand_but_without_hosts_needs_a_phantom() {
     assert_eq!(
         read_by_envoy(&parts, &without, 3),
         [5882, 4117, 0],
-        "what happens without it"
+        "without the phantom"
     );
 }
 
 #[test]
-fn a_zone_without_demand_or_hosts_needs_nothing() {
+fn a_zone_without_demand_or_hosts_needs_no_phantom() {
     let weights = weights(&parts(&[3, 5, 0], 0), &[5000, 5000, 0]);
     assert_eq!(weights.phantom, []);
     assert_eq!(weights.endpoints.len(), 8);
@@ -202,7 +202,7 @@ fn only_healthy_hosts_carry_weight() {
     assert_eq!(read_by_envoy(&some, &rest, 3), [5000, 3500, 1500]);
     rest.endpoints.truncate(2);
     assert_eq!(numbers(&rest), [2500, 2500]);
-    // All of them unhealthy: a phantom speaks for the zone.
+    // All hosts of zone a are unhealthy: a phantom endpoint carries the zone's weight.
     let all = parts(&[3, 5, 2], 3);
     let weights = weights(&all, &[5000, 3500, 1500]);
     assert_eq!((weights.endpoints.len(), weights.phantom.len()), (7, 1));
@@ -222,7 +222,7 @@ fn other_priorities_and_degraded_hosts_do_not_count() {
 }
 
 #[test]
-fn the_giver_keeps_a_one_for_each_of_its_hosts() {
+fn the_paying_zone_keeps_at_least_one_per_host() {
     // Factor 2 would leave a, which pays for the idle host of c, 9999 for its 10000 hosts.
     let parts = parts(&[10_000, 1, 1], 0);
     let weights = weights(&parts, &[5000, 5000, 0]);
@@ -230,8 +230,8 @@ fn the_giver_keeps_a_one_for_each_of_its_hosts() {
 }
 
 #[test]
-fn a_fleet_too_large_for_exactness_stays_valid() {
-    // Half a million idle proxies: their ones alone are more than a basis point of 32 bits.
+fn a_fleet_too_large_for_exact_weights_stays_valid() {
+    // Half a million idle proxies: their weights of 1 alone exceed a basis point of 32 bits.
     let address = |host: u32| SocketAddr::from((host.to_be_bytes(), 80));
     let hosts = FleetHosts {
         zones: vec![
@@ -255,7 +255,7 @@ fn a_fleet_too_large_for_exactness_stays_valid() {
 
 proptest! {
     #[test]
-    fn envoy_reads_what_was_measured(
+    fn envoy_reads_the_measured_fractions(
         demand in prop::collection::vec(0_u64..300, 1..=7),
         hosts in prop::collection::vec(0_usize..40, 7),
         unhealthy in 0_usize..5,
@@ -283,7 +283,7 @@ proptest! {
     }
 
     #[test]
-    fn hosts_of_one_zone_differ_by_one_at_most(
+    fn weights_within_a_zone_differ_by_at_most_one(
         hosts in prop::collection::vec(1_usize..40, 3),
         first in 0_u64..=10_000,
     ) {

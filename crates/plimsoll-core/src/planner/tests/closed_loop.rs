@@ -1,16 +1,16 @@
-//! What plans lead to: proxies route by them, their reports come back.
+//! Closed loop: proxies route by plans, and their load reports come back.
 //!
 //! Three zones, ten proxies and ten upstream hosts (3/5/2), demand 50/35/15. Proxies route with the
 //! engine's own zone-aware code. Keyed by the reporter, measuring is feed-forward: demand does not
-//! depend on routing. Keyed by the destination, as the sketch of seed `000…` does, the measurement
-//! is the outcome of its own last result (decisions D1). That keying exists in this file only.
+//! depend on routing. Keyed by the destination, as in the sketch of seed `000…`, each measurement
+//! is the outcome of the previous one (decision 0022). That keying exists in this file only.
 
 use super::*;
 use crate::counts::{ClassCounts, LocalityCounts};
 use crate::locality_picking::demand::{Demand, FractionMap};
 use crate::locality_picking::zone_aware::{regenerate, seen_from};
 use crate::model::zone_aware::{LocalityBasis, ZoneAware, ZoneAwareParts};
-use crate::planner::fractions::largest_remainder_of_shares;
+use crate::planner::fractions::largest_remainder_f64;
 use crate::units::BasisPoints;
 
 const ZONES: [&str; 3] = ["a", "b", "c"];
@@ -40,7 +40,7 @@ fn hosts() -> HostSetCounts {
     }
 }
 
-/// Requests per second from each zone (rows) to each zone (columns), under these fractions.
+/// Returns requests per second from each zone (rows) to each zone (columns) under these fractions.
 fn route(fractions: &FractionMap) -> [[f64; 3]; 3] {
     let config = ZoneAware::try_new(ZoneAwareParts {
         locality_basis: LocalityBasis::LrsReportedRate,
@@ -62,7 +62,7 @@ fn route(fractions: &FractionMap) -> [[f64; 3]; 3] {
     flows
 }
 
-/// Requests per second that arrive at each upstream zone.
+/// Returns requests per second that arrive at each upstream zone.
 fn served(flows: &[[f64; 3]; 3]) -> [f64; 3] {
     let mut served = [0.0; 3];
     for row in flows {
@@ -75,13 +75,13 @@ fn served(flows: &[[f64; 3]; 3]) -> [f64; 3] {
 }
 
 fn fraction_map(rates: &[f64; 3]) -> FractionMap {
-    let shares = largest_remainder_of_shares(rates, 10_000).unwrap();
+    let shares = largest_remainder_f64(rates, 10_000).unwrap();
     let entry = |(name, share)| (zone(name), BasisPoints::new(share, name).unwrap());
     ZONES.into_iter().zip(shares).map(entry).collect()
 }
 
-/// The sketch of seed `000…`: rates per destination, smoothed with `alpha` per round. Returns the
-/// fraction of zone a after every round.
+/// Simulates the sketch of seed `000…`: rates per destination, smoothed with `alpha` per round.
+/// Returns the fraction of zone a after every round.
 fn keyed_by_destination(alpha: f64, rounds: usize) -> Vec<u64> {
     let mut rates: Option<[f64; 3]> = None;
     let mut history = Vec::new();
@@ -98,28 +98,27 @@ fn keyed_by_destination(alpha: f64, rounds: usize) -> Vec<u64> {
     history
 }
 
-/// Requests in one interval of one of a zone's proxies.
+/// Returns the requests of one of a zone's proxies in one interval.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a few thousand"
+    reason = "at most a few thousand"
 )]
 fn requests(per_second: f64, proxies: u64) -> u64 {
     let proxies = f64::from(u32::try_from(proxies).unwrap());
     (per_second * INTERVAL.as_secs_f64() / proxies).round() as u64
 }
 
-/// Rounds of 10 s with the planner between reports and routing. Returns the fraction of zone a that
-/// proxies routed by, and what each upstream zone served, in every round.
+/// Runs rounds of 10 s with the planner between reports and routing. Returns, for every round, the
+/// fraction of zone a that proxies routed by and the rate that each upstream zone served.
 fn keyed_by_reporter(rounds: u64) -> Vec<(u64, [f64; 3])> {
-    let mut bench = Bench::new();
+    let mut harness = Harness::new();
     let zones = [("a", 3), ("b", 5), ("c", 2)];
-    bench.endpoints(FLEET, &zones, 0);
-    bench.endpoints(ORDERS, &zones, 0);
+    harness.endpoints(FLEET, &zones, 0);
     let mut history = Vec::new();
     for round in 0..rounds {
-        bench.run(round * 10);
-        let fractions = bench.plan(Some(ORDERS)).map(|plan| plan.fractions());
+        harness.run(round * 10);
+        let fractions = harness.plan(Some(ORDERS)).map(|plan| plan.fractions());
         let flows = route(&fractions.clone().unwrap_or_default());
         for (row, (own, proxies)) in flows.iter().zip(ZONES.into_iter().zip(HOSTS)) {
             let sent = |(name, &flow): (&str, &f64)| UpstreamLocalityStats {
@@ -133,7 +132,7 @@ fn keyed_by_reporter(rounds: u64) -> Vec<(u64, [f64; 3])> {
             };
             for proxy in 0..proxies {
                 let node = node(&format!("{own}{proxy}"), own);
-                bench.report_stats(&node, &report, at(round * 10));
+                harness.report_stats(&node, &report, at(round * 10));
             }
         }
         if let Some(fractions) = fractions {
@@ -144,8 +143,8 @@ fn keyed_by_reporter(rounds: u64) -> Vec<(u64, [f64; 3])> {
 }
 
 #[test]
-fn naive_keying_is_wrong() {
-    // Smoothed, it settles at sqrt(0.5 · 0.3): zone a is told to keep more than it can serve.
+fn keying_by_destination_converges_to_the_wrong_fractions() {
+    // With smoothing the fraction settles at sqrt(0.5 · 0.3): zone a keeps more than it can serve.
     let settled = keyed_by_destination(0.3, 200);
     let tail = &settled[150..];
     let wrong = (0.5_f64 * 0.3).sqrt();
@@ -158,7 +157,7 @@ fn naive_keying_is_wrong() {
     }
     let load = served(&route(&fraction_map(&[wrong, 0.431, 0.182])))[0] / 1000.0 / CAPACITY[0];
     assert!(load > 1.28, "zone a at {load} times its fair share");
-    // Unsmoothed, it flips for ever: all local, then spilled, then taken for little demand.
+    // Without smoothing it oscillates forever: all local, spilled, then taken for little demand.
     let flips = keyed_by_destination(1.0, 50);
     for pair in flips[10..].windows(2) {
         let mut pair = [pair[0], pair[1]];
@@ -168,11 +167,11 @@ fn naive_keying_is_wrong() {
 }
 
 #[test]
-fn keyed_by_the_reporter_it_is_right_from_the_first_round() {
+fn keying_by_reporter_is_right_from_the_first_round() {
     let history = keyed_by_reporter(30);
     assert_eq!(history.len(), 29);
     for (fraction, served) in history {
-        // Whole requests, three proxies: a basis point of rounding.
+        // One basis point of rounding: whole requests from three proxies.
         assert!(fraction.abs_diff(5000) <= 1, "{fraction}");
         for (served, capacity) in served.iter().zip(CAPACITY) {
             let load_factor = served / 1000.0 / capacity;

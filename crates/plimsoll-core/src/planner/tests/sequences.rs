@@ -1,4 +1,4 @@
-//! Anything in any order: what must hold after every step. `check` holds every plan to its rules.
+//! Property tests: invariants that hold after any sequence of inputs.
 
 use super::*;
 use proptest::prelude::*;
@@ -37,9 +37,9 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Takes every step; returns the bench and the time.
-fn take(steps: &[Step]) -> (Bench, u64) {
-    let mut bench = Bench::new();
+/// Applies every step; returns the harness and the time.
+fn take(steps: &[Step]) -> (Harness, u64) {
+    let mut harness = Harness::new();
     let mut now_ms = 500_000;
     for step in steps {
         let now = Instant::from_millis(now_ms);
@@ -53,70 +53,72 @@ fn take(steps: &[Step]) -> (Bench, u64) {
             } => {
                 let interval = Duration::from_millis(interval_ms);
                 let stats = stats(CLUSTERS[cluster], requests, interval, "a");
-                bench.report_stats(&node(&format!("n{id}"), ZONES[index]), &stats, now);
+                harness.report_stats(&node(&format!("n{id}"), ZONES[index]), &stats, now);
             }
             Step::Disconnect(id) => {
-                bench
+                harness
                     .planner
                     .handle_disconnect(&format!("n{id}"), FLEET, now);
             }
             Step::Endpoints(cluster, counts) => {
                 let zones: Vec<_> = ZONES.into_iter().zip(counts).collect();
                 let assignment = assignment(CLUSTERS[cluster], &zones);
-                bench.planner.handle_endpoints(&assignment, now);
+                harness.planner.handle_endpoints(&assignment, now);
             }
             Step::Wait(ms) => {
                 now_ms += ms;
-                wait(&mut bench, now_ms);
+                wait(&mut harness, now_ms);
             }
             Step::ClockBack(ms) => now_ms -= ms.min(now_ms),
         }
-        bench.drain(Instant::from_millis(now_ms));
-        let grains = bench
+        harness.drain(Instant::from_millis(now_ms));
+        let scopes = harness
             .planner
             .fleets
             .values()
-            .map(|fleet| fleet.grain_keys().count());
-        let timers = grains.sum::<usize>() + 6;
-        assert!(bench.planner.timers.len() <= timers);
+            .map(|fleet| fleet.scope_keys().count());
+        let timers = scopes.sum::<usize>() + 6;
+        assert!(harness.planner.timers.len() <= timers);
     }
-    (bench, now_ms)
+    (harness, now_ms)
 }
 
-fn wait(bench: &mut Bench, until_ms: u64) {
-    while let Some(deadline) = bench.planner.poll_timeout()
+fn wait(harness: &mut Harness, until_ms: u64) {
+    while let Some(deadline) = harness.planner.poll_timeout()
         && deadline <= Instant::from_millis(until_ms)
     {
-        bench.planner.handle_timeout(deadline);
-        bench.drain(deadline);
-        let next = bench.planner.poll_timeout();
+        harness.planner.handle_timeout(deadline);
+        harness.drain(deadline);
+        let next = harness.planner.poll_timeout();
         assert!(
             next.is_none_or(|next| next > deadline),
             "no progress at {deadline:?}"
         );
     }
-    bench.planner.handle_timeout(Instant::from_millis(until_ms));
+    harness
+        .planner
+        .handle_timeout(Instant::from_millis(until_ms));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn whatever_happens_plans_keep_their_rules_and_silence_ends_everything(
+    fn plans_keep_their_invariants_and_silence_expires_everything(
         steps in prop::collection::vec(step(), 1..80)
     ) {
-        let (mut bench, now_ms) = take(&steps);
-        let generations: Vec<_> = bench.updates.iter().map(|(_, plan)| plan.generation).collect();
+        let (mut harness, now_ms) = take(&steps);
+        let generations: Vec<_> = harness.updates.iter().map(|(_, plan)| plan.generation).collect();
         prop_assert!(generations.is_sorted_by(|one, other| one < other));
-        // All streams close and nobody comes back: everything is forgotten and withdrawn.
+        // All streams close and no node returns: all state expires and plans are withdrawn.
         for id in 0..6 {
             let now = Instant::from_millis(now_ms);
-            bench.planner.handle_disconnect(&format!("n{id}"), FLEET, now);
+            harness.planner.handle_disconnect(&format!("n{id}"), FLEET, now);
         }
-        wait(&mut bench, now_ms + 100_000_000);
-        prop_assert!(bench.planner.fleets.is_empty());
-        prop_assert_eq!(bench.planner.timers.len(), 0);
-        prop_assert!(bench.updates.last().is_none_or(|(_, plan)| !plan.has_data()));
+        wait(&mut harness, now_ms + 100_000_000);
+        prop_assert!(harness.planner.fleets.is_empty());
+        prop_assert_eq!(harness.planner.timers.len(), 0);
+        prop_assert!(harness.updates.last().is_none_or(|(_, plan)| !plan.has_data()));
     }
 
     #[test]

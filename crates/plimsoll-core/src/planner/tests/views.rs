@@ -1,14 +1,14 @@
-//! What an administrator sees of a planner.
+//! Tests of the read-only views of a planner.
 
 use super::*;
 
-fn grains(bench: &Bench, now: u64) -> Vec<GrainView<'_>> {
-    let fleet = bench.planner.fleet(FLEET, at(now)).unwrap();
-    fleet.grains().collect()
+fn scopes(harness: &Harness, now: u64) -> Vec<ScopeView<'_>> {
+    let fleet = harness.planner.fleet(FLEET, at(now)).unwrap();
+    fleet.scopes().collect()
 }
 
 /// Zone, reporters, raw and smoothed demand.
-fn demand<'a>(grain: &GrainView<'a>) -> Vec<(&'a str, u64, f64, f64)> {
+fn demand<'a>(scope: &ScopeView<'a>) -> Vec<(&'a str, u64, f64, f64)> {
     let row = |zone: ZoneDemand<'a>| {
         (
             zone.locality.zone(),
@@ -17,11 +17,11 @@ fn demand<'a>(grain: &GrainView<'a>) -> Vec<(&'a str, u64, f64, f64)> {
             zone.smoothed_per_second,
         )
     };
-    grain.demand().map(row).collect()
+    scope.demand().map(row).collect()
 }
 
 #[test]
-fn a_new_planner_has_nothing_to_show() {
+fn a_new_planner_has_empty_views() {
     let planner = Planner::new(PlannerConfig::default(), at(0));
     assert_eq!(planner.fleets(at(0)).count(), 0);
     assert!(planner.fleet(FLEET, at(0)).is_none());
@@ -29,20 +29,20 @@ fn a_new_planner_has_nothing_to_show() {
 
 #[test]
 fn fleets_and_their_nodes_are_listed_in_order() {
-    let mut bench = Bench::new();
+    let mut harness = Harness::new();
     let elsewhere = Node {
         cluster: "batch".into(),
         ..node("z1", "c")
     };
-    bench.report_stats(&elsewhere, &stats(ORDERS, 10, INTERVAL, "c"), at(0));
-    bench.report("b1", "b", 0, 0);
-    bench.report("a1", "a", 100, 2);
+    harness.report_stats(&elsewhere, &stats(ORDERS, 10, INTERVAL, "c"), at(0));
+    harness.report("b1", "b", 0, 0);
+    harness.report("a1", "a", 100, 2);
     let other = stats("other", 100, Duration::from_secs(20), "a");
-    bench.report_stats(&node("a1", "a"), &other, at(3));
-    bench.disconnect("b1", 4);
-    let names = bench.planner.fleets(at(7)).map(|fleet| &**fleet.name());
+    harness.report_stats(&node("a1", "a"), &other, at(3));
+    harness.disconnect("b1", 4);
+    let names = harness.planner.fleets(at(7)).map(|fleet| &**fleet.name());
     assert!(names.eq(["batch", FLEET]));
-    let fleet = bench.planner.fleet(FLEET, at(7)).unwrap();
+    let fleet = harness.planner.fleet(FLEET, at(7)).unwrap();
     let nodes: Vec<_> = fleet.nodes().collect();
     let secs = Duration::from_secs;
     assert_eq!(
@@ -73,19 +73,19 @@ fn fleets_and_their_nodes_are_listed_in_order() {
 }
 
 #[test]
-fn grains_show_demand_as_it_is_and_as_it_is_followed() {
-    let mut bench = Bench::new();
+fn scopes_show_raw_and_smoothed_demand() {
+    let mut harness = Harness::new();
     let nodes = [("a1", "a", 100), ("a2", "a", 100), ("b1", "b", 100)];
-    bench.steady(&nodes, 0, 40);
-    bench.report("a1", "a", 300, 40);
+    harness.steady(&nodes, 0, 40);
+    harness.report("a1", "a", 300, 40);
     let other = stats("other", 100, INTERVAL, "a");
-    bench.report_stats(&node("b1", "b"), &other, at(40));
-    let upstreams = grains(&bench, 60);
-    let names: Vec<_> = upstreams.iter().map(GrainView::upstream_cluster).collect();
+    harness.report_stats(&node("b1", "b"), &other, at(40));
+    let upstreams = scopes(&harness, 60);
+    let names: Vec<_> = upstreams.iter().map(ScopeView::upstream_cluster).collect();
     assert_eq!(
         names,
         [None, Some(&ORDERS.into()), Some(&"other".into())],
-        "the fleet as a whole first"
+        "the whole fleet first"
     );
     let rows = demand(&upstreams[1]);
     let followed = 400.0 - 200.0 * (-1.0_f64).exp();
@@ -98,25 +98,25 @@ fn grains_show_demand_as_it_is_and_as_it_is_followed() {
 
 #[test]
 fn plans_in_force_are_shown_with_their_age() {
-    let mut bench = Bench::new();
-    bench.report("a1", "a", 100, 0);
-    let views = grains(&bench, 3);
-    assert!(views.iter().all(GrainView::is_warming_up));
-    bench.run(10);
-    let views = grains(&bench, 17);
-    assert!(!views.iter().any(GrainView::is_warming_up));
+    let mut harness = Harness::new();
+    harness.report("a1", "a", 100, 0);
+    let views = scopes(&harness, 3);
+    assert!(views.iter().all(ScopeView::is_warming_up));
+    harness.run(10);
+    let views = scopes(&harness, 17);
+    assert!(!views.iter().any(ScopeView::is_warming_up));
     for (view, upstream) in views.iter().zip([None, Some(ORDERS)]) {
-        assert_eq!(view.plan(), bench.plan(upstream));
+        assert_eq!(view.plan(), harness.plan(upstream));
         assert_eq!(view.plan_age(), Some(Duration::from_secs(7)));
     }
-    let early = grains(&bench, 0);
+    let early = scopes(&harness, 0);
     assert_eq!(early[0].plan_age(), Some(Duration::ZERO), "time is steady");
 }
 
 #[test]
-fn flows_say_who_sent_how_much_to_whom() {
-    let mut bench = Bench::new();
-    let send = |bench: &mut Bench, id: &str, from: &str, cluster: &str, to: &[(&str, u64)]| {
+fn flows_show_rates_by_source_and_destination() {
+    let mut harness = Harness::new();
+    let send = |harness: &mut Harness, id: &str, from: &str, cluster: &str, to: &[(&str, u64)]| {
         let mut stats = stats(cluster, 0, INTERVAL, "nowhere");
         stats.total_dropped_requests = 70;
         stats.upstream_locality_stats = to
@@ -127,15 +127,15 @@ fn flows_say_who_sent_how_much_to_whom() {
                 ..Default::default()
             })
             .collect();
-        bench.report_stats(&node(id, from), &stats, at(0));
+        harness.report_stats(&node(id, from), &stats, at(0));
     };
-    send(&mut bench, "a1", "a", ORDERS, &[("a", 300), ("b", 100)]);
-    send(&mut bench, "a2", "a", ORDERS, &[("a", 100)]);
-    send(&mut bench, "b1", "b", ORDERS, &[("b", 50), ("c", 0)]);
-    send(&mut bench, "b1", "b", "other", &[("b", 10)]);
-    let flows = |bench: &Bench, grain: usize, now: u64| -> Vec<(String, String, f64)> {
-        let views = grains(bench, now);
-        let flows = views[grain].flows();
+    send(&mut harness, "a1", "a", ORDERS, &[("a", 300), ("b", 100)]);
+    send(&mut harness, "a2", "a", ORDERS, &[("a", 100)]);
+    send(&mut harness, "b1", "b", ORDERS, &[("b", 50), ("c", 0)]);
+    send(&mut harness, "b1", "b", "other", &[("b", 10)]);
+    let flows = |harness: &Harness, scope: usize, now: u64| -> Vec<(String, String, f64)> {
+        let views = scopes(harness, now);
+        let flows = views[scope].flows();
         let row = |flow: Flow<'_>| {
             let names = [flow.from, flow.to].map(|place| place.zone().to_owned());
             let [from, to] = names;
@@ -145,14 +145,14 @@ fn flows_say_who_sent_how_much_to_whom() {
     };
     let row = |from: &str, to: &str, rate| (from.to_owned(), to.to_owned(), rate);
     let orders = [row("a", "a", 40.0), row("a", "b", 10.0), row("b", "b", 5.0)];
-    assert_eq!(flows(&bench, 1, 1), orders, "drops went nowhere");
+    assert_eq!(flows(&harness, 1, 1), orders, "drops have no destination");
     let all = [row("a", "a", 40.0), row("a", "b", 10.0), row("b", "b", 6.0)];
-    assert_eq!(flows(&bench, 0, 1), all, "the fleet as a whole");
-    // The newest report of a node counts, and a node that left does not.
-    send(&mut bench, "a1", "a", ORDERS, &[("a", 10)]);
-    assert_eq!(flows(&bench, 1, 1)[0], row("a", "a", 11.0));
-    bench.disconnect("b1", 1);
-    bench.run(12);
-    let left = flows(&bench, 1, 12);
+    assert_eq!(flows(&harness, 0, 1), all, "the fleet as a whole");
+    // The newest report of a node counts, and an expired node does not.
+    send(&mut harness, "a1", "a", ORDERS, &[("a", 10)]);
+    assert_eq!(flows(&harness, 1, 1)[0], row("a", "a", 11.0));
+    harness.disconnect("b1", 1);
+    harness.run(12);
+    let left = flows(&harness, 1, 12);
     assert_eq!(left, [row("a", "a", 11.0)]);
 }

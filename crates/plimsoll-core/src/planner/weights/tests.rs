@@ -2,8 +2,7 @@
 
 use super::*;
 use crate::counts::ClassCounts;
-use crate::planner::PlannerConfig;
-use crate::planner::config::PlannerConfigParts;
+use crate::model::zone_aware::{LocalityBasis, ZoneAwareParts};
 use crate::units::BasisPoints;
 use proptest::prelude::*;
 
@@ -42,10 +41,15 @@ fn zones(zones: &[(&str, u64)]) -> Vec<ZoneFraction> {
     zones.iter().map(zone).collect()
 }
 
-fn config(change: impl FnOnce(&mut PlannerConfigParts)) -> PlannerConfig {
-    let mut parts = PlannerConfigParts::default();
+/// Zone-aware settings as a control plane uses them for weights.
+fn config(change: impl FnOnce(&mut ZoneAwareParts)) -> ZoneAware {
+    let mut parts = ZoneAwareParts {
+        locality_basis: LocalityBasis::LrsReportedRate,
+        dead_band_bp: Some(0),
+        ..Default::default()
+    };
     change(&mut parts);
-    PlannerConfig::try_new(parts).unwrap()
+    ZoneAware::try_new(parts).unwrap()
 }
 
 fn weights(
@@ -55,15 +59,10 @@ fn weights(
 ) -> Vec<ReceiverWeights> {
     let config = config(|_| ());
     let fleet = fleet.map(counts);
-    locality_weights(
-        config.zone_aware(),
-        &counts(upstream),
-        fleet.as_ref(),
-        &zones(demand),
-    )
+    locality_weights(&config, &counts(upstream), fleet.as_ref(), &zones(demand))
 }
 
-/// Receiver, weights in order of localities, whether zones play a part.
+/// Receiver, weights in order of localities, and whether zone-aware routing applies.
 fn table(weights: &[ReceiverWeights]) -> Vec<(String, Vec<Option<u32>>, bool)> {
     let row = |weights: &ReceiverWeights| {
         let numbers = weights.weights.iter().map(|(_, weight)| *weight).collect();
@@ -93,12 +92,12 @@ fn the_worked_example() {
     assert_eq!(
         order,
         ["a", "b", "c"],
-        "whoever receives, the order is the same"
+        "the order is the same for every receiver"
     );
 }
 
 #[test]
-fn a_hair_above_capacity_spills_a_hair() {
+fn demand_barely_above_capacity_spills_barely() {
     // No dead band: weights have no state that could flip.
     let weights = weights(
         &EXAMPLE,
@@ -122,7 +121,7 @@ fn a_small_cluster_is_spread_by_capacity() {
     }
     let config = config(|parts| parts.min_cluster_size = Some(5));
     let allowed = locality_weights(
-        config.zone_aware(),
+        &config,
         &counts(&small),
         Some(&counts(&EXAMPLE)),
         &zones(&demand),
@@ -141,7 +140,7 @@ fn a_fleet_in_one_zone_is_spread_by_capacity() {
 }
 
 #[test]
-fn reporters_are_hosts_where_no_assignment_lists_any() {
+fn reporters_count_as_hosts_without_an_assignment() {
     let demand = [("a", 5000), ("b", 3500), ("c", 1500)];
     let listed = weights(&EXAMPLE, Some(&EXAMPLE), &demand);
     assert_eq!(weights(&EXAMPLE, None, &demand), listed);
@@ -165,7 +164,7 @@ fn every_zone_of_the_fleet_receives_even_without_demand() {
     );
     let receivers: Vec<_> = weights.iter().map(|w| w.receiver.to_string()).collect();
     assert_eq!(receivers, ["a", "b", "d"]);
-    // d has no upstream host of its own: all of it goes to spare capacity, b 1000 and c 2000.
+    // Zone d has no upstream host: its requests go to spare capacity, b 1000 and c 2000.
     assert_eq!(
         table(&weights)[2],
         ("d".into(), vec![None, Some(3333), Some(6667)], true)
@@ -206,7 +205,7 @@ fn a_cluster_without_healthy_hosts_has_no_weights() {
 
 #[test]
 fn without_data_demand_follows_the_fleet() {
-    // As many proxies as hosts everywhere: everything stays where it is.
+    // The same shares of proxies and hosts everywhere: everything stays local.
     let level = weights(&EXAMPLE, Some(&EXAMPLE), &[]);
     let stays = |row: &ReceiverWeights| {
         row.weights
@@ -220,15 +219,11 @@ fn without_data_demand_follows_the_fleet() {
         table(&skewed)[0],
         ("a".into(), vec![Some(6000), Some(3000), Some(1000)], true)
     );
-    assert_eq!(
-        weights(&EXAMPLE, None, &[]),
-        [],
-        "nobody is known to tell it to"
-    );
+    assert_eq!(weights(&EXAMPLE, None, &[]), [], "there is no receiver");
 }
 
 #[test]
-fn capacity_may_be_counted_by_weight() {
+fn capacity_can_be_measured_by_weight() {
     let by_weight =
         config(|parts| parts.upstream_locality_basis = CapacityBasis::HealthyHostsWeight);
     let mut upstream = counts(&EXAMPLE);
@@ -237,7 +232,7 @@ fn capacity_may_be_counted_by_weight() {
     }
     let demand = zones(&[("a", 5000), ("b", 3500), ("c", 1500)]);
     let fleet = counts(&EXAMPLE);
-    let weights = locality_weights(by_weight.zone_aware(), &upstream, Some(&fleet), &demand);
+    let weights = locality_weights(&by_weight, &upstream, Some(&fleet), &demand);
     assert_eq!(
         table(&weights)[0],
         ("a".into(), vec![Some(10_000), None, None], true)
@@ -248,7 +243,7 @@ fn capacity_may_be_counted_by_weight() {
     );
     let alone = counts(&[("a", 3)]);
     let spread = locality_weights(
-        by_weight.zone_aware(),
+        &by_weight,
         &upstream,
         Some(&alone),
         &zones(&[("a", 10_000)]),
@@ -259,7 +254,7 @@ fn capacity_may_be_counted_by_weight() {
     );
 }
 
-/// Share of the fleet's requests that every upstream zone serves.
+/// Returns the share of the fleet's requests that every upstream zone serves.
 fn traffic(weights: &[ReceiverWeights], demand: &[ZoneFraction]) -> Vec<f64> {
     let mut traffic = vec![0.0; weights[0].weights.len()];
     for zone in demand {
@@ -280,7 +275,7 @@ fn as_share(basis_points: u64) -> f64 {
 }
 
 #[test]
-fn true_fractions_load_every_zone_alike() {
+fn true_fractions_load_all_zones_equally() {
     for demand in [
         [("a", 5000), ("b", 3500), ("c", 1500)],
         [("a", 9000), ("b", 1000), ("c", 0)],
@@ -297,8 +292,8 @@ fn true_fractions_load_every_zone_alike() {
 }
 
 proptest! {
-    /// Whatever the demand and the capacity: no zone gets more than its share, but for rounding
-    /// (every basis point is rounded down in several places).
+    /// For any demand and capacity, no zone gets more than its share except for rounding (every
+    /// basis point is rounded down in several places).
     #[test]
     fn load_is_conserved(
         demand in prop::collection::vec(0_u64..1000, 2..7),

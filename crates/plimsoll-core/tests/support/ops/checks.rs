@@ -1,4 +1,4 @@
-//! What must hold after every operation: of a snapshot, of its explanation, of a pick.
+//! Invariants of snapshots, explanations and picks, checked after every operation.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use plimsoll_core::model::zone_aware::{LocalityBasis, ZoneAware};
 use plimsoll_core::picker::{Pick, PickError};
 use plimsoll_core::snapshot::RoutingSnapshot;
 
-use super::model::{Known, Model};
+use super::model::{HostState, Model};
 
-/// A new snapshot says what the model knows. Remembers which object stands for which host.
+/// Checks a new snapshot against the model, and remembers the object of each host.
 pub(crate) fn snapshot(snapshot: &RoutingSnapshot, model: &mut Model) {
     assert_eq!(snapshot.is_ready(), model.assignment.is_some());
     assert!(
@@ -69,7 +69,7 @@ pub(crate) fn snapshot(snapshot: &RoutingSnapshot, model: &mut Model) {
     explanation(&snapshot.explain(), snapshot, model);
 }
 
-/// What remains to be compared where reports make the weights.
+/// Returns what can be compared if host weights come from load reports.
 fn without_weights(counts: &HostSetCounts) -> HostSetCounts {
     let mut counts = counts.clone();
     counts.weights = ClassCounts::default();
@@ -80,7 +80,7 @@ fn without_weights(counts: &HostSetCounts) -> HostSetCounts {
     counts
 }
 
-/// Loads sum to 100 and go to hosts; unless there is nobody.
+/// Checks that loads sum to 100 and go to priorities with hosts.
 fn loads(snapshot: &RoutingSnapshot, model: &Model) {
     let loads = snapshot.loads();
     if model.priorities == 0 {
@@ -97,7 +97,11 @@ fn loads(snapshot: &RoutingSnapshot, model: &Model) {
         .sum();
     let total_panic = loads.panic().iter().all(|&panic| panic);
     if hosts == 0 || (available == 0 && model.config.panic_threshold() == 0) {
-        assert_eq!(loads.healthy_load()[0], 100, "nobody: priority 0 says so");
+        assert_eq!(
+            loads.healthy_load()[0],
+            100,
+            "no host: priority 0 has all load"
+        );
         return;
     }
     if available == 0 && !total_panic {
@@ -136,8 +140,8 @@ fn explanation(explanation: &Explanation, snapshot: &RoutingSnapshot, model: &Mo
     let slots = snapshot.counts(0).map_or(0, |set| set.localities.len());
     assert!(explanation.localities.len() >= slots, "a row per slot");
     let rows = || explanation.localities.iter();
-    // With nobody to send to, what zone routing does not take fails, and the sum stays below 1.
-    // Loads may outlive the hosts they were computed for, so degraded load needs degraded hosts.
+    // Without any host, requests outside zone-aware routing fail and the sum is below 1. Loads may
+    // outlive the hosts they were computed for, so degraded load needs degraded hosts.
     let degraded_load = snapshot.loads().degraded_load().first().copied();
     let somebody = snapshot.counts(0).is_some_and(|set| {
         set.flat.healthy > 0 && (degraded_load == Some(0) || set.flat.degraded > 0)
@@ -147,7 +151,7 @@ fn explanation(explanation: &Explanation, snapshot: &RoutingSnapshot, model: &Mo
     if somebody {
         whole(rows().map(|row| row.expected_share));
     }
-    // Zones whose requests fail send nothing, so the sum may stay below 1.
+    // Zones whose requests fail send nothing, so the sum may be below 1.
     let traffic: f64 = rows().map(|row| row.traffic_share).sum();
     assert!(
         (0.0..=1.0 + 1e-9).contains(&traffic),
@@ -183,7 +187,7 @@ fn explanation(explanation: &Explanation, snapshot: &RoutingSnapshot, model: &Mo
     }
 }
 
-/// Shares are each between 0 and 1 and sum to 1, or all are 0.
+/// Checks that shares are between 0 and 1 and sum to 1, or are all 0.
 fn whole(shares: impl Iterator<Item = f64>) {
     let mut sum = 0.0;
     for share in shares {
@@ -196,8 +200,8 @@ fn whole(shares: impl Iterator<Item = f64>) {
     );
 }
 
-/// The host of a pick belongs to the list that the pick names, and was not tried while there was
-/// another.
+/// Checks that the host of a pick is in the list that the pick names, and was not tried while there
+/// was another.
 pub(crate) fn pick(
     pick: &Pick<'_>,
     avoid: &[Arc<Host>],
@@ -263,17 +267,17 @@ pub(crate) fn pick(
 }
 
 /// Whether `other` could have been picked instead of `picked`.
-fn alternative(picked: &Known, other: &Known, panic: bool, model: &Model) -> bool {
+fn alternative(picked: &HostState, other: &HostState, panic: bool, model: &Model) -> bool {
     let hashed = model.config.endpoint_policy().is_hash();
     let weightless = model.config.locality_weighted() && other.locality_weight == 0;
     other.priority == picked.priority
         && (panic || other.health.class() == picked.health.class())
         && !(hashed && weightless)
-        // A child of load_aware_locality knows one locality.
+        // The child policy of load_aware_locality sees one locality only.
         && (model.config.load_aware_locality().is_none() || other.locality == picked.locality)
 }
 
-/// A request that fails has a reason.
+/// Checks that a failed request has a valid reason.
 pub(crate) fn failure(error: PickError, snapshot: &RoutingSnapshot, model: &Model) {
     let zone_aware = model.config.zone_aware();
     if error == PickError::Panic {
@@ -284,12 +288,11 @@ pub(crate) fn failure(error: PickError, snapshot: &RoutingSnapshot, model: &Mode
         assert!(fleet_panic || snapshot.loads().panic().contains(&true));
         return;
     }
-    // An empty list behind an otherwise sensible decision: a locality without hosts of that class,
-    // nobody healthy at all, or hashing, which knows neither degraded hosts nor weightless
-    // localities.
+    // An empty list behind an otherwise valid decision: a locality without hosts of that class, no
+    // healthy host at all, or hashing, which ignores degraded hosts and localities without weight.
     //
     // Zone-aware routing chooses a locality without hosts of that class only where Envoy does: by
-    // its own bases, while demand is not known, or where force_local_zone asks for it.
+    // its own bases, while demand is unknown, or because of force_local_zone.
     let status = snapshot.explain().fractions.status;
     let measured = matches!(status, FractionStatus::Fresh | FractionStatus::Partial);
     let envoys = zone_aware.is_some_and(|config| {
@@ -313,7 +316,7 @@ pub(crate) fn failure(error: PickError, snapshot: &RoutingSnapshot, model: &Mode
         (panic && all) || (healthy && degraded)
     });
     let hashed = model.config.endpoint_policy().is_hash();
-    // Scores that round down to nothing leave loads of an earlier time, or none at all.
+    // Scores that round down to zero leave earlier loads in place, or none.
     let scores = loads.health().iter().chain(loads.degraded_availability());
     let outdated = scores.sum::<u32>() == 0;
     assert!(

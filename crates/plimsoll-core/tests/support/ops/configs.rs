@@ -1,4 +1,4 @@
-//! Settings from bytes: valid ones, and ones with a single fault.
+//! Cluster settings from bytes: valid ones, and ones with a single error.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use plimsoll_core::units::FieldError;
 use super::bytes::Bytes;
 use super::loads;
 
-/// Valid settings of a cluster.
+/// Returns valid settings of a cluster.
 pub(crate) fn config(bytes: &mut Bytes<'_>) -> ClusterConfigParts {
     let endpoint_policy = endpoint_policy(bytes);
     let choices = if endpoint_policy.is_hash() { 4 } else { 10 };
@@ -104,7 +104,7 @@ fn endpoint_policy(bytes: &mut Bytes<'_>) -> EndpointPolicy {
             EndpointPolicy::LeastRequest(LeastRequest::try_new(parts).expect("valid"))
         }
         4 => {
-            // Small tables: what a large one adds is time.
+            // Small tables, since large ones only add time.
             let (least, most) = bytes.one_of(&[(16, 64), (8, 8), (100, 100), (1, 512)]);
             let function = bytes.one_of(&[HashFunction::XxHash, HashFunction::MurmurHash2]);
             let hashing = consistent_hashing(bytes);
@@ -131,7 +131,7 @@ fn slow_start(bytes: &mut Bytes<'_>) -> Option<SlowStart> {
     SlowStart::try_new(window, aggression, min).expect("valid")
 }
 
-/// Settings with one fault, what checking them says, and a part of the path it must name.
+/// Returns settings with one error, the result of checking them, and a part of the expected path.
 pub(crate) fn broken_config(bytes: &mut Bytes<'_>) -> (Result<(), FieldError>, &'static str) {
     let not_a_share = [f64::NAN, f64::INFINITY, -0.1, 100.1];
     let zone = |parts| ZoneAware::try_new(parts).map(drop);

@@ -1,4 +1,4 @@
-//! Assignments and fractions from bytes: valid ones, and ones with a single fault.
+//! Assignments and fractions from bytes: valid ones, and ones with a single error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -14,10 +14,10 @@ use plimsoll_core::units::BasisPoints;
 
 use super::bytes::Bytes;
 
-/// Addresses there are; few, so that hosts stay, move and come back.
+/// Number of addresses; few, so that hosts stay, move and return.
 const POOL: usize = 24;
 
-/// Localities there are, the unset one included.
+/// Returns one of several localities, including the unset one.
 pub(crate) fn locality(bytes: &mut Bytes<'_>) -> Locality {
     match bytes.below(8) {
         0 | 1 => Locality::zone_only("a"),
@@ -29,7 +29,7 @@ pub(crate) fn locality(bytes: &mut Bytes<'_>) -> Locality {
     }
 }
 
-/// One of the pool, or one that no assignment has.
+/// Returns an address of the pool, or one that is in no assignment.
 pub(crate) fn address(bytes: &mut Bytes<'_>) -> SocketAddr {
     pool(bytes.below(POOL + 1))
 }
@@ -42,7 +42,7 @@ fn pool(index: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, low], 80))
 }
 
-/// A valid assignment.
+/// Returns a valid assignment.
 pub(crate) fn assignment(bytes: &mut Bytes<'_>) -> AssignmentParts {
     let mut parts = AssignmentParts {
         cluster_name: bytes.one_of(&["orders", "", "fleet"]).to_owned(),
@@ -51,7 +51,7 @@ pub(crate) fn assignment(bytes: &mut Bytes<'_>) -> AssignmentParts {
         ..Default::default()
     };
     let mut used = BTreeSet::new();
-    // What two entries of one locality must agree on.
+    // Values that two entries of one locality must agree on.
     let mut weights = BTreeMap::new();
     let mut fractions = BTreeMap::new();
     for _ in 0..bytes.below(7) {
@@ -70,7 +70,7 @@ pub(crate) fn assignment(bytes: &mut Bytes<'_>) -> AssignmentParts {
         });
     }
     for entry in &mut parts.endpoints {
-        // The other source says something else about every other locality.
+        // The other source disagrees about every other locality.
         let bp = fractions.get(&entry.locality).copied().flatten();
         entry.metadata_traffic_fraction = match bp {
             Some(0) | None => None,
@@ -99,7 +99,7 @@ fn endpoints(bytes: &mut Bytes<'_>, used: &mut BTreeSet<SocketAddr>) -> Vec<LbEn
             address: pool(choice),
             hostname: bytes.one_of(&["", "", "", "h1"]).into(),
             health_status: HealthStatus::from_number(status).unwrap_or_default(),
-            // All of the pool together fits 32 bits.
+            // The weights of the whole pool together fit 32 bits.
             load_balancing_weight: bytes.maybe(&[1, 1, 2, 3, 100, u32::MAX / 24]),
             hash_key: bytes.once_in(8).then(|| "key".into()),
             metadata: Metadata::default(),
@@ -108,7 +108,7 @@ fn endpoints(bytes: &mut Bytes<'_>, used: &mut BTreeSet<SocketAddr>) -> Vec<LbEn
     endpoints
 }
 
-/// A valid assignment with one fault, and a part of the path that the error must name.
+/// Returns a valid assignment with one error, and a part of the expected path.
 pub(crate) fn broken_assignment(bytes: &mut Bytes<'_>) -> (AssignmentParts, &'static str) {
     let mut parts = assignment(bytes);
     let new = Locality::zone_only("broken");
@@ -186,7 +186,7 @@ fn broken_drop(parts: &mut AssignmentParts, bytes: &mut Bytes<'_>) -> &'static s
     path
 }
 
-/// A second entry that contradicts `entry`, which is pushed after it.
+/// Adds a second entry that contradicts `entry`, which is pushed after it.
 fn contradiction(parts: &mut AssignmentParts, entry: LocalityParts, fault: usize) -> &'static str {
     let other = LocalityParts {
         lb_endpoints: Vec::new(),
@@ -238,7 +238,7 @@ fn contradiction(parts: &mut AssignmentParts, entry: LocalityParts, fault: usize
     path
 }
 
-/// Fractions for one upstream cluster; none of them withdraws.
+/// Returns fractions for one upstream cluster; an empty map withdraws them.
 pub(crate) fn fractions(bytes: &mut Bytes<'_>) -> FractionMap {
     let mut fractions = FractionMap::new();
     for _ in 0..bytes.below(5) {

@@ -1,4 +1,4 @@
-//! Policies that follow load reports, and the reports themselves, from bytes.
+//! Load reports, and policies that use them, from bytes.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use plimsoll_core::model::orca::{OrcaLoadReport, UtilizationPrecedence};
 
 use super::bytes::Bytes;
 
-/// Numbers that a backend may send, sane or not.
+/// Numbers that a backend may send, valid or not.
 const NUMBERS: [f64; 12] = [
     0.5,
     0.0,
@@ -29,7 +29,7 @@ const NUMBERS: [f64; 12] = [
     f64::NEG_INFINITY,
 ];
 
-/// A report.
+/// Returns a load report with arbitrary values.
 pub(crate) fn report(bytes: &mut Bytes<'_>) -> OrcaLoadReport {
     let named = bytes.maybe(&NUMBERS).map(|value| ("a".to_owned(), value));
     OrcaLoadReport {
@@ -42,7 +42,7 @@ pub(crate) fn report(bytes: &mut Bytes<'_>) -> OrcaLoadReport {
     }
 }
 
-/// Valid settings of `load_aware_locality`.
+/// Returns valid settings of `load_aware_locality`.
 pub(crate) fn load_aware_locality(bytes: &mut Bytes<'_>) -> LoadAwareLocality {
     let millis = |value: Option<u64>| value.map(Duration::from_millis);
     let parts = LoadAwareLocalityParts {
@@ -65,7 +65,7 @@ pub(crate) fn load_aware_locality(bytes: &mut Bytes<'_>) -> LoadAwareLocality {
     LoadAwareLocality::try_new(parts).expect("valid by construction")
 }
 
-/// Valid settings of `client_side_weighted_round_robin`.
+/// Returns valid settings of `client_side_weighted_round_robin`.
 pub(crate) fn client_side_weights(bytes: &mut Bytes<'_>) -> EndpointPolicy {
     let millis = |value: Option<u64>| value.map(Duration::from_millis);
     let parts = ClientSideWeightedRoundRobinParts {

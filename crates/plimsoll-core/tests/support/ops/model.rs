@@ -1,7 +1,7 @@
-//! [`Model`]: what a balancer must know after what it was told, kept the simple way.
+//! [`Model`]: the expected state of a balancer, computed in the simplest way.
 //!
-//! Everything is recomputed from scratch where the balancer reuses. Arithmetic of routing is not
-//! repeated here; vectors and unit tests hold that.
+//! Everything is recomputed from scratch where the balancer reuses. Routing arithmetic is not
+//! repeated here; vectors and unit tests cover it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,36 +21,36 @@ use plimsoll_core::model::zone_aware::{
 };
 use plimsoll_core::time::Instant;
 
-/// One host and what is known of it.
+/// A host and its expected state.
 #[derive(Clone)]
-pub(crate) struct Known {
+pub(crate) struct HostState {
     pub(crate) endpoint: LbEndpoint,
     pub(crate) locality: Locality,
     pub(crate) priority: usize,
     /// Weight of its locality.
     pub(crate) locality_weight: u32,
     pub(crate) health: HealthFlags,
-    /// The object that stood for it in the last snapshot.
+    /// The host object in the last snapshot.
     pub(crate) host: Option<Arc<Host>>,
 }
 
-/// Fractions of one origin: when they came, and whether they were declared too old.
+/// Fractions of one origin: when they were received, and whether they were declared stale.
 type Received = Option<(Instant, bool)>;
 
-/// All that was told.
+/// State that follows from all inputs so far.
 pub(crate) struct Model {
     pub(crate) own: Option<Locality>,
     pub(crate) config: Arc<ClusterConfig>,
     pub(crate) assignment: Option<ClusterLoadAssignment>,
-    pub(crate) hosts: BTreeMap<SocketAddr, Known>,
-    /// Priorities there ever were; they never disappear.
+    pub(crate) hosts: BTreeMap<SocketAddr, HostState>,
+    /// Number of priorities so far; they never disappear.
     pub(crate) priorities: usize,
     pub(crate) fleet: Option<ClusterLoadAssignment>,
     lrs_response: Received,
     fleet_assignment: Received,
-    /// Weights of hosts may be made of reports, since an assignment came or settings asked for it.
+    /// Host weights may come from load reports, since the last assignment or change of settings.
     pub(crate) reported_weights: bool,
-    /// The source of fractions changed since the fleet spoke: the age is not ours to say.
+    /// The source of fractions changed since the fleet's last update, so that their age is unknown.
     reread: bool,
 }
 
@@ -70,7 +70,7 @@ impl Model {
         }
     }
 
-    /// Whether load reports change anything.
+    /// Whether load reports have an effect.
     pub(crate) fn follows_reports(&self) -> bool {
         self.weighs_by_reports() || self.config.load_aware_locality().is_some()
     }
@@ -80,7 +80,7 @@ impl Model {
         matches!(policy, EndpointPolicy::ClientSideWeightedRoundRobin(_))
     }
 
-    /// Whether the balancer wakes for more than the age of fractions.
+    /// Whether the balancer has timers besides the age of fractions.
     pub(crate) fn ticks(&self) -> bool {
         let basis = self.config.zone_aware().map(ZoneAware::locality_basis);
         self.follows_reports()
@@ -104,7 +104,7 @@ impl Model {
                     Some(known) => (known.health.with_eds(endpoint.health_status), known.host),
                     None => (self.fresh(endpoint), None),
                 };
-                let known = Known {
+                let known = HostState {
                     endpoint: endpoint.clone(),
                     locality: entry.locality.clone(),
                     priority,
@@ -131,7 +131,7 @@ impl Model {
 
     pub(crate) fn signal(&mut self, address: SocketAddr, signal: HealthSignal) {
         if let Some(known) = self.hosts.get_mut(&address) {
-            known.health = known.health.after(signal);
+            known.health = known.health.with_signal(signal);
         }
     }
 
@@ -153,11 +153,11 @@ impl Model {
 
     pub(crate) fn observe(&mut self, known: bool, now: Instant) {
         self.lrs_response = known.then_some((now, false));
-        // What came another way may be due, and nobody was called for it yet.
+        // Fractions of another origin may be due without a timer having fired.
         self.expire(now);
     }
 
-    /// The age at which fractions stop counting, where they count at all.
+    /// Returns the age at which fractions expire, if they are used.
     pub(crate) fn threshold(&self) -> Option<Duration> {
         if let Some(settings) = self.config.load_aware_locality() {
             let leads = settings.demand_feed_forward();
@@ -168,22 +168,22 @@ impl Model {
         measured.then(|| zone_aware.staleness_threshold())
     }
 
-    /// Whether the deadline of fractions can be told.
+    /// Whether the deadline of fractions is known.
     pub(crate) const fn knows_ages(&self) -> bool {
         !self.reread
     }
 
-    /// When fractions become too old next.
+    /// Returns when the next fractions expire.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let threshold = self.threshold()?;
         let fresh = [self.lrs_response, self.fleet_assignment]
             .into_iter()
-            .flatten();
-        let fresh = fresh.filter(|&(_, stale)| !stale);
+            .flatten()
+            .filter(|&(_, stale)| !stale);
         fresh.map(|(at, _)| at.saturating_add(threshold)).min()
     }
 
-    /// Declares what is too old; returns each with its age.
+    /// Declares fractions as stale; returns each with its age.
     pub(crate) fn expire(&mut self, now: Instant) -> Vec<(FractionOrigin, Duration)> {
         let Some(threshold) = self.threshold() else {
             return Vec::new();
@@ -206,7 +206,7 @@ impl Model {
         expired
     }
 
-    /// Counts of one priority, from scratch.
+    /// Counts the hosts of one priority from scratch.
     pub(crate) fn counts(&self, priority: usize) -> HostSetCounts {
         let mut counts = HostSetCounts::default();
         let entries = self
@@ -240,7 +240,7 @@ impl Model {
     }
 }
 
-fn count(counts: &mut HostSetCounts, slot: &mut LocalityCounts, known: &Known) {
+fn count(counts: &mut HostSetCounts, slot: &mut LocalityCounts, known: &HostState) {
     let weight = u64::from(known.endpoint.weight());
     slot.all += 1;
     counts.flat.all += 1;

@@ -1,45 +1,30 @@
-//! What a [`Client`](super::Client) tells its driver, beside requests.
+//! Events that an ADS [`Client`](super::Client) emits to its driver.
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::ads::view::Resource;
 
-/// What became of a watched resource.
+/// Change of a subscribed resource, or a rejected response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClientEvent {
-    /// It arrived. The same content arrives too: its epoch grows with every arrival.
+pub enum ClientEvent<T = Bytes> {
+    /// A resource arrived, possibly unchanged; its `epoch` grows with every arrival.
     Updated {
-        /// Its type.
         type_url: Arc<str>,
-        /// The resource.
-        resource: Resource,
+        resource: Resource<T>,
     },
-    /// It was there and the server took it away.
-    Removed {
-        /// Its type.
-        type_url: Arc<str>,
-        /// Its name.
-        name: Arc<str>,
-    },
-    /// The server does not have it, or did not answer in time.
-    DoesNotExist {
-        /// Its type.
-        type_url: Arc<str>,
-        /// Its name.
-        name: Arc<str>,
-    },
-    /// Everything of a type was asked for and has been listed, on this stream for the first time.
-    Complete {
-        /// The type.
-        type_url: Arc<str>,
-    },
-    /// A response was refused, wholly or in part.
+    /// The server deleted a resource that the client had.
+    Removed { type_url: Arc<str>, name: Arc<str> },
+    /// The server does not have the resource, or did not answer in time.
+    DoesNotExist { type_url: Arc<str>, name: Arc<str> },
+    /// A wildcard subscription received its first full response on this stream.
+    Complete { type_url: Arc<str> },
+    /// The response was NACKed; its valid resources are in use.
     Rejected {
-        /// The type.
         type_url: Arc<str>,
-        /// Its version.
         version: String,
-        /// What was wrong with which resource; sent to the server.
+        /// Invalid resources and their errors, as sent in the NACK.
         reason: String,
     },
 }

@@ -1,8 +1,8 @@
-//! What a client wants, has and owes of one type.
+//! Subscriptions, cached resources and pending ACK of one resource type on the client side.
 //!
-//! Both variants share it: they differ in how a request is written and in how absence is said.
-//! A resource that is not wanted any more is kept until the server has been told, so that wanting
-//! it again in the meantime finds it.
+//! Shared by both protocol variants, which differ in how a request is written and how absence is
+//! expressed. An unsubscribed resource stays cached until the request without its name is sent, so
+//! that subscribing again in the meantime finds it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use plimsoll_core::time::Instant;
-use xxhash_rust::xxh64::Xxh64;
+use xxhash_rust::xxh64::{Xxh64, xxh64};
 
 use super::{ClientEvent, ClientSettings};
 use crate::ads;
@@ -20,40 +20,42 @@ use crate::ads::message::{
 use crate::ads::server::WILDCARD;
 use crate::ads::view::Resource;
 use crate::ads::{Request, Variant};
+use crate::error::DecodeError;
 
-/// INVALID_ARGUMENT, the code of every refusal.
+/// gRPC status code INVALID_ARGUMENT, sent in every NACK.
 const INVALID_ARGUMENT: i32 = 3;
 
-/// A response of either variant, read as far as is common.
-pub(super) struct Received {
+/// Response of either variant, reduced to the common fields.
+pub(super) struct ReceivedResponse {
     pub(super) version: String,
     pub(super) nonce: String,
     pub(super) resources: Vec<ReceivedResource>,
     pub(super) removed: Vec<Arc<str>>,
-    /// What is not in it is gone.
-    pub(super) whole: bool,
+    /// The response carries the full state: resources it omits are deleted.
+    pub(super) full_state: bool,
 }
 
-/// One resource of it.
 pub(super) struct ReceivedResource {
-    /// If one was found.
+    /// `None` if the body has no readable name.
     pub(super) name: Option<Arc<str>>,
-    /// If it has its own.
+    /// Set in incremental responses only.
     pub(super) version: Option<Arc<str>>,
-    /// What it says it is.
+    /// Type URL of the `Any`, which may differ from that of the response.
     pub(super) type_url: Arc<str>,
+    pub(super) content_hash: u64,
     pub(super) body: Bytes,
 }
 
-impl From<DeltaDiscoveryResponse> for Received {
+impl From<DeltaDiscoveryResponse> for ReceivedResponse {
     fn from(response: DeltaDiscoveryResponse) -> Self {
-        // One without a body only says that its resource lives on.
+        // A resource without a body is a heartbeat for its TTL.
         let resources = response.resources.into_iter().filter_map(|resource| {
             let any = resource.resource?;
             Some(ReceivedResource {
                 name: Some(resource.name),
                 version: Some(resource.version.into()),
                 type_url: any.type_url,
+                content_hash: xxh64(&any.value, 0),
                 body: any.value,
             })
         });
@@ -62,63 +64,63 @@ impl From<DeltaDiscoveryResponse> for Received {
             nonce: response.nonce,
             resources: resources.collect(),
             removed: response.removed_resources,
-            whole: false,
+            full_state: false,
         }
     }
 }
 
-/// A name that is wanted.
 #[derive(Debug, Default)]
-struct Watch {
-    /// When it counts as missing.
+struct NameState {
     deadline: Option<Instant>,
-    missing: bool,
+    nonexistent: bool,
 }
 
-/// What the last response is owed.
 #[derive(Debug)]
-struct Answer {
+struct CachedResource<T> {
+    resource: Resource<T>,
+    content_hash: u64,
+}
+
+#[derive(Debug)]
+struct PendingAck {
     nonce: String,
     error: Option<String>,
     not_before: Option<Instant>,
-    /// Tells one content from another.
-    content: u64,
+    /// Hash of the response, to detect a repeated NACK.
+    content_hash: u64,
 }
 
-/// The last refusal.
 #[derive(Debug)]
-struct Refusal {
-    content: u64,
+struct LastNack {
+    content_hash: u64,
     backoff: Duration,
 }
 
-/// One type of a client.
 #[derive(Debug)]
-pub(super) struct TypeState {
+pub(super) struct TypeState<T> {
     type_url: Arc<str>,
     variant: Variant,
     wildcard: bool,
-    names: BTreeMap<Arc<str>, Watch>,
-    resources: BTreeMap<Arc<str>, Resource>,
-    /// Version accepted last, state of the world only.
+    names: BTreeMap<Arc<str>, NameState>,
+    resources: BTreeMap<Arc<str>, CachedResource<T>>,
+    /// Last accepted `version_info`, SotW only.
     version: String,
-    refusal: Option<Refusal>,
-    /// Versions of resources are another server's.
-    foreign: bool,
-    // Of the present stream:
-    /// What the server knows to be wanted; `None` before the first request.
-    told: Option<BTreeSet<Arc<str>>>,
-    /// What every request so far named. A list that lacks something else may have been on its way
-    /// before the server knew that it is wanted.
-    always_asked: BTreeSet<Arc<str>>,
-    /// A name was sent, so that an empty list does not mean all any more.
-    named: bool,
+    last_nack: Option<LastNack>,
+    /// Resource versions came from a different server, so they are not sent as initial versions.
+    versions_outdated: bool,
+    // State of the current stream:
+    /// Names in the last request; `None` before the first request.
+    sent_names: Option<BTreeSet<Arc<str>>>,
+    /// Names in every request of this stream. The server may not have seen other names yet.
+    in_all_requests: BTreeSet<Arc<str>>,
+    /// A name was sent, so an empty list no longer means wildcard.
+    sent_any_name: bool,
     nonce: String,
-    answer: Option<Answer>,
+    pending_ack: Option<PendingAck>,
     complete: bool,
 }
 
-impl TypeState {
+impl<T: Clone> TypeState<T> {
     pub(super) fn new(type_url: Arc<str>, variant: Variant) -> Self {
         Self {
             type_url,
@@ -127,19 +129,19 @@ impl TypeState {
             names: BTreeMap::new(),
             resources: BTreeMap::new(),
             version: String::new(),
-            refusal: None,
-            foreign: false,
-            told: None,
-            always_asked: BTreeSet::new(),
-            named: false,
+            last_nack: None,
+            versions_outdated: false,
+            sent_names: None,
+            in_all_requests: BTreeSet::new(),
+            sent_any_name: false,
             nonce: String::new(),
-            answer: None,
+            pending_ack: None,
             complete: false,
         }
     }
 
-    /// Wants a name. What is there already is told again, to whoever began to wait for it.
-    pub(super) fn watch(&mut self, name: &Arc<str>, events: &mut VecDeque<ClientEvent>) {
+    /// If the resource is cached, `Updated` is emitted for the new subscriber.
+    pub(super) fn subscribe(&mut self, name: &Arc<str>, events: &mut VecDeque<ClientEvent<T>>) {
         let new = if **name == *WILDCARD {
             !std::mem::replace(&mut self.wildcard, true)
         } else {
@@ -147,16 +149,17 @@ impl TypeState {
             self.names.entry(Arc::clone(name)).or_default();
             new
         };
-        let is_meant = |resource: &&Resource| **name == *WILDCARD || resource.name == *name;
-        for resource in self.resources.values().filter(is_meant).filter(|_| new) {
+        let is_affected =
+            |cached: &&CachedResource<T>| **name == *WILDCARD || cached.resource.name == *name;
+        for cached in self.resources.values().filter(is_affected).filter(|_| new) {
             events.push_back(ClientEvent::Updated {
                 type_url: Arc::clone(&self.type_url),
-                resource: resource.clone(),
+                resource: cached.resource.clone(),
             });
         }
     }
 
-    pub(super) fn unwatch(&mut self, name: &str) {
+    pub(super) fn unsubscribe(&mut self, name: &str) {
         if name == WILDCARD {
             self.wildcard = false;
         } else {
@@ -165,50 +168,50 @@ impl TypeState {
     }
 
     pub(super) fn connect(&mut self) {
-        self.told = None;
-        self.always_asked.clear();
-        self.named = false;
+        self.sent_names = None;
+        self.in_all_requests.clear();
+        self.sent_any_name = false;
         self.nonce.clear();
-        self.answer = None;
+        self.pending_ack = None;
         self.complete = false;
     }
 
     pub(super) fn disconnect(&mut self) {
         self.connect();
-        for watch in self.names.values_mut() {
-            watch.deadline = None;
+        for state in self.names.values_mut() {
+            state.deadline = None;
         }
     }
 
     pub(super) fn forget_versions(&mut self) {
         self.version.clear();
-        self.refusal = None;
-        self.foreign = true;
+        self.last_nack = None;
+        self.versions_outdated = true;
     }
 
-    pub(super) fn lacks(&self) -> bool {
-        let unknown = |(name, watch): (&Arc<str>, &Watch)| {
-            !watch.missing && !self.resources.contains_key(name)
+    pub(super) fn has_unresolved(&self) -> bool {
+        let unknown = |(name, state): (&Arc<str>, &NameState)| {
+            !state.nonexistent && !self.resources.contains_key(name)
         };
         (self.wildcard && self.resources.is_empty()) || self.names.iter().any(unknown)
     }
 
-    pub(super) fn resources(&self) -> impl Iterator<Item = &Resource> {
-        let resources = self.resources.values();
-        resources.filter(|resource| self.wants(&resource.name))
+    pub(super) fn resources(&self) -> impl Iterator<Item = &Resource<T>> {
+        let resources = self.resources.values().map(|cached| &cached.resource);
+        resources.filter(|resource| self.is_subscribed(&resource.name))
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let answer = self.answer.as_ref().and_then(|answer| answer.not_before);
-        let names = self.names.values().filter_map(|watch| watch.deadline);
-        names.chain(answer).min()
+        let ack = self.pending_ack.as_ref().and_then(|ack| ack.not_before);
+        let names = self.names.values().filter_map(|state| state.deadline);
+        names.chain(ack).min()
     }
 
-    pub(super) fn expire(&mut self, events: &mut VecDeque<ClientEvent>, now: Instant) {
-        for (name, watch) in &mut self.names {
-            if watch.deadline.is_some_and(|deadline| deadline <= now) {
-                watch.deadline = None;
-                watch.missing = true;
+    pub(super) fn handle_timeout(&mut self, events: &mut VecDeque<ClientEvent<T>>, now: Instant) {
+        for (name, state) in &mut self.names {
+            if state.deadline.is_some_and(|deadline| deadline <= now) {
+                state.deadline = None;
+                state.nonexistent = true;
                 events.push_back(ClientEvent::DoesNotExist {
                     type_url: Arc::clone(&self.type_url),
                     name: Arc::clone(name),
@@ -217,23 +220,22 @@ impl TypeState {
         }
     }
 
-    /// Takes what is good of a response and notes the answer it gets.
     pub(super) fn receive(
         &mut self,
-        received: Received,
-        mut check: impl FnMut(&str, &Bytes) -> Result<(), String>,
-        events: &mut VecDeque<ClientEvent>,
+        received: ReceivedResponse,
+        mut decode: impl FnMut(&str, &Bytes) -> Result<T, DecodeError>,
+        events: &mut VecDeque<ClientEvent<T>>,
     ) {
-        let content = content(&received);
+        let content_hash = content_hash(&received);
         let ambiguous = ambiguous(&received);
-        let (mut faults, mut listed) = (Vec::new(), BTreeSet::new());
-        let twice = |name: &Arc<str>| format!("{name}: is listed more than once");
-        faults.extend(ambiguous.iter().map(twice));
-        let mut nameless = false;
+        let (mut errors, mut listed) = (Vec::new(), BTreeSet::new());
+        let duplicate = |name: &Arc<str>| format!("{name}: is listed more than once");
+        errors.extend(ambiguous.iter().map(duplicate));
+        let mut has_unnamed = false;
         for (index, resource) in received.resources.into_iter().enumerate() {
-            let Some(name) = resource.name else {
-                nameless = true;
-                faults.push(format!("resources[{index}]: has no name that can be read"));
+            let Some(name) = resource.name.clone() else {
+                has_unnamed = true;
+                errors.push(format!("resources[{index}]: has no name that can be read"));
                 continue;
             };
             listed.insert(Arc::clone(&name));
@@ -241,17 +243,16 @@ impl TypeState {
                 continue;
             }
             if resource.type_url != self.type_url {
-                let (found, wanted) = (resource.type_url, &self.type_url);
-                faults.push(format!("{name}: type_url: is {found}, not {wanted}"));
+                let (found, expected) = (resource.type_url, &self.type_url);
+                errors.push(format!("{name}: type_url: is {found}, not {expected}"));
                 continue;
             }
-            match check(&name, &resource.body) {
-                Ok(()) => self.update(name, resource.version, resource.body, events),
-                Err(reason) => faults.push(format!("{name}: {reason}")),
+            if let Err(error) = self.update(&name, resource, &mut decode, events) {
+                errors.push(format!("{name}: {error}"));
             }
         }
-        // Whatever cannot be named may be any of those that are not listed.
-        if received.whole && !nameless {
+        // A resource without a readable name may be any of the omitted ones, so none is deleted.
+        if received.full_state && !has_unnamed {
             self.remove_unlisted(&listed, events);
         }
         let removed = received.removed.into_iter();
@@ -264,7 +265,7 @@ impl TypeState {
             events.push_back(ClientEvent::Complete { type_url });
         }
         self.nonce.clone_from(&received.nonce);
-        let error = (!faults.is_empty()).then(|| faults.join("; "));
+        let error = (!errors.is_empty()).then(|| errors.join("; "));
         match &error {
             None => self.version = received.version,
             Some(reason) => events.push_back(ClientEvent::Rejected {
@@ -273,229 +274,277 @@ impl TypeState {
                 reason: reason.clone(),
             }),
         }
-        self.answer = Some(Answer {
+        self.pending_ack = Some(PendingAck {
             nonce: received.nonce,
             error,
             not_before: None,
-            content,
+            content_hash,
         });
     }
 
-    /// Holds back a refusal of what was refused before.
-    pub(super) fn pace(&mut self, settings: &ClientSettings, now: Instant) {
-        let Some(answer) = &mut self.answer else {
+    pub(super) fn delay_repeated_nack(&mut self, settings: &ClientSettings, now: Instant) {
+        let Some(ack) = &mut self.pending_ack else {
             return;
         };
-        if answer.error.is_none() {
-            self.refusal = None;
+        if ack.error.is_none() {
+            self.last_nack = None;
             return;
         }
-        let before = self.refusal.as_ref();
-        let before = before.filter(|refusal| refusal.content == answer.content);
-        let pause = before.map(|refusal| refusal.backoff);
-        answer.not_before = pause.map(|pause| now.saturating_add(pause));
-        let next = pause.map_or(settings.nack_backoff, |pause| pause.saturating_mul(2));
-        self.refusal = Some(Refusal {
-            content: answer.content,
+        let repeated = |nack: &&LastNack| nack.content_hash == ack.content_hash;
+        let delay = self
+            .last_nack
+            .as_ref()
+            .filter(repeated)
+            .map(|nack| nack.backoff);
+        ack.not_before = delay.map(|delay| now.saturating_add(delay));
+        let next = delay.map_or(settings.nack_backoff, |delay| delay.saturating_mul(2));
+        self.last_nack = Some(LastNack {
+            content_hash: ack.content_hash,
             backoff: next.min(settings.nack_backoff_max),
         });
     }
 
-    /// The next request of this type.
     pub(super) fn request(&mut self, settings: &ClientSettings, now: Instant) -> Option<Request> {
-        let wanted = self.wanted();
-        let first = self.told.is_none();
-        if first && wanted.is_empty() {
+        let subscribed = self.subscribed();
+        let first = self.sent_names.is_none();
+        if first && subscribed.is_empty() {
             return None;
         }
-        let changed = self.told.as_ref() != Some(&wanted) && !self.cannot_say(&wanted);
-        // Names cannot be changed without answering first, so a change does not wait.
-        let due = |answer: &mut Answer| changed || answer.not_before.is_none_or(|at| at <= now);
-        let answer = self.answer.take_if(due);
-        if !first && !changed && answer.is_none() {
+        let changed =
+            self.sent_names.as_ref() != Some(&subscribed) && !self.would_mean_wildcard(&subscribed);
+        // A request with changed names also answers the response, so it ends the delay of a NACK.
+        let due = |ack: &mut PendingAck| changed || ack.not_before.is_none_or(|at| at <= now);
+        let ack = self.pending_ack.take_if(due);
+        if !first && !changed && ack.is_none() {
             return None;
         }
         let request = match self.variant {
-            Variant::Sotw => Request::Sotw(self.sotw(&wanted, answer)),
-            Variant::Delta => Request::Delta(self.delta(&wanted, answer)),
+            Variant::Sotw => Request::Sotw(self.sotw_request(&subscribed, ack)),
+            Variant::Delta => Request::Delta(self.delta_request(&subscribed, ack)),
         };
-        self.named |= !wanted.is_empty() && !is_legacy(&self.type_url, &wanted);
-        self.resources.retain(|name, _| covers(&wanted, name));
+        self.sent_any_name |=
+            !subscribed.is_empty() && !is_legacy_wildcard(&self.type_url, &subscribed);
+        self.resources.retain(|name, _| covers(&subscribed, name));
         let deadline = now.saturating_add(settings.does_not_exist_after);
-        for (name, watch) in &mut self.names {
-            let told = self.told.as_ref().is_some_and(|told| told.contains(name));
-            if !told && !watch.missing && !self.resources.contains_key(name) {
-                watch.deadline = Some(deadline);
+        for (name, state) in &mut self.names {
+            let was_sent = self
+                .sent_names
+                .as_ref()
+                .is_some_and(|names| names.contains(name));
+            if !was_sent && !state.nonexistent && !self.resources.contains_key(name) {
+                state.deadline = Some(deadline);
             }
         }
-        match first {
-            true => self.always_asked.clone_from(&wanted),
-            false => self.always_asked.retain(|name| wanted.contains(name)),
+        if first {
+            self.in_all_requests.clone_from(&subscribed);
+        } else {
+            self.in_all_requests
+                .retain(|name| subscribed.contains(name));
         }
-        self.told = Some(wanted);
-        self.foreign = false;
+        self.sent_names = Some(subscribed);
+        self.versions_outdated = false;
         Some(request)
     }
 
-    fn sotw(&self, wanted: &BTreeSet<Arc<str>>, answer: Option<Answer>) -> DiscoveryRequest {
-        // A server that knows the version might think that nothing is missing.
-        let lacks = self
+    fn sotw_request(
+        &self,
+        subscribed: &BTreeSet<Arc<str>>,
+        ack: Option<PendingAck>,
+    ) -> DiscoveryRequest {
+        // No version while resources are missing: a server with that version might send nothing.
+        let has_unresolved = self
             .names
             .keys()
             .any(|name| !self.resources.contains_key(name));
-        let version = if self.told.is_none() && lacks {
+        let version = if self.sent_names.is_none() && has_unresolved {
             ""
         } else {
             &self.version
         };
-        let legacy = !self.named && is_legacy(&self.type_url, wanted);
+        let legacy = !self.sent_any_name && is_legacy_wildcard(&self.type_url, subscribed);
         DiscoveryRequest {
             node: None,
             type_url: Arc::clone(&self.type_url),
             version_info: version.to_owned(),
             response_nonce: self.nonce.clone(),
-            resource_names: wanted.iter().filter(|_| !legacy).cloned().collect(),
-            error_detail: answer.and_then(|answer| answer.error).map(detail),
+            resource_names: subscribed.iter().filter(|_| !legacy).cloned().collect(),
+            error_detail: ack.and_then(|ack| ack.error).map(nack_detail),
         }
     }
 
-    fn delta(&self, wanted: &BTreeSet<Arc<str>>, answer: Option<Answer>) -> DeltaDiscoveryRequest {
+    fn delta_request(
+        &self,
+        subscribed: &BTreeSet<Arc<str>>,
+        ack: Option<PendingAck>,
+    ) -> DeltaDiscoveryRequest {
         let nothing = BTreeSet::new();
-        let told = self.told.as_ref().unwrap_or(&nothing);
-        let first = self.told.is_none();
-        let legacy = first && is_legacy(&self.type_url, wanted);
-        let has = self
-            .resources
-            .values()
-            .filter(|resource| covers(wanted, &resource.name));
-        let has = has.map(|has| (Arc::clone(&has.name), has.version.to_string()));
-        let (nonce, error) = answer.map_or_else(Default::default, |answer| {
-            (answer.nonce, answer.error.map(detail))
+        let sent_names = self.sent_names.as_ref().unwrap_or(&nothing);
+        let first = self.sent_names.is_none();
+        let legacy = first && is_legacy_wildcard(&self.type_url, subscribed);
+        let cached = self.resources.values().map(|cached| &cached.resource);
+        let versions = cached
+            .filter(|resource| covers(subscribed, &resource.name))
+            .map(|resource| (Arc::clone(&resource.name), resource.version.to_string()));
+        let (nonce, error) = ack.map_or_else(Default::default, |ack| {
+            (ack.nonce, ack.error.map(nack_detail))
         });
         DeltaDiscoveryRequest {
             node: None,
             type_url: Arc::clone(&self.type_url),
-            resource_names_subscribe: wanted
-                .difference(told)
+            resource_names_subscribe: subscribed
+                .difference(sent_names)
                 .filter(|_| !legacy)
                 .cloned()
                 .collect(),
-            resource_names_unsubscribe: told.difference(wanted).cloned().collect(),
-            initial_resource_versions: has.filter(|_| first && !self.foreign).collect(),
+            resource_names_unsubscribe: sent_names.difference(subscribed).cloned().collect(),
+            initial_resource_versions: versions
+                .filter(|_| first && !self.versions_outdated)
+                .collect(),
             response_nonce: nonce,
             error_detail: error,
         }
     }
 
-    /// What is wanted, `*` included.
-    fn wanted(&self) -> BTreeSet<Arc<str>> {
+    /// Returns the subscribed names, including `*`.
+    fn subscribed(&self) -> BTreeSet<Arc<str>> {
         let wildcard = self.wildcard.then(|| Arc::from(WILDCARD));
         self.names.keys().cloned().chain(wildcard).collect()
     }
 
-    /// Whether an empty list, which is what there is to say, would still mean all.
-    fn cannot_say(&self, wanted: &BTreeSet<Arc<str>>) -> bool {
-        let empty = wanted.is_empty() && !self.named && ads::has_wildcard(&self.type_url);
+    /// Returns whether an empty name list in a SotW request would still be read as a wildcard.
+    fn would_mean_wildcard(&self, subscribed: &BTreeSet<Arc<str>>) -> bool {
+        let empty =
+            subscribed.is_empty() && !self.sent_any_name && ads::has_wildcard(&self.type_url);
         empty && self.variant == Variant::Sotw
     }
 
-    fn wants(&self, name: &str) -> bool {
+    fn is_subscribed(&self, name: &str) -> bool {
         self.wildcard || self.names.contains_key(name)
     }
 
+    /// Stores a resource, decoding it unless the body is unchanged.
     fn update(
         &mut self,
-        name: Arc<str>,
-        version: Option<Arc<str>>,
-        body: Bytes,
-        events: &mut VecDeque<ClientEvent>,
-    ) {
-        let told = self.told.as_ref().is_some_and(|told| covers(told, &name));
-        if !told && !self.wants(&name) {
-            return;
+        name: &Arc<str>,
+        received: ReceivedResource,
+        decode: &mut impl FnMut(&str, &Bytes) -> Result<T, DecodeError>,
+        events: &mut VecDeque<ClientEvent<T>>,
+    ) -> Result<(), DecodeError> {
+        let content_hash = received.content_hash;
+        let previous = self.resources.get(name);
+        let body = match previous.filter(|previous| previous.content_hash == content_hash) {
+            Some(same) => same.resource.body.clone(),
+            None => decode(name, &received.body)?,
+        };
+        let was_sent = self
+            .sent_names
+            .as_ref()
+            .is_some_and(|names| covers(names, name));
+        if !was_sent && !self.is_subscribed(name) {
+            return Ok(());
         }
-        let before = self.resources.get(&name);
-        let epoch = before.map_or(0, |before| before.epoch.wrapping_add(1));
-        let mut resource = Resource::new(Arc::clone(&name), body).with_epoch(epoch);
-        if let Some(version) = version {
-            resource.version = version;
+        let version = received.version;
+        let resource = Resource {
+            name: Arc::clone(name),
+            version: version.unwrap_or_else(|| format!("{content_hash:016x}").into()),
+            body,
+            epoch: previous.map_or(0, |previous| previous.resource.epoch.wrapping_add(1)),
+        };
+        if let Some(state) = self.names.get_mut(name) {
+            *state = NameState::default();
         }
-        if let Some(watch) = self.names.get_mut(&name) {
-            *watch = Watch::default();
-        }
-        if self.wants(&name) {
+        if self.is_subscribed(name) {
             events.push_back(ClientEvent::Updated {
                 type_url: Arc::clone(&self.type_url),
                 resource: resource.clone(),
             });
         }
-        self.resources.insert(name, resource);
+        let cached = CachedResource {
+            resource,
+            content_hash,
+        };
+        self.resources.insert(Arc::clone(name), cached);
+        Ok(())
     }
 
-    fn remove_unlisted(&mut self, listed: &BTreeSet<Arc<str>>, events: &mut VecDeque<ClientEvent>) {
-        let asked = self.names.keys();
-        // Of the others it is known when their time is up.
-        let asked = asked.filter(|name| self.always_asked.contains(*name));
-        let known = self.resources.keys().chain(asked);
-        let unlisted = known.filter(|name| !listed.contains(*name));
-        let unlisted: BTreeSet<_> = unlisted.cloned().collect();
+    fn remove_unlisted(
+        &mut self,
+        listed: &BTreeSet<Arc<str>>,
+        events: &mut VecDeque<ClientEvent<T>>,
+    ) {
+        // Names subscribed later are left to the does-not-exist timer.
+        let requested = self
+            .names
+            .keys()
+            .filter(|name| self.in_all_requests.contains(*name));
+        let unlisted: BTreeSet<_> = self
+            .resources
+            .keys()
+            .chain(requested)
+            .filter(|name| !listed.contains(*name))
+            .cloned()
+            .collect();
         for name in unlisted {
             self.remove(&name, events);
         }
     }
 
-    /// The server does not have this.
-    fn remove(&mut self, name: &Arc<str>, events: &mut VecDeque<ClientEvent>) {
-        let (type_url, wants) = (Arc::clone(&self.type_url), self.wants(name));
-        let told = self.told.as_ref().is_some_and(|told| covers(told, name));
+    fn remove(&mut self, name: &Arc<str>, events: &mut VecDeque<ClientEvent<T>>) {
+        let (type_url, is_subscribed) = (Arc::clone(&self.type_url), self.is_subscribed(name));
+        let was_sent = self
+            .sent_names
+            .as_ref()
+            .is_some_and(|names| covers(names, name));
         let had = self.resources.remove(name).is_some();
-        let mut was_missing = false;
-        // A name the server has not been told yet cannot be missing.
-        if told && let Some(watch) = self.names.get_mut(name) {
-            was_missing = watch.missing;
-            watch.deadline = None;
-            watch.missing = true;
+        let mut was_nonexistent = false;
+        // A name the server has not seen yet cannot be missing.
+        if was_sent && let Some(state) = self.names.get_mut(name) {
+            was_nonexistent = state.nonexistent;
+            state.deadline = None;
+            state.nonexistent = true;
         }
         let name = Arc::clone(name);
-        if had && wants {
+        if had && is_subscribed {
             events.push_back(ClientEvent::Removed { type_url, name });
-        } else if wants && told && !was_missing {
+        } else if is_subscribed && was_sent && !was_nonexistent {
             events.push_back(ClientEvent::DoesNotExist { type_url, name });
         }
     }
 }
 
-/// Whether all and nothing else is wanted, of a type that has a short form for it.
-fn is_legacy(type_url: &str, wanted: &BTreeSet<Arc<str>>) -> bool {
-    wanted.len() == 1 && wanted.contains(WILDCARD) && ads::has_wildcard(type_url)
+/// Returns whether the subscription is exactly `*`, for a type with the legacy wildcard.
+fn is_legacy_wildcard(type_url: &str, subscribed: &BTreeSet<Arc<str>>) -> bool {
+    subscribed.len() == 1 && subscribed.contains(WILDCARD) && ads::has_wildcard(type_url)
 }
 
-fn covers(wanted: &BTreeSet<Arc<str>>, name: &str) -> bool {
-    wanted.contains(WILDCARD) || wanted.contains(name)
+fn covers(subscribed: &BTreeSet<Arc<str>>, name: &str) -> bool {
+    subscribed.contains(WILDCARD) || subscribed.contains(name)
 }
 
-fn detail(message: String) -> ErrorDetail {
+fn nack_detail(message: String) -> ErrorDetail {
     ErrorDetail {
         code: INVALID_ARGUMENT,
         message,
     }
 }
 
-/// Names that are there more than once, or there and gone: which of them is meant nobody knows.
-fn ambiguous(received: &Received) -> BTreeSet<Arc<str>> {
+/// Returns names listed more than once, or both as resource and as removed.
+fn ambiguous(received: &ReceivedResponse) -> BTreeSet<Arc<str>> {
     let mut seen: BTreeSet<&Arc<str>> = received.removed.iter().collect();
-    let named = received.resources.iter();
-    let named = named.filter_map(|resource| resource.name.as_ref());
-    named.filter(|name| !seen.insert(name)).cloned().collect()
+    let names = received
+        .resources
+        .iter()
+        .filter_map(|resource| resource.name.as_ref());
+    names.filter(|name| !seen.insert(name)).cloned().collect()
 }
 
-fn content(received: &Received) -> u64 {
+fn content_hash(received: &ReceivedResponse) -> u64 {
     let mut hash = Xxh64::new(0);
     hash.update(received.version.as_bytes());
     for resource in &received.resources {
         let name = resource.name.as_deref().unwrap_or_default();
         hash.update(name.as_bytes());
-        hash.update(&resource.body);
+        hash.update(&resource.content_hash.to_le_bytes());
     }
     hash.digest()
 }

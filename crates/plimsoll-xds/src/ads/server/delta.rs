@@ -1,7 +1,7 @@
-//! Incremental: requests that change what is wanted, responses that list changes.
+//! Incremental variant: requests that change the subscription, responses that list changes.
 //!
-//! Absence is said by name, once, for whatever the client has or asks for. Names that a client
-//! subscribes to again are sent again: it may have forgotten them.
+//! Absence is reported by name, once, for names the client has or subscribes to. Resources that a
+//! client subscribes to again are sent again, because the client may have dropped them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -11,11 +11,10 @@ use plimsoll_core::time::Instant;
 
 use super::event::StreamEvent;
 use super::limits::{Limits, ProtocolError};
-use super::type_state::{Draft, EARLIER, Next, TypeState};
+use super::type_state::{Draft, EARLIER_STREAM, Next, TypeState};
 use crate::ads::message::{Any, DeltaDiscoveryRequest, DeltaDiscoveryResponse, DeltaResource};
 use crate::ads::view::{Resource, TypeResources};
 
-/// Reads a request.
 pub(super) fn handle_request(
     state: &mut TypeState,
     request: &DeltaDiscoveryRequest,
@@ -26,52 +25,57 @@ pub(super) fn handle_request(
     limits.check_names(&state.type_url, &request.resource_names_subscribe)?;
     limits.check_count(&state.type_url, request.initial_resource_versions.len())?;
     let nonce = &request.response_nonce;
-    let answered = state.names_under_way();
+    let answered = state.names_in_flight();
     if !nonce.is_empty() {
-        match state.answer(nonce, request.error_detail.as_ref(), now) {
+        match state.handle_answer(nonce, request.error_detail.as_ref(), now) {
             Some(event) => events.push_back(event),
             None => state.status.stale += 1,
         }
     }
     subscribe(state, request, events);
     if state.in_flight.is_none() {
-        // What the client took up again with its answer it may have wanted before it read the
-        // response, or after: whether it has it is not known.
-        let unsure =
-            |name: &Arc<str>| state.subscription.covers(name) && !state.held.contains_key(name);
-        state.forced.extend(answered.into_iter().filter(unsure));
+        // It is unknown whether the client processed the response before it subscribed again.
+        let is_unsure =
+            |name: &Arc<str>| state.subscription.covers(name) && !state.accepted.contains_key(name);
+        state.resend.extend(answered.into_iter().filter(is_unsure));
     }
     limits.check_count(&state.type_url, state.subscription.names().len())
 }
 
-/// What a client with this state is to be sent. With `keep`, what it has is not taken away.
-pub(super) fn next(state: &mut TypeState, resources: &TypeResources, keep: bool) -> Next {
+/// Computes the next response. With `keep_removed`, removals are withheld.
+pub(super) fn next(state: &mut TypeState, resources: &TypeResources, keep_removed: bool) -> Next {
     let changed = state.changed(resources);
-    let gone = state.held.keys().filter(|name| resources.is_absent(name));
+    let gone = state
+        .accepted
+        .keys()
+        .filter(|name| resources.is_absent(name));
     let mut removed: BTreeSet<_> = gone.cloned().collect();
-    let kept = keep && !removed.is_empty();
-    if keep {
+    let kept = keep_removed && !removed.is_empty();
+    if keep_removed {
         removed.clear();
     }
-    let names = state.subscription.names().iter().chain(&state.forced);
+    let names = state.subscription.names().iter().chain(&state.resend);
     for name in names.filter(|name| resources.is_absent(name)) {
-        let told = state.told_absent.contains(name) && !state.forced.contains(name);
-        if !told && !state.held.contains_key(name) {
+        let is_known = state.known_absent.contains(name) && !state.resend.contains(name);
+        if !is_known && !state.accepted.contains_key(name) {
             removed.insert(Arc::clone(name));
         }
     }
-    let owed = state.owed && resources.is_complete();
-    if changed.is_empty() && removed.is_empty() && !owed {
-        return if kept { Next::Kept } else { Next::Nothing };
+    let response_due = state.response_due && resources.is_complete();
+    if changed.is_empty() && removed.is_empty() && !response_due {
+        return if kept {
+            Next::OnlyRemovals
+        } else {
+            Next::Nothing
+        };
     }
     Next::Send(Draft {
         resources: changed,
         removed: removed.into_iter().collect(),
-        whole: false,
+        full_state: false,
     })
 }
 
-/// The message.
 pub(super) fn response(
     type_url: &Arc<str>,
     draft: Draft,
@@ -100,44 +104,44 @@ fn subscribe(
     request: &DeltaDiscoveryRequest,
     events: &mut VecDeque<StreamEvent>,
 ) {
-    let first = !state.subscription.has_begun();
+    let first = !state.subscription.is_started();
     let before = state.subscription.clone();
     let change = state.subscription.change(
         &state.type_url,
         &request.resource_names_subscribe,
         &request.resource_names_unsubscribe,
     );
-    state.touch();
-    state.forget(&change.removed);
+    state.invalidate();
+    state.drop_unsubscribed(&change.removed);
     if first {
-        bring(state, request);
+        load_initial_versions(state, request);
     } else {
-        state.forced.extend(change.added.iter().cloned());
+        state.resend.extend(change.added.iter().cloned());
     }
-    // Without its name a resource may still be wanted as one of all: the client must be told.
+    // The wildcard may still cover an unsubscribed name; the client must be sent that resource.
     let still = change
         .removed
         .iter()
         .filter(|name| state.subscription.covers(name));
-    state.forced.extend(still.cloned());
-    // Of all, none is an answer too.
-    state.owed |= change.wildcard_added() && state.held.is_empty();
+    state.resend.extend(still.cloned());
+    // An empty set is a valid response to a wildcard subscription.
+    state.response_due |= change.wildcard_added() && state.accepted.is_empty();
     let mut added = change.names_added();
     added.retain(|name| !before.names().contains(name));
     StreamEvent::push_change(events, &state.type_url, added, change.names_removed());
 }
 
-/// What the client has from an earlier stream.
-fn bring(state: &mut TypeState, request: &DeltaDiscoveryRequest) {
+/// Loads the versions that the client kept from an earlier stream.
+fn load_initial_versions(state: &mut TypeState, request: &DeltaDiscoveryRequest) {
     for (name, version) in &request.initial_resource_versions {
         if state.subscription.covers(name) {
-            let held = Resource {
+            let accepted = Resource {
                 name: Arc::clone(name),
                 version: version.as_str().into(),
                 body: Bytes::new(),
-                epoch: EARLIER,
+                epoch: EARLIER_STREAM,
             };
-            state.held.insert(Arc::clone(name), held);
+            state.accepted.insert(Arc::clone(name), accepted);
         }
     }
 }

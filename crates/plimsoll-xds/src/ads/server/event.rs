@@ -1,4 +1,4 @@
-//! What a [`ServerStream`](super::ServerStream) tells its driver, beside responses.
+//! Events and status of a [`ServerStream`](super::ServerStream).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,81 +7,60 @@ use plimsoll_core::time::Instant;
 
 use crate::ads::message::ErrorDetail;
 
-/// Something the control plane may want to know.
+/// Subscription change, ACK or NACK on a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamEvent {
-    /// The client wants more of a type. `*` stands for all.
+    /// Names were added to the subscription; `*` is the wildcard.
     Subscribed {
-        /// The type.
         type_url: Arc<str>,
-        /// What it wants in addition.
         names: Vec<Arc<str>>,
     },
-    /// The client wants less of a type. `*` stands for all.
+    /// Names were removed from the subscription; `*` is the wildcard.
     Unsubscribed {
-        /// The type.
         type_url: Arc<str>,
-        /// What it does not want any more.
         names: Vec<Arc<str>>,
     },
-    /// The client uses this version.
     Acked {
-        /// The type.
         type_url: Arc<str>,
-        /// Version of all it has of the type.
+        /// Version (hash) of all resources of this type that the client has.
         version: Arc<str>,
     },
-    /// The client refused this version and keeps what it had.
-    Nacked {
-        /// The type.
-        type_url: Arc<str>,
-        /// What was refused, and why.
-        refusal: Refusal,
-    },
+    /// The client rejected a response and keeps the resources that it had.
+    Nacked { type_url: Arc<str>, nack: Nack },
 }
 
-/// A refused response.
+/// Response that the client rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// Version of all that the client would have had.
+pub struct Nack {
+    /// Version that the client's resources would have if it had accepted the response.
     pub version: Arc<str>,
-    /// The resources that were in the response.
     pub names: Vec<Arc<str>>,
-    /// The client's words.
     pub detail: ErrorDetail,
 }
 
-/// How far a client is with one type.
+/// Synchronization status of one resource type on a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeStatus {
-    /// The type.
     pub type_url: Arc<str>,
-    /// Whether it wants all.
     pub wildcard: bool,
-    /// How many names it asked for.
+    /// Number of subscribed names, wildcard not counted.
     pub names: usize,
-    /// Version sent last on this stream.
     pub sent: Option<Arc<str>>,
-    /// Version accepted last, on this stream or, as it says, on an earlier one.
+    /// Last accepted version, on this stream or claimed by the client from an earlier one.
     pub acked: Option<Arc<str>>,
-    /// The last refusal, until all that was refused has been replaced or accepted.
-    pub nacked: Option<Refusal>,
-    /// Whether an answer is due from the client.
+    /// The last NACK, until every rejected resource has been replaced or accepted.
+    pub nacked: Option<Nack>,
     pub in_flight: bool,
-    /// When it answered last.
     pub answered_at: Option<Instant>,
-    /// Responses sent.
     pub responses: u64,
-    /// Responses accepted.
     pub acks: u64,
-    /// Responses refused.
     pub nacks: u64,
-    /// Requests that answered an older response and were ignored.
+    /// Number of ignored requests that answered an older response.
     pub stale: u64,
 }
 
 impl StreamEvent {
-    /// Events for a changed subscription, if it changed.
+    /// Pushes events for a changed subscription; none if nothing changed.
     pub(super) fn push_change(
         events: &mut VecDeque<Self>,
         type_url: &Arc<str>,

@@ -1,25 +1,23 @@
-//! What a client may ask of one stream, and the error that ends a stream.
+//! Per-stream limits of a client, and the error that ends a stream.
 //!
-//! A stream that breaks a limit ends; others do not notice. Sizes of messages are limited by the
-//! transport.
+//! Exceeding a limit ends that stream only. Message sizes are limited by the transport.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Bounds of one stream.
+/// Limits of one ADS stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Resource types. Envoy knows about ten.
+    /// Maximum number of resource types; Envoy subscribes to about ten.
     pub types: usize,
-    /// Names subscribed to, per type.
     pub names_per_type: usize,
-    /// Bytes of a name, and of a type URL.
+    /// Maximum length in bytes of a resource name, and of a type URL.
     pub name_length: usize,
 }
 
 impl Default for Limits {
-    /// Together they bound what one stream can make the server remember to some 30 MB per type;
-    /// the largest meshes known ask for a third of these names.
+    /// Bounds the memory of one stream to about 30 MB per type; the largest known meshes subscribe
+    /// to a third of `names_per_type`.
     fn default() -> Self {
         Self {
             types: 32,
@@ -30,7 +28,6 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whether a request may list these names.
     pub(super) fn check_names(
         &self,
         type_url: &str,
@@ -45,7 +42,6 @@ impl Limits {
         Ok(())
     }
 
-    /// Whether this many names may be subscribed to.
     pub(super) fn check_count(&self, type_url: &str, names: usize) -> Result<(), ProtocolError> {
         if names > self.names_per_type {
             let limit = self.names_per_type;
@@ -56,17 +52,17 @@ impl Limits {
     }
 }
 
-/// Why a stream ends, as gRPC status.
+/// gRPC status that ends a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusCode {
-    /// 3: the client broke the protocol.
+    /// 3: the client violated the protocol.
     InvalidArgument,
-    /// 8: the client asked for more than [`Limits`].
+    /// 8: the client exceeded [`Limits`].
     ResourceExhausted,
 }
 
 impl StatusCode {
-    /// The number on the wire.
+    /// Returns the gRPC status code as a number.
     pub fn number(self) -> i32 {
         match self {
             Self::InvalidArgument => 3,
@@ -75,12 +71,11 @@ impl StatusCode {
     }
 }
 
-/// A fault of the peer after which the stream cannot go on.
+/// Violation by the client that ends the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProtocolError {
-    /// Status to end the stream with.
     pub code: StatusCode,
-    /// What was wrong, for the peer's log.
+    /// Sent to the client as the status message.
     pub message: String,
 }
 

@@ -1,67 +1,69 @@
-//! [`Subscription`]: what a client wants of one type, by the rules of both variants.
+//! Subscription of a client to one resource type, by the rules of both variants.
 //!
-//! Three ways to say "all": an empty first request for the types that have it (the legacy form),
-//! the name `*`, and both mixed with plain names. A state-of-the-world request replaces the list,
-//! an incremental one changes it. What is sent because of it is decided elsewhere in `server`.
+//! There are three wildcard forms: an empty first request for the types that support it (the legacy
+//! form), the name `*`, and both mixed with names. A SotW request replaces the list, an incremental
+//! one changes it. What is sent as a result is decided elsewhere in `server`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::ads;
 
-/// The name that means all.
+/// Resource name of the wildcard subscription.
 pub const WILDCARD: &str = "*";
 
-/// What a client wants of one type.
+/// Subscribed names of one resource type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subscription {
     wildcard: bool,
     names: BTreeSet<Arc<str>>,
-    /// A name was given on this stream, so that an empty list means nothing from now on.
+    /// A name was sent on this stream, so an empty list now means no subscription.
     named: bool,
-    begun: bool,
+    started: bool,
 }
 
 impl Subscription {
-    /// Whether everything of the type is wanted.
+    /// Returns whether all resources of the type are subscribed.
     pub fn is_wildcard(&self) -> bool {
         self.wildcard
     }
 
-    /// The names asked for, `*` apart.
+    /// Returns the subscribed names, without `*`.
     pub fn names(&self) -> &BTreeSet<Arc<str>> {
         &self.names
     }
 
-    /// Whether a resource of this name is wanted.
+    /// Returns whether a resource of this name is subscribed.
     pub fn covers(&self, name: &str) -> bool {
         self.wildcard || self.names.contains(name)
     }
 
-    /// Whether a request has come at all.
-    pub(super) fn has_begun(&self) -> bool {
-        self.begun
+    pub(super) fn is_started(&self) -> bool {
+        self.started
     }
 
-    /// A state-of-the-world request lists all that is wanted.
-    pub(super) fn replace(&mut self, type_url: &str, wanted: &[Arc<str>]) -> Change {
-        let legacy = wanted.is_empty() && !self.named && ads::has_wildcard(type_url);
-        let names = wanted.iter().filter(|name| ***name != *WILDCARD);
-        let names: BTreeSet<_> = names.cloned().collect();
+    /// Applies a SotW request, which lists all subscribed names.
+    pub(super) fn replace(&mut self, type_url: &str, requested: &[Arc<str>]) -> Change {
+        let legacy = requested.is_empty() && !self.named && ads::has_wildcard(type_url);
+        let names: BTreeSet<_> = requested
+            .iter()
+            .filter(|name| ***name != *WILDCARD)
+            .cloned()
+            .collect();
         let change = Change {
             added: names.difference(&self.names).cloned().collect(),
             removed: self.names.difference(&names).cloned().collect(),
             wildcard_before: self.wildcard,
-            wildcard: legacy || wanted.iter().any(|name| **name == *WILDCARD),
+            wildcard: legacy || requested.iter().any(|name| **name == *WILDCARD),
         };
-        self.begun = true;
-        self.named |= !wanted.is_empty();
+        self.started = true;
+        self.named |= !requested.is_empty();
         self.wildcard = change.wildcard;
         self.names = names;
         change
     }
 
-    /// An incremental request adds and takes away. A name in both lists is wanted.
+    /// Applies an incremental request. A name in both lists stays subscribed.
     pub(super) fn change(
         &mut self,
         type_url: &str,
@@ -69,10 +71,10 @@ impl Subscription {
         unsubscribe: &[Arc<str>],
     ) -> Change {
         let wildcard_before = self.wildcard;
-        if !self.begun && subscribe.is_empty() && ads::has_wildcard(type_url) {
+        if !self.started && subscribe.is_empty() && ads::has_wildcard(type_url) {
             self.wildcard = true;
         }
-        self.begun = true;
+        self.started = true;
         let (mut added, mut removed) = (Vec::new(), Vec::new());
         for name in unsubscribe {
             if **name == *WILDCARD {
@@ -98,29 +100,26 @@ impl Subscription {
     }
 }
 
-/// What a request changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
-    /// Names that must be answered: new ones, and in the incremental variant all that were listed.
+    /// Names to respond to: new ones, and in the incremental variant all that the request lists.
     pub(super) added: Vec<Arc<str>>,
-    /// Names not asked for any more.
     pub(super) removed: Vec<Arc<str>>,
     pub(super) wildcard_before: bool,
     pub(super) wildcard: bool,
 }
 
 impl Change {
-    /// Whether "all" is new.
     pub(super) fn wildcard_added(&self) -> bool {
         self.wildcard && !self.wildcard_before
     }
 
-    /// What was added, `*` included.
+    /// Returns the added names, including `*`.
     pub(super) fn names_added(&self) -> Vec<Arc<str>> {
         with_wildcard(&self.added, self.wildcard_added())
     }
 
-    /// What was taken away, `*` included.
+    /// Returns the removed names, including `*`.
     pub(super) fn names_removed(&self) -> Vec<Arc<str>> {
         with_wildcard(&self.removed, self.wildcard_before && !self.wildcard)
     }
@@ -139,7 +138,7 @@ mod tests {
         list.iter().map(|&name| name.into()).collect()
     }
 
-    /// Requests one after the other; what is subscribed to after each: wildcard and names.
+    /// Sequences of requests with the expected wildcard and names after each.
     #[test]
     fn state_of_the_world() {
         type Case<'a> = (&'a str, &'a [(&'a [&'a str], bool, &'a [&'a str])]);
@@ -159,8 +158,8 @@ mod tests {
         ];
         for (type_url, requests) in cases {
             let mut subscription = Subscription::default();
-            for (wanted, wildcard, left) in *requests {
-                subscription.replace(type_url, &names(wanted));
+            for (requested, wildcard, left) in *requests {
+                subscription.replace(type_url, &names(requested));
                 assert_eq!(subscription.is_wildcard(), *wildcard, "{requests:?}");
                 let left: BTreeSet<_> = names(left).into_iter().collect();
                 assert_eq!(subscription.names(), &left, "{requests:?}");

@@ -1,7 +1,7 @@
-//! Other weights and fractions in the assignment of somebody else, everything else as it was.
+//! Edits weights and traffic fractions of an encoded assignment and keeps everything else.
 //!
-//! A relay must not lose what it does not know, so this works on the fields of the message, not on
-//! what prost would keep of it.
+//! A relay must not lose fields it does not know, so this works on encoded fields instead of prost
+//! messages.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,60 +10,56 @@ use bytes::{Bytes, BytesMut};
 use plimsoll_core::model::locality::Locality;
 use prost::Message;
 
-use super::super::field::{Field, fields, put_field};
-use super::super::pb::endpoint::{EndpointMessage, LocalityKeyMessage};
 use super::socket_address;
-use crate::error::DecodeError;
+use plimsoll_schema::error::DecodeError;
+use plimsoll_schema::field::{RawField, put_field, raw_fields};
+use plimsoll_schema::pb::endpoint::{EndpointMessage, LocalityKeyMessage};
 
-/// Fields of `LocalityLbEndpoints` and of `LbEndpoint`.
+/// Field numbers of `LocalityLbEndpoints` and of `LbEndpoint`.
 const LB_ENDPOINTS: u32 = 2;
 const LOCALITY_WEIGHT: u32 = 3;
 const FRACTION: u32 = 10;
 const ENDPOINT: u32 = 1;
 const ENDPOINT_WEIGHT: u32 = 4;
-/// `ClusterLoadAssignment.endpoints`.
+/// Field number of `ClusterLoadAssignment.endpoints`.
 const ENDPOINTS: u32 = 2;
 
-/// What happens to a field.
+/// Edit of one field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Edit {
-    /// It stays as it is, there or not.
     #[default]
     Keep,
-    /// It goes.
     Remove,
-    /// It gets this value. Weights of 0 are refused by every receiver.
+    /// Weights of 0 are rejected by every client.
     Set(u32),
 }
 
-/// What happens to a locality.
+/// Edits of a locality.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LocalityEdit {
-    /// `load_balancing_weight`.
     pub load_balancing_weight: Edit,
-    /// Field 10. Set it only for receivers that have announced it (decisions D9).
+    /// Field 10. Set it only for clients that announce support for it (decision 0028).
     pub observed_traffic_fraction: Edit,
 }
 
-/// What happens to an assignment.
+/// Edits of an assignment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AssignmentEdits {
     /// By priority and locality.
     pub localities: BTreeMap<(u32, Locality), LocalityEdit>,
-    /// For all other localities.
     pub other_localities: LocalityEdit,
-    /// `load_balancing_weight` of endpoints, by address; the others keep theirs.
+    /// `load_balancing_weight` of endpoints, by address; other endpoints keep theirs.
     pub endpoint_weights: BTreeMap<SocketAddr, u32>,
 }
 
-/// `original` with these edits. All other bytes stay as they were and in their order; what is set
-/// stands at the end of its message.
+/// Applies the edits. All other bytes stay unchanged and in order; a new value is appended to the
+/// end of its message.
 pub fn rewrite_assignment(original: &[u8], edits: &AssignmentEdits) -> Result<Bytes, DecodeError> {
     let mut out = BytesMut::with_capacity(original.len() + 16 * edits.localities.len());
     let mut index = 0;
-    for field in fields(original) {
+    for field in raw_fields(original) {
         let field = field?;
-        if field.number == ENDPOINTS && field.has_length {
+        if field.number == ENDPOINTS && field.is_length_delimited {
             let locality = rewrite_locality(field.value, edits);
             let path = || format!("endpoints[{index}]");
             put_field(
@@ -82,14 +78,16 @@ pub fn rewrite_assignment(original: &[u8], edits: &AssignmentEdits) -> Result<By
 fn rewrite_locality(original: &[u8], edits: &AssignmentEdits) -> Result<Vec<u8>, DecodeError> {
     let key = LocalityKeyMessage::decode(original)?;
     let locality = key.locality.map(Into::into).unwrap_or_default();
-    let edit = edits.localities.get(&(key.priority, locality));
-    let edit = edit.unwrap_or(&edits.other_localities);
+    let edit = edits
+        .localities
+        .get(&(key.priority, locality))
+        .unwrap_or(&edits.other_localities);
     let mut out = Vec::with_capacity(original.len() + 16);
     let mut index = 0;
-    for field in fields(original) {
+    for field in raw_fields(original) {
         let field = field?;
         match field.number {
-            LB_ENDPOINTS if field.has_length => {
+            LB_ENDPOINTS if field.is_length_delimited => {
                 let path = || format!("lb_endpoints[{index}]");
                 put_endpoint(&mut out, &field, edits).map_err(|error| error.under(&path()))?;
                 index += 1;
@@ -112,7 +110,7 @@ fn rewrite_locality(original: &[u8], edits: &AssignmentEdits) -> Result<Vec<u8>,
 
 fn put_endpoint(
     out: &mut Vec<u8>,
-    original: &Field<'_>,
+    original: &RawField<'_>,
     edits: &AssignmentEdits,
 ) -> Result<(), DecodeError> {
     let weight = match address(original.value)? {
@@ -124,7 +122,7 @@ fn put_endpoint(
         return Ok(());
     };
     let mut endpoint = Vec::with_capacity(original.value.len() + 8);
-    for field in fields(original.value) {
+    for field in raw_fields(original.value) {
         let field = field?;
         if field.number != ENDPOINT_WEIGHT {
             endpoint.extend_from_slice(field.raw);
@@ -135,12 +133,12 @@ fn put_endpoint(
     Ok(())
 }
 
-/// The address of an endpoint, if it is one we could have been told a weight for.
+/// Returns the address of an endpoint, if it is an IP address that a weight can refer to.
 fn address(lb_endpoint: &[u8]) -> Result<Option<SocketAddr>, DecodeError> {
     let mut address = None;
-    for field in fields(lb_endpoint) {
+    for field in raw_fields(lb_endpoint) {
         let field = field?;
-        if field.number == ENDPOINT && field.has_length {
+        if field.number == ENDPOINT && field.is_length_delimited {
             let endpoint = EndpointMessage::decode(field.value)?;
             address = endpoint
                 .address

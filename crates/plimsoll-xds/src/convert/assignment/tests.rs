@@ -1,4 +1,4 @@
-//! Assignments against bytes of another implementation, round trips, refusals and edits.
+//! Assignments encoded by another implementation, round trips, errors and edits.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ fn endpoint(address: &str) -> EndpointOut {
     LbEndpoint::new(address.parse().unwrap())
 }
 
-/// What the message `cla` says.
+/// Content of the message `cla`.
 fn assignment() -> AssignmentOut {
     let first = EndpointOut {
         hostname: "h1".into(),
@@ -48,19 +48,19 @@ fn assignment() -> AssignmentOut {
 }
 
 #[test]
-fn an_assignment_is_written_as_others_write_it() {
+fn an_assignment_matches_another_encoder() {
     assert_eq!(encode_assignment(&assignment()), message("cla"));
 }
 
 #[test]
-fn an_assignment_of_another_implementation_is_read() {
+fn an_assignment_of_another_encoder_is_decoded() {
     let read = decode_assignment(&message("cla")).unwrap();
-    let wanted = assignment();
+    let expected = assignment();
     let locality = &read.endpoints()[0];
     assert_eq!(read.cluster_name().as_ref(), "up");
-    assert_eq!(locality.locality, wanted.localities[0].locality);
+    assert_eq!(locality.locality, expected.localities[0].locality);
     assert_eq!((locality.priority, locality.load_balancing_weight), (1, 50));
-    assert_eq!(locality.lb_endpoints, wanted.localities[0].endpoints);
+    assert_eq!(locality.lb_endpoints, expected.localities[0].endpoints);
     assert_eq!(read.drop_overloads()[0].per_million, 2000);
     assert_eq!(read.overprovisioning_factor(), 150);
     assert!(read.weighted_priority_health());
@@ -71,7 +71,7 @@ fn an_assignment_of_another_implementation_is_read() {
 }
 
 #[test]
-fn the_fraction_is_field_ten_and_zero_is_not_nothing() {
+fn the_fraction_is_field_ten_and_zero_differs_from_unset() {
     let mut out = assignment();
     for fraction in [0, 5000] {
         out.localities[0].observed_traffic_fraction = Some(fraction);
@@ -92,7 +92,7 @@ fn the_fraction_is_field_ten_and_zero_is_not_nothing() {
 }
 
 #[test]
-fn refusals_name_the_field() {
+fn errors_name_the_field() {
     let place = "endpoints[0].lb_endpoints[0]";
     for (bytes, path) in [
         // No address at all; a name; UDP; port 0; a port too large; an unknown health status.
@@ -129,7 +129,7 @@ fn refusals_name_the_field() {
     for (bytes, path) in [
         ("1202 4200", "endpoints[0].leds_cluster_locality_config"),
         ("1205 5203 08914e", "endpoints[0].observed_traffic_fraction"),
-        ("2205 1203 0a0178 1202 1005", ""),
+        ("2205 1203 0a0178 1202 1005", "endpoints[0]"),
         (
             "2209 1207 0a0178 1202 1005",
             "policy.drop_overloads[0].drop_percentage.denominator",
@@ -179,16 +179,16 @@ fn metadata_of_an_endpoint_must_have_values() {
     assert_eq!(error.path(), path);
 }
 
-/// [`assignment`] with a field 77 that nobody knows at every level.
+/// [`assignment`] with an unknown field 77 at every level.
 fn with_unknown_fields() -> Vec<u8> {
     let unknown = hex("ea0403616263");
     let mut lb_endpoint = hex("0a0b 0a09 0a07 1203 3a3a31 1850 2202 0807");
     lb_endpoint.extend_from_slice(&unknown);
     let mut locality = hex("0a03 120161 1a02 0832");
     locality.extend_from_slice(&unknown);
-    crate::convert::field::put_field(&mut locality, 2, &lb_endpoint);
+    plimsoll_schema::field::put_field(&mut locality, 2, &lb_endpoint);
     let mut out = hex("0a027570");
-    crate::convert::field::put_field(&mut out, 2, &locality);
+    plimsoll_schema::field::put_field(&mut out, 2, &locality);
     out.extend_from_slice(&unknown);
     out
 }
@@ -202,7 +202,7 @@ fn without_edits_nothing_changes() {
 }
 
 #[test]
-fn edits_touch_what_they_name_and_leave_unknown_fields() {
+fn edits_change_only_their_fields_and_keep_unknown_ones() {
     let edits = AssignmentEdits {
         localities: BTreeMap::from([(
             (0, Locality::zone_only("a")),
@@ -215,9 +215,9 @@ fn edits_touch_what_they_name_and_leave_unknown_fields() {
         ..Default::default()
     };
     let written = rewrite_assignment(&with_unknown_fields(), &edits).unwrap();
-    let wanted = "0a027570 122b 0a03120161 ea0403616263 1218 0a0b0a090a0712033a3a311850 \
+    let expected = "0a027570 122b 0a03120161 ea0403616263 1218 0a0b0a090a0712033a3a311850 \
                   ea0403616263 220308ac02 1a020809 5200 ea0403616263";
-    assert_eq!(written, hex(wanted));
+    assert_eq!(written, hex(expected));
     let read = decode_assignment(&written).unwrap();
     assert_eq!(read.endpoints()[0].load_balancing_weight, 9);
     assert_eq!(
@@ -238,14 +238,14 @@ fn edits_touch_what_they_name_and_leave_unknown_fields() {
 }
 
 #[test]
-fn edits_of_what_is_no_assignment_are_refused_with_the_place() {
+fn editing_malformed_bytes_is_an_error_with_a_path() {
     let edits = AssignmentEdits::default();
     let error = rewrite_assignment(&hex("1204 1202 0aff"), &edits).unwrap_err();
     assert_eq!(error.path(), "endpoints[0].lb_endpoints[0]");
     assert!(rewrite_assignment(&[0x0a, 9], &edits).is_err());
 }
 
-/// Keys and values of every kind.
+/// Keys, and values of every kind.
 fn metadata_of_endpoint() -> impl Strategy<Value = Vec<(Arc<str>, MetadataValue)>> {
     let leaf = prop_oneof![
         Just(MetadataValue::Null),
@@ -307,7 +307,7 @@ prop_compose! {
     }
 }
 
-/// The noun of the core, made without bytes.
+/// Builds the core type without encoding.
 fn core(out: &AssignmentOut) -> ClusterLoadAssignment {
     let endpoints = out.localities.iter().map(|entry| LocalityParts {
         locality: entry.locality.clone(),
@@ -330,13 +330,13 @@ fn core(out: &AssignmentOut) -> ClusterLoadAssignment {
 
 proptest! {
     #[test]
-    fn assignments_come_back_as_they_were(localities in localities()) {
+    fn assignments_survive_a_round_trip(localities in localities()) {
         let out = AssignmentOut { localities, ..assignment() };
         prop_assert_eq!(decode_assignment(&encode_assignment(&out)).unwrap(), core(&out));
     }
 
     #[test]
-    fn edits_and_writing_anew_agree(
+    fn editing_equals_encoding_the_edited_assignment(
         localities in localities(),
         weight in 1u32..9,
         share in 0u32..=10_000,
@@ -361,7 +361,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_are_too_strange(noise in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn random_bytes_never_panic(noise in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = decode_assignment(&noise);
         let _ = rewrite_assignment(&noise, &AssignmentEdits::default());
     }

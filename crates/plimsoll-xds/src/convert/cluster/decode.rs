@@ -1,8 +1,4 @@
-//! A cluster from bytes: what a balancer needs of it.
-//!
-//! The rules are those of the YAML reader and end in the same checked type. Two things are milder,
-//! as the sender is a program: settings of another `lb_policy` than the chosen one are ignored, as
-//! Envoy and gRPC do, and what stands in a list behind the first supported policy is not looked at.
+//! Decoding of the cluster fields that load balancing needs.
 
 use std::time::Duration;
 
@@ -10,42 +6,34 @@ use plimsoll_core::model::cluster::{
     ClusterConfig, ClusterConfigParts, HealthChecking, LocalityPolicy,
 };
 use plimsoll_core::units::FieldError;
-use prost::Message;
 
-use super::super::field::fields;
-use super::super::pb::cluster::ClusterMessage;
-use super::super::pb::{duration, under};
-use super::super::unhonoured::{self, CLUSTER, Class};
-use super::decode_policy::{Outermost, named, outermost};
+use super::super::{Strictness, decode_resource, named};
+use super::decode_policy::{SubsetPolicies, outermost};
 use super::{EDS, legacy, subset};
-use crate::error::DecodeError;
+use plimsoll_schema::error::DecodeError;
+use plimsoll_schema::field::raw_fields;
+use plimsoll_schema::pb::cluster::ClusterMessage;
+use plimsoll_schema::pb::{duration, refuse_set, under};
+use plimsoll_schema::{Described, Impact, unsupported};
 
-/// What was read of a cluster.
+/// Decoded cluster, as far as load balancing needs it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterIn {
-    /// Name, policies and health settings.
     pub config: ClusterConfig,
-    /// Whether its endpoints come by EDS.
     pub is_eds: bool,
-    /// Name of its assignment, when it differs from its own.
+    /// Name of the assignment, if it differs from the name of the cluster.
     pub eds_service_name: Option<String>,
-    /// How long a connection may take.
     pub connect_timeout: Option<Duration>,
     /// `lrs_server: self`: load is reported to the server that sent the cluster.
     pub lrs_self: bool,
-    /// Metrics of backends that load reports sum up.
     pub lrs_report_endpoint_metrics: Vec<String>,
 }
 
-/// The map of protocol options by name.
 const TYPED_EXTENSION_PROTOCOL_OPTIONS: u32 = 36;
 
-/// Reads a cluster.
+/// Decodes a cluster resource leniently.
 pub fn decode_cluster(bytes: &[u8]) -> Result<ClusterIn, DecodeError> {
-    well_formed(bytes)?;
-    let message = ClusterMessage::decode(bytes)?;
-    unhonoured::refuse(bytes, &CLUSTER, Class::Host)?;
-    let config = ClusterConfig::try_new(config_parts(&message)?)?;
+    let (message, config) = read(bytes, Impact::Host, Strictness::Lenient)?;
     let eds = message.eds_cluster_config.unwrap_or_default();
     let lrs_server = message.lrs_server.unwrap_or_default();
     Ok(ClusterIn {
@@ -58,12 +46,41 @@ pub fn decode_cluster(bytes: &[u8]) -> Result<ClusterIn, DecodeError> {
     })
 }
 
-/// Maps are read by prost whatever their wire type says. What passes here is read the same by
-/// everybody, and can be rewritten field by field.
+pub(crate) fn read_config_parts(bytes: &[u8]) -> Result<ClusterConfigParts, DecodeError> {
+    let message = checked(bytes, Impact::Host)?;
+    // These fields affect load balancing, and this reader does not support them.
+    refuse_set(&[
+        ("load_assignment", message.load_assignment.is_some()),
+        ("outlier_detection", message.outlier_detection.is_some()),
+    ])?;
+    Ok(config_parts(&message, Strictness::Strict)?)
+}
+
+/// Decodes the message and its load-balancing configuration. Fields that are not read are rejected
+/// if their [`Impact`] is at least `lowest`.
+pub(super) fn read(
+    bytes: &[u8],
+    lowest: Impact,
+    strictness: Strictness,
+) -> Result<(ClusterMessage, ClusterConfig), DecodeError> {
+    let message = checked(bytes, lowest)?;
+    let config = ClusterConfig::try_new(config_parts(&message, strictness)?)?;
+    Ok((message, config))
+}
+
+fn checked(bytes: &[u8], lowest: Impact) -> Result<ClusterMessage, DecodeError> {
+    well_formed(bytes)?;
+    let message: ClusterMessage = decode_resource(bytes)?;
+    unsupported::refuse(bytes, ClusterMessage::DESCRIPTOR, lowest)?;
+    Ok(message)
+}
+
+/// Checks the wire type of maps, which prost ignores. Accepted bytes decode the same everywhere,
+/// and can be rewritten field by field.
 fn well_formed(bytes: &[u8]) -> Result<(), DecodeError> {
-    for field in fields(bytes) {
+    for field in raw_fields(bytes) {
         let field = field?;
-        if field.number == TYPED_EXTENSION_PROTOCOL_OPTIONS && !field.has_length {
+        if field.number == TYPED_EXTENSION_PROTOCOL_OPTIONS && !field.is_length_delimited {
             let path = "typed_extension_protocol_options";
             return Err(DecodeError::new(path, "is not a map"));
         }
@@ -71,12 +88,15 @@ fn well_formed(bytes: &[u8]) -> Result<(), DecodeError> {
     Ok(())
 }
 
-fn config_parts(message: &ClusterMessage) -> Result<ClusterConfigParts, FieldError> {
+fn config_parts(
+    message: &ClusterMessage,
+    strictness: Strictness,
+) -> Result<ClusterConfigParts, FieldError> {
     let common = message.common_lb_config.clone().unwrap_or_default();
-    let (lb_subset_config, (endpoint_policy, locality_policy)) = policies(message)?;
+    let (lb_subset_config, (endpoint_policy, locality_policy)) = policies(message, strictness)?;
     let locality_policy = match locality_policy {
         Some(policy) => policy,
-        // Zone-aware routing is on unless somebody says otherwise, except for hashing.
+        // Zone-aware routing is the default, except for hash policies.
         None if endpoint_policy.is_hash() => LocalityPolicy::Flat,
         None => LocalityPolicy::default(),
     };
@@ -86,8 +106,9 @@ fn config_parts(message: &ClusterMessage) -> Result<ClusterConfigParts, FieldErr
         locality_policy,
         endpoint_policy,
         locality_sampling: message
-            .locality_sampling
-            .map(|number| named(number, "locality_sampling"))
+            .plimsoll
+            .and_then(|ours| ours.locality_sampling)
+            .map(|number| named(number, "plimsoll.locality_sampling"))
             .transpose()?,
         health_checking: HealthChecking {
             active: !message.health_checks.is_empty(),
@@ -99,11 +120,15 @@ fn config_parts(message: &ClusterMessage) -> Result<ClusterConfigParts, FieldErr
     })
 }
 
-/// `load_balancing_policy` if there is one; it supersedes `lb_policy` and its settings.
-fn policies(message: &ClusterMessage) -> Result<Outermost, FieldError> {
+/// Reads `load_balancing_policy` if present; it supersedes `lb_policy` and the settings of
+/// `lb_policy`, which remain for clients that do not support `load_balancing_policy`.
+fn policies(
+    message: &ClusterMessage,
+    strictness: Strictness,
+) -> Result<SubsetPolicies, FieldError> {
     let subsets = message.lb_subset_config.as_ref();
     let Some(typed) = &message.load_balancing_policy else {
-        let typed = legacy::policies(message)?;
+        let typed = legacy::policies(message, strictness)?;
         let subsets = subsets.map(|subsets| subset::legacy(subsets, typed.1.as_ref()));
         return Ok((under(subsets, "lb_subset_config")?.flatten(), typed));
     };
@@ -132,5 +157,8 @@ fn policies(message: &ClusterMessage) -> Result<Outermost, FieldError> {
             return Err(FieldError::new(field, reason).under("common_lb_config"));
         }
     }
-    outermost(typed).map_err(|error| error.under("load_balancing_policy"))
+    if strictness == Strictness::Strict {
+        legacy::check_unused(message)?;
+    }
+    outermost(typed, strictness).map_err(|error| error.under("load_balancing_policy"))
 }

@@ -1,19 +1,19 @@
-//! `LocalityLbConfig` from bytes, with the fields of seed `000…` and our own.
+//! Decoding of `LocalityLbConfig`, including Plimsoll's extension fields.
 
 use plimsoll_core::model::cluster::LocalityPolicy;
 use plimsoll_core::model::zone_aware::{
-    CapacityBasis, ForceLocalZone, FractionSource, LocalityBasis, LrsRateConfigParts, ZoneAware,
-    ZoneAwareParts,
+    ForceLocalZone, LrsRateConfigParts, ZoneAware, ZoneAwareParts,
 };
 use plimsoll_core::units::FieldError;
 
-use super::super::pb::duration;
-use super::super::pb::policy::{
-    LocalityBasisValue, LocalityLbConfigMessage, LrsRateConfigMessage, ZoneAwareMessage,
+use super::super::named;
+use super::decode_policy::one_of;
+use plimsoll_schema::pb::duration;
+use plimsoll_schema::pb::policy::{
+    LocalityLbConfigMessage, LrsRateConfigMessage, ZoneAwareMessage,
 };
-use super::decode_policy::{choice, one_of};
 
-/// The choice of a locality; the path of an error includes the name of the message.
+/// Decodes the locality policy; error paths include the message name.
 pub(super) fn locality(
     config: Option<LocalityLbConfigMessage>,
 ) -> Result<Option<LocalityPolicy>, FieldError> {
@@ -24,7 +24,7 @@ pub(super) fn locality(
     let policy = one_of(zone_aware, config.locality_weighted_lb_config);
     let policy = policy.and_then(|policy| match policy {
         Some(policy) => Ok(Some(policy)),
-        // The proto asks for one; an empty message says nothing that could be meant.
+        // The proto requires zone-aware or locality-weighted settings.
         None => Err(FieldError::new(
             "",
             "must have zone_aware_lb_config or locality_weighted_lb_config",
@@ -43,36 +43,20 @@ fn zone_aware(message: ZoneAwareMessage) -> Result<ZoneAware, FieldError> {
         force_local_zone: force.map(|force| ForceLocalZone {
             min_size: force.min_size,
         }),
-        locality_basis: basis(message.locality_basis.unwrap_or_default())?,
+        locality_basis: named(message.locality_basis.unwrap_or_default(), "locality_basis")?,
         locality_basis_written: message.locality_basis.is_some(),
         lrs_rate_config: lrs_rate_config(message.lrs_rate_config.unwrap_or_default())
             .map_err(|error| error.under("lrs_rate_config"))?,
-        upstream_locality_basis: choice(
-            message.upstream_locality_basis,
-            &[
-                CapacityBasis::HealthyHostsNum,
-                CapacityBasis::HealthyHostsWeight,
-            ],
-            "upstream_locality_basis",
-        )?,
+        upstream_locality_basis: named(message.upstream_locality_basis, "upstream_locality_basis")?,
         dead_band_bp: message.dead_band_bp,
         observed_load_period: duration(message.observed_load_period, "observed_load_period")?,
         all_priorities: message.all_priorities,
     })
 }
 
-fn basis(number: i32) -> Result<LocalityBasis, FieldError> {
-    let value = LocalityBasisValue::try_from(number);
-    value.map(LocalityBasis::from).map_err(|_| {
-        let reason = format!("{number} is none of its values");
-        FieldError::new("locality_basis", reason)
-    })
-}
-
 fn lrs_rate_config(message: LrsRateConfigMessage) -> Result<LrsRateConfigParts, FieldError> {
-    let sources = [FractionSource::EdsField, FractionSource::LocalityMetadata];
     Ok(LrsRateConfigParts {
         staleness_threshold: duration(message.staleness_threshold, "staleness_threshold")?,
-        fraction_source: choice(message.fraction_source, &sources, "fraction_source")?,
+        fraction_source: named(message.fraction_source, "fraction_source")?,
     })
 }

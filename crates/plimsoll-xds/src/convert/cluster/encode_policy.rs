@@ -1,8 +1,8 @@
-//! The policy of a cluster to bytes, in the words that its receiver knows.
+//! Encoding of a cluster's load-balancing policy for a kind of client.
 //!
-//! Settings of the core become `load_balancing_policy`; for gRPC clients also `lb_policy`. What
-//! only plimsoll data planes know is written by [`LocalityDelivery::AsConfigured`] and by nothing
-//! else: a stock Envoy aborts on `locality_basis: 2` and refuses unknown fields (decisions D9).
+//! Core settings become `load_balancing_policy`, for gRPC clients also `lb_policy`. Plimsoll
+//! extensions are encoded by [`LocalityDelivery::AsConfigured`] only: a stock Envoy aborts on
+//! `locality_basis: 2` and rejects unknown fields (decision 0028).
 
 use plimsoll_core::model::client_side_weighted_round_robin::{
     ClientSideWeightedRoundRobin, OobReporting,
@@ -18,53 +18,48 @@ use plimsoll_core::model::orca::{MetricName, UtilizationPrecedence};
 use plimsoll_core::model::zone_aware::{CapacityBasis, FractionSource, LocalityBasis, ZoneAware};
 use prost::Message;
 
-use super::super::pb::cluster::{ClusterMessage, RingHashLbConfigMessage};
-use super::super::pb::policy::{
+use super::super::number;
+use super::subset;
+use plimsoll_schema::pb::cluster::{ClusterMessage, PlimsollMessage, RingHashLbConfigMessage};
+use plimsoll_schema::pb::policy::{
     ClientSideWeightedRoundRobinMessage, ConsistentHashingMessage, ForceLocalZoneMessage,
-    LeastRequestMessage, LoadAwareLocalityMessage, LoadBalancingPolicyMessage, LocalityBasisValue,
+    LeastRequestMessage, LoadAwareLocalityMessage, LoadBalancingPolicyMessage,
     LocalityLbConfigMessage, LrsRateConfigMessage, MaglevMessage, OobReportingConfigMessage,
     PolicyMessage, RandomMessage, RingHashMessage, RoundRobinMessage, RuntimeDoubleMessage,
     SlowStartMessage, TypedExtensionConfigMessage, WrrLocalityMessage, ZoneAwareMessage,
 };
-use super::super::pb::{AnyMessage, PercentMessage};
-use super::subset;
-use crate::yaml::proto_json::ProtoEnum;
+use plimsoll_schema::pb::{AnyMessage, PercentMessage};
 
-/// What a receiver is told about the choice of localities.
+/// Encoding of the locality policy for a kind of client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalityDelivery {
-    /// What the configuration says, in full: only for plimsoll data planes.
+    /// The full configuration, for plimsoll data planes only.
     AsConfigured,
-    /// What the configuration says, as far as a stock Envoy knows it. A measured basis becomes
-    /// host counts.
+    /// The part that a stock Envoy supports. A measured `locality_basis` becomes host counts.
     Stock,
-    /// Zone-aware routing on this basis, with the other settings of the configuration. Policies
-    /// that cannot say so in Envoy stay without: hashing, and client_side_weighted_round_robin,
-    /// which routes by zone with Envoy's defaults.
+    /// Zone-aware routing with this `locality_basis` and the other configured settings. Not for
+    /// policies without locality settings in Envoy: hashing, and client_side_weighted_round_robin,
+    /// which uses zone-aware routing with Envoy's defaults.
     ZoneAware(ClassicBasis),
-    /// By the weights of the assignment.
     LocalityWeighted,
-    /// Nothing is said: Envoy routes by zone with its defaults.
+    /// No locality policy: Envoy then uses zone-aware routing with Envoy's defaults.
     None,
-    /// For gRPC clients: by the weights of the assignment, which is all they know.
+    /// For gRPC clients, which support only the locality weights of the assignment.
     Grpc,
 }
 
-/// The bases that every Envoy since 1.35 knows.
+/// Values of `locality_basis` that every Envoy since 1.35 supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClassicBasis {
-    /// Number of healthy hosts.
     HealthyHostsNum,
-    /// Sum of the weights of healthy hosts.
     HealthyHostsWeight,
 }
 
-/// Names of the policies, in full.
+/// Package prefix of the load-balancing policies.
 pub(in super::super) const PREFIX: &str = "envoy.extensions.load_balancing_policies.";
-/// `Cluster.LbPolicy`.
+/// Number of `RING_HASH` in `Cluster.LbPolicy`.
 const RING_HASH: i32 = 2;
 
-/// Writes the policy into the fields of `cluster` that hold it.
 pub(super) fn put(
     cluster: &mut ClusterMessage,
     config: &ClusterConfig,
@@ -76,27 +71,27 @@ pub(super) fn put(
     }
     let own = locality == LocalityDelivery::AsConfigured;
     let endpoint = config.endpoint_policy();
-    let policy = match wanted(config, locality) {
-        Wanted::Nothing => endpoint_policy(endpoint, None, own),
-        Wanted::ZoneAware(zone_aware) => {
+    let policy = match locality_encoding(config, locality) {
+        LocalityEncoding::Nothing => endpoint_policy(endpoint, None, own),
+        LocalityEncoding::ZoneAware(zone_aware) => {
             let zone_aware = LocalityLbConfigMessage {
                 zone_aware_lb_config: Some(zone_aware),
                 locality_weighted_lb_config: None,
             };
             endpoint_policy(endpoint, Some(zone_aware), own)
         }
-        Wanted::Weights if is_without_locality(endpoint, own) => {
+        LocalityEncoding::Weights if is_without_locality(endpoint, own) => {
             wrr_locality(vec![endpoint_policy(endpoint, None, own)])
         }
-        Wanted::Weights => {
+        LocalityEncoding::Weights => {
             let weighted = LocalityLbConfigMessage {
                 zone_aware_lb_config: None,
                 locality_weighted_lb_config: Some(()),
             };
             endpoint_policy(endpoint, Some(weighted), own)
         }
-        Wanted::WrrLocality => wrr_locality(vec![endpoint_policy(endpoint, None, own)]),
-        Wanted::LoadAware(settings) => {
+        LocalityEncoding::WrrLocality => wrr_locality(vec![endpoint_policy(endpoint, None, own)]),
+        LocalityEncoding::LoadAware(settings) => {
             let child = endpoint_policy(endpoint, None, own);
             let message = load_aware_locality(settings, child, own);
             typed("load_aware_locality", "LoadAwareLocality", &message)
@@ -108,45 +103,40 @@ pub(super) fn put(
     };
     cluster.load_balancing_policy = Some(list(vec![policy]));
     if own {
-        cluster.locality_sampling = config.written_locality_sampling().map(number);
+        cluster.plimsoll = config
+            .written_locality_sampling()
+            .map(|sampling| PlimsollMessage {
+                locality_sampling: Some(number(sampling)),
+            });
     }
 }
 
-/// The number that a file has for the same value.
-fn number<T: ProtoEnum + PartialEq>(value: T) -> i32 {
-    let found = T::VALUES.iter().find(|(_, _, known)| *known == value);
-    found.map_or(0, |&(_, number, _)| {
-        i32::try_from(number).unwrap_or_default()
-    })
-}
-
-/// Whether Envoy's message of the policy cannot say how a locality is chosen; ours can.
+/// Returns whether the policy's message has no locality field; with `own` (Plimsoll) it has one.
 const fn is_without_locality(policy: &EndpointPolicy, own: bool) -> bool {
     !own && matches!(policy, EndpointPolicy::ClientSideWeightedRoundRobin(_))
 }
 
-/// What is said about localities.
-enum Wanted<'a> {
+enum LocalityEncoding<'a> {
     Nothing,
     ZoneAware(ZoneAwareMessage),
-    /// `locality_weighted_lb_config`, or its stand-in where the policy has no such field.
+    /// `locality_weighted_lb_config`, or `wrr_locality` for a policy without that field.
     Weights,
     WrrLocality,
     LoadAware(&'a LoadAwareLocality),
 }
 
-fn wanted(config: &ClusterConfig, locality: LocalityDelivery) -> Wanted<'_> {
+fn locality_encoding(config: &ClusterConfig, locality: LocalityDelivery) -> LocalityEncoding<'_> {
     let own = locality == LocalityDelivery::AsConfigured;
     match locality {
-        LocalityDelivery::None | LocalityDelivery::Grpc => Wanted::Nothing,
-        LocalityDelivery::LocalityWeighted => Wanted::Weights,
+        LocalityDelivery::None | LocalityDelivery::Grpc => LocalityEncoding::Nothing,
+        LocalityDelivery::LocalityWeighted => LocalityEncoding::Weights,
         LocalityDelivery::ZoneAware(basis) => {
             let settings = config.zone_aware().cloned().unwrap_or_default();
             let locality_basis = match basis {
                 ClassicBasis::HealthyHostsNum => None,
                 ClassicBasis::HealthyHostsWeight => Some(1),
             };
-            Wanted::ZoneAware(ZoneAwareMessage {
+            LocalityEncoding::ZoneAware(ZoneAwareMessage {
                 locality_basis,
                 ..zone_aware(&settings, false)
             })
@@ -155,29 +145,29 @@ fn wanted(config: &ClusterConfig, locality: LocalityDelivery) -> Wanted<'_> {
     }
 }
 
-fn as_configured(config: &ClusterConfig, own: bool) -> Wanted<'_> {
+fn as_configured(config: &ClusterConfig, own: bool) -> LocalityEncoding<'_> {
     match config.locality_policy() {
-        LocalityPolicy::Flat if config.endpoint_policy().is_hash() => Wanted::Nothing,
-        // Only hash policies are flat by default: for the others routing by zone is off.
-        LocalityPolicy::Flat => Wanted::ZoneAware(ZoneAwareMessage {
+        LocalityPolicy::Flat if config.endpoint_policy().is_hash() => LocalityEncoding::Nothing,
+        // Only hash policies are flat by default; for others zone-aware routing must be disabled.
+        LocalityPolicy::Flat => LocalityEncoding::ZoneAware(ZoneAwareMessage {
             routing_enabled: Some(PercentMessage { value: 0.0 }),
             ..Default::default()
         }),
-        LocalityPolicy::LoadAwareLocality(settings) => Wanted::LoadAware(settings),
-        LocalityPolicy::WrrLocality if own => Wanted::WrrLocality,
-        // Envoy takes wrr_locality over client_side_weighted_round_robin only.
-        LocalityPolicy::LocalityWeighted | LocalityPolicy::WrrLocality => Wanted::Weights,
+        LocalityPolicy::LoadAwareLocality(settings) => LocalityEncoding::LoadAware(settings),
+        LocalityPolicy::WrrLocality if own => LocalityEncoding::WrrLocality,
+        // Envoy supports wrr_locality over client_side_weighted_round_robin only.
+        LocalityPolicy::LocalityWeighted | LocalityPolicy::WrrLocality => LocalityEncoding::Weights,
         LocalityPolicy::ZoneAware(_) => {
             let settings = config.zone_aware().cloned().unwrap_or_default();
-            Wanted::ZoneAware(zone_aware(&settings, own))
+            LocalityEncoding::ZoneAware(zone_aware(&settings, own))
         }
     }
 }
 
-/// gRPC clients know `lb_policy` since ever and `load_balancing_policy` since gRFC A52, where they
-/// take the first policy they have. None of them has subsets (grpc/grpc#39186): they ignore
-/// `lb_subset_config` and refuse a cluster whose only policy is `subset`, so they get the policy
-/// inside and send to all hosts.
+/// Writes the policy for gRPC clients. All support `lb_policy`; since gRFC A52 they also take the
+/// first supported policy of `load_balancing_policy`. None has subsets (grpc/grpc#39186): they
+/// ignore `lb_subset_config` and reject a cluster whose only policy is `subset`, so they get the
+/// inner policy and send to all hosts.
 fn put_grpc(cluster: &mut ClusterMessage, endpoint: &EndpointPolicy) {
     let round_robin = || typed("round_robin", "RoundRobin", &RoundRobinMessage::default());
     let first = match endpoint {
@@ -226,7 +216,7 @@ fn wrr_locality(children: Vec<PolicyMessage>) -> PolicyMessage {
     typed("wrr_locality", "WrrLocality", &message)
 }
 
-/// A policy with what is said about localities, as far as its message has a field for it.
+/// Encodes an endpoint policy with its locality settings, if its message has a field for them.
 fn endpoint_policy(
     policy: &EndpointPolicy,
     locality: Option<LocalityLbConfigMessage>,
@@ -281,6 +271,7 @@ fn least_request(
     locality: Option<LocalityLbConfigMessage>,
 ) -> LeastRequestMessage {
     LeastRequestMessage {
+        enable_full_scan: None,
         choice_count: Some(settings.choice_count()),
         active_request_bias: Some(runtime_double(
             settings.active_request_bias(),
@@ -326,7 +317,7 @@ fn slow_start(settings: &SlowStart) -> SlowStartMessage {
     }
 }
 
-/// Envoy refuses an empty key.
+/// Sets a runtime key, because Envoy rejects an empty one.
 fn runtime_double(default_value: f64, runtime_key: &str) -> RuntimeDoubleMessage {
     RuntimeDoubleMessage {
         default_value,
@@ -345,7 +336,7 @@ const fn precedence(precedence: UtilizationPrecedence) -> i32 {
     }
 }
 
-/// Older Envoys refuse the field as unknown: only where it says something.
+/// Encodes out-of-band settings only if set: older Envoys reject the field as unknown.
 fn oob_config(oob: &OobReporting) -> Option<OobReportingConfigMessage> {
     let config = OobReportingConfigMessage {
         port_value: oob.port().map_or(0, u32::from),
@@ -433,7 +424,7 @@ fn load_aware_locality(
     }
 }
 
-/// Stock words only, unless `own`.
+/// Encodes zone-aware settings, with Plimsoll's extension fields if `own`.
 fn zone_aware(settings: &ZoneAware, own: bool) -> ZoneAwareMessage {
     let by_weight = settings.locality_basis() == LocalityBasis::HealthyHostsWeight;
     let message = ZoneAwareMessage {
@@ -454,9 +445,7 @@ fn zone_aware(settings: &ZoneAware, own: bool) -> ZoneAwareMessage {
         return message;
     }
     ZoneAwareMessage {
-        locality_basis: settings
-            .written_locality_basis()
-            .map(|basis| LocalityBasisValue::from(basis) as i32),
+        locality_basis: settings.written_locality_basis().map(number),
         lrs_rate_config: Some(LrsRateConfigMessage {
             staleness_threshold: Some(settings.staleness_threshold().into()),
             fraction_source: match settings.fraction_source() {
@@ -475,8 +464,7 @@ fn zone_aware(settings: &ZoneAware, own: bool) -> ZoneAwareMessage {
     }
 }
 
-/// Envoy computes `100 * (value / 100)` and cuts, so that 29 % would come out as 28: half a point
-/// more brings out what is meant.
+/// Compensates that Envoy computes `100 * (value / 100)` and truncates, so 29 % would become 28.
 fn percent(whole: u32) -> f64 {
     if whole >= 100 {
         return 100.0;

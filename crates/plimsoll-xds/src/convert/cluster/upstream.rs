@@ -1,55 +1,61 @@
-//! A cluster from bytes in full: what a client or a proxy needs of it.
-//!
-//! The policies are read in `decode`. A field that is not honoured and would change what a request
-//! meets is refused by its path, others are reported: `unhonoured` has the tables.
+//! Decoding of a whole cluster for data planes: connection settings beyond the policies, which
+//! `decode` reads.
 
 use std::time::Duration;
 
 use plimsoll_core::units::FieldError;
-use prost::Message;
 
 use super::super::load_assignment::load_assignment;
-use super::super::pb::upstream::{
-    CircuitBreakersMessage, ConnectionOptionsMessage, EdsClusterConfigMessage,
-    OutlierDetectionMessage, ThresholdsMessage, UpstreamClusterMessage,
-};
-use super::super::pb::{ConfigSourceMessage, duration, under};
-use super::super::unhonoured::{self, CLUSTER, Class};
-use super::decode::decode_cluster;
-use super::decode_policy::choice;
-use super::{upstream_health, upstream_http, upstream_tls};
-use crate::error::DecodeError;
+use super::super::{Strictness, named};
+use super::{decode, upstream_health, upstream_http, upstream_tls};
 use crate::upstream::{
-    CircuitBreakers, Discovery, DnsLookupFamily, DnsOptions, EdsSource, OutlierFields, RetryBudget,
-    TcpKeepalive, UpstreamCluster, UpstreamOptions,
+    CircuitBreakers, Discovery, DnsOptions, EdsSource, OutlierFields, RetryBudget, TcpKeepalive,
+    UpstreamCluster, UpstreamOptions,
 };
+use plimsoll_schema::Impact;
+use plimsoll_schema::error::DecodeError;
+use plimsoll_schema::pb::cluster::ClusterMessage;
+use plimsoll_schema::pb::enums::{DiscoveryType, RoutingPriority};
+use plimsoll_schema::pb::upstream::{
+    CircuitBreakersMessage, ConnectionOptionsMessage, EdsClusterConfigMessage,
+    OutlierDetectionMessage, ThresholdsMessage,
+};
+use plimsoll_schema::pb::{ConfigSourceMessage, duration, under};
 
-/// Reads a cluster in full.
+/// Decodes a cluster with its connection settings, leniently.
 pub fn decode_upstream_cluster(bytes: &[u8]) -> Result<UpstreamCluster, DecodeError> {
-    let config = decode_cluster(bytes)?.config;
-    unhonoured::refuse(bytes, &CLUSTER, Class::Request)?;
-    let message = UpstreamClusterMessage::decode(bytes)?;
-    let assignment = message.load_assignment.as_deref().map(load_assignment);
-    let assignment = under(assignment, "load_assignment")?;
-    let options = options(message)?;
+    read_upstream_cluster(bytes, Strictness::Lenient)
+}
+
+pub(crate) fn read_upstream_cluster(
+    bytes: &[u8],
+    strictness: Strictness,
+) -> Result<UpstreamCluster, DecodeError> {
+    let (mut message, config) = decode::read(bytes, Impact::Request, strictness)?;
+    let assignment = under(
+        message.load_assignment.take().map(load_assignment),
+        "load_assignment",
+    )?;
+    let options = options(message, strictness)?;
     Ok(UpstreamCluster::try_new(config, options, assignment)?)
 }
 
-fn options(message: UpstreamClusterMessage) -> Result<UpstreamOptions, FieldError> {
+fn options(message: ClusterMessage, strictness: Strictness) -> Result<UpstreamOptions, FieldError> {
     let mut options = UpstreamOptions {
-        discovery: discovery(&message)?,
+        discovery: discovery(&message, strictness)?,
         close_connections_on_host_health_failure: message.close_connections_on_host_health_failure,
         ..Default::default()
     };
-    upstream_http::put(&message, &mut options)?;
+    upstream_http::put(&message, strictness, &mut options)?;
     if let Some(timeout) = duration(message.connect_timeout, "connect_timeout")? {
         options.connect_timeout = timeout;
     }
     let breakers = message.circuit_breakers.map(circuit_breakers);
     options.circuit_breakers = under(breakers, "circuit_breakers")?.unwrap_or_default();
     options.health_checks = upstream_health::health_checks(message.health_checks)?;
-    let outlier = message.outlier_detection.map(outlier_fields);
-    let outlier = outlier.map(|fields| fields.and_then(OutlierFields::checked));
+    let outlier = message
+        .outlier_detection
+        .map(|message| outlier_fields(message).and_then(OutlierFields::checked));
     options.outlier_detection = under(outlier, "outlier_detection")?;
     let socket = message.transport_socket.as_ref();
     let tls = under(socket.map(upstream_tls::upstream_tls), "transport_socket")?;
@@ -60,45 +66,51 @@ fn options(message: UpstreamClusterMessage) -> Result<UpstreamOptions, FieldErro
     Ok(options)
 }
 
-fn discovery(message: &UpstreamClusterMessage) -> Result<Discovery, FieldError> {
-    let families = [
-        DnsLookupFamily::Auto,
-        DnsLookupFamily::V4Only,
-        DnsLookupFamily::V6Only,
-        DnsLookupFamily::V4Preferred,
-        DnsLookupFamily::All,
-    ];
+fn discovery(message: &ClusterMessage, strictness: Strictness) -> Result<Discovery, FieldError> {
     let mut dns = DnsOptions {
-        lookup_family: choice(message.dns_lookup_family, &families, "dns_lookup_family")?,
+        lookup_family: named(message.dns_lookup_family, "dns_lookup_family")?,
         ..Default::default()
     };
     match duration(message.dns_refresh_rate, "dns_refresh_rate")? {
         Some(rate) if rate < Duration::from_millis(1) => {
-            let reason = "must be at least a millisecond";
+            let reason = "must be at least 0.001s";
             return Err(FieldError::new("dns_refresh_rate", reason));
         }
         Some(rate) => dns.refresh_rate = rate,
         None => {}
     }
-    match message.discovery_type {
-        0 => Ok(Discovery::Static),
-        1 => Ok(Discovery::StrictDns(dns)),
-        2 => Ok(Discovery::LogicalDns(dns)),
-        3 => eds(message.eds_cluster_config.clone().unwrap_or_default()),
-        other => Err(FieldError::new("type", format!("{other} is not supported"))),
+    let discovery_type = named(message.discovery_type.unwrap_or_default(), "type")?;
+    let eds_config = message.eds_cluster_config.clone();
+    if discovery_type != DiscoveryType::Eds {
+        let reason = "has no effect unless the type is EDS";
+        strictness.reject(eds_config.is_some(), "eds_cluster_config", reason)?;
+    }
+    match discovery_type {
+        DiscoveryType::Static => Ok(Discovery::Static),
+        DiscoveryType::StrictDns => Ok(Discovery::StrictDns(dns)),
+        DiscoveryType::LogicalDns => Ok(Discovery::LogicalDns(dns)),
+        DiscoveryType::Eds => match eds_config {
+            Some(config) => eds(config).map_err(|error| error.under("eds_cluster_config")),
+            None => {
+                let reason = "must be set with type EDS";
+                Err(FieldError::new("eds_cluster_config", reason))
+            }
+        },
     }
 }
 
 fn eds(message: EdsClusterConfigMessage) -> Result<Discovery, FieldError> {
     let config = message.eds_config.unwrap_or_default();
-    let path = config.path_config_source.map(|source| source.path);
-    let path = path.or((!config.path.is_empty()).then_some(config.path));
-    let source = match (config.ads.or(config.this_server), path) {
-        (Some(()), _) => EdsSource::Ads,
-        (None, Some(path)) => EdsSource::Path(path),
-        (None, None) => {
-            let reason = "must be ads, self or path_config_source";
-            return Err(FieldError::new("eds_cluster_config.eds_config", reason));
+    let path = config
+        .path_config_source
+        .map(|source| source.path)
+        .or((!config.path.is_empty()).then_some(config.path));
+    let source = match (config.ads, config.this_server, path) {
+        (Some(()), None, None) | (None, Some(()), None) => EdsSource::Ads,
+        (None, None, Some(path)) => EdsSource::Path(path),
+        _ => {
+            let reason = "must be exactly one of ads, self and path_config_source";
+            return Err(FieldError::new("eds_config", reason));
         }
     };
     Ok(Discovery::Eds {
@@ -108,18 +120,20 @@ fn eds(message: EdsClusterConfigMessage) -> Result<Discovery, FieldError> {
 }
 
 fn is_self(source: &ConfigSourceMessage) -> Result<bool, FieldError> {
-    match source.this_server {
-        Some(()) => Ok(true),
-        None => Err(FieldError::new("", "only self is supported")),
+    match (source.this_server, source.ads) {
+        (Some(()), None) => Ok(true),
+        _ => Err(FieldError::new("", "only self is supported")),
     }
 }
 
-/// The limits of the default priority: no request has another one.
+/// Decodes the thresholds of the default routing priority, which every request has.
 fn circuit_breakers(message: CircuitBreakersMessage) -> Result<CircuitBreakers, FieldError> {
     let mut breakers = CircuitBreakers::default();
     for (index, entry) in message.thresholds.into_iter().enumerate() {
-        if entry.priority == 0 {
-            let path = format!("thresholds[{index}]");
+        let path = format!("thresholds[{index}]");
+        let priority = named::<RoutingPriority>(entry.priority, "priority")
+            .map_err(|error| error.under(&path))?;
+        if priority == RoutingPriority::Default {
             breakers = thresholds(entry).map_err(|error| error.under(&path))?;
         }
     }

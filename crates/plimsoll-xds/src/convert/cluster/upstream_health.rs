@@ -1,21 +1,21 @@
-//! `health_checks` from bytes.
+//! Decoding of the `health_checks` of a cluster.
 
 use bytes::Bytes;
 use plimsoll_core::units::FieldError;
 
-use super::super::pb::route::HeaderValueOptionMessage;
-use super::super::pb::upstream::{
+use super::super::{exactly_one, named};
+use crate::upstream::{
+    HealthCheck, HealthCheckKind, HealthCheckParts, HttpHealthCheck, HttpVersion, StatusRange,
+    payload_text,
+};
+use plimsoll_schema::pb::route::HeaderValueOptionMessage;
+use plimsoll_schema::pb::upstream::{
     GrpcCheckMessage, HealthCheckMessage, HttpCheckMessage, Int64RangeMessage, PayloadMessage,
     TcpCheckMessage,
 };
-use super::super::pb::{duration, under};
-use super::decode_policy::choice;
-use crate::upstream::{
-    HealthCheck, HealthCheckKind, HealthCheckParts, HttpHealthCheck, HttpMethod, StatusRange,
-    payload_text,
-};
+use plimsoll_schema::pb::{duration, under};
 
-/// The checks of a cluster; the paths of errors start there.
+/// Decodes the health checks of a cluster; error paths start at the cluster.
 pub(super) fn health_checks(
     messages: Vec<HealthCheckMessage>,
 ) -> Result<Vec<HealthCheck>, FieldError> {
@@ -30,10 +30,9 @@ fn health_check(message: HealthCheckMessage) -> Result<HealthCheck, FieldError> 
     let http = under(message.http_health_check.map(http), "http_health_check")?;
     let tcp = under(message.tcp_health_check.map(tcp), "tcp_health_check")?;
     let grpc = message.grpc_health_check.map(grpc);
-    let Some(kind) = http.or(tcp).or(grpc) else {
-        let reason = "must be one of http_health_check, tcp_health_check and grpc_health_check";
-        return Err(FieldError::new("", reason));
-    };
+    let reason = "must have exactly one of http_health_check, tcp_health_check and \
+                  grpc_health_check";
+    let kind = exactly_one([http, tcp, grpc], reason)?;
     HealthCheck::try_new(HealthCheckParts {
         timeout: duration(message.timeout, "timeout")?,
         interval: duration(message.interval, "interval")?,
@@ -60,34 +59,15 @@ fn health_check(message: HealthCheckMessage) -> Result<HealthCheck, FieldError> 
 }
 
 fn http(message: HttpCheckMessage) -> Result<HealthCheckKind, FieldError> {
-    // By number; CONNECT, 6, cannot check anything.
-    let methods = [
-        Some(HttpMethod::Get),
-        Some(HttpMethod::Get),
-        Some(HttpMethod::Head),
-        Some(HttpMethod::Post),
-        Some(HttpMethod::Put),
-        Some(HttpMethod::Delete),
-        None,
-        Some(HttpMethod::Options),
-        Some(HttpMethod::Trace),
-        Some(HttpMethod::Patch),
-    ];
-    let Some(method) = choice(message.method, &methods, "method")? else {
-        return Err(FieldError::new("method", "CONNECT is not supported"));
-    };
+    let codec: HttpVersion = named(message.codec_client_type, "codec_client_type")?;
     Ok(HealthCheckKind::Http(HttpHealthCheck {
         host: message.host,
         path: message.path,
-        method,
+        method: named(message.method, "method")?,
         expected_statuses: ranges(&message.expected_statuses, "expected_statuses")?,
         retriable_statuses: ranges(&message.retriable_statuses, "retriable_statuses")?,
         request_headers_to_add: headers(message.request_headers_to_add),
-        http2: choice(
-            message.codec_client_type,
-            &[false, true],
-            "codec_client_type",
-        )?,
+        http2: codec == HttpVersion::Http2,
     }))
 }
 
@@ -105,20 +85,22 @@ fn headers(options: Vec<HeaderValueOptionMessage>) -> Vec<(String, String)> {
 }
 
 fn tcp(message: TcpCheckMessage) -> Result<HealthCheckKind, FieldError> {
-    let receive = message.receive.into_iter().map(payload);
-    let receive = receive.collect::<Result<_, _>>();
+    let receive = message
+        .receive
+        .into_iter()
+        .enumerate()
+        .map(|(index, block)| {
+            payload(block).map_err(|error| error.under(&format!("receive[{index}]")))
+        });
     Ok(HealthCheckKind::Tcp {
         send: under(message.send.map(payload), "send")?,
-        receive: receive.map_err(|error: FieldError| error.under("receive"))?,
+        receive: receive.collect::<Result<_, _>>()?,
     })
 }
 
 fn payload(message: PayloadMessage) -> Result<Bytes, FieldError> {
-    match (message.text, message.binary) {
-        (_, Some(binary)) => Ok(binary),
-        (Some(text), None) => payload_text(&text).map_err(|error| error.under("text")),
-        (None, None) => Err(FieldError::new("", "must have either text or binary")),
-    }
+    let text = under(message.text.map(|text| payload_text(&text)), "text")?;
+    exactly_one([text, message.binary], "must have either text or binary")
 }
 
 fn grpc(message: GrpcCheckMessage) -> HealthCheckKind {

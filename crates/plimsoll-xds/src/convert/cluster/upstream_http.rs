@@ -1,20 +1,22 @@
-//! Protocol options of a cluster from bytes, the typed way and the deprecated one.
+//! Decoding of HTTP protocol options of a cluster, typed and deprecated.
 
 use std::time::Duration;
 
 use plimsoll_core::units::FieldError;
 
-use super::super::pb::upstream::{
-    CommonHttpMessage, ExplicitHttpConfigMessage, Http2Message, HttpProtocolOptionsMessage,
-    UpstreamClusterMessage, UpstreamHttpMessage,
-};
-use super::super::pb::{DurationMessage, duration};
+use super::super::Strictness;
 use super::HTTP_PROTOCOL_OPTIONS;
 use crate::upstream::{Http2Options, HttpVersion, UpstreamOptions};
+use plimsoll_schema::pb::cluster::ClusterMessage;
+use plimsoll_schema::pb::upstream::{
+    CommonHttpMessage, Http2Message, HttpProtocolOptionsMessage, UpstreamHttpMessage,
+};
+use plimsoll_schema::pb::{DurationMessage, duration};
 
-/// Puts protocol options into `options`. Typed ones supersede the deprecated fields, as in Envoy.
+/// Typed protocol options supersede the deprecated fields, as in Envoy.
 pub(super) fn put(
-    cluster: &UpstreamClusterMessage,
+    cluster: &ClusterMessage,
+    strictness: Strictness,
     options: &mut UpstreamOptions,
 ) -> Result<(), FieldError> {
     let mut is_typed = false;
@@ -22,16 +24,45 @@ pub(super) fn put(
         let path = format!("typed_extension_protocol_options[{key}]");
         if any.type_name() != HTTP_PROTOCOL_OPTIONS || is_typed {
             let reason = format!("{:?} is not supported", any.type_url);
-            return Err(FieldError::new("type_url", reason).under(&path));
+            return Err(FieldError::new("@type", reason).under(&path));
         }
         let put = any.unpack().and_then(|message| typed(message, options));
         put.map_err(|error| error.under(&path))?;
         is_typed = true;
     }
     if is_typed {
-        return Ok(());
+        return reject_legacy(cluster, strictness);
     }
-    legacy(cluster, options)
+    legacy(cluster, strictness, options)
+}
+
+/// Rejects, in a file, deprecated fields beside the typed ones that supersede them.
+fn reject_legacy(cluster: &ClusterMessage, strictness: Strictness) -> Result<(), FieldError> {
+    let fields = [
+        (
+            "common_http_protocol_options",
+            cluster.common_http_protocol_options.is_some(),
+        ),
+        (
+            "upstream_http_protocol_options",
+            cluster.upstream_http_protocol_options.is_some(),
+        ),
+        (
+            "http_protocol_options",
+            cluster.http_protocol_options.is_some(),
+        ),
+        (
+            "http2_protocol_options",
+            cluster.http2_protocol_options.is_some(),
+        ),
+        (
+            "max_requests_per_connection",
+            cluster.max_requests_per_connection.is_some(),
+        ),
+    ];
+    let reason = "cannot be combined with typed_extension_protocol_options";
+    let mut fields = fields.into_iter();
+    fields.try_for_each(|(field, is_set)| strictness.reject(is_set, field, reason))
 }
 
 fn typed(
@@ -40,27 +71,29 @@ fn typed(
 ) -> Result<(), FieldError> {
     common(message.common_http_protocol_options, options)?;
     upstream(message.upstream_http_protocol_options, options);
-    match message.explicit_http_config {
-        Some(ExplicitHttpConfigMessage {
-            http2_protocol_options: Some(http2),
-            ..
-        }) => put_http2(&http2, options)
+    let explicit = message.explicit_http_config.unwrap_or_default();
+    match (
+        explicit.http_protocol_options,
+        explicit.http2_protocol_options,
+    ) {
+        (None, Some(http2)) => put_http2(&http2, options)
             .map_err(|error| error.under("explicit_http_config.http2_protocol_options")),
-        Some(ExplicitHttpConfigMessage {
-            http_protocol_options: Some(()),
-            ..
-        }) => Ok(()),
+        (Some(_), None) => Ok(()),
         _ => {
-            let reason = "must be HTTP/1 or HTTP/2: nothing else is supported";
+            let reason = "must have either http_protocol_options or http2_protocol_options";
             Err(FieldError::new("explicit_http_config", reason))
         }
     }
 }
 
 fn legacy(
-    cluster: &UpstreamClusterMessage,
+    cluster: &ClusterMessage,
+    strictness: Strictness,
     options: &mut UpstreamOptions,
 ) -> Result<(), FieldError> {
+    let both = cluster.http_protocol_options.is_some() && cluster.http2_protocol_options.is_some();
+    let reason = "cannot be combined with http_protocol_options";
+    strictness.reject(both, "http2_protocol_options", reason)?;
     common(cluster.common_http_protocol_options.clone(), options)?;
     upstream(cluster.upstream_http_protocol_options.clone(), options);
     if let Some(requests) = cluster.max_requests_per_connection {

@@ -1,21 +1,21 @@
-//! `transport_socket` from bytes: TLS, or plain text.
+//! Decoding of `transport_socket`: TLS or plaintext.
 
 use plimsoll_core::units::FieldError;
 
 use super::super::matcher::{data_source, string_matcher};
-use super::super::pb::tls::{
+use super::super::named;
+use crate::upstream::{CertificatePair, SanMatcher, TrustedCa, UpstreamTls};
+use plimsoll_schema::pb::tls::{
     CommonTlsMessage, DataSourceMessage, TlsCertificateMessage, UpstreamTlsMessage,
     ValidationMessage,
 };
-use super::super::pb::under;
-use super::super::pb::upstream::TransportSocketMessage;
-use super::decode_policy::choice;
-use crate::upstream::{CertificatePair, SanMatcher, SanType, TrustedCa, UpstreamTls};
+use plimsoll_schema::pb::under;
+use plimsoll_schema::pb::upstream::TransportSocketMessage;
 
 const TLS: &str = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
 const RAW_BUFFER: &str = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer";
 
-/// TLS, if it is; the path of an error starts inside the message.
+/// Decodes the TLS settings, `None` for plaintext; error paths start inside the message.
 pub(super) fn upstream_tls(
     message: &TransportSocketMessage,
 ) -> Result<Option<UpstreamTls>, FieldError> {
@@ -32,42 +32,40 @@ pub(super) fn upstream_tls(
         }
         _ => {
             let reason = format!("{:?} is not supported", any.type_url);
-            Err(FieldError::new("typed_config.type_url", reason))
+            Err(FieldError::new("typed_config.@type", reason))
         }
     }
 }
 
 fn context(message: UpstreamTlsMessage) -> Result<UpstreamTls, FieldError> {
     let common = message.common_tls_context.unwrap_or_default();
-    let (certificate, ca, sans, alpn) =
-        common_context(common).map_err(|error| error.under("common_tls_context"))?;
+    let common = common_context(common).map_err(|error| error.under("common_tls_context"))?;
     Ok(UpstreamTls {
         sni: message.sni,
         auto_host_sni: message.auto_host_sni,
         auto_sni_san_validation: message.auto_sni_san_validation,
-        ca,
-        certificate,
-        alpn,
-        match_subject_alt_names: sans,
+        ..common
     })
 }
 
-type Common = (
-    Option<CertificatePair>,
-    TrustedCa,
-    Vec<SanMatcher>,
-    Vec<String>,
-);
-
-fn common_context(message: CommonTlsMessage) -> Result<Common, FieldError> {
+fn common_context(message: CommonTlsMessage) -> Result<UpstreamTls, FieldError> {
     if message.tls_certificates.len() > 1 {
-        return Err(FieldError::new("tls_certificates[1]", "is not supported"));
+        return Err(FieldError::new(
+            "tls_certificates[1]",
+            "a client has at most one certificate",
+        ));
     }
     let pair = message.tls_certificates.into_iter().next();
     let certificate = under(pair.map(certificate), "tls_certificates[0]")?;
     let validation = validation(message.validation_context.unwrap_or_default());
     let (ca, sans) = validation.map_err(|error| error.under("validation_context"))?;
-    Ok((certificate, ca, sans, message.alpn_protocols))
+    Ok(UpstreamTls {
+        ca,
+        certificate,
+        alpn: message.alpn_protocols,
+        match_subject_alt_names: sans,
+        ..Default::default()
+    })
 }
 
 fn certificate(message: TlsCertificateMessage) -> Result<CertificatePair, FieldError> {
@@ -87,12 +85,6 @@ fn validation(message: ValidationMessage) -> Result<(TrustedCa, Vec<SanMatcher>)
         (None, Some(())) => TrustedCa::System,
         (None, None) => TrustedCa::Unverified,
     };
-    let types = [
-        SanType::Email,
-        SanType::Dns,
-        SanType::Uri,
-        SanType::IpAddress,
-    ];
     let mut sans = Vec::new();
     for (index, san) in message
         .match_typed_subject_alt_names
@@ -102,9 +94,8 @@ fn validation(message: ValidationMessage) -> Result<(TrustedCa, Vec<SanMatcher>)
         let under =
             |error: FieldError| error.under(&format!("match_typed_subject_alt_names[{index}]"));
         let matcher = string_matcher(san.matcher.unwrap_or_default());
-        let number = san.san_type.saturating_sub(1);
         sans.push(SanMatcher {
-            san_type: Some(choice(number, &types, "san_type").map_err(under)?),
+            san_type: Some(named(san.san_type, "san_type").map_err(under)?),
             matcher: matcher.map_err(|error| under(error.under("matcher")))?,
         });
     }

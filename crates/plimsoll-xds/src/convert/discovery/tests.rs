@@ -1,11 +1,11 @@
-//! Discovery messages against bytes that protobuf for Python wrote, and round trips.
+//! Discovery messages encoded by protobuf for Python, and round trips.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::convert::hex::hex;
 
-/// A node with metadata, extensions and a build version.
+/// Node with metadata, extensions and a build version.
 const NODE: &str = "0a026e31 1205666c656574 1a0a0a080a016b12031a0176 2203120161 3205656e766f79 \
                     42060a0408011028 4a060a0178120179 520166";
 
@@ -17,7 +17,7 @@ fn arcs(names: &[&str]) -> Vec<Arc<str>> {
     names.iter().map(|&name| name.into()).collect()
 }
 
-fn refused() -> Option<ErrorDetail> {
+fn nack() -> Option<ErrorDetail> {
     Some(ErrorDetail {
         code: 3,
         message: "no".into(),
@@ -25,7 +25,7 @@ fn refused() -> Option<ErrorDetail> {
 }
 
 #[test]
-fn a_state_of_the_world_request_of_another_implementation() {
+fn a_sotw_request_of_another_encoder() {
     let input = bytes(&[
         "0a027631 1236",
         NODE,
@@ -43,15 +43,15 @@ fn a_state_of_the_world_request_of_another_implementation() {
         version_info: "v1".into(),
         response_nonce: "7".into(),
         resource_names: arcs(&["a", "b"]),
-        error_detail: refused(),
+        error_detail: nack(),
     };
     assert_eq!(read, wanted);
     assert_eq!(encode_discovery_request(&read), input, "byte for byte");
 }
 
 #[test]
-fn a_state_of_the_world_response_of_another_implementation() {
-    // With `canary` and `control_plane`, which nobody needs.
+fn a_sotw_response_of_another_encoder() {
+    // With `canary` and `control_plane`, which are ignored.
     let input = bytes(&["0a027631 12080a017412030a0161 1801 220174 2a0137 32040a026370"]);
     let read = decode_discovery_response(input.clone()).unwrap();
     let body = read.resources[0].value.clone();
@@ -64,7 +64,7 @@ fn a_state_of_the_world_response_of_another_implementation() {
 }
 
 #[test]
-fn a_response_is_the_sum_of_head_and_elements() {
+fn a_response_is_the_concatenation_of_head_and_resources() {
     let any = |name: &str| Any {
         type_url: "t".into(),
         value: Bytes::copy_from_slice(name.as_bytes()),
@@ -84,7 +84,7 @@ fn a_response_is_the_sum_of_head_and_elements() {
 }
 
 #[test]
-fn an_incremental_request_of_another_implementation() {
+fn an_incremental_request_of_another_encoder() {
     let input = bytes(&[
         "0a040a026e31 120174 1a0161 220162 2a070a016312027630 2a070a016412027631 320137 \
          3a06080312026e6f",
@@ -100,12 +100,12 @@ fn an_incremental_request_of_another_implementation() {
             (&"d".into(), &"v1".to_owned())
         ]
     );
-    assert_eq!(read.error_detail, refused());
+    assert_eq!(read.error_detail, nack());
     assert_eq!(encode_delta_discovery_request(&read), input);
 }
 
 #[test]
-fn an_incremental_response_of_another_implementation() {
+fn an_incremental_response_of_another_encoder() {
     let input = bytes(&[
         "0a0173 12110a02763112080a017412030a01611a0161 12070a0276321a0165 220174 2a0137 32017a",
     ]);
@@ -129,7 +129,7 @@ fn an_incremental_response_of_another_implementation() {
 }
 
 #[test]
-fn names_are_field_one_and_wrappers_are_looked_into() {
+fn names_are_field_one_also_inside_wrappers() {
     let wrapped = hex("0a0176 12090a017412040a026162");
     assert_eq!(
         resource_name("t", &[0x0a, 2, b'a', b'b']).as_deref(),
@@ -160,14 +160,14 @@ fn names_are_field_one_and_wrappers_are_looked_into() {
 }
 
 #[test]
-fn a_bad_node_is_an_error_with_its_place() {
+fn a_malformed_node_is_an_error_with_a_path() {
     let error = decode_discovery_request(hex("12030a05ff").into()).unwrap_err();
     assert_eq!(error.path(), "node");
 }
 
 proptest! {
     #[test]
-    fn no_bytes_are_too_strange(noise in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn random_bytes_never_panic(noise in prop::collection::vec(any::<u8>(), 0..200)) {
         let noise = Bytes::from(noise);
         let _ = decode_discovery_request(noise.clone());
         let _ = decode_discovery_response(noise.clone());
@@ -178,7 +178,7 @@ proptest! {
     }
 
     #[test]
-    fn responses_come_back_as_they_were(
+    fn responses_survive_a_round_trip(
         bodies in prop::collection::vec(
             (".{0,9}", prop::collection::vec(any::<u8>(), 0..300)),
             0..5,

@@ -1,4 +1,4 @@
-//! Load reports against bytes that protobuf for Python wrote, and round trips.
+//! Load reports encoded by protobuf for Python, and round trips.
 
 use plimsoll_core::model::locality::Locality;
 use proptest::prelude::*;
@@ -6,12 +6,14 @@ use proptest::prelude::*;
 use super::*;
 use crate::convert::hex::hex;
 
-/// A report with every field, without a node.
-const REPORT: &str = "12730a02757012540a031201611064180320022a0e0a016d100219000000000000f83f\
+/// Report with every field, without a node.
+const REPORT: &str = "12b8010a0275701298010a031201611064180320022a240a176170706c69636174696f\
+                      6e5f7574696c697a6174696f6e100119000000000000d03f2a1c0a0f6370755f757469\
+                      6c697a6174696f6e100219000000000000e03f2a0e0a016d100219000000000000f83f\
                       30013a180a0e0a0c120831302e302e302e311850100118022003380440ac02620b0802\
                       11000000000000e03f720b080111000000000000d03f1805220610f88eb6dc032a080a\
                       047368656410043203737663";
-/// A node of Envoy's kind in front of it.
+/// Envoy-style node to put in front of the report.
 const NODE: &str = "0a36 0a026e31 1205666c656574 1a0a0a080a016b12031a0176 2203120161 \
                     3205656e766f79 42060a0408011028 4a060a0178120179 520166";
 
@@ -33,7 +35,7 @@ fn metric(count: u64, total: f64) -> MetricStats {
     }
 }
 
-/// What [`REPORT`] says.
+/// The content of [`REPORT`].
 fn report() -> LoadReport {
     let endpoint = UpstreamEndpointStats {
         address: "10.0.0.1:80".parse().unwrap(),
@@ -43,20 +45,22 @@ fn report() -> LoadReport {
         total_issued_requests: 4,
         load_metric_stats: BTreeMap::new(),
     };
-    let locality = UpstreamLocalityStatsMessage {
+    let metrics = [
+        ("m", metric(2, 1.5)),
+        ("cpu_utilization", metric(2, 0.5)),
+        ("application_utilization", metric(1, 0.25)),
+    ];
+    let locality = LocalityLoadStats {
         stats: counts(),
-        load_metric_stats: BTreeMap::from([("m".into(), metric(2, 1.5))]),
-        cpu_utilization: metric(2, 0.5),
-        mem_utilization: MetricStats::default(),
-        application_utilization: metric(1, 0.25),
-        upstream_endpoint_stats: vec![endpoint],
+        load_metric_stats: metrics.map(|(name, stats)| (name.into(), stats)).into(),
+        endpoints: vec![endpoint],
     };
     LoadReport {
         node: None,
-        cluster_stats: vec![ClusterStatsMessage {
+        cluster_stats: vec![ClusterLoadStats {
             cluster_name: "up".into(),
             cluster_service_name: "svc".into(),
-            upstream_locality_stats: vec![locality],
+            localities: vec![locality],
             total_dropped_requests: 5,
             dropped_requests: BTreeMap::from([("shed".into(), 4)]),
             load_report_interval: Duration::from_micros(999_131),
@@ -64,34 +68,42 @@ fn report() -> LoadReport {
     }
 }
 
+/// The part of [`REPORT`] that a server decodes.
+fn kept() -> ClusterStats {
+    ClusterStats {
+        cluster_name: "up".into(),
+        upstream_locality_stats: vec![counts()],
+        total_dropped_requests: 5,
+        load_report_interval: Duration::from_micros(999_131),
+    }
+}
+
 #[test]
-fn a_report_of_another_implementation_is_read() {
+fn a_report_of_another_encoder_is_decoded() {
     let read = decode_load_stats_request(hex(&[NODE, REPORT].concat()).into()).unwrap();
     let node = read.node.unwrap();
     assert_eq!(node.node.cluster.as_ref(), "fleet");
     assert_eq!(node.client_features, ["f"]);
-    let stats = report().cluster_stats[0].stats();
-    assert_eq!(stats.upstream_locality_stats, [counts()]);
-    assert_eq!(read.cluster_stats, [stats]);
+    assert_eq!(read.cluster_stats, [kept()]);
 }
 
 #[test]
-fn a_report_is_written_as_others_write_it() {
+fn a_report_matches_another_encoder() {
     assert_eq!(encode_load_report(&report()), hex(REPORT));
 }
 
 #[test]
-fn what_is_written_short_is_read() {
+fn a_reduced_report_survives_a_round_trip() {
     let request = LoadStatsRequest {
         node: Some(decode_node(&hex(NODE)[2..]).unwrap()),
-        cluster_stats: vec![report().cluster_stats[0].stats()],
+        cluster_stats: vec![kept()],
     };
     let bytes = encode_load_stats_request(&request);
     assert_eq!(decode_load_stats_request(bytes.into()).unwrap(), request);
 }
 
 #[test]
-fn a_negative_interval_is_refused_with_its_place() {
+fn a_negative_interval_is_rejected_with_its_path() {
     // seconds: -1
     let bytes = hex("1210 0a0161 220b 08ffffffffffffffffff01").into();
     let error = decode_load_stats_request(bytes).unwrap_err();
@@ -99,7 +111,7 @@ fn a_negative_interval_is_refused_with_its_place() {
 }
 
 #[test]
-fn settings_of_another_implementation() {
+fn settings_of_another_encoder() {
     let bytes = hex("0a0161 0a0162 1202080a 1801 2001");
     let read = decode_load_stats_response(&bytes).unwrap();
     let wanted = LoadStatsResponse {
@@ -127,13 +139,13 @@ fn traffic_is_field_five() {
     };
     assert_eq!(read.observed_traffic, [traffic]);
     assert_eq!(encode_load_stats_response(&read), bytes);
-    // Nothing of it is sent when there is nothing to send.
+    // Empty traffic is not encoded.
     read.observed_traffic.clear();
     assert_eq!(encode_load_stats_response(&read), hex("1200"));
 }
 
 #[test]
-fn the_time_of_an_observation_is_a_timestamp_in_field_three() {
+fn the_observation_time_is_field_three() {
     // seconds: 300, nanos: 7
     let bytes = hex("1200 2a0a 0a0161 1a05 08ac02 1007");
     let read = decode_load_stats_response(&bytes).unwrap();
@@ -154,7 +166,7 @@ fn the_time_of_an_observation_is_a_timestamp_in_field_three() {
 }
 
 #[test]
-fn a_share_above_the_whole_is_refused_with_its_place() {
+fn a_fraction_above_one_is_rejected_with_its_path() {
     let error = decode_load_stats_response(&hex("2a06 0a0161 1203 10914e")).unwrap_err();
     assert!(!error.to_string().is_empty());
     let error = decode_load_stats_response(&hex("2a08 0a0161 1203 10914e")).unwrap_err();
@@ -167,13 +179,13 @@ fn a_share_above_the_whole_is_refused_with_its_place() {
 
 proptest! {
     #[test]
-    fn no_bytes_are_too_strange(noise in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn random_bytes_never_panic(noise in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = decode_load_stats_request(noise.clone().into());
         let _ = decode_load_stats_response(&noise);
     }
 
     #[test]
-    fn counts_come_back_as_they_were(
+    fn counters_survive_a_round_trip(
         counts in prop::collection::vec((any::<[u64; 4]>(), any::<u32>(), "[a-z]{0,3}"), 0..6),
         dropped: u64,
         (seconds, nanos) in (0u64..315_576_000_000, 0u32..1_000_000_000),
@@ -202,9 +214,9 @@ proptest! {
     }
 }
 
-/// As in an assignment: the same twice is fine.
+/// As in an assignment, a locality may occur twice with the same fraction.
 #[test]
-fn fractions_that_contradict_each_other_are_refused() {
+fn contradictory_fractions_are_rejected() {
     let entry = |fraction: u32| LocalityFractionMessage {
         locality: Some((&Locality::zone_only("a")).into()),
         observed_traffic_fraction: fraction,

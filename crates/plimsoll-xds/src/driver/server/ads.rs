@@ -1,6 +1,6 @@
-//! One discovery conversation: requests and views in, responses out.
+//! Runs one server-side ADS stream.
 //!
-//! Decisions are those of `ads::ServerStream`; what a stream sees is the handler's.
+//! `ads::ServerStream` decides what to send; the handler provides the views.
 
 use std::sync::Arc;
 
@@ -17,33 +17,33 @@ use crate::driver::clock::Clock;
 use crate::driver::handler::{AdsHandler, AdsObserver, AdsOpening, AdsSession};
 use crate::wire;
 
-/// Talks until the client leaves, something is wrong or the server stops.
+/// Runs until the client closes the stream, an error occurs or the server shuts down.
 pub(super) async fn run<A: AdsHandler, L>(
     mut stream: Stream,
     variant: Variant,
     shared: Arc<Shared<A, L>>,
 ) -> Result<(), Status> {
-    let patience = shared.options.first_message_timeout;
-    let Some(bytes) = stream.first(patience).await? else {
+    let timeout = shared.options.first_message_timeout;
+    let Some(bytes) = stream.first(timeout).await? else {
         return Ok(());
     };
     let clock = Clock::system();
-    let mut machine = ServerStream::new(variant, shared.options.ads);
+    let mut state = ServerStream::new(variant, shared.options.ads);
     let mut request = decode(variant, bytes)?;
     let mut session = open(&shared.ads, &mut request, variant, stream.peer).await?;
-    machine
+    state
         .handle_request(request, clock.now())
-        .map_err(ended)?;
-    machine.set_view(newest(&mut session.views));
+        .map_err(into_status)?;
+    state.set_view(newest(&mut session.views));
     loop {
-        while let Some(event) = machine.poll_event() {
-            session.observer.handle_event(event, &machine);
+        while let Some(event) = state.poll_event() {
+            session.observer.handle_event(event, &state);
         }
-        // Sending may have taken long: look at the newest view before making the next response.
+        // Sending may have taken long: use the newest view for the next response.
         if session.views.has_changed().unwrap_or_default() {
-            machine.set_view(newest(&mut session.views));
+            state.set_view(newest(&mut session.views));
         }
-        if let Some(response) = machine.poll_transmit() {
+        if let Some(response) = state.poll_transmit() {
             stream.outbox.send(encode(&response)).await;
             continue;
         }
@@ -54,11 +54,11 @@ pub(super) async fn run<A: AdsHandler, L>(
                 };
                 let mut request = decode(variant, bytes)?;
                 take_node(&mut request);
-                machine.handle_request(request, clock.now()).map_err(ended)?;
+                state.handle_request(request, clock.now()).map_err(into_status)?;
             }
             changed = session.views.changed() => {
                 changed.map_err(|_| Status::unavailable("discovery has ended"))?;
-                machine.set_view(newest(&mut session.views));
+                state.set_view(newest(&mut session.views));
             }
             status = stopped(&mut stream.stopping) => return Err(status),
         }
@@ -69,8 +69,8 @@ fn newest(views: &mut watch::Receiver<Arc<View>>) -> Arc<View> {
     Arc::clone(&views.borrow_and_update())
 }
 
-/// Opens the session with the node of the first request, all of it. The machine gets what was read
-/// of it: an Envoy's node has 61 KB, which nobody shall keep by accident.
+/// Opens the session with the full node of the first request. The state machine gets the parsed
+/// part only: an Envoy's node has 61 KB, which must not be kept for the life of the stream.
 async fn open<A: AdsHandler>(
     handler: &A,
     request: &mut Request,
@@ -96,7 +96,7 @@ async fn open<A: AdsHandler>(
     handler.open(opening).await
 }
 
-/// Envoy repeats its node with every request unless it is told not to.
+/// Drops the node, which Envoy repeats in every request unless configured otherwise.
 fn take_node(request: &mut Request) {
     *node_of(request) = None;
 }
@@ -123,6 +123,6 @@ fn encode(response: &Response) -> Bytes {
     }
 }
 
-fn ended(error: ProtocolError) -> Status {
+fn into_status(error: ProtocolError) -> Status {
     Status::new(Code::from_i32(error.code.number()), error.message)
 }

@@ -1,6 +1,6 @@
-//! One load reporting conversation: reports in, settings out.
+//! Runs one server-side load reporting stream.
 //!
-//! Decisions are those of `lrs::ServerStream`; what to do with a report is the handler's.
+//! `lrs::ServerStream` decides what to send; the handler receives the reports.
 
 use std::sync::Arc;
 
@@ -10,28 +10,31 @@ use tonic::Status;
 use super::{Shared, Stream, malformed, stopped};
 use crate::driver::handler::{LrsHandler, LrsReporter, LrsSession};
 use crate::lrs::message::LoadStatsRequest;
-use crate::lrs::{NoNode, Report, ServerStream};
+use crate::lrs::{MissingNode, Report, ServerStream};
 use crate::wire;
 
-/// Talks until the client leaves, something is wrong or the server stops.
+/// Runs until the client closes the stream, an error occurs or the server shuts down.
 pub(super) async fn run<A, L: LrsHandler>(
     mut stream: Stream,
     shared: Arc<Shared<A, L>>,
 ) -> Result<(), Status> {
-    let patience = shared.options.first_message_timeout;
-    let Some(bytes) = stream.first(patience).await? else {
+    let timeout = shared.options.first_message_timeout;
+    let Some(bytes) = stream.first(timeout).await? else {
         return Ok(());
     };
     let request = decode(bytes)?;
-    let node = request.node.as_ref().ok_or_else(|| no_node(NoNode))?;
+    let node = request
+        .node
+        .as_ref()
+        .ok_or_else(|| missing_node(MissingNode))?;
     let mut session = shared.lrs.open(node, stream.peer).await?;
     let first = session.instructions.borrow_and_update().clone();
-    let mut machine = ServerStream::new(first.settings);
-    machine.set_traffic(first.traffic);
-    let report = machine.handle_request(request).map_err(no_node)?;
+    let mut state = ServerStream::new(first.settings);
+    state.set_traffic(first.traffic);
+    let report = state.handle_request(request).map_err(missing_node)?;
     deliver(&mut session, report).await;
     loop {
-        while let Some(response) = machine.poll_transmit() {
+        while let Some(response) = state.poll_transmit() {
             let bytes = wire::encode_load_stats_response(&response);
             stream.outbox.send(bytes).await;
         }
@@ -40,9 +43,9 @@ pub(super) async fn run<A, L: LrsHandler>(
                 let Some(bytes) = message? else {
                     return Ok(());
                 };
-                let report = machine.handle_request(decode(bytes)?).map_err(no_node)?;
+                let report = state.handle_request(decode(bytes)?).map_err(missing_node)?;
                 if report.is_new_node {
-                    // The old session is dropped only now: its node is gone.
+                    // Drops the previous session, whose node is gone.
                     session = shared.lrs.open(&report.node, stream.peer).await?;
                     session.instructions.mark_changed();
                 }
@@ -51,8 +54,8 @@ pub(super) async fn run<A, L: LrsHandler>(
             changed = session.instructions.changed() => {
                 changed.map_err(|_| Status::unavailable("load reporting has ended"))?;
                 let next = session.instructions.borrow_and_update().clone();
-                machine.set_settings(next.settings);
-                machine.set_traffic(next.traffic);
+                state.set_settings(next.settings);
+                state.set_traffic(next.traffic);
             }
             status = stopped(&mut stream.stopping) => return Err(status),
         }
@@ -72,6 +75,6 @@ fn decode(bytes: Bytes) -> Result<LoadStatsRequest, Status> {
     wire::decode_load_stats_request(bytes).map_err(|error| malformed(&error))
 }
 
-fn no_node(error: NoNode) -> Status {
+fn missing_node(error: MissingNode) -> Status {
     Status::invalid_argument(error.to_string())
 }

@@ -16,7 +16,7 @@ pub(super) fn node_message(id: &str) -> NodeMessage {
     }
 }
 
-/// A view with one cluster of `size` bytes, filled with its generation.
+/// View with one cluster of `size` bytes, filled with its generation.
 fn view(generation: u8, size: usize) -> Arc<View> {
     let body = Bytes::from(vec![generation; size]);
     let clusters = TypeResources::new([Resource::new("orders", body)]);
@@ -44,17 +44,17 @@ fn generation(response: &DiscoveryResponse) -> u8 {
     response.resources[0].value[0]
 }
 
-fn is_ack(seen: Seen) -> Option<()> {
-    matches!(seen, Seen::AdsEvent(StreamEvent::Acked { .. })).then_some(())
+fn is_ack(seen: Event) -> Option<()> {
+    matches!(seen, Event::Ads(StreamEvent::Acked { .. })).then_some(())
 }
 
 #[tokio::test]
-async fn state_of_the_world_follows_the_view() {
+async fn sotw_follows_the_view() {
     let mut server = Server::start().await;
     server.control.views.send_replace(view(1, 8));
     let mut peer = server.dial(STREAM_AGGREGATED_RESOURCES).await;
     peer.send(request(Some(node_message("n1")), None)).await;
-    let opened = Seen::AdsOpened("n1".into(), Variant::Sotw);
+    let opened = Event::AdsOpened("n1".into(), Variant::Sotw);
     assert_eq!(server.seen().await, opened);
     for next in 2..5 {
         let response = receive(&mut peer).await;
@@ -65,7 +65,7 @@ async fn state_of_the_world_follows_the_view() {
         server.control.views.send_replace(view(next, 8));
     }
     drop(peer);
-    let closed = |seen| (seen == Seen::AdsClosed("n1".into())).then_some(());
+    let closed = |seen| (seen == Event::AdsClosed("n1".into())).then_some(());
     server.find(closed).await;
 }
 
@@ -81,7 +81,7 @@ async fn incremental_discovery_sends_changes_and_removals() {
     };
     peer.send(wire::encode_delta_discovery_request(&request))
         .await;
-    let opened = Seen::AdsOpened("n1".into(), Variant::Delta);
+    let opened = Event::AdsOpened("n1".into(), Variant::Delta);
     assert_eq!(server.seen().await, opened);
     let read = wire::decode_delta_discovery_response;
     let response: DeltaDiscoveryResponse = read(peer.receive().await).unwrap();
@@ -98,17 +98,17 @@ async fn incremental_discovery_sends_changes_and_removals() {
 }
 
 #[tokio::test]
-async fn the_handler_may_refuse_a_node() {
+async fn the_handler_may_reject_a_node() {
     let server = Server::start().await;
     let mut peer = server.dial(STREAM_AGGREGATED_RESOURCES).await;
-    peer.send(request(Some(node_message("stranger")), None))
+    peer.send(request(Some(node_message("unknown")), None))
         .await;
     assert_eq!(peer.status().await.code(), Code::PermissionDenied);
 }
 
-/// Neither on its own connection nor on the one it shares.
+/// Other clients on the same connection and on others are not affected.
 #[tokio::test]
-async fn a_slow_receiver_delays_nobody_and_sees_the_newest_view_next() {
+async fn a_slow_client_delays_no_others_and_skips_to_the_newest_view() {
     const SIZE: usize = 1 << 20;
     const LAST: u8 = 20;
     let mut server = Server::start().await;
@@ -117,7 +117,7 @@ async fn a_slow_receiver_delays_nobody_and_sees_the_newest_view_next() {
     slow.send(request(Some(node_message("slow")), None)).await;
     let mut fast = server.dial(STREAM_AGGREGATED_RESOURCES).await;
     fast.send(request(Some(node_message("fast")), None)).await;
-    let opened = |seen| matches!(seen, Seen::AdsOpened(..)).then_some(());
+    let opened = |seen| matches!(seen, Event::AdsOpened(..)).then_some(());
     server.find(opened).await;
     server.find(opened).await;
     for next in 1..=LAST {
@@ -138,7 +138,7 @@ async fn a_slow_receiver_delays_nobody_and_sees_the_newest_view_next() {
 }
 
 #[tokio::test]
-async fn discovery_ends_when_nobody_makes_views_any_more() {
+async fn streams_end_when_the_view_sender_is_dropped() {
     let server = Server::start().await;
     let mut peer = server.dial(STREAM_AGGREGATED_RESOURCES).await;
     peer.send(request(Some(node_message("orphan")), None)).await;

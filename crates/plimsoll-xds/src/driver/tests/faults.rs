@@ -1,4 +1,4 @@
-//! What goes wrong on one stream stays there; slowness is felt by those who are slow.
+//! Isolation of streams: errors and backpressure affect only their own stream.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -7,7 +7,7 @@ use super::reporting::{hello, report};
 use super::*;
 
 #[tokio::test]
-async fn malformed_bytes_end_one_stream_and_no_other() {
+async fn malformed_bytes_end_only_their_stream() {
     let mut server = Server::start().await;
     let channel = server.connect().await;
     let mut good = Peer::open(channel.clone(), STREAM_LOAD_STATS).await;
@@ -32,7 +32,7 @@ async fn malformed_bytes_end_one_stream_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_stream_must_say_who_it_is() {
+async fn a_stream_must_send_its_node() {
     let server = Server::start().await;
     for path in [
         STREAM_LOAD_STATS,
@@ -48,7 +48,7 @@ async fn a_stream_must_say_who_it_is() {
 }
 
 #[tokio::test]
-async fn a_stream_that_says_nothing_is_ended() {
+async fn a_silent_stream_times_out() {
     let options = ServerOptions {
         first_message_timeout: Duration::from_millis(1),
         ..Default::default()
@@ -59,7 +59,7 @@ async fn a_stream_that_says_nothing_is_ended() {
 }
 
 #[tokio::test]
-async fn long_messages_and_unknown_methods_are_refused() {
+async fn long_messages_and_unknown_methods_are_rejected() {
     let options = ServerOptions {
         max_message_size: 1000,
         ..Default::default()
@@ -78,12 +78,12 @@ async fn long_messages_and_unknown_methods_are_refused() {
 }
 
 #[tokio::test]
-async fn an_overloaded_handler_holds_up_its_own_stream_only() {
+async fn an_overloaded_handler_blocks_only_its_stream() {
     const REPORTS: usize = 2000;
     let mut server = Server::start().await;
     let slow = server.dial(STREAM_LOAD_STATS).await;
     slow.send(hello("slow", &[])).await;
-    // A field that is skipped makes it as long as an Envoy's.
+    // An ignored field makes it as long as an Envoy's report.
     let padding = [&[0xfa, 0x07, 0xe0, 0xd4, 0x03][..], &vec![0; 60_000]].concat();
     let long: Bytes = [report(1), padding].concat().into();
     let Peer {
@@ -117,7 +117,7 @@ async fn shutdown_ends_streams_with_unavailable_and_closes_the_port() {
     spoken.send(hello("n1", &[])).await;
     spoken.receive().await;
     let mut mute = server.dial(STREAM_AGGREGATED_RESOURCES).await;
-    assert_eq!(server.seen().await, Seen::LrsOpened("n1".into()));
+    assert_eq!(server.seen().await, Event::LrsOpened("n1".into()));
     let address = server.address;
     server.stop().await;
     for peer in [&mut spoken, &mut mute] {
@@ -127,7 +127,7 @@ async fn shutdown_ends_streams_with_unavailable_and_closes_the_port() {
 }
 
 #[tokio::test]
-async fn a_connection_that_shows_no_sign_of_life_is_closed() {
+async fn a_connection_without_ping_ack_is_closed() {
     let options = ServerOptions {
         keepalive_interval: Duration::from_millis(20),
         keepalive_timeout: Duration::from_millis(20),
@@ -136,15 +136,15 @@ async fn a_connection_that_shows_no_sign_of_life_is_closed() {
     let server = Server::start_with(options, "127.0.0.1:0").await;
     let mut alive = server.dial(STREAM_LOAD_STATS).await;
     let mut dead = TcpStream::connect(server.address).await.unwrap();
-    // The preface and empty settings; pings are never answered.
+    // Preface and empty SETTINGS; PINGs are never answered.
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     dead.write_all(preface).await.unwrap();
     let mut read = Vec::new();
-    // Closed or reset: both are the end.
+    // Closed or reset.
     let _ = within(dead.read_to_end(&mut read)).await;
     assert!(!read.is_empty());
 
-    // One that answers stays, though it was there before.
+    // An older connection that answers PINGs stays open.
     alive.send(hello("alive", &[])).await;
     alive.receive().await;
 }

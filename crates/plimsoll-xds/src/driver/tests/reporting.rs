@@ -1,8 +1,8 @@
-//! Load reporting: bytes against the server, and our own client.
+//! Load reporting: raw messages against the server, and the client.
 
 use super::*;
-use crate::lrs::message::{ClusterStatsMessage, ClusterTraffic, LoadStatsRequest};
-use crate::lrs::{Client, ClientEvent, SUPPORTS_SEND_ALL_CLUSTERS, Wanted};
+use crate::lrs::message::{ClusterLoadStats, ClusterTraffic, LoadStatsRequest};
+use crate::lrs::{Client, ClientEvent, ClusterSelection, SUPPORTS_SEND_ALL_CLUSTERS};
 use crate::node::PLIMSOLL_FEATURE;
 use crate::wire;
 
@@ -30,14 +30,14 @@ pub(super) fn report(dropped: u64) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_node_is_told_what_is_wanted_and_its_reports_arrive() {
+async fn a_node_gets_settings_and_its_reports_arrive() {
     let mut server = Server::start().await;
     let mut peer = server.dial(STREAM_LOAD_STATS).await;
     peer.send(hello("n1", &[SUPPORTS_SEND_ALL_CLUSTERS])).await;
     let wanted = wire::decode_load_stats_response(&peer.receive().await).unwrap();
     assert!(wanted.send_all_clusters);
     assert_eq!(wanted.load_reporting_interval, Duration::from_secs(60));
-    assert_eq!(server.seen().await, Seen::LrsOpened("n1".into()));
+    assert_eq!(server.seen().await, Event::LrsOpened("n1".into()));
     for dropped in 1..=3 {
         peer.send(report(dropped)).await;
         let expected = ("n1".into(), vec![stats("orders", dropped)]);
@@ -47,26 +47,26 @@ async fn a_node_is_told_what_is_wanted_and_its_reports_arrive() {
     let changed = wire::decode_load_stats_response(&peer.receive().await).unwrap();
     assert_eq!(changed.load_reporting_interval, Duration::from_secs(5));
     drop(peer);
-    assert_eq!(server.seen().await, Seen::LrsClosed("n1".into()));
+    assert_eq!(server.seen().await, Event::LrsClosed("n1".into()));
 }
 
 #[tokio::test]
-async fn another_node_on_the_same_stream_gets_a_session_of_its_own() {
+async fn another_node_on_the_same_stream_gets_its_own_session() {
     let mut server = Server::start().await;
     let peer = server.dial(STREAM_LOAD_STATS).await;
     peer.send(hello("n1", &[])).await;
     peer.send(hello("n2", &[])).await;
     peer.send(report(1)).await;
-    assert_eq!(server.seen().await, Seen::LrsOpened("n1".into()));
-    assert_eq!(server.seen().await, Seen::LrsOpened("n2".into()));
-    assert_eq!(server.seen().await, Seen::LrsClosed("n1".into()));
+    assert_eq!(server.seen().await, Event::LrsOpened("n1".into()));
+    assert_eq!(server.seen().await, Event::LrsOpened("n2".into()));
+    assert_eq!(server.seen().await, Event::LrsClosed("n1".into()));
     assert_eq!(&*server.report().await.0, "n2");
 }
 
-/// What an owner of counters holds of a client.
+/// Owner's ends of a client's channels.
 struct Owner {
     events: mpsc::Receiver<ClientEvent>,
-    stats: mpsc::Sender<Vec<ClusterStatsMessage>>,
+    stats: mpsc::Sender<Vec<ClusterLoadStats>>,
     _task: JoinHandle<()>,
 }
 
@@ -87,7 +87,7 @@ impl Owner {
         }
     }
 
-    /// The next event, apart from selections of clusters.
+    /// Returns the next event, except selections of clusters.
     async fn event(&mut self) -> ClientEvent {
         loop {
             let event = within(self.events.recv()).await.unwrap();
@@ -97,13 +97,13 @@ impl Owner {
         }
     }
 
-    /// Waits until it is asked, and answers.
+    /// Waits for a collect event and answers it.
     async fn drain(&mut self, dropped: u64) {
-        let ClientEvent::Collect { wanted, .. } = self.event().await else {
-            panic!("something else than reports is wanted");
+        let ClientEvent::Collect { clusters, .. } = self.event().await else {
+            panic!("expected a collect event");
         };
-        assert_eq!(wanted, Wanted::All);
-        let message = ClusterStatsMessage {
+        assert_eq!(clusters, ClusterSelection::All);
+        let message = ClusterLoadStats {
             cluster_name: "orders".into(),
             total_dropped_requests: dropped,
             load_report_interval: Duration::from_secs(1),
@@ -114,7 +114,7 @@ impl Owner {
 }
 
 #[tokio::test]
-async fn our_client_reports_when_asked_and_takes_fractions() {
+async fn the_client_reports_and_receives_fractions() {
     let mut server = Server::start().await;
     let mut soon = instructions(0);
     server.control.instructions.send_replace(soon.clone());
@@ -145,7 +145,7 @@ async fn our_client_reports_when_asked_and_takes_fractions() {
 }
 
 #[tokio::test]
-async fn our_client_finds_a_server_that_was_restarted_and_reports_at_once() {
+async fn the_client_reconnects_after_a_restart_and_reports_at_once() {
     let mut server = Server::start().await;
     server.control.instructions.send_replace(instructions(0));
     let mut owner = Owner::start(&server);
@@ -155,7 +155,7 @@ async fn our_client_finds_a_server_that_was_restarted_and_reports_at_once() {
     server.stop().await;
 
     let mut server = Server::start_with(ServerOptions::default(), &address).await;
-    // Asked before the outage or after it: either way nothing is lost.
+    // Whether counters were requested before or after the outage, no count is lost.
     owner.drain(7).await;
     let (id, reported) = server.report().await;
     assert_eq!(&*id, "n1");

@@ -1,4 +1,4 @@
-//! Our own discovery client against our own server, in both variants.
+//! Discovery client and server together, in both variants.
 
 use super::ads_client::{AdsClientChannels, AdsClientEvent, AdsCommand};
 use super::discovery::node_message;
@@ -6,11 +6,12 @@ use super::*;
 use crate::ads::client::{Client, ClientEvent, ClientSettings};
 use crate::ads::view::{Resource, TypeResources};
 use crate::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT};
+use crate::error::DecodeError;
 use crate::wire;
 
 const VARIANTS: [Variant; 2] = [Variant::Sotw, Variant::Delta];
 
-/// What a subscriber holds of a client.
+/// Owner's ends of a client's channels.
 struct Subscriber {
     events: mpsc::Receiver<AdsClientEvent>,
     commands: mpsc::Sender<AdsCommand>,
@@ -18,7 +19,7 @@ struct Subscriber {
 }
 
 impl Subscriber {
-    /// Refuses resources whose body ends with `!`.
+    /// Starts a client that rejects resources whose body ends with `!`.
     fn start(server: &Server, variant: Variant) -> Self {
         Self::start_with(server.options().into(), variant)
     }
@@ -32,9 +33,15 @@ impl Subscriber {
         };
         let settings = ClientSettings::default();
         let client = Client::new(variant, node_message("n1"), wire::resource_name, settings);
-        let check = |type_url: &str, name: &str, body: &Bytes| match body.ends_with(b"!") {
-            true => Err(format!("{type_url} {name} is too loud")),
-            false => Ok(()),
+        let check = |type_url: &str, name: &str, body: &Bytes| {
+            if body.ends_with(b"!") {
+                Err(DecodeError::new(
+                    "",
+                    format!("{type_url} {name} is too loud"),
+                ))
+            } else {
+                Ok(body.clone())
+            }
         };
         let run = ads_client::run(servers, client, check, channels);
         Self {
@@ -44,8 +51,8 @@ impl Subscriber {
         }
     }
 
-    async fn watch(&self, type_url: &str, name: &str) {
-        let watch = AdsCommand::Watch {
+    async fn subscribe(&self, type_url: &str, name: &str) {
+        let watch = AdsCommand::Subscribe {
             type_url: type_url.into(),
             name: name.into(),
         };
@@ -56,7 +63,7 @@ impl Subscriber {
         within(self.events.recv()).await.unwrap()
     }
 
-    /// The last byte of the next resource that arrives; other events are skipped.
+    /// Returns the last byte of the next updated resource; other events are skipped.
     async fn updated(&mut self) -> u8 {
         loop {
             let event = self.event().await;
@@ -67,7 +74,7 @@ impl Subscriber {
     }
 }
 
-/// One cluster and its assignment, whose bodies begin with the name as field 1 and end with `last`.
+/// One cluster and its assignment; bodies start with the name as field 1 and end with `last`.
 fn view(last: u8) -> Arc<View> {
     let body = Bytes::from([&b"\x0a\x06orders"[..], &[0x78, last]].concat());
     let resources = Arc::new(TypeResources::new([Resource::new("orders", body)]));
@@ -82,11 +89,13 @@ async fn resources_arrive_and_follow_changes() {
         server.control.views.send_replace(view(1));
         let mut subscriber = Subscriber::start(&server, variant);
         assert_eq!(subscriber.event().await, AdsClientEvent::Connected);
-        subscriber.watch(CLUSTER, "*").await;
+        subscriber.subscribe(CLUSTER, "*").await;
         assert_eq!(subscriber.updated().await, 1);
-        let opened = Seen::AdsOpened("n1".into(), variant);
+        let opened = Event::AdsOpened("n1".into(), variant);
         assert_eq!(server.seen().await, opened);
-        subscriber.watch(CLUSTER_LOAD_ASSIGNMENT, "orders").await;
+        subscriber
+            .subscribe(CLUSTER_LOAD_ASSIGNMENT, "orders")
+            .await;
         assert_eq!(subscriber.updated().await, 1);
         server.control.views.send_replace(view(2));
         assert_eq!(subscriber.updated().await, 2);
@@ -95,13 +104,13 @@ async fn resources_arrive_and_follow_changes() {
 }
 
 #[tokio::test]
-async fn a_refusal_reaches_the_server_with_its_reason() {
+async fn a_nack_reaches_the_server_with_its_reason() {
     for variant in VARIANTS {
         let mut server = Server::start().await;
         server.control.views.send_replace(view(b'!'));
         let mut subscriber = Subscriber::start(&server, variant);
         assert_eq!(subscriber.event().await, AdsClientEvent::Connected);
-        subscriber.watch(CLUSTER, "*").await;
+        subscriber.subscribe(CLUSTER, "*").await;
         let reason = loop {
             let event = subscriber.event().await;
             if let AdsClientEvent::Resource(ClientEvent::Rejected { reason, .. }) = event {
@@ -109,11 +118,11 @@ async fn a_refusal_reaches_the_server_with_its_reason() {
             }
         };
         let nacked = |seen| match seen {
-            Seen::AdsEvent(StreamEvent::Nacked { refusal, .. }) => Some(refusal),
+            Event::Ads(StreamEvent::Nacked { nack, .. }) => Some(nack),
             _ => None,
         };
-        let refusal = server.find(nacked).await;
-        assert_eq!(refusal.detail.message, reason);
+        let nack = server.find(nacked).await;
+        assert_eq!(nack.detail.message, reason);
         assert!(reason.contains("orders is too loud"), "{reason}");
         server.control.views.send_replace(view(1));
         assert_eq!(subscriber.updated().await, 1);
@@ -121,13 +130,13 @@ async fn a_refusal_reaches_the_server_with_its_reason() {
 }
 
 #[tokio::test]
-async fn a_server_that_was_restarted_is_found_and_its_news_arrive() {
+async fn the_client_reconnects_after_a_restart_and_gets_changes() {
     for variant in VARIANTS {
         let server = Server::start().await;
         server.control.views.send_replace(view(1));
         let mut subscriber = Subscriber::start(&server, variant);
         assert_eq!(subscriber.event().await, AdsClientEvent::Connected);
-        subscriber.watch(CLUSTER, "*").await;
+        subscriber.subscribe(CLUSTER, "*").await;
         assert_eq!(subscriber.updated().await, 1);
         let address = server.address.to_string();
         server.stop().await;
@@ -144,7 +153,7 @@ async fn a_server_that_was_restarted_is_found_and_its_news_arrive() {
 }
 
 #[tokio::test]
-async fn the_next_server_helps_until_the_first_is_back() {
+async fn the_client_fails_over_and_returns_to_the_preferred_server() {
     for variant in VARIANTS {
         let (first, second) = (Server::start().await, Server::start().await);
         let address = first.address.to_string();
@@ -153,14 +162,14 @@ async fn the_next_server_helps_until_the_first_is_back() {
         first.stop().await;
         second.control.views.send_replace(view(1));
         let mut subscriber = Subscriber::start_with(servers.clone(), variant);
-        subscriber.watch(CLUSTER, "orders").await;
+        subscriber.subscribe(CLUSTER, "orders").await;
         assert_eq!(subscriber.updated().await, 1);
         assert_eq!(servers.current().uri, next);
-        // Its content has the version of the other's, which it must not take for its own.
+        // The same version string from another server must not count as a version the client has.
         let mut first = Server::start_with(ServerOptions::default(), &address).await;
         first.control.views.send_replace(view(1));
         let answered = |seen| match seen {
-            Seen::AdsEvent(StreamEvent::Acked { .. }) => Some(()),
+            Event::Ads(StreamEvent::Acked { .. }) => Some(()),
             _ => None,
         };
         while subscriber.event().await != AdsClientEvent::Connected {}
@@ -168,7 +177,7 @@ async fn the_next_server_helps_until_the_first_is_back() {
         assert_eq!(servers.current().uri, best);
         first.control.views.send_replace(view(2));
         while subscriber.updated().await != 2 {}
-        // What is known needs no other server.
+        // No failover while every resource is known.
         first.stop().await;
         let mut lost = 0;
         while lost < 3 {
@@ -176,15 +185,17 @@ async fn the_next_server_helps_until_the_first_is_back() {
             lost += u32::from(matches!(event, AdsClientEvent::Disconnected { .. }));
         }
         assert_eq!(servers.current().uri, best);
-        // What is not does.
-        subscriber.watch(CLUSTER_LOAD_ASSIGNMENT, "orders").await;
+        // A missing resource triggers the failover.
+        subscriber
+            .subscribe(CLUSTER_LOAD_ASSIGNMENT, "orders")
+            .await;
         assert_eq!(subscriber.updated().await, 1);
         assert_eq!(servers.current().uri, next);
     }
 }
 
 #[tokio::test]
-async fn a_client_whose_owner_left_ends() {
+async fn a_client_ends_when_its_owner_is_dropped() {
     let server = Server::start().await;
     let subscriber = Subscriber::start(&server, Variant::Sotw);
     drop(subscriber.commands);

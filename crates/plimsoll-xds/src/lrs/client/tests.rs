@@ -1,4 +1,4 @@
-//! Conversations of a data plane with load reporting servers.
+//! Exchanges of a data plane with load reporting servers.
 
 use plimsoll_core::model::load_report::Node;
 use plimsoll_core::model::locality::Locality;
@@ -33,8 +33,8 @@ fn response(seconds: u64) -> LoadStatsResponse {
     }
 }
 
-fn stats(dropped: u64) -> Vec<ClusterStatsMessage> {
-    vec![ClusterStatsMessage {
+fn stats(dropped: u64) -> Vec<ClusterLoadStats> {
+    vec![ClusterLoadStats {
         cluster_name: "orders".into(),
         total_dropped_requests: dropped,
         load_report_interval: SECOND,
@@ -46,19 +46,22 @@ fn is_collect(event: Option<ClientEvent>) -> bool {
     matches!(
         event,
         Some(ClientEvent::Collect {
-            wanted: Wanted::All,
+            clusters: ClusterSelection::All,
             ..
         })
     )
 }
 
-/// A client that said hello at 0 and was answered with an interval of ten seconds.
+/// Client that sent its node at 0 and got an interval of ten seconds.
 fn reporting() -> Client {
     let mut client = client();
     client.handle_connected(at(0));
     assert!(client.poll_transmit().is_some());
     client.handle_response(response(10), at(0));
-    assert_eq!(client.poll_event(), Some(ClientEvent::Select(Wanted::All)));
+    assert_eq!(
+        client.poll_event(),
+        Some(ClientEvent::Select(ClusterSelection::All))
+    );
     client
 }
 
@@ -77,7 +80,10 @@ fn the_first_message_has_the_node_and_later_ones_do_not() {
     );
     client.handle_response(response(10), at(1));
     assert_eq!(client.poll_timeout(), Some(at(11)));
-    assert_eq!(client.poll_event(), Some(ClientEvent::Select(Wanted::All)));
+    assert_eq!(
+        client.poll_event(),
+        Some(ClientEvent::Select(ClusterSelection::All))
+    );
     client.handle_timeout(at(10));
     assert_eq!(client.poll_event(), None);
     client.handle_timeout(at(11));
@@ -110,12 +116,12 @@ fn a_response_with_the_same_settings_is_data_only() {
     assert_eq!(client.poll_timeout(), Some(at(11)));
 }
 
-/// Names and times of the demand that is handed on.
+/// Names and times of the emitted demand.
 fn ages(client: &mut Client) -> Vec<(String, Instant)> {
     let Some(ClientEvent::ObservedTraffic(observed)) = client.poll_event() else {
         panic!("no demand");
     };
-    let age = |one: Observed| (one.traffic.cluster_name.to_string(), one.at);
+    let age = |one: ObservedTraffic| (one.traffic.cluster_name.to_string(), one.at);
     observed.into_iter().map(age).collect()
 }
 
@@ -137,15 +143,15 @@ fn demand_is_as_old_as_the_first_arrival_of_its_observation() {
         let ages = ages(&mut client).into_iter();
         ages.map(|(_, at)| at).collect::<Vec<_>>()
     };
-    // The clock of the server is years behind ours, which nobody notices.
+    // The clock of the server is years behind, which does not matter.
     let (first, second) = (observed_at("a", Some(1000)), observed_at("b", Some(1003)));
     assert_eq!(tell(1, &[first.clone(), second.clone()]), [at(1), at(1)]);
     let newer = observed_at("b", Some(1013));
     assert_eq!(tell(11, &[first.clone(), newer.clone()]), [at(1), at(11)]);
-    // Its clock steps back: another observation, not an old one.
+    // The server's clock is set back: still a new observation.
     let stepped = observed_at("b", Some(13));
     assert_eq!(tell(21, &[first.clone(), stepped]), [at(1), at(21)]);
-    // Without a time every message counts as an observation.
+    // Without an `observation_time` every message counts as an observation.
     let timeless = observed_at("a", None);
     assert_eq!(tell(31, std::slice::from_ref(&timeless)), [at(31)]);
     assert_eq!(tell(41, &[timeless]), [at(41)]);
@@ -190,7 +196,7 @@ fn an_outage_loses_no_count() {
 }
 
 #[test]
-fn a_report_that_never_left_is_added_to_the_next_one() {
+fn an_unsent_report_is_merged_into_the_next_one() {
     let mut client = reporting();
     client.handle_stats(stats(1));
     let report = client.poll_transmit().unwrap();
@@ -218,7 +224,7 @@ fn a_slow_stream_gets_one_report_with_the_sum() {
 }
 
 #[test]
-fn an_owner_that_does_not_drain_is_asked_once() {
+fn a_slow_owner_gets_one_collect_event() {
     let mut client = reporting();
     client.handle_timeout(at(10));
     client.handle_timeout(at(20));
@@ -227,7 +233,7 @@ fn an_owner_that_does_not_drain_is_asked_once() {
 }
 
 #[test]
-fn a_server_without_interval_does_not_make_a_loop() {
+fn a_missing_interval_causes_no_busy_loop() {
     let mut client = reporting();
     let named = LoadStatsResponse {
         clusters: vec!["orders".into()],
@@ -237,14 +243,14 @@ fn a_server_without_interval_does_not_make_a_loop() {
     assert!(client.poll_timeout() >= Some(at(1).saturating_add(SHORTEST_INTERVAL)));
     assert!(matches!(client.poll_event(), Some(ClientEvent::Select(_))));
     client.handle_timeout(at(2));
-    let Some(ClientEvent::Collect { wanted, .. }) = client.poll_event() else {
+    let Some(ClientEvent::Collect { clusters, .. }) = client.poll_event() else {
         panic!("nothing to collect");
     };
-    assert_eq!(wanted, Wanted::Named(vec!["orders".into()]));
+    assert_eq!(clusters, ClusterSelection::Named(vec!["orders".into()]));
 }
 
 #[test]
-fn what_is_wanted_is_said_when_it_changes_and_the_newest_counts() {
+fn selections_are_emitted_on_change_and_the_newest_wins() {
     let mut client = reporting();
     client.handle_response(response(20), at(1));
     assert_eq!(client.poll_event(), None, "another interval only");
@@ -256,7 +262,7 @@ fn what_is_wanted_is_said_when_it_changes_and_the_newest_counts() {
         };
         client.handle_response(named, at(2));
     }
-    let newest = Wanted::Named(vec!["orders".into(), "carts".into()]);
+    let newest = ClusterSelection::Named(vec!["orders".into(), "carts".into()]);
     assert_eq!(
         client.poll_event(),
         Some(ClientEvent::Select(newest.clone()))

@@ -1,4 +1,4 @@
-//! Sums of reports.
+//! Merging of load reports.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use plimsoll_core::model::locality::Locality;
 
 use super::*;
 
-fn locality(zone: &str, issued: u64, in_progress: u64) -> UpstreamLocalityStatsMessage {
+fn locality(zone: &str, issued: u64, in_progress: u64) -> LocalityLoadStats {
     let metric = MetricStats {
         num_requests_finished_with_metric: issued,
         total_metric_value: 0.5,
     };
-    UpstreamLocalityStatsMessage {
+    LocalityLoadStats {
         stats: UpstreamLocalityStats {
             locality: Locality::zone_only(zone),
             priority: 0,
@@ -22,8 +22,7 @@ fn locality(zone: &str, issued: u64, in_progress: u64) -> UpstreamLocalityStatsM
             total_requests_in_progress: in_progress,
         },
         load_metric_stats: [("named_metrics.foo".into(), metric)].into(),
-        cpu_utilization: metric,
-        upstream_endpoint_stats: vec![UpstreamEndpointStats {
+        endpoints: vec![UpstreamEndpointStats {
             address: ([127, 0, 0, 1], 80).into(),
             total_successful_requests: issued,
             total_requests_in_progress: in_progress,
@@ -31,14 +30,13 @@ fn locality(zone: &str, issued: u64, in_progress: u64) -> UpstreamLocalityStatsM
             total_issued_requests: issued,
             load_metric_stats: BTreeMap::new(),
         }],
-        ..Default::default()
     }
 }
 
-fn cluster(name: &str, zones: Vec<UpstreamLocalityStatsMessage>) -> ClusterStatsMessage {
-    ClusterStatsMessage {
+fn cluster(name: &str, zones: Vec<LocalityLoadStats>) -> ClusterLoadStats {
+    ClusterLoadStats {
         cluster_name: name.into(),
-        upstream_locality_stats: zones,
+        localities: zones,
         total_dropped_requests: 3,
         dropped_requests: [("shed".into(), 2)].into(),
         load_report_interval: Duration::from_secs(10),
@@ -65,7 +63,7 @@ fn counts_and_intervals_add_up_and_gauges_do_not() {
     assert_eq!(orders.load_report_interval, Duration::from_secs(20));
     assert_eq!(orders.total_dropped_requests, 6);
     assert_eq!(orders.dropped_requests["shed"], 4);
-    let zones = &orders.upstream_locality_stats;
+    let zones = &orders.localities;
     let counts = |index: usize| {
         let stats = &zones[index].stats;
         (
@@ -76,10 +74,9 @@ fn counts_and_intervals_add_up_and_gauges_do_not() {
     assert_eq!((counts(0), counts(1), counts(2)), ((15, 2), (1, 0), (9, 1)));
     assert_eq!(zones[0].stats.total_error_requests, 2);
     let foo = zones[0].load_metric_stats["named_metrics.foo"];
-    assert_eq!(foo, zones[0].cpu_utilization);
     assert_eq!(foo.num_requests_finished_with_metric, 15);
     assert_eq!(foo.total_metric_value, 1.0);
-    let [endpoint] = zones[0].upstream_endpoint_stats.as_slice() else {
+    let [endpoint] = zones[0].endpoints.as_slice() else {
         panic!("one endpoint");
     };
     assert_eq!(endpoint.total_issued_requests, 15);
@@ -96,15 +93,13 @@ fn clusters_and_priorities_stay_apart() {
         vec![cluster("orders", vec![failover]), cluster("users", vec![])],
     );
     assert_eq!(sum.len(), 2);
-    assert_eq!(sum[0].upstream_locality_stats.len(), 2);
+    assert_eq!(sum[0].localities.len(), 2);
 }
 
 #[test]
-fn sums_stop_at_the_top() {
+fn sums_saturate() {
     let mut sum = vec![cluster("orders", vec![locality("a", u64::MAX, 0)])];
     merge(&mut sum, vec![cluster("orders", vec![locality("a", 5, 0)])]);
-    let issued = sum[0].upstream_locality_stats[0]
-        .stats
-        .total_issued_requests;
+    let issued = sum[0].localities[0].stats.total_issued_requests;
     assert_eq!(issued, u64::MAX);
 }

@@ -1,4 +1,4 @@
-//! Clusters that are asked for early, late, again, and after they are gone.
+//! Clusters requested early, late, again, and after their removal.
 
 use plimsoll_core::host::{Host, RequestOutcome};
 use plimsoll_core::model::assignment::{
@@ -13,7 +13,7 @@ fn at(seconds: u64) -> Instant {
     Instant::from_secs(seconds)
 }
 
-/// A cluster of one host, made at `now`.
+/// Cluster with one host, created at `now`.
 fn cluster(name: &str, now: Instant) -> Balancer {
     let config = ClusterConfig::try_new(ClusterConfigParts {
         name: name.to_owned(),
@@ -44,8 +44,8 @@ fn send(balancer: &mut Balancer, requests: u64) {
     }
 }
 
-fn named(names: &[&str]) -> Wanted {
-    Wanted::Named(names.iter().map(|&name| name.into()).collect())
+fn named(names: &[&str]) -> ClusterSelection {
+    ClusterSelection::Named(names.iter().map(|&name| name.into()).collect())
 }
 
 /// Cluster, requests issued, seconds covered.
@@ -53,14 +53,16 @@ type Line = (String, u64, u64);
 
 fn drain(
     reported: &mut ReportedClusters,
-    wanted: &Wanted,
+    selection: &ClusterSelection,
     clusters: &mut [Balancer],
     now: Instant,
 ) -> Vec<Line> {
-    let stats = reported.drain(wanted, clusters, false, now);
+    let stats = reported.drain(selection, clusters, false, now);
     let line = |load: &ClusterLoadStats| {
-        let issued = load.localities.iter();
-        let issued = issued.map(|locality| locality.stats.total_issued_requests);
+        let issued = load
+            .localities
+            .iter()
+            .map(|locality| locality.stats.total_issued_requests);
         let seconds = load.load_report_interval.as_secs();
         (load.cluster_name.to_string(), issued.sum(), seconds)
     };
@@ -72,7 +74,7 @@ fn line(cluster: &str, issued: u64, seconds: u64) -> Line {
 }
 
 #[test]
-fn a_cluster_counts_from_when_it_is_first_asked_for() {
+fn a_cluster_counts_from_its_first_request() {
     let mut reported = ReportedClusters::default();
     let mut clusters = [cluster("orders", at(0)), cluster("carts", at(0))];
     clusters.iter_mut().for_each(|cluster| send(cluster, 5));
@@ -81,16 +83,21 @@ fn a_cluster_counts_from_when_it_is_first_asked_for() {
     clusters.iter_mut().for_each(|cluster| send(cluster, 1));
     let lines = drain(&mut reported, &orders, &mut clusters, at(110));
     assert_eq!(lines, [line("orders", 1, 10)]);
-    // One more is asked for: what the other counted in between stays.
+    // Another cluster is requested: the counters of the first are kept.
     send(&mut clusters[0], 2);
-    reported.select(Wanted::All, &mut clusters, at(115));
+    reported.select(ClusterSelection::All, &mut clusters, at(115));
     clusters.iter_mut().for_each(|cluster| send(cluster, 1));
-    let lines = drain(&mut reported, &Wanted::All, &mut clusters, at(120));
+    let lines = drain(
+        &mut reported,
+        &ClusterSelection::All,
+        &mut clusters,
+        at(120),
+    );
     assert_eq!(lines, [line("orders", 3, 10), line("carts", 1, 5)]);
 }
 
 #[test]
-fn asked_for_again_is_asked_for_anew() {
+fn a_cluster_requested_again_starts_over() {
     let mut reported = ReportedClusters::default();
     let mut clusters = [cluster("orders", at(0))];
     for names in [&["orders"][..], &[], &["orders"]] {
@@ -102,12 +109,12 @@ fn asked_for_again_is_asked_for_anew() {
 }
 
 #[test]
-fn a_cluster_that_is_made_later_is_in_the_next_report_with_all_it_counted() {
+fn a_later_cluster_is_reported_from_its_creation() {
     let mut reported = ReportedClusters::default();
-    reported.select(Wanted::All, [], at(0));
+    reported.select(ClusterSelection::All, [], at(0));
     let mut clusters = [cluster("orders", at(4))];
     send(&mut clusters[0], 5);
-    let lines = drain(&mut reported, &Wanted::All, &mut clusters, at(10));
+    let lines = drain(&mut reported, &ClusterSelection::All, &mut clusters, at(10));
     assert_eq!(lines, [line("orders", 5, 6)]);
 }
 
@@ -115,11 +122,11 @@ fn a_cluster_that_is_made_later_is_in_the_next_report_with_all_it_counted() {
 fn a_removed_cluster_is_reported_until_its_last_request_has_ended() {
     let mut reported = ReportedClusters::default();
     let mut orders = cluster("orders", at(0));
-    reported.select(Wanted::All, [&mut orders], at(0));
+    reported.select(ClusterSelection::All, [&mut orders], at(0));
     let request = host(&orders).begin_request();
     reported.retire(orders);
     let drain = |reported: &mut ReportedClusters, seconds| {
-        drain(reported, &Wanted::All, &mut [], at(seconds))
+        drain(reported, &ClusterSelection::All, &mut [], at(seconds))
     };
     assert_eq!(drain(&mut reported, 10), [line("orders", 1, 10)]);
     assert_eq!(drain(&mut reported, 20), [line("orders", 0, 10)]);
@@ -129,24 +136,24 @@ fn a_removed_cluster_is_reported_until_its_last_request_has_ended() {
 }
 
 #[test]
-fn memory_of_removed_clusters_is_bounded() {
+fn removed_clusters_are_bounded() {
     let mut reported = ReportedClusters::default();
     for number in 0..=MAX_RETIRED {
         reported.retire(cluster(&format!("c{number}"), at(0)));
     }
-    let lines = drain(&mut reported, &Wanted::All, &mut [], at(1));
+    let lines = drain(&mut reported, &ClusterSelection::All, &mut [], at(1));
     assert_eq!(lines.len(), MAX_RETIRED);
     assert_eq!(lines[0].0, "c1", "the oldest gave way");
 }
 
 #[test]
-fn names_of_eds_are_sent_where_they_differ() {
+fn eds_names_are_sent_where_they_differ() {
     let stats = |name: &str| ClusterLoadStats {
         cluster_name: name.into(),
         ..Default::default()
     };
     let names = EdsNames::from([("orders".into(), "orders-eu".into())]);
-    let sent = messages(vec![stats("orders"), stats("carts")], &names);
+    let sent = with_eds_names(vec![stats("orders"), stats("carts")], &names);
     let names = sent.iter().map(|message| &*message.cluster_service_name);
     assert_eq!(names.collect::<Vec<_>>(), ["orders-eu", ""]);
 }

@@ -1,4 +1,4 @@
-//! Conversations with one load reporting stream.
+//! Exchanges on one server-side load reporting stream.
 
 use plimsoll_core::model::load_report::Node;
 use plimsoll_core::model::locality::Locality;
@@ -63,17 +63,17 @@ fn opened(features: &[&str]) -> ServerStream {
 }
 
 #[test]
-fn the_first_message_must_say_who_sends() {
+fn the_first_message_must_carry_the_node() {
     let mut stream = ServerStream::new(settings(10, &[]));
     assert_eq!(
         stream.handle_request(request(None, &["orders"])),
-        Err(NoNode)
+        Err(MissingNode)
     );
     assert_eq!(stream.poll_transmit(), None);
 }
 
 #[test]
-fn the_node_is_remembered_when_it_is_said_only_once() {
+fn the_node_of_the_first_message_is_remembered() {
     let mut stream = opened(&[]);
     let report = stream.handle_request(request(None, &["orders"])).unwrap();
     assert_eq!(&*report.node.node.id, "n1");
@@ -82,7 +82,7 @@ fn the_node_is_remembered_when_it_is_said_only_once() {
 }
 
 #[test]
-fn a_node_said_again_is_no_news_and_another_one_moves_the_stream() {
+fn a_repeated_node_changes_nothing_and_another_moves_the_stream() {
     let mut stream = opened(&[]);
     let first = Arc::clone(stream.node().unwrap());
     let again = stream
@@ -97,7 +97,7 @@ fn a_node_said_again_is_no_news_and_another_one_moves_the_stream() {
 }
 
 #[test]
-fn a_cluster_that_a_report_leaves_out_is_idle() {
+fn a_cluster_omitted_from_a_report_is_idle() {
     let mut stream = opened(&[]);
     let names = |report: Report| -> Vec<String> {
         let stats = report.cluster_stats.iter();
@@ -117,7 +117,7 @@ fn a_cluster_that_a_report_leaves_out_is_idle() {
     );
     assert_eq!(&*orders.cluster_name, "orders");
     assert_eq!(orders.demand_per_second(), Some(0.0));
-    // The interval that was asked for: 10 s.
+    // The requested interval: 10 s.
     assert_eq!(orders.load_report_interval, Duration::from_secs(10));
     let nothing = stream.handle_request(request(None, &[])).unwrap();
     assert_eq!(names(nothing), ["carts", "orders"]);
@@ -126,7 +126,7 @@ fn a_cluster_that_a_report_leaves_out_is_idle() {
 }
 
 #[test]
-fn settings_are_sent_once_and_again_only_when_they_change() {
+fn settings_are_sent_only_when_they_change() {
     let mut stream = opened(&[SUPPORTS_SEND_ALL_CLUSTERS]);
     let first = stream.poll_transmit().unwrap();
     assert!(first.send_all_clusters && first.clusters.is_empty());
@@ -140,7 +140,7 @@ fn settings_are_sent_once_and_again_only_when_they_change() {
 }
 
 #[test]
-fn a_new_cluster_is_news_only_to_clients_that_need_the_names() {
+fn a_new_cluster_is_sent_only_to_clients_that_need_names() {
     let mut by_all = opened(&[SUPPORTS_SEND_ALL_CLUSTERS]);
     let mut by_name = opened(&[]);
     assert!(by_all.poll_transmit().is_some());
@@ -167,7 +167,7 @@ fn traffic_is_never_sent_to_a_stock_client() {
 }
 
 #[test]
-fn traffic_reaches_plimsoll_when_it_moves_and_at_every_heartbeat() {
+fn traffic_reaches_plimsoll_on_change_and_on_heartbeat() {
     let mut stream = opened(&[PLIMSOLL_FEATURE, SUPPORTS_SEND_ALL_CLUSTERS]);
     stream.set_traffic(traffic(0, 5000));
     let first = stream.poll_transmit().unwrap();
@@ -178,7 +178,7 @@ fn traffic_reaches_plimsoll_when_it_moves_and_at_every_heartbeat() {
         stream.set_traffic(Arc::clone(&next));
         let response = stream.poll_transmit().unwrap();
         assert_eq!(response.observed_traffic, next.clusters);
-        // Without the settings it would read as "report nothing".
+        // A response without the settings would mean "report nothing".
         assert!(response.send_all_clusters);
         assert_eq!(response.load_reporting_interval, Duration::from_secs(10));
     }
@@ -195,7 +195,7 @@ fn an_interval_of_zero_is_never_sent() {
 }
 
 #[test]
-fn nothing_is_sent_before_the_client_spoke() {
+fn nothing_is_sent_before_the_first_request() {
     let mut stream = ServerStream::new(settings(10, &[]));
     stream.set_traffic(traffic(1, 1));
     stream.set_settings(settings(5, &[]));

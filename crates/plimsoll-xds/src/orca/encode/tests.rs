@@ -1,5 +1,7 @@
-//! What each format looks like, and what TEXT cannot say. Reading back is tested in
-//! `tests/orca.rs`, with random reports.
+//! Output of each format, and the limits of TEXT. Round trips of random reports are in
+//! `tests/orca.rs`.
+
+use plimsoll_core::model::orca::MetricMap;
 
 use super::super::{OrcaCode, OrcaLimits, parse};
 use super::*;
@@ -41,7 +43,7 @@ fn each_format_has_its_header() {
 }
 
 #[test]
-fn text_lists_what_is_not_zero() {
+fn text_lists_nonzero_fields() {
     let expected = "TEXT cpu_utilization=0.7,mem_utilization=0.9,application_utilization=0.8,\
                     rps_fractional=1000.0,eps=2.0,named_metrics.bar=0.2,named_metrics.foo=123.0,\
                     utilization.total=0.5";
@@ -61,7 +63,7 @@ fn json_has_the_names_of_the_proto() {
     report.eps = f64::NEG_INFINITY;
     report.mem_utilization = 1e300;
     let expected = concat!(
-        r#"JSON {"cpu_utilization":0.7,"mem_utilization":1e300,"application_utilization":0.8,"#,
+        r#"JSON {"cpu_utilization":0.7,"mem_utilization":1e+300,"application_utilization":0.8,"#,
         r#""rps_fractional":1000.0,"eps":"-Infinity","rps":"18446744073709551615","#,
         r#""named_metrics":{"bar":0.2,"foo":123.0},"utilization":{"total":0.5},"#,
         r#""request_cost":{"a \"b\"":"NaN","c":"Infinity"}}"#,
@@ -101,7 +103,7 @@ fn an_empty_report_survives_every_format() {
     }
 }
 
-/// What TEXT says it cannot express.
+/// Returns the error of a report that TEXT cannot express.
 fn not_in_text(change: impl FnOnce(&mut OrcaLoadReport)) -> String {
     let mut report = full();
     change(&mut report);
@@ -117,7 +119,7 @@ fn not_in_text(change: impl FnOnce(&mut OrcaLoadReport)) -> String {
 }
 
 #[test]
-fn text_does_not_leave_out_what_it_cannot_say() {
+fn text_rejects_what_it_cannot_express() {
     assert_eq!(not_in_text(|report| report.rps = 1), "rps");
     let cost = metrics(&[("a", 1.0)]);
     assert_eq!(

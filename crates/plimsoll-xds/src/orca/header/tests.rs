@@ -1,4 +1,4 @@
-//! Which header decides, prefixes, base64, limits.
+//! Header precedence, prefixes, base64, limits.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
@@ -6,7 +6,7 @@ use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use super::super::OrcaCode;
 use super::*;
 
-/// `eps` 2, 1, … as a protobuf message.
+/// Encodes a report with only `eps`.
 fn message(eps: f64) -> Vec<u8> {
     convert::orca::encode(&OrcaLoadReport {
         eps,
@@ -25,23 +25,23 @@ fn eps(headers: &[(&str, &str)]) -> f64 {
     found(headers).unwrap().eps
 }
 
-/// Code and message of what is refused.
-fn refused(headers: &[(&str, &str)]) -> (OrcaCode, String) {
+/// Returns code and message of the error.
+fn error_of(headers: &[(&str, &str)]) -> (OrcaCode, String) {
     let error = found(headers).unwrap_err();
     (error.code(), error.message().to_owned())
 }
 
 fn invalid(headers: &[(&str, &str)]) -> String {
-    let (code, message) = refused(headers);
+    let (code, message) = error_of(headers);
     assert_eq!(code, OrcaCode::InvalidArgument, "{message}");
     message
 }
 
 #[test]
-fn no_header_is_no_report() {
+fn a_missing_header_is_not_an_error() {
     for headers in [&[][..], &[("wrong-header", "TEXT eps=1")]] {
         let expected = "no ORCA data sent from the backend".to_owned();
-        assert_eq!(refused(headers), (OrcaCode::NotFound, expected));
+        assert_eq!(error_of(headers), (OrcaCode::NotFound, expected));
     }
     for near in [
         "endpoint-load-metric",
@@ -49,12 +49,12 @@ fn no_header_is_no_report() {
         "endpoint-load-metrics-bin2",
         "x-endpoint-load-metrics",
     ] {
-        assert_eq!(refused(&[(near, "TEXT eps=1")]).0, OrcaCode::NotFound);
+        assert_eq!(error_of(&[(near, "TEXT eps=1")]).0, OrcaCode::NotFound);
     }
 }
 
 #[test]
-fn names_are_compared_without_regard_to_case() {
+fn header_names_are_case_insensitive() {
     assert_eq!(eps(&[("Endpoint-Load-METRICS", "TEXT eps=1")]), 1.0);
     let value = STANDARD.encode(message(2.0));
     assert_eq!(eps(&[("Endpoint-Load-Metrics-Bin", &value)]), 2.0);
@@ -72,7 +72,7 @@ fn the_first_value_of_a_header_counts() {
 }
 
 #[test]
-fn the_binary_header_decides_alone_wherever_it_stands() {
+fn the_binary_header_takes_precedence_in_any_position() {
     let value = STANDARD.encode(message(2.0));
     let bin = (ENDPOINT_LOAD_METRICS_BIN, value.as_str());
     let text = (ENDPOINT_LOAD_METRICS, "TEXT eps=1");
@@ -123,7 +123,7 @@ fn each_prefix_has_its_format() {
     }
 }
 
-/// Values of one, two and three bytes in the last group.
+/// Messages whose last base64 group has one, two and three bytes.
 fn padded_and_not() -> Vec<(String, String)> {
     let with_key = |key: &str| {
         let mut report = OrcaLoadReport::default();
@@ -160,7 +160,7 @@ fn padding_is_all_or_nothing() {
 }
 
 #[test]
-fn what_is_not_base64_is_quoted() {
+fn invalid_base64_is_quoted() {
     for value in [
         "not-a-valid-binary-proto",
         "====",
@@ -183,21 +183,21 @@ fn what_is_not_base64_is_quoted() {
 }
 
 #[test]
-fn what_is_not_a_message_is_quoted() {
+fn a_malformed_message_is_quoted() {
     let cut = STANDARD.encode(&message(1.0)[..4]);
     let expected = format!("unable to parse binaryheader to OrcaLoadReport: {cut}");
     assert_eq!(invalid(&[(ENDPOINT_LOAD_METRICS_BIN, &cut)]), expected);
 }
 
 #[test]
-fn an_empty_binary_value_is_refused() {
+fn an_empty_binary_value_is_rejected() {
     let expected = "ORCA binary header value is empty";
     assert_eq!(invalid(&[(ENDPOINT_LOAD_METRICS_BIN, "")]), expected);
     assert_eq!(invalid(&[(ENDPOINT_LOAD_METRICS, "BIN ")]), expected);
 }
 
 #[test]
-fn long_values_are_refused_before_they_are_read() {
+fn long_values_are_rejected_before_parsing() {
     let limits = OrcaLimits {
         max_bytes: 10,
         ..Default::default()
@@ -215,12 +215,12 @@ fn long_values_are_refused_before_they_are_read() {
     let longest = format!("TEXT {:>65531}", "eps=1");
     assert_eq!(eps(&[(ENDPOINT_LOAD_METRICS, &longest)]), 1.0);
     let longer = format!("{longest} ");
-    let (code, _) = refused(&[(ENDPOINT_LOAD_METRICS, &longer)]);
+    let (code, _) = error_of(&[(ENDPOINT_LOAD_METRICS, &longer)]);
     assert_eq!(code, OrcaCode::ResourceExhausted);
 }
 
 #[test]
-fn many_metrics_are_refused_in_every_format() {
+fn too_many_metrics_are_rejected_in_every_format() {
     let limits = OrcaLimits {
         max_metrics: 2,
         ..Default::default()
@@ -259,7 +259,7 @@ fn many_metrics_are_refused_in_every_format() {
 }
 
 #[test]
-fn a_message_of_a_stream_is_read_as_it_is() {
+fn a_stream_message_is_parsed_without_base64() {
     let limits = OrcaLimits::default();
     assert_eq!(parse_message(&message(2.0), &limits).unwrap().eps, 2.0);
     assert_eq!(parse_message(b"", &limits), Ok(OrcaLoadReport::default()));

@@ -1,4 +1,4 @@
-//! Spellings, quoted numbers, null, and everything that is refused.
+//! Spellings, quoted numbers, null, and errors.
 
 use super::super::OrcaCode;
 use super::*;
@@ -7,7 +7,7 @@ fn read(document: &str) -> OrcaLoadReport {
     parse(document.as_bytes()).unwrap_or_else(|error| panic!("{document}: {error}"))
 }
 
-fn refused(document: &str) -> String {
+fn error_of(document: &str) -> String {
     let error = parse(document.as_bytes()).unwrap_err();
     assert_eq!(error.code(), OrcaCode::InvalidArgument, "{document}");
     let reason = error.message().strip_prefix("invalid JSON: ");
@@ -39,7 +39,7 @@ fn every_field_in_both_spellings() {
 }
 
 #[test]
-fn nothing_is_an_empty_report() {
+fn an_empty_object_is_an_empty_report() {
     for document in [
         "{}",
         " { } ",
@@ -51,7 +51,7 @@ fn nothing_is_an_empty_report() {
 }
 
 #[test]
-fn numbers_may_stand_in_quotes() {
+fn numbers_may_be_quoted() {
     for (written, value) in [
         ("0.25", 0.25),
         ("\"0.25\"", 0.25),
@@ -97,7 +97,7 @@ fn digits_are_read_to_the_last_bit() {
 }
 
 #[test]
-fn what_is_not_a_number_is_refused() {
+fn non_numbers_are_rejected() {
     for written in [
         "\"\"",
         "\"x\"",
@@ -119,8 +119,8 @@ fn what_is_not_a_number_is_refused() {
         "+1",
         ".5",
     ] {
-        refused(&format!(r#"{{"eps": {written}}}"#));
-        refused(&format!(r#"{{"named_metrics": {{"a": {written}}}}}"#));
+        error_of(&format!(r#"{{"eps": {written}}}"#));
+        error_of(&format!(r#"{{"named_metrics": {{"a": {written}}}}}"#));
     }
     for written in [
         "-1",
@@ -132,7 +132,7 @@ fn what_is_not_a_number_is_refused() {
         "true",
         "18446744073709551616",
     ] {
-        refused(&format!(r#"{{"rps": {written}}}"#));
+        error_of(&format!(r#"{{"rps": {written}}}"#));
     }
 }
 
@@ -145,14 +145,14 @@ fn unknown_fields_are_named() {
         "cpuutilization",
         "",
     ] {
-        let reason = refused(&format!(r#"{{"eps": 1, "{name}": 2}}"#));
+        let reason = error_of(&format!(r#"{{"eps": 1, "{name}": 2}}"#));
         let expected = format!("unknown field `{name}`");
         assert!(reason.starts_with(&expected), "{reason}");
     }
 }
 
 #[test]
-fn what_is_there_twice_is_refused() {
+fn duplicates_are_rejected() {
     for document in [
         r#"{"eps": 1, "eps": 1}"#,
         r#"{"cpu_utilization": 1, "cpuUtilization": 1}"#,
@@ -160,14 +160,14 @@ fn what_is_there_twice_is_refused() {
         r#"{"utilization": {}, "utilization": {}}"#,
         r#"{"rps": null, "rps": 1}"#,
     ] {
-        assert!(refused(document).starts_with("a field is set twice"));
+        assert!(error_of(document).starts_with("duplicate field"));
     }
-    let reason = refused(r#"{"utilization": {"a": 1, "b": 2, "a": 1}}"#);
+    let reason = error_of(r#"{"utilization": {"a": 1, "b": 2, "a": 1}}"#);
     assert!(reason.starts_with("a metric is set twice"), "{reason}");
 }
 
 #[test]
-fn only_one_object_is_a_report() {
+fn anything_but_one_object_is_rejected() {
     for document in [
         "",
         " ",
@@ -192,7 +192,7 @@ fn only_one_object_is_a_report() {
         r#"{"named_metrics": {1: 1}}"#,
         "// no\n{}",
     ] {
-        refused(document);
+        error_of(document);
     }
     let error = parse(b"{\"named_metrics\":{\"\xff\":1}}").unwrap_err();
     assert!(error.message().starts_with("invalid JSON: "));
@@ -201,7 +201,7 @@ fn only_one_object_is_a_report() {
 #[test]
 fn depth_does_not_matter() {
     let deep = format!("{{\"eps\":{}", "[".repeat(60_000));
-    refused(&deep);
+    error_of(&deep);
     let deep = "{\"named_metrics\":".repeat(5_000);
-    refused(&deep);
+    error_of(&deep);
 }

@@ -1,67 +1,57 @@
-//! What goes in and out of an [`OobManager`](super::OobManager): events of a stream, actions for a
-//! driver, and the reasons why streams end.
+//! Inputs and outputs of an [`OobManager`](super::OobManager): stream events, driver actions, and
+//! reasons why streams end.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::ConnectionId;
 use crate::content_type::is_grpc;
 
-/// gRPC's status for a method that a server does not have.
+/// gRPC status of a method that the server does not implement.
 pub(super) const UNIMPLEMENTED: u32 = 12;
-/// gRPC's status for "no idea".
+/// gRPC status UNKNOWN, for a missing status.
 const UNKNOWN: u32 = 2;
 
-/// What happened on a connection that an [`OobAction::Open`] asked for.
+/// Event on a connection requested by [`OobAction::Open`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OobEvent<'a> {
-    /// The connection is gone.
     Closed,
-    /// There is no connection, or the request could not be sent.
+    /// Connecting or sending the request failed.
     ConnectFailed,
-    /// Bytes of the body.
     Data {
-        /// As they came, cut anywhere.
         bytes: &'a [u8],
-        /// Nothing follows, not even trailers.
         end_stream: bool,
     },
-    /// HTTP/2 GOAWAY.
     GoAway {
-        /// Its code is NO_ERROR: the server shuts down in peace.
+        /// Whether the error code is NO_ERROR: a graceful shutdown.
         no_error: bool,
     },
-    /// The head of the answer (not an informational one).
+    /// Final response headers, not informational ones.
     Headers(ResponseHeaders<'a>),
-    /// The stream was reset.
     Reset,
-    /// The end of the answer.
     Trailers {
-        /// `grpc-status`, if it is there and a number.
+        /// `grpc-status`, if present and a number.
         grpc_status: Option<u32>,
     },
 }
 
-/// The head of an answer, as far as it matters.
+/// Response headers, as far as they matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseHeaders<'a> {
-    /// `:status`.
     pub status: u16,
-    /// `content-type`.
     pub content_type: Option<&'a str>,
-    /// `grpc-status`, if it is there and a number.
+    /// `grpc-status`, if present and a number.
     pub grpc_status: Option<u32>,
-    /// Nothing follows.
     pub end_stream: bool,
 }
 
 impl ResponseHeaders<'_> {
-    /// Why the stream is over already; `None` while reports may follow.
-    ///
-    /// An answer that ends here is gRPC if it has a `grpc-status`; one that goes on is gRPC if it
-    /// is a 200 of that content type. What is not gRPC is judged by its HTTP status, of which only
-    /// 404 means that the method does not exist.
+    /// Returns why the stream ends, if it does. A response that ends with its headers is gRPC if it
+    /// has a `grpc-status`; one that continues, if it is a 200 with a gRPC content type. Others are
+    /// judged by HTTP status, of which only 404 means that the method does not exist.
     pub(super) fn end(&self) -> Option<CloseReason> {
         match self.grpc_status {
             Some(status) if self.end_stream => Some(CloseReason::of_status(Some(status))),
@@ -79,85 +69,66 @@ impl ResponseHeaders<'_> {
     }
 }
 
-/// What a driver is to do.
+/// Network action for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OobAction {
-    /// Forget a connection; close it if it is still there.
+    /// Drop a connection; close it if it is still open.
     Close {
-        /// Which one.
         connection: ConnectionId,
-        /// The host it was for.
         host: SocketAddr,
-        /// Why, for the log.
         reason: CloseReason,
     },
-    /// Dial and ask for reports.
     Open(OobStream),
 }
 
-/// A stream to open: a connection of its own over HTTP/2 (ALPN `h2`), on it one POST to
-/// [`PATH`](super::PATH) with gRPC's headers, the body, and the end of the stream.
+/// Stream to open: on a new HTTP/2 connection (ALPN `h2`), one POST to [`PATH`](super::PATH) with
+/// gRPC headers, the body, and END_STREAM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OobStream {
-    /// Names the connection in events.
     pub connection: ConnectionId,
-    /// The host that is asked.
     pub host: SocketAddr,
-    /// Where to dial.
     pub dial: SocketAddr,
-    /// `:authority`.
     pub authority: Arc<str>,
-    /// The body: one gRPC frame with an `OrcaLoadReportRequest`.
-    pub request: Arc<[u8]>,
+    /// Body: one gRPC frame with an `OrcaLoadReportRequest`.
+    pub request: Bytes,
 }
 
-/// Why a stream ended.
+/// Reason why a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
-    /// A frame with flags: compressed, or no gRPC at all.
+    /// A frame has flags: it is compressed, or the peer does not speak gRPC.
     BadFrame {
-        /// Its first byte.
         flags: u8,
     },
-    /// No connection, or the request could not be sent.
     ConnectFailed,
-    /// The other side closed the connection.
     ConnectionClosed,
-    /// The server shuts down: an error at once, NO_ERROR with the next data.
+    /// GOAWAY: with an error the stream ends at once, with NO_ERROR when the next data arrives.
     GoAway,
-    /// The host left the cluster.
     HostRemoved,
-    /// A frame that holds no report.
     InvalidReport,
-    /// Three periods without a report.
+    /// No report arrived within three periods.
     NoReport,
-    /// An answer that is not gRPC.
     NotGrpc {
-        /// What it is instead.
         http_status: u16,
     },
-    /// The answer ended without trailers.
     NoTrailers,
-    /// Period, port or authority are others now.
+    /// Period, port or authority changed.
     SettingsChanged,
-    /// The call ended, even if with OK: reports should go on for ever.
+    /// The call ended, possibly with OK, although a report stream should never end.
     Status {
-        /// gRPC's status.
         grpc_status: u32,
     },
-    /// The stream was reset.
     StreamReset,
-    /// A frame above 64 KiB.
+    /// A frame exceeds 64 KiB.
     TooLarge {
-        /// What it said its length is.
         length: u32,
     },
-    /// The host does not implement the service. It is not asked again.
+    /// The host does not implement the service; no stream to it is opened again.
     Unimplemented,
 }
 
 impl CloseReason {
-    /// The end of a call; a status that is missing is unknown.
+    /// Returns the reason for the end of a call; a missing status is UNKNOWN.
     pub(super) fn of_status(grpc_status: Option<u32>) -> Self {
         match grpc_status.unwrap_or(UNKNOWN) {
             UNIMPLEMENTED => Self::Unimplemented,
@@ -174,16 +145,16 @@ impl fmt::Display for CloseReason {
             Self::ConnectionClosed => f.write_str("connection closed"),
             Self::GoAway => f.write_str("server is going away"),
             Self::HostRemoved => f.write_str("host removed"),
-            Self::InvalidReport => f.write_str("frame holds no load report"),
+            Self::InvalidReport => f.write_str("frame contains no valid load report"),
             Self::NoReport => f.write_str("no report for three periods"),
             Self::NotGrpc { http_status } => {
-                write!(f, "answer is not gRPC, HTTP status {http_status}")
+                write!(f, "response is not gRPC, HTTP status {http_status}")
             }
             Self::NoTrailers => f.write_str("stream ended without trailers"),
             Self::SettingsChanged => f.write_str("settings changed"),
             Self::Status { grpc_status } => write!(f, "call ended, gRPC status {grpc_status}"),
             Self::StreamReset => f.write_str("stream reset"),
-            Self::TooLarge { length } => write!(f, "frame of {length} bytes is above 64 KiB"),
+            Self::TooLarge { length } => write!(f, "frame of {length} bytes exceeds 64 KiB"),
             Self::Unimplemented => f.write_str("host does not implement out-of-band reports"),
         }
     }

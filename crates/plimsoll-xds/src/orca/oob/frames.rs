@@ -1,27 +1,19 @@
-//! gRPC's framing: [`frame`] makes a body of a message, [`Frames`] takes messages out of a body
-//! that was cut anywhere.
-//!
-//! One byte of flags, four of length, then the message. What is in the message is none of its
-//! business.
-
-use std::sync::Arc;
+//! Splits a gRPC body that arrives in arbitrary chunks into messages.
 
 use super::CloseReason;
+use crate::grpc_frame::{FrameError, split};
 
-/// Longest message that is read. A report is some hundred bytes; who sends more means harm.
-const LONGEST: u32 = 64 * 1024;
+/// Longest accepted message. A report has a few hundred bytes; larger ones are hostile.
+const LONGEST: usize = 64 * 1024;
 
-const HEADER: usize = 5;
-
-/// Bytes that wait for the rest of their frame: never more than one frame.
+/// Buffer for at most one incomplete frame.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     waiting: Vec<u8>,
 }
 
 impl Frames {
-    /// Takes bytes and calls `each` with every message that is complete now, the first message that
-    /// is not empty to the last, until one is refused by `each` or cannot be read.
+    /// Calls `each` with every complete non-empty message, until an error or invalid frame.
     pub(super) fn push(
         &mut self,
         bytes: &[u8],
@@ -29,8 +21,8 @@ impl Frames {
     ) -> Result<(), CloseReason> {
         self.waiting.extend_from_slice(bytes);
         let mut rest = self.waiting.as_slice();
-        while let Some((message, after)) = split(rest)? {
-            // An empty message is an all-default report: it says nothing.
+        while let Some((message, after)) = split(rest, LONGEST)? {
+            // An empty message is an all-default report without information.
             if !message.is_empty() {
                 each(message)?;
             }
@@ -42,38 +34,21 @@ impl Frames {
     }
 }
 
-/// One message as a body. What we send is a few bytes long.
-pub(super) fn frame(message: &[u8]) -> Arc<[u8]> {
-    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
-    [&[0][..], &length.to_be_bytes(), message].concat().into()
-}
-
-/// A message, and the bytes after it.
-type Split<'b> = (&'b [u8], &'b [u8]);
-
-/// The first message of `bytes` and what follows it, once it is complete. Flags and length are
-/// judged as soon as they are there.
-fn split(bytes: &[u8]) -> Result<Option<Split<'_>>, CloseReason> {
-    if let Some(&flags) = bytes.first()
-        && flags != 0
-    {
-        return Err(CloseReason::BadFrame { flags });
+impl From<FrameError> for CloseReason {
+    fn from(error: FrameError) -> Self {
+        match error {
+            FrameError::Flags(flags) => Self::BadFrame { flags },
+            FrameError::TooLong(length) => Self::TooLarge { length },
+        }
     }
-    let Some((&[_, a, b, c, d], body)) = bytes.split_first_chunk::<HEADER>() else {
-        return Ok(None);
-    };
-    let length = u32::from_be_bytes([a, b, c, d]);
-    if length > LONGEST {
-        return Err(CloseReason::TooLarge { length });
-    }
-    Ok(body.split_at_checked(length as usize))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::grpc_frame::frame;
 
-    /// Messages, and how it ended, when `bytes` come in pieces of `size`.
+    /// Feeds `bytes` in chunks of `size`; returns the messages and the final result.
     fn read(bytes: &[u8], size: usize) -> (Vec<Vec<u8>>, Result<(), CloseReason>) {
         let (mut frames, mut messages) = (Frames::default(), Vec::new());
         for piece in bytes.chunks(size) {
@@ -89,14 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_flags_length_and_message() {
-        assert_eq!(*frame(b"abc"), [0, 0, 0, 0, 3, b'a', b'b', b'c']);
-        assert_eq!(*frame(&[]), [0; 5]);
-        assert_eq!(frame(&[9; 300])[..5], [0, 0, 0, 1, 44]);
-    }
-
-    #[test]
-    fn messages_arrive_whole_however_they_were_cut() {
+    fn messages_are_reassembled_from_any_chunks() {
         let messages = [b"one".to_vec(), vec![7; 300], b"three".to_vec()];
         let bytes: Vec<u8> = messages
             .iter()
@@ -133,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_refused_at_the_first_byte() {
+    fn flags_are_rejected_at_the_first_byte() {
         for flags in [1, 2, 0x80, 0xff] {
             let (messages, end) = read(&[&*frame(b"good"), &[flags]].concat(), 100);
             assert_eq!(messages, [b"good"], "what came before counts");
@@ -142,13 +110,13 @@ mod tests {
     }
 
     #[test]
-    fn messages_end_at_64_kib() {
+    fn messages_are_limited_to_64_kib() {
         let longest = vec![1; 65_536];
         assert_eq!(
             read(&frame(&longest), 9_999),
             (vec![longest.clone()], Ok(()))
         );
-        // Refused by its length alone: nobody waits for the rest.
+        // Rejected by the announced length, without waiting for the rest.
         let length = 65_537;
         let end = read(&[0, 0, 1, 0, 1], 1);
         assert_eq!(end, (vec![], Err(CloseReason::TooLarge { length })));
@@ -158,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_stops_the_reading() {
+    fn an_error_of_the_callback_stops_reading() {
         let bytes = [frame(b"a"), frame(b"b"), frame(b"c")].concat();
         let mut seen = Vec::new();
         let end = Frames::default().push(&bytes, |message| {

@@ -1,6 +1,6 @@
-//! [`Session`]: what is remembered about one host, and what events on its stream mean.
+//! Session of one host: its current stream, backoff and deadline.
 //!
-//! Deadlines, counters and actions belong to the manager.
+//! Timers, counters and actions belong to the manager.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,23 +11,20 @@ use plimsoll_core::time::Instant;
 
 use super::frames::Frames;
 use super::{CloseReason, ConnectionId, OobEvent};
+use crate::backoff::BackoffBounds;
 use crate::orca::{OrcaLimits, parse_message};
 
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
-/// One host. With a stream the deadline is the watchdog's, without one that of the next attempt.
+/// State of one host. `deadline`: of the watchdog with an open stream, else of the next attempt.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) hostname: Arc<str>,
-    pub(super) backoff: Backoff,
+    /// Reset when a report arrives.
+    pub(super) backoff: BackoffBounds,
     pub(super) deadline: Option<Instant>,
     pub(super) stream: Option<Stream>,
-    /// The host does not implement the service.
     pub(super) terminated: bool,
 }
 
-/// One attempt.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) connection: ConnectionId,
@@ -35,22 +32,18 @@ pub(super) struct Stream {
     going_away: bool,
 }
 
-/// Upper bound of the pause before the next attempt: doubles until a report arrives.
-#[derive(Debug)]
-pub(super) struct Backoff(Duration);
-
 impl Session {
-    pub(super) const fn new(hostname: Arc<str>) -> Self {
+    pub(super) fn new(hostname: Arc<str>) -> Self {
         Self {
             hostname,
-            backoff: Backoff(FIRST_PAUSE),
+            backoff: BackoffBounds::default(),
             deadline: None,
             stream: None,
             terminated: false,
         }
     }
 
-    /// Adds the reports of an event to `reports`, and tells why the stream is over if it is.
+    /// Appends the reports of an event to `reports`; returns why the stream ended, if it did.
     pub(super) fn handle_event(
         &mut self,
         event: OobEvent<'_>,
@@ -58,7 +51,7 @@ impl Session {
     ) -> Option<CloseReason> {
         let end = self.stream.as_mut()?.handle_event(event, reports);
         if !reports.is_empty() {
-            self.backoff = Backoff(FIRST_PAUSE);
+            self.backoff.reset();
         }
         end
     }
@@ -107,21 +100,13 @@ impl Stream {
         match read {
             Err(reason) => Some(reason),
             Ok(()) if end_stream => Some(CloseReason::NoTrailers),
-            // Asked to leave in peace: the data under way has arrived now.
+            // Graceful GOAWAY: the data in flight has arrived now.
             Ok(()) => self.going_away.then_some(CloseReason::GoAway),
         }
     }
 }
 
-impl Backoff {
-    /// The bound for this time; the next one is longer.
-    pub(super) fn next_pause(&mut self) -> Duration {
-        let next = self.0.saturating_mul(2).min(LONGEST_PAUSE);
-        std::mem::replace(&mut self.0, next)
-    }
-}
-
-/// A random whole number of milliseconds below `bound`.
+/// Draws a random number of whole milliseconds below `bound`.
 pub(super) fn draw(rng: &mut impl Rng, bound: Duration) -> Duration {
     let millis = u64::try_from(bound.as_millis()).unwrap_or(u64::MAX);
     Duration::from_millis(rng.next_u64() % millis.max(1))

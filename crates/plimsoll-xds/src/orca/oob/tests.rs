@@ -1,9 +1,9 @@
-//! Conversations with a scripted backend and scripted draws; no sockets, no clock.
+//! Exchanges with a scripted backend and scripted draws, without sockets and clock.
 
 use std::time::Duration;
 
 use plimsoll_core::model::client_side_weighted_round_robin::OobReportingConfig;
-use plimsoll_core::rng::{Script, Xoshiro256};
+use plimsoll_core::rng::{ScriptedRng, Xoshiro256};
 
 use super::*;
 use crate::orca::encode_message;
@@ -43,34 +43,34 @@ fn report() -> OrcaLoadReport {
     }
 }
 
-/// A report as it comes on the wire.
+/// Report as a gRPC frame.
 fn frame(report: &OrcaLoadReport) -> Vec<u8> {
-    frames::frame(&encode_message(report)).to_vec()
+    crate::grpc_frame::frame(&encode_message(report)).to_vec()
 }
 
-/// A manager, the time, and what it asked for.
+/// Manager under test, the time, and its actions.
 struct Bench {
-    manager: OobManager<Script>,
+    manager: OobManager<ScriptedRng>,
     now: u64,
 }
 
 impl Bench {
-    /// One host, period 10 s; `draws` are for stagger and pauses, then 0.
+    /// One host, period 10 s; `draws` are for first attempts and backoff, then 0.
     fn new(draws: &[u64]) -> Self {
-        let manager = OobManager::new(OobReporting::default(), Script::new(draws));
+        let manager = OobManager::new(OobReporting::default(), ScriptedRng::new(draws));
         let mut bench = Self { manager, now: 0 };
         bench.hosts(&[1]);
         bench
     }
 
-    /// One host whose stream is open.
+    /// One host with an open stream.
     fn open(draws: &[u64]) -> (Self, ConnectionId) {
         let mut bench = Self::new(draws);
         let stream = bench.next_open();
         (bench, stream.connection)
     }
 
-    /// One host that has answered.
+    /// One host that sent response headers.
     fn answered(draws: &[u64]) -> (Self, ConnectionId) {
         let (mut bench, connection) = Self::open(draws);
         bench.event(connection, OobEvent::Headers(OK));
@@ -91,7 +91,7 @@ impl Bench {
         self.event(connection, OobEvent::Data { bytes, end_stream });
     }
 
-    /// Moves on to the next deadline and returns it.
+    /// Advances to the next deadline and returns it.
     fn wake(&mut self) -> u64 {
         let deadline = self.manager.poll_timeout().expect("a deadline");
         self.now = deadline.as_nanos() / 1_000_000;
@@ -99,7 +99,7 @@ impl Bench {
         self.now
     }
 
-    /// Moves on until a stream is to be opened.
+    /// Advances until a stream is to be opened.
     #[track_caller]
     fn next_open(&mut self) -> OobStream {
         self.wake();
@@ -138,7 +138,7 @@ const OK: ResponseHeaders<'_> = ResponseHeaders {
 };
 
 #[test]
-fn the_first_attempt_comes_after_a_part_of_the_period() {
+fn the_first_attempt_is_spread_over_the_period() {
     let mut bench = Bench::new(&[23_456]);
     assert_eq!(bench.actions(), []);
     assert_eq!(
@@ -203,7 +203,7 @@ fn dial_address_and_authority_can_be_set() {
         (9001, "orca", &named, ("[2001:db8::1]:9001", "orca")),
     ] {
         let settings = reporting(10_000, port, authority);
-        let mut manager = OobManager::new(settings, Script::default());
+        let mut manager = OobManager::new(settings, ScriptedRng::default());
         manager.handle_hosts([host.clone()], at(0));
         manager.handle_timeout(at(0));
         let Some(OobAction::Open(stream)) = manager.poll_action() else {
@@ -218,14 +218,18 @@ fn dial_address_and_authority_can_be_set() {
 }
 
 #[test]
-fn the_watchdog_gives_up_after_three_periods_without_a_report() {
+fn the_watchdog_closes_after_three_periods_without_a_report() {
     let (mut bench, connection) = Bench::answered(&[0, 500]);
     assert_eq!(bench.manager.poll_timeout(), Some(at(30_000)));
     bench.now = 29_999;
     bench.manager.handle_timeout(at(bench.now));
     assert_eq!(bench.actions(), []);
     bench.data(connection, &frame(&report()));
-    assert_eq!(bench.manager.poll_timeout(), Some(at(59_999)), "armed anew");
+    assert_eq!(
+        bench.manager.poll_timeout(),
+        Some(at(59_999)),
+        "armed again"
+    );
     bench.now = 40_000;
     bench.data(connection, &frame(&OrcaLoadReport::default()));
     assert_eq!(
@@ -241,10 +245,10 @@ fn the_watchdog_gives_up_after_three_periods_without_a_report() {
 }
 
 #[test]
-fn the_watchdog_runs_while_dialling_too() {
+fn the_watchdog_runs_while_dialing_too() {
     let (mut bench, connection) = Bench::open(&[]);
     assert_eq!(bench.wake(), 30_000);
-    // The pause was 0 ms this time: the next attempt follows at once.
+    // The backoff was 0 ms: the next attempt follows at once.
     let actions = bench.actions();
     let close = OobAction::Close {
         connection,
@@ -256,8 +260,8 @@ fn the_watchdog_runs_while_dialling_too() {
 }
 
 #[test]
-fn pauses_double_up_to_30_s_and_start_over_with_a_report() {
-    // The largest draw shows the bound: one millisecond less.
+fn backoff_doubles_up_to_30_s_and_resets_with_a_report() {
+    // The largest draw yields the bound minus one millisecond.
     let draws = [0, 999, 1999, 3999, 7999, 15_999, 29_999, 29_999];
     let mut bench = Bench::new(&draws);
     for pause in [999, 1999, 3999, 7999, 15_999, 29_999, 29_999] {
@@ -282,7 +286,7 @@ fn pauses_double_up_to_30_s_and_start_over_with_a_report() {
     let connection = bench.next_open().connection;
     bench.event(connection, OobEvent::Closed);
     let session = bench.manager.sessions.get_mut(&address(1)).unwrap();
-    let bound = session.backoff.next_pause();
+    let bound = session.backoff.next_bound();
     assert_eq!(bound, Duration::from_secs(4), "1 s and 2 s are used up");
 }
 
@@ -299,7 +303,7 @@ fn a_draw_beyond_the_bound_wraps_around() {
 }
 
 #[test]
-fn a_peaceful_goaway_waits_for_the_next_data() {
+fn a_graceful_goaway_waits_for_the_next_data() {
     let (mut bench, connection) = Bench::answered(&[]);
     bench.event(connection, OobEvent::GoAway { no_error: true });
     assert_eq!(bench.actions(), []);

@@ -1,4 +1,4 @@
-//! Items, blanks, separators, numbers, names, and the order of the checks.
+//! Items, spaces, separators, numbers, names, and the order of the checks.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn read(list: &str) -> OrcaLoadReport {
     parse(list.as_bytes()).unwrap_or_else(|error| panic!("{list:?}: {error}"))
 }
 
-fn refused(list: &str) -> String {
+fn error_of(list: &str) -> String {
     let error = parse(list.as_bytes()).unwrap_err();
     assert_eq!(error.code(), OrcaCode::InvalidArgument, "{list:?}");
     error.message().to_owned()
@@ -34,14 +34,14 @@ fn every_name_has_its_field() {
 }
 
 #[test]
-fn nothing_is_an_empty_report() {
+fn an_empty_list_is_an_empty_report() {
     for list in ["", " ", ",", " , ,\t,", "\r\n"] {
         assert_eq!(read(list), OrcaLoadReport::default(), "{list:?}");
     }
 }
 
 #[test]
-fn items_are_trimmed_and_values_may_be_blank_padded() {
+fn items_are_trimmed_and_values_may_be_padded() {
     let report = read("cpu_utilization=0.5, ,eps= 3 ,\u{b}mem_utilization=\t0.25\u{c}");
     let found = (report.cpu_utilization, report.eps, report.mem_utilization);
     assert_eq!(found, (0.5, 3.0, 0.25));
@@ -50,7 +50,7 @@ fn items_are_trimmed_and_values_may_be_blank_padded() {
 #[test]
 fn names_are_not_trimmed() {
     let expected = "unsupported metric name: cpu_utilization ";
-    assert_eq!(refused("cpu_utilization =0.5"), expected);
+    assert_eq!(error_of("cpu_utilization =0.5"), expected);
     let report = read("named_metrics.a =1,named_metrics. a=2");
     let found: Vec<_> = report.named_metrics.iter().collect();
     assert_eq!(found, [(" a", 2.0), ("a ", 1.0)]);
@@ -59,11 +59,11 @@ fn names_are_not_trimmed() {
 #[test]
 fn an_item_is_split_once() {
     let expected = "unable to parse custom backend load metric value(eps): 1=2";
-    assert_eq!(refused("eps=1=2"), expected);
+    assert_eq!(error_of("eps=1=2"), expected);
     let expected = "unable to parse custom backend load metric value(eps): 1:2";
-    assert_eq!(refused("eps=1:2"), expected);
+    assert_eq!(error_of("eps=1:2"), expected);
     let expected = "unable to parse custom backend load metric value(eps): =2";
-    assert_eq!(refused("eps:=2"), expected);
+    assert_eq!(error_of("eps:=2"), expected);
     assert_eq!(
         read("named_metrics.a.b.c=1").named_metrics.get("a.b.c"),
         Some(1.0)
@@ -71,7 +71,7 @@ fn an_item_is_split_once() {
 }
 
 #[test]
-fn a_blank_piece_is_no_piece() {
+fn blank_parts_are_dropped() {
     let no_value = "metric values cannot be empty strings";
     for list in [
         "not-a-list",
@@ -82,14 +82,14 @@ fn a_blank_piece_is_no_piece() {
         "=0.5",
         " :0.5",
     ] {
-        assert_eq!(refused(list), no_value, "{list:?}");
+        assert_eq!(error_of(list), no_value, "{list:?}");
     }
     for list in ["=", ":", "= ", " = ", "==x".trim_end_matches('x')] {
         let expected = match list {
             "==" => no_value, // the name is `=`
             _ => "metric names cannot be empty strings",
         };
-        assert_eq!(refused(list), expected, "{list:?}");
+        assert_eq!(error_of(list), expected, "{list:?}");
     }
 }
 
@@ -116,14 +116,14 @@ fn numbers_are_decimal() {
     ] {
         let what = "unable to parse custom backend load metric value";
         let expected = format!("{what}(eps): {written}");
-        assert_eq!(refused(&format!("eps={written}")), expected);
+        assert_eq!(error_of(&format!("eps={written}")), expected);
     }
     let expected = "unable to parse custom backend load metric value(eps):  x";
-    assert_eq!(refused("eps= x "), expected, "the value is not trimmed");
+    assert_eq!(error_of("eps= x "), expected, "the value is not trimmed");
 }
 
 #[test]
-fn values_that_mean_nothing_are_refused_by_name() {
+fn non_finite_and_negative_values_are_rejected() {
     for (written, fault) in [
         ("nan", "NaN"),
         ("NaN", "NaN"),
@@ -138,12 +138,12 @@ fn values_that_mean_nothing_are_refused_by_name() {
         ("-0.0001", "negative"),
     ] {
         let expected = format!("custom backend load metric value(eps) cannot be {fault}.");
-        assert_eq!(refused(&format!("eps={written}")), expected);
+        assert_eq!(error_of(&format!("eps={written}")), expected);
     }
 }
 
 #[test]
-fn other_names_are_refused() {
+fn unknown_names_are_rejected() {
     for name in [
         "rps",
         "request_cost.x",
@@ -156,17 +156,17 @@ fn other_names_are_refused() {
         "\"eps\"",
     ] {
         let expected = format!("unsupported metric name: {name}");
-        assert_eq!(refused(&format!("eps=1,{name}=1")), expected);
+        assert_eq!(error_of(&format!("eps=1,{name}=1")), expected);
     }
-    assert_eq!(refused("named_metrics.=1"), "named metric key is empty.");
+    assert_eq!(error_of("named_metrics.=1"), "named metric key is empty.");
     assert_eq!(
-        refused("utilization.=1"),
+        error_of("utilization.=1"),
         "utilization metric key is empty."
     );
 }
 
 #[test]
-fn a_name_may_be_there_once() {
+fn duplicate_names_are_rejected() {
     for (list, name) in [
         ("eps=1,eps=1", "eps"),
         ("eps=1,cpu_utilization=1,eps:2", "eps"),
@@ -185,26 +185,26 @@ fn a_name_may_be_there_once() {
 }
 
 #[test]
-fn the_first_fault_is_reported() {
-    assert!(refused("eps=x,rps=1").starts_with("unable to parse"));
-    assert!(refused("rps=1,eps=x").starts_with("unsupported metric name"));
+fn the_first_error_is_reported() {
+    assert!(error_of("eps=x,rps=1").starts_with("unable to parse"));
+    assert!(error_of("rps=1,eps=x").starts_with("unsupported metric name"));
     assert!(
-        refused("rps=x").starts_with("unable to parse"),
+        error_of("rps=x").starts_with("unable to parse"),
         "value first"
     );
-    assert!(refused("named_metrics.=-1").ends_with("cannot be negative."));
-    assert!(refused("rps=").starts_with("metric values"));
+    assert!(error_of("named_metrics.=-1").ends_with("cannot be negative."));
+    assert!(error_of("rps=").starts_with("metric values"));
 }
 
 #[test]
-fn no_upper_bound() {
+fn values_have_no_upper_bound() {
     let report = read("utilization.q=7.5,cpu_utilization=1.5");
     assert_eq!(report.utilization.get("q"), Some(7.5));
     assert_eq!(report.cpu_utilization, 1.5);
 }
 
 #[test]
-fn bytes_that_are_no_text_are_refused() {
+fn invalid_utf8_is_rejected() {
     let error = parse(b"named_metrics.\xff=1").unwrap_err();
     assert_eq!(error.message(), "ORCA text header value is not UTF-8");
     assert_eq!(read("named_metrics.é=1").named_metrics.get("é"), Some(1.0));

@@ -1,4 +1,4 @@
-//! Defaults of checks and what is refused.
+//! Defaults and validation of health checks.
 
 use super::*;
 
@@ -40,8 +40,8 @@ fn intervals_default_to_each_other() {
         parts.unhealthy_interval = Some(seconds(7));
         parts.no_traffic_interval = Some(seconds(8));
         parts.alt_port = Some(81);
-    }));
-    let check = check.unwrap();
+    }))
+    .unwrap();
     assert_eq!(check.unhealthy_edge_interval, seconds(7));
     assert_eq!(check.no_traffic_healthy_interval, seconds(8));
     assert_eq!(check.healthy_edge_interval, seconds(5));
@@ -49,7 +49,7 @@ fn intervals_default_to_each_other() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn errors_name_the_field() {
     let zero = Some(Duration::ZERO);
     let http = || HealthCheckKind::Http(HttpHealthCheck::default());
     let cases = [
@@ -76,7 +76,7 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn ranges_of_statuses_are_half_open() {
+fn status_ranges_are_half_open() {
     let http = HttpHealthCheck {
         expected_statuses: vec![StatusRange::try_new(200, 300).unwrap()],
         retriable_statuses: vec![StatusRange::try_new(503, 504).unwrap()],
@@ -93,7 +93,7 @@ fn ranges_of_statuses_are_half_open() {
 }
 
 #[test]
-fn text_of_a_payload_is_hex() {
+fn payload_text_is_hex() {
     assert_eq!(payload_text("50494e470A").unwrap(), "PING\n");
     for bad in ["", "5", "5g", "\u{e4}a"] {
         assert!(payload_text(bad).is_err(), "{bad}");

@@ -1,4 +1,4 @@
-//! Names and addresses, and what is refused.
+//! DNS names, addresses, and validation.
 
 use super::*;
 use crate::upstream::DnsOptions;
@@ -32,7 +32,7 @@ fn ip(last: u8) -> IpAddr {
 }
 
 #[test]
-fn every_address_of_a_name_is_an_endpoint_once() {
+fn every_address_of_a_name_is_one_endpoint() {
     let list = assignment(vec![
         endpoint("a.example", 80),
         endpoint("b.example", 80),
@@ -42,13 +42,14 @@ fn every_address_of_a_name_is_an_endpoint_once() {
     let names: Vec<_> = list.names().into_iter().map(|(_, name)| name).collect();
     assert_eq!(names, ["a.example", "b.example", "gone.example"]);
     let (a, b) = ([ip(1), ip(2)], [ip(2), ip(3)]);
-    let resolved = list.resolve(|name| match name {
-        "a.example" => &a,
-        "b.example" => &b,
-        _ => &[],
-    });
-    let resolved = resolved.unwrap();
-    let hosts: Vec<_> = resolved.endpoints()[0]
+    let resolved = list
+        .resolve(|name| match name {
+            "a.example" => &a,
+            "b.example" => &b,
+            _ => &[],
+        })
+        .unwrap();
+    let hosts: Vec<_> = resolved.assignment.endpoints()[0]
         .lb_endpoints
         .iter()
         .map(|endpoint| (endpoint.address.ip(), endpoint.hostname.as_ref()))
@@ -63,7 +64,7 @@ fn every_address_of_a_name_is_an_endpoint_once() {
 }
 
 #[test]
-fn discovery_decides_what_may_be_listed() {
+fn the_discovery_type_decides_which_hosts_are_valid() {
     let dns = || DnsOptions::default();
     let named = assignment(vec![endpoint("a.example", 80)]);
     assert!(named.check(&Discovery::StrictDns(dns())).is_ok());
@@ -83,14 +84,17 @@ fn discovery_decides_what_may_be_listed() {
 }
 
 #[test]
-fn extras_are_kept_by_address() {
-    let mut special = endpoint("10.0.0.1", 80);
-    special.extras.health_check_port = Some(81);
-    let list = assignment(vec![special, endpoint("10.0.0.2", 80)]);
-    let extras = list.extras();
-    assert_eq!(extras.len(), 1);
-    assert_eq!(
-        extras[&SocketAddr::new(ip(1), 80)].health_check_port,
-        Some(81)
-    );
+fn extras_are_kept_by_resolved_address() {
+    let (mut listed, mut named) = (endpoint("10.0.0.1", 80), endpoint("a.example", 80));
+    listed.extras.health_check_port = Some(81);
+    named.extras.health_check_port = Some(82);
+    let list = assignment(vec![listed, named, endpoint("10.0.0.9", 80)]);
+    let found = [ip(2), ip(3)];
+    let extras = list.resolve(|_| &found).unwrap().extras;
+    let ports: Vec<_> = extras
+        .iter()
+        .map(|(address, extras)| (address.ip(), extras.health_check_port))
+        .collect();
+    let expected = [(ip(1), Some(81)), (ip(2), Some(82)), (ip(3), Some(82))];
+    assert_eq!(ports, expected);
 }

@@ -1,4 +1,4 @@
-//! `load_aware_locality` as people write it: its fields, its children, and what is refused where.
+//! `load_aware_locality` in files: its fields, its children, and errors with their paths.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use plimsoll_core::model::load_aware_locality::{
 use plimsoll_core::model::orca::UtilizationPrecedence;
 
 use super::{
-    CSWRR, PICK_FIRST, TYPED_CONFIG, URL, accepted, assert_refused, policy, typed, wrr_locality,
+    CSWRR, PICK_FIRST, TYPED_CONFIG, URL, accepted, assert_rejected, policy, typed, wrr_locality,
 };
 
 const MESSAGE: &str = "load_aware_locality.v3.LoadAwareLocality";
 const ROUND_ROBIN: (&str, &str) = ("round_robin.v3.RoundRobin", "");
 
-/// A cluster with these fields and children.
+/// Cluster with these fields and children.
 pub(super) fn load_aware(fields: &str, children: &[(&str, &str)]) -> String {
     let children: Vec<_> = children.iter().map(policy).collect();
     let children = children.join(", ");
@@ -34,15 +34,15 @@ fn settings(config: &ClusterConfig) -> &LoadAwareLocality {
     }
 }
 
-/// Refused at the child list, or at a path inside it.
-fn assert_child_refused(text: &str, path: &str, reason: &str) {
+/// Asserts an error at the child list, or at a path inside it.
+fn assert_child_rejected(text: &str, path: &str, reason: &str) {
     let path = format!("{TYPED_CONFIG}.endpoint_picking_policy{path}");
-    assert_refused(text, &path, reason);
+    assert_rejected(text, &path, reason);
 }
 
-/// Seed 001, verbatim, under the name of a cluster.
+/// Example of Envoy's documentation, verbatim, in a cluster.
 #[test]
-fn the_minimal_example_of_the_seed() {
+fn the_minimal_example_of_envoy_is_read() {
     let text = r#"
 name: orders
 load_balancing_policy:
@@ -70,7 +70,7 @@ load_balancing_policy:
 }
 
 #[test]
-fn every_field_arrives() {
+fn every_field_is_read() {
     let config = accepted(&load_aware(
         "weight_update_period: 0.5s, \
          metric_names_for_computing_utilization: [named_metrics.foo, cpu_utilization], \
@@ -110,7 +110,7 @@ fn every_field_arrives() {
 }
 
 #[test]
-fn switches_by_name_and_number() {
+fn enums_are_read_by_name_and_number() {
     let parsed = |field: &str, value: &str| {
         let config = accepted(&load_aware(&format!("{field}: {value},"), &[ROUND_ROBIN]));
         settings(&config).clone()
@@ -129,7 +129,7 @@ fn switches_by_name_and_number() {
         }
         assert_ne!(parsed(field, names[0]), parsed(field, names[1]), "{field}");
         let text = load_aware(&format!("{field}: SOMETHING,"), &[ROUND_ROBIN]);
-        assert_refused(&text, &format!("{TYPED_CONFIG}.{field}"), names[1]);
+        assert_rejected(&text, &format!("{TYPED_CONFIG}.{field}"), names[1]);
     }
     let camel = typed(
         MESSAGE,
@@ -166,7 +166,7 @@ fn any_endpoint_policy_may_be_the_child() {
 }
 
 #[test]
-fn the_first_supported_child_wins_and_the_rest_is_for_others() {
+fn the_first_supported_child_wins() {
     let name = |children: &[(&str, &str)]| {
         let config = accepted(&load_aware("", children));
         config.endpoint_policy().name()
@@ -175,44 +175,46 @@ fn the_first_supported_child_wins_and_the_rest_is_for_others() {
     assert_eq!(name(&[random, ROUND_ROBIN]), "random");
     let unknown = ("does_not_exist.v3.DoesNotExist", ", x: [1, {y: 2}]");
     assert_eq!(name(&[unknown, (PICK_FIRST, ", x: 1"), random]), "random");
-    let broken = ("round_robin.v3.RoundRobin", ", slow_start_config: 7");
-    assert_eq!(name(&[random, broken, (MESSAGE, ", x: 1")]), "random");
+    let broken = ("round_robin.v3.RoundRobin", ", locality_lb_config: {}");
+    assert_eq!(name(&[random, broken, (MESSAGE, "")]), "random");
 }
 
 #[test]
-fn without_a_supported_child_there_is_no_policy() {
+fn a_supported_child_is_required() {
     let reason = "No supported endpoint picking policy.";
     let unknown = ("does_not_exist.v3.DoesNotExist", "");
     for children in [&[][..], &[unknown][..], &[unknown, (PICK_FIRST, "")][..]] {
-        assert_child_refused(&load_aware("", children), "", reason);
+        assert_child_rejected(&load_aware("", children), "", reason);
     }
-    // Unset is an empty list, as in Envoy.
-    assert_child_refused(&typed(MESSAGE, ""), "", reason);
-    assert_child_refused(&typed(MESSAGE, "endpoint_picking_policy: {}"), "", reason);
+    // An unset child policy is an empty list, as in Envoy.
+    assert_child_rejected(&typed(MESSAGE, ""), "", reason);
+    assert_child_rejected(&typed(MESSAGE, "endpoint_picking_policy: {}"), "", reason);
 }
 
 #[test]
-fn a_child_must_not_choose_a_locality_again() {
+fn a_child_must_not_choose_a_locality() {
     let child = format!(
         ", endpoint_picking_policy: {{policies: [{}]}}",
         policy(&ROUND_ROBIN)
     );
     let reason = "cannot be its own endpoint_picking_policy";
     for itself in [(MESSAGE, ""), (MESSAGE, child.as_str())] {
-        assert_child_refused(&load_aware("", &[itself]), ".policies[0]", reason);
+        let place = |index| format!(".policies[{index}].typed_extension_config.typed_config");
+        assert_child_rejected(&load_aware("", &[itself]), &place(0), reason);
         let second = load_aware("", &[(PICK_FIRST, ""), itself, ROUND_ROBIN]);
-        assert_child_refused(&second, ".policies[1]", reason);
+        assert_child_rejected(&second, &place(1), reason);
     }
     let reason = "the child chooses a locality, but load_aware_locality has done that already";
+    let place = ".policies[0].typed_extension_config.typed_config";
     let weighted = ", locality_lb_config: {locality_weighted_lb_config: {}}";
     for child in [
         ("round_robin.v3.RoundRobin", weighted),
         ("wrr_locality.v3.WrrLocality", child.as_str()),
     ] {
-        assert_child_refused(&load_aware("", &[child]), "", reason);
+        assert_child_rejected(&load_aware("", &[child]), place, reason);
     }
     let text = wrr_locality(&[(MESSAGE, &child)]);
-    assert_child_refused(&text, "", "wrr_locality has done that already");
+    assert_child_rejected(&text, place, "wrr_locality has done that already");
 }
 
 #[test]
@@ -236,20 +238,20 @@ fn errors_of_the_child_have_the_full_path() {
         ),
     ] {
         let text = load_aware("", &[(PICK_FIRST, ""), child, ROUND_ROBIN]);
-        assert_child_refused(&text, &format!("{inside}.{path}"), reason);
+        assert_child_rejected(&text, &format!("{inside}.{path}"), reason);
     }
     let nameless = load_aware("", &[(PICK_FIRST, ""), ROUND_ROBIN]).replace(
         &policy(&ROUND_ROBIN),
         &policy(&ROUND_ROBIN).replace("name: x", "name: ''"),
     );
-    assert_child_refused(&nameless, &format!("{inside}.name"), "must not be empty");
+    assert_child_rejected(&nameless, &format!("{inside}.name"), "must be set");
     let text = typed(MESSAGE, "endpoint_picking_policy: {policies: round_robin}");
-    assert_child_refused(&text, ".policies", "a list of policies");
+    assert_child_rejected(&text, ".policies", "a sequence");
 }
 
-/// Each row: fields, the field at fault, a word of the reason.
+/// Each row: fields, the invalid field, a word of the reason.
 #[test]
-fn bad_values_are_refused_at_their_field() {
+fn invalid_values_are_rejected_at_their_field() {
     for (fields, path, reason) in [
         (
             "weight_update_period: 0.099s",
@@ -329,16 +331,16 @@ fn bad_values_are_refused_at_their_field() {
         ("probe: 0.1", "probe", "unknown field"),
     ] {
         let text = load_aware(&format!("{fields},"), &[ROUND_ROBIN]);
-        assert_refused(&text, &format!("{TYPED_CONFIG}.{path}"), reason);
+        assert_rejected(&text, &format!("{TYPED_CONFIG}.{path}"), reason);
     }
-    // Own fields are checked before the child.
+    // Fields of `load_aware_locality` are checked before its child policy.
     let text = load_aware("remote_probe_fraction: 2,", &[]);
     let path = format!("{TYPED_CONFIG}.remote_probe_fraction");
-    assert_refused(&text, &path, "outside");
+    assert_rejected(&text, &path, "outside");
 }
 
 #[test]
-fn convergent_takes_its_shares_evenly_unless_told_otherwise() {
+fn convergent_samples_evenly_by_default() {
     let sampling = |controller: &str, more: &str| {
         let fields = format!("spill_controller: {controller},");
         let text = load_aware(&fields, &[ROUND_ROBIN]);

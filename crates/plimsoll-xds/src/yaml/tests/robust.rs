@@ -1,9 +1,9 @@
-//! Broken files: whatever is cut, doubled or swapped, the answer is a cluster or an error that says
-//! where, never a panic.
+//! Damaged files: truncated, duplicated or swapped text yields a cluster or an error with a
+//! location, never a panic.
 
 use super::load_aware_locality::load_aware;
 use super::{CSWRR, parse_cluster, typed, wrr_locality, zone_aware_yaml};
-use crate::yaml::document::Document;
+use crate::yaml::Document;
 
 fn texts() -> Vec<String> {
     vec![
@@ -27,7 +27,7 @@ fn texts() -> Vec<String> {
     ]
 }
 
-/// Reads `text`; an error must say what and, unless the top level is at fault, where.
+/// Parses `text`; an error must have a reason and, unless it is at the top level, a location.
 fn survive(text: &str) {
     if let Err(error) = parse_cluster(text) {
         assert!(!error.reason().is_empty(), "{text}");
@@ -41,7 +41,7 @@ fn survive(text: &str) {
 }
 
 #[test]
-fn a_file_cut_anywhere() {
+fn truncated_files_never_panic() {
     for text in texts() {
         assert!(parse_cluster(&text).is_ok(), "{text}");
         for (index, _) in text.char_indices() {
@@ -52,7 +52,7 @@ fn a_file_cut_anywhere() {
 }
 
 #[test]
-fn a_line_left_out_or_written_twice() {
+fn missing_and_duplicate_lines_never_panic() {
     for text in texts() {
         let lines: Vec<&str> = text.lines().collect();
         for index in 0..lines.len() {
@@ -66,9 +66,9 @@ fn a_line_left_out_or_written_twice() {
     }
 }
 
-/// Every word is replaced by every one of these.
+/// Replaces every word by each of these.
 #[test]
-fn a_word_replaced_by_nonsense() {
+fn replaced_words_never_panic() {
     let nonsense = [
         "~",
         "-1",
@@ -105,7 +105,7 @@ fn a_word_replaced_by_nonsense() {
 }
 
 #[test]
-fn a_bomb_of_aliases_is_defused() {
+fn an_alias_bomb_is_rejected() {
     let mut text = "name: a\nmetadata:\n  x0: &x0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n".to_owned();
     for level in 1..12 {
         let previous = format!("*x{}, ", level - 1).repeat(10);

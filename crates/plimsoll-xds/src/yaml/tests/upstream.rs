@@ -1,5 +1,4 @@
-//! Clusters read in full: blocks as people paste them, and what is refused. The same blocks as
-//! bytes are read in `convert::cluster`.
+//! Whole clusters in files, and errors. `convert::cluster` tests the same clusters as messages.
 
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ fn read(text: &str) -> UpstreamCluster {
 }
 
 #[test]
-fn a_static_cluster() {
+fn a_static_cluster_is_read() {
     let cluster = read(STATIC);
     assert_eq!(cluster.config.endpoint_policy().name(), "least_request");
     let options = &cluster.options;
@@ -58,7 +57,7 @@ fn a_static_cluster() {
 }
 
 #[test]
-fn checks_of_a_static_cluster() {
+fn health_checks_of_a_static_cluster_are_read() {
     let options = read(STATIC).options;
     let [http, tcp] = &options.health_checks[..] else {
         panic!("{:?}", options.health_checks)
@@ -83,9 +82,10 @@ fn checks_of_a_static_cluster() {
 }
 
 #[test]
-fn endpoints_of_a_static_cluster() {
+fn endpoints_of_a_static_cluster_are_read() {
     let assignment = read(STATIC).load_assignment.unwrap();
-    let resolved = assignment.resolve(|_| &[]).unwrap();
+    let endpoints = assignment.resolve(|_| &[]).unwrap();
+    let resolved = endpoints.assignment;
     assert_eq!(resolved.overprovisioning_factor(), 150);
     assert_eq!(resolved.drop_overloads()[0].per_million, 50_000);
     let [locality] = resolved.endpoints() else {
@@ -101,15 +101,14 @@ fn endpoints_of_a_static_cluster() {
         .map(LbEndpoint::weight)
         .collect();
     assert_eq!(weights, [3, 1]);
-    let extras = assignment.extras();
-    let extras = &extras[&"10.0.0.1:8080".parse().unwrap()];
+    let extras = &endpoints.extras[&"10.0.0.1:8080".parse().unwrap()];
     assert_eq!(extras.health_check_port, Some(8081));
     let additional = ["[::1]:8080".parse().unwrap()];
     assert_eq!(extras.additional_addresses, additional);
 }
 
 #[test]
-fn a_cluster_with_names_and_tls() {
+fn a_cluster_with_dns_and_tls_is_read() {
     let cluster = read(TLS);
     let options = &cluster.options;
     let Discovery::StrictDns(dns) = &options.discovery else {
@@ -146,7 +145,7 @@ fn a_cluster_with_names_and_tls() {
 }
 
 #[test]
-fn a_cluster_whose_endpoints_come_by_eds() {
+fn an_eds_cluster_is_read() {
     let cluster = read(EDS);
     let options = &cluster.options;
     assert_eq!(cluster.eds_name(), Some("users-v2"));
@@ -171,16 +170,16 @@ fn a_cluster_whose_endpoints_come_by_eds() {
 }
 
 #[test]
-fn what_is_not_said_is_the_default() {
+fn unset_fields_have_defaults() {
     let text = "name: x\nload_assignment: {cluster_name: x}\n";
     assert_eq!(read(text).options, UpstreamOptions::default());
 }
 
-/// The field is refused by its whole path, and the place is known.
+/// Asserts the full path and the location of the rejected field.
 #[test]
-fn nothing_that_matters_is_passed_over() {
+fn unsupported_fields_are_rejected() {
     const HTTP: &str =
-        "typed_extension_protocol_options.envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+        "typed_extension_protocol_options[envoy.extensions.upstreams.http.v3.HttpProtocolOptions]";
     let cases = [
         (
             EDS,
@@ -285,8 +284,8 @@ fn nothing_that_matters_is_passed_over() {
         (
             TLS,
             "sni: payments.example",
-            "allow_renegotiation: true",
-            "transport_socket.typed_config.allow_renegotiation",
+            "allow_renegotiations: true",
+            "transport_socket.typed_config.allow_renegotiations",
         ),
         (
             TLS,
@@ -321,15 +320,15 @@ fn nothing_that_matters_is_passed_over() {
     }
     let text = TLS.replace("explicit_http_config:", "auto_config:");
     let error = parse_upstream_cluster(&text).unwrap_err();
-    assert_eq!(error.path(), format!("{HTTP}.auto_config"));
+    assert_eq!(error.path(), format!("{HTTP}.explicit_http_config"));
     let text = format!("{TLS}http2_protocol_options: {{}}\n");
     let error = parse_upstream_cluster(&text).unwrap_err();
     assert_eq!(error.path(), "http2_protocol_options");
 }
 
-/// Cut at many places: a cluster or an error, never a panic.
+/// Truncated text yields a cluster or an error, never a panic.
 #[test]
-fn a_cut_file_does_no_harm() {
+fn truncated_files_never_panic() {
     for text in [STATIC, TLS, EDS] {
         for (index, _) in text.char_indices().step_by(11) {
             for part in [&text[..index], &text[index..]] {

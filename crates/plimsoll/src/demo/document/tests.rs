@@ -1,25 +1,25 @@
-//! The page of a scene without sockets.
+//! Tests of the demo's dashboard document, without sockets.
 
 use std::time::Duration;
 
-use plimsoll_admin::state::{NodeState, Place};
+use plimsoll_admin::state::{LocalityId, NodeState};
 use serde_json::json;
 
 use super::super::counters::{Counters, Window};
 use super::super::setting::{Policy, Setting};
 use super::*;
 
-/// Two seconds in which zone-a sends twice as much to itself as to zone-b.
-fn scene(setting: Setting, last: Action) -> Scene {
+/// Status after two seconds in which zone-a sent twice as many requests to itself as to zone-b.
+fn status(setting: Setting, last: Action) -> Status {
     let (counters, mut window) = (Counters::default(), Window::default());
     window.push(counters.sample(), Duration::ZERO);
     for _ in 0..100 {
-        counters.taken(0, 0);
-        counters.taken(0, 0);
-        counters.taken(0, 1);
+        counters.received(0, 0);
+        counters.received(0, 0);
+        counters.received(0, 1);
     }
     window.push(counters.sample(), Duration::from_secs(2));
-    Scene {
+    Status {
         setting,
         last,
         rates: window.rates(),
@@ -31,7 +31,7 @@ fn scene(setting: Setting, last: Action) -> Scene {
 
 fn base() -> DashboardState {
     let zone = |name: &str| ZoneState {
-        locality: Place {
+        locality: LocalityId {
             zone: name.to_owned(),
             ..Default::default()
         },
@@ -53,14 +53,14 @@ fn base() -> DashboardState {
     }
 }
 
-fn nobody() -> [Option<Value>; 3] {
+fn no_explanations() -> [Option<Value>; 3] {
     [const { None }; 3]
 }
 
 #[test]
-fn while_the_control_plane_runs_traffic_is_its_own_and_utilization_that_of_backends() {
+fn with_a_control_plane_traffic_comes_from_its_document() {
     let action = Action::Route(Policy::Convergent);
-    let scene = scene(Setting::OPENING.after(action), action);
+    let status = status(Setting::OPENING.after(action), action);
     let explained = json!({
         "locality_policy": "load_aware_locality",
         "state": "NoLocalityRouting",
@@ -68,7 +68,7 @@ fn while_the_control_plane_runs_traffic_is_its_own_and_utilization_that_of_backe
         "localities": [{ "own": true, "expected_share": 0.5 }, { "own": false }],
     });
     let explained = [Some(explained), None, None];
-    let page = document(base(), true, &scene, Vec::new(), &explained);
+    let page = document(base(), true, &status, Vec::new(), &explained);
     let cluster = &page.clusters[0];
     assert_eq!(cluster.flows, [Flow(2, 2, 7.0)]);
     assert_eq!(cluster.basis, "utilization");
@@ -80,20 +80,24 @@ fn while_the_control_plane_runs_traffic_is_its_own_and_utilization_that_of_backe
         (Some("because"), Some(0.5))
     );
     assert_eq!(cluster.zones[2].utilization, None);
-    let pressed = page.actions.iter().filter(|one| one.pressed);
-    let pressed: Vec<&str> = pressed.map(|one| one.name.as_str()).collect();
+    let pressed: Vec<&str> = page
+        .actions
+        .iter()
+        .filter(|one| one.pressed)
+        .map(|one| one.name.as_str())
+        .collect();
     assert_eq!(pressed, ["convergent", "traffic-a"]);
     let offered = |name: &str| page.actions.iter().any(|one| one.name == name);
     assert!(offered("kill-zone") && offered("stop-control") && offered("surge"));
     assert!(!offered("restore-zone") && !offered("start-control") && !offered("calm"));
-    assert_eq!(page.notices[0].text, action.look());
+    assert_eq!(page.notices[0].text, action.hint());
 }
 
 #[test]
-fn while_it_does_not_traffic_is_what_backends_see() {
+fn without_a_control_plane_traffic_comes_from_the_backends() {
     let action = Action::Control(false);
-    let scene = scene(Setting::OPENING.after(action), action);
-    let page = document(base(), false, &scene, Vec::new(), &nobody());
+    let status = status(Setting::OPENING.after(action), action);
+    let page = document(base(), false, &status, Vec::new(), &no_explanations());
     let cluster = &page.clusters[0];
     assert_eq!(cluster.flows, [Flow(0, 0, 100.0), Flow(0, 1, 50.0)]);
     assert_eq!(cluster.zones[0].load, Some(2.0));
@@ -105,7 +109,7 @@ fn while_it_does_not_traffic_is_what_backends_see() {
     );
     assert!(
         page.what_if && page.explain,
-        "panels stay, answers say why there is none"
+        "the panels stay and show the reason"
     );
     assert_eq!(cluster.zones[0].healthy_hosts, 4);
     assert_eq!(cluster.zones[0].capacity_share, Some(0.333));
@@ -113,10 +117,10 @@ fn while_it_does_not_traffic_is_what_backends_see() {
 }
 
 #[test]
-fn a_dead_zone_has_no_line_and_those_of_the_others_rise() {
+fn losing_a_zone_raises_the_fair_share_of_the_others() {
     let action = Action::Lose(true);
-    let scene = scene(Setting::OPENING.after(action), action);
-    assert_eq!((scene.load(2), scene.line(0)), (None, 75.0));
-    let page = document(base(), false, &scene, Vec::new(), &nobody());
+    let status = status(Setting::OPENING.after(action), action);
+    assert_eq!((status.load(2), status.line(0)), (None, 75.0));
+    let page = document(base(), false, &status, Vec::new(), &no_explanations());
     assert_eq!(page.clusters[0].zones[2].load, None);
 }

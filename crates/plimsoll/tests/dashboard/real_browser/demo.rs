@@ -1,18 +1,18 @@
-//! `plimsoll demo` as a visitor sees it: a zone above its line, a button, and all zones level.
+//! The dashboard of `plimsoll demo`: an overloaded zone, a click, and evenly loaded zones.
 
 use crate::support::demo::Demo;
 use crate::support::page::{DESKTOP, PHONE, Page};
 
-/// Loads of the zones as the table shows them.
+/// Loads of the zones in the table.
 const LOADS: &str = "[...document.querySelectorAll('#zones [data-field=load]')]\
                      .map((cell) => Number(cell.dataset.value))";
 
 #[test]
-fn a_visitor_sees_the_hot_zone_and_levels_it_with_a_button() {
+fn a_click_evens_out_the_overloaded_zone() {
     let demo = Demo::start();
     let mut page = Page::open("demo", &demo.address, DESKTOP);
     page.wait(&format!("Math.max(...{LOADS}) > 1.5"));
-    page.wait("document.querySelector('#notices').textContent.includes('Look at zone-a')");
+    page.wait("document.querySelector('#notices').textContent.includes('Watch zone-a')");
     page.assert_tidy();
     page.screenshot("visit-host-counts");
     page.click("[data-action=lrs-reported-rate]");

@@ -1,4 +1,4 @@
-//! Every number on the page is that of the admin API, and reads as it.
+//! Every number on the page, and its text, agrees with the admin API.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::support::checked::{Checked, reads_as};
 use crate::support::control::Control;
 use crate::support::page::{DESKTOP, Page};
 
-/// As pages have it: three decimals.
+/// Rounds to three decimals, like the document.
 fn rounded(number: &Value) -> Value {
     json!((number.as_f64().unwrap() * 1000.0).round() / 1000.0)
 }
@@ -23,7 +23,7 @@ fn zone_of<'a>(list: &'a Value, zone: &str) -> &'a Value {
     found.unwrap_or(&Value::Null)
 }
 
-/// How far a load is from its line, as colours say it (docs/dashboard.md).
+/// Returns the color class of a load (docs/dashboard.md).
 fn level(load: Option<f64>) -> &'static str {
     match load {
         None => "unknown",
@@ -35,7 +35,7 @@ fn level(load: Option<f64>) -> &'static str {
 }
 
 #[test]
-fn every_number_is_that_of_the_admin_api() {
+fn every_number_agrees_with_the_admin_api() {
     let control = Control::start("numbers").with_proxies();
     let mut page = Page::open("numbers-browser", &control.address(), DESKTOP);
     page.wait("document.querySelector('#routing [data-field=delivered]')?.dataset.value");
@@ -55,13 +55,16 @@ fn every_number_is_that_of_the_admin_api() {
     page.page.assert_tidy();
     what_if(&mut page, &control);
     let unchecked = page.unchecked();
-    assert!(unchecked.is_empty(), "nobody checks these: {unchecked:?}");
+    assert!(
+        unchecked.is_empty(),
+        "not checked by this test: {unchecked:?}"
+    );
     page.page.close();
 }
 
 const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
 
-/// What the admin API says about `orders`.
+/// Responses of the admin API about `orders`.
 struct Api {
     fleet: Value,
     fleets: Value,
@@ -83,8 +86,8 @@ impl Api {
     }
 
     fn demand(&self) -> &Value {
-        let mut grains = self.fleets["demand"].as_array().unwrap().iter();
-        grains.find(|grain| grain["cluster"] == "orders").unwrap()
+        let mut scopes = self.fleets["demand"].as_array().unwrap().iter();
+        scopes.find(|scope| scope["cluster"] == "orders").unwrap()
     }
 
     fn arrives(&self, zone: &str) -> f64 {
@@ -102,10 +105,10 @@ impl Api {
         flows.map(flow).collect()
     }
 
-    fn sum(&self, wanted: impl Fn(&str, &str) -> bool) -> f64 {
+    fn sum(&self, predicate: impl Fn(&str, &str) -> bool) -> f64 {
         let flows = self.flows().into_iter();
         flows
-            .filter(|(from, to, _)| wanted(from, to))
+            .filter(|(from, to, _)| predicate(from, to))
             .map(|flow| flow.2)
             .sum()
     }
@@ -114,7 +117,7 @@ impl Api {
         self.sum(|_, to| to == zone)
     }
 
-    /// The share of the capacity times all requests.
+    /// Returns the load line: share of the capacity times all requests.
     fn line(&self, zone: &str) -> f64 {
         let share = zone_of(&self.explain["localities"], zone)["capacity_share"].as_f64();
         thousandths(share.unwrap() * self.sum(|_, _| true))
@@ -134,7 +137,7 @@ fn thousandths(number: f64) -> f64 {
     (number * 1000.0).round() / 1000.0
 }
 
-/// Demand, capacity and routing of every zone, and the tiles that sum them up.
+/// Checks demand, capacity and routing of every zone, and the tiles that sum them up.
 fn zones(page: &mut Checked, api: &Api) {
     for zone in ZONES {
         let of = |field: &str| cell("zones", zone, field);
@@ -153,13 +156,13 @@ fn zones(page: &mut Checked, api: &Api) {
             100.0,
         );
         page.shows(&of("served"), &json!(api.served(zone)), 1.0);
-        // The column of pages of one proxy, not seen here.
+        // This column is visible on the page of a proxy only.
         page.shows(&of("sent"), &json!(api.served(zone)), 1.0);
         page.shows(&of("line"), &json!(api.line(zone)), 1.0);
         page.shows(&of("load"), &json!(api.load(zone)), 100.0);
-        let colour = page.attribute(&of("load"), "data-level");
-        assert_eq!(colour, level(Some(api.load(zone))), "{zone}");
-        // Nobody reports utilization to a control plane: the column is not seen.
+        let color = page.attribute(&of("load"), "data-level");
+        assert_eq!(color, level(Some(api.load(zone))), "{zone}");
+        // The control plane receives no utilization; the column is hidden.
         page.shows(&of("utilization"), &Value::Null, 1.0);
         routing(page, api, zone);
     }
@@ -174,8 +177,8 @@ fn zones(page: &mut Checked, api: &Api) {
     bars(page, api);
 }
 
-/// A state as people read it.
-fn state_words(state: &Value) -> &'static str {
+/// Returns the label of a state.
+fn state_label(state: &Value) -> &'static str {
     match state.as_str().unwrap() {
         "LocalityResidual" => "spills",
         "LocalityDirect" => "all local",
@@ -195,7 +198,7 @@ fn routing(page: &mut Checked, api: &Api, zone: &str) {
     let stays = api.sum(|from, to| from == zone && to == zone);
     let kept = thousandths(stays / api.sum(|from, _| from == zone));
     page.shows(&of("kept"), &json!(kept), 100.0);
-    page.says(&of("state"), state_words(&explained["state"]));
+    page.says(&of("state"), state_label(&explained["state"]));
     if zone == "zone-a" {
         let (_, reason) = page.shown(&of("reason"));
         let wanted = api.explain["reason"].as_str().unwrap();
@@ -203,7 +206,7 @@ fn routing(page: &mut Checked, api: &Api, zone: &str) {
     }
 }
 
-/// Bars are as long as their numbers, the longest of all fills the picture.
+/// Checks that bars are scaled to the largest number.
 fn bars(page: &mut Checked, api: &Api) {
     let numbers = ZONES.map(|zone| [api.served(zone), api.arrives(zone), api.line(zone)]);
     let most = numbers.iter().flatten().copied().fold(0.0, f64::max);
@@ -225,7 +228,8 @@ fn bars(page: &mut Checked, api: &Api) {
     }
 }
 
-/// Ribbons as wide as their traffic in the colour of the zone they load, and the same as a table.
+/// Checks that ribbons have the width of their traffic and the color of the target zone, and that
+/// the table agrees.
 fn traffic(page: &mut Checked, api: &Api) {
     let flows = api.flows();
     assert_eq!(flows.len(), 5);
@@ -233,11 +237,11 @@ fn traffic(page: &mut Checked, api: &Api) {
         let ribbon = format!("#map path[data-from='{from}'][data-to='{to}']");
         let drawn: f64 = page.attribute(&ribbon, "data-value").parse().unwrap();
         assert_eq!(drawn, *rate, "{from} to {to}");
-        let colour = page.attribute(&ribbon, "data-level");
-        assert_eq!(colour, level(Some(api.load(to))), "{from} to {to}");
+        let color = page.attribute(&ribbon, "data-level");
+        assert_eq!(color, level(Some(api.load(to))), "{from} to {to}");
         let path = page.attribute(&ribbon, "d");
         let width: f64 = page.attribute(&ribbon, "data-width").parse().unwrap();
-        // Down the right side the path goes from one edge to the other.
+        // The right edge of the ribbon is the vertical part of the path.
         let (curve, edge) = path.split_once('V').unwrap();
         let top: f64 = curve.rsplit(' ').next().unwrap().parse().unwrap();
         let bottom: f64 = edge.split('C').next().unwrap().parse().unwrap();
@@ -251,7 +255,7 @@ fn traffic(page: &mut Checked, api: &Api) {
     for other in &scales {
         assert!(
             (other / scales[0] - 1.0).abs() < 0.01,
-            "one scale: {scales:?}"
+            "different scales: {scales:?}"
         );
     }
     for zone in ZONES {
@@ -293,7 +297,7 @@ fn traffic(page: &mut Checked, api: &Api) {
     );
 }
 
-/// 10 kB each, two cents per gigabyte, 730 hours a month.
+/// Checks costs with 10 kB per request, 0.02 USD per GB and 730 hours a month.
 fn costs(page: &mut Checked, api: &Api) {
     let month = |rate: f64| rate * 10_000.0 * 3600.0 * 0.02 / 1e9 * 730.0;
     let cross = api.crossing();
@@ -323,7 +327,7 @@ fn costs(page: &mut Checked, api: &Api) {
     }
 }
 
-/// What arrives does not change here, so neither does the past.
+/// Checks the history; demand is constant in this test.
 fn history(page: &mut Checked, api: &Api) {
     for zone in ZONES {
         let of = |field: &str| format!("#history-table tr[data-key={zone}] [data-field={field}]");
@@ -346,7 +350,7 @@ fn history(page: &mut Checked, api: &Api) {
     }
 }
 
-/// The list of clusters, and the heading of the one that is shown.
+/// Checks the list of clusters and the heading of the selected one.
 fn clusters(page: &mut Checked, api: &Api) {
     for cluster in api.clusters["clusters"].as_array().unwrap() {
         let name = cluster["cluster"].as_str().unwrap();
@@ -372,7 +376,7 @@ fn clusters(page: &mut Checked, api: &Api) {
     assert_eq!(api.fleet["basis"], "measured_demand");
 }
 
-/// An age as the page says it, in seconds, against one of the API that was asked for afterwards.
+/// Checks the age of the fractions; the admin API is queried afterwards.
 fn age_and_staleness(page: &mut Checked, control: &Control) {
     let threshold = control.page("explain?cluster=orders&zone=zone-a");
     let threshold = threshold["fractions"]["staleness_threshold_ms"].as_u64();
@@ -380,7 +384,7 @@ fn age_and_staleness(page: &mut Checked, control: &Control) {
     let note = page.shown("#tiles [data-tile=confirmed] .note").1;
     match threshold {
         Some(_) => assert_eq!(note, format!("stale after {seconds} s")),
-        // A stock Envoy has no such threshold.
+        // Envoy has no staleness threshold.
         None => assert_eq!(note, "by load reports"),
     }
     let confirmed = page.shown("#tiles [data-tile=confirmed] dd").0;
@@ -388,15 +392,18 @@ fn age_and_staleness(page: &mut Checked, control: &Control) {
         .page
         .eval("fetch('dashboard/state').then((r) => r.json())");
     let age = taken["taken_unix_ms"].as_f64().unwrap() - confirmed.as_f64().unwrap();
-    let told = &control.page("clusters?cluster=orders")["clusters"][0]["fleets"][0];
-    let told = told["delivered_age_ms"].as_f64().unwrap();
-    // Between the two looks it was confirmed once more, or grew older: by less than a report.
-    assert!((age - told).abs() < 15_000.0, "{age} is not {told}");
+    let delivered = &control.page("clusters?cluster=orders")["clusters"][0]["fleets"][0];
+    let delivered = delivered["delivered_age_ms"].as_f64().unwrap();
+    // Between both queries it was confirmed again, or grew older, by less than a report interval.
+    assert!(
+        (age - delivered).abs() < 15_000.0,
+        "{age} is not {delivered}"
+    );
     let words = page
         .page
         .text("document.querySelector('#fractions').textContent");
     assert!(
-        words.starts_with("goes by measured demand, confirmed "),
+        words.starts_with("routes by measured demand, confirmed "),
         "{words}"
     );
     assert!(
@@ -405,7 +412,7 @@ fn age_and_staleness(page: &mut Checked, control: &Control) {
     );
 }
 
-/// Every node with how it is told, what it answered and what it reports.
+/// Checks every node: delivery, last response and load reports.
 fn nodes(page: &mut Checked, control: &Control) {
     let nodes = control.page("nodes");
     for node in nodes["nodes"].as_array().unwrap() {
@@ -423,7 +430,10 @@ fn nodes(page: &mut Checked, control: &Control) {
         let shown = page.shown(&of("delivery")).1;
         for delivery in deliveries {
             let delivery = delivery["delivery"].as_str().unwrap();
-            assert!(shown.contains(delivery), "{shown} lacks {delivery}");
+            assert!(
+                shown.contains(delivery),
+                "{shown} does not contain {delivery}"
+            );
         }
         let types = node["discovery"][0]["types"].as_array().unwrap();
         let refused = types.iter().any(|kind| !kind["nacked"].is_null());
@@ -437,7 +447,7 @@ fn nodes(page: &mut Checked, control: &Control) {
     }
 }
 
-/// Shares before and after, for every zone.
+/// Checks the shares of every zone before and after a what-if question.
 fn what_if(page: &mut Checked, control: &Control) {
     let hosts = "#whatif-zones tr[data-key='r1/zone-a'] [data-field=hosts]";
     page.page.type_into(hosts, "6");
@@ -469,9 +479,9 @@ fn what_if(page: &mut Checked, control: &Control) {
             "{zone}"
         );
         let state = &zone_of(&after["zones"], zone)["state"];
-        page.says(&of("state"), state_words(state));
+        page.says(&of("state"), state_label(state));
     }
-    // What is asked with is what there is.
+    // The form is filled with the current numbers.
     for zone in ZONES {
         for field in ["0", "1", "2"] {
             page.kinds.insert(format!("whatif-zones {field}"));
@@ -489,7 +499,7 @@ fn what_if(page: &mut Checked, control: &Control) {
 }
 
 #[test]
-fn reasons_states_and_nodes_are_those_of_the_admin_api() {
+fn reasons_states_and_nodes_agree_with_the_admin_api() {
     let mut control = Control::start("words").with_proxies();
     let mut page = Page::open("words-browser", &control.address(), DESKTOP);
     page.wait("document.querySelector('#routing [data-field=delivered]')?.dataset.value");
@@ -511,24 +521,21 @@ fn reasons_states_and_nodes_are_those_of_the_admin_api() {
         ids.as_array().unwrap().len(),
         nodes["nodes"].as_array().unwrap().len()
     );
-    assert_eq!(ids[0], "gateway-refuses", "trouble comes first");
+    assert_eq!(ids[0], "gateway-refuses", "nodes with problems come first");
     page.click("#nodes tr.node button");
     page.wait("document.querySelector('#detail').open");
     let words = page.text("document.querySelector('#detail pre').textContent");
-    assert!(
-        words.contains("weights of a kind that nobody can read"),
-        "{words}"
-    );
+    assert!(words.contains("unsupported kind of weights"), "{words}");
     page.screenshot("node-detail");
     page.press("Escape");
     page.wait("!document.querySelector('#detail').open");
     let notices = page.text("document.querySelector('#notices').textContent");
-    assert!(notices.contains("1 node refused"), "{notices}");
-    // The document is also there to be fetched.
+    assert!(notices.contains("1 node rejected"), "{notices}");
+    // The document can also be fetched.
     let state = page.eval("fetch('dashboard/state').then((r) => r.json())");
     assert_eq!(state["clusters"][0]["cluster"], "orders");
     assert_eq!(state["nodes"].as_array().unwrap().len(), 4);
-    // An open page does not keep the control plane from ending.
+    // An open page does not block the shutdown of the control plane.
     control.stop();
     page.wait("document.querySelector('#live').dataset.live === 'reconnecting'");
 }

@@ -1,5 +1,5 @@
-//! The dashboard of one proxy: its own requests and reasons, live, and nothing that only the
-//! control plane could know.
+//! The dashboard of one proxy: its own requests and reasons, and nothing that only the control
+//! plane knows.
 
 use serde_json::{Value, json};
 
@@ -12,9 +12,9 @@ use crate::support::wait_for;
 
 const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
 
-/// What hosts of each zone say of themselves.
-const BUSY: [f64; 3] = [0.9, 0.5, 0.25];
-/// A policy that listens to that.
+/// Utilization that the hosts of each zone report.
+const UTILIZATION: [f64; 3] = [0.9, 0.5, 0.25];
+/// Policy that uses the reports.
 const LOAD_AWARE: &str = "load_balancing_policy: {policies: [{typed_extension_config: {\
     name: envoy.load_balancing_policies.load_aware_locality, typed_config: {\
     '@type': type.googleapis.com/envoy.extensions.load_balancing_policies.load_aware_locality.v3.\
@@ -23,16 +23,18 @@ const LOAD_AWARE: &str = "load_balancing_policy: {policies: [{typed_extension_co
     '@type': type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.\
     RoundRobin}}}]}}}}]}";
 
-/// Three zones with hosts that answer, half of the demand in the first.
-fn world() -> (Control, DataPlane) {
+/// Starts a control plane and a proxy: three zones with backends, half of the demand in the first.
+fn testbed() -> (Control, DataPlane) {
     let endpoints = || -> String {
-        let zones = ZONES.iter().zip([3, 5, 2].into_iter().zip(BUSY));
-        let zones = zones.map(|(zone, (hosts, busy))| {
-            let hosts: Vec<String> = (0..hosts).map(|_| format!("'{}'", backend(busy))).collect();
+        let zones = ZONES.iter().zip([3, 5, 2].into_iter().zip(UTILIZATION));
+        let entries = zones.map(|(zone, (hosts, utilization))| {
+            let hosts: Vec<String> = (0..hosts)
+                .map(|_| format!("'{}'", backend(utilization)))
+                .collect();
             let hosts = hosts.join(", ");
             format!("  - {{locality: {{region: r1, zone: {zone}}}, lb_endpoints: [{hosts}]}}\n")
         });
-        zones.collect()
+        entries.collect()
     };
     let config = format!(
         "load_reporting: {{interval: 1s}}\ndemand: {{smoothing_time_constant: 0.001s}}\n\
@@ -73,17 +75,17 @@ fn value(page: &mut Page, table: &str, zone: &str, field: &str) -> Value {
 
 #[test]
 fn a_proxy_shows_its_own_requests_and_reasons() {
-    let (control, proxy) = world();
+    let (control, proxy) = testbed();
     let address = format!("{}#c=gateway%1Forders", proxy.address());
     let mut page = Page::open("proxy-browser", &address, DESKTOP);
     page.wait(&format!(
         "{}?.dataset.value === '5000'",
         cell("routing", "zone-a", "delivered")
     ));
-    page.wait("document.querySelector('#map-empty').textContent.includes('sends nothing')");
+    page.wait("document.querySelector('#map-empty').textContent.includes('not sending')");
     let _requests = Requests::start(proxy.listener, "/");
     page.wait("document.querySelectorAll('#map path.ribbon.cross').length === 2");
-    // All looks of the window have seen requests.
+    // Wait until all samples of the window have requests.
     for _ in 0..8 {
         page.next_document();
     }
@@ -120,37 +122,40 @@ fn a_proxy_shows_its_own_requests_and_reasons() {
             row["observed_traffic_fraction_bp"].as_f64(),
         );
     }
-    // Four of ten leave the zone, as explained; chance moves that a little.
+    // 40 % leave the zone, as explained, with some random variation.
     let kept = value(&mut page, "routing", "zone-a", "kept")
         .as_f64()
         .unwrap();
-    assert!((kept - 0.6).abs() < 0.12, "{kept} stays");
-    only_what_it_knows(&mut page);
+    assert!((kept - 0.6).abs() < 0.12, "{kept} of the requests stay");
+    shows_only_its_own_data(&mut page);
     what_if_and_events(&mut page);
-    looks(&mut page, "proxy");
+    check_layout(&mut page, "proxy");
     drop(control);
-    page.wait("document.querySelector('#notices').textContent.includes('no management server')");
+    page.wait("document.querySelector('#notices').textContent.includes('server is disconnected')");
 }
 
 #[test]
-fn a_proxy_shows_what_hosts_report_to_it() {
-    let (_control, proxy) = world();
+fn a_proxy_shows_the_utilization_that_hosts_report() {
+    let (_control, proxy) = testbed();
     let address = format!("{}#c=gateway%1Fbilling", proxy.address());
     let mut page = Page::open("proxy-busy-browser", &address, DESKTOP);
     let _requests = Requests::start(proxy.listener, "/billing");
-    for (zone, busy) in ZONES.into_iter().zip(BUSY) {
+    for (zone, utilization) in ZONES.into_iter().zip(UTILIZATION) {
         let shown = cell("zones", zone, "utilization");
-        page.wait(&format!("{shown}?.dataset.value === '{busy}'"));
-        page.wait(&format!("{shown}.textContent === '{} %'", busy * 100.0));
+        page.wait(&format!("{shown}?.dataset.value === '{utilization}'"));
+        page.wait(&format!(
+            "{shown}.textContent === '{} %'",
+            utilization * 100.0
+        ));
     }
     let basis = "document.querySelector('[data-tile=basis] dd').textContent";
     assert!(page.text(basis).contains("utilization"));
-    looks(&mut page, "proxy-busy");
+    check_layout(&mut page, "proxy-busy");
     page.close();
 }
 
-/// What arrives elsewhere is not known here, and no zone but its own is explained.
-fn only_what_it_knows(page: &mut Page) {
+/// Checks that demand of other zones is hidden and only the own zone is explained.
+fn shows_only_its_own_data(page: &mut Page) {
     for zone in ["zone-b", "zone-c"] {
         let hidden = format!(
             "{}.querySelector('button').hidden",
@@ -167,10 +172,7 @@ fn only_what_it_knows(page: &mut Page) {
         assert_eq!(page.eval(&seen), false, "{hidden}");
     }
     let arrivals = page.eval("document.querySelectorAll('#map rect.arrival').length");
-    assert_eq!(
-        arrivals, 1,
-        "what others send is not nothing, it is not known"
-    );
+    assert_eq!(arrivals, 1, "demand of other zones is unknown, not 0");
     let notices = page.text("document.querySelector('#notices').textContent");
     assert!(notices.contains("one proxy"), "{notices}");
     page.click("#routing tr[data-key=\"r1/zone-a\"] [data-field=reason] button");
@@ -179,10 +181,13 @@ fn only_what_it_knows(page: &mut Page) {
     page.press("Escape");
 }
 
-/// Its own engine answers, and what happened to its routing is said.
+/// Checks what-if questions and the list of events.
 fn what_if_and_events(page: &mut Page) {
     let head = "document.querySelector('#whatif-zones').tHead.textContent";
-    assert!(page.text(head).contains("Demand, %"), "rates are not known");
+    assert!(
+        page.text(head).contains("Demand, %"),
+        "the unit is percent because rates are unknown"
+    );
     let asked = "#whatif-zones tr[data-key='r1/zone-a'] [data-field=hosts]";
     page.type_into(asked, "30");
     page.click("#whatif-ask");
@@ -192,9 +197,9 @@ fn what_if_and_events(page: &mut Page) {
     };
     assert_eq!(page.eval(&format!("Number({}.value)", of("hosts"))), 30);
     let before = page.eval(&format!("Number({}.before)", of("kept")));
-    assert_eq!(before.as_f64(), Some(0.6), "as it is");
+    assert_eq!(before.as_f64(), Some(0.6), "before");
     let after = page.eval(&format!("Number({}.value)", of("kept")));
-    assert_eq!(after.as_f64(), Some(1.0), "with room for all");
+    assert_eq!(after.as_f64(), Some(1.0), "after");
     page.click("#whatif-reset");
     page.wait(&format!(
         "document.querySelector(\"{asked}\").value === '3'"
@@ -204,10 +209,10 @@ fn what_if_and_events(page: &mut Page) {
         events.contains("orders: requests spill to other zones"),
         "{events}"
     );
-    assert!(events.contains("hosts came"), "{events}");
+    assert!(events.contains("hosts added"), "{events}");
 }
 
-/// What `plimsoll top` says of an admin address.
+/// Runs `plimsoll top --once` on an admin address.
 fn top(address: std::net::SocketAddr, args: &[&str]) -> String {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_plimsoll"));
     command
@@ -220,7 +225,7 @@ fn top(address: std::net::SocketAddr, args: &[&str]) -> String {
 
 #[test]
 fn top_shows_proxies_and_control_planes() {
-    let (control, proxy) = world();
+    let (control, proxy) = testbed();
     for (address, title) in [
         (proxy.admin, "plimsoll proxy"),
         (control.admin, "plimsoll control"),
@@ -236,14 +241,14 @@ fn top_shows_proxies_and_control_planes() {
     }
 }
 
-/// Boxes that show a part only, though three zones are few.
+/// Tables that need a scroll bar although they have three rows only.
 const CUT: &str = "['zones', 'routing'].filter((id) => {
   const box = document.getElementById(`${id}-scroller`);
   return box.scrollHeight > box.clientHeight + 1;
 })";
 
-/// By day, by night and on a phone.
-fn looks(page: &mut Page, name: &str) {
+/// Checks the layout in light and dark mode and on a phone.
+fn check_layout(page: &mut Page, name: &str) {
     page.screenshot(&format!("{name}-light"));
     page.assert_tidy();
     page.prefer("dark");
@@ -254,5 +259,5 @@ fn looks(page: &mut Page, name: &str) {
     page.next_document();
     page.screenshot(&format!("{name}-phone"));
     page.assert_tidy();
-    assert_eq!(page.eval(CUT), json!([]), "everything is seen");
+    assert_eq!(page.eval(CUT), json!([]), "all rows are visible");
 }

@@ -1,5 +1,5 @@
-//! Large documents and small windows. No time is asserted: a page whose work does not grow with the
-//! document has few elements, and that can be counted.
+//! Large documents and small windows. No time is asserted: instead the elements are counted, which
+//! must not grow with the document.
 
 use serde_json::json;
 
@@ -7,7 +7,8 @@ use crate::support::control::Control;
 use crate::support::documents::{Documents, large, uneven};
 use crate::support::page::{DESKTOP, PHONE, Page};
 
-/// Elements of a page with a hundred zones: rows that are seen, and fields of the what-if.
+/// Maximum number of elements of a page with 100 zones: visible rows and fields of the what-if
+/// form.
 const MAX_ELEMENTS: u64 = 2500;
 
 #[test]
@@ -31,8 +32,12 @@ fn a_hundred_zones_and_five_thousand_nodes_stay_small() {
         "5,000 nodes"
     );
     let first = "document.querySelector('#nodes tr.node').dataset.key";
-    assert_eq!(page.text(first), "gateway-4321", "the one that refused");
-    // All the way down, row by row of what is seen.
+    assert_eq!(
+        page.text(first),
+        "gateway-4321",
+        "the node that rejected an update"
+    );
+    // Scroll to the end.
     page.eval("document.querySelector('#nodes-scroller').scrollTop = 1e9");
     page.wait(
         "[...document.querySelectorAll('#nodes tr.node')].at(-1).dataset.key === 'gateway-4999'",
@@ -49,7 +54,7 @@ fn a_hundred_zones_and_five_thousand_nodes_stay_small() {
          f.dispatchEvent(new Event('change'))",
     );
     page.wait("document.querySelector('#nodes-count').textContent === '1 of 5,000 nodes'");
-    // The matrix is read by keyboard too.
+    // The matrix can be read by keyboard.
     page.eval("document.querySelector('#map canvas').focus()");
     page.press("ArrowRight");
     let tip = page.text("document.querySelector('#map .tip').textContent");
@@ -66,11 +71,11 @@ fn a_hundred_zones_and_five_thousand_nodes_stay_small() {
     page.close();
 }
 
-/// Changes that one document makes to the page, and bytes that bring it.
+/// Maximum DOM changes and patch size per document.
 const MAX_CHANGES: u64 = 1500;
 const MAX_PATCH_BYTES: u64 = 400_000;
 
-/// Counts that a fast machine and a slow one have in common, in words.
+/// Counts DOM changes and bytes per update, which do not depend on the speed of the machine.
 fn work_of_an_update(page: &mut Page) -> String {
     page.eval(
         "window.changes = 0; new MutationObserver((all) => { window.changes += all.length; })
@@ -106,7 +111,7 @@ fn work_of_an_update(page: &mut Page) -> String {
 }
 
 #[test]
-fn rows_that_are_not_seen_are_not_there_and_come_when_they_are() {
+fn only_visible_rows_are_rendered() {
     let (address, _) = Documents::serve(large);
     let mut page = Page::open("large-rows", &format!("http://{address}/"), DESKTOP);
     page.next_document();
@@ -116,13 +121,15 @@ fn rows_that_are_not_seen_are_not_there_and_come_when_they_are() {
         assert!((17..60).contains(&shown), "{shown} rows of {table}");
         let count = page.text(&format!("document.querySelector('#{table}').ariaRowCount"));
         assert_eq!(count, "101");
-        let height = page.eval(&format!(
-            "document.querySelector('#{table}-scroller').scrollHeight"
-        ));
-        let height = height.as_u64().unwrap();
+        let height = page
+            .eval(&format!(
+                "document.querySelector('#{table}-scroller').scrollHeight"
+            ))
+            .as_u64()
+            .unwrap();
         assert!(
             (3000..3100).contains(&height),
-            "{height}: all rows have their place"
+            "{height}: room for all rows"
         );
         page.eval(&format!(
             "document.querySelector('#{table}-scroller').scrollTop = 1e9"
@@ -142,7 +149,7 @@ fn rows_that_are_not_seen_are_not_there_and_come_when_they_are() {
 }
 
 #[test]
-fn a_phone_needs_no_sideways_scrolling() {
+fn a_phone_does_not_scroll_horizontally() {
     let (address, _) = Documents::serve(uneven);
     let mut page = Page::open("phone", &format!("http://{address}/"), PHONE);
     page.next_document();

@@ -1,4 +1,4 @@
-//! What people do: themes, search, what-ifs, costs, actions, keyboard.
+//! Interaction: themes, search, what-if questions, costs, actions, keyboard.
 
 use serde_json::json;
 
@@ -33,7 +33,7 @@ fn the_theme_follows_the_system_until_it_is_chosen() {
         light,
         "light although the system is dark"
     );
-    // Remembered.
+    // The choice survives a reload.
     page.reload();
     assert_eq!(
         page.text("document.querySelector('#theme').textContent"),
@@ -45,14 +45,14 @@ fn the_theme_follows_the_system_until_it_is_chosen() {
 }
 
 #[test]
-fn a_host_that_knows_nothing_is_shown_honestly() {
+fn an_empty_document_shows_placeholders() {
     let (address, _) = Documents::serve(nothing);
     let mut page = Page::open("nothing", &format!("http://{address}/"), DESKTOP);
     let words = page.text("document.querySelector('main').innerText");
     for empty in [
         "No upstream cluster",
         "No proxy has connected yet",
-        "Nothing has happened",
+        "No events yet",
     ] {
         assert!(words.contains(empty), "{words}");
     }
@@ -68,30 +68,30 @@ fn a_host_that_knows_nothing_is_shown_honestly() {
 }
 
 #[test]
-fn buttons_do_what_the_host_offers() {
+fn buttons_trigger_actions() {
     let (address, documents) = Documents::serve(uneven);
     let mut page = Page::open("actions", &format!("http://{address}/"), DESKTOP);
     let pressed = "document.querySelector('[data-action=headroom]').getAttribute('aria-pressed')";
     assert_eq!(page.text(pressed), "true");
-    // This host answers no what-ifs, so nothing leads to them.
+    // This host does not support what-if questions, so there is no link to them.
     page.wait("!document.querySelector('a[href=\"#whatif-card\"]').checkVisibility()");
-    // What cannot be done is not offered, and why is said.
-    let lacks = "document.querySelector('[data-action=convergent]')";
-    assert_eq!(page.eval(&format!("{lacks}.disabled")), json!(true));
+    // An unavailable action is disabled and shows the reason.
+    let unavailable = "document.querySelector('[data-action=convergent]')";
+    assert_eq!(page.eval(&format!("{unavailable}.disabled")), json!(true));
     let why = page.text(&format!(
-        "{lacks}.closest('fieldset').querySelector('p').textContent"
+        "{unavailable}.closest('fieldset').querySelector('p').textContent"
     ));
-    assert_eq!(why, "CONVERGENT: this host has no such controller.");
+    assert_eq!(why, "CONVERGENT: not supported by this host.");
     // By keyboard alone.
     page.eval("document.querySelector('[data-action=kill]').focus()");
     page.press("Enter");
-    wait_for("the host was asked", || {
-        let acted = documents.acted.lock().unwrap().clone();
+    wait_for("the action arrives", || {
+        let acted = documents.actions_received.lock().unwrap().clone();
         (!acted.is_empty()).then_some(acted)
     });
-    assert_eq!(*documents.acted.lock().unwrap(), ["kill"]);
+    assert_eq!(*documents.actions_received.lock().unwrap(), ["kill"]);
     page.wait("document.querySelector('#said').textContent === 'did kill'");
-    // A page of somebody else cannot press them: it could not send JSON without asking.
+    // A page of another origin cannot trigger actions: it cannot send JSON without a preflight.
     let status =
         "fetch('dashboard/actions/kill', {method: 'POST', body: 'x'}).then((r) => r.status)";
     assert_eq!(page.eval(status), json!(415));
@@ -106,7 +106,7 @@ fn everything_is_reached_by_keyboard_and_has_a_name() {
         page.text("document.activeElement.textContent"),
         "Skip to content"
     );
-    let mut seen = Vec::new();
+    let mut focused = Vec::new();
     for _ in 0..80 {
         page.press("Tab");
         let at = page.text("document.activeElement.id || document.activeElement.tagName");
@@ -114,10 +114,10 @@ fn everything_is_reached_by_keyboard_and_has_a_name() {
             break;
         }
         let ring = page.eval("getComputedStyle(document.activeElement).outlineStyle !== 'none'");
-        assert_eq!(ring, json!(true), "focus on {at} is not seen");
-        seen.push(at);
+        assert_eq!(ring, json!(true), "focus on {at} is not visible");
+        focused.push(at);
     }
-    for wanted in [
+    for expected in [
         "theme",
         "usd",
         "nodes-search",
@@ -126,18 +126,18 @@ fn everything_is_reached_by_keyboard_and_has_a_name() {
         "events",
     ] {
         assert!(
-            seen.iter().any(|at| at == wanted),
-            "{wanted} is not in {seen:?}"
+            focused.iter().any(|at| at == expected),
+            "{expected} is not in {focused:?}"
         );
     }
-    let nameless = page.eval(
+    let unnamed = page.eval(
         "[...document.querySelectorAll('button, input, select, canvas, section, svg[role=img]')]
           .filter((e) => e.checkVisibility())
           .filter((e) => !(e.getAttribute('aria-label') || e.getAttribute('aria-labelledby')
             || e.textContent.trim() || e.labels?.length))
           .map((e) => e.outerHTML.slice(0, 80))",
     );
-    assert_eq!(nameless, json!([]));
+    assert_eq!(unnamed, json!([]));
     let landmarks =
         page.eval("['header', 'nav', 'main', 'footer'].every((t) => document.querySelector(t))");
     assert_eq!(landmarks, json!(true));
@@ -166,7 +166,7 @@ fn the_price_can_be_set_and_is_remembered() {
 }
 
 #[test]
-fn a_what_if_answers_as_the_admin_api_does() {
+fn a_what_if_answer_agrees_with_the_admin_api() {
     let control = Control::start("whatif").with_proxies();
     let mut page = Page::open("whatif-browser", &control.address(), DESKTOP);
     page.wait("document.querySelector('#routing [data-field=delivered]')?.dataset.value");
@@ -202,7 +202,7 @@ fn a_what_if_answers_as_the_admin_api_does() {
             );
         }
     }
-    // A zone that is not there yet, and a question that makes no sense.
+    // A new zone, and an invalid question.
     page.type_into("#whatif-new", "zone-d");
     page.click("#whatif-add");
     page.type_into(
@@ -224,14 +224,14 @@ fn a_what_if_answers_as_the_admin_api_does() {
 }
 
 #[test]
-fn a_cluster_is_chosen_and_a_zone_explained() {
+fn a_cluster_can_be_selected_and_a_zone_explained() {
     let control = Control::start("choose").with_proxies();
     let mut page = Page::open("choose-browser", &control.address(), DESKTOP);
     page.wait("document.querySelectorAll('#clusters tbody tr').length === 2");
     assert_eq!(
         page.text("document.body.dataset.cluster"),
         "orders",
-        "the one with demand"
+        "the cluster with demand is selected"
     );
     page.click("#routing tr[data-key='r1/zone-a'] button");
     page.wait("document.querySelector('#detail').open");

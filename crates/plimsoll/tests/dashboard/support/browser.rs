@@ -1,7 +1,7 @@
-//! [`Browser`]: a headless Chromium, spoken to over two pipes.
+//! Headless Chromium, controlled over two pipes.
 //!
-//! The DevTools protocol needs no more than JSON with a zero byte after each message; a shell puts
-//! our pipes where the browser looks for them. Pages live in `page`.
+//! The DevTools protocol sends JSON messages that end with a zero byte. A shell connects our pipes
+//! to the file descriptors that the browser uses. Pages are in `page`.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -14,29 +14,29 @@ use serde_json::{Value, json};
 
 use super::scratch;
 
-/// A browser that does not answer for so long is lost.
+/// Timeout of a response.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Descriptors 3 and 4 are where it reads and writes.
+/// The browser reads file descriptor 3 and writes 4.
 const SHELL: &str = "exec chromium \"$@\" 3<&0 4>&1 </dev/null >/dev/null";
 
-/// A browser. Killed when dropped.
+/// Running browser; killed when dropped.
 pub(crate) struct Browser {
     child: Child,
     requests: ChildStdin,
-    answers: Receiver<Value>,
+    responses: Receiver<Value>,
     next: u64,
-    /// Events that came while an answer was waited for.
+    /// Events received while waiting for a response.
     events: Vec<Value>,
 }
 
 impl Browser {
-    /// Starts one with a profile of its own.
+    /// Starts a browser with a new profile.
     pub(crate) fn start(name: &str) -> Self {
-        let folder = scratch(name);
-        let mut child = command(&folder).spawn().unwrap();
+        let directory = scratch(name);
+        let mut child = command(&directory).spawn().unwrap();
         let requests = child.stdin.take().unwrap();
         let mut reader = BufReader::new(child.stdout.take().unwrap());
-        let (sender, answers) = channel();
+        let (sender, responses) = channel();
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
             while reader.read_until(0, &mut bytes).is_ok_and(|read| read > 0) {
@@ -51,13 +51,13 @@ impl Browser {
         Self {
             child,
             requests,
-            answers,
+            responses,
             next: 0,
             events: Vec::new(),
         }
     }
 
-    /// Calls a method, of the browser or of one of its pages; its result.
+    /// Calls a method of the browser or of a page, and returns its result.
     pub(crate) fn call(&mut self, session: Option<&str>, method: &str, params: &Value) -> Value {
         self.next += 1;
         let id = self.next;
@@ -71,9 +71,12 @@ impl Browser {
             panic!("{method}: {error}; is chromium installed? Run `make test` once")
         });
         loop {
-            let message = self.answers.recv_timeout(TIMEOUT).unwrap_or_else(|error| {
-                panic!("{method}: {error}; is chromium installed? Run `make test` once")
-            });
+            let message = self
+                .responses
+                .recv_timeout(TIMEOUT)
+                .unwrap_or_else(|error| {
+                    panic!("{method}: {error}; is chromium installed? Run `make test` once")
+                });
             if message["id"] == id {
                 let error = &message["error"];
                 assert!(error.is_null(), "{method}: {error}");
@@ -83,7 +86,7 @@ impl Browser {
         }
     }
 
-    /// Events so far, of this method.
+    /// Returns the events of a method so far.
     pub(crate) fn events(&self, method: &str) -> impl Iterator<Item = &Value> {
         let own = self
             .events
@@ -95,19 +98,19 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It may be gone already.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-fn command(folder: &Path) -> Command {
+fn command(directory: &Path) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", SHELL, "chromium"]);
     command.args([
         "--headless=new",
         "--remote-debugging-pipe",
-        // Tests may run as root, and load only pages of their own.
+        // Tests may run as root, and load only their own pages.
         "--no-sandbox",
         "--disable-gpu",
         "--disable-dev-shm-usage",
@@ -121,9 +124,9 @@ fn command(folder: &Path) -> Command {
     ]);
     command.arg(format!(
         "--user-data-dir={}",
-        folder.join("profile").display()
+        directory.join("profile").display()
     ));
-    let log = File::create(folder.join("chromium.log")).unwrap();
+    let log = File::create(directory.join("chromium.log")).unwrap();
     command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

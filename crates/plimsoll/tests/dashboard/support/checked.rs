@@ -1,5 +1,4 @@
-//! [`Checked`]: a page whose numbers are compared with those of somebody else, and which kinds of
-//! them have been.
+//! Page that records which kinds of numbers a test has checked.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +6,14 @@ use serde_json::{Value, json};
 
 use super::page::Page;
 
-/// A page whose numbers are checked, and which kinds of them have been.
+/// Page and the kinds of elements checked so far.
 pub(crate) struct Checked {
     pub(crate) page: Page,
     pub(crate) kinds: BTreeSet<String>,
 }
 
-/// What an element is: the table and the column, the row of tiles and the tile, or the picture and
-/// the class. `kind(element)` in the page.
+/// JavaScript function that returns the kind of an element: table and column, group and tile, or
+/// picture and class.
 const KIND: &str = "((e) => {
   const tile = e.closest('[data-tile]');
   if (tile) { return `${tile.parentElement.id} ${tile.dataset.tile}`; }
@@ -24,7 +23,7 @@ const KIND: &str = "((e) => {
   return `${e.closest('[id]').id} ${e.classList[0] ?? e.tagName}`;
 })";
 
-/// Everything that shows something from the document: what has a number, and every cell of a table.
+/// Selector of everything that shows data of the document: numbers and table cells.
 const SHOWN: &str = "[data-value], tbody:not(.filler) > tr:not(.filler) > *";
 
 impl Checked {
@@ -35,7 +34,7 @@ impl Checked {
         }
     }
 
-    /// Text and number of the element; its kind counts as checked.
+    /// Returns number and text of an element and marks its kind as checked.
     pub(crate) fn shown(&mut self, selector: &str) -> (Value, String) {
         let selector = json!(selector);
         let found = self.page.eval(&format!(
@@ -54,30 +53,31 @@ impl Checked {
         (value, text(1).to_owned())
     }
 
-    /// An element has these words.
-    pub(crate) fn says(&mut self, selector: &str, wanted: &str) {
+    /// Asserts the text of an element.
+    pub(crate) fn says(&mut self, selector: &str, expected: &str) {
         let (_, text) = self.shown(selector);
-        assert_eq!(text.trim(), wanted, "{selector}");
+        assert_eq!(text.trim(), expected, "{selector}");
     }
 
-    /// An element shows `wanted`: the number is it, and its text, times `factor`, rounds to it.
-    pub(crate) fn shows(&mut self, selector: &str, wanted: &Value, factor: f64) {
+    /// Asserts that an element has the number `expected`, and that its text is the number times
+    /// `factor`, rounded.
+    pub(crate) fn shows(&mut self, selector: &str, expected: &Value, factor: f64) {
         let (value, text) = self.shown(selector);
-        let Some(wanted) = wanted.as_f64() else {
+        let Some(expected) = expected.as_f64() else {
             assert_eq!(value, Value::Null, "{selector} shows {text}");
             assert_eq!(text, "–", "{selector}");
             return;
         };
-        // Sums may be made in another order.
-        let same = |found: f64| (found - wanted).abs() <= 1e-9 * wanted.abs().max(1.0);
+        // Sums may be computed in another order.
+        let same = |found: f64| (found - expected).abs() <= 1e-9 * expected.abs().max(1.0);
         assert!(
             value.as_f64().is_some_and(same),
-            "{selector}: {value} is not {wanted}"
+            "{selector}: {value} is not {expected}"
         );
-        reads_as(selector, &text, wanted * factor);
+        reads_as(selector, &text, expected * factor);
     }
 
-    /// An attribute of an element; its kind counts as checked.
+    /// Returns an attribute of an element and marks its kind as checked.
     pub(crate) fn attribute(&mut self, selector: &str, name: &str) -> String {
         self.shown(selector);
         let selector = json!(selector);
@@ -86,18 +86,20 @@ impl Checked {
         ))
     }
 
-    /// Kinds on the page that nobody has checked.
+    /// Returns the kinds on the page that were not checked.
     pub(crate) fn unchecked(&mut self) -> Vec<String> {
         let all = self.page.eval(&format!(
             "[...new Set([...document.querySelectorAll('{SHOWN}')].map({KIND}))].sort()"
         ));
-        let all = all.as_array().unwrap().iter();
-        let all = all.map(|kind| kind.as_str().unwrap().to_owned());
-        all.filter(|kind| !self.kinds.contains(kind)).collect()
+        let kinds = all.as_array().unwrap().iter();
+        kinds
+            .map(|kind| kind.as_str().unwrap().to_owned())
+            .filter(|kind| !self.kinds.contains(kind))
+            .collect()
     }
 }
 
-/// A text with a unit that rounds to `exact`.
+/// Asserts that a text with a unit is `exact`, rounded.
 pub(crate) fn reads_as(selector: &str, text: &str, exact: f64) {
     let digits: String = text
         .chars()
@@ -106,7 +108,7 @@ pub(crate) fn reads_as(selector: &str, text: &str, exact: f64) {
     let read: f64 = digits
         .parse()
         .unwrap_or_else(|_| panic!("{selector} shows {text}"));
-    // Half of the last digit that is shown.
+    // Tolerance: half a unit of the last digit.
     let decimals = digits.split_once('.').map_or(0, |(_, rest)| rest.len());
     let half = 0.5 * 0.1_f64.powi(i32::try_from(decimals).unwrap()) + 1e-9;
     assert!(

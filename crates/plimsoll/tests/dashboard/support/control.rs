@@ -1,4 +1,4 @@
-//! [`Control`]: `plimsoll control` as a process, with synthetic proxies whose load is known.
+//! `plimsoll control` as a child process, with synthetic proxies whose load is known.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use super::http::request;
 use super::proxy::{Proxy, start};
 use super::{scratch, wait_for};
 
-/// The worked example: capacity 3/5/2. A second service has no demand of its own.
+/// Capacity 3/4/2 over three zones. A second service has no demand.
 const CONFIG: &str = "
 load_reporting: {interval: 1s}
 demand: {smoothing_time_constant: 0.001s}
@@ -31,7 +31,7 @@ services:
     lb_endpoints: ['10.0.3.1:80']
 ";
 
-/// A control plane. Killed when dropped.
+/// Running control plane; killed when dropped.
 pub(crate) struct Control {
     pub(crate) admin: SocketAddr,
     pub(crate) xds: SocketAddr,
@@ -39,17 +39,17 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Starts one on free ports.
+    /// Starts a control plane on free ports.
     pub(crate) fn start(name: &str) -> Self {
         Self::start_with(name, CONFIG)
     }
 
-    /// The same with another file.
+    /// Starts a control plane with this configuration.
     pub(crate) fn start_with(name: &str, text: &str) -> Self {
-        let folder = scratch(name);
-        let config = folder.join("control.yaml");
+        let directory = scratch(name);
+        let config = directory.join("control.yaml");
         std::fs::write(&config, text).unwrap();
-        let log = std::fs::File::create(folder.join("control.log")).unwrap();
+        let log = std::fs::File::create(directory.join("control.log")).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
         command.arg("control").arg("-c").arg(config);
         command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
@@ -66,7 +66,7 @@ impl Control {
         }
     }
 
-    /// Connects proxies: 50/35/15 of the demand, zone-a spills to zone-b, one refuses everything.
+    /// Connects proxies: demand 50/35/15, zone-a spills to zone-b, one proxy NACKs everything.
     pub(crate) fn with_proxies(self) -> Self {
         let proxies = [
             (
@@ -87,7 +87,7 @@ impl Control {
             };
             start(proxy, self.xds);
         }
-        wait_for("demand is delivered and a refusal is known", || {
+        wait_for("demand is delivered and the NACK is known", || {
             let page = self.page("clusters?cluster=orders");
             let fleet = &page["clusters"][0]["fleets"][0];
             let refused = self.page("nodes?id=gateway-refuses");
@@ -102,17 +102,17 @@ impl Control {
         self
     }
 
-    /// The address of the dashboard.
+    /// URL of the dashboard.
     pub(crate) fn address(&self) -> String {
         format!("http://{}/", self.admin)
     }
 
-    /// A page of the admin API.
+    /// Fetches a path of the admin API.
     pub(crate) fn page(&self, path: &str) -> Value {
         request(self.admin, "GET", &format!("/api/v1/{path}"), "")
     }
 
-    /// What the admin API answers to a question.
+    /// Posts a question to the admin API.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
         request(
             self.admin,
@@ -122,11 +122,11 @@ impl Control {
         )
     }
 
-    /// Asks it to end, and waits for that.
+    /// Sends SIGTERM and waits for the exit.
     pub(crate) fn stop(&mut self) {
         let id = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
-        wait_for("the control plane ends although a page is open", || {
+        wait_for("the control plane exits although a page is open", || {
             self.child.try_wait().unwrap()
         });
     }
@@ -134,7 +134,7 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        // It may be gone already.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! [`DataPlane`]: `plimsoll proxy` as a process, steered by a control plane.
+//! `plimsoll proxy` as a child process, configured by a control plane.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::http::request;
 use super::scratch;
 
-/// A proxy. Killed when dropped.
+/// Running proxy; killed when dropped.
 pub(crate) struct DataPlane {
     pub(crate) admin: SocketAddr,
     pub(crate) listener: SocketAddr,
@@ -17,13 +17,13 @@ pub(crate) struct DataPlane {
 }
 
 impl DataPlane {
-    /// Starts one in `zone` on free ports; requests go to `orders`, those for `/billing` to
-    /// `billing`.
+    /// Starts a proxy in `zone` on free ports; requests for `/billing` go to the cluster `billing`,
+    /// all others to `orders`.
     pub(crate) fn start(zone: &str, xds: SocketAddr) -> Self {
-        let folder = scratch(&format!("proxy-{zone}"));
-        let config = folder.join("proxy.yaml");
+        let directory = scratch(&format!("proxy-{zone}"));
+        let config = directory.join("proxy.yaml");
         std::fs::write(&config, bootstrap(zone, xds).to_string()).unwrap();
-        let log = std::fs::File::create(folder.join("proxy.log")).unwrap();
+        let log = std::fs::File::create(directory.join("proxy.log")).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
         command.args(["proxy", "--workers", "1", "-c"]).arg(config);
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
@@ -39,12 +39,12 @@ impl DataPlane {
         }
     }
 
-    /// The address of the dashboard.
+    /// URL of the dashboard.
     pub(crate) fn address(&self) -> String {
         format!("http://{}/", self.admin)
     }
 
-    /// An admin page.
+    /// Fetches a path of the admin API.
     pub(crate) fn page(&self, path: &str) -> Value {
         request(self.admin, "GET", path, "")
     }
@@ -52,7 +52,7 @@ impl DataPlane {
 
 impl Drop for DataPlane {
     fn drop(&mut self) {
-        // It may be gone already.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

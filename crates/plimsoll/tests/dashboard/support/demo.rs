@@ -1,18 +1,18 @@
-//! [`Demo`]: `plimsoll demo` as a process.
+//! `plimsoll demo` as a child process.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// A demo. Killed when dropped.
+/// Running demo; killed when dropped.
 pub(crate) struct Demo {
     pub(crate) address: String,
     child: Child,
-    /// Kept open: it goes on printing.
+    /// Kept open, because the demo continues to print.
     _out: BufReader<ChildStdout>,
 }
 
 impl Demo {
-    /// Starts one on a free port.
+    /// Starts a demo on a free port.
     pub(crate) fn start() -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
         command.args(["demo", "--admin", "127.0.0.1:0"]);
@@ -31,7 +31,7 @@ impl Demo {
 
 impl Drop for Demo {
     fn drop(&mut self) {
-        // It may be gone already.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

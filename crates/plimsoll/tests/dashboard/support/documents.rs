@@ -1,31 +1,31 @@
-//! Documents for pages that need no control plane, and the server that shows them.
+//! Synthetic documents and a server for them, for tests without a control plane.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use plimsoll_admin::Dashboard;
-use plimsoll_admin::source::{Ended, Pending, Refused, Source};
+use plimsoll_admin::source::{BoxFuture, Rejection, ShuttingDown, Source};
 use plimsoll_admin::state::{
-    ActionState, Answer, ClusterState, DashboardState, EventState, Flow, NodeState, Notice, Place,
-    Severity, ZoneState,
+    AckStatus, ActionState, ClusterState, DashboardState, EventState, Flow, LocalityId, NodeState,
+    Notice, Severity, ZoneState,
 };
 
-/// A document that moves a little with every look, and what was asked of it.
+/// Source of a document that changes with every request, and the actions it received.
 #[derive(Clone)]
 pub(crate) struct Documents {
     make: fn(u64) -> DashboardState,
-    looks: Arc<Mutex<u64>>,
-    pub(crate) acted: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<u64>>,
+    pub(crate) actions_received: Arc<Mutex<Vec<String>>>,
 }
 
 impl Documents {
-    /// Serves what `make` makes, on a thread of its own, until the test program ends.
+    /// Serves the documents of `make` until the test process exits.
     pub(crate) fn serve(make: fn(u64) -> DashboardState) -> (SocketAddr, Self) {
         let documents = Self {
             make,
-            looks: Arc::default(),
-            acted: Arc::default(),
+            requests: Arc::default(),
+            actions_received: Arc::default(),
         };
         let router = Dashboard::new(documents.clone()).router();
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -44,16 +44,16 @@ impl Documents {
 }
 
 impl Source for Documents {
-    fn state(&self) -> Pending<'_, Result<Arc<DashboardState>, Ended>> {
-        let mut looks = self.looks.lock().unwrap();
-        *looks += 1;
-        let state = (self.make)(*looks);
+    fn state(&self) -> BoxFuture<'_, Result<Arc<DashboardState>, ShuttingDown>> {
+        let mut requests = self.requests.lock().unwrap();
+        *requests += 1;
+        let state = (self.make)(*requests);
         Box::pin(std::future::ready(Ok(Arc::new(state))))
     }
 
-    fn act(&self, action: String) -> Pending<'_, Result<String, Refused>> {
+    fn act(&self, action: String) -> BoxFuture<'_, Result<String, Rejection>> {
         let done = format!("did {action}");
-        self.acted.lock().unwrap().push(action);
+        self.actions_received.lock().unwrap().push(action);
         Box::pin(std::future::ready(Ok(done)))
     }
 }
@@ -63,15 +63,15 @@ fn unix_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap()
 }
 
-fn place(zone: &str) -> Place {
-    Place {
+fn place(zone: &str) -> LocalityId {
+    LocalityId {
         region: "eu-1".to_owned(),
         zone: zone.to_owned(),
         sub_zone: String::new(),
     }
 }
 
-/// Nothing is known yet.
+/// Document without any data.
 pub(crate) fn nothing(_: u64) -> DashboardState {
     DashboardState {
         title: "plimsoll".to_owned(),
@@ -81,7 +81,7 @@ pub(crate) fn nothing(_: u64) -> DashboardState {
     }
 }
 
-/// What the zones of [`uneven`] are told.
+/// Reasons of the zones of [`uneven`].
 const REASONS: [&str; 3] = [
     "the own locality issues 50 % of the demand but has 30 % of the capacity: 60 % stays local, \
      the rest goes where capacity is spare",
@@ -91,11 +91,11 @@ const REASONS: [&str; 3] = [
      local",
 ];
 
-/// Three zones out of balance, as in a demo: one far above its line, one with a sick host.
-pub(crate) fn uneven(look: u64) -> DashboardState {
+/// Three unevenly loaded zones, one of them with an unhealthy host.
+pub(crate) fn uneven(request: u64) -> DashboardState {
     let now = unix_ms();
     #[expect(clippy::cast_precision_loss, reason = "a test document")]
-    let wave = ((look as f64) / 8.0).sin() * 20.0;
+    let wave = ((request as f64) / 8.0).sin() * 20.0;
     let arrives = [500.0 + wave, 350.0, 150.0 - wave];
     let shares = [0.3, 0.5, 0.2];
     let kept = [0.8, 1.0, 1.0];
@@ -106,36 +106,40 @@ pub(crate) fn uneven(look: u64) -> DashboardState {
             flows.push(Flow(zone, (zone + 1) % 3, demand * (1.0 - kept)));
         }
     }
-    let zones = ["zone-a", "zone-b", "zone-c"].into_iter().enumerate();
-    let zones = zones.map(|(index, zone)| {
-        let served: f64 = flows.iter().filter(|f| f.1 == index).map(|f| f.2).sum();
-        ZoneState {
-            locality: place(zone),
-            proxies: Some(1),
-            healthy_hosts: [3, 4, 2][index],
-            hosts: [3, 5, 2][index],
-            capacity_share: Some(shares[index]),
-            demand_requests_per_second: Some(arrives[index]),
-            served_requests_per_second: Some(served),
-            line_requests_per_second: Some(1000.0 * shares[index]),
-            utilization: Some(0.6 * served / (1000.0 * shares[index])),
-            load: Some(served / (1000.0 * shares[index])),
-            kept_local: Some(kept[index]),
-            kept_local_planned: Some([0.6, 1.0, 1.0][index]),
-            measured_bp: Some([5000, 3500, 1500][index]),
-            delivered_bp: Some([5000, 3500, 1500][index]),
-            state: Some(["LocalityResidual", "LocalityDirect", "LocalityDirect"][index].to_owned()),
-            reason: Some(REASONS[index].to_owned()),
-            ..Default::default()
-        }
-    });
+    let zones = ["zone-a", "zone-b", "zone-c"]
+        .into_iter()
+        .enumerate()
+        .map(|(index, zone)| {
+            let served: f64 = flows.iter().filter(|f| f.1 == index).map(|f| f.2).sum();
+            ZoneState {
+                locality: place(zone),
+                proxies: Some(1),
+                healthy_hosts: [3, 4, 2][index],
+                hosts: [3, 5, 2][index],
+                capacity_share: Some(shares[index]),
+                demand_requests_per_second: Some(arrives[index]),
+                served_requests_per_second: Some(served),
+                line_requests_per_second: Some(1000.0 * shares[index]),
+                utilization: Some(0.6 * served / (1000.0 * shares[index])),
+                load: Some(served / (1000.0 * shares[index])),
+                kept_local: Some(kept[index]),
+                kept_local_planned: Some([0.6, 1.0, 1.0][index]),
+                measured_bp: Some([5000, 3500, 1500][index]),
+                delivered_bp: Some([5000, 3500, 1500][index]),
+                state: Some(
+                    ["LocalityResidual", "LocalityDirect", "LocalityDirect"][index].to_owned(),
+                ),
+                reason: Some(REASONS[index].to_owned()),
+                ..Default::default()
+            }
+        });
     let action = |name: &str, label: &str, group: &str, pressed| ActionState {
         name: name.to_owned(),
         label: label.to_owned(),
         help: format!("does {name}"),
         pressed,
         group: group.to_owned(),
-        unavailable: (name == "convergent").then(|| "this host has no such controller".to_owned()),
+        unavailable: (name == "convergent").then(|| "not supported by this host".to_owned()),
     };
     DashboardState {
         title: "plimsoll demo".to_owned(),
@@ -185,7 +189,7 @@ fn node(index: usize, now: u64) -> NodeState {
         software: "envoy 1.40.0".to_owned(),
         delivery: "fleet_weights".to_owned(),
         connected: true,
-        answer: Answer::Accepted,
+        answer: AckStatus::Accepted,
         answered_unix_ms: Some(now - now % 10_000 - age),
         accepted_version: Some("2e83acf0f382b6f3".to_owned()),
         reported_unix_ms: Some(now - now % 10_000 - age),
@@ -197,21 +201,21 @@ fn node(index: usize, now: u64) -> NodeState {
 
 fn refused(index: usize, now: u64) -> NodeState {
     NodeState {
-        answer: Answer::Refused,
+        answer: AckStatus::Refused,
         refusal: Some("orders: malformed endpoint weights".to_owned()),
         ..node(index, now)
     }
 }
 
-/// 100 zones, 5,000 nodes, every zone sending to ten others, two of the nodes in trouble.
-pub(crate) fn large(look: u64) -> DashboardState {
+/// 100 zones that each send to ten others, and 5,000 nodes, two of them with problems.
+pub(crate) fn large(request: u64) -> DashboardState {
     const ZONES: usize = 100;
     let now = unix_ms();
     let mut flows = Vec::new();
     let mut served = vec![0.0; ZONES];
     for from in 0..ZONES {
         #[expect(clippy::cast_precision_loss, reason = "a test document")]
-        let demand = 500.0 + 300.0 * ((from as f64) * 0.7 + (look as f64) * 0.05).sin();
+        let demand = 500.0 + 300.0 * ((from as f64) * 0.7 + (request as f64) * 0.05).sin();
         for step in 0..=10 {
             let share = if step == 0 { 0.8 } else { 0.02 };
             let to = (from + step * 7) % ZONES;

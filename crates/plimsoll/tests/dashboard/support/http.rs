@@ -1,13 +1,13 @@
-//! One request over HTTP, for pages of JSON.
+//! HTTP/1.0 client for JSON.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
 use serde_json::Value;
 
-/// One request of HTTP/1.0; null when nobody answers.
+/// Sends a request and returns the JSON of the response; null if there is none.
 pub(crate) fn request(address: SocketAddr, method: &str, path: &str, body: &str) -> Value {
-    let ask = || -> std::io::Result<String> {
+    let send = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(address)?;
         let length = body.len();
         write!(
@@ -15,11 +15,11 @@ pub(crate) fn request(address: SocketAddr, method: &str, path: &str, body: &str)
             "{method} {path} HTTP/1.0\r\nhost: {address}\r\ncontent-type: application/json\r\n\
              content-length: {length}\r\n\r\n{body}"
         )?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
+        let mut response = String::new();
+        stream.read_to_string(&mut response)?;
+        Ok(response)
     };
-    let answer = ask().unwrap_or_default();
-    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    let response = send().unwrap_or_default();
+    let body = response.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     serde_json::from_str(body).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! [`Page`]: one page in a browser, with what a person does to it.
+//! Page in a browser, with the input of a user.
 
 use std::path::PathBuf;
 
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use super::browser::Browser;
 use super::wait_for;
 
-/// A page. What went wrong inside it fails the test when it is closed.
+/// Open page. Errors inside it fail the test when it is closed.
 pub(crate) struct Page {
     browser: Browser,
     session: String,
     address: String,
 }
 
-/// A size of the window.
+/// Size of the window.
 #[derive(Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) width: u32,
@@ -61,7 +61,7 @@ impl Page {
         self.browser.call(Some(&self.session), method, params)
     }
 
-    /// The value of an expression; promises are waited for.
+    /// Evaluates a JavaScript expression; awaits promises.
     pub(crate) fn eval(&mut self, expression: &str) -> Value {
         let params = json!({
             "expression": expression,
@@ -74,7 +74,7 @@ impl Page {
         answer["result"]["value"].clone()
     }
 
-    /// The text of an expression.
+    /// Evaluates an expression that returns a string.
     pub(crate) fn text(&mut self, expression: &str) -> String {
         let value = self.eval(expression);
         let text = value.as_str();
@@ -90,13 +90,13 @@ impl Page {
         });
     }
 
-    /// Waits for another document, and for it to be drawn.
+    /// Waits until another document is received and drawn.
     pub(crate) fn next_document(&mut self) {
         let seen = self.eval("Number(document.body.dataset.sequence)");
         self.wait(&format!("Number(document.body.dataset.sequence) > {seen}"));
     }
 
-    /// Loads the page again, and waits for the first document.
+    /// Reloads the page and waits for the first document.
     pub(crate) fn reload(&mut self) {
         self.eval("window.before = true");
         self.call("Page.reload", &json!({}));
@@ -113,7 +113,7 @@ impl Page {
         self.call("Emulation.setDeviceMetricsOverride", &params);
     }
 
-    /// What the system prefers: `dark` or `light`.
+    /// Sets the preferred color scheme: `dark` or `light`.
     pub(crate) fn prefer(&mut self, scheme: &str) {
         let feature = json!({ "name": "prefers-color-scheme", "value": scheme });
         self.call(
@@ -122,7 +122,7 @@ impl Page {
         );
     }
 
-    /// Presses a key, wherever the focus is.
+    /// Presses a key in the focused element.
     pub(crate) fn press(&mut self, key: &str) {
         let text = match key {
             "Enter" => "\r",
@@ -134,7 +134,7 @@ impl Page {
             "Escape" => 27,
             "ArrowRight" => 39,
             "ArrowDown" => 40,
-            other => panic!("{other} is not known here"),
+            other => panic!("unknown key {other}"),
         };
         for kind in ["keyDown", "keyUp"] {
             let params = json!({
@@ -145,7 +145,7 @@ impl Page {
         }
     }
 
-    /// Types into a field, replacing what is there.
+    /// Replaces the content of a field.
     pub(crate) fn type_into(&mut self, selector: &str, words: &str) {
         let selector = json!(selector);
         let field = format!("document.querySelector({selector})");
@@ -158,23 +158,24 @@ impl Page {
         self.eval(&format!("document.querySelector({selector}).click()"));
     }
 
-    /// Writes what is seen, the whole page, to `target/screenshots/NAME.png`.
+    /// Writes a screenshot of the whole page to `target/screenshots/NAME.png`.
     pub(crate) fn screenshot(&mut self, name: &str) {
-        // At once: the page scrolls smoothly, and what sticks to its top would be seen on the way.
+        // Smooth scrolling would show sticky elements in the middle of the page.
         self.eval("window.scrollTo({ top: 0, behavior: 'instant' })");
-        // What is drawn is drawn in a frame.
+        // Wait until the next frame is drawn.
         self.eval(
             "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))",
         );
         let params = json!({ "format": "png", "captureBeyondViewport": true });
         let answer = self.call("Page.captureScreenshot", &params);
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../screenshots");
-        std::fs::create_dir_all(&folder).unwrap();
+        let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../screenshots");
+        std::fs::create_dir_all(&directory).unwrap();
         let bytes = BASE64.decode(answer["data"].as_str().unwrap()).unwrap();
-        std::fs::write(folder.join(format!("{name}.png")), bytes).unwrap();
+        std::fs::write(directory.join(format!("{name}.png")), bytes).unwrap();
     }
 
-    /// Nothing overlaps, nothing is wider than the window, nothing is raw.
+    /// Asserts that no texts overlap, leave the window or their picture, or have unformatted
+    /// numbers.
     pub(crate) fn assert_tidy(&mut self) {
         let wide = self.eval("document.documentElement.scrollWidth - window.innerWidth");
         assert!(
@@ -184,12 +185,12 @@ impl Page {
         let overlaps = self.eval(OVERLAPS);
         assert_eq!(overlaps, json!([]), "these overlap");
         let cut = self.eval(CUT);
-        assert_eq!(cut, json!([]), "these leave their picture");
+        assert_eq!(cut, json!([]), "these exceed their picture");
         let raw = self.eval(RAW);
-        assert_eq!(raw, json!([]), "these numbers are raw");
+        assert_eq!(raw, json!([]), "these numbers are not formatted");
     }
 
-    /// Closes the page; anything that went wrong in it fails.
+    /// Closes the page; fails on exceptions, log entries and requests to other hosts.
     pub(crate) fn close(self) {
         let problems = ["Runtime.exceptionThrown", "Log.entryAdded"];
         for method in problems {
@@ -198,12 +199,12 @@ impl Page {
         }
         for request in self.browser.events("Network.requestWillBeSent") {
             let url = request["request"]["url"].as_str().unwrap();
-            assert!(url.starts_with(&self.address), "{url} was asked");
+            assert!(url.starts_with(&self.address), "{url} was requested");
         }
     }
 }
 
-/// Pairs of texts that are drawn over each other.
+/// Finds pairs of texts that overlap.
 const OVERLAPS: &str = "(() => {
   const clipped = (e) => e && getComputedStyle(e).clipPath !== 'none';
   const seen = (e) => e.checkVisibility() && e.textContent.trim() && !e.closest('.said')
@@ -238,13 +239,13 @@ const OVERLAPS: &str = "(() => {
   return found.slice(0, 10);
 })()";
 
-/// Texts of the map that leave it.
+/// Finds texts of the map that exceed it.
 const CUT: &str = "[...document.querySelectorAll('#map tspan')].filter((e) => {
   const [own, map] = [e.getBoundingClientRect(), e.closest('svg').getBoundingClientRect()];
   return own.left < map.left - 1 || own.right > map.right + 1;
 }).map((e) => e.textContent)";
 
-/// Texts with more digits after the point than people read, and cells with what is not a number.
+/// Finds texts with too many decimals, and cells that are not numbers.
 const RAW: &str = "[...document.querySelectorAll('main td, main th, main dd, main tspan, main p')]
   .filter((e) => e.checkVisibility())
   .map((e) => e.textContent)

@@ -1,7 +1,7 @@
-//! [`Proxy`]: a synthetic proxy that reports the same load every second, on a thread of its own.
+//! Synthetic proxy that reports the same load every second, on its own thread.
 //!
-//! What it says is constant, so that a page and an API that are read one after the other show the
-//! same numbers.
+//! Its load is constant, so a page and an API that are read one after the other show the same
+//! numbers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,31 +16,32 @@ use plimsoll_xds::ads::client::{Client, ClientSettings};
 use plimsoll_xds::ads::message::NodeMessage;
 use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT, Request, Response, Variant};
 use plimsoll_xds::driver::{Clock, STREAM_AGGREGATED_RESOURCES, STREAM_LOAD_STATS};
+use plimsoll_xds::error::DecodeError;
 use plimsoll_xds::lrs::message::LoadStatsRequest;
 use plimsoll_xds::node::{NodeInfo, PLIMSOLL_FEATURE};
 use plimsoll_xds::wire;
 
-/// Compressed flag and length in front of each message.
+/// Length of the gRPC message prefix: compressed flag and length.
 const HEADER: usize = 5;
 
-/// What a proxy is to be; one that sends nothing refuses what it is sent.
+/// Properties of a synthetic proxy; one that sends no requests NACKs every response.
 pub(crate) struct Proxy {
     pub(crate) id: &'static str,
     pub(crate) zone: &'static str,
-    /// Requests per second by zone.
+    /// Requests per second to each zone.
     pub(crate) sent: Vec<(&'static str, u64)>,
-    /// Whether it says that it understands measured demand; if not it is an Envoy.
+    /// Whether it announces support of measured demand; otherwise it is an Envoy.
     pub(crate) plimsoll: bool,
 }
 
-/// Starts one; it lives as long as the test program or the control plane.
+/// Starts a proxy that runs until the test process or the control plane exits.
 pub(crate) fn start(proxy: Proxy, control: SocketAddr) {
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build();
         runtime.unwrap().block_on(async {
-            // The control plane may be gone first.
+            // The control plane may exit first.
             let _ = proxy.run(control).await;
         });
     });
@@ -64,7 +65,7 @@ impl Proxy {
         let settings = ClientSettings::default();
         let mut client = Client::new(Variant::Sotw, self.node(), wire::resource_name, settings);
         for (type_url, name) in [(CLUSTER, "*"), (CLUSTER_LOAD_ASSIGNMENT, "orders")] {
-            client.watch(&type_url.into(), &name.into());
+            client.subscribe(&type_url.into(), &name.into());
         }
         client.handle_connected();
         loop {
@@ -74,24 +75,27 @@ impl Proxy {
                 }
             }
             let response = Response::Sotw(wire::decode_discovery_response(stream.next().await?)?);
-            let check = |_: &str, _: &Bytes| match self.sent.is_empty() {
-                true => Err("weights of a kind that nobody can read".to_owned()),
-                false => Ok(()),
+            let decode = |_: &str, _: &Bytes| {
+                if self.sent.is_empty() {
+                    Err(DecodeError::new("", "unsupported kind of weights"))
+                } else {
+                    Ok(())
+                }
             };
-            client.handle_response(response, check, Clock::system().now());
+            client.handle_response(response, decode, Clock::system().now());
             while client.poll_event().is_some() {}
         }
     }
 
     async fn report(&self, requests: SendRequest<Bytes>) -> Outcome {
         let mut stream = Stream::open(requests, STREAM_LOAD_STATS).await?;
-        let say = |cluster_stats| {
+        let encode = |cluster_stats| {
             wire::encode_load_stats_request(&LoadStatsRequest {
                 node: Some(self.node().info),
                 cluster_stats,
             })
         };
-        stream.send(&say(Vec::new()))?;
+        stream.send(&encode(Vec::new()))?;
         let settings = wire::decode_load_stats_response(&stream.next().await?)?;
         let mut ticks = tokio::time::interval(settings.load_reporting_interval);
         loop {
@@ -103,7 +107,7 @@ impl Proxy {
                 }
             }
             if !self.sent.is_empty() {
-                stream.send(&say(vec![self.stats()]))?;
+                stream.send(&encode(vec![self.stats()]))?;
             }
         }
     }
@@ -117,9 +121,10 @@ impl Proxy {
             },
             user_agent_name: "envoy".to_owned(),
             user_agent_version: "1.40.0".to_owned(),
-            client_features: match self.plimsoll {
-                true => vec![PLIMSOLL_FEATURE.to_owned()],
-                false => Vec::new(),
+            client_features: if self.plimsoll {
+                vec![PLIMSOLL_FEATURE.to_owned()]
+            } else {
+                Vec::new()
             },
         };
         let raw = wire::encode_node(&info);
@@ -145,7 +150,7 @@ impl Proxy {
     }
 }
 
-/// A gRPC stream.
+/// Bidirectional gRPC stream over h2.
 struct Stream {
     requests: SendStream<Bytes>,
     responses: RecvStream,
@@ -178,7 +183,7 @@ impl Stream {
         self.requests.send_data(out.freeze(), false)
     }
 
-    /// The next message; nothing is lost when this is dropped and called again.
+    /// Returns the next message; cancel-safe.
     async fn next(&mut self) -> Result<Bytes, Box<dyn std::error::Error>> {
         loop {
             if let Some(length) = self.buffer.get(1..HEADER) {

@@ -1,9 +1,9 @@
-"""A gRPC server and a gRPC client (C-core) of the end-to-end tests, for a proxy in between.
+"""gRPC server and client (C-core) of the end-to-end tests, for calls through a proxy.
 
-serve               A server on a free port; prints the port.
-call TARGET [CA]    Makes calls of every kind to TARGET and prints what came back: JSON by kind.
-                    With the file CA over TLS.
-fail TARGET         Makes one call and prints how it failed.
+serve               Starts a server on a free port and prints the port.
+call TARGET [CA]    Makes calls of every kind to TARGET and prints the results as JSON by kind.
+                    Uses TLS if the file CA is given.
+fail TARGET         Makes one call and prints its error.
 """
 
 import concurrent.futures
@@ -15,13 +15,13 @@ import grpc
 
 SERVICE = "/plimsoll.test.Interop/"
 LARGE = 8 * 1024 * 1024
-# Of Calls, those that are no calls.
+# Methods of Calls that are not a kind of call.
 HELPERS = ("method", "failed")
 OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
 
 class Interop(grpc.GenericRpcHandler):
-    """Every kind of method. Messages are bytes as they are."""
+    """Implements every kind of method. Messages are plain bytes."""
 
     def __init__(self):
         self.ended = threading.Semaphore(0)
@@ -40,7 +40,7 @@ class Interop(grpc.GenericRpcHandler):
         return self.methods.get(details.method.removeprefix(SERVICE))
 
     def echo(self, request, context):
-        """The metadata of the call as initial metadata, and some of it as trailers."""
+        """Returns metadata of the call as initial and trailing metadata."""
         asked = dict(context.invocation_metadata())
         context.send_initial_metadata((("x-seen", asked.get("x-ask", "")),))
         context.set_trailing_metadata((("x-ask-bin", asked.get("x-ask-bin", b"")),))
@@ -66,7 +66,7 @@ class Interop(grpc.GenericRpcHandler):
         context.abort(grpc.StatusCode.DATA_LOSS, "the rest is lost")
 
     def hang(self, request, context):
-        """Answers nothing until the call is over; what it was asked for tells which one it was."""
+        """Does not respond until the call is over; counts calls with the request `deadline`."""
         over = threading.Event()
         context.add_callback(over.set)
         if over.wait(timeout=30) and request == b"deadline":
@@ -87,7 +87,7 @@ def serve():
 
 
 class Calls:
-    """One method per kind of call; each says what came back."""
+    """One method per kind of call; each returns the result."""
 
     def __init__(self, channel):
         self.channel = channel
@@ -120,7 +120,7 @@ class Calls:
         return int(self.method("stream_unary", "Length")(parts))
 
     def both_streams(self):
-        """Each message is sent when the one before was answered: nothing may be held back."""
+        """Sends each message after the response to the previous one: the proxy must not buffer."""
         answered = threading.Semaphore(1)
 
         def ask():
@@ -150,7 +150,7 @@ class Calls:
         return self.failed(lambda: self.method("unary_unary", "Nothing")(b""))
 
     def no_route(self):
-        return self.failed(lambda: self.channel.unary_unary("/nowhere.Here/There")(b""))
+        return self.failed(lambda: self.channel.unary_unary("/no.such.Service/Method")(b""))
 
     def deadline(self):
         hang = self.method("unary_unary", "Hang")

@@ -1,8 +1,8 @@
-// A gRPC client for Node.js of the end-to-end tests, driven over standard input and output.
+// gRPC client for Node.js of the end-to-end tests, controlled by standard input and output.
 //
-// TARGET RATE    Calls TARGET at RATE per second. Each line on standard input is answered with the
-//                counts so far: JSON of answers by zone, failures under "". A line "rate N" first
-//                changes the rate. At rate 0 it only connects.
+// TARGET RATE    Calls TARGET at RATE per second. Responds to each line on standard input with the
+//                counts so far: JSON of responses by zone, failures under "". A line "rate N" changes
+//                the rate first. At rate 0 it only connects.
 //
 // CommonJS, because its modules are found through NODE_PATH.
 
@@ -33,10 +33,10 @@ function call() {
   });
 }
 
-// Without a call, nothing would be subscribed to.
+// Connect without a call, so that resources are subscribed.
 client.getChannel().getConnectivityState(true);
 
-// What is due is made up for, at most a second of it: the rate holds on a busy machine.
+// Catches up on late calls, at most one second, so that the rate holds on a busy machine.
 let due = performance.now();
 setInterval(() => {
   const now = performance.now();

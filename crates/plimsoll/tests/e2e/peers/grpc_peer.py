@@ -1,8 +1,9 @@
-"""A gRPC server or client of the end-to-end tests, driven over standard input and output.
+"""gRPC server or client of the end-to-end tests, controlled by standard input and output.
 
-serve ZONE...       One server per zone on a free port; prints the ports. Answers with its zone.
-call TARGET RATE    Calls TARGET at RATE per second. Each line on standard input is answered with
-                    the counts so far: JSON of answers by zone, failures under "".
+serve ZONE...       Starts one server per zone on a free port and prints the ports. A server responds
+                    with its zone.
+call TARGET RATE    Calls TARGET at RATE per second. Responds to each line on standard input with the
+                    counts so far: JSON of responses by zone, failures under "".
 """
 
 import collections
@@ -18,7 +19,7 @@ METHOD = "/plimsoll.test.Zones/Where"
 
 
 class Zone(grpc.GenericRpcHandler):
-    """Answers every call with the name of a zone."""
+    """Responds to every call with the name of a zone."""
 
     def __init__(self, zone):
         self.handler = grpc.unary_unary_rpc_method_handler(lambda request, context: zone.encode())

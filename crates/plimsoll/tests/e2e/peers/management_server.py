@@ -1,12 +1,12 @@
-"""A management server of the end-to-end tests, for relays and proxies.
+"""Management server of the end-to-end tests, for relays and proxies.
 
 management_server.py FILE [PORT]
 
 Serves the resources of FILE, a JSON list of messages with "@type", over ADS in both variants, state
-of the world and incremental, and prints its port. Each line on standard input is a path to another
-such file, which replaces the resources of every stream and is answered with "ok"; the line
-"refusals" is answered with a JSON list of what was refused so far, each as type and message, the
-line "reports" with a JSON list of all ClusterStats that were reported, endpoints one by one.
+of the world and incremental, and prints its port. Each line on standard input is a command: the path
+of another such file, which replaces the resources of every stream ("ok"), "nacks" for a JSON list of
+type and message of all NACKs, or "reports" for a JSON list of all ClusterStats received, with
+per-endpoint statistics.
 """
 
 import concurrent.futures
@@ -24,13 +24,13 @@ from google.protobuf import any_pb2, json_format
 
 
 class Resources:
-    """All resources by type, and the streams that want to hear of others."""
+    """All resources by type, and the streams to notify of changes."""
 
     def __init__(self, path):
         self.lock = threading.Lock()
         self.version = 0
         self.streams = set()
-        self.refusals = []
+        self.nacks = []
         self.load(path)
 
     def load(self, path):
@@ -46,7 +46,7 @@ class Resources:
                 stream.put("changed")
 
     def open(self, requests):
-        """A queue of the requests of a stream, of "changed", and None at its end."""
+        """Returns a queue of the stream's requests and of "changed"; None marks its end."""
         todo = queue.Queue()
         with self.lock:
             self.streams.add(todo)
@@ -57,15 +57,15 @@ class Resources:
         with self.lock:
             self.streams.discard(todo)
 
-    def note(self, request):
-        """Remembers it if it is a refusal."""
+    def record_nack(self, request):
+        """Stores the error of a request if it is a NACK."""
         if request.HasField("error_detail"):
             with self.lock:
-                self.refusals.append((request.type_url, request.error_detail.message))
+                self.nacks.append((request.type_url, request.error_detail.message))
 
 
 class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
-    """Answers what is new to a stream: a type it did not have, other names, other resources."""
+    """Responds to new types and names of a stream, and pushes changed resources."""
 
     def __init__(self, resources):
         self.resources = resources
@@ -79,11 +79,11 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
                     for type_url in names:
                         yield self.response(type_url, names[type_url])
                     continue
-                self.resources.note(event)
-                wanted = set(event.resource_names)
-                if names.get(event.type_url) != wanted:
-                    names[event.type_url] = wanted
-                    yield self.response(event.type_url, wanted)
+                self.resources.record_nack(event)
+                selected = set(event.resource_names)
+                if names.get(event.type_url) != selected:
+                    names[event.type_url] = selected
+                    yield self.response(event.type_url, selected)
         finally:
             self.resources.close(todo)
 
@@ -104,7 +104,7 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
                 if event == "changed":
                     changed = list(types.values())
                 else:
-                    self.resources.note(event)
+                    self.resources.record_nack(event)
                     known = types.setdefault(event.type_url, Subscribed(event))
                     changed = [known] if known.change(event) else []
                 for known in changed:
@@ -116,24 +116,24 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
 
 
 class Subscribed:
-    """What a client of the incremental variant wants of one type, and what it has of it."""
+    """State of one type on an incremental stream: subscriptions and versions sent."""
 
     def __init__(self, first):
         self.type_url = first.type_url
         self.names = set()
-        # No names in the first request are all names.
+        # No names in the first request mean a wildcard subscription.
         self.all = not first.resource_names_subscribe
         self.has = dict(first.initial_resource_versions)
         self.nonce = 0
 
     def change(self, request):
-        """Takes a request; whether there may be something to say."""
+        """Applies a request; returns whether a response may be needed."""
         self.names |= set(request.resource_names_subscribe)
         self.names -= set(request.resource_names_unsubscribe)
         for name in request.resource_names_unsubscribe:
             self.has.pop(name, None)
         for name in request.resource_names_subscribe:
-            # Who subscribes is answered, even if it had the resource before.
+            # A new subscription gets a response, even if the resource was sent before.
             self.has.pop(name, None)
         return not request.response_nonce or bool(request.resource_names_subscribe)
 
@@ -141,10 +141,10 @@ class Subscribed:
         with resources.lock:
             found = {name_of(one): one for one in resources.by_type.get(self.type_url, [])}
         every = self.all or "*" in self.names
-        wanted = {name: one for name, one in found.items() if every or name in self.names}
-        versions = {name: str(hash(one.SerializeToString())) for name, one in wanted.items()}
-        fresh = [name for name in wanted if self.has.get(name) != versions[name]]
-        gone = [name for name in self.has if name not in wanted]
+        selected = {name: one for name, one in found.items() if every or name in self.names}
+        versions = {name: str(hash(one.SerializeToString())) for name, one in selected.items()}
+        fresh = [name for name in selected if self.has.get(name) != versions[name]]
+        gone = [name for name in self.has if name not in selected]
         if not fresh and not gone and self.nonce:
             return None
         self.nonce += 1
@@ -154,22 +154,23 @@ class Subscribed:
             nonce=str(self.nonce),
             removed_resources=gone,
             resources=[
-                discovery_pb2.Resource(name=name, version=versions[name], resource=wanted[name])
+                discovery_pb2.Resource(name=name, version=versions[name], resource=selected[name])
                 for name in fresh
             ],
         )
 
 
 class Lrs(lrs_pb2_grpc.LoadReportingServiceServicer):
-    """Asks for everything there is to report, and keeps it."""
+    """Requests reports of all clusters and endpoints, and stores them."""
 
     def __init__(self):
         self.lock = threading.Lock()
         self.reports = []
 
     def StreamLoadStats(self, requests, context):
-        asked = lrs_pb2.LoadStatsResponse(send_all_clusters=True, report_endpoint_granularity=True)
-        asked.load_reporting_interval.nanos = 200_000_000
+        settings = lrs_pb2.LoadStatsResponse(send_all_clusters=True)
+        settings.report_endpoint_granularity = True
+        settings.load_reporting_interval.nanos = 200_000_000
         for index, request in enumerate(requests):
             with self.lock:
                 self.reports += [
@@ -177,7 +178,7 @@ class Lrs(lrs_pb2_grpc.LoadReportingServiceServicer):
                     for stats in request.cluster_stats
                 ]
             if index == 0:
-                yield asked
+                yield settings
 
 
 def read(requests, todo):
@@ -204,8 +205,8 @@ def main():
     print(server.add_insecure_port(f"127.0.0.1:{port}"), flush=True)
     server.start()
     for line in sys.stdin:
-        if line.strip() == "refusals":
-            print(json.dumps(resources.refusals), flush=True)
+        if line.strip() == "nacks":
+            print(json.dumps(resources.nacks), flush=True)
             continue
         if line.strip() == "reports":
             with lrs.lock:

@@ -1,9 +1,8 @@
-//! Requests through a proxy while everything around it changes: hosts come, go and crash, health
-//! flaps, files are edited well and badly, the control plane dies and returns.
+//! Soak test: requests through a proxy while hosts are added, removed and crash, health flaps,
+//! valid and invalid edits are made, and the control plane restarts.
 //!
-//! Nothing may fail that a correct proxy can avoid, which is all of it: requests may be tried
-//! again, and there are always hosts that live. Memory must not grow. `make test` takes half a
-//! minute of it and `make soak` ten minutes: [`SECONDS`].
+//! No request may fail: retries are configured, and there are always healthy hosts. Memory must not
+//! grow. `make test` runs it for half a minute, `make soak` for ten minutes: [`SECONDS`].
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -16,30 +15,31 @@ use crate::support::control::Control;
 use crate::support::hosts::Hosts;
 use crate::support::http::get;
 use crate::support::load::{Load, Source};
-use crate::support::proxy::{Proxy, cluster, file, listener, steered_by};
+use crate::support::proxy::{Proxy, cluster, file, listener, with_management_server};
 use crate::support::{scratch, wait_until};
 
-/// How long it goes on, and what decides the order of disturbances; see `scripts/soak.sh`.
+/// Variables with the duration and with the seed for the order of disturbances; see
+/// `scripts/soak.sh`.
 const SECONDS: &str = "PLIMSOLL_SOAK_SECONDS";
 const SEED: &str = "PLIMSOLL_SOAK_SEED";
 const SHORT: u64 = 25;
-/// Hosts of each of two clusters, so many that those which are away are no reason for panic. One
-/// cluster comes from the control plane; the other stands in the file, with health checks.
+/// Number of hosts in each of two clusters, enough to avoid panic while some are down. One cluster
+/// comes from the control plane; the other is in the file and has health checks.
 const HOSTS: usize = 5;
-/// Two sources with three requests each per tick: 200 per second.
+/// Two sources send three requests per tick: 200 per second.
 const TICK: Duration = Duration::from_millis(30);
-/// Requests of h2load in each round, on connections of their own.
+/// Requests of h2load during each disturbance, on new connections.
 const BURST: &str = "300";
-/// Memory may grow by so much from the third quarter of the time to the last. More is a leak.
+/// Maximum growth of memory from the third to the last quarter of the time; more is a leak.
 const GROWTH: f64 = 1.15;
 const GROWTH_KIB: f64 = 4096.0;
 
 #[test]
-fn nothing_fails_and_memory_stays() {
+fn no_request_fails_and_memory_does_not_grow() {
     let variable =
         |name, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
     let (seconds, seed) = (variable(SECONDS, SHORT), variable(SEED, 7));
-    let mut world = World::start();
+    let mut testbed = Testbed::start();
     let mut rng = Xoshiro256::from_seed(seed);
     let mut memory: Vec<u64> = Vec::new();
     let started = Instant::now();
@@ -50,20 +50,20 @@ fn nothing_fails_and_memory_stays() {
             let draw = rng.next_u64() % order.len() as u64;
             let (name, disturb) = order.swap_remove(usize::try_from(draw).unwrap());
             let host = usize::try_from(rng.next_u64() % HOSTS as u64).unwrap();
-            let burst = Burst::start(&world);
-            disturb(&mut world, host);
+            let burst = Burst::start(&testbed);
+            disturb(&mut testbed, host);
             burst.end(name);
-            let failed = world.load.failed();
+            let failed = testbed.load.failed();
             assert_eq!(
                 failed, 0,
                 "{name} of host {host}, round {rounds}, seed {seed}"
             );
-            memory.push(world.proxy.resident_kib());
+            memory.push(testbed.proxy.resident_kib());
         }
         rounds += 1;
     }
-    assert!(world.proxy.is_alive());
-    let requests = world.load.succeeded();
+    assert!(testbed.proxy.is_alive());
+    let requests = testbed.load.succeeded();
     let (before, after) = quarters(&memory);
     eprintln!(
         "{rounds} rounds in {:?}, {requests} requests, none failed; {before:.0} KiB in the third \
@@ -73,122 +73,122 @@ fn nothing_fails_and_memory_stays() {
     assert!(after <= before * GROWTH + GROWTH_KIB, "{memory:?}");
 }
 
-/// What can happen, to a host if it happens to one. All is well again at its end.
-type Disturbance = fn(&mut World, usize);
+/// Disturbance, applied to a host where it concerns one. Everything is restored at its end.
+type Disturbance = fn(&mut Testbed, usize);
 
 const DISTURBANCES: [(&str, Disturbance); 7] = [
-    ("a departure", departure),
+    ("a removal", removal),
     ("a crash", crash),
-    ("an illness", illness),
-    ("a mark of ill health", marked),
-    ("a good edit", good_edit),
-    ("a bad edit", bad_edit),
-    ("the death of the control plane", control_dies),
+    ("failing health checks", failing_health_checks),
+    ("an EDS health status", eds_health_status),
+    ("a valid edit", valid_edit),
+    ("an invalid edit", invalid_edit),
+    ("a control plane outage", control_plane_outage),
 ];
 
-/// A host is taken out of service, then ends; later it is put back.
-fn departure(world: &mut World, host: usize) {
-    world.assign(&[(host, "absent")]);
-    world.wait_for_silence(host);
-    world.hosts.kill(host);
-    world.answered(100);
-    world.hosts.restart(host);
-    world.assign(&[]);
-    world.wait_for_traffic(host);
+/// Removes a host from the assignment and stops it; later restores it.
+fn removal(testbed: &mut Testbed, host: usize) {
+    testbed.assign(&[(host, "absent")]);
+    testbed.wait_for_no_traffic(host);
+    testbed.hosts.kill(host);
+    testbed.wait_for_requests(100);
+    testbed.hosts.restart(host);
+    testbed.assign(&[]);
+    testbed.wait_for_traffic(host);
 }
 
-/// A host of each cluster ends without a word, in the midst of requests.
-fn crash(world: &mut World, host: usize) {
+/// Kills a host of each cluster while requests are in flight.
+fn crash(testbed: &mut Testbed, host: usize) {
     let both = [host, HOSTS + host];
     for _ in 0..3 {
         for host in both {
-            world.hosts.kill(host);
+            testbed.hosts.kill(host);
         }
-        world.answered(60);
+        testbed.wait_for_requests(60);
         for host in both {
-            world.hosts.restart(host);
+            testbed.hosts.restart(host);
         }
-        world.answered(60);
+        testbed.wait_for_requests(60);
     }
     for host in both {
-        world.wait_for_traffic(host);
+        testbed.wait_for_traffic(host);
     }
 }
 
-/// A host says that it is ill, and later that it is well.
-fn illness(world: &mut World, host: usize) {
+/// Lets a host fail its health checks, and later pass them.
+fn failing_health_checks(testbed: &mut Testbed, host: usize) {
     let host = HOSTS + host;
-    world.hosts.set_ill(host, true);
-    world.wait_for_silence(host);
-    world.hosts.set_ill(host, false);
-    world.wait_for_traffic(host);
+    testbed.hosts.set_unhealthy(host, true);
+    testbed.wait_for_no_traffic(host);
+    testbed.hosts.set_unhealthy(host, false);
+    testbed.wait_for_traffic(host);
 }
 
-/// The control plane says so.
-fn marked(world: &mut World, host: usize) {
+/// Marks hosts as unhealthy and draining in the assignment.
+fn eds_health_status(testbed: &mut Testbed, host: usize) {
     let other = (host + 1) % HOSTS;
-    world.assign(&[(host, "UNHEALTHY"), (other, "DRAINING")]);
-    world.wait_for_silence(host);
-    world.assign(&[]);
-    world.wait_for_traffic(host);
+    testbed.assign(&[(host, "UNHEALTHY"), (other, "DRAINING")]);
+    testbed.wait_for_no_traffic(host);
+    testbed.assign(&[]);
+    testbed.wait_for_traffic(host);
 }
 
-/// Routes change.
-fn good_edit(world: &mut World, _: usize) {
+/// Changes the routes of the proxy.
+fn valid_edit(testbed: &mut Testbed, _: usize) {
     for _ in 0..2 {
-        let before = world.proxy.stat("config.reload_success");
-        world.generation += 1;
-        world.proxy.edit(&world.file());
+        let before = testbed.proxy.stat("config.reload_success");
+        testbed.generation += 1;
+        testbed.proxy.edit(&testbed.config());
         wait_until("the edit is in force", || {
-            world.proxy.stat("config.reload_success") > before
+            testbed.proxy.stat("config.reload_success") > before
         });
-        world.answered(20);
+        testbed.wait_for_requests(20);
     }
 }
 
-/// A file that cannot be, and the good one back.
-fn bad_edit(world: &mut World, _: usize) {
-    let before = world.proxy.stat("config.reload_failure");
-    let mut bad = world.file();
-    bad["static_resources"]["listners"] = json!([]);
-    world.proxy.edit(&bad);
-    wait_until("the edit is refused", || {
-        world.proxy.stat("config.reload_failure") > before
+/// Writes an invalid file, then the valid one again.
+fn invalid_edit(testbed: &mut Testbed, _: usize) {
+    let before = testbed.proxy.stat("config.reload_failure");
+    let mut invalid = testbed.config();
+    invalid["static_resources"]["listners"] = json!([]);
+    testbed.proxy.edit(&invalid);
+    wait_until("the edit is rejected", || {
+        testbed.proxy.stat("config.reload_failure") > before
     });
-    world.answered(20);
-    world.proxy.edit(&world.file());
+    testbed.wait_for_requests(20);
+    testbed.proxy.edit(&testbed.config());
 }
 
-/// It is gone for a while, a host crashes meanwhile, and it comes back with other hosts.
-fn control_dies(world: &mut World, host: usize) {
-    world.control.kill();
-    world.hosts.kill(host);
-    world.answered(100);
-    world.hosts.restart(host);
-    world.control.restart();
-    world.assign(&[(host, "absent")]);
-    world.wait_for_silence(host);
-    world.assign(&[]);
-    world.wait_for_traffic(host);
+/// Stops the control plane, crashes a host meanwhile, and restarts with other hosts.
+fn control_plane_outage(testbed: &mut Testbed, host: usize) {
+    testbed.control.kill();
+    testbed.hosts.kill(host);
+    testbed.wait_for_requests(100);
+    testbed.hosts.restart(host);
+    testbed.control.restart();
+    testbed.assign(&[(host, "absent")]);
+    testbed.wait_for_no_traffic(host);
+    testbed.assign(&[]);
+    testbed.wait_for_traffic(host);
 }
 
-/// Everything. Dropped in this order: traffic, proxy, control plane, hosts.
-struct World {
+/// Processes of the test. Dropped in this order: traffic, proxy, control plane, hosts.
+struct Testbed {
     load: Load,
     proxy: Proxy,
     control: Control,
     hosts: Hosts,
-    folder: PathBuf,
-    /// Number of the file that is in force.
+    directory: PathBuf,
+    /// Version of the proxy's configuration.
     generation: u64,
 }
 
-impl World {
+impl Testbed {
     fn start() -> Self {
-        let folder = scratch("churn");
+        let directory = scratch("churn");
         let hosts = Hosts::start(2 * HOSTS);
-        let control = Control::start(&folder, &control_config(&hosts, &[]));
-        let proxy = Proxy::start(&folder, "proxy", &proxy_file(&hosts, &control, 0));
+        let control = Control::start(&directory, &control_config(&hosts, &[]));
+        let proxy = Proxy::start(&directory, "proxy", &proxy_file(&hosts, &control, 0));
         let front = proxy.listener("front");
         wait_until("the proxy serves", || get(front, "/").is_some());
         let source = Source {
@@ -201,56 +201,56 @@ impl World {
             proxy,
             control,
             hosts,
-            folder,
+            directory,
             generation: 0,
         }
     }
 
-    /// The file of the proxy.
-    fn file(&self) -> Value {
+    /// Returns the configuration of the proxy.
+    fn config(&self) -> Value {
         proxy_file(&self.hosts, &self.control, self.generation)
     }
 
-    /// Has the control plane say so of some hosts: `absent`, or a health status.
-    fn assign(&self, apart: &[(usize, &str)]) {
-        self.control.edit(&control_config(&self.hosts, apart));
+    /// Sets the status of some hosts in the control plane: `absent`, or a health status.
+    fn assign(&self, statuses: &[(usize, &str)]) {
+        self.control.edit(&control_config(&self.hosts, statuses));
     }
 
-    fn answered(&self, requests: u64) {
+    fn wait_for_requests(&self, requests: u64) {
         let from = self.load.succeeded() + self.load.failed();
         wait_until("requests are answered", || {
             self.load.succeeded() + self.load.failed() >= from + requests
         });
     }
 
-    /// Waits until a host gets no requests while others get a hundred.
-    fn wait_for_silence(&self, host: usize) {
-        wait_until("a host is left alone", || {
-            let before = self.hosts.taken(host);
-            self.answered(100);
-            self.hosts.taken(host) == before
+    /// Waits until a host gets none of 100 requests.
+    fn wait_for_no_traffic(&self, host: usize) {
+        wait_until("a host gets no requests", || {
+            let before = self.hosts.request_count(host);
+            self.wait_for_requests(100);
+            self.hosts.request_count(host) == before
         });
     }
 
     fn wait_for_traffic(&self, host: usize) {
-        let before = self.hosts.taken(host);
+        let before = self.hosts.request_count(host);
         wait_until("a host is used again", || {
-            self.hosts.taken(host) > before + 3
+            self.hosts.request_count(host) > before + 3
         });
     }
 }
 
-/// h2load during one disturbance: HTTP/2, and connections that come and go.
+/// h2load during one disturbance: HTTP/2, with connections that are opened and closed.
 struct Burst {
     child: Child,
 }
 
 impl Burst {
-    fn start(world: &World) -> Self {
-        let log = std::fs::File::create(world.folder.join("h2load.log")).unwrap();
+    fn start(testbed: &Testbed) -> Self {
+        let log = std::fs::File::create(testbed.directory.join("h2load.log")).unwrap();
         let mut command = Command::new("h2load");
         command.args(["-n", BURST, "-c4", "-m2", "-r4", "-T20s"]);
-        command.arg(format!("http://{}/", world.proxy.listener("front")));
+        command.arg(format!("http://{}/", testbed.proxy.listener("front")));
         let started = command.stdout(Stdio::piped()).stderr(log).spawn();
         let child = started.expect("h2load is not installed: run `make test` once");
         Self { child }
@@ -264,7 +264,7 @@ impl Burst {
     }
 }
 
-/// Medians of the third and the last quarter.
+/// Returns the medians of the third and the last quarter.
 fn quarters(memory: &[u64]) -> (f64, f64) {
     let median = |part: &[u64]| {
         let mut part = part.to_vec();
@@ -298,19 +298,19 @@ fn proxy_file(hosts: &Hosts, control: &Control, generation: u64) -> Value {
     checked["health_checks"] = json!([{
         "timeout": "2s",
         "interval": "0.2s",
-        // Of a cluster that has had no connection when its hosts are first checked.
+        // Applies before the first connection to the cluster.
         "no_traffic_interval": "0.2s",
         "unhealthy_threshold": 2,
         "healthy_threshold": 1,
         "http_health_check": { "path": "/health" },
     }]);
     let file = file("zone-a", &[listener("front", &routes)], &[checked]);
-    steered_by(file, control.xds, "DELTA_GRPC")
+    with_management_server(file, control.xds, "DELTA_GRPC")
 }
 
-fn control_config(hosts: &Hosts, apart: &[(usize, &str)]) -> String {
+fn control_config(hosts: &Hosts, statuses: &[(usize, &str)]) -> String {
     let status = |host: usize| {
-        let found = apart.iter().find(|(apart, _)| *apart == host);
+        let found = statuses.iter().find(|(other, _)| *other == host);
         found.map_or("HEALTHY", |(_, status)| *status)
     };
     let addresses = hosts.addresses().into_iter().take(HOSTS).enumerate();

@@ -1,63 +1,62 @@
-//! Three programs with the embedded client, in three zones with unequal demand: every server gets
-//! its share, by each of the ways in which demand is delivered, and the death of the control
-//! plane costs no call.
+//! Three programs with the embedded client in three zones with uneven demand: every server gets its
+//! share, with every delivery of demand, and no call fails while the control plane is down.
 
 use std::time::{Duration, Instant};
 
 use crate::support::backends::Backends;
-use crate::support::client::{ClientProcess, run_if_asked};
+use crate::support::client::{ClientProcess, run_if_client_process};
 use crate::support::control::Control;
 use crate::support::fleet::{ZONES, assert_fair, measure, start_backends};
 use crate::support::load::{Load, Source};
 use crate::support::{scratch, wait_until};
 
-/// The test that client processes are.
+/// Name of the test that client processes run.
 const ENTRY: &str = "real_peers::clients::client_process";
-/// Traffic comes in steps of 20 requests. A busy machine must be able to keep the pace: each client
-/// reports over a time of its own, and a pace that changes in between looks like other shares.
+/// 20 requests are sent per tick. The machine must sustain this rate: clients report over different
+/// intervals, so a varying rate would look like other shares.
 const TICK: Duration = Duration::from_millis(25);
-/// How near to the true demand clients go by it before loads are judged, in basis points. A point
-/// of the smallest zone's demand already is the whole of the 5 % that its servers may be off.
-const NEAR: u64 = 40;
+/// Tolerance of the clients' view of demand in basis points, before loads are asserted. One percent
+/// point of the smallest zone's demand is already the 5 % tolerance of its load.
+const TOLERANCE_BP: u64 = 40;
 
 #[test]
 fn client_process() {
-    run_if_asked();
+    run_if_client_process();
 }
 
 #[test]
-fn measured_demand_by_the_field_of_the_fleet_assignment() {
-    follow("EDS_FIELD", "eds_field");
+fn demand_delivered_by_eds_field() {
+    assert_delivered("EDS_FIELD", "eds_field");
 }
 
 #[test]
-fn measured_demand_by_the_metadata_of_localities() {
-    follow("LOCALITY_METADATA", "locality_metadata");
+fn demand_delivered_by_locality_metadata() {
+    assert_delivered("LOCALITY_METADATA", "locality_metadata");
 }
 
 #[test]
-fn measured_demand_by_the_answer_to_load_reports() {
-    follow("LRS_RESPONSE", "lrs_response");
+fn demand_delivered_by_lrs_response() {
+    assert_delivered("LRS_RESPONSE", "lrs_response");
 }
 
 #[test]
-fn measured_demand_by_the_weights_of_localities() {
-    let world = World::start("locality_weights", "LOCALITY_WEIGHTS");
-    let follow = || world.clients.iter().all(follows_weights);
-    wait_until("clients have the weights of their zone", follow);
-    for client in &world.clients {
-        let node = world.control.node(&format!("checkout-{}", client.zone));
+fn demand_delivered_by_locality_weights() {
+    let testbed = Testbed::start("locality_weights", "LOCALITY_WEIGHTS");
+    let received = || testbed.clients.iter().all(has_expected_weights);
+    wait_until("clients have the weights of their zone", received);
+    for client in &testbed.clients {
+        let node = testbed.control.node(&format!("checkout-{}", client.zone));
         assert_eq!(
             node["delivery"][0]["delivery"], "locality_weights",
             "{node}"
         );
     }
-    assert_fair(&world.backends, &world.load, follow);
-    assert_eq!(world.load.failed(), 0);
+    assert_fair(&testbed.backends, &testbed.load, received);
+    assert_eq!(testbed.load.failed(), 0);
 }
 
-/// Whether a client keeps local what the true demand lets it: 60 % in zone-a, everything elsewhere.
-fn follows_weights(client: &ClientProcess) -> bool {
+/// Whether a client keeps the expected share local: 60 % in zone-a, all requests elsewhere.
+fn has_expected_weights(client: &ClientProcess) -> bool {
     let explained = client.explain();
     let mut localities = explained["localities"].as_array().into_iter().flatten();
     let own = localities.find(|locality| locality["zone"] == *client.zone);
@@ -66,50 +65,50 @@ fn follows_weights(client: &ClientProcess) -> bool {
     share.is_some_and(|share| (share - kept).abs() <= 0.008)
 }
 
-/// Everything of one test. Dropped in this order: traffic, clients, control plane.
-struct World {
+/// Processes of the test. Dropped in this order: traffic, clients, control plane.
+struct Testbed {
     load: Load,
     clients: Vec<ClientProcess>,
     control: Control,
     backends: Backends,
 }
 
-fn follow(setting: &str, delivery: &str) {
-    let mut world = World::start(delivery, setting);
-    world.wait_for_demand();
-    for client in &world.clients {
-        let node = world.control.node(&format!("checkout-{}", client.zone));
+fn assert_delivered(setting: &str, delivery: &str) {
+    let mut testbed = Testbed::start(delivery, setting);
+    testbed.wait_for_demand();
+    for client in &testbed.clients {
+        let node = testbed.control.node(&format!("checkout-{}", client.zone));
         assert_eq!(node["delivery"][0]["delivery"], delivery, "{node}");
         assert_eq!(client.explain()["fractions"]["origin"], delivery);
     }
-    world.assert_fair();
+    testbed.assert_fair();
 
-    world.control.kill();
-    world.wait_for_status("stale");
-    // Nobody is told anything now: half of the demand is in a zone with a third of the programs.
-    measure(&world.backends, &world.load, 1000);
-    assert_eq!(world.load.failed(), 0);
+    testbed.control.kill();
+    testbed.wait_for_status("stale");
+    // Clients fall back to host counts, which are wrong; only failures are asserted.
+    measure(&testbed.backends, &testbed.load, 1000);
+    assert_eq!(testbed.load.failed(), 0);
 
-    let returned = Instant::now();
-    world.control.restart();
-    world.wait_for_demand();
+    let restarted = Instant::now();
+    testbed.control.restart();
+    testbed.wait_for_demand();
     eprintln!(
-        "{delivery}: {:?} after the return all is well",
-        returned.elapsed()
+        "{delivery}: recovered {:?} after the restart",
+        restarted.elapsed()
     );
-    world.assert_fair();
-    assert_eq!(world.load.failed(), 0);
-    assert!(world.clients.iter_mut().all(ClientProcess::is_alive));
+    testbed.assert_fair();
+    assert_eq!(testbed.load.failed(), 0);
+    assert!(testbed.clients.iter_mut().all(ClientProcess::is_alive));
 }
 
-impl World {
-    /// Starts everything. Clients know the service before they take requests.
+impl Testbed {
+    /// Starts everything. Clients listen once they know the service.
     fn start(name: &str, delivery: &str) -> Self {
-        let folder = scratch(name);
+        let directory = scratch(name);
         let backends = start_backends();
-        let control = Control::start(&folder, &config(&backends, delivery));
+        let control = Control::start(&directory, &config(&backends, delivery));
         let start = |(zone, ..): &(&str, u64, u64, usize)| {
-            ClientProcess::start(&folder, ENTRY, &control, zone)
+            ClientProcess::start(&directory, ENTRY, &control, zone)
         };
         let clients: Vec<_> = ZONES.iter().map(start).collect();
         let source = |(client, zone): (&ClientProcess, &(&str, u64, u64, usize))| Source {
@@ -126,31 +125,31 @@ impl World {
         }
     }
 
-    /// Whether every client goes by the true demand, to within [`NEAR`].
+    /// Whether every client knows the true demand to within [`TOLERANCE_BP`].
     fn knows_demand(&self) -> bool {
         self.clients.iter().all(|client| {
             let explained = client.explain();
             let localities = explained["localities"].as_array();
-            let is_near = |(zone, _, demand, _): &(&str, u64, u64, usize)| {
+            let is_close = |(zone, _, demand, _): &(&str, u64, u64, usize)| {
                 let mut all = localities.into_iter().flatten();
                 let own = all.find(|locality| locality["zone"] == *zone);
                 let share = own.and_then(|own| own["local_bp"].as_u64());
-                share.is_some_and(|share| share.abs_diff(*demand) <= NEAR)
+                share.is_some_and(|share| share.abs_diff(*demand) <= TOLERANCE_BP)
             };
-            explained["fractions"]["status"] == "fresh" && ZONES.iter().all(is_near)
+            explained["fractions"]["status"] == "fresh" && ZONES.iter().all(is_close)
         })
     }
 
     fn wait_for_demand(&self) {
-        wait_until("clients go by measured demand", || self.knows_demand());
+        wait_until("clients use measured demand", || self.knows_demand());
     }
 
-    /// Fails unless every zone has its fair load.
+    /// Asserts that every zone has its fair load.
     fn assert_fair(&self) {
         assert_fair(&self.backends, &self.load, || self.knows_demand());
     }
 
-    /// Waits until every client says this of its fractions.
+    /// Waits until the fractions of every client have this status.
     fn wait_for_status(&self, status: &str) {
         wait_until(status, || {
             let mut clients = self.clients.iter();
@@ -159,7 +158,7 @@ impl World {
     }
 }
 
-/// Short times: the shortest staleness threshold there is, and reports twice a second.
+/// Configuration with short times: minimum staleness threshold, two load reports per second.
 fn config(backends: &Backends, delivery: &str) -> String {
     let endpoints = backends.endpoints();
     let policy = "type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3";

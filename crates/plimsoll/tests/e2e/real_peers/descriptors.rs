@@ -1,8 +1,8 @@
-//! The numbers that we add to Envoy's messages are free in every release that we talk to.
+//! Field numbers that we add to Envoy's messages are unused in every supported Envoy release.
 //!
-//! All that plimsoll-xds declares is compared with the descriptors inside each binary: a number
-//! must have our name there, or none. What has none is ours, so that a field that is added tomorrow
-//! is looked after without being entered anywhere.
+//! All declarations of plimsoll-schema are compared with the descriptors inside each binary: a
+//! number must have our name there, or be unused. Unused numbers are ours, so new fields are
+//! covered without a list.
 
 use std::collections::BTreeSet;
 
@@ -13,32 +13,34 @@ use crate::support::envoy::{CURRENT, binary};
 const RELEASES: [&str; 3] = [CURRENT, "1.39.3", "1.38.3"];
 
 #[test]
-fn no_number_of_ours_is_taken_in_an_envoy() {
+fn our_field_numbers_are_unused_in_envoy() {
     let declared = declared();
-    assert!(declared.len() > 100, "only {} were read", declared.len());
-    let mut taken = Vec::new();
+    assert!(
+        declared.len() > 100,
+        "only {} declarations found",
+        declared.len()
+    );
+    let mut conflicts = Vec::new();
     for release in RELEASES {
         let descriptors = Descriptors::of(&binary(release));
         assert!(descriptors.files > 500, "{release}: {}", descriptors.files);
         let mut ours = BTreeSet::new();
         for message in &declared {
-            let all = match message.is_enum {
-                true => &descriptors.enums,
-                false => &descriptors.messages,
+            let all = if message.is_enum {
+                &descriptors.enums
+            } else {
+                &descriptors.messages
             };
             for (name, numbers) in counterparts(message, all.iter()) {
                 let found = compare(message, numbers, &mut |member, number| {
                     ours.insert(format!("{name}.{member} = {number}"));
                 });
                 let place = |why: String| format!("{release}: {}: {name}: {why}", message.place);
-                taken.extend(found.into_iter().map(place));
+                conflicts.extend(found.into_iter().map(place));
             }
         }
-        eprintln!(
-            "{release}: {} numbers are ours alone: {ours:#?}",
-            ours.len()
-        );
-        // That they are seen as ours shows that the comparison sees anything.
+        eprintln!("{release}: {} numbers are only ours: {ours:#?}", ours.len());
+        // Known additions must be found, or the comparison does not work.
         for known in [
             "envoy.config.endpoint.v3.LocalityLbEndpoints.observed_traffic_fraction = 10",
             "envoy.service.load_stats.v3.LoadStatsResponse.observed_traffic = 5",
@@ -51,12 +53,12 @@ fn no_number_of_ours_is_taken_in_an_envoy() {
         let basis = "ZoneAwareLbConfig.LocalityBasis.OBSERVED_LOAD = 50001";
         assert!(ours.iter().any(|each| each.ends_with(basis)), "{ours:#?}");
     }
-    assert!(taken.is_empty(), "{taken:#?}");
+    assert!(conflicts.is_empty(), "{conflicts:#?}");
 }
 
-/// Envoy's messages that this is a declaration of: those with its name that agree with most of it.
-/// Several agree as well where one declaration serves a typed and a legacy form; none does where
-/// the release does not have it yet.
+/// Returns Envoy's messages that a declaration corresponds to: those with its name that have most
+/// members in common. One declaration may serve a typed and a legacy message; a release that does
+/// not have the message yet has none.
 fn counterparts<'d>(
     declared: &Declared,
     all: impl Iterator<Item = (&'d String, &'d Numbers)>,
@@ -75,27 +77,31 @@ fn counterparts<'d>(
     named.filter(|(_, numbers)| is_best(numbers)).collect()
 }
 
-/// What is taken; `ours` is told of what Envoy does not have.
+/// Returns conflicts, and calls `ours` for members that Envoy does not have.
 fn compare(
     declared: &Declared,
     numbers: &Numbers,
     ours: &mut impl FnMut(&str, u64),
 ) -> Vec<String> {
-    let mut taken = Vec::new();
+    let mut conflicts = Vec::new();
     for (name, number) in &declared.members {
         let reserved = numbers.reserved.iter().any(|range| range.contains(number));
         match numbers.names.get(number) {
             Some(theirs) if theirs == name => {}
-            Some(theirs) => taken.push(format!("{number} is {theirs} there and {name} here")),
-            None if reserved => taken.push(format!("{number}, {name} here, is reserved there")),
+            Some(theirs) => {
+                conflicts.push(format!("{number} is {theirs} in Envoy and {name} here"));
+            }
+            None if reserved => {
+                conflicts.push(format!("{number}, {name} here, is reserved in Envoy"));
+            }
             None => ours(name, *number),
         }
     }
-    taken
+    conflicts
 }
 
 #[test]
-fn a_number_that_is_taken_or_reserved_is_seen() {
+fn used_and_reserved_numbers_are_conflicts() {
     let declared = Declared {
         place: "here".to_owned(),
         name: "v3.Orders".to_owned(),
@@ -113,12 +119,12 @@ fn a_number_that_is_taken_or_reserved_is_seen() {
     };
     let check = |theirs: &Numbers| compare(&declared, theirs, &mut |_, _| {});
     assert_eq!(check(&numbers(&[(1, "id")])), [""; 0]);
-    let taken = check(&numbers(&[(1, "id"), (10, "proximity")]));
-    assert_eq!(taken, ["10 is proximity there and ours here"]);
+    let conflicts = check(&numbers(&[(1, "id"), (10, "proximity")]));
+    assert_eq!(conflicts, ["10 is proximity in Envoy and ours here"]);
     let mut reserved = numbers(&[(1, "id")]);
     reserved.reserved.push(50000..50002);
     assert_eq!(check(&reserved).len(), 1);
-    // The message that agrees with most is meant, not another one of that name.
+    // Of two messages with the name, the one with more members in common is chosen.
     let all = [
         (
             "a.v3.Orders".to_owned(),

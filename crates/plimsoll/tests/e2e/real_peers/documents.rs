@@ -1,4 +1,4 @@
-//! Pages that need an Envoy, run as a reader would; other pages are run by the tests of documents.
+//! Runs the pages that need an Envoy; the tests of documents run the others.
 
 use serde_json::Value;
 
@@ -6,57 +6,62 @@ use crate::documented::listed::{PAGES, Page};
 use crate::documented::{Check, run};
 use crate::support::envoy::{CURRENT, binary};
 
-/// What the tutorial says in words, in its order.
+/// Claims in the text of the tutorial, in its order.
 const TUTORIAL: [Check; 8] = [
     Check {
         command: "curl -s 'localhost:18001/api/v1/nodes'",
-        fault: |said| unless(three_nodes(&json(said)), "three nodes by fleet_weights"),
+        fault: |output| unless(three_nodes(&json(output)), "three nodes by fleet_weights"),
     },
     Check {
         command: "curl -s 'localhost:18001/api/v1/clusters?cluster=orders'",
-        fault: |said| unless(near_demand(&json(said)), "near 5000, 3500 and 1500"),
+        fault: |output| unless(near_demand(&json(output)), "near 5000, 3500 and 1500"),
     },
     Check {
         command: "curl -s 'localhost:18001/api/v1/explain",
-        fault: |said| unless(is_level(&json(said)), "LocalityResidual, load near 1"),
+        fault: |output| unless(is_level(&json(output)), "LocalityResidual, load near 1"),
     },
     Check {
         command: "curl -s 'http://127.0.0.1:10001/?[1-100]'",
-        fault: |said| unless((40..80).contains(&kept(said)), "about 60 from zone-a"),
+        fault: |output| unless((40..80).contains(&kept(output)), "about 60 from zone-a"),
     },
     Check {
         command: "curl -s localhost:18001/api/v1/what-if",
-        fault: |said| unless(said.contains("kept_local"), "kept_local"),
+        fault: |output| unless(output.contains("kept_local"), "kept_local"),
     },
     Check {
         command: "curl -s 'http://127.0.0.1:10001/?[1-100]'",
-        fault: |said| unless((80..=100).contains(&kept(said)), "90 of 100 stay in zone-a"),
+        fault: |output| {
+            unless(
+                (80..=100).contains(&kept(output)),
+                "90 of 100 stay in zone-a",
+            )
+        },
     },
     Check {
         command: "curl -s 'http://127.0.0.1:10001/?[1-100]'",
-        fault: |said| unless(kept(said) >= 40, "weights are kept"),
+        fault: |output| unless(kept(output) >= 40, "weights are kept"),
     },
     Check {
         command: "plimsoll bootstrap grpc",
-        fault: |said| unless(said.is_empty(), "all of it goes to the file"),
+        fault: |output| unless(output.is_empty(), "all of it goes to the file"),
     },
 ];
 
 #[test]
-fn the_tutorial_does_what_it_says() {
+fn commands_of_the_tutorial_print_the_output_shown() {
     check("docs/tutorial-envoy.md", &TUTORIAL, 20);
 }
 
 #[test]
-fn the_readme_does_what_it_says() {
+fn commands_of_the_readme_print_the_output_shown() {
     let checks = [
         Check {
             command: "curl -s 'localhost:18001/api/v1/explain",
-            fault: |said| unless(json(said)["state"].is_string(), "a state"),
+            fault: |output| unless(json(output)["state"].is_string(), "a state"),
         },
         Check {
             command: "plimsoll top",
-            fault: |said| unless(said.contains("zone-a"), "zones"),
+            fault: |output| unless(output.contains("zone-a"), "zones"),
         },
     ];
     check("README.md", &checks, 6);
@@ -78,8 +83,8 @@ fn check(path: &str, checks: &[Check], least: usize) {
     }
 }
 
-fn unless(fine: bool, wanted: &str) -> Option<String> {
-    (!fine).then(|| format!("the page says: {wanted}"))
+fn unless(holds: bool, claim: &str) -> Option<String> {
+    (!holds).then(|| format!("the page says: {claim}"))
 }
 
 fn json(text: &str) -> Value {
@@ -88,16 +93,17 @@ fn json(text: &str) -> Value {
 
 fn three_nodes(page: &Value) -> bool {
     let nodes = page["nodes"].as_array().cloned().unwrap_or_default();
-    let steered = |node: &Value| node["delivery"][0]["delivery"] == "fleet_weights";
-    nodes.len() == 3 && nodes.iter().all(steered)
+    let by_weights = |node: &Value| node["delivery"][0]["delivery"] == "fleet_weights";
+    nodes.len() == 3 && nodes.iter().all(by_weights)
 }
 
-/// Shares of the three zones in basis points.
+/// Whether the delivered fractions are close to the demand of the tutorial.
 fn near_demand(page: &Value) -> bool {
-    let shares = page["clusters"][0]["fleets"][0]["delivered"].as_array();
-    let shares = shares.into_iter().flatten();
-    let shares: Vec<_> = shares
-        .filter_map(|one| one["fraction_bp"].as_i64())
+    let delivered = page["clusters"][0]["fleets"][0]["delivered"].as_array();
+    let shares: Vec<_> = delivered
+        .into_iter()
+        .flatten()
+        .filter_map(|zone| zone["fraction_bp"].as_i64())
         .collect();
     let expected = [5000, 3500, 1500];
     let near = |(share, expected): (&i64, &i64)| (share - expected).abs() < 800;
@@ -112,14 +118,14 @@ fn is_level(page: &Value) -> bool {
     page["state"] == "LocalityResidual" && loads.all(|load| (0.8..1.2).contains(&load))
 }
 
-/// How many of the hundred answers were from zone-a, by `uniq -c`; 0 if there are not a hundred.
-fn kept(said: &str) -> u32 {
-    let counts = said.lines().filter_map(|line| {
+/// Returns how many of 100 responses were from zone-a, by `uniq -c`; 0 if there are not 100.
+fn kept(output: &str) -> u32 {
+    let count_and_zone = |line: &'_ str| {
         let (count, zone) = line.trim().split_once(' ')?;
-        Some((count.parse::<u32>().ok()?, zone))
-    });
-    let counts: Vec<_> = counts.collect();
+        Some((count.parse::<u32>().ok()?, zone.to_owned()))
+    };
+    let counts: Vec<_> = output.lines().filter_map(count_and_zone).collect();
     let all: u32 = counts.iter().map(|(count, _)| count).sum();
-    let own = counts.iter().find(|(_, zone)| *zone == "zone-a");
+    let own = counts.iter().find(|(_, zone)| zone == "zone-a");
     own.map_or(0, |(count, _)| if all == 100 { *count } else { 0 })
 }

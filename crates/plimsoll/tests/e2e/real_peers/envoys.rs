@@ -1,4 +1,4 @@
-//! Stock Envoys balance by measured demand: every delivery they can take, both variants of
+//! Unmodified Envoys balance by measured demand: every delivery they support, both variants of
 //! discovery, three releases.
 
 use std::collections::BTreeMap;
@@ -6,141 +6,141 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::fleet::{World, WorldSpec, burst, measure, shares_from};
+use crate::support::fleet::{Testbed, TestbedSpec, burst, measure, shares_from};
 use crate::support::http::get;
 use crate::support::{wait_for, wait_until};
 
 #[test]
-fn three_envoys_by_fleet_weights() {
-    let mut world = World::start(&WorldSpec {
+fn fleet_weights_even_out_zones_of_envoys() {
+    let mut testbed = Testbed::start(&TestbedSpec {
         name: "fleet-weights",
         ..Default::default()
     });
-    world.wait_for_fleet_weights(60);
-    only_services_are_demand(&world);
-    world.assert_fair();
-    reports_stop_and_return(&world);
-    time_to_effect(&world);
-    // The worked example, with the weights that stay when nobody is there to change them.
-    world.wait_for_fleet_weights(40);
-    world.control.kill();
-    let kept = world.envoys[0].weights("local_cluster");
-    worked_example(&world);
-    assert_eq!(world.envoys[0].weights("local_cluster"), kept);
-    assert_eq!(world.load.failed(), 0);
+    testbed.wait_for_fleet_weights(60);
+    assert_only_services_are_demand(&testbed);
+    testbed.assert_fair();
+    assert_fallback_without_reports(&testbed);
+    print_time_to_effect(&testbed);
+    // Envoys keep their weights without a control plane, so the split can be measured exactly.
+    testbed.wait_for_fleet_weights(40);
+    testbed.control.kill();
+    let kept = testbed.envoys[0].weights("local_cluster");
+    assert_split(&testbed);
+    assert_eq!(testbed.envoys[0].weights("local_cluster"), kept);
+    assert_eq!(testbed.load.failed(), 0);
 }
 
 #[test]
-fn three_envoys_by_locality_weights() {
-    let mut world = World::start(&WorldSpec {
+fn locality_weights_even_out_zones_of_envoys() {
+    let mut testbed = Testbed::start(&TestbedSpec {
         name: "locality-weights",
         service: "delivery: LOCALITY_WEIGHTS",
         ..Default::default()
     });
-    world.assert_fair();
-    reports_stop_and_return(&world);
-    world.wait_for_demand(40);
-    world.control.kill();
-    worked_example(&world);
-    assert_eq!(world.load.failed(), 0);
+    testbed.assert_fair();
+    assert_fallback_without_reports(&testbed);
+    testbed.wait_for_demand(40);
+    testbed.control.kill();
+    assert_split(&testbed);
+    assert_eq!(testbed.load.failed(), 0);
 }
 
 #[test]
-fn delta_and_older_envoys_take_fleet_weights() {
+fn delta_and_older_envoys_accept_fleet_weights() {
     for version in ["1.39.3", "1.38.3"] {
-        let world = World::start(&WorldSpec {
+        let testbed = Testbed::start(&TestbedSpec {
             name: "older-delta",
             version,
             delta: true,
             ..Default::default()
         });
-        world.wait_for_fleet_weights(60);
-        let node = world.control.node("gateway-zone-a");
+        testbed.wait_for_fleet_weights(60);
+        let node = testbed.control.node("gateway-zone-a");
         assert_eq!(node["user_agent_version"], version);
         assert_eq!(node["discovery"][0]["variant"], "delta");
-        world.assert_fair();
-        assert_eq!(world.load.failed(), 0);
+        testbed.assert_fair();
+        assert_eq!(testbed.load.failed(), 0);
     }
 }
 
 #[test]
-fn delta_and_older_envoys_take_locality_weights() {
+fn delta_and_older_envoys_accept_locality_weights() {
     for (version, delta) in [("1.39.3", false), ("1.38.3", false), ("1.40.0", true)] {
-        let world = World::start(&WorldSpec {
+        let testbed = Testbed::start(&TestbedSpec {
             name: "older-locality-weights",
             service: "delivery: LOCALITY_WEIGHTS",
             version,
             delta,
         });
-        world.wait_for_demand(60);
-        let node = world.control.node("gateway-zone-a");
+        testbed.wait_for_demand(60);
+        let node = testbed.control.node("gateway-zone-a");
         assert_eq!(node["user_agent_version"], version);
-        world.assert_fair();
-        assert_eq!(world.load.failed(), 0);
+        testbed.assert_fair();
+        assert_eq!(testbed.load.failed(), 0);
     }
 }
 
-/// Envoys are asked for all clusters and report those of their management servers too.
-fn only_services_are_demand(world: &World) {
-    let page = world.control.page("fleets");
+/// Asserts that load reports of other clusters, such as the management server's, are not demand.
+fn assert_only_services_are_demand(testbed: &Testbed) {
+    let page = testbed.control.page("fleets");
     let demand = page["fleets"][0]["demand"].as_array().unwrap();
-    let clusters: Vec<_> = demand.iter().map(|grain| &grain["cluster"]).collect();
+    let clusters: Vec<_> = demand.iter().map(|scope| &scope["cluster"]).collect();
     assert_eq!(clusters, [&Value::Null, &json!("orders")]);
-    let metrics = get(world.control.admin, "/metrics").unwrap();
+    let metrics = get(testbed.control.admin, "/metrics").unwrap();
     assert!(
         !metrics.contains("load_reports_ignored_total{"),
         "{metrics}"
     );
     for zone in ["zone-a", "zone-b", "zone-c"] {
-        let node = world.control.node(&format!("gateway-{zone}"));
+        let node = testbed.control.node(&format!("gateway-{zone}"));
         assert_eq!(node["unreported"], json!([]), "{node}");
     }
 }
 
-/// Silence is not zero: at the deadline the fleet goes by host counts, and comes back by itself.
-fn reports_stop_and_return(world: &World) {
+/// Asserts that missing reports are not zero demand: after the deadline host counts are delivered,
+/// and demand again when reports return.
+fn assert_fallback_without_reports(testbed: &Testbed) {
     let stopped = Instant::now();
-    world.reports.set_open(false);
+    testbed.reports.set_open(false);
     wait_until("host counts are delivered", || {
-        world.control.service_fractions("orders").is_empty()
+        testbed.control.service_fractions("orders").is_empty()
     });
     eprintln!("host counts {:?} after reports stopped", stopped.elapsed());
-    // One Envoy per zone: a third of the demand each, by count, against 30 % of the servers.
-    wait_until("zone-a keeps nine tenths", || {
-        let local = shares_from(&world.measure(2000), "zone-a")["zone-a"];
+    // By host counts each zone has a third of the demand; zone-a has 30 % of the servers.
+    wait_until("zone-a keeps 90 %", || {
+        let local = shares_from(&testbed.measure(2000), "zone-a")["zone-a"];
         (local - 0.9).abs() < 0.04
     });
-    world.reports.set_open(true);
-    world.wait_for_demand(60);
+    testbed.reports.set_open(true);
+    testbed.wait_for_demand(60);
 }
 
-/// zone-a keeps 60 % and spills 3 : 1.
-fn worked_example(world: &World) {
-    let load = burst(&world.envoys[0]);
+/// Asserts that zone-a keeps 60 % and spills 3 : 1.
+fn assert_split(testbed: &Testbed) {
+    let load = burst(&testbed.envoys[0]);
     // One standard deviation is 0.4 points of the local share, 0.6 of the spill.
-    let counts = measure(&world.backends, &load, 15_000);
+    let counts = measure(&testbed.backends, &load, 15_000);
     assert_eq!(load.failed(), 0);
     let shares = shares_from(&counts, "zone-a");
-    eprintln!("the worked example: {shares:.4?}");
+    eprintln!("split: {shares:.4?}");
     let local = shares["zone-a"];
     assert!((local - 0.6).abs() < 0.02, "{shares:?}");
     let spilled = shares["zone-b"] / (1.0 - local);
     assert!((spilled - 0.75).abs() < 0.04, "{shares:?}");
 }
 
-/// Prints how long it takes from the moment the control plane shows new fractions until an Envoy
-/// has rebuilt its routing.
-fn time_to_effect(world: &World) {
+/// Prints the time from the new fractions in the control plane to the rebuilt routing in an Envoy.
+fn print_time_to_effect(testbed: &Testbed) {
     let stat = "cluster.orders.lb_recalculate_zone_structures";
-    let envoy = &world.envoys[0];
+    let envoy = &testbed.envoys[0];
     let before = envoy.stat(stat).unwrap();
-    let fractions = world.control.fleet_fractions();
-    // The next material change: half of the way back to host counts.
-    world
+    let fractions = testbed.control.fleet_fractions();
+    // A ramp of 50 % is a material change.
+    testbed
         .control
-        .edit(&world.config("delivery: FLEET_WEIGHTS\n  ramp: 50", ""));
+        .edit(&testbed.config("delivery: FLEET_WEIGHTS\n  ramp: 50", ""));
     let shown = wait_for("other fractions are in force", || {
-        let changed: BTreeMap<_, _> = world.control.fleet_fractions();
+        let changed: BTreeMap<_, _> = testbed.control.fleet_fractions();
         (changed != fractions).then(Instant::now)
     });
     let effective = wait_for("an Envoy has rebuilt its routing", || {
@@ -149,9 +149,9 @@ fn time_to_effect(world: &World) {
     let took = effective.saturating_duration_since(shown);
     eprintln!("effective {took:?} after the push (polled every 20 ms)");
     if took > Duration::from_millis(100) {
-        eprintln!("that is more than the 100 ms aimed at; is the machine busy?");
+        eprintln!("more than the goal of 100 ms; is the machine busy?");
     }
-    world
+    testbed
         .control
-        .edit(&world.config("delivery: FLEET_WEIGHTS", ""));
+        .edit(&testbed.config("delivery: FLEET_WEIGHTS", ""));
 }

@@ -1,5 +1,5 @@
-//! Real gRPC clients (C-core, through Python, and grpc-js) follow weights of their zone and report
-//! their load.
+//! Real gRPC clients (C-core through Python, and grpc-js) follow the locality weights of their zone
+//! and report their load.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use crate::support::http::get;
 use crate::support::{scratch, wait_until};
 
 #[test]
-fn clients_follow_the_weights_of_their_zone_and_report() {
-    let folder = scratch("grpc");
+fn c_core_clients_follow_locality_weights_and_report_load() {
+    let directory = scratch("grpc");
     let zones = ["zone-a", "zone-a", "zone-b", "zone-b"];
-    let (_servers, ports) = Peer::serve(&folder, &zones);
+    let (_servers, ports) = Peer::serve(&directory, &zones);
     let config = format!(
         "load_reporting: {{interval: 1s}}
 demand: {{smoothing_time_constant: 3s}}
@@ -28,10 +28,10 @@ services:
 ",
         ports[0], ports[1], ports[2], ports[3]
     );
-    let control = Control::start(&folder, &config);
-    // Three quarters of the demand against one half of the servers.
-    let mut a = Peer::call(&folder, &control, "zone-a", 150);
-    let mut b = Peer::call(&folder, &control, "zone-b", 50);
+    let control = Control::start(&directory, &config);
+    // zone-a has 75 % of the demand and 50 % of the servers.
+    let mut a = Peer::call(&directory, &control, "zone-a", 150);
+    let mut b = Peer::call(&directory, &control, "zone-b", 50);
     wait_until("load reports of both zones have arrived", || {
         let fractions = control.service_fractions("orders");
         let zone_a = fractions.get("zone-a").copied().unwrap_or_default();
@@ -46,69 +46,70 @@ services:
         "{node}"
     );
 
-    // One standard deviation is 1.2 points.
-    let from_a = gained(&mut a, 1500);
+    // One standard deviation is 1.2 percentage points.
+    let from_a = count_next(&mut a, 1500);
     let local = share(&from_a, "zone-a");
     assert!((local - 0.667).abs() < 0.06, "{from_a:?}");
-    let from_b = gained(&mut b, 300);
+    let from_b = count_next(&mut b, 300);
     assert!(share(&from_b, "zone-b") > 0.97, "{from_b:?}");
     for counts in [a.counts(), b.counts()] {
         assert_eq!(counts.get(""), None, "failed calls: {counts:?}");
     }
 }
 
-/// grpc-js skips the first name of the clusters it is asked to report, so that the only service was
-/// never reported while names were sent, although it understands `send_all_clusters`.
+/// grpc-js supports `send_all_clusters` but skips the first cluster of a list of names, so it would
+/// not report a single service by name.
 #[test]
-fn demand_of_grpc_js_clients_arrives_and_fractions_follow_it() {
+fn grpc_js_clients_report_load_and_fractions_follow() {
     const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
-    let folder = scratch("grpc-js");
-    let (_servers, ports) = Peer::serve(&folder, &ZONES);
-    let control = Control::start(&folder, &config(&ZONES, &ports));
+    let directory = scratch("grpc-js");
+    let (_servers, ports) = Peer::serve(&directory, &ZONES);
+    let control = Control::start(&directory, &config(&ZONES, &ports));
     let rates = [("zone-a", 90), ("zone-b", 30), ("zone-c", 30)];
-    let mut clients = rates.map(|(zone, rate)| Peer::call_js(&folder, &control, zone, rate));
+    let mut clients = rates.map(|(zone, rate)| Peer::call_js(&directory, &control, zone, rate));
     wait_for_fractions(&control, [6000, 2000, 2000]);
     let node = control.node("checkout-zone-a");
     assert_eq!(node["class"], "grpc");
     assert_eq!(node["user_agent_name"], "gRPC Node Pure JS");
     assert_eq!(node["unreported"], serde_json::json!([]), "{node}");
-    // A third of the capacity for three fifths of the demand; one deviation is 1.6 points.
-    let from_a = gained(&mut clients[0], 900);
+    // zone-a has 33 % of the capacity and 60 % of the demand; one deviation is 1.6 percentage
+    // points.
+    let from_a = count_next(&mut clients[0], 900);
     let local = share(&from_a, "zone-a");
     assert!((local - 0.556).abs() < 0.08, "{from_a:?}");
-    assert!(share(&gained(&mut clients[1], 200), "zone-b") > 0.95);
+    assert!(share(&count_next(&mut clients[1], 200), "zone-b") > 0.95);
 
     clients[0].set_rate(30);
     clients[2].set_rate(90);
     wait_for_fractions(&control, [2000, 2000, 6000]);
-    assert!(share(&gained(&mut clients[0], 200), "zone-a") > 0.95);
+    assert!(share(&count_next(&mut clients[0], 200), "zone-a") > 0.95);
     for client in &mut clients {
         let counts = client.counts();
         assert_eq!(counts.get(""), None, "failed calls: {counts:?}");
     }
 }
 
-/// grpc-js sends empty reports while it has nothing to report: whether it is idle or broken, its
-/// demand is not known, and that is shown until it reports.
+/// grpc-js sends empty reports while it is idle. Its demand is unknown then, which is shown until
+/// it reports.
 #[test]
-fn a_client_whose_reports_stay_empty_is_shown() {
-    let folder = scratch("grpc-js-idle");
-    let (_servers, ports) = Peer::serve(&folder, &["zone-a"]);
-    let control = Control::start(&folder, &config(&["zone-a"], &ports));
-    let mut client = Peer::call_js(&folder, &control, "zone-a", 0);
+fn a_client_with_empty_reports_is_shown() {
+    let directory = scratch("grpc-js-idle");
+    let (_servers, ports) = Peer::serve(&directory, &["zone-a"]);
+    let control = Control::start(&directory, &config(&["zone-a"], &ports));
+    let mut client = Peer::call_js(&directory, &control, "zone-a", 0);
     let unreported = || control.node("checkout-zone-a")["unreported"].clone();
     wait_until("empty reports are shown", || {
         unreported() == serde_json::json!(["orders"])
     });
     assert_eq!(unreported_metric(&control), Some("1".to_owned()));
     client.set_rate(20);
-    wait_until("reports that say something are shown", || {
+    wait_until("reports with load are shown", || {
         unreported() == serde_json::json!([])
     });
     assert_eq!(unreported_metric(&control), Some("0".to_owned()));
 }
 
-/// Nodes of the fleet whose reports leave services out, as Prometheus sees it.
+/// Returns the metric of nodes whose reports omit services.
 fn unreported_metric(control: &Control) -> Option<String> {
     let page = get(control.admin, "/metrics")?;
     let start = r#"plimsoll_control_nodes_unreported{fleet="checkout"} "#;
@@ -116,7 +117,7 @@ fn unreported_metric(control: &Control) -> Option<String> {
     Some(line.to_owned())
 }
 
-/// One server in each zone.
+/// Configuration with one server in each zone.
 fn config(zones: &[&str], ports: &[u16]) -> String {
     let endpoint = |(zone, port): (&&str, &u16)| {
         let locality = format!("{{region: r1, zone: {zone}}}");
@@ -143,8 +144,8 @@ fn wait_for_fractions(control: &Control, expected: [u64; 3]) {
     });
 }
 
-/// What a client counts while it makes `calls` more.
-fn gained(client: &mut Peer, calls: u64) -> BTreeMap<String, u64> {
+/// Returns the counts of a client over the next `calls`.
+fn count_next(client: &mut Peer, calls: u64) -> BTreeMap<String, u64> {
     let before = client.counts();
     let mut after = BTreeMap::new();
     wait_until("calls are answered", || {

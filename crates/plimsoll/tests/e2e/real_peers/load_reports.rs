@@ -1,5 +1,5 @@
-//! Load reports of `plimsoll proxy`, read by others' messages: drops by category, metrics of
-//! backends, endpoints one by one, the name in EDS.
+//! Load reports of `plimsoll proxy`, decoded by an independent implementation: drops by category,
+//! metrics of backends, per-endpoint statistics, the EDS service name.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 
 use crate::support::http::Connection;
 use crate::support::management_server::ManagementServer;
-use crate::support::proxy::{Proxy, everything, file, listener, localities, steered_by};
+use crate::support::proxy::{
+    Proxy, file, listener, localities, route_all_to, with_management_server,
+};
 use crate::support::{scratch, wait_for, wait_until};
 
 const REQUESTS: usize = 400;
@@ -29,21 +31,21 @@ struct Sums {
 }
 
 #[test]
-fn drops_metrics_and_endpoints_arrive() {
-    let folder = scratch("load-reports");
+fn reports_have_drops_metrics_and_endpoints() {
+    let directory = scratch("load-reports");
     let hosts = [backend(), backend()];
-    let mut server = ManagementServer::start(&folder, &resources(&hosts));
-    let front = listener("front", &everything("orders"));
-    let config = steered_by(file("zone-a", &[front], &[]), server.address(), "GRPC");
-    let proxy = Proxy::start(&folder, "proxy", &config);
+    let mut server = ManagementServer::start(&directory, &resources(&hosts));
+    let front = listener("front", &route_all_to("orders"));
+    let config = with_management_server(file("zone-a", &[front], &[]), server.address(), "GRPC");
+    let proxy = Proxy::start(&directory, "proxy", &config);
     let to = proxy.listener("front");
     let mut connection = Connection::open(to).unwrap();
-    let mut ask = || {
+    let mut send = || {
         let head = "GET / HTTP/1.1\r\nhost: test\r\n\r\n";
         connection.request(head).map_or(0, |(status, _)| status)
     };
-    // Requests before the cluster is known are answered by the proxy and reported by nobody.
-    wait_until("the proxy knows the cluster", || ask() == 200);
+    // Requests before the cluster is known get a local reply and are not reported.
+    wait_until("the proxy knows the cluster", || send() == 200);
     let known = wait_for("a first report", || {
         let sums = sums(&server.reports());
         (sums.issued > 0).then_some(sums)
@@ -51,10 +53,10 @@ fn drops_metrics_and_endpoints_arrive() {
     let mut served = 0;
     let mut dropped = 0;
     for _ in 0..REQUESTS {
-        match ask() {
+        match send() {
             200 => served += 1,
             503 => dropped += 1,
-            other => panic!("answered {other}"),
+            other => panic!("unexpected status {other}"),
         }
     }
     assert!(served > 0 && dropped > 0, "{served} and {dropped}");
@@ -75,13 +77,13 @@ fn drops_metrics_and_endpoints_arrive() {
     let total = |each: f64| each * finished as f64;
     assert_eq!(metric("cpu_utilization"), Some((finished, total(0.5))));
     assert_eq!(metric("named_metrics.queue"), Some((finished, total(3.0))));
-    assert_eq!(metric("named_metrics.other"), None, "not asked for");
+    assert_eq!(metric("named_metrics.other"), None, "not requested");
     assert!(sums.service_names.iter().all(|name| name == EDS_NAME));
-    names_and_fields(&proxy);
+    assert_stats_and_ignored_fields(&proxy);
 }
 
-/// Statistics have Envoy's names, and a field without effect is shown.
-fn names_and_fields(proxy: &Proxy) {
+/// Asserts that statistics have Envoy's names and that fields without effect are listed.
+fn assert_stats_and_ignored_fields(proxy: &Proxy) {
     for name in [
         "load_aware_locality.recompute_total",
         "lb_orca_oob.active_sessions",
@@ -122,7 +124,7 @@ fn resources(hosts: &[SocketAddr]) -> Value {
     }])
 }
 
-/// A server that reports its load in every response. It lives as long as the test program.
+/// Starts a server that reports its load in every response; it runs until the test process exits.
 fn backend() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -146,7 +148,7 @@ fn backend() -> SocketAddr {
     address
 }
 
-/// Protobuf's JSON has 64-bit numbers as text and leaves out zeros.
+/// Reads a number of protobuf's JSON, which has 64-bit numbers as strings and omits zeros.
 fn number(value: &Value) -> u64 {
     let text = value.as_str().map(|text| text.parse().unwrap());
     text.or(value.as_u64()).unwrap_or(0)

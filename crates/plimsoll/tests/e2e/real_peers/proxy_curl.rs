@@ -1,4 +1,4 @@
-//! curl and h2load before `plimsoll proxy`: HTTP/1.0, HTTP/1.1 and HTTP/2, in the clear and over
+//! `plimsoll proxy` with curl and h2load as clients: HTTP/1.0, HTTP/1.1 and HTTP/2, plaintext and
 //! TLS.
 
 use std::path::{Path, PathBuf};
@@ -7,32 +7,32 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support::echo::Echo;
-use crate::support::proxy::{Proxy, cluster, everything, file, listener};
+use crate::support::proxy::{Proxy, cluster, file, listener, route_all_to};
 use crate::support::{certificate, scratch};
 
-/// What curl says of each transfer: version (`1` is 1.0), status, new connections, bytes.
+/// Output of curl per transfer: version (`1` is 1.0), status, new connections, bytes.
 const FIGURES: &str = "%{http_version} %{http_code} %{num_connects} %{size_download}\n";
 
-/// A proxy with a listener in the clear and one with TLS, and what is behind it.
-struct World {
+/// Proxy with a plaintext and a TLS listener.
+struct Testbed {
     proxy: Proxy,
-    folder: PathBuf,
+    directory: PathBuf,
     authority: PathBuf,
 }
 
-impl World {
+impl Testbed {
     fn start(name: &str) -> Self {
-        let folder = scratch(name);
+        let directory = scratch(name);
         let echo = Echo::start();
-        let (authority, tls) = certificate::issue(&folder);
-        let mut secured = listener("secured", &everything("echo"));
+        let (authority, tls) = certificate::issue(&directory);
+        let mut secured = listener("secured", &route_all_to("echo"));
         secured["filter_chains"][0]["transport_socket"] = tls;
-        let listeners = [listener("plain", &everything("echo")), secured];
+        let listeners = [listener("plain", &route_all_to("echo")), secured];
         let clusters = [cluster("echo", &[("zone-a", &[echo.address])])];
-        let proxy = Proxy::start(&folder, "proxy", &file("zone-a", &listeners, &clusters));
+        let proxy = Proxy::start(&directory, "proxy", &file("zone-a", &listeners, &clusters));
         Self {
             proxy,
-            folder,
+            directory,
             authority,
         }
     }
@@ -46,7 +46,7 @@ impl World {
         format!("https://localhost:{port}{path}")
     }
 
-    /// What curl prints.
+    /// Runs curl and returns its output.
     fn curl(&self, args: &[&str]) -> String {
         let mut command = Command::new("curl");
         command.args(["--silent", "--show-error", "--max-time", "30", "--ipv4"]);
@@ -54,42 +54,42 @@ impl World {
         output(command.args(args))
     }
 
-    /// The same, which is what [`Echo`] says.
-    fn asked(&self, args: &[&str]) -> Value {
+    /// Runs curl and parses the response of [`Echo`].
+    fn echo(&self, args: &[&str]) -> Value {
         let text = self.curl(args);
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?}"))
     }
 
-    /// A file of so many bytes, as curl takes it.
+    /// Writes a file of `length` bytes and returns its argument for curl.
     fn upload(&self, length: usize) -> String {
-        let path = self.folder.join("upload");
+        let path = self.directory.join("upload");
         std::fs::write(&path, vec![1; length]).unwrap();
         format!("@{}", path.display())
     }
 }
 
 #[test]
-fn curl_speaks_every_version() {
-    let world = World::start("curl-versions");
+fn curl_uses_every_http_version() {
+    let testbed = Testbed::start("curl-versions");
     let figures = |args: &[&str]| {
         let more = ["--output", "/dev/null", "--write-out", FIGURES];
-        world.curl(&[&more, args].concat())
+        testbed.curl(&[&more, args].concat())
     };
-    let (plain, secured) = (world.plain("/bytes/5000"), world.secured("/bytes/5000"));
+    let (plain, secured) = (testbed.plain("/bytes/5000"), testbed.secured("/bytes/5000"));
     assert_eq!(figures(&["--http1.1", &plain]), "1.1 200 1 5000\n");
     assert_eq!(figures(&["--http1.0", &plain]), "1 200 1 5000\n");
     let prior = "--http2-prior-knowledge";
     assert_eq!(figures(&[prior, &plain]), "2 200 1 5000\n");
-    // ALPN decides; curl offers both unless it is told otherwise.
+    // ALPN decides; curl offers both versions by default.
     assert_eq!(figures(&[&secured]), "2 200 1 5000\n");
     assert_eq!(figures(&["--http1.1", &secured]), "1.1 200 1 5000\n");
-    // curl offers to go on with HTTP/2 and goes on with HTTP/1.1 when the offer is not taken.
+    // curl offers an upgrade to HTTP/2 (h2c) and stays with HTTP/1.1 if it is declined.
     assert_eq!(figures(&["--http2", &plain]), "1.1 200 1 5000\n");
 
-    // Large and in chunks, without a length.
+    // A large chunked body without content-length.
     let (plain, secured) = (
-        world.plain("/chunked/3000000"),
-        world.secured("/chunked/3000000"),
+        testbed.plain("/chunked/3000000"),
+        testbed.secured("/chunked/3000000"),
     );
     assert_eq!(figures(&["--http1.1", &plain]), "1.1 200 1 3000000\n");
     assert_eq!(figures(&["--http1.0", &plain]), "1 200 1 3000000\n");
@@ -97,11 +97,11 @@ fn curl_speaks_every_version() {
 }
 
 #[test]
-fn curl_keeps_its_connection() {
-    let world = World::start("curl-keep-alive");
+fn connections_are_kept_alive() {
+    let testbed = Testbed::start("curl-keep-alive");
     for (url, version) in [
-        (world.plain("/bytes/10"), "1.1"),
-        (world.secured("/bytes/10"), "2"),
+        (testbed.plain("/bytes/10"), "1.1"),
+        (testbed.secured("/bytes/10"), "2"),
     ] {
         let mut args = Vec::new();
         for _ in 0..3 {
@@ -110,58 +110,58 @@ fn curl_keeps_its_connection() {
         }
         args.extend(["--write-out", FIGURES]);
         let kept = format!("{version} 200 1 10\n{version} 200 0 10\n{version} 200 0 10\n");
-        assert_eq!(world.curl(&args), kept);
+        assert_eq!(testbed.curl(&args), kept);
     }
-    // The answer to a HEAD has a length and no body; the next answer is not taken for one.
-    let plain = world.plain("/");
-    let next = world.plain("/bytes/3");
+    // The response to HEAD has a length and no body, and the next response is not mistaken for one.
+    let plain = testbed.plain("/");
+    let next = testbed.plain("/bytes/3");
     let figures = ["--write-out", FIGURES];
     let head = ["--silent", "--head", &plain, "--next", "--silent", &next];
-    let text = world.curl(&[&head[..], &figures].concat());
+    let text = testbed.curl(&[&head[..], &figures].concat());
     assert!(text.contains("content-length: 4711\r\n"), "{text}");
     assert!(text.ends_with("\r\n\r\nxxx1.1 200 0 3\n"), "{text}");
 }
 
 #[test]
-fn curl_uploads() {
-    let world = World::start("curl-uploads");
-    let data = world.upload(3_000_000);
+fn uploads_arrive_complete() {
+    let testbed = Testbed::start("curl-uploads");
+    let data = testbed.upload(3_000_000);
     let data = ["--data-binary", &data];
-    let (plain, secured) = (world.plain("/up?x=1"), world.secured("/up?x=1"));
+    let (plain, secured) = (testbed.plain("/up?x=1"), testbed.secured("/up?x=1"));
     for (version, url) in [
         ("--http1.1", &plain),
         ("--http2-prior-knowledge", &plain),
         ("--http2", &secured),
         ("--http1.1", &secured),
     ] {
-        let said = world.asked(&[&data[..], &[version, "--header", "x-test: y", url]].concat());
-        let case = format!("{version} {url}: {said}");
-        assert_eq!(said["method"], "POST", "{case}");
-        assert_eq!(said["path"], "/up?x=1", "{case}");
+        let echo = testbed.echo(&[&data[..], &[version, "--header", "x-test: y", url]].concat());
+        let case = format!("{version} {url}: {echo}");
+        assert_eq!(echo["method"], "POST", "{case}");
+        assert_eq!(echo["path"], "/up?x=1", "{case}");
         assert_eq!(
-            (&said["length"], &said["sum"]),
+            (&echo["length"], &echo["sum"]),
             (&3_000_000.into(), &3_000_000.into()),
             "{case}"
         );
-        assert_eq!(said["content_length"], "3000000", "{case}");
-        assert_eq!(said["x_test"], "y", "{case}");
+        assert_eq!(echo["content_length"], "3000000", "{case}");
+        assert_eq!(echo["x_test"], "y", "{case}");
         let scheme = url.split(':').next().unwrap();
-        assert_eq!(said["forwarded_proto"], scheme, "{case}");
+        assert_eq!(echo["forwarded_proto"], scheme, "{case}");
         let authority = url.split('/').nth(2).unwrap();
-        assert_eq!(said["host"], authority, "{case}");
+        assert_eq!(echo["host"], authority, "{case}");
     }
-    // In chunks.
+    // Chunked upload.
     let chunked = [
         "--header",
         "transfer-encoding: chunked",
         "--http1.1",
         &plain,
     ];
-    let said = world.asked(&[&data[..], &chunked].concat());
-    assert_eq!(said["length"], 3_000_000, "{said}");
-    assert_eq!(said["content_length"], Value::Null, "{said}");
-    assert_eq!(said["transfer_encoding"], "chunked", "{said}");
-    // Asked first: told to go on.
+    let echo = testbed.echo(&[&data[..], &chunked].concat());
+    assert_eq!(echo["length"], 3_000_000, "{echo}");
+    assert_eq!(echo["content_length"], Value::Null, "{echo}");
+    assert_eq!(echo["transfer_encoding"], "chunked", "{echo}");
+    // With expect: 100-continue.
     let expect = [
         "--header",
         "expect: 100-continue",
@@ -169,7 +169,7 @@ fn curl_uploads() {
         "--include",
         &plain,
     ];
-    let text = world.curl(&[&data[..], &expect].concat());
+    let text = testbed.curl(&[&data[..], &expect].concat());
     assert!(
         text.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n"),
         "{text}"
@@ -179,11 +179,11 @@ fn curl_uploads() {
 }
 
 #[test]
-fn h2load_loses_nothing() {
-    let world = World::start("h2load");
-    let upload = world.upload(10_000);
+fn no_request_of_h2load_fails() {
+    let testbed = Testbed::start("h2load");
+    let upload = testbed.upload(10_000);
     let upload = format!("--data={}", upload.trim_start_matches('@'));
-    let (plain, secured) = (world.plain("/bytes/1024"), world.secured("/bytes/1024"));
+    let (plain, secured) = (testbed.plain("/bytes/1024"), testbed.secured("/bytes/1024"));
     for args in [
         &["--h1", &plain][..],
         &["-m10", &plain],
@@ -199,7 +199,7 @@ fn h2load_loses_nothing() {
         let statuses = "status codes: 2000 2xx, 0 3xx, 0 4xx, 0 5xx\n";
         assert!(text.contains(statuses), "{args:?}: {text}");
     }
-    let answered = world.proxy.stat("http.plain.downstream_rq_2xx");
+    let answered = testbed.proxy.stat("http.plain.downstream_rq_2xx");
     assert_eq!(answered, 6000);
 }
 

@@ -1,4 +1,4 @@
-//! gRPC clients of others (C-core, through Python) with `plimsoll proxy` before a C-core server.
+//! gRPC through `plimsoll proxy`, between a C-core client and a C-core server (Python).
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -17,10 +17,10 @@ const PEER: &str = concat!(
 );
 
 #[test]
-fn every_kind_of_call_goes_through() {
-    let folder = scratch("proxy-grpc");
-    let (_server, backend) = serve(&folder);
-    let (authority, tls) = certificate::issue(&folder);
+fn every_kind_of_call_succeeds() {
+    let directory = scratch("proxy-grpc");
+    let (_server, backend) = serve(&directory);
+    let (authority, tls) = certificate::issue(&directory);
     let routes = json!([
         { "match": { "prefix": "/plimsoll.test.Interop/", "grpc": {} },
           "route": { "cluster": "grpc", "timeout": "0s" } },
@@ -34,29 +34,29 @@ fn every_kind_of_call_goes_through() {
         &[listener("plain", &routes), secured],
         &[upstream],
     );
-    let proxy = Proxy::start(&folder, "proxy", &config);
+    let proxy = Proxy::start(&directory, "proxy", &config);
 
-    let plain = call(&folder, &proxy.listener("plain").to_string(), None);
+    let plain = call(&directory, &proxy.listener("plain").to_string(), None);
     assert_outcomes(&plain);
     let name = format!("localhost:{}", proxy.listener("secured").port());
-    let secured = call(&folder, &name, Some(&authority));
+    let secured = call(&directory, &name, Some(&authority));
     assert_outcomes(&secured);
 }
 
 #[test]
-fn a_server_that_is_not_there_is_unavailable() {
-    let folder = scratch("proxy-grpc-gone");
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = gone.local_addr().unwrap();
-    drop(gone);
+fn an_unreachable_server_is_unavailable() {
+    let directory = scratch("proxy-grpc-gone");
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = closed.local_addr().unwrap();
+    drop(closed);
     let mut upstream = cluster("grpc", &[("zone-a", &[address])]);
     upstream["http2_protocol_options"] = json!({});
     let routes = json!([{ "match": { "prefix": "/" }, "route": { "cluster": "grpc" } }]);
     let config = file("zone-a", &[listener("plain", &routes)], &[upstream]);
-    let proxy = Proxy::start(&folder, "proxy", &config);
+    let proxy = Proxy::start(&directory, "proxy", &config);
     let mut command = python();
     command.args(["fail", &proxy.listener("plain").to_string()]);
-    let outcome = output(command, &folder);
+    let outcome = output(command, &directory);
     assert_eq!(outcome["code"], "UNAVAILABLE", "{outcome}");
     let details = outcome["details"].as_str().unwrap();
     assert!(details.contains("connection failure"), "{details}");
@@ -95,11 +95,11 @@ fn assert_outcomes(outcomes: &Value) {
     assert_eq!(outcomes["many_at_once"], 19_900);
 }
 
-/// A C-core server and its address.
-fn serve(folder: &Path) -> (Process, SocketAddr) {
+/// Starts a C-core server and returns its address.
+fn serve(directory: &Path) -> (Process, SocketAddr) {
     let mut command = python();
     command.arg("serve");
-    let mut process = Process::start(command, &folder.join("server.log"));
+    let mut process = Process::start(command, &directory.join("server.log"));
     let mut line = String::new();
     let stdout = process.child.stdout.take().unwrap();
     BufReader::new(stdout).read_line(&mut line).unwrap();
@@ -107,15 +107,15 @@ fn serve(folder: &Path) -> (Process, SocketAddr) {
     (process, SocketAddr::from(([127, 0, 0, 1], port)))
 }
 
-/// What a C-core client says of its calls.
-fn call(folder: &Path, target: &str, authority: Option<&Path>) -> Value {
+/// Runs a C-core client and returns the results of its calls.
+fn call(directory: &Path, target: &str, authority: Option<&Path>) -> Value {
     let mut command = python();
     command.args(["call", target]).args(authority);
-    output(command, folder)
+    output(command, directory)
 }
 
-fn output(command: Command, folder: &Path) -> Value {
-    let mut process = Process::start(command, &folder.join("client.log"));
+fn output(command: Command, directory: &Path) -> Value {
+    let mut process = Process::start(command, &directory.join("client.log"));
     let mut line = String::new();
     let stdout = process.child.stdout.take().unwrap();
     BufReader::new(stdout).read_line(&mut line).unwrap();

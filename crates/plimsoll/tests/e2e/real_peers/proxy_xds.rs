@@ -1,85 +1,90 @@
 //! `plimsoll proxy` as a client of a management server: clusters and endpoints, in both variants of
-//! discovery. A server made by others throughout is in `proxy_xds_server`.
+//! discovery. `proxy_xds_server` tests it with an independent server.
 
 use serde_json::{Value, json};
 
 use crate::support::backends::Backends;
+use crate::support::dynamic_proxy::DynamicProxy;
 use crate::support::management_server::ManagementServer;
 use crate::support::proxy::localities;
-use crate::support::steered::Steered;
 use crate::support::{scratch, wait_for, wait_until};
 
 #[test]
-fn state_of_the_world() {
-    follow("proxy-xds-sotw", "GRPC");
+fn updates_by_state_of_the_world() {
+    assert_follows_updates("proxy-xds-sotw", "GRPC");
 }
 
 #[test]
-fn incremental() {
-    follow("proxy-xds-delta", "DELTA_GRPC");
+fn updates_by_incremental_discovery() {
+    assert_follows_updates("proxy-xds-delta", "DELTA_GRPC");
 }
 
-struct World {
-    steered: Steered,
+struct Testbed {
+    proxied: DynamicProxy,
     server: ManagementServer,
 }
 
-fn follow(name: &str, api_type: &str) {
-    let mut world = World::start(name, api_type);
-    // Endpoints change: the other host takes over, without a failure.
-    world.serve(&[("orders", &["zone-b"])]);
-    world.steered.wait_for_hosts(&["zone-b"]);
-    world.serve(&[("orders", &["zone-b", "zone-c"])]);
-    world.steered.wait_for_hosts(&["zone-b", "zone-c"]);
+fn assert_follows_updates(name: &str, api_type: &str) {
+    let mut testbed = Testbed::start(name, api_type);
+    // Endpoints change: another host takes over without a failed request.
+    testbed.serve(&[("orders", &["zone-b"])]);
+    testbed.proxied.wait_for_hosts(&["zone-b"]);
+    testbed.serve(&[("orders", &["zone-b", "zone-c"])]);
+    testbed.proxied.wait_for_hosts(&["zone-b", "zone-c"]);
 
-    // Clusters come and go.
-    assert_eq!(world.steered.status_of("others"), 503, "nobody knows it");
-    world.serve(&[("orders", &["zone-b"]), ("others", &["zone-a"])]);
+    // Clusters are added and removed.
+    assert_eq!(testbed.proxied.status_of("others"), 503, "unknown cluster");
+    testbed.serve(&[("orders", &["zone-b"]), ("others", &["zone-a"])]);
     wait_until("the new cluster serves", || {
-        world.steered.status_of("others") == 200
+        testbed.proxied.status_of("others") == 200
     });
-    world.steered.wait_for_hosts(&["zone-b"]);
-    world.serve(&[("orders", &["zone-a"])]);
-    wait_until("it is gone", || world.steered.status_of("others") == 503);
-    world.steered.wait_for_hosts(&["zone-a"]);
+    testbed.proxied.wait_for_hosts(&["zone-b"]);
+    testbed.serve(&[("orders", &["zone-a"])]);
+    wait_until("the cluster is removed", || {
+        testbed.proxied.status_of("others") == 503
+    });
+    testbed.proxied.wait_for_hosts(&["zone-a"]);
 
-    // What cannot be is refused with the name of the field, and changes nothing.
-    let mut bad = world.resources(&[("orders", &["zone-b"])]);
-    bad[0]["outlier_detection"] = json!({ "max_ejection_percent": 101 });
-    world.server.replace(&bad);
-    let (kind, why) = wait_for("the refusal arrives", || world.server.refusals().pop());
+    // An invalid resource is NACKed with the name of the field, and changes nothing.
+    let mut invalid = testbed.resources(&[("orders", &["zone-b"])]);
+    invalid[0]["outlier_detection"] = json!({ "max_ejection_percent": 101 });
+    testbed.server.replace(&invalid);
+    let (kind, reason) = wait_for("the NACK arrives", || testbed.server.nacks().pop());
     assert!(kind.ends_with("envoy.config.cluster.v3.Cluster"), "{kind}");
     let field = "outlier_detection.max_ejection_percent";
-    assert!(why.contains("orders") && why.contains(field), "{why}");
-    assert!(world.steered.proxy.is_alive());
-    // The next good version is taken.
-    world.serve(&[("orders", &["zone-c"])]);
-    world.steered.wait_for_hosts(&["zone-c"]);
+    assert!(
+        reason.contains("orders") && reason.contains(field),
+        "{reason}"
+    );
+    assert!(testbed.proxied.proxy.is_alive());
+    // The next valid version is accepted.
+    testbed.serve(&[("orders", &["zone-c"])]);
+    testbed.proxied.wait_for_hosts(&["zone-c"]);
 
-    // Without the server everything goes on; what it says after its return counts.
-    world.server.kill();
-    world.steered.answered(200);
-    let resources = world.resources(&[("orders", &["zone-a"])]);
-    world.server.restart(&resources);
-    world.steered.wait_for_hosts(&["zone-a"]);
-    assert_eq!(world.steered.load.failed(), 0);
-    assert!(world.steered.load.succeeded() > 500);
+    // Requests succeed during an outage of the server; its resources after the restart apply.
+    testbed.server.kill();
+    testbed.proxied.wait_for_requests(200);
+    let resources = testbed.resources(&[("orders", &["zone-a"])]);
+    testbed.server.restart(&resources);
+    testbed.proxied.wait_for_hosts(&["zone-a"]);
+    assert_eq!(testbed.proxied.load.failed(), 0);
+    assert!(testbed.proxied.load.succeeded() > 500);
 }
 
-impl World {
+impl Testbed {
     fn start(name: &str, api_type: &str) -> Self {
-        let folder = scratch(name);
-        let backends = Steered::backends();
+        let directory = scratch(name);
+        let backends = DynamicProxy::backends();
         let first = resources(&backends, &[("orders", &["zone-a"])]);
-        let server = ManagementServer::start(&folder, &first);
+        let server = ManagementServer::start(&directory, &first);
         Self {
-            steered: Steered::start(&folder, backends, server.address(), api_type),
+            proxied: DynamicProxy::start(&directory, backends, server.address(), api_type),
             server,
         }
     }
 
     fn resources(&self, clusters: &[(&str, &[&str])]) -> Value {
-        resources(&self.steered.backends, clusters)
+        resources(&self.proxied.backends, clusters)
     }
 
     fn serve(&mut self, clusters: &[(&str, &[&str])]) {
@@ -88,7 +93,7 @@ impl World {
     }
 }
 
-/// Clusters with hosts in these zones. Assignments have names of their own.
+/// Returns clusters with hosts in these zones; the assignments have other names than the clusters.
 fn resources(backends: &Backends, clusters: &[(&str, &[&str])]) -> Value {
     let mut resources = Vec::new();
     for (name, zones) in clusters {
@@ -104,9 +109,11 @@ fn resources(backends: &Backends, clusters: &[(&str, &[&str])]) -> Value {
                 "eds_config": { "ads": {}, "resource_api_version": "V3" },
             },
         }));
-        let hosts = backends.addresses().iter();
-        let hosts = hosts.filter(|(zone, _)| zones.contains(&zone.as_str()));
-        let hosts = hosts.map(|(zone, hosts)| (zone.as_str(), hosts.as_slice()));
+        let hosts = backends
+            .addresses()
+            .iter()
+            .filter(|(zone, _)| zones.contains(&zone.as_str()))
+            .map(|(zone, hosts)| (zone.as_str(), hosts.as_slice()));
         resources.push(json!({
             "@type": "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
             "cluster_name": assignment,

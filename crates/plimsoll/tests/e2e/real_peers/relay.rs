@@ -1,10 +1,10 @@
-//! The control plane in front of a management server of others: stock Envoys get their clusters and
-//! endpoints from that one, and balance by demand.
+//! The control plane as a relay of another management server: Envoys get their clusters and
+//! endpoints from that server, and balance by measured demand.
 
 use serde_json::{Value, json};
 
 use crate::support::backends::Backends;
-use crate::support::fleet::{World, WorldSpec, start_backends};
+use crate::support::fleet::{Testbed, TestbedSpec, start_backends};
 use crate::support::management_server::ManagementServer;
 use crate::support::{scratch, wait_until};
 
@@ -14,39 +14,39 @@ fn envoys_behind_a_relay_balance_by_demand() {
         ("relay-fleet-weights", "delivery: FLEET_WEIGHTS"),
         ("relay-locality-weights", "delivery: LOCALITY_WEIGHTS"),
     ] {
-        let folder = scratch(name);
+        let directory = scratch(name);
         let backends = start_backends();
-        let mut server = ManagementServer::start(&folder, &resources(&backends, "5s"));
-        let spec = WorldSpec {
+        let mut server = ManagementServer::start(&directory, &resources(&backends, "5s"));
+        let spec = TestbedSpec {
             name,
-            // The relay speaks state of the world to the server, and incrementally to Envoys.
+            // The relay uses state of the testbed upstream, and incremental discovery to Envoys.
             delta: service.contains("LOCALITY"),
             ..Default::default()
         };
         let config = config(server.port, service);
-        let mut world = World::start_with(&spec, &folder, backends, &config);
-        world.wait_for_demand(60);
-        let relay = world.control.page("status")["relay"].clone();
+        let mut testbed = Testbed::start_with(&spec, &directory, backends, &config);
+        testbed.wait_for_demand(60);
+        let relay = testbed.control.page("status")["relay"].clone();
         assert_eq!(relay["upstream"]["connected"], 3, "{relay}");
         assert_eq!(relay["upstream"]["unreadable"], 0, "{relay}");
-        world.assert_fair();
-        // The other server's changes arrive.
-        server.replace(&resources(&world.backends, "7s"));
+        testbed.assert_fair();
+        // Changes of the upstream server arrive.
+        server.replace(&resources(&testbed.backends, "7s"));
         wait_until("every Envoy has the changed cluster", || {
-            world
+            testbed
                 .envoys
                 .iter()
                 .all(|envoy| envoy.connect_timeout("orders") == "7s")
         });
-        // Without it everything goes on.
+        // An outage of the upstream server causes no failures.
         server.kill();
-        wait_until("the loss is seen", || {
-            let relay = world.control.page("status")["relay"].clone();
+        wait_until("the outage is detected", || {
+            let relay = testbed.control.page("status")["relay"].clone();
             relay["upstream"]["connected"] == 0
         });
-        world.assert_fair();
-        assert!(world.control.is_alive());
-        assert_eq!(world.load.failed(), 0);
+        testbed.assert_fair();
+        assert!(testbed.control.is_alive());
+        assert_eq!(testbed.load.failed(), 0);
     }
 }
 
@@ -59,8 +59,8 @@ fn config(port: u16, service: &str) -> String {
     )
 }
 
-/// A cluster whose assignment has another name, as in many control planes, and another one that
-/// nobody asked to improve.
+/// Returns a cluster whose assignment has another name, as in many control planes, and one that is
+/// not listed in `services`.
 fn resources(backends: &Backends, connect_timeout: &str) -> Value {
     let localities = backends.addresses().iter().map(|(zone, addresses)| {
         let endpoint = |address: &std::net::SocketAddr| {

@@ -1,7 +1,7 @@
-//! Subset load balancing: one bootstrap, through a stock Envoy and through `plimsoll proxy`.
+//! Subset load balancing: the same bootstrap in an Envoy and in `plimsoll proxy`.
 //!
-//! Both must send each kind of request to the same hosts, equally often, and count it alike; with
-//! `lb_subset_config` as with the policy `envoy.load_balancing_policies.subset`.
+//! Both must distribute each kind of request equally over the same hosts and have the same
+//! counters, with `lb_subset_config` and with the policy `envoy.load_balancing_policies.subset`.
 
 use std::net::SocketAddr;
 
@@ -13,10 +13,10 @@ use crate::support::http::Connection;
 use crate::support::proxy::{Proxy, cluster, file, listener};
 use crate::support::scratch;
 
-/// A multiple of the size of every subset, so that round robin gives each host the same number.
+/// Multiple of the size of every subset, so that round robin gives each host the same number.
 const REQUESTS: u64 = 12;
 
-/// Metadata of the hosts under `envoy.lb`, in the order of their numbers below.
+/// Metadata of the hosts under `envoy.lb`, by index.
 fn hosts() -> Vec<Value> {
     vec![
         json!({ "version": "1.0", "stage": "prod", "Tier": 1 }),
@@ -28,7 +28,7 @@ fn hosts() -> Vec<Value> {
     ]
 }
 
-/// A name, the `metadata_match` of its route, and how many of the requests each host gets.
+/// Name, `metadata_match` of the route, and number of requests per host.
 type Case = (&'static str, Value, [u64; 6]);
 
 fn cases() -> [Case; 10] {
@@ -42,8 +42,8 @@ fn cases() -> [Case; 10] {
         ),
         ("no-fallback", json!({ "version": "9" }), [0; 6]),
         ("any-endpoint", json!({ "team": "x" }), [2; 6]),
-        // The keys of this selector are the first of an earlier one's, so that Envoy does not see
-        // its fallback policy and takes that of the cluster.
+        // The keys of this selector are a prefix of an earlier one's, so Envoy ignores its fallback
+        // policy and uses that of the cluster.
         ("prefix", json!({ "stage": "test" }), [3, 3, 3, 0, 3, 0]),
         ("no-selector", json!({ "zzz": true }), [3, 3, 3, 0, 3, 0]),
         (
@@ -51,7 +51,7 @@ fn cases() -> [Case; 10] {
             json!({ "stage": "prod", "version": "1.0", "region": "nowhere" }),
             [6, 6, 0, 0, 0, 0],
         ),
-        // An element of a list counts; keys are what they are, whatever their case.
+        // An element of a list matches; keys are case-sensitive.
         ("list-as-any", json!({ "Tier": 1 }), [6, 0, 6, 0, 0, 0]),
         ("list-only", json!({ "Tier": 2 }), [0, 0, 12, 0, 0, 0]),
     ]
@@ -61,7 +61,8 @@ fn metadata(envoy_lb: &Value) -> Value {
     json!({ "filter_metadata": { "envoy.lb": envoy_lb } })
 }
 
-/// A route for each case, and one with weighted clusters whose criteria are merged over its own.
+/// Returns a route for each case, and one with weighted clusters whose criteria are merged into its
+/// own.
 fn routes() -> Value {
     let mut routes = Vec::new();
     for (name, criteria, _) in cases() {
@@ -105,7 +106,7 @@ fn subset_config() -> Value {
     })
 }
 
-/// `orders` with its subsets as the legacy field has them, or as the policy does.
+/// Returns `orders` with subsets in the legacy field or in the policy.
 fn orders(addresses: &[SocketAddr], typed: bool) -> Value {
     let mut orders = cluster("orders", &[("zone-a", addresses)]);
     let endpoints = &mut orders["load_assignment"]["endpoints"][0]["lb_endpoints"];
@@ -133,11 +134,12 @@ fn orders(addresses: &[SocketAddr], typed: bool) -> Value {
     orders
 }
 
-/// Sends `count` requests for `path`; how many each host took, and the statuses that were not 200.
-fn send(entrance: SocketAddr, hosts: &Hosts, path: &str, count: u64) -> ([u64; 6], Vec<u16>) {
-    let taken = || std::array::from_fn(|host| hosts.taken(host));
+/// Sends `count` requests for `path`; returns the requests per host and the statuses other than
+/// 200.
+fn send(ingress: SocketAddr, hosts: &Hosts, path: &str, count: u64) -> ([u64; 6], Vec<u16>) {
+    let taken = || std::array::from_fn(|host| hosts.request_count(host));
     let before: [u64; 6] = taken();
-    let mut connection = Connection::open(entrance).unwrap();
+    let mut connection = Connection::open(ingress).unwrap();
     let mut failed = Vec::new();
     for _ in 0..count {
         let head = format!("GET /{path} HTTP/1.1\r\nhost: test\r\n\r\n");
@@ -153,31 +155,31 @@ fn send(entrance: SocketAddr, hosts: &Hosts, path: &str, count: u64) -> ([u64; 6
     )
 }
 
-/// Every case by a data plane, then what it counted: selected, fallback, panic.
+/// Asserts every case of a data plane, then its counters: selected, fallback, panic.
 fn assert_served(
     name: &str,
-    entrance: SocketAddr,
+    ingress: SocketAddr,
     hosts: &Hosts,
     stat: impl Fn(&str) -> Option<u64>,
 ) {
     for (path, _, expected) in cases() {
-        let (taken, failed) = send(entrance, hosts, path, REQUESTS);
+        let (taken, failed) = send(ingress, hosts, path, REQUESTS);
         assert_eq!(taken, expected, "{name}: {path}");
-        let wanted = match path {
+        let expected_failures = match path {
             "no-fallback" => vec![503; 12],
             _ => Vec::new(),
         };
-        assert_eq!(failed, wanted, "{name}: {path}");
+        assert_eq!(failed, expected_failures, "{name}: {path}");
     }
-    // The share of an entry is chance; that both have one is not, in 100 requests.
-    let (taken, failed) = send(entrance, hosts, "weighted", 100);
+    // The choice between entries is random, but 100 requests reach both.
+    let (taken, failed) = send(ingress, hosts, "weighted", 100);
     assert_eq!(failed, [0; 0], "{name}");
     let used = taken.map(|requests| requests > 0);
     assert_eq!(used, [true, true, true, false, false, false], "{name}");
     let counted = ["selected", "fallback", "fallback_panic"]
         .map(|end| stat(&format!("cluster.orders.lb_subsets_{end}")));
-    // Five of the cases meet a subset, and so do those of weighted clusters. A fallback of a
-    // selector counts as none.
+    // Five of the cases match a subset, and so do the weighted clusters. A fallback of a selector
+    // is not counted.
     assert_eq!(
         counted,
         [Some(5 * REQUESTS + 100), Some(3 * REQUESTS), Some(0)],
@@ -190,16 +192,16 @@ fn envoy_and_the_proxy_send_to_the_same_subsets() {
     let hosts = Hosts::start(6);
     for typed in [false, true] {
         let form = if typed { "policy" } else { "legacy" };
-        let folder = scratch(&format!("subsets-{form}"));
-        let listeners = [listener("entrance", &routes())];
+        let directory = scratch(&format!("subsets-{form}"));
+        let listeners = [listener("ingress", &routes())];
         let config = file("zone-a", &listeners, &[orders(&hosts.addresses(), typed)]);
-        let envoy = Envoy::start_with(&folder, ("zone-a", CURRENT), &config);
+        let envoy = Envoy::start_with(&directory, "zone-a", CURRENT, &config);
         let stat = |name: &str| envoy.stat(name);
         assert_served(&format!("envoy, {form}"), envoy.listener, &hosts, stat);
-        let proxy = Proxy::start(&folder, form, &config);
+        let proxy = Proxy::start(&directory, form, &config);
         let stat = |name: &str| Some(proxy.stat(name));
-        let entrance = proxy.listener("entrance");
-        assert_served(&format!("plimsoll, {form}"), entrance, &hosts, stat);
+        let ingress = proxy.listener("ingress");
+        assert_served(&format!("plimsoll, {form}"), ingress, &hosts, stat);
         assert_eq!(proxy.stat("cluster.orders.lb_subsets_active"), 10, "{form}");
     }
 }

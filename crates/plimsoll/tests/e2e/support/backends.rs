@@ -1,4 +1,4 @@
-//! [`Backends`]: servers that count who asked them, by the zone the request came from.
+//! HTTP servers that count requests by the zone they came from.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -6,17 +6,17 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// Requests by the zone of the proxy and the zone of the server.
+/// Number of requests by zone of the proxy and zone of the server.
 pub(crate) type Counts = BTreeMap<(String, String), u64>;
 
-/// HTTP servers on loopback, some per zone. They live as long as the test program.
+/// HTTP servers on loopback by zone; they run until the test process exits.
 pub(crate) struct Backends {
     zones: Vec<(String, Vec<SocketAddr>)>,
     counts: Arc<Mutex<Counts>>,
 }
 
 impl Backends {
-    /// `hosts` servers in each zone.
+    /// Starts the given number of servers in each zone.
     pub(crate) fn start(zones: &[(&str, usize)]) -> Self {
         let counts = Arc::new(Mutex::new(Counts::new()));
         let start = |zone: &str| {
@@ -36,7 +36,7 @@ impl Backends {
         }
     }
 
-    /// `endpoints` of a service, in the words of the configuration.
+    /// Returns `endpoints` of a service in the configuration.
     pub(crate) fn endpoints(&self) -> String {
         let zones = self.zones.iter().map(|(zone, addresses)| {
             let hosts: Vec<_> = addresses.iter().map(|host| format!("'{host}'")).collect();
@@ -46,17 +46,17 @@ impl Backends {
         zones.collect()
     }
 
-    /// Zones and the addresses of their servers.
+    /// Returns the zones with the addresses of their servers.
     pub(crate) fn addresses(&self) -> &[(String, Vec<SocketAddr>)] {
         &self.zones
     }
 
-    /// Requests so far.
+    /// Returns the requests so far.
     pub(crate) fn counts(&self) -> Counts {
         self.counts.lock().unwrap().clone()
     }
 
-    /// Servers in each zone.
+    /// Returns the number of servers in each zone.
     pub(crate) fn hosts(&self) -> impl Iterator<Item = (&str, usize)> {
         let zones = self.zones.iter();
         zones.map(|(zone, addresses)| (zone.as_str(), addresses.len()))
@@ -67,11 +67,11 @@ fn serve(listener: &TcpListener, zone: &str, counts: &Arc<Mutex<Counts>>) {
     for stream in listener.incoming().map_while(Result::ok) {
         let (zone, counts) = (zone.to_owned(), Arc::clone(counts));
         // A connection ends when the proxy closes it.
-        thread::spawn(move || answer(&stream, &zone, &counts));
+        thread::spawn(move || respond(&stream, &zone, &counts));
     }
 }
 
-fn answer(stream: &TcpStream, zone: &str, counts: &Mutex<Counts>) -> std::io::Result<()> {
+fn respond(stream: &TcpStream, zone: &str, counts: &Mutex<Counts>) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream);
     let mut writer = stream;
     let mut from = String::new();

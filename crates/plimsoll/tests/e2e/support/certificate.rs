@@ -1,26 +1,26 @@
-//! Certificates for listeners of a test, from an authority of its own.
+//! TLS certificates of tests, with their own certificate authority.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-/// Writes an authority and a certificate for `localhost` into `folder`.
+/// Writes a CA and a certificate for `localhost` into `directory`.
 ///
-/// Returns the file of the authority and the `transport_socket` of a listener with the certificate.
-pub(crate) fn issue(folder: &Path) -> (PathBuf, Value) {
+/// Returns the file of the CA and the `transport_socket` of a listener with the certificate.
+pub(crate) fn issue(directory: &Path) -> (PathBuf, Value) {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    // OpenSSL finds an authority by its name and not by its key.
+    // OpenSSL looks up a CA by its name, not by its key.
     let name = &mut params.distinguished_name;
-    name.push(rcgen::DnType::CommonName, "authority of a test");
+    name.push(rcgen::DnType::CommonName, "test CA");
     let authority = params.self_signed(&key).unwrap();
     let issuer = rcgen::Issuer::new(params, key);
     let key = rcgen::KeyPair::generate().unwrap();
     let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
     let certificate = params.signed_by(&key, &issuer).unwrap();
     let write = |name: &str, text: String| {
-        let path = folder.join(name);
+        let path = directory.join(name);
         std::fs::write(&path, text).unwrap();
         path
     };

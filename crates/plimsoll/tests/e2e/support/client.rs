@@ -1,8 +1,8 @@
-//! [`ClientProcess`]: a program with the embedded client, as a process of its own.
+//! Program with the embedded client, as a separate process.
 //!
-//! It is this very test program, started again with one variable more ([`run_if_asked`]). Whatever
-//! it is asked over HTTP/1.1 it asks `xds:///orders`; `/explain` says why requests go where they
-//! go. Nothing in it but the client knows of the control plane.
+//! It is this test binary, started again with an environment variable ([`run_if_client_process`]).
+//! It forwards every HTTP/1.1 request to `xds:///orders`; `/explain` returns the explanation of the
+//! routing. Only the client inside knows the control plane.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -21,12 +21,12 @@ use super::control::{Control, bootstrap};
 use super::http::get_json;
 use super::process::Process;
 
-/// Says that this process is such a program, and in which zone.
+/// Environment variable that makes this process a client, with its zone.
 const ZONE: &str = "PLIMSOLL_E2E_CLIENT_ZONE";
-/// What it prints before its address.
+/// Prefix of the line with its address.
 const READY: &str = "client on ";
 
-/// A program with the embedded client. Killed when dropped.
+/// Running client process; killed when dropped.
 pub(crate) struct ClientProcess {
     pub(crate) zone: String,
     pub(crate) address: SocketAddr,
@@ -34,22 +34,23 @@ pub(crate) struct ClientProcess {
 }
 
 impl ClientProcess {
-    /// Starts one; `entry` is the name of the test that calls [`run_if_asked`].
-    pub(crate) fn start(folder: &Path, entry: &str, control: &Control, zone: &str) -> Self {
+    /// Starts a client process; `entry` is the name of the test that calls
+    /// [`run_if_client_process`].
+    pub(crate) fn start(directory: &Path, entry: &str, control: &Control, zone: &str) -> Self {
         let address = control.xds.to_string();
         let mut args = vec![
             "grpc", "--zone", zone, "--region", "r1", "--fleet", "checkout",
         ];
         args.extend(["--control", &address]);
-        let file = folder.join(format!("client-{zone}.json"));
+        let file = directory.join(format!("client-{zone}.json"));
         std::fs::write(&file, bootstrap(&args).to_string()).unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "--nocapture", "--test-threads=1", entry]);
         command.env(ZONE, zone).env("GRPC_XDS_BOOTSTRAP", &file);
-        let log = folder.join(format!("client-{zone}.log"));
+        let log = directory.join(format!("client-{zone}.log"));
         let mut process = Process::start(command, &log);
         let lines = BufReader::new(process.child.stdout.take().unwrap()).lines();
-        // The test harness says something first, and may do so on the same line.
+        // The test harness prints before that, possibly on the same line.
         let mut lines = lines.map_while(Result::ok);
         let address = lines.find_map(|line| {
             let (_, address) = line.split_once(READY)?;
@@ -62,19 +63,19 @@ impl ClientProcess {
         }
     }
 
-    /// Why requests go where they go; null while it is not known.
+    /// Returns the explanation of the routing; null while unknown.
     pub(crate) fn explain(&self) -> Value {
         get_json(self.address, "/explain").unwrap_or_default()
     }
 
-    /// Whether it still runs.
+    /// Whether the process still runs.
     pub(crate) fn is_alive(&mut self) -> bool {
         self.process.is_alive()
     }
 }
 
-/// Becomes such a program, for ever, if the environment says so.
-pub(crate) fn run_if_asked() {
+/// Runs a client and never returns if the environment variable is set.
+pub(crate) fn run_if_client_process() {
     let Ok(zone) = std::env::var(ZONE) else {
         return;
     };
@@ -99,11 +100,14 @@ async fn serve(zone: String) {
             service: service.clone(),
         };
         // A connection ends when the other side closes it.
-        tokio::spawn(async move { drop(caller.answer(stream).await) });
+        tokio::spawn(async move { drop(caller.respond(stream).await) });
     }
 }
 
-#[expect(clippy::print_stdout, reason = "what whoever started it waits for")]
+#[expect(
+    clippy::print_stdout,
+    reason = "the parent process waits for this line"
+)]
 fn announce(address: SocketAddr) {
     println!("{READY}{address}");
 }
@@ -115,7 +119,7 @@ struct Caller {
 }
 
 impl Caller {
-    async fn answer(mut self, mut stream: TcpStream) -> std::io::Result<()> {
+    async fn respond(mut self, mut stream: TcpStream) -> std::io::Result<()> {
         stream.set_nodelay(true)?;
         let (reader, mut writer) = stream.split();
         let mut lines = tokio::io::BufReader::new(reader).lines();
@@ -145,8 +149,10 @@ impl Caller {
     }
 
     async fn call(&mut self) -> (u16, String) {
-        let request = http::Request::get("http://orders/").header("x-from", &self.zone);
-        let request = request.body(Empty::<Bytes>::new()).unwrap();
+        let request = http::Request::get("http://orders/")
+            .header("x-from", &self.zone)
+            .body(Empty::<Bytes>::new())
+            .unwrap();
         match self.service.call(request).await {
             Err(error) => (503, error.to_string()),
             Ok(response) => {

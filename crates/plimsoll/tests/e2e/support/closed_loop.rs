@@ -1,8 +1,8 @@
-//! [`ClosedLoop`]: three proxies or clients, servers in three zones that report their utilization,
+//! Closed loop of three proxies or clients, servers in three zones that report their utilization,
 //! and uneven demand.
 //!
-//! Time is counted in requests. Sources move in step, so a slow machine makes traffic slower and
-//! never changes how it is spread.
+//! Time is counted in requests. All sources advance in lockstep, so a slow machine makes traffic
+//! slower but does not change its distribution.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,63 +15,63 @@ use super::control::Control;
 use super::envoy::{CURRENT, Envoy};
 use super::http::get;
 use super::load::{Load, Source};
-use super::loop_quality::{Quality, host_factors, level_after};
-use super::orca_backends::{ALIKE, OrcaBackends, UNLIKE, ZONES};
-use super::proxy::{Proxy, cluster, everything, file, listener, steered_by};
+use super::loop_quality::{Quality, host_factors, settling_time};
+use super::orca_backends::{MIXED, OrcaBackends, UNIFORM, ZONES};
+use super::proxy::{Proxy, cluster, file, listener, route_all_to, with_management_server};
 use super::{scratch, wait_until};
 
 /// Requests of each zone per tick: 60/20/20.
 const DEMAND: [u64; 3] = [3, 1, 1];
 
-/// What is measured.
+/// Parameters of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub(crate) name: &'static str,
     pub(crate) policy: Policy,
-    /// `LOW_DISCREPANCY` or `RANDOM`; none is the default.
+    /// `LOW_DISCREPANCY` or `RANDOM`; `None` for the default.
     pub(crate) sampling: Option<&'static str>,
-    /// 216 are a mean utilization of 0.6, and 288 one of 0.8.
+    /// 216 give a mean utilization of 0.6, 288 of 0.8.
     pub(crate) requests_per_second: u32,
     pub(crate) meter: Duration,
 }
 
-/// How requests are spread over zones.
+/// How requests are distributed over zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
     /// `load_aware_locality` with this `spill_controller`.
     LoadAware(&'static str),
-    /// The same in Envoy.
+    /// `load_aware_locality` in an Envoy.
     Envoy,
     /// Measured demand from `plimsoll control`.
     LrsReportedRate,
-    /// `CONVERGENT` from `plimsoll control`, led by measured demand or not.
-    Convergent { led: bool },
-    /// The same over `client_side_weighted_round_robin`, and servers that are not alike.
+    /// `CONVERGENT` from `plimsoll control`, with or without demand as feed-forward.
+    Convergent { feed_forward: bool },
+    /// Measured demand for zones and `client_side_weighted_round_robin` for servers of unequal
+    /// size.
     LrsOverOrca(DataPlane),
 }
 
-/// Who balances.
+/// Kind of data plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DataPlane {
-    /// `plimsoll proxy`.
     Proxy,
-    /// Programs with the embedded client; the test of this name becomes one.
+    /// Programs with the embedded client, started through the test of this name.
     Client(&'static str),
 }
 
 impl Policy {
-    /// Capacities of the servers of a zone.
+    /// Returns the capacities of the servers of a zone.
     const fn servers(self) -> &'static [f64] {
         match self {
-            Self::LrsOverOrca(_) => UNLIKE,
+            Self::LrsOverOrca(_) => MIXED,
             Self::LoadAware(_) | Self::Envoy | Self::LrsReportedRate | Self::Convergent { .. } => {
-                ALIKE
+                UNIFORM
             }
         }
     }
 }
 
-/// Everything. Dropped in this order: traffic, proxies, control plane.
+/// Processes of the test. Dropped in this order: traffic, proxies, control plane.
 pub(crate) struct ClosedLoop {
     setup: Setup,
     load: Option<Load>,
@@ -80,13 +80,13 @@ pub(crate) struct ClosedLoop {
     envoys: Vec<Envoy>,
     pub(crate) control: Option<Control>,
     backends: OrcaBackends,
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 impl ClosedLoop {
-    /// Starts a proxy per zone, and traffic at once: a cold start under full load.
+    /// Starts a proxy per zone and full traffic: a cold start under load.
     pub(crate) fn start(setup: Setup) -> Self {
-        let mut world = Self {
+        let mut closed_loop = Self {
             setup,
             load: None,
             proxies: Vec::new(),
@@ -94,27 +94,27 @@ impl ClosedLoop {
             envoys: Vec::new(),
             control: None,
             backends: OrcaBackends::start(setup.meter, setup.policy.servers()),
-            folder: scratch("closed-loop"),
+            directory: scratch("closed-loop"),
         };
-        let entrances = world.start_proxies();
-        for entrance in &entrances {
-            // No zone is named: servers do not count it.
-            wait_until("the proxy serves", || get(*entrance, "/").is_some());
+        let listeners = closed_loop.start_proxies();
+        for ingress in &listeners {
+            // Servers do not count requests without a zone.
+            wait_until("the proxy serves", || get(*ingress, "/").is_some());
         }
-        let sources = entrances.into_iter().zip(ZONES).zip(DEMAND);
-        let sources = sources.map(|((to, zone), per_tick)| Source {
+        let zones = listeners.into_iter().zip(ZONES).zip(DEMAND);
+        let sources = zones.map(|((to, zone), per_tick)| Source {
             to,
             from: zone.to_owned(),
             per_tick,
         });
         let per_tick = u32::try_from(DEMAND.iter().sum::<u64>()).unwrap();
         let tick = Duration::from_secs(u64::from(per_tick)) / setup.requests_per_second;
-        world.load = Some(Load::start_at_rate(&sources.collect::<Vec<_>>(), tick));
-        world
+        closed_loop.load = Some(Load::start_at_rate(&sources.collect::<Vec<_>>(), tick));
+        closed_loop
     }
 
-    /// Waits for as many requests as so many seconds have.
-    pub(crate) fn pass(&self, seconds: usize) {
+    /// Waits for the number of requests of this many seconds.
+    pub(crate) fn run_for(&self, seconds: usize) {
         let per_second = usize::try_from(self.setup.requests_per_second).unwrap();
         for _ in 0..seconds {
             let from = self.backends.count();
@@ -124,52 +124,52 @@ impl ClosedLoop {
         }
     }
 
-    /// Judges so many seconds from now on.
-    pub(crate) fn judge(&self, seconds: usize) -> Quality {
-        self.judge_hosts(seconds).0
+    /// Measures the next `seconds`.
+    pub(crate) fn measure(&self, seconds: usize) -> Quality {
+        self.measure_hosts(seconds).0
     }
 
-    /// The same, and the load over the mean of every server, by zone.
-    pub(crate) fn judge_hosts(&self, seconds: usize) -> (Quality, [Vec<f64>; 3]) {
+    /// Measures the next `seconds`; also returns the relative load of every server, by zone.
+    pub(crate) fn measure_hosts(&self, seconds: usize) -> (Quality, [Vec<f64>; 3]) {
         let from = self.backends.count();
-        self.pass(seconds);
-        let taken = self.backends.taken_from(from);
-        let quality = Quality::of(&taken);
-        let hosts = host_factors(&taken, self.setup.policy.servers());
+        self.run_for(seconds);
+        let requests = self.backends.requests_from(from);
+        let quality = Quality::of(&requests);
+        let hosts = host_factors(&requests, self.setup.policy.servers());
         eprintln!("{}: {hosts:.3?}", self.setup.name);
         eprintln!("{}: {quality:.3?}", self.setup.name);
         assert_eq!(self.load.as_ref().unwrap().failed(), 0);
         let intended = f64::from(self.setup.requests_per_second) / 360.0;
-        let slow = "the machine is too slow for this";
+        let slow = "the machine is too slow for this test";
         assert!(quality.utilization > 0.8 * intended, "{slow}: {quality:?}");
         (quality, hosts)
     }
 
-    /// What every data plane says about its routing.
+    /// Returns the explanation of every data plane.
     pub(crate) fn explanations(&self) -> Vec<Value> {
         let proxies = self.proxies.iter().map(|proxy| proxy.explain("orders"));
         let clients = self.clients.iter().map(ClientProcess::explain);
         proxies.chain(clients).collect()
     }
 
-    /// Moves the demand, and says how many seconds later zones were level again, if they were
-    /// within so many.
+    /// Changes the demand and returns the seconds until zones are even again; `None` if they are
+    /// not within `seconds`.
     pub(crate) fn step(&self, demand: [u64; 3], seconds: usize) -> Option<f64> {
         let (from, at) = (self.backends.count(), self.backends.now());
         let per_second = usize::try_from(self.setup.requests_per_second).unwrap();
         self.load.as_ref().unwrap().set(&demand);
-        self.pass(seconds);
+        self.run_for(seconds);
         let before = from.saturating_sub(10 * per_second);
-        let level = level_after(&self.backends.taken_from(before), at);
+        let settled = settling_time(&self.backends.requests_from(before), at);
         eprintln!(
-            "{}: level {level:?} s after a step to {demand:?}",
+            "{}: settled {settled:?} s after a step to {demand:?}",
             self.setup.name
         );
         assert_eq!(self.load.as_ref().unwrap().failed(), 0);
-        level
+        settled
     }
 
-    /// Where the proxies take requests.
+    /// Starts the data planes and returns the addresses of their listeners.
     fn start_proxies(&mut self) -> Vec<SocketAddr> {
         if let Policy::LrsOverOrca(DataPlane::Client(entry)) = self.setup.policy {
             return self.start_clients(entry);
@@ -178,31 +178,31 @@ impl ClosedLoop {
             Policy::LoadAware(controller) => self.static_files(Some(controller)),
             Policy::Envoy => self.static_files(None),
             Policy::LrsReportedRate | Policy::Convergent { .. } | Policy::LrsOverOrca(_) => {
-                self.steered_files()
+                self.dynamic_files()
             }
         };
         let files = ZONES.into_iter().zip(&files);
         if self.setup.policy == Policy::Envoy {
-            let start = |(zone, file)| Envoy::start_with(&self.folder, (zone, CURRENT), file);
+            let start = |(zone, file)| Envoy::start_with(&self.directory, zone, CURRENT, file);
             self.envoys = files.map(start).collect();
             return self.envoys.iter().map(|envoy| envoy.listener).collect();
         }
-        let start = |(zone, file)| Proxy::start(&self.folder, zone, file);
+        let start = |(zone, file)| Proxy::start(&self.directory, zone, file);
         self.proxies = files.map(start).collect();
         let proxies = self.proxies.iter();
-        proxies.map(|proxy| proxy.listener("entrance")).collect()
+        proxies.map(|proxy| proxy.listener("ingress")).collect()
     }
 
     fn start_clients(&mut self, entry: &str) -> Vec<SocketAddr> {
-        let control = Control::start(&self.folder, &self.control_config());
-        let start = |zone| ClientProcess::start(&self.folder, entry, &control, zone);
+        let control = Control::start(&self.directory, &self.control_config());
+        let start = |zone| ClientProcess::start(&self.directory, entry, &control, zone);
         self.clients = ZONES.into_iter().map(start).collect();
         self.control = Some(control);
         self.clients.iter().map(|client| client.address).collect()
     }
 
-    /// Files with the servers as a cluster; without a controller there is nothing in them that
-    /// Envoy does not know.
+    /// Returns configurations with the servers as a static cluster; without a controller they have
+    /// only fields that Envoy supports.
     fn static_files(&self, spill_controller: Option<&str>) -> [Value; 3] {
         let child = typed("round_robin", "RoundRobin", json!({}));
         let mut settings = json!({ "endpoint_picking_policy": { "policies": [child] } });
@@ -213,11 +213,11 @@ impl ClosedLoop {
         }
         let policy = typed("load_aware_locality", "LoadAwareLocality", settings);
         orders["load_balancing_policy"] = json!({ "policies": [policy] });
-        let listeners = [listener("entrance", &everything("orders"))];
+        let listeners = [listener("ingress", &route_all_to("orders"))];
         ZONES.map(|zone| file(zone, &listeners, std::slice::from_ref(&orders)))
     }
 
-    /// Our own settings of the cluster.
+    /// Returns our extensions of the cluster.
     fn extensions(&self) -> Value {
         match self.setup.sampling {
             Some(sampling) => json!({ "locality_sampling": sampling }),
@@ -225,9 +225,9 @@ impl ClosedLoop {
         }
     }
 
-    /// Starts a control plane, and files that name it.
-    fn steered_files(&mut self) -> [Value; 3] {
-        let control = Control::start(&self.folder, &self.control_config());
+    /// Starts a control plane and returns configurations that use it.
+    fn dynamic_files(&mut self) -> [Value; 3] {
+        let control = Control::start(&self.directory, &self.control_config());
         let xds = control.xds;
         self.control = Some(control);
         ZONES.map(|zone| {
@@ -236,8 +236,8 @@ impl ClosedLoop {
                 "type": "EDS",
                 "eds_cluster_config": { "eds_config": { "ads": {} } },
             });
-            let listeners = [listener("entrance", &everything("orders"))];
-            let mut file = steered_by(file(zone, &listeners, &[local]), xds, "GRPC");
+            let listeners = [listener("ingress", &route_all_to("orders"))];
+            let mut file = with_management_server(file(zone, &listeners, &[local]), xds, "GRPC");
             file["cluster_manager"] = json!({
                 "local_cluster_name": "local_cluster",
                 "load_stats_config": file["dynamic_resources"]["ads_config"],
@@ -248,17 +248,17 @@ impl ClosedLoop {
 
     fn control_config(&self) -> String {
         let (policy, smoothing) = match self.setup.policy {
-            Policy::Convergent { led } => {
+            Policy::Convergent { feed_forward } => {
                 let child = typed("round_robin", "RoundRobin", json!({}));
                 let settings = json!({
                     "endpoint_picking_policy": { "policies": [child] },
                     "spill_controller": "CONVERGENT",
-                    "demand_feed_forward": led,
+                    "demand_feed_forward": feed_forward,
                 });
                 let policy = typed("load_aware_locality", "LoadAwareLocality", settings);
                 (policy, "1s")
             }
-            // As an Envoy would have it: the control plane adds the zones.
+            // As for an Envoy; the control plane adds zone-aware routing.
             Policy::LrsOverOrca(_) => {
                 let name = "client_side_weighted_round_robin";
                 (typed(name, "ClientSideWeightedRoundRobin", json!({})), "5s")
@@ -288,7 +288,7 @@ impl ClosedLoop {
     }
 }
 
-/// A policy as Envoy writes it.
+/// Wraps a policy in Envoy's `typed_extension_config`.
 fn typed(name: &str, message: &str, mut settings: Value) -> Value {
     let package = format!("envoy.extensions.load_balancing_policies.{name}.v3.{message}");
     settings["@type"] = json!(format!("type.googleapis.com/{package}"));

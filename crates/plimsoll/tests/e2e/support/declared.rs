@@ -1,43 +1,56 @@
-//! What plimsoll-xds declares of the API: [`declared`] reads `convert/pb`, the one place where
-//! field numbers and values of enums are written.
+//! Declarations of plimsoll-schema: reads messages and field numbers from the source of `pb`, and
+//! the values of the enum that we extend.
 //!
-//! A declaration is of the message that its documentation names first, else of the one that its own
-//! name is made of. The variants of a oneof are members of the message that its enum documents.
-//! Messages that are ours alone say so ("Ours: …") and are left out: nobody else
-//! has numbers in them.
+//! A declaration belongs to the message that its documentation names first, else to the message of
+//! its own name. Variants of a oneof are members of the message that the enum's documentation
+//! names. Messages that only Plimsoll has ("Plimsoll extension: …") are skipped, because they
+//! cannot conflict.
 
 use std::path::{Path, PathBuf};
 
-const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../plimsoll-xds/src/convert");
-/// Names that are words of Rust, as they are declared.
+use plimsoll_core::model::zone_aware::LocalityBasis;
+use plimsoll_xds::schema::ProtoEnum as _;
+
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../plimsoll-schema/src");
+/// Fields whose protobuf name is a Rust keyword: our name, protobuf name.
 const RENAMED: [(&str, &str); 3] = [
     ("this_server", "self"),
     ("discovery_type", "type"),
     ("route_match", "match"),
 ];
 
-/// A message or an enum as we have it.
+/// Declaration of a message or enum.
 #[derive(Debug)]
 pub(crate) struct Declared {
-    /// File and name, for people.
+    /// File and name, for error messages.
     pub(crate) place: String,
-    /// The end of the full name of Envoy's.
+    /// Suffix of the full name in Envoy.
     pub(crate) name: String,
     pub(crate) is_enum: bool,
-    /// Names and numbers.
+    /// Names and numbers of fields or values.
     pub(crate) members: Vec<(String, u64)>,
 }
 
-/// All of them.
+/// Returns all declarations of messages.
 pub(crate) fn declared() -> Vec<Declared> {
-    let folder = Path::new(SOURCE);
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder.join("pb"))
+    let directory = Path::new(SOURCE);
+    let mut files: Vec<PathBuf> = std::fs::read_dir(directory.join("pb"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .collect();
-    files.push(folder.join("pb.rs"));
+    files.push(directory.join("pb.rs"));
     files.sort();
-    files.iter().flat_map(|file| read(file)).collect()
+    let mut all: Vec<_> = files.iter().flat_map(|file| read(file)).collect();
+    let values = LocalityBasis::VALUES.iter();
+    all.push(Declared {
+        place: "LocalityBasis".to_owned(),
+        name: "ZoneAwareLbConfig.LocalityBasis".to_owned(),
+        is_enum: true,
+        members: values
+            .map(|(name, number, _)| ((*name).to_owned(), number.cast_unsigned()))
+            .collect(),
+    });
+    all
 }
 
 fn read(file: &Path) -> Vec<Declared> {
@@ -50,7 +63,7 @@ fn read(file: &Path) -> Vec<Declared> {
             docs.push_str(doc);
         } else if let Some((name, is_enum)) = opening(line) {
             let members = members(lines.by_ref().take_while(|line| *line != "}"), is_enum);
-            if !docs.trim_start().starts_with("Ours:") {
+            if !docs.trim_start().starts_with("Plimsoll extension:") {
                 found.push(Declared {
                     place: format!("{}: {name}", file.display()),
                     name: message_name(&docs, name),
@@ -60,6 +73,8 @@ fn read(file: &Path) -> Vec<Declared> {
             }
             docs.clear();
             is_oneof = false;
+        } else if line.starts_with("#[") && !line.ends_with(")]") {
+            lines.by_ref().find(|line| line.ends_with(")]"));
         } else if !line.starts_with("#[") {
             docs.clear();
             is_oneof = false;
@@ -68,10 +83,10 @@ fn read(file: &Path) -> Vec<Declared> {
     found
 }
 
-/// The name of a struct or an enum that begins in `line`.
+/// Returns the name of a struct or enum that starts in `line`, and whether it is an enum.
 fn opening(line: &str) -> Option<(&str, bool)> {
     let line = line.strip_suffix(" {")?;
-    let line = line.strip_prefix("pub(crate) ").unwrap_or(line);
+    let line = line.strip_prefix("pub ").unwrap_or(line);
     let name = |kind| line.strip_prefix(kind);
     name("struct ")
         .map(|name| (name, false))
@@ -88,7 +103,7 @@ fn members<'l>(lines: impl Iterator<Item = &'l str>, is_enum: bool) -> Vec<(Stri
     let (mut members, mut tag) = (Vec::new(), None);
     for line in lines.map(str::trim) {
         if line.starts_with("#[prost(oneof") {
-            // Its numbers stand beside the variants.
+            // The variants have the numbers.
         } else if line.starts_with("#[prost(") {
             tag = line.split("tag = \"").nth(1).and_then(|rest| {
                 let (number, _) = rest.split_once('"')?;
@@ -106,15 +121,14 @@ fn members<'l>(lines: impl Iterator<Item = &'l str>, is_enum: bool) -> Vec<(Stri
     members
 }
 
-/// The name of a field, or of a variant of a oneof, as protobuf spells it.
+/// Returns the protobuf name of a field or of a variant of a oneof.
 fn member_name(line: &str, is_enum: bool) -> Option<String> {
     if is_enum {
         let (name, _) = line.split_once('(')?;
         return Some(constant(name).to_ascii_lowercase());
     }
     let (name, _) = line.split_once(": ")?;
-    let name = name.trim_start_matches("pub(crate) ");
-    let name = name.trim_start_matches("r#");
+    let name = name.trim_start_matches("pub ").trim_start_matches("r#");
     let renamed = RENAMED.iter().find(|(ours, _)| *ours == name);
     Some(renamed.map_or(name, |(_, theirs)| theirs).to_owned())
 }
@@ -123,7 +137,7 @@ fn whole(number: &str) -> Option<u64> {
     number.replace('_', "").parse().ok()
 }
 
-/// `HealthyHostsNum` as protobuf spells it.
+/// Converts `HealthyHostsNum` to `HEALTHY_HOSTS_NUM`.
 fn constant(name: &str) -> String {
     let mut out = String::new();
     for letter in name.chars() {

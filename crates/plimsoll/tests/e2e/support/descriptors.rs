@@ -1,19 +1,19 @@
-//! [`Descriptors`]: the messages and enums of an API, from the descriptors inside a binary.
+//! Reads the protobuf descriptors inside a binary.
 //!
-//! A C++ binary carries the `FileDescriptorProto` of every linked file as serialized bytes. They
-//! begin with the name of the file and end with the syntax, in the order of field numbers: that is
-//! how they are found and where reading stops.
+//! A C++ binary contains the `FileDescriptorProto` of every linked file as serialized bytes. They
+//! start with the file name and end with the syntax, in the order of field numbers, which is how
+//! they are found and delimited.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-/// Where files of an API are named from.
+/// Prefixes of file names.
 const ROOTS: [&[u8]; 3] = [b"envoy/", b"xds/", b"google/"];
-/// Longest `FileDescriptorProto` that is looked for.
-const LONGEST: usize = 4 << 20;
+/// Maximum size of a `FileDescriptorProto`.
+const MAX_SIZE: usize = 4 << 20;
 
-/// Names by number, and numbers that nobody may use any more.
+/// Names by number, and reserved numbers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Numbers {
     pub(crate) names: BTreeMap<u64, String>,
@@ -29,12 +29,12 @@ pub(crate) struct Descriptors {
 }
 
 impl Descriptors {
-    /// Everything that `binary` carries.
+    /// Reads all descriptors of `binary`.
     pub(crate) fn of(binary: &Path) -> Self {
         let bytes = std::fs::read(binary).unwrap();
         let mut all = Self::default();
         let mut rest = bytes.as_slice();
-        // Field 1, the length, the name.
+        // Tag of field 1, followed by length and name.
         while let Some(start) = rest.iter().position(|&byte| byte == 0x0a) {
             rest = &rest[start..];
             if is_file(rest) {
@@ -47,13 +47,13 @@ impl Descriptors {
 
     fn add_file(&mut self, bytes: &[u8]) {
         let (mut package, mut messages, mut enums) = (String::new(), Vec::new(), Vec::new());
-        let window = &bytes[..bytes.len().min(LONGEST)];
+        let window = &bytes[..bytes.len().min(MAX_SIZE)];
         for (number, value) in Fields(window) {
             match (number, value) {
                 (2, Value::Bytes(name)) => package = text(name),
                 (4, Value::Bytes(message)) => messages.push(message),
                 (5, Value::Bytes(descriptor)) => enums.push(descriptor),
-                // `syntax` comes last.
+                // `syntax` is the last field.
                 (12, Value::Bytes(_)) => {
                     self.files += 1;
                     messages
@@ -63,13 +63,13 @@ impl Descriptors {
                     return;
                 }
                 (1 | 3 | 6..=8 | 10 | 11 | 14, _) => {}
-                // Not a descriptor after all.
+                // Not a descriptor.
                 _ => return,
             }
         }
     }
 
-    /// `DescriptorProto`.
+    /// Adds a `DescriptorProto` and its nested types.
     fn add_message(&mut self, scope: &str, bytes: &[u8]) {
         let name = format!("{scope}.{}", name_of(bytes));
         let mut numbers = Numbers::default();
@@ -82,7 +82,7 @@ impl Descriptors {
                 (3, Value::Bytes(nested)) => self.add_message(&name, nested),
                 (4, Value::Bytes(nested)) => self.add_enum(&name, nested),
                 (9, Value::Bytes(range)) => {
-                    // The end is not part of it.
+                    // The end is exclusive.
                     let [from, to] = [1, 2].map(|field| number_of(range, field).unwrap_or(0));
                     numbers.reserved.push(from..to);
                 }
@@ -92,7 +92,7 @@ impl Descriptors {
         self.messages.insert(name, numbers);
     }
 
-    /// `EnumDescriptorProto`.
+    /// Adds an `EnumDescriptorProto` to `enums`.
     fn add_enum(&mut self, scope: &str, bytes: &[u8]) {
         let mut numbers = Numbers::default();
         for (number, value) in Fields(bytes) {
@@ -102,7 +102,7 @@ impl Descriptors {
                     numbers.names.insert(tag, name_of(value));
                 }
                 (4, Value::Bytes(range)) => {
-                    // Here the end is.
+                    // The end is inclusive here.
                     let [from, to] = [1, 2].map(|field| number_of(range, field).unwrap_or(0));
                     numbers.reserved.push(from..to + 1);
                 }
@@ -120,7 +120,7 @@ fn is_file(bytes: &[u8]) -> bool {
     length < 128 && name.ends_with(b".proto") && ROOTS.iter().any(|root| name.starts_with(root))
 }
 
-/// Field 1 of every descriptor.
+/// Returns the name, which is field 1 of every descriptor.
 fn name_of(bytes: &[u8]) -> String {
     let name = Fields(bytes).find_map(|(number, value)| match value {
         Value::Bytes(name) if number == 1 => Some(text(name)),
@@ -145,7 +145,7 @@ enum Value<'b> {
     Bytes(&'b [u8]),
 }
 
-/// The fields of a message; ends where bytes are none.
+/// Iterator over the fields of a message; stops at invalid bytes.
 struct Fields<'b>(&'b [u8]);
 
 impl<'b> Iterator for Fields<'b> {

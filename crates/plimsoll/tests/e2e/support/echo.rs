@@ -1,4 +1,4 @@
-//! [`Echo`]: a server that says what it was asked, for clients of others behind a proxy.
+//! HTTP server that echoes requests, for clients behind a proxy.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -13,26 +13,26 @@ use hyper_util::rt::TokioIo;
 use serde_json::json;
 use tokio::net::TcpListener;
 
-/// An HTTP/1.1 server on loopback. It lives as long as the test program.
+/// HTTP/1.1 server on loopback; it runs until the test process exits.
 pub(crate) struct Echo {
     pub(crate) address: SocketAddr,
 }
 
 impl Echo {
     pub(crate) fn start() -> Self {
-        let (announce, announced) = std::sync::mpsc::channel();
+        let (sender, addresses) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build();
             runtime.unwrap().block_on(async {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-                announce.send(listener.local_addr().unwrap()).unwrap();
+                sender.send(listener.local_addr().unwrap()).unwrap();
                 serve(listener).await;
             });
         });
         Self {
-            address: announced.recv().unwrap(),
+            address: addresses.recv().unwrap(),
         }
     }
 }
@@ -41,15 +41,15 @@ async fn serve(listener: TcpListener) {
     loop {
         let (stream, _) = listener.accept().await.unwrap();
         let connection = http1::Builder::new()
-            .serve_connection(TokioIo::new(stream), service_fn(answer))
+            .serve_connection(TokioIo::new(stream), service_fn(respond))
             .with_upgrades();
-        // A connection ends when the other side closes it.
+        // The connection ends when the peer closes it.
         tokio::spawn(async move { drop(connection.await) });
     }
 }
 
-/// What was asked, as JSON; `/bytes/N` and `/chunked/N` are that many bytes instead.
-async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+/// Returns the request as JSON; `/bytes/N` and `/chunked/N` return N bytes instead.
+async fn respond(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let body = body
         .collect()
@@ -62,7 +62,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
         return Ok(plain);
     }
     let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
-    let said = json!({
+    let echo = json!({
         "method": head.method.as_str(),
         "path": head.uri.to_string(),
         "host": header("host"),
@@ -74,9 +74,9 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
         "forwarded_proto": header("x-forwarded-proto"),
         "x_test": header("x-test"),
     });
-    let mut response = Response::new(Full::new(Bytes::from(said.to_string())));
+    let mut response = Response::new(Full::new(Bytes::from(echo.to_string())));
     if head.method == Method::HEAD {
-        // What a GET would say.
+        // The length of the response to a GET.
         *response.body_mut() = Full::default();
         let length = http::HeaderValue::from_static("4711");
         response.headers_mut().insert("content-length", length);

@@ -1,7 +1,7 @@
-//! [`Envoy`]: a stock Envoy with the bootstrap that `plimsoll bootstrap envoy` prints.
+//! Unmodified Envoy with the bootstrap that `plimsoll bootstrap envoy` prints.
 //!
-//! A static listener is added, which sends everything to `orders`, and where a test asks for it
-//! load reports take a way of their own.
+//! A static listener is added that routes everything to `orders`. Load reports may take a separate
+//! connection.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,43 +15,44 @@ use super::http::{get, get_json};
 use super::process::Process;
 use super::{peers, wait_for};
 
-/// The release that tests use unless they say otherwise.
+/// Default release of the tests.
 pub(crate) const CURRENT: &str = "1.40.0";
 
-/// What an Envoy is to be.
+/// Properties of an Envoy.
 #[derive(Clone, Debug)]
 pub(crate) struct EnvoySpec {
     pub(crate) zone: String,
     pub(crate) version: &'static str,
     pub(crate) delta: bool,
     pub(crate) control: SocketAddr,
-    /// Where load reports go, if not to the control plane directly.
+    /// Address for load reports, if not the control plane's.
     pub(crate) reports_to: Option<SocketAddr>,
 }
 
-/// A running Envoy. Killed when dropped.
+/// Running Envoy; killed when dropped.
 pub(crate) struct Envoy {
     pub(crate) zone: String,
-    /// Where it takes requests.
+    /// Address for requests of clients.
     pub(crate) listener: SocketAddr,
     pub(crate) admin: SocketAddr,
     process: Process,
 }
 
 impl Envoy {
-    /// Starts one; its files go into `folder`.
-    pub(crate) fn start(folder: &Path, spec: &EnvoySpec) -> Self {
-        Self::start_with(folder, (&spec.zone, spec.version), &spec.bootstrap())
+    /// Starts an Envoy whose files are written to `directory`.
+    pub(crate) fn start(directory: &Path, spec: &EnvoySpec) -> Self {
+        Self::start_with(directory, &spec.zone, spec.version, &spec.bootstrap())
     }
 
-    /// The same with a bootstrap of the caller's, which has a listener `entrance`.
+    /// Starts an Envoy with another bootstrap, which has a listener `ingress`.
     pub(crate) fn start_with(
-        folder: &Path,
-        (zone, version): (&str, &str),
+        directory: &Path,
+        zone: &str,
+        version: &str,
         bootstrap: &Value,
     ) -> Self {
         let id = format!("gateway-{zone}");
-        let file = |end: &str| folder.join(format!("{id}.{end}"));
+        let file = |end: &str| directory.join(format!("{id}.{end}"));
         std::fs::write(file("json"), bootstrap.to_string()).unwrap();
         let mut command = Command::new(binary(version));
         command.arg("-c").arg(file("json"));
@@ -64,24 +65,26 @@ impl Envoy {
             "warning",
         ]);
         let mut process = Process::start(command, &file("log"));
-        let admin = wait_for("an Envoy's admin page", || {
-            assert!(process.is_alive(), "Envoy {version} ended");
+        let admin = wait_for("Envoy's admin interface is bound", || {
+            assert!(process.is_alive(), "Envoy {version} exited");
             let text = std::fs::read_to_string(file("admin")).ok()?;
             text.trim().parse().ok()
         });
         Self {
-            listener: wait_for("an Envoy's listener", || listener(admin)),
+            listener: wait_for("Envoy's listener is bound", || listener(admin)),
             zone: zone.to_owned(),
             admin,
             process,
         }
     }
 
-    /// Sums of the endpoint weights of a cluster, by zone.
+    /// Returns the sums of the endpoint weights of a cluster, by zone.
     pub(crate) fn weights(&self, cluster: &str) -> BTreeMap<String, u64> {
         let page = get_json(self.admin, "/clusters?format=json").unwrap_or_default();
-        let clusters = page["cluster_statuses"].as_array().cloned();
-        let clusters = clusters.unwrap_or_default();
+        let clusters = page["cluster_statuses"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
         let own = clusters.iter().find(|entry| entry["name"] == cluster);
         let hosts = own.and_then(|entry| entry["host_statuses"].as_array());
         let mut weights = BTreeMap::new();
@@ -92,10 +95,10 @@ impl Envoy {
         weights
     }
 
-    /// `connect_timeout` of a cluster that came by discovery; empty while there is none.
+    /// Returns `connect_timeout` of a dynamic cluster; empty if it does not exist.
     pub(crate) fn connect_timeout(&self, cluster: &str) -> String {
-        let page = get_json(self.admin, "/config_dump?resource=dynamic_active_clusters");
-        let page = page.unwrap_or_default();
+        let path = "/config_dump?resource=dynamic_active_clusters";
+        let page = get_json(self.admin, path).unwrap_or_default();
         let clusters = page["configs"].as_array().cloned().unwrap_or_default();
         let own = clusters
             .iter()
@@ -104,13 +107,13 @@ impl Envoy {
         timeout.unwrap_or_default().to_owned()
     }
 
-    /// A counter or gauge.
+    /// Returns a counter or gauge.
     pub(crate) fn stat(&self, name: &str) -> Option<u64> {
         let text = get(self.admin, &format!("/stats?filter=^{name}$"))?;
         text.trim().rsplit(' ').next()?.parse().ok()
     }
 
-    /// Whether it still runs.
+    /// Whether the process still runs.
     pub(crate) fn is_alive(&mut self) -> bool {
         self.process.is_alive()
     }
@@ -125,16 +128,16 @@ impl EnvoySpec {
             args.push("--delta");
         }
         let mut bootstrap = bootstrap(&args);
-        bootstrap["static_resources"]["listeners"] = json!([entrance()]);
-        if let Some(way) = self.reports_to {
+        bootstrap["static_resources"]["listeners"] = json!([ingress()]);
+        if let Some(address) = self.reports_to {
             let clusters = &mut bootstrap["static_resources"]["clusters"];
             let mut reports = clusters[0].clone();
             reports["name"] = json!("reports");
             reports["load_assignment"]["cluster_name"] = json!("reports");
-            let address = "/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address";
-            reports.pointer_mut(address).unwrap()["socket_address"]["port_value"] =
-                json!(way.port());
-            // A gate that is shut must look like silence, not like a broken connection.
+            let pointer = "/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address";
+            reports.pointer_mut(pointer).unwrap()["socket_address"]["port_value"] =
+                json!(address.port());
+            // Without keep-alive pings, a paused connection is silent instead of broken.
             let options = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
             reports["typed_extension_protocol_options"][options]["explicit_http_config"] =
                 json!({ "http2_protocol_options": {} });
@@ -146,11 +149,11 @@ impl EnvoySpec {
     }
 }
 
-/// A listener on a free port that sends everything to `orders`, which may come later.
-fn entrance() -> Value {
+/// Returns a listener on a free port that routes everything to `orders`, which may be added later.
+fn ingress() -> Value {
     let filters = "type.googleapis.com/envoy.extensions.filters";
     json!({
-        "name": "entrance",
+        "name": "ingress",
         "address": { "socket_address": { "address": "127.0.0.1", "port_value": 0 } },
         "filter_chains": [{ "filters": [{
             "name": "http",
@@ -158,7 +161,7 @@ fn entrance() -> Value {
                 "@type": format!(
                     "{filters}.network.http_connection_manager.v3.HttpConnectionManager"
                 ),
-                "stat_prefix": "entrance",
+                "stat_prefix": "ingress",
                 "http_filters": [{
                     "name": "router",
                     "typed_config": { "@type": format!("{filters}.http.router.v3.Router") },
@@ -179,7 +182,7 @@ fn entrance() -> Value {
     })
 }
 
-/// Where `deps.sh` put a release.
+/// Returns the binary of a release that `deps.sh` installed.
 pub(crate) fn binary(version: &str) -> PathBuf {
     if version != CURRENT {
         return peers().join(format!("envoy-{version}/envoy/_bin/envoy"));
@@ -199,11 +202,11 @@ pub(crate) fn binary(version: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("no Envoy under {}: run `make test` once", lib.display()))
 }
 
-/// The address the system chose for the static listener.
+/// Returns the bound address of the static listener.
 fn listener(admin: SocketAddr) -> Option<SocketAddr> {
     let page = get_json(admin, "/listeners?format=json")?;
     let listeners = page["listener_statuses"].as_array()?;
-    let own = listeners.iter().find(|entry| entry["name"] == "entrance")?;
+    let own = listeners.iter().find(|entry| entry["name"] == "ingress")?;
     let address = &own["local_address"]["socket_address"];
     let port = u16::try_from(address["port_value"].as_u64()?).ok()?;
     Some(SocketAddr::from(([127, 0, 0, 1], port)))

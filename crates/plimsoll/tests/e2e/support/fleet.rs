@@ -1,5 +1,4 @@
-//! [`World`]: the worked example alive. Three zones with 3, 5 and 2 servers, one Envoy in each, and
-//! traffic 50/35/15.
+//! Small fleet: three zones with 3, 5 and 2 servers, one Envoy in each, and traffic 50/35/15.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,23 +12,23 @@ use super::http::get;
 use super::load::{Load, Source};
 use super::{scratch, wait_for, wait_until};
 
-/// Traffic per tick by zone; what it is of the whole in basis points; servers.
+/// Zone, requests per tick, share of demand in basis points, number of servers.
 pub(crate) const ZONES: [(&str, u64, u64, usize); 3] = [
     ("zone-a", 10, 5000, 3),
     ("zone-b", 7, 3500, 5),
     ("zone-c", 3, 1500, 2),
 ];
-/// How near demand is to the example's when loads are judged, in basis points. As many of the
-/// smallest zone's demand make 1.4 % of its load.
-const NEAR: u64 = 30;
-/// Requests by which loads are judged: their relative deviation is at most 1.1 %.
-const ENOUGH: u64 = 12_000;
-/// 20 requests per tick, so 800 requests per second.
+/// Tolerance of the known demand when loads are asserted, in basis points: 1.4 % of the load of the
+/// smallest zone.
+const TOLERANCE_BP: u64 = 30;
+/// Number of requests to measure loads; their relative standard deviation is at most 1.1 %.
+const REQUESTS: u64 = 12_000;
+/// 20 requests per tick are 800 per second.
 const TICK: Duration = Duration::from_millis(25);
 
-/// What a world is to be.
+/// Properties of a [`Testbed`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct WorldSpec {
+pub(crate) struct TestbedSpec {
     pub(crate) name: &'static str,
     /// Further fields of the service `orders`.
     pub(crate) service: &'static str,
@@ -37,8 +36,8 @@ pub(crate) struct WorldSpec {
     pub(crate) delta: bool,
 }
 
-/// Everything of one test. Dropped in this order: traffic, proxies, control plane.
-pub(crate) struct World {
+/// Processes of the test. Dropped in this order: traffic, proxies, control plane.
+pub(crate) struct Testbed {
     pub(crate) load: Load,
     pub(crate) envoys: Vec<Envoy>,
     pub(crate) reports: Gate,
@@ -46,10 +45,10 @@ pub(crate) struct World {
     pub(crate) backends: Backends,
 }
 
-impl Default for WorldSpec {
+impl Default for TestbedSpec {
     fn default() -> Self {
         Self {
-            name: "world",
+            name: "testbed",
             service: "delivery: FLEET_WEIGHTS",
             version: CURRENT,
             delta: false,
@@ -57,27 +56,27 @@ impl Default for WorldSpec {
     }
 }
 
-impl World {
+impl Testbed {
     /// Starts everything and waits until every Envoy knows the upstream cluster.
-    pub(crate) fn start(spec: &WorldSpec) -> Self {
-        let folder = scratch(spec.name);
+    pub(crate) fn start(spec: &TestbedSpec) -> Self {
+        let directory = scratch(spec.name);
         let backends = start_backends();
         let config = config(&backends, spec.service, "");
-        Self::start_with(spec, &folder, backends, &config)
+        Self::start_with(spec, &directory, backends, &config)
     }
 
-    /// The same with another configuration.
+    /// Starts everything with another configuration of the control plane.
     pub(crate) fn start_with(
-        spec: &WorldSpec,
-        folder: &Path,
+        spec: &TestbedSpec,
+        directory: &Path,
         backends: Backends,
         config: &str,
     ) -> Self {
-        let control = Control::start(folder, config);
+        let control = Control::start(directory, config);
         let reports = Gate::to(control.xds);
         let envoys: Vec<_> = ZONES
             .iter()
-            .map(|(zone, ..)| start_envoy(folder, spec, zone, &control, &reports))
+            .map(|(zone, ..)| start_envoy(directory, spec, zone, &control, &reports))
             .collect();
         wait_until(
             "every Envoy knows its fleet and the upstream cluster",
@@ -88,7 +87,7 @@ impl World {
                 })
             },
         );
-        // The admin page knows a cluster a moment before the workers do.
+        // Envoy's admin interface shows a cluster slightly before the workers use it.
         wait_until("every Envoy serves", || {
             envoys
                 .iter()
@@ -103,44 +102,44 @@ impl World {
         }
     }
 
-    /// The configuration with other fields of the service, or more beside it.
+    /// Returns the configuration with other fields of the service, and `more` at the end.
     pub(crate) fn config(&self, service: &str, more: &str) -> String {
         config(&self.backends, service, more)
     }
 
-    /// Waits until measured demand is known to within `bp` and in force.
+    /// Waits until the delivered fractions are correct to within `bp` basis points.
     pub(crate) fn wait_for_demand(&self, bp: u64) {
         wait_until("demand is measured and delivered", || {
-            is_near(&self.control.service_fractions("orders"), bp)
+            is_close(&self.control.service_fractions("orders"), bp)
         });
     }
 
-    /// Waits until Envoys have weights that say the measured demand to within `bp`.
+    /// Waits until the weights in Envoys match the demand to within `bp` basis points.
     pub(crate) fn wait_for_fleet_weights(&self, bp: u64) {
         wait_until("Envoys have the weights of measured demand", || {
-            let known = |envoy: &Envoy| is_near(&shares(&envoy.weights("local_cluster")), bp);
+            let known = |envoy: &Envoy| is_close(&shares(&envoy.weights("local_cluster")), bp);
             self.envoys.iter().all(known)
         });
     }
 
-    /// Fails unless every zone has its fair load.
+    /// Asserts that every zone has its fair load.
     pub(crate) fn assert_fair(&self) {
-        let known = || is_near(&self.control.service_fractions("orders"), NEAR);
+        let known = || is_close(&self.control.service_fractions("orders"), TOLERANCE_BP);
         assert_fair(&self.backends, &self.load, known);
     }
 
-    /// What backends count while `requests` more are answered.
+    /// Returns the counts of backends over the next `requests`.
     pub(crate) fn measure(&self, requests: u64) -> Counts {
         measure(&self.backends, &self.load, requests)
     }
 }
 
-/// The servers of the example.
+/// Starts the servers of all zones.
 pub(crate) fn start_backends() -> Backends {
     Backends::start(&ZONES.map(|(zone, _, _, hosts)| (zone, hosts)))
 }
 
-/// What backends count while `requests` more are answered by `load`.
+/// Returns the counts of backends over the next `requests` of `load`.
 pub(crate) fn measure(backends: &Backends, load: &Load, requests: u64) -> Counts {
     let (before, from) = (backends.counts(), load.succeeded());
     wait_until("requests are answered", || {
@@ -153,7 +152,7 @@ pub(crate) fn measure(backends: &Backends, load: &Load, requests: u64) -> Counts
     counts
 }
 
-/// Load per server over the mean, by zone.
+/// Returns the load per server relative to the mean, by zone.
 pub(crate) fn load_factors(backends: &Backends, counts: &Counts) -> BTreeMap<String, f64> {
     let total: u64 = counts.values().sum();
     let hosts: usize = backends.hosts().map(|(_, hosts)| hosts).sum();
@@ -166,22 +165,25 @@ pub(crate) fn load_factors(backends: &Backends, counts: &Counts) -> BTreeMap<Str
     backends.hosts().map(factor).collect()
 }
 
-/// Where the requests of one zone go: shares by zone.
+/// Returns the shares of one zone's requests by target zone.
 pub(crate) fn shares_from(counts: &Counts, from: &str) -> BTreeMap<String, f64> {
-    let own = counts.iter().filter(|((origin, _), _)| origin == from);
-    let own: Vec<_> = own.map(|((_, to), count)| (to.clone(), *count)).collect();
+    let own: Vec<_> = counts
+        .iter()
+        .filter(|((origin, _), _)| origin == from)
+        .map(|((_, to), count)| (to.clone(), *count))
+        .collect();
     let total: u64 = own.iter().map(|(_, count)| count).sum();
     let share = |(to, count)| (to, count as f64 / total as f64);
     own.into_iter().map(share).collect()
 }
 
-/// Fails unless every zone has its fair load per server to within 5 % while demand is `known`.
-/// Where the machine held traffic up meanwhile, demand was not what the example says, and loads say
-/// nothing: then they are measured again.
+/// Asserts that the load per server of every zone is fair to within 5 % while `known` holds for the
+/// demand. If the machine delays traffic meanwhile, the demand is not as intended, so the loads are
+/// measured again.
 pub(crate) fn assert_fair(backends: &Backends, load: &Load, known: impl Fn() -> bool) {
     let counts = wait_for("demand holds while loads are measured", || {
         wait_until("demand is known", &known);
-        let counts = measure(backends, load, ENOUGH);
+        let counts = measure(backends, load, REQUESTS);
         known().then_some(counts)
     });
     let factors = load_factors(backends, &counts);
@@ -194,7 +196,7 @@ pub(crate) fn assert_fair(backends: &Backends, load: &Load, known: impl Fn() -> 
     }
 }
 
-/// Requests of one zone as fast as they go, past the pace of the example.
+/// Starts additional requests of one zone at full speed.
 pub(crate) fn burst(envoy: &Envoy) -> Load {
     let source = Source {
         to: envoy.listener,
@@ -204,7 +206,7 @@ pub(crate) fn burst(envoy: &Envoy) -> Load {
     Load::start(&vec![source; 4], Duration::ZERO)
 }
 
-/// Weights as shares in basis points.
+/// Converts weights to shares in basis points.
 pub(crate) fn shares(weights: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let total: u64 = weights.values().sum::<u64>().max(1);
     let share = |(zone, weight): (&String, &u64)| (zone.clone(), weight * 10_000 / total);
@@ -221,8 +223,8 @@ fn sources(envoys: &[Envoy]) -> Vec<Source> {
 }
 
 fn start_envoy(
-    folder: &Path,
-    spec: &WorldSpec,
+    directory: &Path,
+    spec: &TestbedSpec,
     zone: &str,
     control: &Control,
     reports: &Gate,
@@ -234,10 +236,10 @@ fn start_envoy(
         control: control.xds,
         reports_to: Some(reports.address),
     };
-    Envoy::start(folder, &spec)
+    Envoy::start(directory, &spec)
 }
 
-fn is_near(fractions: &BTreeMap<String, u64>, bp: u64) -> bool {
+fn is_close(fractions: &BTreeMap<String, u64>, bp: u64) -> bool {
     ZONES.iter().all(|(zone, _, expected, _)| {
         let found = fractions.get(*zone);
         found.is_some_and(|found| found.abs_diff(*expected) <= bp)

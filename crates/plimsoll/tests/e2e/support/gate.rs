@@ -1,20 +1,21 @@
-//! [`Gate`]: a way through to a server that can be shut, without either end noticing.
+//! TCP forwarder that can be paused.
 //!
-//! Shut, it keeps the connections and passes nothing on: reports stop while everybody lives.
+//! While paused it keeps connections open but forwards nothing, so that load reports stop without a
+//! connection error.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
-/// A forwarder on loopback.
+/// TCP forwarder on loopback.
 pub(crate) struct Gate {
     pub(crate) address: SocketAddr,
     open: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl Gate {
-    /// An open gate to `target`.
+    /// Starts a forwarder to `target`, not paused.
     pub(crate) fn to(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -30,7 +31,7 @@ impl Gate {
         Self { address, open }
     }
 
-    /// Lets bytes through, or not. What waits at a gate that opens is let through.
+    /// Resumes or pauses forwarding. Bytes received while paused are forwarded when it resumes.
     pub(crate) fn set_open(&self, open: bool) {
         *self.open.0.lock().unwrap() = open;
         self.open.1.notify_all();
@@ -50,7 +51,7 @@ fn join(client: &TcpStream, server: &TcpStream, gate: &Arc<(Mutex<bool>, Condvar
                     break;
                 }
             }
-            // Both ends learn that the other one is gone.
+            // Close both connections.
             let _ = from.shutdown(std::net::Shutdown::Both);
             let _ = to.shutdown(std::net::Shutdown::Both);
         });

@@ -1,4 +1,4 @@
-//! gRPC servers and clients as processes: `peers/grpc_peer.py` (C-core) and
+//! gRPC servers and clients as child processes: `peers/grpc_peer.py` (C-core) and
 //! `peers/grpc_js_peer.cjs` (grpc-js, for Node.js).
 
 use std::collections::BTreeMap;
@@ -16,50 +16,56 @@ const JS_PEER: &str = concat!(
     "/tests/e2e/peers/grpc_js_peer.cjs"
 );
 
-/// A program that answers in lines. Killed when dropped.
+/// Peer that is controlled by lines on standard input and output; killed when dropped.
 pub(crate) struct Peer {
     process: Process,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Peer {
-    /// One server per name in `zones`; their ports in the same order.
-    pub(crate) fn serve(folder: &Path, zones: &[&str]) -> (Self, Vec<u16>) {
+    /// Starts one server per name in `zones`; returns the ports in the same order.
+    pub(crate) fn serve(directory: &Path, zones: &[&str]) -> (Self, Vec<u16>) {
         let mut command = python();
         command.arg("serve").args(zones);
-        let mut peer = Self::start(command, &folder.join("servers.log"));
+        let mut peer = Self::start(command, &directory.join("servers.log"));
         let ports = serde_json::from_str(&peer.line()).unwrap();
         (peer, ports)
     }
 
-    /// A client in `zone` that calls `xds:///orders`.
-    pub(crate) fn call(folder: &Path, control: &Control, zone: &str, rate: u32) -> Self {
+    /// Starts a C-core client in `zone` that calls `xds:///orders`.
+    pub(crate) fn call(directory: &Path, control: &Control, zone: &str, rate: u32) -> Self {
         let mut command = python();
         command.args(["call", "xds:///orders", &rate.to_string()]);
-        command.env("GRPC_XDS_BOOTSTRAP", bootstrap_file(folder, control, zone));
-        Self::start(command, &folder.join(format!("checkout-{zone}.log")))
+        command.env(
+            "GRPC_XDS_BOOTSTRAP",
+            bootstrap_file(directory, control, zone),
+        );
+        Self::start(command, &directory.join(format!("checkout-{zone}.log")))
     }
 
-    /// The same in Node.js.
-    pub(crate) fn call_js(folder: &Path, control: &Control, zone: &str, rate: u32) -> Self {
+    /// Starts a grpc-js client in `zone` that calls `xds:///orders`.
+    pub(crate) fn call_js(directory: &Path, control: &Control, zone: &str, rate: u32) -> Self {
         let mut command = Command::new("node");
         command.args([JS_PEER, "xds:///orders", &rate.to_string()]);
         command.env("NODE_PATH", peers().join("grpc-js/node_modules"));
-        command.env("GRPC_XDS_BOOTSTRAP", bootstrap_file(folder, control, zone));
-        Self::start(command, &folder.join(format!("checkout-{zone}.log")))
+        command.env(
+            "GRPC_XDS_BOOTSTRAP",
+            bootstrap_file(directory, control, zone),
+        );
+        Self::start(command, &directory.join(format!("checkout-{zone}.log")))
     }
 
-    /// Answers so far by zone; failures under the empty name.
+    /// Returns the responses so far by zone; failures have the empty name.
     pub(crate) fn counts(&mut self) -> BTreeMap<String, u64> {
-        self.ask("counts")
+        self.command("counts")
     }
 
-    /// Other calls per second from now on (grpc-js only).
+    /// Changes the calls per second (grpc-js only).
     pub(crate) fn set_rate(&mut self, rate: u32) {
-        self.ask(&format!("rate {rate}"));
+        self.command(&format!("rate {rate}"));
     }
 
-    fn ask(&mut self, line: &str) -> BTreeMap<String, u64> {
+    fn command(&mut self, line: &str) -> BTreeMap<String, u64> {
         let stdin = self.process.child.stdin.as_mut().unwrap();
         stdin.write_all(format!("{line}\n").as_bytes()).unwrap();
         stdin.flush().unwrap();
@@ -73,18 +79,18 @@ impl Peer {
     }
 
     fn line(&mut self) -> String {
-        self.lines.next().expect("a peer answers").unwrap()
+        self.lines.next().expect("the peer responds").unwrap()
     }
 }
 
-/// What a client in `zone` needs to find the control plane.
-fn bootstrap_file(folder: &Path, control: &Control, zone: &str) -> PathBuf {
+/// Writes the bootstrap of a client in `zone`.
+fn bootstrap_file(directory: &Path, control: &Control, zone: &str) -> PathBuf {
     let address = control.xds.to_string();
     let mut args = vec![
         "grpc", "--zone", zone, "--region", "r1", "--fleet", "checkout",
     ];
     args.extend(["--control", &address]);
-    let file = folder.join(format!("checkout-{zone}.json"));
+    let file = directory.join(format!("checkout-{zone}.json"));
     std::fs::write(&file, bootstrap(&args).to_string()).unwrap();
     file
 }

@@ -1,4 +1,4 @@
-//! [`Hosts`]: servers that can die, return and fall ill while requests run.
+//! Servers that can be killed, restarted and made unhealthy while requests run.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -17,10 +17,10 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// What a request takes, so that some are under way whenever a server dies.
+/// Duration of a request, so that some are in flight when a server is killed.
 const WORK: Duration = Duration::from_millis(2);
 
-/// Servers on loopback, with a thread of their own.
+/// Servers on loopback with their own runtime.
 pub(crate) struct Hosts {
     runtime: Runtime,
     hosts: Vec<Host>,
@@ -34,8 +34,8 @@ struct Host {
 
 #[derive(Default)]
 struct State {
-    ill: AtomicBool,
-    taken: AtomicU64,
+    unhealthy: AtomicBool,
+    requests: AtomicU64,
 }
 
 impl Hosts {
@@ -66,26 +66,29 @@ impl Hosts {
         self.hosts.iter().map(|host| host.address).collect()
     }
 
-    /// Requests that a server took, those for its health apart.
-    pub(crate) fn taken(&self, host: usize) -> u64 {
-        self.hosts[host].state.taken.load(Ordering::SeqCst)
+    /// Number of requests to a server, without health checks.
+    pub(crate) fn request_count(&self, host: usize) -> u64 {
+        self.hosts[host].state.requests.load(Ordering::SeqCst)
     }
 
-    /// From now on it says that it is ill, or well; it serves all the same.
-    pub(crate) fn set_ill(&self, host: usize, ill: bool) {
-        self.hosts[host].state.ill.store(ill, Ordering::SeqCst);
+    /// Lets health checks of a server fail or pass; it serves requests in either case.
+    pub(crate) fn set_unhealthy(&self, host: usize, unhealthy: bool) {
+        self.hosts[host]
+            .state
+            .unhealthy
+            .store(unhealthy, Ordering::SeqCst);
     }
 
-    /// Ends it at once, with its connections and what is under way.
+    /// Aborts a server with its connections and requests in flight.
     pub(crate) fn kill(&mut self, host: usize) {
         if let Some(serving) = self.hosts[host].serving.take() {
             serving.abort();
-            // It was told to end and may end in any way.
+            // The task was aborted, so the join error is expected.
             let _ = self.runtime.block_on(serving);
         }
     }
 
-    /// Starts it again where it was.
+    /// Restarts a server on the same address.
     pub(crate) fn restart(&mut self, host: usize) {
         let (address, state) = (self.hosts[host].address, &self.hosts[host].state);
         let (_, serving) = self.listen(address, state);
@@ -100,33 +103,33 @@ impl Hosts {
     }
 }
 
-/// Accepts until it is aborted, and takes its connections along.
+/// Accepts connections until the task is aborted, which also ends the connections.
 async fn serve(listener: TcpListener, state: Arc<State>) {
     let mut connections = JoinSet::new();
     loop {
         let (stream, _) = listener.accept().await.unwrap();
         while connections.try_join_next().is_some() {}
         let state = Arc::clone(&state);
-        let service = service_fn(move |request| answer(Arc::clone(&state), request));
+        let service = service_fn(move |request| respond(Arc::clone(&state), request));
         let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-        // It ends when the other side closes it.
+        // The connection ends when the peer closes it.
         connections.spawn(async move { drop(connection.await) });
     }
 }
 
-async fn answer(
+async fn respond(
     state: Arc<State>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let mut response = Response::new(Full::new(Bytes::from_static(b"ok")));
     if request.uri().path() == "/health" {
-        if state.ill.load(Ordering::SeqCst) {
+        if state.unhealthy.load(Ordering::SeqCst) {
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         }
         return Ok(response);
     }
-    state.taken.fetch_add(1, Ordering::SeqCst);
-    // Read to its end, else the connection cannot be used again.
+    state.requests.fetch_add(1, Ordering::SeqCst);
+    // Read the body to its end, or the connection cannot be reused.
     let _ = request.into_body().collect().await;
     tokio::time::sleep(WORK).await;
     Ok(response)

@@ -1,13 +1,13 @@
-//! As much of HTTP/1.1 as admin pages and load need, over blocking sockets.
+//! Minimal HTTP/1.1 client over blocking sockets, for admin APIs and load.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// A request that takes longer has failed.
+/// Timeout of a response.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A connection that is kept.
+/// HTTP/1.1 connection with keep-alive.
 pub(crate) struct Connection {
     stream: BufReader<TcpStream>,
 }
@@ -22,13 +22,14 @@ impl Connection {
         })
     }
 
-    /// One request; the status and the body.
+    /// Sends a request and returns status and body.
     pub(crate) fn request(&mut self, head: &str) -> io::Result<(u16, Vec<u8>)> {
         self.stream.get_mut().write_all(head.as_bytes())?;
         let mut line = String::new();
         self.stream.read_line(&mut line)?;
         let status = line.split(' ').nth(1).and_then(|code| code.parse().ok());
-        let status = status.ok_or_else(|| io::Error::other(format!("answered {line:?}")))?;
+        let status =
+            status.ok_or_else(|| io::Error::other(format!("unexpected status line {line:?}")))?;
         let mut length = None;
         let mut chunked = false;
         loop {
@@ -62,7 +63,7 @@ impl Connection {
             self.stream.read_line(&mut line)?;
             let length = usize::from_str_radix(line.trim(), 16).map_err(io::Error::other)?;
             body.extend(self.exactly(length)?);
-            // The end of the chunk.
+            // CRLF at the end of the chunk.
             self.exactly(2)?;
             if length == 0 {
                 return Ok(body);
@@ -71,14 +72,14 @@ impl Connection {
     }
 }
 
-/// The body of a page; `None` when nobody answers or the answer is no success.
+/// Returns the body of a response with status 200; `None` otherwise.
 pub(crate) fn get(address: SocketAddr, path: &str) -> Option<String> {
     let head = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
     let (status, body) = Connection::open(address).ok()?.request(&head).ok()?;
     (status == 200).then(|| String::from_utf8(body).unwrap())
 }
 
-/// A page that is JSON.
+/// Returns the JSON of a response with status 200; `None` otherwise.
 pub(crate) fn get_json(address: SocketAddr, path: &str) -> Option<serde_json::Value> {
     let text = get(address, path)?;
     Some(serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}: {text}")))

@@ -1,7 +1,7 @@
-//! [`Load`]: paced requests in fixed proportions.
+//! Load generator with fixed proportions between its sources.
 //!
-//! All sources move in step: a tick is over when every source has its answers. So a slow machine
-//! makes traffic slower and never changes how it is spread over zones.
+//! All sources advance in lockstep: a tick is over when every source has its responses. A slow
+//! machine makes traffic slower but does not change its distribution over zones.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::http::Connection;
 
-/// Where requests enter, as what they are counted, and how many per tick.
+/// Target address, zone in which requests are counted, and requests per tick.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     pub(crate) to: SocketAddr,
@@ -20,7 +20,7 @@ pub(crate) struct Source {
     pub(crate) per_tick: u64,
 }
 
-/// Traffic until it is stopped or dropped.
+/// Running load generator; stopped when dropped.
 pub(crate) struct Load {
     shared: Arc<Shared>,
     /// Requests per tick, by source.
@@ -36,47 +36,49 @@ struct Shared {
 }
 
 impl Load {
-    /// Starts. A tick of zero is as fast as it goes.
+    /// Starts the load; a tick of zero means full speed.
     pub(crate) fn start(sources: &[Source], tick: Duration) -> Self {
         Self::conduct(sources, tick, Duration::ZERO)
     }
 
-    /// The same, and a tick that was late is made up for, so that the rate is what was asked for.
-    /// A pause of the machine is not made up for.
+    /// Starts the load and catches up on late ticks, so that the rate is exact. Longer pauses of
+    /// the machine are not caught up on.
     pub(crate) fn start_at_rate(sources: &[Source], tick: Duration) -> Self {
         Self::conduct(sources, tick, 2 * tick)
     }
 
-    fn conduct(sources: &[Source], tick: Duration, made_up: Duration) -> Self {
+    fn conduct(sources: &[Source], tick: Duration, catch_up: Duration) -> Self {
         let shared = Arc::new(Shared::default());
-        let (done, answers) = channel();
-        let per_tick = sources.iter().map(|source| source.per_tick);
-        let per_tick: Vec<_> = per_tick.map(|count| Arc::new(count.into())).collect();
+        let (done, completions) = channel();
+        let per_tick: Vec<_> = sources
+            .iter()
+            .map(|source| Arc::new(source.per_tick.into()))
+            .collect();
         let workers: Vec<Sender<()>> = sources
             .iter()
             .zip(&per_tick)
             .map(|(source, per_tick)| {
-                let (go, orders) = channel();
+                let (start_tick, ticks) = channel();
                 let worker = Worker {
                     source: source.clone(),
                     per_tick: Arc::clone(per_tick),
                     shared: Arc::clone(&shared),
                 };
                 let done = done.clone();
-                thread::spawn(move || worker.work(&orders, &done));
-                go
+                thread::spawn(move || worker.work(&ticks, &done));
+                start_tick
             })
             .collect();
         let conducted = Arc::clone(&shared);
         let conductor = thread::spawn(move || {
             let mut next = Instant::now();
             while !conducted.stop.load(Ordering::Relaxed) {
-                next = (next + tick).max(Instant::now() + tick - made_up);
+                next = (next + tick).max(Instant::now() + tick - catch_up);
                 for worker in &workers {
                     worker.send(()).unwrap();
                 }
                 for _ in &workers {
-                    answers.recv().unwrap();
+                    completions.recv().unwrap();
                 }
                 thread::sleep(next.saturating_duration_since(Instant::now()));
             }
@@ -88,7 +90,7 @@ impl Load {
         }
     }
 
-    /// Other requests per tick, by source, from the next tick on.
+    /// Changes the requests per tick of every source, from the next tick on.
     pub(crate) fn set(&self, per_tick: &[u64]) {
         assert_eq!(per_tick.len(), self.per_tick.len());
         for (known, count) in self.per_tick.iter().zip(per_tick) {
@@ -96,12 +98,12 @@ impl Load {
         }
     }
 
-    /// Requests that were answered with 200.
+    /// Number of responses with status 200.
     pub(crate) fn succeeded(&self) -> u64 {
         self.shared.succeeded.load(Ordering::Relaxed)
     }
 
-    /// Requests that were not.
+    /// Number of all other requests.
     pub(crate) fn failed(&self) -> u64 {
         self.shared.failed.load(Ordering::Relaxed)
     }
@@ -111,13 +113,13 @@ impl Drop for Load {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(conductor) = self.conductor.take() {
-            // A worker that panicked has said so.
+            // A panic of a worker was already printed.
             let _ = conductor.join();
         }
     }
 }
 
-/// One source at work.
+/// Thread of one source.
 struct Worker {
     source: Source,
     per_tick: Arc<AtomicU64>,
@@ -125,25 +127,25 @@ struct Worker {
 }
 
 impl Worker {
-    fn work(&self, orders: &Receiver<()>, done: &Sender<()>) {
+    fn work(&self, ticks: &Receiver<()>, done: &Sender<()>) {
         let from = &self.source.from;
         let head = format!("GET / HTTP/1.1\r\nhost: test\r\nx-from: {from}\r\n\r\n");
         let mut connection = None;
-        while orders.recv().is_ok() {
+        while ticks.recv().is_ok() {
             for _ in 0..self.per_tick.load(Ordering::Relaxed) {
                 let mut kept = match connection.take() {
                     Some(kept) => Ok(kept),
                     None => Connection::open(self.source.to),
                 };
-                let answer = kept.as_mut().map(|kept| kept.request(&head));
-                if let Ok(Ok((200, _))) = answer {
+                let response = kept.as_mut().map(|kept| kept.request(&head));
+                if let Ok(Ok((200, _))) = response {
                     self.shared.succeeded.fetch_add(1, Ordering::Relaxed);
                     connection = kept.ok();
                 } else {
                     self.shared.failed.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            // Without a conductor there is nobody to tell.
+            // The conductor may have stopped.
             let _ = done.send(());
         }
     }

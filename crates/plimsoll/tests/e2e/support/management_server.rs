@@ -1,4 +1,4 @@
-//! [`ManagementServer`]: `peers/management_server.py`, made with others' gRPC and messages.
+//! `peers/management_server.py` as a child process: an independent xDS server (grpcio, xds-protos).
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::net::SocketAddr;
@@ -15,68 +15,70 @@ const PROGRAM: &str = concat!(
     "/tests/e2e/peers/management_server.py"
 );
 
-/// A management server. Killed when dropped.
+/// Running management server; killed when dropped.
 pub(crate) struct ManagementServer {
     pub(crate) port: u16,
     process: Process,
     lines: Lines<BufReader<ChildStdout>>,
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 impl ManagementServer {
-    /// Starts with these resources on a free port.
-    pub(crate) fn start(folder: &Path, resources: &Value) -> Self {
-        Self::listen(folder, resources, 0)
+    /// Starts a server with these resources on a free port.
+    pub(crate) fn start(directory: &Path, resources: &Value) -> Self {
+        Self::listen(directory, resources, 0)
     }
 
-    fn listen(folder: &Path, resources: &Value, port: u16) -> Self {
+    fn listen(directory: &Path, resources: &Value, port: u16) -> Self {
         let mut command = Command::new(peers().join("venv/bin/python"));
-        command.arg(PROGRAM).arg(write(folder, "first", resources));
+        command
+            .arg(PROGRAM)
+            .arg(write(directory, "first", resources));
         command.arg(port.to_string());
-        let mut process = Process::start(command, &folder.join("management_server.log"));
+        let mut process = Process::start(command, &directory.join("management_server.log"));
         let mut lines = BufReader::new(process.child.stdout.take().unwrap()).lines();
-        let port = lines.next().expect("it says its port").unwrap();
+        let port = lines.next().expect("the server prints its port").unwrap();
         Self {
             port: port.parse().unwrap(),
             process,
             lines,
-            folder: folder.to_owned(),
+            directory: directory.to_owned(),
         }
     }
 
-    /// Where it listens.
+    /// Address that it listens on.
     pub(crate) fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
-    /// Serves these resources instead.
+    /// Replaces the resources of all streams.
     pub(crate) fn replace(&mut self, resources: &Value) {
-        let file = write(&self.folder, "next", resources);
-        assert_eq!(self.ask(&file), "ok");
+        let file = write(&self.directory, "next", resources);
+        assert_eq!(self.command(&file), "ok");
     }
 
-    /// What clients refused so far: the type and why.
-    pub(crate) fn refusals(&mut self) -> Vec<(String, String)> {
-        serde_json::from_str(&self.ask("refusals")).unwrap()
+    /// Returns type and message of all NACKs so far.
+    pub(crate) fn nacks(&mut self) -> Vec<(String, String)> {
+        serde_json::from_str(&self.command("nacks")).unwrap()
     }
 
-    /// All `ClusterStats` that were reported so far, in protobuf's JSON.
+    /// Returns all `ClusterStats` reported so far, in protobuf's JSON.
     pub(crate) fn reports(&mut self) -> Vec<Value> {
-        serde_json::from_str(&self.ask("reports")).unwrap()
+        serde_json::from_str(&self.command("reports")).unwrap()
     }
 
-    /// Ends it without a goodbye.
+    /// Kills the process with SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// Starts it again where it was.
+    /// Restarts it on the same port with these resources.
     pub(crate) fn restart(&mut self, resources: &Value) {
         self.kill();
-        *self = Self::listen(&self.folder.clone(), resources, self.port);
+        *self = Self::listen(&self.directory.clone(), resources, self.port);
     }
 
-    fn ask(&mut self, line: &str) -> String {
+    fn command(&mut self, line: &str) -> String {
         let stdin = self.process.child.stdin.as_mut().unwrap();
         writeln!(stdin, "{line}").unwrap();
         stdin.flush().unwrap();
@@ -84,8 +86,8 @@ impl ManagementServer {
     }
 }
 
-fn write(folder: &Path, name: &str, resources: &Value) -> String {
-    let path = folder.join(format!("{name}.json"));
+fn write(directory: &Path, name: &str, resources: &Value) -> String {
+    let path = directory.join(format!("{name}.json"));
     std::fs::write(&path, resources.to_string()).unwrap();
     path.display().to_string()
 }

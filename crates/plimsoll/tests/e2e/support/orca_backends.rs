@@ -1,8 +1,8 @@
-//! [`OrcaBackends`]: servers with a modelled capacity that report their utilization with every
-//! response, and remember when they were asked.
+//! Servers with a simulated capacity that report their utilization in every response and record all
+//! requests.
 //!
-//! A server answers at once, and says how many requests it had in the last second (or what else its
-//! meter looks at), as a share of its capacity. Nothing is burned.
+//! A server responds immediately and reports its number of requests in the last second (or another
+//! window) as a share of its capacity. It does not use CPU.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -11,43 +11,43 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Zones, equal.
+/// Names of the zones, which have equal capacity.
 pub(crate) const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
-/// Requests per second that all servers of a zone together are made for.
+/// Capacity of a zone in requests per second.
 pub(crate) const ZONE_CAPACITY: f64 = 120.0;
-/// The same for each of them, where all are alike.
-pub(crate) const ALIKE: &[f64] = &[30.0; 4];
-/// The same where they are half, once and twice a common size.
-pub(crate) const UNLIKE: &[f64] = &[
+/// Capacities of four equal servers.
+pub(crate) const UNIFORM: &[f64] = &[30.0; 4];
+/// Capacities of three servers of relative size 1, 2 and 4.
+pub(crate) const MIXED: &[f64] = &[
     ZONE_CAPACITY / 7.0,
     2.0 * ZONE_CAPACITY / 7.0,
     4.0 * ZONE_CAPACITY / 7.0,
 ];
 
-/// A request as a server saw it; zones and servers by number.
+/// Request at a server; zones and servers by index.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Taken {
+pub(crate) struct RequestRecord {
     pub(crate) at: Duration,
     pub(crate) from: usize,
     pub(crate) to: usize,
-    /// Which server of the zone.
+    /// Index of the server in its zone.
     pub(crate) host: usize,
 }
 
-/// Servers on loopback, the same in every zone. They live as long as the test program.
+/// Servers on loopback, the same in every zone; they run until the test process exits.
 pub(crate) struct OrcaBackends {
     zones: Vec<Vec<SocketAddr>>,
     log: Arc<Log>,
 }
 
 struct Log {
-    /// What the meter of a server looks at.
+    /// Window of the utilization.
     meter: Duration,
     started: Instant,
-    taken: Mutex<Vec<Taken>>,
+    requests: Mutex<Vec<RequestRecord>>,
 }
 
-/// One server.
+/// State of one server.
 struct Host {
     zone: usize,
     number: usize,
@@ -57,12 +57,13 @@ struct Host {
 }
 
 impl OrcaBackends {
-    /// Servers whose meters look at the last `meter`, with these capacities in every zone.
+    /// Starts servers with these capacities in every zone; `meter` is the window of the
+    /// utilization.
     pub(crate) fn start(meter: Duration, capacities: &'static [f64]) -> Self {
         let log = Arc::new(Log {
             meter,
             started: Instant::now(),
-            taken: Mutex::default(),
+            requests: Mutex::default(),
         });
         let start = |zone: usize, (number, &capacity): (usize, &f64)| {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -85,38 +86,38 @@ impl OrcaBackends {
         }
     }
 
-    /// Zones and the addresses of their servers.
+    /// Returns the zones with the addresses of their servers.
     pub(crate) fn addresses(&self) -> Vec<(&'static str, &[SocketAddr])> {
         let zones = ZONES.into_iter().zip(&self.zones);
         zones.map(|(zone, hosts)| (zone, &hosts[..])).collect()
     }
 
-    /// Time, as requests are stamped with it.
+    /// Returns the current time on the clock of [`RequestRecord::at`].
     pub(crate) fn now(&self) -> Duration {
         self.log.started.elapsed()
     }
 
-    /// Requests so far.
+    /// Returns the number of requests so far.
     pub(crate) fn count(&self) -> usize {
-        self.log.taken.lock().unwrap().len()
+        self.log.requests.lock().unwrap().len()
     }
 
-    /// Requests from the given number on.
-    pub(crate) fn taken_from(&self, first: usize) -> Vec<Taken> {
-        self.log.taken.lock().unwrap()[first..].to_vec()
+    /// Returns the requests from an index on.
+    pub(crate) fn requests_from(&self, first: usize) -> Vec<RequestRecord> {
+        self.log.requests.lock().unwrap()[first..].to_vec()
     }
 }
 
 fn serve(listener: &TcpListener, host: &Arc<Host>) {
     for stream in listener.incoming().map_while(Result::ok) {
         let host = Arc::clone(host);
-        // A connection ends when the proxy closes it.
-        thread::spawn(move || host.answer(&stream));
+        // The connection ends when the proxy closes it.
+        thread::spawn(move || host.respond(&stream));
     }
 }
 
 impl Host {
-    fn answer(&self, stream: &TcpStream) -> std::io::Result<()> {
+    fn respond(&self, stream: &TcpStream) -> std::io::Result<()> {
         let mut reader = BufReader::new(stream);
         let mut writer = stream;
         let mut from = None;
@@ -127,32 +128,32 @@ impl Host {
                 from = ZONES.iter().position(|zone| *zone == value.trim_end());
             }
             if line == "\r\n" {
-                let rate = self.take(from);
+                let rate = self.record(from);
                 let utilization = rate / self.capacity;
                 let report = format!(
                     "TEXT application_utilization={utilization:.4},rps_fractional={rate:.4}"
                 );
-                let answer = format!(
+                let response = format!(
                     "HTTP/1.1 200 OK\r\nendpoint-load-metrics: {report}\r\n\
                      content-length: 2\r\n\r\nok"
                 );
-                writer.write_all(answer.as_bytes())?;
+                writer.write_all(response.as_bytes())?;
             }
             line.clear();
         }
         Ok(())
     }
 
-    /// Takes a request; the requests per second that follow. One without a zone is no traffic.
-    fn take(&self, from: Option<usize>) -> f64 {
-        // One moment after the other, as they stand in the log.
-        let mut taken = self.log.taken.lock().unwrap();
+    /// Records a request and returns the requests per second; one without a zone is not recorded.
+    fn record(&self, from: Option<usize>) -> f64 {
+        // Take the time under the lock, so that the log is ordered.
+        let mut requests = self.log.requests.lock().unwrap();
         let at = self.log.started.elapsed();
         let mut recent = self.recent.lock().unwrap();
         if let Some(from) = from {
             recent.push_back(at);
             let (to, host) = (self.zone, self.number);
-            taken.push(Taken { at, from, to, host });
+            requests.push(RequestRecord { at, from, to, host });
         }
         let meter = self.log.meter;
         while recent.front().is_some_and(|first| at - *first > meter) {

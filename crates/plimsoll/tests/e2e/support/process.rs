@@ -1,20 +1,20 @@
-//! [`Process`]: a child that does not outlive its test, and whose log is shown when the test fails.
+//! Child process that is killed with its test; its log is printed if the test fails.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Lines of a log that are worth showing.
-const SHOWN: usize = 40;
+/// Number of log lines to print.
+const LOG_LINES: usize = 40;
 
-/// A running program. Killed when dropped.
+/// Running process; killed when dropped.
 pub(crate) struct Process {
     pub(crate) child: Child,
     log: PathBuf,
 }
 
 impl Process {
-    /// Starts `command` with its standard error in `log`; its standard output stays with us.
+    /// Starts `command` with standard error in `log` and piped standard input and output.
     pub(crate) fn start(mut command: Command, log: &Path) -> Self {
         let file = File::options().create(true).append(true).open(log).unwrap();
         let started = command
@@ -32,14 +32,14 @@ impl Process {
         }
     }
 
-    /// Ends it without a chance to say goodbye, like `kill -9`.
+    /// Kills it (SIGKILL) and waits.
     pub(crate) fn kill(&mut self) {
-        // It may be gone already.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Whether it still runs.
+    /// Whether the process still runs.
     pub(crate) fn is_alive(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
@@ -51,7 +51,7 @@ impl Drop for Process {
         if std::thread::panicking() {
             let text = fs::read_to_string(&self.log).unwrap_or_default();
             let lines: Vec<_> = text.lines().collect();
-            let tail = &lines[lines.len().saturating_sub(SHOWN)..];
+            let tail = &lines[lines.len().saturating_sub(LOG_LINES)..];
             eprintln!("--- {}\n{}", self.log.display(), tail.join("\n"));
         }
     }

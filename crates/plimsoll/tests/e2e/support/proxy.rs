@@ -1,4 +1,4 @@
-//! [`Proxy`]: `plimsoll proxy` as a process, and the pieces of its file.
+//! `plimsoll proxy` as a child process, and parts of its configuration.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -12,9 +12,9 @@ use super::process::Process;
 
 const PLIMSOLL: &str = env!("CARGO_BIN_EXE_plimsoll");
 
-/// A running proxy. Killed when dropped.
+/// Running proxy; killed when dropped.
 pub(crate) struct Proxy {
-    /// By name, in the order of the file.
+    /// Names and addresses, in the order of the file.
     pub(crate) listeners: Vec<(String, SocketAddr)>,
     pub(crate) admin: SocketAddr,
     file: PathBuf,
@@ -22,14 +22,14 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Starts one and waits until it serves; its file and log are `folder/name.*`.
-    pub(crate) fn start(folder: &Path, name: &str, config: &Value) -> Self {
-        let file = folder.join(format!("{name}.json"));
+    /// Starts a proxy and waits until it listens; its file and log are `directory/name.*`.
+    pub(crate) fn start(directory: &Path, name: &str, config: &Value) -> Self {
+        let file = directory.join(format!("{name}.json"));
         std::fs::write(&file, config.to_string()).unwrap();
         let mut command = Command::new(PLIMSOLL);
         command.arg("proxy").arg("-c").arg(&file);
         command.args(["--workers", "1"]);
-        let mut process = Process::start(command, &folder.join(format!("{name}.log")));
+        let mut process = Process::start(command, &directory.join(format!("{name}.log")));
         let stdout = BufReader::new(process.child.stdout.take().unwrap());
         let mut listeners = Vec::new();
         let mut admin = None;
@@ -50,36 +50,36 @@ impl Proxy {
         }
     }
 
-    /// Where the listener of this name takes requests.
+    /// Returns the address of a listener.
     pub(crate) fn listener(&self, name: &str) -> SocketAddr {
         let own = self.listeners.iter().find(|(own, _)| own == name);
         own.unwrap_or_else(|| panic!("no listener {name}")).1
     }
 
-    /// Replaces its file at once, as an editor would; it looks twice a second.
+    /// Replaces its configuration file atomically; it is polled every 500 ms.
     pub(crate) fn edit(&self, config: &Value) {
         let next = self.file.with_extension("next");
         std::fs::write(&next, config.to_string()).unwrap();
         std::fs::rename(next, &self.file).unwrap();
     }
 
-    /// Why requests to a cluster go where they go; null while it is not known.
+    /// Returns the explanation of a cluster; null while unknown.
     pub(crate) fn explain(&self, cluster: &str) -> Value {
         get_json(self.admin, &format!("/explain?cluster={cluster}")).unwrap_or_default()
     }
 
-    /// One list of `/config_dump`.
+    /// Returns one resource list of `/config_dump`.
     pub(crate) fn config_dump(&self, resource: &str) -> Value {
         let path = format!("/config_dump?resource={resource}");
         get_json(self.admin, &path).unwrap_or_default()
     }
 
-    /// A counter; 0 while there is none.
+    /// Returns a counter; 0 if it does not exist.
     pub(crate) fn stat(&self, name: &str) -> u64 {
         self.known_stat(name).unwrap_or(0)
     }
 
-    /// A counter, if there is one of that name.
+    /// Returns a counter if it exists.
     pub(crate) fn known_stat(&self, name: &str) -> Option<u64> {
         let page = get(self.admin, "/stats").unwrap_or_default();
         let mut lines = page.lines().filter_map(|line| line.split_once(": "));
@@ -87,7 +87,7 @@ impl Proxy {
         found.map(|(_, value)| value.parse().unwrap())
     }
 
-    /// Memory that it holds, in KiB.
+    /// Returns its resident memory in KiB.
     pub(crate) fn resident_kib(&self) -> u64 {
         let status = format!("/proc/{}/status", self.process.child.id());
         let status = std::fs::read_to_string(status).unwrap();
@@ -96,13 +96,13 @@ impl Proxy {
         number.unwrap().parse().unwrap()
     }
 
-    /// Whether it still runs.
+    /// Whether the process still runs.
     pub(crate) fn is_alive(&mut self) -> bool {
         self.process.is_alive()
     }
 }
 
-/// A file with these listeners and clusters, for a proxy in a zone.
+/// Returns a configuration with these listeners and clusters, for a proxy in a zone.
 pub(crate) fn file(zone: &str, listeners: &[Value], clusters: &[Value]) -> Value {
     json!({
         "admin": { "address": socket(free()) },
@@ -115,9 +115,8 @@ pub(crate) fn file(zone: &str, listeners: &[Value], clusters: &[Value]) -> Value
     })
 }
 
-/// Adds a management server, which gives clusters and takes load reports. `api_type` is `GRPC` or
-/// `DELTA_GRPC`.
-pub(crate) fn steered_by(mut file: Value, server: SocketAddr, api_type: &str) -> Value {
+/// Adds a management server for clusters and load reports. `api_type` is `GRPC` or `DELTA_GRPC`.
+pub(crate) fn with_management_server(mut file: Value, server: SocketAddr, api_type: &str) -> Value {
     let api = |api_type: &str| {
         json!({
             "api_type": api_type,
@@ -129,15 +128,14 @@ pub(crate) fn steered_by(mut file: Value, server: SocketAddr, api_type: &str) ->
         "ads_config": api(api_type),
         "cds_config": { "ads": {} },
     });
-    let clusters = &mut file["static_resources"]["clusters"];
-    let clusters = clusters.as_array_mut().unwrap();
+    let clusters = file["static_resources"]["clusters"].as_array_mut().unwrap();
     let mut control = cluster("control", &[("", &[server])]);
     control["http2_protocol_options"] = json!({});
     clusters.push(control);
     file
 }
 
-/// A listener on a free port, whose routes are these.
+/// Returns a listener on a free port with these routes.
 pub(crate) fn listener(name: &str, routes: &Value) -> Value {
     let filters = "type.googleapis.com/envoy.extensions.filters";
     let manager = format!("{filters}.network.http_connection_manager.v3.HttpConnectionManager");
@@ -156,12 +154,12 @@ pub(crate) fn listener(name: &str, routes: &Value) -> Value {
     })
 }
 
-/// Everything to one cluster.
-pub(crate) fn everything(cluster: &str) -> Value {
+/// Returns routes that send all requests to one cluster.
+pub(crate) fn route_all_to(cluster: &str) -> Value {
     json!([{ "match": { "prefix": "/" }, "route": { "cluster": cluster } }])
 }
 
-/// A cluster of these hosts by zone.
+/// Returns a static cluster with these hosts by zone.
 pub(crate) fn cluster(name: &str, zones: &[(&str, &[SocketAddr])]) -> Value {
     json!({
         "name": name,
@@ -171,7 +169,7 @@ pub(crate) fn cluster(name: &str, zones: &[(&str, &[SocketAddr])]) -> Value {
     })
 }
 
-/// `endpoints` of an assignment.
+/// Returns `endpoints` of an assignment.
 pub(crate) fn localities(zones: &[(&str, &[SocketAddr])]) -> Value {
     let endpoint = |host: &SocketAddr| json!({ "endpoint": { "address": socket(*host) } });
     let locality = |(zone, hosts): &(&str, &[SocketAddr])| {

@@ -1,4 +1,4 @@
-//! [`XdsServer`]: `peers/xds-server`, a management server that others wrote.
+//! `peers/xds-server` as a child process: an independent management server.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::backends::Backends;
 use super::peers;
 use super::process::Process;
 
-/// Serves clusters to one node. Killed when dropped.
+/// Running server for one node; killed when dropped.
 pub(crate) struct XdsServer {
     address: SocketAddr,
     node: &'static str,
@@ -19,10 +19,10 @@ pub(crate) struct XdsServer {
 }
 
 impl XdsServer {
-    /// Starts on a free port.
-    pub(crate) fn start(folder: &Path, node: &'static str, services: &Value) -> Self {
-        let file = folder.join("services.json");
-        // It takes a port and no listener: one that was free just now.
+    /// Starts a server on a free port.
+    pub(crate) fn start(directory: &Path, node: &'static str, services: &Value) -> Self {
+        let file = directory.join("services.json");
+        // The server needs a port number; use one that was free a moment ago.
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = free.local_addr().unwrap();
         drop(free);
@@ -34,29 +34,31 @@ impl XdsServer {
         }
     }
 
-    /// Where it listens.
+    /// Address that it listens on.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Ends it without a goodbye.
+    /// Kills the process with SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// Starts it again where it was, with other services.
+    /// Restarts it on the same address with other services.
     pub(crate) fn restart(&mut self, services: &Value) {
         self.kill();
         self.process = listen(self.address, self.node, &self.file, services);
     }
 }
 
-/// What it serves: services with their hosts in these zones.
+/// Returns the server's file: services with their hosts in these zones.
 pub(crate) fn services(version: u32, backends: &Backends, all: &[(&str, &[&str])]) -> Value {
     let services = all.iter().map(|(name, zones)| {
-        let hosts = backends.addresses().iter();
-        let hosts = hosts.filter(|(zone, _)| zones.contains(&zone.as_str()));
-        let zones = hosts.map(|(zone, hosts)| (zone.clone(), json!(hosts)));
+        let zones = backends
+            .addresses()
+            .iter()
+            .filter(|(zone, _)| zones.contains(&zone.as_str()))
+            .map(|(zone, hosts)| (zone.clone(), json!(hosts)));
         json!({ "name": name, "zones": zones.collect::<serde_json::Map<_, _>>() })
     });
     json!({ "version": version.to_string(), "services": services.collect::<Vec<_>>() })

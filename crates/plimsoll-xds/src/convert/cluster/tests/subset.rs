@@ -1,10 +1,10 @@
-//! Subsets in both forms, and what receivers that have none get.
+//! Subsets in both forms, and clients without subset support.
 
 use super::*;
-use crate::convert::pb::subset::SubsetMessage;
+use plimsoll_schema::pb::subset::SubsetMessage;
 
 #[test]
-fn both_ways_to_have_subsets_mean_the_same() {
+fn legacy_and_typed_subsets_are_equivalent() {
     let legacy = |fields: &str| {
         let text = format!(
             "{{name: up, lb_policy: RANDOM, lb_subset_config: {{{fields}}}, common_lb_config: \
@@ -28,7 +28,7 @@ fn both_ways_to_have_subsets_mean_the_same() {
             yaml(&format!("subset.v3.Subset', {fields}, {child}}}")),
             wanted
         );
-        // As bytes: the policy is written; the legacy field has the same body but for the policy.
+        // Encoded as policy; the legacy field has the same body without the policy.
         let out = ClusterOut::new(&wanted, LocalityDelivery::Stock);
         let written = encode_cluster(&out);
         assert_eq!(decode_cluster(&written).unwrap().config, wanted, "{fields}");
@@ -63,7 +63,7 @@ fn both_ways_to_have_subsets_mean_the_same() {
 }
 
 #[test]
-fn grpc_gets_the_policy_inside_subsets() {
+fn grpc_gets_the_policy_within_subsets() {
     let around = |policy: &&&str| policy.starts_with("subset.v3");
     let config = yaml(POLICIES.iter().find(around).unwrap());
     let bytes = encode_cluster(&ClusterOut::new(&config, LocalityDelivery::Grpc));
@@ -73,12 +73,12 @@ fn grpc_gets_the_policy_inside_subsets() {
 }
 
 #[test]
-fn subsets_stay_when_the_policy_is_exchanged() {
+fn replacing_the_policy_keeps_subsets() {
     // lb_policy RANDOM with lb_subset_config of one selector.
     let original = hex("0a0178 3003 b20105 1a03 0a0161");
     let config = decode_cluster(&original).unwrap().config;
     let written = rewrite_cluster_policy(&original, &config, LocalityDelivery::Stock).unwrap();
-    let numbers: Vec<_> = fields(&written)
+    let numbers: Vec<_> = raw_fields(&written)
         .map(|field| field.unwrap().number)
         .collect();
     assert_eq!(numbers, [1, 41], "Envoy refuses both forms in one cluster");

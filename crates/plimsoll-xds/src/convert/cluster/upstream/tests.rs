@@ -1,26 +1,27 @@
-//! Clusters read in full against bytes of another implementation, and what is refused.
+//! Whole clusters encoded by another implementation, and errors.
 
 use proptest::prelude::*;
+use prost::Message;
 
 use super::*;
-use crate::convert::field::put_field;
+use crate::convert::assignment::decode_endpoints;
 use crate::convert::hex::message;
-use crate::convert::load_assignment::decode_endpoint_extras;
-use crate::convert::pb::AnyMessage;
-use crate::convert::pb::upstream::{HealthCheckMessage, HttpProtocolOptionsMessage};
 use crate::yaml::parse_upstream_cluster;
 use crate::yaml::tests::upstream::{EDS, STATIC, TLS};
+use plimsoll_schema::field::put_field;
+use plimsoll_schema::pb::AnyMessage;
+use plimsoll_schema::pb::upstream::{HealthCheckMessage, HttpProtocolOptionsMessage};
 
-/// The blocks that another program turned into bytes.
+/// Files, and the messages that another implementation encoded from them.
 const BLOCKS: [(&str, &str); 3] = [
     ("upstream_static", STATIC),
     ("upstream_tls", TLS),
     ("upstream_eds", EDS),
 ];
 
-/// Every field number is right, or the two readers would not agree.
+/// Reading a file and decoding a message agree only if every field number is correct.
 #[test]
-fn bytes_and_files_say_the_same() {
+fn messages_and_files_are_equivalent() {
     for (name, yaml) in BLOCKS {
         let read = decode_upstream_cluster(&message(name)).unwrap();
         assert_eq!(read, parse_upstream_cluster(yaml).unwrap(), "{name}");
@@ -28,27 +29,32 @@ fn bytes_and_files_say_the_same() {
 }
 
 #[test]
-fn extras_of_an_assignment_are_read_by_address() {
-    let cluster = UpstreamClusterMessage::decode(&message("upstream_static")[..]).unwrap();
-    let extras = decode_endpoint_extras(&cluster.load_assignment.unwrap()).unwrap();
+fn endpoint_extras_are_decoded_by_address() {
+    let cluster = ClusterMessage::decode(&message("upstream_static")[..]).unwrap();
+    let assignment = cluster.load_assignment.unwrap().encode_to_vec();
+    let endpoints = decode_endpoints(&assignment).unwrap();
     let read = decode_upstream_cluster(&message("upstream_static")).unwrap();
-    assert_eq!(extras, read.load_assignment.unwrap().extras());
-    assert_eq!(extras.len(), 1);
+    let listed = read.load_assignment.unwrap();
+    assert_eq!(endpoints, listed.resolve(|_| &[]).unwrap());
+    assert_eq!(endpoints.extras.len(), 1);
 }
 
-fn refused(change: impl FnOnce(&mut UpstreamClusterMessage)) -> String {
+fn rejected_path(change: impl FnOnce(&mut ClusterMessage)) -> String {
     let bytes = message("upstream_eds");
-    let mut cluster = UpstreamClusterMessage::decode(&bytes[..]).unwrap();
+    let mut cluster = ClusterMessage::decode(&bytes[..]).unwrap();
     change(&mut cluster);
-    options(cluster).unwrap_err().path().to_owned()
+    options(cluster, Strictness::Lenient)
+        .unwrap_err()
+        .path()
+        .to_owned()
 }
 
 #[test]
-fn what_would_be_passed_over_is_refused_by_its_path() {
-    type Change = fn(&mut UpstreamClusterMessage);
+fn unsupported_fields_are_rejected_by_path() {
+    type Change = fn(&mut ClusterMessage);
     let cases: [(&str, Change); 7] = [
-        ("type", |c| c.discovery_type = 4),
-        ("eds_cluster_config.eds_config", |c| {
+        ("type", |c| c.discovery_type = Some(4)),
+        ("eds_cluster_config", |c| {
             c.eds_cluster_config = None;
         }),
         ("lrs_server", |c| {
@@ -77,12 +83,12 @@ fn what_would_be_passed_over_is_refused_by_its_path() {
         ),
     ];
     for (path, change) in cases {
-        assert_eq!(refused(change), path);
+        assert_eq!(rejected_path(change), path);
     }
 }
 
 #[test]
-fn what_is_not_declared_is_refused_by_its_path_too() {
+fn undeclared_fields_are_rejected_by_path() {
     let breakers = {
         let mut bytes = Vec::new();
         put_field(&mut bytes, 2, b"");
@@ -104,9 +110,9 @@ fn what_is_not_declared_is_refused_by_its_path_too() {
     }
 }
 
-/// Of the blocks that another program wrote, the two fields that files accept without effect.
+/// Only the two fields that files accept without effect are reported.
 #[test]
-fn what_is_read_is_not_reported() {
+fn supported_fields_are_not_reported_as_ignored() {
     for (name, expected) in [
         (
             "upstream_static",
@@ -120,9 +126,9 @@ fn what_is_read_is_not_reported() {
     }
 }
 
-/// Fields nobody knows yet come from newer servers: they are reported.
+/// Unknown fields come from newer servers; they are reported.
 #[test]
-fn unknown_fields_are_passed_over() {
+fn unknown_fields_are_ignored_and_reported() {
     let mut bytes = message("upstream_eds");
     put_field(&mut bytes, 60_000, b"later");
     let known = decode_upstream_cluster(&message("upstream_eds"));
@@ -133,7 +139,7 @@ fn unknown_fields_are_passed_over() {
 
 proptest! {
     #[test]
-    fn broken_bytes_do_no_harm(
+    fn damaged_bytes_never_panic(
         which in 0..BLOCKS.len(),
         end in any::<prop::sample::Index>(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
@@ -149,6 +155,6 @@ proptest! {
         if let Err(error) = decode_upstream_cluster(&bytes) {
             prop_assert!(!error.reason().is_empty());
         }
-        let _ = decode_endpoint_extras(&bytes);
+        let _ = decode_endpoints(&bytes);
     }
 }

@@ -1,8 +1,8 @@
-//! Every way in which a stream ends: what is tried again, what is not.
+//! Every way in which a stream ends, and which are retried.
 
 use super::*;
 
-/// Whether an event ends the stream of a host that has answered, and how.
+/// Asserts how an event ends the stream of a host that sent response headers.
 #[track_caller]
 fn ends(event: OobEvent<'_>, expected: CloseReason) {
     let (mut bench, connection) = Bench::answered(&[]);
@@ -34,7 +34,7 @@ const fn trailers(grpc_status: Option<u32>) -> OobEvent<'static> {
 }
 
 #[test]
-fn the_transport_may_fail() {
+fn transport_failures_end_the_stream() {
     ends(OobEvent::Closed, CloseReason::ConnectionClosed);
     ends(OobEvent::ConnectFailed, CloseReason::ConnectFailed);
     ends(OobEvent::Reset, CloseReason::StreamReset);
@@ -42,7 +42,7 @@ fn the_transport_may_fail() {
 }
 
 #[test]
-fn the_call_may_end() {
+fn any_status_ends_the_stream() {
     for grpc_status in [0, 2, 13, 14, 99] {
         ends(
             trailers(Some(grpc_status)),
@@ -62,7 +62,7 @@ fn the_call_may_end() {
 }
 
 #[test]
-fn the_last_data_may_hold_a_report() {
+fn the_last_data_may_contain_a_report() {
     let (mut bench, connection) = Bench::answered(&[]);
     let (bytes, end_stream) = (&*frame(&report()), true);
     bench.event(connection, OobEvent::Data { bytes, end_stream });
@@ -71,7 +71,7 @@ fn the_last_data_may_hold_a_report() {
 }
 
 #[test]
-fn the_frames_may_be_wrong() {
+fn malformed_frames_end_the_stream() {
     ends(data(&[1, 0, 0, 0, 0]), CloseReason::BadFrame { flags: 1 });
     ends(data(&[2, 0, 0, 0, 0]), CloseReason::BadFrame { flags: 2 });
     ends(
@@ -82,7 +82,7 @@ fn the_frames_may_be_wrong() {
 }
 
 #[test]
-fn what_came_before_a_wrong_frame_counts() {
+fn reports_before_a_malformed_frame_count() {
     let (mut bench, connection) = Bench::answered(&[]);
     let bytes = [
         frame(&report()),
@@ -102,7 +102,7 @@ fn what_came_before_a_wrong_frame_counts() {
     );
 }
 
-/// What the head of an answer means.
+/// Reason why response headers end the stream, if they do.
 fn head(
     status: u16,
     content_type: Option<&str>,
@@ -126,7 +126,7 @@ fn head(
 }
 
 #[test]
-fn an_answer_that_goes_on_must_be_grpc() {
+fn a_continuing_response_must_be_grpc() {
     let grpc = Some("application/grpc");
     assert_eq!(head(200, grpc, None, false), None);
     assert_eq!(head(200, Some("application/grpc+proto"), None, false), None);
@@ -157,7 +157,7 @@ fn an_answer_that_goes_on_must_be_grpc() {
 }
 
 #[test]
-fn an_answer_that_is_only_a_head_is_judged_by_its_status() {
+fn a_headers_only_response_is_judged_by_its_status() {
     let grpc = Some("application/grpc");
     let status = |grpc_status| Some(CloseReason::Status { grpc_status });
     assert_eq!(
@@ -181,7 +181,7 @@ fn an_answer_that_is_only_a_head_is_judged_by_its_status() {
 }
 
 #[test]
-fn what_arrives_after_the_end_is_ignored() {
+fn events_after_the_end_are_ignored() {
     let (mut bench, connection) = Bench::answered(&[0, 700]);
     bench.event(connection, OobEvent::GoAway { no_error: false });
     bench.actions();
@@ -212,7 +212,7 @@ fn what_arrives_after_the_end_is_ignored() {
 }
 
 #[test]
-fn a_host_without_the_service_is_left_alone() {
+fn a_host_without_the_service_is_not_retried() {
     let (mut bench, connection) = Bench::answered(&[]);
     bench.event(connection, trailers(Some(12)));
     bench.actions();
@@ -233,12 +233,12 @@ fn a_host_without_the_service_is_left_alone() {
 }
 
 #[test]
-fn reasons_are_words_for_a_log() {
+fn close_reasons_are_readable() {
     for (reason, words) in [
         (CloseReason::BadFrame { flags: 1 }, "frame with flags 0x01"),
         (
             CloseReason::NotGrpc { http_status: 503 },
-            "answer is not gRPC, HTTP status 503",
+            "response is not gRPC, HTTP status 503",
         ),
         (
             CloseReason::Status { grpc_status: 14 },
@@ -246,7 +246,7 @@ fn reasons_are_words_for_a_log() {
         ),
         (
             CloseReason::TooLarge { length: 70_000 },
-            "frame of 70000 bytes is above 64 KiB",
+            "frame of 70000 bytes exceeds 64 KiB",
         ),
         (CloseReason::NoReport, "no report for three periods"),
         (

@@ -1,8 +1,8 @@
-//! Hosts that come, go and change, and settings that change under them.
+//! Hosts that come, go and change, and changing settings.
 
 use super::*;
 
-/// Hosts of the streams that are opened or closed.
+/// Returns the hosts of opened and closed streams.
 fn changes(bench: &mut Bench) -> (Vec<u8>, Vec<(u8, CloseReason)>) {
     let last = |address: SocketAddr| match address {
         SocketAddr::V4(address) => address.ip().octets()[3],
@@ -19,11 +19,11 @@ fn changes(bench: &mut Bench) -> (Vec<u8>, Vec<(u8, CloseReason)>) {
 }
 
 #[test]
-fn one_session_per_host_whatever_the_order_and_how_often_it_is_named() {
+fn duplicate_hosts_share_one_session_in_any_order() {
     let mut bench = Bench::new(&[500, 300, 400, 7]);
     bench.hosts(&[3, 1, 2, 3, 1]);
     assert_eq!(bench.manager.stats().active_sessions, 3);
-    // Host 1 has the first draw already; then 2 and 3, in the order of addresses.
+    // Host 1 has taken the first draw; then 2 and 3, in address order.
     let mut order = Vec::new();
     for _ in 0..3 {
         let now = bench.wake();
@@ -33,7 +33,7 @@ fn one_session_per_host_whatever_the_order_and_how_often_it_is_named() {
 }
 
 #[test]
-fn the_same_hosts_again_change_nothing() {
+fn repeating_the_hosts_changes_nothing() {
     let (mut bench, connection) = Bench::answered(&[]);
     bench.data(connection, &frame(&report()));
     let before = (bench.manager.stats(), bench.manager.poll_timeout());
@@ -47,7 +47,7 @@ fn the_same_hosts_again_change_nothing() {
 }
 
 #[test]
-fn hosts_that_leave_are_closed_and_forgotten() {
+fn removed_hosts_are_closed_and_forgotten() {
     let mut bench = Bench::new(&[0, 9000]);
     bench.hosts(&[1, 2]);
     bench.wake();
@@ -61,7 +61,7 @@ fn hosts_that_leave_are_closed_and_forgotten() {
     assert_eq!(
         bench.manager.stats(),
         OobStats::default(),
-        "leaving is no failure"
+        "leaving is not a failure"
     );
     assert_eq!(bench.manager.poll_timeout(), None);
     bench.manager.handle_timeout(at(1_000_000));
@@ -69,7 +69,7 @@ fn hosts_that_leave_are_closed_and_forgotten() {
 }
 
 #[test]
-fn events_of_a_host_that_left_are_ignored() {
+fn events_of_a_removed_host_are_ignored() {
     let (mut bench, connection) = Bench::answered(&[]);
     bench.hosts(&[]);
     bench.actions();
@@ -77,7 +77,7 @@ fn events_of_a_host_that_left_are_ignored() {
     bench.event(connection, OobEvent::Closed);
     assert_eq!((bench.reports(), bench.actions()), (vec![], vec![]));
     assert_eq!(bench.manager.stats(), OobStats::default());
-    // The same address again: what the old connection says is not about the new host.
+    // The same address again: events of the old connection do not concern the new host.
     bench.hosts(&[1]);
     bench.next_open();
     bench.data(connection, &frame(&report()));
@@ -85,7 +85,7 @@ fn events_of_a_host_that_left_are_ignored() {
 }
 
 #[test]
-fn a_host_with_another_name_is_another_host() {
+fn a_host_with_a_changed_hostname_is_another_host() {
     let (mut bench, _) = Bench::answered(&[0, 40]);
     let renamed = OobHost {
         hostname: "renamed".into(),
@@ -103,7 +103,7 @@ fn a_host_with_another_name_is_another_host() {
 }
 
 #[test]
-fn pauses_of_one_host_are_not_those_of_another() {
+fn hosts_have_separate_backoff() {
     let mut bench = Bench::new(&[0, 0]);
     bench.hosts(&[1, 2]);
     bench.wake();
@@ -119,14 +119,14 @@ fn pauses_of_one_host_are_not_those_of_another() {
             .get_mut(&address(last))
             .unwrap()
             .backoff
-            .next_pause()
+            .next_bound()
     };
     assert_eq!(pause(1), Duration::from_secs(2));
     assert_eq!(pause(2), Duration::from_secs(1));
 }
 
 #[test]
-fn other_settings_start_every_session_over() {
+fn changed_settings_restart_every_session() {
     let (mut bench, connection) = Bench::answered(&[0, 0, 700]);
     bench.hosts(&[1, 2]);
     let now = at(bench.now);
@@ -153,7 +153,7 @@ fn other_settings_start_every_session_over() {
 }
 
 #[test]
-fn other_settings_give_a_silent_host_another_chance() {
+fn changed_settings_retry_a_terminated_host() {
     let (mut bench, connection) = Bench::answered(&[]);
     bench.event(
         connection,

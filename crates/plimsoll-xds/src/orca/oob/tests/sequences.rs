@@ -1,10 +1,10 @@
-//! Random sequences of operations against a plain model of what must always hold.
+//! Random sequences of operations checked against a simple model.
 
 use std::collections::BTreeSet;
 
 use super::*;
 
-/// What a driver knows: the connections it was told to open and not yet to close.
+/// Model of a driver: connections that were opened and not yet closed.
 #[derive(Default)]
 struct Driver {
     open: BTreeMap<ConnectionId, SocketAddr>,
@@ -31,7 +31,7 @@ impl Driver {
     }
 }
 
-/// One random event, with bytes that are good, bad, or cut in the middle.
+/// Random event, with bytes that are valid, invalid or truncated.
 fn random_event(
     rng: &mut Xoshiro256,
     manager: &mut OobManager<Xoshiro256>,
@@ -67,7 +67,7 @@ fn random_event(
 }
 
 #[test]
-fn whatever_happens_the_books_balance() {
+fn actions_and_counters_stay_consistent() {
     for seed in 0..40 {
         let mut rng = Xoshiro256::from_seed(seed);
         let mut manager = OobManager::new(reporting(1000, 0, ""), Xoshiro256::from_seed(!seed));
@@ -87,8 +87,7 @@ fn whatever_happens_the_books_balance() {
                     }
                 }
                 _ => {
-                    let known = driver.ever.iter().rev().take(8).copied();
-                    let known: Vec<_> = known.collect();
+                    let known: Vec<_> = driver.ever.iter().rev().take(8).copied().collect();
                     if !known.is_empty() {
                         let pick = usize::try_from(rng.next_u64() % known.len() as u64).unwrap();
                         random_event(&mut rng, &mut manager, known[pick], now);

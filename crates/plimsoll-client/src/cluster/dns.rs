@@ -1,0 +1,139 @@
+//! DNS discovery for clusters that list host names (STRICT_DNS, LOGICAL_DNS).
+//!
+//! One task per cluster queries the system resolver at the refresh rate. After a failed lookup the
+//! endpoints of the last successful one stay in use.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_core::log_line;
+use plimsoll_xds::upstream::{Discovery, DnsLookupFamily, DnsOptions, UpstreamCluster};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+use crate::cluster::manager::Update;
+use crate::log_lines;
+
+type ResolvedHosts = BTreeMap<String, Vec<IpAddr>>;
+
+#[derive(Debug, Default)]
+pub(crate) struct DnsResolvers(BTreeMap<Arc<str>, AbortHandle>);
+
+impl DnsResolvers {
+    /// Resolves the host names of `cluster` periodically, replacing its previous task.
+    pub(crate) fn watch(
+        &mut self,
+        cluster: &Arc<UpstreamCluster>,
+        updates: mpsc::WeakSender<Update>,
+    ) {
+        let name = Arc::clone(cluster.config.name());
+        self.stop(&name);
+        let (Discovery::StrictDns(options) | Discovery::LogicalDns(options)) =
+            cluster.options.discovery
+        else {
+            return;
+        };
+        let task = tokio::spawn(run(Arc::clone(cluster), options, updates));
+        self.0.insert(name, task.abort_handle());
+    }
+
+    pub(crate) fn stop(&mut self, name: &str) {
+        if let Some(task) = self.0.remove(name) {
+            task.abort();
+        }
+    }
+}
+
+impl Drop for DnsResolvers {
+    fn drop(&mut self) {
+        self.0.values().for_each(AbortHandle::abort);
+    }
+}
+
+async fn run(
+    cluster: Arc<UpstreamCluster>,
+    options: DnsOptions,
+    updates: mpsc::WeakSender<Update>,
+) {
+    let name = cluster.config.name();
+    let logical = matches!(cluster.options.discovery, Discovery::LogicalDns(_));
+    let mut found = ResolvedHosts::new();
+    loop {
+        let Some(assignment) = &cluster.load_assignment else {
+            return;
+        };
+        for (_, host) in assignment.names() {
+            match resolve(host, options.lookup_family).await {
+                Ok(mut addresses) => {
+                    addresses.truncate(if logical { 1 } else { usize::MAX });
+                    found.insert(host.to_owned(), addresses);
+                }
+                Err(error) => {
+                    log_line!(log_lines::DNS_LOOKUP_FAILED, cluster = %name, %host, %error);
+                }
+            }
+        }
+        let addresses = |host: &str| found.get(host).map_or(&[][..], Vec::as_slice);
+        match assignment.resolve(addresses) {
+            Ok(endpoints) => {
+                let Some(updates) = updates.upgrade() else {
+                    return;
+                };
+                let update = Update::Endpoints(Arc::clone(name), endpoints);
+                if updates.send(update).await.is_err() {
+                    return;
+                }
+            }
+            Err(error) => log_line!(log_lines::DNS_ADDRESSES_REJECTED, cluster = %name, %error),
+        }
+        tokio::time::sleep(options.refresh_rate.max(Duration::from_millis(1))).await;
+    }
+}
+
+async fn resolve(host: &str, family: DnsLookupFamily) -> std::io::Result<Vec<IpAddr>> {
+    let found = tokio::net::lookup_host((host, 0)).await?;
+    let mut addresses: Vec<IpAddr> = found.map(|address| address.ip()).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    let addresses = filter_family(addresses, family);
+    if addresses.is_empty() {
+        return Err(std::io::Error::other(
+            "no address of the configured dns_lookup_family",
+        ));
+    }
+    Ok(addresses)
+}
+
+fn filter_family(addresses: Vec<IpAddr>, family: DnsLookupFamily) -> Vec<IpAddr> {
+    let (v4, v6): (Vec<IpAddr>, Vec<IpAddr>) = addresses.into_iter().partition(IpAddr::is_ipv4);
+    match family {
+        DnsLookupFamily::V4Only => v4,
+        DnsLookupFamily::V6Only => v6,
+        DnsLookupFamily::Auto if v6.is_empty() => v4,
+        DnsLookupFamily::Auto => v6,
+        DnsLookupFamily::V4Preferred if v4.is_empty() => v6,
+        DnsLookupFamily::V4Preferred => v4,
+        DnsLookupFamily::All => v4.into_iter().chain(v6).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_families_are_filtered_as_in_envoy() {
+        let both: Vec<IpAddr> = ["10.0.0.1", "::1"].map(|ip| ip.parse().unwrap()).into();
+        let (v4, v6) = (vec![both[0]], vec![both[1]]);
+        let of = |family| filter_family(both.clone(), family);
+        assert_eq!(of(DnsLookupFamily::Auto), v6);
+        assert_eq!(of(DnsLookupFamily::V4Preferred), v4);
+        assert_eq!(of(DnsLookupFamily::V4Only), v4);
+        assert_eq!(of(DnsLookupFamily::V6Only), v6);
+        assert_eq!(of(DnsLookupFamily::All), both);
+        assert_eq!(filter_family(v4.clone(), DnsLookupFamily::Auto), v4);
+        assert!(filter_family(v4, DnsLookupFamily::V6Only).is_empty());
+    }
+}

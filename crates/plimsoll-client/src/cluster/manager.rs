@@ -1,0 +1,369 @@
+//! [`ClusterManager`]: the only writer of cluster state. Owns every `Balancer`, applies updates and
+//! publishes snapshots.
+//!
+//! `managed` holds the state of one cluster. Updates arrive over one bounded channel; a burst of
+//! them is applied before snapshots are published.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use plimsoll_core::assignment_age::AssignmentAge;
+use plimsoll_core::balancer::Balancer;
+use plimsoll_core::explain::Explanation;
+use plimsoll_core::locality_picking::demand::FractionMap;
+use plimsoll_core::log_line;
+use plimsoll_core::model::assignment::ClusterLoadAssignment;
+use plimsoll_core::model::cluster::ClusterConfig;
+use plimsoll_core::model::health::HealthSignal;
+use plimsoll_core::model::load_report::ClusterLoadStats;
+use plimsoll_core::model::locality::Locality;
+use plimsoll_core::time::Instant;
+use plimsoll_xds::driver::Clock;
+use plimsoll_xds::lrs::{ClusterSelection, ReportedClusters};
+use plimsoll_xds::upstream::{ClusterEndpoints, Discovery, UpstreamCluster, UpstreamOptions};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+
+use crate::cluster::Cluster;
+use crate::cluster::dns::DnsResolvers;
+use crate::cluster::managed::ManagedCluster;
+use crate::cluster::status::ClusterStatus;
+use crate::log_lines;
+
+const QUEUE_CAPACITY: usize = 1024;
+/// Maximum number of updates applied before new snapshots are published.
+const MAX_BURST: usize = 64;
+
+pub(crate) type Clusters = BTreeMap<Arc<str>, Arc<Cluster>>;
+
+#[derive(Debug)]
+pub(crate) enum Update {
+    Cluster(Arc<ClusterConfig>, Arc<UpstreamOptions>),
+    /// Like `Cluster`, but with endpoints listed in the cluster or DNS names to resolve.
+    Upstream(Arc<UpstreamCluster>),
+    /// Like `Upstream`, from the management server.
+    Discovered(Arc<UpstreamCluster>),
+    Remove(Arc<str>),
+    /// Endpoints of the named cluster, whatever `cluster_name` the assignment has.
+    Endpoints(Arc<str>, ClusterEndpoints),
+    /// Endpoints of the fleet (Envoy's originating cluster), possibly with fractions of demand.
+    Originating(ClusterLoadAssignment),
+    /// The cluster whose endpoints are the fleet, if the program adds it itself.
+    LocalCluster(Option<Arc<str>>),
+    /// Fractions of demand of one cluster from an LRS response, and when they were observed.
+    ObservedTraffic(Arc<str>, FractionMap, Instant),
+    Health(Arc<str>, SocketAddr, HealthSignal),
+    Checked {
+        cluster: Arc<str>,
+        address: SocketAddr,
+        check: usize,
+        signal: HealthSignal,
+    },
+    Explain(Arc<str>, oneshot::Sender<Option<Explanation>>),
+    Status(oneshot::Sender<Vec<ClusterStatus>>),
+    SelectLoadStats(ClusterSelection),
+    DrainLoadStats {
+        wanted: ClusterSelection,
+        by_endpoint: bool,
+        reply: oneshot::Sender<Vec<ClusterLoadStats>>,
+    },
+    /// Replies once the snapshots with all earlier updates are published.
+    Flush(oneshot::Sender<()>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) locality: Locality,
+    pub(crate) pools: usize,
+    pub(crate) preconnect: bool,
+    pub(crate) seed: u64,
+    /// Notified when a host reaches the consecutive-error threshold of outlier detection.
+    pub(crate) outlier_notify: Arc<Notify>,
+}
+
+#[derive(Debug)]
+pub(crate) struct ClusterManager {
+    clock: Clock,
+    settings: Settings,
+    updates: mpsc::Receiver<Update>,
+    /// Sender for the manager's own tasks; weak, so that they do not keep the manager alive.
+    sender: mpsc::WeakSender<Update>,
+    managed: BTreeMap<Arc<str>, ManagedCluster>,
+    clusters: Arc<ArcSwap<Clusters>>,
+    epoch: Arc<AtomicU64>,
+    /// Newest assignment of the fleet and its arrival time, for clusters that are added later.
+    originating: Option<(ClusterLoadAssignment, Instant)>,
+    fleet_age: AssignmentAge,
+    /// Cluster whose endpoints are the fleet, instead of a separate assignment.
+    local_cluster: Option<Arc<str>>,
+    fleet_needed: watch::Sender<bool>,
+    /// Clusters whose load is reported (LRS), including removed ones with undrained counts.
+    reported: ReportedClusters,
+    dns: DnsResolvers,
+}
+
+impl ClusterManager {
+    pub(crate) fn new(settings: Settings) -> (Self, mpsc::Sender<Update>) {
+        let (sender, updates) = mpsc::channel(QUEUE_CAPACITY);
+        let manager = Self {
+            clock: Clock::system(),
+            settings,
+            updates,
+            sender: sender.downgrade(),
+            managed: BTreeMap::new(),
+            clusters: Arc::default(),
+            epoch: Arc::default(),
+            originating: None,
+            fleet_age: AssignmentAge::default(),
+            local_cluster: None,
+            fleet_needed: watch::Sender::new(false),
+            reported: ReportedClusters::default(),
+            dns: DnsResolvers::default(),
+        };
+        (manager, sender)
+    }
+
+    pub(crate) fn clusters(&self) -> Arc<ArcSwap<Clusters>> {
+        Arc::clone(&self.clusters)
+    }
+
+    pub(crate) fn epoch(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.epoch)
+    }
+
+    pub(crate) fn fleet_needed(&self) -> watch::Receiver<bool> {
+        self.fleet_needed.subscribe()
+    }
+
+    /// Applies an update. Requests see it once [`Self::publish`] has published a snapshot.
+    pub(crate) fn handle(&mut self, update: Update) {
+        let now = self.clock.now();
+        match update {
+            Update::Cluster(config, options) => self.handle_cluster(config, options, now),
+            Update::Upstream(cluster) => self.handle_upstream(&cluster, false, now),
+            Update::Discovered(cluster) => self.handle_upstream(&cluster, true, now),
+            Update::Remove(name) => self.remove(&name),
+            Update::Endpoints(name, endpoints) => {
+                if self.local_cluster.as_ref() == Some(&name) {
+                    self.handle_fleet_assignment(endpoints.assignment.clone(), now);
+                }
+                if let Some(managed) = self.managed.get_mut(&name) {
+                    managed.handle_endpoints(endpoints, now);
+                }
+            }
+            Update::Originating(assignment) => {
+                self.fleet_age.handle_assignment(&assignment, now);
+                self.handle_fleet_assignment(assignment, now);
+            }
+            Update::LocalCluster(name) => self.local_cluster = name,
+            Update::ObservedTraffic(name, fractions, observed_at) => {
+                if let Some(managed) = self.managed.get_mut(&name) {
+                    let balancer = &mut managed.balancer;
+                    balancer.handle_observed_traffic_at(fractions, observed_at, now);
+                }
+            }
+            Update::Health(name, address, signal) => {
+                if let Some(managed) = self.managed.get_mut(&name) {
+                    managed.handle_health(address, signal, now);
+                }
+            }
+            Update::Checked {
+                cluster,
+                address,
+                check,
+                signal,
+            } => {
+                if let Some(managed) = self.managed.get_mut(&cluster) {
+                    managed.handle_check_result(address, check, signal, now);
+                }
+            }
+            // In the arms below, the receiver of `reply` may have been dropped; ignore send errors.
+            Update::Explain(name, reply) => {
+                self.publish();
+                let managed = self.managed.get(&name);
+                let _ = reply.send(managed.map(|managed| managed.newest.routing().explain_at(now)));
+            }
+            Update::Status(reply) => {
+                self.publish();
+                let _ = reply.send(self.managed.values().map(ManagedCluster::status).collect());
+            }
+            Update::SelectLoadStats(wanted) => {
+                self.reported
+                    .select(wanted, balancers(&mut self.managed), now);
+            }
+            Update::DrainLoadStats {
+                wanted,
+                by_endpoint,
+                reply,
+            } => {
+                let balancers = balancers(&mut self.managed);
+                let stats = self.reported.drain(&wanted, balancers, by_endpoint, now);
+                let _ = reply.send(stats);
+            }
+            Update::Flush(reply) => {
+                self.publish();
+                let _ = reply.send(());
+            }
+        }
+    }
+
+    pub(crate) fn publish(&mut self) {
+        let now = self.clock.now();
+        for managed in self.managed.values_mut() {
+            managed.publish(now);
+        }
+    }
+
+    pub(crate) async fn run(mut self) {
+        let outlier_notify = Arc::clone(&self.settings.outlier_notify);
+        loop {
+            self.publish();
+            let deadline = self.deadline();
+            tokio::select! {
+                update = self.updates.recv() => match update {
+                    None => return,
+                    Some(update) => self.handle(update),
+                },
+                () = self.clock.sleep_until(deadline) => self.handle_timeout(),
+                () = outlier_notify.notified() => {
+                    let now = self.clock.now();
+                    for managed in self.managed.values_mut() {
+                        managed.handle_outlier_candidates(now);
+                    }
+                }
+            }
+            for _ in 0..MAX_BURST {
+                let Ok(update) = self.updates.try_recv() else {
+                    break;
+                };
+                self.handle(update);
+            }
+        }
+    }
+
+    fn handle_fleet_assignment(&mut self, assignment: ClusterLoadAssignment, now: Instant) {
+        for managed in self.managed.values_mut() {
+            managed
+                .balancer
+                .handle_fleet_assignment(assignment.clone(), now);
+        }
+        self.originating = Some((assignment, now));
+    }
+
+    fn handle_cluster(
+        &mut self,
+        config: Arc<ClusterConfig>,
+        options: Arc<UpstreamOptions>,
+        now: Instant,
+    ) {
+        match self.managed.get_mut(config.name()) {
+            Some(managed) => managed.handle_config(&config, options, now),
+            None => {
+                let settings = &mut self.settings;
+                settings.seed = settings
+                    .seed
+                    .wrapping_mul(0x2545_f491_4f6c_dd1d)
+                    .wrapping_add(1);
+                let updates = self.sender.clone();
+                let mut managed = ManagedCluster::new(&config, options, settings, updates, now);
+                if let Some((fleet, received_at)) = &self.originating {
+                    let balancer = &mut managed.balancer;
+                    balancer.handle_cached_fleet_assignment(fleet.clone(), *received_at, now);
+                }
+                self.managed.insert(Arc::clone(config.name()), managed);
+                self.publish_clusters();
+            }
+        }
+        self.update_fleet_needed();
+    }
+
+    fn update_fleet_needed(&self) {
+        let mut managed = self.managed.values();
+        let needed = managed.any(|managed| managed.balancer.config().uses_fleet());
+        self.fleet_needed
+            .send_if_modified(|current| std::mem::replace(current, needed) != needed);
+    }
+
+    fn handle_upstream(
+        &mut self,
+        cluster: &Arc<UpstreamCluster>,
+        added_via_api: bool,
+        now: Instant,
+    ) {
+        let options = Arc::new(cluster.options.clone());
+        self.handle_cluster(Arc::new(cluster.config.clone()), options, now);
+        if let Some(managed) = self.managed.get_mut(cluster.config.name()) {
+            managed.added_via_api = added_via_api;
+        }
+        self.dns.watch(cluster, self.sender.clone());
+        let listed = cluster.load_assignment.as_ref();
+        if let (Discovery::Static, Some(listed)) = (&cluster.options.discovery, listed) {
+            match listed.resolve(|_| &[]) {
+                Ok(endpoints) => {
+                    let name = Arc::clone(cluster.config.name());
+                    self.handle(Update::Endpoints(name, endpoints));
+                }
+                Err(error) => {
+                    let cluster = cluster.config.name();
+                    log_line!(log_lines::STATIC_ENDPOINTS_REJECTED, %cluster, %error);
+                }
+            }
+        }
+    }
+
+    /// Removes a cluster. Existing services keep its last snapshot; requests in flight finish.
+    fn remove(&mut self, name: &str) {
+        self.dns.stop(name);
+        if let Some(managed) = self.managed.remove(name) {
+            // Undrained load counts stay until the next load report.
+            self.reported.retire(managed.balancer);
+            self.publish_clusters();
+            self.update_fleet_needed();
+        }
+    }
+
+    fn publish_clusters(&self) {
+        let clusters = self.managed.values().map(|managed| {
+            let cluster = Arc::clone(&managed.cluster);
+            (Arc::clone(&cluster.name), cluster)
+        });
+        self.clusters.store(Arc::new(clusters.collect()));
+        // After the store: a reader that sees the new epoch also sees the new clusters.
+        self.epoch.fetch_add(1, Ordering::Release);
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.managed
+            .values()
+            .filter_map(ManagedCluster::poll_timeout)
+            .chain(self.fleet_age.poll_timeout())
+            .min()
+    }
+
+    fn handle_timeout(&mut self) {
+        let now = self.clock.now();
+        if let Some((stale_after, empty)) = self.fleet_age.handle_timeout(now) {
+            let endpoint_stale_after_s = stale_after.as_secs_f64();
+            let fleet = empty.cluster_name();
+            log_line!(log_lines::FLEET_STALE, %fleet, endpoint_stale_after_s);
+            self.handle_fleet_assignment(empty, now);
+        }
+        for managed in self.managed.values_mut() {
+            let due = managed.poll_timeout();
+            if due.is_some_and(|due| due <= now) {
+                managed.handle_timeout(now);
+            }
+        }
+    }
+}
+
+fn balancers(
+    managed: &mut BTreeMap<Arc<str>, ManagedCluster>,
+) -> impl Iterator<Item = &mut Balancer> {
+    managed.values_mut().map(|managed| &mut managed.balancer)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! Log lines of the client.
+
+plimsoll_core::log_lines! {
+    /// A host name of a STRICT_DNS or LOGICAL_DNS cluster could not be resolved. The addresses of
+    /// the last successful lookup stay in use.
+    DNS_LOOKUP_FAILED = Warn, "DNS lookup failed; keeping the previous addresses",
+        "Check the name in the cluster's endpoints and the resolver of the machine.";
+    /// The resolved addresses do not make a valid assignment. The previous endpoints stay in use.
+    DNS_ADDRESSES_REJECTED = Warn, "resolved addresses rejected; keeping the previous endpoints",
+        "Correct the cluster as `error` says.";
+    /// A static cluster lists endpoints that cannot be used. The cluster has no hosts.
+    STATIC_ENDPOINTS_REJECTED = Warn, "endpoints of a static cluster rejected",
+        "Correct `load_assignment` as `error` says.";
+    /// A response carried an ORCA load report that cannot be decoded. The request is not affected.
+    LOAD_REPORT_MALFORMED = Debug, "load report in a response cannot be decoded",
+        "If the counter `orca_report_errors` grows, correct the backend that reports.";
+    /// An upstream connection ended with an error. Its requests fail or are retried.
+    UPSTREAM_CONNECTION_CLOSED = Debug, "upstream connection closed with an error", "";
+    /// Measured fractions passed `staleness_threshold`. Host counts split traffic between zones,
+    /// unless another origin has fresh fractions.
+    FRACTIONS_STALE = Warn, "traffic fractions are stale; falling back to host counts \
+        unless another origin is fresh",
+        "Check the connection to the control plane and that proxies send load reports to it.";
+    /// Measured fractions arrived after they had been stale.
+    FRACTIONS_RECOVERED = Info, "traffic fractions are fresh again", "";
+    /// The endpoints of a cluster changed.
+    MEMBERSHIP_CHANGED = Debug, "hosts changed", "";
+    /// Fewer hosts of a priority are healthy than `healthy_panic_threshold` asks for. Requests go
+    /// to all its hosts.
+    PANIC_ENTERED = Warn, "priority entered panic mode; host health is ignored",
+        "Find out why hosts fail their health checks or are ejected.";
+    /// Enough hosts of a priority are healthy again.
+    PANIC_LEFT = Info, "priority left panic mode", "";
+    /// Subsets gained their first host or lost their last.
+    SUBSETS_CHANGED = Debug, "subsets changed", "";
+    /// Endpoint metadata makes more subsets than `max_subsets`. Requests for a subset that was
+    /// left out use the fallback policy.
+    SUBSET_LIMIT_REACHED = Warn,
+        "subset limit reached; requests for further subsets use the fallback",
+        "Raise `max_subsets`, or select by metadata with fewer values.";
+    /// Zone-aware routing of a priority changed its state, for the `reason` given.
+    ZONE_ROUTING_CHANGED = Info, "zone-aware routing changed state",
+        "If it became inactive unexpectedly, look up `reason` in docs/explain.md.";
+    /// Reports of a locality expired before newer ones arrived, so load_aware_locality weighs it by
+    /// host count.
+    LOAD_REPORTS_EXPIRED = Warn, "load reports of a locality expired; weighing it by host count",
+        "Raise `remote_probe_fraction` or `weight_expiration_period`, or set \
+         `enable_oob_load_report`.";
+    /// A response of the management server is invalid. It was answered with a NACK, and the
+    /// previous resources stay in use.
+    RESPONSE_REJECTED = Warn, "xDS response rejected (NACK); keeping the previous resources",
+        "Correct the resource at the management server as `error` says.";
+    /// A resource sets fields that this build accepts and ignores. Logged once per
+    /// version of the resource.
+    FIELDS_IGNORED = Warn, "resource has fields without effect",
+        "Remove the listed fields, or check that nothing relies on them.";
+    /// A resource that others refer to does not exist at the management server or did not arrive
+    /// within the initial fetch timeout.
+    RESOURCE_MISSING = Warn, "resource is missing",
+        "Add the resource at the management server, or correct the reference.";
+    /// `node.id` is empty, so load reports of this process cannot be attributed.
+    NODE_ID_EMPTY = Warn, "node.id is empty; plimsoll control ignores load reports without it",
+        "Set a unique `node.id`.";
+    /// `endpoint_stale_after` passed without a new assignment of the fleet (`local_cluster_name`).
+    /// Zone-aware routing is off until one arrives.
+    FLEET_STALE = Warn, "endpoints of the local cluster are stale; zone-aware routing is off",
+        "Check the connection to the management server.";
+    /// `endpoint_stale_after` passed without a new assignment. The cluster has no hosts until one
+    /// arrives.
+    ENDPOINTS_STALE = Warn, "endpoints are stale; the cluster is empty until the next assignment",
+        "Check the connection to the management server.";
+    /// A health check or outlier detection changed its verdict on a host.
+    HOST_HEALTH_CHANGED = Debug, "host health changed", "";
+    /// A stream of out-of-band load reports ended. It is opened again after a back-off.
+    OOB_STREAM_CLOSED = Debug, "out-of-band load report stream closed", "";
+    /// A health check got no response: the connection failed or was closed.
+    HEALTH_CHECK_FAILED = Debug, "health check failed", "";
+}

@@ -1,0 +1,9 @@
+//! One request: its options, the pick of a host, attempts and retries, and its bodies.
+
+pub(crate) mod body;
+pub(crate) mod call;
+pub(crate) mod deadline_body;
+pub(crate) mod destination;
+pub(crate) mod options;
+mod replay;
+pub(crate) mod retry;

@@ -1,0 +1,331 @@
+//! [`Call`]: one request over all its attempts.
+//!
+//! Picks a host, sends, and decides with the retry policy whether to retry: on another host, or in
+//! another locality or priority when those tried cannot be reached. `retry` holds the conditions,
+//! `replay` buffers the request for another attempt.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use plimsoll_core::host::Host;
+use plimsoll_core::picker::PickArgs;
+use plimsoll_xds::driver::Clock;
+use plimsoll_xds::upstream::UpstreamOptions;
+use tracing::Span;
+use tracing::field::Empty;
+
+use crate::cluster::{Cluster, RetryBudget, RetryPermit};
+use crate::error::{Error, ErrorKind};
+use crate::request::body::{RequestBody, RequestTracker, ResponseBody};
+use crate::request::destination::{self, Destination};
+use crate::request::options::{RequestOptions, RetryPolicy};
+use crate::request::replay::Replay;
+use crate::upstream::endpoint::{SendContext, SendOutcome};
+
+pub(crate) struct Call {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) upstream: Arc<UpstreamOptions>,
+    pub(crate) options: RequestOptions,
+    pub(crate) pool: usize,
+    /// Hosts of earlier attempts, avoided while another host is available.
+    tried: Vec<Arc<Host>>,
+    /// Unreachable hosts, and other hosts of localities and priorities avoided because of them.
+    unreachable: Vec<Arc<Host>>,
+    /// A whole priority could not be reached; one extra attempt goes to another priority.
+    failed_over: bool,
+    retries: u32,
+    budget: Option<RetryPermit>,
+    pub(crate) span: Span,
+}
+
+enum AttemptOutcome {
+    Response(Response<Incoming>, Box<RequestTracker>),
+    Unsent(Error),
+    Failed(Error),
+}
+
+impl Call {
+    pub(crate) fn new(
+        cluster: Arc<Cluster>,
+        upstream: Arc<UpstreamOptions>,
+        options: RequestOptions,
+        pool: usize,
+    ) -> Self {
+        Self {
+            span: span(&cluster.name),
+            cluster,
+            upstream,
+            options,
+            pool,
+            tried: Vec::new(),
+            unreachable: Vec::new(),
+            failed_over: false,
+            retries: 0,
+            budget: None,
+        }
+    }
+
+    /// Sends the request until it gets a response that is not retried, or no attempt is left.
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an async fn keeps a second copy of everything it is given"
+    )]
+    pub(crate) fn run(
+        mut self,
+        first: Result<Option<Destination>, Error>,
+        mut source: RequestSource,
+    ) -> impl Future<Output = Result<Response<ResponseBody>, Error>> {
+        async move {
+            let limit = self.options.timeout;
+            let done = {
+                let sent = pin!(self.send(first?, &mut source));
+                within(limit, sent).await
+            };
+            if done.is_err() {
+                let stats = &self.cluster.limits.stats;
+                stats.upstream_rq_timeout.increment();
+            }
+            done?
+        }
+    }
+
+    async fn send(
+        &mut self,
+        mut next: Option<Destination>,
+        source: &mut RequestSource,
+    ) -> Result<Response<ResponseBody>, Error> {
+        loop {
+            let Some(to) = next else {
+                Box::pin(self.cluster.ready()).await?;
+                next = self.pick_again()?;
+                continue;
+            };
+            let backs_off = match self.attempt(&to, source.refill()).await {
+                AttemptOutcome::Response(response, tracker) => {
+                    let (status, grpc_status) = tracker.statuses();
+                    let policy = &self.options.retry;
+                    let retriable = policy.retries_response(status, grpc_status);
+                    if !(retriable && source.has_request() && self.may_retry_sent()) {
+                        return Ok(self.finish(response, tracker));
+                    }
+                    tracker.fail(http_body::Body::is_end_stream(response.body()));
+                    true
+                }
+                AttemptOutcome::Unsent(error) => {
+                    let retriable = self.options.retry.retries_error(error.kind());
+                    if !(retriable && self.may_retry_unsent(&to.host)) {
+                        return Err(error);
+                    }
+                    false
+                }
+                AttemptOutcome::Failed(error) => {
+                    let retriable = self.options.retry.retries_error(error.kind());
+                    if !(retriable && source.has_request() && self.may_retry_sent()) {
+                        return Err(error);
+                    }
+                    true
+                }
+            };
+            if backs_off {
+                Box::pin(self.back_off()).await;
+            }
+            self.tried.push(to.host);
+            self.cluster.limits.stats.upstream_rq_retry.increment();
+            next = self.pick_again()?;
+        }
+    }
+
+    async fn attempt(
+        &self,
+        to: &Destination,
+        request: &mut Option<Request<RequestBody>>,
+    ) -> AttemptOutcome {
+        let stats = &self.cluster.limits.stats;
+        self.trace(to);
+        let started = Clock::system().now();
+        // Reserve before the first await: a request that waits for a dial counts as active.
+        let reserved = to.host.reserve_request();
+        let context = SendContext {
+            pool: self.pool,
+            breakers: &self.upstream.circuit_breakers,
+            authority: &self.cluster.authority,
+            now: started,
+        };
+        let sent = pin!(to.endpoint.send(request, reserved, context));
+        match within(self.options.per_try_timeout, sent).await {
+            Ok(SendOutcome::Response {
+                response,
+                active,
+                sent_at,
+                lease,
+            }) => {
+                stats.count_status(response.status().as_u16());
+                let mut tracker = Box::new(RequestTracker::new(active, started, lease));
+                tracker.observe_headers(response.status(), response.headers());
+                tracker.observe_response_time(sent_at);
+                AttemptOutcome::Response(response, tracker)
+            }
+            Ok(SendOutcome::Unsent(error)) => {
+                if error.kind() == ErrorKind::Overflow {
+                    self.cluster.load.record_drop();
+                }
+                AttemptOutcome::Unsent(error)
+            }
+            Ok(SendOutcome::Refused(error)) => AttemptOutcome::Failed(error),
+            Ok(SendOutcome::Failed(error)) => {
+                self.cluster.limits.handle_error(&to.host);
+                AttemptOutcome::Failed(error)
+            }
+            Err(error) => {
+                stats.upstream_rq_per_try_timeout.increment();
+                self.cluster.limits.handle_error(&to.host);
+                AttemptOutcome::Failed(error)
+            }
+        }
+    }
+
+    fn trace(&self, to: &Destination) {
+        let span = &self.span;
+        if span.is_disabled() {
+            return;
+        }
+        span.record("locality", tracing::field::display(to.host.locality()));
+        span.record("host", tracing::field::display(to.host.address()));
+        span.record("source", tracing::field::debug(to.source));
+        span.record("retries", self.retries);
+    }
+
+    fn finish(
+        &self,
+        response: Response<Incoming>,
+        tracker: Box<RequestTracker>,
+    ) -> Response<ResponseBody> {
+        if self.retries > 0 {
+            let stats = &self.cluster.limits.stats;
+            stats.upstream_rq_retry_success.increment();
+        }
+        response.map(|body| ResponseBody::new(body, tracker))
+    }
+
+    /// Whether to retry an unsent request; after `num_retries`, once more in another priority.
+    /// Needs no retry budget, like gRPC's transparent retries (gRFC A6): they multiply neither
+    /// load, since no host did any work, nor connections, since unreachable hosts are in backoff.
+    fn may_retry_unsent(&mut self, host: &Arc<Host>) -> bool {
+        let limit = self.options.retry.num_retries;
+        let mut picker = self.cluster.checkout_picker();
+        destination::avoid_unreachable(&mut self.unreachable, host, &mut picker);
+        if limit > 0 && self.retries >= limit && !self.failed_over {
+            self.failed_over = destination::avoid_priorities(&mut self.unreachable, &mut picker);
+        }
+        self.cluster.return_picker(picker);
+        self.may_retry()
+    }
+
+    fn may_retry(&mut self) -> bool {
+        let limit = self.options.retry.num_retries;
+        if self.retries >= limit.saturating_add(self.failed_over.into()) {
+            let stats = &self.cluster.limits.stats;
+            stats.upstream_rq_retry_limit_exceeded.increment();
+            return false;
+        }
+        self.retries += 1;
+        true
+    }
+
+    /// Whether to retry a request that a host may have seen, which the retry budget must allow.
+    fn may_retry_sent(&mut self) -> bool {
+        if !self.may_retry() {
+            return false;
+        }
+        self.budget = None;
+        self.budget = RetryBudget::try_acquire(&self.cluster, &self.upstream);
+        if self.budget.is_none() {
+            let stats = &self.cluster.limits.stats;
+            stats.upstream_rq_retry_overflow.increment();
+        }
+        self.budget.is_some()
+    }
+
+    async fn back_off(&self) {
+        let backoff = self
+            .options
+            .retry
+            .backoff(self.retries, self.cluster.next_draw());
+        tokio::time::sleep(backoff).await;
+    }
+
+    fn pick_again(&self) -> Result<Option<Destination>, Error> {
+        let mut picker = self.cluster.checkout_picker();
+        let avoid = [self.tried.as_slice(), self.unreachable.as_slice()].concat();
+        let args = PickArgs {
+            hash: self.options.hash,
+            avoid: &avoid,
+            metadata_match: self.options.metadata_match.as_ref(),
+        };
+        let picked = destination::pick(&self.cluster, &mut picker, &self.upstream, args);
+        self.cluster.return_picker(picker);
+        picked
+    }
+}
+
+/// Span of a call: host of the last attempt, how it was chosen, and the number of retries.
+fn span(cluster: &str) -> Span {
+    tracing::debug_span!(
+        "upstream_call",
+        cluster,
+        locality = Empty,
+        host = Empty,
+        source = Empty,
+        retries = Empty,
+    )
+}
+
+/// The request to send. Passed by reference: it is large, and a future stores every argument.
+pub(crate) struct RequestSource {
+    next: Option<Request<RequestBody>>,
+    /// Buffered request, if the policy may retry requests that a host has seen.
+    replay: Option<Box<Replay>>,
+}
+
+impl RequestSource {
+    pub(crate) fn new(request: Request<RequestBody>, policy: &RetryPolicy) -> Self {
+        if policy.num_retries == 0 || !policy.retry_on.needs_replay() {
+            return Self {
+                next: Some(request),
+                replay: None,
+            };
+        }
+        let replay = Replay::new(request, policy.max_replay_bytes);
+        Self {
+            next: None,
+            replay: Some(Box::new(replay)),
+        }
+    }
+
+    fn refill(&mut self) -> &mut Option<Request<RequestBody>> {
+        if let (None, Some(replay)) = (&self.next, &self.replay) {
+            self.next = replay.next();
+        }
+        &mut self.next
+    }
+
+    fn has_request(&mut self) -> bool {
+        self.refill().is_some()
+    }
+}
+
+/// Applies an optional timeout. Takes the future by reference, since moving it would copy it.
+async fn within<F: Future>(limit: Option<Duration>, work: Pin<&mut F>) -> Result<F::Output, Error> {
+    let Some(limit) = limit else {
+        return Ok(work.await);
+    };
+    let done = tokio::time::timeout(limit, work).await;
+    done.map_err(|_| {
+        let message = format!("no response within {limit:?}");
+        Error::new(ErrorKind::Timeout, message)
+    })
+}

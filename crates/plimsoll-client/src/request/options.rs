@@ -1,0 +1,121 @@
+//! [`RequestOptions`]: timeouts, retries and host selection of a request.
+//!
+//! Settings of a cluster (connections, circuit breakers, health checks) are in
+//! `plimsoll_xds::upstream`, because files and management servers configure them.
+
+use std::time::Duration;
+
+use plimsoll_core::model::metadata::MatchCriteria;
+use plimsoll_xds::route;
+
+use crate::request::retry::RetryOn;
+
+/// Default of `retry_back_off.base_interval`, as in Envoy.
+const BASE_INTERVAL: Duration = Duration::from_millis(25);
+/// Default of `max_replay_bytes`, enough for most requests. Envoy's buffer limit is far larger.
+const MAX_REPLAY_BYTES: usize = 64 << 10;
+
+/// Timeouts, retries and host selection of a request.
+///
+/// Set them for all requests of a service
+/// ([`ClusterService::with_defaults`](crate::ClusterService::with_defaults)) or for one request, as
+/// an extension; otherwise the options of the matched route apply.
+///
+/// ```
+/// use std::time::Duration;
+/// use plimsoll_client::{RequestOptions, RetryOn, RetryPolicy};
+///
+/// let mut request = http::Request::new(());
+/// request.extensions_mut().insert(RequestOptions {
+///     timeout: Some(Duration::from_secs(1)),
+///     retry: RetryPolicy { retry_on: RetryOn::GATEWAY_ERROR, ..Default::default() },
+///     ..Default::default()
+/// });
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestOptions {
+    /// Time from the call to the response headers, over all attempts; unlimited by default.
+    pub timeout: Option<Duration>,
+    /// Time limit of one attempt; unlimited by default. A timeout counts as an error of the host.
+    pub per_try_timeout: Option<Duration>,
+    pub retry: RetryPolicy,
+    /// Hash for consistent hashing; random by default.
+    pub hash: Option<u64>,
+    /// Metadata that hosts must have. [`MatchCriteria`] in the request's extensions override it.
+    pub metadata_match: Option<MatchCriteria>,
+}
+
+impl RequestOptions {
+    /// Overrides [`Self::metadata_match`] with `criteria`, key by key.
+    #[must_use]
+    pub fn merge_metadata_match(mut self, criteria: Option<MatchCriteria>) -> Self {
+        self.metadata_match = match (self.metadata_match, criteria) {
+            (Some(own), Some(over)) => Some(own.merged(over.metadata())),
+            (own, over) => over.or(own),
+        };
+        self
+    }
+
+    /// Reduces [`Self::timeout`] to `deadline`, if that is shorter.
+    #[must_use]
+    pub fn cap_timeout(mut self, deadline: Option<Duration>) -> Self {
+        self.timeout = match (self.timeout, deadline) {
+            (Some(own), Some(deadline)) => Some(own.min(deadline)),
+            (own, deadline) => own.or(deadline),
+        };
+        self
+    }
+}
+
+/// When and how often a request is retried.
+///
+/// Retries go to another host, and to another zone when several hosts of a zone cannot be reached.
+/// A request that no host has seen is retried whatever `retry_on` says; one that a host may have
+/// seen, only under the conditions of `retry_on` and if the cluster's circuit breakers allow it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// Maximum number of attempts after the first; 2 by default.
+    pub num_retries: u32,
+    /// When to retry a request that a host may have seen; never by default.
+    pub retry_on: RetryOn,
+    pub retriable_status_codes: Vec<u16>,
+    /// Upper bound of the first backoff, doubled for each retry; 25 ms by default.
+    pub base_interval: Duration,
+    /// Upper bound of any backoff; ten times `base_interval` by default.
+    pub max_interval: Duration,
+    /// Longest request body that is buffered for a retry; 64 KiB by default. A request with a
+    /// longer body is not retried once a host has seen part of it.
+    pub max_replay_bytes: usize,
+}
+
+impl From<&route::RetryPolicy> for RetryPolicy {
+    /// Ignores unknown conditions in `retry_on`, as gRFC A44 requires.
+    fn from(policy: &route::RetryPolicy) -> Self {
+        let known = policy
+            .retry_on
+            .iter()
+            .filter_map(|name| RetryOn::parse(name).ok());
+        let codes = policy.retriable_status_codes.iter();
+        Self {
+            num_retries: policy.num_retries,
+            retry_on: known.fold(RetryOn::NONE, RetryOn::union),
+            retriable_status_codes: codes.filter_map(|&code| code.try_into().ok()).collect(),
+            base_interval: policy.base_interval,
+            max_interval: policy.max_interval,
+            max_replay_bytes: MAX_REPLAY_BYTES,
+        }
+    }
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            num_retries: 2,
+            retry_on: RetryOn::NONE,
+            retriable_status_codes: Vec::new(),
+            base_interval: BASE_INTERVAL,
+            max_interval: BASE_INTERVAL * 10,
+            max_replay_bytes: MAX_REPLAY_BYTES,
+        }
+    }
+}

@@ -1,0 +1,531 @@
+//! [`Endpoint`]: the connection pools of one host, and sending requests on their connections.
+//!
+//! HTTP/2: requests of a pool share one connection; another is dialed when it has no free stream.
+//! HTTP/1.1: a request takes an idle connection or dials; at `max_connections` requests wait in
+//! order of arrival. A pool belongs to one runtime, so a proxy with a runtime per core never wakes
+//! another core. `request::destination` has picked the host before.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use http::uri::Authority;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
+use plimsoll_core::host::{ActiveRequest, ReservedRequest};
+use plimsoll_core::rng::{GOLDEN_STEP, splitmix64};
+use plimsoll_core::time::Instant;
+use plimsoll_xds::driver::Clock;
+use plimsoll_xds::upstream::{CircuitBreakers, HttpVersion, UpstreamOptions};
+use tokio::sync::oneshot;
+
+use crate::cluster::status::{ConnectionCounts, DialCounters};
+use crate::error::{BoxError, Error, ErrorKind};
+use crate::request::body::RequestBody;
+use crate::upstream::backoff::ConnectBackoff;
+use crate::upstream::connect::{DialTarget, Dialer};
+use crate::upstream::connection::{ConnectionLimits, ConnectionPermit, ConnectionState};
+use crate::upstream::normalize::{self, ConnectionForm};
+use crate::upstream::pool::{HttpConnection, Pool, Tasks};
+
+/// Attempts to send a request on pooled connections that turn out to be closed, before giving up.
+const MAX_STALE_CONNECTIONS: u32 = 8;
+
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    target: DialTarget,
+    options: Arc<UpstreamOptions>,
+    dialer: Arc<Dialer>,
+    limits: Arc<ConnectionLimits>,
+    connection_count: Arc<AtomicU32>,
+    dialed: Arc<DialCounters>,
+    backoff: ConnectBackoff,
+    draws: AtomicU64,
+    tasks: Arc<Tasks>,
+    pools: Box<[Pool]>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct EndpointContext {
+    pub(crate) options: Arc<UpstreamOptions>,
+    pub(crate) dialer: Arc<Dialer>,
+    pub(crate) limits: Arc<ConnectionLimits>,
+    pub(crate) pools: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendContext<'a> {
+    pub(crate) pool: usize,
+    pub(crate) breakers: &'a CircuitBreakers,
+    /// Authority for requests that have none.
+    pub(crate) authority: &'a Authority,
+    pub(crate) now: Instant,
+}
+
+pub(crate) enum SendOutcome {
+    Response {
+        response: Response<Incoming>,
+        active: ActiveRequest,
+        sent_at: Instant,
+        lease: Lease,
+    },
+    /// The host has not seen the request, which is back in the caller's `slot`.
+    Unsent(Error),
+    /// The host says that it has not processed the request.
+    Refused(Error),
+    Failed(Error),
+}
+
+impl Endpoint {
+    pub(crate) fn new(target: DialTarget, context: EndpointContext) -> Self {
+        let port = target.addresses.first().map_or(0, SocketAddr::port);
+        Self {
+            target,
+            pools: (0..context.pools.max(1)).map(|_| Pool::default()).collect(),
+            options: context.options,
+            dialer: context.dialer,
+            limits: context.limits,
+            connection_count: Arc::default(),
+            dialed: Arc::default(),
+            backoff: ConnectBackoff::default(),
+            draws: AtomicU64::new(u64::from(port)),
+            tasks: Arc::default(),
+        }
+    }
+
+    /// Takes over the dial counters of `before`, which this endpoint replaces.
+    pub(crate) fn with_counters_of(mut self, before: &Self) -> Self {
+        self.dialed = Arc::clone(&before.dialed);
+        self
+    }
+
+    pub(crate) fn dials_same(&self, target: &DialTarget, dialer: &Arc<Dialer>) -> bool {
+        Arc::ptr_eq(&self.dialer, dialer)
+            && self.target.addresses == target.addresses
+            && self.target.hostname == target.hostname
+    }
+
+    pub(crate) fn connection_counts(&self) -> ConnectionCounts {
+        self.dialed
+            .counts(self.connection_count.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn is_in_backoff(&self) -> bool {
+        self.backoff.is_active(|| Clock::system().now())
+    }
+
+    pub(crate) fn limits(&self) -> &Arc<ConnectionLimits> {
+        &self.limits
+    }
+
+    /// Closes all connections, including those with requests in flight.
+    pub(crate) fn close_connections(&self) {
+        for pool in &self.pools {
+            pool.clear();
+        }
+        self.tasks.abort();
+    }
+
+    pub(crate) fn remove_expired(&self, now: Instant) {
+        for pool in &self.pools {
+            pool.remove_expired(&self.options, now);
+        }
+    }
+
+    pub(crate) async fn preconnect(self: &Arc<Self>, breakers: &CircuitBreakers) {
+        if self.connection_count.load(Ordering::Relaxed) > 0 {
+            return;
+        }
+        if let Some(permit) = self
+            .limits
+            .try_acquire_connection(&self.connection_count, breakers)
+            && let Ok(connection) = self.dial(0, None, permit).await
+        {
+            self.pools[0].put(connection);
+        }
+    }
+
+    /// Sends the request in `slot`, and counts it as issued once it is handed to a connection.
+    pub(crate) async fn send(
+        self: &Arc<Self>,
+        slot: &mut Option<Request<RequestBody>>,
+        mut reserved: ReservedRequest,
+        context: SendContext<'_>,
+    ) -> SendOutcome {
+        let Some(request) = slot else {
+            return SendOutcome::Failed(missing_request());
+        };
+        let index = context.pool % self.pools.len();
+        let name = self.server_name(request);
+        let form = ConnectionForm {
+            http2: self.options.http_version == HttpVersion::Http2,
+            tls: self.options.tls.is_some(),
+            authority: context.authority,
+        };
+        normalize::normalize(request, form);
+        let mut stale = 0;
+        let mut sent_at = context.now;
+        loop {
+            let found = self.pools[index].checkout(name.as_ref(), &self.options, context.now);
+            let mut connection = match found {
+                Some(connection) => connection,
+                // Boxed: this large future is rare and would otherwise grow that of every request.
+                None => {
+                    match Box::pin(self.wait_for_connection(index, name.as_ref(), context)).await {
+                        Ok(connection) => {
+                            sent_at = Clock::system().now();
+                            connection
+                        }
+                        Err(error) => return SendOutcome::Unsent(error),
+                    }
+                }
+            };
+            let Some(request) = slot.take() else {
+                return SendOutcome::Failed(missing_request());
+            };
+            let active = reserved.issue();
+            connection.state.begin_request();
+            self.limits.stats.upstream_rq_total.increment();
+            let lease = Lease::new(self, index, &connection.state);
+            let error = match connection.try_send(request).await {
+                Ok(response) => {
+                    let lease = lease.with(connection);
+                    return SendOutcome::Response {
+                        response,
+                        active,
+                        sent_at,
+                        lease,
+                    };
+                }
+                Err(error) => error,
+            };
+            match self.classify_error(slot, active, error) {
+                // The pooled connection had been closed meanwhile: try another one.
+                (SendOutcome::Unsent(_), Some(host)) if stale < MAX_STALE_CONNECTIONS => {
+                    stale += 1;
+                    reserved = host.reserve_request();
+                }
+                (outcome, _) => return outcome,
+            }
+        }
+    }
+
+    /// Whether the host can have seen the request. If not, also returns the host to try again.
+    fn classify_error(
+        &self,
+        slot: &mut Option<Request<RequestBody>>,
+        active: ActiveRequest,
+        mut error: TrySendError<Request<RequestBody>>,
+    ) -> (SendOutcome, Option<Arc<plimsoll_core::host::Host>>) {
+        let message = error.take_message();
+        let error = error.into_error();
+        let unseen = message.is_some() || is_refused(&error);
+        let address = self.address();
+        match message {
+            Some(request) => {
+                let host = Arc::clone(active.host());
+                active.withdraw();
+                *slot = Some(request);
+                (SendOutcome::Unsent(self.connect_error(error)), Some(host))
+            }
+            None if unseen => {
+                active.withdraw();
+                let text = format!("{address} refused the request");
+                let error = Error::new(ErrorKind::Refused, text).with_source(error);
+                (SendOutcome::Refused(error), None)
+            }
+            // Dropping `active` counts the request as failed.
+            None => {
+                let text = format!("connection to {address} failed");
+                let error = Error::new(ErrorKind::Transport, text).with_source(error);
+                (SendOutcome::Failed(error), None)
+            }
+        }
+    }
+
+    async fn wait_for_connection(
+        self: &Arc<Self>,
+        index: usize,
+        name: Option<&Arc<str>>,
+        context: SendContext<'_>,
+    ) -> Result<HttpConnection, Error> {
+        let stats = &self.limits.stats;
+        stats.upstream_rq_pending_total.increment();
+        let Some(_pending) = self.limits.try_acquire_pending(context.breakers) else {
+            stats.upstream_rq_pending_overflow.increment();
+            let message = format!(
+                "max_pending_requests reached while waiting for a connection to {}",
+                self.address()
+            );
+            return Err(Error::new(ErrorKind::Overflow, message));
+        };
+        match self.options.http_version {
+            HttpVersion::Http1 => self.wait_for_http1(index, name, context).await,
+            HttpVersion::Http2 => self.wait_for_http2(index, name, context).await,
+        }
+    }
+
+    async fn wait_for_http1(
+        self: &Arc<Self>,
+        index: usize,
+        name: Option<&Arc<str>>,
+        context: SendContext<'_>,
+    ) -> Result<HttpConnection, Error> {
+        let pool = &self.pools[index];
+        loop {
+            if let Some(permit) = self
+                .limits
+                .try_acquire_connection(&self.connection_count, context.breakers)
+            {
+                return self.dial(index, name.cloned(), permit).await;
+            }
+            let mut waiter = pool.enqueue();
+            // A connection or permit may have been released before this waiter was enqueued.
+            let permit_released = self.limits.permit_released.notified();
+            tokio::pin!(permit_released);
+            permit_released.as_mut().enable();
+            if let Some(connection) = pool.checkout(name, &self.options, context.now) {
+                return Ok(connection);
+            }
+            if self.limits.connections() < u64::from(context.breakers.max_connections) {
+                continue;
+            }
+            tokio::select! {
+                connection = waiter.connection() => {
+                    if let Some(connection) = connection
+                        && connection.is_usable(name, &self.options, context.now)
+                    {
+                        return Ok(connection);
+                    }
+                }
+                () = permit_released => {}
+            }
+        }
+    }
+
+    async fn wait_for_http2(
+        self: &Arc<Self>,
+        index: usize,
+        name: Option<&Arc<str>>,
+        context: SendContext<'_>,
+    ) -> Result<HttpConnection, Error> {
+        let pool = &self.pools[index];
+        let since = Clock::system().now();
+        let _dialing = pool.dialing.lock().await;
+        loop {
+            // Another request may have dialed while this one waited for the lock.
+            if let Some(connection) = pool.checkout(name, &self.options, context.now) {
+                return Ok(connection);
+            }
+            if self.backoff.failed_since(since) {
+                return Err(self.connect_error("dialing failed for another request a moment ago"));
+            }
+            if let Some(permit) = self
+                .limits
+                .try_acquire_connection(&self.connection_count, context.breakers)
+            {
+                let connection = self.dial(index, name.cloned(), permit).await?;
+                return Ok(connection);
+            }
+            if let Some(connection) = pool.checkout_full(name) {
+                return Ok(connection);
+            }
+            self.limits.permit_released.notified().await;
+        }
+    }
+
+    /// Dials in a separate task, so that a canceled request still leaves a pooled connection.
+    async fn dial(
+        self: &Arc<Self>,
+        index: usize,
+        name: Option<Arc<str>>,
+        permit: ConnectionPermit,
+    ) -> Result<HttpConnection, Error> {
+        let (sender, receiver) = oneshot::channel();
+        let endpoint = Arc::clone(self);
+        tokio::spawn(async move {
+            let dialed = endpoint.connect(name, permit).await;
+            let shared = dialed.as_ref().ok().and_then(HttpConnection::share);
+            if let Some(shared) = shared {
+                endpoint.pools[index].put(shared);
+            }
+            if let Err(Ok(unused)) = sender.send(dialed)
+                && unused.share().is_none()
+            {
+                endpoint.pools[index].put(unused);
+            }
+        });
+        let shutdown = |_| self.connect_error("the runtime is shutting down");
+        receiver.await.map_err(shutdown)?
+    }
+
+    async fn connect(
+        &self,
+        name: Option<Arc<str>>,
+        permit: ConnectionPermit,
+    ) -> Result<HttpConnection, Error> {
+        let stats = &self.limits.stats;
+        stats.upstream_cx_total.increment();
+        self.dialed.total.increment();
+        let version = self.options.http_version;
+        let target = DialTarget {
+            server_name: name.clone(),
+            ..self.target.clone()
+        };
+        let dialed = self.dialer.dial(&target, version).await;
+        let timed_out = dialed.as_ref().is_err_and(|error| error.timed_out);
+        let opened = match dialed {
+            Err(error) => Err(error.source),
+            Ok(socket) => {
+                let state = ConnectionState::new(name, permit, Clock::system().now());
+                HttpConnection::open(socket, Arc::new(state), &self.options, &self.tasks).await
+            }
+        };
+        match opened {
+            Ok(connection) => {
+                self.backoff.handle_success();
+                Ok(connection)
+            }
+            Err(source) => {
+                stats.upstream_cx_connect_fail.increment();
+                self.dialed.connect_fail.increment();
+                if timed_out {
+                    stats.upstream_cx_connect_timeout.increment();
+                }
+                let draw = next_draw(&self.draws);
+                self.backoff.handle_failure(draw, Clock::system().now());
+                Err(self.connect_error(source))
+            }
+        }
+    }
+
+    fn server_name(&self, request: &Request<RequestBody>) -> Option<Arc<str>> {
+        if !self.options.auto_sni || self.options.tls.is_none() {
+            return None;
+        }
+        let authority: Authority = normalize::authority_of(request)?.parse().ok()?;
+        Some(authority.host().into())
+    }
+
+    fn connect_error(&self, source: impl Into<BoxError>) -> Error {
+        let message = format!("cannot connect to {}", self.address());
+        Error::new(ErrorKind::Connect, message).with_source(source)
+    }
+
+    fn address(&self) -> String {
+        let address = self.target.addresses.first();
+        address.map_or_else(|| "unknown address".into(), SocketAddr::to_string)
+    }
+}
+
+fn missing_request() -> Error {
+    Error::new(
+        ErrorKind::Closed,
+        "the request was already sent by an earlier attempt",
+    )
+}
+
+/// Whether the server says that it has not processed the request: it refused the stream, or sent
+/// GOAWAY(NO_ERROR) before processing it (RFC 9113 §8.7).
+fn is_refused(error: &hyper::Error) -> bool {
+    let source = std::error::Error::source(error);
+    let Some(error) = source.and_then(|source| source.downcast_ref::<h2::Error>()) else {
+        return false;
+    };
+    let reason = error.reason();
+    error.is_remote()
+        && ((error.is_reset() && reason == Some(h2::Reason::REFUSED_STREAM))
+            || (error.is_go_away() && reason == Some(h2::Reason::NO_ERROR)))
+}
+
+/// Returns the next number of a SplitMix64 generator that many tasks share.
+pub(crate) fn next_draw(state: &AtomicU64) -> u64 {
+    splitmix64(state.fetch_add(GOLDEN_STEP, Ordering::Relaxed))
+}
+
+/// A connection in use by one request. HTTP/1.1: closed unless the response was read to its end.
+pub(crate) struct Lease {
+    endpoint: Arc<Endpoint>,
+    pool: usize,
+    state: Arc<ConnectionState>,
+    connection: Option<HttpConnection>,
+    ended: bool,
+}
+
+impl Lease {
+    fn new(endpoint: &Arc<Endpoint>, pool: usize, state: &Arc<ConnectionState>) -> Self {
+        Self {
+            endpoint: Arc::clone(endpoint),
+            pool,
+            state: Arc::clone(state),
+            connection: None,
+            ended: false,
+        }
+    }
+
+    fn with(mut self, connection: HttpConnection) -> Self {
+        if !connection.is_shared() {
+            self.connection = Some(connection);
+        }
+        self
+    }
+
+    pub(crate) const fn state(&self) -> &Arc<ConnectionState> {
+        &self.state
+    }
+
+    pub(crate) const fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.endpoint
+    }
+
+    /// Whether the connection serves only this request (HTTP/1.1).
+    pub(crate) const fn is_exclusive(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    /// Returns the connection to the pool if the response was read to its end (`complete`).
+    pub(crate) fn end(mut self, complete: bool, now: Instant) {
+        self.ended = true;
+        self.state.end_request(now);
+        let Some(connection) = self.connection.take_if(|_| complete) else {
+            return;
+        };
+        if self.state.is_expired(&self.endpoint.options, now) {
+            return;
+        }
+        let (endpoint, pool) = (Arc::clone(&self.endpoint), self.pool);
+        if connection.is_ready() {
+            endpoint.pools[pool].put(connection);
+            return;
+        }
+        // The connection task sees the end of the message slightly later than this task, and the
+        // request body may still be in flight after an early response.
+        tokio::spawn(async move {
+            if let Some(connection) = connection.ready().await {
+                endpoint.pools[pool].put(connection);
+            }
+        });
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.state.end_request(Clock::system().now());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draws_differ() {
+        let state = AtomicU64::new(0);
+        let draws: std::collections::BTreeSet<u64> = (0..100).map(|_| next_draw(&state)).collect();
+        assert_eq!(draws.len(), 100);
+    }
+}

@@ -1,0 +1,368 @@
+//! [`Pool`]: connection pool of one upstream host, one per worker; and [`HttpConnection`], an open
+//! connection that requests are sent on.
+//!
+//! Idle HTTP/1.1 connections sit in a lock-free queue; HTTP/2 connections are shared through an
+//! `ArcSwap`ped list. `endpoint` decides when to dial; this module stores and hands out.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use arc_swap::ArcSwap;
+use crossbeam_queue::{ArrayQueue, SegQueue};
+use futures_util::future::Either;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1, http2};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use plimsoll_core::log_line;
+use plimsoll_core::time::Instant;
+use plimsoll_xds::upstream::{HttpVersion, UpstreamOptions};
+use tokio::sync::{Mutex as AsyncMutex, oneshot};
+use tokio::task::AbortHandle;
+
+use crate::error::BoxError;
+use crate::log_lines;
+use crate::request::body::RequestBody;
+use crate::upstream::connect::Transport;
+use crate::upstream::connection::{ConnectionState, Socket};
+
+/// Idle HTTP/1.1 connections kept per pool; further ones are closed.
+const MAX_IDLE: usize = 1024;
+/// Default concurrent streams per HTTP/2 connection, as in Envoy.
+const MAX_CONCURRENT_STREAMS: u32 = 1024;
+
+type SendResult = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>;
+
+#[derive(Debug)]
+pub(crate) struct HttpConnection {
+    pub(crate) state: Arc<ConnectionState>,
+    sender: HttpSender,
+}
+
+#[derive(Debug)]
+enum HttpSender {
+    Http1(http1::SendRequest<RequestBody>),
+    Http2(http2::SendRequest<RequestBody>),
+}
+
+impl HttpConnection {
+    /// Performs the HTTP handshake and spawns the connection task. The task ends when the last
+    /// sender is dropped, the socket closes, or `tasks` is aborted.
+    pub(crate) async fn open(
+        socket: Box<dyn Transport>,
+        state: Arc<ConnectionState>,
+        options: &UpstreamOptions,
+        tasks: &Arc<Tasks>,
+    ) -> Result<Self, BoxError> {
+        let socket = TokioIo::new(Socket::new(socket, Arc::clone(&state)));
+        let sender = match options.http_version {
+            HttpVersion::Http1 => {
+                let (sender, task) = http1::handshake(socket).await?;
+                tasks.spawn(run(task.with_upgrades()));
+                HttpSender::Http1(sender)
+            }
+            HttpVersion::Http2 => {
+                let executor = Spawner::new(Arc::clone(tasks));
+                let builder = http2_builder(options, executor);
+                let (sender, task) = builder.handshake(socket).await?;
+                tasks.spawn(run(task));
+                HttpSender::Http2(sender)
+            }
+        };
+        Ok(Self { state, sender })
+    }
+
+    /// Sends a request. The error returns the request if it was not sent.
+    pub(crate) fn try_send(
+        &mut self,
+        request: Request<RequestBody>,
+    ) -> impl Future<Output = SendResult> + use<> {
+        match &mut self.sender {
+            HttpSender::Http1(sender) => Either::Left(sender.try_send_request(request)),
+            HttpSender::Http2(sender) => Either::Right(sender.try_send_request(request)),
+        }
+    }
+
+    /// Returns another handle to an HTTP/2 connection; `None` for HTTP/1.1.
+    pub(crate) fn share(&self) -> Option<Self> {
+        let HttpSender::Http2(sender) = &self.sender else {
+            return None;
+        };
+        Some(Self {
+            state: Arc::clone(&self.state),
+            sender: HttpSender::Http2(sender.clone()),
+        })
+    }
+
+    pub(crate) const fn is_shared(&self) -> bool {
+        matches!(self.sender, HttpSender::Http2(_))
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        match &self.sender {
+            HttpSender::Http1(sender) => sender.is_ready(),
+            HttpSender::Http2(sender) => sender.is_ready(),
+        }
+    }
+
+    /// Waits until a request can be sent; `None` if the connection closes first.
+    pub(crate) async fn ready(mut self) -> Option<Self> {
+        let ready = match &mut self.sender {
+            HttpSender::Http1(sender) => sender.ready().await,
+            HttpSender::Http2(sender) => sender.ready().await,
+        };
+        ready.is_ok().then_some(self)
+    }
+
+    pub(crate) fn is_usable(
+        &self,
+        server_name: Option<&Arc<str>>,
+        options: &UpstreamOptions,
+        now: Instant,
+    ) -> bool {
+        self.state.server_name.as_ref() == server_name
+            && self.is_ready()
+            && !self.state.is_expired(options, now)
+    }
+}
+
+/// Connection tasks of one host. Locked when connections open or are closed, never by a request.
+#[derive(Debug, Default)]
+pub(crate) struct Tasks(Mutex<Vec<AbortHandle>>);
+
+impl Tasks {
+    pub(crate) fn abort(&self) {
+        for task in self.lock().drain(..) {
+            task.abort();
+        }
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let task = tokio::spawn(task).abort_handle();
+        let mut tasks = self.lock();
+        tasks.retain(|task| !task.is_finished());
+        tasks.push(task);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<AbortHandle>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Executor of one HTTP/2 connection. Only its first task, which owns the socket, is registered in
+/// `tasks`: the stream tasks end with it, so a request takes no lock.
+#[derive(Clone)]
+struct Spawner {
+    tasks: Arc<Tasks>,
+    spawned: Arc<AtomicBool>,
+}
+
+impl Spawner {
+    fn new(tasks: Arc<Tasks>) -> Self {
+        Self {
+            tasks,
+            spawned: Arc::default(),
+        }
+    }
+}
+
+impl<F> hyper::rt::Executor<F> for Spawner
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, future: F) {
+        if self.spawned.load(Ordering::Relaxed) {
+            tokio::spawn(future);
+        } else {
+            self.spawned.store(true, Ordering::Relaxed);
+            self.tasks.spawn(future);
+        }
+    }
+}
+
+fn http2_builder(options: &UpstreamOptions, executor: Spawner) -> http2::Builder<Spawner> {
+    let settings = &options.http2;
+    let mut builder = http2::Builder::new(executor);
+    builder
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(settings.initial_stream_window_size)
+        .initial_connection_window_size(settings.initial_connection_window_size)
+        .keep_alive_interval(settings.keepalive_interval);
+    if let Some(timeout) = settings.keepalive_timeout {
+        builder.keep_alive_timeout(timeout);
+    }
+    builder
+}
+
+async fn run(task: impl Future<Output = hyper::Result<()>>) {
+    if let Err(error) = task.await {
+        log_line!(log_lines::UPSTREAM_CONNECTION_CLOSED, %error);
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    shared: ArcSwap<Vec<HttpConnection>>,
+    /// Held while dialing HTTP/2, so that a burst of requests opens one connection.
+    pub(crate) dialing: AsyncMutex<()>,
+    /// Allocated on first use: the queue is large, and most hosts of a large cluster never need it.
+    idle: OnceLock<ArrayQueue<HttpConnection>>,
+    waiting: SegQueue<oneshot::Sender<HttpConnection>>,
+}
+
+impl Pool {
+    pub(crate) fn checkout(
+        &self,
+        server_name: Option<&Arc<str>>,
+        options: &UpstreamOptions,
+        now: Instant,
+    ) -> Option<HttpConnection> {
+        match options.http_version {
+            HttpVersion::Http1 => self.checkout_idle(server_name, options, now),
+            HttpVersion::Http2 => {
+                let limit = options
+                    .http2
+                    .max_concurrent_streams
+                    .unwrap_or(MAX_CONCURRENT_STREAMS);
+                let has_room = |connection: &&HttpConnection| {
+                    connection.state.streams() < limit
+                        && connection.is_usable(server_name, options, now)
+                };
+                self.shared.load().iter().find(has_room)?.share()
+            }
+        }
+    }
+
+    /// Checks out an HTTP/2 connection even if it has reached its stream limit.
+    pub(crate) fn checkout_full(&self, server_name: Option<&Arc<str>>) -> Option<HttpConnection> {
+        let fits = |connection: &&HttpConnection| {
+            connection.state.server_name.as_ref() == server_name && connection.is_ready()
+        };
+        self.shared.load().iter().find(fits)?.share()
+    }
+
+    pub(crate) fn enqueue(&self) -> Waiter<'_> {
+        let (sender, receiver) = oneshot::channel();
+        self.waiting.push(sender);
+        Waiter {
+            pool: self,
+            receiver,
+        }
+    }
+
+    /// Returns a connection to the pool, or hands it to the oldest waiter. No wakeup is lost: a
+    /// waiter checks the idle queue after it has joined, and this checks for waiters after pushing.
+    pub(crate) fn put(&self, mut connection: HttpConnection) {
+        if connection.is_shared() {
+            self.put_shared(&connection);
+            return;
+        }
+        loop {
+            while let Some(waiting) = self.waiting.pop() {
+                match waiting.send(connection) {
+                    Ok(()) => return,
+                    Err(back) => connection = back,
+                }
+            }
+            self.push_idle(connection);
+            if self.waiting.is_empty() {
+                return;
+            }
+            let Some(idle) = self.pop_idle() else {
+                return;
+            };
+            connection = idle;
+        }
+    }
+
+    /// Adds an HTTP/2 connection to the list and removes closed ones.
+    fn put_shared(&self, connection: &HttpConnection) {
+        self.shared.rcu(|current| {
+            let live = current.iter().filter(|other| other.is_ready());
+            live.filter_map(HttpConnection::share)
+                .chain(connection.share())
+                .collect::<Vec<_>>()
+        });
+    }
+
+    pub(crate) fn clear(&self) {
+        self.shared.store(Arc::default());
+        while self.pop_idle().is_some() {}
+    }
+
+    /// Drops connections that must not be reused. They close when their last request has ended.
+    pub(crate) fn remove_expired(&self, options: &UpstreamOptions, now: Instant) {
+        let usable = |connection: &HttpConnection| {
+            connection.is_usable(connection.state.server_name.as_ref(), options, now)
+        };
+        let shared = self.shared.load();
+        if !shared.iter().all(usable) {
+            self.shared.rcu(|current| {
+                let live = current.iter().filter(|connection| usable(connection));
+                live.filter_map(HttpConnection::share).collect::<Vec<_>>()
+            });
+        }
+        for _ in 0..self.idle_count() {
+            match self.pop_idle() {
+                Some(connection) if usable(&connection) => self.put(connection),
+                Some(_) => {}
+                None => return,
+            }
+        }
+    }
+
+    /// Drops, and so closes, the connection if the queue is full.
+    fn push_idle(&self, connection: HttpConnection) {
+        let idle = self.idle.get_or_init(|| ArrayQueue::new(MAX_IDLE));
+        drop(idle.push(connection));
+    }
+
+    fn pop_idle(&self) -> Option<HttpConnection> {
+        self.idle.get()?.pop()
+    }
+
+    fn idle_count(&self) -> usize {
+        self.idle.get().map_or(0, ArrayQueue::len)
+    }
+
+    fn checkout_idle(
+        &self,
+        server_name: Option<&Arc<str>>,
+        options: &UpstreamOptions,
+        now: Instant,
+    ) -> Option<HttpConnection> {
+        for _ in 0..=self.idle_count() {
+            let connection = self.pop_idle()?;
+            if connection.is_usable(server_name, options, now) {
+                return Some(connection);
+            }
+            // Put a ready connection for another server name back; dropping any other closes it.
+            if connection.state.server_name.as_ref() != server_name && connection.is_ready() {
+                self.push_idle(connection);
+            }
+        }
+        None
+    }
+}
+
+/// A request's place in the queue for a connection. One handed to a dropped waiter is put back.
+pub(crate) struct Waiter<'a> {
+    pool: &'a Pool,
+    receiver: oneshot::Receiver<HttpConnection>,
+}
+
+impl Waiter<'_> {
+    pub(crate) async fn connection(&mut self) -> Option<HttpConnection> {
+        (&mut self.receiver).await.ok()
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.receiver.close();
+        if let Ok(connection) = self.receiver.try_recv() {
+            self.pool.put(connection);
+        }
+    }
+}

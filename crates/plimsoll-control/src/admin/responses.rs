@@ -1,0 +1,270 @@
+//! Types of the responses. Their JSON Schemas, with the feature `schema`, are in [`schemas`].
+//!
+//! Field names are stable; docs/admin-api.md describes each. `/api/v1/explain` responds with the
+//! `Explanation` of plimsoll-core.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use plimsoll_core::explain::StateName;
+use plimsoll_core::locality_picking::zone_aware::Reason;
+use plimsoll_core::model::locality::Locality as CoreLocality;
+
+use crate::relay::RelayStatus;
+
+/// Declares structs that are serialized to JSON and, with the feature `schema`, have a JSON Schema.
+macro_rules! responses {
+    ($(
+        $(#[$attribute:meta])*
+        $name:ident { $($(#[$of_field:meta])* $field:ident: $kind:ty,)* }
+    )*) => {$(
+        $(#[$attribute])*
+        #[derive(Clone, Debug, serde::Serialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+        pub(super) struct $name {
+            $($(#[$of_field])* pub(super) $field: $kind,)*
+        }
+    )*};
+}
+
+responses! {
+    Error {
+        error: String,
+        field: Option<String>,
+    }
+    Index {
+        paths: Vec<String>,
+    }
+    Locality {
+        region: String,
+        zone: String,
+        sub_zone: String,
+    }
+
+    /// Response to requests for `/api/v1/status`.
+    Status {
+        version: &'static str,
+        relay: Option<Relay>,
+        listen: SocketAddr,
+        admin: Option<SocketAddr>,
+        fleets: usize,
+        nodes: usize,
+        clusters: usize,
+        discovery_streams: usize,
+        load_reporting_interval_ms: u64,
+        configuration: Configuration,
+    }
+    Relay {
+        address: String,
+        api_type: &'static str,
+        upstream: RelayStatus,
+    }
+    Configuration {
+        reloads_succeeded: u64,
+        reloads_failed: u64,
+        in_force: bool,
+        error: Option<String>,
+        read_unix_seconds: u64,
+        restart_needed: Vec<&'static str>,
+    }
+
+    /// Response to requests for `/api/v1/fleets`.
+    Fleets {
+        fleets: Vec<Fleet>,
+    }
+    Fleet {
+        fleet: Arc<str>,
+        nodes: usize,
+        zones: Vec<FleetZone>,
+        basis: &'static str,
+        delivered: Vec<Fraction>,
+        delivered_age_ms: Option<u64>,
+        demand: Vec<Demand>,
+    }
+    FleetZone {
+        locality: Locality,
+        nodes: u64,
+    }
+    Demand {
+        cluster: Option<Arc<str>>,
+        warming_up: bool,
+        zones: Vec<ZoneDemand>,
+        measured: Option<Vec<Fraction>>,
+        measured_age_ms: Option<u64>,
+        generation: Option<u64>,
+        cause: Option<&'static str>,
+    }
+    ZoneDemand {
+        locality: Locality,
+        reporters: u64,
+        requests_per_second: f64,
+        smoothed_requests_per_second: f64,
+    }
+    Fraction {
+        locality: Locality,
+        fraction_bp: u64,
+        requests_per_second: f64,
+        reporters: u64,
+        estimated: bool,
+    }
+
+    /// Response to requests for `/api/v1/nodes`.
+    Nodes {
+        total: usize,
+        offset: usize,
+        nodes: Vec<Node>,
+    }
+    Node {
+        id: Arc<str>,
+        fleet: Arc<str>,
+        locality: Locality,
+        class: &'static str,
+        user_agent_name: String,
+        user_agent_version: String,
+        known_for_ms: u64,
+        discovery_streams: u32,
+        load_reporting_streams: u32,
+        without_stream_for_ms: Option<u64>,
+        last_report_age_ms: Option<u64>,
+        report_interval_ms: Option<u64>,
+        requests_per_second: Option<f64>,
+        unreported: Vec<Arc<str>>,
+        delivery: Vec<ServiceDelivery>,
+        discovery: Vec<Stream>,
+    }
+    ServiceDelivery {
+        cluster: Arc<str>,
+        delivery: &'static str,
+        reason: Option<&'static str>,
+    }
+    Stream {
+        variant: &'static str,
+        peer: Option<SocketAddr>,
+        open_for_ms: u64,
+        types: Vec<TypeStatus>,
+    }
+    TypeStatus {
+        type_url: Arc<str>,
+        wildcard: bool,
+        subscribed_names: usize,
+        sent_version: Option<Arc<str>>,
+        acked_version: Option<Arc<str>>,
+        nacked: Option<Nack>,
+        awaiting_answer: bool,
+        last_answer_age_ms: Option<u64>,
+        responses: u64,
+        acks: u64,
+        nacks: u64,
+        stale_answers: u64,
+    }
+    Nack {
+        version: Arc<str>,
+        resources: Vec<Arc<str>>,
+        message: String,
+    }
+
+    /// Response to requests for `/api/v1/clusters`.
+    Clusters {
+        total: usize,
+        offset: usize,
+        clusters: Vec<Cluster>,
+    }
+    Cluster {
+        cluster: Arc<str>,
+        mode: &'static str,
+        ramp_percent: u32,
+        asked_delivery: &'static str,
+        locality_policy: &'static str,
+        endpoint_policy: &'static str,
+        localities: Vec<Endpoints>,
+        delivery: [ClassDelivery; 3],
+        fleets: Vec<ClusterFleet>,
+    }
+    Endpoints {
+        locality: Locality,
+        priority: u32,
+        endpoints: usize,
+    }
+    ClassDelivery {
+        class: &'static str,
+        delivery: &'static str,
+        reason: Option<&'static str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        subsets: Option<&'static str>,
+    }
+    ClusterFleet {
+        fleet: Arc<str>,
+        basis: &'static str,
+        delivered: Vec<Fraction>,
+        delivered_age_ms: Option<u64>,
+        traffic: Vec<Traffic>,
+        locality_weights: Vec<Weights>,
+    }
+    Traffic {
+        from: Locality,
+        to: Locality,
+        requests_per_second: f64,
+    }
+    Weights {
+        receiver: Locality,
+        weights: Vec<Weight>,
+        #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+        off: Option<Reason>,
+    }
+    Weight {
+        locality: Locality,
+        weight: Option<u32>,
+    }
+
+    /// Response to requests for `/api/v1/what-if`.
+    WhatIf {
+        cluster: String,
+        before: Shares,
+        after: Shares,
+    }
+    Shares {
+        localities: Vec<LocalityShares>,
+        zones: Vec<ZoneShares>,
+        notes: Vec<String>,
+    }
+    LocalityShares {
+        locality: Locality,
+        hosts: u64,
+        demand_share: f64,
+        capacity_share: f64,
+        traffic_share: f64,
+        load_factor: Option<f64>,
+    }
+    ZoneShares {
+        locality: Locality,
+        #[cfg_attr(feature = "schema", schemars(with = "String"))]
+        state: StateName,
+        kept_local: f64,
+        /// In the order of `localities`.
+        shares: Vec<f64>,
+    }
+}
+
+impl From<&CoreLocality> for Locality {
+    fn from(locality: &CoreLocality) -> Self {
+        Self {
+            region: locality.region().to_owned(),
+            zone: locality.zone().to_owned(),
+            sub_zone: locality.sub_zone().to_owned(),
+        }
+    }
+}
+
+/// Returns the JSON Schema of the responses by path; that of errors has no path.
+#[cfg(feature = "schema")]
+pub fn schemas() -> [(&'static str, schemars::Schema); 7] {
+    [
+        ("", schemars::schema_for!(Error)),
+        ("/api/v1", schemars::schema_for!(Index)),
+        ("/api/v1/status", schemars::schema_for!(Status)),
+        ("/api/v1/fleets", schemars::schema_for!(Fleets)),
+        ("/api/v1/nodes", schemars::schema_for!(Nodes)),
+        ("/api/v1/clusters", schemars::schema_for!(Clusters)),
+        ("/api/v1/what-if", schemars::schema_for!(WhatIf)),
+    ]
+}

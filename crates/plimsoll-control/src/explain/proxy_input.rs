@@ -1,0 +1,233 @@
+//! [`ProxyInput`]: the input of a proxy's balancer, actual or hypothetical.
+//!
+//! Independent of the control plane's state: proxies use it for their own what-if questions, too.
+//! `explain` collects the input of explanations in the control plane.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use plimsoll_core::balancer::Balancer;
+use plimsoll_core::model::assignment::{
+    AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityLbEndpoints, LocalityParts,
+};
+use plimsoll_core::model::cluster::ClusterConfig;
+use plimsoll_core::model::locality::Locality;
+use plimsoll_core::planner::fractions::largest_remainder_f64;
+use plimsoll_core::snapshot::RoutingSnapshot;
+use plimsoll_core::time::Instant;
+use plimsoll_core::units::{BASIS_POINTS, BasisPoints, FieldError};
+
+/// Limit of hypothetical hosts over all zones.
+const MAX_HOSTS: u32 = 100_000;
+
+/// Input of a proxy's balancer.
+#[derive(Clone, Debug)]
+pub struct ProxyInput<'a> {
+    pub config: ClusterConfig,
+    pub locality: Locality,
+    pub upstream: Cow<'a, ClusterLoadAssignment>,
+    pub fleet: Cow<'a, ClusterLoadAssignment>,
+    /// Demand by zone as basis points, from the fleet's assignment.
+    pub fractions: Vec<(Locality, BasisPoints)>,
+    /// Demand for this cluster from the LRS response; takes precedence over `fractions`.
+    pub observed_traffic: Vec<(Locality, BasisPoints)>,
+}
+
+impl ProxyInput<'_> {
+    /// Runs the balancer on this input, received at the origin of time, and returns its snapshot.
+    /// `hosts` and `demand` replace the actual values unless they are empty. A zone is given by
+    /// name or, if the name is ambiguous, as `region/zone/sub_zone`.
+    pub fn snapshot(
+        self,
+        hosts: &BTreeMap<String, u32>,
+        demand: &BTreeMap<String, f64>,
+    ) -> Result<Arc<RoutingSnapshot>, FieldError> {
+        let now = Instant::ORIGIN;
+        let assignment = resized(&self.upstream, hosts)?;
+        let fractions = if demand.is_empty() {
+            let actual = self.fractions.into_iter();
+            actual.map(|(zone, share)| (zone, share.get())).collect()
+        } else {
+            requested_demand(&self.fleet, demand)?
+        };
+        let originating = originating(&self.fleet, fractions)?;
+        let mut balancer = Balancer::new(Arc::new(self.config), self.locality, now);
+        balancer.handle_fleet_assignment(originating, now);
+        if demand.is_empty() && !self.observed_traffic.is_empty() {
+            balancer.handle_observed_traffic(self.observed_traffic.into_iter().collect(), now);
+        }
+        balancer.handle_assignment(assignment, now);
+        let snapshot = balancer.poll_snapshot();
+        Ok(snapshot.unwrap_or_else(|| balancer.initial_snapshot(now)))
+    }
+}
+
+fn resized(
+    upstream: &ClusterLoadAssignment,
+    hosts: &BTreeMap<String, u32>,
+) -> Result<ClusterLoadAssignment, FieldError> {
+    if hosts.is_empty() {
+        return Ok(upstream.clone());
+    }
+    let total: u64 = hosts.values().map(|&hosts| u64::from(hosts)).sum();
+    if total > u64::from(MAX_HOSTS) {
+        let reason = format!("{total} hosts exceed the limit of {MAX_HOSTS}");
+        return Err(FieldError::new("hosts", reason));
+    }
+    let mut entries: Vec<LocalityParts> = Vec::new();
+    let first = upstream.endpoints().iter();
+    for entry in first.filter(|entry| entry.priority == 0) {
+        entries.push(parts(entry));
+    }
+    for (zone, &hosts) in hosts {
+        let field = format!("hosts.{zone}");
+        let locality = find_or_create(&field, zone, entries.iter().map(|entry| &entry.locality))?;
+        let index = entries
+            .iter()
+            .position(|entry| entry.locality == locality)
+            .unwrap_or_else(|| {
+                entries.push(LocalityParts {
+                    locality,
+                    ..Default::default()
+                });
+                entries.len() - 1
+            });
+        resize(&mut entries[index], hosts);
+    }
+    assign_addresses(&mut entries);
+    ClusterLoadAssignment::try_new(AssignmentParts {
+        cluster_name: upstream.cluster_name().to_string(),
+        endpoints: entries,
+        ..Default::default()
+    })
+}
+
+fn parts(entry: &LocalityLbEndpoints) -> LocalityParts {
+    LocalityParts {
+        locality: entry.locality.clone(),
+        lb_endpoints: entry.lb_endpoints.clone(),
+        ..Default::default()
+    }
+}
+
+fn resize(entry: &mut LocalityParts, hosts: u32) {
+    let count = usize::try_from(hosts).unwrap_or(usize::MAX);
+    let placeholder = LbEndpoint::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 1)));
+    entry.lb_endpoints.resize(count, placeholder);
+}
+
+/// Assigns distinct addresses to endpoints; the balancer needs no real ones.
+fn assign_addresses(entries: &mut [LocalityParts]) {
+    let endpoints = entries.iter_mut().flat_map(|entry| &mut entry.lb_endpoints);
+    for (index, endpoint) in (0_u32..).zip(endpoints) {
+        let ip = Ipv4Addr::from(u32::from(Ipv4Addr::new(240, 0, 0, 0)) | index);
+        endpoint.address = SocketAddr::from((ip, 1));
+    }
+}
+
+fn originating(
+    fleet: &ClusterLoadAssignment,
+    fractions: Vec<(Locality, u64)>,
+) -> Result<ClusterLoadAssignment, FieldError> {
+    let mut entries: BTreeMap<Locality, LocalityParts> = fleet
+        .endpoints()
+        .iter()
+        .map(|entry| (entry.locality.clone(), parts(entry)))
+        .collect();
+    for (locality, fraction) in fractions {
+        let entry = entries
+            .entry(locality.clone())
+            .or_insert_with(|| LocalityParts {
+                locality,
+                ..Default::default()
+            });
+        entry.observed_traffic_fraction = Some(fraction);
+        // Set both as field and as metadata, as the control plane sends fractions.
+        entry.metadata_traffic_fraction = u32::try_from(fraction).ok().map(f64::from);
+    }
+    ClusterLoadAssignment::try_new(AssignmentParts {
+        cluster_name: "fleet".to_owned(),
+        endpoints: entries.into_values().collect(),
+        ..Default::default()
+    })
+}
+
+fn requested_demand(
+    fleet: &ClusterLoadAssignment,
+    demand: &BTreeMap<String, f64>,
+) -> Result<Vec<(Locality, u64)>, FieldError> {
+    if let Some((zone, rate)) = demand
+        .iter()
+        .find(|(_, rate)| !rate.is_finite() || **rate < 0.0)
+    {
+        let reason = format!("must be a number of at least 0, not {rate}");
+        return Err(FieldError::new(format!("demand.{zone}"), reason));
+    }
+    let rates: Vec<f64> = demand.values().copied().collect();
+    let shares = largest_remainder_f64(&rates, BASIS_POINTS)
+        .ok_or_else(|| FieldError::new("demand", "must be above zero in at least one zone"))?;
+    let known = fleet.endpoints();
+    // Zones that are not listed in `demand` have zero demand, not unknown demand.
+    let mut fractions: BTreeMap<Locality, u64> = known
+        .iter()
+        .map(|entry| (entry.locality.clone(), 0))
+        .collect();
+    let mut requested = BTreeSet::new();
+    for (zone, share) in demand.keys().zip(shares) {
+        let field = format!("demand.{zone}");
+        let locality = find_or_create(&field, zone, known.iter().map(|entry| &entry.locality))?;
+        if !requested.insert(locality.clone()) {
+            return Err(FieldError::new(field, "is the same zone as another entry"));
+        }
+        fractions.insert(locality, share);
+    }
+    Ok(fractions.into_iter().collect())
+}
+
+/// Finds a locality by `region/zone/sub_zone`, or by its zone if only one locality has it.
+pub(super) fn find_locality<'a>(
+    field: &str,
+    name: &str,
+    known: impl Iterator<Item = &'a Locality> + Clone,
+) -> Result<Option<Locality>, FieldError> {
+    if let Some(exact) = known.clone().find(|locality| locality.to_string() == name) {
+        return Ok(Some(exact.clone()));
+    }
+    let mut matching = known.filter(|locality| locality.zone() == name);
+    match (matching.next(), matching.next()) {
+        (Some(one), Some(other)) => Err(FieldError::new(
+            field,
+            format!("is ambiguous: {one} or {other}"),
+        )),
+        (one, _) => Ok(one.cloned()),
+    }
+}
+
+/// Finds a locality or creates one from `zone`, `region/zone` or `region/zone/sub_zone`. A new zone
+/// without a region gets the region of the known localities if all have the same.
+fn find_or_create<'a>(
+    field: &str,
+    name: &str,
+    known: impl Iterator<Item = &'a Locality> + Clone,
+) -> Result<Locality, FieldError> {
+    if let Some(found) = find_locality(field, name, known.clone())? {
+        return Ok(found);
+    }
+    let parts: Vec<&str> = name.split('/').collect();
+    if parts.iter().any(|part| part.is_empty()) {
+        return Err(FieldError::new(field, "has an empty part"));
+    }
+    match *parts.as_slice() {
+        [zone] => {
+            let mut regions = known.map(Locality::region);
+            let region = regions.next().unwrap_or_default();
+            let common = regions.all(|other| other == region);
+            Ok(Locality::new(if common { region } else { "" }, zone, ""))
+        }
+        [region, zone] => Ok(Locality::new(region, zone, "")),
+        [region, zone, sub_zone] => Ok(Locality::new(region, zone, sub_zone)),
+        _ => Err(FieldError::new(field, "is not region/zone/sub_zone")),
+    }
+}

@@ -1,0 +1,36 @@
+//! Log lines of the control plane.
+
+plimsoll_core::log_lines! {
+    /// A node could not use a resource that it was sent. The resources it had before stay in use.
+    UPDATE_REJECTED = Warn,
+        "data plane rejected an update (NACK) and keeps its previous configuration",
+        "Correct the service in the configuration of the control plane; `reason` names the field.";
+    /// The heartbeat of fractions is longer than a cluster's `staleness_threshold` allows. It was
+    /// shortened so that fractions do not expire between two updates.
+    HEARTBEAT_SHORTENED = Warn,
+        "heartbeat interval is too long for a staleness threshold; shortened",
+        "Lower `heartbeat` in the configuration, or raise `staleness_threshold`.";
+    /// The control plane repeats traffic fractions at every heartbeat. The default interval is
+    /// longer than a cluster's `staleness_threshold` allows, so a shorter one is used.
+    DEFAULT_HEARTBEAT_SHORTENED = Info,
+        "default heartbeat shortened to suit a staleness threshold", "";
+    /// A configuration took effect.
+    CONFIG_APPLIED = Info, "configuration applied", "";
+    /// Nodes joined or left a fleet.
+    FLEET_CHANGED = Debug, "fleet changed", "";
+    /// A load report cannot be used. The previous report of the node stays in use until it expires.
+    REPORT_IGNORED = Warn, "load report ignored",
+        "Correct the node as `event` says, for instance its `node.id` or locality.";
+    /// Traffic fractions of a cluster were computed, for the `cause` given.
+    PLANNED = Debug, "traffic fractions computed", "";
+    /// A node joined, left or moved to another locality, according to its load reports.
+    DEMAND_CHANGED = Info, "node joined, left or moved", "";
+    /// The relay cannot decode a resource. It is passed on as it is, without measured fractions.
+    RESOURCE_RELAYED_UNCHANGED = Warn, "resource cannot be decoded; relaying it unchanged",
+        "Correct the resource at the management server behind the relay; see `error`.";
+    /// The management server behind the relay sent an invalid response. Its previous resources stay
+    /// in use.
+    RELAYED_RESPONSE_REJECTED = Warn,
+        "response of the management server behind the relay rejected (NACK)",
+        "Correct the resource at that server; `reason` names the field.";
+}

@@ -1,0 +1,58 @@
+//! [`Context`]: handle to a running proxy for embedders, such as the dashboard.
+
+use std::sync::Arc;
+
+use plimsoll_client::Client;
+use plimsoll_serve::CancellationToken;
+
+use crate::config::NodeConfig;
+use crate::state::{Phase, State};
+
+/// Handle to observe and stop a running proxy.
+#[derive(Clone, Debug)]
+pub struct Context {
+    pub(crate) state: Arc<State>,
+}
+
+impl Context {
+    /// Returns the client, which balances the load and explains its decisions.
+    pub fn client(&self) -> &Client {
+        &self.state.client
+    }
+
+    /// Returns the token that stops the proxy: once it is canceled, the proxy drains and exits.
+    pub fn stopping(&self) -> &CancellationToken {
+        &self.state.stopping
+    }
+
+    /// Returns the identity and locality of this proxy.
+    pub fn node(&self) -> NodeConfig {
+        self.state.loaded().config.node.clone()
+    }
+
+    /// Returns the name of the local cluster, which has this proxy as a host.
+    pub fn local_cluster_name(&self) -> Option<String> {
+        self.state.loaded().config.local_cluster_name.clone()
+    }
+
+    /// Returns the name of the cluster that has the address of the management server.
+    pub fn management_cluster(&self) -> Option<String> {
+        let loaded = self.state.loaded();
+        loaded.config.xds.as_ref().map(|xds| xds.server.clone())
+    }
+
+    /// Returns the lifecycle phase of the proxy, as in Envoy's `ServerInfo.State`.
+    pub fn phase(&self) -> &'static str {
+        self.state.phase().as_str()
+    }
+
+    /// Whether the proxy is serving requests.
+    pub fn is_live(&self) -> bool {
+        self.state.phase() == Phase::Live
+    }
+
+    /// Returns the error if the latest edit of the bootstrap file was rejected.
+    pub fn rejected_edit(&self) -> Option<String> {
+        self.state.reloads.counts().error
+    }
+}

@@ -1,0 +1,24 @@
+//! YAML parser for configuration files, with line and column of every value.
+//!
+//! Spelling follows the JSON mapping of protobuf, as in Envoy: fields in snake_case or
+//! lowerCamelCase, enums by name or number, durations as `"0.5s"`, numbers also in quotes. One
+//! thing is stricter: a field without a value (YAML null) is refused, because Envoy reads it as
+//! "not set" where the writer usually meant an empty message.
+
+mod de;
+mod document;
+mod error;
+mod json;
+pub mod proto_json;
+mod runtime;
+#[cfg(feature = "schema")]
+mod schema;
+
+pub use crate::file::StructYaml;
+pub(crate) use de::{STRUCT_KEY, STRUCT_VALUE};
+pub use document::Document;
+pub use error::{ConfigError, Location};
+pub use runtime::RuntimeYaml;
+
+#[cfg(test)]
+mod scalar_tests;

@@ -1,0 +1,266 @@
+//! [`AdminRouter`]: an admin API built from a table of its paths, so that every path that is served
+//! is also documented. `/help` and docs/reference/admin-api.md print that table.
+//!
+//! The caller that starts a server can add pages, such as the dashboard ([`AdminOptions`]). All
+//! requests pass the checks of `http_guard`.
+
+use std::future::ready;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Request};
+use axum::handler::Handler;
+use axum::http::{Method, StatusCode, Uri};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{MethodRouter, get, post};
+use plimsoll_core::log_line;
+use tokio::net::TcpListener;
+
+use crate::http_guard::HttpGuard;
+use crate::log_lines;
+
+/// Limit of request bodies: large enough for a what-if request with thousands of zones.
+const MAX_BODY_BYTES: usize = 256 << 10;
+
+/// Documentation of one path of the admin API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdminPath {
+    /// HTTP method, `GET` or `POST`.
+    pub method: &'static str,
+    pub path: &'static str,
+    /// Query parameters of the path; empty if there are none.
+    pub query: &'static str,
+    /// Description of the path, for the list of paths.
+    pub about: &'static str,
+}
+
+impl AdminPath {
+    const fn new(
+        method: &'static str,
+        path: &'static str,
+        query: &'static str,
+        about: &'static str,
+    ) -> Self {
+        Self {
+            method,
+            path,
+            query,
+            about,
+        }
+    }
+
+    /// Returns path and query as in a request line.
+    pub fn target(&self) -> String {
+        let mark = if self.query.is_empty() { "" } else { "?" };
+        format!("{}{mark}{}", self.path, self.query)
+    }
+}
+
+/// How an admin API renders its list of paths and its errors: as text or JSON.
+#[derive(Clone, Copy, Debug)]
+pub struct AdminFormat {
+    /// Renders the list of paths.
+    pub index: fn(&[AdminPath]) -> Response,
+    /// Renders an error with the reason for refusing a request.
+    pub error: fn(StatusCode, String) -> Response,
+}
+
+/// Renders an error as a line of text.
+pub fn text_error(status: StatusCode, error: String) -> Response {
+    (status, format!("{error}\n")).into_response()
+}
+
+/// Additions to the admin listener by the caller that starts a server.
+#[derive(Debug, Default)]
+pub struct AdminOptions {
+    /// Additional pages of the listener, including `/`.
+    pub pages: Option<Router>,
+    /// Additional host names of the admin listener; requests for other names are refused.
+    pub hosts: Vec<String>,
+}
+
+/// Paths of an admin API and their handlers.
+#[derive(Debug)]
+pub struct AdminRouter<S> {
+    format: AdminFormat,
+    /// Documented paths; the first one is the list of paths.
+    paths: Vec<AdminPath>,
+    router: Router<S>,
+}
+
+impl<S: Clone + Send + Sync + 'static> AdminRouter<S> {
+    /// Creates a router that lists its paths at `index`.
+    pub fn new(format: AdminFormat, index: &'static str) -> Self {
+        Self {
+            format,
+            paths: vec![AdminPath::new("GET", index, "", "A list of these paths")],
+            router: Router::new(),
+        }
+    }
+
+    /// Adds a `GET` handler with its query parameters and description.
+    #[must_use]
+    pub fn get<T: 'static>(
+        self,
+        path: &'static str,
+        query: &'static str,
+        about: &'static str,
+        handler: impl Handler<T, S>,
+    ) -> Self {
+        self.add(AdminPath::new("GET", path, query, about), get(handler))
+    }
+
+    /// Adds a `POST` handler, for actions and for requests with a body.
+    #[must_use]
+    pub fn post<T: 'static>(
+        self,
+        path: &'static str,
+        query: &'static str,
+        about: &'static str,
+        handler: impl Handler<T, S>,
+    ) -> Self {
+        self.add(AdminPath::new("POST", path, query, about), post(handler))
+    }
+
+    fn add(mut self, path: AdminPath, handler: MethodRouter<S>) -> Self {
+        self.router = self.router.route(path.path, handler);
+        self.paths.push(path);
+        self
+    }
+
+    /// Returns the documentation of all paths.
+    pub fn paths(&self) -> &[AdminPath] {
+        &self.paths
+    }
+
+    /// Builds the router. The list of paths is also served at `/` unless `options` has pages.
+    pub fn into_router(self, state: S, options: AdminOptions) -> Router {
+        let AdminFormat { index, error } = self.format;
+        let paths: Arc<[AdminPath]> = self.paths.into();
+        let listed_at = paths[0].path;
+        let list = move || ready(index(&paths));
+        let pages = options
+            .pages
+            .unwrap_or_else(|| Router::new().route("/", get(list.clone())));
+        let router = self
+            .router
+            .route(listed_at, get(list))
+            .fallback(move |uri: Uri| {
+                let reason = format!("{} not found; see {listed_at} for all paths", uri.path());
+                ready(error(StatusCode::NOT_FOUND, reason))
+            })
+            .method_not_allowed_fallback(move |method: Method, uri: Uri| {
+                let reason = format!("{method} is not allowed for {}", uri.path());
+                ready(error(StatusCode::METHOD_NOT_ALLOWED, reason))
+            })
+            .with_state(state)
+            .merge(pages);
+        guarded(router, &options.hosts, error)
+    }
+}
+
+/// Adds a limit of body sizes and protection from cross-site requests to a router. `hosts` are
+/// additional host names of the listener.
+pub fn guarded(
+    router: Router,
+    hosts: &[String],
+    error: fn(StatusCode, String) -> Response,
+) -> Router {
+    let guard = HttpGuard::new(hosts);
+    let router = router.layer(DefaultBodyLimit::max(MAX_BODY_BYTES));
+    router.layer(from_fn(move |request: Request, next: Next| {
+        let checked = guard.check(&request);
+        async move {
+            match checked {
+                Ok(()) => next.run(request).await,
+                Err(reason) => error(StatusCode::FORBIDDEN, reason),
+            }
+        }
+    }))
+}
+
+/// Serves an admin API until `shutdown` resolves and requests in flight have finished.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) {
+    let served = axum::serve(listener, router).with_graceful_shutdown(shutdown);
+    if let Err(error) = served.await {
+        log_line!(log_lines::ADMIN_CLOSED, %error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::{Body, to_bytes};
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    fn pages() -> AdminRouter<u32> {
+        let format = AdminFormat {
+            index: |paths| {
+                let targets: Vec<String> = paths.iter().map(AdminPath::target).collect();
+                targets.join("\n").into_response()
+            },
+            error: text_error,
+        };
+        let one = |state: axum::extract::State<u32>| async move { state.to_string() };
+        AdminRouter::new(format, "/help")
+            .get("/one", "name=NAME", "A number", one)
+            .post("/end", "", "Ends it", async || "OK")
+    }
+
+    async fn ask(options: AdminOptions, request: Request<Body>) -> (u16, String) {
+        let router = pages().into_router(7, options);
+        let response = router.oneshot(request).await.unwrap();
+        let status = response.status().as_u16();
+        let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        (status, String::from_utf8(body.into()).unwrap())
+    }
+
+    async fn get(path: &str) -> (u16, String) {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        ask(AdminOptions::default(), request).await
+    }
+
+    #[tokio::test]
+    async fn every_path_of_the_table_is_served_and_listed() {
+        let table = pages();
+        let methods: Vec<_> = table.paths().iter().map(|path| path.method).collect();
+        assert_eq!(methods, ["GET", "GET", "POST"]);
+        let list = (200, "/help\n/one?name=NAME\n/end".to_owned());
+        assert_eq!(get("/help").await, list);
+        assert_eq!(get("/").await, list);
+        assert_eq!(get("/one").await, (200, "7".to_owned()));
+        let (status, reason) = get("/two").await;
+        assert!(status == 404 && reason.contains("see /help"), "{reason}");
+        let reason = "GET is not allowed for /end\n".to_owned();
+        assert_eq!(get("/end").await, (405, reason));
+    }
+
+    #[tokio::test]
+    async fn additional_pages_replace_the_root_and_additional_names_are_accepted() {
+        let options = || AdminOptions {
+            pages: Some(Router::new().route("/", axum::routing::get(async || "a page"))),
+            hosts: vec!["admin.example.org".to_owned()],
+        };
+        let to = |host: &str| Request::get("/").header("host", host).body(Body::empty());
+        let answer = ask(options(), to("admin.example.org").unwrap()).await;
+        assert_eq!(answer, (200, "a page".to_owned()));
+        let (status, reason) = ask(options(), to("evil.example").unwrap()).await;
+        assert!(status == 403 && reason.contains("evil.example"), "{reason}");
+    }
+
+    #[tokio::test]
+    async fn large_bodies_are_refused() {
+        let router = AdminRouter::new(pages().format, "/help")
+            .post("/echo", "", "", async |_: axum::body::Bytes| "read")
+            .into_router((), AdminOptions::default());
+        let body = Body::from(vec![0; MAX_BODY_BYTES + 1]);
+        let request = Request::post("/echo").body(body).unwrap();
+        assert_eq!(router.oneshot(request).await.unwrap().status(), 413);
+    }
+}

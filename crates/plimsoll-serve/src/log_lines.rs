@@ -1,0 +1,15 @@
+//! Log lines of long-running servers.
+
+plimsoll_core::log_lines! {
+    /// An edited configuration file took effect.
+    CONFIG_RELOADED = Info, "configuration reloaded", "";
+    /// Some edited fields are read at the start only. The others took effect.
+    RESTART_NEEDED = Warn, "some edited fields take effect at the next start only",
+        "Restart the process when it suits.";
+    /// An edited configuration file is invalid. The previous configuration stays in use.
+    CONFIG_REJECTED = Error, "configuration rejected; keeping the previous one",
+        "Correct the file as `error` says; it is read again when it changes.";
+    /// The admin address no longer answers. Traffic is not affected.
+    ADMIN_CLOSED = Error, "admin listener closed",
+        "Restart the process when it suits.";
+}

@@ -1,0 +1,139 @@
+//! [`Faults`] in effect at a moment, computed from the events of a scenario.
+//!
+//! Stateless: the same time gives the same faults, whether the simulation applies a change, the
+//! workload moves demand, or metrics need the capacity.
+
+use crate::scenario::{EventKind, Scenario, ScenarioEvent};
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Faults {
+    pub(crate) zones: Vec<ZoneFaults>,
+    pub(crate) control_plane_down: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ZoneFaults {
+    pub(crate) hosts_lost: bool,
+    pub(crate) proxies_lost: bool,
+    /// Number of hosts, counted from the first, that fail their health checks.
+    pub(crate) unhealthy: u32,
+    pub(crate) capacity_factor: f64,
+    /// Hosts send no load reports.
+    pub(crate) silent: bool,
+}
+
+impl Faults {
+    pub(crate) fn at(scenario: &Scenario, at: u64) -> Self {
+        let intact = ZoneFaults {
+            hosts_lost: false,
+            proxies_lost: false,
+            unhealthy: 0,
+            capacity_factor: 1.0,
+            silent: false,
+        };
+        let mut faults = Self {
+            zones: vec![intact; scenario.zones.len()],
+            control_plane_down: false,
+        };
+        for event in scenario.events.iter().filter(|event| event.is_on(at)) {
+            faults.apply(event);
+        }
+        faults
+    }
+
+    fn apply(&mut self, event: &ScenarioEvent) {
+        let mut each = |zones: &[usize], change: &dyn Fn(&mut ZoneFaults)| {
+            zones.iter().for_each(|&zone| change(&mut self.zones[zone]));
+        };
+        match &event.kind {
+            EventKind::Capacity { zones, factor } => {
+                each(zones, &|zone| zone.capacity_factor *= factor);
+            }
+            EventKind::ControlPlaneOutage => self.control_plane_down = true,
+            EventKind::LoseHosts { zones } => each(zones, &|zone| zone.hosts_lost = true),
+            EventKind::LoseZone { zones } => each(zones, &|zone| {
+                zone.hosts_lost = true;
+                zone.proxies_lost = true;
+            }),
+            EventKind::StopReports { zones } => each(zones, &|zone| zone.silent = true),
+            EventKind::Unhealthy { zones, hosts } => {
+                each(zones, &|zone| zone.unhealthy = zone.unhealthy.max(*hosts));
+            }
+            // The workload applies changes of demand.
+            EventKind::Demand { .. } | EventKind::Shares { .. } => {}
+        }
+    }
+
+    /// Returns the requests per second that the usable hosts of each zone can serve.
+    pub(crate) fn capacity(&self, scenario: &Scenario) -> Vec<f64> {
+        let zones = scenario.zones.iter().zip(&self.zones);
+        zones
+            .map(|(zone, faults)| {
+                if faults.hosts_lost {
+                    return 0.0;
+                }
+                let mut unusable = faults.unhealthy;
+                let mut capacity = 0.0;
+                for group in &zone.hosts {
+                    let out = unusable.min(group.count);
+                    unusable -= out;
+                    capacity += f64::from(group.count - out) * group.capacity;
+                }
+                capacity * faults.capacity_factor
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::ScenarioParts;
+    use crate::testing::three_zones;
+
+    fn scenario(events: &str) -> Scenario {
+        let mut parts: ScenarioParts = three_zones();
+        let events: ScenarioParts = toml::from_str(events).unwrap();
+        parts.event = events.event;
+        Scenario::try_new(parts).unwrap()
+    }
+
+    fn at(scenario: &Scenario, seconds: u64) -> Faults {
+        Faults::at(scenario, seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn faults_start_and_end_on_schedule() {
+        let scenario = scenario(
+            "[[event]]\nat = \"10s\"\nlose_hosts = { zone = \"a\", for = \"5s\" }\n\
+             [[event]]\nat = \"12s\"\ncontrol_plane_outage = {}\n",
+        );
+        assert!(!at(&scenario, 9).zones[0].hosts_lost);
+        assert!(at(&scenario, 10).zones[0].hosts_lost);
+        assert!(!at(&scenario, 10).zones[0].proxies_lost);
+        assert!(!at(&scenario, 15).zones[0].hosts_lost);
+        assert!(!at(&scenario, 11).control_plane_down && at(&scenario, 100).control_plane_down);
+        assert_eq!(at(&scenario, 10).capacity(&scenario), [0.0, 120.0, 120.0]);
+    }
+
+    #[test]
+    fn capacity_counts_usable_hosts_at_their_current_capacity() {
+        let scenario = scenario(
+            "[[event]]\nat = \"1s\"\nunhealthy = { zone = \"a\", hosts = 1 }\n\
+             [[event]]\nat = \"1s\"\ncapacity = { zone = \"b\", factor = 0.5 }\n\
+             [[event]]\nat = \"2s\"\ncapacity = { zone = \"b\", factor = 0.5 }\n\
+             [[event]]\nat = \"3s\"\nlose_zone = { zone = \"c\" }\n",
+        );
+        assert_eq!(at(&scenario, 1).capacity(&scenario), [90.0, 60.0, 120.0]);
+        assert_eq!(at(&scenario, 2).capacity(&scenario), [90.0, 30.0, 120.0]);
+        assert_eq!(at(&scenario, 3).capacity(&scenario), [90.0, 30.0, 0.0]);
+        assert!(at(&scenario, 3).zones[2].proxies_lost);
+    }
+
+    #[test]
+    fn more_unhealthy_hosts_than_exist_leave_no_capacity() {
+        let scenario =
+            scenario("[[event]]\nat = \"0s\"\nunhealthy = { zone = \"a\", hosts = 99 }\n");
+        assert_eq!(at(&scenario, 0).capacity(&scenario)[0], 0.0);
+    }
+}

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Builds the release: target/dist/plimsoll without symbols, and plimsoll.debug with them.
+#
+# The binary names its symbol file (.gnu_debuglink) and has the same build id, by which gdb finds the file
+# next to the binary or under /usr/lib/debug/.build-id.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+out=${CARGO_TARGET_DIR:-target}/dist
+cargo build --locked --profile dist
+# Cargo hard-links its artifact: split a copy, so that the next build finds its output unchanged.
+cp "$out/plimsoll" "$out/plimsoll.full"
+objcopy --only-keep-debug --compress-debug-sections=zlib "$out/plimsoll.full" "$out/plimsoll.debug"
+chmod -x "$out/plimsoll.debug"
+rm -f "$out/plimsoll"
+objcopy --strip-all --add-gnu-debuglink="$out/plimsoll.debug" "$out/plimsoll.full" "$out/plimsoll"
+rm "$out/plimsoll.full"
+ls -l "$out/plimsoll" "$out/plimsoll.debug"

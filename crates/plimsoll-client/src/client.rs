@@ -1,9 +1,10 @@
 //! [`Client`]: handle to the clusters of a process and to the tasks behind them.
 
+#[cfg(feature = "xds")]
 use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
-#[cfg(feature = "tonic")]
+#[cfg(all(feature = "tonic", feature = "xds"))]
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,30 +17,38 @@ use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::model::health::HealthSignal;
 use plimsoll_core::model::load_report::ClusterLoadStats;
 use plimsoll_core::model::metadata::Metadata;
+#[cfg(feature = "xds")]
 use plimsoll_core::rng::Xoshiro256;
 use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_core::stats::Families;
 use plimsoll_core::time::Instant;
-use plimsoll_xds::driver::Clock;
+use plimsoll_xds::clock::Clock;
 use plimsoll_xds::lrs::ClusterSelection;
+#[cfg(feature = "xds")]
 use plimsoll_xds::route::RouteConfiguration;
 use plimsoll_xds::upstream::{ClusterEndpoints, UpstreamCluster, UpstreamOptions};
-use prometheus_client::registry::Registry;
-use tokio::sync::{mpsc, oneshot, watch};
+#[cfg(feature = "xds")]
+use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::cluster::Cluster;
 use crate::cluster::manager::{Clusters, Update};
 use crate::cluster::status::ClusterStatus;
 use crate::error::{Error, ErrorKind};
-use crate::metrics;
+use crate::metrics::{self, Stats};
 use crate::service::ClusterService;
 use crate::service::layer::ClusterLayer;
+#[cfg(feature = "xds")]
 use crate::service::target::TargetService;
+#[cfg(feature = "xds")]
 use crate::upstream::endpoint::next_draw;
+#[cfg(feature = "xds")]
 use crate::xds::subscriber::{SubscribeCommand, XdsHandle};
+#[cfg(feature = "xds")]
 use crate::xds::{Subscriptions, XdsStatus};
 
 mod builder;
+mod features;
 
 pub use builder::ClientBuilder;
 
@@ -55,15 +64,17 @@ struct Inner {
     clusters: Arc<ArcSwap<Clusters>>,
     cluster_epoch: Arc<AtomicU64>,
     updates: mpsc::Sender<Update>,
+    #[cfg(feature = "xds")]
     xds: Option<XdsHandle>,
+    #[cfg(feature = "xds")]
     seeds: AtomicU64,
 }
 
-#[cfg(feature = "tonic")]
+#[cfg(all(feature = "tonic", feature = "xds"))]
 #[derive(Debug)]
 pub(crate) struct WeakClient(Weak<Inner>);
 
-#[cfg(feature = "tonic")]
+#[cfg(all(feature = "tonic", feature = "xds"))]
 impl WeakClient {
     pub(crate) fn upgrade(&self) -> Option<Client> {
         self.0.upgrade().map(Client)
@@ -148,6 +159,7 @@ impl Client {
     /// # Ok(())
     /// # }
     /// ```
+    #[cfg(feature = "xds")]
     pub async fn target(&self, target: &str) -> Result<TargetService, Error> {
         let name = target_name(target)?;
         let xds = self.xds()?;
@@ -163,6 +175,7 @@ impl Client {
 
     /// State of the discovery stream and of resources that are missing or were rejected; `None`
     /// without a management server.
+    #[cfg(feature = "xds")]
     pub fn xds_status(&self) -> Option<XdsStatus> {
         let xds = self.0.xds.as_ref()?;
         Some(xds.status.borrow().clone())
@@ -171,6 +184,7 @@ impl Client {
     /// Replaces the subscriptions to route configurations by name and to endpoints of the program's
     /// own clusters. For programs with their own listeners, such as a proxy. Add the clusters first
     /// ([`Self::set_upstream`]).
+    #[cfg(feature = "xds")]
     pub async fn subscribe(&self, subscriptions: Subscriptions) -> Result<(), Error> {
         let command = SubscribeCommand::Replace(subscriptions);
         self.xds()?
@@ -181,6 +195,7 @@ impl Client {
     }
 
     /// Newest accepted version of a subscribed route configuration, once its clusters are known.
+    #[cfg(feature = "xds")]
     pub fn route_configuration(&self, name: &str) -> Option<Arc<RouteConfiguration>> {
         let xds = self.0.xds.as_ref()?;
         let routes = xds.routes.load();
@@ -191,6 +206,7 @@ impl Client {
     /// `T`.
     ///
     /// [`XdsOptions::compile_routes`]: crate::XdsOptions::compile_routes
+    #[cfg(feature = "xds")]
     pub fn compiled_routes<T: Any + Send + Sync>(&self, name: &str) -> Option<Arc<T>> {
         let xds = self.0.xds.as_ref()?;
         let routes = xds.routes.load();
@@ -200,10 +216,12 @@ impl Client {
 
     /// Watches a counter that changes whenever routes are updated; `None` without a management
     /// server.
+    #[cfg(feature = "xds")]
     pub fn routes_changed(&self) -> Option<watch::Receiver<u64>> {
         self.0.xds.as_ref().map(|xds| xds.routed.clone())
     }
 
+    #[cfg(feature = "xds")]
     pub(crate) fn routes_of(&self, target: &str) -> Result<Arc<RouteConfiguration>, Error> {
         let routes = self.xds()?.routes.load();
         let unknown = || {
@@ -215,15 +233,17 @@ impl Client {
         routes.targets.get(target).cloned().ok_or_else(unknown)
     }
 
-    #[cfg(feature = "tonic")]
+    #[cfg(all(feature = "tonic", feature = "xds"))]
     pub(crate) fn downgrade(&self) -> WeakClient {
         WeakClient(Arc::downgrade(&self.0))
     }
 
+    #[cfg(feature = "xds")]
     pub(crate) fn next_rng(&self) -> Xoshiro256 {
         Xoshiro256::from_seed(next_draw(&self.0.seeds))
     }
 
+    #[cfg(feature = "xds")]
     fn xds(&self) -> Result<&XdsHandle, Error> {
         let none = || {
             Error::new(
@@ -252,6 +272,7 @@ impl Client {
         config: ClusterConfig,
         options: UpstreamOptions,
     ) -> Result<(), Error> {
+        features::check(config.name(), &options)?;
         self.update(Update::Cluster(Arc::new(config), Arc::new(options)))
             .await?;
         self.flush().await
@@ -259,6 +280,7 @@ impl Client {
 
     /// Like [`Self::set_cluster`], for a cluster in Envoy's format with its listed endpoints.
     pub async fn set_upstream(&self, cluster: UpstreamCluster) -> Result<(), Error> {
+        features::check(cluster.config.name(), &cluster.options)?;
         self.update(Update::Upstream(Arc::new(cluster))).await?;
         self.flush().await
     }
@@ -415,7 +437,7 @@ impl Client {
     /// Recent routing events of a cluster, newest first, each with the instant when it occurred on
     /// the system's [`Clock`]; empty for an unknown cluster.
     ///
-    /// [`Clock`]: plimsoll_xds::driver::Clock
+    /// [`Clock`]: plimsoll_xds::clock::Clock
     pub fn recent_events(&self, cluster: &str) -> Vec<(Instant, Event)> {
         let clusters = self.0.clusters.load();
         let cluster = clusters.get(cluster);
@@ -424,8 +446,9 @@ impl Client {
 
     /// Registers the metrics of all clusters, including clusters added later, with a Prometheus
     /// `registry`.
-    pub fn register_metrics(&self, registry: &mut Registry) {
-        metrics::register(&self.0.clusters, registry);
+    #[cfg(feature = "prometheus")]
+    pub fn register_metrics(&self, registry: &mut prometheus_client::registry::Registry) {
+        metrics::prometheus::register(&self.0.clusters, registry);
     }
 
     /// Copies the metrics of all clusters to the recorder of the `metrics` facade. Call it before
@@ -447,9 +470,19 @@ impl Client {
         metrics::families(&self.0.clusters.load())
     }
 
-    /// Returns counters and gauges as a list of cluster, name as in Envoy's `/stats`, and value.
-    pub fn stats(&self) -> Vec<(Arc<str>, String, u64)> {
-        metrics::values(&self.0.clusters.load())
+    /// Returns the counters and gauges of all clusters as they are now, without any metrics library.
+    ///
+    /// ```
+    /// # fn example(client: &plimsoll_client::Client) {
+    /// let stats = client.stats();
+    /// let retries = stats.get("orders", "upstream_rq_retry");
+    /// for stat in stats.iter() {
+    ///     println!("{} {} {}", stat.cluster, stat.name, stat.value);
+    /// }
+    /// # }
+    /// ```
+    pub fn stats(&self) -> Stats {
+        metrics::stats(&self.0.clusters.load())
     }
 
     /// Waits until the snapshots with all earlier updates are published.
@@ -469,6 +502,7 @@ impl Client {
 }
 
 /// Parses the name of `xds:///name` or `xds:name`.
+#[cfg(feature = "xds")]
 fn target_name(target: &str) -> Result<Arc<str>, Error> {
     let wrong =
         |reason: &str| Error::new(ErrorKind::Config, format!("target {target:?}: {reason}"));

@@ -33,6 +33,7 @@ pub(crate) mod dns;
 mod event_log;
 pub(crate) mod managed;
 pub(crate) mod manager;
+#[cfg(feature = "yaml")]
 pub(crate) mod service_config;
 pub(crate) mod status;
 

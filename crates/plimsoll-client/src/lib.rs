@@ -63,18 +63,23 @@ mod metrics;
 mod request;
 mod service;
 mod upstream;
+#[cfg(feature = "xds")]
 mod xds;
 
 pub use client::{Client, ClientBuilder};
+#[cfg(feature = "yaml")]
 pub use cluster::service_config::WRR_CUSTOM_METRICS;
 pub use cluster::status::{ClusterStatus, ConnectionCounts, HostStatus};
 pub use error::{Error, ErrorKind};
 #[doc(hidden)]
 pub use log_lines::LOG_LINES;
-pub use metrics::{metric_name, metrics};
+pub use metrics::{Stat, Stats, metric_name, metrics};
 pub use plimsoll_core::model::metadata::{MatchCriteria, Metadata, MetadataValue};
+#[cfg(feature = "xds")]
 pub use plimsoll_xds::ads::Variant;
+#[cfg(feature = "xds")]
 pub use plimsoll_xds::driver::ConnectOptions;
+#[cfg(feature = "yaml")]
 pub use plimsoll_xds::service_config::GrpcFeatures;
 pub use plimsoll_xds::upstream::{
     CircuitBreakers, ClusterEndpoints, EndpointExtras, HttpVersion, UpstreamOptions,
@@ -84,12 +89,14 @@ pub use request::deadline_body::DeadlineBody;
 pub use request::options::{RequestOptions, RetryPolicy};
 pub use request::retry::RetryOn;
 pub use service::ClusterService;
-#[cfg(feature = "tonic")]
+#[cfg(all(feature = "tonic", feature = "xds"))]
 pub use service::channel::channel;
 pub use service::layer::{Balanced, ClusterLayer};
+#[cfg(feature = "xds")]
 pub use service::target::TargetService;
 #[cfg(feature = "tonic")]
 pub use service::tonic::{Channel, ChannelBody};
+#[cfg(feature = "xds")]
 pub use xds::{
     IgnoredFields, LoadReporting, RouteCompiler, RouteStatus, Subscriptions, XdsOptions, XdsState,
     XdsStatus,

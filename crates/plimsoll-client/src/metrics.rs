@@ -1,22 +1,16 @@
 //! Metrics of all clusters, collected on demand, with Envoy's names and the prefix
 //! `plimsoll_cluster_`.
 //!
-//! Requests are counted in `stats` and in the core; nothing here runs per request. This module has
-//! the collector for `prometheus-client`; `facade` and `meter` are the bridges to other libraries.
+//! Requests are counted in `stats` and in the core; nothing here runs per request. [`Stats`] and
+//! `Families` need no metrics library; `prometheus`, `facade` and `meter` are bridges to libraries.
 
-use std::fmt;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use plimsoll_core::stats::{
-    BalancerStats, Families, Family, LoadAwareStats, Metric, MetricKind, OutlierStats, PickerStats,
-    Sample, SharedCounter, Value,
+    BalancerStats, Families, LoadAwareStats, Metric, MetricKind, OutlierStats, PickerStats, Sample,
+    SharedCounter, Value,
 };
 use plimsoll_xds::orca::oob::OobStats;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Registry;
 
 use crate::cluster::Cluster;
 use crate::cluster::manager::Clusters;
@@ -26,7 +20,12 @@ use crate::metrics::stats::{BOUNDS, ClusterGauges, ClusterStats};
 pub(crate) mod facade;
 #[cfg(feature = "opentelemetry")]
 pub(crate) mod meter;
+#[cfg(feature = "prometheus")]
+pub(crate) mod prometheus;
+mod snapshot;
 pub(crate) mod stats;
+
+pub use snapshot::{Stat, Stats};
 
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
@@ -70,12 +69,12 @@ pub fn metric_name(metric: &Metric) -> String {
     format!("{name}_total")
 }
 
-/// Lists counters and gauges of all clusters: cluster, name as in Envoy's `/stats`, value.
-pub(crate) fn values(clusters: &Clusters) -> Vec<(Arc<str>, String, u64)> {
+/// Reads the counters and gauges of all clusters.
+pub(crate) fn stats(clusters: &Clusters) -> Stats {
     let of = |cluster: &Arc<Cluster>| {
         let name = Arc::clone(&cluster.name);
         let samples = samples(cluster).into_iter();
-        samples.map(move |(metric, value)| (Arc::clone(&name), metric.stat_name(), value))
+        samples.map(move |(metric, value)| Stat::new(&name, metric, value))
     };
     clusters.values().flat_map(of).collect()
 }
@@ -142,51 +141,4 @@ const fn whole(value: &Value) -> u64 {
         Value::Integer(value) => *value,
         Value::Float(value) | Value::Histogram(_, value) => *value as u64,
     }
-}
-
-#[derive(Debug)]
-struct ClusterMetrics(Arc<ArcSwap<Clusters>>);
-
-pub(crate) fn register(clusters: &Arc<ArcSwap<Clusters>>, registry: &mut Registry) {
-    let collector = ClusterMetrics(Arc::clone(clusters));
-    registry.register_collector(Box::new(collector));
-}
-
-impl Collector for ClusterMetrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        for (name, family) in families(&self.0.load()).iter() {
-            encode(&mut encoder, name, family)?;
-        }
-        Ok(())
-    }
-}
-
-fn encode(encoder: &mut DescriptorEncoder<'_>, name: &str, family: &Family) -> fmt::Result {
-    let (name, kind) = match family.metric.kind {
-        // The encoder appends `_total` to every counter.
-        MetricKind::Counter => (
-            name.strip_suffix("_total").unwrap_or(name),
-            MetricType::Counter,
-        ),
-        MetricKind::Histogram => (name, MetricType::Histogram),
-        MetricKind::Gauge | MetricKind::Info => (name, MetricType::Gauge),
-    };
-    let mut descriptor = encoder.encode_descriptor(name, family.metric.help, None, kind)?;
-    for (labels, value) in family.samples() {
-        let mut metric = descriptor.encode_family(&labels)?;
-        match value {
-            Value::Integer(value) if family.metric.kind == MetricKind::Counter => {
-                metric.encode_counter::<NoLabelSet, _, u64>(value, None)?;
-            }
-            Value::Integer(value) => {
-                metric.encode_gauge(&i64::try_from(*value).unwrap_or(i64::MAX))?;
-            }
-            Value::Float(value) => metric.encode_gauge(value)?,
-            Value::Histogram(buckets, sum) => {
-                let count = buckets.iter().map(|(_, count)| count).sum();
-                metric.encode_histogram::<NoLabelSet>(*sum, count, buckets, None)?;
-            }
-        }
-    }
-    Ok(())
 }

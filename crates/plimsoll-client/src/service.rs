@@ -23,9 +23,12 @@ use crate::request::call::{Call, RequestSource};
 use crate::request::destination;
 use crate::request::options::RequestOptions;
 
-#[cfg(feature = "tonic")]
+#[cfg(any(feature = "tonic", feature = "xds"))]
+pub(crate) mod authority;
+#[cfg(all(feature = "tonic", feature = "xds"))]
 pub(crate) mod channel;
 pub(crate) mod layer;
+#[cfg(feature = "xds")]
 pub(crate) mod target;
 #[cfg(feature = "tonic")]
 pub(crate) mod tonic;
@@ -57,6 +60,7 @@ impl ClusterService {
     }
 
     /// Whether the service sends to this `Cluster`, not to a later one of the same name.
+    #[cfg(feature = "xds")]
     pub(crate) fn sends_to(&self, cluster: &Arc<Cluster>) -> bool {
         Arc::ptr_eq(&self.cluster, cluster)
     }

@@ -11,5 +11,5 @@ pub(crate) mod endpoint;
 pub(crate) mod normalize;
 pub(crate) mod oob;
 pub(crate) mod pool;
-#[cfg(feature = "tls-ring")]
+#[cfg(feature = "tls")]
 mod tls;

@@ -20,6 +20,7 @@ use crate::error::{Error, ErrorKind};
 
 pub(crate) mod decode;
 pub(crate) mod dependencies;
+mod environment;
 pub(crate) mod load_reporting;
 mod status;
 pub(crate) mod subscriber;

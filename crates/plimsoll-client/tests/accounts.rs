@@ -119,8 +119,8 @@ async fn malformed_load_reports_are_counted() {
     let mut service = client.service("orders").unwrap();
     let broken = || {
         let stats = client.stats();
-        let found = stats.iter().find(|stat| stat.1 == "orca_report_errors");
-        found.unwrap().2
+        let found = stats.iter().find(|stat| stat.name == "orca_report_errors");
+        found.unwrap().value
     };
     for (report, expected) in [
         ("TEXT cpu_utilization=0.5", 0),

@@ -1,4 +1,5 @@
 //! Runs each example as a program and checks its output.
+#![cfg(all(feature = "tonic", feature = "xds"))]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;

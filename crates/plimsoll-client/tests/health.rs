@@ -190,8 +190,10 @@ async fn changed_settings_of_one_endpoint_do_not_restart_other_checks() {
         checked([round as u64 + 2, 1]).await;
     }
     let stats = client.stats();
-    let attempts = stats.iter().find(|stat| stat.1 == "health_check.attempt");
-    assert_eq!(attempts.unwrap().2, 5);
+    let attempts = stats
+        .iter()
+        .find(|stat| stat.name == "health_check.attempt");
+    assert_eq!(attempts.unwrap().value, 5);
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
 //! Metrics are the same in every metrics library.
+#![cfg(feature = "prometheus")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 #[path = "support/actor.rs"]
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 use actor::{Actor, get};
 use plimsoll_client::{Client, RequestOptions, RetryOn, UpstreamOptions};
 use plimsoll_core::model::locality::Locality;
-use plimsoll_core::stats::Metric;
+use plimsoll_core::stats::{Metric, MetricKind};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use support::{endpoints, refused_address, round_robin};
@@ -95,7 +96,15 @@ async fn metrics_are_labeled_by_cluster() {
 #[tokio::test]
 async fn statistics_have_envoys_names() {
     let (client, _actor) = busy_client().await;
-    let names: Vec<String> = client.stats().into_iter().map(|stat| stat.1).collect();
+    let stats = client.stats();
+    assert_eq!(stats.get("orders", "upstream_rq_total"), Some(4));
+    assert_eq!(stats.get("orders", "membership_total"), Some(1));
+    assert_eq!(stats.get("orders", "no_such_name"), None);
+    assert_eq!(stats.get("no_such_cluster", "upstream_rq_total"), None);
+    let kind = |name: &str| stats.iter().find(|stat| stat.name == name).unwrap().kind;
+    assert_eq!(kind("upstream_rq_total"), MetricKind::Counter);
+    assert_eq!(kind("membership_total"), MetricKind::Gauge);
+    let names: Vec<String> = stats.into_iter().map(|stat| stat.name).collect();
     for name in [
         "health_check.attempt",
         "lb_orca_oob.active_sessions",

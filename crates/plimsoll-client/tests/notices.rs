@@ -71,7 +71,7 @@ async fn expired_load_reports_are_logged_once() {
     let stale = || {
         let stats = client.stats();
         let name = "load_aware_locality.stale_locality_total";
-        stats.iter().find(|stat| stat.1 == name).unwrap().2
+        stats.iter().find(|stat| stat.name == name).unwrap().value
     };
     eventually("it is noticed", async || stale() > 3).await;
     let words = ["orders", "weight_expiration_period_s=0.2", "localities=1"];

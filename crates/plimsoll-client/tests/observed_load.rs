@@ -1,5 +1,6 @@
 //! OBSERVED_LOAD in the client, on real sockets: configured by a file, and by a management server
 //! that is killed. The client knows no fleet.
+#![cfg(feature = "xds")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod support;

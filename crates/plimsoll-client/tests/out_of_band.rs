@@ -1,4 +1,5 @@
 //! Out-of-band load reports from hosts with and without the service.
+#![cfg(feature = "xds")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod support;
@@ -247,6 +248,6 @@ async fn load_aware_localities_follow_reports_of_a_sidecar() {
     let stats = client.stats();
     let received = stats
         .iter()
-        .find(|stat| stat.1 == "lb_orca_oob.reports_received");
-    assert!(received.unwrap().2 > 0);
+        .find(|stat| stat.name == "lb_orca_oob.reports_received");
+    assert!(received.unwrap().value > 0);
 }

@@ -180,7 +180,12 @@ async fn unsent_requests_are_retried_without_a_budget() {
         }
     }
     let stats = client.stats();
-    let value = |name: &str| stats.iter().find(|stat| stat.1 == name).map(|stat| stat.2);
+    let value = |name: &str| {
+        stats
+            .iter()
+            .find(|stat| stat.name == name)
+            .map(|stat| stat.value)
+    };
     assert_ne!(value("upstream_rq_retry"), Some(0));
     assert_eq!(value("upstream_rq_retry_overflow"), Some(0));
 }

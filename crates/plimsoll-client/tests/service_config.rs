@@ -1,4 +1,5 @@
 //! Clusters with a gRPC service config, and backends that report their load.
+#![cfg(feature = "yaml")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 #[path = "support/actor.rs"]

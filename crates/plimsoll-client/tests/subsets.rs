@@ -1,4 +1,5 @@
 //! Subset load balancing: criteria of requests, services and routes choose hosts by metadata.
+#![cfg(feature = "xds")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;
@@ -130,8 +131,8 @@ async fn criteria_of_a_request_select_its_subset() {
     assert_eq!(seen, [2].into());
     let stats = client.stats();
     let value = |name: &str| {
-        let own = stats.iter().find(|(_, own, _)| own == name);
-        own.map(|(_, _, value)| *value)
+        let own = stats.iter().find(|stat| stat.name == name);
+        own.map(|stat| stat.value)
     };
     assert_eq!(value("lb_subsets_selected"), Some(18));
     assert_eq!(value("lb_subsets_fallback"), Some(18));

@@ -1,5 +1,6 @@
 //! A client with a conforming management server: resolution, changes at run time, restarts of the
 //! server, and complete load reports.
+#![cfg(all(feature = "tonic", feature = "xds"))]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;

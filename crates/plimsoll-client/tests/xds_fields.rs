@@ -1,4 +1,5 @@
 //! Unsupported fields of resources are rejected or reported, and stale endpoints are removed.
+#![cfg(feature = "xds")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod support;
@@ -109,8 +110,8 @@ async fn stale_endpoints_are_removed_until_the_next_assignment() {
     let mut service = within(client.target("xds:///orders")).await.unwrap();
     let stat = |name: &str| {
         let stats = client.stats();
-        let found = stats.iter().find(|stat| stat.1 == name);
-        found.map(|stat| stat.2)
+        let found = stats.iter().find(|stat| stat.name == name);
+        found.map(|stat| stat.value)
     };
     wait_until("it is stale", async || stat("assignment_stale") == Some(1)).await;
     wait_until("it is empty", async || stat("membership_total") == Some(0)).await;

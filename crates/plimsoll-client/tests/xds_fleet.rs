@@ -1,5 +1,6 @@
 //! The fleet's assignment and measured demand from a management server: subscription, precedence
 //! and withdrawal.
+#![cfg(feature = "xds")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;

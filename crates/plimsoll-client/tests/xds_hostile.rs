@@ -1,5 +1,6 @@
 //! A misbehaving management server: valid resources stay in use, invalid ones are rejected with
 //! their path, and nothing panics.
+#![cfg(feature = "xds")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;

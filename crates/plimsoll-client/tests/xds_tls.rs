@@ -1,6 +1,6 @@
 //! TLS to the management server: a bootstrap with `channel_creds` of type `tls`, and a server
 //! behind rustls.
-#![cfg(feature = "tls-ring")]
+#![cfg(all(feature = "tls-ring", feature = "xds"))]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 #[path = "support/authority.rs"]

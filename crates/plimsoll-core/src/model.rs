@@ -15,4 +15,5 @@ pub mod metadata;
 pub mod orca;
 pub mod outlier_detection;
 pub mod subset;
+pub mod transport;
 pub mod zone_aware;

@@ -8,15 +8,12 @@ pub(crate) mod cluster;
 pub(crate) mod decode_listener;
 pub(crate) mod discovery;
 pub(crate) mod encode_listener;
-pub(crate) mod health;
 #[cfg(test)]
 mod hex;
 pub(crate) mod load_assignment;
 pub(crate) mod load_report;
 mod matcher;
 pub(crate) mod node;
-pub(crate) mod orca;
-pub(crate) mod orca_request;
 pub(crate) mod route;
 mod route_match;
 

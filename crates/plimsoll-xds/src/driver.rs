@@ -7,19 +7,19 @@
 
 pub mod ads_client;
 mod backoff;
-mod clock;
 mod codec;
 mod connect;
 mod connector;
 mod handler;
 pub mod lrs_client;
 mod messages;
+mod pending;
 mod server;
 mod servers;
 mod session;
 
+pub use crate::clock::Clock;
 pub use backoff::Backoff;
-pub use clock::Clock;
 pub use connect::ConnectOptions;
 pub use connector::{Connecting, Connector, Socket};
 pub use handler::{

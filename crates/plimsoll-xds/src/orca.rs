@@ -3,7 +3,7 @@
 //! | module | content |
 //! |---|---|
 //! | `header` | header names and formats, errors with Envoy's codes and texts |
-//! | `text`, `json` | two of the formats; the binary one is protobuf and lives in `convert` |
+//! | `text`, `json`, `message` | the formats; `message` is protobuf |
 //! | `first` | the first valid report of a response wins |
 //! | `encode` | encoding in the same formats |
 //! | [`oob`] | out-of-band reporting: one stream per host |
@@ -15,6 +15,7 @@ mod encode;
 mod first;
 mod header;
 mod json;
+mod message;
 pub mod oob;
 mod text;
 
@@ -110,7 +111,8 @@ impl OrcaError {
         const MAX_MESSAGE: usize = 1024;
         let mut message = message.into();
         if message.len() > MAX_MESSAGE {
-            let cut = message.floor_char_boundary(MAX_MESSAGE);
+            let mut ends = (0..=MAX_MESSAGE).rev();
+            let cut = ends.find(|&end| message.is_char_boundary(end)).unwrap_or(0);
             message = format!("{}…", &message[..cut]).into();
         }
         Self { code, message }

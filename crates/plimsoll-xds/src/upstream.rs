@@ -6,16 +6,18 @@
 
 mod health_check;
 mod load_assignment;
+#[cfg(feature = "messages")]
 mod outlier;
 mod tls;
 
-pub use plimsoll_schema::pb::enums::{DnsLookupFamily, HttpMethod, HttpVersion, SanType};
 use std::time::Duration;
 
 use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::model::outlier_detection::OutlierDetection;
+pub use plimsoll_core::model::transport::{DnsLookupFamily, HttpMethod, HttpVersion, SanType};
 use plimsoll_core::units::{FieldError, Percent};
 
+#[cfg(feature = "messages")]
 pub(crate) use health_check::payload_text;
 pub use health_check::{
     HealthCheck, HealthCheckKind, HealthCheckParts, HttpHealthCheck, StatusRange,
@@ -23,6 +25,7 @@ pub use health_check::{
 pub use load_assignment::{
     ClusterEndpoints, EndpointExtras, LoadAssignment, NamedEndpoint, NamedLocality,
 };
+#[cfg(feature = "messages")]
 pub(crate) use outlier::OutlierFields;
 pub use tls::{CertificatePair, DataSource, SanMatcher, TrustedCa, UpstreamTls};
 

@@ -6,15 +6,18 @@ use std::sync::Arc;
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
 use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::model::locality::Locality;
+#[cfg(feature = "yaml")]
 use plimsoll_xds::service_config::GrpcFeatures;
 use plimsoll_xds::upstream::{UpstreamCluster, UpstreamOptions};
 
 use super::{Client, Inner};
 use crate::cluster::manager::{ClusterManager, Settings, Update};
+#[cfg(feature = "yaml")]
 use crate::cluster::service_config;
+#[cfg(feature = "yaml")]
 use crate::error::{Error, ErrorKind};
-use crate::xds::XdsOptions;
-use crate::xds::subscriber;
+#[cfg(feature = "xds")]
+use crate::xds::{XdsOptions, subscriber};
 
 /// Settings and initial clusters of a [`Client`]; from [`Client::builder`].
 ///
@@ -40,6 +43,7 @@ pub struct ClientBuilder {
     originating: Option<ClusterLoadAssignment>,
     clusters: Vec<(ClusterConfig, ClusterLoadAssignment, UpstreamOptions)>,
     upstreams: Vec<UpstreamCluster>,
+    #[cfg(feature = "xds")]
     xds: Option<XdsOptions>,
     pools: usize,
     preconnect: bool,
@@ -75,7 +79,7 @@ impl ClientBuilder {
     }
 
     /// Adds a cluster in Envoy's format, with listed endpoints or DNS names. A cluster with
-    /// endpoints from EDS needs [`Self::xds`].
+    /// endpoints from EDS needs a management server (`ClientBuilder::xds`, feature `xds`).
     #[must_use]
     pub fn upstream(mut self, cluster: UpstreamCluster) -> Self {
         self.upstreams.push(cluster);
@@ -89,11 +93,13 @@ impl ClientBuilder {
     /// the policy that the server sent. `metricNamesForComputingUtilization` (gRFC A114) has an
     /// effect only if the environment variable [`WRR_CUSTOM_METRICS`](crate::WRR_CUSTOM_METRICS) is
     /// `true`, as in gRPC.
+    #[cfg(feature = "yaml")]
     pub fn service_config(self, cluster: &str, json: &str) -> Result<Self, Error> {
         self.service_config_with(cluster, json, service_config::features_from_env())
     }
 
     /// Like [`Self::service_config`], with `features` instead of environment variables.
+    #[cfg(feature = "yaml")]
     pub fn service_config_with(
         mut self,
         cluster: &str,
@@ -113,6 +119,7 @@ impl ClientBuilder {
     }
 
     /// Connects to a management server. This process gets the locality in `options.node`.
+    #[cfg(feature = "xds")]
     #[must_use]
     pub fn xds(mut self, options: XdsOptions) -> Self {
         self.locality = options.locality().clone();
@@ -168,15 +175,20 @@ impl ClientBuilder {
         }
         manager.publish();
         let (clusters, cluster_epoch) = (manager.clusters(), manager.epoch());
-        let fleet_needed = manager.fleet_needed();
+        #[cfg(feature = "xds")]
+        let xds = {
+            let fleet_needed = manager.fleet_needed();
+            let start = |options| subscriber::start(options, &updates, fleet_needed);
+            self.xds.map(start)
+        };
         tokio::spawn(manager.run());
-        let start = |options| subscriber::start(options, &updates, fleet_needed);
-        let xds = self.xds.map(start);
         Client(Arc::new(Inner {
             clusters,
             cluster_epoch,
             updates,
+            #[cfg(feature = "xds")]
             xds,
+            #[cfg(feature = "xds")]
             seeds: seed.rotate_left(32).into(),
         }))
     }

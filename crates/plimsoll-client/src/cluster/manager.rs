@@ -21,7 +21,7 @@ use plimsoll_core::model::health::HealthSignal;
 use plimsoll_core::model::load_report::ClusterLoadStats;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::time::Instant;
-use plimsoll_xds::driver::Clock;
+use plimsoll_xds::clock::Clock;
 use plimsoll_xds::lrs::{ClusterSelection, ReportedClusters};
 use plimsoll_xds::upstream::{ClusterEndpoints, Discovery, UpstreamCluster, UpstreamOptions};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -44,6 +44,7 @@ pub(crate) enum Update {
     /// Like `Cluster`, but with endpoints listed in the cluster or DNS names to resolve.
     Upstream(Arc<UpstreamCluster>),
     /// Like `Upstream`, from the management server.
+    #[cfg(feature = "xds")]
     Discovered(Arc<UpstreamCluster>),
     Remove(Arc<str>),
     /// Endpoints of the named cluster, whatever `cluster_name` the assignment has.
@@ -63,6 +64,7 @@ pub(crate) enum Update {
     },
     Explain(Arc<str>, oneshot::Sender<Option<Explanation>>),
     Status(oneshot::Sender<Vec<ClusterStatus>>),
+    #[cfg(feature = "xds")]
     SelectLoadStats(ClusterSelection),
     DrainLoadStats {
         wanted: ClusterSelection,
@@ -133,6 +135,7 @@ impl ClusterManager {
         Arc::clone(&self.epoch)
     }
 
+    #[cfg(feature = "xds")]
     pub(crate) fn fleet_needed(&self) -> watch::Receiver<bool> {
         self.fleet_needed.subscribe()
     }
@@ -143,6 +146,7 @@ impl ClusterManager {
         match update {
             Update::Cluster(config, options) => self.handle_cluster(config, options, now),
             Update::Upstream(cluster) => self.handle_upstream(&cluster, false, now),
+            #[cfg(feature = "xds")]
             Update::Discovered(cluster) => self.handle_upstream(&cluster, true, now),
             Update::Remove(name) => self.remove(&name),
             Update::Endpoints(name, endpoints) => {
@@ -189,6 +193,7 @@ impl ClusterManager {
                 self.publish();
                 let _ = reply.send(self.managed.values().map(ManagedCluster::status).collect());
             }
+            #[cfg(feature = "xds")]
             Update::SelectLoadStats(wanted) => {
                 self.reported
                     .select(wanted, balancers(&mut self.managed), now);

@@ -10,12 +10,14 @@ use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::{BodyExt as _, Empty, Full, Limited};
 use hyper::body::Incoming;
 use plimsoll_core::log_line;
-use plimsoll_xds::driver::Clock;
+use plimsoll_xds::clock::Clock;
 use plimsoll_xds::grpc_frame;
+use plimsoll_xds::grpc_health::{
+    HEALTH_CHECK, decode_health_check_response, encode_health_check_request,
+};
 use plimsoll_xds::upstream::{
     CircuitBreakers, HealthCheck, HealthCheckKind, HttpHealthCheck, HttpVersion, UpstreamOptions,
 };
-use plimsoll_xds::wire;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::error::BoxError;
@@ -87,7 +89,7 @@ impl Probe {
                     authority,
                     initial_metadata,
                 } => {
-                    let body = wire::encode_health_check_request(service_name);
+                    let body = encode_health_check_request(service_name);
                     self.check_grpc(&body, authority, initial_metadata).await
                 }
                 HealthCheckKind::Tcp { send, receive } => {
@@ -136,7 +138,7 @@ impl Probe {
         authority: &str,
         metadata: &[(String, String)],
     ) -> Result<ProbeResult, BoxError> {
-        let request = Request::post(self.uri(authority, wire::HEALTH_CHECK))
+        let request = Request::post(self.uri(authority, HEALTH_CHECK))
             .header("content-type", "application/grpc")
             .header("te", "trailers")
             .body(RequestBody::new(Full::new(grpc_frame::frame(message))))?;
@@ -149,7 +151,7 @@ impl Probe {
         let (body, trailers) = self.read(response).await?;
         let ok = headers_ok || trailers.as_ref().is_some_and(is_ok);
         let first = grpc_frame::split(&body, MAX_RESPONSE_BYTES).ok().flatten();
-        let serving = first.is_some_and(|(first, _)| wire::decode_health_check_response(first));
+        let serving = first.is_some_and(|(first, _)| decode_health_check_response(first));
         Ok(if ok && serving {
             ProbeResult::Passed
         } else {

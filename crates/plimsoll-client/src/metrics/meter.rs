@@ -13,7 +13,7 @@ use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
 use plimsoll_core::stats::{Metric, MetricKind, Series};
 use plimsoll_core::time::Instant;
-use plimsoll_xds::driver::Clock;
+use plimsoll_xds::clock::Clock;
 
 use super::{families, metric_name, metrics, whole};
 use crate::cluster::manager::Clusters;

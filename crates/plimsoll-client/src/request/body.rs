@@ -18,8 +18,8 @@ use plimsoll_core::host::{ActiveRequest, RequestOutcome};
 use plimsoll_core::log_line;
 use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::time::Instant;
+use plimsoll_xds::clock::Clock;
 use plimsoll_xds::content_type::is_grpc;
-use plimsoll_xds::driver::Clock;
 use plimsoll_xds::orca::{
     ENDPOINT_LOAD_METRICS, ENDPOINT_LOAD_METRICS_BIN, FirstReport, OrcaError, OrcaLimits,
 };

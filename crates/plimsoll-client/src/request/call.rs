@@ -13,7 +13,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use plimsoll_core::host::Host;
 use plimsoll_core::picker::PickArgs;
-use plimsoll_xds::driver::Clock;
+use plimsoll_xds::clock::Clock;
 use plimsoll_xds::upstream::UpstreamOptions;
 use tracing::Span;
 use tracing::field::Empty;

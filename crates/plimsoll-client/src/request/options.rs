@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use plimsoll_core::model::metadata::MatchCriteria;
+#[cfg(feature = "xds")]
 use plimsoll_xds::route;
 
 use crate::request::retry::RetryOn;
@@ -88,6 +89,7 @@ pub struct RetryPolicy {
     pub max_replay_bytes: usize,
 }
 
+#[cfg(feature = "xds")]
 impl From<&route::RetryPolicy> for RetryPolicy {
     /// Ignores unknown conditions in `retry_on`, as gRFC A44 requires.
     fn from(policy: &route::RetryPolicy) -> Self {

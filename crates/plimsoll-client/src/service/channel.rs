@@ -6,14 +6,9 @@
 use std::sync::{Mutex, PoisonError};
 
 use crate::client::{Client, WeakClient};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::service::tonic::Channel;
 use crate::xds::XdsOptions;
-
-/// Environment variable with the path of the bootstrap file.
-const GRPC_XDS_BOOTSTRAP: &str = "GRPC_XDS_BOOTSTRAP";
-/// Environment variable with the bootstrap itself, as JSON.
-const GRPC_XDS_BOOTSTRAP_CONFIG: &str = "GRPC_XDS_BOOTSTRAP_CONFIG";
 
 static SHARED: Mutex<Option<WeakClient>> = Mutex::new(None);
 
@@ -44,31 +39,4 @@ fn shared_client() -> Result<Client, Error> {
     let client = Client::builder().xds(options).build();
     *shared = Some(client.downgrade());
     Ok(client)
-}
-
-impl XdsOptions {
-    /// Reads the gRPC bootstrap from the environment: the file that `GRPC_XDS_BOOTSTRAP` names, or
-    /// else `GRPC_XDS_BOOTSTRAP_CONFIG`.
-    pub fn from_env() -> Result<Self, Error> {
-        let config = |message: String| Error::new(ErrorKind::Config, message);
-        let (text, place) = match std::env::var(GRPC_XDS_BOOTSTRAP) {
-            Ok(path) if !path.is_empty() => {
-                let text = std::fs::read_to_string(&path);
-                let unreadable = |error| {
-                    let message = format!("cannot read {GRPC_XDS_BOOTSTRAP}={path}");
-                    config(message).with_source(error)
-                };
-                (text.map_err(unreadable)?, path)
-            }
-            _ => {
-                let text = std::env::var(GRPC_XDS_BOOTSTRAP_CONFIG).map_err(|_| {
-                    config(format!(
-                        "neither {GRPC_XDS_BOOTSTRAP} nor {GRPC_XDS_BOOTSTRAP_CONFIG} is set"
-                    ))
-                })?;
-                (text, GRPC_XDS_BOOTSTRAP_CONFIG.to_owned())
-            }
-        };
-        Self::from_bootstrap(&text).map_err(|error| config(place).with_source(error))
-    }
 }

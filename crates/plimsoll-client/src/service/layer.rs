@@ -14,7 +14,7 @@ use http::{HeaderValue, Request, Response, Uri};
 use http_body::Body;
 use plimsoll_core::model::metadata::MatchCriteria;
 use plimsoll_core::picker::PickArgs;
-use plimsoll_xds::driver::Clock;
+use plimsoll_xds::clock::Clock;
 use tower_layer::Layer;
 use tower_service::Service;
 

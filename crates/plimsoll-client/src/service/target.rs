@@ -13,8 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Request, Response, Uri};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body::Body;
 use plimsoll_core::rng::{Rng as _, Xoshiro256};
 use plimsoll_xds::content_type::is_grpc;
@@ -29,6 +28,7 @@ use crate::error::{BoxError, Error, ErrorKind};
 use crate::request::body::ResponseBody;
 use crate::request::options::{RequestOptions, RetryPolicy};
 use crate::service::ClusterService;
+use crate::service::authority::set_default_authority;
 
 const GRPC_TIMEOUT: &str = "grpc-timeout";
 
@@ -164,22 +164,6 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         self.call_within(request, None).0
-    }
-}
-
-pub(crate) fn set_default_authority<B>(request: &mut Request<B>, authority: &str) {
-    let uri = request.uri();
-    if uri.authority().is_some() {
-        return;
-    }
-    let path = uri.path_and_query().cloned();
-    let whole = Uri::builder()
-        .scheme(http::uri::Scheme::HTTP)
-        .authority(authority)
-        .path_and_query(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
-    // If the target name is not a valid authority, the URI stays as it is.
-    if let Ok(whole) = whole.build() {
-        *request.uri_mut() = whole;
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::error::BoxError;
-#[cfg(feature = "tls-ring")]
+#[cfg(feature = "tls")]
 use crate::upstream::tls::{Tls, TlsConfigError};
 
 /// Connection attempt delay of happy eyeballs (RFC 8305 §5), as in Envoy.
@@ -28,9 +28,9 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
 pub(crate) struct Dialer {
     timeout: Duration,
     keepalive: Option<TcpKeepalive>,
-    #[cfg(feature = "tls-ring")]
+    #[cfg(feature = "tls")]
     tls: Option<Result<Tls, Arc<TlsConfigError>>>,
-    #[cfg(not(feature = "tls-ring"))]
+    #[cfg(not(feature = "tls"))]
     tls: bool,
 }
 
@@ -41,10 +41,7 @@ pub(crate) struct DialTarget {
     /// Host name from the assignment; may be empty.
     pub(crate) hostname: Arc<str>,
     /// TLS server name from the request, with `auto_sni`.
-    #[cfg_attr(
-        not(feature = "tls-ring"),
-        expect(dead_code, reason = "read only by TLS")
-    )]
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "read only by TLS"))]
     pub(crate) server_name: Option<Arc<str>>,
 }
 
@@ -60,10 +57,10 @@ impl Dialer {
         Self {
             timeout: options.connect_timeout,
             keepalive: options.tcp_keepalive,
-            #[cfg(feature = "tls-ring")]
+            #[cfg(feature = "tls")]
             tls: (options.tls.as_ref())
                 .map(|settings| Tls::try_new(settings, options).map_err(Arc::new)),
-            #[cfg(not(feature = "tls-ring"))]
+            #[cfg(not(feature = "tls"))]
             tls: options.tls.is_some(),
         }
     }
@@ -102,7 +99,7 @@ impl Dialer {
         self.tls_handshake(stream, target, version).await
     }
 
-    #[cfg(feature = "tls-ring")]
+    #[cfg(feature = "tls")]
     async fn tls_handshake(
         &self,
         stream: TcpStream,
@@ -116,7 +113,7 @@ impl Dialer {
         }
     }
 
-    #[cfg(not(feature = "tls-ring"))]
+    #[cfg(not(feature = "tls"))]
     async fn tls_handshake(
         &self,
         stream: TcpStream,
@@ -124,7 +121,9 @@ impl Dialer {
         _version: HttpVersion,
     ) -> Result<Box<dyn Transport>, BoxError> {
         if self.tls {
-            return Err("TLS is not compiled in: enable the feature tls-ring".into());
+            return Err(
+                "TLS is not compiled in: enable the feature tls-ring, tls-aws-lc-rs or tls".into(),
+            );
         }
         Ok(Box::new(stream))
     }

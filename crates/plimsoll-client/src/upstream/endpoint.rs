@@ -16,7 +16,7 @@ use hyper::client::conn::TrySendError;
 use plimsoll_core::host::{ActiveRequest, ReservedRequest};
 use plimsoll_core::rng::{GOLDEN_STEP, splitmix64};
 use plimsoll_core::time::Instant;
-use plimsoll_xds::driver::Clock;
+use plimsoll_xds::clock::Clock;
 use plimsoll_xds::upstream::{CircuitBreakers, HttpVersion, UpstreamOptions};
 use tokio::sync::oneshot;
 

@@ -17,7 +17,7 @@ use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::model::endpoint_policy::EndpointPolicy;
 use plimsoll_core::rng::Xoshiro256;
 use plimsoll_core::snapshot::RoutingSnapshot;
-use plimsoll_xds::driver::Clock;
+use plimsoll_xds::clock::Clock;
 use plimsoll_xds::orca::oob::{
     ConnectionId, OobAction, OobEvent, OobHost, OobManager, OobStats, OobStream, PATH,
     ResponseHeaders,

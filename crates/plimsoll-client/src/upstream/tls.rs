@@ -12,7 +12,7 @@ use plimsoll_xds::upstream::{
 };
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
@@ -25,6 +25,8 @@ use tokio_rustls::client::TlsStream;
 
 use crate::error::BoxError;
 use crate::upstream::connect::DialTarget;
+
+pub(crate) mod provider;
 
 #[derive(Debug, thiserror::Error)]
 #[error("{field}: {source}")]
@@ -63,7 +65,14 @@ impl Tls {
         tls: &UpstreamTls,
         options: &UpstreamOptions,
     ) -> Result<Self, TlsConfigError> {
-        let provider = Arc::new(ring::default_provider());
+        Self::with_provider(tls, options, provider::provider()?)
+    }
+
+    fn with_provider(
+        tls: &UpstreamTls,
+        options: &UpstreamOptions,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Self, TlsConfigError> {
         let verifier = Arc::new(Verifier::try_new(tls, options, &provider)?);
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()

@@ -77,8 +77,9 @@ fn options(server: &XdsServer) -> Result<Option<UpstreamOptions>, Error> {
     else {
         return Ok(None);
     };
-    if cfg!(not(feature = "tls-ring")) {
-        let message = "channel_creds: TLS is not compiled in: enable the feature tls-ring";
+    if cfg!(not(feature = "tls")) {
+        let message = "channel_creds: TLS is not compiled in: enable the feature tls-ring, \
+                       tls-aws-lc-rs or tls";
         return Err(Error::new(ErrorKind::Config, message));
     }
     let file = |path: &String| DataSource::Filename(path.clone());

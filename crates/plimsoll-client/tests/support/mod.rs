@@ -2,8 +2,11 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+#[cfg(feature = "xds")]
 pub(crate) mod hostile;
+#[cfg(feature = "xds")]
 pub(crate) mod management;
+#[cfg(feature = "xds")]
 pub(crate) mod resources;
 
 use std::collections::BTreeMap;

@@ -122,8 +122,12 @@ pub(super) async fn stats(Extracted(admin): Extracted<Admin>) -> String {
     for (name, value) in all {
         let _ = writeln!(page, "{name}: {value}");
     }
-    for (cluster, name, value) in state.client.stats() {
-        let _ = writeln!(page, "cluster.{cluster}.{name}: {value}");
+    for stat in state.client.stats() {
+        let _ = writeln!(
+            page,
+            "cluster.{}.{}: {}",
+            stat.cluster, stat.name, stat.value
+        );
     }
     page
 }

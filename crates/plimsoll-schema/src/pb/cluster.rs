@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use plimsoll_core::model::cluster::LocalitySampling;
 use plimsoll_core::model::endpoint_policy::HashFunction;
+use plimsoll_core::model::transport::DnsLookupFamily;
 use plimsoll_schema_derive::Described;
 use prost::Message;
 
-use super::enums::DnsLookupFamily;
 use super::enums::{DiscoveryType, LbPolicy};
 
 use super::endpoint::AssignmentMessage;

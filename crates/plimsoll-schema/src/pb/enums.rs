@@ -8,6 +8,7 @@ use plimsoll_core::model::orca::UtilizationPrecedence;
 use plimsoll_core::model::subset::{
     MetadataFallbackPolicy, SelectorFallbackPolicy, SubsetFallbackPolicy,
 };
+use plimsoll_core::model::transport::{DnsLookupFamily, HttpMethod, HttpVersion, SanType};
 use plimsoll_core::model::zone_aware::{CapacityBasis, FractionSource, LocalityBasis};
 
 use crate::descriptor::ProtoEnum;
@@ -212,65 +213,4 @@ pub enum AppendAction {
     AddIfAbsent,
     OverwriteIfExistsOrAdd,
     OverwriteIfExists,
-}
-
-/// `Cluster.DnsLookupFamily`: address families used from DNS answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DnsLookupFamily {
-    /// IPv6; IPv4 only if there is no IPv6 address.
-    #[default]
-    Auto,
-    V4Only,
-    V6Only,
-    /// IPv4; IPv6 only if there is no IPv4 address.
-    V4Preferred,
-    All,
-}
-
-/// HTTP version of connections to the endpoints.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HttpVersion {
-    #[default]
-    Http1,
-    /// HTTP/2; without TLS by prior knowledge.
-    Http2,
-}
-
-/// `SubjectAltNameMatcher.SanType`, reduced to the supported kinds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SanType {
-    Email,
-    Dns,
-    Uri,
-    IpAddress,
-}
-
-/// `RequestMethod`, reduced to the methods that a health check may use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HttpMethod {
-    #[default]
-    Get,
-    Head,
-    Post,
-    Put,
-    Delete,
-    Options,
-    Trace,
-    Patch,
-}
-
-impl HttpMethod {
-    /// Returns the method as sent in requests.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "GET",
-            Self::Head => "HEAD",
-            Self::Post => "POST",
-            Self::Put => "PUT",
-            Self::Delete => "DELETE",
-            Self::Options => "OPTIONS",
-            Self::Trace => "TRACE",
-            Self::Patch => "PATCH",
-        }
-    }
 }

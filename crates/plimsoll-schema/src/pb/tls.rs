@@ -1,10 +1,9 @@
 //! `envoy.extensions.transport_sockets.tls.v3` and string matchers.
 
 use bytes::Bytes;
+use plimsoll_core::model::transport::SanType;
 use plimsoll_schema_derive::Described;
 use prost::Message;
-
-use super::enums::SanType;
 
 /// `UpstreamTlsContext`: TLS of connections to hosts.
 #[derive(Clone, PartialEq, Eq, Message, Described)]

@@ -2,12 +2,11 @@
 //! checks.
 
 use bytes::Bytes;
+use plimsoll_core::model::transport::{HttpMethod, HttpVersion};
 use plimsoll_schema_derive::Described;
 use prost::Message;
 
 use super::enums::RoutingPriority;
-use super::enums::{HttpMethod, HttpVersion};
-
 use super::route::HeaderValueOptionMessage;
 use super::{AnyMessage, ConfigSourceMessage, DurationMessage, PercentMessage};
 

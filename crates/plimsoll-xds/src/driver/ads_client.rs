@@ -10,13 +10,13 @@ use plimsoll_core::log_line;
 use tokio::sync::mpsc;
 use tonic::Status;
 
-use super::clock::Clock;
 use super::connect::{FailoverStream, Requests, TransportEvent, wait_for_capacity};
 use super::servers::Servers;
 use super::{DELTA_AGGREGATED_RESOURCES, STREAM_AGGREGATED_RESOURCES};
 use crate::ads::client::{Client, ClientEvent};
 use crate::ads::message::Any;
 use crate::ads::{Request, Response, Variant};
+use crate::clock::Clock;
 use crate::log_lines;
 use crate::wire;
 use plimsoll_schema::error::DecodeError;

@@ -21,9 +21,9 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status, Streaming};
 
 use super::backoff::Backoff;
-use super::clock::{changed, or_pending};
 use super::codec::BytesCodec;
 use super::connector::{Connector, Sockets};
+use super::pending::{changed, or_pending};
 use super::servers::Servers;
 
 use crate::log_lines;

@@ -8,9 +8,9 @@ use tokio::sync::mpsc;
 use tonic::Status;
 
 use super::STREAM_LOAD_STATS;
-use super::clock::Clock;
 use super::connect::{FailoverStream, Requests, TransportEvent, wait_for_capacity};
 use super::servers::Servers;
+use crate::clock::Clock;
 use crate::log_lines;
 use crate::lrs::message::{ClusterLoadStats, LoadReport};
 use crate::lrs::{Client, ClientEvent};

@@ -10,8 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use plimsoll_core::model::orca::OrcaLoadReport;
 
 use super::header::{ENDPOINT_LOAD_METRICS, ENDPOINT_LOAD_METRICS_BIN};
-use super::{OrcaError, OrcaFormat::*, json};
-use crate::convert;
+use super::{OrcaError, OrcaFormat::*, json, message};
 
 /// Header format of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,11 +57,11 @@ pub fn encode(
 /// Encodes the protobuf message, for out-of-band streams and for libraries that write binary
 /// headers themselves. Empty for an empty report.
 pub fn encode_message(report: &OrcaLoadReport) -> Vec<u8> {
-    convert::orca::encode(report)
+    message::encode(report)
 }
 
 /// Returns the plain fields that every format has, with their names.
-const fn plain_fields(report: &OrcaLoadReport) -> [(&'static str, f64); 5] {
+pub(super) const fn plain_fields(report: &OrcaLoadReport) -> [(&'static str, f64); 5] {
     [
         ("cpu_utilization", report.cpu_utilization),
         ("mem_utilization", report.mem_utilization),
@@ -124,12 +123,12 @@ fn not_in_text(name: &str) -> OrcaError {
 }
 
 fn base64(report: &OrcaLoadReport) -> String {
-    let mut message = encode_message(report);
-    if message.is_empty() {
+    let mut bytes = message::encode(report);
+    if bytes.is_empty() {
         // Receivers reject an empty value. An explicit 0 is equivalent.
-        message = convert::orca::encode_zero();
+        bytes = message::encode_zero();
     }
-    STANDARD.encode(message)
+    STANDARD.encode(bytes)
 }
 
 #[cfg(test)]

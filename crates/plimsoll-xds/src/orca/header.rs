@@ -7,8 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use plimsoll_core::model::orca::OrcaLoadReport;
 
-use super::{OrcaError, OrcaLimits, json, text};
-use crate::convert;
+use super::{OrcaError, OrcaLimits, json, message, text};
 
 /// Header that carries a report as `TEXT …`, `JSON …` or `BIN …`.
 pub const ENDPOINT_LOAD_METRICS: &str = "endpoint-load-metrics";
@@ -48,9 +47,9 @@ pub fn parse<'h>(
 }
 
 /// Parses a protobuf message of an out-of-band stream. An empty one is an empty report.
-pub fn parse_message(message: &[u8], limits: &OrcaLimits) -> Result<OrcaLoadReport, OrcaError> {
-    limits.check_bytes(message.len())?;
-    let report = convert::orca::decode(message)
+pub fn parse_message(bytes: &[u8], limits: &OrcaLimits) -> Result<OrcaLoadReport, OrcaError> {
+    limits.check_bytes(bytes.len())?;
+    let report = message::decode(bytes)
         .map_err(|error| OrcaError::invalid(format!("unable to parse OrcaLoadReport: {error}")))?;
     limits.check_metrics(report)
 }
@@ -87,11 +86,10 @@ fn binary(value: &[u8]) -> Result<OrcaLoadReport, OrcaError> {
     } else {
         &STANDARD_NO_PAD
     };
-    let message = engine
+    let bytes = engine
         .decode(value)
         .map_err(|_| refused("unable to decode ORCA binary header value"))?;
-    convert::orca::decode(&message)
-        .map_err(|_| refused("unable to parse binaryheader to OrcaLoadReport"))
+    message::decode(&bytes).map_err(|_| refused("unable to parse binaryheader to OrcaLoadReport"))
 }
 
 #[cfg(test)]

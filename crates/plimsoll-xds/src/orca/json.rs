@@ -2,214 +2,124 @@
 //!
 //! Accepts snake_case and lowerCamelCase fields, null for unset, quoted numbers, `"NaN"` and the
 //! infinities as words. Unknown fields and duplicate fields or keys are rejected. Values are not
-//! validated. The output is ASCII.
+//! validated. The output is ASCII. `reader` has the syntax of JSON.
 
-use std::{fmt, io};
+mod reader;
+
+use std::fmt::Write as _;
 
 use plimsoll_core::model::orca::{MetricMap, OrcaLoadReport};
-use serde::de::{Deserializer, Error, MapAccess, Visitor};
-use serde::{Deserialize, Serialize, Serializer};
-use serde_json::ser::Formatter;
 
+use self::reader::{JsonError, Reader, Scalar};
 use super::OrcaError;
-use crate::yaml::proto_json::Uint;
+use super::encode::plain_fields;
 
 /// Parses the text after `JSON `.
 pub(super) fn parse(document: &[u8]) -> Result<OrcaLoadReport, OrcaError> {
-    // serde would also accept an array of the values in order.
-    if !document.trim_ascii_start().starts_with(b"{") {
-        return Err(OrcaError::invalid("invalid JSON: not an object"));
-    }
-    match serde_json::from_slice::<Report>(document) {
-        Ok(report) => Ok(report.into()),
-        Err(error) => Err(OrcaError::invalid(format!("invalid JSON: {error}"))),
-    }
+    read(document).map_err(|error| OrcaError::invalid(format!("invalid JSON: {error}")))
 }
 
-/// Encodes the text after `JSON `, with the field names of the proto.
-pub(super) fn write(report: &OrcaLoadReport) -> String {
-    let mut text = Vec::new();
-    let mut serializer = serde_json::Serializer::with_formatter(&mut text, Ascii);
-    let written = Report::from(report).serialize(&mut serializer);
-    debug_assert!(written.is_ok(), "numbers and strings can be written");
-    String::from_utf8(text).unwrap_or_default()
-}
-
-#[derive(Default, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-struct Report {
-    #[serde(alias = "cpuUtilization", skip_serializing_if = "Option::is_none")]
-    cpu_utilization: Option<Double>,
-    #[serde(alias = "memUtilization", skip_serializing_if = "Option::is_none")]
-    mem_utilization: Option<Double>,
-    #[serde(
-        alias = "applicationUtilization",
-        skip_serializing_if = "Option::is_none"
-    )]
-    application_utilization: Option<Double>,
-    #[serde(alias = "rpsFractional", skip_serializing_if = "Option::is_none")]
-    rps_fractional: Option<Double>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    eps: Option<Double>,
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "in_quotes")]
-    rps: Option<Uint<u64>>,
-    #[serde(alias = "namedMetrics", skip_serializing_if = "Option::is_none")]
-    named_metrics: Option<Metrics>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    utilization: Option<Metrics>,
-    #[serde(alias = "requestCost", skip_serializing_if = "Option::is_none")]
-    request_cost: Option<Metrics>,
-}
-
-impl From<Report> for OrcaLoadReport {
-    fn from(report: Report) -> Self {
-        let double = |value: Option<Double>| value.map_or(0.0, |Double(value)| value);
-        let metrics = |value: Option<Metrics>| value.map(|Metrics(map)| map).unwrap_or_default();
-        Self {
-            cpu_utilization: double(report.cpu_utilization),
-            mem_utilization: double(report.mem_utilization),
-            application_utilization: double(report.application_utilization),
-            rps: report.rps.unwrap_or_default().0,
-            rps_fractional: double(report.rps_fractional),
-            eps: double(report.eps),
-            named_metrics: metrics(report.named_metrics),
-            utilization: metrics(report.utilization),
-            request_cost: metrics(report.request_cost),
+fn read(document: &[u8]) -> Result<OrcaLoadReport, JsonError> {
+    let mut report = OrcaLoadReport::default();
+    let mut seen = Vec::new();
+    let mut reader = Reader::try_new(document)?;
+    reader.object(|reader, name| {
+        let field = Field::named(name)
+            .ok_or_else(|| JsonError::new(format!("unknown field `{}`", name.escape_debug())))?;
+        if seen.contains(&field) {
+            return Err(JsonError::new(format!("duplicate field `{name}`")));
         }
-    }
+        seen.push(field);
+        field.read(reader, &mut report)
+    })?;
+    reader.end()?;
+    Ok(report)
 }
 
-impl From<&OrcaLoadReport> for Report {
-    /// Omits fields that are 0 or empty.
-    fn from(report: &OrcaLoadReport) -> Self {
-        let double = |value: f64| (value != 0.0).then_some(Double(value));
-        let metrics = |map: &MetricMap| (!map.is_empty()).then(|| Metrics(map.clone()));
-        Self {
-            cpu_utilization: double(report.cpu_utilization),
-            mem_utilization: double(report.mem_utilization),
-            application_utilization: double(report.application_utilization),
-            rps_fractional: double(report.rps_fractional),
-            eps: double(report.eps),
-            rps: (report.rps != 0).then_some(Uint(report.rps)),
-            named_metrics: metrics(&report.named_metrics),
-            utilization: metrics(&report.utilization),
-            request_cost: metrics(&report.request_cost),
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Field {
+    CpuUtilization,
+    MemUtilization,
+    ApplicationUtilization,
+    Rps,
+    RpsFractional,
+    Eps,
+    NamedMetrics,
+    Utilization,
+    RequestCost,
+}
+
+impl Field {
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "cpu_utilization" | "cpuUtilization" => Self::CpuUtilization,
+            "mem_utilization" | "memUtilization" => Self::MemUtilization,
+            "application_utilization" | "applicationUtilization" => Self::ApplicationUtilization,
+            "rps" => Self::Rps,
+            "rps_fractional" | "rpsFractional" => Self::RpsFractional,
+            "eps" => Self::Eps,
+            "named_metrics" | "namedMetrics" => Self::NamedMetrics,
+            "utilization" => Self::Utilization,
+            "request_cost" | "requestCost" => Self::RequestCost,
+            _ => return None,
+        })
+    }
+
+    fn read(self, reader: &mut Reader<'_>, report: &mut OrcaLoadReport) -> Result<(), JsonError> {
+        if reader.null() {
+            return Ok(());
         }
-    }
-}
-
-/// Quotes 64-bit numbers, as the JSON mapping requires: a double would round them.
-#[expect(clippy::ref_option, reason = "the signature is serde's")]
-fn in_quotes<S: Serializer>(value: &Option<Uint<u64>>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&value.unwrap_or_default().0)
-}
-
-/// Escapes everything but printable ASCII, so that the text is a valid header value.
-struct Ascii;
-
-impl Formatter for Ascii {
-    fn write_string_fragment<W: ?Sized + io::Write>(
-        &mut self,
-        writer: &mut W,
-        fragment: &str,
-    ) -> io::Result<()> {
-        for letter in fragment.chars() {
-            match letter {
-                ' '..='~' => write!(writer, "{letter}")?,
-                _ => {
-                    for unit in letter.encode_utf16(&mut [0; 2]) {
-                        write!(writer, "\\u{unit:04x}")?;
-                    }
-                }
-            }
+        match self {
+            Self::CpuUtilization => report.cpu_utilization = double(reader)?,
+            Self::MemUtilization => report.mem_utilization = double(reader)?,
+            Self::ApplicationUtilization => report.application_utilization = double(reader)?,
+            Self::Rps => report.rps = uint(reader)?,
+            Self::RpsFractional => report.rps_fractional = double(reader)?,
+            Self::Eps => report.eps = double(reader)?,
+            Self::NamedMetrics => report.named_metrics = metrics(reader)?,
+            Self::Utilization => report.utilization = metrics(reader)?,
+            Self::RequestCost => report.request_cost = metrics(reader)?,
         }
         Ok(())
     }
 }
 
-struct Metrics(MetricMap);
-
-impl<'de> Deserialize<'de> for Metrics {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct MetricsVisitor;
-
-        impl<'de> Visitor<'de> for MetricsVisitor {
-            type Value = MetricMap;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of numbers")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<MetricMap, A::Error> {
-                let mut list = Vec::new();
-                while let Some((name, Double(value))) = map.next_entry::<String, Double>()? {
-                    list.push((name, value));
-                }
-                let sent = list.len();
-                let metrics = MetricMap::from_iter(list);
-                if metrics.len() != sent {
-                    return Err(A::Error::custom("a metric is set twice"));
-                }
-                Ok(metrics)
-            }
-        }
-
-        deserializer.deserialize_map(MetricsVisitor).map(Self)
+fn metrics(reader: &mut Reader<'_>) -> Result<MetricMap, JsonError> {
+    let mut list = Vec::new();
+    reader.object(|reader, name| {
+        list.push((name.to_owned(), double(reader)?));
+        Ok(())
+    })?;
+    let sent = list.len();
+    let metrics = MetricMap::from_iter(list);
+    if metrics.len() != sent {
+        return Err(JsonError::new("a metric is set twice"));
     }
+    Ok(metrics)
 }
 
-impl Serialize for Metrics {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(name, value)| (name, Double(value))))
-    }
+/// Reads a `double`: a number, a quoted number, or one of three words.
+fn double(reader: &mut Reader<'_>) -> Result<f64, JsonError> {
+    let (value, written) = match reader.scalar()? {
+        Scalar::Number(text) => (finite(text), text.to_owned()),
+        Scalar::Text(text) => (spelled(&text), text),
+    };
+    value.ok_or_else(|| JsonError::new(format!("{written:?} is not a number")))
 }
 
-/// A `double`: a number, a quoted number, or one of three words.
-struct Double(f64);
-
-impl Serialize for Double {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            value if value.is_nan() => serializer.serialize_str("NaN"),
-            f64::INFINITY => serializer.serialize_str("Infinity"),
-            f64::NEG_INFINITY => serializer.serialize_str("-Infinity"),
-            value => serializer.serialize_f64(value),
+/// Reads a `uint64`, which may be quoted or written as a whole float.
+fn uint(reader: &mut Reader<'_>) -> Result<u64, JsonError> {
+    let (value, written) = match reader.scalar()? {
+        Scalar::Number(text) => {
+            let exact = text.parse().ok();
+            (exact.or_else(|| whole(finite(text)?)), text.to_owned())
         }
-    }
-}
-
-impl<'de> Deserialize<'de> for Double {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct DoubleVisitor;
-
-        impl Visitor<'_> for DoubleVisitor {
-            type Value = f64;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number")
-            }
-
-            #[expect(clippy::cast_precision_loss, reason = "the field is a double")]
-            fn visit_u64<E: Error>(self, value: u64) -> Result<f64, E> {
-                Ok(value as f64)
-            }
-
-            #[expect(clippy::cast_precision_loss, reason = "the field is a double")]
-            fn visit_i64<E: Error>(self, value: i64) -> Result<f64, E> {
-                Ok(value as f64)
-            }
-
-            fn visit_f64<E: Error>(self, value: f64) -> Result<f64, E> {
-                Ok(value)
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<f64, E> {
-                spelled(text).ok_or_else(|| E::custom(format_args!("{text:?} is not a number")))
-            }
-        }
-
-        deserializer.deserialize_any(DoubleVisitor).map(Self)
-    }
+        Scalar::Text(text) => (text.parse().ok(), text),
+    };
+    value.ok_or_else(|| {
+        let max = u64::MAX;
+        JsonError::new(format!("{written:?} is not a whole number from 0 to {max}"))
+    })
 }
 
 /// Parses a quoted number: finite, or one of protobuf's three words for non-finite values.
@@ -218,8 +128,100 @@ fn spelled(text: &str) -> Option<f64> {
         "NaN" => Some(f64::NAN),
         "Infinity" => Some(f64::INFINITY),
         "-Infinity" => Some(f64::NEG_INFINITY),
-        _ => text.parse().ok().filter(|value: &f64| value.is_finite()),
+        _ => finite(text),
     }
+}
+
+fn finite(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|value: &f64| value.is_finite())
+}
+
+/// Converts a whole number of at most 2^53, above which doubles skip whole numbers.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "checked just above"
+)]
+fn whole(value: f64) -> Option<u64> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    ((0.0..=EXACT).contains(&value) && value.fract() == 0.0).then_some(value as u64)
+}
+
+/// Encodes the text after `JSON `, with the field names of the proto. Omits fields that are 0 or
+/// empty.
+pub(super) fn write(report: &OrcaLoadReport) -> String {
+    let mut object = Object::default();
+    for (name, value) in plain_fields(report) {
+        if value != 0.0 {
+            object.entry(name, &number(value));
+        }
+    }
+    if report.rps != 0 {
+        // 64-bit numbers are quoted: a double would round them.
+        object.entry("rps", &format!("\"{}\"", report.rps));
+    }
+    let maps = [
+        ("named_metrics", &report.named_metrics),
+        ("utilization", &report.utilization),
+        ("request_cost", &report.request_cost),
+    ];
+    for (name, metrics) in maps {
+        if !metrics.is_empty() {
+            let mut map = Object::default();
+            for (key, value) in metrics.iter() {
+                map.entry(key, &number(value));
+            }
+            object.entry(name, &map.finish());
+        }
+    }
+    object.finish()
+}
+
+/// JSON object under construction: what stands between the braces.
+#[derive(Default)]
+struct Object(String);
+
+impl Object {
+    fn entry(&mut self, key: &str, value: &str) {
+        if !self.0.is_empty() {
+            self.0.push(',');
+        }
+        quote(&mut self.0, key);
+        self.0.push(':');
+        self.0.push_str(value);
+    }
+
+    fn finish(self) -> String {
+        format!("{{{}}}", self.0)
+    }
+}
+
+fn number(value: f64) -> String {
+    match value {
+        value if value.is_nan() => "\"NaN\"".to_owned(),
+        f64::INFINITY => "\"Infinity\"".to_owned(),
+        f64::NEG_INFINITY => "\"-Infinity\"".to_owned(),
+        // The shortest representation that parses back to the same number.
+        value => format!("{value:?}"),
+    }
+}
+
+/// Escapes everything but printable ASCII, so that the text is a valid header value.
+fn quote(out: &mut String, text: &str) {
+    out.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => out.extend(['\\', letter]),
+            ' '..='~' => out.push(letter),
+            _ => {
+                for unit in letter.encode_utf16(&mut [0; 2]) {
+                    let written = write!(out, "\\u{unit:04x}");
+                    debug_assert!(written.is_ok(), "a string takes all that is written");
+                }
+            }
+        }
+    }
+    out.push('"');
 }
 
 #[cfg(test)]

@@ -23,13 +23,13 @@ use plimsoll_core::time::Instant;
 
 mod event;
 mod frames;
+mod request;
 mod session;
 
 pub use event::{CloseReason, OobAction, OobEvent, OobStream, ResponseHeaders};
 
 use self::session::{Session, Stream};
 use super::OrcaError;
-use crate::convert;
 use crate::grpc_frame::frame;
 
 /// `:path` of the reporting RPC.
@@ -42,12 +42,12 @@ const WATCHDOG_PERIODS: u32 = 3;
 ///
 /// For servers of [`PATH`]. Returns `None` if the client requests no interval.
 pub fn parse_request(message: &[u8]) -> Result<Option<Duration>, OrcaError> {
-    convert::orca_request::decode(message).map_err(|error| OrcaError::invalid(error.to_string()))
+    request::decode(message).map_err(|error| OrcaError::invalid(error.to_string()))
 }
 
 /// Encodes a request for a report every `interval`.
 pub fn encode_request(interval: Duration) -> Vec<u8> {
-    convert::orca_request::encode(interval)
+    request::encode(interval)
 }
 
 /// Host to request load reports from.

@@ -2,10 +2,10 @@
 //!
 //! `plimsoll-client` performs the checks.
 
-use plimsoll_schema::pb::enums::HttpMethod;
 use std::time::Duration;
 
 use bytes::Bytes;
+use plimsoll_core::model::transport::HttpMethod;
 use plimsoll_core::units::FieldError;
 
 /// Envoy's default of `no_traffic_interval`.
@@ -181,6 +181,7 @@ impl HealthCheck {
 }
 
 /// Parses `Payload.text`, which is hex.
+#[cfg(feature = "messages")]
 pub(crate) fn payload_text(text: &str) -> Result<Bytes, FieldError> {
     let digit = |byte: &u8| char::from(*byte).to_digit(16);
     let digits: Option<Vec<u32>> = text.as_bytes().iter().map(digit).collect();

@@ -3,7 +3,7 @@
 //! Certificates are referenced, not loaded: the data plane reads the files.
 
 use bytes::Bytes;
-use plimsoll_schema::pb::enums::SanType;
+use plimsoll_core::model::transport::SanType;
 
 use crate::string_match::StringMatcher;
 

@@ -32,7 +32,7 @@ impl Server {
             Name::IpAddress([127, 0, 0, 1].into()),
         ];
         let (certificate, key) = authority.sign(&names);
-        let provider = Arc::new(ring::default_provider());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .unwrap();
@@ -239,4 +239,29 @@ fn errors_name_the_setting_and_the_file() {
     tls.ca = TrustedCa::Unverified;
     tls.match_subject_alt_names = matcher(Some(SanType::Email), StringPattern::Exact("a@b".into()));
     assert!(error(tls).contains("email"));
+}
+
+/// With `--all-features` both providers are compiled in; a program chooses one of them.
+#[tokio::test]
+async fn every_provider_completes_a_handshake() {
+    let server = Server::start(false).await;
+    let providers = [
+        #[cfg(feature = "tls-ring")]
+        rustls::crypto::ring::default_provider(),
+        #[cfg(feature = "tls-aws-lc-rs")]
+        rustls::crypto::aws_lc_rs::default_provider(),
+    ];
+    for provider in providers {
+        let name = format!("{:?}", provider.key_provider);
+        let options = UpstreamOptions::default();
+        let tls = Tls::with_provider(&server.trusted(), &options, Arc::new(provider)).unwrap();
+        let target = DialTarget {
+            addresses: [server.address].into(),
+            hostname: "".into(),
+            server_name: None,
+        };
+        let stream = TcpStream::connect(server.address).await.unwrap();
+        let connected = tls.handshake(stream, &target, HttpVersion::Http2).await;
+        assert!(connected.is_ok(), "{name}: {connected:?}");
+    }
 }

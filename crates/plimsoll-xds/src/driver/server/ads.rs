@@ -13,7 +13,7 @@ use crate::ads::message::NodeMessage;
 use crate::ads::server::{ProtocolError, ServerStream};
 use crate::ads::view::View;
 use crate::ads::{Request, Response, Variant};
-use crate::driver::clock::Clock;
+use crate::clock::Clock;
 use crate::driver::handler::{AdsHandler, AdsObserver, AdsOpening, AdsSession};
 use crate::wire;
 

@@ -63,7 +63,7 @@ fn json_has_the_names_of_the_proto() {
     report.eps = f64::NEG_INFINITY;
     report.mem_utilization = 1e300;
     let expected = concat!(
-        r#"JSON {"cpu_utilization":0.7,"mem_utilization":1e+300,"application_utilization":0.8,"#,
+        r#"JSON {"cpu_utilization":0.7,"mem_utilization":1e300,"application_utilization":0.8,"#,
         r#""rps_fractional":1000.0,"eps":"-Infinity","rps":"18446744073709551615","#,
         r#""named_metrics":{"bar":0.2,"foo":123.0},"utilization":{"total":0.5},"#,
         r#""request_cost":{"a \"b\"":"NaN","c":"Infinity"}}"#,
@@ -77,7 +77,7 @@ fn json_is_ascii_whatever_the_keys_are() {
         utilization: metrics(&[("é\u{7f}\n\u{1f600}\\", 1.0)]),
         ..Default::default()
     };
-    let expected = r#"JSON {"utilization":{"\u00e9\u007f\n\ud83d\ude00\\":1.0}}"#;
+    let expected = r#"JSON {"utilization":{"\u00e9\u007f\u000a\ud83d\ude00\\":1.0}}"#;
     assert_eq!(value(&report, Json), expected);
 }
 

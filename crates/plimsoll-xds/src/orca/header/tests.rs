@@ -7,8 +7,8 @@ use super::super::OrcaCode;
 use super::*;
 
 /// Encodes a report with only `eps`.
-fn message(eps: f64) -> Vec<u8> {
-    convert::orca::encode(&OrcaLoadReport {
+fn encoded(eps: f64) -> Vec<u8> {
+    message::encode(&OrcaLoadReport {
         eps,
         ..Default::default()
     })
@@ -56,7 +56,7 @@ fn a_missing_header_is_not_an_error() {
 #[test]
 fn header_names_are_case_insensitive() {
     assert_eq!(eps(&[("Endpoint-Load-METRICS", "TEXT eps=1")]), 1.0);
-    let value = STANDARD.encode(message(2.0));
+    let value = STANDARD.encode(encoded(2.0));
     assert_eq!(eps(&[("Endpoint-Load-Metrics-Bin", &value)]), 2.0);
 }
 
@@ -66,14 +66,14 @@ fn the_first_value_of_a_header_counts() {
     assert_eq!(eps(&[(text, "TEXT eps=1"), (text, "TEXT eps=2")]), 1.0);
     let broken_first = invalid(&[(text, "nonsense"), (text, "TEXT eps=2")]);
     assert_eq!(broken_first, "unsupported ORCA header format: nonse");
-    let values = [1.0, 2.0].map(|eps| STANDARD.encode(message(eps)));
+    let values = [1.0, 2.0].map(|eps| STANDARD.encode(encoded(eps)));
     let bin = ENDPOINT_LOAD_METRICS_BIN;
     assert_eq!(eps(&[(bin, &values[0]), (bin, &values[1])]), 1.0);
 }
 
 #[test]
 fn the_binary_header_takes_precedence_in_any_position() {
-    let value = STANDARD.encode(message(2.0));
+    let value = STANDARD.encode(encoded(2.0));
     let bin = (ENDPOINT_LOAD_METRICS_BIN, value.as_str());
     let text = (ENDPOINT_LOAD_METRICS, "TEXT eps=1");
     assert_eq!(eps(&[text, bin]), 2.0);
@@ -117,7 +117,7 @@ fn prefixes_are_exact() {
 
 #[test]
 fn each_prefix_has_its_format() {
-    let bin = format!("BIN {}", STANDARD.encode(message(3.0)));
+    let bin = format!("BIN {}", STANDARD.encode(encoded(3.0)));
     for (value, expected) in [("TEXT eps=1", 1.0), ("JSON {\"eps\": 2}", 2.0), (&bin, 3.0)] {
         assert_eq!(eps(&[(ENDPOINT_LOAD_METRICS, value)]), expected, "{value}");
     }
@@ -128,7 +128,7 @@ fn padded_and_not() -> Vec<(String, String)> {
     let with_key = |key: &str| {
         let mut report = OrcaLoadReport::default();
         report.named_metrics.insert(key, 1.0);
-        convert::orca::encode(&report)
+        message::encode(&report)
     };
     let messages = ["a", "aa", "aaa"].map(with_key);
     let both = |message: &Vec<u8>| (STANDARD.encode(message), STANDARD_NO_PAD.encode(message));
@@ -184,7 +184,7 @@ fn invalid_base64_is_quoted() {
 
 #[test]
 fn a_malformed_message_is_quoted() {
-    let cut = STANDARD.encode(&message(1.0)[..4]);
+    let cut = STANDARD.encode(&encoded(1.0)[..4]);
     let expected = format!("unable to parse binaryheader to OrcaLoadReport: {cut}");
     assert_eq!(invalid(&[(ENDPOINT_LOAD_METRICS_BIN, &cut)]), expected);
 }
@@ -230,7 +230,7 @@ fn too_many_metrics_are_rejected_in_every_format() {
         for index in 0..metrics {
             report.named_metrics.insert(format!("m{index}"), 1.0);
         }
-        let message = convert::orca::encode(&report);
+        let message = message::encode(&report);
         let items: Vec<_> = (0..metrics)
             .map(|m| format!("named_metrics.m{m}=1"))
             .collect();
@@ -261,9 +261,9 @@ fn too_many_metrics_are_rejected_in_every_format() {
 #[test]
 fn a_stream_message_is_parsed_without_base64() {
     let limits = OrcaLimits::default();
-    assert_eq!(parse_message(&message(2.0), &limits).unwrap().eps, 2.0);
+    assert_eq!(parse_message(&encoded(2.0), &limits).unwrap().eps, 2.0);
     assert_eq!(parse_message(b"", &limits), Ok(OrcaLoadReport::default()));
-    let error = parse_message(&message(2.0)[..5], &limits).unwrap_err();
+    let error = parse_message(&encoded(2.0)[..5], &limits).unwrap_err();
     assert_eq!(error.code(), OrcaCode::InvalidArgument);
     assert!(
         error

@@ -7,7 +7,6 @@ use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use plimsoll_core::time::Instant;
-use tokio::sync::watch;
 
 static ORIGIN: OnceLock<tokio::time::Instant> = OnceLock::new();
 
@@ -43,26 +42,11 @@ impl Clock {
     pub async fn sleep_until(self, deadline: Option<Instant>) {
         let offset = deadline.map(|deadline| Duration::from_nanos(deadline.as_nanos()));
         let moment = offset.and_then(|offset| self.origin.checked_add(offset));
-        or_pending(moment.map(tokio::time::sleep_until)).await;
+        match moment {
+            Some(moment) => tokio::time::sleep_until(moment).await,
+            None => std::future::pending().await,
+        }
     }
-}
-
-/// Awaits `future`; never resolves if it is `None`.
-pub(super) async fn or_pending<F: Future>(future: Option<F>) -> F::Output {
-    match future {
-        Some(future) => future.await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Waits for a change of the watched value; never resolves if it is `None` or the sender is gone.
-pub(super) async fn changed<T>(watched: Option<&mut watch::Receiver<T>>) {
-    if let Some(watched) = watched
-        && watched.changed().await.is_ok()
-    {
-        return;
-    }
-    std::future::pending::<()>().await;
 }
 
 #[cfg(test)]

@@ -1,53 +1,47 @@
 //! Decoding and encoding of `xds.service.orca.v3.OrcaLoadReportRequest`, which sets the reporting
 //! interval.
 //!
-//! `request_cost_names` is not sent, as in Envoy: hosts report all costs. Called by `orca::oob`.
+//! `request_cost_names` is not sent, as in Envoy: hosts report all costs.
 
 use std::time::Duration;
 
-use prost::{DecodeError, Message};
-
-/// The fields of the message that are sent.
-#[derive(Clone, PartialEq, Message)]
-struct RequestMessage {
-    #[prost(message, optional, tag = "1")]
-    report_interval: Option<DurationMessage>,
-}
-
-/// The well-known type `google.protobuf.Duration`.
-#[derive(Clone, Copy, PartialEq, Message)]
-struct DurationMessage {
-    #[prost(int64, tag = "1")]
-    seconds: i64,
-    #[prost(int32, tag = "2")]
-    nanos: i32,
-}
+use crate::protobuf::{WireError, fields, put_bytes, put_uint};
 
 /// Encodes a request for a report every `interval`, capped at protobuf's 10,000 years.
-pub(crate) fn encode(interval: Duration) -> Vec<u8> {
+pub(super) fn encode(interval: Duration) -> Vec<u8> {
     /// Largest value of `google.protobuf.Duration`.
-    const MAX_SECONDS: i64 = 315_576_000_000;
-    let seconds = i64::try_from(interval.as_secs()).unwrap_or(MAX_SECONDS);
-    let message = RequestMessage {
-        report_interval: Some(DurationMessage {
-            seconds: seconds.min(MAX_SECONDS),
-            nanos: interval.subsec_nanos().cast_signed(),
-        }),
-    };
-    message.encode_to_vec()
+    const MAX_SECONDS: u64 = 315_576_000_000;
+    let mut report_interval = Vec::new();
+    put_uint(&mut report_interval, 1, interval.as_secs().min(MAX_SECONDS));
+    put_uint(&mut report_interval, 2, interval.subsec_nanos().into());
+    let mut request = Vec::new();
+    put_bytes(&mut request, 1, &report_interval);
+    request
 }
 
 /// Decodes the requested interval; `None` if it is missing or not positive.
-pub(crate) fn decode(bytes: &[u8]) -> Result<Option<Duration>, DecodeError> {
-    let message = RequestMessage::decode(bytes)?;
-    Ok(message.report_interval.and_then(positive))
+pub(super) fn decode(bytes: &[u8]) -> Result<Option<Duration>, WireError> {
+    let (mut seconds, mut nanos) = (0, 0);
+    for field in fields(bytes) {
+        let (1, report_interval) = field? else {
+            continue;
+        };
+        for field in fields(report_interval.bytes()?) {
+            match field? {
+                (1, value) => seconds = value.varint()?.cast_signed(),
+                (2, value) => nanos = value.varint()?.cast_signed(),
+                _ => {}
+            }
+        }
+    }
+    Ok(positive(seconds, nanos))
 }
 
 /// Converts a positive duration. Nanoseconds beyond a second, which are malformed, are capped.
-fn positive(interval: DurationMessage) -> Option<Duration> {
-    let seconds = u64::try_from(interval.seconds).ok()?;
-    let nanos = u32::try_from(interval.nanos).ok()?.min(999_999_999);
-    let interval = Duration::new(seconds, nanos);
+fn positive(seconds: i64, nanos: i64) -> Option<Duration> {
+    let seconds = u64::try_from(seconds).ok()?;
+    let nanos = u64::try_from(nanos).ok()?.min(999_999_999);
+    let interval = Duration::new(seconds, u32::try_from(nanos).ok()?);
     (!interval.is_zero()).then_some(interval)
 }
 
@@ -65,25 +59,17 @@ mod tests {
 
     #[test]
     fn a_missing_interval_equals_one_that_is_not_positive() {
-        let negative = RequestMessage {
-            report_interval: Some(DurationMessage {
-                seconds: -1,
-                nanos: 0,
-            }),
-        };
-        let backwards = RequestMessage {
-            report_interval: Some(DurationMessage {
-                seconds: 1,
-                nanos: -1,
-            }),
-        };
+        let minus_one = [0xff; 9].into_iter().chain([1]);
+        let negative: Vec<u8> = [0x0a, 11, 0x08]
+            .into_iter()
+            .chain(minus_one.clone())
+            .collect();
+        let backwards: Vec<u8> = [0x0a, 13, 0x08, 1, 0x10]
+            .into_iter()
+            .chain(minus_one)
+            .collect();
         let zero = encode(Duration::ZERO);
-        for bytes in [
-            vec![],
-            zero,
-            negative.encode_to_vec(),
-            backwards.encode_to_vec(),
-        ] {
+        for bytes in [vec![], zero, negative, backwards] {
             assert_eq!(decode(&bytes), Ok(None), "{bytes:?}");
         }
         assert!(decode(&[0x0a, 9, 1]).is_err(), "cut in the middle");

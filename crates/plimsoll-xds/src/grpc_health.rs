@@ -2,37 +2,35 @@
 //!
 //! Sending and timing checks is up to the data plane.
 
-use prost::Message;
+use crate::protobuf::{WireError, fields, put_string};
 
 /// `:path` of the health check RPC.
 pub const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
 
 /// Number of `SERVING` in `HealthCheckResponse.ServingStatus`.
-const SERVING: i32 = 1;
-
-#[derive(Clone, PartialEq, Message)]
-struct HealthCheckRequest {
-    #[prost(string, tag = "1")]
-    service: String,
-}
-
-#[derive(Clone, Copy, PartialEq, Message)]
-struct HealthCheckResponse {
-    #[prost(int32, tag = "1")]
-    status: i32,
-}
+const SERVING: u64 = 1;
 
 /// Encodes a request for one gRPC service; an empty name is the whole server.
 pub fn encode_health_check_request(service: &str) -> Vec<u8> {
-    let service = service.to_owned();
-    HealthCheckRequest { service }.encode_to_vec()
+    let mut request = Vec::new();
+    put_string(&mut request, 1, service);
+    request
 }
 
 /// Returns whether the response is `SERVING`. A response that cannot be decoded counts as not
 /// serving.
 pub fn decode_health_check_response(bytes: &[u8]) -> bool {
-    let response = HealthCheckResponse::decode(bytes);
-    response.is_ok_and(|response| response.status == SERVING)
+    status(bytes) == Ok(SERVING)
+}
+
+fn status(bytes: &[u8]) -> Result<u64, WireError> {
+    let mut status = 0;
+    for field in fields(bytes) {
+        if let (1, value) = field? {
+            status = value.varint()?;
+        }
+    }
+    Ok(status)
 }
 
 #[cfg(test)]

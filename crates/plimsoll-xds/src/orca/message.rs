@@ -1,80 +1,83 @@
 //! Decoding and encoding of `xds.data.orca.v3.OrcaLoadReport`.
 //!
 //! Unknown fields are ignored, values are not validated. A known field with a wrong wire type is an
-//! error, although Envoy skips such a field. Called by `orca`.
-
-use std::collections::BTreeMap;
+//! error, although Envoy skips such a field.
 
 use plimsoll_core::model::orca::{MetricMap, OrcaLoadReport};
-use prost::{DecodeError, Message};
 
-/// Hand-written declaration of the message.
-#[derive(Clone, PartialEq, Message)]
-struct ReportMessage {
-    #[prost(double, tag = "1")]
-    cpu_utilization: f64,
-    #[prost(double, tag = "2")]
-    mem_utilization: f64,
-    #[prost(uint64, tag = "3")]
-    rps: u64,
-    #[prost(btree_map = "string, double", tag = "4")]
-    request_cost: BTreeMap<String, f64>,
-    #[prost(btree_map = "string, double", tag = "5")]
-    utilization: BTreeMap<String, f64>,
-    #[prost(double, tag = "6")]
-    rps_fractional: f64,
-    #[prost(double, tag = "7")]
-    eps: f64,
-    #[prost(btree_map = "string, double", tag = "8")]
-    named_metrics: BTreeMap<String, f64>,
-    #[prost(double, tag = "9")]
-    application_utilization: f64,
-}
+use crate::protobuf::{Value, WireError, fields, put_bytes, put_double, put_string, put_uint};
 
 /// Decodes a message; no bytes are an empty report.
-pub(crate) fn decode(bytes: &[u8]) -> Result<OrcaLoadReport, DecodeError> {
-    let message = ReportMessage::decode(bytes)?;
+pub(super) fn decode(bytes: &[u8]) -> Result<OrcaLoadReport, WireError> {
+    let mut report = OrcaLoadReport::default();
+    let mut maps: [Vec<(&str, f64)>; 3] = Default::default();
+    for field in fields(bytes) {
+        let (number, value) = field?;
+        match number {
+            1 => report.cpu_utilization = value.double()?,
+            2 => report.mem_utilization = value.double()?,
+            3 => report.rps = value.varint()?,
+            4 => maps[0].push(entry(value)?),
+            5 => maps[1].push(entry(value)?),
+            6 => report.rps_fractional = value.double()?,
+            7 => report.eps = value.double()?,
+            8 => maps[2].push(entry(value)?),
+            9 => report.application_utilization = value.double()?,
+            _ => {}
+        }
+    }
+    let [request_cost, utilization, named_metrics] = maps.map(MetricMap::from_iter);
     Ok(OrcaLoadReport {
-        cpu_utilization: message.cpu_utilization,
-        mem_utilization: message.mem_utilization,
-        application_utilization: message.application_utilization,
-        rps: message.rps,
-        rps_fractional: message.rps_fractional,
-        eps: message.eps,
-        named_metrics: message.named_metrics.into_iter().collect(),
-        utilization: message.utilization.into_iter().collect(),
-        request_cost: message.request_cost.into_iter().collect(),
+        request_cost,
+        utilization,
+        named_metrics,
+        ..report
     })
 }
 
+/// Reads a map entry; a missing key is empty, a missing value 0.
+fn entry(entry: Value<'_>) -> Result<(&str, f64), WireError> {
+    let (mut key, mut metric) = ("", 0.0);
+    for field in fields(entry.bytes()?) {
+        match field? {
+            (1, value) => key = value.string()?,
+            (2, value) => metric = value.double()?,
+            _ => {}
+        }
+    }
+    Ok((key, metric))
+}
+
 /// Encodes a message; fields that are 0 are omitted.
-pub(crate) fn encode(report: &OrcaLoadReport) -> Vec<u8> {
-    let message = ReportMessage {
-        cpu_utilization: report.cpu_utilization,
-        mem_utilization: report.mem_utilization,
-        rps: report.rps,
-        request_cost: entries(&report.request_cost),
-        utilization: entries(&report.utilization),
-        rps_fractional: report.rps_fractional,
-        eps: report.eps,
-        named_metrics: entries(&report.named_metrics),
-        application_utilization: report.application_utilization,
-    };
-    message.encode_to_vec()
+pub(super) fn encode(report: &OrcaLoadReport) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_double(&mut out, 1, report.cpu_utilization);
+    put_double(&mut out, 2, report.mem_utilization);
+    put_uint(&mut out, 3, report.rps);
+    put_map(&mut out, 4, &report.request_cost);
+    put_map(&mut out, 5, &report.utilization);
+    put_double(&mut out, 6, report.rps_fractional);
+    put_double(&mut out, 7, report.eps);
+    put_map(&mut out, 8, &report.named_metrics);
+    put_double(&mut out, 9, report.application_utilization);
+    out
 }
 
 /// Encodes an empty report as non-empty bytes: `cpu_utilization` is written although it is 0.
-pub(crate) fn encode_zero() -> Vec<u8> {
+pub(super) fn encode_zero() -> Vec<u8> {
     // Field 1 with a 64-bit value.
     const KEY: u8 = 1 << 3 | 1;
     [&[KEY][..], &0_f64.to_le_bytes()].concat()
 }
 
-fn entries(metrics: &MetricMap) -> BTreeMap<String, f64> {
-    let entries = metrics.iter();
-    entries
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
+fn put_map(out: &mut Vec<u8>, number: u32, metrics: &MetricMap) {
+    let mut entry = Vec::new();
+    for (name, value) in metrics.iter() {
+        entry.clear();
+        put_string(&mut entry, 1, name);
+        put_double(&mut entry, 2, value);
+        put_bytes(out, number, &entry);
+    }
 }
 
 #[cfg(test)]

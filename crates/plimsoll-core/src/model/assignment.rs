@@ -70,6 +70,17 @@ pub struct LocalityParts {
     pub metadata_traffic_fraction: Option<f64>,
 }
 
+impl LocalityParts {
+    /// Creates an entry of priority 0 with healthy endpoints of weight 1.
+    pub fn new(locality: Locality, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
+        Self {
+            locality,
+            lb_endpoints: addresses.into_iter().map(LbEndpoint::new).collect(),
+            ..Self::default()
+        }
+    }
+}
+
 /// An entry of `policy.drop_overloads`, unchecked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DropOverloadParts {
@@ -92,6 +103,20 @@ pub struct AssignmentParts {
     pub weighted_priority_health: bool,
     /// Endpoints are dropped after this time without an update; zero = never.
     pub endpoint_stale_after: Option<Duration>,
+}
+
+impl AssignmentParts {
+    /// Creates an assignment with these localities and defaults for the rest.
+    pub fn new(
+        cluster_name: impl Into<String>,
+        endpoints: impl IntoIterator<Item = LocalityParts>,
+    ) -> Self {
+        Self {
+            cluster_name: cluster_name.into(),
+            endpoints: endpoints.into_iter().collect(),
+            ..Self::default()
+        }
+    }
 }
 
 /// One locality at one priority, checked.

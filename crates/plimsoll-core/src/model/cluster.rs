@@ -104,6 +104,16 @@ pub struct ClusterConfigParts {
     pub lb_subset_config: Option<LbSubsetConfig>,
 }
 
+impl ClusterConfigParts {
+    /// Creates settings with this name and Envoy's defaults.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            ..Self::default()
+        }
+    }
+}
+
 /// The settings of a cluster, checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterConfig {

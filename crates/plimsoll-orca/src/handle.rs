@@ -6,8 +6,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use http::{HeaderName, HeaderValue};
 use plimsoll_core::model::orca::OrcaLoadReport;
 use plimsoll_core::units::FieldError;
+use plimsoll_xds::orca::OrcaFormat;
 
 use crate::metrics::{Field, Map};
 use crate::open_rca::OpenRcaService;
@@ -111,6 +113,29 @@ impl OrcaHandle {
         self.shared.errors()
     }
 
+    /// Counts a request of a server without tower services, until the returned guard is dropped.
+    ///
+    /// ```
+    /// let orca = plimsoll_orca::layer().handle();
+    /// let request = orca.begin_request();
+    /// assert_eq!(orca.in_flight(), 1);
+    /// request.fail(); // or drop it when the response has been sent
+    /// assert_eq!((orca.in_flight(), orca.errors()), (0, 1));
+    /// ```
+    pub fn begin_request(&self) -> OrcaRequest {
+        self.shared.begin_request();
+        OrcaRequest {
+            shared: Arc::clone(&self.shared),
+            failed: false,
+        }
+    }
+
+    /// Returns the current report as a header of a response, for servers without tower services;
+    /// `None` while there is nothing to report.
+    pub fn header(&self, format: OrcaFormat) -> Option<(HeaderName, HeaderValue)> {
+        self.shared.published().header(format).cloned()
+    }
+
     /// Returns the gRPC service that streams reports out of band.
     pub fn open_rca_service(&self) -> OpenRcaService {
         OpenRcaService::new(Arc::clone(&self.shared))
@@ -125,6 +150,27 @@ impl OrcaHandle {
     fn set(&self, field: Field, value: Option<f64>) -> Result<(), FieldError> {
         self.shared
             .with_process(|metrics| metrics.set(field, value))
+    }
+}
+
+/// A request that counts as in flight until it is dropped; from [`OrcaHandle::begin_request`].
+#[derive(Debug)]
+#[must_use = "the request ends when this is dropped"]
+pub struct OrcaRequest {
+    shared: Arc<Shared>,
+    failed: bool,
+}
+
+impl OrcaRequest {
+    /// Ends the request and counts it as failed.
+    pub fn fail(mut self) {
+        self.failed = true;
+    }
+}
+
+impl Drop for OrcaRequest {
+    fn drop(&mut self) {
+        self.shared.end_request(self.failed);
     }
 }
 

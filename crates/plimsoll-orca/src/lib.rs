@@ -21,6 +21,7 @@
 //! | report what only a handler knows, such as the cost of a request | [`OrcaRecorder`] |
 //! | report what only the process knows, such as a queue length | [`OrcaHandle`] |
 //! | report without traffic, on a gRPC stream | [`OpenRcaService`] |
+//! | report from a server without tower services | [`OrcaHandle::begin_request`], [`OrcaHandle::header`] |
 //!
 //! A request costs two atomic increments and the copy of a header; a thread samples every 100 ms.
 //!
@@ -28,6 +29,8 @@
 //! balancer reads need no reports; at an edge, remove the headers from responses to the public.
 //!
 //! Feature `tonic` (default) lets tonic's router serve [`OpenRcaService`].
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod body;
 mod builder;
@@ -46,7 +49,7 @@ mod window;
 
 pub use body::OrcaBody;
 pub use builder::{OrcaLayerBuilder, When};
-pub use handle::OrcaHandle;
+pub use handle::{OrcaHandle, OrcaRequest};
 pub use layer::{OrcaLayer, OrcaService, ResponseFuture};
 #[doc(hidden)]
 pub use log_lines::LOG_LINES;
@@ -60,3 +63,8 @@ pub use recorder::OrcaRecorder;
 pub fn layer() -> OrcaLayer {
     OrcaLayer::default()
 }
+
+/// Runs the code of the README as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -5,6 +5,8 @@
 mod axum_server;
 #[path = "loopback/grpc.rs"]
 mod grpc;
+#[path = "loopback/handle.rs"]
+mod handle;
 #[path = "loopback/hyper.rs"]
 mod hyper_server;
 #[path = "loopback/tonic.rs"]

@@ -18,6 +18,8 @@
 //! # drop((sender, router));
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod assets;
 mod feed;
 mod frame;

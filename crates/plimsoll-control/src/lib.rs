@@ -6,6 +6,8 @@
 //! encodes it as resources. The arithmetic is in `plimsoll_core::planner`, the protocols are in
 //! plimsoll-xds. [`run::Control`] starts a control plane.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod admin;
 pub mod bootstrap;
 pub mod config;

@@ -91,6 +91,8 @@
 //! Items hidden from this documentation are not part of the API: they are single steps of a pick,
 //! public only for the conformance tests.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 #[macro_use]
 mod getters;
 
@@ -120,3 +122,8 @@ pub mod stats;
 mod sync;
 pub mod time;
 pub mod units;
+
+/// Runs the code of the README as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

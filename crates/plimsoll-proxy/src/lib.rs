@@ -9,6 +9,8 @@
 //! [`config`] reads Envoy bootstrap files. [`access_log`] and [`stats`] record requests; `admin`
 //! serves statistics and the state of the proxy.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod accept;
 pub mod access_log;
 mod admin;

@@ -11,6 +11,8 @@
 //! configuration files that are specific to Plimsoll. The converters of `plimsoll-xds` give the
 //! messages their meaning.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod descriptor;
 pub mod error;
 pub mod field;

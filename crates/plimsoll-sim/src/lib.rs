@@ -59,6 +59,8 @@
 //! | [`checker`] | bounds that a scenario sets |
 //! | [`report`] | table, CSV, page of charts |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod checker;
 mod control_plane;
 mod draws;

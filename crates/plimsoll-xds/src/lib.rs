@@ -14,6 +14,8 @@
 //!
 //! Nothing is decided here: a decoder returns a checked type, or an error with the field path.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 #[cfg(feature = "messages")]
 pub mod ads;
 pub mod backoff;
@@ -52,3 +54,8 @@ pub use log_lines::LOG_LINES;
 pub use plimsoll_schema as schema;
 #[cfg(feature = "messages")]
 pub use plimsoll_schema::{error, pb};
+
+/// Runs the code of the README as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -122,6 +122,21 @@ fn crates_use_only_what_the_table_allows() {
 }
 
 #[test]
+fn crates_are_ready_to_be_published() {
+    let mut faults = Vec::new();
+    for name in REPOSITORY.crates() {
+        let path = format!("crates/{name}/Cargo.toml");
+        let manifest = REPOSITORY.text(&path).expect("a manifest is text");
+        let readme = REPOSITORY.text(&format!("crates/{name}/README.md"));
+        let found = manifest_rules::publishing(&path, &manifest, readme.as_deref());
+        faults.extend(found);
+        let license = REPOSITORY.text(&format!("crates/{name}/LICENSE"));
+        assert_eq!(license, REPOSITORY.text("LICENSE"), "LICENSE of {name}");
+    }
+    assert_none(&faults);
+}
+
+#[test]
 fn the_core_has_at_least_as_many_lines_of_tests_as_of_code() {
     let files = rust_files_under("crates/plimsoll-core/");
     let counted = files.iter().filter(|file| !file.path.contains("/benches/"));

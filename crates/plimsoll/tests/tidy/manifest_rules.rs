@@ -1,4 +1,4 @@
-//! Dependency arrows: which crate may use which, read from the manifests.
+//! Rules for manifests: which crate may use which, and what a package needs to be published.
 //!
 //! The table is that of ARCHITECTURE.md. Reads only section headers and keys, which is all that
 //! Cargo's own formatting of a dependency needs.
@@ -152,6 +152,58 @@ pub(crate) fn dependency_arrows(path: &str, manifest: &str) -> Vec<Fault> {
         .collect()
 }
 
+/// Keys of `[package]` that crates.io shows.
+const SHOWN: [&str; 6] = [
+    "categories",
+    "description",
+    "documentation",
+    "keywords",
+    "license",
+    "readme",
+];
+
+/// What a manifest lacks to be published, and features that its README does not list.
+pub(crate) fn publishing(path: &str, manifest: &str, readme: Option<&str>) -> Vec<Fault> {
+    let fault = |line, advice: String| Fault::new(path, line, "publishing", advice);
+    let keys: Vec<_> = keys_of(manifest, "package").collect();
+    let mut faults: Vec<_> = SHOWN
+        .iter()
+        .filter(|shown| !keys.iter().any(|(_, key)| key == *shown))
+        .map(|shown| fault(1, format!("`[package]` lacks `{shown}`")))
+        .collect();
+    let Some(readme) = readme else {
+        faults.push(fault(1, "the crate has no README.md".into()));
+        return faults;
+    };
+    if !readme.contains("**When not to use it:**") {
+        faults.push(fault(1, "README.md does not say when not to use it".into()));
+    }
+    for (line, feature) in keys_of(manifest, "features").filter(|(_, key)| *key != "default") {
+        if !readme.contains(&format!("| `{feature}` |")) {
+            faults.push(fault(
+                line,
+                format!("README.md has no row for the feature `{feature}`"),
+            ));
+        }
+    }
+    if !manifest.contains("[package.metadata.docs.rs]\nall-features = true") {
+        let advice = "`[package.metadata.docs.rs]` must document all features";
+        faults.push(fault(1, advice.into()));
+    }
+    faults
+}
+
+/// Keys of a section with their lines.
+fn keys_of<'a>(manifest: &'a str, wanted: &str) -> impl Iterator<Item = (usize, &'a str)> {
+    let entries = entries(manifest).into_iter();
+    entries.filter_map(move |(number, section, line)| {
+        let (key, _) = line.split_once('=')?;
+        let key = key.trim().trim_end_matches(".workspace");
+        let name = key.chars().all(|c| c.is_alphanumeric() || "-_".contains(c));
+        (section == wanted && name).then_some((number, key))
+    })
+}
+
 struct Dependency<'a> {
     name: &'a str,
     line: usize,
@@ -258,6 +310,26 @@ mod tests {
         let found = faults("[package]\nname = \"plimsoll-extra\"\n");
         assert!(found[0].1.contains("is not in the table"), "{found:?}");
         assert_eq!(faults("[workspace]\n").len(), 1);
+    }
+
+    #[test]
+    fn a_package_has_metadata_and_a_row_for_each_feature() {
+        let manifest = "[package]\nname = \"x\"\ndescription = \"d\"\nlicense.workspace = true\n\
+                        readme = \"README.md\"\ndocumentation = \"u\"\nkeywords = []\n\
+                        categories = []\n[features]\ndefault = [\n  \"a\",\n]\na = []\n\
+                        b-c = [\"a\"]\n[package.metadata.docs.rs]\nall-features = true\n";
+        let readme = "**When not to use it:** never.\n| `a` | yes |\n| `b-c` | no |\n";
+        assert_eq!(publishing("x/Cargo.toml", manifest, Some(readme)), []);
+        let faults = |manifest: &str, readme| {
+            let found = publishing("x/Cargo.toml", manifest, readme);
+            let lines = found.into_iter().map(|fault| fault.advice);
+            lines.collect::<Vec<_>>().join("; ")
+        };
+        assert!(faults(manifest, None).contains("no README.md"));
+        let short = readme.replace("b-c", "b");
+        assert!(faults(manifest, Some(&short)).contains("the feature `b-c`"));
+        let without = manifest.replace("keywords", "words");
+        assert!(faults(&without, Some(readme)).contains("lacks `keywords`"));
     }
 
     #[test]

@@ -4,7 +4,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 # Where rustup installs cargo, in case the shell's PATH does not have it.
 export PATH := $(PATH):$(HOME)/.cargo/bin
-.PHONY: help test demo release soak bench bench-control bench-proxy fuzz fmt clean
+.PHONY: help test api demo release soak bench bench-control bench-proxy fuzz fmt clean
 
 # Steps of `make test`; all if empty: make test STEPS="fmt clippy"
 STEPS ?=
@@ -21,9 +21,12 @@ FUZZ_TARGETS ?=
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: ## Run all checks: format, deployments, lints, tests, real peers, a real browser, docs, features, vectors, benches once
+test: ## Run all checks: format, deployments, lints, tests, real peers, a real browser, docs, public APIs, features, packages, vectors, benches once
 	@scripts/deps.sh test
 	@scripts/test.sh $(STEPS)
+
+api: ## Accept the public API of the libraries as it is now (crates/*/public-api.txt)
+	@scripts/api.sh accept
 
 demo: ## Run three zones of proxies and backends and a control plane here, with a dashboard: make demo ARGS=--auto
 	@scripts/deps.sh demo

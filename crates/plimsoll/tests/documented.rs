@@ -7,6 +7,8 @@
 
 #[path = "documented/deployed.rs"]
 mod deployed;
+#[path = "documented/quoted.rs"]
+mod quoted;
 #[path = "documented/run.rs"]
 mod run;
 

@@ -36,7 +36,7 @@ const CONTROL: &str = "plimsoll control -c examples/control/control.yaml &";
 const SIDECAR: &str = "plimsoll proxy -c examples/proxy/sidecar/proxy.yaml &";
 
 /// All pages with commands.
-pub(crate) const PAGES: [Page; 19] = [
+pub(crate) const PAGES: [Page; 22] = [
     with_envoy("README.md"),
     given("docs/admin-api.md", &[CONTROL, SIDECAR]),
     page("docs/benchmarks.md"),
@@ -46,12 +46,15 @@ pub(crate) const PAGES: [Page; 19] = [
     page("docs/dashboard.md"),
     page("docs/demo.md"),
     page("docs/explain.md"),
+    page("docs/guides/orca.md"),
+    page("docs/guides/own-proxy.md"),
     page("docs/how-it-works.md"),
     page("docs/migrating.md"),
     given("docs/operations.md", &[CONTROL, SIDECAR]),
     page("docs/orca-backend.md"),
     page("docs/proxy.md"),
     page("docs/relay.md"),
+    page("docs/releasing.md"),
     page("docs/simulator.md"),
     with_envoy("docs/tutorial-envoy.md"),
     page("examples/control/README.md"),
@@ -59,7 +62,7 @@ pub(crate) const PAGES: [Page; 19] = [
 ];
 
 /// Commands that no test inside `make test` can run.
-pub(crate) const NOT_RUN: [NotRun; 8] = [
+pub(crate) const NOT_RUN: [NotRun; 9] = [
     NotRun {
         command: "make bench",
         reason: "builds and measures for minutes",
@@ -74,6 +77,11 @@ pub(crate) const NOT_RUN: [NotRun; 8] = [
         command: "cargo install",
         reason: "builds a release and installs it",
         instead: "crates/plimsoll/tests/cli.rs", // the same program, as the tests have built it
+    },
+    NotRun {
+        command: "cargo publish",
+        reason: "uploads to crates.io",
+        instead: "scripts/package.sh", // the step `package`
     },
     NotRun {
         command: "docker build",
@@ -103,7 +111,7 @@ pub(crate) const NOT_RUN: [NotRun; 8] = [
 ];
 
 /// All servers that documents start.
-pub(crate) const SERVERS: [Server; 10] = [
+pub(crate) const SERVERS: [Server; 15] = [
     Server {
         command: "plimsoll control -c examples/control/control.yaml",
         ready: Ready::Ports(&[18000, 18001]),
@@ -137,13 +145,33 @@ pub(crate) const SERVERS: [Server; 10] = [
         ready: Ready::Node,
     },
     Server {
+        command: "for port in 19000 19001 19002; do cargo run -q -p plimsoll-orca --example axum",
+        ready: Ready::Ports(&[19000, 19001, 19002]),
+    },
+    Server {
         command: "cargo run -q -p plimsoll-orca --example axum -- 127.0.0.1:$port",
         ready: Ready::Ports(&[
             19000, 19001, 19002, 19003, 19004, 19005, 19006, 19007, 19008, 19009,
         ]),
     },
     Server {
+        command: "cargo run -q -p plimsoll-orca --example axum -- 127.0.0.1:19000",
+        ready: Ready::Ports(&[19000]),
+    },
+    Server {
         command: "cargo run -p plimsoll-orca --example axum",
+        ready: Ready::Ports(&[8080]),
+    },
+    Server {
+        command: "cargo run -q -p plimsoll-orca --example hyper -- 127.0.0.1:19001",
+        ready: Ready::Ports(&[19001]),
+    },
+    Server {
+        command: "cargo run -q -p plimsoll-orca --example plain -- 127.0.0.1:19002",
+        ready: Ready::Ports(&[19002]),
+    },
+    Server {
+        command: "cargo run -q -p plimsoll-core --example own_proxy -- 127.0.0.1:8080",
         ready: Ready::Ports(&[8080]),
     },
 ];

@@ -149,17 +149,23 @@ exec 'ENVOY' "$@"
 const CARGO_SCRIPT: &str = r#"#!/usr/bin/env bash
 set -euo pipefail
 words=$*
+name=""
 case "${words/ -q/}" in
   "build --release -p plimsoll") exec test -x target/release/plimsoll ;;
-  "run -p plimsoll-orca --example axum") name=axum; set -- 127.0.0.1:8080 ;;
-  "run -p plimsoll-orca --example axum -- "*) name=axum; set -- "${@: -1}" ;;
-  "run -p plimsoll-client --example greetings") name=greetings; set -- ;;
-  "run -p plimsoll-client --example xds") name=xds; set -- ;;
+  "run -p plimsoll-"*" --example "*)
+    name=${words#* --example }
+    name=${name%% *}
+    while (($# > 0)) && [[ $1 != -- ]]; do shift; done
+    (($# == 0)) || shift
+    ;;
   *) echo "cargo $*: not known to the tests of documents" >&2; exit 97 ;;
 esac
 if ! [[ -x BUILT/examples/$name ]]; then
   echo "run 'cargo build --workspace --all-features --examples' first" >&2
   exit 97
+fi
+if [[ $name == axum ]] && (($# == 0)); then
+  set -- 127.0.0.1:8080
 fi
 exec "BUILT/examples/$name" "$@"
 "#;

@@ -172,6 +172,8 @@ const STATE_WORDS = {
   NoLocalityRouting: 'not by zone',
   LocalityDirect: 'all local',
   LocalityResidual: 'spills',
+  LoadAwareLocality: 'by load',
+  LocalityWeighted: 'by weights',
 };
 /** @type {(state?: string | null) => string} */
 export const stateWords = (state) => STATE_WORDS[state] ?? state ?? UNKNOWN;

@@ -164,7 +164,8 @@ pub struct ZoneState {
     pub measured_bp: Option<u64>,
     /// Share of the total demand as delivered to proxies, in basis points.
     pub delivered_bp: Option<u64>,
-    /// Routing state: `NoLocalityRouting`, `LocalityDirect` or `LocalityResidual`.
+    /// Routing state: `NoLocalityRouting`, `LocalityDirect`, `LocalityResidual`,
+    /// `LoadAwareLocality` or `LocalityWeighted`.
     pub state: Option<String>,
     /// Reason for the state; omitted if it is expensive to compute, see
     /// [`DashboardState::explain`].

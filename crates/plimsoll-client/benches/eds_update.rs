@@ -83,7 +83,7 @@ async fn wait(done: impl Fn() -> bool) {
 async fn connect(server: &Management) -> Client {
     let mut options = xds_options(server.address, Variant::Sotw);
     options.clusters = vec!["orders".into()];
-    let client = Client::builder().xds(options).build();
+    let client = Client::builder().xds(options).try_build().unwrap();
     wait(|| {
         let snapshot = client.snapshot("orders");
         snapshot.is_some_and(|snapshot| snapshot.hosts().count() == 1)

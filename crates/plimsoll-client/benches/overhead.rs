@@ -158,12 +158,13 @@ fn service(address: SocketAddr, hosts: u8, http_version: HttpVersion) -> Cluster
     };
     let client = Client::builder()
         .locality(Locality::zone_only("a"))
-        .cluster(
+        .cluster_with_endpoints(
             parse_cluster("name: orders").unwrap(),
             endpoints.unwrap(),
             options,
         )
-        .build();
+        .try_build()
+        .unwrap();
     client.service("orders").unwrap()
 }
 

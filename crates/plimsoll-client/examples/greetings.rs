@@ -6,9 +6,7 @@
 
 use std::net::SocketAddr;
 
-use plimsoll_client::{Channel, Client};
-use plimsoll_core::model::locality::Locality;
-use plimsoll_xds::yaml::parse_upstream_cluster;
+use plimsoll_client::{Channel, Client, Cluster};
 
 mod greeter;
 
@@ -32,31 +30,12 @@ async fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Opens a channel to a cluster in Envoy's format: HTTP/2, hosts in two zones.
+/// Opens a channel to a cluster with hosts in two zones.
 fn connect(local: SocketAddr, remote: SocketAddr) -> Result<Channel, BoxError> {
-    let host = |address: SocketAddr| {
-        let (ip, port) = (address.ip(), address.port());
-        format!("endpoint: {{address: {{socket_address: {{address: {ip}, port_value: {port}}}}}}}")
-    };
-    let cluster = parse_upstream_cluster(&format!(
-        "name: greeter
-type: STATIC
-lb_policy: ROUND_ROBIN
-http2_protocol_options: {{}}
-load_assignment:
-  cluster_name: greeter
-  endpoints:
-  - locality: {{zone: a}}
-    lb_endpoints: [{{{}}}]
-  - locality: {{zone: b}}
-    lb_endpoints: [{{{}}}]
-",
-        host(local),
-        host(remote)
-    ))?;
-    let client = Client::builder()
-        .locality(Locality::zone_only("a"))
-        .upstream(cluster)
-        .build();
+    let greeter = Cluster::new("greeter")
+        .zone("a", [local])
+        .zone("b", [remote])
+        .http2();
+    let client = Client::builder().zone("a").cluster(greeter).try_build()?;
     Ok(client.service("greeter")?.into())
 }

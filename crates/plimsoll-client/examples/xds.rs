@@ -16,7 +16,7 @@ async fn main() -> Result<(), BoxError> {
     let target = std::env::args()
         .nth(1)
         .unwrap_or_else(|| "xds:///orders".to_owned());
-    let client = Client::builder().xds(XdsOptions::from_env()?).build();
+    let client = Client::builder().xds(XdsOptions::from_env()?).try_build()?;
     // Returns once there are routes; fails if the server does not have the target.
     let mut service = client.target(&target).await?;
     for _ in 0..4 {

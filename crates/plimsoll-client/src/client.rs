@@ -16,6 +16,7 @@ use plimsoll_core::model::assignment::ClusterLoadAssignment;
 use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::model::health::HealthSignal;
 use plimsoll_core::model::load_report::ClusterLoadStats;
+use plimsoll_core::model::locality::Locality;
 use plimsoll_core::model::metadata::Metadata;
 #[cfg(feature = "xds")]
 use plimsoll_core::rng::Xoshiro256;
@@ -82,7 +83,7 @@ impl WeakClient {
 }
 
 impl Client {
-    /// Returns a builder; [`ClientBuilder::build`] starts the client.
+    /// Returns a builder; [`ClientBuilder::try_build`] starts the client.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
@@ -95,11 +96,10 @@ impl Client {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use plimsoll_client::{Client, ErrorKind};
+    /// use plimsoll_client::{Client, Cluster, ErrorKind};
     ///
-    /// let cluster = "{name: orders, type: STATIC, load_assignment: {cluster_name: orders}}";
-    /// let cluster = plimsoll_xds::yaml::parse_upstream_cluster(cluster)?;
-    /// let client = Client::builder().upstream(cluster).build();
+    /// let cluster = Cluster::new("orders").endpoints(["10.0.0.1:80"]);
+    /// let client = Client::builder().cluster(cluster).try_build()?;
     /// assert_eq!(client.service("orders")?.cluster_name(), "orders");
     /// assert_eq!(client.service("users").unwrap_err().kind(), ErrorKind::UnknownCluster);
     /// # Ok(())
@@ -152,7 +152,7 @@ impl Client {
     /// use plimsoll_client::{Client, XdsOptions};
     /// use tower_service::Service as _;
     ///
-    /// let client = Client::builder().xds(XdsOptions::from_env()?).build();
+    /// let client = Client::builder().xds(XdsOptions::from_env()?).try_build()?;
     /// let mut orders = client.target("xds:///orders").await?;
     /// let body = http_body_util::Empty::<bytes::Bytes>::new();
     /// let response = orders.call(http::Request::get("/").body(body)?).await?;
@@ -298,23 +298,11 @@ impl Client {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use plimsoll_client::Client;
-    /// use plimsoll_core::model::assignment::{
-    ///     AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
-    /// };
-    ///
-    /// # let cluster = "{name: orders, type: STATIC, load_assignment: {cluster_name: orders}}";
-    /// # let cluster = plimsoll_xds::yaml::parse_upstream_cluster(cluster)?;
-    /// # let client = Client::builder().upstream(cluster).build();
-    /// let endpoints = ClusterLoadAssignment::try_new(AssignmentParts {
-    ///     cluster_name: "orders".into(),
-    ///     endpoints: vec![LocalityParts {
-    ///         lb_endpoints: vec![LbEndpoint::new("10.0.0.1:8080".parse()?)],
-    ///         ..Default::default()
-    ///     }],
-    ///     ..Default::default()
-    /// })?;
-    /// client.update_endpoints(endpoints).await?;
+    /// # use plimsoll_client::{Client, Cluster};
+    /// # let cluster = Cluster::new("orders").zone("zone-a", ["10.0.0.2:80"]);
+    /// # let client = Client::builder().cluster(cluster).try_build()?;
+    /// let now = Cluster::new("orders").zone("zone-a", ["10.0.0.1:80"]);
+    /// client.update_endpoints(now.try_into_endpoints()?).await?;
     /// assert_eq!(client.snapshot("orders").unwrap().hosts().count(), 1);
     /// # Ok(())
     /// # }
@@ -338,10 +326,53 @@ impl Client {
         self.flush().await
     }
 
-    /// Replaces the endpoints of the fleet, the processes like this one.
+    /// Replaces the endpoints of the fleet, the processes like this one. Fractions of demand in it
+    /// are stated and never expire; [`Self::update_observed_traffic`] is for measured demand.
     pub async fn update_originating(&self, fleet: ClusterLoadAssignment) -> Result<(), Error> {
-        self.update(Update::Originating(fleet)).await?;
+        self.update(Update::StatedFleet(fleet)).await?;
         self.flush().await
+    }
+
+    /// Replaces the demand that [`ClientBuilder::demand`] states, for all clusters. Fails for a
+    /// zone that no cluster has, unless there is a management server, which may know more zones.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use plimsoll_client::{Client, Cluster};
+    /// # let cluster = Cluster::new("orders").zone("zone-a", ["10.0.0.1:80"]);
+    /// # let cluster = cluster.zone("zone-b", ["10.0.0.2:80"]);
+    /// # let client = Client::builder().zone("zone-a").cluster(cluster).try_build()?;
+    /// client.set_demand([("zone-a", 3), ("zone-b", 1)]).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn set_demand<L: Into<Locality>, N: Into<f64>>(
+        &self,
+        demand: impl IntoIterator<Item = (L, N)>,
+    ) -> Result<(), Error> {
+        let (reply, checked) = oneshot::channel();
+        let update = Update::StatedDemand {
+            demand: builder::fractions(demand).map_err(builder::invalid)?,
+            check_zones: !self.has_management_server(),
+            reply,
+        };
+        self.update(update).await?;
+        checked
+            .await
+            .map_err(|_| Error::closed())?
+            .map_err(builder::invalid)?;
+        self.flush().await
+    }
+
+    #[cfg(feature = "xds")]
+    fn has_management_server(&self) -> bool {
+        self.0.xds.is_some()
+    }
+
+    #[cfg(not(feature = "xds"))]
+    const fn has_management_server(&self) -> bool {
+        false
     }
 
     /// Sets the health of a host, as found by a health check outside of this client.
@@ -357,7 +388,8 @@ impl Client {
     }
 
     /// Sets which fraction of the demand for a cluster comes from each zone, if the program
-    /// measures it. Fractions in EDS or LRS responses take effect without this call.
+    /// measures it. Unlike stated demand ([`Self::set_demand`]), it expires after
+    /// `staleness_threshold`. Fractions in EDS or LRS responses take effect without this call.
     pub async fn update_observed_traffic(
         &self,
         cluster: &str,

@@ -17,16 +17,21 @@
 //! #     let _ = socket.read(&mut [0; 1024]).await?;
 //! #     socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await
 //! # });
-//! use plimsoll_client::Client;
+//! use plimsoll_client::{Client, Cluster, Policy};
 //! use tower_service::Service as _;
 //!
-//! let cluster = plimsoll_xds::yaml::parse_upstream_cluster(
-//!     "{name: orders, type: STATIC, lb_policy: LEAST_REQUEST, load_assignment: {
-//!         cluster_name: orders, endpoints: [{locality: {zone: zone-a}, lb_endpoints: [{endpoint:
-//!         {address: {socket_address: {address: 127.0.0.1, port_value: 8080}}}}]}]}}"
-//! # .replace("8080", &port).as_str()
-//! )?;
-//! let client = Client::builder().upstream(cluster).build();
+//! let orders = Cluster::new("orders")
+//! #    .zone("zone-a", [format!("127.0.0.1:{port}")])
+//! # ; let _ = Cluster::new("orders")
+//!     .zone("zone-a", ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"])
+//!     .zone("zone-b", ["10.0.1.1:80", "10.0.1.2:80", "10.0.1.3:80"])
+//!     .policy(Policy::zone_aware().measured());
+//! # let orders = orders.zone("zone-b", [] as [&str; 0]);
+//! let client = Client::builder()
+//!     .zone("zone-a")
+//!     .demand([("zone-a", 60), ("zone-b", 20)])
+//!     .cluster(orders)
+//!     .try_build()?;
 //! let mut orders = client.service("orders")?;
 //! let body = http_body_util::Empty::<bytes::Bytes>::new();
 //! let response = orders.call(http::Request::get("/").body(body)?).await?;
@@ -56,6 +61,7 @@
 
 mod client;
 mod cluster;
+mod config;
 mod error;
 mod health;
 mod log_lines;
@@ -70,19 +76,40 @@ pub use client::{Client, ClientBuilder};
 #[cfg(feature = "yaml")]
 pub use cluster::service_config::WRR_CUSTOM_METRICS;
 pub use cluster::status::{ClusterStatus, ConnectionCounts, HostStatus};
+pub use config::{
+    ActiveHealthCheck, ClientSideWeightedRoundRobinPolicy, Cluster, Endpoint, LeastRequestPolicy,
+    LoadAwarePolicy, LocalityWeightedPolicy, MaglevPolicy, Outliers, Policy, RandomPolicy,
+    RingHashPolicy, RoundRobinPolicy, Tls, WrrLocalityPolicy, ZoneAwarePolicy,
+};
 pub use error::{Error, ErrorKind};
 #[doc(hidden)]
 pub use log_lines::LOG_LINES;
 pub use metrics::{Stat, Stats, metric_name, metrics};
+pub use plimsoll_core::event::Event;
+pub use plimsoll_core::explain::{Explanation, FractionStatus, StateName};
+pub use plimsoll_core::host::Host;
+pub use plimsoll_core::locality_picking::demand::FractionMap;
+pub use plimsoll_core::model::assignment::ClusterLoadAssignment;
+pub use plimsoll_core::model::cluster::ClusterConfig;
+pub use plimsoll_core::model::health::{HealthSignal, HealthStatus};
+pub use plimsoll_core::model::load_report::{ClusterLoadStats, Node};
+pub use plimsoll_core::model::locality::Locality;
 pub use plimsoll_core::model::metadata::{MatchCriteria, Metadata, MetadataValue};
+pub use plimsoll_core::snapshot::RoutingSnapshot;
+pub use plimsoll_core::stats::Families;
+pub use plimsoll_core::time::Instant;
 #[cfg(feature = "xds")]
 pub use plimsoll_xds::ads::Variant;
+pub use plimsoll_xds::clock::Clock;
 #[cfg(feature = "xds")]
 pub use plimsoll_xds::driver::ConnectOptions;
+#[cfg(feature = "xds")]
+pub use plimsoll_xds::route::RouteConfiguration;
 #[cfg(feature = "yaml")]
 pub use plimsoll_xds::service_config::GrpcFeatures;
 pub use plimsoll_xds::upstream::{
-    CircuitBreakers, ClusterEndpoints, EndpointExtras, HttpVersion, UpstreamOptions,
+    CircuitBreakers, ClusterEndpoints, EndpointExtras, HttpVersion, UpstreamCluster,
+    UpstreamOptions, UpstreamTls,
 };
 pub use request::body::{RequestBody, ResponseBody};
 pub use request::deadline_body::DeadlineBody;
@@ -101,3 +128,42 @@ pub use xds::{
     IgnoredFields, LoadReporting, RouteCompiler, RouteStatus, Subscriptions, XdsOptions, XdsState,
     XdsStatus,
 };
+
+/// Types that explanations and events are made of.
+pub mod explain {
+    pub use plimsoll_core::explain::{
+        ChangeExplanation, FractionsExplanation, LocalityExplanation, PreconditionExplanation,
+        PriorityExplanation, SubsetExplanation, SubsetLocality, SubsetsExplanation,
+        ZoneExplanation,
+    };
+    pub use plimsoll_core::locality_picking::fractions::FractionOrigin;
+    pub use plimsoll_core::locality_picking::zone_aware::Reason;
+    pub use plimsoll_core::model::zone_aware::LocalityBasis;
+}
+
+/// Values of settings that the builders take, and the checked types they end in.
+pub mod settings {
+    pub use plimsoll_core::model::assignment::{
+        AssignmentParts, DropOverloadParts, LbEndpoint, LocalityLbEndpoints, LocalityParts,
+    };
+    pub use plimsoll_core::model::cluster::{
+        ClusterConfigParts, HealthChecking, LocalityPolicy, LocalitySampling,
+    };
+    pub use plimsoll_core::model::endpoint_policy::{EndpointPolicy, HashFunction};
+    pub use plimsoll_core::model::load_aware_locality::{ColdStart, RemoteMean};
+    pub use plimsoll_core::model::orca::UtilizationPrecedence;
+    pub use plimsoll_core::model::outlier_detection::{
+        FailurePercentageEjection, OutlierDetection, SuccessRateEjection,
+    };
+    pub use plimsoll_core::model::subset::{
+        LbSubsetConfig, LbSubsetConfigParts, SubsetFallbackPolicy, SubsetSelectorParts,
+    };
+    pub use plimsoll_core::model::zone_aware::CapacityBasis;
+    pub use plimsoll_core::units::{BasisPoints, FieldError};
+    pub use plimsoll_xds::upstream::{
+        CertificatePair, DataSource, Discovery, DnsLookupFamily, DnsOptions, EdsSource,
+        HealthCheck, HealthCheckKind, Http2Options, HttpHealthCheck, HttpMethod, LoadAssignment,
+        NamedEndpoint, NamedLocality, RetryBudget, SanMatcher, StatusRange, TcpKeepalive,
+        TrustedCa,
+    };
+}

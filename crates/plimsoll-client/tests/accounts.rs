@@ -29,9 +29,10 @@ fn client(actors: &[&Actor], options: UpstreamOptions) -> Client {
     let assignment = endpoints("orders", &[("a", &addresses)]);
     Client::builder()
         .locality(Locality::zone_only("a"))
-        .cluster(round_robin("orders"), assignment, options)
+        .cluster_with_endpoints(round_robin("orders"), assignment, options)
         .seed(7)
-        .build()
+        .try_build()
+        .unwrap()
 }
 
 async fn drain(client: &Client) -> Counts {
@@ -274,12 +275,13 @@ async fn http2_streams_that_a_server_has_not_processed_were_never_issued() {
         while connection.accept().await.is_some() {}
     });
     let client = Client::builder()
-        .cluster(
+        .cluster_with_endpoints(
             round_robin("orders"),
             endpoints("orders", &[("a", &[address])]),
             http2(),
         )
-        .build();
+        .try_build()
+        .unwrap();
     let mut service = client.service("orders").unwrap();
     let error = service.call(request(Method::GET, "/")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused);

@@ -21,9 +21,10 @@ fn client(addresses: &[SocketAddr], options: UpstreamOptions) -> Client {
     let assignment = endpoints("orders", &[("a", addresses)]);
     Client::builder()
         .locality(Locality::zone_only("a"))
-        .cluster(round_robin("orders"), assignment, options)
+        .cluster_with_endpoints(round_robin("orders"), assignment, options)
         .seed(7)
-        .build()
+        .try_build()
+        .unwrap()
 }
 
 #[tokio::test]
@@ -155,13 +156,14 @@ async fn preconnect_dials_hosts_before_the_first_request() {
     let actors = [Actor::start().await, Actor::start().await];
     let addresses = [actors[0].address, actors[1].address];
     let client = Client::builder()
-        .cluster(
+        .cluster_with_endpoints(
             round_robin("orders"),
             endpoints("orders", &[("a", &addresses)]),
             UpstreamOptions::default(),
         )
         .preconnect(true)
-        .build();
+        .try_build()
+        .unwrap();
     for actor in &actors {
         eventually("it is dialed", async || actor.connections() == 1).await;
     }
@@ -289,7 +291,7 @@ load_assignment:
         alive.address.port()
     );
     let cluster = plimsoll_xds::yaml::parse_upstream_cluster(&text).unwrap();
-    let client = Client::builder().upstream(cluster).build();
+    let client = Client::builder().upstream(cluster).try_build().unwrap();
     let mut service = client.service("orders").unwrap();
     get(&mut service, "/").await.unwrap();
     assert_eq!(alive.requests(), 1);

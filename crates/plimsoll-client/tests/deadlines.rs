@@ -20,8 +20,9 @@ fn client(actor: &Actor) -> Client {
     let assignment = endpoints("orders", &[("a", &[actor.address])]);
     Client::builder()
         .locality(Locality::zone_only("a"))
-        .cluster(round_robin("orders"), assignment, http2())
-        .build()
+        .cluster_with_endpoints(round_robin("orders"), assignment, http2())
+        .try_build()
+        .unwrap()
 }
 
 async fn call(client: &Client, path: &str, timeout: &str) -> ChannelBody {

@@ -23,9 +23,10 @@ fn client(actors: &[&Actor], options: UpstreamOptions) -> Client {
     let assignment = endpoints("orders", &[("a", &addresses)]);
     Client::builder()
         .locality(Locality::zone_only("a"))
-        .cluster(round_robin("orders"), assignment, options)
+        .cluster_with_endpoints(round_robin("orders"), assignment, options)
         .seed(7)
-        .build()
+        .try_build()
+        .unwrap()
 }
 
 fn check(kind: HealthCheckKind) -> HealthCheck {

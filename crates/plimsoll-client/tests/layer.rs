@@ -1,4 +1,5 @@
 //! The layer over another HTTP client: hyper-util's, with its own connections.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod support;
 
@@ -17,13 +18,14 @@ async fn requests_of_another_http_client_are_balanced_and_counted() {
     let backends = [Backend::start().await, Backend::start().await];
     let addresses = [backends[0].address, backends[1].address, refused_address()];
     let client = Client::builder()
-        .cluster(
+        .cluster_with_endpoints(
             round_robin("orders"),
             endpoints("orders", &[("a", &addresses)]),
             UpstreamOptions::default(),
         )
         .seed(7)
-        .build();
+        .try_build()
+        .unwrap();
     let http = legacy::Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
     let mut balanced = client.layer("orders").unwrap().layer(http);
     let (mut good, mut bad) = (0, 0);

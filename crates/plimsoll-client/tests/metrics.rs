@@ -23,12 +23,13 @@ async fn busy_client() -> (Client, Actor) {
     let assignment = endpoints("orders", &[("a", &[actor.address])]);
     let client = Client::builder()
         .locality(Locality::zone_only("a"))
-        .cluster(
+        .cluster_with_endpoints(
             round_robin("orders"),
             assignment,
             UpstreamOptions::default(),
         )
-        .build();
+        .try_build()
+        .unwrap();
     let mut options = RequestOptions::default();
     options.retry.retry_on = RetryOn::SERVER_ERROR;
     options.retry.num_retries = 1;

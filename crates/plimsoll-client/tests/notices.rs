@@ -55,12 +55,13 @@ async fn expired_load_reports_are_logged_once() {
     let actor = Actor::start().await;
     let client = Client::builder()
         .locality(Locality::zone_only("a"))
-        .cluster(
+        .cluster_with_endpoints(
             parse_cluster(LOAD_AWARE).unwrap(),
             endpoints("orders", &[("a", &[actor.address])]),
             UpstreamOptions::default(),
         )
-        .build();
+        .try_build()
+        .unwrap();
     let mut service = client.service("orders").unwrap();
     let mut report = request(Method::GET, "/say");
     let value = "TEXT cpu_utilization=0.5".parse().unwrap();
@@ -86,12 +87,13 @@ async fn panic_is_a_warning() {
     let addresses = [actors[0].address, actors[1].address];
     let client = Client::builder()
         .locality(Locality::zone_only("a"))
-        .cluster(
+        .cluster_with_endpoints(
             round_robin("orders"),
             endpoints("orders", &[("a", &addresses)]),
             UpstreamOptions::default(),
         )
-        .build();
+        .try_build()
+        .unwrap();
     for address in addresses {
         let failed = HealthSignal::ActiveCheckFailed;
         (client.update_health("orders", address, failed).await).unwrap();

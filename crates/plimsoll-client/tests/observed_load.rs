@@ -151,9 +151,10 @@ async fn unanswered_requests_move_traffic_to_the_other_zone() {
     let config = parse_cluster(&format!("name: orders\n{POLICY}")).unwrap();
     let client = Client::builder()
         .locality(Locality::zone_only("a"))
-        .cluster(config, zones, options())
+        .cluster_with_endpoints(config, zones, options())
         .seed(7)
-        .build();
+        .try_build()
+        .unwrap();
     let traffic = traffic(&client.service("orders").unwrap());
     is_home(&client, &b).await;
     a.held.send_replace(true);
@@ -170,9 +171,10 @@ async fn response_times_end_with_the_headers() {
     let config = parse_cluster(&format!("name: orders\n{POLICY}")).unwrap();
     let client = Client::builder()
         .locality(Locality::zone_only("a"))
-        .cluster(config, zones, options())
+        .cluster_with_endpoints(config, zones, options())
         .seed(7)
-        .build();
+        .try_build()
+        .unwrap();
     let mut service = client.service("orders").unwrap();
     let traffic = traffic(&service);
     is_home(&client, &b).await;
@@ -210,7 +212,7 @@ async fn the_policy_arrives_by_xds_and_outlives_the_server() {
         assignment("orders", &[("a", &[a.address]), ("b", &[b.address])]),
     ]);
     let options = XdsOptions::new(format!("http://{}", server.address), node());
-    let client = Client::builder().xds(options).seed(7).build();
+    let client = Client::builder().xds(options).seed(7).try_build().unwrap();
     let service = within(client.target("xds:///orders")).await.unwrap();
     let traffic = traffic(&service);
     is_home(&client, &b).await;

@@ -139,13 +139,14 @@ async fn weights_follow_reports_and_hosts_without_the_service_are_not_asked_agai
     };
     let client = Client::builder()
         .locality(Locality::zone_only("a"))
-        .cluster(
+        .cluster_with_endpoints(
             parse_cluster(CONFIG).unwrap(),
             endpoints("orders", &[("a", &addresses)]),
             options,
         )
         .seed(7)
-        .build();
+        .try_build()
+        .unwrap();
     let mut service = client.service("orders").unwrap();
     let served = |index: usize| reporters[index].served.load(Ordering::Relaxed);
     let followed = async {
@@ -224,7 +225,7 @@ async fn load_aware_localities_follow_reports_of_a_sidecar() {
         assignment("orders", &[("a", &[near.address]), ("b", &[far.address])]),
     ]);
     let options = XdsOptions::new(format!("http://{}", server.address), node());
-    let client = Client::builder().xds(options).seed(7).build();
+    let client = Client::builder().xds(options).seed(7).try_build().unwrap();
     let mut service = within(client.target("xds:///orders")).await.unwrap();
 
     let served = |reporter: &Reporter| reporter.served.load(Ordering::Relaxed);

@@ -1,4 +1,5 @@
 //! Requests through a client with fixed endpoints, to real servers on loopback.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod support;
 
@@ -12,9 +13,10 @@ async fn client(addresses: &[SocketAddr], options: UpstreamOptions) -> Client {
     let assignment = endpoints("orders", &[("a", addresses)]);
     Client::builder()
         .locality(Locality::zone_only("a"))
-        .cluster(round_robin("orders"), assignment, options)
+        .cluster_with_endpoints(round_robin("orders"), assignment, options)
         .seed(7)
-        .build()
+        .try_build()
+        .unwrap()
 }
 
 #[tokio::test]

@@ -28,9 +28,10 @@ fn client(actors: &[&Actor], options: UpstreamOptions) -> Client {
     let assignment = endpoints("orders", &[("a", &addresses)]);
     Client::builder()
         .locality(Locality::zone_only("a"))
-        .cluster(round_robin("orders"), assignment, options)
+        .cluster_with_endpoints(round_robin("orders"), assignment, options)
         .seed(7)
-        .build()
+        .try_build()
+        .unwrap()
 }
 
 fn retrying(client: &Client, conditions: &str) -> ClusterService {
@@ -82,12 +83,13 @@ async fn each_attempt_stores_the_load_report_of_its_host() {
     let text = "name: orders\nlb_policy: ROUND_ROBIN\n\
                 lrs_report_endpoint_metrics: [cpu_utilization]";
     let client = Client::builder()
-        .cluster(
+        .cluster_with_endpoints(
             parse_cluster(text).unwrap(),
             endpoints("orders", &[("a", &addresses)]),
             UpstreamOptions::default(),
         )
-        .build();
+        .try_build()
+        .unwrap();
     let mut service = retrying(&client, "gateway-error");
     for _ in 0..4 {
         let mut call = request(Method::GET, "/say");
@@ -166,12 +168,13 @@ async fn unsent_requests_are_retried_without_a_budget() {
     let hosts = [refused_address(), alive.address];
     let client = Client::builder()
         .locality(Locality::zone_only("a"))
-        .cluster(
+        .cluster_with_endpoints(
             round_robin("orders"),
             endpoints("orders", &[("a", &hosts)]),
             options,
         )
-        .build();
+        .try_build()
+        .unwrap();
     // Also if a route names the condition that Envoy would need.
     for conditions in ["", "connect-failure", "5xx"] {
         let mut service = retrying(&client, conditions);
@@ -243,13 +246,14 @@ async fn client_of_a_dead_zone(alive: &Actor, options: UpstreamOptions) -> Clien
             "fleet",
             &[("a", &fleet[..1]), ("b", &fleet[1..])],
         ))
-        .cluster(
+        .cluster_with_endpoints(
             parse_cluster(config).unwrap(),
             endpoints("orders", &[("a", &dead), ("b", &[alive.address])]),
             options,
         )
         .seed(7)
-        .build()
+        .try_build()
+        .unwrap()
 }
 
 #[tokio::test]
@@ -301,9 +305,10 @@ async fn client_of_a_dead_priority(policy: &str, alive: &[&Actor]) -> Client {
     let config = parse_cluster(&format!("name: orders\nlb_policy: {policy}")).unwrap();
     Client::builder()
         .locality(Locality::zone_only("a"))
-        .cluster(config, assignment.unwrap(), UpstreamOptions::default())
+        .cluster_with_endpoints(config, assignment.unwrap(), UpstreamOptions::default())
         .seed(7)
-        .build()
+        .try_build()
+        .unwrap()
 }
 
 #[tokio::test]

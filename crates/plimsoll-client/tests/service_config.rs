@@ -19,7 +19,7 @@ const CONFIG: &str = r#"{"loadBalancingConfig": [{"unknown_policy": {}}, {"weigh
 fn builder(actor: &Actor) -> ClientBuilder {
     let assignment = endpoints("orders", &[("a", &[actor.address])]);
     let options = UpstreamOptions::default();
-    Client::builder().cluster(round_robin("orders"), assignment, options)
+    Client::builder().cluster_with_endpoints(round_robin("orders"), assignment, options)
 }
 
 /// Weight of the only host after it reported a queue of one half at 100 requests per second.
@@ -40,7 +40,7 @@ async fn custom_metrics_need_the_feature() {
     for (wrr_custom_metrics, expected) in [(true, Some(200)), (false, None)] {
         let features = GrpcFeatures { wrr_custom_metrics };
         let built = builder(&actor).service_config_with("orders", CONFIG, features);
-        let client = built.unwrap().build();
+        let client = built.unwrap().try_build().unwrap();
         assert_eq!(weight(&client).await, expected, "{features:?}");
     }
 }
@@ -51,7 +51,7 @@ async fn custom_metrics_are_off_without_the_environment_variable() {
     assert_eq!(std::env::var_os(plimsoll_client::WRR_CUSTOM_METRICS), None);
     let actor = Actor::start().await;
     let client = builder(&actor).service_config("orders", CONFIG).unwrap();
-    assert_eq!(weight(&client.build()).await, None);
+    assert_eq!(weight(&client.try_build().unwrap()).await, None);
 }
 
 #[tokio::test]

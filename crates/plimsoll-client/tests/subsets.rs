@@ -67,7 +67,8 @@ fn client(backends: &[Backend; 3]) -> Client {
     );
     Client::builder()
         .upstream(parse_upstream_cluster(&text).unwrap())
-        .build()
+        .try_build()
+        .unwrap()
 }
 
 fn request(own: Option<MatchCriteria>) -> Request<Empty<Bytes>> {
@@ -224,7 +225,8 @@ async fn routes_select_subsets_and_requests_override_them() {
     for variant in [Variant::Sotw, Variant::Delta] {
         let client = Client::builder()
             .xds(xds_options(server.address, variant))
-            .build();
+            .try_build()
+            .unwrap();
         let mut service = within(client.target("xds:///orders")).await.unwrap();
         let seen = answering(&mut service, None, &backends).await;
         assert_eq!(seen, [1, 2].into(), "{variant:?}");

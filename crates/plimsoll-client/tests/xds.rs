@@ -18,7 +18,8 @@ use tokio::task::JoinHandle;
 async fn target(server: &Management, variant: Variant) -> (Client, TargetService) {
     let client = Client::builder()
         .xds(xds_options(server.address, variant))
-        .build();
+        .try_build()
+        .unwrap();
     let service = within(client.target("xds:///orders")).await.unwrap();
     (client, service)
 }
@@ -107,7 +108,8 @@ async fn a_missing_target_is_an_immediate_error() {
     for variant in [Variant::Sotw, Variant::Delta] {
         let client = Client::builder()
             .xds(xds_options(server.address, variant))
-            .build();
+            .try_build()
+            .unwrap();
         let error = within(client.target("xds:///order")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Discovery);
         assert!(error.to_string().contains("\"order\""), "{error}");
@@ -343,7 +345,7 @@ async fn a_fallback_server_is_used_while_the_first_is_down() {
         let other = options.clone();
         options.fallback = vec![other.server];
         options.fallback[0].uri = format!("http://{}", second.address);
-        let client = Client::builder().xds(options).build();
+        let client = Client::builder().xds(options).try_build().unwrap();
         let mut orders = within(client.target("xds:///orders")).await.unwrap();
         wait_for_lrs(&second).await;
         get(&mut orders, "/").await.unwrap();

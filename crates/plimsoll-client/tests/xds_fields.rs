@@ -26,7 +26,7 @@ fn client(server: &Management, variant: Variant) -> Client {
     };
     let mut options = XdsOptions::new(format!("http://{}", server.address), node);
     options.variant = variant;
-    Client::builder().xds(options).build()
+    Client::builder().xds(options).try_build().unwrap()
 }
 
 /// Appends bytes to the resource of one type.

@@ -119,7 +119,7 @@ async fn fractions_of_the_lrs_response_win_and_are_withdrawn() {
         fleet([Some(5000), Some(5000)]),
     ];
     let server = Management::start(&resources);
-    let client = Client::builder().xds(options(&server)).build();
+    let client = Client::builder().xds(options(&server)).try_build().unwrap();
     let by_field = Some(FractionOrigin::EdsField);
     wait_for_fractions(&client, FractionStatus::Fresh, by_field).await;
     server.set_traffic(1, vec![traffic(&[("a", 9000), ("b", 1000)])]);
@@ -140,7 +140,7 @@ async fn measured_demand_reaches_a_convergent_cluster_by_eds_and_lrs() {
         fleet([None, None]),
     ];
     let server = Management::start(&resources);
-    let client = Client::builder().xds(options(&server)).build();
+    let client = Client::builder().xds(options(&server)).try_build().unwrap();
     wait_for_fractions(&client, FractionStatus::Absent, None).await;
     server.set_traffic(1, vec![traffic(&[("a", 9000), ("b", 1000)])]);
     let leads = FractionStatus::FeedForward;
@@ -170,9 +170,9 @@ async fn clusters_of_the_program_subscribe_to_the_fleet() {
     let first = Client::builder()
         .xds(options(&server))
         .upstream(own.clone());
-    let second = Client::builder().xds(options(&server)).build();
+    let second = Client::builder().xds(options(&server)).try_build().unwrap();
     second.set_upstream(own).await.unwrap();
-    for client in [first.build(), second] {
+    for client in [first.try_build().unwrap(), second] {
         wait_for_fractions(
             &client,
             FractionStatus::Fresh,
@@ -185,7 +185,7 @@ async fn clusters_of_the_program_subscribe_to_the_fleet() {
 #[tokio::test]
 async fn a_cluster_of_the_program_can_be_the_fleet() {
     let server = Management::start(&[fleet([Some(9000), Some(1000)])]);
-    let client = Client::builder().xds(options(&server)).build();
+    let client = Client::builder().xds(options(&server)).try_build().unwrap();
     let host = |zone: &str, port: u16| {
         let socket = format!("{{address: localhost, port_value: {port}}}");
         let endpoint = format!("{{endpoint: {{address: {{socket_address: {socket}}}}}}}");

@@ -37,7 +37,8 @@ impl Scene {
         let mut server = Hostile::start().await;
         let client = Client::builder()
             .xds(options(server.address, variant))
-            .build();
+            .try_build()
+            .unwrap();
         let asking = client.clone();
         let asking = tokio::spawn(async move { asking.target("xds:///orders").await });
         let mut stream = server.stream().await;

@@ -92,7 +92,7 @@ fn client(server: SocketAddr, channel_creds: &[Value]) -> Client {
         "node": {"id": "n1", "cluster": "fleet", "locality": {"zone": "a"}},
     });
     let options = XdsOptions::from_bootstrap(&bootstrap.to_string()).unwrap();
-    Client::builder().xds(options).build()
+    Client::builder().xds(options).try_build().unwrap()
 }
 
 const LOOPBACK: &[SanType] = &[SanType::IpAddress(std::net::IpAddr::V4(

@@ -42,7 +42,7 @@ use crate::model::cluster::ClusterConfig;
 use crate::model::health::{HealthFlags, HealthSignal};
 use crate::model::locality::Locality;
 use crate::model::metadata::Metadata;
-use crate::model::zone_aware::{LocalityBasis, ZoneAware};
+use crate::model::zone_aware::ZoneAware;
 use crate::snapshot::{RoutingSnapshot, SubsetTable, ZoneContext};
 use crate::stats::{BalancerStats, LoadAwareStats};
 use crate::time::Instant;
@@ -68,7 +68,8 @@ use subsets::{SnapshotContext, SubsetRefresh, Subsets};
 struct Fleet {
     assignment: ClusterLoadAssignment,
     counts: Arc<HostSetCounts>,
-    received_at: Instant,
+    /// From when on the age of its fractions counts; `None` = they never expire.
+    received_at: Option<Instant>,
 }
 
 /// The single writer of one cluster's routing state. See the [module documentation](self) for an
@@ -86,6 +87,8 @@ pub struct Balancer {
     subsets: Option<Box<Subsets>>,
     subset_table: Option<Arc<SubsetTable>>,
     fleet: Option<Fleet>,
+    /// One host in each zone of the stated demand, while the fleet's assignment is unknown.
+    stated_fleet: Option<Arc<HostSetCounts>>,
     fractions: Arc<FractionStore>,
     demand: Arc<Demand>,
     ramp: Ramp,
@@ -135,6 +138,7 @@ impl Balancer {
             ready: false,
             routing: Routing::default(),
             fleet: None,
+            stated_fleet: None,
             fractions: Arc::default(),
             demand: Arc::default(),
             ramp: Ramp::new(now),
@@ -237,15 +241,16 @@ impl Balancer {
     /// each zone has. An update of fractions alone re-arms their staleness deadline and rebuilds no
     /// host list.
     pub fn handle_fleet_assignment(&mut self, assignment: ClusterLoadAssignment, now: Instant) {
-        self.handle_cached_fleet_assignment(assignment, now, now);
+        self.handle_cached_fleet_assignment(assignment, Some(now), now);
     }
 
-    /// Applies a fleet assignment that arrived at `received_at`, before this cluster was created.
-    /// The age of its fractions counts from `received_at` (decision 0024).
+    /// Applies a fleet assignment that arrived at `received_at`, possibly before this cluster was
+    /// created. The age of its fractions counts from `received_at`; `None` = a program or file
+    /// states them, and they never expire (decision 0024).
     pub fn handle_cached_fleet_assignment(
         &mut self,
         assignment: ClusterLoadAssignment,
-        received_at: Instant,
+        received_at: Option<Instant>,
         now: Instant,
     ) {
         let source = self.fraction_source();
@@ -283,7 +288,7 @@ impl Balancer {
         now: Instant,
     ) {
         let origin = FractionOrigin::LrsResponse;
-        self.receive_fractions(origin, Arc::new(fractions), observed_at, now);
+        self.receive_fractions(origin, Arc::new(fractions), Some(observed_at), now);
         self.refresh(Dirty::zone(), now);
     }
 
@@ -397,7 +402,7 @@ impl Balancer {
         let zone = self.zone_context(now);
         let context = ClusterContext {
             config: &self.within,
-            fleet: self.fleet.as_ref().map(|fleet| &*fleet.counts),
+            fleet: zone.fleet.as_deref(),
             demand: &self.demand,
             fractions: &self.fractions,
             policy: self.members.policy,
@@ -432,36 +437,6 @@ impl Balancer {
             .map(|subsets| subsets.refresh(members, &refresh, &context, events));
     }
 
-    /// Demand per zone: measured fractions while fresh, else host counts (decisions 0023, 0024).
-    fn refresh_demand(&mut self, config: Option<&ZoneAware>) {
-        let (Some(config), Some(fleet)) = (config, &self.fleet) else {
-            self.demand = Arc::default();
-            return;
-        };
-        let fleet = &*fleet.counts;
-        self.demand = Arc::new(match config.locality_basis() {
-            LocalityBasis::HealthyHostsNum | LocalityBasis::ObservedLoad => {
-                Demand::from_host_counts(fleet)
-            }
-            LocalityBasis::HealthyHostsWeight => Demand::from_host_weights(fleet),
-            LocalityBasis::LrsReportedRate => match self.fractions.current() {
-                None => Demand::from_host_counts(fleet),
-                Some(current) => match Demand::from_fractions(current.fractions, fleet) {
-                    None => {
-                        self.stats.lrs_fractions_all_zero.increment();
-                        Demand::from_host_counts(fleet)
-                    }
-                    Some(demand) => {
-                        if demand.is_partial() {
-                            self.stats.lrs_fractions_partial.increment();
-                        }
-                        demand
-                    }
-                },
-            },
-        });
-    }
-
     fn snapshot(&self, now: Instant) -> RoutingSnapshot {
         RoutingSnapshot {
             generation: self.generation,
@@ -480,7 +455,7 @@ impl Balancer {
 
     fn zone_context(&self, now: Instant) -> ZoneContext {
         ZoneContext {
-            fleet: self.fleet.as_ref().map(|fleet| Arc::clone(&fleet.counts)),
+            fleet: self.fleet_counts().cloned(),
             demand: Arc::clone(&self.demand),
             fractions: Arc::clone(&self.fractions),
             built_at: now,

@@ -29,7 +29,7 @@ pub struct Explanation {
     /// Name as in `envoy.load_balancing_policies.*`, such as `round_robin` or `maglev`.
     pub endpoint_policy: &'static str,
     pub locality_basis: Option<LocalityBasis>,
-    /// State of requests at priority 0, including panic and sampling.
+    /// What chooses the locality of requests at priority 0, including panic and sampling.
     pub state: StateName,
     pub reason: String,
     /// Why zone-aware routing is off, for programs; `None` if it is on.
@@ -47,7 +47,7 @@ pub struct Explanation {
     pub zones: Vec<ZoneExplanation>,
     pub priorities: Vec<PriorityExplanation>,
     pub subsets: Option<SubsetsExplanation>,
-    /// Remarks for operators (panic, lost traffic, missing weights).
+    /// Remarks for operators (panic, lost traffic, missing weights, regions that do not match).
     pub notes: Vec<String>,
     /// Settings that the control plane changes before sending; empty in a data plane.
     pub changes: Vec<ChangeExplanation>,
@@ -74,7 +74,8 @@ impl ChangeExplanation {
     }
 }
 
-/// State of zone-aware routing, named as in Envoy.
+/// How localities are chosen: the states of zone-aware routing, named as in Envoy, or the policy
+/// that chooses instead of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub enum StateName {
@@ -82,6 +83,10 @@ pub enum StateName {
     NoLocalityRouting,
     LocalityDirect,
     LocalityResidual,
+    /// `load_aware_locality` chooses, by the utilization that hosts report.
+    LoadAwareLocality,
+    /// `locality_weighted_lb_config` or `wrr_locality` chooses, by the weights of the assignment.
+    LocalityWeighted,
 }
 
 impl StateName {
@@ -91,6 +96,8 @@ impl StateName {
             Self::NoLocalityRouting => "NoLocalityRouting",
             Self::LocalityDirect => "LocalityDirect",
             Self::LocalityResidual => "LocalityResidual",
+            Self::LoadAwareLocality => "LoadAwareLocality",
+            Self::LocalityWeighted => "LocalityWeighted",
         }
     }
 }
@@ -136,9 +143,9 @@ pub enum FractionStatus {
 pub struct FractionsExplanation {
     pub status: FractionStatus,
     pub origin: Option<FractionOrigin>,
-    /// Age of the fractions at the time of the explanation, milliseconds.
+    /// Age of the fractions at the time of the explanation, milliseconds; `None` if they are stated.
     pub age_ms: Option<u64>,
-    /// Age at which fractions expire, milliseconds.
+    /// Age at which fractions expire, milliseconds; `None` if those in force never do.
     pub staleness_threshold_ms: Option<u64>,
 }
 

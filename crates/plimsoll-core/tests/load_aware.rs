@@ -213,7 +213,7 @@ fn membership_between_ticks_keeps_the_weights_by_locality() {
     setup.pass(1);
     assert_eq!(
         setup.snapshot().explain().state,
-        StateName::NoLocalityRouting
+        StateName::LoadAwareLocality
     );
 }
 

@@ -69,11 +69,11 @@ pub fn check(path: &std::path::Path) -> Result<Arc<ProxyConfig>, RunError> {
 }
 
 /// Builds the client, connected to the management server of the file if there is one.
-fn client(config: &ProxyConfig, workers: usize) -> Client {
+fn client(config: &ProxyConfig, workers: usize) -> Result<Client, plimsoll_client::Error> {
     let locality = config.node.locality.clone();
     let builder = Client::builder().locality(locality.clone()).pools(workers);
     let Some(xds) = &config.xds else {
-        return builder.build();
+        return builder.try_build();
     };
     let node = Node {
         id: config.node.id.as_str().into(),
@@ -99,7 +99,7 @@ fn client(config: &ProxyConfig, workers: usize) -> Client {
     if let Some(back_off) = xds.back_off {
         options.server.backoff = back_off;
     }
-    builder.xds(options).build()
+    builder.xds(options).try_build()
 }
 
 /// A proxy whose listening sockets are open.
@@ -121,7 +121,8 @@ impl Proxy {
         let mut source = FileSource::new(&options.config, source::load);
         let loaded = source.load()?;
         let workers = options.workers.max(1);
-        let client = client(&loaded.config, workers);
+        let client = client(&loaded.config, workers)
+            .map_err(|error| RunError::Failed("cannot start the client".into(), error.into()))?;
         let mut proxy = Self {
             options,
             source,

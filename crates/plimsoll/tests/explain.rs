@@ -320,7 +320,12 @@ fn an_override_of_zone_routing_is_the_reason() {
         ),
     ] {
         let explanation = json_of(name);
-        assert_eq!(explanation["state"], "NoLocalityRouting", "{name}");
+        let state = if name == "locality-weights" {
+            "LocalityWeighted"
+        } else {
+            "NoLocalityRouting"
+        };
+        assert_eq!(explanation["state"], state, "{name}");
         assert_ne!(explanation["zone_state"], "NoLocalityRouting", "{name}");
         assert_eq!(explanation["reason_code"], code, "{name}");
         assert_eq!(
@@ -430,7 +435,7 @@ fn load_aware_locality_spills_by_headroom_or_stays_local() {
         assert_eq!(explanation["locality_policy"], "load_aware_locality");
         assert_eq!(explanation["endpoint_policy"], "round_robin");
         assert_eq!(explanation["reason_code"], "load_aware_locality");
-        assert_eq!(explanation["state"], "NoLocalityRouting", "{name}");
+        assert_eq!(explanation["state"], "LoadAwareLocality", "{name}");
         assert_eq!(explanation["local_percent_to_route_bp"], Value::Null);
         assert_column(&explanation, "utilization", &utilization);
         assert_column(&explanation, "load_factor", &load);
@@ -439,7 +444,7 @@ fn load_aware_locality_spills_by_headroom_or_stays_local() {
             assert!((found - share).abs() < 1e-9, "{name}: {found}");
         }
         let page = page(&[&format!("{name}.yaml")], "");
-        let line = format!("load_aware_locality: {kept} % stays local\n");
+        let line = format!("LoadAwareLocality: {kept} % stays local\n");
         assert!(page.contains(&line), "{page}");
         assert!(page.contains("  utilization   share  "), "{page}");
     }

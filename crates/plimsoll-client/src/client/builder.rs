@@ -1,11 +1,14 @@
 //! [`ClientBuilder`]: the settings and clusters that a [`Client`] starts with.
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 
+use plimsoll_core::locality_picking::demand::{FractionMap, fractions_of};
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
 use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::units::FieldError;
 #[cfg(feature = "yaml")]
 use plimsoll_xds::service_config::GrpcFeatures;
 use plimsoll_xds::upstream::{UpstreamCluster, UpstreamOptions};
@@ -14,35 +17,44 @@ use super::{Client, Inner};
 use crate::cluster::manager::{ClusterManager, Settings, Update};
 #[cfg(feature = "yaml")]
 use crate::cluster::service_config;
-#[cfg(feature = "yaml")]
+use crate::config::checks::Startup;
+use crate::config::{Cluster, environment};
 use crate::error::{Error, ErrorKind};
 #[cfg(feature = "xds")]
-use crate::xds::{XdsOptions, subscriber};
+use crate::xds::subscriber::{self, SubscribeCommand};
+#[cfg(feature = "xds")]
+use crate::xds::{Subscriptions, XdsOptions};
 
 /// Settings and initial clusters of a [`Client`]; from [`Client::builder`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use plimsoll_client::Client;
-/// use plimsoll_core::model::locality::Locality;
-/// use plimsoll_xds::yaml::parse_upstream_cluster;
+/// use plimsoll_client::{Client, Cluster, Policy};
 ///
-/// let cluster = "{name: orders, type: STATIC, load_assignment: {cluster_name: orders}}";
+/// let orders = Cluster::new("orders")
+///     .zone("zone-a", ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"])
+///     .zone("zone-b", ["10.0.1.1:80", "10.0.1.2:80", "10.0.1.3:80"])
+///     .policy(Policy::zone_aware().measured());
 /// let client = Client::builder()
-///     .locality(Locality::zone_only("zone-a"))
-///     .upstream(parse_upstream_cluster(cluster)?)
-///     .preconnect(true)
-///     .build();
+///     .zone("zone-a")
+///     .demand([("zone-a", 60), ("zone-b", 20)])
+///     .cluster(orders)
+///     .try_build()?;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug, Default)]
 pub struct ClientBuilder {
-    locality: Locality,
+    locality: Option<Locality>,
     originating: Option<ClusterLoadAssignment>,
+    demand: Option<FractionMap>,
     clusters: Vec<(ClusterConfig, ClusterLoadAssignment, UpstreamOptions)>,
     upstreams: Vec<UpstreamCluster>,
+    /// Clusters whose program asked for zone-aware routing.
+    zone_aware: BTreeSet<String>,
+    /// The first error of a setting, reported by `try_build`.
+    error: Option<Error>,
     #[cfg(feature = "xds")]
     xds: Option<XdsOptions>,
     pools: usize,
@@ -51,24 +63,71 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Sets the locality of this process, which zone-aware routing prefers.
+    /// Sets the zone of this process, which zone-aware routing prefers. Short for
+    /// [`Self::locality`] without region and sub-zone.
+    #[must_use]
+    pub fn zone(self, zone: &str) -> Self {
+        self.locality(Locality::zone_only(zone))
+    }
+
+    /// Sets the locality of this process, which zone-aware routing prefers. Without it, the
+    /// locality is that of [`XdsOptions::node`], or else of the environment variables
+    /// `PLIMSOLL_REGION`, `PLIMSOLL_ZONE` and `PLIMSOLL_SUB_ZONE`, read once by
+    /// [`Self::try_build`].
     #[must_use]
     pub fn locality(mut self, locality: Locality) -> Self {
-        self.locality = locality;
+        self.locality = Some(locality);
+        self
+    }
+
+    /// States how much of the fleet's requests arrive in each zone, as relative numbers: percent,
+    /// requests per second, or numbers of processes. The fleet are the processes like this one, so
+    /// the zone of this process must be among them.
+    ///
+    /// For zone-aware routing without a control plane that measures demand. Stated demand never
+    /// expires; [`Client::set_demand`] changes it. Measured demand takes precedence while it is
+    /// fresh.
+    #[must_use]
+    pub fn demand<L: Into<Locality>, N: Into<f64>>(
+        mut self,
+        demand: impl IntoIterator<Item = (L, N)>,
+    ) -> Self {
+        match fractions(demand) {
+            Ok(fractions) => self.demand = Some(fractions),
+            Err(error) => self.note(invalid(error)),
+        }
         self
     }
 
     /// Sets the endpoints of the fleet, the processes like this one (Envoy's local cluster).
     /// Zone-aware routing compares the zones of the fleet with those of the upstream hosts.
+    /// Fractions of demand in it are stated, so they never expire. [`Self::demand`] is simpler.
     #[must_use]
     pub fn originating(mut self, fleet: ClusterLoadAssignment) -> Self {
         self.originating = Some(fleet);
         self
     }
 
-    /// Adds a cluster with endpoints, which [`Client::update_endpoints`] may replace later.
+    /// Adds a cluster. See [`Cluster`] for an example.
     #[must_use]
-    pub fn cluster(
+    pub fn cluster(mut self, cluster: Cluster) -> Self {
+        let zone_aware = cluster.asks_for_zones();
+        match cluster.try_build() {
+            Ok(cluster) => {
+                if zone_aware {
+                    self.zone_aware.insert(cluster.config.name().to_string());
+                }
+                self.upstreams.push(cluster);
+            }
+            Err(error) => self.note(error),
+        }
+        self
+    }
+
+    /// Adds a cluster with endpoints that the program found, and that
+    /// [`Client::update_endpoints`] replaces later. The assignment may be empty.
+    #[must_use]
+    pub fn cluster_with_endpoints(
         mut self,
         config: ClusterConfig,
         endpoints: ClusterLoadAssignment,
@@ -106,6 +165,9 @@ impl ClientBuilder {
         json: &str,
         features: GrpcFeatures,
     ) -> Result<Self, Error> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
         let upstreams = self.upstreams.iter_mut();
         let mut configs = (self.clusters.iter_mut().map(|(config, ..)| config))
             .chain(upstreams.map(|upstream| &mut upstream.config));
@@ -118,11 +180,11 @@ impl ClientBuilder {
         Ok(self)
     }
 
-    /// Connects to a management server. This process gets the locality in `options.node`.
+    /// Connects to a management server. This process gets the locality in `options.node`, unless
+    /// [`Self::locality`] sets another one, which the node is sent with then.
     #[cfg(feature = "xds")]
     #[must_use]
     pub fn xds(mut self, options: XdsOptions) -> Self {
-        self.locality = options.locality().clone();
         self.xds = Some(options);
         self
     }
@@ -150,26 +212,106 @@ impl ClientBuilder {
         self
     }
 
-    /// Starts the client. Must be called within a tokio runtime.
-    pub fn build(self) -> Client {
+    /// Starts the client, within a tokio runtime.
+    ///
+    /// Refuses what cannot work, with the field and the reason: a setting out of range, a cluster
+    /// without hosts or with hosts from EDS but without [`Self::xds`], two clusters of one name,
+    /// zone-aware routing without an own zone or without [demand](Self::demand), demand in a zone
+    /// that no cluster has, and hosts that differ from the own zone by a missing region.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use plimsoll_client::{Client, Cluster};
+    ///
+    /// let error = Client::builder().cluster(Cluster::eds("orders")).try_build().unwrap_err();
+    /// assert!(error.to_string().starts_with("clusters[orders].eds_cluster_config: "));
+    /// # }
+    /// ```
+    pub fn try_build(self) -> Result<Client, Error> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        if tokio::runtime::Handle::try_current().is_err() {
+            let message = "try_build: must be called within a tokio runtime";
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        let locality = self.own_locality();
+        self.startup(&locality).check().map_err(invalid)?;
+        Ok(self.start(&locality))
+    }
+
+    fn note(&mut self, error: Error) {
+        self.error.get_or_insert(error);
+    }
+
+    /// Returns the locality that the options of the management server state, if there is a server.
+    #[cfg(feature = "xds")]
+    fn node_locality(&self) -> Option<&Locality> {
+        self.xds.as_ref().map(XdsOptions::locality)
+    }
+
+    /// Returns `None`: without the feature `xds` there is no management server.
+    #[cfg(not(feature = "xds"))]
+    const fn node_locality(&self) -> Option<&Locality> {
+        None
+    }
+
+    fn own_locality(&self) -> Locality {
+        let mut given = self.locality.iter().chain(self.node_locality());
+        if let Some(set) = given.clone().find(|locality| !locality.is_unset()) {
+            return set.clone();
+        }
+        // A program that states that it has no locality gets none from the environment.
+        let environment = || environment::own_locality(|name| std::env::var(name).ok());
+        let stated = given.next().filter(|_| self.locality.is_some());
+        stated.cloned().unwrap_or_else(environment)
+    }
+
+    fn startup<'a>(&'a self, own: &'a Locality) -> Startup<'a> {
+        let clusters = self.clusters.iter();
+        let assigned = clusters.map(|(config, endpoints, _)| {
+            let localities = endpoints.endpoints().iter().map(|entry| &entry.locality);
+            (config, localities.collect())
+        });
+        Startup {
+            own,
+            upstreams: &self.upstreams,
+            zone_aware: &self.zone_aware,
+            assigned: assigned.collect(),
+            demand: self.demand.as_ref(),
+            has_fleet: self.originating.is_some(),
+            has_server: self.node_locality().is_some(),
+        }
+    }
+
+    fn start(self, locality: &Locality) -> Client {
         // Each `RandomState` has new random keys, which are the entropy here.
         let entropy = || RandomState::new().build_hasher().finish();
         let seed = self.seed.unwrap_or_else(entropy);
         let (mut manager, updates) = ClusterManager::new(Settings {
-            locality: self.locality,
+            locality: locality.clone(),
             pools: self.pools.max(1),
             preconnect: self.preconnect,
             outlier_notify: Arc::default(),
             seed,
         });
         if let Some(fleet) = self.originating {
-            manager.handle(Update::Originating(fleet));
+            manager.handle(Update::StatedFleet(fleet));
+        }
+        if let Some(demand) = self.demand {
+            manager.state_demand(demand);
         }
         for (config, endpoints, options) in self.clusters {
             let name = Arc::clone(config.name());
             manager.handle(Update::Cluster(Arc::new(config), Arc::new(options)));
             manager.handle(Update::Endpoints(name, endpoints.into()));
         }
+        #[cfg(feature = "xds")]
+        let subscriptions = Subscriptions {
+            own_clusters: self.upstreams.iter().filter_map(eds_name).collect(),
+            ..Subscriptions::default()
+        };
         for cluster in self.upstreams {
             manager.handle(Update::Upstream(Arc::new(cluster)));
         }
@@ -178,8 +320,21 @@ impl ClientBuilder {
         #[cfg(feature = "xds")]
         let xds = {
             let fleet_needed = manager.fleet_needed();
-            let start = |options| subscriber::start(options, &updates, fleet_needed);
-            self.xds.map(start)
+            let start = |mut options: XdsOptions| {
+                options.node.locality = locality.clone();
+                subscriber::start(options, &updates, fleet_needed)
+            };
+            let xds = self.xds.map(start);
+            if let Some(xds) = xds
+                .as_ref()
+                .filter(|_| !subscriptions.own_clusters.is_empty())
+            {
+                // The queue is empty, and its receiver lives as long as the client.
+                let _ = xds
+                    .commands
+                    .try_send(SubscribeCommand::Replace(subscriptions));
+            }
+            xds
         };
         tokio::spawn(manager.run());
         Client(Arc::new(Inner {
@@ -192,4 +347,26 @@ impl ClientBuilder {
             seeds: seed.rotate_left(32).into(),
         }))
     }
+}
+
+/// Returns the names of a cluster and of its assignment, if its endpoints come from EDS.
+#[cfg(feature = "xds")]
+fn eds_name(cluster: &UpstreamCluster) -> Option<(Arc<str>, Option<Arc<str>>)> {
+    let eds_name = cluster.eds_name()?;
+    Some((Arc::clone(cluster.config.name()), Some(eds_name.into())))
+}
+
+/// Converts demand in relative numbers to fractions.
+pub(super) fn fractions<L: Into<Locality>, N: Into<f64>>(
+    demand: impl IntoIterator<Item = (L, N)>,
+) -> Result<FractionMap, FieldError> {
+    let demand = demand.into_iter();
+    let demand: Vec<_> = demand
+        .map(|(zone, number)| (zone.into(), number.into()))
+        .collect();
+    fractions_of(&demand)
+}
+
+pub(super) fn invalid(error: FieldError) -> Error {
+    Error::new(ErrorKind::Config, error.to_string())
 }

@@ -21,6 +21,7 @@ use plimsoll_core::model::health::HealthSignal;
 use plimsoll_core::model::load_report::ClusterLoadStats;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::time::Instant;
+use plimsoll_core::units::FieldError;
 use plimsoll_xds::clock::Clock;
 use plimsoll_xds::lrs::{ClusterSelection, ReportedClusters};
 use plimsoll_xds::upstream::{ClusterEndpoints, Discovery, UpstreamCluster, UpstreamOptions};
@@ -30,6 +31,7 @@ use crate::cluster::Cluster;
 use crate::cluster::dns::DnsResolvers;
 use crate::cluster::managed::ManagedCluster;
 use crate::cluster::status::ClusterStatus;
+use crate::config::checks;
 use crate::log_lines;
 
 const QUEUE_CAPACITY: usize = 1024;
@@ -50,7 +52,16 @@ pub(crate) enum Update {
     /// Endpoints of the named cluster, whatever `cluster_name` the assignment has.
     Endpoints(Arc<str>, ClusterEndpoints),
     /// Endpoints of the fleet (Envoy's originating cluster), possibly with fractions of demand.
+    #[cfg(any(test, feature = "xds"))]
     Originating(ClusterLoadAssignment),
+    /// Like `Originating`, from the program: its fractions are stated, not measured.
+    StatedFleet(ClusterLoadAssignment),
+    /// Demand that the program states. Zones are checked if `check_zones`.
+    StatedDemand {
+        demand: FractionMap,
+        check_zones: bool,
+        reply: oneshot::Sender<Result<(), FieldError>>,
+    },
     /// The cluster whose endpoints are the fleet, if the program adds it itself.
     LocalCluster(Option<Arc<str>>),
     /// Fractions of demand of one cluster from an LRS response, and when they were observed.
@@ -95,8 +106,11 @@ pub(crate) struct ClusterManager {
     managed: BTreeMap<Arc<str>, ManagedCluster>,
     clusters: Arc<ArcSwap<Clusters>>,
     epoch: Arc<AtomicU64>,
-    /// Newest assignment of the fleet and its arrival time, for clusters that are added later.
-    originating: Option<(ClusterLoadAssignment, Instant)>,
+    /// Newest assignment of the fleet, for clusters that are added later, and the time from which
+    /// on the age of its fractions counts: none if they are stated.
+    originating: Option<(ClusterLoadAssignment, Option<Instant>)>,
+    /// Demand that the program states; empty if it does not.
+    stated_demand: FractionMap,
     fleet_age: AssignmentAge,
     /// Cluster whose endpoints are the fleet, instead of a separate assignment.
     local_cluster: Option<Arc<str>>,
@@ -118,6 +132,7 @@ impl ClusterManager {
             clusters: Arc::default(),
             epoch: Arc::default(),
             originating: None,
+            stated_demand: FractionMap::new(),
             fleet_age: AssignmentAge::default(),
             local_cluster: None,
             fleet_needed: watch::Sender::new(false),
@@ -151,15 +166,22 @@ impl ClusterManager {
             Update::Remove(name) => self.remove(&name),
             Update::Endpoints(name, endpoints) => {
                 if self.local_cluster.as_ref() == Some(&name) {
-                    self.handle_fleet_assignment(endpoints.assignment.clone(), now);
+                    let discovered = self.managed.get(&name).is_some_and(is_eds).then_some(now);
+                    let fleet = endpoints.assignment.clone();
+                    self.handle_fleet_assignment(fleet, discovered, now);
                 }
                 if let Some(managed) = self.managed.get_mut(&name) {
                     managed.handle_endpoints(endpoints, now);
                 }
             }
+            #[cfg(any(test, feature = "xds"))]
             Update::Originating(assignment) => {
                 self.fleet_age.handle_assignment(&assignment, now);
-                self.handle_fleet_assignment(assignment, now);
+                self.handle_fleet_assignment(assignment, Some(now), now);
+            }
+            Update::StatedFleet(assignment) => {
+                self.fleet_age.handle_assignment(&assignment, now);
+                self.handle_fleet_assignment(assignment, None, now);
             }
             Update::LocalCluster(name) => self.local_cluster = name,
             Update::ObservedTraffic(name, fractions, observed_at) => {
@@ -184,6 +206,17 @@ impl ClusterManager {
                 }
             }
             // In the arms below, the receiver of `reply` may have been dropped; ignore send errors.
+            Update::StatedDemand {
+                demand,
+                check_zones,
+                reply,
+            } => {
+                let checked = self.check_demand(&demand, check_zones);
+                if checked.is_ok() {
+                    self.state_demand(demand);
+                }
+                let _ = reply.send(checked);
+            }
             Update::Explain(name, reply) => {
                 self.publish();
                 let managed = self.managed.get(&name);
@@ -248,13 +281,36 @@ impl ClusterManager {
         }
     }
 
-    fn handle_fleet_assignment(&mut self, assignment: ClusterLoadAssignment, now: Instant) {
+    fn handle_fleet_assignment(
+        &mut self,
+        assignment: ClusterLoadAssignment,
+        received_at: Option<Instant>,
+        now: Instant,
+    ) {
         for managed in self.managed.values_mut() {
-            managed
-                .balancer
-                .handle_fleet_assignment(assignment.clone(), now);
+            let (balancer, fleet) = (&mut managed.balancer, assignment.clone());
+            balancer.handle_cached_fleet_assignment(fleet, received_at, now);
         }
-        self.originating = Some((assignment, now));
+        self.originating = Some((assignment, received_at));
+    }
+
+    /// Applies demand that the program states to all clusters, also to those added later.
+    pub(crate) fn state_demand(&mut self, demand: FractionMap) {
+        let now = self.clock.now();
+        for managed in self.managed.values_mut() {
+            managed.balancer.handle_stated_demand(demand.clone(), now);
+        }
+        self.stated_demand = demand;
+    }
+
+    fn check_demand(&self, demand: &FractionMap, check_zones: bool) -> Result<(), FieldError> {
+        let hosts = self.managed.values().flat_map(|one| one.balancer.hosts());
+        // A zone of the last demand may be one that was declared without hosts.
+        let known = hosts
+            .map(|(host, ..)| host.locality())
+            .chain(self.stated_demand.keys());
+        let known = check_zones.then(|| known.collect());
+        checks::check_demand(demand, &self.settings.locality, known.as_ref())
     }
 
     fn handle_cluster(
@@ -276,6 +332,10 @@ impl ClusterManager {
                 if let Some((fleet, received_at)) = &self.originating {
                     let balancer = &mut managed.balancer;
                     balancer.handle_cached_fleet_assignment(fleet.clone(), *received_at, now);
+                }
+                if !self.stated_demand.is_empty() {
+                    let demand = self.stated_demand.clone();
+                    managed.balancer.handle_stated_demand(demand, now);
                 }
                 self.managed.insert(Arc::clone(config.name()), managed);
                 self.publish_clusters();
@@ -353,7 +413,7 @@ impl ClusterManager {
             let endpoint_stale_after_s = stale_after.as_secs_f64();
             let fleet = empty.cluster_name();
             log_line!(log_lines::FLEET_STALE, %fleet, endpoint_stale_after_s);
-            self.handle_fleet_assignment(empty, now);
+            self.handle_fleet_assignment(empty, Some(now), now);
         }
         for managed in self.managed.values_mut() {
             let due = managed.poll_timeout();
@@ -362,6 +422,11 @@ impl ClusterManager {
             }
         }
     }
+}
+
+fn is_eds(managed: &ManagedCluster) -> bool {
+    let options = managed.cluster.options.load();
+    matches!(options.discovery, Discovery::Eds { .. })
 }
 
 fn balancers(

@@ -36,7 +36,7 @@ fn shared_client() -> Result<Client, Error> {
         return Ok(client);
     }
     let options = XdsOptions::from_env()?;
-    let client = Client::builder().xds(options).build();
+    let client = Client::builder().xds(options).try_build()?;
     *shared = Some(client.downgrade());
     Ok(client)
 }

@@ -4,14 +4,14 @@ use crate::locality_picking::zone_aware::Reason;
 use std::time::Duration;
 
 use super::*;
-use crate::explain::{FractionStatus, StateName};
+use crate::explain::{Explanation, FractionStatus, StateName};
 use crate::model::assignment::{AssignmentParts, DropOverloadParts, LbEndpoint, LocalityParts};
 use crate::model::cluster::{ClusterConfigParts, HealthChecking, LocalityPolicy};
 use crate::model::endpoint_policy::{
     ConsistentHashing, EndpointPolicy, HashFunction, RingHash, RoundRobin, SlowStart,
 };
 use crate::model::health::HealthStatus;
-use crate::model::zone_aware::{FractionSource, LrsRateConfigParts, ZoneAwareParts};
+use crate::model::zone_aware::{FractionSource, LocalityBasis, LrsRateConfigParts, ZoneAwareParts};
 use crate::units::BasisPoints;
 
 fn at(seconds: u64) -> Instant {
@@ -365,6 +365,85 @@ fn a_fraction_only_update_shares_every_host_list() {
     );
 }
 
+fn stated(zones: &[(&str, u64)]) -> FractionMap {
+    let fraction = |&(name, bp): &(&str, u64)| (zone(name), BasisPoints::new(bp, name).unwrap());
+    zones.iter().map(fraction).collect()
+}
+
+#[test]
+fn stated_fractions_never_expire() {
+    let mut balancer = Balancer::new(lrs(|_| ()), zone("a"), at(0));
+    balancer.handle_assignment(checked(parts(&EXAMPLE)), at(0));
+    let demand = stated(&[("a", 5000), ("b", 3500), ("c", 1500)]);
+    balancer.handle_stated_demand(demand, at(0));
+    let measured = example(lrs(|_| ()), &DEMAND);
+    let shares = |explanation: Explanation| -> Vec<f64> {
+        let rows = explanation.localities.iter();
+        rows.map(|row| row.expected_share).collect()
+    };
+    let expected = shares(measured.initial_snapshot(at(0)).explain());
+    for now in [0, 60, 1_000_000] {
+        balancer.handle_timeout(at(now));
+        assert_eq!(balancer.poll_timeout(), None);
+        let explanation = balancer.initial_snapshot(at(now)).explain();
+        assert_eq!(explanation.state, StateName::LocalityResidual);
+        let fractions = &explanation.fractions;
+        assert_eq!(fractions.status, FractionStatus::Fresh);
+        assert_eq!(fractions.origin, Some(FractionOrigin::Stated));
+        assert_eq!(
+            (fractions.age_ms, fractions.staleness_threshold_ms),
+            (None, None)
+        );
+        assert_eq!(shares(explanation), expected);
+    }
+    assert_eq!(
+        balancer.stats().lrs_fractions_received.get(),
+        0,
+        "nothing was measured"
+    );
+
+    // The fractions of an assignment that a program states do not expire either.
+    let mut balancer = Balancer::new(lrs(|_| ()), zone("a"), at(0));
+    balancer.handle_assignment(checked(parts(&EXAMPLE)), at(0));
+    let fleet = with_fractions(&EXAMPLE, &DEMAND);
+    balancer.handle_cached_fleet_assignment(fleet, None, at(0));
+    balancer.handle_timeout(at(1_000_000));
+    let explanation = balancer.initial_snapshot(at(1_000_000)).explain();
+    assert_eq!(explanation.fractions.status, FractionStatus::Fresh);
+    assert_eq!(shares(explanation), expected);
+}
+
+#[test]
+fn stated_demand_applies_to_every_basis_until_the_fleet_is_known() {
+    let demand = stated(&[("a", 5000), ("b", 3500), ("c", 1500)]);
+    let mut balancer = Balancer::new(config(|_| ()), zone("a"), at(0));
+    balancer.handle_assignment(checked(parts(&EXAMPLE)), at(0));
+    balancer.handle_stated_demand(demand.clone(), at(0));
+    let explanation = balancer.initial_snapshot(at(0)).explain();
+    assert_eq!(explanation.state, StateName::LocalityResidual);
+    let local: Vec<u64> = explanation
+        .localities
+        .iter()
+        .map(|row| row.local_bp)
+        .collect();
+    assert_eq!(local, [5000, 3500, 1500]);
+    // Once its assignment is known, the hosts of the fleet are counted, as in Envoy.
+    balancer.handle_fleet_assignment(checked(parts(&EXAMPLE)), at(1));
+    let explanation = balancer.initial_snapshot(at(1)).explain();
+    assert_eq!(explanation.state, StateName::LocalityDirect);
+
+    let mut balancer = Balancer::new(lrs(|_| ()), zone("a"), at(0));
+    balancer.handle_assignment(checked(parts(&EXAMPLE)), at(0));
+    balancer.handle_stated_demand(demand, at(0));
+    balancer.handle_stated_demand(FractionMap::new(), at(1));
+    let explanation = balancer.initial_snapshot(at(1)).explain();
+    assert_eq!(
+        explanation.reason_code,
+        Some(Reason::NoLocalCluster),
+        "withdrawn"
+    );
+}
+
 #[test]
 fn fractions_expire_at_the_deadline_and_recover_at_once() {
     let mut balancer = example(lrs(|_| ()), &DEMAND);
@@ -664,7 +743,7 @@ fn a_cluster_added_later_gets_fractions_with_their_age() {
     let later = |received: u64| {
         let mut balancer = Balancer::new(lrs(|_| ()), zone("a"), at(3600));
         balancer.handle_assignment(checked(parts(&EXAMPLE)), at(3600));
-        balancer.handle_cached_fleet_assignment(fleet(), at(received), at(3600));
+        balancer.handle_cached_fleet_assignment(fleet(), Some(at(received)), at(3600));
         balancer
     };
     let mut old = later(0);

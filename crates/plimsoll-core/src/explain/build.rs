@@ -98,10 +98,13 @@ fn effective(
         source if source.fleet_panic => Some(Reason::LocalClusterInPanic),
         _ => None,
     };
-    match overruled {
-        Some(reason) => (StateName::NoLocalityRouting, Some(reason)),
-        None => (zone.state.name(), zone.state.reason()),
-    }
+    let state = match overruled {
+        None => zone.state.name(),
+        Some(Reason::LoadAwareLocality) => StateName::LoadAwareLocality,
+        Some(Reason::LocalityWeights) => StateName::LocalityWeighted,
+        Some(_) => StateName::NoLocalityRouting,
+    };
+    (state, overruled.or_else(|| zone.state.reason()))
 }
 
 fn preconditions(snapshot: &RoutingSnapshot) -> Vec<PreconditionExplanation> {
@@ -174,15 +177,17 @@ fn fractions(snapshot: &RoutingSnapshot, now: Instant) -> FractionsExplanation {
         None => FractionStatus::Absent,
         Some(current) => in_force(snapshot, current.fractions),
     };
+    let stated = current.is_some_and(|current| current.received_at.is_none());
     let age = store
         .last_received_at()
+        .filter(|_| !stated)
         .map(|received| now.saturating_duration_since(received));
     let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     FractionsExplanation {
         status,
         origin: current.map(|current| current.origin),
         age_ms: age.map(millis),
-        staleness_threshold_ms: threshold.map(millis),
+        staleness_threshold_ms: threshold.filter(|_| !stated).map(millis),
     }
 }
 
@@ -525,6 +530,18 @@ fn notes(snapshot: &RoutingSnapshot, fails: bool) -> Vec<String> {
     }
     if view.table.counts.flat.healthy == 0 && !source.panic {
         notes.push("priority 0 has no healthy host".into());
+    }
+    notes.extend(words::other_region(
+        snapshot.own.as_ref(),
+        "the upstream cluster",
+        &view.table.counts,
+    ));
+    if let Some(fleet) = &snapshot.zone.fleet {
+        notes.extend(words::other_region(
+            snapshot.own.as_ref(),
+            "the fleet",
+            fleet,
+        ));
     }
     notes
 }

@@ -2,7 +2,9 @@
 //!
 //! The numbers in the texts come from the routing decision itself.
 
+use crate::counts::HostSetCounts;
 use crate::locality_picking::zone_aware::{Precondition, Reason, ZoneRouting, ZoneState};
+use crate::model::locality::Locality;
 use crate::model::zone_aware::{LocalityBasis, ZoneAware};
 
 /// Why requests go where they go; `measured` = demand is known, not estimated from proxies.
@@ -139,6 +141,30 @@ const fn off(reason: Reason) -> &'static str {
         Reason::LocalClusterInPanic => "the fleet itself is in panic: too few proxies are usable",
         Reason::LoadAwareLocality => "localities are chosen by the utilization that hosts report",
     }
+}
+
+/// Warns if `own` is missing in `counts` although a locality there differs from it by region alone.
+/// Localities match by the exact triple, so that such a host does not count as local.
+pub(super) fn other_region(
+    own: Option<&Locality>,
+    of: &str,
+    counts: &HostSetCounts,
+) -> Option<String> {
+    let own = own?;
+    let mut localities = counts.localities.iter().map(|slot| &slot.locality);
+    if localities.clone().any(|locality| locality == own) {
+        return None;
+    }
+    let other = localities.find(|locality| locality.differs_by_region(own))?;
+    let named = |locality: &Locality| match locality.region() {
+        "" => format!("{locality} (no region)"),
+        _ => locality.to_string(),
+    };
+    Some(format!(
+        "this process is in {}, {of} in {}: the regions differ, so that nothing there is local",
+        named(own),
+        named(other)
+    ))
 }
 
 /// Formats a count with its noun: `1 host`, `2 hosts`.

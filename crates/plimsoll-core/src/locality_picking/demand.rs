@@ -4,14 +4,42 @@
 //! completed by host counts where a zone is unknown (decision 0023). `fractions` stores measured
 //! fractions by origin, with their age; `zone_aware` turns demand into shares.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::counts::{HostSetCounts, LocalityCounts};
 use crate::model::locality::Locality;
-use crate::units::{BASIS_POINTS, BasisPoints};
+use crate::planner::fractions::largest_remainder_f64;
+use crate::units::{BASIS_POINTS, BasisPoints, FieldError};
 
 /// Measured shares of demand; a missing zone is unknown, not 0 (decision 0023).
 pub type FractionMap = BTreeMap<Locality, BasisPoints>;
+
+/// Converts relative demand per zone, for example requests per second, to fractions that sum to
+/// 10000 basis points. Rejects numbers that are negative or not finite, a locality that is listed
+/// twice, and demand that is 0 everywhere.
+pub fn fractions_of(demand: &[(Locality, f64)]) -> Result<FractionMap, FieldError> {
+    let mut seen = BTreeSet::new();
+    for (locality, amount) in demand {
+        let path = format!("demand[{locality}]");
+        if !(amount.is_finite() && *amount >= 0.0) {
+            let reason = format!("{amount} is not a finite number of at least 0");
+            return Err(FieldError::new(path, reason));
+        }
+        if !seen.insert(locality) {
+            return Err(FieldError::new(path, "is listed twice"));
+        }
+    }
+    let amounts: Vec<f64> = demand.iter().map(|(_, amount)| *amount).collect();
+    let Some(shares) = largest_remainder_f64(&amounts, BASIS_POINTS) else {
+        let reason = "needs at least one zone with a number above 0";
+        return Err(FieldError::new("demand", reason));
+    };
+    let mut fractions = FractionMap::new();
+    for ((locality, _), share) in demand.iter().zip(shares) {
+        fractions.insert(locality.clone(), BasisPoints::new(share, "demand")?);
+    }
+    Ok(fractions)
+}
 
 /// Relative demand per locality.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,6 +96,12 @@ impl Demand {
             partial: !unknown.is_empty(),
             ..Self::collect(weights, true)
         })
+    }
+
+    /// Takes fractions as they are, for a `locality_basis` that does not measure demand.
+    pub(crate) fn assumed(fractions: &FractionMap) -> Self {
+        let weight = |(locality, share): (&Locality, &BasisPoints)| (locality.clone(), share.get());
+        Self::collect(fractions.iter().map(weight), false)
     }
 
     /// Uses relative weights, for example rates of a planner. Entries of one locality add up.
@@ -217,6 +251,27 @@ mod tests {
             .iter()
             .map(|zone| demand.basis_points(&Locality::zone_only(zone)))
             .collect()
+    }
+
+    #[test]
+    fn relative_demand_becomes_fractions_of_the_whole() {
+        let demand = |zones: &[(&str, f64)]| {
+            let zone = |&(zone, amount): &(&str, f64)| (Locality::zone_only(zone), amount);
+            fractions_of(&zones.iter().map(zone).collect::<Vec<_>>())
+        };
+        let shares = demand(&[("a", 3.0), ("b", 1.0), ("c", 1.0)]).unwrap();
+        assert_eq!(shares, fractions(&[("a", 6000), ("b", 2000), ("c", 2000)]));
+        let thirds = demand(&[("a", 0.1), ("b", 0.1), ("c", 0.1)]).unwrap();
+        assert_eq!(thirds.values().map(|bp| bp.get()).sum::<u64>(), 10_000);
+        for (wrong, path) in [
+            (&[("a", f64::NAN)][..], "demand[a]"),
+            (&[("a", 1.0), ("b", -1.0)], "demand[b]"),
+            (&[("a", 1.0), ("a", 1.0)], "demand[a]"),
+            (&[("a", 0.0)], "demand"),
+            (&[], "demand"),
+        ] {
+            assert_eq!(demand(wrong).unwrap_err().path(), path, "{wrong:?}");
+        }
     }
 
     #[test]

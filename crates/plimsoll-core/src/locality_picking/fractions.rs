@@ -3,7 +3,8 @@
 //! Each origin has one deadline: receive time (or time of observation, if known) +
 //! `staleness_threshold`. Every update that carries fractions re-arms it, also one that repeats
 //! them: silence and "unchanged" are different things. Fractions for this upstream cluster (LRS
-//! response) take precedence over those for the whole fleet (its assignment) while they are fresh.
+//! response) take precedence over those for the whole fleet (its assignment) while they are fresh,
+//! and those over stated demand. Fractions that nobody measured have no age and never expire.
 //! `demand` computes the shares that follow.
 
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub enum FractionOrigin {
     EdsField,
     /// Locality metadata of the fleet's assignment, for all upstream clusters.
     LocalityMetadata,
+    /// Demand that a program or configuration states, for all upstream clusters.
+    Stated,
 }
 
 impl From<FractionSource> for FractionOrigin {
@@ -45,6 +48,7 @@ impl FractionOrigin {
         match self {
             Self::LrsResponse => 0,
             Self::EdsField | Self::LocalityMetadata => 1,
+            Self::Stated => 2,
         }
     }
 }
@@ -55,14 +59,15 @@ struct Received {
     origin: FractionOrigin,
     /// Shared, because snapshots keep the store they were built from and it is copied on write.
     fractions: Arc<FractionMap>,
-    at: Instant,
+    /// `None` = stated, not measured: such fractions have no age.
+    at: Option<Instant>,
     stale: bool,
 }
 
 /// The newest fractions of every origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FractionStore {
-    received: [Option<Received>; 2],
+    received: [Option<Received>; 3],
 }
 
 /// The fractions that are in force.
@@ -70,28 +75,30 @@ pub struct FractionStore {
 pub struct CurrentFractions<'a> {
     pub fractions: &'a FractionMap,
     pub origin: FractionOrigin,
-    /// When the fractions arrived or were observed.
-    pub received_at: Instant,
+    /// When the fractions arrived or were observed; `None` if they are stated and never expire.
+    pub received_at: Option<Instant>,
 }
 
 impl FractionStore {
     /// Stores the fractions of an update; their age counts from `at`, when they arrived or were
-    /// observed. An update without fractions withdraws those of its origin. Stale fractions do not
-    /// recover by being repeated, only by newer ones. Returns whether a stale origin recovered.
+    /// observed; `None` = they are stated and never expire. An update without fractions withdraws
+    /// those of its origin. Stale fractions do not recover by being repeated, only by newer ones.
+    /// Returns whether a stale origin recovered.
     pub fn receive(
         &mut self,
         origin: FractionOrigin,
         fractions: impl Into<Arc<FractionMap>>,
-        at: Instant,
+        at: impl Into<Option<Instant>>,
     ) -> bool {
-        let fractions = fractions.into();
+        let (fractions, at) = (fractions.into(), at.into());
         let slot = &mut self.received[origin.place()];
         if fractions.is_empty() {
             *slot = None;
             return false;
         }
         let was_stale = slot.as_ref().is_some_and(|old| old.stale);
-        let stale = was_stale && slot.as_ref().is_some_and(|old| at <= old.at);
+        let repeated = |old: &Received| at.is_some_and(|at| old.at.is_some_and(|old| at <= old));
+        let stale = was_stale && slot.as_ref().is_some_and(repeated);
         *slot = Some(Received {
             origin,
             fractions,
@@ -106,9 +113,10 @@ impl FractionStore {
     pub fn expire(&mut self, threshold: Duration, now: Instant) -> Vec<(FractionOrigin, Duration)> {
         let mut expired = Vec::new();
         for received in self.received.iter_mut().flatten() {
-            if !received.stale && received.at.saturating_add(threshold) <= now {
+            let Some(at) = received.at else { continue };
+            if !received.stale && at.saturating_add(threshold) <= now {
                 received.stale = true;
-                expired.push((received.origin, now.saturating_duration_since(received.at)));
+                expired.push((received.origin, now.saturating_duration_since(at)));
             }
         }
         expired
@@ -141,15 +149,16 @@ impl FractionStore {
         self.current().is_none() && self.received.iter().flatten().any(|it| it.stale)
     }
 
-    /// Returns when the last fractions arrived, stale or not.
+    /// Returns when the last measured fractions arrived, stale or not.
     pub fn last_received_at(&self) -> Option<Instant> {
-        self.received.iter().flatten().map(|it| it.at).max()
+        self.received.iter().flatten().filter_map(|it| it.at).max()
     }
 
     /// Returns when [`Self::expire`] must be called next.
     pub fn poll_timeout(&self, threshold: Duration) -> Option<Instant> {
         let fresh = self.received.iter().flatten().filter(|it| !it.stale);
-        fresh.map(|it| it.at.saturating_add(threshold)).min()
+        let deadline = |it: &Received| it.at.map(|at| at.saturating_add(threshold));
+        fresh.filter_map(deadline).min()
     }
 }
 
@@ -225,10 +234,40 @@ mod tests {
         let current = store.current().unwrap();
         assert_eq!(
             (current.origin, current.received_at),
-            (FractionOrigin::EdsField, at(30))
+            (FractionOrigin::EdsField, Some(at(30)))
         );
         assert!(!store.is_stale());
         assert_eq!(store.last_received_at(), Some(at(30)));
+    }
+
+    #[test]
+    fn stated_fractions_never_expire() {
+        let mut store = FractionStore::default();
+        store.receive(FractionOrigin::Stated, fractions(1), None);
+        assert_eq!(store.poll_timeout(THRESHOLD), None);
+        assert!(store.expire(THRESHOLD, at(1_000_000)).is_empty());
+        let current = store.current().unwrap();
+        assert_eq!(current.origin, FractionOrigin::Stated);
+        assert_eq!(current.received_at, None);
+        assert_eq!(store.last_received_at(), None);
+        // The fractions of an assignment may be stated too.
+        store.receive(FractionOrigin::EdsField, fractions(2), None);
+        assert!(store.expire(THRESHOLD, at(1_000_000)).is_empty());
+        assert_eq!(store.current().unwrap().origin, FractionOrigin::EdsField);
+    }
+
+    #[test]
+    fn measured_fractions_take_precedence_over_stated_ones_while_fresh() {
+        let mut store = FractionStore::default();
+        store.receive(FractionOrigin::Stated, fractions(1), None);
+        store.receive(FractionOrigin::LrsResponse, fractions(2), at(0));
+        assert_eq!(store.current().unwrap().origin, FractionOrigin::LrsResponse);
+        assert_eq!(store.poll_timeout(THRESHOLD), Some(at(60)));
+        store.expire(THRESHOLD, at(60));
+        assert_eq!(store.current().unwrap().origin, FractionOrigin::Stated);
+        assert!(!store.is_stale(), "stated demand is in force");
+        // Measured fractions that went stale recover when they are stated.
+        assert!(store.receive(FractionOrigin::LrsResponse, fractions(2), None));
     }
 
     #[test]

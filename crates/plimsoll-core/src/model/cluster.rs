@@ -181,6 +181,23 @@ impl ClusterConfig {
         })
     }
 
+    /// Returns the settings unchecked, to change them and check them again. Runtime keys are not
+    /// among them: they are applied already, except to the settings of the locality policy.
+    pub fn into_parts(self) -> ClusterConfigParts {
+        let names = self.lrs_report_endpoint_metrics.iter();
+        ClusterConfigParts {
+            lrs_report_endpoint_metrics: names.map(|name| name.as_str().to_owned()).collect(),
+            name: self.name.as_ref().to_owned(),
+            healthy_panic_threshold: Some(f64::from(self.panic_threshold)),
+            locality_policy: self.locality_policy,
+            endpoint_policy: self.endpoint_policy,
+            locality_sampling: self.locality_sampling,
+            health_checking: self.health_checking,
+            runtime: RuntimeOverrides::default(),
+            lb_subset_config: self.lb_subset_config.map(Arc::unwrap_or_clone),
+        }
+    }
+
     /// Returns the same cluster with other health-check settings.
     #[must_use]
     pub fn with_health_checking(&self, health_checking: HealthChecking) -> Self {

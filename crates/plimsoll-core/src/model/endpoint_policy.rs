@@ -72,6 +72,13 @@ pub struct RoundRobin {
     pub slow_start: Option<SlowStart>,
 }
 
+impl RoundRobin {
+    /// Creates the settings; `None` is without slow start.
+    pub const fn new(slow_start: Option<SlowStart>) -> Self {
+        Self { slow_start }
+    }
+}
+
 /// Settings of the policy `LeastRequest`, checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LeastRequest {

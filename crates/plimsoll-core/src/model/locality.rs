@@ -54,8 +54,29 @@ impl Locality {
         self.parts.is_empty()
     }
 
+    /// Whether zone and sub-zone are the same and only the regions differ. A zone must be set.
+    pub fn differs_by_region(&self, other: &Self) -> bool {
+        !self.zone().is_empty()
+            && self.region() != other.region()
+            && (self.zone(), self.sub_zone()) == (other.zone(), other.sub_zone())
+    }
+
     fn triple(&self) -> [&str; 3] {
         [self.region(), self.zone(), self.sub_zone()]
+    }
+}
+
+/// A locality that has only a zone: see [`Locality::zone_only`].
+impl From<&str> for Locality {
+    fn from(zone: &str) -> Self {
+        Self::zone_only(zone)
+    }
+}
+
+/// A locality that has only a zone: see [`Locality::zone_only`].
+impl From<String> for Locality {
+    fn from(zone: String) -> Self {
+        Self::zone_only(&zone)
     }
 }
 
@@ -137,6 +158,21 @@ mod tests {
             (same.region(), same.zone(), same.sub_zone()),
             ("r", "zz", "s")
         );
+    }
+
+    #[test]
+    fn localities_may_differ_by_region_alone() {
+        let own = Locality::new("r1", "a", "");
+        assert!(own.differs_by_region(&"a".into()));
+        assert!(own.differs_by_region(&Locality::new("r2", "a", "")));
+        for other in [
+            own.clone(),
+            Locality::new("r2", "b", ""),
+            Locality::new("r2", "a", "s"),
+        ] {
+            assert!(!own.differs_by_region(&other), "{other}");
+        }
+        assert!(!Locality::default().differs_by_region(&Locality::new("r1", "", "")));
     }
 
     #[test]

@@ -80,6 +80,15 @@ pub struct ForceLocalZone {
     pub min_size: Option<u32>,
 }
 
+impl ForceLocalZone {
+    /// Keeps requests local while at least `min_size` local hosts are healthy.
+    pub const fn new(min_size: u32) -> Self {
+        Self {
+            min_size: Some(min_size),
+        }
+    }
+}
+
 /// The message `lrs_rate_config`, unchecked.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LrsRateConfigParts {

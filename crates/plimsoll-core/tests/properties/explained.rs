@@ -24,7 +24,9 @@ fn check_consistency(explanation: &Explanation) -> Result<(), TestCaseError> {
     }
     let kept = explanation.local_percent_to_route_bp;
     match explanation.state {
-        StateName::NoLocalityRouting => {
+        StateName::NoLocalityRouting
+        | StateName::LoadAwareLocality
+        | StateName::LocalityWeighted => {
             prop_assert!(explanation.reason_code.is_some() && kept.is_none());
         }
         StateName::LocalityDirect => prop_assert_eq!(kept, Some(10_000)),

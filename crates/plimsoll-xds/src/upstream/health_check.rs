@@ -43,6 +43,29 @@ pub struct HealthCheckParts {
     pub kind: HealthCheckKind,
 }
 
+impl HealthCheckParts {
+    /// Creates settings without values, except for the protocol.
+    pub const fn new(kind: HealthCheckKind) -> Self {
+        Self {
+            timeout: None,
+            interval: None,
+            initial_jitter: None,
+            interval_jitter: None,
+            interval_jitter_percent: 0,
+            unhealthy_threshold: None,
+            healthy_threshold: None,
+            alt_port: None,
+            reuse_connection: None,
+            no_traffic_interval: None,
+            no_traffic_healthy_interval: None,
+            unhealthy_interval: None,
+            unhealthy_edge_interval: None,
+            healthy_edge_interval: None,
+            kind,
+        }
+    }
+}
+
 /// Checked health check settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HealthCheck {

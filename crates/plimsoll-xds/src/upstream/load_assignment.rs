@@ -178,6 +178,20 @@ impl LoadAssignment {
 }
 
 impl NamedEndpoint {
+    /// Creates an endpoint of weight 1 at `host`, an IP address or DNS name.
+    pub fn new(host: impl Into<String>, port: u16) -> Self {
+        Self {
+            host: host.into(),
+            port,
+            hostname: "".into(),
+            health_status: HealthStatus::Unknown,
+            load_balancing_weight: None,
+            hash_key: None,
+            metadata: Metadata::default(),
+            extras: EndpointExtras::default(),
+        }
+    }
+
     /// Returns the endpoint at `ip`. A resolved endpoint has its name as hostname, as in Envoy.
     fn at(&self, ip: IpAddr) -> LbEndpoint {
         let named = self.hostname.is_empty() && self.host.parse::<IpAddr>().is_err();

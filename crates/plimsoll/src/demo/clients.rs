@@ -10,14 +10,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
-use plimsoll_client::{Client, ClusterService, RequestOptions, UpstreamOptions};
+use plimsoll_client::{Client, Cluster, ClusterService, RequestOptions};
 use plimsoll_core::log_line;
-use plimsoll_core::model::assignment::{
-    AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
-};
-use plimsoll_core::model::locality::Locality;
 use plimsoll_core::rng::{Rng as _, Xoshiro256};
-use plimsoll_xds::yaml::parse_cluster;
 use tokio::sync::watch;
 use tower::Service as _;
 
@@ -51,21 +46,11 @@ impl Clients {
         rates: watch::Receiver<[f64; 3]>,
         seed: u64,
     ) -> anyhow::Result<Self> {
-        let cluster = parse_cluster("name: proxies\nlb_policy: ROUND_ROBIN")?;
-        let endpoints = ClusterLoadAssignment::try_new(AssignmentParts {
-            cluster_name: "proxies".into(),
-            endpoints: vec![LocalityParts {
-                locality: Locality::zone_only(ZONES[zone]),
-                lb_endpoints: proxies.iter().copied().map(LbEndpoint::new).collect(),
-                ..Default::default()
-            }],
-            ..Default::default()
-        })?;
         let client = Client::builder()
-            .locality(Locality::zone_only(ZONES[zone]))
-            .cluster(cluster, endpoints, UpstreamOptions::default())
+            .zone(ZONES[zone])
+            .cluster(Cluster::new("proxies").zone(ZONES[zone], proxies.iter().copied()))
             .seed(seed)
-            .build();
+            .try_build()?;
         let defaults = RequestOptions {
             timeout: Some(TIMEOUT),
             ..RequestOptions::default()

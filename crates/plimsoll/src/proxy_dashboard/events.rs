@@ -79,6 +79,8 @@ fn describe(event: &Event) -> (Severity, String) {
             let state = match state {
                 StateName::LocalityDirect => "requests stay in their zone",
                 StateName::LocalityResidual => "requests spill to other zones",
+                StateName::LoadAwareLocality => "requests follow the load of hosts",
+                StateName::LocalityWeighted => "requests follow locality weights",
                 StateName::NoLocalityRouting => "zones are ignored",
             };
             let why = reason.map(|reason| format!(" ({reason:?})"));

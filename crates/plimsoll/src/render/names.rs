@@ -1,4 +1,4 @@
-//! Short names of localities: the region is omitted if all localities have the same one.
+//! Short names of localities: the region is omitted if all of them, and this proxy's, are the same.
 
 use plimsoll_core::explain::{Explanation, LocalityExplanation};
 use plimsoll_core::model::locality::Locality;
@@ -15,6 +15,7 @@ impl Names {
             .map(|row| row.region.as_str())
             .collect();
         regions.extend(explanation.zones.iter().map(|zone| zone.locality.region()));
+        regions.extend(explanation.own_locality.iter().map(Locality::region));
         regions.sort_unstable();
         regions.dedup();
         Self {

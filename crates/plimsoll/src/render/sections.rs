@@ -2,7 +2,6 @@
 
 use plimsoll_core::explain::{Explanation, FractionStatus, StateName};
 use plimsoll_core::locality_picking::fractions::FractionOrigin;
-use plimsoll_core::locality_picking::zone_aware::Reason;
 
 use super::Heading;
 use super::style::{Style, Tone};
@@ -45,11 +44,10 @@ pub(super) fn verdict(explanation: &Explanation, style: Style) -> String {
     let kept = basis_points(explanation.local_percent_to_route_bp.unwrap_or(0));
     let (tone, line) = match explanation.state {
         _ if served <= 0.0 && !rows.is_empty() => (Tone::Bad, format!("{name}: requests fail")),
-        _ if explanation.reason_code == Some(Reason::LoadAwareLocality) => {
+        StateName::LoadAwareLocality | StateName::LocalityWeighted => {
             let own = rows.iter().find(|row| row.own);
             let kept = own.map_or(0.0, |row| row.expected_share) * 100.0;
-            let policy = explanation.locality_policy;
-            (Tone::Good, format!("{policy}: {kept:.2} % stays local"))
+            (Tone::Good, format!("{name}: {kept:.2} % stays local"))
         }
         StateName::NoLocalityRouting if explanation.locality_policy == "zone_aware" => {
             (Tone::Warning, format!("{name}: localities are ignored"))
@@ -65,7 +63,8 @@ pub(super) fn verdict(explanation: &Explanation, style: Style) -> String {
     for note in &explanation.notes {
         text += &painted(&wrap("  ! ", note), Tone::Warning, style);
     }
-    if explanation.zone_state != explanation.state {
+    let zone_aware = explanation.zone_state != StateName::NoLocalityRouting;
+    if zone_aware && explanation.zone_state != explanation.state {
         let overridden = format!("overrides: {}", explanation.zone_state.as_str());
         text += &painted(&wrap("  ", &overridden), Tone::Dim, style);
     }
@@ -143,6 +142,7 @@ pub(super) fn fractions(explanation: &Explanation, style: Style) -> String {
         Some(FractionOrigin::EdsField) => ", from the fleet's EDS assignment",
         Some(FractionOrigin::LocalityMetadata) => ", from metadata of the fleet's EDS assignment",
         Some(FractionOrigin::LrsResponse) => ", from the LRS response",
+        Some(FractionOrigin::Stated) => ", as stated by the program; they never expire",
         None => "",
     };
     title("Measured fractions of demand", style) + &painted(&wrap("  ", &line), tone, style)

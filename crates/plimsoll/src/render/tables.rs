@@ -163,6 +163,8 @@ fn matrix_row(zone: &ZoneExplanation, own: bool, names: &Names, shown: usize) ->
         StateName::NoLocalityRouting => "none",
         StateName::LocalityDirect => "direct",
         StateName::LocalityResidual => "residual",
+        StateName::LoadAwareLocality => "by load",
+        StateName::LocalityWeighted => "weighted",
     };
     let mut cells = vec![
         Cell::new(tone, names.short(&zone.locality)),
@@ -202,7 +204,9 @@ pub(super) fn priorities(explanation: &Explanation, style: Style) -> String {
 fn priority_row(priority: &PriorityExplanation) -> Vec<Cell> {
     let state = match (priority.panic, priority.reason_code) {
         (true, _) => Cell::new(Tone::Bad, "panic"),
-        (false, Some(reason @ Reason::LoadAwareLocality)) => Cell::plain(short_reason(reason)),
+        (false, Some(reason @ (Reason::LoadAwareLocality | Reason::LocalityWeights))) => {
+            Cell::plain(short_reason(reason))
+        }
         (false, Some(reason)) => Cell::plain(format!("none: {}", short_reason(reason))),
         (false, None) => Cell::plain(priority.state.as_str()),
     };

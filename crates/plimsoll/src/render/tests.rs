@@ -192,6 +192,18 @@ fn without_zone_routing_there_are_no_percentages() {
 }
 
 #[test]
+fn regions_are_shown_where_the_own_one_differs() {
+    let mut explanation = residual();
+    assert!(!plain(&explanation).contains("  eu/b "));
+    explanation.own_locality = Some(Locality::zone_only("a"));
+    let page = plain(&explanation);
+    assert!(
+        page.contains("seen from a: ") && page.contains("▸ eu/a ") && page.contains("  eu/b "),
+        "{page}"
+    );
+}
+
+#[test]
 fn an_override_of_zone_routing_is_shown_with_the_state_it_overrides() {
     let mut explanation = residual();
     explanation.state = StateName::NoLocalityRouting;
@@ -215,7 +227,7 @@ fn reported_utilization_replaces_shares_of_demand() {
     let mut explanation = residual();
     explanation.locality_policy = "load_aware_locality";
     explanation.locality_basis = None;
-    explanation.state = StateName::NoLocalityRouting;
+    explanation.state = StateName::LoadAwareLocality;
     explanation.zone_state = StateName::NoLocalityRouting;
     explanation.reason_code = Some(Reason::LoadAwareLocality);
     explanation.reason = "localities are chosen by the utilization that hosts report".into();
@@ -225,7 +237,7 @@ fn reported_utilization_replaces_shares_of_demand() {
     explanation.localities[0].utilization = Some(0.704);
     let page = plain(&explanation);
     let expected = "\
-load_aware_locality: 62.50 % stays local
+LoadAwareLocality: 62.50 % stays local
   localities are chosen by the utilization that hosts report
 ";
     assert!(page.contains(expected), "{page}");
@@ -241,7 +253,7 @@ load_aware_locality: 62.50 % stays local
     explanation.localities[0].own = false;
     let remote = plain(&explanation);
     assert!(
-        remote.contains("load_aware_locality: 0.00 % stays local\n"),
+        remote.contains("LoadAwareLocality: 0.00 % stays local\n"),
         "{remote}"
     );
 }

@@ -8,6 +8,7 @@ use crate::model::assignment::{AssignmentParts, ClusterLoadAssignment, LbEndpoin
 use crate::model::cluster::{ClusterConfig, ClusterConfigParts, LocalityPolicy};
 use crate::model::endpoint_policy::{ConsistentHashing, EndpointPolicy, Maglev};
 use crate::model::health::HealthStatus;
+use crate::model::load_aware_locality::{LoadAwareLocality, LoadAwareLocalityParts};
 use crate::model::zone_aware::{ForceLocalZone, LocalityBasis, ZoneAwareParts};
 use crate::time::Instant;
 
@@ -167,6 +168,73 @@ fn a_zone_without_upstream_hosts_is_listed_with_its_demand() {
         .map(|row| row.traffic_share)
         .sum();
     assert!((traffic - 1.0).abs() < 1e-9, "{traffic}");
+}
+
+#[test]
+fn a_region_that_does_not_match_is_noted() {
+    let explain = |own: Locality| {
+        let parts = ClusterConfigParts {
+            name: "orders".into(),
+            ..Default::default()
+        };
+        let config = Arc::new(ClusterConfig::try_new(parts).unwrap());
+        let mut balancer = Balancer::new(config, own, Instant::ORIGIN);
+        balancer.handle_fleet_assignment(assignment(UPSTREAM), Instant::ORIGIN);
+        balancer.handle_assignment(assignment(UPSTREAM), Instant::ORIGIN);
+        balancer.initial_snapshot(Instant::ORIGIN).explain().notes
+    };
+    let notes = explain(Locality::new("r1", "a", ""));
+    let upstream = "this process is in r1/a, the upstream cluster in a (no region): the regions \
+                    differ, so that nothing there is local";
+    assert!(notes.iter().any(|note| note == upstream), "{notes:?}");
+    let fleet = notes
+        .iter()
+        .filter(|note| note.contains(", the fleet in a "));
+    assert_eq!(fleet.count(), 1, "{notes:?}");
+    for own in [Locality::zone_only("a"), Locality::new("r1", "z", "")] {
+        assert_eq!(explain(own), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn the_state_names_the_policy_that_chooses() {
+    let load_aware = LoadAwareLocality::try_new(LoadAwareLocalityParts::default()).unwrap();
+    for (policy, state) in [
+        (
+            LocalityPolicy::LoadAwareLocality(load_aware),
+            StateName::LoadAwareLocality,
+        ),
+        (
+            LocalityPolicy::LocalityWeighted,
+            StateName::LocalityWeighted,
+        ),
+        (LocalityPolicy::WrrLocality, StateName::LocalityWeighted),
+        (LocalityPolicy::Flat, StateName::NoLocalityRouting),
+    ] {
+        let parts = ClusterConfigParts {
+            name: "orders".into(),
+            locality_policy: policy,
+            ..Default::default()
+        };
+        let config = Arc::new(ClusterConfig::try_new(parts).unwrap());
+        let mut balancer = Balancer::new(config, Locality::zone_only("a"), Instant::ORIGIN);
+        let entry = |(zone, port): (&str, u16)| LocalityParts {
+            locality: Locality::zone_only(zone),
+            load_balancing_weight: Some(1),
+            lb_endpoints: vec![LbEndpoint::new(([10, 0, 0, 1], port).into())],
+            ..Default::default()
+        };
+        let parts = AssignmentParts {
+            cluster_name: "orders".into(),
+            endpoints: [("a", 1), ("b", 2)].map(entry).into(),
+            ..Default::default()
+        };
+        let weighted = ClusterLoadAssignment::try_new(parts).unwrap();
+        balancer.handle_assignment(weighted, Instant::ORIGIN);
+        let explanation = balancer.initial_snapshot(Instant::ORIGIN).explain();
+        assert_eq!(explanation.state, state, "{}", explanation.locality_policy);
+        assert_eq!(explanation.priorities[0].state, state);
+    }
 }
 
 #[test]

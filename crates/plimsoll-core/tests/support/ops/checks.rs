@@ -181,7 +181,9 @@ fn explanation(explanation: &Explanation, snapshot: &RoutingSnapshot, model: &Mo
     );
     let kept = explanation.local_percent_to_route_bp;
     match explanation.state {
-        StateName::NoLocalityRouting => assert_eq!(kept, None),
+        StateName::NoLocalityRouting
+        | StateName::LoadAwareLocality
+        | StateName::LocalityWeighted => assert_eq!(kept, None),
         StateName::LocalityDirect => assert_eq!(kept, Some(10_000)),
         StateName::LocalityResidual => assert!(kept.is_some_and(|kept| kept < 10_000)),
     }

@@ -63,7 +63,7 @@ fn with_a_control_plane_traffic_comes_from_its_document() {
     let status = status(Setting::OPENING.after(action), action);
     let explained = json!({
         "locality_policy": "load_aware_locality",
-        "state": "NoLocalityRouting",
+        "state": "LoadAwareLocality",
         "reason": "because",
         "localities": [{ "own": true, "expected_share": 0.5 }, { "own": false }],
     });

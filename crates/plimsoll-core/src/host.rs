@@ -16,6 +16,7 @@
 //! }
 //! ```
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -56,7 +57,6 @@ pub enum RequestOutcome {
 }
 
 /// One upstream host with its weight and counters.
-#[derive(Debug)]
 pub struct Host {
     /// Requests in flight; stored side by side with those of other hosts.
     active: InFlightCounter,
@@ -76,6 +76,17 @@ pub struct Host {
     hostname: Arc<str>,
     hash_key: Option<Arc<str>>,
     cluster: Arc<ClusterLoad>,
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host")
+            .field("address", &self.address)
+            .field("locality", &format_args!("{}", self.locality))
+            .field("weight", &self.weight)
+            .field("active", &self.active)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Host {
@@ -448,6 +459,14 @@ mod tests {
             Arc::default(),
             active,
         ))
+    }
+
+    #[test]
+    fn debug_is_one_readable_line() {
+        let host = host(Some(3));
+        let _request = host.begin_request();
+        let text = "Host { address: 10.0.0.1:80, locality: a, weight: 3, active: 1, .. }";
+        assert_eq!(format!("{host:?}"), text);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! the writer, which allocates and reclaims counters. An [`InFlightCounter`] belongs to one host as
 //! long as that host is alive; tables read many of them through [`CounterBlocks`].
 
+use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -32,12 +33,17 @@ impl CounterIndex {
     }
 }
 
-#[derive(Debug)]
 pub(crate) struct InFlightCounter {
     block: Block,
     place: CounterIndex,
     /// Block and offset as one running number.
     pub(super) index: usize,
+}
+
+impl fmt::Debug for InFlightCounter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
 }
 
 impl InFlightCounter {
@@ -67,8 +73,16 @@ impl InFlightCounter {
 }
 
 /// All blocks at the time a table was built, to read counters through.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct CounterBlocks(Arc<[Block]>);
+
+/// The number of counters: thousands of zeros would hide everything else.
+impl fmt::Debug for CounterBlocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counters: usize = self.0.iter().map(|block| block.len()).sum();
+        write!(f, "{counters} counters")
+    }
+}
 
 impl CounterBlocks {
     #[inline]

@@ -13,6 +13,7 @@ mod connector;
 mod handler;
 pub mod lrs_client;
 mod messages;
+mod outage;
 mod pending;
 mod server;
 mod servers;

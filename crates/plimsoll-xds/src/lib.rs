@@ -28,6 +28,7 @@ pub mod content_type;
 mod convert;
 #[cfg(feature = "driver")]
 pub mod driver;
+pub mod error_chain;
 pub mod grpc_frame;
 pub mod grpc_health;
 #[cfg(feature = "driver")]

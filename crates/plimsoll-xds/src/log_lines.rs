@@ -5,13 +5,22 @@ plimsoll_core::log_lines! {
     /// Servers earlier in the list are used again as soon as one answers.
     SERVER_FALLBACK = Warn, "management server does not answer; falling back to the next one",
         "Check the servers that come earlier in the list.";
-    /// The xDS stream ended. Resources received before stay in use; the stream is opened again
-    /// after a back-off.
+    /// A management server that comes earlier in the list accepts connections again and is used.
+    SERVER_RESTORED = Info, "preferred management server is reachable again; switching back", "";
+    /// The xDS stream ended or could not be opened. Resources received before stay in use; the
+    /// next attempt follows after `retry_in_ms`. Logged again when the reason changes.
     ADS_STREAM_CLOSED = Warn, "xDS stream closed; keeping the resources and reconnecting",
         "If it stays closed, check the management server and the network.";
-    /// The load reporting stream ended. Counts are kept and reported after the reconnect.
+    /// A further attempt of an outage failed for the reason that was logged before.
+    SERVER_STILL_UNREACHABLE = Debug, "management server still cannot be reached", "";
+    /// The management server answers again. `failures` are the attempts of the outage.
+    ADS_STREAM_RESTORED = Info, "xDS stream restored", "";
+    /// The load reporting stream ended or could not be opened. Counts are kept and reported after
+    /// the reconnect, which is tried after `retry_in_ms`. Logged again when the reason changes.
     LRS_STREAM_CLOSED = Warn, "LRS stream closed; keeping the counts and reconnecting",
         "If it stays closed, check the management server and the network.";
+    /// The management server accepts load reports again.
+    LRS_STREAM_RESTORED = Info, "LRS stream restored", "";
     /// A resource was decoded.
     RESOURCE_DECODED = Trace, "decoding a resource", "";
 }

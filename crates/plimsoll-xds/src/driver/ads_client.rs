@@ -10,7 +10,8 @@ use plimsoll_core::log_line;
 use tokio::sync::mpsc;
 use tonic::Status;
 
-use super::connect::{FailoverStream, Requests, TransportEvent, wait_for_capacity};
+use super::connect::{FailoverStream, Loss, Requests, TransportEvent, wait_for_capacity};
+use super::outage::{Outage, Recovery};
 use super::servers::Servers;
 use super::{DELTA_AGGREGATED_RESOURCES, STREAM_AGGREGATED_RESOURCES};
 use crate::ads::client::{Client, ClientEvent};
@@ -77,6 +78,7 @@ pub async fn run<T: Clone>(
         requests: None,
         request: None,
         event: None,
+        outage: Outage::default(),
     };
     let AdsClientChannels {
         events,
@@ -103,7 +105,8 @@ pub async fn run<T: Clone>(
             }
             // Backpressure: no reading while an event waits for its channel.
             event = stream.next(), if driver.event.is_none() => {
-                if let Err(status) = driver.handle_transport_event(event, &mut decode) {
+                let server = stream.server();
+                if let Err(status) = driver.handle_transport_event(event, &mut decode, server) {
                     driver.handle_lost(&stream.abandon(status));
                 }
                 stream.fall_back(|| driver.client.has_unresolved_subscriptions());
@@ -125,6 +128,7 @@ struct Driver<T> {
     requests: Option<Requests<Request>>,
     request: Option<Request>,
     event: Option<AdsClientEvent<T>>,
+    outage: Outage,
 }
 
 impl<T: Clone> Driver<T> {
@@ -150,6 +154,7 @@ impl<T: Clone> Driver<T> {
         &mut self,
         event: TransportEvent<Request>,
         decode: &mut impl Decode<T>,
+        server: &str,
     ) -> Result<(), Status> {
         match event {
             TransportEvent::Connected {
@@ -170,21 +175,41 @@ impl<T: Clone> Driver<T> {
                 let decode = |name: &str, body: &Bytes| decode(&type_url, name, body);
                 self.client
                     .handle_response(response, decode, self.clock.now());
+                if let Some(Recovery { outage, failures }) = self.outage.handle_message() {
+                    let outage_s = outage.as_secs_f64();
+                    log_line!(log_lines::ADS_STREAM_RESTORED, server, outage_s, failures);
+                }
             }
-            TransportEvent::Lost(status) => self.handle_lost(&status),
+            TransportEvent::Lost(loss) => self.handle_lost(&loss),
         }
         Ok(())
     }
 
-    fn handle_lost(&mut self, status: &Status) {
-        log_line!(log_lines::ADS_STREAM_CLOSED, error = %status.message(), code = ?status.code());
+    fn handle_lost(&mut self, loss: &Loss) {
+        let Loss {
+            server,
+            status,
+            retry_in,
+        } = loss;
+        let error = status.message();
+        if self.outage.handle_lost(loss) {
+            let retry_in_ms = retry_in.unwrap_or_default().as_millis();
+            let code = status.code();
+            log_line!(
+                log_lines::ADS_STREAM_CLOSED,
+                server,
+                error,
+                ?code,
+                retry_in_ms
+            );
+        }
         // Requests are rebuilt from the subscriptions, so a pending one is dropped.
         self.requests = None;
         self.request = None;
         self.client.handle_disconnected();
         self.event = Some(AdsClientEvent::Disconnected {
             code: status.code().into(),
-            message: status.message().to_owned(),
+            message: error.to_owned(),
         });
     }
 

@@ -26,6 +26,7 @@ use super::connector::{Connector, Sockets};
 use super::pending::{changed, or_pending};
 use super::servers::Servers;
 
+use crate::error_chain::describe;
 use crate::log_lines;
 
 /// Address and timeouts of a management server.
@@ -72,7 +73,17 @@ pub(super) enum TransportEvent<T> {
     },
     Message(Bytes),
     /// The stream ended or could not be opened; another attempt follows.
-    Lost(Status),
+    Lost(Loss),
+}
+
+/// End of a stream, or a failed attempt to open one.
+#[derive(Debug)]
+pub(super) struct Loss {
+    /// URI of the server.
+    pub(super) server: String,
+    pub(super) status: Status,
+    /// Delay before the next attempt; `None` after a switch to another server.
+    pub(super) retry_in: Option<Duration>,
 }
 
 /// Sending half of a stream, with capacity for one request.
@@ -149,6 +160,8 @@ impl<T: Send + 'static> FailoverStream<T> {
             event = self.stream.next() => event,
             (index, channel) = or_pending(self.probe.as_mut()) => {
                 self.stream.servers.select(index);
+                let server = &self.stream.servers.current().uri;
+                log_line!(log_lines::SERVER_RESTORED, server);
                 self.probe = probe(&self.stream.servers);
                 self.stream.change(Box::pin(std::future::ready(Ok(channel))))
             }
@@ -159,8 +172,13 @@ impl<T: Send + 'static> FailoverStream<T> {
         }
     }
 
+    /// URI of the server in use.
+    pub(super) fn server(&self) -> &str {
+        &self.stream.servers.current().uri
+    }
+
     /// Closes the stream because of an invalid message on it, and returns the reason.
-    pub(super) fn abandon(&mut self, status: Status) -> Status {
+    pub(super) fn abandon(&mut self, status: Status) -> Loss {
         self.stream.abandon(status)
     }
 
@@ -238,13 +256,21 @@ impl<T: Send + 'static> ReconnectingStream<T> {
         self.backoff.reset();
         self.has_received = false;
         self.state = State::Dialing(dialing);
-        TransportEvent::Lost(Status::ok("switched to another server"))
+        TransportEvent::Lost(Loss {
+            server: self.servers.current().uri.clone(),
+            status: Status::ok("switched to another server"),
+            retry_in: None,
+        })
     }
 
-    fn abandon(&mut self, status: Status) -> Status {
-        let delay = tokio::time::sleep(self.backoff.next_delay());
-        self.state = State::Waiting(Box::pin(delay));
-        status
+    fn abandon(&mut self, status: Status) -> Loss {
+        let delay = self.backoff.next_delay();
+        self.state = State::Waiting(Box::pin(tokio::time::sleep(delay)));
+        Loss {
+            server: self.servers.current().uri.clone(),
+            status,
+            retry_in: Some(delay),
+        }
     }
 
     fn lost(&mut self, status: Status) -> TransportEvent<T> {
@@ -332,14 +358,9 @@ fn origin(uri: &Uri, connector: &dyn Connector) -> Uri {
     Uri::from_parts(parts).unwrap_or_else(|_| uri.clone())
 }
 
-/// Includes all sources: the outermost error only says "transport error".
+/// Describes the sources: the outermost error only says "transport error".
 fn unreachable(error: tonic::transport::Error) -> Status {
-    let mut message = error.to_string();
-    let mut source = error.source();
-    while let Some(reason) = source {
-        message = format!("{message}: {reason}");
-        source = reason.source();
-    }
+    let message = error.source().map_or_else(|| error.to_string(), describe);
     Status::new(Status::from_error(error.into()).code(), message)
 }
 
@@ -370,10 +391,13 @@ mod tests {
         let mut delays = Vec::new();
         for _ in 0..5 {
             let before = tokio::time::Instant::now();
-            let TransportEvent::Lost(status) = stream.next().await else {
+            let TransportEvent::Lost(loss) = stream.next().await else {
                 panic!("port 0 answered");
             };
-            assert_ne!(status.code(), tonic::Code::Ok);
+            assert_ne!(loss.status.code(), tonic::Code::Ok);
+            let message = loss.status.message();
+            assert_eq!(message.matches("tcp connect error").count(), 1, "{message}");
+            assert!(loss.retry_in.is_some());
             delays.push(before.elapsed());
         }
         assert!(delays[1] >= Duration::from_millis(500), "{delays:?}");

@@ -8,7 +8,8 @@ use tokio::sync::mpsc;
 use tonic::Status;
 
 use super::STREAM_LOAD_STATS;
-use super::connect::{FailoverStream, Requests, TransportEvent, wait_for_capacity};
+use super::connect::{FailoverStream, Loss, Requests, TransportEvent, wait_for_capacity};
+use super::outage::{Outage, Recovery};
 use super::servers::Servers;
 use crate::clock::Clock;
 use crate::log_lines;
@@ -33,6 +34,7 @@ pub async fn run(servers: impl Into<Servers>, client: Client, channels: LrsClien
         client,
         clock: Clock::system(),
         requests: None,
+        outage: Outage::default(),
     };
     let LrsClientChannels { events, mut stats } = channels;
     let mut stream = FailoverStream::following(servers.into(), STREAM_LOAD_STATS, encode);
@@ -59,7 +61,7 @@ pub async fn run(servers: impl Into<Servers>, client: Client, channels: LrsClien
             }
             // Backpressure: no reading while an event waits for its channel.
             event = stream.next(), if event.is_none() => {
-                if let Err(status) = driver.handle_transport_event(event) {
+                if let Err(status) = driver.handle_transport_event(event, stream.server()) {
                     driver.handle_lost(&stream.abandon(status));
                 }
             }
@@ -75,11 +77,16 @@ struct Driver {
     client: Client,
     clock: Clock,
     requests: Option<Requests<LoadReport>>,
+    outage: Outage,
 }
 
 impl Driver {
     /// Handles a transport event. An error ends the stream.
-    fn handle_transport_event(&mut self, event: TransportEvent<LoadReport>) -> Result<(), Status> {
+    fn handle_transport_event(
+        &mut self,
+        event: TransportEvent<LoadReport>,
+        server: &str,
+    ) -> Result<(), Status> {
         let now = self.clock.now();
         match event {
             TransportEvent::Connected { requests, .. } => {
@@ -90,14 +97,33 @@ impl Driver {
                 let response = wire::decode_load_stats_response(&bytes)
                     .map_err(|error| Status::internal(error.to_string()))?;
                 self.client.handle_response(response, now);
+                if let Some(Recovery { outage, failures }) = self.outage.handle_message() {
+                    let outage_s = outage.as_secs_f64();
+                    log_line!(log_lines::LRS_STREAM_RESTORED, server, outage_s, failures);
+                }
             }
-            TransportEvent::Lost(status) => self.handle_lost(&status),
+            TransportEvent::Lost(loss) => self.handle_lost(&loss),
         }
         Ok(())
     }
 
-    fn handle_lost(&mut self, status: &Status) {
-        log_line!(log_lines::LRS_STREAM_CLOSED, error = %status.message(), code = ?status.code());
+    fn handle_lost(&mut self, loss: &Loss) {
+        let Loss {
+            server,
+            status,
+            retry_in,
+        } = loss;
+        if self.outage.handle_lost(loss) {
+            let retry_in_ms = retry_in.unwrap_or_default().as_millis();
+            let (error, code) = (status.message(), status.code());
+            log_line!(
+                log_lines::LRS_STREAM_CLOSED,
+                server,
+                error,
+                ?code,
+                retry_in_ms
+            );
+        }
         let unsent = self.requests.take().and_then(Requests::unsent);
         if let Some(report) = unsent {
             self.client.handle_unsent(report);

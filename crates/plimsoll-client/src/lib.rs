@@ -114,6 +114,7 @@ pub use plimsoll_xds::upstream::{
 pub use request::body::{RequestBody, ResponseBody};
 pub use request::deadline_body::DeadlineBody;
 pub use request::options::{RequestOptions, RetryPolicy};
+pub use request::request_end::RequestEnd;
 pub use request::retry::RetryOn;
 pub use service::ClusterService;
 #[cfg(all(feature = "tonic", feature = "xds"))]

@@ -6,4 +6,5 @@ pub(crate) mod deadline_body;
 pub(crate) mod destination;
 pub(crate) mod options;
 mod replay;
+pub(crate) mod request_end;
 pub(crate) mod retry;

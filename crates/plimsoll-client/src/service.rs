@@ -127,7 +127,8 @@ where
             metadata_match: options.metadata_match.as_ref(),
         };
         let first = destination::pick(&self.cluster, picker, &upstream, args);
-        let call = Call::new(Arc::clone(&self.cluster), upstream, options, self.pool);
+        let call = Call::new(Arc::clone(&self.cluster), upstream, options, self.pool)
+            .with_request_end(request.extensions_mut().remove());
         let source = RequestSource::new(request.map(RequestBody::new), &call.options.retry);
         if call.span.is_disabled() {
             return Box::pin(call.run(first, source));

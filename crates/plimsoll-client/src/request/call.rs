@@ -24,6 +24,7 @@ use crate::request::body::{RequestBody, RequestTracker, ResponseBody};
 use crate::request::destination::{self, Destination};
 use crate::request::options::{RequestOptions, RetryPolicy};
 use crate::request::replay::Replay;
+use crate::request::request_end::RequestEnd;
 use crate::upstream::endpoint::{SendContext, SendOutcome};
 
 pub(crate) struct Call {
@@ -39,6 +40,7 @@ pub(crate) struct Call {
     failed_over: bool,
     retries: u32,
     budget: Option<RetryPermit>,
+    request_end: Option<RequestEnd>,
     pub(crate) span: Span,
 }
 
@@ -66,7 +68,14 @@ impl Call {
             failed_over: false,
             retries: 0,
             budget: None,
+            request_end: None,
         }
+    }
+
+    /// Lets timeouts begin with the end of the request.
+    pub(crate) fn with_request_end(mut self, end: Option<RequestEnd>) -> Self {
+        self.request_end = end;
+        self
     }
 
     /// Sends the request until it gets a response that is not retried, or no attempt is left.
@@ -81,9 +90,10 @@ impl Call {
     ) -> impl Future<Output = Result<Response<ResponseBody>, Error>> {
         async move {
             let limit = self.options.timeout;
+            let end = self.request_end.clone();
             let done = {
                 let sent = pin!(self.send(first?, &mut source));
-                within(limit, sent).await
+                within(limit, end.as_ref(), sent).await
             };
             if done.is_err() {
                 let stats = &self.cluster.limits.stats;
@@ -156,7 +166,8 @@ impl Call {
             now: started,
         };
         let sent = pin!(to.endpoint.send(request, reserved, context));
-        match within(self.options.per_try_timeout, sent).await {
+        let limit = self.options.per_try_timeout;
+        match within(limit, self.request_end.as_ref(), sent).await {
             Ok(SendOutcome::Response {
                 response,
                 active,
@@ -318,14 +329,50 @@ impl RequestSource {
     }
 }
 
-/// Applies an optional timeout. Takes the future by reference, since moving it would copy it.
-async fn within<F: Future>(limit: Option<Duration>, work: Pin<&mut F>) -> Result<F::Output, Error> {
+/// Applies an optional timeout, which begins with `end` if that is given. Takes the future by
+/// reference, since moving it would copy it.
+async fn within<F: Future>(
+    limit: Option<Duration>,
+    end: Option<&RequestEnd>,
+    mut work: Pin<&mut F>,
+) -> Result<F::Output, Error> {
     let Some(limit) = limit else {
         return Ok(work.await);
     };
-    let done = tokio::time::timeout(limit, work).await;
-    done.map_err(|_| {
-        let message = format!("no response within {limit:?}");
-        Error::new(ErrorKind::Timeout, message)
-    })
+    let mut wait = limit;
+    loop {
+        if let Ok(done) = tokio::time::timeout(wait, work.as_mut()).await {
+            return Ok(done);
+        }
+        wait = end.map_or(Duration::ZERO, |end| end.remaining(limit));
+        if wait.is_zero() {
+            let message = format!("no response within {limit:?}");
+            return Err(Error::new(ErrorKind::Timeout, message));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn timeouts_begin_with_the_end_of_the_request() {
+        let limit = Some(Duration::from_secs(15));
+        let end = RequestEnd::default();
+        let marking = end.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(40)).await;
+            assert!(marking.mark());
+            assert!(!marking.mark());
+        });
+        let started = tokio::time::Instant::now();
+        let never = pin!(std::future::pending::<()>());
+        let error = within(limit, Some(&end), never).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        assert_eq!(started.elapsed().as_secs(), 55);
+        let never = pin!(std::future::pending::<()>());
+        assert!(within(limit, None, never).await.is_err());
+        assert_eq!(started.elapsed().as_secs(), 70);
+    }
 }

@@ -35,7 +35,8 @@ const MAX_REPLAY_BYTES: usize = 64 << 10;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestOptions {
-    /// Time from the call to the response headers, over all attempts; unlimited by default.
+    /// Time from the call, or from [`RequestEnd`](crate::RequestEnd), to the response headers, over
+    /// all attempts; unlimited by default.
     pub timeout: Option<Duration>,
     /// Time limit of one attempt; unlimited by default. A timeout counts as an error of the host.
     pub per_try_timeout: Option<Duration>,

@@ -1,0 +1,35 @@
+//! [`RequestEnd`]: the time at which a request body ended.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Marks the end of a request body. A request that has it as an extension is timed as in Envoy:
+/// its timeouts begin when the request has been sent completely, so that they do not limit uploads.
+/// Without it they begin with the call.
+///
+/// ```
+/// use plimsoll_client::RequestEnd;
+///
+/// let end = RequestEnd::default();
+/// let mut request = http::Request::new(());
+/// request.extensions_mut().insert(end.clone());
+/// // When the body has ended:
+/// end.mark();
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct RequestEnd(Arc<OnceLock<Instant>>);
+
+impl RequestEnd {
+    /// Records that the body has ended. Returns false if that was recorded before.
+    pub fn mark(&self) -> bool {
+        self.0.get().is_none() && self.0.set(Instant::now()).is_ok()
+    }
+
+    /// Returns the rest of a time limit that begins with the end of the body.
+    pub(crate) fn remaining(&self, limit: Duration) -> Duration {
+        let elapsed = self.0.get().map(Instant::elapsed);
+        elapsed.map_or(limit, |elapsed| limit.saturating_sub(elapsed))
+    }
+}

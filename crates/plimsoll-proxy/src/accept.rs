@@ -116,7 +116,9 @@ impl Acceptor {
             ticks.tick().await;
             self.tick();
         }
-        self.for_each_connection(|connection| connection.raise(DrainLevel::Close));
+        self.for_each_connection(|connection| {
+            connection.raise(DrainLevel::Close);
+        });
         // Let the connection tasks run once more, so that they see the raised drain level.
         tokio::task::yield_now().await;
     }
@@ -177,26 +179,22 @@ impl Acceptor {
         }
         // Disable Nagle's algorithm: small responses must not wait for more data.
         let _ = stream.set_nodelay(true);
-        let secure = listener.runtime().config.tls.is_some();
         let connection = Arc::new(Connection::new(
             Arc::clone(&self.worker),
             Arc::clone(listener),
             Arc::clone(stats),
             peer,
-            secure,
+            permit,
         ));
         self.connections().push(Arc::downgrade(&connection));
         let serving = Arc::clone(&connection);
-        tokio::spawn(async move {
-            listener::serve(stream, serving).await;
-            drop(permit);
-        });
+        tokio::spawn(listener::serve(stream, serving));
         Some(connection)
     }
 }
 
-/// Holds one slot of the connection limit until it is dropped.
-struct ConnectionPermit(Arc<ConnectionLimit>);
+/// Holds one slot of the connection limit until the connection, or the tunnel that it became, ends.
+pub(crate) struct ConnectionPermit(Arc<ConnectionLimit>);
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {

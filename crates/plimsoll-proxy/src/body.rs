@@ -1,7 +1,7 @@
 //! HTTP bodies: [`MeteredBody`] towards the upstream, [`ProxyBody`] towards the client.
 //!
 //! Frames, including trailers, are passed on without copying or buffering. These types count bytes,
-//! enforce the size limit of requests and the deadline of responses.
+//! enforce the size limit of requests, and record progress for the limits of the stream.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,36 +11,48 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf as _, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use plimsoll_client::{DeadlineBody, ErrorKind, ResponseBody};
-use tokio::time::Instant;
+use plimsoll_client::{RequestEnd, ResponseBody};
 
+use crate::connection::Connection;
 use crate::exchange::Exchange;
+use crate::stream_timeouts::StreamTimeouts;
 
 /// Error of a body that ended early.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Request body with an optional size limit.
+/// Request body with an optional size limit. A body that is empty from the start has no meter.
 #[derive(Debug)]
 pub(crate) struct MeteredBody {
     incoming: Incoming,
     meter: Option<Arc<BodyMeter>>,
 }
 
-/// Counts the bytes of a request body and enforces its size limit.
+/// Counts the bytes of a request body, enforces its size limit, and notes its end.
 #[derive(Debug)]
 pub(crate) struct BodyMeter {
+    connection: Arc<Connection>,
+    stream: Option<Arc<StreamTimeouts>>,
+    /// Starts the timeouts of the client.
+    end: RequestEnd,
     bytes: AtomicU64,
     limit: u64,
     limit_exceeded: AtomicBool,
 }
 
 impl BodyMeter {
-    pub(crate) fn new(limit: Option<u64>) -> Self {
+    pub(crate) fn new(exchange: &Exchange, limit: Option<u64>) -> Self {
         Self {
+            connection: Arc::clone(exchange.connection()),
+            stream: exchange.stream().cloned(),
+            end: RequestEnd::default(),
             bytes: AtomicU64::new(0),
             limit: limit.unwrap_or(u64::MAX),
             limit_exceeded: AtomicBool::new(false),
         }
+    }
+
+    pub(crate) const fn end(&self) -> &RequestEnd {
+        &self.end
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -52,8 +64,20 @@ impl BodyMeter {
         self.limit_exceeded.load(Ordering::Relaxed)
     }
 
+    fn timeouts(&self) -> &StreamTimeouts {
+        self.stream.as_deref().unwrap_or(&self.connection.stream)
+    }
+
+    fn record_end(&self) {
+        if self.end.mark() {
+            self.timeouts().request_ended(self.connection.worker.now());
+        }
+    }
+
     /// Counts a frame; returns false if the body now exceeds the limit.
     fn count(&self, frame: &Frame<Bytes>) -> bool {
+        self.timeouts()
+            .record_progress(self.connection.worker.now());
         let Some(data) = frame.data_ref() else {
             return true;
         };
@@ -85,10 +109,15 @@ impl Body for MeteredBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let frame = ready!(Pin::new(&mut self.incoming).poll_frame(cx));
-        if let (Some(meter), Some(Ok(frame))) = (&self.meter, &frame)
-            && !meter.count(frame)
-        {
-            return Poll::Ready(Some(Err("request body exceeds the limit".into())));
+        if let Some(meter) = &self.meter {
+            if let Some(Ok(frame)) = &frame
+                && !meter.count(frame)
+            {
+                return Poll::Ready(Some(Err("request body exceeds the limit".into())));
+            }
+            if frame.is_none() || self.incoming.is_end_stream() {
+                meter.record_end();
+            }
         }
         Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }
@@ -113,7 +142,7 @@ pub(crate) struct ProxyBody {
 #[derive(Debug)]
 enum Kind {
     Local(Option<Bytes>),
-    Upstream(DeadlineBody),
+    Upstream(ResponseBody),
 }
 
 impl ProxyBody {
@@ -134,20 +163,10 @@ impl ProxyBody {
         }
     }
 
-    pub(crate) fn upstream(
-        body: ResponseBody,
-        deadline: Option<Instant>,
-        exchange: Exchange,
-    ) -> Self {
+    pub(crate) const fn upstream(body: ResponseBody, exchange: Exchange) -> Self {
         Self {
-            kind: Kind::Upstream(DeadlineBody::new(body, deadline)),
+            kind: Kind::Upstream(body),
             exchange: Some(exchange),
-        }
-    }
-
-    fn failed(&mut self, flags: &'static str) {
-        if let Some(exchange) = &mut self.exchange {
-            exchange.update_log(|outcome| outcome.flags = flags);
         }
     }
 }
@@ -178,8 +197,11 @@ impl Body for ProxyBody {
                     exchange.record_sent(data.len());
                 }
             }
-            Some(Err(error)) if error.kind() == ErrorKind::Timeout => this.failed("UT"),
-            Some(Err(_)) => this.failed("UC"),
+            Some(Err(_)) => {
+                if let Some(exchange) = &mut this.exchange {
+                    exchange.update_log(|outcome| outcome.flags = "UC");
+                }
+            }
             None => {}
         }
         Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))

@@ -9,6 +9,7 @@
 mod access_log;
 mod bootstrap;
 mod dynamic;
+mod edge;
 mod listener;
 mod tls;
 
@@ -31,6 +32,11 @@ use crate::access_log::LogFormat;
 use crate::clusters::UpstreamCluster;
 use crate::log_lines;
 use crate::router::RouteTable;
+
+pub use edge::{
+    ClientCertDetails, EscapedSlashes, ForwardClientCert, HeadersWithUnderscores, PathOptions,
+    StripHostPort,
+};
 
 /// Validated configuration of a proxy.
 #[derive(Debug)]
@@ -129,6 +135,10 @@ pub struct HttpOptions {
     pub max_connection_duration: Option<Duration>,
     /// Time without progress after which a request is aborted; 5 min by default.
     pub stream_idle_timeout: Option<Duration>,
+    /// Time limit of receiving a request with its body; unlimited by default.
+    pub request_timeout: Option<Duration>,
+    /// Time limit of a request with its response; unlimited by default.
+    pub max_stream_duration: Option<Duration>,
     /// Limit of the size of a request body in bytes; unlimited by default.
     pub max_request_bytes: Option<u64>,
     pub http2: Http2Config,
@@ -143,6 +153,11 @@ pub struct HttpOptions {
     pub server: Option<HeaderValue>,
     /// Protocols that clients may upgrade to, in lower case.
     pub upgrades: Vec<String>,
+    pub path: PathOptions,
+    pub headers_with_underscores: HeadersWithUnderscores,
+    pub strip_host_port: StripHostPort,
+    pub forward_client_cert: ForwardClientCert,
+    pub client_cert_details: ClientCertDetails,
 }
 
 /// HTTP version that clients are expected to use.
@@ -188,6 +203,8 @@ impl Default for HttpOptions {
             idle_timeout: Some(Duration::from_secs(3600)),
             max_connection_duration: None,
             stream_idle_timeout: Some(Duration::from_secs(300)),
+            request_timeout: None,
+            max_stream_duration: None,
             max_request_bytes: None,
             http2: Http2Config::default(),
             use_remote_address: false,
@@ -196,6 +213,22 @@ impl Default for HttpOptions {
             always_set_request_id_in_response: false,
             server: None,
             upgrades: Vec::new(),
+            path: PathOptions::default(),
+            headers_with_underscores: HeadersWithUnderscores::default(),
+            strip_host_port: StripHostPort::default(),
+            forward_client_cert: ForwardClientCert::default(),
+            client_cert_details: ClientCertDetails::default(),
+        }
+    }
+}
+
+impl Http2Config {
+    /// Defaults of Envoy's edge guide, which bound the memory that one client can take.
+    pub(crate) fn edge() -> Self {
+        Self {
+            max_concurrent_streams: 100,
+            initial_stream_window_size: 64 << 10,
+            ..Self::default()
         }
     }
 }

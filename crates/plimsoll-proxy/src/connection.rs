@@ -5,8 +5,8 @@
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,10 +14,12 @@ use http::{HeaderValue, Version};
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use tokio::sync::Notify;
 
+use crate::accept::ConnectionPermit;
 use crate::config::HttpOptions;
 use crate::head_scan::HeadScan;
 use crate::listener::Listener;
 use crate::stats::HttpStats;
+use crate::stream_timeouts::StreamTimeouts;
 use crate::worker::{Worker, to_ticks};
 
 pub(crate) struct Connection {
@@ -28,6 +30,12 @@ pub(crate) struct Connection {
     /// Address of the client without the port.
     pub(crate) peer_ip: HeaderValue,
     pub(crate) scheme: &'static str,
+    /// Limits of the current HTTP/1.1 request. HTTP/2 streams have their own.
+    pub(crate) stream: StreamTimeouts,
+    /// `x-forwarded-client-cert` of a client that presented a certificate.
+    client_cert: OnceLock<HeaderValue>,
+    /// Port that the client connected to; set only if `Host` is compared with it.
+    local_port: AtomicU16,
     created_at: u32,
     http2: AtomicBool,
     active_requests: AtomicU32,
@@ -39,12 +47,21 @@ pub(crate) struct Connection {
     drain_level: AtomicU8,
     /// Tick at which `start_drain` was called.
     drain_started: AtomicU32,
+    /// Tick at which the level became [`DrainLevel::Drain`].
+    drained_at: AtomicU32,
+    /// Tick since which the socket accepts no more bytes; 0 if it does.
+    write_blocked_at: AtomicU32,
+    /// Whether bytes behind the current HTTP/1.1 request head have been read.
+    has_read_ahead: AtomicBool,
+    /// Whether to look for the end of the socket although hyper does not read.
+    probe_requested: AtomicBool,
     /// Whether the latest request has both `content-length` and `transfer-encoding`.
     ambiguous_length: AtomicBool,
     /// Whether request headers did not arrive within `request_headers_timeout`.
     header_timed_out: AtomicBool,
     /// Wakes the task that serves the connection when `drain_level` changes.
     notify: Notify,
+    _permit: ConnectionPermit,
 }
 
 /// Phase: no request is active, and no byte of the next one has arrived.
@@ -55,6 +72,11 @@ const BUSY: u8 = 2;
 
 /// Ticks that an idle connection stays open after the start of a drain.
 const DRAIN_GRACE: u32 = 10;
+/// Ticks after which a drained connection without requests is closed: a client that does not read
+/// the rest of its responses, or does not answer GOAWAY, must not keep it open.
+const DRAIN_TIMEOUT: u32 = 300;
+/// Ticks between two probes of a socket that hyper does not read.
+const PROBE_INTERVAL: u32 = 10;
 
 /// How far the graceful close of a connection has progressed. Levels only increase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
@@ -82,8 +104,9 @@ impl Connection {
         listener: Arc<Listener>,
         stats: Arc<HttpStats>,
         peer: SocketAddr,
-        secure: bool,
+        permit: ConnectionPermit,
     ) -> Self {
+        let secure = listener.runtime().config.tls.is_some();
         let ip = peer.ip().to_canonical().to_string();
         let now = worker.now();
         stats.downstream_cx_total.increment();
@@ -95,6 +118,9 @@ impl Connection {
             peer,
             peer_ip: HeaderValue::try_from(ip).unwrap_or(HeaderValue::from_static("unknown")),
             scheme: if secure { "https" } else { "http" },
+            stream: StreamTimeouts::default(),
+            client_cert: OnceLock::new(),
+            local_port: 0.into(),
             created_at: now,
             http2: false.into(),
             active_requests: 0.into(),
@@ -103,9 +129,14 @@ impl Connection {
             last_activity: now.into(),
             drain_level: AtomicU8::new(DrainLevel::Serve as u8),
             drain_started: now.into(),
+            drained_at: now.into(),
+            write_blocked_at: 0.into(),
+            has_read_ahead: false.into(),
+            probe_requested: false.into(),
             ambiguous_length: false.into(),
             header_timed_out: false.into(),
             notify: Notify::new(),
+            _permit: permit,
         }
     }
 
@@ -116,6 +147,23 @@ impl Connection {
         } else {
             self.stats.downstream_cx_http1_total.increment();
         }
+    }
+
+    pub(crate) fn set_client_cert(&self, description: HeaderValue) {
+        // A connection has one handshake, so that the value is set only once.
+        let _ = self.client_cert.set(description);
+    }
+
+    pub(crate) fn client_cert(&self) -> Option<&HeaderValue> {
+        self.client_cert.get()
+    }
+
+    pub(crate) fn set_local_port(&self, port: u16) {
+        self.local_port.store(port, Ordering::Relaxed);
+    }
+
+    pub(crate) fn local_port(&self) -> u16 {
+        self.local_port.load(Ordering::Relaxed)
     }
 
     pub(crate) fn request_started(&self, version: Version) {
@@ -142,8 +190,14 @@ impl Connection {
         }
     }
 
+    /// The current request became a tunnel, whose ends may close one after the other.
+    pub(crate) fn became_tunnel(&self) {
+        self.stream.became_tunnel();
+        self.has_read_ahead.store(false, Ordering::Relaxed);
+    }
+
     /// Records that bytes were read. Returns whether they start the headers of a new request.
-    fn record_read(&self) -> bool {
+    pub(crate) fn record_read(&self) -> bool {
         let now = self.worker.now();
         self.last_activity.store(now, Ordering::Relaxed);
         let starts_header = self.phase.load(Ordering::Relaxed) == IDLE;
@@ -170,28 +224,25 @@ impl Connection {
         let phase_started = self.phase_started.load(Ordering::Relaxed);
         let http2 = self.is_http2();
         match self.phase.load(Ordering::Relaxed) {
-            BUSY => {
-                let last_activity = self.last_activity.load(Ordering::Relaxed);
-                if elapsed(last_activity, options.stream_idle_timeout) {
-                    self.stats.downstream_rq_idle_timeout.increment();
-                    self.raise(DrainLevel::Close);
-                }
-            }
+            // The worker checks the limits of HTTP/2 streams.
+            BUSY if http2 => {}
+            BUSY => self.check_request(now),
             // HTTP/1.1 only: on HTTP/2, bytes outside of requests are PING and SETTINGS frames.
             HEADER if !http2 => {
                 if elapsed(phase_started, options.request_headers_timeout) {
-                    self.stats.downstream_rq_header_timeout.increment();
                     self.header_timed_out.store(true, Ordering::Relaxed);
-                    self.raise(DrainLevel::Close);
+                    if self.raise(DrainLevel::Close) {
+                        self.stats.downstream_rq_header_timeout.increment();
+                    }
                 }
             }
             _ => {
-                if elapsed(phase_started, options.idle_timeout) {
+                if elapsed(phase_started, options.idle_timeout) && self.raise(DrainLevel::Drain) {
                     self.stats.downstream_cx_idle_timeout.increment();
-                    self.raise(DrainLevel::Drain);
                 }
             }
         }
+        self.check_writes(now, options);
         if self.drain_level() == DrainLevel::Announce && self.phase.load(Ordering::Relaxed) == IDLE
         {
             let drain_started = self.drain_started.load(Ordering::Relaxed);
@@ -211,6 +262,54 @@ impl Connection {
         }
     }
 
+    /// Checks the limits of the current HTTP/1.1 request.
+    fn check_request(&self, now: u32) {
+        let last_activity = self.last_activity.load(Ordering::Relaxed);
+        if self.stream.check(now, last_activity) {
+            self.raise(DrainLevel::Close);
+        } else if now.is_multiple_of(PROBE_INTERVAL) && self.has_read_ahead.load(Ordering::Relaxed)
+        {
+            self.probe_requested.store(true, Ordering::Relaxed);
+            self.notify.notify_one();
+        }
+    }
+
+    /// Closes a connection whose client does not read what remains to be written. While an HTTP/1.1
+    /// request is active, its own limits apply.
+    fn check_writes(&self, now: u32, options: &HttpOptions) {
+        let busy = self.phase.load(Ordering::Relaxed) == BUSY;
+        let blocked = self.write_blocked_at.load(Ordering::Relaxed);
+        let limit = options.stream_idle_timeout.map_or(u32::MAX, to_ticks);
+        if blocked != 0
+            && (!busy || self.is_http2())
+            && now.wrapping_sub(blocked) > limit
+            && self.raise(DrainLevel::Close)
+        {
+            self.stats.downstream_rq_idle_timeout.increment();
+        }
+        let drained_at = self.drained_at.load(Ordering::Relaxed);
+        if self.drain_level() == DrainLevel::Drain
+            && !busy
+            && now.wrapping_sub(drained_at) > DRAIN_TIMEOUT
+        {
+            self.raise(DrainLevel::Close);
+        }
+    }
+
+    fn is_write_blocked(&self) -> bool {
+        self.write_blocked_at.load(Ordering::Relaxed) != 0
+    }
+
+    fn record_write<T>(&self, written: &Poll<T>) {
+        let now = self.worker.now();
+        if written.is_ready() {
+            self.last_activity.store(now, Ordering::Relaxed);
+            self.write_blocked_at.store(0, Ordering::Relaxed);
+        } else if !self.is_write_blocked() {
+            self.write_blocked_at.store(now.max(1), Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn start_drain(&self) {
         self.stats.downstream_cx_drain_close.increment();
         self.drain_started
@@ -227,11 +326,16 @@ impl Connection {
         self.http2.load(Ordering::Relaxed)
     }
 
-    /// Raises the drain level; does nothing if the current level is as high or higher.
-    pub(crate) fn raise(&self, level: DrainLevel) {
-        if self.drain_level.fetch_max(level as u8, Ordering::Relaxed) < level as u8 {
-            self.notify.notify_one();
+    /// Raises the drain level. Returns false if the current level is as high or higher.
+    pub(crate) fn raise(&self, level: DrainLevel) -> bool {
+        if self.drain_level.fetch_max(level as u8, Ordering::Relaxed) >= level as u8 {
+            return false;
         }
+        if level == DrainLevel::Drain {
+            self.drained_at.store(self.worker.now(), Ordering::Relaxed);
+        }
+        self.notify.notify_one();
+        true
     }
 
     pub(crate) fn drain_level(&self) -> DrainLevel {
@@ -272,6 +376,8 @@ pub(crate) struct MonitoredIo<T> {
     io: T,
     connection: Arc<Connection>,
     scan: HeadScan,
+    /// Bytes that a probe read while hyper did not read.
+    held: Vec<u8>,
 }
 
 impl<T> MonitoredIo<T> {
@@ -280,11 +386,49 @@ impl<T> MonitoredIo<T> {
             io,
             connection,
             scan: HeadScan::default(),
+            held: Vec::new(),
         }
     }
 }
 
 impl<T: Read + Unpin> MonitoredIo<T> {
+    /// Reads from the socket, after the bytes that a probe has read.
+    fn poll_socket(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut buf: ReadBufCursor<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        if self.held.is_empty() {
+            return Pin::new(&mut self.io).poll_read(cx, buf);
+        }
+        let count = buf.remaining().min(self.held.len());
+        buf.put_slice(&self.held[..count]);
+        self.held.drain(..count);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Looks for the end of the socket. hyper does not read while it has bytes of a pipelined
+    /// request, and would not notice that the client has gone.
+    fn probe(&mut self, cx: &mut Context<'_>) -> std::io::Result<()> {
+        if self.held.len() >= SCAN_BUFFER_SIZE {
+            return Ok(());
+        }
+        SCRATCH.with_borrow_mut(|scratch| {
+            let mut read = ReadBuf::new(&mut scratch[..]);
+            if Pin::new(&mut self.io)
+                .poll_read(cx, read.unfilled())?
+                .is_pending()
+            {
+                return Ok(());
+            }
+            if read.filled().is_empty() {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+            self.held.extend_from_slice(read.filled());
+            Ok(())
+        })
+    }
+
     /// Reads into the scratch buffer and scans the bytes before hyper parses them.
     fn read_header(
         &mut self,
@@ -294,14 +438,18 @@ impl<T: Read + Unpin> MonitoredIo<T> {
         SCRATCH.with_borrow_mut(|scratch| {
             let room = buf.remaining().min(SCAN_BUFFER_SIZE);
             let mut read = ReadBuf::new(&mut scratch[..room]);
-            ready!(Pin::new(&mut self.io).poll_read(cx, read.unfilled()))?;
+            ready!(self.poll_socket(cx, read.unfilled()))?;
             if self.connection.record_read() {
                 self.scan = HeadScan::default();
             }
             let ambiguous_length = self.scan.scan(read.filled());
-            self.connection
+            let connection = &self.connection;
+            connection
                 .ambiguous_length
                 .store(ambiguous_length, Ordering::Relaxed);
+            connection
+                .has_read_ahead
+                .store(self.scan.has_read_ahead(), Ordering::Relaxed);
             buf.put_slice(read.filled());
             Poll::Ready(Ok(()))
         })
@@ -315,16 +463,18 @@ impl<T: Read + Write + Unpin> Read for MonitoredIo<T> {
         buf: ReadBufCursor<'_>,
     ) -> Poll<std::io::Result<()>> {
         if self.connection.header_timed_out() {
-            // Best effort. hyper cannot be writing, because no request has been parsed yet.
-            let _ = Pin::new(&mut self.io).poll_write(cx, REQUEST_TIMEOUT_RESPONSE);
-            let _ = Pin::new(&mut self.io).poll_flush(cx);
+            // Best effort. Not if the previous response is still being written.
+            if !self.connection.is_write_blocked() {
+                let _ = Pin::new(&mut self.io).poll_write(cx, REQUEST_TIMEOUT_RESPONSE);
+                let _ = Pin::new(&mut self.io).poll_flush(cx);
+            }
             return Poll::Ready(Err(std::io::ErrorKind::TimedOut.into()));
         }
         let busy = self.connection.phase.load(Ordering::Relaxed) == BUSY;
         if !busy && !self.connection.is_http2() {
             return self.read_header(cx, buf);
         }
-        let read = Pin::new(&mut self.io).poll_read(cx, buf);
+        let read = self.poll_socket(cx, buf);
         if read.is_ready() {
             self.connection.record_read();
         }
@@ -332,21 +482,25 @@ impl<T: Read + Write + Unpin> Read for MonitoredIo<T> {
     }
 }
 
-impl<T: Write + Unpin> Write for MonitoredIo<T> {
+impl<T: Read + Write + Unpin> Write for MonitoredIo<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<std::io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, buf);
-        if written.is_ready() {
-            let now = self.connection.worker.now();
-            self.connection.last_activity.store(now, Ordering::Relaxed);
-        }
+        self.connection.record_write(&written);
         written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        // hyper flushes whenever it is polled, also while it does not read.
+        if self.connection.probe_requested.load(Ordering::Relaxed) {
+            self.connection
+                .probe_requested
+                .store(false, Ordering::Relaxed);
+            self.probe(cx)?;
+        }
         Pin::new(&mut self.io).poll_flush(cx)
     }
 
@@ -364,10 +518,7 @@ impl<T: Write + Unpin> Write for MonitoredIo<T> {
         bufs: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
-        if written.is_ready() {
-            let now = self.connection.worker.now();
-            self.connection.last_activity.store(now, Ordering::Relaxed);
-        }
+        self.connection.record_write(&written);
         written
     }
 }

@@ -3,18 +3,27 @@
 //! Dropping the exchange finishes the request: counters are updated and the access log is written,
 //! however the request ended. The response body owns it, or the tunnel after an upgrade.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Instant;
 
 use http::{Response, Version};
+use plimsoll_client::Error;
 
 use crate::access_log::{Outcome, PendingEntry};
 use crate::body::BodyMeter;
+use crate::config::HttpOptions;
 use crate::connection::Connection;
+use crate::stream_timeouts::{Expiry, StreamTimeouts};
+use crate::worker::{ClusterCall, UpstreamResponse};
 
 #[derive(Debug)]
 pub(crate) struct Exchange {
     connection: Arc<Connection>,
+    /// Limits of an HTTP/2 stream; those of HTTP/1.1 are in the connection.
+    stream: Option<Arc<StreamTimeouts>>,
     started: Instant,
     status: u16,
     /// `None` if the request is not written to an access log.
@@ -29,10 +38,19 @@ struct Log {
 }
 
 impl Exchange {
-    /// Counts the request and starts measuring its duration.
-    pub(crate) fn begin(connection: Arc<Connection>, version: Version) -> Self {
+    /// Counts the request and starts measuring its duration. `stream` has the limits of an HTTP/2
+    /// stream.
+    pub(crate) fn begin(
+        connection: Arc<Connection>,
+        stream: Option<Arc<StreamTimeouts>>,
+        version: Version,
+        options: &HttpOptions,
+    ) -> Self {
         connection.request_started(version);
+        let timeouts = stream.as_deref().unwrap_or(&connection.stream);
+        timeouts.start(options, connection.worker.now());
         Self {
+            stream,
             connection,
             started: Instant::now(),
             status: 0,
@@ -44,8 +62,42 @@ impl Exchange {
         &self.connection
     }
 
-    pub(crate) const fn started(&self) -> Instant {
-        self.started
+    pub(crate) fn timeouts(&self) -> &StreamTimeouts {
+        self.stream.as_deref().unwrap_or(&self.connection.stream)
+    }
+
+    pub(crate) const fn stream(&self) -> Option<&Arc<StreamTimeouts>> {
+        self.stream.as_ref()
+    }
+
+    /// Waits for the response, or until a limit of the request expires.
+    pub(crate) async fn await_response(
+        &self,
+        mut call: ClusterCall,
+    ) -> Result<Result<UpstreamResponse, Error>, Expiry> {
+        let timeouts = self.timeouts();
+        poll_fn(|cx| {
+            if let Poll::Ready(response) = Pin::new(&mut call).poll(cx) {
+                return Poll::Ready(Ok(response));
+            }
+            timeouts.waker().register(cx.waker());
+            match timeouts.expired() {
+                Some(expiry) => Poll::Ready(Err(expiry)),
+                None => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Counts a limit that the request exceeded.
+    pub(crate) fn count_expiry(&self, expiry: Expiry) {
+        let stats = &self.connection.stats;
+        match expiry {
+            Expiry::Idle => stats.downstream_rq_idle_timeout.increment(),
+            Expiry::Request => stats.downstream_rq_timeout.increment(),
+            Expiry::MaxDuration => stats.downstream_rq_max_duration_reached.increment(),
+            Expiry::Timeout => {}
+        }
     }
 
     pub(crate) fn start_log(&mut self, pending: Vec<PendingEntry>, version: Version) {
@@ -79,6 +131,8 @@ impl Exchange {
 
     pub(crate) fn record_response<B>(&mut self, response: &Response<B>) {
         self.status = response.status().as_u16();
+        self.timeouts()
+            .response_started(self.connection.worker.now());
         if let Some(log) = &mut self.log {
             for pending in &mut log.pending {
                 pending.response(response.headers());
@@ -88,6 +142,9 @@ impl Exchange {
 
     /// Counts bytes of the response body that were passed to the client.
     pub(crate) fn record_sent(&mut self, bytes: usize) {
+        if let Some(stream) = &self.stream {
+            stream.record_progress(self.connection.worker.now());
+        }
         self.update_log(|outcome| outcome.bytes_sent += u64::try_from(bytes).unwrap_or(u64::MAX));
     }
 }
@@ -103,6 +160,14 @@ pub(crate) fn protocol(version: Version) -> &'static str {
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.connection.request_finished(self.status);
+        if let Some(stream) = &self.stream {
+            stream.release_task();
+        }
+        let expiry = self.timeouts().expired();
+        if let Some(expiry) = expiry {
+            self.count_expiry(expiry);
+            self.update_log(|outcome| outcome.flags = expiry.flags());
+        }
         let Some(mut log) = self.log.take() else {
             return;
         };

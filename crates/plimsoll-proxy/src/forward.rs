@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, SERVER, TRANSFER_ENCODING, UPGRADE};
-use http::uri::PathAndQuery;
+use http::uri::{Authority, PathAndQuery};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use plimsoll_core::log_line;
-use tokio::time::Instant;
 
 use crate::body::{BodyMeter, MeteredBody, ProxyBody};
+use crate::client_cert;
 use crate::config::HttpOptions;
 use crate::connection::Connection;
 use crate::exchange::{Exchange, protocol};
@@ -25,21 +25,25 @@ use crate::headers::{self, X_FORWARDED_HOST, X_REQUEST_ID};
 use crate::listener::ListenerRuntime;
 use crate::local_reply::{self, LocalReply};
 use crate::log_lines;
+use crate::request_policy::{self, Refused};
 use crate::router::{
     CompiledAction, CompiledRoute, Forward, HashPolicy, HashSource, RequestView, SelectedCluster,
     WeightedCluster, is_grpc,
 };
+use crate::stream_timeouts::{RouteLimits, StreamTimeouts};
 use crate::substitution::RequestInfo;
 use crate::upgrade;
 use crate::worker::{self, UpstreamResponse};
 
-/// Handles one request; the entry point that hyper calls.
+/// Handles one request; the entry point that hyper calls. `stream` has the limits of an HTTP/2
+/// stream.
 pub(crate) async fn handle(
     connection: Arc<Connection>,
+    stream: Option<Arc<StreamTimeouts>>,
     request: Request<Incoming>,
 ) -> Result<Response<ProxyBody>, Infallible> {
     let last = connection.announces_close();
-    let mut response = respond(connection, request).await;
+    let mut response = respond(connection, stream, request).await;
     if last {
         response
             .headers_mut()
@@ -48,9 +52,27 @@ pub(crate) async fn handle(
     Ok(response)
 }
 
-async fn respond(connection: Arc<Connection>, request: Request<Incoming>) -> Response<ProxyBody> {
+async fn respond(
+    connection: Arc<Connection>,
+    stream: Option<Arc<StreamTimeouts>>,
+    mut request: Request<Incoming>,
+) -> Response<ProxyBody> {
     let runtime = connection.listener.runtime();
-    let mut exchange = Exchange::begin(connection, request.version());
+    let options = &runtime.config.http;
+    let mut exchange = Exchange::begin(connection, stream, request.version(), options);
+    if request.body().is_end_stream() {
+        let now = exchange.connection().worker.now();
+        exchange.timeouts().request_ended(now);
+    }
+    let port = exchange.connection().local_port();
+    match request_policy::apply(&mut request, options, port) {
+        Ok(()) => {}
+        Err(Refused::Reply(reply)) => return reply.response(false, exchange),
+        Err(Refused::Redirect(path)) => {
+            let location = HeaderValue::from_str(path.as_str()).ok();
+            return local_reply::redirect(StatusCode::TEMPORARY_REDIRECT, location, exchange);
+        }
+    }
     let view = request_view(&request, exchange.connection().scheme);
     let Some(view) = view.filter(|_| !exchange.connection().has_ambiguous_length()) else {
         return LocalReply::BAD_REQUEST.response(false, exchange);
@@ -144,13 +166,7 @@ fn request_view<'a>(
         None => None,
     };
     let uri = request.uri();
-    // HTTP/1.0 does not require a `Host` header.
-    let http10 = (request.version() == Version::HTTP_10).then_some("");
-    let host = uri
-        .authority()
-        .map(http::uri::Authority::as_str)
-        .or(field)
-        .or(http10)?;
+    let host = uri.authority().map(Authority::as_str).or(field)?;
     if host
         .bytes()
         .any(|byte| matches!(byte, b'/' | b'?' | b'#' | b'@' | b' '))
@@ -212,12 +228,24 @@ impl UpstreamRequest<'_> {
         if let Err(reply) = prepared {
             return reply.response(grpc, exchange);
         }
+        exchange.timeouts().apply_route(RouteLimits {
+            timeout: self.forward.timeout,
+            idle_timeout: self.forward.idle_timeout,
+            max_stream_duration: self.forward.max_stream_duration,
+        });
         let id = response_request_id(&request, options);
-        let meter = meter(&request, options, &mut exchange);
+        let meter = meter(&mut request, options, &mut exchange);
         let request = request.map(|body| MeteredBody::new(body, meter.clone()));
         let call = worker.call(self.forward, weighted, cluster, request);
         let result = match call {
-            Ok(call) => call.await,
+            Ok(call) => match exchange.await_response(call).await {
+                Ok(result) => result,
+                Err(expiry) => {
+                    exchange.count_expiry(expiry);
+                    let ended = exchange.timeouts().has_request_ended();
+                    return LocalReply::from_expiry(expiry, ended).response(grpc, exchange);
+                }
+            },
             Err(error) => Err(error),
         };
         let mut response = match result {
@@ -281,6 +309,9 @@ impl UpstreamRequest<'_> {
         if needs_chunked {
             fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
+        headers::sanitize(fields, &downstream, options);
+        let client_cert = connection.client_cert();
+        client_cert::apply(fields, options.forward_client_cert, client_cert);
         headers::add_forwarded(fields, &downstream, options);
         headers::add_request_id(fields, options, || connection.worker.draw());
         if let Some(tunnel) = tunnel {
@@ -358,13 +389,9 @@ impl UpstreamRequest<'_> {
         }
         let (mut head, body) = response.into_parts();
         headers::remove_hop_by_hop(&mut head.headers);
-        let deadline = self
-            .forward
-            .timeout
-            .map(|timeout| Instant::from_std(exchange.started()) + timeout);
         let head = Response::from_parts(head, ());
         exchange.record_response(&head);
-        head.map(|()| ProxyBody::upstream(body, deadline, exchange))
+        head.map(|()| ProxyBody::upstream(body, exchange))
     }
 
     /// Computes the hash for consistent hashing, combining the `hash_policy` entries as Envoy does.
@@ -437,19 +464,17 @@ fn has_unexpected_body(request: &Request<Incoming>) -> bool {
     bodiless && !request.body().is_end_stream() && request.body().size_hint().exact().is_none()
 }
 
-/// Meters the request body if its size is limited or logged.
+/// Meters the request body, unless it is empty. The client's timeouts begin with its end.
 fn meter(
-    request: &Request<Incoming>,
+    request: &mut Request<Incoming>,
     options: &HttpOptions,
     exchange: &mut Exchange,
 ) -> Option<Arc<BodyMeter>> {
     if request.body().is_end_stream() {
         return None;
     }
-    if options.max_request_bytes.is_none() && !exchange.is_logged() {
-        return None;
-    }
-    let meter = Arc::new(BodyMeter::new(options.max_request_bytes));
+    let meter = Arc::new(BodyMeter::new(exchange, options.max_request_bytes));
+    request.extensions_mut().insert(meter.end().clone());
     exchange.set_request_meter(Arc::clone(&meter));
     Some(meter)
 }

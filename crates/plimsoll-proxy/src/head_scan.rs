@@ -18,6 +18,8 @@ pub(crate) struct HeadScan {
     coding: bool,
     content_length: bool,
     ended: bool,
+    /// Whether bytes behind the headers have been scanned: a body, or a pipelined request.
+    has_read_ahead: bool,
 }
 
 impl HeadScan {
@@ -36,7 +38,12 @@ impl HeadScan {
             self.finish_line();
             bytes = &bytes[end + 1..];
         }
+        self.has_read_ahead |= !bytes.is_empty() && self.ended;
         self.coding && self.content_length
+    }
+
+    pub(crate) const fn has_read_ahead(&self) -> bool {
+        self.has_read_ahead
     }
 
     fn finish_line(&mut self) {
@@ -70,6 +77,15 @@ mod tests {
             let found = BOTH.chunks(step).any(|part| scan.scan(part));
             assert!(found, "{step}");
         }
+    }
+
+    #[test]
+    fn bytes_behind_the_headers_are_noticed() {
+        let mut scan = HeadScan::default();
+        scan.scan(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n");
+        assert!(!scan.has_read_ahead());
+        scan.scan(b"G");
+        assert!(scan.has_read_ahead());
     }
 
     #[test]

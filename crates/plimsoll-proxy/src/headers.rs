@@ -8,11 +8,13 @@ use http::header::{CONNECTION, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::config::HttpOptions;
+use crate::request_policy;
 
 pub(crate) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub(crate) const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 pub(crate) const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const X_ENVOY_EXTERNAL_ADDRESS: HeaderName = HeaderName::from_static("x-envoy-external-address");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
@@ -76,6 +78,56 @@ pub(crate) struct Downstream<'a> {
     pub(crate) scheme: &'static str,
 }
 
+/// Headers by which an Envoy directs the next Envoy. They are removed from requests of strangers.
+const ENVOY_INTERNAL: &[&str] = &[
+    "x-envoy-internal",
+    "x-envoy-retriable-status-codes",
+    "x-envoy-retriable-header-names",
+    "x-envoy-retry-on",
+    "x-envoy-retry-grpc-on",
+    "x-envoy-max-retries",
+    "x-envoy-upstream-alt-stat-name",
+    "x-envoy-upstream-rq-timeout-ms",
+    "x-envoy-upstream-rq-per-try-timeout-ms",
+    "x-envoy-upstream-rq-timeout-alt-response",
+    "x-envoy-expected-rq-timeout-ms",
+    "x-envoy-force-trace",
+    "x-envoy-ip-tags",
+    "x-envoy-original-url",
+    "x-envoy-hedge-on-per-try-timeout",
+];
+
+/// Further headers that only an edge proxy removes.
+const ENVOY_EDGE: &[&str] = &[
+    "x-envoy-decorator-operation",
+    "x-envoy-downstream-service-cluster",
+    "x-envoy-downstream-service-node",
+    "x-envoy-original-path",
+    "x-envoy-original-host",
+];
+
+/// Removes `x-envoy-*` headers as Envoy does for external requests. All requests are external:
+/// there is no `internal_address_config`.
+pub(crate) fn sanitize(
+    headers: &mut HeaderMap,
+    downstream: &Downstream<'_>,
+    options: &HttpOptions,
+) {
+    let edge = options.use_remote_address;
+    if headers
+        .keys()
+        .any(|name| name.as_str().starts_with("x-envoy-"))
+    {
+        let lists = [ENVOY_INTERNAL, if edge { ENVOY_EDGE } else { &[] }];
+        for name in lists.into_iter().flatten() {
+            headers.remove(*name);
+        }
+    }
+    if edge {
+        headers.insert(X_ENVOY_EXTERNAL_ADDRESS, downstream.address.clone());
+    }
+}
+
 /// Adds `x-forwarded-for` and `x-forwarded-proto`.
 pub(crate) fn add_forwarded(
     headers: &mut HeaderMap,
@@ -83,18 +135,11 @@ pub(crate) fn add_forwarded(
     options: &HttpOptions,
 ) {
     if options.use_remote_address {
-        let appended = headers.get(&X_FORWARDED_FOR).map(|before| {
-            let mut list = BytesMut::with_capacity(before.len() + downstream.address.len() + 1);
-            list.put_slice(before.as_bytes());
-            list.put_u8(b',');
-            list.put_slice(downstream.address.as_bytes());
-            HeaderValue::from_maybe_shared(list.freeze())
-        });
-        let value = match appended {
-            Some(Ok(list)) => list,
-            _ => downstream.address.clone(),
-        };
-        headers.insert(X_FORWARDED_FOR, value);
+        headers.append(X_FORWARDED_FOR, downstream.address.clone());
+        // Proxies in front may have added lines of their own.
+        if let Some(list) = request_policy::join(headers, &X_FORWARDED_FOR, b",") {
+            headers.insert(X_FORWARDED_FOR, list);
+        }
     }
     if options.use_remote_address || !headers.contains_key(&X_FORWARDED_PROTO) {
         headers.insert(
@@ -215,6 +260,43 @@ mod tests {
         let mut headers = HeaderMap::new();
         add_forwarded(&mut headers, &downstream, &options);
         assert_eq!(headers["x-forwarded-for"], "10.0.0.9");
+        let lines = [
+            ("x-forwarded-for", "6.6.6.6"),
+            ("x-forwarded-for", "1.2.3.4"),
+        ];
+        let mut headers = map(&lines);
+        add_forwarded(&mut headers, &downstream, &options);
+        let values: Vec<_> = headers.get_all("x-forwarded-for").iter().collect();
+        assert_eq!(values, ["6.6.6.6,1.2.3.4,10.0.0.9"]);
+    }
+
+    #[test]
+    fn headers_that_direct_an_envoy_are_removed() {
+        let address = HeaderValue::from_static("10.0.0.9");
+        let downstream = Downstream {
+            address: &address,
+            scheme: "http",
+        };
+        let received = [
+            ("x-envoy-internal", "true"),
+            ("x-envoy-retry-on", "5xx"),
+            ("x-envoy-original-path", "/innocent"),
+            ("x-envoy-external-address", "1.1.1.1"),
+            ("x-envoy-attempt-count", "1"),
+        ];
+        let mut headers = map(&received);
+        let mut options = HttpOptions::default();
+        sanitize(&mut headers, &downstream, &options);
+        let kept = [
+            "x-envoy-attempt-count",
+            "x-envoy-external-address",
+            "x-envoy-original-path",
+        ];
+        assert_eq!(names(&headers), kept);
+        options.use_remote_address = true;
+        sanitize(&mut headers, &downstream, &options);
+        assert_eq!(names(&headers), kept[..2]);
+        assert_eq!(headers["x-envoy-external-address"], "10.0.0.9");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use plimsoll_core::log_line;
 use plimsoll_core::stats::{Sample, add_samples};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -24,20 +24,24 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::access_log::{AccessLog, Sinks};
-use crate::config::{Codec, HttpOptions, ListenerConfig, RouteSource};
+use crate::client_cert;
+use crate::config::{Codec, HttpOptions, ListenerConfig, RouteSource, StripHostPort};
 use crate::connection::{Connection, DrainLevel, MonitoredIo};
 use crate::forward;
 use crate::log_lines;
+use crate::preface::{Detected, PrefixedStream};
 use crate::router::RouteTable;
 use crate::stats::HttpStats;
-use crate::tls::{self, TlsError};
+use crate::stream_timeouts::{self, StreamExecutor};
+use crate::tls::{self, ServerTls, TlsError};
 
-/// First bytes of an HTTP/2 connection (RFC 9113, 3.4).
-const PREFACE: &[u8] = b"PRI * HTTP/2.0";
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Limit of HTTP/2 streams that a client resets before they are served, and of stream errors that
 /// it causes, before the connection is closed: limits rapid-reset attacks (CVE-2023-44487).
 const MAX_RESETS: usize = 100;
+/// Limit of response bytes that HTTP/2 buffers per stream. A client that does not read can make
+/// the proxy buffer this for each of its streams.
+const MAX_SEND_BUFFER: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(crate) struct Listener {
@@ -60,9 +64,9 @@ pub(crate) struct ListenerRuntime {
     /// Routes of the file, or the latest routes that the management server sent.
     pub(crate) routes: Arc<RouteTable>,
     pub(crate) logs: Vec<AccessLog>,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Arc<ServerTls>>,
     http1: http1::Builder,
-    http2: http2::Builder<TokioExecutor>,
+    http2: http2::Builder<StreamExecutor>,
 }
 
 impl std::fmt::Debug for ListenerRuntime {
@@ -84,7 +88,7 @@ impl ListenerRuntime {
             logs.push(opened?);
         }
         let tls = match &config.tls {
-            Some(tls) => Some(tls::server_config(tls, config.http.codec)?.into()),
+            Some(tls) => Some(Arc::new(tls::server_tls(tls, config.http.codec)?)),
             None => None,
         };
         let routes = match &config.routes {
@@ -118,8 +122,8 @@ fn http1_builder(options: &HttpOptions) -> http1::Builder {
     builder
 }
 
-fn http2_builder(options: &HttpOptions) -> http2::Builder<TokioExecutor> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
+fn http2_builder(options: &HttpOptions) -> http2::Builder<StreamExecutor> {
+    let mut builder = http2::Builder::new(StreamExecutor);
     let http2 = &options.http2;
     builder
         .timer(TokioTimer::new())
@@ -127,6 +131,7 @@ fn http2_builder(options: &HttpOptions) -> http2::Builder<TokioExecutor> {
         .initial_stream_window_size(http2.initial_stream_window_size)
         .initial_connection_window_size(http2.initial_connection_window_size)
         .max_header_list_size(options.max_request_header_bytes)
+        .max_send_buf_size(MAX_SEND_BUFFER)
         .max_pending_accept_reset_streams(MAX_RESETS)
         .max_local_error_reset_streams(MAX_RESETS)
         .keep_alive_interval(http2.keepalive_interval)
@@ -182,43 +187,78 @@ impl Listener {
 /// costs the memory of the protocol it uses and not the memory of the largest future.
 pub(crate) async fn serve(stream: TcpStream, connection: Arc<Connection>) {
     let runtime = connection.listener.runtime();
-    let codec = runtime.config.http.codec;
+    if runtime.config.http.strip_host_port == StripHostPort::Matching
+        && let Ok(address) = stream.local_addr()
+    {
+        connection.set_local_port(address.port());
+    }
     let result = match &runtime.tls {
-        None => {
-            let http2 = match codec {
-                Codec::Http1 => Ok(false),
-                Codec::Http2 => Ok(true),
-                Codec::Auto => detect_http2(&stream, &connection).await,
-            };
-            match http2 {
-                Ok(http2) => serve_http(stream, &connection, &runtime, http2).await,
-                Err(error) => Err(error.into()),
-            }
-        }
-        Some(acceptor) => {
-            connection.stats.downstream_cx_ssl_total.increment();
-            match Box::pin(handshake(acceptor, stream)).await {
-                Ok(stream) => {
-                    let alpn = stream.get_ref().1.alpn_protocol();
-                    let http2 = match codec {
-                        Codec::Http2 => true,
-                        Codec::Http1 => false,
-                        Codec::Auto => alpn == Some(b"h2"),
-                    };
-                    serve_http(stream, &connection, &runtime, http2).await
-                }
-                Err(error) => {
-                    connection.stats.downstream_cx_ssl_fail.increment();
-                    log_line!(log_lines::TLS_HANDSHAKE_FAILED, peer = %connection.peer, %error);
-                    return;
-                }
-            }
-        }
+        None => serve_plain(stream, &connection, &runtime).await,
+        Some(tls) => serve_tls(stream, &connection, &runtime, tls).await,
     };
     if let Err(error) = result {
         connection.stats.downstream_cx_protocol_error.increment();
         log_line!(log_lines::CONNECTION_CLOSED, peer = %connection.peer, %error);
     }
+}
+
+async fn serve_plain(
+    stream: TcpStream,
+    connection: &Arc<Connection>,
+    runtime: &ListenerRuntime,
+) -> Result<(), BoxError> {
+    let mut stream = PrefixedStream::new(stream);
+    let http2 = match runtime.config.http.codec {
+        Codec::Http1 => false,
+        Codec::Http2 => true,
+        Codec::Auto => {
+            let on_read = || {
+                connection.record_read();
+            };
+            let detected = tokio::select! {
+                detected = stream.detect(on_read) => detected?,
+                // `idle_timeout` before the first byte, `request_headers_timeout` after it.
+                () = drain_requested(connection) => return Ok(()),
+            };
+            match detected {
+                Detected::Http1 => false,
+                Detected::Http2 => true,
+                Detected::Closed => return Ok(()),
+            }
+        }
+    };
+    serve_http(stream, connection, runtime, http2).await
+}
+
+async fn serve_tls(
+    stream: TcpStream,
+    connection: &Arc<Connection>,
+    runtime: &ListenerRuntime,
+    tls: &ServerTls,
+) -> Result<(), BoxError> {
+    connection.stats.downstream_cx_ssl_total.increment();
+    let acceptor = TlsAcceptor::from(Arc::clone(&tls.config));
+    let stream = match Box::pin(handshake(&acceptor, stream)).await {
+        Ok(stream) => stream,
+        Err(error) => {
+            connection.stats.downstream_cx_ssl_fail.increment();
+            log_line!(log_lines::TLS_HANDSHAKE_FAILED, peer = %connection.peer, %error);
+            return Ok(());
+        }
+    };
+    let session = stream.get_ref().1;
+    let http2 = match runtime.config.http.codec {
+        Codec::Http2 => true,
+        Codec::Http1 => false,
+        Codec::Auto => session.alpn_protocol() == Some(b"h2"),
+    };
+    if let Some(chain) = session.peer_certificates() {
+        let details = runtime.config.http.client_cert_details;
+        if let Some(text) = client_cert::describe(chain, Some(&tls.certificate), details) {
+            connection.set_client_cert(text);
+        }
+    }
+    serve_http(stream, connection, runtime, http2).await
 }
 
 /// Performs the TLS handshake. The stream is boxed to keep the caller's future small.
@@ -233,40 +273,6 @@ async fn handshake(
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// Detects HTTP/2 by its connection preface, without consuming the bytes.
-async fn detect_http2(stream: &TcpStream, connection: &Connection) -> io::Result<bool> {
-    let mut start = [0; PREFACE.len()];
-    let mut seen = 0;
-    let peeking = async {
-        loop {
-            let count = stream.peek(&mut start).await?;
-            if count == 0 || start[..count] != PREFACE[..count] {
-                return Ok(false);
-            }
-            if count == PREFACE.len() {
-                return Ok(true);
-            }
-            if count == seen {
-                // The socket stays readable while the preface is incomplete: avoid a busy loop.
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            seen = count;
-        }
-    };
-    let idle = connection
-        .listener
-        .runtime()
-        .config
-        .http
-        .idle_timeout
-        .unwrap_or(Duration::MAX);
-    tokio::select! {
-        found = peeking => found,
-        () = drain_requested(connection) => Err(io::ErrorKind::ConnectionAborted.into()),
-        () = tokio::time::sleep(idle) => Err(io::ErrorKind::TimedOut.into()),
-    }
-}
 
 async fn drain_requested(connection: &Connection) {
     while connection.drain_level() < DrainLevel::Drain {
@@ -297,7 +303,10 @@ where
     connection.set_protocol(http2);
     let io = MonitoredIo::new(TokioIo::new(stream), Arc::clone(connection));
     let shared = Arc::clone(connection);
-    let service = service_fn(move |request| forward::handle(Arc::clone(&shared), request));
+    let service = service_fn(move |request| {
+        let stream = http2.then(|| stream_timeouts::begin_http2(&shared.worker));
+        forward::handle(Arc::clone(&shared), stream, request)
+    });
     macro_rules! serve_until_drained {
         ($serving:expr, $graceful:expr) => {{
             let mut serving = Box::pin($serving);

@@ -11,6 +11,7 @@ use plimsoll_client::{Error, ErrorKind};
 use crate::body::ProxyBody;
 use crate::exchange::Exchange;
 use crate::router::{PathMatcher, PathRedirect, Redirect, RequestView};
+use crate::stream_timeouts::Expiry;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LocalReply {
@@ -35,6 +36,24 @@ impl LocalReply {
     pub(crate) const UPGRADE_REFUSED: Self = Self::new(StatusCode::FORBIDDEN, "", "");
     pub(crate) const TOO_LARGE: Self =
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "", "Payload Too Large");
+
+    pub(crate) const TOO_MANY_HEADERS: Self =
+        Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "DPE", "");
+
+    /// The reply to a request whose limit expired before a response. As in Envoy, a client that is
+    /// still sending gets 408.
+    pub(crate) const fn from_expiry(expiry: Expiry, request_ended: bool) -> Self {
+        let (status, body) = match (expiry, request_ended) {
+            (Expiry::Timeout, _) => (StatusCode::GATEWAY_TIMEOUT, "upstream request timeout"),
+            (Expiry::Idle, true) => (StatusCode::GATEWAY_TIMEOUT, "stream timeout"),
+            (Expiry::Idle, false) => (StatusCode::REQUEST_TIMEOUT, "stream timeout"),
+            (Expiry::Request, _) => (StatusCode::REQUEST_TIMEOUT, "request timeout"),
+            (Expiry::MaxDuration, _) => {
+                (StatusCode::REQUEST_TIMEOUT, "downstream duration timeout")
+            }
+        };
+        Self::new(status, expiry.flags(), body)
+    }
 
     pub(crate) fn from_client_error(error: &Error) -> Self {
         const UNAVAILABLE: StatusCode = StatusCode::SERVICE_UNAVAILABLE;

@@ -52,8 +52,13 @@ counters! {
         downstream_rq_5xx,
         /// Requests whose header did not arrive within `request_headers_timeout`.
         downstream_rq_header_timeout,
-        /// Connections closed because a request made no progress within `stream_idle_timeout`.
+        /// Requests ended because they made no progress within `stream_idle_timeout`, or the
+        /// `idle_timeout` of their route.
         downstream_rq_idle_timeout,
+        /// Requests ended because they were not received within `request_timeout`.
+        downstream_rq_timeout,
+        /// Requests ended because they exceeded `max_stream_duration`.
+        downstream_rq_max_duration_reached,
         /// Requests rejected with 413 because their body exceeds `max_request_bytes`.
         downstream_rq_too_large,
         /// Requests that ended before there was a response: canceled, or connection lost.

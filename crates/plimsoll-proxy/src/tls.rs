@@ -45,10 +45,13 @@ impl TlsError {
     }
 }
 
-pub(crate) fn server_config(
-    config: &TlsConfig,
-    codec: Codec,
-) -> Result<Arc<ServerConfig>, TlsError> {
+/// TLS configuration of a listener, with the certificate that it presents.
+pub(crate) struct ServerTls {
+    pub(crate) config: Arc<ServerConfig>,
+    pub(crate) certificate: CertificateDer<'static>,
+}
+
+pub(crate) fn server_tls(config: &TlsConfig, codec: Codec) -> Result<ServerTls, TlsError> {
     let chain = certificates(&config.certificate)?;
     let key = PrivateKeyDer::from_pem_slice(&read(&config.key)?)
         .map_err(TlsError::caused(&config.key, "invalid private key"))?;
@@ -75,10 +78,15 @@ pub(crate) fn server_config(
             builder.with_client_cert_verifier(verifier.map_err(unverifiable)?)
         }
     };
+    let certificate = (chain.first().cloned())
+        .ok_or_else(|| TlsError::new(&config.certificate, "no certificate"))?;
     let server = builder.with_single_cert(chain, key);
     let mut server = server.map_err(unusable)?;
     server.alpn_protocols = alpn(config, codec);
-    Ok(Arc::new(server))
+    Ok(ServerTls {
+        config: Arc::new(server),
+        certificate,
+    })
 }
 
 fn alpn(config: &TlsConfig, codec: Codec) -> Vec<Vec<u8>> {

@@ -1,5 +1,7 @@
 //! Tunnels: connections that were upgraded with `101 Switching Protocols`.
 
+use std::sync::Arc;
+
 use http::Response;
 use http::header::{CONNECTION, UPGRADE};
 use hyper_util::rt::TokioIo;
@@ -7,6 +9,7 @@ use plimsoll_core::log_line;
 use tokio::io::copy_bidirectional;
 
 use crate::body::ProxyBody;
+use crate::connection::{Connection, DrainLevel};
 use crate::exchange::Exchange;
 use crate::forward::Tunnel;
 use crate::headers;
@@ -30,7 +33,8 @@ pub(crate) fn start_tunnel(
     }
     let head = Response::from_parts(head, ());
     exchange.record_response(&head);
-    let stats = exchange.connection().stats.clone();
+    let connection = Arc::clone(exchange.connection());
+    connection.became_tunnel();
     tokio::spawn(async move {
         let (client, upstream) = match tokio::try_join!(tunnel.client, upstream) {
             Ok(both) => both,
@@ -39,11 +43,18 @@ pub(crate) fn start_tunnel(
                 return;
             }
         };
+        let stats = &connection.stats;
         stats.downstream_cx_upgrades_total.increment();
         stats.downstream_cx_upgrades_active.increment();
         let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
-        if let Err(error) = copy_bidirectional(&mut client, &mut upstream).await {
-            log_line!(log_lines::TUNNEL_CLOSED, %error);
+        tokio::select! {
+            copied = copy_bidirectional(&mut client, &mut upstream) => {
+                if let Err(error) = copied {
+                    log_line!(log_lines::TUNNEL_CLOSED, %error);
+                }
+            }
+            // An idle or expired tunnel, or the end of the drain time.
+            () = drained(&connection) => {}
         }
         stats.downstream_cx_upgrades_active.decrement();
         // The client counts the request as active until the response body is dropped.
@@ -51,4 +62,12 @@ pub(crate) fn start_tunnel(
         drop(exchange);
     });
     head.map(|()| ProxyBody::tunnel())
+}
+
+/// Waits until the connection has to close. A drain that has only been announced leaves tunnels
+/// open: there is no response that could tell the client to leave.
+async fn drained(connection: &Connection) {
+    while connection.drain_level() < DrainLevel::Drain {
+        connection.drain_level_changed().await;
+    }
 }

@@ -17,6 +17,7 @@ use tower_service::Service as _;
 
 use crate::body::MeteredBody;
 use crate::router::{Forward, ForwardId, WeightedCluster};
+use crate::stream_timeouts::StreamTimeouts;
 
 /// Resolution of the coarse clock and therefore of all connection timeouts.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
@@ -27,6 +28,8 @@ pub(crate) struct Worker {
     /// Shared epoch that changes when new routes are activated.
     route_epoch: Arc<AtomicU64>,
     ticks: AtomicU32,
+    /// HTTP/2 streams whose limits are checked; ended ones are removed on the next tick.
+    streams: Mutex<Vec<Arc<StreamTimeouts>>>,
     state: Mutex<WorkerState>,
 }
 
@@ -55,6 +58,7 @@ impl Worker {
             client,
             route_epoch,
             ticks: AtomicU32::new(0),
+            streams: Mutex::default(),
             state: Mutex::new(WorkerState {
                 services: HashMap::new(),
                 epochs: (0, 0),
@@ -100,9 +104,27 @@ impl Worker {
         self.ticks.load(Ordering::Relaxed)
     }
 
-    /// Advances the coarse clock by one tick and returns the new number of ticks.
+    /// Advances the coarse clock by one tick, checks the limits of HTTP/2 streams, and returns the
+    /// new number of ticks.
     pub(crate) fn tick(&self) -> u32 {
-        self.ticks.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
+        let now = self.ticks.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        self.streams().retain(|stream| {
+            // The request holds the other references.
+            let active = Arc::strong_count(stream) > 1;
+            if active {
+                stream.check_http2(now);
+            }
+            active
+        });
+        now
+    }
+
+    pub(crate) fn watch_stream(&self, stream: Arc<StreamTimeouts>) {
+        self.streams().push(stream);
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Vec<Arc<StreamTimeouts>>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, WorkerState> {
@@ -112,7 +134,13 @@ impl Worker {
 
 /// Converts a duration to ticks, rounding up.
 pub(crate) fn to_ticks(time: Duration) -> u32 {
-    let ticks = time.as_nanos().div_ceil(TICK.as_nanos());
+    const NANOS: u32 = TICK.subsec_nanos();
+    const PER_SECOND: u64 = 1_000_000_000 / NANOS as u64;
+    let part = u64::from(time.subsec_nanos().div_ceil(NANOS));
+    let ticks = time
+        .as_secs()
+        .saturating_mul(PER_SECOND)
+        .saturating_add(part);
     u32::try_from(ticks).unwrap_or(u32::MAX)
 }
 

@@ -9,14 +9,12 @@ use std::time::Duration;
 
 use http::Request;
 use http_body_util::BodyExt as _;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
 use support::backend::{Backend, reply};
 use support::client::{self, Raw, send_http2};
 use support::load::Load;
+use support::tls::{Authority, connect as tls};
 use support::{Proxy, TIMEOUT, config, config_with, eventually, route_all_to};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 
 async fn page(proxy: &Proxy, path: &str) -> String {
     let response = client::get(proxy.admin(), path).await;
@@ -103,58 +101,6 @@ async fn listeners_are_added_and_removed() {
     })
     .await;
     proxy.shut_down().await;
-}
-
-struct Authority {
-    certificate: rcgen::Certificate,
-    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
-        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let certificate = params.self_signed(&key).unwrap();
-        Self {
-            certificate,
-            issuer: rcgen::Issuer::new(params, key),
-        }
-    }
-
-    /// Issues a certificate; returns it and its key in PEM format.
-    fn issue(&self, name: &str) -> (String, String) {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        (certificate.pem(), key.serialize_pem())
-    }
-
-    fn connector(&self, alpn: &[&str]) -> TlsConnector {
-        let mut roots = rustls::RootCertStore::empty();
-        let pem = self.certificate.pem();
-        roots
-            .add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap())
-            .unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
-        TlsConnector::from(Arc::new(config))
-    }
-}
-
-async fn tls(
-    proxy: &Proxy,
-    connector: &TlsConnector,
-    name: &str,
-) -> std::io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
-    let stream = TcpStream::connect(proxy.address()).await?;
-    let name = ServerName::try_from(name.to_owned()).unwrap();
-    connector.connect(name, stream).await
 }
 
 #[tokio::test]

@@ -47,6 +47,15 @@ async fn malformed_and_ambiguous_requests_are_rejected_and_the_connection_closed
             "POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: xchunked\r\n\r\n",
         ),
         (
+            "a coding before chunked",
+            "POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        ),
+        (
+            "codings on two lines",
+            "POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: identity\r\n\
+             transfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        ),
+        (
             "chunked before the end",
             "POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked, gzip\r\n\r\n",
         ),

@@ -18,7 +18,10 @@ use super::access_log::AccessLogYaml;
 use super::bootstrap::{expect_type, socket_address};
 use super::dynamic::check_ads;
 use super::tls::TransportSocketYaml;
-use super::{Codec, Http2Config, HttpOptions, ListenerConfig, RouteSource};
+use super::{
+    ClientCertDetails, Codec, EscapedSlashes, ForwardClientCert, HeadersWithUnderscores,
+    Http2Config, HttpOptions, ListenerConfig, PathOptions, RouteSource, StripHostPort,
+};
 use crate::router::RouteTable;
 
 const HTTP_CONNECTION_MANAGER: &str =
@@ -90,8 +93,8 @@ struct HttpConnectionManagerYaml {
     /// Access logs. Default none.
     #[serde(default)]
     access_log: Vec<AccessLogYaml>,
-    /// Edge proxy: append the client's address to `x-forwarded-for`, and overwrite the client's
-    /// `x-forwarded-proto` and `x-request-id`. Default false.
+    /// Edge proxy: append the client's address to `x-forwarded-for`, overwrite the client's
+    /// `x-forwarded-proto` and `x-request-id`, and remove its `x-envoy-*` headers. Default false.
     use_remote_address: Option<bool>,
     /// Add an `x-request-id` to requests without one. Default true.
     generate_request_id: Option<bool>,
@@ -110,19 +113,46 @@ struct HttpConnectionManagerYaml {
     max_request_headers_kb: Option<Uint<u32>>,
     /// Timeout from the first byte of a request to its last header; `0s` is none. Default `10s`.
     request_headers_timeout: Option<ProtoDuration>,
-    /// Timeout of requests without progress, which closes the connection; `0s` is none. Default
-    /// `300s`.
+    /// Timeout of a request without progress in either direction; `0s` is none. Default `300s`.
     stream_idle_timeout: Option<ProtoDuration>,
+    /// Timeout of receiving a request with its body, which gets 408; `0s` is none. Default none.
+    request_timeout: Option<ProtoDuration>,
     /// Limits of connections and headers.
     #[serde(default)]
     common_http_protocol_options: CommonOptionsYaml,
     /// HTTP/2 options. Default 1024 streams, windows of 262144 and 1048576 bytes (65535 to
-    /// 2147483647), and no keep-alive pings; the timeout of a ping is `20s`.
+    /// 2147483647), and no keep-alive pings; the timeout of a ping is `20s`. With
+    /// `use_remote_address`, the default is 100 streams and a stream window of 65536 bytes.
     #[serde(default)]
     http2_protocol_options: FileMessage<Http2Message>,
     /// Protocols that clients may upgrade to; other upgrades get 403. Default none.
     #[serde(default)]
     upgrade_configs: Vec<UpgradeConfigYaml>,
+    /// Normalize paths before routing: dot segments, escaped unreserved characters, backslashes.
+    /// Default false.
+    #[serde(default)]
+    normalize_path: bool,
+    /// Replace adjacent slashes of a path by one, before routing. Default false.
+    #[serde(default)]
+    merge_slashes: bool,
+    /// Treatment of `%2F` and `%5C` in paths: `KEEP_UNCHANGED`, `REJECT_REQUEST` (400),
+    /// `UNESCAPE_AND_REDIRECT` (307) or `UNESCAPE_AND_FORWARD`. Default `KEEP_UNCHANGED`.
+    #[serde(default)]
+    path_with_escaped_slashes_action: Named<EscapedSlashes>,
+    /// Remove the listener's port from `Host` before routing. Default false.
+    #[serde(default)]
+    strip_matching_host_port: bool,
+    /// Remove any port from `Host` before routing. Default false.
+    #[serde(default)]
+    strip_any_host_port: bool,
+    /// Treatment of `x-forwarded-client-cert`: `SANITIZE` removes it, `SANITIZE_SET` replaces it by
+    /// the client's certificate, `APPEND_FORWARD` appends that, `FORWARD_ONLY` keeps the header of
+    /// clients with a certificate, `ALWAYS_FORWARD_ONLY` that of all. Default `SANITIZE`.
+    #[serde(default)]
+    forward_client_cert_details: Named<ForwardClientCert>,
+    /// Fields of `x-forwarded-client-cert` that are set from the client's certificate.
+    #[serde(default)]
+    set_current_client_cert_details: ClientCertDetails,
 }
 
 /// `ServerHeaderTransformation`. Unlike Envoy's default, ours keeps the upstream's `server` header.
@@ -158,6 +188,11 @@ struct CommonOptionsYaml {
     max_connection_duration: Option<ProtoDuration>,
     /// Limit of the number of request headers; more get 431. Default 100.
     max_headers_count: Option<Uint<u32>>,
+    /// Limit of the time of a request with its response; `0s` is none. Default none.
+    max_stream_duration: Option<ProtoDuration>,
+    /// Treatment of request headers whose names have underscores: `ALLOW`, `REJECT_REQUEST` (400)
+    /// or `DROP_HEADER`. Default `ALLOW`.
+    headers_with_underscores_action: Named<HeadersWithUnderscores>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -310,6 +345,12 @@ impl HttpConnectionManagerYaml {
                 upgrades.push(config.upgrade_type.to_ascii_lowercase());
             }
         }
+        let use_remote_address = self.use_remote_address.unwrap_or(false);
+        let http2 = if use_remote_address {
+            Http2Config::edge()
+        } else {
+            Http2Config::default()
+        };
         Ok(HttpOptions {
             stat_prefix: self.stat_prefix.clone(),
             codec: self.codec_type.0,
@@ -324,16 +365,39 @@ impl HttpConnectionManagerYaml {
             idle_timeout: timeout(common.idle_timeout, defaults.idle_timeout),
             max_connection_duration: timeout(common.max_connection_duration, None),
             stream_idle_timeout: timeout(self.stream_idle_timeout, defaults.stream_idle_timeout),
+            request_timeout: timeout(self.request_timeout, None),
+            max_stream_duration: timeout(common.max_stream_duration, None),
             max_request_bytes: self.max_request_bytes()?,
-            http2: http2_config(&self.http2_protocol_options)
+            http2: http2_config(&self.http2_protocol_options, http2)
                 .map_err(|error| error.under("http2_protocol_options"))?,
-            use_remote_address: self.use_remote_address.unwrap_or(false),
+            use_remote_address,
             generate_request_id: self.generate_request_id.unwrap_or(true),
             preserve_external_request_id: self.preserve_external_request_id,
             always_set_request_id_in_response: self.always_set_request_id_in_response,
             server: self.server()?,
             upgrades,
+            path: PathOptions {
+                normalize: self.normalize_path,
+                merge_slashes: self.merge_slashes,
+                escaped_slashes: self.path_with_escaped_slashes_action.0,
+            },
+            headers_with_underscores: common.headers_with_underscores_action.0,
+            strip_host_port: self.strip_host_port()?,
+            forward_client_cert: self.forward_client_cert_details.0,
+            client_cert_details: self.set_current_client_cert_details,
         })
+    }
+
+    fn strip_host_port(&self) -> Result<StripHostPort, FieldError> {
+        match (self.strip_matching_host_port, self.strip_any_host_port) {
+            (false, false) => Ok(StripHostPort::None),
+            (true, false) => Ok(StripHostPort::Matching),
+            (false, true) => Ok(StripHostPort::Any),
+            (true, true) => Err(FieldError::new(
+                "strip_any_host_port",
+                "cannot be combined with strip_matching_host_port",
+            )),
+        }
     }
 
     fn server(&self) -> Result<Option<HeaderValue>, FieldError> {
@@ -374,11 +438,13 @@ impl HttpConnectionManagerYaml {
     }
 }
 
-fn http2_config(written: &FileMessage<Http2Message>) -> Result<Http2Config, FieldError> {
+fn http2_config(
+    written: &FileMessage<Http2Message>,
+    defaults: Http2Config,
+) -> Result<Http2Config, FieldError> {
     /// Largest flow-control window of HTTP/2 (RFC 9113, 6.9.1).
     const MAX_WINDOW: u32 = (1 << 31) - 1;
     let message = written.message()?;
-    let defaults = Http2Config::default();
     let window = |value: Option<u32>, default: u32, field: &str| match value.unwrap_or(default) {
         bytes @ 65_535..=MAX_WINDOW => Ok(bytes),
         bytes => {

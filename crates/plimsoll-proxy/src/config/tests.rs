@@ -288,8 +288,8 @@ fn invalid_routes_are_rejected_with_their_path() {
         ),
         (
             "{match: {prefix: /}, route: {cluster: a, max_stream_duration: \
-             {max_stream_duration: 1s}}}",
-            "route.max_stream_duration: is not supported",
+             {grpc_timeout_header_max: 1s}}}",
+            "route.max_stream_duration.grpc_timeout_header_max: is not supported",
         ),
         (
             "{match: {prefix: /}, route: {cluster: a, hash_policy: [{cookie: {name: c}}]}}",

@@ -26,11 +26,15 @@ pub struct Forward {
     pub cluster: ClusterSelector,
     /// Metadata that selects a subset of hosts. Weighted clusters have their own.
     pub metadata_match: Option<MatchCriteria>,
-    /// Limit of the time from the request to the end of the response; `None` means unlimited.
+    /// Limit of the time from the end of the request to the end of the response; `None` means
+    /// unlimited.
     pub timeout: Option<Duration>,
     pub per_try_timeout: Option<Duration>,
-    /// Limit of the time without a frame in either direction; `None` uses the listener's limit.
+    /// Limit of the time without a frame in either direction. Zero disables the listener's limit;
+    /// `None` uses it.
     pub idle_timeout: Option<Duration>,
+    /// Limit of the time of the request with its response, as `idle_timeout`.
+    pub max_stream_duration: Option<Duration>,
     pub retry: RetryPolicy,
     pub prefix_rewrite: Option<String>,
     pub host_rewrite: Option<HeaderValue>,

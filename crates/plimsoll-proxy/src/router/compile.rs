@@ -142,8 +142,8 @@ fn forward(action: &model::RouteAction) -> Result<Forward, FieldError> {
     for (field, set) in [
         ("auto_host_rewrite", action.auto_host_rewrite),
         (
-            "max_stream_duration",
-            action.max_stream_duration.is_some() || action.grpc_timeout_header_max.is_some(),
+            "max_stream_duration.grpc_timeout_header_max",
+            action.grpc_timeout_header_max.is_some(),
         ),
     ] {
         if set {
@@ -171,7 +171,8 @@ fn forward(action: &model::RouteAction) -> Result<Forward, FieldError> {
         metadata_match: action.metadata_match.clone(),
         timeout: nonzero(action.timeout.or(Some(DEFAULT_TIMEOUT))),
         per_try_timeout: nonzero(retry.and_then(|retry| retry.per_try_timeout)),
-        idle_timeout: nonzero(action.idle_timeout),
+        idle_timeout: action.idle_timeout,
+        max_stream_duration: action.max_stream_duration,
         retry: match retry {
             Some(retry) => retry_policy(retry).map_err(|error| error.under("retry_policy"))?,
             None => RetryPolicy::default(),

@@ -169,7 +169,7 @@ fn unsupported_features_are_rejected_with_their_path() {
         ),
         (
             forward(|a| a.grpc_timeout_header_max = Some(std::time::Duration::ZERO)),
-            "route.max_stream_duration",
+            "route.max_stream_duration.grpc_timeout_header_max",
         ),
         (
             forward(|a| a.retry_policy = Some(magic.clone())),

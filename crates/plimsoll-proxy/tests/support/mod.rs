@@ -6,6 +6,7 @@
 pub(crate) mod backend;
 pub(crate) mod client;
 pub(crate) mod load;
+pub(crate) mod tls;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -86,6 +87,17 @@ impl Proxy {
         replace(&self.file, config);
         self.reload.send(()).await.unwrap();
     }
+}
+
+/// Reads a counter or gauge of the admin page.
+pub(crate) async fn counter(proxy: &Proxy, name: &str) -> u64 {
+    let page = client::get(proxy.admin(), "/stats").await.body;
+    let line = page
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("{name}: ")));
+    line.unwrap_or_else(|| panic!("no {name} in {page}"))
+        .parse()
+        .unwrap()
 }
 
 /// Replaces a file atomically.

@@ -1,12 +1,17 @@
 //! [`FileSource`]: a configuration on disk that is reloaded when one of its files changes.
 //!
-//! Changes are detected by polling (size and modification time of files, names in directories)
-//! instead of kernel notifications, which miss mounted volumes and the symbolic links that
-//! Kubernetes swaps. A [`Loader`] parses the files.
+//! Changes are detected by polling (metadata of files, names in directories) instead of kernel
+//! notifications, which miss mounted volumes and the symbolic links that Kubernetes swaps. A
+//! [`Loader`] parses the files.
+//!
+//! A program may write a file in several steps, and the first half of a YAML file is often a valid
+//! smaller configuration. So an edit is used only if two polls in a row find the same content.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
-use std::{fs, io};
+use std::time::Duration;
+use std::{fmt, fs, io};
 
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
@@ -62,23 +67,56 @@ pub fn read_file(path: &Path) -> io::Result<String> {
     fs::read_to_string(path)
 }
 
-/// Files that a configuration was read from. Size and modification time are recorded before a file
-/// is read, so that the next poll detects an edit during the read.
+/// Files that a configuration was read from. Metadata is recorded before a file is read, so that the
+/// next poll detects an edit during the read.
 #[derive(Debug, Default)]
 pub struct Files {
-    files: Vec<(PathBuf, Stamp)>,
+    files: Vec<WatchedFile>,
     directories: Vec<(PathBuf, Vec<PathBuf>)>,
 }
 
-/// Size and modification time of a file; 0 and `None` if they cannot be read.
-type Stamp = (u64, Option<SystemTime>);
+#[derive(Debug)]
+struct WatchedFile {
+    path: PathBuf,
+    stamp: Option<Stamp>,
+    content: Option<u64>,
+}
+
+/// Metadata that changes with every edit; `None` if the file cannot be read.
+///
+/// Size and modification time alone miss an edit that preserves both (`cp -p`): the time of the
+/// inode's last change (ctime) cannot be set by programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl WatchedFile {
+    fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            stamp: stamp(path),
+            content: content_hash(path),
+        }
+    }
+}
 
 impl Files {
     /// Reads a file and watches it, even if reading fails.
     pub fn read<E: From<io::Error>>(&mut self, path: &Path) -> Result<ConfigFile, FileError<E>> {
-        self.watch(path);
+        let stamp = stamp(path);
+        let read = read_file(path);
+        self.files.push(WatchedFile {
+            path: path.to_owned(),
+            stamp,
+            content: read.as_ref().ok().map(|text| hash(text.as_bytes())),
+        });
         let file = path.display().to_string();
-        match read_file(path) {
+        match read {
             Ok(text) => Ok(ConfigFile { name: file, text }),
             Err(error) => Err(FileError {
                 file,
@@ -89,7 +127,7 @@ impl Files {
 
     /// Watches a file that is read elsewhere, such as a certificate.
     pub fn watch(&mut self, path: &Path) {
-        self.files.push((path.to_owned(), stamp(path)));
+        self.files.push(WatchedFile::new(path));
     }
 
     /// Lists the YAML files in a directory, sorted by name, and watches the directory for changes.
@@ -102,21 +140,46 @@ impl Files {
 
     /// Whether a file was modified since it was read, or a directory lists different files.
     pub fn changed(&self) -> bool {
-        let edited = |(path, before): &(PathBuf, Stamp)| stamp(path) != *before;
+        let edited = |file: &WatchedFile| stamp(&file.path) != file.stamp;
         let listed = |(path, before): &(PathBuf, Vec<PathBuf>)| {
             yaml_files(path).unwrap_or_default() != *before
         };
         self.files.iter().any(edited) || self.directories.iter().any(listed)
     }
+
+    /// Whether files and their content are still the same. Reads all files, because clocks of file
+    /// systems are coarse: two writes within a few milliseconds can have the same time.
+    fn is_stable(&self) -> bool {
+        let same = |file: &WatchedFile| content_hash(&file.path) == file.content;
+        !self.changed() && self.files.iter().all(same)
+    }
 }
 
-fn stamp(path: &Path) -> Stamp {
-    let metadata = fs::metadata(path).ok();
-    let length = metadata.as_ref().map_or(0, fs::Metadata::len);
-    (
-        length,
-        metadata.and_then(|metadata| metadata.modified().ok()),
-    )
+fn stamp(path: &Path) -> Option<Stamp> {
+    let metadata = fs::metadata(path).ok()?;
+    Some(Stamp {
+        device: metadata.dev(),
+        inode: metadata.ino(),
+        bytes: metadata.len(),
+        modified: (metadata.mtime(), metadata.mtime_nsec()),
+        changed: (metadata.ctime(), metadata.ctime_nsec()),
+    })
+}
+
+/// Hash of a file's content; `None` if it cannot be read or is too large.
+fn content_hash(path: &Path) -> Option<u64> {
+    let metadata = fs::metadata(path).ok()?;
+    // Reading a pipe or a device would block or never end.
+    if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
+        return None;
+    }
+    fs::read(path).ok().map(|bytes| hash(&bytes))
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn yaml_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
@@ -135,41 +198,76 @@ fn yaml_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Loads a configuration of type `C`, reading all of its files through [`Files`].
-pub type Loader<C, E> = fn(&Path, &mut Files) -> Result<C, FileError<E>>;
+pub type Loader<C, E> = dyn Fn(&Path, &mut Files) -> Result<C, FileError<E>> + Send + Sync;
 
 /// A configuration on disk that is polled for changes.
-#[derive(Debug)]
 pub struct FileSource<C, E> {
     path: PathBuf,
-    load: Loader<C, E>,
+    load: Box<Loader<C, E>>,
     files: Files,
+    /// An edit that the last poll found: used if the next poll finds the same content.
+    pending: Option<Pending<C, E>>,
     polls: Interval,
+}
+
+impl<C, E> fmt::Debug for FileSource<C, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileSource")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+struct Pending<C, E> {
+    files: Files,
+    loaded: Result<C, FileError<E>>,
 }
 
 impl<C, E> FileSource<C, E> {
     /// Creates a source with `path` as main file. Must be called within a Tokio runtime.
-    pub fn new(path: impl Into<PathBuf>, load: Loader<C, E>) -> Self {
+    pub fn new(
+        path: impl Into<PathBuf>,
+        load: impl Fn(&Path, &mut Files) -> Result<C, FileError<E>> + Send + Sync + 'static,
+    ) -> Self {
         let mut polls = interval(POLL_INTERVAL);
         polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             path: path.into(),
-            load,
+            load: Box::new(load),
             files: Files::default(),
+            pending: None,
             polls,
         }
     }
 
-    /// Loads the configuration and watches its files.
+    /// Loads the configuration at once and watches its files.
     pub fn load(&mut self) -> Result<C, FileError<E>> {
-        self.files = Files::default();
-        (self.load)(&self.path, &mut self.files)
+        self.pending = None;
+        let Pending { files, loaded } = self.read();
+        self.files = files;
+        loaded
     }
 
     /// Waits for the next poll and reloads the configuration if a file has changed since it was
-    /// read. Cancel safe.
+    /// read, and has not changed again since the poll before. Cancel safe.
     pub async fn poll(&mut self) -> Option<Result<C, FileError<E>>> {
         self.polls.tick().await;
-        self.files.changed().then(|| self.load())
+        if let Some(pending) = self.pending.take()
+            && pending.files.is_stable()
+        {
+            self.files = pending.files;
+            return Some(pending.loaded);
+        }
+        if self.files.changed() {
+            self.pending = Some(self.read());
+        }
+        None
+    }
+
+    fn read(&self) -> Pending<C, E> {
+        let mut files = Files::default();
+        let loaded = (self.load)(&self.path, &mut files);
+        Pending { files, loaded }
     }
 }
 
@@ -205,12 +303,57 @@ mod tests {
         }
         assert!(source.poll().await.is_none(), "other files are ignored");
         fs::write(at("more/b.yaml"), "").unwrap();
-        assert_eq!(source.poll().await.unwrap().unwrap(), 2);
+        assert_eq!(edit(&mut source).await.unwrap(), 2);
         fs::write(at("more/b.yaml"), "longer").unwrap();
-        assert_eq!(source.poll().await.unwrap().unwrap(), 2);
+        assert_eq!(edit(&mut source).await.unwrap(), 2);
         assert!(source.poll().await.is_none());
         fs::remove_file(at("more/a.yml")).unwrap();
-        assert_eq!(source.poll().await.unwrap().unwrap(), 1);
+        assert_eq!(edit(&mut source).await.unwrap(), 1);
+    }
+
+    /// Polls twice: an edit is used if it is the same at the second poll.
+    async fn edit<C, E>(source: &mut FileSource<C, E>) -> Result<C, FileError<E>> {
+        assert!(source.poll().await.is_none(), "the file may be incomplete");
+        source.poll().await.expect("the edit is stable")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_is_being_written_is_not_loaded() {
+        let text = |path: &Path, files: &mut Files| files.read::<io::Error>(path).map(|f| f.text);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("main.yaml");
+        fs::write(&path, "services: [a, b]").unwrap();
+        let mut source = FileSource::new(&path, text);
+        source.load().unwrap();
+        for half in ["services:", "services: [c", "services: [c]"] {
+            fs::write(&path, half).unwrap();
+            assert!(source.poll().await.is_none(), "{half}");
+        }
+        fs::write(&path, "services: [c, d]").unwrap();
+        assert_eq!(edit(&mut source).await.unwrap(), "services: [c, d]");
+        // An editor that removes the file for a moment and writes the same content again.
+        fs::remove_file(&path).unwrap();
+        assert!(source.poll().await.is_none(), "missing");
+        fs::write(&path, "services: [c, d]").unwrap();
+        assert_eq!(edit(&mut source).await.unwrap(), "services: [c, d]");
+        assert!(source.poll().await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_edit_that_preserves_size_and_modification_time_is_loaded() {
+        let text = |path: &Path, files: &mut Files| files.read::<io::Error>(path).map(|f| f.text);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("main.yaml");
+        fs::write(&path, "port: 1").unwrap();
+        let modified = fs::metadata(&path).unwrap().modified().unwrap();
+        let mut source = FileSource::new(&path, text);
+        source.load().unwrap();
+        let beside = directory.path().join("copy");
+        fs::write(&beside, "port: 2").unwrap();
+        let copy = fs::File::options().write(true).open(&beside).unwrap();
+        copy.set_modified(modified).unwrap();
+        fs::rename(&beside, &path).unwrap();
+        assert_eq!(edit(&mut source).await.unwrap(), "port: 2");
     }
 
     #[tokio::test(start_paused = true)]
@@ -225,12 +368,12 @@ mod tests {
         );
         assert!(source.poll().await.is_none(), "still missing");
         fs::write(&path, "more").unwrap();
-        let error = source.poll().await.unwrap().unwrap_err();
+        let error = edit(&mut source).await.unwrap_err();
         assert_eq!(error.file, path.display().to_string());
         assert!(source.poll().await.is_none(), "an error is not repeated");
         fs::create_dir(directory.path().join("more")).unwrap();
         fs::write(directory.path().join("more/a.yaml"), "").unwrap();
-        assert_eq!(source.poll().await.unwrap().unwrap(), 1);
+        assert_eq!(edit(&mut source).await.unwrap(), 1);
     }
 
     #[test]

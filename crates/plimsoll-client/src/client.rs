@@ -214,8 +214,46 @@ impl Client {
         compiled.downcast().ok()
     }
 
-    /// Watches a counter that changes whenever routes are updated; `None` without a management
-    /// server.
+    /// Listeners of the management server (LDS), by name, each with its resource version and the
+    /// result of [`XdsOptions::compile_listeners`] if that is a `T`.
+    ///
+    /// [`XdsOptions::compile_listeners`]: crate::XdsOptions::compile_listeners
+    #[cfg(feature = "xds")]
+    pub fn compiled_listeners<T: Any + Send + Sync>(&self) -> Vec<(Arc<str>, Arc<str>, Arc<T>)> {
+        let Some(xds) = &self.0.xds else {
+            return Vec::new();
+        };
+        let routes = xds.routes.load();
+        let listeners = routes.listeners.iter();
+        listeners
+            .filter_map(|(name, listener)| {
+                let compiled = Arc::clone(&listener.compiled).downcast().ok()?;
+                Some((Arc::clone(name), Arc::clone(&listener.version), compiled))
+            })
+            .collect()
+    }
+
+    /// Type and name of subscribed resources that have neither arrived nor, except for routes, are
+    /// known not to exist; the name `*` stands for all resources of a type. Empty without a
+    /// management server.
+    #[cfg(feature = "xds")]
+    pub async fn pending_resources(&self) -> Result<Vec<(Arc<str>, Arc<str>)>, Error> {
+        let Some(xds) = &self.0.xds else {
+            return Ok(Vec::new());
+        };
+        let (reply, pending) = oneshot::channel();
+        xds.commands
+            .send(SubscribeCommand::Pending(reply))
+            .await
+            .map_err(|_| Error::closed())?;
+        let pending = pending.await.map_err(|_| Error::closed())?;
+        // Resources that have arrived are in use when this returns.
+        self.flush().await?;
+        Ok(pending.into_iter().collect())
+    }
+
+    /// Watches a counter that changes whenever routes or listeners are updated; `None` without a
+    /// management server.
     #[cfg(feature = "xds")]
     pub fn routes_changed(&self) -> Option<watch::Receiver<u64>> {
         self.0.xds.as_ref().map(|xds| xds.routed.clone())

@@ -126,8 +126,8 @@ pub use service::target::TargetService;
 pub use service::tonic::{Channel, ChannelBody};
 #[cfg(feature = "xds")]
 pub use xds::{
-    IgnoredFields, LoadReporting, RouteCompiler, RouteStatus, Subscriptions, XdsOptions, XdsState,
-    XdsStatus,
+    IgnoredFields, ListenerCompiler, LoadReporting, RouteCompiler, RouteStatus, Subscriptions,
+    XdsOptions, XdsState, XdsStatus,
 };
 
 /// Types that explanations and events are made of.

@@ -26,7 +26,7 @@ mod status;
 pub(crate) mod subscriber;
 mod transport;
 
-pub use decode::RouteCompiler;
+pub use decode::{ListenerCompiler, RouteCompiler};
 pub use status::{IgnoredFields, RouteStatus, XdsState, XdsStatus};
 
 /// Default name of the fleet's assignment, as in the bootstrap of `plimsoll control`.
@@ -72,6 +72,11 @@ pub struct XdsOptions {
     /// Compiles routes before they are accepted, and rejects what the program does not support. If
     /// unset, unsupported parts of routes are ignored, as in gRPC.
     pub compile_routes: Option<RouteCompiler>,
+    /// Subscribes to all listeners (LDS, wildcard) and compiles them before they are accepted. For
+    /// programs that accept connections, such as a proxy; [`Client::target`] needs it unset.
+    ///
+    /// [`Client::target`]: crate::Client::target
+    pub compile_listeners: Option<ListenerCompiler>,
 }
 
 /// Subscriptions by name, for programs with their own listeners, such as a proxy; for
@@ -118,6 +123,7 @@ impl XdsOptions {
             load_reporting: LoadReporting::default(),
             listener_template: "%s".to_owned(),
             compile_routes: None,
+            compile_listeners: None,
         }
     }
 

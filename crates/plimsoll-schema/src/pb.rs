@@ -13,6 +13,7 @@
 
 #![allow(missing_docs, reason = "fields are named as in the specifications")]
 
+pub mod access_log;
 pub mod cluster;
 pub mod discovery;
 pub mod endpoint;

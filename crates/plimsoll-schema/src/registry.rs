@@ -11,8 +11,10 @@ pub fn by_name(full_name: &str) -> Option<&'static Descriptor> {
     let all = [
         POLICIES,
         TRANSPORT_SOCKETS,
+        DOWNSTREAM_TRANSPORT_SOCKETS,
         PROTOCOL_OPTIONS,
-        NETWORK_FILTERS,
+        FILTERS,
+        ACCESS_LOGS,
     ];
     all.into_iter()
         .flatten()
@@ -42,5 +44,18 @@ pub static TRANSPORT_SOCKETS: Types = &[
 /// HTTP protocol options of a cluster: `typed_extension_protocol_options`.
 pub static PROTOCOL_OPTIONS: Types = &[pb::upstream::HttpProtocolOptionsMessage::DESCRIPTOR];
 
-/// Network filters of a listener.
-pub static NETWORK_FILTERS: Types = &[pb::listener::HttpConnectionManagerMessage::DESCRIPTOR];
+/// Transport sockets of a listener.
+pub static DOWNSTREAM_TRANSPORT_SOCKETS: Types = &[pb::tls::DownstreamTlsMessage::DESCRIPTOR];
+
+/// Network filters of a listener and HTTP filters of a connection manager.
+pub static FILTERS: Types = &[
+    pb::listener::HttpConnectionManagerMessage::DESCRIPTOR,
+    pb::listener::RouterMessage::DESCRIPTOR,
+    pb::listener::BufferMessage::DESCRIPTOR,
+];
+
+/// Access logs of a listener.
+pub static ACCESS_LOGS: Types = &[
+    pb::access_log::FileAccessLogMessage::DESCRIPTOR,
+    pb::access_log::StdoutAccessLogMessage::DESCRIPTOR,
+];

@@ -7,6 +7,7 @@
 //! cluster; routes that replace others also wait for endpoints. Programs with their own listeners
 //! subscribe to routes by name, which may refer to the program's own clusters ([`Subscriptions`]).
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -33,6 +34,8 @@ pub(crate) enum Change {
     /// Endpoints of the fleet, the processes like this one.
     Fleet(ClusterLoadAssignment),
     Routes(RouteConsumer, Routes),
+    /// The listeners of a program with its own listeners, after one has changed.
+    Listeners(BTreeMap<Arc<str>, VersionedListener>),
     /// A resource became missing, with the reason, or available again (`None`).
     Problem(Key, Option<String>),
 }
@@ -44,6 +47,13 @@ pub(crate) enum RouteConsumer {
     Subscription(Arc<str>),
 }
 
+/// A compiled listener and its resource version.
+#[derive(Clone, Debug)]
+pub(crate) struct VersionedListener {
+    pub(crate) version: Arc<str>,
+    pub(crate) compiled: Arc<dyn Any + Send + Sync>,
+}
+
 /// Roots of the dependency graph: subscriptions that do not follow from other resources.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Roots {
@@ -51,6 +61,7 @@ pub(crate) struct Roots {
     pub(crate) listeners: BTreeSet<Arc<str>>,
     pub(crate) clusters: BTreeSet<Arc<str>>,
     pub(crate) all_clusters: bool,
+    pub(crate) all_listeners: bool,
     pub(crate) local_cluster_name: Arc<str>,
     pub(crate) fleet_needed: bool,
 }
@@ -59,6 +70,7 @@ pub(crate) struct Roots {
 pub(crate) struct Dependencies {
     roots: Roots,
     listeners: BTreeMap<Arc<str>, Arc<ApiListener>>,
+    compiled_listeners: BTreeMap<Arc<str>, VersionedListener>,
     routes: BTreeMap<Arc<str>, Routes>,
     clusters: BTreeMap<Arc<str>, Arc<UpstreamCluster>>,
     assignments: BTreeMap<Arc<str>, ClusterEndpoints>,
@@ -67,6 +79,10 @@ pub(crate) struct Dependencies {
     unassigned: BTreeSet<Arc<str>>,
     routed: BTreeMap<RouteConsumer, Routes>,
     watched: BTreeSet<Key>,
+    /// Resources that were removed or do not exist.
+    absent: BTreeSet<Key>,
+    /// Types with a wildcard subscription whose first response has arrived.
+    complete: BTreeSet<Arc<str>>,
     commands: VecDeque<AdsCommand>,
     changes: VecDeque<Change>,
 }
@@ -76,6 +92,7 @@ impl Dependencies {
         let mut new = Self {
             roots,
             listeners: BTreeMap::new(),
+            compiled_listeners: BTreeMap::new(),
             routes: BTreeMap::new(),
             clusters: BTreeMap::new(),
             assignments: BTreeMap::new(),
@@ -83,6 +100,8 @@ impl Dependencies {
             unassigned: BTreeSet::new(),
             routed: BTreeMap::new(),
             watched: BTreeSet::new(),
+            absent: BTreeSet::new(),
+            complete: BTreeSet::new(),
             commands: VecDeque::new(),
             changes: VecDeque::new(),
         };
@@ -152,9 +171,12 @@ impl Dependencies {
             ClientEvent::DoesNotExist { type_url, name } => {
                 self.handle_absent(type_url, name, "does not exist on the management server");
             }
-            // The subscriber counts rejections; names missing from a complete response also arrive
-            // as individual events.
-            ClientEvent::Rejected { .. } | ClientEvent::Complete { .. } => {}
+            // Names missing from a complete response also arrive as individual events.
+            ClientEvent::Complete { type_url } => {
+                self.complete.insert(type_url);
+            }
+            // The subscriber counts rejections.
+            ClientEvent::Rejected { .. } => {}
         }
         self.reconcile();
     }
@@ -168,9 +190,37 @@ impl Dependencies {
         self.changes.pop_front()
     }
 
+    /// Subscriptions that have neither arrived nor are known not to exist. Routes that do not exist
+    /// are pending, as in Envoy: a listener without routes is of no use.
+    pub(crate) fn pending(&self) -> BTreeSet<Key> {
+        let is_pending = |key: &&Key| {
+            let (type_url, name) = *key;
+            let arrived = match &**type_url {
+                _ if **name == *WILDCARD => self.complete.contains(type_url),
+                LISTENER => self.listeners.contains_key(name),
+                ROUTE_CONFIGURATION => self.routes.contains_key(name),
+                CLUSTER => self.is_resolved(name),
+                _ => self.assignments.contains_key(name),
+            };
+            let is_absent = **type_url != *ROUTE_CONFIGURATION && self.absent.contains(*key);
+            !arrived && !is_absent
+        };
+        self.watched.iter().filter(is_pending).cloned().collect()
+    }
+
     fn handle_updated(&mut self, type_url: Arc<str>, resource: Resource<Decoded>) {
         let name = resource.name;
+        self.absent
+            .remove(&(Arc::clone(&type_url), Arc::clone(&name)));
         match resource.body.content {
+            Content::Compiled(listener) => {
+                let listener = VersionedListener {
+                    version: resource.version,
+                    compiled: listener.compiled,
+                };
+                self.compiled_listeners.insert(Arc::clone(&name), listener);
+                self.publish_listeners();
+            }
             Content::Listener(listener) => {
                 self.listeners.insert(Arc::clone(&name), listener);
             }
@@ -230,7 +280,18 @@ impl Dependencies {
         self.roots.subscriptions.own_clusters.contains_key(cluster)
     }
 
+    fn publish_listeners(&mut self) {
+        let listeners = Change::Listeners(self.compiled_listeners.clone());
+        self.changes.push_back(listeners);
+    }
+
     fn handle_absent(&mut self, type_url: Arc<str>, name: Arc<str>, reason: &str) {
+        self.absent
+            .insert((Arc::clone(&type_url), Arc::clone(&name)));
+        if &*type_url == LISTENER && self.compiled_listeners.remove(&name).is_some() {
+            self.publish_listeners();
+            return;
+        }
         if &*type_url == CLUSTER_LOAD_ASSIGNMENT {
             self.unassigned.insert(Arc::clone(&name));
         }
@@ -267,6 +328,7 @@ impl Dependencies {
             self.watched.contains(&key)
         };
         self.assignments.retain(|name, _| watched(name));
+        self.absent.retain(|key| self.watched.contains(key));
         self.unassigned.retain(watched);
     }
 
@@ -375,6 +437,9 @@ impl Dependencies {
         }
         for eds_name in subscriptions.own_clusters.values().flatten() {
             needed_keys.insert(key(CLUSTER_LOAD_ASSIGNMENT, eds_name));
+        }
+        if self.roots.all_listeners {
+            needed_keys.insert(key(LISTENER, &WILDCARD.into()));
         }
         if self.roots.all_clusters {
             needed_keys.insert(key(CLUSTER, &WILDCARD.into()));

@@ -3,7 +3,7 @@
 //! `dependencies` decides what to subscribe to; `plimsoll_xds::ads` implements the protocol. The
 //! task ends with the client: it holds only a weak sender to the cluster manager.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -18,11 +18,11 @@ use plimsoll_xds::driver::ads_client::{self, AdsClientChannels, AdsClientEvent, 
 use plimsoll_xds::lrs::EdsNames;
 use plimsoll_xds::route::RouteConfiguration;
 use plimsoll_xds::wire;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::decode::{Decoded, Routes, decode};
-use super::dependencies::{Change, Dependencies, Roots, RouteConsumer};
+use super::decode::{Compilers, Decoded, Routes, decode};
+use super::dependencies::{Change, Dependencies, Key, Roots, RouteConsumer, VersionedListener};
 use super::load_reporting;
 use super::{LoadReporting, Subscriptions, XdsOptions, XdsState, XdsStatus};
 use crate::cluster::manager::Update;
@@ -41,12 +41,15 @@ const CLUSTER_REMOVAL_DELAY: Duration = Duration::from_secs(5);
 pub(crate) struct ActiveRoutes {
     pub(crate) targets: BTreeMap<Arc<str>, Arc<RouteConfiguration>>,
     pub(crate) subscribed: BTreeMap<Arc<str>, Routes>,
+    pub(crate) listeners: BTreeMap<Arc<str>, VersionedListener>,
 }
 
 #[derive(Debug)]
 pub(crate) enum SubscribeCommand {
     AddListener(Arc<str>),
     Replace(Subscriptions),
+    /// Asks for subscriptions that have neither arrived nor are known not to exist.
+    Pending(oneshot::Sender<BTreeSet<Key>>),
 }
 
 #[derive(Clone, Debug)]
@@ -131,6 +134,7 @@ pub(crate) fn start(
     let roots = Roots {
         clusters: options.clusters.iter().cloned().collect(),
         all_clusters: options.all_clusters,
+        all_listeners: options.compile_listeners.is_some(),
         local_cluster_name: Arc::clone(&options.local_cluster_name),
         ..Roots::default()
     };
@@ -188,9 +192,12 @@ impl Subscriber {
             commands: receiver,
         };
         let servers = self.servers.clone();
-        let compiler = self.options.compile_routes.clone();
+        let compilers = Compilers {
+            routes: self.options.compile_routes.clone(),
+            listeners: self.options.compile_listeners.clone(),
+        };
         let decode = move |type_url: &str, name: &str, body: &Bytes| {
-            decode(type_url, name, body, compiler.as_ref())
+            decode(type_url, name, body, &compilers)
         };
         let driver = tokio::spawn(ads_client::run(servers, client, decode, channels));
         if self.options.load_reporting == LoadReporting::Always {
@@ -208,6 +215,10 @@ impl Subscriber {
                         self.dependencies.add_listener(name);
                     }
                     Some(SubscribeCommand::Replace(subscriptions)) => self.subscribe(subscriptions),
+                    Some(SubscribeCommand::Pending(reply)) => {
+                        // The receiver may have been dropped.
+                        let _ = reply.send(self.dependencies.pending());
+                    }
                 },
                 // Closed only together with the client.
                 Ok(()) = fleet_needed.changed() => {
@@ -396,6 +407,13 @@ impl Subscriber {
                 self.routed.send_modify(|generation| *generation += 1);
                 return Some(());
             }
+            Change::Listeners(listeners) => {
+                let mut next = ActiveRoutes::clone(&self.routes.load());
+                next.listeners = listeners;
+                self.routes.store(Arc::new(next));
+                self.routed.send_modify(|generation| *generation += 1);
+                return Some(());
+            }
             Change::Problem(key, problem) => {
                 self.set_problem(key, problem);
                 return Some(());
@@ -406,13 +424,13 @@ impl Subscriber {
 
     /// Waits until clusters are published, before routes that name them are.
     async fn flush(&self) -> Option<()> {
-        let (reply, done) = tokio::sync::oneshot::channel();
+        let (reply, done) = oneshot::channel();
         let updates = self.updates.upgrade()?;
         updates.send(Update::Flush(reply)).await.ok()?;
         done.await.ok()
     }
 
-    fn set_problem(&self, key: super::dependencies::Key, problem: Option<String>) {
+    fn set_problem(&self, key: Key, problem: Option<String>) {
         self.status.send_if_modified(|status| match problem {
             None => status.problems.remove(&key).is_some(),
             Some(problem) => {

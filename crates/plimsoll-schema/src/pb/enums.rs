@@ -23,6 +23,36 @@ macro_rules! proto_enums {
 }
 
 proto_enums! {
+    CodecType {
+        "AUTO" = 0 => Self::Auto,
+        "HTTP1" = 1 => Self::Http1,
+        "HTTP2" = 2 => Self::Http2,
+        "HTTP3" = 3 => Self::Http3,
+    }
+    ForwardClientCertDetails {
+        "SANITIZE" = 0 => Self::Sanitize,
+        "FORWARD_ONLY" = 1 => Self::ForwardOnly,
+        "APPEND_FORWARD" = 2 => Self::AppendForward,
+        "SANITIZE_SET" = 3 => Self::SanitizeSet,
+        "ALWAYS_FORWARD_ONLY" = 4 => Self::AlwaysForwardOnly,
+    }
+    HeadersWithUnderscoresAction {
+        "ALLOW" = 0 => Self::Allow,
+        "REJECT_REQUEST" = 1 => Self::RejectRequest,
+        "DROP_HEADER" = 2 => Self::DropHeader,
+    }
+    PathWithEscapedSlashesAction {
+        "IMPLEMENTATION_SPECIFIC_DEFAULT" = 0 => Self::ImplementationSpecificDefault,
+        "KEEP_UNCHANGED" = 1 => Self::KeepUnchanged,
+        "REJECT_REQUEST" = 2 => Self::RejectRequest,
+        "UNESCAPE_AND_REDIRECT" = 3 => Self::UnescapeAndRedirect,
+        "UNESCAPE_AND_FORWARD" = 4 => Self::UnescapeAndForward,
+    }
+    ServerHeaderTransformation {
+        "OVERWRITE" = 0 => Self::Overwrite,
+        "APPEND_IF_ABSENT" = 1 => Self::AppendIfAbsent,
+        "PASS_THROUGH" = 2 => Self::PassThrough,
+    }
     CapacityBasis {
         "HEALTHY_HOSTS_NUM" = 0 => Self::HealthyHostsNum,
         "HEALTHY_HOSTS_WEIGHT" = 1 => Self::HealthyHostsWeight,
@@ -213,4 +243,49 @@ pub enum AppendAction {
     AddIfAbsent,
     OverwriteIfExistsOrAdd,
     OverwriteIfExists,
+}
+
+/// `HttpConnectionManager.CodecType`: HTTP version of the clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CodecType {
+    Auto,
+    Http1,
+    Http2,
+    Http3,
+}
+
+/// `HttpConnectionManager.ForwardClientCertDetails`: handling of `x-forwarded-client-cert`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForwardClientCertDetails {
+    Sanitize,
+    ForwardOnly,
+    AppendForward,
+    SanitizeSet,
+    AlwaysForwardOnly,
+}
+
+/// `HttpProtocolOptions.HeadersWithUnderscoresAction`: handling of header names with `_`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadersWithUnderscoresAction {
+    Allow,
+    RejectRequest,
+    DropHeader,
+}
+
+/// `HttpConnectionManager.PathWithEscapedSlashesAction`: handling of `%2F` in paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathWithEscapedSlashesAction {
+    ImplementationSpecificDefault,
+    KeepUnchanged,
+    RejectRequest,
+    UnescapeAndRedirect,
+    UnescapeAndForward,
+}
+
+/// `HttpConnectionManager.ServerHeaderTransformation`: handling of the `server` header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerHeaderTransformation {
+    Overwrite,
+    AppendIfAbsent,
+    PassThrough,
 }

@@ -24,6 +24,23 @@ pub struct UpstreamTlsMessage {
     pub auto_sni_san_validation: bool,
 }
 
+/// `DownstreamTlsContext`: TLS of connections from clients.
+#[derive(Clone, PartialEq, Eq, Message, Described)]
+#[schema(name = "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext")]
+#[schema(
+    unused = "6 session_timeout, 7 disable_stateless_session_resumption, 8 ocsp_staple_policy, \
+          9 full_scan_certs_on_sni_mismatch, 10 disable_stateful_session_resumption, \
+          11 prefer_client_ciphers"
+)]
+#[schema(changes_request = "3 require_sni, 4 session_ticket_keys, \
+          5 session_ticket_keys_sds_secret_config")]
+pub struct DownstreamTlsMessage {
+    #[prost(message, optional, tag = "1")]
+    pub common_tls_context: Option<CommonTlsMessage>,
+    #[prost(message, optional, tag = "2")]
+    pub require_client_certificate: Option<bool>,
+}
+
 /// `raw_buffer.v3.RawBuffer`: connections in plain text.
 #[derive(Clone, Copy, PartialEq, Eq, Message, Described)]
 #[schema(name = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer")]

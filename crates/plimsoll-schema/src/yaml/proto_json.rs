@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, Visitor};
 
 /// Converts `lowerCamelCase` to `lower_camel_case`; returns anything else unchanged.
-pub(super) fn snake_case(key: &str) -> Cow<'_, str> {
+pub fn snake_case(key: &str) -> Cow<'_, str> {
     let camel = key.starts_with(|c: char| c.is_ascii_lowercase())
         && key.contains(|c: char| c.is_ascii_uppercase())
         && key.chars().all(|c| c.is_ascii_alphanumeric());

@@ -51,8 +51,9 @@ pub fn encode_http_listener(
         address: Some(address.into()),
         filter_chains: vec![FilterChainMessage {
             filters: vec![filter],
+            ..Default::default()
         }],
-        api_listener: None,
+        ..Default::default()
     };
     listener.encode_to_vec().into()
 }

@@ -12,7 +12,7 @@ use plimsoll_xds::wire::{self, AssignmentOut, ClusterOut, LocalityDelivery, Loca
 use plimsoll_xds::yaml::{Document, parse_cluster};
 
 use super::*;
-use crate::xds::decode::decode;
+use crate::xds::decode::{Compilers, decode};
 
 fn machine(listeners: &[&str]) -> Dependencies {
     Dependencies::new(Roots {
@@ -23,7 +23,7 @@ fn machine(listeners: &[&str]) -> Dependencies {
 }
 
 fn updated(machine: &mut Dependencies, type_url: &str, name: &str, body: Bytes) {
-    let body = decode(type_url, name, &body, None).unwrap();
+    let body = decode(type_url, name, &body, &Compilers::default()).unwrap();
     machine.handle(ClientEvent::Updated {
         type_url: type_url.into(),
         resource: Resource {
@@ -106,6 +106,10 @@ fn changes(machine: &mut Dependencies) -> Vec<String> {
             Change::Fleet(_) => "fleet".to_owned(),
             Change::Routes(RouteConsumer::Target(target), _) => format!("routes {target}"),
             Change::Routes(RouteConsumer::Subscription(name), _) => format!("subscribed {name}"),
+            Change::Listeners(listeners) => {
+                let names: Vec<&str> = listeners.keys().map(AsRef::as_ref).collect();
+                format!("listeners {}", names.join(" "))
+            }
             Change::Problem((_, name), Some(problem)) => format!("problem {name}: {problem}"),
             Change::Problem(_, None) => return None,
         })
@@ -406,4 +410,77 @@ fn dropped_subscriptions_are_unwatched_and_their_clusters_removed() {
     ];
     assert_eq!(commands(&mut machine), expected);
     assert_eq!(changes(&mut machine), ["removed c"]);
+}
+
+/// Types and names of pending subscriptions, without the prefix of the type.
+fn pending(machine: &Dependencies) -> Vec<String> {
+    let names = machine.pending().into_iter();
+    names
+        .map(|(type_url, name)| format!("{} {name}", type_url.rsplit('.').next().unwrap()))
+        .collect()
+}
+
+#[test]
+fn resources_are_pending_until_they_arrive_or_do_not_exist() {
+    let mut machine = Dependencies::new(Roots {
+        all_clusters: true,
+        ..Roots::default()
+    });
+    machine.subscribe(Subscriptions {
+        routes: [Arc::from("r")].into(),
+        ..Subscriptions::default()
+    });
+    let absent = |machine: &mut Dependencies, type_url: &str, name: &str| {
+        machine.handle(ClientEvent::DoesNotExist {
+            type_url: type_url.into(),
+            name: name.into(),
+        });
+    };
+    assert_eq!(pending(&machine), ["Cluster *", "RouteConfiguration r"]);
+    cluster(&mut machine, "c1", None);
+    machine.handle(ClientEvent::Complete {
+        type_url: CLUSTER.into(),
+    });
+    let expected = ["ClusterLoadAssignment c1", "RouteConfiguration r"];
+    assert_eq!(pending(&machine), expected);
+    absent(&mut machine, CLUSTER_LOAD_ASSIGNMENT, "c1");
+    absent(&mut machine, ROUTE_CONFIGURATION, "r");
+    assert_eq!(pending(&machine), ["RouteConfiguration r"]);
+    routes(&mut machine, "r", &["c1"]);
+    assert_eq!(pending(&machine), [""; 0]);
+}
+
+#[test]
+fn compiled_listeners_are_published_and_removed() {
+    let mut machine = Dependencies::new(Roots {
+        all_listeners: true,
+        ..Roots::default()
+    });
+    assert_eq!(pending(&machine), ["Listener *"]);
+    let compilers = Compilers {
+        routes: None,
+        listeners: Some(crate::ListenerCompiler::new(|bytes| Ok(bytes.len()))),
+    };
+    for name in ["one", "two"] {
+        let body = wire::encode_api_listener(name, "r");
+        let body = decode(LISTENER, name, &body, &compilers).unwrap();
+        machine.handle(ClientEvent::Updated {
+            type_url: LISTENER.into(),
+            resource: Resource {
+                name: name.into(),
+                version: "1".into(),
+                body,
+                epoch: 0,
+            },
+        });
+    }
+    assert_eq!(
+        changes(&mut machine),
+        ["listeners one", "listeners one two"]
+    );
+    machine.handle(ClientEvent::Removed {
+        type_url: LISTENER.into(),
+        name: "one".into(),
+    });
+    assert_eq!(changes(&mut machine), ["listeners two"]);
 }

@@ -1,6 +1,5 @@
 //! Worker threads: accept connections, check their timeouts on a tick, and drain on shutdown.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,8 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use plimsoll_core::log_line;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -32,9 +32,14 @@ pub(crate) struct ConnectionLimit {
 }
 
 pub(crate) enum Command {
-    Listen(String, Arc<Listener>, StdListener),
-    /// Stops accepting for the named listener and drains its connections.
-    Unlisten(String),
+    Listen(Arc<Listener>, StdListener),
+    /// Hands the socket of `old` to `new` and drains the connections of `old`.
+    Replace {
+        old: Arc<Listener>,
+        new: Arc<Listener>,
+    },
+    /// Stops accepting for a listener and drains its connections.
+    Unlisten(Arc<Listener>),
     /// Stops accepting on all listeners, drains for at most this time, then exits.
     Drain(Duration),
 }
@@ -82,7 +87,7 @@ struct Acceptor {
 
 impl Acceptor {
     async fn run(self: Arc<Self>, mut commands: mpsc::UnboundedReceiver<Command>) {
-        let mut accepting: BTreeMap<String, AcceptTask> = BTreeMap::new();
+        let mut accepting: Vec<AcceptTask> = Vec::new();
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let limit = loop {
@@ -91,23 +96,11 @@ impl Acceptor {
                 command = commands.recv() => match command {
                     None => break Duration::ZERO,
                     Some(Command::Drain(limit)) => break limit,
-                    Some(Command::Listen(name, listener, socket)) => {
-                        match AcceptTask::start(&self, listener, socket) {
-                            Ok(started) => drop(accepting.insert(name, started)),
-                            Err(error) => log_line!(log_lines::BIND_FAILED, %name, %error),
-                        }
-                    }
-                    Some(Command::Unlisten(name)) => {
-                        if let Some(stopped) = accepting.remove(&name) {
-                            let listener = Arc::clone(&stopped.listener);
-                            stopped.stop().await;
-                            self.start_drain(|one| Arc::ptr_eq(&one.listener, &listener));
-                        }
-                    }
+                    Some(command) => self.change_listeners(&mut accepting, command).await,
                 },
             }
         };
-        for (_, stopped) in accepting {
+        for stopped in accepting {
             stopped.stop().await;
         }
         self.start_drain(|_| true);
@@ -121,6 +114,32 @@ impl Acceptor {
         });
         // Let the connection tasks run once more, so that they see the raised drain level.
         tokio::task::yield_now().await;
+    }
+
+    async fn change_listeners(self: &Arc<Self>, accepting: &mut Vec<AcceptTask>, command: Command) {
+        match command {
+            Command::Listen(listener, socket) => {
+                let name = listener.runtime().config.name.clone();
+                match AcceptTask::start(self, listener, socket) {
+                    Ok(started) => accepting.push(started),
+                    Err(error) => log_line!(log_lines::BIND_FAILED, %name, %error),
+                }
+            }
+            Command::Replace { old, new } => {
+                if let Some(task) = accepting.iter().find(|task| task.serves(&old)) {
+                    task.listener.store(new);
+                }
+                self.start_drain(|one| Arc::ptr_eq(&one.listener, &old));
+            }
+            Command::Unlisten(listener) => {
+                let found = accepting.iter().position(|task| task.serves(&listener));
+                if let Some(index) = found {
+                    accepting.swap_remove(index).stop().await;
+                }
+                self.start_drain(|one| Arc::ptr_eq(&one.listener, &listener));
+            }
+            Command::Drain(_) => {}
+        }
     }
 
     fn start_drain(&self, which: impl Fn(&Connection) -> bool) {
@@ -203,7 +222,8 @@ impl Drop for ConnectionPermit {
 }
 
 struct AcceptTask {
-    listener: Arc<Listener>,
+    /// The listener that new connections belong to.
+    listener: Arc<ArcSwap<Listener>>,
     stop: oneshot::Sender<()>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -217,6 +237,7 @@ impl AcceptTask {
         let socket = TcpListener::from_std(socket)?;
         let (stop, stopped) = oneshot::channel();
         let stats = listener.new_stats();
+        let listener = Arc::new(ArcSwap::new(listener));
         let work = accept(
             Arc::clone(acceptor),
             Arc::clone(&listener),
@@ -231,6 +252,10 @@ impl AcceptTask {
         })
     }
 
+    fn serves(&self, listener: &Arc<Listener>) -> bool {
+        Arc::ptr_eq(&self.listener.load(), listener)
+    }
+
     /// Accepts the connections that are already in the accept queue, then stops.
     async fn stop(self) {
         drop(self.stop);
@@ -240,7 +265,7 @@ impl AcceptTask {
 
 async fn accept(
     acceptor: Arc<Acceptor>,
-    listener: Arc<Listener>,
+    listener: Arc<ArcSwap<Listener>>,
     stats: Arc<HttpStats>,
     socket: TcpListener,
     mut stopped: oneshot::Receiver<()>,
@@ -251,7 +276,9 @@ async fn accept(
             _ = &mut stopped => break,
         };
         match accepted {
-            Ok((stream, peer)) => drop(acceptor.admit(stream, peer, &listener, &stats)),
+            Ok((stream, peer)) => {
+                drop(acceptor.admit(stream, peer, &listener.load_full(), &stats));
+            }
             Err(error) => {
                 // Most likely out of file descriptors: wait for other connections to close.
                 log_line!(log_lines::ACCEPT_FAILED, %error);
@@ -263,13 +290,14 @@ async fn accept(
     while let Ok(Ok((stream, peer))) =
         tokio::time::timeout(Duration::from_millis(5), socket.accept()).await
     {
-        if let Some(connection) = acceptor.admit(stream, peer, &listener, &stats) {
+        if let Some(connection) = acceptor.admit(stream, peer, &listener.load_full(), &stats) {
             connection.start_drain();
         }
     }
 }
 
-/// Binds and listens with `SO_REUSEPORT`, so that every worker can have a socket of its own.
+/// Binds a socket with `SO_REUSEPORT`, so that every worker can have a socket of its own and the
+/// next process can take over the address. The socket gets no connections until [`listen`].
 pub(crate) fn bind(address: SocketAddr) -> io::Result<StdListener> {
     let socket = Socket::new(
         Domain::for_address(address),
@@ -280,6 +308,10 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<StdListener> {
     socket.set_reuse_port(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
     Ok(socket.into())
+}
+
+/// Lets the kernel establish connections of a bound socket.
+pub(crate) fn listen(socket: &StdListener) -> io::Result<()> {
+    SockRef::from(socket).listen(BACKLOG)
 }

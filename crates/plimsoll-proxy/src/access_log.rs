@@ -6,26 +6,25 @@
 
 mod format;
 pub(crate) mod time;
+mod writer;
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
-use std::io::{self, BufWriter, Write};
+use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderValue};
-use plimsoll_core::log_line;
 
 pub use crate::substitution::FormatError;
 pub use format::{JsonTemplate, LogFormat};
 
 use crate::config::AccessLogConfig;
-use crate::log_lines;
 use crate::router::RequestView;
+use writer::{LogFile, Shared, Writer};
 
 /// Lines that may be queued per file; more are dropped.
 const QUEUE_CAPACITY: usize = 8192;
@@ -40,8 +39,16 @@ pub struct Sinks {
 #[derive(Debug)]
 pub struct Sink {
     lines: SyncSender<Vec<u8>>,
-    dropped: AtomicU64,
-    written: Arc<AtomicU64>,
+    shared: Arc<Shared>,
+}
+
+/// Lines and errors of all access logs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteCounts {
+    pub completed: u64,
+    pub dropped: u64,
+    pub failed: u64,
+    pub reopen_failed: u64,
 }
 
 /// One access log of a listener.
@@ -96,64 +103,43 @@ impl Sinks {
         })
     }
 
-    /// Returns the number of lines written and the number of lines dropped.
-    pub fn counts(&self) -> (u64, u64) {
+    /// Opens all files again, for programs that rotate logs: a moved file is written until this.
+    pub fn reopen(&self) {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let sinks = open.values();
-        sinks.fold((0, 0), |(written, dropped), sink| {
-            (
-                written + sink.written.load(Ordering::Relaxed),
-                dropped + sink.dropped.load(Ordering::Relaxed),
-            )
-        })
+        for sink in open.values() {
+            sink.shared.reopen.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the number of lines written and dropped, and of errors.
+    pub fn counts(&self) -> WriteCounts {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = WriteCounts::default();
+        for sink in open.values() {
+            counts.completed += sink.shared.completed.load(Ordering::Relaxed);
+            counts.dropped += sink.shared.dropped.load(Ordering::Relaxed);
+            counts.failed += sink.shared.failed.load(Ordering::Relaxed);
+            counts.reopen_failed += sink.shared.reopen_failed.load(Ordering::Relaxed);
+        }
+        counts
     }
 }
 
 impl Sink {
     fn start(path: Option<PathBuf>) -> io::Result<Self> {
         let (lines, queue) = sync_channel(QUEUE_CAPACITY);
-        let written = Arc::new(AtomicU64::new(0));
-        let count = Arc::clone(&written);
-        let output: Box<dyn Write + Send> = match path {
-            Some(path) => Box::new(OpenOptions::new().create(true).append(true).open(path)?),
-            None => Box::new(io::stdout()),
-        };
-        let name = "access-log".to_owned();
+        let shared = Arc::new(Shared::default());
+        let writer = Writer::new(LogFile::open(path)?, Arc::clone(&shared));
         thread::Builder::new()
-            .name(name)
-            .spawn(move || write_lines(&queue, output, &count))?;
-        Ok(Self {
-            lines,
-            dropped: AtomicU64::new(0),
-            written,
-        })
+            .name("access-log".to_owned())
+            .spawn(move || writer.run(&queue))?;
+        Ok(Self { lines, shared })
     }
 
     fn send(&self, line: Vec<u8>) {
-        match self.lines.try_send(line) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                self.dropped.fetch_add(1, Ordering::Relaxed);
-            }
+        if self.lines.try_send(line).is_err() {
+            self.shared.dropped.fetch_add(1, Ordering::Relaxed);
         }
-    }
-}
-
-/// Runs the writer thread of one file; ends when the last sender is dropped.
-fn write_lines(queue: &Receiver<Vec<u8>>, output: impl Write, written: &AtomicU64) {
-    let mut output = BufWriter::with_capacity(64 << 10, output);
-    while let Ok(line) = queue.recv() {
-        let mut lines = 1;
-        let mut result = output.write_all(&line);
-        while let Ok(line) = queue.try_recv() {
-            lines += 1;
-            result = result.and_then(|()| output.write_all(&line));
-        }
-        if let Err(error) = result.and_then(|()| output.flush()) {
-            log_line!(log_lines::ACCESS_LOG_FAILED, %error);
-            return;
-        }
-        written.fetch_add(lines, Ordering::Relaxed);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Admin interface, compatible with Envoy's.
 //!
-//! GET requests never change anything; `/quitquitquit` and `/logging` must be POST, and requests
-//! that a browser sends on behalf of other sites are rejected (`HttpGuard`).
+//! GET requests never change anything. Paths that do must be POST and come from loopback or carry
+//! the admin token; requests that a browser sends on behalf of other sites are rejected.
 
 mod clusters;
 mod config_dump;
@@ -31,7 +31,8 @@ pub fn paths() -> Vec<AdminPath> {
 #[rustfmt::skip]
 pub(crate) fn router() -> AdminRouter<Admin> {
     AdminRouter::new(AdminFormat { index: pages::index, error: text_error }, "/help")
-        .get("/ready", "", "`LIVE` with 200; 503 during startup and draining", pages::ready)
+        .get("/ready", "",
+            "`LIVE` with 200; 503 while draining, and during startup with the resources that are awaited", pages::ready)
         .get("/server_info", "",
             "Version, state, uptime, node, result of the latest reloads, and state of discovery",
             pages::server_info)
@@ -47,7 +48,8 @@ pub(crate) fn router() -> AdminRouter<Admin> {
         .get("/listeners", "", "Names and addresses of listeners", pages::listeners)
         .get("/explain", "cluster=NAME&subset=JSON",
             "Why a cluster routes as it does; without a name, for every cluster", pages::explain)
-        .post("/logging", "level=LEVEL",
+        .action("/logging", "level=LEVEL",
             "Changes the log filter; takes directives as in `RUST_LOG`", pages::logging)
-        .post("/quitquitquit", "", "Drains and exits, like SIGTERM", pages::quit)
+        .action("/reopen_logs", "", "Opens access log files again, like SIGUSR1", pages::reopen_logs)
+        .action("/quitquitquit", "", "Drains and exits, like SIGTERM", pages::quit)
 }

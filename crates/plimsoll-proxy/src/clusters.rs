@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 pub use plimsoll_xds::upstream::UpstreamCluster;
 
-use crate::config::{ProxyConfig, RouteSource};
+use crate::config::{ListenerConfig, ProxyConfig, RouteSource};
 
 /// Clusters of the bootstrap file that were added to the client.
 #[derive(Debug)]
@@ -43,8 +43,11 @@ pub(crate) fn check_discovery(cluster: &UpstreamCluster, ads: bool) -> Result<()
 }
 
 /// Returns the xDS subscriptions: routes of listeners, endpoints of clusters, the local cluster.
-pub(crate) fn subscriptions(config: &ProxyConfig) -> Subscriptions {
-    let listeners = config.listeners.iter();
+pub(crate) fn subscriptions(
+    config: &ProxyConfig,
+    dynamic: &[Arc<ListenerConfig>],
+) -> Subscriptions {
+    let listeners = config.listeners.iter().chain(dynamic);
     let routes = listeners.filter_map(|listener| match &listener.routes {
         RouteSource::Rds(name) => Some(Arc::clone(name)),
         RouteSource::Inline(_) => None,

@@ -32,6 +32,7 @@ use crate::access_log::LogFormat;
 use crate::clusters::UpstreamCluster;
 use crate::log_lines;
 use crate::router::RouteTable;
+use crate::source::NodeOverrides;
 
 pub use edge::{
     ClientCertDetails, EscapedSlashes, ForwardClientCert, HeadersWithUnderscores, PathOptions,
@@ -74,6 +75,8 @@ pub struct XdsConfig {
     /// Whether to use incremental (delta) xDS instead of state of the world.
     pub delta: bool,
     pub clusters: bool,
+    /// Whether to use all listeners of the management server (LDS).
+    pub listeners: bool,
     pub report_load: bool,
     /// Initial and maximum back-off between connection attempts.
     pub back_off: Option<(Duration, Duration)>,
@@ -119,7 +122,7 @@ pub enum PemSource {
 }
 
 /// HTTP protocol options and limits of a listener.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct HttpOptions {
     pub stat_prefix: String,
     pub codec: Codec,
@@ -170,7 +173,7 @@ pub enum Codec {
 }
 
 /// HTTP/2 options of a listener.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Http2Config {
     /// Limit of concurrent requests per HTTP/2 connection; 1024 by default.
     pub max_concurrent_streams: u32,
@@ -190,6 +193,26 @@ pub struct AccessLogConfig {
     /// Path of the log file; `None` is standard output.
     pub path: Option<PathBuf>,
     pub format: Arc<LogFormat>,
+}
+
+/// Reads a `Listener` message in its JSON form.
+pub(crate) fn parse_listener(message: &serde_json::Value) -> Result<ListenerConfig, FieldError> {
+    let document = Document::parse(&message.to_string());
+    let listener = document.and_then(|document| document.read::<listener::ListenerYaml>());
+    listener
+        .map_err(|error| FieldError::new(error.path(), error.reason()))?
+        .validate(0)
+}
+
+impl ListenerConfig {
+    /// Whether only the routes differ. Routes of a listener can change under open connections;
+    /// connections that were accepted with any other setting are drained.
+    pub(crate) fn differs_only_in_routes(&self, other: &Self) -> bool {
+        self.name == other.name
+            && self.tls == other.tls
+            && self.http == other.http
+            && self.access_log == other.access_log
+    }
 }
 
 impl Default for HttpOptions {
@@ -263,8 +286,14 @@ impl ProxyConfig {
     /// assert!(error.to_string().ends_with("(at 2:3)"));
     /// ```
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        Self::parse_with(text, &NodeOverrides::default())
+    }
+
+    /// Like [`Self::parse`], with the identity of the proxy from the command line.
+    pub fn parse_with(text: &str, node: &NodeOverrides) -> Result<Self, ConfigError> {
         let document = Document::parse(text)?;
-        let raw: bootstrap::BootstrapYaml = document.read()?;
+        let mut raw: bootstrap::BootstrapYaml = document.read()?;
+        raw.override_node(node);
         let config = raw.validate().map_err(|error| document.locate(error))?;
         if !config.ignored_fields.is_empty() {
             let fields = config.ignored_fields.join(", ");

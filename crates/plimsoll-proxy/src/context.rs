@@ -1,5 +1,6 @@
 //! [`Context`]: handle to a running proxy for embedders, such as the dashboard.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use plimsoll_client::Client;
@@ -49,6 +50,24 @@ impl Context {
     /// Whether the proxy is serving requests.
     pub fn is_live(&self) -> bool {
         self.state.phase() == Phase::Live
+    }
+
+    /// Waits until the proxy accepts connections.
+    pub async fn wait_until_live(&self) {
+        let mut live = self.state.live.subscribe();
+        // The sender lives as long as this handle.
+        let _ = live.wait_for(|live| *live).await;
+    }
+
+    /// Returns names and addresses of the listeners that accept connections.
+    pub fn listeners(&self) -> Vec<(String, SocketAddr)> {
+        let listeners = self.state.listeners().into_iter();
+        listeners.map(|one| (one.name, one.address)).collect()
+    }
+
+    /// Opens access log files again, for programs that rotate logs.
+    pub fn reopen_logs(&self) {
+        self.state.sinks.reopen();
     }
 
     /// Returns the error if the latest edit of the bootstrap file was rejected.

@@ -46,7 +46,7 @@ const MAX_SEND_BUFFER: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Listener {
     runtime: ArcSwap<ListenerRuntime>,
-    stats: Mutex<Vec<Arc<HttpStats>>>,
+    stats: Arc<Mutex<Vec<Arc<HttpStats>>>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -143,7 +143,15 @@ impl Listener {
     pub(crate) fn new(runtime: ListenerRuntime) -> Self {
         Self {
             runtime: ArcSwap::from_pointee(runtime),
-            stats: Mutex::default(),
+            stats: Arc::default(),
+        }
+    }
+
+    /// Creates the listener that takes over the sockets and counters of this one.
+    pub(crate) fn successor(&self, runtime: ListenerRuntime) -> Self {
+        Self {
+            runtime: ArcSwap::from_pointee(runtime),
+            stats: Arc::clone(&self.stats),
         }
     }
 

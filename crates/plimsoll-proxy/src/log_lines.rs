@@ -36,7 +36,32 @@ plimsoll_core::log_lines! {
     UPGRADE_FAILED = Debug, "protocol upgrade failed after the 101 response", "";
     /// An upgraded connection (WebSocket or CONNECT) ended with an error.
     TUNNEL_CLOSED = Debug, "tunnel closed with an error", "";
-    /// The access log cannot be written. No further lines are written until the next start.
-    ACCESS_LOG_FAILED = Error, "cannot write the access log; no further lines are written",
-        "Free space on the disk or correct the path, then restart the proxy.";
+    /// The access log cannot be written. Lines are kept and tried again every second; if they
+    /// become too many, further ones are dropped (`access_log_file.write_dropped`).
+    ACCESS_LOG_FAILED = Error, "cannot write the access log; retrying",
+        "Free space on the disk or correct the path.";
+    /// The access log is written again after an error.
+    ACCESS_LOG_RESTORED = Info, "the access log is written again", "";
+    /// The access log cannot be opened again. The file that is open stays in use.
+    ACCESS_LOG_NOT_REOPENED = Warn, "cannot open the access log again",
+        "Correct the permissions of the log's directory.";
+    /// The management server did not send what requests need within 15 s. The proxy serves with
+    /// what it has.
+    INITIALIZATION_TIMED_OUT = Warn, "accepting connections without resources that are awaited",
+        "Check that the management server can be reached and has the `awaited` resources.";
+    /// A listener waits for its routes. Its previous version keeps serving.
+    LISTENER_WARMING = Info, "listener waits for its routes", "";
+    /// The routes of a listener did not arrive within 15 s. It answers with 404 until they do.
+    LISTENER_NOT_WARMED = Warn, "listener accepts connections without routes",
+        "Check that the management server has the route configuration of the listener.";
+    /// A listener of the management server (LDS) cannot be used. Its previous version, if there is
+    /// one, stays in use.
+    LISTENER_NOT_UPDATED = Error, "cannot use a listener of the management server",
+        "Correct the listener on the management server as `error` says.";
+    /// The previous process could not be told to drain (`--restart-epoch`).
+    TAKEOVER_FAILED = Warn, "cannot tell the previous process to drain",
+        "Send SIGTERM to the previous process if it is still running.";
+    /// The admin address cannot be opened after a restart. Traffic is not affected.
+    ADMIN_BIND_FAILED = Error, "cannot listen on the admin address",
+        "Free the address that another process uses.";
 }

@@ -1,36 +1,45 @@
 //! [`Proxy`]: reads the configuration, opens the sockets and serves until it is stopped.
 //!
-//! A single task owns all mutable state and applies edits of the bootstrap file. An invalid edit is
-//! rejected as a whole and the running configuration stays in use. The client's writer task runs on
-//! the runtime of [`Proxy::run`]; requests run on the worker threads.
+//! A single task owns all mutable state. It waits at startup until the resources that requests need
+//! are known (`initialization`), then applies edits of the bootstrap file and updates of the
+//! management server. An invalid edit is rejected as a whole and the running configuration stays in
+//! use. The client's writer task runs on the runtime of [`Proxy::run`]; requests run on the worker
+//! threads.
 
 use std::error::Error;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener as StdListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::OptionFuture;
-use plimsoll_client::{Client, LoadReporting, RouteCompiler, XdsOptions};
+use plimsoll_client::{
+    Client, ListenerCompiler, LoadReporting, RouteCompiler, Subscriptions, XdsOptions,
+};
 use plimsoll_core::log_line;
 use plimsoll_core::model::load_report::Node;
-use plimsoll_serve::{AdminOptions, FileSource, Files, error_chain, serve};
+use plimsoll_serve::{AdminOptions, FileSource, Files, error_chain, serve_until_replaced};
 use plimsoll_xds::ads::Variant;
 use plimsoll_xds::upstream::UpstreamOptions;
 use plimsoll_xds::yaml::ConfigError;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
-use crate::accept::{Command, WorkerThread, bind};
+use crate::accept::WorkerThread;
 use crate::admin::{self, Admin};
 use crate::clusters::{StaticClusters, subscriptions};
 use crate::config::{ListenerConfig, ProxyConfig, RouteSource};
 use crate::context::Context;
-use crate::listener::{Listener, ListenerError, ListenerRuntime};
+use crate::initialization::{INITIAL_FETCH_TIMEOUT, POLL_INTERVAL, awaited};
+use crate::lds::{self, DynamicListener};
+use crate::listener::ListenerRuntime;
+use crate::listener_manager::{ListenerManager, PreparedListener, listener_error};
 use crate::log_lines;
 use crate::router::RouteTable;
-use crate::source::{self, FileError, Loaded};
-use crate::state::{RunningListener, State};
+use crate::source::{self, FileError, Loaded, Overrides};
+use crate::state::{Origin, State};
+use crate::takeover;
 use crate::worker::Worker;
 
 /// Reasons why a proxy cannot start.
@@ -39,16 +48,43 @@ pub type RunError = plimsoll_serve::RunError<ConfigError>;
 /// Command-line options of a proxy.
 #[derive(Clone)]
 pub struct Options {
+    /// Bootstrap file; may be empty if `overrides` has a whole configuration.
     pub config: PathBuf,
+    /// Settings of the command line, which take precedence over the file.
+    pub overrides: Overrides,
     pub workers: usize,
     /// Limit of the time that active requests get to finish during shutdown.
     pub drain_time: Duration,
     /// Changes the log filter of the process; `None` if the logger does not support that.
     pub logging: Option<SetLogging>,
+    /// Listening sockets that the service manager has passed to the process (socket activation).
+    pub sockets: Arc<[StdListener]>,
+    /// Number of restarts before this process. If it is not 0, the process at the admin address is
+    /// told to drain once this one accepts connections.
+    pub restart_epoch: u32,
+    /// Limit of the time that startup waits for resources of the management server.
+    pub initial_fetch_timeout: Duration,
 }
 
 /// Replaces the log filter; takes directives as in `RUST_LOG`.
 pub type SetLogging = Arc<dyn Fn(&str) -> Result<(), Box<dyn Error>> + Send + Sync>;
+
+impl Options {
+    /// Options for a bootstrap file, with one worker, a drain time of 30 s and Envoy's 15 s for
+    /// the first resources.
+    pub fn new(config: impl Into<PathBuf>) -> Self {
+        Self {
+            config: config.into(),
+            overrides: Overrides::default(),
+            workers: 1,
+            drain_time: Duration::from_secs(30),
+            logging: None,
+            sockets: Arc::default(),
+            restart_epoch: 0,
+            initial_fetch_timeout: INITIAL_FETCH_TIMEOUT,
+        }
+    }
+}
 
 /// Addresses that the proxy listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,9 +93,10 @@ pub struct Bound {
     pub admin: Option<SocketAddr>,
 }
 
-/// Validates a bootstrap file: parses it and opens certificates, keys and access logs.
-pub fn check(path: &std::path::Path) -> Result<Arc<ProxyConfig>, RunError> {
-    let loaded = source::load(path, &mut Files::default())?;
+/// Validates a bootstrap: parses it and opens certificates, keys and access logs. `path` may be
+/// empty if `overrides` has a whole configuration.
+pub fn check(path: &std::path::Path, overrides: &Overrides) -> Result<Arc<ProxyConfig>, RunError> {
+    let loaded = source::load(path, overrides, &mut Files::default())?;
     let sinks = crate::access_log::Sinks::default();
     for listener in &loaded.config.listeners {
         ListenerRuntime::new(Arc::clone(listener), &sinks)
@@ -86,11 +123,14 @@ fn client(config: &ProxyConfig, workers: usize) -> Result<Client, plimsoll_clien
     }
     options.all_clusters = xds.clusters;
     options.compile_routes = Some(RouteCompiler::new(RouteTable::try_from));
+    if xds.listeners {
+        options.compile_listeners = Some(ListenerCompiler::new(DynamicListener::decode));
+    }
     if xds.delta {
         options.variant = Variant::Delta;
     }
     // The client subscribes only after `update_clusters` has passed the clusters of the file.
-    if let Some(fleet) = subscriptions(config).local_cluster_name {
+    if let Some(fleet) = subscriptions(config, &[]).local_cluster_name {
         options.local_cluster_name = fleet;
     }
     if xds.report_load {
@@ -102,7 +142,7 @@ fn client(config: &ProxyConfig, workers: usize) -> Result<Client, plimsoll_clien
     builder.xds(options).try_build()
 }
 
-/// A proxy whose listening sockets are open.
+/// A proxy whose sockets are bound.
 pub struct Proxy {
     options: Options,
     source: FileSource<Loaded, ConfigError>,
@@ -110,61 +150,79 @@ pub struct Proxy {
     initial_config: Arc<ProxyConfig>,
     state: Arc<State>,
     clusters: StaticClusters,
-    routes_changed: Option<watch::Receiver<u64>>,
-    threads: Vec<WorkerThread>,
+    updates: Option<watch::Receiver<u64>>,
+    listeners: ListenerManager,
+    /// Listeners of the management server that were passed to `listeners`.
+    dynamic: Vec<Arc<ListenerConfig>>,
+    subscribed: Subscriptions,
+    /// Listeners of the file until startup has what requests need.
+    prepared: Vec<PreparedListener>,
     admin: Option<TcpListener>,
 }
 
 impl Proxy {
-    /// Reads the bootstrap file, opens the sockets and starts the worker threads.
+    /// Reads the bootstrap file, binds the sockets and starts the worker threads. Without a
+    /// management server the proxy accepts connections when this returns.
     pub async fn start(options: Options) -> Result<Self, RunError> {
-        let mut source = FileSource::new(&options.config, source::load);
+        let overrides = options.overrides.clone();
+        let path = options.config.clone();
+        let mut source = FileSource::new(path, move |path: &_, files: &mut _| {
+            source::load(path, &overrides, files)
+        });
         let loaded = source.load()?;
         let workers = options.workers.max(1);
         let client = client(&loaded.config, workers)
             .map_err(|error| RunError::Failed("cannot start the client".into(), error.into()))?;
+        let epoch = options.restart_epoch;
+        let state = Arc::new(State::new(client.clone(), workers, loaded, epoch));
+        let threads = start_workers(&state)?;
+        let sockets = Arc::clone(&options.sockets);
         let mut proxy = Self {
             options,
             source,
-            initial_config: Arc::clone(&loaded.config),
-            state: Arc::new(State::new(client.clone(), workers, loaded)),
-            routes_changed: client.routes_changed(),
+            initial_config: Arc::clone(&state.loaded().config),
+            updates: client.routes_changed(),
             clusters: StaticClusters::new(client),
-            threads: Vec::new(),
+            listeners: ListenerManager::new(Arc::clone(&state), threads, sockets),
+            dynamic: Vec::new(),
+            subscribed: Subscriptions::default(),
+            prepared: Vec::new(),
             admin: None,
+            state,
         };
-        proxy.start_workers()?;
+        let config = proxy.config();
+        proxy.prepared = proxy.listeners.prepare(&config.listeners, Origin::File)?;
+        if epoch == 0 {
+            proxy.bind_admin()?;
+        }
         proxy.update_clusters().await;
-        if let Some(address) = proxy.config().admin {
-            proxy.admin = Some(plimsoll_serve::bind(address).await?.0);
+        if config.xds.is_none() {
+            proxy.set_live();
         }
         Ok(proxy)
     }
 
-    fn start_workers(&mut self) -> Result<(), RunError> {
-        // Open all files and sockets first, so that an error leaves no worker running.
-        let prepared = self.prepare(&self.config())?;
-        for index in 0..self.state.workers {
-            let routes = Arc::clone(&self.state.route_epoch);
-            let client = self.state.client.clone();
-            let worker = Worker::new(index, client, routes, self.state.seed(index));
-            let thread = WorkerThread::start(worker, Arc::clone(&self.state.connection_limit))
-                .map_err(|error| {
-                    RunError::Failed("cannot start a worker thread".to_owned(), error.into())
-                })?;
-            self.threads.push(thread);
+    fn bind_admin(&mut self) -> Result<(), RunError> {
+        if let Some(address) = self.config().admin {
+            self.admin = Some(plimsoll_serve::bind_shared(address, &self.options.sockets)?);
         }
-        self.activate(prepared);
         Ok(())
     }
 
-    /// Returns the addresses that the proxy listens on.
+    /// Returns the addresses of the listeners in the file and of the admin interface.
     pub fn bound(&self) -> Bound {
+        let prepared = self.prepared.iter().map(PreparedListener::name_and_address);
+        let running = self.state.listeners().into_iter();
         let admin = self.admin.as_ref();
-        let listeners = self.state.listeners().into_iter();
         Bound {
-            listeners: listeners.map(|one| (one.name, one.address)).collect(),
-            admin: admin.and_then(|listener| listener.local_addr().ok()),
+            listeners: running
+                .map(|one| (one.name, one.address))
+                .chain(prepared)
+                .collect(),
+            admin: match admin {
+                Some(listener) => listener.local_addr().ok(),
+                None => self.config().admin,
+            },
         }
     }
 
@@ -176,34 +234,91 @@ impl Proxy {
     }
 
     /// Serves until `Context::stopping` is canceled, then drains. A message on `reload` (sent for
-    /// SIGHUP) reloads the file even if its size and modification time are unchanged.
+    /// SIGHUP) reloads the file at once.
     pub async fn run(mut self, admin: AdminOptions, mut reload: mpsc::Receiver<()>) {
-        let admin = self.admin.take().map(|listener| {
-            let pages = Admin {
-                state: Arc::clone(&self.state),
-                logging: self.options.logging.clone(),
-            };
-            let router = admin::router().into_router(pages, admin);
-            // Never shut down this listener: the admin interface stays available during the drain.
-            tokio::spawn(serve(listener, router, std::future::pending()))
-        });
-        self.state.set_live();
+        let pages = Admin {
+            state: Arc::clone(&self.state),
+            logging: self.options.logging.clone(),
+        };
+        let router = admin::router().into_router(pages, admin);
+        let mut admin = self.serve_admin(&router);
+        self.initialize().await;
+        if self.options.restart_epoch > 0 {
+            self.take_over().await;
+            admin = self.serve_admin(&router);
+        }
         loop {
-            let routes_changed =
-                OptionFuture::from(self.routes_changed.as_mut().map(watch::Receiver::changed));
+            let updated = OptionFuture::from(self.updates.as_mut().map(watch::Receiver::changed));
             let edited = tokio::select! {
                 () = self.state.stopping.cancelled() => break,
                 Some(()) = reload.recv() => Some(self.source.load()),
-                Some(Ok(())) = routes_changed => None,
+                Some(Ok(())) = updated => None,
                 edited = self.source.poll() => edited,
             };
             self.update(edited).await;
         }
-        let limit = self.options.drain_time;
-        self.drain(limit).await;
+        self.listeners.drain(self.options.drain_time).await;
         if let Some(admin) = admin {
             admin.abort();
         }
+    }
+
+    /// Serves the admin interface, also during the drain unless another process has its address.
+    fn serve_admin(&mut self, router: &axum::Router) -> Option<tokio::task::JoinHandle<()>> {
+        let listener = self.admin.take()?;
+        let stopped = self.state.stopping.clone().cancelled_owned();
+        let router = router.clone();
+        Some(tokio::spawn(serve_until_replaced(
+            listener, router, stopped,
+        )))
+    }
+
+    /// Tells the process that has the admin address to drain, then opens the address.
+    async fn take_over(&mut self) {
+        let Some(address) = self.config().admin else {
+            return;
+        };
+        if let Err(error) = takeover::drain_previous(address).await {
+            log_line!(log_lines::TAKEOVER_FAILED, %address, %error);
+        }
+        if let Err(error) = self.bind_admin() {
+            let error = error_chain(&error);
+            log_line!(log_lines::ADMIN_BIND_FAILED, %address, %error);
+        }
+    }
+
+    /// Waits for the resources of the management server that requests need, then accepts
+    /// connections. Returns without accepting any if the proxy is stopped.
+    async fn initialize(&mut self) {
+        let deadline = Instant::now() + self.options.initial_fetch_timeout;
+        while !*self.state.live.borrow() {
+            // Listeners of the management server may refer to routes.
+            self.update_subscriptions().await;
+            let awaited = awaited(&self.state.client).await;
+            let names: Vec<String> = awaited.iter().map(ToString::to_string).collect();
+            let done = awaited.is_empty();
+            self.state.set_awaited(awaited);
+            if done || Instant::now() >= deadline {
+                if !done {
+                    let awaited = names.join(", ");
+                    log_line!(log_lines::INITIALIZATION_TIMED_OUT, awaited);
+                }
+                self.set_live();
+                return;
+            }
+            tokio::select! {
+                () = self.state.stopping.cancelled() => return,
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
+            }
+        }
+    }
+
+    /// Accepts connections from now on.
+    fn set_live(&mut self) {
+        let prepared = std::mem::take(&mut self.prepared);
+        self.listeners.activate(prepared, Origin::File, true);
+        self.update_dynamic_listeners(true);
+        self.state.set_live();
     }
 
     fn config(&self) -> Arc<ProxyConfig> {
@@ -216,10 +331,24 @@ impl Proxy {
         if let Err(error) = self.clusters.set_all(&config.clusters, fleet).await {
             log_line!(log_lines::CLUSTERS_NOT_APPLIED, %error);
         }
-        if config.xds.is_some()
-            && let Err(error) = self.state.client.subscribe(subscriptions(&config)).await
-        {
-            log_line!(log_lines::SUBSCRIPTION_FAILED, %error);
+        self.subscribed = Subscriptions::default();
+        self.update_subscriptions().await;
+    }
+
+    /// Subscribes to the routes of all listeners, those of the management server included.
+    async fn update_subscriptions(&mut self) {
+        let config = self.config();
+        if config.xds.is_none() {
+            return;
+        }
+        let dynamic = lds::listeners(&self.state.client);
+        let wanted = subscriptions(&config, &dynamic);
+        if wanted == self.subscribed {
+            return;
+        }
+        match self.state.client.subscribe(wanted.clone()).await {
+            Ok(()) => self.subscribed = wanted,
+            Err(error) => log_line!(log_lines::SUBSCRIPTION_FAILED, %error),
         }
     }
 
@@ -240,9 +369,26 @@ impl Proxy {
         }
     }
 
-    /// Applies changed routes of the management server and, if the file was edited, the edit.
+    /// Passes changed listeners of the management server on, or all of them if `force` is set.
+    fn update_dynamic_listeners(&mut self, force: bool) {
+        let wanted = lds::listeners(&self.state.client);
+        let same = wanted.len() == self.dynamic.len()
+            && wanted
+                .iter()
+                .zip(&self.dynamic)
+                .all(|(new, old)| Arc::ptr_eq(new, old));
+        if force || !same || self.listeners.dynamic_files_changed() {
+            self.listeners.set_dynamic(&wanted);
+            self.dynamic = wanted;
+        }
+    }
+
+    /// Applies changed resources of the management server and, if the file was edited, the edit.
     async fn update(&mut self, edited: Option<Result<Loaded, FileError>>) {
+        self.update_subscriptions().await;
+        self.update_dynamic_listeners(false);
         self.update_routes();
+        self.listeners.activate_warmed();
         if let Err(error) = self.clusters.remove_unused().await {
             log_line!(log_lines::CLUSTERS_NOT_REMOVED, %error);
         }
@@ -260,119 +406,31 @@ impl Proxy {
         edited: Result<Loaded, RunError>,
     ) -> Result<Vec<&'static str>, RunError> {
         let loaded = edited?;
-        let prepared = self.prepare(&loaded.config)?;
+        let prepared = self
+            .listeners
+            .prepare(&loaded.config.listeners, Origin::File)?;
         let restart_needed = restart_needed(&self.initial_config, &loaded.config);
         self.state.replace_config(loaded);
         // Make before break: clusters are added before the routes to them, and removed after.
         self.update_clusters().await;
-        self.activate(prepared);
+        self.listeners.activate(prepared, Origin::File, false);
         self.state.advance_route_epoch();
         let config = self.config();
         self.clusters.retain(&config.clusters);
         Ok(restart_needed)
     }
-
-    /// Opens the files and sockets of a configuration without using them yet.
-    fn prepare(&self, config: &ProxyConfig) -> Result<Vec<PreparedListener>, RunError> {
-        let mut prepared = Vec::new();
-        for listener in &config.listeners {
-            let mut runtime = ListenerRuntime::new(Arc::clone(listener), &self.state.sinks)
-                .map_err(|error| listener_error(listener, error))?;
-            if let RouteSource::Rds(name) = &listener.routes
-                && let Some(table) = self.state.client.compiled_routes(name)
-            {
-                runtime.routes = table;
-            }
-            let same = self
-                .state
-                .listeners()
-                .into_iter()
-                .find(|one| one.name == listener.name && one.configured == listener.address);
-            let sockets = match same {
-                Some(running) => Sockets::Existing(running.listener, running.address),
-                None => Sockets::New(self.bind(listener.address)?),
-            };
-            prepared.push(PreparedListener { runtime, sockets });
-        }
-        Ok(prepared)
-    }
-
-    fn bind(&self, address: SocketAddr) -> Result<Vec<std::net::TcpListener>, RunError> {
-        let failed = |error| RunError::Bind(address, error);
-        let first = bind(address).map_err(failed)?;
-        let bound = first.local_addr().map_err(failed)?;
-        let mut sockets = vec![first];
-        while sockets.len() < self.state.workers {
-            sockets.push(bind(bound).map_err(failed)?);
-        }
-        Ok(sockets)
-    }
-
-    fn activate(&self, prepared: Vec<PreparedListener>) {
-        let mut running = Vec::new();
-        for PreparedListener { runtime, sockets } in prepared {
-            let config = Arc::clone(&runtime.config);
-            let (listener, address) = match sockets {
-                Sockets::Existing(listener, address) => {
-                    listener.replace(runtime);
-                    (listener, address)
-                }
-                Sockets::New(sockets) => {
-                    let listener = Arc::new(Listener::new(runtime));
-                    let address = sockets.first().and_then(|socket| socket.local_addr().ok());
-                    for (thread, socket) in self.threads.iter().zip(sockets) {
-                        let listener = Arc::clone(&listener);
-                        thread.send(Command::Listen(config.name.clone(), listener, socket));
-                    }
-                    (listener, address.unwrap_or(config.address))
-                }
-            };
-            running.push(RunningListener {
-                name: config.name.clone(),
-                configured: config.address,
-                address,
-                listener,
-            });
-        }
-        for removed in self.state.replace_listeners(running) {
-            for thread in &self.threads {
-                thread.send(Command::Unlisten(removed.name.clone()));
-            }
-        }
-    }
-
-    /// Waits at most `limit` for active requests, then joins the worker threads.
-    async fn drain(mut self, limit: Duration) {
-        for thread in &self.threads {
-            thread.send(Command::Drain(limit));
-        }
-        let threads: Vec<_> = self
-            .threads
-            .iter_mut()
-            .filter_map(WorkerThread::take_handle)
-            .collect();
-        let joining = tokio::task::spawn_blocking(move || {
-            for thread in threads {
-                let _ = thread.join();
-            }
-        });
-        let _ = joining.await;
-    }
 }
 
-struct PreparedListener {
-    runtime: ListenerRuntime,
-    sockets: Sockets,
-}
-
-enum Sockets {
-    /// The listener is already running and keeps its sockets.
-    Existing(Arc<Listener>, SocketAddr),
-    New(Vec<std::net::TcpListener>),
-}
-
-fn listener_error(listener: &ListenerConfig, error: ListenerError) -> RunError {
-    RunError::Failed(format!("listener {:?}", listener.name), error.into())
+fn start_workers(state: &Arc<State>) -> Result<Vec<WorkerThread>, RunError> {
+    (0..state.workers)
+        .map(|index| {
+            let routes = Arc::clone(&state.route_epoch);
+            let worker = Worker::new(index, state.client.clone(), routes, state.seed(index));
+            WorkerThread::start(worker, Arc::clone(&state.connection_limit)).map_err(|error| {
+                RunError::Failed("cannot start a worker thread".to_owned(), error.into())
+            })
+        })
+        .collect()
 }
 
 /// Returns the edited fields that take effect at a restart only.
@@ -403,13 +461,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("proxy.yaml");
         std::fs::write(&file, "static_resources: {}").unwrap();
-        let options = Options {
-            config: file.clone(),
-            workers: 1,
-            drain_time: Duration::ZERO,
-            logging: None,
-        };
-        let mut proxy = Proxy::start(options).await.unwrap();
+        let mut proxy = Proxy::start(Options::new(&file)).await.unwrap();
         let state = Arc::clone(&proxy.state);
         let epoch = || state.route_epoch.load(Ordering::Relaxed);
         let before = (epoch(), state.client.cluster_epoch());
@@ -426,7 +478,7 @@ mod tests {
         assert_eq!(epoch(), before.0 + 1);
         let counts = state.reloads.counts();
         assert_eq!((counts.succeeded, counts.failed), (1, 1));
-        proxy.drain(Duration::ZERO).await;
+        proxy.listeners.drain(Duration::ZERO).await;
     }
 
     #[test]

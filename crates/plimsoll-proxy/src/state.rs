@@ -2,16 +2,19 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use plimsoll_client::Client;
 use plimsoll_serve::{CancellationToken, Reloads};
+use tokio::sync::watch;
 
 use crate::accept::ConnectionLimit;
 use crate::access_log::Sinks;
+use crate::config::ListenerConfig;
+use crate::initialization::Awaited;
 use crate::listener::Listener;
 use crate::source::Loaded;
 
@@ -29,22 +32,46 @@ pub(crate) struct State {
     pub(crate) route_epoch: Arc<AtomicU64>,
     /// Canceled to stop the proxy, which then drains.
     pub(crate) stopping: CancellationToken,
-    live: AtomicBool,
+    pub(crate) live: watch::Sender<bool>,
+    awaited: Mutex<Vec<Awaited>>,
+    /// Number of restarts before this process (`--restart-epoch`).
+    pub(crate) restart_epoch: u32,
     seeds: RandomState,
 }
 
+/// A listener that is active.
 #[derive(Clone, Debug)]
 pub(crate) struct RunningListener {
     pub(crate) name: String,
-    /// Address of the listener in the file; its port may be 0.
+    /// Address in the configuration; its port may be 0.
     pub(crate) configured: SocketAddr,
     pub(crate) address: SocketAddr,
     pub(crate) listener: Arc<Listener>,
+    pub(crate) origin: Origin,
+}
+
+impl RunningListener {
+    /// Whether the sockets of this listener have the address that `config` asks for. With port 0
+    /// any port will do, so the listener of the same name keeps its port.
+    pub(crate) fn has_address_of(&self, config: &ListenerConfig) -> bool {
+        let fixed = config.address.port() != 0 || self.name == config.name;
+        self.configured == config.address && fixed
+    }
+}
+
+/// Where the configuration of a listener comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    File,
+    Lds,
 }
 
 /// Lifecycle of the process, as in Envoy's `ServerInfo.State`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
+    /// Clusters or endpoints of the management server are awaited.
+    PreInitializing,
+    /// Listeners or routes of the management server are awaited.
     Initializing,
     Live,
     Draining,
@@ -53,6 +80,7 @@ pub(crate) enum Phase {
 impl Phase {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
+            Self::PreInitializing => "PRE_INITIALIZING",
             Self::Initializing => "INITIALIZING",
             Self::Live => "LIVE",
             Self::Draining => "DRAINING",
@@ -61,7 +89,7 @@ impl Phase {
 }
 
 impl State {
-    pub(crate) fn new(client: Client, workers: usize, loaded: Loaded) -> Self {
+    pub(crate) fn new(client: Client, workers: usize, loaded: Loaded, restart_epoch: u32) -> Self {
         let state = Self {
             client,
             workers,
@@ -73,7 +101,9 @@ impl State {
             connection_limit: Arc::default(),
             route_epoch: Arc::default(),
             stopping: CancellationToken::new(),
-            live: AtomicBool::new(false),
+            live: watch::Sender::new(false),
+            awaited: Mutex::default(),
+            restart_epoch,
             seeds: RandomState::new(),
         };
         state.apply_connection_limit();
@@ -98,18 +128,38 @@ impl State {
         self.lock_listeners().clone()
     }
 
-    /// Replaces the set of listeners; returns those that were removed.
-    pub(crate) fn replace_listeners(
+    /// Adds a listener; returns the one of the same name that it replaces.
+    pub(crate) fn add_listener(&self, new: RunningListener) -> Option<RunningListener> {
+        let mut current = self.lock_listeners();
+        let Some(same) = current.iter_mut().find(|one| one.name == new.name) else {
+            current.push(new);
+            return None;
+        };
+        let is_new = !Arc::ptr_eq(&same.listener, &new.listener);
+        let replaced = std::mem::replace(same, new);
+        is_new.then_some(replaced)
+    }
+
+    pub(crate) fn remove_listener(&self, listener: &Arc<Listener>) {
+        self.lock_listeners()
+            .retain(|one| !Arc::ptr_eq(&one.listener, listener));
+    }
+
+    pub(crate) fn is_active(&self, listener: &Arc<Listener>) -> bool {
+        let current = self.lock_listeners();
+        current
+            .iter()
+            .any(|one| Arc::ptr_eq(&one.listener, listener))
+    }
+
+    /// Keeps the listeners for which `stays` returns true; returns the others.
+    pub(crate) fn retain_listeners(
         &self,
-        listeners: Vec<RunningListener>,
+        stays: impl Fn(&RunningListener) -> bool,
     ) -> Vec<RunningListener> {
         let mut current = self.lock_listeners();
-        let mut removed = std::mem::replace(&mut *current, listeners);
-        removed.retain(|one| {
-            !current
-                .iter()
-                .any(|new| Arc::ptr_eq(&new.listener, &one.listener))
-        });
+        let (kept, removed) = std::mem::take(&mut *current).into_iter().partition(stays);
+        *current = kept;
         removed
     }
 
@@ -131,14 +181,30 @@ impl State {
     pub(crate) fn phase(&self) -> Phase {
         if self.stopping.is_cancelled() {
             Phase::Draining
-        } else if self.live.load(Ordering::Relaxed) {
+        } else if *self.live.borrow() {
             Phase::Live
+        } else if self.lock_awaited().iter().any(Awaited::is_upstream) {
+            Phase::PreInitializing
         } else {
             Phase::Initializing
         }
     }
 
     pub(crate) fn set_live(&self) {
-        self.live.store(true, Ordering::Relaxed);
+        self.lock_awaited().clear();
+        self.live.send_replace(true);
+    }
+
+    /// Resources that startup waits for.
+    pub(crate) fn awaited(&self) -> Vec<Awaited> {
+        self.lock_awaited().clone()
+    }
+
+    pub(crate) fn set_awaited(&self, awaited: Vec<Awaited>) {
+        *self.lock_awaited() = awaited;
+    }
+
+    fn lock_awaited(&self) -> MutexGuard<'_, Vec<Awaited>> {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

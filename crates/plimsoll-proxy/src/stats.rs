@@ -115,8 +115,14 @@ counters! {
         reload_failure = "config.reload_failure",
         /// Lines written to access logs.
         write_completed = "access_log_file.write_completed",
-        /// Access log lines dropped because the disk was slower than the traffic.
+        /// Access log lines dropped because the disk was slower than the traffic, or full.
         write_dropped = "access_log_file.write_dropped",
+        /// Failed writes to access logs; each is tried again.
+        write_failed = "access_log_file.write_failed",
+        /// Failed attempts to open an access log again.
+        reopen_failed = "access_log_file.reopen_failed",
+        /// Listeners that accept connections.
+        total_listeners_active = "listener_manager.total_listeners_active": gauge,
     }
 }
 

@@ -103,6 +103,109 @@ async fn listeners_are_added_and_removed() {
     proxy.shut_down().await;
 }
 
+/// A configuration whose listener has a fixed address.
+fn fixed(address: std::net::SocketAddr, cluster: std::net::SocketAddr) -> String {
+    let text = config(&route_all_to("a"), &[("a", &[cluster], "")]);
+    let port = format!("port_value: {}}}", address.port());
+    let (admin, rest) = text.split_once('\n').unwrap();
+    format!("{admin}\n{}", rest.replacen("port_value: 0}", &port, 1))
+}
+
+/// P-3: an edit of the address moves the listener, and connections of the old one drain.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listener_moves_to_another_address() {
+    let a = Backend::echo("a").await;
+    let addresses = [support::free_address(), support::free_address()];
+    let proxy = Proxy::start_with(&fixed(addresses[0], a.address), 2, TIMEOUT).await;
+    for round in 1..5 {
+        let [from, to] = [addresses[(round + 1) % 2], addresses[round % 2]];
+        let mut kept = Raw::connect(from).await;
+        let request = "GET / HTTP/1.1\r\nhost: h\r\n\r\n";
+        kept.send(request).await;
+        assert_eq!(kept.response().await.status, 200);
+        proxy.edit(&fixed(to, a.address)).await;
+        eventually("the new address is open", || async {
+            TcpStream::connect(to).await.is_ok()
+        })
+        .await;
+        assert_eq!(client::get(to, "/").await.status, 200);
+        eventually("the old address is closed", || async {
+            TcpStream::connect(from).await.is_err()
+        })
+        .await;
+        assert_eq!(page(&proxy, "/listeners").await, format!("front::{to}\n"));
+        kept.send(request).await;
+        let last = kept.response().await;
+        assert_eq!(last.status, 200);
+        assert!(last.head.contains("connection: close"), "{last:?}");
+        assert_eq!(kept.rest().await, "");
+    }
+    proxy.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_listeners_exchange_their_addresses() {
+    let addresses = [support::free_address(), support::free_address()];
+    let with = |first: std::net::SocketAddr, second: std::net::SocketAddr| {
+        let listener = |name: &str, address: std::net::SocketAddr| {
+            format!(
+                "{{name: {name}, address: {{socket_address: {{address: 127.0.0.1, port_value: {}}}}}, \
+                 filter_chains: [{{filters: [{{typed_config: {{'@type': type.googleapis.com/envoy.\
+                 extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, \
+                 stat_prefix: {name}, route_config: {{virtual_hosts: [{{name: all, domains: ['*'], \
+                 routes: [{{match: {{prefix: /}}, direct_response: {{status: 200, body: \
+                 {{inline_string: {name}}}}}}}]}}]}}}}}}]}}]}}",
+                address.port()
+            )
+        };
+        let admin = "{address: {socket_address: {address: 127.0.0.1, port_value: 0}}}";
+        format!(
+            "{{admin: {admin}, static_resources: {{listeners: [{}, {}]}}}}",
+            listener("one", first),
+            listener("two", second)
+        )
+    };
+    let [a, b] = addresses;
+    let proxy = Proxy::start_with(&with(a, b), 2, TIMEOUT).await;
+    for (first, second) in [(b, a), (a, b), (b, a)] {
+        proxy.edit(&with(first, second)).await;
+        eventually("the addresses are exchanged", || async {
+            client::get(first, "/").await.body == "one"
+                && client::get(second, "/").await.body == "two"
+        })
+        .await;
+    }
+    proxy.shut_down().await;
+}
+
+/// A renamed listener keeps its sockets, and connections of the old one drain without errors.
+#[tokio::test(flavor = "multi_thread")]
+async fn names_and_filters_of_a_listener_change_under_load() {
+    let a = Backend::echo("a").await;
+    let address = support::free_address();
+    let text = fixed(address, a.address);
+    let proxy = Proxy::start_with(&text, 2, TIMEOUT).await;
+    let load = Load::start(address, 4);
+    for round in 0..4 {
+        let edited = text
+            .replace("name: front", &format!("name: front{round}"))
+            .replace("stat_prefix: front", &format!("stat_prefix: http{round}"));
+        proxy.edit(&edited).await;
+        eventually("the listener has its new name", || async {
+            page(&proxy, "/listeners").await == format!("front{round}::{address}\n")
+        })
+        .await;
+        load.wait_for(50).await;
+    }
+    assert_eq!(load.stop().await, [""; 0]);
+    assert!(counter(&proxy, "http.http3.downstream_cx_drain_close").await > 0);
+    eventually("all connections are closed", || async {
+        counter(&proxy, "http.http3.downstream_cx_active").await == 0
+    })
+    .await;
+    proxy.shut_down().await;
+}
+
 #[tokio::test]
 async fn tls_negotiates_alpn_and_reloads_certificates() {
     let backend = Backend::echo("a").await;
@@ -220,26 +323,106 @@ async fn requests_are_aborted_at_the_drain_deadline() {
     assert_eq!(raw.rest().await, "");
 }
 
+/// P-7: the same file twice, with fixed addresses of listener and admin interface.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_drops_no_requests() {
+async fn a_restart_with_the_same_file_drops_no_requests() {
     let backend = Backend::echo("a").await;
-    let text = config(&route_all_to("a"), &[("a", &[backend.address], "")]);
-    let old = Proxy::start_with(&text, 2, TIMEOUT).await;
-    let load = Load::start(old.address(), 4);
-    load.wait_for(50).await;
-    let port = format!("port_value: {}}}", old.address().port());
-    let text = text
-        .replacen("port_value: 0}", "port_value: 00}", 1)
-        .replacen("port_value: 0}", &port, 1)
-        .replace("00}", "0}");
-    let new = Proxy::start_with(&text, 2, TIMEOUT).await;
-    assert_eq!(new.address(), old.address());
-    load.wait_for(50).await;
-    old.shut_down().await;
-    load.wait_for(50).await;
-    assert!(counter(&new, "http.front.downstream_rq_total").await > 0);
+    let (address, admin) = (support::free_address(), support::free_address());
+    let text = fixed(address, backend.address).replacen(
+        "port_value: 0}",
+        &format!("port_value: {}}}", admin.port()),
+        1,
+    );
+    let mut old = Proxy::start_with(&text, 2, TIMEOUT).await;
+    let load = Load::start(address, 4);
+    for _ in 0..3 {
+        load.wait_for(50).await;
+        let new = Proxy::start_with(&text, 2, TIMEOUT).await;
+        assert_eq!((new.address(), new.admin()), (address, admin));
+        load.wait_for(50).await;
+        old.stop();
+        // The admin address belongs to the new process while the old one drains.
+        let mut ready = 0;
+        eventually("only the new process answers", || {
+            let last = ready;
+            ready += 1;
+            async move { last > 0 && client::get(admin, "/ready").await.body == "LIVE\n" }
+        })
+        .await;
+        old.shut_down().await;
+        for _ in 0..8 {
+            assert_eq!(client::get(admin, "/ready").await.body, "LIVE\n");
+        }
+        load.wait_for(50).await;
+        assert!(counter(&new, "http.front.downstream_rq_total").await > 0);
+        old = new;
+    }
     assert_eq!(load.stop().await, [""; 0]);
-    new.shut_down().await;
+    old.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_epoch_takes_over_from_the_running_process() {
+    let backend = Backend::echo("a").await;
+    let (address, admin) = (support::free_address(), support::free_address());
+    let text = fixed(address, backend.address).replacen(
+        "port_value: 0}",
+        &format!("port_value: {}}}", admin.port()),
+        1,
+    );
+    let mut old = Proxy::start_with(&text, 2, TIMEOUT).await;
+    let load = Load::start(address, 4);
+    for epoch in 1..4 {
+        load.wait_for(50).await;
+        let new = Proxy::launch(&text, |options| {
+            options.workers = 2;
+            options.drain_time = TIMEOUT;
+            options.restart_epoch = epoch;
+        })
+        .await;
+        // Nobody tells the old process to stop but the new one.
+        old.ended().await;
+        eventually("the new process has the admin address", || async {
+            let response = client::get(admin, "/server_info").await;
+            response
+                .body
+                .contains(&format!("\"restart_epoch\":{epoch}"))
+        })
+        .await;
+        old = new;
+    }
+    load.wait_for(50).await;
+    assert_eq!(load.stop().await, [""; 0]);
+    old.shut_down().await;
+}
+
+#[tokio::test]
+async fn inherited_sockets_are_used() {
+    let backend = Backend::echo("a").await;
+    let bind = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let sockets = [bind(), bind()];
+    let [address, admin] = sockets.each_ref().map(|one| one.local_addr().unwrap());
+    for socket in &sockets {
+        socket.set_nonblocking(true).unwrap();
+    }
+    let text = fixed(address, backend.address).replacen(
+        "port_value: 0}",
+        &format!("port_value: {}}}", admin.port()),
+        1,
+    );
+    let sockets: Arc<[std::net::TcpListener]> = sockets.into();
+    for _ in 0..2 {
+        let proxy = Proxy::launch(&text, |options| {
+            options.workers = 2;
+            options.sockets = Arc::clone(&sockets);
+        })
+        .await;
+        assert_eq!(client::get(address, "/").await.status, 200);
+        assert_eq!(client::get(admin, "/ready").await.body, "LIVE\n");
+        proxy.shut_down().await;
+        // The service manager keeps the sockets, so clients of a restart wait in their queues.
+        assert!(TcpStream::connect(address).await.is_ok());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -303,6 +486,43 @@ async fn requests_are_logged_when_they_end() {
          {\"cluster\":\"b\",\"code\":503,\"flags\":\"NC\",\"host\":null,\"in\":0,\"path\":\"/b\"}\n\
          {\"cluster\":null,\"code\":404,\"flags\":\"NR\",\"host\":null,\"in\":0,\"path\":\"/c\"}\n"
     );
+    proxy.shut_down().await;
+}
+
+/// P-15: a full disk does not end the access log, and a rotated file is opened again.
+#[tokio::test]
+async fn access_logs_survive_a_full_disk_and_rotation() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+    let log = format!(
+        "access_log: [{{typed_config: {{'@type': type.googleapis.com/envoy.extensions.\
+         access_loggers.file.v3.FileAccessLog, path: {}, log_format: {{text_format_source: \
+         {{inline_string: \"%REQ(:PATH)%\\n\"}}}}}}}}]",
+        path.display()
+    );
+    let routes = "- match: {prefix: /}\n  direct_response: {status: 200}\n";
+    let proxy = Proxy::start(&config_with(&log, routes, &[])).await;
+    client::get(proxy.address(), "/full").await;
+    eventually("the write fails", || async {
+        counter(&proxy, "access_log_file.write_failed").await > 0
+    })
+    .await;
+    let read = |path: &std::path::Path| std::fs::read_to_string(path).unwrap_or_default();
+    std::fs::remove_file(&path).unwrap();
+    let reopen = "POST /reopen_logs HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n";
+    assert_eq!(client::send(proxy.admin(), reopen).await.status, 200);
+    eventually("the line is written", || async { read(&path) == "/full\n" }).await;
+    let rotated = folder.path().join("access.log.1");
+    std::fs::rename(&path, &rotated).unwrap();
+    proxy.context.reopen_logs();
+    client::get(proxy.address(), "/rotated").await;
+    eventually("the new file is written", || async {
+        read(&path) == "/rotated\n"
+    })
+    .await;
+    assert_eq!(read(&rotated), "/full\n");
+    assert_eq!(counter(&proxy, "access_log_file.write_dropped").await, 0);
     proxy.shut_down().await;
 }
 

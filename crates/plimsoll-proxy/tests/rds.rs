@@ -103,9 +103,8 @@ async fn route_updates_cause_no_failures_and_routes_survive_the_server() {
     let [one, two] = [upstream("c1", &backends[0]), upstream("c2", &backends[1])];
     for variant in VARIANTS {
         let mut server = Management::start(&[]);
-        let proxy = Proxy::start_with(&config(server.address, variant, &[]), 2, TIMEOUT).await;
-        assert_eq!(get(proxy.address(), "/").await.status, 404, "no routes yet");
         server.set(&[one.as_slice(), &[routes("r", "c1")]].concat());
+        let proxy = Proxy::start_with(&config(server.address, variant, &[]), 2, TIMEOUT).await;
         answered_by(&proxy, "one").await;
         let load = Load::start(proxy.address(), 4);
         for round in 0..6 {
@@ -127,6 +126,66 @@ async fn route_updates_cause_no_failures_and_routes_survive_the_server() {
         assert_eq!(server.rejections(), [""; 0], "{variant}");
         proxy.shut_down().await;
     }
+}
+
+/// P-9: nothing is accepted before clusters, endpoints and routes are known.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_accepted_before_the_first_resources() {
+    let backend = Backend::echo("one").await;
+    let [cluster, endpoints] = upstream("c1", &backend);
+    for variant in VARIANTS {
+        let server = Management::start(&[]);
+        let text = config(server.address, variant, &[]);
+        let proxy = Proxy::launch(&text, |_| ()).await;
+        let awaits = async |what: &str| {
+            eventually(&format!("{what} is awaited"), || async {
+                let ready = get(proxy.admin(), "/ready").await;
+                ready.status == 503 && ready.body.contains(&format!("awaiting {what}\n"))
+            })
+            .await;
+            let connected = tokio::net::TcpStream::connect(proxy.address()).await;
+            assert!(connected.is_err(), "accepted without {what}");
+        };
+        awaits("route configuration r").await;
+        server.set(std::slice::from_ref(&cluster));
+        awaits("endpoints of c1").await;
+        let info = get(proxy.admin(), "/server_info").await.body;
+        assert!(info.contains("\"state\":\"PRE_INITIALIZING\""), "{info}");
+        server.set(&[cluster.clone(), endpoints.clone()]);
+        awaits("route configuration r").await;
+        let stats = get(proxy.admin(), "/stats").await.body;
+        assert!(stats.contains("server.live: 0\n"), "{stats}");
+        server.set(&[cluster.clone(), endpoints.clone(), routes("r", "c1")]);
+        eventually("the proxy is live", || async {
+            get(proxy.admin(), "/ready").await.body == "LIVE\n"
+        })
+        .await;
+        let response = get(proxy.address(), "/").await;
+        assert_eq!(response.status, 200, "{variant}: {response:?}");
+        proxy.shut_down().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_management_server_the_proxy_starts_after_the_timeout() {
+    let text = config(support::free_address(), "GRPC", &[]);
+    let proxy = Proxy::launch(&text, |options| {
+        options.initial_fetch_timeout = std::time::Duration::from_millis(50);
+    })
+    .await;
+    eventually("the proxy is live", || async {
+        get(proxy.admin(), "/ready").await.body == "LIVE\n"
+    })
+    .await;
+    assert_eq!(get(proxy.address(), "/").await.status, 404);
+    proxy.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_that_waits_for_resources_can_be_stopped() {
+    let server = Management::start(&[]);
+    let proxy = Proxy::launch(&config(server.address, "GRPC", &[]), |_| ()).await;
+    proxy.shut_down().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,11 +14,9 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, get, post};
-use plimsoll_core::log_line;
-use tokio::net::TcpListener;
 
+use crate::access::{AdminToken, check_change};
 use crate::http_guard::HttpGuard;
-use crate::log_lines;
 
 /// Limit of request bodies: large enough for a what-if request with thousands of zones.
 const MAX_BODY_BYTES: usize = 256 << 10;
@@ -33,6 +31,8 @@ pub struct AdminPath {
     pub query: &'static str,
     /// Description of the path, for the list of paths.
     pub about: &'static str,
+    /// Whether the path changes something: allowed from loopback or with the admin token.
+    pub changes_state: bool,
 }
 
 impl AdminPath {
@@ -47,6 +47,7 @@ impl AdminPath {
             path,
             query,
             about,
+            changes_state: false,
         }
     }
 
@@ -78,6 +79,8 @@ pub struct AdminOptions {
     pub pages: Option<Router>,
     /// Additional host names of the admin listener; requests for other names are refused.
     pub hosts: Vec<String>,
+    /// Allows requests from other machines to change state; without it only loopback may.
+    pub token: Option<AdminToken>,
 }
 
 /// Paths of an admin API and their handlers.
@@ -111,7 +114,23 @@ impl<S: Clone + Send + Sync + 'static> AdminRouter<S> {
         self.add(AdminPath::new("GET", path, query, about), get(handler))
     }
 
-    /// Adds a `POST` handler, for actions and for requests with a body.
+    /// Adds a `POST` handler that changes state: allowed from loopback or with the admin token.
+    #[must_use]
+    pub fn action<T: 'static>(
+        self,
+        path: &'static str,
+        query: &'static str,
+        about: &'static str,
+        handler: impl Handler<T, S>,
+    ) -> Self {
+        let path = AdminPath {
+            changes_state: true,
+            ..AdminPath::new("POST", path, query, about)
+        };
+        self.add(path, post(handler))
+    }
+
+    /// Adds a `POST` handler that changes nothing, for requests with a body.
     #[must_use]
     pub fn post<T: 'static>(
         self,
@@ -138,6 +157,12 @@ impl<S: Clone + Send + Sync + 'static> AdminRouter<S> {
     pub fn into_router(self, state: S, options: AdminOptions) -> Router {
         let AdminFormat { index, error } = self.format;
         let paths: Arc<[AdminPath]> = self.paths.into();
+        let actions: Vec<&'static str> = paths
+            .iter()
+            .filter(|path| path.changes_state)
+            .map(|path| path.path)
+            .collect();
+        let token = options.token;
         let listed_at = paths[0].path;
         let list = move || ready(index(&paths));
         let pages = options
@@ -155,7 +180,20 @@ impl<S: Clone + Send + Sync + 'static> AdminRouter<S> {
                 ready(error(StatusCode::METHOD_NOT_ALLOWED, reason))
             })
             .with_state(state)
-            .merge(pages);
+            .merge(pages)
+            .layer(from_fn(move |request: Request, next: Next| {
+                let checked = if actions.contains(&request.uri().path()) {
+                    check_change(&request, token.as_ref())
+                } else {
+                    Ok(())
+                };
+                async move {
+                    match checked {
+                        Ok(()) => next.run(request).await,
+                        Err(reason) => error(StatusCode::FORBIDDEN, reason),
+                    }
+                }
+            }));
         guarded(router, &options.hosts, error)
     }
 }
@@ -180,18 +218,6 @@ pub fn guarded(
     }))
 }
 
-/// Serves an admin API until `shutdown` resolves and requests in flight have finished.
-pub async fn serve(
-    listener: TcpListener,
-    router: Router,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) {
-    let served = axum::serve(listener, router).with_graceful_shutdown(shutdown);
-    if let Err(error) = served.await {
-        log_line!(log_lines::ADMIN_CLOSED, %error);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use axum::body::{Body, to_bytes};
@@ -210,7 +236,8 @@ mod tests {
         let one = |state: axum::extract::State<u32>| async move { state.to_string() };
         AdminRouter::new(format, "/help")
             .get("/one", "name=NAME", "A number", one)
-            .post("/end", "", "Ends it", async || "OK")
+            .post("/ask", "", "Answers it", async || "OK")
+            .action("/end", "", "Ends it", async || "OK")
     }
 
     async fn ask(options: AdminOptions, request: Request<Body>) -> (u16, String) {
@@ -230,15 +257,29 @@ mod tests {
     async fn every_path_of_the_table_is_served_and_listed() {
         let table = pages();
         let methods: Vec<_> = table.paths().iter().map(|path| path.method).collect();
-        assert_eq!(methods, ["GET", "GET", "POST"]);
-        let list = (200, "/help\n/one?name=NAME\n/end".to_owned());
+        assert_eq!(methods, ["GET", "GET", "POST", "POST"]);
+        let list = (200, "/help\n/one?name=NAME\n/ask\n/end".to_owned());
         assert_eq!(get("/help").await, list);
         assert_eq!(get("/").await, list);
         assert_eq!(get("/one").await, (200, "7".to_owned()));
         let (status, reason) = get("/two").await;
         assert!(status == 404 && reason.contains("see /help"), "{reason}");
-        let reason = "GET is not allowed for /end\n".to_owned();
-        assert_eq!(get("/end").await, (405, reason));
+        let reason = "GET is not allowed for /ask\n".to_owned();
+        assert_eq!(get("/ask").await, (405, reason));
+    }
+
+    #[tokio::test]
+    async fn actions_are_refused_from_other_machines() {
+        let post = |path: &str, peer: &str| {
+            let mut request = Request::post(path).body(Body::empty()).unwrap();
+            let peer = crate::access::Peer(peer.parse().unwrap());
+            request.extensions_mut().insert(peer);
+            ask(AdminOptions::default(), request)
+        };
+        assert_eq!(post("/end", "127.0.0.1:1").await.0, 200);
+        let (status, reason) = post("/end", "10.0.0.7:1").await;
+        assert!(status == 403 && reason.contains("loopback"), "{reason}");
+        assert_eq!(post("/ask", "10.0.0.7:1").await.0, 200);
     }
 
     #[tokio::test]
@@ -246,6 +287,7 @@ mod tests {
         let options = || AdminOptions {
             pages: Some(Router::new().route("/", axum::routing::get(async || "a page"))),
             hosts: vec!["admin.example.org".to_owned()],
+            token: None,
         };
         let to = |host: &str| Request::get("/").header("host", host).body(Body::empty());
         let answer = ask(options(), to("admin.example.org").unwrap()).await;

@@ -2,8 +2,9 @@
 
 use std::error::Error;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
 
+use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
 use crate::FileError;
@@ -29,6 +30,48 @@ pub async fn bind<E>(address: SocketAddr) -> Result<(TcpListener, SocketAddr), R
         Ok((listener, local))
     };
     bound.await.map_err(|error| RunError::Bind(address, error))
+}
+
+/// Length of the queue of connections that are established but not accepted.
+const BACKLOG: i32 = 1024;
+
+/// Binds a listening socket whose address other processes of the same user can share
+/// (`SO_REUSEPORT`), so that the next process starts before this one ends. Uses the socket of
+/// `inherited` that has the address, if there is one.
+pub fn bind_shared<E>(
+    address: SocketAddr,
+    inherited: &[StdListener],
+) -> Result<TcpListener, RunError<E>> {
+    let bound = || {
+        if let Some(socket) = find_socket(inherited, address) {
+            let socket = socket.try_clone()?;
+            socket.set_nonblocking(true)?;
+            return TcpListener::from_std(socket);
+        }
+        let domain = Domain::for_address(address);
+        let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        TcpListener::from_std(socket.into())
+    };
+    bound().map_err(|error| RunError::Bind(address, error))
+}
+
+/// Returns the inherited socket (socket activation) that listens on an address. A socket on `::`
+/// also accepts IPv4, so it serves for `0.0.0.0`.
+pub fn find_socket(inherited: &[StdListener], address: SocketAddr) -> Option<&StdListener> {
+    let has_address = |socket: &&StdListener| {
+        let Ok(local) = socket.local_addr() else {
+            return false;
+        };
+        let both_any = local.ip().is_unspecified() && address.ip().is_unspecified();
+        let same_ip = local.ip() == address.ip() || both_any && matches!(local.ip(), IpAddr::V6(_));
+        local.port() == address.port() && same_ip
+    };
+    inherited.iter().find(has_address)
 }
 
 /// Formats an error and its sources on one line.
@@ -58,6 +101,34 @@ mod tests {
         let text = error_chain(&error);
         let start = format!("cannot listen on {taken}: Address already in use");
         assert!(text.starts_with(&start), "{text}");
+    }
+
+    #[tokio::test]
+    async fn shared_addresses_can_be_bound_twice() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let first = bind_shared::<io::Error>(any, &[]).unwrap();
+        let address = first.local_addr().unwrap();
+        let second = bind_shared::<io::Error>(address, &[]).unwrap();
+        assert_eq!(second.local_addr().unwrap(), address);
+        drop((first, second));
+        let alone = StdListener::bind(any).unwrap();
+        let taken = alone.local_addr().unwrap();
+        assert!(bind_shared::<io::Error>(taken, &[]).is_err());
+        let inherited = bind_shared::<io::Error>(taken, &[alone]).unwrap();
+        assert_eq!(inherited.local_addr().unwrap(), taken);
+    }
+
+    #[test]
+    fn inherited_sockets_are_found_by_address() {
+        let any = StdListener::bind("[::]:0").unwrap();
+        let port = any.local_addr().unwrap().port();
+        let sockets = [any];
+        let found = |ip: &str| {
+            let address = SocketAddr::new(ip.parse().unwrap(), port);
+            find_socket(&sockets, address).is_some()
+        };
+        assert!(found("::") && found("0.0.0.0"));
+        assert!(!found("127.0.0.1") && !found("::1"));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use plimsoll_control::config::FileError;
-use plimsoll_proxy::RunError;
+use plimsoll_proxy::{Overrides, RunError};
 use plimsoll_serve::{Files, error_chain};
 use plimsoll_xds::bootstrap::Bootstrap;
 use plimsoll_xds::yaml::{ConfigError, Document, parse_cluster, parse_upstream_cluster};
@@ -122,10 +122,11 @@ fn control(path: &Path) -> Verdict {
 }
 
 fn proxy(path: &Path) -> Verdict {
-    let config = plimsoll_proxy::check(path).map_err(|error| match error {
-        RunError::Config(error) => without_own_name(error, path),
-        other => ConfigError::new("", error_chain(&other)).into(),
-    })?;
+    let config =
+        plimsoll_proxy::check(path, &Overrides::default()).map_err(|error| match error {
+            RunError::Config(error) => without_own_name(error, path),
+            other => ConfigError::new("", error_chain(&other)).into(),
+        })?;
     let listeners = count(config.listeners.len(), "listener", "listeners");
     let clusters = count(config.clusters.len(), "cluster", "clusters");
     Ok(format!("{listeners}, {clusters}"))

@@ -15,6 +15,7 @@ mod reference;
 mod render;
 mod scenario;
 mod schema;
+mod service_manager;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;

@@ -70,8 +70,8 @@ impl Control {
     /// Builds the router, which accepts the given host names.
     fn router(&self, hosts: &[&str]) -> Router {
         let options = AdminOptions {
-            pages: None,
             hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+            ..AdminOptions::default()
         };
         router().into_router(self.context.clone(), options)
     }

@@ -112,7 +112,10 @@ impl LogFormat {
             Shape::Text(parts) => {
                 let mut line = String::with_capacity(256);
                 for part in parts {
-                    part.write(pending, outcome, &mut line);
+                    match part.header(pending) {
+                        Some(value) => write_escaped(value, &mut line),
+                        None => part.write(pending, outcome, &mut line),
+                    }
                 }
                 line.into_bytes()
             }
@@ -150,7 +153,27 @@ fn json_value(parts: &[Part], pending: &PendingEntry, outcome: &Outcome) -> serd
     }
 }
 
+/// Writes a header value to a text line. Quotes and backslashes are escaped, so that a client cannot
+/// forge the fields after a quoted value.
+fn write_escaped(value: &HeaderValue, line: &mut String) {
+    for c in String::from_utf8_lossy(value.as_bytes()).chars() {
+        if matches!(c, '"' | '\\') {
+            line.push('\\');
+        }
+        line.push(c);
+    }
+}
+
 impl Part {
+    /// Returns the header value that this part prints, if the message has that header.
+    fn header<'a>(&self, pending: &'a PendingEntry) -> Option<&'a HeaderValue> {
+        match self {
+            Self::Request(index) => pending.request.get(*index)?.as_ref(),
+            Self::Response(index) => pending.response.get(*index)?.as_ref(),
+            Self::Literal(_) | Self::Operator(_) => None,
+        }
+    }
+
     fn write(&self, pending: &PendingEntry, outcome: &Outcome, line: &mut String) {
         let dash = |line: &mut String, value: Option<&HeaderValue>| match value {
             // Invalid UTF-8 is replaced. Header values cannot contain line breaks.

@@ -56,6 +56,16 @@ fn the_default_format_matches_envoy() {
 }
 
 #[test]
+fn header_values_cannot_end_a_quoted_text() {
+    let format = LogFormat::text("\"%REQ(X-REQUEST-ID)%\" %RESPONSE_CODE%\n").unwrap();
+    let mut pending = pending(format.clone());
+    let forged = HeaderValue::from_static("a\" 200 \\ \"b");
+    pending.request = vec![Some(forged)];
+    let line = String::from_utf8(format.line(&pending, &outcome())).unwrap();
+    assert_eq!(line, "\"a\\\" 200 \\\\ \\\"b\" 503\n");
+}
+
+#[test]
 fn json_lines_have_numbers_and_nulls() {
     let template = [
         ("code", "%RESPONSE_CODE%"),
@@ -109,7 +119,7 @@ fn listeners_share_a_log_file() {
         log.begin(&view).finish(&outcome());
     }
     drop(logs);
-    while sinks.counts().0 < 2 {
+    while sinks.counts().completed < 2 {
         thread::yield_now();
     }
     assert_eq!(std::fs::read_to_string(path).unwrap(), "503\n503\n");
@@ -120,11 +130,10 @@ fn lines_are_dropped_and_counted_when_the_queue_is_full() {
     let (lines, queue) = sync_channel(1);
     let sink = Sink {
         lines,
-        dropped: AtomicU64::new(0),
-        written: Arc::default(),
+        shared: Arc::default(),
     };
     sink.send(b"a".to_vec());
     sink.send(b"b".to_vec());
-    assert_eq!(sink.dropped.load(Ordering::Relaxed), 1);
+    assert_eq!(sink.shared.dropped.load(Ordering::Relaxed), 1);
     assert_eq!(queue.recv().unwrap(), b"a");
 }

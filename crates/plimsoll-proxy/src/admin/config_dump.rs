@@ -9,15 +9,18 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Query, State as Extracted};
 use axum::http::StatusCode;
+use plimsoll_xds::pb::listener::ListenerMessage;
 use plimsoll_xds::pb::route::RouteConfigurationMessage;
 use plimsoll_xds::route::RouteConfiguration;
 use plimsoll_xds::schema::{self, Described as _};
+use plimsoll_xds::yaml::proto_json::snake_case;
 use serde_json::{Value, json};
 
 use super::Admin;
 use super::endpoints::endpoint_config;
 use crate::access_log::time::Rfc3339;
 use crate::config::RouteSource;
+use crate::lds::DynamicListener;
 use crate::source::Loaded;
 use crate::state::State;
 
@@ -43,7 +46,7 @@ pub(super) async fn config_dump(
         Some(_) => endpoints(&admin.state).await,
         None => Vec::new(),
     };
-    let listeners = [static_listeners(&loaded)];
+    let listeners = [static_listeners(&loaded), dynamic_listeners(&admin.state)];
     let routes = [static_routes(&loaded), dynamic_routes(&admin.state)];
     let ignored = [ignored_fields(&admin.state)];
     if let Some(resource) = query.resource {
@@ -88,19 +91,48 @@ fn redacted(loaded: &Loaded) -> Loaded {
     }
 }
 
+/// Fields whose values are secret, in the spelling of files: a `DataSource`, a list of them, or a
+/// message. `filename` and `environment_variable` inside them only say where a secret is.
+const SECRET_FIELDS: [&str; 6] = [
+    "private_key",
+    "password",
+    "pkcs12",
+    "session_ticket_keys",
+    "private_key_provider",
+    "generic_secret",
+];
+
 fn redact(value: &mut Value) {
     match value {
         Value::Array(list) => list.iter_mut().for_each(redact),
         Value::Object(fields) => {
             for (name, value) in fields {
-                let inline = value.get("inline_string").is_some();
-                match name.as_str() {
-                    "private_key" if inline => value["inline_string"] = json!("[redacted]"),
-                    _ => redact(value),
+                if SECRET_FIELDS.contains(&&*snake_case(name)) {
+                    redact_secret(value);
+                } else {
+                    redact(value);
                 }
             }
         }
         _ => {}
+    }
+}
+
+/// Replaces every value below a secret field, however it is written, except names of files and
+/// environment variables.
+fn redact_secret(value: &mut Value) {
+    match value {
+        Value::Array(list) => list.iter_mut().for_each(redact_secret),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let is_place = matches!(&*snake_case(name), "filename" | "environment_variable");
+                if !(is_place && value.is_string()) {
+                    redact_secret(value);
+                }
+            }
+        }
+        Value::Null => {}
+        value => *value = json!("[redacted]"),
     }
 }
 
@@ -171,6 +203,35 @@ fn static_listeners(loaded: &Loaded) -> Part {
         "static_listeners",
         "envoy.admin.v3.ListenersConfigDump.StaticListener",
         entries(loaded, "listener", kind, listeners.cloned()),
+    )
+}
+
+/// Returns the listeners of the management server, with the state of each that is in use.
+fn dynamic_listeners(state: &State) -> Part {
+    let kind = ListenerMessage::DESCRIPTOR.name;
+    let listeners = state.client.compiled_listeners::<DynamicListener>();
+    let entries = listeners.into_iter().map(|(name, version, listener)| {
+        let mut running = state.listeners().into_iter();
+        let in_use = running.any(|one| {
+            one.name == *name && Arc::ptr_eq(&one.listener.runtime().config, &listener.config)
+        });
+        let state = if in_use {
+            "active_state"
+        } else {
+            "warming_state"
+        };
+        json!({
+            "name": name,
+            state: {
+                "version_info": version,
+                "listener": with_type(listener.json.clone(), kind),
+            },
+        })
+    });
+    (
+        "dynamic_listeners",
+        "envoy.admin.v3.ListenersConfigDump.DynamicListener",
+        entries.collect(),
     )
 }
 
@@ -245,18 +306,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn inline_private_keys_are_redacted() {
-        let mut tls = json!({ "chains": [{ "tls_certificates": [{
-            "certificate_chain": { "inline_string": "public" },
-            "private_key": { "inline_string": "secret" },
-        }, { "private_key": { "filename": "key.pem" } }] }] });
+    fn private_keys_are_redacted_however_they_are_written() {
+        let mut tls = json!({ "chains": [{ "tls_certificates": [
+            {
+                "certificate_chain": { "inline_string": "public" },
+                "private_key": { "inline_string": "secret" },
+            },
+            { "private_key": { "filename": "key.pem" } },
+            { "private_key": { "inline_bytes": "c2VjcmV0" } },
+            { "privateKey": { "inlineBytes": "c2VjcmV0", "inlineString": "secret" } },
+            { "password": { "inline_string": "secret" } },
+            { "private_key": { "environment_variable": "KEY_VARIABLE" } },
+            { "private_key": { "filename": ["secret"] } },
+            { "private_key_provider": { "provider_name": "n", "typed_config": { "x": "secret" } } },
+        ], "session_ticket_keys": { "keys": [{ "inline_bytes": "c2VjcmV0" }] } }] });
         redact(&mut tls);
         let text = tls.to_string();
-        assert!(!text.contains("secret"), "{text}");
         assert!(
-            text.contains("public") && text.contains("key.pem"),
+            !text.contains("secret") && !text.contains("c2VjcmV0"),
             "{text}"
         );
+        for kept in ["public", "key.pem", "KEY_VARIABLE"] {
+            assert!(text.contains(kept), "{text}");
+        }
     }
 
     #[test]

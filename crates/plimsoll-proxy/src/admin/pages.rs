@@ -25,14 +25,19 @@ pub(super) fn index(paths: &[AdminPath]) -> Response {
     page.into_response()
 }
 
-/// Readiness: 200 while requests are served, otherwise 503.
+/// Readiness: 200 while requests are served, otherwise 503. During startup the lines after the
+/// first name the resources of the management server that are awaited.
 pub(super) async fn ready(Extracted(admin): Extracted<Admin>) -> (StatusCode, String) {
     let phase = admin.state.phase();
     let status = match phase {
         Phase::Live => StatusCode::OK,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     };
-    (status, format!("{}\n", phase.as_str()))
+    let mut page = format!("{}\n", phase.as_str());
+    for resource in admin.state.awaited() {
+        let _ = writeln!(page, "awaiting {resource}");
+    }
+    (status, page)
 }
 
 pub(super) async fn server_info(Extracted(admin): Extracted<Admin>) -> Json<Value> {
@@ -43,7 +48,10 @@ pub(super) async fn server_info(Extracted(admin): Extracted<Admin>) -> Json<Valu
         "version": concat!("plimsoll/", env!("CARGO_PKG_VERSION")),
         "state": state.phase().as_str(),
         "uptime_current_epoch": format!("{}s", state.started.elapsed().as_secs()),
-        "command_line_options": { "concurrency": state.workers },
+        "command_line_options": {
+            "concurrency": state.workers,
+            "restart_epoch": state.restart_epoch,
+        },
         "node": {
             "id": node.id,
             "cluster": node.cluster,
@@ -86,7 +94,7 @@ fn discovery(status: &XdsStatus) -> Value {
 
 fn server_stats(state: &State) -> ServerStats {
     let reloads = state.reloads.counts();
-    let (write_completed, write_dropped) = state.sinks.counts();
+    let written = state.sinks.counts();
     let discovery = state.client.xds_status().unwrap_or_default();
     ServerStats {
         concurrency: state.workers as u64,
@@ -95,8 +103,11 @@ fn server_stats(state: &State) -> ServerStats {
         dynamic_unknown_fields: discovery.dynamic_unknown_fields,
         reload_success: reloads.succeeded,
         reload_failure: reloads.failed,
-        write_completed,
-        write_dropped,
+        total_listeners_active: state.listeners().len() as u64,
+        write_completed: written.completed,
+        write_dropped: written.dropped,
+        write_failed: written.failed,
+        reopen_failed: written.reopen_failed,
     }
 }
 
@@ -229,6 +240,12 @@ pub(super) async fn logging(
             "the log filter cannot be changed at run time\n".to_owned(),
         ),
     }
+}
+
+/// Opens access log files again, like SIGUSR1.
+pub(super) async fn reopen_logs(Extracted(admin): Extracted<Admin>) -> &'static str {
+    admin.state.sinks.reopen();
+    "OK\n"
 }
 
 /// Shuts the proxy down, like SIGTERM.

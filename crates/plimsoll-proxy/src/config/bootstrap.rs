@@ -16,6 +16,7 @@ use super::dynamic::{ApiConfigSourceYaml, DynamicResourcesYaml};
 use super::listener::ListenerYaml;
 use super::{NodeConfig, ProxyConfig};
 use crate::clusters::{UpstreamCluster, check_discovery};
+use crate::source::NodeOverrides;
 
 /// A bootstrap file of the proxy.
 #[derive(Debug, Default, Deserialize)]
@@ -49,6 +50,9 @@ struct NodeYaml {
     locality: FileMessage<LocalityMessage>,
     /// Metadata of the node; has no effect.
     metadata: Option<Ignored>,
+    /// Zone of the command line, which replaces that of `locality`.
+    #[serde(skip)]
+    zone: Option<String>,
 }
 
 impl NodeYaml {
@@ -160,6 +164,16 @@ pub(super) fn expect_type(type_url: &str, full_name: &str) -> Result<(), FieldEr
 }
 
 impl BootstrapYaml {
+    pub(super) fn override_node(&mut self, overrides: &NodeOverrides) {
+        if let Some(id) = &overrides.id {
+            self.node.id.clone_from(id);
+        }
+        if let Some(cluster) = &overrides.cluster {
+            self.node.cluster.clone_from(cluster);
+        }
+        self.node.zone.clone_from(&overrides.zone);
+    }
+
     pub(super) fn validate(self) -> Result<ProxyConfig, FieldError> {
         let admin = self.admin.map(|admin| {
             let address = socket_address(&admin.address);
@@ -200,11 +214,14 @@ impl BootstrapYaml {
                 .map_err(|error| error.under("cluster_manager.load_stats_config"))?;
             self.node.check_load_reporting()?;
         }
-        let locality = self
+        let mut locality = self
             .node
             .locality
             .message()
             .map_err(|error| error.under("node.locality"))?;
+        if let Some(zone) = self.node.zone {
+            locality.zone = zone;
+        }
         let config = ProxyConfig {
             node: NodeConfig {
                 id: self.node.id,

@@ -24,6 +24,10 @@ pub(super) struct DynamicResourcesYaml {
     /// Subscribe to all clusters of the server and their endpoints; must be `ads: {}`. A cluster of
     /// the file takes precedence over one of the same name. Default only what the file refers to.
     cds_config: Option<FileMessage<ConfigSourceMessage>>,
+    /// Subscribe to all listeners of the server and their routes; must be `ads: {}`. A listener of
+    /// the file takes precedence over one of the same name or address. Default only listeners of
+    /// the file.
+    lds_config: Option<FileMessage<ConfigSourceMessage>>,
 }
 
 /// A management server (`ApiConfigSource`).
@@ -112,11 +116,17 @@ impl DynamicResourcesYaml {
             .map_err(|error| error.under("ads_config"))?;
         let (uri, tls) = server_address(&service.cluster_name, clusters)
             .map_err(|error| error.under("ads_config.grpc_services[0].envoy_grpc.cluster_name"))?;
-        if let Some(written) = &self.cds_config {
-            written
-                .message()
-                .and_then(|source| check_ads(Some(source)))
-                .map_err(|error| error.under("cds_config"))?;
+        let sources = [
+            ("cds_config", &self.cds_config),
+            ("lds_config", &self.lds_config),
+        ];
+        for (field, source) in sources {
+            if let Some(written) = source {
+                written
+                    .message()
+                    .and_then(|source| check_ads(Some(source)))
+                    .map_err(|error| error.under(field))?;
+            }
         }
         let back_off = service.retry_policy.as_ref().map(|policy| {
             let base = policy.retry_back_off.base_interval.0;
@@ -129,6 +139,7 @@ impl DynamicResourcesYaml {
             tls,
             delta,
             clusters: self.cds_config.is_some(),
+            listeners: self.lds_config.is_some(),
             report_load: load_stats.is_some(),
             back_off: back_off.filter(|(base, _)| *base > Duration::ZERO),
         })

@@ -413,6 +413,7 @@ static_resources:
         uri: "http://127.0.0.1:18000".to_owned(),
         tls: None,
         delta: true,
+        listeners: false,
         clusters: true,
         report_load: true,
         back_off: Some((Duration::from_millis(250), Duration::from_secs(2))),

@@ -12,8 +12,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use plimsoll_proxy::{Bound, Options};
-use plimsoll_serve::{AdminOptions, CancellationToken};
+use plimsoll_proxy::{Bound, Context, Options};
+use plimsoll_serve::AdminOptions;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -25,7 +25,7 @@ pub(crate) struct Proxy {
     pub(crate) bound: Bound,
     pub(crate) file: PathBuf,
     pub(crate) reload: mpsc::Sender<()>,
-    stopping: CancellationToken,
+    pub(crate) context: Context,
     task: JoinHandle<()>,
     _folder: tempfile::TempDir,
 }
@@ -36,26 +36,35 @@ impl Proxy {
         Self::start_with(config, 1, Duration::from_secs(10)).await
     }
 
-    /// Starts a proxy with the given number of workers.
+    /// Starts a proxy with the given number of workers and waits until it accepts connections.
     pub(crate) async fn start_with(config: &str, workers: usize, drain_time: Duration) -> Self {
+        let proxy = Self::launch(config, |options| {
+            options.workers = workers;
+            options.drain_time = drain_time;
+        })
+        .await;
+        let live = proxy.context.wait_until_live();
+        let live = tokio::time::timeout(TIMEOUT, live).await;
+        live.expect("the proxy accepts connections");
+        proxy
+    }
+
+    /// Starts a proxy with changed options, without waiting for resources of a management server.
+    pub(crate) async fn launch(config: &str, change: impl FnOnce(&mut Options)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("proxy.yaml");
         std::fs::write(&file, config).unwrap();
-        let options = Options {
-            config: file.clone(),
-            workers,
-            drain_time,
-            logging: None,
-        };
+        let mut options = Options::new(&file);
+        change(&mut options);
         let proxy = plimsoll_proxy::Proxy::start(options).await.unwrap();
-        let (bound, stopping) = (proxy.bound(), proxy.context().stopping().clone());
+        let (bound, context) = (proxy.bound(), proxy.context());
         let (reload, reloads) = mpsc::channel(1);
         let task = tokio::spawn(proxy.run(AdminOptions::default(), reloads));
         Self {
             bound,
             file,
             reload,
-            stopping,
+            context,
             task,
             _folder: folder,
         }
@@ -72,12 +81,17 @@ impl Proxy {
 
     /// Starts to drain the proxy.
     pub(crate) fn stop(&self) {
-        self.stopping.cancel();
+        self.context.stopping().cancel();
     }
 
     /// Shuts down and waits for the proxy to exit.
     pub(crate) async fn shut_down(self) {
         self.stop();
+        self.ended().await;
+    }
+
+    /// Waits for the proxy to exit.
+    pub(crate) async fn ended(self) {
         let ended = tokio::time::timeout(TIMEOUT, self.task).await;
         ended.expect("the proxy ends").unwrap();
     }
@@ -98,6 +112,12 @@ pub(crate) async fn counter(proxy: &Proxy, name: &str) -> u64 {
     line.unwrap_or_else(|| panic!("no {name} in {page}"))
         .parse()
         .unwrap()
+}
+
+/// Returns an address on loopback that nobody listens on.
+pub(crate) fn free_address() -> SocketAddr {
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    socket.local_addr().unwrap()
 }
 
 /// Replaces a file atomically.

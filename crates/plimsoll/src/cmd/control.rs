@@ -82,6 +82,7 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
         let admin = AdminOptions {
             pages: Some(Dashboard::new(ControlSource::new(context)).router()),
             hosts: args.admin_hosts,
+            token: None,
         };
         anyhow::Ok(control.run(admin).await?)
     })?;

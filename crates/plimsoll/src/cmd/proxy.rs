@@ -2,48 +2,127 @@
 //! plimsoll-proxy does the rest.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use plimsoll_admin::Dashboard;
-use plimsoll_proxy::{Bound, Options, Proxy, check};
-use plimsoll_serve::AdminOptions;
+use plimsoll_proxy::{Bound, NodeOverrides, Options, Overrides, Proxy, check};
+use plimsoll_serve::{AdminOptions, AdminToken};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::{Exit, ignore_broken_pipe, stop_on_signal};
 use crate::logging::{self, LogFormat};
 use crate::proxy_dashboard::ProxySource;
+use crate::service_manager;
 
 /// Run the proxy, a sidecar or gateway that keeps zones evenly loaded
 ///
 /// Proxies HTTP/1.1 and HTTP/2, including gRPC and WebSocket, and balances requests over the hosts
 /// of upstream clusters. The configuration file has the shape of an Envoy bootstrap; unsupported
 /// fields are rejected with their path, line and column. The file is polled every 500 ms: a valid
-/// edit takes effect without a restart, an invalid one is rejected with the reason and changes
-/// nothing.
+/// edit that two polls find takes effect without a restart, an invalid one is rejected with the
+/// reason and changes nothing. Flags of Envoy that mean the same here have the same names.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// Configuration file in YAML, an Envoy bootstrap
-    #[arg(short, long, value_name = "FILE")]
-    config: PathBuf,
-    /// Validate the file and the certificates it names, then exit
+    #[arg(short, long, visible_alias = "config-path", value_name = "FILE")]
+    #[arg(required_unless_present = "config_yaml")]
+    config: Option<PathBuf>,
+    /// Configuration in YAML, merged into that of the file, or instead of a file
+    #[arg(long, value_name = "YAML")]
+    config_yaml: Option<String>,
+    /// Validate the file and the certificates it names, then exit; like `--mode validate`
     #[arg(long)]
     check: bool,
+    /// `validate` only checks the configuration, like `--check`
+    #[arg(long, value_name = "MODE", default_value = "serve")]
+    mode: Mode,
     /// Number of threads that serve requests [default: one per core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, visible_alias = "concurrency", value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
+    /// Id of this proxy, instead of `node.id` in the file
+    #[arg(long, value_name = "ID")]
+    service_node: Option<String>,
+    /// Fleet of this proxy, instead of `node.cluster` in the file
+    #[arg(long, value_name = "NAME")]
+    service_cluster: Option<String>,
+    /// Zone of this proxy, instead of `node.locality.zone` in the file
+    #[arg(long, value_name = "ZONE")]
+    service_zone: Option<String>,
     /// Time for requests in flight to finish after SIGTERM, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "30")]
     drain_time_s: u64,
+    /// Number of restarts; if not 0, the process that has the admin address is told to drain once
+    /// this one accepts connections
+    #[arg(long, value_name = "N", default_value = "0")]
+    restart_epoch: u32,
     /// Additional Host name accepted by the admin API, for example of an ingress; repeatable
     #[arg(long = "admin-host", value_name = "NAME")]
     admin_hosts: Vec<String>,
+    /// File with a token of at least 16 characters; requests that change something then work from
+    /// other machines too, with `Authorization: Bearer TOKEN`
+    #[arg(long, value_name = "FILE")]
+    admin_token_file: Option<PathBuf>,
+    /// Log level: `trace`, `debug`, `info`, `warning`, `error`, `critical` or `off`
+    /// [default: RUST_LOG, or info]
+    #[arg(short = 'l', long, value_name = "LEVEL")]
+    log_level: Option<LogLevel>,
     /// Format of the log, which goes to standard error
     #[arg(long, value_name = "FORM", default_value = "text")]
     log_format: LogFormat,
+}
+
+/// What to do with the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Mode {
+    /// Serve requests.
+    Serve,
+    /// Validate the configuration, then exit.
+    Validate,
+}
+
+/// Envoy's log levels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum LogLevel {
+    Trace,
+    Debug,
+    Info,
+    #[value(alias = "warn")]
+    Warning,
+    Error,
+    Critical,
+    Off,
+}
+
+impl LogLevel {
+    /// Returns the level as in `RUST_LOG`, which has no critical messages.
+    const fn directive(self) -> &'static str {
+        match self {
+            Self::Trace => "trace",
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warning => "warn",
+            Self::Error | Self::Critical => "error",
+            Self::Off => "off",
+        }
+    }
+}
+
+impl Args {
+    fn overrides(&self) -> Overrides {
+        Overrides {
+            config_yaml: self.config_yaml.clone(),
+            node: NodeOverrides {
+                id: self.service_node.clone(),
+                cluster: self.service_cluster.clone(),
+                zone: self.service_zone.clone(),
+            },
+        }
+    }
 }
 
 const AFTER_HELP: &str = "\
@@ -51,6 +130,8 @@ Examples:
   plimsoll proxy -c proxy.yaml
   plimsoll proxy -c proxy.yaml --check
   plimsoll proxy -c proxy.yaml --workers 4 --log-format json
+  plimsoll proxy -c proxy.yaml --service-node proxy-2 --service-zone zone-a
+  plimsoll proxy -c proxy.yaml --restart-epoch 1    # takes over from the running process
   curl localhost:9901/explain?cluster=orders
 
 A configuration:
@@ -80,8 +161,11 @@ http_connection_manager.v3.HttpConnectionManager
         - lb_endpoints:
           - endpoint: {address: {socket_address: {address: orders, port_value: 80}}}
 
-Signals: SIGTERM and Ctrl-C drain connections and exit, SIGHUP reloads the file.
-Restart without downtime: start the new process, then send SIGTERM to the old one.
+Signals: SIGTERM and Ctrl-C drain connections and exit, SIGHUP reloads the file, SIGUSR1 opens access
+logs again.
+Restart without downtime: start the new process with --restart-epoch 1, or without it and, when it
+has printed its addresses, send SIGTERM to the old one. Sockets of systemd (LISTEN_FDS) are used for
+listeners and the admin API with the same address.
 
 Environment: RUST_LOG filters the log, for example RUST_LOG=debug [default: info].
 
@@ -89,14 +173,21 @@ Exit codes: 0 after SIGTERM or Ctrl-C, 2 wrong usage, invalid configuration or a
 
 /// Runs until SIGTERM or Ctrl-C, or only validates the file with `--check`.
 pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
-    if args.check {
-        let config = check(&args.config)?;
+    let overrides = args.overrides();
+    if args.check || args.mode == Mode::Validate {
+        let path = args.config.unwrap_or_default();
+        let config = check(&path, &overrides)?;
         let (listeners, clusters) = (config.listeners.len(), config.clusters.len());
         let line = writeln!(out, "ok: {listeners} listeners, {clusters} clusters");
         ignore_broken_pipe(line)?;
         return Ok(Exit::Ok);
     }
+    let token = args.admin_token_file.as_deref().map(read_token);
+    let token = token.transpose()?;
     let logging = logging::start(args.log_format, "info");
+    if let Some(level) = args.log_level {
+        logging(level.directive()).map_err(|error| anyhow::anyhow!("{error}"))?;
+    }
     // This runtime has configuration, cluster updates and the admin API; requests have threads.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -105,11 +196,15 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
         .context("cannot start the async runtime")?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let options = Options {
-        config: args.config,
+        overrides,
         workers: args.workers.map_or(cores, usize::from),
         drain_time: Duration::from_secs(args.drain_time_s),
         logging: Some(logging),
+        sockets: service_manager::inherited_sockets()?.into(),
+        restart_epoch: args.restart_epoch,
+        ..Options::new(args.config.unwrap_or_default())
     };
+    let hosts = args.admin_hosts;
     runtime.block_on(async {
         let (reload, reloads) = mpsc::channel(1);
         let mut hangup = signal(SignalKind::hangup()).context("cannot handle signals")?;
@@ -119,17 +214,42 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
                 let _ = reload.try_send(());
             }
         });
+        let mut rotated = signal(SignalKind::user_defined1()).context("cannot handle signals")?;
         let proxy = Proxy::start(options).await?;
-        stop_on_signal(proxy.context().stopping().clone())?;
-        ignore_broken_pipe(announce(&proxy.bound(), out))?;
+        let context = proxy.context();
+        stop_on_signal(context.stopping().clone())?;
+        let logs = context.clone();
+        tokio::spawn(async move {
+            while rotated.recv().await.is_some() {
+                logs.reopen_logs();
+            }
+        });
         let admin = AdminOptions {
-            pages: Some(Dashboard::new(ProxySource::new(proxy.context())).router()),
-            hosts: args.admin_hosts,
+            pages: Some(Dashboard::new(ProxySource::new(context.clone())).router()),
+            hosts,
+            token,
         };
-        proxy.run(admin, reloads).await;
-        anyhow::Ok(())
+        let admin_address = proxy.bound().admin;
+        let announced = async {
+            tokio::select! {
+                () = context.wait_until_live() => {}
+                () = context.stopping().cancelled() => return Ok(()),
+            }
+            let bound = Bound {
+                listeners: context.listeners(),
+                admin: admin_address,
+            };
+            service_manager::notify("READY=1");
+            ignore_broken_pipe(announce(&bound, out))
+        };
+        let ((), announced) = tokio::join!(proxy.run(admin, reloads), announced);
+        anyhow::Ok(announced?)
     })?;
     Ok(Exit::Ok)
+}
+
+fn read_token(path: &Path) -> anyhow::Result<AdminToken> {
+    AdminToken::read(path).with_context(|| path.display().to_string())
 }
 
 fn announce(bound: &Bound, out: &mut impl Write) -> io::Result<()> {
@@ -140,4 +260,66 @@ fn announce(bound: &Bound, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "admin on http://{admin}")?;
     }
     out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(line: &[&str]) -> Result<Args, clap::Error> {
+        let line = ["plimsoll"].iter().chain(line);
+        Cli::try_parse_from(line).map(|cli| cli.args)
+    }
+
+    #[test]
+    fn flags_of_envoy_are_accepted() {
+        let args = parse(&[
+            "--config-path",
+            "envoy.yaml",
+            "--concurrency",
+            "3",
+            "--mode",
+            "validate",
+            "--config-yaml",
+            "{}",
+            "--service-node",
+            "n",
+            "--service-cluster",
+            "c",
+            "--service-zone",
+            "z",
+            "--drain-time-s",
+            "5",
+            "--restart-epoch",
+            "2",
+            "-l",
+            "warning",
+        ])
+        .unwrap();
+        assert_eq!(args.config.as_deref(), Some(Path::new("envoy.yaml")));
+        assert_eq!((args.workers, args.drain_time_s), (Some(3), 5));
+        assert_eq!((args.mode, args.restart_epoch), (Mode::Validate, 2));
+        assert_eq!(args.log_level.map(LogLevel::directive), Some("warn"));
+        let overrides = args.overrides();
+        assert_eq!(overrides.config_yaml.as_deref(), Some("{}"));
+        assert_eq!(overrides.node.id.as_deref(), Some("n"));
+        assert_eq!(overrides.node.cluster.as_deref(), Some("c"));
+        assert_eq!(overrides.node.zone.as_deref(), Some("z"));
+    }
+
+    #[test]
+    fn a_file_or_a_text_is_required() {
+        assert!(parse(&[]).is_err());
+        assert!(parse(&["--config-yaml", "{}"]).is_ok());
+        let args = parse(&["-c", "proxy.yaml"]).unwrap();
+        assert_eq!((args.mode, args.restart_epoch), (Mode::Serve, 0));
+    }
 }

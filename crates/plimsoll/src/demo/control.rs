@@ -83,7 +83,7 @@ impl ControlPlane {
         let context = control.context().clone();
         let admin = AdminOptions {
             pages: Some(Dashboard::new(ControlSource::new(context.clone())).router()),
-            hosts: Vec::new(),
+            ..AdminOptions::default()
         };
         self.bound = Some(context.bound);
         self.running = Some(Running {

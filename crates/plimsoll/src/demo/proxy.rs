@@ -43,10 +43,8 @@ impl Proxy {
         let file = directory.join(format!("{id}.yaml"));
         std::fs::write(&file, config(&id, zone, xds).to_string())?;
         let options = Options {
-            config: file,
-            workers: 1,
             drain_time: DRAIN,
-            logging: None,
+            ..Options::new(file)
         };
         let proxy = plimsoll_proxy::Proxy::start(options)
             .await
@@ -57,6 +55,9 @@ impl Proxy {
             .first()
             .context("the proxy has no listener")?;
         let (context, (_, no_reloads)) = (proxy.context(), mpsc::channel(1));
+        let task = tokio::spawn(proxy.run(AdminOptions::default(), no_reloads));
+        // Clients are started next: nothing is accepted before clusters and endpoints are known.
+        context.wait_until_live().await;
         Ok(Self {
             zone,
             address,
@@ -65,7 +66,7 @@ impl Proxy {
                 .context("the proxy has no admin address")?
                 .into(),
             context,
-            task: tokio::spawn(proxy.run(AdminOptions::default(), no_reloads)),
+            task,
         })
     }
 

@@ -1,0 +1,87 @@
+//! Listeners of the management server (LDS).
+//!
+//! A `Listener` message is converted to the shape of the bootstrap file and read like a listener of
+//! the file, with the same strictness: a field that would have no effect is rejected (NACK).
+//! `listener_manager` puts listeners into use.
+
+use std::sync::Arc;
+
+use plimsoll_client::Client;
+use plimsoll_core::units::FieldError;
+use plimsoll_xds::pb::listener::ListenerMessage;
+use plimsoll_xds::schema::{Described as _, Impact, json, unsupported};
+use serde_json::Value;
+
+use crate::config::{ListenerConfig, parse_listener};
+
+/// A listener of the management server.
+#[derive(Debug)]
+pub(crate) struct DynamicListener {
+    pub(crate) config: Arc<ListenerConfig>,
+    /// The message as JSON without private keys, for `/config_dump`.
+    pub(crate) json: Value,
+}
+
+impl DynamicListener {
+    /// Reads a `Listener` message; the error has the path of the field.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, FieldError> {
+        unsupported::refuse(bytes, ListenerMessage::DESCRIPTOR, Impact::Unused)?;
+        let message = json::for_reading(bytes, ListenerMessage::DESCRIPTOR)?;
+        Ok(Self {
+            config: Arc::new(parse_listener(&message)?),
+            json: json::message(bytes, ListenerMessage::DESCRIPTOR)?,
+        })
+    }
+}
+
+/// Returns the listeners that the management server has sent, by name.
+pub(crate) fn listeners(client: &Client) -> Vec<Arc<ListenerConfig>> {
+    let listeners = client.compiled_listeners::<DynamicListener>();
+    listeners
+        .into_iter()
+        .map(|(_, _, listener)| Arc::clone(&listener.config))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_xds::wire::encode_http_listener;
+
+    use super::*;
+    use crate::config::RouteSource;
+
+    /// Appends a field with the given number and bytes to a message.
+    fn with_field(message: &[u8], number: u8, value: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(value.len()).unwrap();
+        [message, &[number << 3 | 2, length], value].concat()
+    }
+
+    #[test]
+    fn listeners_of_the_control_plane_are_read() {
+        let address = "127.0.0.1:8080".parse().unwrap();
+        let bytes = encode_http_listener("front", address, "routes", "http");
+        let listener = DynamicListener::decode(&bytes).unwrap();
+        let config = &listener.config;
+        assert_eq!((&*config.name, config.address), ("front", address));
+        assert_eq!(config.http.stat_prefix, "http");
+        assert!(matches!(&config.routes, RouteSource::Rds(name) if &**name == "routes"));
+        assert_eq!(listener.json["name"], "front");
+    }
+
+    #[test]
+    fn unsupported_fields_are_rejected_with_their_path() {
+        let address = "127.0.0.1:8080".parse().unwrap();
+        let bytes = encode_http_listener("front", address, "routes", "http");
+        // `listener_filters`, and an unknown field.
+        for (number, path) in [(9, "listener_filters"), (14, "field 14")] {
+            let error = DynamicListener::decode(&with_field(&bytes, number, b"")).unwrap_err();
+            assert_eq!(error.path(), path);
+            assert!(error.reason().contains("is not supported"), "{error}");
+        }
+        // A second filter chain without filters.
+        let error = DynamicListener::decode(&with_field(&bytes, 3, b"")).unwrap_err();
+        assert!(error.path().starts_with("filter_chains"), "{error}");
+        let error = DynamicListener::decode(b"\xff").unwrap_err();
+        assert_eq!(error.path(), "");
+    }
+}

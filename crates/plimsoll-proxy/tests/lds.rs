@@ -1,0 +1,405 @@
+//! Listeners of a management server (LDS): updates, warming, NACKs, removal, certificates.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+#[path = "../../plimsoll-client/tests/support/management.rs"]
+#[allow(dead_code, reason = "a part of it is for clients")]
+mod management;
+#[path = "../../plimsoll-client/tests/support/resources.rs"]
+#[allow(dead_code, reason = "a part of it is for clients")]
+mod resources;
+mod support;
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use management::Management;
+use plimsoll_xds::ads::LISTENER;
+use plimsoll_xds::pb::listener::ListenerMessage;
+use plimsoll_xds::schema::file::FileMessage;
+use plimsoll_xds::wire::encode_http_listener;
+use plimsoll_xds::yaml::Document;
+use resources::{Made, assignment, cluster, routes};
+use support::backend::Backend;
+use support::client::{Raw, get};
+use support::load::Load;
+use support::{Proxy, TIMEOUT, eventually, free_address};
+use tokio::net::TcpStream;
+
+const VARIANTS: [&str; 2] = ["GRPC", "DELTA_GRPC"];
+
+/// A proxy without listeners in its file.
+fn config(server: SocketAddr, variant: &str) -> String {
+    format!(
+        "admin: {{address: {{socket_address: {{address: 127.0.0.1, port_value: 0}}}}}}
+node: {{id: p1, cluster: edge, locality: {{zone: a}}}}
+dynamic_resources:
+  ads_config:
+    api_type: {variant}
+    transport_api_version: V3
+    grpc_services: [{{envoy_grpc: {{cluster_name: server, retry_policy: {{retry_back_off: \
+         {{base_interval: 0.01s, max_interval: 0.05s}}}}}}}}]
+  cds_config: {{ads: {{}}, resource_api_version: V3}}
+  lds_config: {{ads: {{}}, resource_api_version: V3}}
+static_resources:
+  clusters:
+  - name: server
+    type: STATIC
+    load_assignment:
+      cluster_name: server
+      endpoints: [{{lb_endpoints: [{{endpoint: {{address: {{socket_address: \
+         {{address: {}, port_value: {}}}}}}}}}]}}]
+",
+        server.ip(),
+        server.port()
+    )
+}
+
+fn listener(name: &str, address: SocketAddr, route_config: &str) -> Made {
+    let body = encode_http_listener(name, address, route_config, name);
+    (LISTENER, name.to_owned(), body)
+}
+
+/// A listener that is written in YAML as in a file.
+fn written(name: &str, text: &str) -> Made {
+    let document = Document::parse(text).unwrap();
+    let message: FileMessage<ListenerMessage> = document.read().unwrap();
+    let body = Bytes::copy_from_slice(message.bytes());
+    (LISTENER, name.to_owned(), body)
+}
+
+/// A listener with a field that the proxy does not support: `listener_filters`, number 9.
+fn unsupported(name: &str, address: SocketAddr) -> Made {
+    let (kind, name, body) = listener(name, address, "r");
+    (kind, name, Bytes::from([&body[..], &[0x4a, 0]].concat()))
+}
+
+fn upstream(name: &str, backend: &Backend) -> [Made; 2] {
+    let zones: [(&str, &[SocketAddr]); 1] = [("a", &[backend.address])];
+    [
+        cluster(name, "lb_policy: ROUND_ROBIN"),
+        assignment(name, &zones),
+    ]
+}
+
+async fn answers(address: SocketAddr, backend: &str) -> bool {
+    if TcpStream::connect(address).await.is_err() {
+        return false;
+    }
+    let response = get(address, "/").await;
+    response.status == 200 && response.body.contains(&format!("backend: {backend}\n"))
+}
+
+async fn answered_by(address: SocketAddr, backend: &str) {
+    eventually(&format!("{backend} answers at {address}"), || {
+        answers(address, backend)
+    })
+    .await;
+}
+
+async fn closed(address: SocketAddr) {
+    eventually(&format!("{address} is closed"), || async {
+        TcpStream::connect(address).await.is_err()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn listeners_come_change_and_go() {
+    let backend = Backend::echo("one").await;
+    let one = upstream("c1", &backend);
+    for variant in VARIANTS {
+        let [first, second] = [free_address(), free_address()];
+        let with = |listeners: &[Made]| {
+            let routes = [routes("r", "c1")];
+            [listeners, one.as_slice(), &routes].concat()
+        };
+        let server = Management::start(&with(&[listener("l1", first, "r")]));
+        let proxy = Proxy::start_with(&config(server.address, variant), 2, TIMEOUT).await;
+        // The proxy is live with all that the listener needs.
+        assert!(answers(first, "one").await, "{variant}");
+        let listeners = get(proxy.admin(), "/listeners").await.body;
+        assert_eq!(listeners, format!("l1::{first}\n"));
+
+        server.set(&with(&[
+            listener("l1", first, "r"),
+            listener("l2", second, "r"),
+        ]));
+        answered_by(second, "one").await;
+        let dump = get(proxy.admin(), "/config_dump?resource=dynamic_listeners").await;
+        let dump: serde_json::Value = serde_json::from_str(&dump.body).unwrap();
+        assert_eq!(dump["configs"][1]["name"], "l2");
+        let active = &dump["configs"][1]["active_state"]["listener"];
+        assert_eq!(active["name"], "l2", "{dump}");
+
+        let mut kept = Raw::connect(first).await;
+        kept.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
+        assert_eq!(kept.response().await.status, 200);
+        server.set(&with(&[listener("l2", second, "r")]));
+        closed(first).await;
+        kept.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
+        let last = kept.response().await;
+        assert!(last.head.contains("connection: close"), "{last:?}");
+
+        // The name stays and the address changes.
+        server.set(&with(&[listener("l2", first, "r")]));
+        answered_by(first, "one").await;
+        closed(second).await;
+        assert_eq!(server.rejections(), [""; 0], "{variant}");
+        proxy.shut_down().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_listeners_are_nacked_by_name_and_the_old_ones_stay() {
+    let backend = Backend::echo("one").await;
+    let one = upstream("c1", &backend);
+    for variant in VARIANTS {
+        let [good, bad] = [free_address(), free_address()];
+        let with = |listeners: &[Made]| {
+            let routes = [routes("r", "c1")];
+            [listeners, one.as_slice(), &routes].concat()
+        };
+        let server = Management::start(&with(&[
+            listener("good", good, "r"),
+            listener("bad", bad, "r"),
+        ]));
+        let proxy = Proxy::start(&config(server.address, variant)).await;
+        let load = Load::start(bad, 2);
+        let moved = free_address();
+        server.set(&with(&[
+            listener("good", moved, "r"),
+            unsupported("bad", free_address()),
+        ]));
+        // A valid listener of the same response is used.
+        answered_by(moved, "one").await;
+        eventually("the listener is rejected", || async {
+            !server.rejections().is_empty()
+        })
+        .await;
+        let refusal = server.rejections()[0].clone();
+        assert!(
+            refusal.contains("bad: listener_filters: is not supported"),
+            "{refusal}"
+        );
+        assert!(!refusal.contains("good"), "{refusal}");
+        load.wait_for(20).await;
+        assert_eq!(load.stop().await, [""; 0], "{variant}");
+        let listeners = get(proxy.admin(), "/listeners").await.body;
+        assert!(listeners.contains(&format!("bad::{bad}\n")), "{listeners}");
+        proxy.shut_down().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn listeners_wait_for_their_routes() {
+    let backends = [Backend::echo("one").await, Backend::echo("two").await];
+    let clusters = [upstream("c1", &backends[0]), upstream("c2", &backends[1])].concat();
+    for variant in VARIANTS {
+        let address = free_address();
+        let with = |own: &[Made]| [own, clusters.as_slice()].concat();
+        let server = Management::start(&with(&[listener("l", address, "r1")]));
+        let proxy = Proxy::launch(&config(server.address, variant), |_| ()).await;
+        eventually("the routes are awaited", || async {
+            let ready = get(proxy.admin(), "/ready").await;
+            ready.body == "INITIALIZING\nawaiting route configuration r1\n"
+        })
+        .await;
+        assert!(TcpStream::connect(address).await.is_err());
+        server.set(&with(&[listener("l", address, "r1"), routes("r1", "c1")]));
+        answered_by(address, "one").await;
+        let load = Load::start(address, 4);
+        load.wait_for(20).await;
+        // The new version refers to routes that come later: the old one serves until then.
+        server.set(&with(&[listener("l", address, "r2"), routes("r1", "c1")]));
+        eventually("the new version waits", || async {
+            let dump = get(proxy.admin(), "/config_dump?resource=dynamic_listeners").await;
+            dump.body.contains("warming_state")
+        })
+        .await;
+        load.wait_for(20).await;
+        assert!(answers(address, "one").await);
+        server.set(&with(&[
+            listener("l", address, "r2"),
+            routes("r1", "c1"),
+            routes("r2", "c2"),
+        ]));
+        answered_by(address, "two").await;
+        assert_eq!(load.stop().await, [""; 0], "{variant}");
+        assert_eq!(server.rejections(), [""; 0], "{variant}");
+        proxy.shut_down().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn listeners_survive_the_server_and_its_restart() {
+    let backend = Backend::echo("one").await;
+    let one = upstream("c1", &backend);
+    for variant in VARIANTS {
+        let address = free_address();
+        let resources = |address| {
+            let own = [listener("l", address, "r"), routes("r", "c1")];
+            [own.as_slice(), one.as_slice()].concat()
+        };
+        let mut server = Management::start(&resources(address));
+        let proxy = Proxy::start_with(&config(server.address, variant), 2, TIMEOUT).await;
+        let load = Load::start(address, 4);
+        load.wait_for(20).await;
+        server.kill();
+        load.wait_for(50).await;
+        server.restart();
+        assert_eq!(load.stop().await, [""; 0], "{variant}");
+        let moved = free_address();
+        server.set(&resources(moved));
+        answered_by(moved, "one").await;
+        closed(address).await;
+        proxy.shut_down().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_setting_of_a_listener_can_come_from_the_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("access.log");
+    let address = free_address();
+    let text = format!(
+        "name: l
+address: {{socket_address: {{address: 127.0.0.1, port_value: {}}}}}
+enable_reuse_port: true
+filter_chains:
+- name: chain
+  filters:
+  - name: http
+    typed_config:
+      '@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.\
+         HttpConnectionManager
+      stat_prefix: dynamic
+      codec_type: HTTP1
+      server_name: edge
+      server_header_transformation: OVERWRITE
+      use_remote_address: true
+      generate_request_id: false
+      always_set_request_id_in_response: true
+      stream_idle_timeout: 2.5s
+      request_headers_timeout: 3s
+      max_request_headers_kb: 8
+      common_http_protocol_options: {{idle_timeout: 7s, max_headers_count: 20}}
+      http2_protocol_options: {{max_concurrent_streams: 9}}
+      upgrade_configs: [{{upgrade_type: websocket, enabled: true}}]
+      http_filters:
+      - name: buffer
+        typed_config:
+          '@type': type.googleapis.com/envoy.extensions.filters.http.buffer.v3.Buffer
+          max_request_bytes: 4
+      - name: router
+        typed_config:
+          '@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
+      access_log:
+      - name: file
+        typed_config:
+          '@type': type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog
+          path: {}
+          log_format: {{json_format: {{code: '%RESPONSE_CODE%'}}}}
+      route_config:
+        virtual_hosts:
+        - name: all
+          domains: ['*']
+          routes: [{{match: {{prefix: /}}, direct_response: {{status: 201}}}}]
+",
+        address.port(),
+        log.display()
+    );
+    let server = Management::start(&[written("l", &text)]);
+    let proxy = Proxy::start(&config(server.address, "GRPC")).await;
+    assert_eq!(server.rejections(), [""; 0]);
+    let response = get(address, "/").await;
+    assert_eq!(response.status, 201);
+    assert!(response.head.contains("server: edge\r\n"), "{response:?}");
+    let many: String = (0..21).map(|number| format!("x-{number}: 1\r\n")).collect();
+    let many = format!("GET / HTTP/1.1\r\nhost: h\r\n{many}\r\n");
+    assert_eq!(support::client::send(address, &many).await.status, 431);
+    eventually("the request is logged", || async {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        text.starts_with("{\"code\":201}\n")
+    })
+    .await;
+    let stats = get(proxy.admin(), "/stats").await.body;
+    assert!(
+        stats.contains("http.dynamic.downstream_rq_2xx: 1\n"),
+        "{stats}"
+    );
+    proxy.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_of_the_server_stay_secret() {
+    let key = rcgen::generate_simple_self_signed(vec!["edge.test".to_owned()]).unwrap();
+    let pem = key.signing_key.serialize_pem();
+    let address = free_address();
+    let text = format!(
+        "{{name: l, address: {{socket_address: {{address: 127.0.0.1, port_value: {}}}}}, \
+         filter_chains: [{{transport_socket: {{name: tls, typed_config: {{'@type': \
+         type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext, \
+         common_tls_context: {{tls_certificates: [{{certificate_chain: {{inline_string: {}}}, \
+         private_key: {{inline_string: {}}}}}]}}}}}}, filters: [{{name: http, typed_config: \
+         {{'@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.\
+         v3.HttpConnectionManager, stat_prefix: l, route_config: {{virtual_hosts: []}}}}}}]}}]}}",
+        address.port(),
+        serde_json::json!(key.cert.pem()),
+        serde_json::json!(pem),
+    );
+    let server = Management::start(&[written("l", &text)]);
+    let proxy = Proxy::start(&config(server.address, "DELTA_GRPC")).await;
+    assert_eq!(server.rejections(), [""; 0]);
+    let mut raw = Raw::connect(address).await;
+    raw.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
+    let answer = raw.rest().await;
+    assert!(
+        !answer.contains("HTTP/1.1"),
+        "plain text is refused: {answer}"
+    );
+    let dump = get(proxy.admin(), "/config_dump").await.body;
+    assert!(dump.contains("[redacted]"), "{dump}");
+    let secret = pem.lines().nth(1).unwrap();
+    assert!(!dump.contains(secret), "{dump}");
+    proxy.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn listeners_of_the_file_take_precedence() {
+    let [own, other] = [free_address(), free_address()];
+    let inline = format!(
+        "  listeners:
+  - name: own
+    address: {{socket_address: {{address: 127.0.0.1, port_value: {}}}}}
+    filter_chains:
+    - filters:
+      - typed_config:
+          '@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.\
+         v3.HttpConnectionManager
+          stat_prefix: own
+          route_config: {{virtual_hosts: [{{name: all, domains: ['*'], routes: [{{match: \
+         {{prefix: /}}, direct_response: {{status: 202}}}}]}}]}}
+",
+        own.port()
+    );
+    let backend = Backend::echo("one").await;
+    let one = upstream("c1", &backend);
+    let listeners = [
+        listener("own", free_address(), "r"),
+        listener("same-address", own, "r"),
+        listener("valid", other, "r"),
+        listener("twice", other, "r"),
+        routes("r", "c1"),
+    ];
+    let server = Management::start(&[listeners.as_slice(), one.as_slice()].concat());
+    let text = config(server.address, "GRPC");
+    let proxy = Proxy::start(&(text + &inline)).await;
+    assert!(answers(other, "one").await);
+    for _ in 0..8 {
+        assert_eq!(get(own, "/").await.status, 202);
+    }
+    let listeners = get(proxy.admin(), "/listeners").await.body;
+    // Of two listeners with one address the first by name is used.
+    assert_eq!(listeners, format!("own::{own}\ntwice::{other}\n"));
+    proxy.shut_down().await;
+}

@@ -1,0 +1,135 @@
+//! [`AdminToken`] and the check of requests that change state: they must come from this machine or
+//! carry the token. Requests of web pages are refused before, by `http_guard`.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use axum::extract::Request;
+use axum::http::header::AUTHORIZATION;
+
+/// Secret that allows requests from other machines to change state.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AdminToken(String);
+
+impl fmt::Debug for AdminToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AdminToken")
+    }
+}
+
+impl AdminToken {
+    /// Shortest accepted token: a shorter one can be guessed.
+    const MIN_BYTES: usize = 16;
+
+    /// Reads a token from a file; spaces and line breaks around it are ignored.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        let text = crate::read_file(path)?;
+        let token = text.trim();
+        if token.len() < Self::MIN_BYTES || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+            let reason = format!(
+                "a token has at least {} visible ASCII characters",
+                Self::MIN_BYTES
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        }
+        Ok(Self(token.to_owned()))
+    }
+
+    /// Compares in constant time, so that response times do not reveal the token.
+    fn matches(&self, given: &[u8]) -> bool {
+        let expected = self.0.as_bytes();
+        let differences = expected
+            .iter()
+            .zip(given)
+            .fold(0, |found, (one, other)| found | (one ^ other));
+        expected.len() == given.len() && differences == 0
+    }
+}
+
+/// Address of the peer, which `serve` adds to every request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) SocketAddr);
+
+/// Checks a request that changes state; the error is the reason for refusing it.
+pub(crate) fn check_change(request: &Request, token: Option<&AdminToken>) -> Result<(), String> {
+    let peer = request.extensions().get::<Peer>();
+    if peer.is_some_and(|peer| peer.0.ip().to_canonical().is_loopback()) {
+        return Ok(());
+    }
+    let given = request.headers().get(AUTHORIZATION).and_then(|value| {
+        let value = value.as_bytes();
+        let scheme = value.get(..7)?;
+        scheme
+            .eq_ignore_ascii_case(b"bearer ")
+            .then(|| value[7..].trim_ascii())
+    });
+    match (token, given) {
+        (Some(token), Some(given)) if token.matches(given) => Ok(()),
+        (Some(_), _) => Err("from another machine this needs `Authorization: Bearer TOKEN`".into()),
+        (None, _) => {
+            Err("allowed from loopback only; --admin-token-file sets a token for others".into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+
+    use super::*;
+
+    fn request(peer: &str, authorization: Option<&str>) -> Request {
+        let mut request = Request::post("/quitquitquit").body(Body::empty()).unwrap();
+        let peer = Peer(SocketAddr::new(peer.parse().unwrap(), 1));
+        request.extensions_mut().insert(peer);
+        if let Some(value) = authorization {
+            let value = value.parse().unwrap();
+            request.headers_mut().insert(AUTHORIZATION, value);
+        }
+        request
+    }
+
+    #[test]
+    fn changes_need_loopback_or_the_token() {
+        let token = AdminToken("0123456789abcdef".to_owned());
+        let check = |peer: &str, given: Option<&str>| {
+            let request = request(peer, given);
+            check_change(&request, Some(&token)).is_ok()
+        };
+        for local in ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"] {
+            assert!(check(local, None), "{local}");
+        }
+        assert!(check("10.0.0.7", Some("Bearer 0123456789abcdef")));
+        assert!(check("10.0.0.7", Some("bearer  0123456789abcdef")));
+        for wrong in [
+            None,
+            Some("Bearer 0123456789abcdeg"),
+            Some("Bearer 0123456789abcde"),
+            Some("Bearer 0123456789abcdef0"),
+            Some("Basic 0123456789abcdef"),
+            Some("Bearer"),
+            Some(""),
+        ] {
+            assert!(!check("10.0.0.7", wrong), "{wrong:?}");
+        }
+        assert!(check_change(&request("10.0.0.7", Some("Bearer ")), None).is_err());
+        let unknown = Request::post("/").body(Body::empty()).unwrap();
+        assert!(check_change(&unknown, Some(&token)).is_err());
+    }
+
+    #[test]
+    fn short_tokens_are_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (text, valid) in [
+            ("", false),
+            ("short\n", false),
+            ("0123456789 abcdef", false),
+            (" 0123456789abcdef\n", true),
+        ] {
+            std::fs::write(file.path(), text).unwrap();
+            assert_eq!(AdminToken::read(file.path()).is_ok(), valid, "{text:?}");
+        }
+    }
+}

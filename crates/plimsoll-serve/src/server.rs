@@ -1,0 +1,314 @@
+//! HTTP/1.1 server of admin listeners, with limits of its own: slow or silent clients must not take
+//! the descriptors of the process, which also serves traffic.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use plimsoll_core::log_line;
+use socket2::SockRef;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tower_service::Service as _;
+
+use crate::access::Peer;
+use crate::log_lines;
+use crate::run::bind_shared;
+
+/// Connections of an admin listener; further ones are closed at once.
+const MAX_CONNECTIONS: usize = 128;
+/// Time for the headers of a request, also of the next one on a kept connection.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time from the headers of a request to those of the response, including the request body.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time after which a client that does not read its response is disconnected.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Time to find out whether another process answers at the same address.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Limits of an admin listener.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    connections: usize,
+    headers: Duration,
+    request: Duration,
+}
+
+const LIMITS: Limits = Limits {
+    connections: MAX_CONNECTIONS,
+    headers: HEADER_TIMEOUT,
+    request: REQUEST_TIMEOUT,
+};
+
+/// Serves an admin API until `shutdown` resolves and requests in flight have finished.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) {
+    let connections = accept_until(listener, router, shutdown, LIMITS).await;
+    connections.finish().await;
+}
+
+/// Like [`serve`], but for an address that another process may take over: after `shutdown` the
+/// listener is closed; if nobody else answers at its address, it is opened again, and serves until
+/// this future is dropped.
+pub async fn serve_until_replaced(
+    listener: TcpListener,
+    router: Router,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) {
+    let address = listener.local_addr();
+    let connections = accept_until(listener, router.clone(), shutdown, LIMITS).await;
+    let Ok(address) = address else {
+        return connections.finish().await;
+    };
+    let answers = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(local(address))).await;
+    match bind_shared::<std::io::Error>(address, &[]) {
+        Ok(listener) if !matches!(answers, Ok(Ok(_))) => {
+            serve(listener, router, std::future::pending()).await;
+        }
+        _ => connections.finish().await,
+    }
+}
+
+/// Address at which this machine reaches a listener.
+pub fn local(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(match address {
+            SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    address
+}
+
+/// Connections of a listener that is closed.
+struct Connections {
+    tasks: JoinSet<()>,
+    stopping: CancellationToken,
+}
+
+impl Connections {
+    /// Waits for requests in flight and closes the connections.
+    async fn finish(mut self) {
+        self.stopping.cancel();
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+async fn accept_until(
+    listener: TcpListener,
+    router: Router,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+    limits: Limits,
+) -> Connections {
+    let stopping = CancellationToken::new();
+    let mut connections = JoinSet::new();
+    tokio::pin!(shutdown);
+    loop {
+        let accepted = tokio::select! {
+            () = &mut shutdown => break,
+            Some(_) = connections.join_next() => continue,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, peer)) if connections.len() < limits.connections => {
+                let router = router.clone();
+                let stopping = stopping.clone();
+                connections.spawn(serve_connection(stream, peer, router, stopping, limits));
+            }
+            Ok((_, peer)) => log_line!(log_lines::ADMIN_CONNECTION_REFUSED, %peer),
+            Err(error) => {
+                // Most likely out of file descriptors: wait for connections to close.
+                log_line!(log_lines::ADMIN_ACCEPT_FAILED, %error);
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+    Connections {
+        tasks: connections,
+        stopping,
+    }
+}
+
+async fn serve_connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    router: Router,
+    stopping: CancellationToken,
+    limits: Limits,
+) {
+    // Without this option a client that never reads would hold the connection for ever.
+    #[cfg(target_os = "linux")]
+    let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(WRITE_TIMEOUT));
+    let respond = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(Peer(peer));
+        let response = router.clone().call(request.map(Body::new));
+        async move {
+            let response = match tokio::time::timeout(limits.request, response).await {
+                Ok(Ok(response)) => response,
+                Ok(Err(never)) => match never {},
+                Err(_) => StatusCode::REQUEST_TIMEOUT.into_response(),
+            };
+            Ok::<Response, Infallible>(response)
+        }
+    });
+    let serving = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.headers)
+        .serve_connection(TokioIo::new(stream), respond);
+    tokio::pin!(serving);
+    tokio::select! {
+        // Clients may disconnect at any time.
+        _ = serving.as_mut() => return,
+        () = stopping.cancelled() => serving.as_mut().graceful_shutdown(),
+    }
+    let _ = serving.await;
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::{get, post};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    async fn start(limits: Limits) -> (SocketAddr, CancellationToken) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new()
+            .route("/", get(async || "page"))
+            .route("/read", post(async |_: axum::body::Bytes| "read"));
+        let stopping = CancellationToken::new();
+        let stopped = stopping.clone().cancelled_owned();
+        tokio::spawn(async move {
+            let connections = accept_until(listener, router, stopped, limits).await;
+            connections.finish().await;
+        });
+        (address, stopping)
+    }
+
+    async fn send(address: SocketAddr, text: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(text.as_bytes()).await.unwrap();
+        stream
+    }
+
+    /// Reads until the server closes the connection.
+    async fn rest(mut stream: TcpStream) -> String {
+        let mut text = Vec::new();
+        let reading = stream.read_to_end(&mut text);
+        // A reset closes the connection as well.
+        let _ = tokio::time::timeout(Duration::from_secs(20), reading)
+            .await
+            .expect("the connection is closed");
+        String::from_utf8(text).unwrap()
+    }
+
+    #[tokio::test]
+    async fn silent_and_slow_clients_are_disconnected() {
+        let limits = Limits {
+            headers: Duration::from_millis(50),
+            request: Duration::from_millis(50),
+            ..LIMITS
+        };
+        let (address, _stopping) = start(limits).await;
+        assert_eq!(rest(send(address, "").await).await, "");
+        let half = "GET / HTTP/1.1\r\nhost: lo";
+        assert!(!rest(send(address, half).await).await.contains("200 OK"));
+        let kept = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        let answer = rest(send(address, kept).await).await;
+        assert!(answer.ends_with("page"), "{answer}");
+        let body = "POST /read HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\nx";
+        let answer = rest(send(address, body).await).await;
+        assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn connections_are_limited() {
+        let limits = Limits {
+            connections: 2,
+            ..LIMITS
+        };
+        let (address, _stopping) = start(limits).await;
+        let request = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        let mut kept = Vec::new();
+        for _ in 0..2 {
+            let mut stream = send(address, request).await;
+            let mut answer = [0; 12];
+            stream.read_exact(&mut answer).await.unwrap();
+            assert_eq!(&answer, b"HTTP/1.1 200");
+            kept.push(stream);
+        }
+        assert_eq!(rest(send(address, request).await).await, "");
+        kept.pop();
+        // The server notices the closed connection soon.
+        loop {
+            let close = "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+            if rest(send(address, close).await).await.ends_with("page") {
+                break;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_shared_address_is_left_to_the_next_process() {
+        let router = Router::new().route("/", get(async || "old"));
+        let start = |listener, router| {
+            let stopping = CancellationToken::new();
+            let stopped = stopping.clone().cancelled_owned();
+            tokio::spawn(serve_until_replaced(listener, router, stopped));
+            stopping
+        };
+        let request = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+        // The listener may be closed for a moment.
+        let answered = async |address: SocketAddr, page: &str| {
+            let Ok(mut stream) = TcpStream::connect(address).await else {
+                return false;
+            };
+            let _ = stream.write_all(request).await;
+            rest(stream).await.ends_with(page)
+        };
+        let bind = |address| bind_shared::<std::io::Error>(address, &[]).unwrap();
+        let alone = bind("127.0.0.1:0".parse().unwrap());
+        let address = alone.local_addr().unwrap();
+        let stopping = start(alone, router.clone());
+        stopping.cancel();
+        while !answered(address, "old").await {}
+
+        let old = bind("127.0.0.1:0".parse().unwrap());
+        let address = old.local_addr().unwrap();
+        let stopping = start(old, router);
+        let next = bind(address);
+        stopping.cancel();
+        let new = Router::new().route("/", get(async || "new"));
+        tokio::spawn(serve(next, new, std::future::pending()));
+        // Connections that the old process has accepted are still answered.
+        let mut news = 0;
+        while news < 32 {
+            let is_new = answered(address, "new").await;
+            news = if is_new { news + 1 } else { 0 };
+        }
+    }
+
+    #[tokio::test]
+    async fn shutdown_closes_idle_connections() {
+        let (address, stopping) = start(LIMITS).await;
+        let mut stream = send(address, "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        stopping.cancel();
+        assert!(rest(stream).await.ends_with("page"));
+    }
+}

@@ -80,12 +80,13 @@ async fn an_installed_provider_is_used() {
         ..UpstreamOptions::default()
     };
     let client = Client::builder()
-        .cluster(
+        .cluster_with_endpoints(
             round_robin("orders"),
             endpoints("orders", &[("a", &[address])]),
             options,
         )
-        .build();
+        .try_build()
+        .unwrap();
     let mut service = client.service("orders").unwrap();
     let (_, suite) = get(&mut service, "/").await.unwrap();
     assert_eq!(suite, format!("{SUITE:?}"));

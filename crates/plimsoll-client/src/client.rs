@@ -33,14 +33,13 @@ use tokio::sync::watch;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cluster::Cluster;
+use crate::cluster::initial_fetch::InitialFetch;
 use crate::cluster::manager::{Clusters, Update};
 use crate::cluster::status::ClusterStatus;
 use crate::error::{Error, ErrorKind};
 use crate::metrics::{self, Stats};
 use crate::service::ClusterService;
 use crate::service::layer::ClusterLayer;
-#[cfg(feature = "xds")]
-use crate::service::target::TargetService;
 #[cfg(feature = "xds")]
 use crate::upstream::endpoint::next_draw;
 #[cfg(feature = "xds")]
@@ -50,6 +49,9 @@ use crate::xds::{Subscriptions, XdsStatus};
 
 mod builder;
 mod features;
+mod readiness;
+#[cfg(feature = "xds")]
+mod targets;
 
 pub use builder::ClientBuilder;
 
@@ -67,6 +69,7 @@ struct Inner {
     updates: mpsc::Sender<Update>,
     #[cfg(feature = "xds")]
     xds: Option<XdsHandle>,
+    initial_fetch: Arc<InitialFetch>,
     #[cfg(feature = "xds")]
     seeds: AtomicU64,
 }
@@ -142,35 +145,14 @@ impl Client {
         Ok(ClusterLayer::new(self.find(cluster)?))
     }
 
-    /// Returns a service that routes requests with the routes of an xDS target, `xds:///name`.
+    /// Waits until all clusters have endpoints and all targets have routes: those of the builder,
+    /// of [`XdsOptions::clusters`](crate::XdsOptions::clusters), and those added since.
     ///
-    /// Subscribes to the listener of the target and waits for the listener's routes; fails if the
-    /// management server does not have the target, or after 20 s. Needs [`ClientBuilder::xds`].
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// use plimsoll_client::{Client, XdsOptions};
-    /// use tower_service::Service as _;
-    ///
-    /// let client = Client::builder().xds(XdsOptions::from_env()?).try_build()?;
-    /// let mut orders = client.target("xds:///orders").await?;
-    /// let body = http_body_util::Empty::<bytes::Bytes>::new();
-    /// let response = orders.call(http::Request::get("/").body(body)?).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[cfg(feature = "xds")]
-    pub async fn target(&self, target: &str) -> Result<TargetService, Error> {
-        let name = target_name(target)?;
-        let xds = self.xds()?;
-        let listener = xds.listener_name(&name);
-        let command = SubscribeCommand::AddListener(Arc::clone(&listener));
-        xds.commands
-            .send(command)
-            .await
-            .map_err(|_| Error::closed())?;
-        xds.wait_for_routes(&listener).await?;
-        Ok(TargetService::new(self.clone(), listener, name))
+    /// Ends with an error that names what is missing once the management server says that a
+    /// resource does not exist, or after [`ClientBuilder::initial_fetch_timeout`]. Requests can be
+    /// sent before; they wait for what they need themselves.
+    pub async fn ready(&self) -> Result<(), Error> {
+        readiness::wait(self).await
     }
 
     /// State of the discovery stream and of resources that are missing or were rejected; `None`
@@ -187,11 +169,8 @@ impl Client {
     #[cfg(feature = "xds")]
     pub async fn subscribe(&self, subscriptions: Subscriptions) -> Result<(), Error> {
         let command = SubscribeCommand::Replace(subscriptions);
-        self.xds()?
-            .commands
-            .send(command)
-            .await
-            .map_err(|_| Error::closed())
+        let sent = self.xds()?.commands.send(command).await;
+        sent.map_err(|_| Error::closed())
     }
 
     /// Newest accepted version of a subscribed route configuration, once its clusters are known.
@@ -257,18 +236,6 @@ impl Client {
     #[cfg(feature = "xds")]
     pub fn routes_changed(&self) -> Option<watch::Receiver<u64>> {
         self.0.xds.as_ref().map(|xds| xds.routed.clone())
-    }
-
-    #[cfg(feature = "xds")]
-    pub(crate) fn routes_of(&self, target: &str) -> Result<Arc<RouteConfiguration>, Error> {
-        let routes = self.xds()?.routes.load();
-        let unknown = || {
-            Error::new(
-                ErrorKind::NoRoute,
-                format!("no routes for listener {target:?}"),
-            )
-        };
-        routes.targets.get(target).cloned().ok_or_else(unknown)
     }
 
     #[cfg(all(feature = "tonic", feature = "xds"))]
@@ -392,7 +359,7 @@ impl Client {
         let (reply, checked) = oneshot::channel();
         let update = Update::StatedDemand {
             demand: builder::fractions(demand).map_err(builder::invalid)?,
-            check_zones: !self.has_management_server(),
+            check_zones: self.0.initial_fetch.server().is_none(),
             reply,
         };
         self.update(update).await?;
@@ -401,16 +368,6 @@ impl Client {
             .map_err(|_| Error::closed())?
             .map_err(builder::invalid)?;
         self.flush().await
-    }
-
-    #[cfg(feature = "xds")]
-    fn has_management_server(&self) -> bool {
-        self.0.xds.is_some()
-    }
-
-    #[cfg(not(feature = "xds"))]
-    const fn has_management_server(&self) -> bool {
-        false
     }
 
     /// Sets the health of a host, as found by a health check outside of this client.
@@ -568,26 +525,5 @@ impl Client {
             .send(update)
             .await
             .map_err(|_| Error::closed())
-    }
-}
-
-/// Parses the name of `xds:///name` or `xds:name`.
-#[cfg(feature = "xds")]
-fn target_name(target: &str) -> Result<Arc<str>, Error> {
-    let wrong =
-        |reason: &str| Error::new(ErrorKind::Config, format!("target {target:?}: {reason}"));
-    let rest = target
-        .strip_prefix("xds:")
-        .ok_or_else(|| wrong("does not start with xds:"))?;
-    let name = match rest.strip_prefix("//") {
-        None => rest,
-        Some(rest) => match rest.split_once('/') {
-            Some(("", name)) => name,
-            _ => return Err(wrong("authorities are not supported; write xds:///name")),
-        },
-    };
-    match name {
-        "" => Err(wrong("the name is empty")),
-        name => Ok(name.into()),
     }
 }

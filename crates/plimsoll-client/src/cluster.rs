@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use crossbeam_queue::ArrayQueue;
 use http::uri::Authority;
 use plimsoll_core::balancer::Balancer;
@@ -21,16 +21,18 @@ use plimsoll_core::rng::Xoshiro256;
 use plimsoll_core::snapshot::DriverSnapshot;
 use plimsoll_core::stats::{PickerStats, Sample, add_samples};
 use plimsoll_core::time::Instant;
-use plimsoll_xds::upstream::UpstreamOptions;
+use plimsoll_xds::upstream::{Discovery, EdsSource, UpstreamOptions};
 use tokio::sync::watch;
 
+use crate::cluster::initial_fetch::{InitialFetch, until};
 use crate::cluster::manager::Settings;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind, Side};
 use crate::upstream::connection::ConnectionLimits;
 use crate::upstream::endpoint::{Endpoint, next_draw};
 
 pub(crate) mod dns;
 mod event_log;
+pub(crate) mod initial_fetch;
 pub(crate) mod managed;
 pub(crate) mod manager;
 #[cfg(feature = "yaml")]
@@ -52,6 +54,11 @@ pub(crate) struct Cluster {
     pub(crate) snapshots: Reader<ClusterSnapshot>,
     /// Becomes true when the cluster has received its first endpoints.
     ready: watch::Receiver<bool>,
+    pub(crate) initial_fetch: Arc<InitialFetch>,
+    /// When requests stop waiting for the first endpoints.
+    fetch_deadline: Option<tokio::time::Instant>,
+    /// Why the cluster lacks endpoints, such as a name that DNS does not know.
+    problem: ArcSwapOption<String>,
     pub(crate) load: Arc<ClusterLoad>,
     pub(crate) limits: Arc<ConnectionLimits>,
     /// Authority for requests that have none: the cluster name, if it is a valid authority.
@@ -81,6 +88,9 @@ impl Cluster {
             options: ArcSwap::new(options),
             snapshots,
             ready,
+            fetch_deadline: settings.initial_fetch.deadline(),
+            initial_fetch: Arc::clone(&settings.initial_fetch),
+            problem: ArcSwapOption::empty(),
             load: Arc::clone(balancer.cluster_load()),
             limits: Arc::new(limits),
             retries: RetryBudget::default(),
@@ -91,12 +101,86 @@ impl Cluster {
         }
     }
 
+    /// Waits for the first endpoints, until the initial fetch has timed out.
     pub(crate) async fn ready(&self) -> Result<(), Error> {
         let mut ready = self.ready.clone();
-        match ready.wait_for(|ready| *ready).await {
-            Ok(_) => Ok(()),
-            Err(_) => Err(Error::closed()),
+        match until(self.fetch_deadline, ready.wait_for(|ready| *ready)).await {
+            Some(Ok(_)) => Ok(()),
+            Some(Err(_)) => Err(Error::closed()),
+            None => Err(self.not_ready()),
         }
+    }
+
+    /// Like [`Self::ready`]; if no endpoints have arrived in time, returns the fallback cluster.
+    pub(crate) async fn ready_or_fallback(&self) -> Result<Option<Arc<Self>>, Error> {
+        let Err(error) = self.ready().await else {
+            return Ok(None);
+        };
+        let fallback = match error.kind() {
+            ErrorKind::Closed => None,
+            _ => self.initial_fetch.fall_back(&self.waiting()),
+        };
+        // The fallback cluster itself may have no endpoints yet.
+        match fallback {
+            Some(fallback) if fallback.is_ready() => Ok(Some(fallback)),
+            _ => Err(error),
+        }
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        *self.ready.borrow()
+    }
+
+    pub(crate) const fn fetch_deadline(&self) -> Option<tokio::time::Instant> {
+        self.fetch_deadline
+    }
+
+    /// Name of the cluster in log lines about the initial fetch.
+    pub(crate) fn waiting(&self) -> String {
+        format!("cluster {}", self.name)
+    }
+
+    /// Error of a request that found no endpoints.
+    #[cold]
+    pub(crate) fn not_ready(&self) -> Error {
+        let missing = self.initial_fetch.missing("endpoints");
+        let message = format!(
+            "cluster {}: {missing}; {}",
+            self.name,
+            self.pending_reason()
+        );
+        let server = matches!(self.options.load().discovery, Discovery::Eds { .. });
+        let side = if server {
+            Side::ManagementServer
+        } else {
+            Side::Upstream
+        };
+        Error::new(ErrorKind::Discovery, message)
+            .with_cluster(&self.name)
+            .with_side(side)
+    }
+
+    /// Why the cluster has no endpoints.
+    pub(crate) fn pending_reason(&self) -> String {
+        if let Some(problem) = &*self.problem.load() {
+            return String::clone(problem);
+        }
+        match &self.options.load().discovery {
+            Discovery::Static => "they are set with Client::update_endpoints".to_owned(),
+            Discovery::Eds {
+                source: EdsSource::Path(path),
+                ..
+            } => format!("they are read from {path:?}"),
+            _ => self.initial_fetch.server_state(),
+        }
+    }
+
+    pub(crate) fn set_problem(&self, problem: Option<String>) {
+        self.problem.store(problem.map(Arc::new));
+    }
+
+    pub(crate) fn problem(&self) -> Option<Arc<String>> {
+        self.problem.load_full()
     }
 
     pub(crate) fn checkout_picker(&self) -> HostPicker {

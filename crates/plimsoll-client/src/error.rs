@@ -1,15 +1,51 @@
 //! [`Error`]: failure of a request, or of the configuration of a client.
+//!
+//! Follows the convention of the standard library: `Display` is the error's own message, `source`
+//! its cause, so that a printed chain says everything once. `{:#}` prints the whole chain.
 
 use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use plimsoll_xds::error_chain::describe;
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Failure of a request or of a client's configuration. Match on [`Error::kind`]; the text is for
-/// people and may change.
-#[derive(Debug)]
-pub struct Error {
+/// Failure of a request or of a client's configuration. Match on [`Error::kind`] or
+/// [`Error::side`]; the text is for people and may change.
+///
+/// `{}` prints the error itself, `{:#}` the error and its causes in one line.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let orders = "{name: orders, type: STATIC, load_assignment: {cluster_name: orders, endpoints:
+/// #     [{lb_endpoints: [{endpoint: {address: {socket_address: {address: 127.0.0.1,
+/// #     port_value: 1}}}}]}]}}";
+/// # let orders = plimsoll_xds::yaml::parse_upstream_cluster(orders)?;
+/// # let client = plimsoll_client::Client::builder().upstream(orders).build();
+/// # use tower_service::Service as _;
+/// # let request = http::Request::get("/").body(http_body_util::Empty::<bytes::Bytes>::new())?;
+/// # let mut orders = client.service("orders")?;
+/// use plimsoll_client::Side;
+///
+/// let error = orders.call(request).await.unwrap_err();
+/// assert_eq!(error.to_string(), "cannot connect to 127.0.0.1:1 of cluster orders");
+/// assert!(format!("{error:#}").ends_with("orders: Connection refused (os error 111)"));
+/// assert!(error.is_connect() && error.side() == Side::Upstream);
+/// assert_eq!(error.cluster(), Some("orders"));
+/// # Ok(())
+/// # }
+/// ```
+pub struct Error(Box<Repr>);
+
+/// Boxed, so that results with an error stay small where requests succeed.
+struct Repr {
     kind: ErrorKind,
+    side: Side,
     message: String,
+    cluster: Option<Arc<str>>,
+    address: Option<SocketAddr>,
     source: Option<BoxError>,
 }
 
@@ -37,13 +73,44 @@ pub enum ErrorKind {
     Closed,
 }
 
+/// Where the cause of an [`Error`] is to be looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Side {
+    /// Hosts of the cluster, or their names in DNS.
+    Upstream,
+    /// The management server cannot be reached, or has not sent what a request needs.
+    ManagementServer,
+    /// Settings of the client, or routes without an entry for the request.
+    Configuration,
+    /// The program: more requests at once than the circuit breakers allow, a timeout that ended
+    /// before the request was sent, or a client that is shut down.
+    Caller,
+}
+
+impl ErrorKind {
+    const fn side(self) -> Side {
+        match self {
+            Self::Config | Self::UnknownCluster | Self::NoRoute => Side::Configuration,
+            Self::Discovery | Self::Dropped => Side::ManagementServer,
+            Self::Overflow | Self::Closed => Side::Caller,
+            Self::NoHost | Self::Connect | Self::Refused | Self::Timeout | Self::Transport => {
+                Side::Upstream
+            }
+        }
+    }
+}
+
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self {
+        Self(Box::new(Repr {
             kind,
+            side: kind.side(),
             message: message.into(),
+            cluster: None,
+            address: None,
             source: None,
-        }
+        }))
     }
 
     pub(crate) fn closed() -> Self {
@@ -51,19 +118,59 @@ impl Error {
     }
 
     pub(crate) fn with_source(mut self, source: impl Into<BoxError>) -> Self {
-        self.source = Some(source.into());
+        self.0.source = Some(source.into());
+        self
+    }
+
+    pub(crate) fn with_cluster(mut self, cluster: &Arc<str>) -> Self {
+        self.0.cluster = Some(Arc::clone(cluster));
+        self
+    }
+
+    pub(crate) fn with_address(mut self, address: Option<SocketAddr>) -> Self {
+        self.0.address = address;
+        self
+    }
+
+    pub(crate) fn with_side(mut self, side: Side) -> Self {
+        self.0.side = side;
         self
     }
 
     /// Returns the cause of the error.
-    pub const fn kind(&self) -> ErrorKind {
-        self.kind
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Returns where the cause of the error is to be looked for.
+    pub fn side(&self) -> Side {
+        self.0.side
+    }
+
+    /// Returns the cluster that the request was sent to, if it was chosen.
+    pub fn cluster(&self) -> Option<&str> {
+        self.0.cluster.as_deref()
+    }
+
+    /// Returns the address of the host that failed, if one was chosen.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.0.address
+    }
+
+    /// Whether a timeout of the request or of an attempt ended it.
+    pub fn is_timeout(&self) -> bool {
+        self.0.kind == ErrorKind::Timeout
+    }
+
+    /// Whether no connection to the host could be opened, or not in time.
+    pub fn is_connect(&self) -> bool {
+        self.0.kind == ErrorKind::Connect
     }
 
     /// Whether no host has processed any part of the request, so that it is safe to send it again.
-    pub const fn is_unsent(&self) -> bool {
+    pub fn is_unsent(&self) -> bool {
         matches!(
-            self.kind,
+            self.0.kind,
             ErrorKind::NoHost
                 | ErrorKind::NoRoute
                 | ErrorKind::Discovery
@@ -77,16 +184,80 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)?;
-        match &self.source {
-            Some(source) => write!(f, ": {source}"),
-            None => Ok(()),
+        if f.alternate() {
+            return f.write_str(&describe(self));
         }
+        f.write_str(&self.0.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Repr {
+            kind,
+            side,
+            message,
+            cluster,
+            address,
+            source,
+        } = &*self.0;
+        let mut fields = f.debug_struct("Error");
+        fields.field("kind", kind).field("side", side);
+        fields.field("message", message);
+        if let Some(cluster) = cluster {
+            fields.field("cluster", cluster);
+        }
+        if let Some(address) = address {
+            fields.field("address", address);
+        }
+        if let Some(source) = source {
+            fields.field("source", &describe(&**source));
+        }
+        fields.finish()
     }
 }
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_deref().map(|source| source as _)
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    fn refused() -> Error {
+        let refused = io::Error::other("connection refused");
+        Error::new(ErrorKind::Connect, "cannot connect to 10.0.0.1:80")
+            .with_cluster(&"orders".into())
+            .with_address(Some(([10, 0, 0, 1], 80).into()))
+            .with_source(refused)
+    }
+
+    #[test]
+    fn display_is_the_message_and_its_alternate_form_the_chain() {
+        let error = refused();
+        assert_eq!(error.to_string(), "cannot connect to 10.0.0.1:80");
+        let chain = "cannot connect to 10.0.0.1:80: connection refused";
+        assert_eq!(format!("{error:#}"), chain);
+        assert_eq!(describe(&error), chain);
+    }
+
+    #[test]
+    fn debug_is_one_readable_line() {
+        let text = "Error { kind: Connect, side: Upstream, \
+                    message: \"cannot connect to 10.0.0.1:80\", cluster: \"orders\", \
+                    address: 10.0.0.1:80, source: \"connection refused\" }";
+        assert_eq!(format!("{:?}", refused()), text);
+        let closed = "Error { kind: Closed, side: Caller, message: \"the client is shut down\" }";
+        assert_eq!(format!("{:?}", Error::closed()), closed);
+    }
+
+    #[test]
+    fn an_error_is_one_pointer() {
+        assert_eq!(size_of::<Error>(), size_of::<usize>());
     }
 }

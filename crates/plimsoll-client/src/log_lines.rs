@@ -2,9 +2,11 @@
 
 plimsoll_core::log_lines! {
     /// A host name of a STRICT_DNS or LOGICAL_DNS cluster could not be resolved. The addresses of
-    /// the last successful lookup stay in use.
+    /// the last successful lookup stay in use. Logged again when the reason changes.
     DNS_LOOKUP_FAILED = Warn, "DNS lookup failed; keeping the previous addresses",
         "Check the name in the cluster's endpoints and the resolver of the machine.";
+    /// A host name resolves again after failed lookups.
+    DNS_LOOKUP_RECOVERED = Info, "DNS lookup succeeds again", "";
     /// The resolved addresses do not make a valid assignment. The previous endpoints stay in use.
     DNS_ADDRESSES_REJECTED = Warn, "resolved addresses rejected; keeping the previous endpoints",
         "Correct the cluster as `error` says.";
@@ -62,6 +64,13 @@ plimsoll_core::log_lines! {
     /// within the initial fetch timeout.
     RESOURCE_MISSING = Warn, "resource is missing",
         "Add the resource at the management server, or correct the reference.";
+    /// The endpoints of a cluster or the routes of a target did not arrive within
+    /// `initial_fetch_timeout`. Its requests go to the fallback cluster until they do.
+    FALLBACK_CLUSTER_USED = Warn, "initial fetch timed out; requests go to the fallback cluster",
+        "Check the connection to the management server, as `reason` says.";
+    /// What was missing has arrived: requests no longer go to the fallback cluster.
+    FALLBACK_CLUSTER_LEFT = Info, "initial fetch complete; the fallback cluster is not used anymore",
+        "";
     /// `node.id` is empty, so load reports of this process cannot be attributed.
     NODE_ID_EMPTY = Warn, "node.id is empty; plimsoll control ignores load reports without it",
         "Set a unique `node.id`.";

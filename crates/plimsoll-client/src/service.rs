@@ -23,6 +23,8 @@ use crate::request::call::{Call, RequestSource};
 use crate::request::destination;
 use crate::request::options::RequestOptions;
 
+#[cfg(feature = "tonic")]
+mod any;
 #[cfg(any(feature = "tonic", feature = "xds"))]
 pub(crate) mod authority;
 #[cfg(all(feature = "tonic", feature = "xds"))]
@@ -32,6 +34,10 @@ pub(crate) mod layer;
 pub(crate) mod target;
 #[cfg(feature = "tonic")]
 pub(crate) mod tonic;
+
+/// Response of any service of this crate.
+pub(crate) type ResponseFuture =
+    Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, Error>> + Send>>;
 
 /// A tower service that sends requests to one cluster; from [`Client::service`].
 ///
@@ -104,7 +110,7 @@ where
 {
     type Response = Response<ResponseBody>;
     type Error = Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, Error>> + Send>>;
+    type Future = ResponseFuture;
 
     fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         // Waiting for the first assignment is part of the call, where its timeout applies.

@@ -59,7 +59,7 @@ async fn invalid_service_configs_are_rejected() {
     let actor = Actor::start().await;
     let refused = |cluster: &str, json: &str| {
         let error = builder(&actor).service_config(cluster, json).unwrap_err();
-        (error.kind(), error.to_string())
+        (error.kind(), format!("{error:#}"))
     };
     let (kind, text) = refused("carts", CONFIG);
     assert_eq!(kind, ErrorKind::UnknownCluster);

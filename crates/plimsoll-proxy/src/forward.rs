@@ -257,7 +257,8 @@ impl UpstreamRequest<'_> {
                 reply_too_large(grpc, exchange)
             }
             Err(error) => {
-                log_line!(log_lines::UPSTREAM_REQUEST_FAILED, %error);
+                let chain = format_args!("{error:#}");
+                log_line!(log_lines::UPSTREAM_REQUEST_FAILED, error = %chain);
                 LocalReply::from_client_error(&error).response(grpc, exchange)
             }
         };

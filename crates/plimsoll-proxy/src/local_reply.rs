@@ -59,7 +59,9 @@ impl LocalReply {
         const UNAVAILABLE: StatusCode = StatusCode::SERVICE_UNAVAILABLE;
         match error.kind() {
             ErrorKind::UnknownCluster => Self::NO_CLUSTER,
-            ErrorKind::NoHost => Self::new(UNAVAILABLE, "UH", "no healthy upstream"),
+            ErrorKind::NoHost | ErrorKind::Discovery => {
+                Self::new(UNAVAILABLE, "UH", "no healthy upstream")
+            }
             ErrorKind::Dropped => Self::new(UNAVAILABLE, "DO", "drop overload"),
             ErrorKind::Overflow => Self::new(
                 UNAVAILABLE,

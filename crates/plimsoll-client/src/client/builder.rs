@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
+use std::time::Duration;
 
 use plimsoll_core::locality_picking::demand::{FractionMap, fractions_of};
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
@@ -11,9 +12,12 @@ use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
 #[cfg(feature = "yaml")]
 use plimsoll_xds::service_config::GrpcFeatures;
+#[cfg(feature = "xds")]
+use plimsoll_xds::upstream::{Discovery, EdsSource};
 use plimsoll_xds::upstream::{UpstreamCluster, UpstreamOptions};
 
 use super::{Client, Inner};
+use crate::cluster::initial_fetch::{INITIAL_FETCH_TIMEOUT, InitialFetch};
 use crate::cluster::manager::{ClusterManager, Settings, Update};
 #[cfg(feature = "yaml")]
 use crate::cluster::service_config;
@@ -21,9 +25,9 @@ use crate::config::checks::Startup;
 use crate::config::{Cluster, environment};
 use crate::error::{Error, ErrorKind};
 #[cfg(feature = "xds")]
-use crate::xds::subscriber::{self, SubscribeCommand};
+use crate::xds::XdsOptions;
 #[cfg(feature = "xds")]
-use crate::xds::{Subscriptions, XdsOptions};
+use crate::xds::subscriber;
 
 /// Settings and initial clusters of a [`Client`]; from [`Client::builder`].
 ///
@@ -60,6 +64,8 @@ pub struct ClientBuilder {
     pools: usize,
     preconnect: bool,
     seed: Option<u64>,
+    initial_fetch_timeout: Option<Duration>,
+    fallback_cluster: Option<Arc<str>>,
 }
 
 impl ClientBuilder {
@@ -205,6 +211,26 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets how long requests wait for discovery: for the first endpoints of a cluster, and for the
+    /// first routes of a target; 15 s by default, as in Envoy, and unlimited if it is zero.
+    ///
+    /// The time starts when the cluster is added or the target is first named. Once it has passed,
+    /// requests fail at once, or go to [`Self::fallback_cluster`], until the resources arrive.
+    #[must_use]
+    pub const fn initial_fetch_timeout(mut self, timeout: Duration) -> Self {
+        self.initial_fetch_timeout = Some(timeout);
+        self
+    }
+
+    /// Names a cluster of the program that serves requests whose target or cluster the management
+    /// server has not sent within [`Self::initial_fetch_timeout`]. Resources that arrive later take
+    /// over.
+    #[must_use]
+    pub fn fallback_cluster(mut self, cluster: &str) -> Self {
+        self.fallback_cluster = Some(cluster.into());
+        self
+    }
+
     /// Seeds all random choices, for reproducible tests.
     #[must_use]
     pub const fn seed(mut self, seed: u64) -> Self {
@@ -238,7 +264,21 @@ impl ClientBuilder {
         }
         let locality = self.own_locality();
         self.startup(&locality).check().map_err(invalid)?;
+        self.check_fallback()?;
         Ok(self.start(&locality))
+    }
+
+    fn check_fallback(&self) -> Result<(), Error> {
+        let Some(fallback) = &self.fallback_cluster else {
+            return Ok(());
+        };
+        let own = self.clusters.iter().map(|(config, ..)| config);
+        let upstreams = self.upstreams.iter().map(|upstream| &upstream.config);
+        if own.chain(upstreams).any(|config| config.name() == fallback) {
+            return Ok(());
+        }
+        let message = format!("fallback_cluster: no cluster {fallback:?} was added");
+        Err(Error::new(ErrorKind::Config, message))
     }
 
     fn note(&mut self, error: Error) {
@@ -289,11 +329,14 @@ impl ClientBuilder {
         // Each `RandomState` has new random keys, which are the entropy here.
         let entropy = || RandomState::new().build_hasher().finish();
         let seed = self.seed.unwrap_or_else(entropy);
+        let timeout = self.initial_fetch_timeout.unwrap_or(INITIAL_FETCH_TIMEOUT);
+        let initial_fetch = Arc::new(InitialFetch::new(timeout, self.fallback_cluster));
         let (mut manager, updates) = ClusterManager::new(Settings {
             locality: locality.clone(),
             pools: self.pools.max(1),
             preconnect: self.preconnect,
             outlier_notify: Arc::default(),
+            initial_fetch: Arc::clone(&initial_fetch),
             seed,
         });
         if let Some(fleet) = self.originating {
@@ -308,10 +351,7 @@ impl ClientBuilder {
             manager.handle(Update::Endpoints(name, endpoints.into()));
         }
         #[cfg(feature = "xds")]
-        let subscriptions = Subscriptions {
-            own_clusters: self.upstreams.iter().filter_map(eds_name).collect(),
-            ..Subscriptions::default()
-        };
+        let own_clusters = self.upstreams.iter().filter_map(eds_subscription).collect();
         for cluster in self.upstreams {
             manager.handle(Update::Upstream(Arc::new(cluster)));
         }
@@ -320,21 +360,12 @@ impl ClientBuilder {
         #[cfg(feature = "xds")]
         let xds = {
             let fleet_needed = manager.fleet_needed();
+            let fetch = Arc::clone(&initial_fetch);
             let start = |mut options: XdsOptions| {
                 options.node.locality = locality.clone();
-                subscriber::start(options, &updates, fleet_needed)
+                subscriber::start(options, &updates, fleet_needed, own_clusters, fetch)
             };
-            let xds = self.xds.map(start);
-            if let Some(xds) = xds
-                .as_ref()
-                .filter(|_| !subscriptions.own_clusters.is_empty())
-            {
-                // The queue is empty, and its receiver lives as long as the client.
-                let _ = xds
-                    .commands
-                    .try_send(SubscribeCommand::Replace(subscriptions));
-            }
-            xds
+            self.xds.map(start)
         };
         tokio::spawn(manager.run());
         Client(Arc::new(Inner {
@@ -343,17 +374,11 @@ impl ClientBuilder {
             updates,
             #[cfg(feature = "xds")]
             xds,
+            initial_fetch,
             #[cfg(feature = "xds")]
             seeds: seed.rotate_left(32).into(),
         }))
     }
-}
-
-/// Returns the names of a cluster and of its assignment, if its endpoints come from EDS.
-#[cfg(feature = "xds")]
-fn eds_name(cluster: &UpstreamCluster) -> Option<(Arc<str>, Option<Arc<str>>)> {
-    let eds_name = cluster.eds_name()?;
-    Some((Arc::clone(cluster.config.name()), Some(eds_name.into())))
 }
 
 /// Converts demand in relative numbers to fractions.
@@ -369,4 +394,18 @@ pub(super) fn fractions<L: Into<Locality>, N: Into<f64>>(
 
 pub(super) fn invalid(error: FieldError) -> Error {
     Error::new(ErrorKind::Config, error.to_string())
+}
+
+/// Name of a cluster and of its assignment, if that comes from the management server.
+#[cfg(feature = "xds")]
+fn eds_subscription(cluster: &UpstreamCluster) -> Option<(Arc<str>, Option<Arc<str>>)> {
+    let Discovery::Eds {
+        source: EdsSource::Ads,
+        ..
+    } = cluster.options.discovery
+    else {
+        return None;
+    };
+    let eds_name = cluster.eds_name()?;
+    Some((Arc::clone(cluster.config.name()), Some(eds_name.into())))
 }

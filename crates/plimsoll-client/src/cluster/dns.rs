@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::log_line;
+use plimsoll_xds::error_chain::describe;
 use plimsoll_xds::upstream::{Discovery, DnsLookupFamily, DnsOptions, UpstreamCluster};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
+use crate::cluster::Cluster;
 use crate::cluster::manager::Update;
 use crate::log_lines;
 
@@ -26,6 +28,7 @@ impl DnsResolvers {
     pub(crate) fn watch(
         &mut self,
         cluster: &Arc<UpstreamCluster>,
+        shared: Arc<Cluster>,
         updates: mpsc::WeakSender<Update>,
     ) {
         let name = Arc::clone(cluster.config.name());
@@ -35,7 +38,7 @@ impl DnsResolvers {
         else {
             return;
         };
-        let task = tokio::spawn(run(Arc::clone(cluster), options, updates));
+        let task = tokio::spawn(run(Arc::clone(cluster), shared, options, updates));
         self.0.insert(name, task.abort_handle());
     }
 
@@ -54,27 +57,32 @@ impl Drop for DnsResolvers {
 
 async fn run(
     cluster: Arc<UpstreamCluster>,
+    shared: Arc<Cluster>,
     options: DnsOptions,
     updates: mpsc::WeakSender<Update>,
 ) {
     let name = cluster.config.name();
     let logical = matches!(cluster.options.discovery, Discovery::LogicalDns(_));
     let mut found = ResolvedHosts::new();
+    let mut failures = Failures::default();
     loop {
         let Some(assignment) = &cluster.load_assignment else {
             return;
         };
         for (_, host) in assignment.names() {
+            if !found.contains_key(host) && shared.problem().is_none() {
+                shared.set_problem(Some(format!("DNS name {host:?} is still being resolved")));
+            }
             match resolve(host, options.lookup_family).await {
                 Ok(mut addresses) => {
                     addresses.truncate(if logical { 1 } else { usize::MAX });
+                    failures.handle_success(name, host);
                     found.insert(host.to_owned(), addresses);
                 }
-                Err(error) => {
-                    log_line!(log_lines::DNS_LOOKUP_FAILED, cluster = %name, %host, %error);
-                }
+                Err(error) => failures.handle_failure(name, host, describe(&error)),
             }
         }
+        shared.set_problem(failures.describe());
         let addresses = |host: &str| found.get(host).map_or(&[][..], Vec::as_slice);
         match assignment.resolve(addresses) {
             Ok(endpoints) => {
@@ -86,9 +94,40 @@ async fn run(
                     return;
                 }
             }
-            Err(error) => log_line!(log_lines::DNS_ADDRESSES_REJECTED, cluster = %name, %error),
+            Err(error) => {
+                shared.set_problem(Some(format!("resolved addresses rejected: {error}")));
+                log_line!(log_lines::DNS_ADDRESSES_REJECTED, cluster = %name, %error);
+            }
         }
         tokio::time::sleep(options.refresh_rate.max(Duration::from_millis(1))).await;
+    }
+}
+
+/// Names that do not resolve at present, with the reason.
+#[derive(Debug, Default)]
+struct Failures(BTreeMap<String, String>);
+
+impl Failures {
+    /// Logs a failure once per reason.
+    fn handle_failure(&mut self, cluster: &str, host: &str, error: String) {
+        if self.0.get(host) != Some(&error) {
+            log_line!(log_lines::DNS_LOOKUP_FAILED, cluster, host, error);
+            self.0.insert(host.to_owned(), error);
+        }
+    }
+
+    fn handle_success(&mut self, cluster: &str, host: &str) {
+        if self.0.remove(host).is_some() {
+            log_line!(log_lines::DNS_LOOKUP_RECOVERED, cluster, host);
+        }
+    }
+
+    fn describe(&self) -> Option<String> {
+        let names = self.0.iter();
+        let texts =
+            names.map(|(host, error)| format!("DNS name {host:?} does not resolve: {error}"));
+        let all: Vec<String> = texts.collect();
+        (!all.is_empty()).then(|| all.join("; "))
     }
 }
 

@@ -150,7 +150,10 @@ impl ManagedCluster {
         }
         self.balancer.handle_assignment(assignment, now);
         self.publish(now);
-        self.ready.send_replace(true);
+        if !self.ready.send_replace(true) {
+            let cluster = &self.cluster;
+            cluster.initial_fetch.handle_arrival(&cluster.waiting());
+        }
     }
 
     pub(crate) fn handle_check_result(

@@ -29,6 +29,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::cluster::Cluster;
 use crate::cluster::dns::DnsResolvers;
+use crate::cluster::initial_fetch::InitialFetch;
 use crate::cluster::managed::ManagedCluster;
 use crate::cluster::status::ClusterStatus;
 use crate::config::checks;
@@ -94,6 +95,7 @@ pub(crate) struct Settings {
     pub(crate) seed: u64,
     /// Notified when a host reaches the consecutive-error threshold of outlier detection.
     pub(crate) outlier_notify: Arc<Notify>,
+    pub(crate) initial_fetch: Arc<InitialFetch>,
 }
 
 #[derive(Debug)]
@@ -337,6 +339,7 @@ impl ClusterManager {
                     let demand = self.stated_demand.clone();
                     managed.balancer.handle_stated_demand(demand, now);
                 }
+                self.settings.initial_fetch.handle_cluster(&managed.cluster);
                 self.managed.insert(Arc::clone(config.name()), managed);
                 self.publish_clusters();
             }
@@ -361,8 +364,9 @@ impl ClusterManager {
         self.handle_cluster(Arc::new(cluster.config.clone()), options, now);
         if let Some(managed) = self.managed.get_mut(cluster.config.name()) {
             managed.added_via_api = added_via_api;
+            let shared = Arc::clone(&managed.cluster);
+            self.dns.watch(cluster, shared, self.sender.clone());
         }
-        self.dns.watch(cluster, self.sender.clone());
         let listed = cluster.load_assignment.as_ref();
         if let (Discovery::Static, Some(listed)) = (&cluster.options.discovery, listed) {
             match listed.resolve(|_| &[]) {
@@ -381,6 +385,7 @@ impl ClusterManager {
     /// Removes a cluster. Existing services keep its last snapshot; requests in flight finish.
     fn remove(&mut self, name: &str) {
         self.dns.stop(name);
+        self.settings.initial_fetch.handle_removed(name);
         if let Some(managed) = self.managed.remove(name) {
             // Undrained load counts stay until the next load report.
             self.reported.retire(managed.balancer);
@@ -397,6 +402,7 @@ impl ClusterManager {
         self.clusters.store(Arc::new(clusters.collect()));
         // After the store: a reader that sees the new epoch also sees the new clusters.
         self.epoch.fetch_add(1, Ordering::Release);
+        self.settings.initial_fetch.changed.notify_waiters();
     }
 
     fn deadline(&self) -> Option<Instant> {

@@ -95,11 +95,14 @@ impl Call {
                 let sent = pin!(self.send(first?, &mut source));
                 within(limit, end.as_ref(), sent).await
             };
-            if done.is_err() {
-                let stats = &self.cluster.limits.stats;
-                stats.upstream_rq_timeout.increment();
+            match done {
+                Ok(sent) => sent,
+                Err(limit) => {
+                    let stats = &self.cluster.limits.stats;
+                    stats.upstream_rq_timeout.increment();
+                    Err(self.timed_out(limit))
+                }
             }
-            done?
         }
     }
 
@@ -110,7 +113,11 @@ impl Call {
     ) -> Result<Response<ResponseBody>, Error> {
         loop {
             let Some(to) = next else {
-                Box::pin(self.cluster.ready()).await?;
+                let cluster = Arc::clone(&self.cluster);
+                if let Some(fallback) = Box::pin(cluster.ready_or_fallback()).await? {
+                    self.upstream = fallback.options.load_full();
+                    self.cluster = fallback;
+                }
                 next = self.pick_again()?;
                 continue;
             };
@@ -191,12 +198,26 @@ impl Call {
                 self.cluster.limits.handle_error(&to.host);
                 AttemptOutcome::Failed(error)
             }
-            Err(error) => {
+            Err(limit) => {
                 stats.upstream_rq_per_try_timeout.increment();
                 self.cluster.limits.handle_error(&to.host);
+                let error = self.timed_out(limit).with_address(Some(to.host.address()));
                 AttemptOutcome::Failed(error)
             }
         }
+    }
+
+    #[cold]
+    fn timed_out(&self, limit: Duration) -> Error {
+        let cluster = &self.cluster;
+        let message = format!("cluster {}: no response within {limit:?}", cluster.name);
+        let error = if cluster.is_ready() {
+            Error::new(ErrorKind::Timeout, message)
+        } else {
+            let message = format!("{message}; no endpoints yet; {}", cluster.pending_reason());
+            Error::new(ErrorKind::Timeout, message).with_side(cluster.not_ready().side())
+        };
+        error.with_cluster(&cluster.name)
     }
 
     fn trace(&self, to: &Destination) {
@@ -329,13 +350,13 @@ impl RequestSource {
     }
 }
 
-/// Applies an optional timeout, which begins with `end` if that is given. Takes the future by
-/// reference, since moving it would copy it.
+/// Applies an optional timeout, which begins with `end` if that is given, and returns it if it
+/// elapses. Takes the future by reference, since moving it would copy it.
 async fn within<F: Future>(
     limit: Option<Duration>,
     end: Option<&RequestEnd>,
     mut work: Pin<&mut F>,
-) -> Result<F::Output, Error> {
+) -> Result<F::Output, Duration> {
     let Some(limit) = limit else {
         return Ok(work.await);
     };
@@ -346,8 +367,7 @@ async fn within<F: Future>(
         }
         wait = end.map_or(Duration::ZERO, |end| end.remaining(limit));
         if wait.is_zero() {
-            let message = format!("no response within {limit:?}");
-            return Err(Error::new(ErrorKind::Timeout, message));
+            return Err(limit);
         }
     }
 }
@@ -368,8 +388,8 @@ mod tests {
         });
         let started = tokio::time::Instant::now();
         let never = pin!(std::future::pending::<()>());
-        let error = within(limit, Some(&end), never).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Timeout);
+        let elapsed = within(limit, Some(&end), never).await.unwrap_err();
+        assert_eq!(Some(elapsed), limit);
         assert_eq!(started.elapsed().as_secs(), 55);
         let never = pin!(std::future::pending::<()>());
         assert!(within(limit, None, never).await.is_err());

@@ -36,10 +36,7 @@ pub(crate) fn pick(
     let limit = upstream.circuit_breakers.max_requests;
     if cluster.load.active() >= u64::from(limit) {
         cluster.load.record_drop();
-        let stats = &cluster.limits.stats;
-        stats.upstream_rq_pending_overflow.increment();
-        let message = format!("cluster {}: max_requests ({limit}) reached", cluster.name);
-        return Err(Error::new(ErrorKind::Overflow, message));
+        return Err(overflow(cluster, limit));
     }
     match choose(cluster, picker, args)? {
         Some(first) if first.endpoint.is_in_backoff() => {
@@ -83,16 +80,12 @@ fn choose(
     picker: &mut HostPicker,
     args: PickArgs<'_>,
 ) -> Result<Option<Destination>, Error> {
-    let no_host = |error: PickError| {
-        let message = format!("cluster {}: {error}", cluster.name);
-        Error::new(ErrorKind::NoHost, message)
-    };
     let (snapshot, result) = picker.pick_with_snapshot(args);
     match result {
         PickResult::Complete(pick) => {
             let endpoint = snapshot
                 .attached(pick.host)
-                .ok_or_else(|| no_host(PickError::NoHost))?;
+                .ok_or_else(|| no_host(cluster, PickError::NoHost))?;
             Ok(Some(Destination {
                 host: Arc::clone(pick.host),
                 endpoint: Arc::clone(endpoint),
@@ -105,10 +98,39 @@ fn choose(
                 "cluster {}: dropped by drop_overloads ({category})",
                 cluster.name
             );
-            Err(Error::new(ErrorKind::Dropped, message))
+            Err(Error::new(ErrorKind::Dropped, message).with_cluster(&cluster.name))
         }
-        PickResult::Fail(error) => Err(no_host(error)),
+        PickResult::Fail(error) => Err(no_host(cluster, error)),
     }
+}
+
+#[cold]
+fn overflow(cluster: &Cluster, limit: u32) -> Error {
+    let stats = &cluster.limits.stats;
+    stats.upstream_rq_pending_overflow.increment();
+    let name = &cluster.name;
+    let active = cluster.load.active();
+    circuit_breaker(name, "max_requests", active, limit).with_cluster(name)
+}
+
+/// Error of an open circuit breaker, which names the setting that raises its limit.
+#[cold]
+pub(crate) fn circuit_breaker(cluster: &str, breaker: &str, current: u64, limit: u32) -> Error {
+    let message = format!(
+        "circuit breaker {breaker} of cluster {cluster} is open: {current} of {limit}; \
+         raise it with Cluster::{breaker}"
+    );
+    Error::new(ErrorKind::Overflow, message)
+}
+
+#[cold]
+fn no_host(cluster: &Cluster, error: PickError) -> Error {
+    let name = &cluster.name;
+    let message = match cluster.problem().filter(|_| error == PickError::NoHost) {
+        Some(problem) => format!("cluster {name}: {error}; {problem}"),
+        None => format!("cluster {name}: {error}"),
+    };
+    Error::new(ErrorKind::NoHost, message).with_cluster(name)
 }
 
 /// Picks a host other than `first`, which is in backoff; returns `first` if there is none.

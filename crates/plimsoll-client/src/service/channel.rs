@@ -16,7 +16,8 @@ static SHARED: Mutex<Option<WeakClient>> = Mutex::new(None);
 ///
 /// The management server is that of gRPC's bootstrap, read from the file that `GRPC_XDS_BOOTSTRAP`
 /// names or from `GRPC_XDS_BOOTSTRAP_CONFIG`. All channels of a process share one client. Returns
-/// once the target has routes, or with an error if the server does not have the target.
+/// once the target has routes, or with an error if the server does not have the target or sends no
+/// routes within 15 s. [`channel_lazy`] does not wait.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -28,6 +29,24 @@ static SHARED: Mutex<Option<WeakClient>> = Mutex::new(None);
 pub async fn channel(target: &str) -> Result<Channel, Error> {
     let client = shared_client()?;
     Ok(client.target(target).await?.into())
+}
+
+/// Opens a channel to `xds:///name` without waiting for the management server.
+///
+/// Like [`channel()`], but returns at once. Calls wait until the target has routes, at most until
+/// their own deadline, or until 15 s after the first channel to the target was opened; then they
+/// fail with the state of the management server. Must be called within a tokio runtime.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), plimsoll_client::Error> {
+/// let channel = plimsoll_client::channel_lazy("xds:///orders")?;
+/// // let mut orders = OrdersClient::new(channel);
+/// # Ok(())
+/// # }
+/// ```
+pub fn channel_lazy(target: &str) -> Result<Channel, Error> {
+    let client = shared_client()?;
+    Ok(client.target_lazy(target)?.into())
 }
 
 fn shared_client() -> Result<Client, Error> {

@@ -104,20 +104,24 @@ where
             .get_or_insert_with(|| self.cluster.checkout_picker());
         let criteria = request.extensions_mut().remove::<MatchCriteria>();
         let first = pick(&self.cluster, picker, criteria.as_ref());
-        let cluster = Arc::clone(&self.cluster);
+        let mut cluster = Arc::clone(&self.cluster);
         // The clone is not ready: the service that `poll_ready` was called on takes the request.
         let fresh = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, fresh);
         Box::pin(async move {
             let to = match first? {
                 Some(to) => to,
-                None => pick_when_ready(&cluster, criteria.as_ref()).await?,
+                None => pick_when_ready(&mut cluster, criteria.as_ref()).await?,
             };
             rewrite_uri(&mut request, &to)?;
+            let address = to.host.address();
             let started = Clock::system().now();
             let active = to.host.begin_request();
             // Dropping `active` counts the request as failed.
-            let response = inner.call(request).await.map_err(failed)?;
+            let response = inner.call(request).await.map_err(|error| {
+                let error = failed(error).with_cluster(&cluster.name);
+                error.with_address(Some(address))
+            })?;
             let limits = Arc::clone(&cluster.limits);
             let mut tracker = Box::new(RequestTracker::without_connection(active, started, limits));
             tracker.observe_headers(response.status(), response.headers());
@@ -140,11 +144,14 @@ fn pick(
     destination::pick(cluster, picker, &upstream, args)
 }
 
+/// Waits for endpoints; replaces `cluster` by the fallback cluster if none arrive in time.
 async fn pick_when_ready(
-    cluster: &Cluster,
+    cluster: &mut Arc<Cluster>,
     criteria: Option<&MatchCriteria>,
 ) -> Result<Destination, Error> {
-    cluster.ready().await?;
+    if let Some(fallback) = cluster.ready_or_fallback().await? {
+        *cluster = fallback;
+    }
     let mut picker = cluster.checkout_picker();
     let picked = pick(cluster, &mut picker, criteria);
     cluster.return_picker(picker);

@@ -5,8 +5,6 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -20,6 +18,7 @@ use plimsoll_xds::content_type::is_grpc;
 use plimsoll_xds::route::{
     Action, HashPolicy, HashSource, RequestHead, RouteAction, RouteConfiguration,
 };
+use tokio::time::Instant;
 use tower_service::Service;
 use xxhash_rust::xxh64::xxh64;
 
@@ -27,8 +26,8 @@ use crate::client::Client;
 use crate::error::{BoxError, Error, ErrorKind};
 use crate::request::body::ResponseBody;
 use crate::request::options::{RequestOptions, RetryPolicy};
-use crate::service::ClusterService;
 use crate::service::authority::set_default_authority;
+use crate::service::{ClusterService, ResponseFuture};
 
 const GRPC_TIMEOUT: &str = "grpc-timeout";
 
@@ -61,7 +60,10 @@ impl Clone for TargetService {
     }
 }
 
-type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, Error>> + Send>>;
+/// Deadline of a call that waited for its route; an extension of the response, since it was not
+/// known when the call started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RouteDeadline(pub(crate) Option<Instant>);
 
 impl TargetService {
     pub(crate) fn new(client: Client, listener: Arc<str>, authority: Arc<str>) -> Self {
@@ -81,6 +83,10 @@ impl TargetService {
         &self.authority
     }
 
+    pub(crate) fn listener(&self) -> &str {
+        &self.listener
+    }
+
     /// Sends with the shorter of the route's timeout and `deadline`, and returns that timeout.
     pub(crate) fn call_within<B>(
         &mut self,
@@ -92,18 +98,69 @@ impl TargetService {
         B::Error: Into<BoxError>,
     {
         match self.prepare(&mut request, deadline) {
-            Ok((service, timeout)) => (service.call(request), timeout),
+            Ok(Some((service, timeout))) => (service.call(request), timeout),
+            Ok(None) => {
+                let service = self.clone();
+                (
+                    Box::pin(service.call_when_routed(request, deadline)),
+                    deadline,
+                )
+            }
             Err(error) => (Box::pin(std::future::ready(Err(error))), None),
         }
     }
 
-    /// Matches a route, applies its settings to the request and returns the service of its cluster.
+    /// Waits for the first routes, within the time for the initial fetch and the timeout of the
+    /// request, then sends: to the fallback cluster if no routes have arrived.
+    async fn call_when_routed<B>(
+        mut self,
+        mut request: Request<B>,
+        deadline: Option<Duration>,
+    ) -> Result<Response<ResponseBody>, Error>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let own = request.extensions().get::<RequestOptions>();
+        let own = own.and_then(|options| options.timeout);
+        let limit = own.into_iter().chain(deadline).min();
+        let started = Instant::now();
+        let waiting = self.client.routed_or_fallback(&self.listener);
+        let routed = match limit {
+            None => waiting.await,
+            Some(limit) => {
+                let waited = tokio::time::timeout(limit, waiting).await;
+                waited.unwrap_or_else(|_| Err(self.client.routes_timed_out(&self.listener, limit)))
+            }
+        };
+        let fallback = routed?;
+        let left = limit.map(|limit| limit.saturating_sub(started.elapsed()));
+        let (answer, timeout) = match fallback {
+            None => self.call_within(request, left),
+            Some(cluster) => {
+                let own = request.extensions_mut().remove::<RequestOptions>();
+                let options = own.unwrap_or_default().cap_timeout(left);
+                set_default_authority(&mut request, &self.authority);
+                request.extensions_mut().insert(options);
+                (ClusterService::new(cluster, 0).call(request), left)
+            }
+        };
+        let ends = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut response = answer.await?;
+        response.extensions_mut().insert(RouteDeadline(ends));
+        Ok(response)
+    }
+
+    /// Matches a route, applies its settings to the request and returns the service of its cluster;
+    /// `None` before the first routes have arrived.
     fn prepare<B>(
         &mut self,
         request: &mut Request<B>,
         deadline: Option<Duration>,
-    ) -> Result<(&mut ClusterService, Option<Duration>), Error> {
-        let mut routes = self.client.routes_of(&self.listener)?;
+    ) -> Result<Option<(&mut ClusterService, Option<Duration>)>, Error> {
+        let Some(mut routes) = self.client.routes_of(&self.listener) else {
+            return Ok(None);
+        };
         let draws = (self.rng.next_u64(), self.rng.next_u64());
         let action = loop {
             let action = match_route(&routes, &self.authority, request, draws.0)?;
@@ -111,11 +168,10 @@ impl TargetService {
                 break action;
             };
             // Clusters are removed after the routes that name them, so there may be newer routes.
-            let newest = self.client.routes_of(&self.listener)?;
-            if Arc::ptr_eq(&newest, &routes) {
-                return Err(error);
+            match self.client.routes_of(&self.listener) {
+                Some(newest) if !Arc::ptr_eq(&newest, &routes) => routes = newest,
+                _ => return Err(error),
             }
-            routes = newest;
         };
         let hash = hash(&action.hash_policy, request.headers(), self.channel_id);
         let criteria = action.criteria(draws.1).cloned();
@@ -133,7 +189,7 @@ impl TargetService {
         });
         let cluster = route_cluster(action, draws.1)?;
         match self.services.get_mut(cluster) {
-            Some(service) => Ok((service, timeout)),
+            Some(service) => Ok(Some((service, timeout))),
             None => Err(Error::new(ErrorKind::UnknownCluster, cluster)),
         }
     }

@@ -19,11 +19,9 @@ use tonic::{Code, Status};
 use tower_service::Service;
 
 use crate::error::{BoxError, Error, ErrorKind};
-use crate::request::body::ResponseBody;
 use crate::request::deadline_body::DeadlineBody;
-use crate::request::options::RequestOptions;
 use crate::service::ClusterService;
-use crate::service::authority::set_default_authority;
+use crate::service::any::{AnyService, deadline_of};
 #[cfg(feature = "xds")]
 use crate::service::target::TargetService;
 
@@ -40,25 +38,18 @@ use crate::service::target::TargetService;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Channel(Inner);
-
-#[derive(Clone, Debug)]
-enum Inner {
-    Cluster(Box<ClusterService>),
-    #[cfg(feature = "xds")]
-    Target(TargetService),
-}
+pub struct Channel(AnyService);
 
 impl From<ClusterService> for Channel {
     fn from(service: ClusterService) -> Self {
-        Self(Inner::Cluster(Box::new(service)))
+        Self(service.into())
     }
 }
 
 #[cfg(feature = "xds")]
 impl From<TargetService> for Channel {
     fn from(service: TargetService) -> Self {
-        Self(Inner::Target(service))
+        Self(service.into())
     }
 }
 
@@ -67,13 +58,22 @@ pub type ChannelBody = MapErr<DeadlineBody, fn(Error) -> Status>;
 
 /// Status for a failed body; keeps the transport's error, such as the code of a stream reset.
 fn body_status(error: Error) -> Status {
-    match error.kind() {
-        ErrorKind::Timeout => error.into(),
-        _ => Status::from_error(error.into()),
+    if error.is_timeout() {
+        return error.into();
     }
+    let message = format!("{error:#}");
+    let error = Arc::new(error);
+    let code = match Status::from_error(Box::new(Arc::clone(&error))).code() {
+        // Neither HTTP/2 nor the server says why the connection was lost.
+        Code::Unknown => Code::Unavailable,
+        code => code,
+    };
+    let mut status = Status::new(code, message);
+    status.set_source(error);
+    status
 }
 
-type ResponseFuture<B, E> = Pin<Box<dyn Future<Output = Result<Response<B>, E>> + Send>>;
+type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response<ChannelBody>, Status>> + Send>>;
 
 impl<B> Service<Request<B>> for Channel
 where
@@ -82,54 +82,34 @@ where
 {
     type Response = Response<ChannelBody>;
     type Error = Status;
-    type Future = ResponseFuture<ChannelBody, Status>;
+    type Future = ResponseFuture;
 
     fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+    fn call(&mut self, request: Request<B>) -> Self::Future {
         let timeout = grpc_timeout(request.headers());
-        let (answer, timeout): (ResponseFuture<ResponseBody, Error>, _) = match &mut self.0 {
-            Inner::Cluster(service) => {
-                set_default_authority(&mut request, service.cluster_name());
-                let defaults = service.defaults().clone();
-                let answer = service.call(with_deadline(request, defaults, timeout));
-                (answer, timeout)
-            }
-            #[cfg(feature = "xds")]
-            Inner::Target(service) => service.call_within(request, timeout),
-        };
+        let (answer, timeout) = self.0.call_within(request, timeout);
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         Box::pin(async move {
-            let response = answer.await.map_err(Status::from)?;
+            let mut response = answer.await.map_err(Status::from)?;
+            let deadline = deadline_of(response.extensions_mut(), deadline);
             let status: fn(Error) -> Status = body_status;
             Ok(response.map(|body| DeadlineBody::new(body, deadline).map_err(status)))
         })
     }
 }
 
-fn with_deadline<B>(
-    mut request: Request<B>,
-    defaults: RequestOptions,
-    deadline: Option<Duration>,
-) -> Request<B> {
-    if deadline.is_some() {
-        let own = request.extensions_mut().remove::<RequestOptions>();
-        request
-            .extensions_mut()
-            .insert(own.unwrap_or(defaults).cap_timeout(deadline));
-    }
-    request
-}
-
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
         let code = match error.kind() {
-            ErrorKind::Config | ErrorKind::UnknownCluster => Code::InvalidArgument,
+            ErrorKind::Config => Code::InvalidArgument,
             ErrorKind::Timeout => Code::DeadlineExceeded,
             ErrorKind::Closed => Code::Cancelled,
-            ErrorKind::NoHost
+            // A route may name a cluster that the management server does not have (gRFC A27).
+            ErrorKind::UnknownCluster
+            | ErrorKind::NoHost
             | ErrorKind::NoRoute
             | ErrorKind::Dropped
             | ErrorKind::Overflow
@@ -138,7 +118,7 @@ impl From<Error> for Status {
             | ErrorKind::Transport
             | ErrorKind::Discovery => Code::Unavailable,
         };
-        let mut status = Self::new(code, error.to_string());
+        let mut status = Self::new(code, format!("{error:#}"));
         status.set_source(Arc::new(error));
         status
     }

@@ -5,6 +5,7 @@
 //! order of arrival. A pool belongs to one runtime, so a proxy with a runtime per core never wakes
 //! another core. `request::destination` has picked the host before.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -23,6 +24,7 @@ use tokio::sync::oneshot;
 use crate::cluster::status::{ConnectionCounts, DialCounters};
 use crate::error::{BoxError, Error, ErrorKind};
 use crate::request::body::RequestBody;
+use crate::request::destination::circuit_breaker;
 use crate::upstream::backoff::ConnectBackoff;
 use crate::upstream::connect::{DialTarget, Dialer};
 use crate::upstream::connection::{ConnectionLimits, ConnectionPermit, ConnectionState};
@@ -63,6 +65,10 @@ pub(crate) struct SendContext<'a> {
     pub(crate) now: Instant,
 }
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large variant is the usual one: boxing it would allocate per request"
+)]
 pub(crate) enum SendOutcome {
     Response {
         response: Response<Incoming>,
@@ -222,7 +228,6 @@ impl Endpoint {
         let message = error.take_message();
         let error = error.into_error();
         let unseen = message.is_some() || is_refused(&error);
-        let address = self.address();
         match message {
             Some(request) => {
                 let host = Arc::clone(active.host());
@@ -232,14 +237,14 @@ impl Endpoint {
             }
             None if unseen => {
                 active.withdraw();
-                let text = format!("{address} refused the request");
-                let error = Error::new(ErrorKind::Refused, text).with_source(error);
+                let text = format!("{self} refused the request");
+                let error = self.error(ErrorKind::Refused, text).with_source(error);
                 (SendOutcome::Refused(error), None)
             }
             // Dropping `active` counts the request as failed.
             None => {
-                let text = format!("connection to {address} failed");
-                let error = Error::new(ErrorKind::Transport, text).with_source(error);
+                let text = format!("connection to {self} failed");
+                let error = self.error(ErrorKind::Transport, text).with_source(error);
                 (SendOutcome::Failed(error), None)
             }
         }
@@ -255,11 +260,7 @@ impl Endpoint {
         stats.upstream_rq_pending_total.increment();
         let Some(_pending) = self.limits.try_acquire_pending(context.breakers) else {
             stats.upstream_rq_pending_overflow.increment();
-            let message = format!(
-                "max_pending_requests reached while waiting for a connection to {}",
-                self.address()
-            );
-            return Err(Error::new(ErrorKind::Overflow, message));
+            return Err(self.pending_overflow(context.breakers.max_pending_requests));
         };
         match self.options.http_version {
             HttpVersion::Http1 => self.wait_for_http1(index, name, context).await,
@@ -410,13 +411,48 @@ impl Endpoint {
     }
 
     fn connect_error(&self, source: impl Into<BoxError>) -> Error {
-        let message = format!("cannot connect to {}", self.address());
-        Error::new(ErrorKind::Connect, message).with_source(source)
+        let message = format!("cannot connect to {self}");
+        self.error(ErrorKind::Connect, message).with_source(source)
     }
 
-    fn address(&self) -> String {
-        let address = self.target.addresses.first();
-        address.map_or_else(|| "unknown address".into(), SocketAddr::to_string)
+    fn pending_overflow(&self, limit: u32) -> Error {
+        let pending = self.limits.pending();
+        let cluster = self.cluster_name().unwrap_or_default();
+        let error = circuit_breaker(&cluster, "max_pending_requests", pending, limit);
+        self.located(error)
+    }
+
+    fn error(&self, kind: ErrorKind, message: String) -> Error {
+        self.located(Error::new(kind, message))
+    }
+
+    /// Adds cluster and address to an error.
+    fn located(&self, error: Error) -> Error {
+        let error = error.with_address(self.target.addresses.first().copied());
+        match self.cluster_name() {
+            Some(cluster) => error.with_cluster(&cluster),
+            None => error,
+        }
+    }
+
+    /// Name of the cluster; `None` for health checks and out-of-band streams.
+    fn cluster_name(&self) -> Option<Arc<str>> {
+        let config = self.limits.config.load();
+        config.as_ref().map(|config| Arc::clone(config.name()))
+    }
+}
+
+/// The host in errors: its address and cluster.
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.target.addresses.first() {
+            Some(address) => write!(f, "{address}")?,
+            None => f.write_str("unknown address")?,
+        }
+        match self.cluster_name() {
+            Some(cluster) => write!(f, " of cluster {cluster}"),
+            None => Ok(()),
+        }
     }
 }
 

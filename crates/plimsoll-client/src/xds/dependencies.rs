@@ -23,6 +23,8 @@ use super::Subscriptions;
 use super::decode::{Content, Decoded, Routes};
 
 const WILDCARD: &str = "*";
+/// Problem of a resource that the server has not sent within `initial_fetch_timeout`.
+pub(crate) const NOT_RECEIVED: &str = "was not received in time";
 
 pub(crate) type Key = (Arc<str>, Arc<str>);
 
@@ -109,8 +111,8 @@ impl Dependencies {
         new
     }
 
-    pub(crate) fn add_listener(&mut self, name: Arc<str>) {
-        self.roots.listeners.insert(name);
+    pub(crate) fn add_listeners(&mut self, names: impl IntoIterator<Item = Arc<str>>) {
+        self.roots.listeners.extend(names);
         self.reconcile();
     }
 
@@ -168,8 +170,17 @@ impl Dependencies {
             ClientEvent::Removed { type_url, name } => {
                 self.handle_absent(type_url, name, "removed by the management server");
             }
-            ClientEvent::DoesNotExist { type_url, name } => {
-                self.handle_absent(type_url, name, "does not exist on the management server");
+            ClientEvent::DoesNotExist {
+                type_url,
+                name,
+                timed_out,
+            } => {
+                let reason = if timed_out {
+                    NOT_RECEIVED
+                } else {
+                    "does not exist on the management server"
+                };
+                self.handle_absent(type_url, name, reason);
             }
             // Names missing from a complete response also arrive as individual events.
             ClientEvent::Complete { type_url } => {

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct XdsStatus {
     pub state: XdsState,
-    /// URI of the current or last server; empty before the first connection.
+    /// URI of the server in use, or being dialed.
     pub server: String,
     /// Subscribed resources that were removed or do not exist; an earlier version stays in use.
     pub problems: BTreeMap<(Arc<str>, Arc<str>), String>,
@@ -21,6 +21,8 @@ pub struct XdsStatus {
     /// Resource versions with ignored fields, counted like Envoy's `server.dynamic_unknown_fields`.
     pub dynamic_unknown_fields: u64,
     pub routes: BTreeMap<Arc<str>, RouteStatus>,
+    /// Whether a wildcard subscription has received all clusters of the server.
+    pub clusters_complete: bool,
 }
 
 /// Fields of one resource that are set but have no effect.

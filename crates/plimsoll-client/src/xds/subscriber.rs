@@ -12,7 +12,7 @@ use bytes::Bytes;
 use plimsoll_core::log_line;
 use plimsoll_xds::ads::client::{Client, ClientEvent, ClientSettings};
 use plimsoll_xds::ads::message::NodeMessage;
-use plimsoll_xds::ads::{LISTENER, ROUTE_CONFIGURATION};
+use plimsoll_xds::ads::{CLUSTER, LISTENER, ROUTE_CONFIGURATION};
 use plimsoll_xds::driver::Servers;
 use plimsoll_xds::driver::ads_client::{self, AdsClientChannels, AdsClientEvent, AdsCommand};
 use plimsoll_xds::lrs::EdsNames;
@@ -22,17 +22,17 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::decode::{Compilers, Decoded, Routes, decode};
-use super::dependencies::{Change, Dependencies, Key, Roots, RouteConsumer, VersionedListener};
+use super::dependencies::{
+    Change, Dependencies, Key, NOT_RECEIVED, Roots, RouteConsumer, VersionedListener,
+};
 use super::load_reporting;
 use super::{LoadReporting, Subscriptions, XdsOptions, XdsState, XdsStatus};
+use crate::cluster::initial_fetch::{InitialFetch, until};
 use crate::cluster::manager::Update;
 use crate::error::{Error, ErrorKind};
 use crate::log_lines;
 
 const QUEUE_CAPACITY: usize = 64;
-
-/// How long to wait for the routes of a target: longer than `does_not_exist_after` of a resource.
-const ROUTES_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long a removed cluster stays: programs that subscribe to routes by name may still use it.
 const CLUSTER_REMOVAL_DELAY: Duration = Duration::from_secs(5);
@@ -46,18 +46,25 @@ pub(crate) struct ActiveRoutes {
 
 #[derive(Debug)]
 pub(crate) enum SubscribeCommand {
-    AddListener(Arc<str>),
     Replace(Subscriptions),
     /// Asks for subscriptions that have neither arrived nor are known not to exist.
     Pending(oneshot::Sender<BTreeSet<Key>>),
 }
 
+/// Listeners of targets, each with the time when requests stop waiting for its first routes.
+pub(crate) type Targets = BTreeMap<Arc<str>, Option<Instant>>;
+
 #[derive(Clone, Debug)]
 pub(crate) struct XdsHandle {
     pub(crate) commands: mpsc::Sender<SubscribeCommand>,
+    pub(crate) targets: watch::Sender<Targets>,
     pub(crate) routes: Arc<ArcSwap<ActiveRoutes>>,
     pub(crate) status: watch::Receiver<XdsStatus>,
     pub(crate) routed: watch::Receiver<u64>,
+    pub(crate) roots: Arc<Roots>,
+    pub(crate) initial_fetch: Arc<InitialFetch>,
+    /// When to stop waiting for the clusters that the program names.
+    pub(crate) started_until: Option<Instant>,
     listener_template: Arc<str>,
 }
 
@@ -66,16 +73,30 @@ impl XdsHandle {
         self.listener_template.replace("%s", target).into()
     }
 
-    pub(crate) async fn wait_for_routes(&self, target: &str) -> Result<(), Error> {
+    /// Subscribes to a listener. Idempotent: the time for its initial fetch starts only once.
+    pub(crate) fn add_target(&self, listener: &Arc<str>) {
+        self.targets.send_if_modified(|targets| {
+            let known = targets.contains_key(listener);
+            if !known {
+                let deadline = self.initial_fetch.deadline();
+                targets.insert(Arc::clone(listener), deadline);
+            }
+            !known
+        });
+    }
+
+    /// Waits for the first routes of a listener, until its initial fetch has timed out.
+    pub(crate) async fn wait_for_routes(&self, listener: &str) -> Result<(), Error> {
         let (mut routed, mut status) = (self.routed.clone(), self.status.clone());
         let waiting = async {
             loop {
-                if self.routes.load().targets.contains_key(target) {
+                if self.routes.load().targets.contains_key(listener) {
                     return Ok(());
                 }
-                let problem = problem_of(&status.borrow_and_update(), target);
+                let problem = problem_of(&status.borrow_and_update(), LISTENER, listener)
+                    .filter(|problem| problem != NOT_RECEIVED);
                 if let Some(problem) = problem {
-                    return Err(Error::new(ErrorKind::Discovery, problem));
+                    return Err(self.no_routes(listener, &problem));
                 }
                 let changed = tokio::select! {
                     changed = routed.changed() => changed,
@@ -84,16 +105,37 @@ impl XdsHandle {
                 changed.map_err(|_| Error::closed())?;
             }
         };
-        match tokio::time::timeout(ROUTES_TIMEOUT, waiting).await {
-            Ok(done) => done,
-            Err(_) => {
-                let state = &self.status.borrow().state;
-                let message = format!(
-                    "no routes for listener {target:?} within {ROUTES_TIMEOUT:?}; stream: {state:?}"
-                );
-                Err(Error::new(ErrorKind::Discovery, message))
-            }
-        }
+        let deadline = self.targets.borrow().get(listener).copied().flatten();
+        until(deadline, waiting).await.unwrap_or_else(|| {
+            let missing = self.initial_fetch.missing("routes");
+            Err(self.no_routes(listener, &missing))
+        })
+    }
+
+    fn no_routes(&self, listener: &str, problem: &str) -> Error {
+        let state = self.initial_fetch.server_state();
+        let message = format!("listener {listener:?}: {problem}; {state}");
+        Error::new(ErrorKind::Discovery, message)
+    }
+}
+
+/// Name of a target in log lines about the initial fetch.
+pub(crate) fn waiting(listener: &str) -> String {
+    format!("listener {listener}")
+}
+
+/// Why the management server does not have a resource.
+pub(crate) fn problem_of(status: &XdsStatus, type_url: &str, name: &str) -> Option<String> {
+    let key = (type_url.into(), name.into());
+    status.problems.get(&key).cloned()
+}
+
+/// State of the server at `uri`, for errors.
+fn server_state(uri: &str, state: &XdsState) -> String {
+    match state {
+        XdsState::Connecting => format!("{uri} (connecting)"),
+        XdsState::Connected => format!("{uri} (connected)"),
+        XdsState::Disconnected { message } => format!("{uri} (disconnected: {message})"),
     }
 }
 
@@ -103,12 +145,6 @@ async fn sleep_until(when: Option<Instant>) {
         Some(when) => tokio::time::sleep_until(when).await,
         None => std::future::pending().await,
     }
-}
-
-fn problem_of(status: &XdsStatus, target: &str) -> Option<String> {
-    let key = (LISTENER.into(), target.into());
-    let problem = status.problems.get(&key)?;
-    Some(format!("listener {target:?}: {problem}"))
 }
 
 struct Subscriber {
@@ -123,15 +159,32 @@ struct Subscriber {
     reports_load: bool,
     subscribes_routes: bool,
     pending_removals: BTreeMap<Arc<str>, Instant>,
+    initial_fetch: Arc<InitialFetch>,
 }
+
+/// The program's side of the subscriber; closed when the client is dropped.
+struct Inputs {
+    commands: mpsc::Receiver<SubscribeCommand>,
+    targets: watch::Receiver<Targets>,
+    fleet_needed: watch::Receiver<bool>,
+}
+
+/// The program's own clusters, with the name of the assignment if their endpoints come from EDS.
+pub(crate) type OwnClusters = BTreeMap<Arc<str>, Option<Arc<str>>>;
 
 /// Spawns the subscriber. Must be called within a tokio runtime.
 pub(crate) fn start(
     options: XdsOptions,
     updates: &mpsc::Sender<Update>,
     fleet_needed: watch::Receiver<bool>,
+    own_clusters: OwnClusters,
+    initial_fetch: Arc<InitialFetch>,
 ) -> XdsHandle {
     let roots = Roots {
+        subscriptions: Subscriptions {
+            own_clusters,
+            ..Subscriptions::default()
+        },
         clusters: options.clusters.iter().cloned().collect(),
         all_clusters: options.all_clusters,
         all_listeners: options.compile_listeners.is_some(),
@@ -141,11 +194,12 @@ pub(crate) fn start(
     let (commands, receiver) = mpsc::channel(QUEUE_CAPACITY);
     let (status, status_reader) = watch::channel(XdsStatus::default());
     let (routed, routed_reader) = watch::channel(0);
+    let (targets, targets_reader) = watch::channel(Targets::new());
     let routes = Arc::<ArcSwap<ActiveRoutes>>::default();
     let listener_template = options.listener_template.as_str().into();
     let subscriber = Subscriber {
         servers: Servers::new(options.server.clone(), options.fallback.iter().cloned()),
-        dependencies: Dependencies::new(roots),
+        dependencies: Dependencies::new(roots.clone()),
         updates: updates.downgrade(),
         routes: Arc::clone(&routes),
         routed,
@@ -154,24 +208,36 @@ pub(crate) fn start(
         reports_load: false,
         subscribes_routes: false,
         pending_removals: BTreeMap::new(),
+        initial_fetch: Arc::clone(&initial_fetch),
         options,
     };
-    tokio::spawn(subscriber.run(receiver, fleet_needed));
+    subscriber.set_state(XdsState::Connecting);
+    let inputs = Inputs {
+        commands: receiver,
+        targets: targets_reader,
+        fleet_needed,
+    };
+    tokio::spawn(subscriber.run(inputs));
     XdsHandle {
         commands,
+        targets,
         routes,
         status: status_reader,
         routed: routed_reader,
+        roots: Arc::new(roots),
+        started_until: initial_fetch.deadline(),
+        initial_fetch,
         listener_template,
     }
 }
 
 impl Subscriber {
-    async fn run(
-        mut self,
-        mut commands: mpsc::Receiver<SubscribeCommand>,
-        mut fleet_needed: watch::Receiver<bool>,
-    ) {
+    async fn run(mut self, inputs: Inputs) {
+        let Inputs {
+            mut commands,
+            mut targets,
+            mut fleet_needed,
+        } = inputs;
         // Check once at the start: the program's own clusters may need the fleet already.
         fleet_needed.mark_changed();
         let info = self.options.node_info();
@@ -183,7 +249,7 @@ impl Subscriber {
             self.options.variant,
             node,
             wire::resource_name,
-            ClientSettings::default(),
+            self.client_settings(),
         );
         let (events, mut ads_events) = mpsc::channel(QUEUE_CAPACITY);
         let (ads_commands, receiver) = mpsc::channel(QUEUE_CAPACITY);
@@ -211,15 +277,17 @@ impl Subscriber {
                 command = commands.recv() => match command {
                     // The client was dropped.
                     None => break,
-                    Some(SubscribeCommand::AddListener(name)) => {
-                        self.dependencies.add_listener(name);
-                    }
                     Some(SubscribeCommand::Replace(subscriptions)) => self.subscribe(subscriptions),
                     Some(SubscribeCommand::Pending(reply)) => {
                         // The receiver may have been dropped.
                         let _ = reply.send(self.dependencies.pending());
                     }
                 },
+                // Closed only together with the client.
+                Ok(()) = targets.changed() => {
+                    let listeners: Vec<_> = targets.borrow_and_update().keys().cloned().collect();
+                    self.dependencies.add_listeners(listeners);
+                }
                 // Closed only together with the client.
                 Ok(()) = fleet_needed.changed() => {
                     let needed = *fleet_needed.borrow_and_update();
@@ -237,6 +305,24 @@ impl Subscriber {
             }
         }
         driver.abort();
+    }
+
+    /// A resource counts as nonexistent after the time for its initial fetch.
+    fn client_settings(&self) -> ClientSettings {
+        ClientSettings {
+            does_not_exist_after: self.initial_fetch.timeout.unwrap_or(Duration::MAX),
+            ..ClientSettings::default()
+        }
+    }
+
+    fn set_state(&self, state: XdsState) {
+        let server = &self.servers.current().uri;
+        self.initial_fetch
+            .set_server_state(server_state(server, &state));
+        self.status.send_modify(|status| {
+            status.server.clone_from(server);
+            status.state = state;
+        });
     }
 
     fn subscribe(&mut self, subscriptions: Subscriptions) {
@@ -274,16 +360,9 @@ impl Subscriber {
 
     fn handle_event(&mut self, event: AdsClientEvent<Decoded>) {
         match event {
-            AdsClientEvent::Connected => {
-                let server = &self.servers.current().uri;
-                self.status.send_modify(|status| {
-                    status.state = XdsState::Connected;
-                    status.server.clone_from(server);
-                });
-            }
+            AdsClientEvent::Connected => self.set_state(XdsState::Connected),
             AdsClientEvent::Disconnected { message, .. } => {
-                let state = XdsState::Disconnected { message };
-                self.status.send_modify(|status| status.state = state);
+                self.set_state(XdsState::Disconnected { message });
             }
             AdsClientEvent::Resource(event) => {
                 self.count(&event);
@@ -318,6 +397,11 @@ impl Subscriber {
                     })
                 });
             }
+            ClientEvent::Complete { type_url } if **type_url == *CLUSTER => {
+                self.status
+                    .send_modify(|status| status.clusters_complete = true);
+                self.initial_fetch.changed.notify_waiters();
+            }
             _ => {}
         }
     }
@@ -340,7 +424,7 @@ impl Subscriber {
                 });
             }
             ClientEvent::Removed { type_url, name }
-            | ClientEvent::DoesNotExist { type_url, name } => {
+            | ClientEvent::DoesNotExist { type_url, name, .. } => {
                 let key = (Arc::clone(type_url), Arc::clone(name));
                 self.status
                     .send_if_modified(|status| status.ignored_fields.remove(&key).is_some());
@@ -396,6 +480,7 @@ impl Subscriber {
                 let mut next = ActiveRoutes::clone(&self.routes.load());
                 match user {
                     RouteConsumer::Target(target) => {
+                        self.initial_fetch.handle_arrival(&waiting(&target));
                         next.targets.insert(target, routes.configuration);
                     }
                     RouteConsumer::Subscription(name) => {
@@ -405,6 +490,7 @@ impl Subscriber {
                 }
                 self.routes.store(Arc::new(next));
                 self.routed.send_modify(|generation| *generation += 1);
+                self.initial_fetch.changed.notify_waiters();
                 return Some(());
             }
             Change::Listeners(listeners) => {
@@ -440,6 +526,7 @@ impl Subscriber {
                 true
             }
         });
+        self.initial_fetch.changed.notify_waiters();
     }
 
     fn record_eds_name(&self, name: &Arc<str>, eds_name: Option<&str>) {

@@ -160,7 +160,7 @@ impl Merge {
                 }
             }
             ClientEvent::Removed { type_url, name }
-            | ClientEvent::DoesNotExist { type_url, name } => {
+            | ClientEvent::DoesNotExist { type_url, name, .. } => {
                 let subscribed = is_subscribed(&self.subscribed, &type_url, &name);
                 let upstream = self.upstream.entry(Arc::clone(&type_url)).or_default();
                 upstream.resources.remove(&name);

@@ -252,7 +252,7 @@ impl World {
                     assert!(allowed, "{name} was lost");
                     self.model[index].good.remove(&name);
                 }
-                ClientEvent::DoesNotExist { type_url, name } => {
+                ClientEvent::DoesNotExist { type_url, name, .. } => {
                     let model = &self.model[kind(&type_url).expect("a known type")];
                     assert!(!model.good.contains_key(&name), "{name} is there");
                 }

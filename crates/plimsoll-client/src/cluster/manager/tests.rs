@@ -16,6 +16,7 @@ fn manager() -> ClusterManager {
         preconnect: false,
         seed: 1,
         outlier_notify: Arc::default(),
+        initial_fetch: Arc::default(),
     };
     ClusterManager::new(settings).0
 }

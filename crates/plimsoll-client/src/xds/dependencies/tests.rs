@@ -201,6 +201,7 @@ fn routes_do_not_wait_for_a_cluster_that_does_not_exist() {
     machine.handle(ClientEvent::DoesNotExist {
         type_url: CLUSTER.into(),
         name: "missing".into(),
+        timed_out: false,
     });
     let changed = changes(&mut machine);
     assert_eq!(

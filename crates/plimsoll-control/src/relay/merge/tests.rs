@@ -304,6 +304,7 @@ fn own_resources_are_not_subscribed_to_except_for_the_fleet_name() {
     merge.handle_upstream(ClientEvent::DoesNotExist {
         type_url: CLUSTER_LOAD_ASSIGNMENT.into(),
         name: "fleet".into(),
+        timed_out: false,
     });
     let view = merge.poll_view().unwrap();
     assert_eq!(
@@ -352,6 +353,7 @@ fn absence_is_known_once_all_subscriptions_are_answered() {
     merge.handle_upstream(ClientEvent::DoesNotExist {
         type_url: LISTENER.into(),
         name: "late".into(),
+        timed_out: false,
     });
     let now = listeners(&mut merge);
     assert!(now.is_complete() && now.is_absent("late") && now.is_absent("in"));

@@ -17,7 +17,12 @@ pub enum ClientEvent<T = Bytes> {
     /// The server deleted a resource that the client had.
     Removed { type_url: Arc<str>, name: Arc<str> },
     /// The server does not have the resource, or did not answer in time.
-    DoesNotExist { type_url: Arc<str>, name: Arc<str> },
+    DoesNotExist {
+        type_url: Arc<str>,
+        name: Arc<str>,
+        /// The server did not answer in time, rather than say so.
+        timed_out: bool,
+    },
     /// A wildcard subscription received its first full response on this stream.
     Complete { type_url: Arc<str> },
     /// The response was NACKed; its valid resources are in use.

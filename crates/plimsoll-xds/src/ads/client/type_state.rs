@@ -215,6 +215,7 @@ impl<T: Clone> TypeState<T> {
                 events.push_back(ClientEvent::DoesNotExist {
                     type_url: Arc::clone(&self.type_url),
                     name: Arc::clone(name),
+                    timed_out: true,
                 });
             }
         }
@@ -507,7 +508,11 @@ impl<T: Clone> TypeState<T> {
         if had && is_subscribed {
             events.push_back(ClientEvent::Removed { type_url, name });
         } else if is_subscribed && was_sent && !was_nonexistent {
-            events.push_back(ClientEvent::DoesNotExist { type_url, name });
+            events.push_back(ClientEvent::DoesNotExist {
+                type_url,
+                name,
+                timed_out: false,
+            });
         }
     }
 }

@@ -23,7 +23,7 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// #     [{lb_endpoints: [{endpoint: {address: {socket_address: {address: 127.0.0.1,
 /// #     port_value: 1}}}}]}]}}";
 /// # let orders = plimsoll_xds::yaml::parse_upstream_cluster(orders)?;
-/// # let client = plimsoll_client::Client::builder().upstream(orders).build();
+/// # let client = plimsoll_client::Client::builder().upstream(orders).try_build()?;
 /// # use tower_service::Service as _;
 /// # let request = http::Request::get("/").body(http_body_util::Empty::<bytes::Bytes>::new())?;
 /// # let mut orders = client.service("orders")?;

@@ -56,6 +56,8 @@
 //! | `tonic` | yes | [`channel()`] and [`Channel`] for generated gRPC clients |
 //! | `tls-ring` | yes | TLS to hosts and to the management server, by rustls with ring |
 //! | `metrics` | no | `Client::record_metrics`, for the `metrics` facade |
+//! | `reqwest` | no | `ReqwestService`, for requests and responses of reqwest |
+//! | `reqwest-middleware` | no | `BalancedMiddleware`, for the hosts of a reqwest client |
 //! | `opentelemetry` | no | `Client::register_meter` |
 //!
 //! One task owns every balancer and publishes snapshots; requests pick from them without a lock.
@@ -121,6 +123,10 @@ pub use service::ClusterService;
 #[cfg(all(feature = "tonic", feature = "xds"))]
 pub use service::channel::{channel, channel_lazy};
 pub use service::layer::{Balanced, ClusterLayer};
+#[cfg(feature = "reqwest-middleware")]
+pub use service::middleware::BalancedMiddleware;
+#[cfg(feature = "reqwest")]
+pub use service::reqwest::ReqwestService;
 #[cfg(feature = "xds")]
 pub use service::target::TargetService;
 #[cfg(feature = "tonic")]

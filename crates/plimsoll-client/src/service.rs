@@ -1,5 +1,6 @@
 //! Tower services: [`ClusterService`] here; `target` routes by xDS, `layer` balances another HTTP
-//! client, `tonic` and `channel` serve generated gRPC clients.
+//! client, `tonic` and `channel` serve generated gRPC clients, `reqwest` and `middleware` programs
+//! that use reqwest.
 //!
 //! A request passes the circuit breaker and the pick (`request::destination`), its attempts
 //! (`request::call`) and a connection (`upstream::endpoint`); it ends with its response body.
@@ -23,13 +24,17 @@ use crate::request::call::{Call, RequestSource};
 use crate::request::destination;
 use crate::request::options::RequestOptions;
 
-#[cfg(feature = "tonic")]
+#[cfg(any(feature = "tonic", feature = "reqwest"))]
 mod any;
-#[cfg(any(feature = "tonic", feature = "xds"))]
+#[cfg(any(feature = "tonic", feature = "reqwest", feature = "xds"))]
 pub(crate) mod authority;
 #[cfg(all(feature = "tonic", feature = "xds"))]
 pub(crate) mod channel;
 pub(crate) mod layer;
+#[cfg(feature = "reqwest-middleware")]
+pub(crate) mod middleware;
+#[cfg(feature = "reqwest")]
+pub(crate) mod reqwest;
 #[cfg(feature = "xds")]
 pub(crate) mod target;
 #[cfg(feature = "tonic")]

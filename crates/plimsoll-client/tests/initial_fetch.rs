@@ -1,6 +1,6 @@
 //! A management server that is absent at the start, or does not answer: nothing hangs, requests get
 //! the fallback cluster or an error with the state of the server.
-#![cfg(feature = "tonic")]
+#![cfg(all(feature = "tonic", feature = "xds"))]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 #[path = "support/silent.rs"]
@@ -74,7 +74,7 @@ async fn every_silent_server_is_an_error_that_names_it() {
     ] {
         let mut options = xds_options(server.address, Variant::Delta);
         options.server.connect_timeout = Duration::from_secs(600);
-        let client = builder(server.address).xds(options).build();
+        let client = builder(server.address).xds(options).try_build().unwrap();
         let mut target = client.target_lazy(TARGET).unwrap();
         wait_until("the state is known", async || {
             let known = format!("{:?}", client.xds_status().unwrap().state);
@@ -107,7 +107,8 @@ async fn endpoints_that_never_come_are_an_error_of_services_and_layers() {
     let client = eds("orders")
         .xds(xds_options(server, Variant::Sotw))
         .initial_fetch_timeout(SHORT)
-        .build();
+        .try_build()
+        .unwrap();
     let assert_no_endpoints = |error: &Error| {
         let text = error.to_string();
         let start = format!(
@@ -139,13 +140,25 @@ async fn endpoints_that_never_come_are_an_error_of_services_and_layers() {
 
 #[tokio::test]
 async fn without_a_server_the_error_says_how_to_set_one() {
-    let client = eds("orders").initial_fetch_timeout(SHORT).build();
+    let client = Client::builder()
+        .initial_fetch_timeout(SHORT)
+        .try_build()
+        .unwrap();
+    let text = "{name: orders, type: EDS, eds_cluster_config: {eds_config: {ads: {}}}}";
+    let orders = parse_upstream_cluster(text).unwrap();
+    client.set_upstream(orders).await.unwrap();
     let mut service = client.service("orders").unwrap();
     let error = within(get(&mut service, "/")).await.unwrap_err();
     assert!(error.to_string().contains("ClientBuilder::xds"), "{error}");
-    assert_eq!(
-        client.target_lazy(TARGET).unwrap_err().kind(),
-        ErrorKind::Config
+    let error = client.target_lazy(TARGET).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    let unknown = Client::builder().fallback_cluster("static").try_build();
+    let error = unknown.unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("no cluster \"static\" was added"),
+        "{error}"
     );
 }
 
@@ -158,7 +171,8 @@ async fn the_timeout_of_a_request_ends_its_wait() {
     };
     let client = builder(server.address)
         .initial_fetch_timeout(Duration::ZERO)
-        .build();
+        .try_build()
+        .unwrap();
     let mut target = client.target_lazy(TARGET).unwrap();
     let mut timed = request("/");
     timed.extensions_mut().insert(options.clone());
@@ -180,7 +194,8 @@ async fn the_timeout_of_a_request_ends_its_wait() {
     let client = eds("orders")
         .xds(xds_options(server.address, Variant::Sotw))
         .initial_fetch_timeout(Duration::ZERO)
-        .build();
+        .try_build()
+        .unwrap();
     let mut service = client.service("orders").unwrap().with_defaults(options);
     let error = within(get(&mut service, "/")).await.unwrap_err();
     assert!(error.is_timeout(), "{error:?}");
@@ -198,14 +213,15 @@ async fn the_fallback_cluster_serves_until_the_server_answers() {
         server.kill();
         let client = Client::builder()
             .xds(xds_options(server.address, variant))
-            .cluster(
+            .cluster_with_endpoints(
                 round_robin("static"),
                 endpoints("static", &[("a", &[local.address])]),
                 UpstreamOptions::default(),
             )
             .initial_fetch_timeout(SHORT)
             .fallback_cluster("static")
-            .build();
+            .try_build()
+            .unwrap();
         let mut target = within(client.target(TARGET)).await.unwrap();
         let sent_to = async |target: &mut _| within(get(target, "/")).await.unwrap().1;
         assert_eq!(sent_to(&mut target).await, local.address.to_string());
@@ -228,13 +244,14 @@ async fn the_fallback_cluster_serves_clusters_without_endpoints() {
     let endpoints_made = resources.pop().unwrap();
     let server = Management::start(&resources);
     let client = builder(server.address)
-        .cluster(
+        .cluster_with_endpoints(
             round_robin("static"),
             endpoints("static", &[("a", &[local.address])]),
             UpstreamOptions::default(),
         )
         .fallback_cluster("static")
-        .build();
+        .try_build()
+        .unwrap();
     let mut target = client.target_lazy(TARGET).unwrap();
     let (_, host) = within(get(&mut target, "/")).await.unwrap();
     assert_eq!(host, local.address.to_string());
@@ -266,7 +283,7 @@ async fn resources_without_endpoints_are_named() {
     for variant in [Variant::Sotw, Variant::Delta] {
         let server = Management::start(&without_eds);
         let options = xds_options(server.address, variant);
-        let client = builder(server.address).xds(options).build();
+        let client = builder(server.address).xds(options).try_build().unwrap();
         let mut target = client.target_lazy(TARGET).unwrap();
         let start = format!(
             "cluster orders: no endpoints within 200ms; management server http://{} (connected)",
@@ -300,7 +317,8 @@ async fn a_late_answer_serves_the_requests_that_wait() {
     server.kill();
     let client = builder(server.address)
         .initial_fetch_timeout(Duration::ZERO)
-        .build();
+        .try_build()
+        .unwrap();
     let target = client.target_lazy(TARGET).unwrap();
     let (mut one, mut channel) = (target.clone(), Channel::from(target));
     let waiting = tokio::spawn(async move { get(&mut one, "/").await });
@@ -330,7 +348,10 @@ async fn named_clusters_are_part_of_readiness() {
         options.clusters = names.iter().map(|&name| name.into()).collect();
         options.all_clusters = all;
         let builder = Client::builder().xds(options);
-        builder.initial_fetch_timeout(Duration::ZERO).build()
+        builder
+            .initial_fetch_timeout(Duration::ZERO)
+            .try_build()
+            .unwrap()
     };
     let client = with(&["orders"], false);
     within(client.ready()).await.unwrap();
@@ -356,7 +377,8 @@ async fn dropped_requests_leak_nothing() {
     let client = eds("users")
         .xds(xds_options(server.address, Variant::Sotw))
         .initial_fetch_timeout(Duration::ZERO)
-        .build();
+        .try_build()
+        .unwrap();
     let target = client.target_lazy(TARGET).unwrap();
     for _ in 0..50 {
         let (mut target, mut users) = (target.clone(), client.service("users").unwrap());

@@ -136,6 +136,7 @@ where
             hash: options.hash,
             avoid: &[],
             metadata_match: options.metadata_match.as_ref(),
+            _non_exhaustive: (),
         };
         let first = destination::pick(&self.cluster, picker, &upstream, args);
         let call = Call::new(Arc::clone(&self.cluster), upstream, options, self.pool)

@@ -89,6 +89,9 @@ pub struct Subscriptions {
     pub own_clusters: BTreeMap<Arc<str>, Option<Arc<str>>>,
     /// Overrides [`XdsOptions::local_cluster_name`]; empty if the program sets its fleet itself.
     pub local_cluster_name: Option<Arc<str>>,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 fn connect_options(uri: impl Into<String>) -> ConnectOptions {

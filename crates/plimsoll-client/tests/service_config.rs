@@ -38,7 +38,10 @@ async fn weight(client: &Client) -> Option<u32> {
 async fn custom_metrics_need_the_feature() {
     let actor = Actor::start().await;
     for (wrr_custom_metrics, expected) in [(true, Some(200)), (false, None)] {
-        let features = GrpcFeatures { wrr_custom_metrics };
+        let features = GrpcFeatures {
+            wrr_custom_metrics,
+            ..Default::default()
+        };
         let built = builder(&actor).service_config_with("orders", CONFIG, features);
         let client = built.unwrap().try_build().unwrap();
         assert_eq!(weight(&client).await, expected, "{features:?}");

@@ -123,6 +123,7 @@ impl ControlConfig {
             material_change_bp: demand.material_change_bp.map(|change| change.0),
             heartbeat: demand.heartbeat.map(|heartbeat| heartbeat.0),
             default_report_interval: Some(interval),
+            _non_exhaustive: (),
         })
         .map_err(|error| error.under("demand"))?;
         let names = yaml

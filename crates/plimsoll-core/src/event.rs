@@ -11,6 +11,7 @@ use crate::locality_picking::zone_aware::Reason;
 
 /// A change that a driver may want to log.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Event {
     /// Measured fractions became stale; host counts apply unless another origin has fresh ones.
     FractionsStale {

@@ -19,6 +19,7 @@ pub use subsets::{SubsetExplanation, SubsetLocality, SubsetsExplanation};
 /// Explanation of the routing of one cluster from one locality.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct Explanation {
     pub cluster: String,
     /// Locality of this proxy; `None` if its node has none.
@@ -78,6 +79,7 @@ impl ChangeExplanation {
 /// that chooses instead of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub enum StateName {
     /// Hosts are picked regardless of their locality.
     NoLocalityRouting,
@@ -105,6 +107,7 @@ impl StateName {
 /// A precondition of zone-aware routing and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct PreconditionExplanation {
     /// Reason for `NoLocalityRouting` if the test fails.
     pub name: Reason,
@@ -121,6 +124,7 @@ pub struct PreconditionExplanation {
     derive(serde::Serialize),
     serde(rename_all = "snake_case")
 )]
+#[non_exhaustive]
 pub enum FractionStatus {
     Unused,
     /// No fractions received so far; host counts are used, or load reports of hosts alone.
@@ -140,6 +144,7 @@ pub enum FractionStatus {
 /// The measured fractions and their age.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct FractionsExplanation {
     pub status: FractionStatus,
     pub origin: Option<FractionOrigin>,
@@ -152,6 +157,7 @@ pub struct FractionsExplanation {
 /// Explanation of one locality at priority 0.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct LocalityExplanation {
     pub region: String,
     pub zone: String,
@@ -200,6 +206,7 @@ impl LocalityExplanation {
 /// Routing by the proxies of one zone.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct ZoneExplanation {
     pub locality: Locality,
     /// Share of the fleet's demand that arrives in the zone, 0.0 to 1.0.
@@ -214,6 +221,7 @@ pub struct ZoneExplanation {
 /// Explanation of one priority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct PriorityExplanation {
     pub priority: usize,
     /// Percent of the cluster's traffic that goes to healthy hosts of the priority.

@@ -61,6 +61,9 @@ pub struct PickArgs<'a> {
     pub avoid: &'a [Arc<Host>],
     /// Metadata match criteria of the route, which select the subset in a cluster with subsets.
     pub metadata_match: Option<&'a MatchCriteria>,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 /// The outcome of a pick, with the names of gRPC's picker API.
@@ -88,6 +91,7 @@ impl<'p> PickResult<'p> {
 
 /// A picked host and how it was chosen.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Pick<'p> {
     pub host: &'p Arc<Host>,
     pub priority: usize,
@@ -99,6 +103,7 @@ pub struct Pick<'p> {
 
 /// Reason why a pick found no host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PickError {
     NoHost,
     /// No subset matches the metadata of the request, and no fallback is configured.

@@ -10,6 +10,7 @@ use crate::state::Shared;
 
 /// When a response carries a load report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum When {
     #[default]
     Always,

@@ -105,6 +105,7 @@ mod tests {
                 named_metrics: named.into_iter().collect(),
                 utilization: utilization.into_iter().collect(),
                 request_cost: cost.into_iter().collect(),
+                ..Default::default()
             }
         })
     }

@@ -68,6 +68,7 @@ pub(crate) fn subscriptions(
         routes: routes.collect(),
         own_clusters: clusters.collect(),
         local_cluster_name: Some(fleet_name(config)),
+        _non_exhaustive: (),
     }
 }
 

@@ -161,5 +161,6 @@ pub(crate) fn request_options(
         retry: forward.retry.clone(),
         hash,
         metadata_match: criteria.clone(),
+        _non_exhaustive: (),
     }
 }

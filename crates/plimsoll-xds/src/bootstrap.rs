@@ -18,6 +18,7 @@ const SUPPORTED: &str = "insecure, tls";
 
 /// Bootstrap configuration of an xDS client.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Bootstrap {
     /// Management servers in order of preference; at least one.
     pub xds_servers: Vec<XdsServer>,
@@ -30,6 +31,7 @@ pub struct Bootstrap {
 
 /// Connection settings of one management server.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct XdsServer {
     /// `host:port`, or a URI in gRPC's target syntax.
     pub server_uri: String,
@@ -41,6 +43,7 @@ pub struct XdsServer {
 
 /// Channel credentials of a management server.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ChannelCreds {
     Insecure,
     /// TLS channel credentials of gRFC A65.

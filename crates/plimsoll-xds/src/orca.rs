@@ -35,6 +35,9 @@ pub struct OrcaLimits {
     pub max_bytes: usize,
     /// Entries of the three maps together; default 1000.
     pub max_metrics: usize,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 impl Default for OrcaLimits {
@@ -42,6 +45,7 @@ impl Default for OrcaLimits {
         Self {
             max_bytes: 64 * 1024,
             max_metrics: 1_000,
+            _non_exhaustive: (),
         }
     }
 }
@@ -81,6 +85,7 @@ pub struct OrcaError {
 
 /// Canonical status code of an [`OrcaError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OrcaCode {
     /// The backend sent no report, which is not an error of the backend.
     NotFound,
@@ -179,6 +184,7 @@ mod tests {
         let limits = OrcaLimits {
             max_bytes: 3,
             max_metrics: 2,
+            ..Default::default()
         };
         assert_eq!(limits.check_bytes(3), Ok(()));
         let error = limits.check_bytes(4).unwrap_err();

@@ -33,10 +33,14 @@ pub struct GrpcFeatures {
     /// `GRPC_EXPERIMENTAL_WRR_CUSTOM_METRICS` is `true`: `metricNamesForComputingUtilization` is
     /// honored (A114). Otherwise the field is accepted and has no effect.
     pub wrr_custom_metrics: bool,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 /// Load-balancing policy of a service config.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum ServicePolicy {
     RoundRobin,
     WeightedRoundRobin(ClientSideWeightedRoundRobin),

@@ -36,6 +36,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Fully decoded cluster: policies, connection settings and endpoints.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct UpstreamCluster {
     pub config: ClusterConfig,
     pub options: UpstreamOptions,
@@ -111,6 +112,9 @@ pub struct UpstreamOptions {
     pub lrs: bool,
     pub close_connections_on_host_health_failure: bool,
     pub tcp_keepalive: Option<TcpKeepalive>,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 impl Default for UpstreamOptions {
@@ -133,6 +137,7 @@ impl Default for UpstreamOptions {
             lrs: false,
             close_connections_on_host_health_failure: false,
             tcp_keepalive: None,
+            _non_exhaustive: (),
         }
     }
 }
@@ -180,6 +185,7 @@ pub enum EdsSource {
 
 /// DNS resolution settings of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DnsOptions {
     /// Time between two lookups; default 5 s.
     pub refresh_rate: Duration,
@@ -197,6 +203,7 @@ impl Default for DnsOptions {
 
 /// HTTP/2 settings; unset is the default of the implementation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Http2Options {
     pub max_concurrent_streams: Option<u32>,
     pub initial_stream_window_size: Option<u32>,
@@ -211,6 +218,9 @@ pub struct TcpKeepalive {
     pub probes: Option<u32>,
     pub time: Option<Duration>,
     pub interval: Option<Duration>,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 /// Circuit breaker thresholds of the default priority, with Envoy's defaults.
@@ -222,6 +232,9 @@ pub struct CircuitBreakers {
     /// Concurrent retries; unused with a retry budget.
     pub max_retries: u32,
     pub retry_budget: Option<RetryBudget>,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 impl Default for CircuitBreakers {
@@ -232,6 +245,7 @@ impl Default for CircuitBreakers {
             max_requests: 1024,
             max_retries: 3,
             retry_budget: None,
+            _non_exhaustive: (),
         }
     }
 }

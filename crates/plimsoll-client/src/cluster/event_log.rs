@@ -75,6 +75,7 @@ pub(crate) fn log(cluster: &str, event: &Event) {
             ),
             None => log_line!(log_lines::ZONE_ROUTING_CHANGED, cluster, priority, ?state),
         },
+        event => debug_assert!(false, "no log line for {event:?}"),
     }
 }
 

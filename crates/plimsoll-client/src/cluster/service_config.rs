@@ -17,6 +17,7 @@ fn features(lookup: impl Fn(&str) -> Option<String>) -> GrpcFeatures {
     let is_true = |value: String| value.eq_ignore_ascii_case("true");
     GrpcFeatures {
         wrr_custom_metrics: lookup(WRR_CUSTOM_METRICS).is_some_and(is_true),
+        _non_exhaustive: (),
     }
 }
 

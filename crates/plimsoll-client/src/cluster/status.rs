@@ -13,6 +13,7 @@ use plimsoll_xds::upstream::CircuitBreakers;
 
 /// State of one cluster, from [`Client::cluster_statuses`](crate::Client::cluster_statuses).
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ClusterStatus {
     pub name: Arc<str>,
     /// Whether the management server sent the cluster, rather than the program having added it.
@@ -24,6 +25,7 @@ pub struct ClusterStatus {
 
 /// State of one host of a cluster.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct HostStatus {
     pub host: Arc<Host>,
     pub priority: u32,
@@ -36,6 +38,7 @@ pub struct HostStatus {
 
 /// Connection counts of one host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ConnectionCounts {
     /// Connections open or being dialed.
     pub active: u64,

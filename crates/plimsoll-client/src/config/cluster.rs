@@ -392,5 +392,6 @@ const fn unlimited() -> CircuitBreakers {
         max_requests: u32::MAX,
         max_retries: u32::MAX,
         retry_budget: None,
+        _non_exhaustive: (),
     }
 }

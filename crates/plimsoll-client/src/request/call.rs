@@ -297,6 +297,7 @@ impl Call {
             hash: self.options.hash,
             avoid: &avoid,
             metadata_match: self.options.metadata_match.as_ref(),
+            _non_exhaustive: (),
         };
         let picked = destination::pick(&self.cluster, &mut picker, &self.upstream, args);
         self.cluster.return_picker(picker);

@@ -45,6 +45,9 @@ pub struct RequestOptions {
     pub hash: Option<u64>,
     /// Metadata that hosts must have. [`MatchCriteria`] in the request's extensions override it.
     pub metadata_match: Option<MatchCriteria>,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 impl RequestOptions {
@@ -88,6 +91,9 @@ pub struct RetryPolicy {
     /// Longest request body that is buffered for a retry; 64 KiB by default. A request with a
     /// longer body is not retried once a host has seen part of it.
     pub max_replay_bytes: usize,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 #[cfg(feature = "xds")]
@@ -106,6 +112,7 @@ impl From<&route::RetryPolicy> for RetryPolicy {
             base_interval: policy.base_interval,
             max_interval: policy.max_interval,
             max_replay_bytes: MAX_REPLAY_BYTES,
+            _non_exhaustive: (),
         }
     }
 }
@@ -119,6 +126,7 @@ impl Default for RetryPolicy {
             base_interval: BASE_INTERVAL,
             max_interval: BASE_INTERVAL * 10,
             max_replay_bytes: MAX_REPLAY_BYTES,
+            _non_exhaustive: (),
         }
     }
 }

@@ -328,6 +328,7 @@ fn route_options(action: &RouteAction) -> RequestOptions {
         retry: retry.map_or_else(RetryPolicy::default, RetryPolicy::from),
         hash: None,
         metadata_match: None,
+        _non_exhaustive: (),
     }
     .cap_timeout(limit(longest))
 }

@@ -235,6 +235,7 @@ mod tests {
                 probes: Some(3),
                 time: Some(Duration::from_secs(20)),
                 interval: None,
+                ..Default::default()
             }),
             ..Default::default()
         };

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 /// State of the discovery stream and of its resources; from
 /// [`Client::xds_status`](crate::Client::xds_status).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct XdsStatus {
     pub state: XdsState,
     /// URI of the server in use, or being dialed.
@@ -27,6 +28,7 @@ pub struct XdsStatus {
 
 /// Fields of one resource that are set but have no effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct IgnoredFields {
     pub version: Arc<str>,
     /// Paths of the fields, each where it is first set.
@@ -70,6 +72,9 @@ pub struct RouteStatus {
     pub version: Arc<str>,
     /// Resource version in effect, and since when.
     pub in_force: Option<(Arc<str>, SystemTime)>,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 /// State of the stream to the management server.

@@ -143,6 +143,7 @@ pub(super) fn cluster(
         zone_routing_enabled: runtime.enabled,
         zone_routing_min_cluster_size: runtime.min_cluster_size,
         force_local_zone_min_size: runtime.force_local_zone_min_size,
+        _non_exhaustive: (),
     };
     Ok(ClusterConfig::try_new(ClusterConfigParts {
         name: "upstream".into(),

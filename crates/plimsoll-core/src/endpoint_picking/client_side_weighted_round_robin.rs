@@ -21,6 +21,7 @@ pub use slot::OrcaWeightSlot;
 
 /// Reason why a report yields no weight. The previous weight stays in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WeightError {
     /// `rps_fractional` is missing: zero, negative, NaN or infinite.
     QpsNotPositive,

@@ -15,6 +15,7 @@ pub(crate) struct Totals {
 
 /// Request counts: totals, or the difference of two totals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RequestCounts {
     pub issued: u64,
     pub succeeded: u64,

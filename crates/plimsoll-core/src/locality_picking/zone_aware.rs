@@ -18,6 +18,7 @@ use crate::units::BASIS_POINTS;
 
 /// Reason why zone-aware routing is off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Reason {
     /// The policy has no zone-aware routing (consistent hashing, flat lists).
     NotConfigured,

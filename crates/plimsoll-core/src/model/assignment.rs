@@ -68,6 +68,9 @@ pub struct LocalityParts {
     pub observed_traffic_fraction: Option<u64>,
     /// The fraction in `filter_metadata["envoy.lb"]`, where numbers are doubles.
     pub metadata_traffic_fraction: Option<f64>,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 impl LocalityParts {
@@ -103,6 +106,9 @@ pub struct AssignmentParts {
     pub weighted_priority_health: bool,
     /// Endpoints are dropped after this time without an update; zero = never.
     pub endpoint_stale_after: Option<Duration>,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 impl AssignmentParts {

@@ -58,6 +58,9 @@ pub struct ClientSideWeightedRoundRobinParts {
     /// Order in which metrics are considered (decision 0025).
     pub utilization_precedence: UtilizationPrecedence,
     pub slow_start: Option<SlowStart>,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 impl Default for ClientSideWeightedRoundRobin {

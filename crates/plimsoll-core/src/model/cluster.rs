@@ -102,6 +102,9 @@ pub struct ClusterConfigParts {
     /// Backend metrics that load reports aggregate (gRFC A85); unknown names are ignored.
     pub lrs_report_endpoint_metrics: Vec<String>,
     pub lb_subset_config: Option<LbSubsetConfig>,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 impl ClusterConfigParts {
@@ -195,6 +198,7 @@ impl ClusterConfig {
             health_checking: self.health_checking,
             runtime: RuntimeOverrides::default(),
             lb_subset_config: self.lb_subset_config.map(Arc::unwrap_or_clone),
+            _non_exhaustive: (),
         }
     }
 

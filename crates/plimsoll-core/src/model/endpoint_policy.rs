@@ -107,6 +107,9 @@ pub struct LeastRequestParts {
     pub active_request_bias: Option<f64>,
     pub selection_method: SelectionMethod,
     pub slow_start: Option<SlowStart>,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 impl LeastRequest {

@@ -42,6 +42,7 @@ impl HealthStatus {
 
 /// A change of health reported by active checks or outlier detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HealthSignal {
     ActiveCheckPassed,
     /// The active check passed with the degraded marker (`x-envoy-degraded`).

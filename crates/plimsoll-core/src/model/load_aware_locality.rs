@@ -70,6 +70,9 @@ pub struct LoadAwareLocalityParts {
     pub local_probe_fraction: Option<f64>,
     /// Extension: measured demand is fed forward to CONVERGENT; default true. Not for HEADROOM.
     pub demand_feed_forward: Option<bool>,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 /// The message `LoadAwareLocality`, checked.

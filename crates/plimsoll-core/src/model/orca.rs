@@ -30,6 +30,9 @@ pub struct OrcaLoadReport {
     pub named_metrics: MetricMap,
     pub utilization: MetricMap,
     pub request_cost: MetricMap,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 /// Order in which utilization metrics are considered (decision 0025).

@@ -28,6 +28,9 @@ pub struct OutlierDetectionParts {
     pub success_rate_ejection: Option<SuccessRateEjection>,
     pub failure_percentage_ejection: Option<FailurePercentageEjection>,
     pub consecutive_5xx: Option<ConsecutiveErrors>,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 /// Ejects hosts whose success rate is below mean − stdev × factor.

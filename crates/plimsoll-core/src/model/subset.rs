@@ -58,6 +58,9 @@ pub struct SubsetSelectorParts {
     /// With `KEYS_SUBSET` only: a proper subset of the keys.
     pub fallback_keys_subset: Vec<String>,
     pub single_host_per_subset: bool,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 /// The message `lb_subset_config`, unchecked.
@@ -77,6 +80,9 @@ pub struct LbSubsetConfigParts {
     pub allow_redundant_keys: bool,
     /// `None` stands for [`DEFAULT_MAX_SUBSETS`].
     pub max_subsets: Option<u32>,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 /// A set of keys by which hosts are divided, checked.

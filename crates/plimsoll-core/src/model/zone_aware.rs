@@ -95,6 +95,9 @@ pub struct LrsRateConfigParts {
     /// Default 60 s, 5 s to 600 s.
     pub staleness_threshold: Option<Duration>,
     pub fraction_source: FractionSource,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 /// The fields of `ZoneAwareLbConfig`, unchecked. `Default` leaves everything unset.
@@ -120,6 +123,9 @@ pub struct ZoneAwareParts {
     pub observed_load_period: Option<Duration>,
     /// Extension: also route by zone at priorities above 0, unlike Envoy.
     pub all_priorities: bool,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 /// `ZoneAwareLbConfig`, checked and with defaults applied.
@@ -339,6 +345,9 @@ pub struct RuntimeOverrides {
     pub zone_routing_min_cluster_size: Option<u64>,
     /// `upstream.zone_routing.force_local_zone.min_size`; 0 means not set.
     pub force_local_zone_min_size: Option<u32>,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 /// Truncates like Envoy: 29 % becomes 28, 99.9 % becomes 99.

@@ -46,6 +46,9 @@ pub struct PlannerConfigParts {
     /// Interval that the control plane requests; default 10 s, 10 ms to an hour. Applies to a node
     /// until two reports show another, and whenever a report's own interval is implausibly long.
     pub default_report_interval: Option<Duration>,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 /// Settings of a planner, checked and with defaults applied.
@@ -205,6 +208,7 @@ mod tests {
             material_change_bp: Some(10_000),
             heartbeat: Some(Duration::from_secs(200)),
             default_report_interval: Some(Duration::from_millis(10)),
+            _non_exhaustive: (),
         })
         .unwrap();
         assert_eq!(config.tau(), Duration::from_nanos(1));

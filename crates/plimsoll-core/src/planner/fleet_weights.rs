@@ -28,6 +28,7 @@ pub struct FleetHosts {
 
 /// Endpoint weights for a fleet's assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FleetWeights {
     /// `load_balancing_weight` of every healthy priority-0 endpoint, at least 1 (Envoy refuses the
     /// whole response otherwise). Endpoints not listed are not healthy: their weight counts for
@@ -40,6 +41,7 @@ pub struct FleetWeights {
 
 /// The `load_balancing_weight` of one endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct EndpointWeight {
     pub locality: Locality,
     pub address: SocketAddr,
@@ -49,6 +51,7 @@ pub struct EndpointWeight {
 
 /// A made-up endpoint that carries the weight of a zone without healthy endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PhantomEndpoint {
     pub locality: Locality,
     pub weight: u32,

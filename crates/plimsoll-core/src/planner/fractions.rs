@@ -24,6 +24,7 @@ pub struct ReportedZone {
 
 /// A zone's share of the fleet's demand.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct ZoneFraction {
     pub locality: Locality,
     /// Share in basis points; 0 means that demand is known to be zero.

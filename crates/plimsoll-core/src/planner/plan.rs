@@ -38,6 +38,7 @@ pub enum UpdateCause {
 
 /// Traffic fractions for the proxies of one fleet.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Plan {
     pub scope: PlanScope,
     /// Increases with every plan of a planner, heartbeats included: usable as a resource version.

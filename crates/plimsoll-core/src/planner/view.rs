@@ -22,6 +22,7 @@ pub struct FleetView<'a> {
 
 /// View of one node of a fleet, with its latest report.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct NodeView<'a> {
     pub id: &'a Arc<str>,
     /// The zone that the node's demand counts for.
@@ -49,6 +50,7 @@ pub struct ScopeView<'a> {
 
 /// Demand of one zone with reporters.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct ZoneDemand<'a> {
     pub locality: &'a Locality,
     /// Nodes of the zone that report, about any upstream cluster.
@@ -61,6 +63,7 @@ pub struct ZoneDemand<'a> {
 
 /// Request rate from the nodes of one zone to the hosts of another.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Flow<'a> {
     /// The zone of the nodes, where the requests arrived.
     pub from: &'a Locality,

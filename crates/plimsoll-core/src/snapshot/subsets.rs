@@ -71,6 +71,7 @@ impl SubsetEntry {
 
 /// A subset of a cluster, for admin pages and tests.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct SubsetView<'a> {
     pub metadata: Metadata,
     /// Hosts of the subset by priority, locality and address.

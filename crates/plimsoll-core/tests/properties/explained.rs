@@ -31,6 +31,7 @@ fn check_consistency(explanation: &Explanation) -> Result<(), TestCaseError> {
         }
         StateName::LocalityDirect => prop_assert_eq!(kept, Some(10_000)),
         StateName::LocalityResidual => prop_assert!(kept.is_some_and(|kept| kept < 10_000)),
+        state => prop_assert!(false, "no check for {state:?}"),
     }
     prop_assert!(explanation.localities.iter().filter(|row| row.own).count() <= 1);
     for row in &explanation.localities {

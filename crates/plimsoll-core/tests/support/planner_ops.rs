@@ -73,6 +73,7 @@ impl World {
             material_change_bp: bytes.maybe(&[1, 50, 10_000]),
             heartbeat: seconds(bytes, &[1, 20, 200]),
             default_report_interval: seconds(bytes, &[1, 10, 3600]),
+            ..Default::default()
         };
         let config = PlannerConfig::try_new(parts).expect("valid settings");
         Self {

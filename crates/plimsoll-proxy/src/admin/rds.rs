@@ -95,6 +95,7 @@ mod tests {
             config_reload: 1,
             version: "v8".into(),
             in_force: Some(("v7".into(), since)),
+            ..RouteStatus::default()
         };
         let none = RouteStatus::default();
         [

@@ -33,6 +33,7 @@ impl From<RuntimeYaml> for RuntimeOverrides {
             zone_routing_enabled: yaml.zone_routing_enabled.map(|value| value.0),
             zone_routing_min_cluster_size: yaml.zone_routing_min_cluster_size.map(|size| size.0),
             force_local_zone_min_size: yaml.force_local_zone_min_size.map(|size| size.0),
+            _non_exhaustive: (),
         }
     }
 }

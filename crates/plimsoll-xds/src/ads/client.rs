@@ -30,6 +30,7 @@ use crate::error::DecodeError;
 
 /// Timers of an ADS client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ClientSettings {
     /// Time without a response until a resource counts as nonexistent; the protocol suggests 15 s.
     pub does_not_exist_after: Duration,

@@ -136,6 +136,7 @@ fn assignment(
         overprovisioning_factor: policy.overprovisioning_factor,
         weighted_priority_health: policy.weighted_priority_health,
         endpoint_stale_after: duration(policy.endpoint_stale_after, "policy.endpoint_stale_after")?,
+        _non_exhaustive: (),
     })?;
     Ok(assignment)
 }
@@ -198,6 +199,7 @@ pub(super) fn locality_parts_without(
         lb_endpoints: Vec::new(),
         observed_traffic_fraction: message.observed_traffic_fraction.map(u64::from),
         metadata_traffic_fraction: fraction.map(number).transpose()?,
+        _non_exhaustive: (),
     })
 }
 

@@ -95,5 +95,6 @@ pub(super) fn extras(message: EndpointMessage) -> Result<EndpointExtras, FieldEr
         health_check_port,
         health_check_hostname: check.hostname,
         disable_active_health_check: check.disable_active_health_check,
+        _non_exhaustive: (),
     })
 }

@@ -29,6 +29,7 @@ use crate::ads::server::Limits;
 
 /// Limits and timeouts of the server.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ServerOptions {
     /// Largest accepted message; default 4 MiB.
     pub max_message_size: usize,

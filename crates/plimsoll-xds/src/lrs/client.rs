@@ -46,6 +46,7 @@ impl ClusterSelection {
 /// Counters with the names of Envoy's `load_reporter.` statistics. Envoy counts from the server's
 /// side: `requests` are messages received, `responses` are reports sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReporterStats {
     pub requests: u64,
     /// Messages sent to the server, including the first of each stream.

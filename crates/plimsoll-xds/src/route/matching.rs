@@ -84,6 +84,7 @@ pub enum HeaderPattern {
 
 /// Query parameter condition of a route (`QueryParameterMatcher`).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct QueryParameterMatcher {
     pub name: String,
     /// `None` matches any value.

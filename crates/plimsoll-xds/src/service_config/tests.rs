@@ -6,9 +6,11 @@ use super::*;
 
 const ON: GrpcFeatures = GrpcFeatures {
     wrr_custom_metrics: true,
+    _non_exhaustive: (),
 };
 const OFF: GrpcFeatures = GrpcFeatures {
     wrr_custom_metrics: false,
+    _non_exhaustive: (),
 };
 
 fn error_of(text: &str) -> String {

@@ -123,6 +123,9 @@ pub struct HttpHealthCheck {
     pub retriable_statuses: Vec<StatusRange>,
     pub request_headers_to_add: Vec<(String, String)>,
     pub http2: bool,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 impl HttpHealthCheck {

@@ -35,6 +35,7 @@ impl From<ClusterLoadAssignment> for ClusterEndpoints {
 
 /// Endpoints by IP address or DNS name, unchecked until they are resolved.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct LoadAssignment {
     pub cluster_name: String,
     pub endpoints: Vec<NamedLocality>,
@@ -46,6 +47,7 @@ pub struct LoadAssignment {
 
 /// `LocalityLbEndpoints` with unresolved endpoints.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct NamedLocality {
     pub parts: LocalityParts,
     pub endpoints: Vec<NamedEndpoint>,
@@ -53,6 +55,7 @@ pub struct NamedLocality {
 
 /// `LbEndpoint` with an unresolved host.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NamedEndpoint {
     /// IP address or DNS name.
     pub host: String,
@@ -79,6 +82,9 @@ pub struct EndpointExtras {
     pub health_check_hostname: String,
     /// `health_check_config.disable_active_health_check`; the host always counts as healthy.
     pub disable_active_health_check: bool,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 impl LoadAssignment {
@@ -169,6 +175,7 @@ impl LoadAssignment {
             weighted_priority_health: self.weighted_priority_health,
             // Inline endpoints are never refreshed.
             endpoint_stale_after: None,
+            _non_exhaustive: (),
         })?;
         Ok(ClusterEndpoints {
             assignment,

@@ -85,6 +85,7 @@ impl OutlierFields {
                 .then_some(errors),
             success_rate_ejection: (rate.enforcement_percentage > 0).then_some(rate),
             failure_percentage_ejection: (failure.enforcement_percentage > 0).then_some(failure),
+            _non_exhaustive: (),
         })
     }
 

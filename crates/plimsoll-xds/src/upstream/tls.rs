@@ -19,6 +19,9 @@ pub struct UpstreamTls {
     pub alpn: Vec<String>,
     /// Alternative names of which one must match; empty matches all.
     pub match_subject_alt_names: Vec<SanMatcher>,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 /// Certificate authorities that endpoints are verified against.

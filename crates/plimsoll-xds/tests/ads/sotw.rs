@@ -375,6 +375,7 @@ fn subscriptions_are_limited() {
         types: 2,
         names_per_type: 2,
         name_length: 64,
+        ..Default::default()
     };
     let long = "x".repeat(65);
     let cases: &[(&str, &[&str], Option<StatusCode>)] = &[

@@ -36,6 +36,7 @@ pub(crate) fn run(bytes: &[u8]) -> Outcome {
     let limits = OrcaLimits {
         max_bytes: 4096,
         max_metrics: 20,
+        ..Default::default()
     };
     let prefixed = |prefix: &str| {
         let value = [prefix.as_bytes(), rest].concat();
@@ -127,6 +128,7 @@ pub(crate) fn reads_back(report: &OrcaLoadReport) {
     let limits = OrcaLimits {
         max_bytes: usize::MAX,
         max_metrics: usize::MAX,
+        ..Default::default()
     };
     for format in FORMATS {
         match encode(report, format) {

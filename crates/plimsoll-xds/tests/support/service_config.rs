@@ -67,7 +67,15 @@ pub(crate) fn run(bytes: &[u8]) -> Outcome {
 }
 
 fn check(text: &str) -> Outcome {
-    let read = |wrr_custom_metrics| parse_service_config(text, GrpcFeatures { wrr_custom_metrics });
+    let read = |wrr_custom_metrics| {
+        parse_service_config(
+            text,
+            GrpcFeatures {
+                wrr_custom_metrics,
+                ..Default::default()
+            },
+        )
+    };
     match (read(true), read(false)) {
         (Ok(with), Ok(without)) => {
             holds(&with);

@@ -82,6 +82,7 @@ fn describe(event: &Event) -> (Severity, String) {
                 StateName::LoadAwareLocality => "requests follow the load of hosts",
                 StateName::LocalityWeighted => "requests follow locality weights",
                 StateName::NoLocalityRouting => "zones are ignored",
+                state => state.as_str(),
             };
             let why = reason.map(|reason| format!(" ({reason:?})"));
             (
@@ -89,6 +90,7 @@ fn describe(event: &Event) -> (Severity, String) {
                 format!("{state}{}", why.unwrap_or_default()),
             )
         }
+        event => (Severity::Info, format!("{event:?}")),
     }
 }
 

@@ -58,6 +58,7 @@ pub(super) fn verdict(explanation: &Explanation, style: Style) -> String {
             Tone::Good,
             format!("{name}: {kept} % stays local, the rest spills"),
         ),
+        _ => (Tone::Plain, name.to_owned()),
     };
     let mut text = painted(&wrap("", &line), tone, style) + &wrap("  ", &explanation.reason);
     for note in &explanation.notes {
@@ -131,6 +132,7 @@ pub(super) fn fractions(explanation: &Explanation, style: Style) -> String {
             (Tone::Warning, line)
         }
         FractionStatus::Stale => (Tone::Warning, format!("stale: {fallback}")),
+        status => (Tone::Plain, format!("{status:?}")),
     };
     if let Some(age) = fractions.age_ms {
         line += &format!("; {} old", seconds(age));
@@ -143,7 +145,7 @@ pub(super) fn fractions(explanation: &Explanation, style: Style) -> String {
         Some(FractionOrigin::LocalityMetadata) => ", from metadata of the fleet's EDS assignment",
         Some(FractionOrigin::LrsResponse) => ", from the LRS response",
         Some(FractionOrigin::Stated) => ", as stated by the program; they never expire",
-        None => "",
+        Some(_) | None => "",
     };
     title("Measured fractions of demand", style) + &painted(&wrap("  ", &line), tone, style)
 }

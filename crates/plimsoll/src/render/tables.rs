@@ -165,6 +165,7 @@ fn matrix_row(zone: &ZoneExplanation, own: bool, names: &Names, shown: usize) ->
         StateName::LocalityResidual => "residual",
         StateName::LoadAwareLocality => "by load",
         StateName::LocalityWeighted => "weighted",
+        state => state.as_str(),
     };
     let mut cells = vec![
         Cell::new(tone, names.short(&zone.locality)),
@@ -235,6 +236,7 @@ const fn short_reason(reason: Reason) -> &'static str {
         Reason::RoutingNotEnabled => "routing_enabled is 0 %",
         Reason::LocalClusterInPanic => "fleet in panic",
         Reason::LoadAwareLocality => "by reported utilization",
+        _ => "another reason",
     }
 }
 

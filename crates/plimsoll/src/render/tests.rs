@@ -1,114 +1,113 @@
 //! Tests of pages from constructed explanations: content and layout.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use plimsoll_core::balancer::Balancer;
 use plimsoll_core::explain::{
-    Explanation, FractionStatus, FractionsExplanation, LocalityExplanation,
-    PreconditionExplanation, PriorityExplanation, StateName, ZoneExplanation,
+    Explanation, FractionStatus, LocalityExplanation, PreconditionExplanation, PriorityExplanation,
+    StateName, ZoneExplanation,
 };
 use plimsoll_core::locality_picking::fractions::FractionOrigin;
 use plimsoll_core::locality_picking::zone_aware::Reason;
+use plimsoll_core::model::assignment::{AssignmentParts, ClusterLoadAssignment, LocalityParts};
+use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts, LocalityPolicy};
 use plimsoll_core::model::locality::Locality;
-use plimsoll_core::model::zone_aware::LocalityBasis;
+use plimsoll_core::model::zone_aware::{LocalityBasis, ZoneAware};
+use plimsoll_core::time::Instant;
 
 use super::table::width_of;
 use super::wrap::WIDTH;
 use super::*;
 
+/// Explanation of a real balancer with two zones, whose rows the functions below change.
+fn template() -> Explanation {
+    let zone = |name: &str, port: u16| LocalityParts {
+        observed_traffic_fraction: Some(5000),
+        ..LocalityParts::new(
+            Locality::new("eu", name, ""),
+            [SocketAddr::from(([127, 0, 0, 1], port))],
+        )
+    };
+    let parts = AssignmentParts::new("orders", [zone("a", 1), zone("b", 2)]);
+    let assignment = ClusterLoadAssignment::try_new(parts).unwrap();
+    let config = ClusterConfig::try_new(ClusterConfigParts {
+        locality_policy: LocalityPolicy::ZoneAware(ZoneAware::default()),
+        ..ClusterConfigParts::new("orders")
+    });
+    let own = Locality::new("eu", "a", "");
+    let mut balancer = Balancer::new(Arc::new(config.unwrap()), own, Instant::ORIGIN);
+    balancer.handle_assignment(assignment.clone(), Instant::ORIGIN);
+    balancer.handle_fleet_assignment(assignment, Instant::ORIGIN);
+    balancer.poll_snapshot().unwrap().explain()
+}
+
 fn row(zone: &str, own: bool, shares: (f64, f64), load: f64) -> LocalityExplanation {
-    LocalityExplanation {
-        region: "eu".into(),
-        zone: zone.into(),
-        sub_zone: String::new(),
-        own,
-        hosts: 5,
-        healthy: 5,
-        degraded: 0,
-        excluded: 0,
-        healthy_weight: 5,
-        load_balancing_weight: 0,
-        fleet_hosts: 4,
-        fleet_healthy: 4,
-        utilization: None,
-        observed_traffic_fraction_bp: None,
-        local_bp: 4000,
-        upstream_bp: 2500,
-        residual_bp: 0,
-        expected_share: shares.0,
-        demand_share: 0.5,
-        traffic_share: 0.5,
-        capacity_share: shares.1,
-        load_factor: Some(load),
-    }
+    let mut row = template().localities.remove(0);
+    row.zone = zone.into();
+    row.own = own;
+    (row.hosts, row.healthy, row.healthy_weight) = (5, 5, 5);
+    (row.fleet_hosts, row.fleet_healthy) = (4, 4);
+    row.observed_traffic_fraction_bp = None;
+    (row.local_bp, row.upstream_bp, row.residual_bp) = (4000, 2500, 0);
+    (row.expected_share, row.capacity_share) = shares;
+    (row.demand_share, row.traffic_share) = (0.5, 0.5);
+    row.load_factor = Some(load);
+    row
 }
 
 fn zone(zone: &str, state: StateName, shares: &[f64]) -> ZoneExplanation {
-    ZoneExplanation {
-        locality: Locality::new("eu", zone, ""),
-        demand_share: 0.4,
-        state,
-        kept_local: 0.625,
-        shares: shares.to_vec(),
-    }
+    let mut row = template().zones.remove(0);
+    row.locality = Locality::new("eu", zone, "");
+    (row.demand_share, row.kept_local) = (0.4, 0.625);
+    row.state = state;
+    row.shares = shares.to_vec();
+    row
 }
 
 fn priority(number: usize, reason_code: Option<Reason>) -> PriorityExplanation {
-    PriorityExplanation {
-        priority: number,
-        healthy_load: 100,
-        degraded_load: 0,
-        panic: false,
-        hosts: 20,
-        healthy: 20,
-        degraded: 0,
-        excluded: 0,
-        state: StateName::LocalityResidual,
-        reason_code,
-    }
+    let mut row = template().priorities.remove(0);
+    row.priority = number;
+    (row.hosts, row.healthy) = (20, 20);
+    row.state = StateName::LocalityResidual;
+    row.reason_code = reason_code;
+    row
 }
 
 fn precondition(passed: bool) -> PreconditionExplanation {
-    PreconditionExplanation {
-        name: Reason::UpstreamTooSmall,
-        passed,
-        actual: 5,
-        required: 6,
-        text: "the upstream cluster has 5 healthy hosts, min_cluster_size is 6".into(),
-    }
+    let mut row = template().preconditions.remove(0);
+    row.name = Reason::UpstreamTooSmall;
+    row.passed = passed;
+    (row.actual, row.required) = (5, 6);
+    row.text = "the upstream cluster has 5 healthy hosts, min_cluster_size is 6".into();
+    row
 }
 
 /// Explanation with two zones; the proxy's own zone spills to the other.
 fn residual() -> Explanation {
-    Explanation {
-        cluster: "orders".into(),
-        own_locality: Some(Locality::new("eu", "a", "")),
-        generation: 1,
-        locality_policy: "zone_aware",
-        endpoint_policy: "round_robin",
-        locality_basis: Some(LocalityBasis::LrsReportedRate),
-        state: StateName::LocalityResidual,
-        reason: "the own locality has less capacity than demand".into(),
-        reason_code: None,
-        zone_state: StateName::LocalityResidual,
-        local_percent_to_route_bp: Some(6250),
-        preconditions: vec![precondition(true)],
-        fractions: FractionsExplanation {
-            status: FractionStatus::Fresh,
-            origin: Some(FractionOrigin::EdsField),
-            age_ms: Some(1500),
-            staleness_threshold_ms: Some(60_000),
-        },
-        localities: vec![
-            row("a", true, (0.625, 0.25), 1.0),
-            row("b", false, (0.375, 0.75), 1.0),
-        ],
-        zones: vec![
-            zone("a", StateName::LocalityResidual, &[0.625, 0.375]),
-            zone("b", StateName::LocalityDirect, &[0.0, 1.0]),
-        ],
-        priorities: vec![priority(0, None)],
-        subsets: None,
-        notes: Vec::new(),
-        changes: Vec::new(),
-    }
+    let mut explanation = template();
+    explanation.locality_basis = Some(LocalityBasis::LrsReportedRate);
+    explanation.state = StateName::LocalityResidual;
+    explanation.reason = "the own locality has less capacity than demand".into();
+    explanation.reason_code = None;
+    explanation.zone_state = StateName::LocalityResidual;
+    explanation.local_percent_to_route_bp = Some(6250);
+    explanation.preconditions = vec![precondition(true)];
+    explanation.fractions.status = FractionStatus::Fresh;
+    explanation.fractions.origin = Some(FractionOrigin::EdsField);
+    explanation.fractions.age_ms = Some(1500);
+    explanation.fractions.staleness_threshold_ms = Some(60_000);
+    explanation.localities = vec![
+        row("a", true, (0.625, 0.25), 1.0),
+        row("b", false, (0.375, 0.75), 1.0),
+    ];
+    explanation.zones = vec![
+        zone("a", StateName::LocalityResidual, &[0.625, 0.375]),
+        zone("b", StateName::LocalityDirect, &[0.0, 1.0]),
+    ];
+    explanation.priorities = vec![priority(0, None)];
+    explanation.notes = Vec::new();
+    explanation
 }
 
 fn plain(explanation: &Explanation) -> String {

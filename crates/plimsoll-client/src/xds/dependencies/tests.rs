@@ -347,6 +347,7 @@ fn subscribed() -> Dependencies {
             ("own".into(), Some("own-endpoints".into())),
         ]),
         local_cluster_name: None,
+        ..Default::default()
     });
     machine
 }

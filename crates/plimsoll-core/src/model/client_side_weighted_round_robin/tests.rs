@@ -56,6 +56,7 @@ fn everything_that_is_set_is_kept() {
         metric_names_for_computing_utilization: vec!["named_metrics.foo".into()],
         utilization_precedence: UtilizationPrecedence::NamedMetricsFirst,
         slow_start: slow_start.clone(),
+        ..Default::default()
     });
     let oob = settings.oob_reporting().unwrap();
     assert_eq!(

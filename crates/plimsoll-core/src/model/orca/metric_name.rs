@@ -156,6 +156,7 @@ mod tests {
             named_metrics: [("k", 1.0), ("a.b", 1.1), ("*", 1.2)].into_iter().collect(),
             utilization: [("k", 2.0)].into_iter().collect(),
             request_cost: [("k", 3.0), ("", 3.1)].into_iter().collect(),
+            ..Default::default()
         }
     }
 

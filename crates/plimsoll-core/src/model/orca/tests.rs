@@ -212,6 +212,7 @@ fn any_report() -> impl Strategy<Value = OrcaLoadReport> {
             named_metrics: named,
             utilization,
             request_cost: cost,
+            ..Default::default()
         }
     })
 }

@@ -186,6 +186,7 @@ fn explanation(explanation: &Explanation, snapshot: &RoutingSnapshot, model: &Mo
         | StateName::LocalityWeighted => assert_eq!(kept, None),
         StateName::LocalityDirect => assert_eq!(kept, Some(10_000)),
         StateName::LocalityResidual => assert!(kept.is_some_and(|kept| kept < 10_000)),
+        state => unreachable!("no check for {state:?}"),
     }
 }
 

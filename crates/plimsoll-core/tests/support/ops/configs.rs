@@ -48,9 +48,11 @@ pub(crate) fn config(bytes: &mut Bytes<'_>) -> ClusterConfigParts {
             zone_routing_enabled: bytes.once_in(16).then_some(101),
             zone_routing_min_cluster_size: bytes.maybe(&[1]),
             force_local_zone_min_size: bytes.once_in(16).then_some(2),
+            ..Default::default()
         },
         lrs_report_endpoint_metrics: Vec::new(),
         lb_subset_config: None,
+        ..Default::default()
     }
 }
 
@@ -75,6 +77,7 @@ fn zone_aware(bytes: &mut Bytes<'_>) -> ZoneAware {
             staleness_threshold: bytes.maybe(&[5, 600, 17]).map(Duration::from_secs),
             fraction_source: bytes
                 .one_of(&[FractionSource::EdsField, FractionSource::LocalityMetadata]),
+            ..Default::default()
         },
         upstream_locality_basis: bytes.one_of(&[
             CapacityBasis::HealthyHostsNum,
@@ -100,6 +103,7 @@ fn endpoint_policy(bytes: &mut Bytes<'_>) -> EndpointPolicy {
                 active_request_bias: bytes.maybe(&[0.0, 0.5, 1.0, 3.0]),
                 selection_method: bytes.one_of(&methods),
                 slow_start: slow_start(bytes),
+                ..Default::default()
             };
             EndpointPolicy::LeastRequest(LeastRequest::try_new(parts).expect("valid"))
         }

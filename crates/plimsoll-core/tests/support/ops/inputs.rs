@@ -67,6 +67,7 @@ pub(crate) fn assignment(bytes: &mut Bytes<'_>) -> AssignmentParts {
             observed_traffic_fraction: *fractions.entry(locality.clone()).or_insert(fraction),
             metadata_traffic_fraction: None,
             locality,
+            ..Default::default()
         });
     }
     for entry in &mut parts.endpoints {

@@ -61,6 +61,7 @@ pub(crate) fn load_aware_locality(bytes: &mut Bytes<'_>) -> LoadAwareLocality {
         spill_controller: bytes.one_of(&[SpillController::Headroom, SpillController::Convergent]),
         local_probe_fraction: bytes.maybe(&[0.0, 0.1, 0.5]),
         demand_feed_forward: bytes.maybe(&[false]),
+        ..Default::default()
     };
     LoadAwareLocality::try_new(parts).expect("valid by construction")
 }

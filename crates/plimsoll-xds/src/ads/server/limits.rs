@@ -13,6 +13,9 @@ pub struct Limits {
     pub names_per_type: usize,
     /// Maximum length in bytes of a resource name, and of a type URL.
     pub name_length: usize,
+    /// Keeps literals open for new fields: write `..Default::default()`.
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
 impl Default for Limits {
@@ -23,6 +26,7 @@ impl Default for Limits {
             types: 32,
             names_per_type: 32_768,
             name_length: 1024,
+            _non_exhaustive: (),
         }
     }
 }
@@ -73,6 +77,7 @@ impl StatusCode {
 
 /// Violation by the client that ends the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ProtocolError {
     pub code: StatusCode,
     /// Sent to the client as the status message.

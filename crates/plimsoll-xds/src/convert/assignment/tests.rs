@@ -316,6 +316,7 @@ fn core(out: &AssignmentOut) -> ClusterLoadAssignment {
         lb_endpoints: entry.endpoints.clone(),
         observed_traffic_fraction: entry.observed_traffic_fraction.map(u64::from),
         metadata_traffic_fraction: entry.metadata_traffic_fraction.map(f64::from),
+        ..Default::default()
     });
     ClusterLoadAssignment::try_new(AssignmentParts {
         cluster_name: out.cluster_name.to_string(),
@@ -324,6 +325,7 @@ fn core(out: &AssignmentOut) -> ClusterLoadAssignment {
         overprovisioning_factor: out.overprovisioning_factor,
         weighted_priority_health: out.weighted_priority_health,
         endpoint_stale_after: out.endpoint_stale_after,
+        ..Default::default()
     })
     .unwrap()
 }

@@ -18,6 +18,7 @@ use plimsoll_schema::{Described, Impact, unsupported};
 
 /// Decoded cluster, as far as load balancing needs it.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct ClusterIn {
     pub config: ClusterConfig,
     pub is_eds: bool,

@@ -51,6 +51,7 @@ fn zone_aware(message: ZoneAwareMessage) -> Result<ZoneAware, FieldError> {
         dead_band_bp: message.dead_band_bp,
         observed_load_period: duration(message.observed_load_period, "observed_load_period")?,
         all_priorities: message.all_priorities,
+        _non_exhaustive: (),
     })
 }
 
@@ -58,5 +59,6 @@ fn lrs_rate_config(message: LrsRateConfigMessage) -> Result<LrsRateConfigParts, 
     Ok(LrsRateConfigParts {
         staleness_threshold: duration(message.staleness_threshold, "staleness_threshold")?,
         fraction_source: named(message.fraction_source, "fraction_source")?,
+        _non_exhaustive: (),
     })
 }

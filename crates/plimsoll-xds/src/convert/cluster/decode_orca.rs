@@ -34,6 +34,7 @@ pub(super) fn client_side_weighted_round_robin(
         metric_names_for_computing_utilization: message.metric_names_for_computing_utilization,
         utilization_precedence: named(message.utilization_precedence, "utilization_precedence")?,
         slow_start: slow_start(message.slow_start_config)?,
+        _non_exhaustive: (),
     })?;
     let policy = EndpointPolicy::ClientSideWeightedRoundRobin(policy);
     Ok((policy, locality(message.locality_lb_config)?))
@@ -74,6 +75,7 @@ pub(super) fn load_aware_locality(
         spill_controller: named(message.spill_controller, "spill_controller")?,
         local_probe_fraction: message.local_probe_fraction,
         demand_feed_forward: message.demand_feed_forward,
+        _non_exhaustive: (),
     })?;
     let endpoint = child(
         message.endpoint_picking_policy,

@@ -242,6 +242,7 @@ fn least_request(message: LeastRequestMessage) -> Result<Policies, FieldError> {
         active_request_bias: bias.map(|bias| bias.default_value),
         selection_method: named(message.selection_method, "selection_method")?,
         slow_start: slow_start(message.slow_start_config)?,
+        _non_exhaustive: (),
     })
     .map_err(|error| inside("active_request_bias", error))?;
     let policy = EndpointPolicy::LeastRequest(policy);

@@ -66,6 +66,7 @@ fn parts(message: SubsetMessage) -> Result<LbSubsetConfigParts, FieldError> {
         )?,
         allow_redundant_keys: message.allow_redundant_keys,
         max_subsets: message.max_subsets,
+        _non_exhaustive: (),
     })
 }
 
@@ -76,6 +77,7 @@ fn selector(message: SubsetSelectorMessage) -> Result<SubsetSelectorParts, Field
         fallback_policy: named(fallback, "fallback_policy")?,
         fallback_keys_subset: message.fallback_keys_subset,
         single_host_per_subset: message.single_host_per_subset,
+        _non_exhaustive: (),
     })
 }
 

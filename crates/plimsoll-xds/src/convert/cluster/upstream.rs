@@ -153,6 +153,7 @@ fn thresholds(entry: ThresholdsMessage) -> Result<CircuitBreakers, FieldError> {
         max_requests: entry.max_requests.unwrap_or(default.max_requests),
         max_retries: entry.max_retries.unwrap_or(default.max_retries),
         retry_budget: under(budget, "retry_budget")?,
+        _non_exhaustive: (),
     })
 }
 
@@ -189,6 +190,7 @@ fn tcp_keepalive(message: ConnectionOptionsMessage) -> Option<TcpKeepalive> {
         probes: keepalive.keepalive_probes,
         time: keepalive.keepalive_time.map(seconds),
         interval: keepalive.keepalive_interval.map(seconds),
+        _non_exhaustive: (),
     })
 }
 

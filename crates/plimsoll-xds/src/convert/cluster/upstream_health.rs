@@ -68,6 +68,7 @@ fn http(message: HttpCheckMessage) -> Result<HealthCheckKind, FieldError> {
         retriable_statuses: ranges(&message.retriable_statuses, "retriable_statuses")?,
         request_headers_to_add: headers(message.request_headers_to_add),
         http2: codec == HttpVersion::Http2,
+        _non_exhaustive: (),
     }))
 }
 

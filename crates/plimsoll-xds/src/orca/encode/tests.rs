@@ -23,6 +23,7 @@ fn full() -> OrcaLoadReport {
         named_metrics: metrics(&[("foo", 123.0), ("bar", 0.2)]),
         utilization: metrics(&[("total", 0.5)]),
         request_cost: MetricMap::default(),
+        ..Default::default()
     }
 }
 

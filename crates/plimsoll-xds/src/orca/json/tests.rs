@@ -26,6 +26,7 @@ fn every_field_in_both_spellings() {
         named_metrics: [("a.b", 0.7), ("", 0.0)].into_iter().collect(),
         utilization: [("u", 0.8)].into_iter().collect(),
         request_cost: [("cpuUtilization", 0.9)].into_iter().collect(),
+        ..Default::default()
     };
     let snake = r#" {"cpu_utilization": 0.1, "mem_utilization": 0.2,
         "application_utilization": 0.3, "rps": 4, "rps_fractional": 0.5, "eps": 0.6,

@@ -95,6 +95,7 @@ pub struct OobStream {
 
 /// Reason why a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CloseReason {
     /// A frame has flags: it is compressed, or the peer does not speak gRPC.
     BadFrame {

@@ -24,6 +24,7 @@ fn every_name_has_its_field() {
         named_metrics: [("foo", 123.0), ("bar", 0.2)].into_iter().collect(),
         utilization: [("total", 0.5)].into_iter().collect(),
         request_cost: MetricMap::default(),
+        ..Default::default()
     };
     let list = "cpu_utilization=0.7,application_utilization=0.8,mem_utilization=0.9,\
                 rps_fractional=1000,eps=2,named_metrics.foo=123,named_metrics.bar=0.2,\

@@ -105,6 +105,7 @@ fn every_field_is_read() {
         spill_controller: SpillController::Convergent,
         local_probe_fraction: Some(0.1),
         demand_feed_forward: Some(false),
+        ..Default::default()
     });
     assert_eq!(settings(&config), &expected.unwrap());
 }

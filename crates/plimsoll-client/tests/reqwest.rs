@@ -214,8 +214,8 @@ async fn dropped_futures_leak_nothing() {
     }
     let active = || {
         let stats = client.stats();
-        let gauge = stats.iter().find(|stat| stat.1 == "upstream_rq_active");
-        gauge.unwrap().2
+        let gauge = stats.iter().find(|stat| stat.name == "upstream_rq_active");
+        gauge.unwrap().value
     };
     assert_eq!(active(), 0);
     // HTTP/1.1 connections with a dropped request are closed.

@@ -309,10 +309,9 @@ impl Subscriber {
 
     /// A resource counts as nonexistent after the time for its initial fetch.
     fn client_settings(&self) -> ClientSettings {
-        ClientSettings {
-            does_not_exist_after: self.initial_fetch.timeout.unwrap_or(Duration::MAX),
-            ..ClientSettings::default()
-        }
+        let mut settings = ClientSettings::default();
+        settings.does_not_exist_after = self.initial_fetch.timeout.unwrap_or(Duration::MAX);
+        settings
     }
 
     fn set_state(&self, state: XdsState) {

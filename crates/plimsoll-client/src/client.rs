@@ -34,7 +34,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::cluster::Cluster;
 use crate::cluster::initial_fetch::InitialFetch;
-use crate::cluster::manager::{Clusters, Update};
+use crate::cluster::manager::{Clusters, StatedDemand, Update};
 use crate::cluster::status::ClusterStatus;
 use crate::error::{Error, ErrorKind};
 use crate::metrics::{self, Stats};
@@ -357,12 +357,12 @@ impl Client {
         demand: impl IntoIterator<Item = (L, N)>,
     ) -> Result<(), Error> {
         let (reply, checked) = oneshot::channel();
-        let update = Update::StatedDemand {
+        let stated = StatedDemand {
             demand: builder::fractions(demand).map_err(builder::invalid)?,
             check_zones: self.0.initial_fetch.server().is_none(),
             reply,
         };
-        self.update(update).await?;
+        self.update(Update::StatedDemand(stated)).await?;
         checked
             .await
             .map_err(|_| Error::closed())?

@@ -7,7 +7,10 @@
 
 /// Declares setters of a builder: `name(value: Type) => field.path = expression;`
 macro_rules! setters {
-    ($($(#[$doc:meta])* $name:ident($($value:ident: $type:ty)?) => $($place:ident).+ = $new:expr;)+) => {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident($($value:ident: $type:ty)?) => $($place:ident).+ = $new:expr;
+    )+) => {
         $(
             $(#[$doc])*
             #[must_use]

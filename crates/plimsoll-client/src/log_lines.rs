@@ -10,10 +10,10 @@ plimsoll_core::log_lines! {
     /// The resolved addresses do not make a valid assignment. The previous endpoints stay in use.
     DNS_ADDRESSES_REJECTED = Warn, "resolved addresses rejected; keeping the previous endpoints",
         "Correct the cluster as `error` says.";
-    /// A cluster asks for zone-aware routing, but lists no host in the zone of this process. All its
-    /// requests go to other zones.
+    /// A cluster asks for zone-aware routing, but lists no host in the zone of this process. All
+    /// its requests go to other zones.
     OWN_ZONE_WITHOUT_HOSTS = Warn, "no host of the cluster is in the own zone",
-        "Correct the zone of this process (`ClientBuilder::zone`, PLIMSOLL_ZONE) if it is misspelled.";
+        "Correct the zone of this process (`ClientBuilder::zone`, PLIMSOLL_ZONE) if it is wrong.";
     /// A static cluster lists endpoints that cannot be used. The cluster has no hosts.
     STATIC_ENDPOINTS_REJECTED = Warn, "endpoints of a static cluster rejected",
         "Correct `load_assignment` as `error` says.";

@@ -13,14 +13,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use authority::Authority;
-use plimsoll_client::{Client, UpstreamOptions};
-use plimsoll_xds::upstream::{DataSource, TrustedCa, UpstreamTls};
+use plimsoll_client::{Client, Cluster, Tls};
 use rcgen::SanType;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{CipherSuite, ServerConfig};
-use support::{endpoints, get, round_robin};
+use support::get;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -72,21 +71,9 @@ async fn an_installed_provider_is_used() {
     CryptoProvider::install_default(installed).unwrap();
     let authority = Authority::new();
     let address = suite_server(&authority).await;
-    let options = UpstreamOptions {
-        tls: Some(UpstreamTls {
-            ca: TrustedCa::Pem(DataSource::Inline(authority.pem.clone().into())),
-            ..UpstreamTls::default()
-        }),
-        ..UpstreamOptions::default()
-    };
-    let client = Client::builder()
-        .cluster_with_endpoints(
-            round_robin("orders"),
-            endpoints("orders", &[("a", &[address])]),
-            options,
-        )
-        .try_build()
-        .unwrap();
+    let tls = Tls::with_ca_pem(authority.pem.clone());
+    let orders = Cluster::new("orders").zone("a", [address]).tls(tls);
+    let client = Client::builder().cluster(orders).try_build().unwrap();
     let mut service = client.service("orders").unwrap();
     let (_, suite) = get(&mut service, "/").await.unwrap();
     assert_eq!(suite, format!("{SUITE:?}"));

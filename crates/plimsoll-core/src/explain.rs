@@ -148,7 +148,7 @@ pub enum FractionStatus {
 pub struct FractionsExplanation {
     pub status: FractionStatus,
     pub origin: Option<FractionOrigin>,
-    /// Age of the fractions at the time of the explanation, milliseconds; `None` if they are stated.
+    /// Age of the fractions at the time of the explanation, milliseconds; `None` if stated.
     pub age_ms: Option<u64>,
     /// Age at which fractions expire, milliseconds; `None` if those in force never do.
     pub staleness_threshold_ms: Option<u64>,

@@ -285,18 +285,6 @@ impl ClientBuilder {
         self.error.get_or_insert(error);
     }
 
-    /// Returns the locality that the options of the management server state, if there is a server.
-    #[cfg(feature = "xds")]
-    fn node_locality(&self) -> Option<&Locality> {
-        self.xds.as_ref().map(XdsOptions::locality)
-    }
-
-    /// Returns `None`: without the feature `xds` there is no management server.
-    #[cfg(not(feature = "xds"))]
-    const fn node_locality(&self) -> Option<&Locality> {
-        None
-    }
-
     fn own_locality(&self) -> Locality {
         let mut given = self.locality.iter().chain(self.node_locality());
         if let Some(set) = given.clone().find(|locality| !locality.is_unset()) {
@@ -306,6 +294,16 @@ impl ClientBuilder {
         let environment = || environment::own_locality(|name| std::env::var(name).ok());
         let stated = given.next().filter(|_| self.locality.is_some());
         stated.cloned().unwrap_or_else(environment)
+    }
+
+    #[cfg(feature = "xds")]
+    fn node_locality(&self) -> Option<&Locality> {
+        self.xds.as_ref().map(XdsOptions::locality)
+    }
+
+    #[cfg(not(feature = "xds"))]
+    const fn node_locality(&self) -> Option<&Locality> {
+        None
     }
 
     fn startup<'a>(&'a self, own: &'a Locality) -> Startup<'a> {

@@ -86,6 +86,7 @@ impl InitialFetch {
         self.changed.notify_waiters();
     }
 
+    #[cfg(feature = "xds")]
     pub(crate) fn set_server_state(&self, state: String) {
         self.server.store(Some(Arc::new(state)));
         self.changed.notify_waiters();

@@ -53,16 +53,11 @@ pub(crate) enum Update {
     /// Endpoints of the named cluster, whatever `cluster_name` the assignment has.
     Endpoints(Arc<str>, ClusterEndpoints),
     /// Endpoints of the fleet (Envoy's originating cluster), possibly with fractions of demand.
-    #[cfg(any(test, feature = "xds"))]
+    #[cfg(feature = "xds")]
     Originating(ClusterLoadAssignment),
-    /// Like `Originating`, from the program: its fractions are stated, not measured.
+    /// Endpoints of the fleet from the program: their fractions are stated, not measured.
     StatedFleet(ClusterLoadAssignment),
-    /// Demand that the program states. Zones are checked if `check_zones`.
-    StatedDemand {
-        demand: FractionMap,
-        check_zones: bool,
-        reply: oneshot::Sender<Result<(), FieldError>>,
-    },
+    StatedDemand(StatedDemand),
     /// The cluster whose endpoints are the fleet, if the program adds it itself.
     LocalCluster(Option<Arc<str>>),
     /// Fractions of demand of one cluster from an LRS response, and when they were observed.
@@ -85,6 +80,15 @@ pub(crate) enum Update {
     },
     /// Replies once the snapshots with all earlier updates are published.
     Flush(oneshot::Sender<()>),
+}
+
+/// Demand that the program states, for all clusters.
+#[derive(Debug)]
+pub(crate) struct StatedDemand {
+    pub(crate) demand: FractionMap,
+    /// Refuses zones that no cluster has.
+    pub(crate) check_zones: bool,
+    pub(crate) reply: oneshot::Sender<Result<(), FieldError>>,
 }
 
 #[derive(Debug)]
@@ -166,25 +170,11 @@ impl ClusterManager {
             #[cfg(feature = "xds")]
             Update::Discovered(cluster) => self.handle_upstream(&cluster, true, now),
             Update::Remove(name) => self.remove(&name),
-            Update::Endpoints(name, endpoints) => {
-                if self.local_cluster.as_ref() == Some(&name) {
-                    let discovered = self.managed.get(&name).is_some_and(is_eds).then_some(now);
-                    let fleet = endpoints.assignment.clone();
-                    self.handle_fleet_assignment(fleet, discovered, now);
-                }
-                if let Some(managed) = self.managed.get_mut(&name) {
-                    managed.handle_endpoints(endpoints, now);
-                }
-            }
-            #[cfg(any(test, feature = "xds"))]
-            Update::Originating(assignment) => {
-                self.fleet_age.handle_assignment(&assignment, now);
-                self.handle_fleet_assignment(assignment, Some(now), now);
-            }
-            Update::StatedFleet(assignment) => {
-                self.fleet_age.handle_assignment(&assignment, now);
-                self.handle_fleet_assignment(assignment, None, now);
-            }
+            Update::Endpoints(name, endpoints) => self.handle_endpoints(&name, endpoints, now),
+            #[cfg(feature = "xds")]
+            Update::Originating(fleet) => self.handle_originating(fleet, Some(now), now),
+            Update::StatedFleet(fleet) => self.handle_originating(fleet, None, now),
+            Update::StatedDemand(stated) => self.handle_stated_demand(stated),
             Update::LocalCluster(name) => self.local_cluster = name,
             Update::ObservedTraffic(name, fractions, observed_at) => {
                 if let Some(managed) = self.managed.get_mut(&name) {
@@ -208,17 +198,6 @@ impl ClusterManager {
                 }
             }
             // In the arms below, the receiver of `reply` may have been dropped; ignore send errors.
-            Update::StatedDemand {
-                demand,
-                check_zones,
-                reply,
-            } => {
-                let checked = self.check_demand(&demand, check_zones);
-                if checked.is_ok() {
-                    self.state_demand(demand);
-                }
-                let _ = reply.send(checked);
-            }
             Update::Explain(name, reply) => {
                 self.publish();
                 let managed = self.managed.get(&name);
@@ -281,6 +260,35 @@ impl ClusterManager {
                 self.handle(update);
             }
         }
+    }
+
+    fn handle_endpoints(&mut self, name: &Arc<str>, endpoints: ClusterEndpoints, now: Instant) {
+        if self.local_cluster.as_ref() == Some(name) {
+            let discovered = self.managed.get(name).is_some_and(is_eds).then_some(now);
+            self.handle_fleet_assignment(endpoints.assignment.clone(), discovered, now);
+        }
+        if let Some(managed) = self.managed.get_mut(name) {
+            managed.handle_endpoints(endpoints, now);
+        }
+    }
+
+    fn handle_originating(
+        &mut self,
+        fleet: ClusterLoadAssignment,
+        received_at: Option<Instant>,
+        now: Instant,
+    ) {
+        self.fleet_age.handle_assignment(&fleet, now);
+        self.handle_fleet_assignment(fleet, received_at, now);
+    }
+
+    fn handle_stated_demand(&mut self, stated: StatedDemand) {
+        let checked = self.check_demand(&stated.demand, stated.check_zones);
+        if checked.is_ok() {
+            self.state_demand(stated.demand);
+        }
+        // The receiver may have been dropped; ignore send errors.
+        let _ = stated.reply.send(checked);
     }
 
     fn handle_fleet_assignment(

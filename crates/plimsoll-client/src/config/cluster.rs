@@ -69,8 +69,8 @@ impl Cluster {
     }
 
     /// Creates a cluster whose hosts come from a management server (EDS); needs
-    /// [`ClientBuilder::xds`](crate::ClientBuilder::xds). The assignment has the name of the cluster
-    /// unless [`Self::eds_service_name`] sets another one.
+    /// `ClientBuilder::xds`. The assignment has the name of the cluster unless
+    /// [`Self::eds_service_name`] sets another one.
     pub fn eds(name: impl Into<String>) -> Self {
         let mut cluster = Self::new(name);
         cluster.options.discovery = Discovery::Eds {
@@ -162,7 +162,7 @@ impl Cluster {
         max_connection_duration(age: Duration) => options.max_connection_duration = Some(age);
         /// Bounds the time of a request and its response, including bodies.
         max_stream_duration(time: Duration) => options.max_stream_duration = Some(time);
-        /// Closes a connection after so many requests.
+        /// Closes a connection after this number of requests.
         max_requests_per_connection(requests: u32) =>
             options.max_requests_per_connection = Some(requests);
         /// Uses HTTP/2, as gRPC needs; HTTP/1.1 by default.
@@ -279,8 +279,8 @@ impl Cluster {
         self
     }
 
-    /// Checks all settings. [`ClientBuilder::try_build`](crate::ClientBuilder::try_build) does it
-    /// for the clusters it is given; call it for [`Client::set_upstream`](crate::Client::set_upstream).
+    /// Checks all settings, for [`Client::set_upstream`](crate::Client::set_upstream).
+    /// [`ClientBuilder::try_build`](crate::ClientBuilder::try_build) does it for its clusters.
     pub fn try_build(self) -> Result<UpstreamCluster, Error> {
         let name = self.parts.name.clone();
         self.checked().map_err(|error| {

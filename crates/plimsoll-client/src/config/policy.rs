@@ -175,7 +175,8 @@ impl ZoneAwarePolicy {
         /// Sets the number of healthy hosts below which localities are ignored; 6 by default.
         min_cluster_size(hosts: u64) => parts.min_cluster_size = Some(hosts);
         /// Keeps all requests local while the own zone has at least `min_size` healthy hosts.
-        force_local_zone(min_size: u32) => parts.force_local_zone = Some(ForceLocalZone::new(min_size));
+        force_local_zone(min_size: u32) =>
+            parts.force_local_zone = Some(ForceLocalZone::new(min_size));
         /// Sets the percentage of requests that are routed by zone; 100 by default.
         routing_enabled(percent: f64) => parts.routing_enabled = Some(percent);
         /// Fails requests instead of using unhealthy hosts in panic mode.
@@ -202,8 +203,9 @@ impl ZoneAwarePolicy {
 
 impl From<ZoneAwarePolicy> for Policy {
     fn from(policy: ZoneAwarePolicy) -> Self {
-        let checked = ZoneAware::try_new(policy.parts).map(LocalityPolicy::ZoneAware);
-        let checked = checked.map_err(|error| error.under("zone_aware_lb_config"));
+        let checked = ZoneAware::try_new(policy.parts)
+            .map(LocalityPolicy::ZoneAware)
+            .map_err(|error| error.under("zone_aware_lb_config"));
         Self::over(checked, policy.endpoint)
     }
 }
@@ -270,9 +272,9 @@ impl LoadAwarePolicy {
 
 impl From<LoadAwarePolicy> for Policy {
     fn from(policy: LoadAwarePolicy) -> Self {
-        let checked = LoadAwareLocality::try_new(policy.parts);
-        let checked = checked.map(LocalityPolicy::LoadAwareLocality);
-        let checked = checked.map_err(|error| error.under("load_aware_locality"));
+        let checked = LoadAwareLocality::try_new(policy.parts)
+            .map(LocalityPolicy::LoadAwareLocality)
+            .map_err(|error| error.under("load_aware_locality"));
         Self::over(checked, policy.endpoint)
     }
 }

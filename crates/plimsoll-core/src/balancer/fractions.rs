@@ -56,8 +56,8 @@ impl Balancer {
     /// Applies demand that the program or configuration states: it has no age, so it never expires.
     /// Measured fractions take precedence while they are fresh. An empty map withdraws it.
     ///
-    /// While the fleet's assignment is unknown, the fleet is assumed to be in the zones of `demand`,
-    /// and every `locality_basis` uses it.
+    /// While the fleet's assignment is unknown, the fleet is assumed to be in the zones of
+    /// `demand`, and every `locality_basis` uses it.
     pub fn handle_stated_demand(&mut self, demand: FractionMap, now: Instant) {
         self.stated_fleet = (!demand.is_empty()).then(|| {
             let one_each = demand.keys().map(|locality| (locality.clone(), 1));

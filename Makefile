@@ -4,7 +4,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 # Where rustup installs cargo, in case the shell's PATH does not have it.
 export PATH := $(PATH):$(HOME)/.cargo/bin
-.PHONY: help test api demo release soak bench bench-control bench-proxy fuzz fmt clean
+.PHONY: help test api msrv demo release soak bench bench-control bench-proxy fuzz fmt clean
 
 # Steps of `make test`; all if empty: make test STEPS="fmt clippy"
 STEPS ?=
@@ -27,6 +27,9 @@ test: ## Run all checks: format, deployments, lints, tests, real peers, a real b
 
 api: ## Accept the public API of the libraries as it is now (crates/*/public-api.txt)
 	@scripts/api.sh accept
+
+msrv: ## Compile the libraries with the oldest supported Rust (needs rustup)
+	@scripts/msrv.sh
 
 demo: ## Run three zones of proxies and backends and a control plane here, with a dashboard: make demo ARGS=--auto
 	@scripts/deps.sh demo

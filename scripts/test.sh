@@ -83,16 +83,28 @@ step_package() {
   scripts/package.sh
 }
 
-# Features are additive: every library builds without features, and with each one alone.
+# Features are additive: every library builds without features, with each one alone, and in pairs that
+# meet in the code. What the client does without features is also run.
 step_features() {
   local library crate feature
   for library in crates/*/src/lib.rs; do
     crate=$(basename "$(dirname "$(dirname "$library")")")
-    for feature in "" $(features_of "crates/$crate/Cargo.toml"); do
+    for feature in "" $(features_of "crates/$crate/Cargo.toml") $(pairs_of "$crate"); do
       echo "   $crate with ${feature:-no feature}"
       cargo clippy --quiet -p "$crate" --lib --no-default-features --features "$feature" -- -D warnings
     done
   done
+  for feature in "" tls; do
+    echo "   tests of plimsoll-client with ${feature:-no feature}"
+    cargo test --quiet -p plimsoll-client --no-default-features --features "$feature" --lib --test bare -- --quiet
+  done
+}
+
+# Features that meet in the code of a crate, beyond those that one of them enables.
+pairs_of() {
+  case $1 in
+    plimsoll-client) echo tonic,xds tls,xds tls,tonic ;;
+  esac
 }
 
 # Builds the whole workspace like the tests: building the binary alone would rebuild its dependencies

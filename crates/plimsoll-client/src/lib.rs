@@ -58,12 +58,22 @@
 //!
 //! | feature | default | adds |
 //! |---|---|---|
-//! | `tonic` | yes | [`channel()`] and [`Channel`] for generated gRPC clients |
+//! | `xds` | yes | [`XdsOptions`], [`Client::target`]: clusters, routes and endpoints from a management server; with `yaml` |
+//! | `tonic` | yes | [`Channel`] for generated gRPC clients; with `xds` also [`channel()`] |
 //! | `tls-ring` | yes | TLS to hosts and to the management server, by rustls with ring |
+//! | `tls-aws-lc-rs` | no | TLS by rustls with aws-lc-rs; needs a C compiler |
+//! | `tls` | no | TLS by rustls with the provider that the program installs; included in the two above |
+//! | `yaml` | no | clusters in Envoy's YAML (`plimsoll_xds::yaml`), gRPC service configs; included in `xds` |
+//! | `prometheus` | no | `Client::register_metrics`, for a registry of `prometheus-client` |
 //! | `metrics` | no | `Client::record_metrics`, for the `metrics` facade |
 //! | `reqwest` | no | `ReqwestService`, for requests and responses of reqwest |
 //! | `reqwest-middleware` | no | `BalancedMiddleware`, for the hosts of a reqwest client |
 //! | `opentelemetry` | no | `Client::register_meter` |
+//!
+//! Without default features the client compiles about 50 packages: HTTP/1.1 and HTTP/2, every
+//! policy, load reports, retries, health checks and [`Client::stats`]. A setting that needs a
+//! missing feature is refused with the name of the feature. Of several providers of cryptography,
+//! the one that the program installs (`CryptoProvider::install_default`) comes first, then ring.
 //!
 //! One task owns every balancer and publishes snapshots; requests pick from them without a lock.
 

@@ -28,7 +28,9 @@
 //! **When not to use it:** CPU and memory are measured on Linux only. Backends whose load no
 //! balancer reads need no reports; at an edge, remove the headers from responses to the public.
 //!
-//! Feature `tonic` (default) lets tonic's router serve [`OpenRcaService`].
+//! | feature | default | adds |
+//! |---|---|---|
+//! | `tonic` | yes | lets tonic's router serve [`OpenRcaService`]; 37 packages with it, 21 without |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -301,5 +301,5 @@ fn read(field: &str, source: &DataSource) -> Result<Vec<u8>, TlsConfigError> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, any(feature = "tls-ring", feature = "tls-aws-lc-rs")))]
 mod tests;

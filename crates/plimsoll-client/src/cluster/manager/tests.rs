@@ -93,6 +93,7 @@ async fn fractions_keep_their_age_for_clusters_added_later() {
     }
 }
 
+#[cfg(feature = "xds")]
 #[tokio::test]
 async fn the_fleet_is_needed_while_a_cluster_uses_it() {
     let mut manager = manager();

@@ -77,6 +77,8 @@
 //!
 //! One task owns every balancer and publishes snapshots; requests pick from them without a lock.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod client;
 mod cluster;
 mod config;
@@ -191,7 +193,7 @@ pub mod settings {
     };
 }
 
-/// Runs the code of the README as tests.
+/// Compiles the code of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

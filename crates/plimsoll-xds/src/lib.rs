@@ -57,6 +57,6 @@ pub use plimsoll_schema as schema;
 pub use plimsoll_schema::{error, pb};
 
 /// Runs the code of the README as tests.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "messages"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

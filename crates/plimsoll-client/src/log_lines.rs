@@ -88,4 +88,9 @@ plimsoll_core::log_lines! {
     OOB_STREAM_CLOSED = Debug, "out-of-band load report stream closed", "";
     /// A health check got no response: the connection failed or was closed.
     HEALTH_CHECK_FAILED = Debug, "health check failed", "";
+    /// A certificate, key or CA file of a cluster changed and cannot be used. New connections use
+    /// the previous ones.
+    UPSTREAM_CERTIFICATES_REJECTED = Warn,
+        "changed upstream certificates cannot be used; keeping the previous ones",
+        "Correct the file that `error` names.";
 }

@@ -58,6 +58,33 @@ async fn pending_requests_share_the_allowed_connections() {
     assert_eq!(actor.connections(), 1);
 }
 
+/// More idle connections than the first queue of a pool holds.
+#[tokio::test]
+async fn many_idle_connections_are_reused() {
+    let actor = Actor::start().await;
+    let mut options = UpstreamOptions::default();
+    options.circuit_breakers.max_connections = 40;
+    let client = client(&[actor.address], options);
+    let mut service = client.service("orders").unwrap();
+    for round in 1..=2 {
+        let calls = (0..40).map(|_| {
+            let call = service.call(request(Method::GET, "/wait"));
+            tokio::spawn(async move { call.await.unwrap().into_body().collect().await.unwrap() })
+        });
+        let calls: Vec<_> = calls.collect();
+        eventually("all arrive", async || actor.requests() == 40 * round).await;
+        for call in calls {
+            eventually("the call ends", async || {
+                actor.seen.go.notify_one();
+                call.is_finished()
+            })
+            .await;
+            call.await.unwrap();
+        }
+    }
+    assert_eq!(actor.connections(), 40);
+}
+
 #[tokio::test]
 async fn max_pending_requests_rejects_and_counts_as_dropped() {
     let actor = Actor::start().await;

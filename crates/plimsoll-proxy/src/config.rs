@@ -25,7 +25,7 @@ use http::HeaderValue;
 use plimsoll_core::log_line;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
-use plimsoll_xds::upstream::UpstreamOptions;
+use plimsoll_xds::upstream::{TrustedCa, UpstreamOptions};
 use plimsoll_xds::yaml::{ConfigError, Document};
 
 use crate::access_log::LogFormat;
@@ -275,6 +275,12 @@ pub fn schema() -> schemars::Schema {
     schemars::schema_for!(bootstrap::BootstrapYaml)
 }
 
+/// Whether a cluster uses TLS without verifying its hosts, as Envoy does without `trusted_ca`.
+fn is_unverified(cluster: &UpstreamCluster) -> bool {
+    let tls = cluster.options.tls.as_ref();
+    tls.is_some_and(|tls| tls.ca == TrustedCa::Unverified)
+}
+
 impl ProxyConfig {
     /// Parses and validates a bootstrap file in YAML or JSON.
     ///
@@ -298,6 +304,14 @@ impl ProxyConfig {
         if !config.ignored_fields.is_empty() {
             let fields = config.ignored_fields.join(", ");
             log_line!(log_lines::FIELDS_IGNORED, fields);
+        }
+        for cluster in config
+            .clusters
+            .iter()
+            .filter(|cluster| is_unverified(cluster))
+        {
+            let cluster = cluster.config.name();
+            log_line!(log_lines::UPSTREAM_UNVERIFIED, %cluster);
         }
         Ok(config)
     }

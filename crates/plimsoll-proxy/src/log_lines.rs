@@ -21,6 +21,9 @@ plimsoll_core::log_lines! {
     /// The configuration sets fields that this build accepts and ignores.
     FIELDS_IGNORED = Warn, "configuration has fields without effect",
         "Remove the listed fields, or check that nothing relies on them.";
+    /// A cluster uses TLS without `trusted_ca`, so that anybody can pose as its hosts.
+    UPSTREAM_UNVERIFIED = Warn, "cluster uses TLS but does not verify its hosts",
+        "Set `validation_context.trusted_ca` in the cluster's `transport_socket`.";
     /// The client task has ended, so clusters of the configuration were not applied.
     CLUSTERS_NOT_APPLIED = Error, "clusters of the configuration were not applied",
         "Restart the proxy and report the `error`.";

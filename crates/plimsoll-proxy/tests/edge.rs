@@ -297,6 +297,25 @@ async fn a_pipelined_byte_does_not_hide_that_the_client_left() {
     proxy.shut_down().await;
 }
 
+#[tokio::test]
+async fn large_response_headers_of_http2_hosts_are_accepted() {
+    let backend = Backend::start(|_| async {
+        let mut response = support::backend::reply(200, "");
+        for _ in 0..20 {
+            let cookie = "a".repeat(1 << 10).try_into().unwrap();
+            response.headers_mut().append("set-cookie", cookie);
+        }
+        response
+    })
+    .await;
+    let clusters: &[(&str, &[_], &str)] = &[("a", &[backend.address], support::HTTP2)];
+    let proxy = Proxy::start(&config_with("", &route_all_to("a"), clusters)).await;
+    let response = client::get(proxy.address(), "/").await;
+    assert_eq!(response.status, 200);
+    assert_eq!(response.head.matches("set-cookie").count(), 20);
+    proxy.shut_down().await;
+}
+
 /// A probe for the end of the socket must not lose pipelined bytes.
 #[tokio::test]
 async fn pipelined_requests_behind_a_slow_one_are_answered() {

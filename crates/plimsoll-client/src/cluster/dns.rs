@@ -18,6 +18,9 @@ use crate::cluster::Cluster;
 use crate::cluster::manager::Update;
 use crate::log_lines;
 
+/// Time limit of a lookup. The system resolver gives up on its own only after several attempts.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
+
 type ResolvedHosts = BTreeMap<String, Vec<IpAddr>>;
 
 #[derive(Debug, Default)]
@@ -69,11 +72,18 @@ async fn run(
         let Some(assignment) = &cluster.load_assignment else {
             return;
         };
-        for (_, host) in assignment.names() {
-            if !found.contains_key(host) && shared.problem().is_none() {
-                shared.set_problem(Some(format!("DNS name {host:?} is still being resolved")));
-            }
-            match resolve(host, options.lookup_family).await {
+        let mut names = assignment.names().into_iter();
+        let unknown = names.find(|(_, host)| !found.contains_key(*host));
+        if let Some((_, host)) = unknown.filter(|_| shared.problem().is_none()) {
+            shared.set_problem(Some(format!("DNS name {host:?} is still being resolved")));
+        }
+        // All names at once: one that is not answered must not delay the others.
+        let lookups = assignment
+            .names()
+            .into_iter()
+            .map(|(_, host)| async move { (host, resolve(host, options.lookup_family).await) });
+        for (host, resolved) in futures_util::future::join_all(lookups).await {
+            match resolved {
                 Ok(mut addresses) => {
                     addresses.truncate(if logical { 1 } else { usize::MAX });
                     failures.handle_success(name, host);
@@ -132,7 +142,9 @@ impl Failures {
 }
 
 async fn resolve(host: &str, family: DnsLookupFamily) -> std::io::Result<Vec<IpAddr>> {
-    let found = tokio::net::lookup_host((host, 0)).await?;
+    let found = tokio::time::timeout(LOOKUP_TIMEOUT, tokio::net::lookup_host((host, 0)))
+        .await
+        .map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))??;
     let mut addresses: Vec<IpAddr> = found.map(|address| address.ip()).collect();
     addresses.sort_unstable();
     addresses.dedup();

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use crate::error::BoxError;
 #[cfg(feature = "tls")]
-use crate::upstream::tls::{Tls, TlsConfigError};
+use crate::upstream::tls_files::ReloadingTls;
 
 /// Connection attempt delay of happy eyeballs (RFC 8305 §5), as in Envoy.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(300);
@@ -29,7 +29,7 @@ pub(crate) struct Dialer {
     timeout: Duration,
     keepalive: Option<TcpKeepalive>,
     #[cfg(feature = "tls")]
-    tls: Option<Result<Tls, Arc<TlsConfigError>>>,
+    tls: Option<ReloadingTls>,
     #[cfg(not(feature = "tls"))]
     tls: bool,
 }
@@ -52,14 +52,13 @@ pub(crate) struct DialError {
 }
 
 impl Dialer {
-    /// Reads the certificates; if that fails, every dial returns the error.
+    /// Creates a dialer. Certificates are read with the first dial, and again when they change.
     pub(crate) fn new(options: &UpstreamOptions) -> Self {
         Self {
             timeout: options.connect_timeout,
             keepalive: options.tcp_keepalive,
             #[cfg(feature = "tls")]
-            tls: (options.tls.as_ref())
-                .map(|settings| Tls::try_new(settings, options).map_err(Arc::new)),
+            tls: (options.tls.as_ref()).map(|settings| ReloadingTls::new(settings, options)),
             #[cfg(not(feature = "tls"))]
             tls: options.tls.is_some(),
         }
@@ -108,8 +107,10 @@ impl Dialer {
     ) -> Result<Box<dyn Transport>, BoxError> {
         match &self.tls {
             None => Ok(Box::new(stream)),
-            Some(Err(error)) => Err(Arc::clone(error).into()),
-            Some(Ok(tls)) => Ok(Box::new(tls.handshake(stream, target, version).await?)),
+            Some(tls) => {
+                let tls = tls.current().await?;
+                Ok(Box::new(tls.handshake(stream, target, version).await?))
+            }
         }
     }
 

@@ -29,6 +29,16 @@ use crate::upstream::connection::{ConnectionState, Socket};
 
 /// Idle HTTP/1.1 connections kept per pool; further ones are closed.
 const MAX_IDLE: usize = 1024;
+/// Size of the queue that most pools get along with. A queue occupies its memory at once, for every
+/// worker and host that was ever used: 1.3 KB here, 40 KB with [`MAX_IDLE`].
+const FEW_IDLE: usize = 32;
+/// Idle connections that a request looks at. With `auto_sni` they may be for many server names.
+const MAX_SCAN: usize = 64;
+/// Limit of HTTP/2 response headers, as in Envoy.
+const MAX_HEADER_LIST: u32 = 60 << 10;
+/// Limit of the bytes that are read from an HTTP/1.1 host at once: a client that does not read
+/// makes the proxy keep as many.
+const MAX_READ: usize = 64 << 10;
 /// Default concurrent streams per HTTP/2 connection, as in Envoy.
 const MAX_CONCURRENT_STREAMS: u32 = 1024;
 
@@ -58,7 +68,9 @@ impl HttpConnection {
         let socket = TokioIo::new(Socket::new(socket, Arc::clone(&state)));
         let sender = match options.http_version {
             HttpVersion::Http1 => {
-                let (sender, task) = http1::handshake(socket).await?;
+                let mut builder = http1::Builder::new();
+                builder.max_buf_size(MAX_READ);
+                let (sender, task) = builder.handshake(socket).await?;
                 tasks.spawn(run(task.with_upgrades()));
                 HttpSender::Http1(sender)
             }
@@ -188,6 +200,7 @@ fn http2_builder(options: &UpstreamOptions, executor: Spawner) -> http2::Builder
         .timer(TokioTimer::new())
         .initial_stream_window_size(settings.initial_stream_window_size)
         .initial_connection_window_size(settings.initial_connection_window_size)
+        .max_header_list_size(MAX_HEADER_LIST)
         .keep_alive_interval(settings.keepalive_interval);
     if let Some(timeout) = settings.keepalive_timeout {
         builder.keep_alive_timeout(timeout);
@@ -206,8 +219,10 @@ pub(crate) struct Pool {
     shared: ArcSwap<Vec<HttpConnection>>,
     /// Held while dialing HTTP/2, so that a burst of requests opens one connection.
     pub(crate) dialing: AsyncMutex<()>,
-    /// Allocated on first use: the queue is large, and most hosts of a large cluster never need it.
+    /// Allocated on first use, as most hosts of a large cluster are never used.
     idle: OnceLock<ArrayQueue<HttpConnection>>,
+    /// Allocated when `idle` is full.
+    more_idle: OnceLock<ArrayQueue<HttpConnection>>,
     waiting: SegQueue<oneshot::Sender<HttpConnection>>,
 }
 
@@ -312,18 +327,23 @@ impl Pool {
         }
     }
 
-    /// Drops, and so closes, the connection if the queue is full.
+    /// Drops, and so closes, the connection if the pool is full.
     fn push_idle(&self, connection: HttpConnection) {
-        let idle = self.idle.get_or_init(|| ArrayQueue::new(MAX_IDLE));
-        drop(idle.push(connection));
+        let idle = self.idle.get_or_init(|| ArrayQueue::new(FEW_IDLE));
+        if let Err(connection) = idle.push(connection) {
+            let more = || ArrayQueue::new(MAX_IDLE - FEW_IDLE);
+            drop(self.more_idle.get_or_init(more).push(connection));
+        }
     }
 
     fn pop_idle(&self) -> Option<HttpConnection> {
-        self.idle.get()?.pop()
+        let more = || self.more_idle.get()?.pop();
+        self.idle.get()?.pop().or_else(more)
     }
 
     fn idle_count(&self) -> usize {
-        self.idle.get().map_or(0, ArrayQueue::len)
+        let queues = [self.idle.get(), self.more_idle.get()];
+        queues.into_iter().flatten().map(ArrayQueue::len).sum()
     }
 
     fn checkout_idle(
@@ -332,7 +352,7 @@ impl Pool {
         options: &UpstreamOptions,
         now: Instant,
     ) -> Option<HttpConnection> {
-        for _ in 0..=self.idle_count() {
+        for _ in 0..=self.idle_count().min(MAX_SCAN) {
             let connection = self.pop_idle()?;
             if connection.is_usable(server_name, options, now) {
                 return Some(connection);

@@ -28,6 +28,9 @@ use crate::upstream::connect::DialTarget;
 
 pub(crate) mod provider;
 
+/// Limit of the size of certificate files; bundles of all public authorities have 250 KB.
+const MAX_FILE_SIZE: u64 = 16 << 20;
+
 #[derive(Debug, thiserror::Error)]
 #[error("{field}: {source}")]
 pub(crate) struct TlsConfigError {
@@ -292,13 +295,28 @@ fn certificates(
 fn read(field: &str, source: &DataSource) -> Result<Vec<u8>, TlsConfigError> {
     match source {
         DataSource::Inline(bytes) => Ok(bytes.to_vec()),
-        DataSource::Filename(path) => std::fs::read(path)
-            .map_err(|error| TlsConfigError::new(format!("{field}: {path}"), error)),
+        DataSource::Filename(path) => {
+            read_file(path).map_err(|error| TlsConfigError::new(format!("{field}: {path}"), error))
+        }
         DataSource::EnvironmentVariable(name) => match std::env::var(name) {
             Ok(text) => Ok(text.into_bytes()),
             Err(error) => Err(TlsConfigError::new(format!("{field}: {name}"), error)),
         },
     }
+}
+
+/// Reads a regular file of limited size: a management server could name a device or a FIFO, which
+/// would fill the memory or block.
+fn read_file(path: &str) -> std::io::Result<Vec<u8>> {
+    let invalid = |reason: String| std::io::Error::new(std::io::ErrorKind::InvalidInput, reason);
+    let metadata = std::fs::metadata(path)?;
+    if !metadata.is_file() {
+        return Err(invalid("is not a regular file".to_owned()));
+    }
+    if metadata.len() > MAX_FILE_SIZE {
+        return Err(invalid(format!("has more than {MAX_FILE_SIZE} bytes")));
+    }
+    std::fs::read(path)
 }
 
 #[cfg(all(test, any(feature = "tls-ring", feature = "tls-aws-lc-rs")))]

@@ -156,6 +156,8 @@ pub struct HttpOptions {
     pub server: Option<HeaderValue>,
     /// Protocols that clients may upgrade to, in lower case.
     pub upgrades: Vec<String>,
+    /// Whether responses do not get `x-envoy-upstream-service-time`.
+    pub suppress_envoy_headers: bool,
     pub path: PathOptions,
     pub headers_with_underscores: HeadersWithUnderscores,
     pub strip_host_port: StripHostPort,
@@ -236,6 +238,7 @@ impl Default for HttpOptions {
             always_set_request_id_in_response: false,
             server: None,
             upgrades: Vec::new(),
+            suppress_envoy_headers: false,
             path: PathOptions::default(),
             headers_with_underscores: HeadersWithUnderscores::default(),
             strip_host_port: StripHostPort::default(),

@@ -7,7 +7,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::{Response, Version};
 use plimsoll_client::Error;
@@ -60,6 +60,11 @@ impl Exchange {
 
     pub(crate) const fn connection(&self) -> &Arc<Connection> {
         &self.connection
+    }
+
+    /// Returns the time since the request headers.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
     }
 
     pub(crate) fn timeouts(&self) -> &StreamTimeouts {

@@ -249,8 +249,11 @@ impl UpstreamRequest<'_> {
             Err(error) => Err(error),
         };
         let mut response = match result {
-            Ok(response) => {
+            Ok(mut response) => {
                 record_host(response.body().host(), &mut exchange, info.as_deref_mut());
+                if !options.suppress_envoy_headers {
+                    set_service_time(&mut response, meter.as_deref(), &exchange);
+                }
                 self.downstream_response(response, tunnel, exchange)
             }
             Err(_) if meter.is_some_and(|meter| meter.limit_exceeded()) => {
@@ -412,6 +415,21 @@ impl UpstreamRequest<'_> {
             }
         }
         hash
+    }
+}
+
+/// Sets the time since the request was received; not if the upstream responds earlier, as in Envoy.
+fn set_service_time(
+    response: &mut UpstreamResponse,
+    meter: Option<&BodyMeter>,
+    exchange: &Exchange,
+) {
+    let time = match meter {
+        Some(meter) => meter.end().elapsed(),
+        None => Some(exchange.elapsed()),
+    };
+    if let Some(time) = time {
+        headers::set_service_time(response.headers_mut(), time);
     }
 }
 

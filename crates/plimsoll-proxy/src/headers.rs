@@ -3,6 +3,9 @@
 //! Hop-by-hop headers are removed (RFC 9110, 7.6.1). `x-forwarded-for` and `x-request-id` follow
 //! Envoy's rules for edge proxies and sidecars. Header rules of routes are in `header_rules`.
 
+use std::sync::LazyLock;
+use std::time::Duration;
+
 use bytes::{BufMut as _, BytesMut};
 use http::header::{CONNECTION, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -15,6 +18,8 @@ pub(crate) const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forw
 pub(crate) const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const X_ENVOY_EXTERNAL_ADDRESS: HeaderName = HeaderName::from_static("x-envoy-external-address");
+const X_ENVOY_UPSTREAM_SERVICE_TIME: HeaderName =
+    HeaderName::from_static("x-envoy-upstream-service-time");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
@@ -149,6 +154,21 @@ pub(crate) fn add_forwarded(
     }
 }
 
+/// Values of `x-envoy-upstream-service-time` that need no allocation.
+static MILLISECONDS: LazyLock<Vec<HeaderValue>> = LazyLock::new(|| {
+    let texts = (0..1000).map(|number: u32| number.to_string().leak());
+    texts.map(|text| HeaderValue::from_static(text)).collect()
+});
+
+/// Sets the time that the upstream took for its response, in milliseconds.
+pub(crate) fn set_service_time(headers: &mut HeaderMap, time: Duration) {
+    let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let known = usize::try_from(millis).ok();
+    let known = known.and_then(|millis| MILLISECONDS.get(millis)).cloned();
+    let value = known.unwrap_or_else(|| HeaderValue::from(millis));
+    headers.insert(X_ENVOY_UPSTREAM_SERVICE_TIME, value);
+}
+
 /// Adds an `x-request-id` unless the request has one that is to be kept.
 pub(crate) fn add_request_id(
     headers: &mut HeaderMap,
@@ -268,6 +288,15 @@ mod tests {
         add_forwarded(&mut headers, &downstream, &options);
         let values: Vec<_> = headers.get_all("x-forwarded-for").iter().collect();
         assert_eq!(values, ["6.6.6.6,1.2.3.4,10.0.0.9"]);
+    }
+
+    #[test]
+    fn service_times_are_milliseconds() {
+        let mut headers = map(&[("x-envoy-upstream-service-time", "forged")]);
+        for (micros, expected) in [(0, "0"), (999_999, "999"), (1_234_567, "1234")] {
+            set_service_time(&mut headers, Duration::from_micros(micros));
+            assert_eq!(headers["x-envoy-upstream-service-time"], expected);
+        }
     }
 
     #[test]

@@ -298,6 +298,29 @@ async fn a_pipelined_byte_does_not_hide_that_the_client_left() {
 }
 
 #[tokio::test]
+async fn responses_have_the_time_that_the_upstream_took() {
+    let backend = Backend::echo("a").await;
+    let clusters: &[(&str, &[_], &str)] = &[("a", &[backend.address], "")];
+    let name = "x-envoy-upstream-service-time: ";
+    for suppressed in [false, true] {
+        let filters = format!(
+            "http_filters:\n- typed_config: {{'@type': type.googleapis.com/envoy.extensions.\
+             filters.http.router.v3.Router, suppress_envoy_headers: {suppressed}}}"
+        );
+        let config = config_with(&filters, &route_all_to("a"), clusters);
+        let proxy = Proxy::start(&config).await;
+        let post = "POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 1\r\n\r\na";
+        for request in ["GET / HTTP/1.1\r\nhost: h\r\n\r\n", post] {
+            let head = client::send(proxy.address(), request).await.head;
+            let time = head.lines().find_map(|line| line.strip_prefix(name));
+            let time = time.map(|time| time.parse::<u32>().unwrap());
+            assert_eq!(time.is_none(), suppressed, "{head}");
+        }
+        proxy.shut_down().await;
+    }
+}
+
+#[tokio::test]
 async fn large_response_headers_of_http2_hosts_are_accepted() {
     let backend = Backend::start(|_| async {
         let mut response = support::backend::reply(200, "");

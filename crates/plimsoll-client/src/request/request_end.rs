@@ -27,9 +27,13 @@ impl RequestEnd {
         self.0.get().is_none() && self.0.set(Instant::now()).is_ok()
     }
 
+    /// Returns the time since the end of the body; `None` if it has not ended.
+    pub fn elapsed(&self) -> Option<Duration> {
+        self.0.get().map(Instant::elapsed)
+    }
+
     /// Returns the rest of a time limit that begins with the end of the body.
     pub(crate) fn remaining(&self, limit: Duration) -> Duration {
-        let elapsed = self.0.get().map(Instant::elapsed);
-        elapsed.map_or(limit, |elapsed| limit.saturating_sub(elapsed))
+        (self.elapsed()).map_or(limit, |elapsed| limit.saturating_sub(elapsed))
     }
 }

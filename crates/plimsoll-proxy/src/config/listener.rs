@@ -227,6 +227,9 @@ struct HttpFilterConfigYaml {
     type_url: String,
     /// Limit of request bodies in bytes; larger ones get 413. Required by the buffer filter.
     max_request_bytes: Option<Uint<u32>>,
+    /// Router: do not add `x-envoy-upstream-service-time` to responses. Default false.
+    #[serde(default)]
+    suppress_envoy_headers: bool,
 }
 
 impl ListenerYaml {
@@ -376,6 +379,8 @@ impl HttpConnectionManagerYaml {
             always_set_request_id_in_response: self.always_set_request_id_in_response,
             server: self.server()?,
             upgrades,
+            suppress_envoy_headers: (self.http_filters.last())
+                .is_some_and(|router| router.typed_config.suppress_envoy_headers),
             path: PathOptions {
                 normalize: self.normalize_path,
                 merge_slashes: self.merge_slashes,
@@ -422,6 +427,10 @@ impl HttpConnectionManagerYaml {
             let config = &filter.typed_config;
             let expected = if index == last { ROUTER } else { BUFFER };
             expect_type(&config.type_url, expected).map_err(|error| error.under(&prefix))?;
+            if config.suppress_envoy_headers && index != last {
+                let path = format!("{prefix}.suppress_envoy_headers");
+                return Err(FieldError::new(path, "is a field of the router"));
+            }
             match (config.max_request_bytes, index == last) {
                 (Some(bytes), false) => limit = Some(u64::from(bytes.0)),
                 (None, true) => {}

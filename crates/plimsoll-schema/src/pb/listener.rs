@@ -87,7 +87,7 @@ pub struct ApiListenerMessage {
 #[schema(
     unused = "6 add_user_agent, 7 tracing, 8 http_protocol_options, 12 drain_timeout, \
           18 proxy_100_continue, 20 represent_ipv4_remote_address_as_ipv4_mapped_ipv6, 22 via, \
-          25 internal_address_config, 26 delayed_close_timeout, 28 request_timeout, \
+          25 internal_address_config, 26 delayed_close_timeout, \
           36 request_id_extension, 38 local_reply_config, \
           40 stream_error_on_invalid_http_message, 43 path_normalization_options, \
           44 http3_protocol_options, 47 strip_trailing_host_dot, \
@@ -130,6 +130,8 @@ pub struct HttpConnectionManagerMessage {
     pub upgrade_configs: Vec<UpgradeConfigMessage>,
     #[prost(message, optional, tag = "24")]
     pub stream_idle_timeout: Option<DurationMessage>,
+    #[prost(message, optional, tag = "28")]
+    pub request_timeout: Option<DurationMessage>,
     #[prost(message, optional, tag = "29")]
     pub max_request_headers_kb: Option<u32>,
     #[prost(message, optional, tag = "30")]
@@ -217,8 +219,11 @@ pub struct DownstreamHttpMessage {
 /// `envoy.extensions.filters.http.router.v3.Router`: the filter that forwards requests.
 #[derive(Clone, Copy, PartialEq, Eq, Message, Described)]
 #[schema(name = "envoy.extensions.filters.http.router.v3.Router")]
-#[schema(harmless = "1 dynamic_stats, 2 start_child_span, 4 suppress_envoy_headers")]
-pub struct RouterMessage {}
+#[schema(harmless = "1 dynamic_stats, 2 start_child_span")]
+pub struct RouterMessage {
+    #[prost(bool, tag = "4")]
+    pub suppress_envoy_headers: bool,
+}
 
 /// `envoy.extensions.filters.http.buffer.v3.Buffer`: limit of request bodies.
 #[derive(Clone, Copy, PartialEq, Eq, Message, Described)]

@@ -148,9 +148,12 @@ async fn nothing_is_accepted_before_the_first_resources() {
         };
         awaits("route configuration r").await;
         server.set(std::slice::from_ref(&cluster));
-        awaits("endpoints of c1").await;
-        let info = get(proxy.admin(), "/server_info").await.body;
-        assert!(info.contains("\"state\":\"PRE_INITIALIZING\""), "{info}");
+        // An incremental server says at once that these endpoints do not exist.
+        if variant == "GRPC" {
+            awaits("endpoints of c1").await;
+            let info = get(proxy.admin(), "/server_info").await.body;
+            assert!(info.contains("\"state\":\"PRE_INITIALIZING\""), "{info}");
+        }
         server.set(&[cluster.clone(), endpoints.clone()]);
         awaits("route configuration r").await;
         let stats = get(proxy.admin(), "/stats").await.body;

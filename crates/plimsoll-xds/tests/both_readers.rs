@@ -21,16 +21,19 @@ use std::fmt::Debug;
 use documents::{Maker, Spelling, reach, redacted};
 use plimsoll_core::model::cluster::LocalitySampling;
 use plimsoll_xds::ads::CLUSTER;
+use plimsoll_xds::pb::access_log::{FileAccessLogMessage, StdoutAccessLogMessage};
 use plimsoll_xds::pb::cluster::ClusterMessage;
 use plimsoll_xds::pb::endpoint::AssignmentMessage;
-use plimsoll_xds::pb::listener::{HttpConnectionManagerMessage, ListenerMessage};
+use plimsoll_xds::pb::listener::{
+    BufferMessage, HttpConnectionManagerMessage, ListenerMessage, RouterMessage,
+};
 use plimsoll_xds::pb::policy::{
     ClientSideWeightedRoundRobinMessage, LeastRequestMessage, LoadAwareLocalityMessage,
     MaglevMessage, RandomMessage, RingHashMessage, RoundRobinMessage, WrrLocalityMessage,
 };
 use plimsoll_xds::pb::route::RouteConfigurationMessage;
 use plimsoll_xds::pb::subset::SubsetMessage;
-use plimsoll_xds::pb::tls::{RawBufferMessage, UpstreamTlsMessage};
+use plimsoll_xds::pb::tls::{DownstreamTlsMessage, RawBufferMessage, UpstreamTlsMessage};
 use plimsoll_xds::pb::upstream::HttpProtocolOptionsMessage;
 use plimsoll_xds::schema::file::FileMessage;
 use plimsoll_xds::schema::registry::POLICIES;
@@ -100,6 +103,11 @@ fn every_field_of_every_message_is_decoded_alike() {
         RouteConfigurationMessage,
         AssignmentMessage,
         ListenerMessage,
+        BufferMessage,
+        DownstreamTlsMessage,
+        FileAccessLogMessage,
+        RouterMessage,
+        StdoutAccessLogMessage,
         ClientSideWeightedRoundRobinMessage,
         HttpConnectionManagerMessage,
         HttpProtocolOptionsMessage,

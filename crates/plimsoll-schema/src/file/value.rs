@@ -10,9 +10,10 @@ use super::seed::{fields, message};
 use super::structs::StructValue;
 use crate::field::put_field;
 use crate::pb::{AnyMessage, DurationMessage};
+use crate::registry::Types;
 use crate::yaml::STRUCT_VALUE;
 use crate::yaml::proto_json::{Double, Int, ProtoDuration, Uint};
-use crate::{Descriptor, EnumValues, Kind, by_name};
+use crate::{Descriptor, EnumValues, Kind};
 
 /// Deserializes one value and encodes it as field `number`.
 pub(super) fn put<'de, D: Deserializer<'de>>(
@@ -53,8 +54,8 @@ pub(super) fn put<'de, D: Deserializer<'de>>(
             let duration = DurationMessage::from(ProtoDuration::deserialize(value)?.0);
             put_field(out, number, &duration.encode_to_vec());
         }
-        Kind::Any(_) => {
-            let any = value.deserialize_struct("Any", &[], AnyVisitor)?;
+        Kind::Any(types) => {
+            let any = value.deserialize_struct("Any", &[], AnyVisitor(types()))?;
             put_field(out, number, &any.encode_to_vec());
         }
         Kind::Struct => {
@@ -139,7 +140,7 @@ impl<'de> Visitor<'de> for IgnoredFields {
 
 /// Reads an `Any` by its `@type`, which the deserializer yields first. Fields of a type that is not
 /// declared here are ignored; the converters decide whether that type is allowed.
-struct AnyVisitor;
+struct AnyVisitor(Types);
 
 impl<'de> Visitor<'de> for AnyVisitor {
     type Value = AnyMessage;
@@ -158,7 +159,8 @@ impl<'de> Visitor<'de> for AnyVisitor {
             ..Default::default()
         };
         let mut value = Vec::new();
-        match by_name(any.type_name()) {
+        let mut types = self.0.iter();
+        match types.find(|known| known.name == any.type_name()) {
             Some(descriptor) => fields(descriptor, map, &mut value)?,
             None => IgnoredFields.visit_map(map)?,
         }

@@ -9,7 +9,7 @@ use super::enums::{
     PathWithEscapedSlashesAction, ServerHeaderTransformation,
 };
 use super::route::RouteConfigurationMessage;
-use super::upstream::{Http2Message, TransportSocketMessage};
+use super::upstream::Http2Message;
 use super::{AddressMessage, AnyMessage, ConfigSourceMessage, DurationMessage};
 
 /// `Listener`, as read from a management server.
@@ -50,9 +50,20 @@ pub struct FilterChainMessage {
     #[prost(message, repeated, tag = "3")]
     pub filters: Vec<FilterMessage>,
     #[prost(message, optional, tag = "6")]
-    pub transport_socket: Option<TransportSocketMessage>,
+    pub transport_socket: Option<DownstreamTransportSocketMessage>,
     #[prost(string, tag = "7")]
     pub name: String,
+}
+
+/// `envoy.config.core.v3.TransportSocket` of a listener: TLS.
+#[derive(Clone, PartialEq, Eq, Message, Described)]
+#[schema(name = "envoy.config.core.v3.TransportSocket")]
+pub struct DownstreamTransportSocketMessage {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(message, optional, tag = "3")]
+    #[schema(types = DOWNSTREAM_TRANSPORT_SOCKETS)]
+    pub typed_config: Option<AnyMessage>,
 }
 
 /// `Filter`; also decodes `HttpFilter`, which has `is_optional` in addition.

@@ -297,7 +297,12 @@ async fn static_clusters_can_have_endpoints_from_the_server() {
             static_cluster("fixed", backends[1].address),
             format!("{{name: own, {EDS}}}"),
         ];
-        let proxy = Proxy::start(&config(server.address, variant, &clusters)).await;
+        // The endpoints of `own` come later: a server of the whole state does not say so.
+        let proxy = Proxy::launch(&config(server.address, variant, &clusters), |options| {
+            options.initial_fetch_timeout = std::time::Duration::from_millis(500);
+        })
+        .await;
+        proxy.live().await;
         answered_by(&proxy, "two").await;
         server.set(&[routes("r", "own"), at(&backends[0])]);
         answered_by(&proxy, "one").await;

@@ -43,10 +43,15 @@ impl Proxy {
             options.drain_time = drain_time;
         })
         .await;
-        let live = proxy.context.wait_until_live();
+        proxy.live().await;
+        proxy
+    }
+
+    /// Waits until the proxy accepts connections.
+    pub(crate) async fn live(&self) {
+        let live = self.context.wait_until_live();
         let live = tokio::time::timeout(TIMEOUT, live).await;
         live.expect("the proxy accepts connections");
-        proxy
     }
 
     /// Starts a proxy with changed options, without waiting for resources of a management server.

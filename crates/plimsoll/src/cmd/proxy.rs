@@ -8,11 +8,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use plimsoll_admin::Dashboard;
 use plimsoll_proxy::{Bound, NodeOverrides, Options, Overrides, Proxy, check};
-use plimsoll_serve::{AdminOptions, AdminToken};
+use plimsoll_serve::{AdminOptions, AdminToken, Files};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::{Exit, ignore_broken_pipe, stop_on_signal};
+use crate::fetch;
 use crate::logging::{self, LogFormat};
 use crate::proxy_dashboard::ProxySource;
 use crate::service_manager;
@@ -37,6 +38,9 @@ pub(crate) struct Args {
     /// Validate the file and the certificates it names, then exit; like `--mode validate`
     #[arg(long)]
     check: bool,
+    /// Ask the running proxy of this file whether it is ready, then exit; for probes
+    #[arg(long, conflicts_with = "check")]
+    ready: bool,
     /// `validate` only checks the configuration, like `--check`
     #[arg(long, value_name = "MODE", default_value = "serve")]
     mode: Mode,
@@ -169,7 +173,8 @@ listeners and the admin API with the same address.
 
 Environment: RUST_LOG filters the log, for example RUST_LOG=debug [default: info].
 
-Exit codes: 0 after SIGTERM or Ctrl-C, 2 wrong usage, invalid configuration or address in use.";
+Exit codes: 0 after SIGTERM or Ctrl-C, 1 not ready (--ready), 2 wrong usage, invalid configuration or
+address in use.";
 
 /// Runs until SIGTERM or Ctrl-C, or only validates the file with `--check`.
 pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
@@ -181,6 +186,9 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
         let line = writeln!(out, "ok: {listeners} listeners, {clusters} clusters");
         ignore_broken_pipe(line)?;
         return Ok(Exit::Ok);
+    }
+    if args.ready {
+        return ask_ready(&args, out);
     }
     let token = args.admin_token_file.as_deref().map(read_token);
     let token = token.transpose()?;
@@ -248,6 +256,30 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
+/// Prints the answer of `/ready`; fails unless the proxy serves requests.
+fn ask_ready(args: &Args, out: &mut impl Write) -> anyhow::Result<Exit> {
+    let path = args.config.clone().unwrap_or_default();
+    let loaded = plimsoll_proxy::source::load(&path, &args.overrides(), &mut Files::default())?;
+    let admin = loaded
+        .config
+        .admin
+        .context("the file has no admin address")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the async runtime")?;
+    let address = plimsoll_serve::local(admin).into();
+    let (line, exit) = match runtime.block_on(fetch::get(&address, "/ready")) {
+        Ok(answer) => (
+            String::from_utf8_lossy(&answer).trim_end().to_owned(),
+            Exit::Ok,
+        ),
+        Err(error) => (format!("not ready: {error:#}"), Exit::Failure),
+    };
+    ignore_broken_pipe(writeln!(out, "{line}"))?;
+    Ok(exit)
+}
+
 fn read_token(path: &Path) -> anyhow::Result<AdminToken> {
     AdminToken::read(path).with_context(|| path.display().to_string())
 }
@@ -313,6 +345,23 @@ mod tests {
         assert_eq!(overrides.node.id.as_deref(), Some("n"));
         assert_eq!(overrides.node.cluster.as_deref(), Some("c"));
         assert_eq!(overrides.node.zone.as_deref(), Some("z"));
+    }
+
+    #[test]
+    fn a_proxy_that_does_not_run_is_not_ready() {
+        let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = unused.local_addr().unwrap().port();
+        drop(unused);
+        let text = format!(
+            "{{admin: {{address: {{socket_address: {{address: 0.0.0.0, port_value: {port}}}}}}}}}"
+        );
+        let args = parse(&["--ready", "--config-yaml", &text]).unwrap();
+        let mut out = Vec::new();
+        assert_eq!(run(args, &mut out).unwrap(), Exit::Failure);
+        let line = String::from_utf8(out).unwrap();
+        assert!(line.starts_with("not ready: "), "{line}");
+        let args = parse(&["--ready", "--config-yaml", "{}"]).unwrap();
+        assert!(run(args, &mut Vec::new()).is_err(), "no admin address");
     }
 
     #[test]

@@ -32,7 +32,8 @@ pub fn paths() -> Vec<AdminPath> {
 pub(crate) fn router() -> AdminRouter<Admin> {
     AdminRouter::new(AdminFormat { index: pages::index, error: text_error }, "/help")
         .get("/ready", "",
-            "`LIVE` with 200; 503 while draining, and during startup with the resources that are awaited", pages::ready)
+            "`LIVE` with 200; 503 while draining, and during startup with the awaited resources",
+            pages::ready)
         .get("/server_info", "",
             "Version, state, uptime, node, result of the latest reloads, and state of discovery",
             pages::server_info)
@@ -50,6 +51,7 @@ pub(crate) fn router() -> AdminRouter<Admin> {
             "Why a cluster routes as it does; without a name, for every cluster", pages::explain)
         .action("/logging", "level=LEVEL",
             "Changes the log filter; takes directives as in `RUST_LOG`", pages::logging)
-        .action("/reopen_logs", "", "Opens access log files again, like SIGUSR1", pages::reopen_logs)
+        .action("/reopen_logs", "", "Opens access log files again, like SIGUSR1",
+            pages::reopen_logs)
         .action("/quitquitquit", "", "Drains and exits, like SIGTERM", pages::quit)
 }

@@ -17,7 +17,8 @@ use crate::config::{ListenerConfig, parse_listener};
 /// A listener of the management server.
 #[derive(Debug)]
 pub(crate) struct DynamicListener {
-    pub(crate) config: Arc<ListenerConfig>,
+    /// `None` for the API listener of a gRPC client, which a proxy has no use for.
+    pub(crate) config: Option<Arc<ListenerConfig>>,
     /// The message as JSON without private keys, for `/config_dump`.
     pub(crate) json: Value,
 }
@@ -25,11 +26,15 @@ pub(crate) struct DynamicListener {
 impl DynamicListener {
     /// Reads a `Listener` message; the error has the path of the field.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, FieldError> {
+        let json = json::message(bytes, ListenerMessage::DESCRIPTOR)?;
+        if json.get("api_listener").is_some() && json.get("address").is_none() {
+            return Ok(Self { config: None, json });
+        }
         unsupported::refuse(bytes, ListenerMessage::DESCRIPTOR, Impact::Unused)?;
         let message = json::for_reading(bytes, ListenerMessage::DESCRIPTOR)?;
         Ok(Self {
-            config: Arc::new(parse_listener(&message)?),
-            json: json::message(bytes, ListenerMessage::DESCRIPTOR)?,
+            config: Some(Arc::new(parse_listener(&message)?)),
+            json,
         })
     }
 }
@@ -39,13 +44,13 @@ pub(crate) fn listeners(client: &Client) -> Vec<Arc<ListenerConfig>> {
     let listeners = client.compiled_listeners::<DynamicListener>();
     listeners
         .into_iter()
-        .map(|(_, _, listener)| Arc::clone(&listener.config))
+        .filter_map(|(_, _, listener)| listener.config.clone())
         .collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_xds::wire::encode_http_listener;
+    use plimsoll_xds::wire::{encode_api_listener, encode_http_listener};
 
     use super::*;
     use crate::config::RouteSource;
@@ -61,11 +66,19 @@ mod tests {
         let address = "127.0.0.1:8080".parse().unwrap();
         let bytes = encode_http_listener("front", address, "routes", "http");
         let listener = DynamicListener::decode(&bytes).unwrap();
-        let config = &listener.config;
+        let config = listener.config.unwrap();
         assert_eq!((&*config.name, config.address), ("front", address));
         assert_eq!(config.http.stat_prefix, "http");
         assert!(matches!(&config.routes, RouteSource::Rds(name) if &**name == "routes"));
         assert_eq!(listener.json["name"], "front");
+    }
+
+    #[test]
+    fn listeners_of_grpc_clients_are_passed_over() {
+        let bytes = encode_api_listener("orders", "orders");
+        let listener = DynamicListener::decode(&bytes).unwrap();
+        assert!(listener.config.is_none());
+        assert_eq!(listener.json["name"], "orders");
     }
 
     #[test]

@@ -34,11 +34,11 @@ pub struct Overrides {
 /// Identity of the proxy from the command line; `None` keeps that of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeOverrides {
-    /// `node.id` (`--service-node`).
+    /// Value of `--service-node`, which replaces `node.id`.
     pub id: Option<String>,
-    /// `node.cluster` (`--service-cluster`).
+    /// Value of `--service-cluster`, which replaces `node.cluster`.
     pub cluster: Option<String>,
-    /// `node.locality.zone` (`--service-zone`).
+    /// Value of `--service-zone`, which replaces `node.locality.zone`.
     pub zone: Option<String>,
 }
 

@@ -149,9 +149,9 @@ async fn two_listeners_exchange_their_addresses() {
     let with = |first: std::net::SocketAddr, second: std::net::SocketAddr| {
         let listener = |name: &str, address: std::net::SocketAddr| {
             format!(
-                "{{name: {name}, address: {{socket_address: {{address: 127.0.0.1, port_value: {}}}}}, \
-                 filter_chains: [{{filters: [{{typed_config: {{'@type': type.googleapis.com/envoy.\
-                 extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, \
+                "{{name: {name}, address: {{socket_address: {{address: 127.0.0.1, \
+                 port_value: {}}}}}, filter_chains: [{{filters: [{{typed_config: {{'@type': \
+                 type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, \
                  stat_prefix: {name}, route_config: {{virtual_hosts: [{{name: all, domains: ['*'], \
                  routes: [{{match: {{prefix: /}}, direct_response: {{status: 200, body: \
                  {{inline_string: {name}}}}}}}]}}]}}}}}}]}}]}}",

@@ -67,8 +67,8 @@ pub fn read_file(path: &Path) -> io::Result<String> {
     fs::read_to_string(path)
 }
 
-/// Files that a configuration was read from. Metadata is recorded before a file is read, so that the
-/// next poll detects an edit during the read.
+/// Files that a configuration was read from. Metadata is recorded before a file is read, so that
+/// the next poll detects an edit during the read.
 #[derive(Debug, Default)]
 pub struct Files {
     files: Vec<WatchedFile>,

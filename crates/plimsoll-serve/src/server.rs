@@ -149,7 +149,7 @@ async fn serve_connection(
     stopping: CancellationToken,
     limits: Limits,
 ) {
-    // Without this option a client that never reads would hold the connection for ever.
+    // Without this option a client that never reads would hold the connection until it leaves.
     #[cfg(target_os = "linux")]
     let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(WRITE_TIMEOUT));
     let respond = service_fn(move |mut request: Request<Incoming>| {

@@ -277,11 +277,7 @@ impl Subscriber {
                 command = commands.recv() => match command {
                     // The client was dropped.
                     None => break,
-                    Some(SubscribeCommand::Replace(subscriptions)) => self.subscribe(subscriptions),
-                    Some(SubscribeCommand::Pending(reply)) => {
-                        // The receiver may have been dropped.
-                        let _ = reply.send(self.dependencies.pending());
-                    }
+                    Some(command) => self.handle_command(command),
                 },
                 // Closed only together with the client.
                 Ok(()) = targets.changed() => {
@@ -322,6 +318,16 @@ impl Subscriber {
             status.server.clone_from(server);
             status.state = state;
         });
+    }
+
+    fn handle_command(&mut self, command: SubscribeCommand) {
+        match command {
+            SubscribeCommand::Replace(subscriptions) => self.subscribe(subscriptions),
+            SubscribeCommand::Pending(reply) => {
+                // The receiver may have been dropped.
+                let _ = reply.send(self.dependencies.pending());
+            }
+        }
     }
 
     fn subscribe(&mut self, subscriptions: Subscriptions) {

@@ -1,4 +1,5 @@
-//! Encodes listeners and routes: for Envoys those of the file, for gRPC clients one per service.
+//! Encodes listeners and routes: those of the file for proxies, and for gRPC clients one per
+//! service. A node of Plimsoll may be either, so it gets both.
 //!
 //! A gRPC client with the target `xds:///orders` subscribes to the listener `orders`, which refers
 //! to the route `orders` and thereby to the cluster `orders`.
@@ -17,15 +18,19 @@ use crate::delivery::NodeClass;
 
 pub(super) fn listeners(config: &ControlConfig, class: NodeClass) -> Vec<Resource> {
     let mut resources = Vec::new();
-    if class == NodeClass::Envoy {
+    if class != NodeClass::Grpc {
         for listener in config.listeners.values() {
             let name = &listener.name;
             let body = encode_http_listener(name, listener.address, name, name);
             resources.push(Resource::new(name.clone(), body));
         }
+    }
+    if class == NodeClass::Envoy {
         return resources;
     }
     for name in config.services.keys() {
+        // Clients subscribe by name; of two listeners with one name that of the service is theirs.
+        resources.retain(|listener| listener.name != *name);
         resources.push(Resource::new(name.clone(), encode_api_listener(name, name)));
     }
     resources
@@ -69,4 +74,32 @@ fn route_to_cluster(name: &str) -> Bytes {
         ..Default::default()
     };
     FileMessage::from(&message).bytes().clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_serve::ConfigFile;
+
+    use super::*;
+
+    #[test]
+    fn proxies_get_listeners_with_an_address_and_clients_one_per_service() {
+        let text = "{services: [{cluster: {name: orders}}], listeners: [{name: in, address: \
+                    '127.0.0.1:10000', virtual_hosts: [{name: all, routes: [{match: {prefix: /}, \
+                    route: {cluster: orders}}]}]}]}";
+        let file = ConfigFile {
+            name: "control.yaml".to_owned(),
+            text: text.to_owned(),
+        };
+        let config = ControlConfig::parse(&file, &[]).unwrap();
+        let names = |class| {
+            let listeners = listeners(&config, class).into_iter();
+            listeners
+                .map(|listener| listener.name.to_string())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(NodeClass::Envoy), ["in"]);
+        assert_eq!(names(NodeClass::Grpc), ["orders"]);
+        assert_eq!(names(NodeClass::Plimsoll), ["in", "orders"]);
+    }
 }

@@ -153,8 +153,8 @@ fn json_value(parts: &[Part], pending: &PendingEntry, outcome: &Outcome) -> serd
     }
 }
 
-/// Writes a header value to a text line. Quotes and backslashes are escaped, so that a client cannot
-/// forge the fields after a quoted value.
+/// Writes a header value to a text line. Quotes and backslashes are escaped, so that a client
+/// cannot forge the fields after a quoted value.
 fn write_escaped(value: &HeaderValue, line: &mut String) {
     for c in String::from_utf8_lossy(value.as_bytes()).chars() {
         if matches!(c, '"' | '\\') {

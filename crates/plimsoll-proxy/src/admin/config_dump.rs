@@ -210,24 +210,25 @@ fn static_listeners(loaded: &Loaded) -> Part {
 fn dynamic_listeners(state: &State) -> Part {
     let kind = ListenerMessage::DESCRIPTOR.name;
     let listeners = state.client.compiled_listeners::<DynamicListener>();
-    let entries = listeners.into_iter().map(|(name, version, listener)| {
-        let mut running = state.listeners().into_iter();
-        let in_use = running.any(|one| {
-            one.name == *name && Arc::ptr_eq(&one.listener.runtime().config, &listener.config)
+    let entries = listeners
+        .into_iter()
+        .filter_map(|(name, version, listener)| {
+            let config = listener.config.as_ref()?;
+            let mut running = state.listeners().into_iter();
+            let in_use = running.any(|one| Arc::ptr_eq(&one.listener.runtime().config, config));
+            let state = if in_use {
+                "active_state"
+            } else {
+                "warming_state"
+            };
+            Some(json!({
+                "name": name,
+                state: {
+                    "version_info": version,
+                    "listener": with_type(listener.json.clone(), kind),
+                },
+            }))
         });
-        let state = if in_use {
-            "active_state"
-        } else {
-            "warming_state"
-        };
-        json!({
-            "name": name,
-            state: {
-                "version_info": version,
-                "listener": with_type(listener.json.clone(), kind),
-            },
-        })
-    });
     (
         "dynamic_listeners",
         "envoy.admin.v3.ListenersConfigDump.DynamicListener",

@@ -2,14 +2,15 @@
 //! plimsoll-proxy does the rest.
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use plimsoll_admin::Dashboard;
-use plimsoll_proxy::{Bound, NodeOverrides, Options, Overrides, Proxy, check};
+use plimsoll_proxy::{Bound, Context, NodeOverrides, Options, Overrides, Proxy, check};
 use plimsoll_serve::{AdminOptions, AdminToken, Files};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::{Exit, ignore_broken_pipe, stop_on_signal};
@@ -83,13 +84,11 @@ pub(crate) struct Args {
 /// What to do with the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Mode {
-    /// Serve requests.
     Serve,
-    /// Validate the configuration, then exit.
     Validate,
 }
 
-/// Envoy's log levels.
+/// Log levels by the names that Envoy has for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum LogLevel {
     Trace,
@@ -165,16 +164,16 @@ http_connection_manager.v3.HttpConnectionManager
         - lb_endpoints:
           - endpoint: {address: {socket_address: {address: orders, port_value: 80}}}
 
-Signals: SIGTERM and Ctrl-C drain connections and exit, SIGHUP reloads the file, SIGUSR1 opens access
-logs again.
+Signals: SIGTERM and Ctrl-C drain connections and exit, SIGHUP reloads the file, SIGUSR1 opens
+access logs again.
 Restart without downtime: start the new process with --restart-epoch 1, or without it and, when it
 has printed its addresses, send SIGTERM to the old one. Sockets of systemd (LISTEN_FDS) are used for
 listeners and the admin API with the same address.
 
 Environment: RUST_LOG filters the log, for example RUST_LOG=debug [default: info].
 
-Exit codes: 0 after SIGTERM or Ctrl-C, 1 not ready (--ready), 2 wrong usage, invalid configuration or
-address in use.";
+Exit codes: 0 after SIGTERM or Ctrl-C, 1 not ready (--ready), 2 wrong usage, invalid configuration
+or address in use.";
 
 /// Runs until SIGTERM or Ctrl-C, or only validates the file with `--check`.
 pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
@@ -215,45 +214,58 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
     let hosts = args.admin_hosts;
     runtime.block_on(async {
         let (reload, reloads) = mpsc::channel(1);
-        let mut hangup = signal(SignalKind::hangup()).context("cannot handle signals")?;
-        tokio::spawn(async move {
-            while hangup.recv().await.is_some() {
-                // If the channel is full, a reload is already pending.
-                let _ = reload.try_send(());
-            }
-        });
-        let mut rotated = signal(SignalKind::user_defined1()).context("cannot handle signals")?;
+        // Before the start, so that no signal ends the process while it starts.
+        let hangup = signal(SignalKind::hangup()).context("cannot handle signals")?;
+        let rotated = signal(SignalKind::user_defined1()).context("cannot handle signals")?;
         let proxy = Proxy::start(options).await?;
         let context = proxy.context();
         stop_on_signal(context.stopping().clone())?;
-        let logs = context.clone();
-        tokio::spawn(async move {
-            while rotated.recv().await.is_some() {
-                logs.reopen_logs();
-            }
-        });
+        handle_signals(hangup, reload, rotated, context.clone());
         let admin = AdminOptions {
             pages: Some(Dashboard::new(ProxySource::new(context.clone())).router()),
             hosts,
             token,
         };
-        let admin_address = proxy.bound().admin;
-        let announced = async {
-            tokio::select! {
-                () = context.wait_until_live() => {}
-                () = context.stopping().cancelled() => return Ok(()),
-            }
-            let bound = Bound {
-                listeners: context.listeners(),
-                admin: admin_address,
-            };
-            service_manager::notify("READY=1");
-            ignore_broken_pipe(announce(&bound, out))
-        };
+        let announced = announce_when_live(&context, proxy.bound().admin, out);
         let ((), announced) = tokio::join!(proxy.run(admin, reloads), announced);
         anyhow::Ok(announced?)
     })?;
     Ok(Exit::Ok)
+}
+
+/// Reloads the file on SIGHUP and opens access logs again on SIGUSR1.
+fn handle_signals(
+    mut hangup: Signal,
+    reload: mpsc::Sender<()>,
+    mut rotated: Signal,
+    context: Context,
+) {
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            // If the channel is full, a reload is already pending.
+            let _ = reload.try_send(());
+        }
+    });
+    tokio::spawn(async move {
+        while rotated.recv().await.is_some() {
+            context.reopen_logs();
+        }
+    });
+}
+
+/// Prints the addresses and tells the service manager, once connections are accepted.
+async fn announce_when_live(
+    context: &Context,
+    admin: Option<SocketAddr>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    tokio::select! {
+        () = context.wait_until_live() => {}
+        () = context.stopping().cancelled() => return Ok(()),
+    }
+    service_manager::notify("READY=1");
+    let listeners = context.listeners();
+    ignore_broken_pipe(announce(&Bound { listeners, admin }, out))
 }
 
 /// Prints the answer of `/ready`; fails unless the proxy serves requests.

@@ -19,11 +19,9 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let orders = "{name: orders, type: STATIC, load_assignment: {cluster_name: orders, endpoints:
-/// #     [{lb_endpoints: [{endpoint: {address: {socket_address: {address: 127.0.0.1,
-/// #     port_value: 1}}}}]}]}}";
-/// # let orders = plimsoll_xds::yaml::parse_upstream_cluster(orders)?;
-/// # let client = plimsoll_client::Client::builder().upstream(orders).try_build()?;
+/// # use plimsoll_client::{Client, Cluster};
+/// # let orders = Cluster::new("orders").endpoints(["127.0.0.1:1"]);
+/// # let client = Client::builder().cluster(orders).try_build()?;
 /// # use tower_service::Service as _;
 /// # let request = http::Request::get("/").body(http_body_util::Empty::<bytes::Bytes>::new())?;
 /// # let mut orders = client.service("orders")?;

@@ -394,8 +394,8 @@ async fn dropped_requests_leak_nothing() {
         }
     }
     let stats = client.stats();
-    let active = stats.iter().find(|stat| stat.1 == "upstream_rq_active");
-    assert_eq!(active.map(|stat| stat.2), Some(0));
+    let active = stats.iter().find(|stat| stat.name == "upstream_rq_active");
+    assert_eq!(active.map(|stat| stat.value), Some(0));
     drop((client, target));
     wait_until("all tasks end", async || {
         metrics.num_alive_tasks() <= before

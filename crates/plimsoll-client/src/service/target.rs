@@ -63,7 +63,13 @@ impl Clone for TargetService {
 /// Deadline of a call that waited for its route; an extension of the response, since it was not
 /// known when the call started.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RouteDeadline(pub(crate) Option<Instant>);
+pub(crate) struct RouteDeadline(
+    #[cfg_attr(
+        not(any(feature = "tonic", feature = "reqwest")),
+        expect(dead_code, reason = "read only by the adapters")
+    )]
+    pub(crate) Option<Instant>,
+);
 
 impl TargetService {
     pub(crate) fn new(client: Client, listener: Arc<str>, authority: Arc<str>) -> Self {

@@ -436,6 +436,7 @@ fn resources_are_pending_until_they_arrive_or_do_not_exist() {
         machine.handle(ClientEvent::DoesNotExist {
             type_url: type_url.into(),
             name: name.into(),
+            timed_out: false,
         });
     };
     assert_eq!(pending(&machine), ["Cluster *", "RouteConfiguration r"]);

@@ -30,6 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let listener = TcpListener::bind(argument.as_deref().unwrap_or("127.0.0.1:8080"))?;
     let orca = plimsoll_orca::layer().handle();
     orca.set_named_metric("queue_depth", 3.0)?;
+    orca.refresh(); // otherwise it is reported from the next tick on
     for socket in listener.incoming() {
         let (socket, orca) = (socket?, orca.clone());
         // Fails if the client disconnects.

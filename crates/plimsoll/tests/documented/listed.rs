@@ -36,7 +36,7 @@ const CONTROL: &str = "plimsoll control -c examples/control/control.yaml &";
 const SIDECAR: &str = "plimsoll proxy -c examples/proxy/sidecar/proxy.yaml &";
 
 /// All pages with commands.
-pub(crate) const PAGES: [Page; 24] = [
+pub(crate) const PAGES: [Page; 25] = [
     with_envoy("README.md"),
     given("docs/admin-api.md", &[CONTROL, SIDECAR]),
     page("docs/benchmarks.md"),
@@ -46,6 +46,7 @@ pub(crate) const PAGES: [Page; 24] = [
     page("docs/dashboard.md"),
     page("docs/demo.md"),
     page("docs/explain.md"),
+    page("docs/guides/axum-reqwest.md"),
     page("docs/guides/hyper.md"),
     page("docs/guides/orca.md"),
     page("docs/guides/own-proxy.md"),
@@ -113,7 +114,7 @@ pub(crate) const NOT_RUN: [NotRun; 9] = [
 ];
 
 /// All servers that documents start.
-pub(crate) const SERVERS: [Server; 16] = [
+pub(crate) const SERVERS: [Server; 17] = [
     Server {
         command: "plimsoll control -c examples/control/control.yaml",
         ready: Ready::Ports(&[18000, 18001]),
@@ -175,6 +176,10 @@ pub(crate) const SERVERS: [Server; 16] = [
     Server {
         command: "cargo run -q -p plimsoll-orca --example tonic -- 127.0.0.1:19000",
         ready: Ready::Ports(&[19000]),
+    },
+    Server {
+        command: "--features reqwest --example axum_reqwest -- 127.0.0.1:8080",
+        ready: Ready::Ports(&[8080]),
     },
     Server {
         command: "cargo run -q -p plimsoll-core --example own_proxy -- 127.0.0.1:8080",

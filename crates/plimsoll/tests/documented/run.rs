@@ -165,9 +165,9 @@ fn serves(words: &[String]) -> bool {
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["plimsoll", "control" | "proxy" | "demo", rest @ ..] => !rest.contains(&"--check"),
-        ["cargo", "run", rest @ ..] => {
-            rest.contains(&"plimsoll-orca") || rest.contains(&"own_proxy")
-        }
+        ["cargo", "run", rest @ ..] => ["plimsoll-orca", "own_proxy", "axum_reqwest"]
+            .iter()
+            .any(|server| rest.contains(server)),
         ["envoy", ..] => true,
         _ => false,
     }

@@ -111,12 +111,12 @@ pub use plimsoll_core::host::Host;
 pub use plimsoll_core::locality_picking::demand::FractionMap;
 pub use plimsoll_core::model::assignment::ClusterLoadAssignment;
 pub use plimsoll_core::model::cluster::ClusterConfig;
-pub use plimsoll_core::model::health::{HealthSignal, HealthStatus};
+pub use plimsoll_core::model::health::{HealthFlags, HealthSignal, HealthStatus};
 pub use plimsoll_core::model::load_report::{ClusterLoadStats, Node};
 pub use plimsoll_core::model::locality::Locality;
 pub use plimsoll_core::model::metadata::{MatchCriteria, Metadata, MetadataValue};
 pub use plimsoll_core::snapshot::RoutingSnapshot;
-pub use plimsoll_core::stats::Families;
+pub use plimsoll_core::stats::{Families, Metric, MetricKind};
 pub use plimsoll_core::time::Instant;
 #[cfg(feature = "xds")]
 pub use plimsoll_xds::ads::Variant;
@@ -168,6 +168,12 @@ pub mod explain {
 
 /// Values of settings that the builders take, and the checked types they end in.
 pub mod settings {
+    /// Retry policy of a route, as a management server sends it.
+    #[cfg(feature = "xds")]
+    pub mod route {
+        pub use plimsoll_xds::route::RetryPolicy;
+    }
+
     pub use plimsoll_core::model::assignment::{
         AssignmentParts, DropOverloadParts, LbEndpoint, LocalityLbEndpoints, LocalityParts,
     };

@@ -73,8 +73,15 @@ fn not_exported<'a>(own: &str, api: &'a str) -> BTreeSet<&'a str> {
         }
         named.extend(paths(line).filter(|path| is_of_another_crate(own, path)));
     }
-    named.retain(|path| !exported.contains(last_segment(path)));
+    named.retain(|path| !exported.contains(type_name(path)));
     named
+}
+
+/// Returns the type of a path, without methods and associated types behind it.
+fn type_name(path: &str) -> &str {
+    let mut segments = path.split("::");
+    let named = segments.find(|segment| segment.starts_with(char::is_uppercase));
+    named.unwrap_or(last_segment(path))
 }
 
 fn is_of_another_crate(own: &str, path: &str) -> bool {
@@ -188,6 +195,7 @@ fn a_difference_shows_both_sides() {
 fn types_of_other_crates_must_be_exported() {
     let api = "pub use plimsoll_client::Locality\n\
                pub fn plimsoll_client::a(plimsoll_core::model::Locality) -> plimsoll_client::B\n\
+               pub fn plimsoll_core::model::Locality::from(u8) -> Self\n\
                pub fn plimsoll_client::b(&[plimsoll_xds::node::NodeInfo], http::uri::Uri)\n";
     let missing = not_exported("plimsoll_client", api);
     assert_eq!(

@@ -10,6 +10,7 @@ mod access_log;
 mod bootstrap;
 mod dynamic;
 mod edge;
+mod filters;
 mod listener;
 mod tls;
 
@@ -31,6 +32,7 @@ use plimsoll_xds::yaml::{ConfigError, Document};
 use crate::access_log::LogFormat;
 use crate::clusters::UpstreamCluster;
 use crate::log_lines;
+use crate::rate_limit::TokenBucket;
 use crate::router::RouteTable;
 use crate::source::NodeOverrides;
 
@@ -158,6 +160,10 @@ pub struct HttpOptions {
     pub upgrades: Vec<String>,
     /// Whether responses do not get `x-envoy-upstream-service-time`.
     pub suppress_envoy_headers: bool,
+    /// Token bucket of the local rate limit filter.
+    pub local_rate_limit: Option<Arc<TokenBucket>>,
+    /// Path that the health check filter answers.
+    pub health_check_path: Option<String>,
     pub path: PathOptions,
     pub headers_with_underscores: HeadersWithUnderscores,
     pub strip_host_port: StripHostPort,
@@ -239,6 +245,8 @@ impl Default for HttpOptions {
             server: None,
             upgrades: Vec::new(),
             suppress_envoy_headers: false,
+            local_rate_limit: None,
+            health_check_path: None,
             path: PathOptions::default(),
             headers_with_underscores: HeadersWithUnderscores::default(),
             strip_host_port: StripHostPort::default(),

@@ -19,7 +19,7 @@ use plimsoll_core::log_line;
 use crate::body::{BodyMeter, MeteredBody, ProxyBody};
 use crate::client_cert;
 use crate::config::HttpOptions;
-use crate::connection::Connection;
+use crate::connection::{Connection, DrainLevel};
 use crate::exchange::{Exchange, protocol};
 use crate::headers::{self, X_FORWARDED_HOST, X_REQUEST_ID};
 use crate::listener::ListenerRuntime;
@@ -81,6 +81,9 @@ async fn respond(
         let pending = runtime.logs.iter().map(|log| log.begin(&view)).collect();
         exchange.start_log(pending, request.version());
     }
+    if let Some(reply) = filter(&view, options, exchange.connection()) {
+        return reply.response(is_grpc(request.headers()), exchange);
+    }
     let stats = &exchange.connection().stats;
     let worker = &exchange.connection().worker;
     let Some(route) = runtime.routes.route(&view, || worker.draw()) else {
@@ -124,6 +127,28 @@ async fn respond(
         response.headers_mut().insert(SERVER, server.clone());
     }
     response
+}
+
+/// Applies the health check filter and the local rate limit; returns their reply.
+fn filter(
+    view: &RequestView<'_>,
+    options: &HttpOptions,
+    connection: &Connection,
+) -> Option<LocalReply> {
+    if options.health_check_path.as_deref() == Some(view.path_and_query) {
+        let draining = connection.drain_level() != DrainLevel::Serve;
+        return Some(if draining {
+            LocalReply::DRAINING
+        } else {
+            LocalReply::HEALTHY
+        });
+    }
+    let bucket = options.local_rate_limit.as_ref()?;
+    if bucket.try_take() {
+        return None;
+    }
+    connection.stats.rate_limited.increment();
+    Some(LocalReply::RATE_LIMITED)
 }
 
 /// Collects the values that header formats such as `%UPSTREAM_HOST%` refer to.

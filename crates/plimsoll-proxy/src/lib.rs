@@ -33,6 +33,7 @@ mod local_reply;
 mod log_lines;
 mod path;
 mod preface;
+pub mod rate_limit;
 mod request_policy;
 pub mod router;
 mod run;

@@ -37,6 +37,10 @@ impl LocalReply {
     pub(crate) const TOO_LARGE: Self =
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "", "Payload Too Large");
 
+    pub(crate) const RATE_LIMITED: Self =
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "RL", "local_rate_limited");
+    pub(crate) const HEALTHY: Self = Self::new(StatusCode::OK, "", "");
+    pub(crate) const DRAINING: Self = Self::new(StatusCode::SERVICE_UNAVAILABLE, "LH", "");
     pub(crate) const TOO_MANY_HEADERS: Self =
         Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "DPE", "");
 

@@ -61,6 +61,8 @@ counters! {
         downstream_rq_max_duration_reached,
         /// Requests rejected with 413 because their body exceeds `max_request_bytes`.
         downstream_rq_too_large,
+        /// Requests rejected with 429 by the local rate limit.
+        rate_limited,
         /// Requests that ended before there was a response: canceled, or connection lost.
         downstream_rq_rx_reset,
         /// Requests answered with 404 because no route matches.

@@ -320,6 +320,53 @@ async fn responses_have_the_time_that_the_upstream_took() {
     }
 }
 
+/// A health check filter for `/healthz` and a rate limit of two requests per hour.
+const FILTERS: &str = "http_filters:
+- typed_config:
+    '@type': type.googleapis.com/envoy.extensions.filters.http.health_check.v3.HealthCheck
+    pass_through_mode: false
+    headers: [{name: ':path', string_match: {exact: /healthz}}]
+- typed_config:
+    '@type': type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit
+    stat_prefix: limit
+    token_bucket: {max_tokens: 2, tokens_per_fill: 2, fill_interval: 3600s}
+    filter_enabled: {default_value: {numerator: 100}}
+    filter_enforced: {default_value: {numerator: 100, denominator: HUNDRED}}
+- typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}";
+
+#[tokio::test]
+async fn requests_are_limited_and_health_checks_are_not() {
+    let backend = Backend::echo("a").await;
+    let proxy = proxy(FILTERS, &backend).await;
+    let mut kept = Raw::connect(proxy.address()).await;
+    for expected in [200, 200, 429, 429] {
+        let response = client::get(proxy.address(), "/").await;
+        assert_eq!(response.status, expected);
+        kept.send("GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n").await;
+        assert_eq!(kept.response().await.status, 200);
+    }
+    assert_eq!(
+        client::get(proxy.address(), "/").await.body,
+        "local_rate_limited"
+    );
+    assert_eq!(counter(&proxy, "http.front.rate_limited").await, 3);
+    assert_eq!(backend.count(), 2);
+    proxy.stop();
+    let fails = async {
+        loop {
+            kept.send("GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n").await;
+            match kept.response().await.status {
+                200 => {}
+                status => break status,
+            }
+        }
+    };
+    let status = tokio::time::timeout(support::TIMEOUT, fails).await;
+    assert_eq!(status.expect("the drain begins in time"), 503);
+    drop(kept);
+    proxy.shut_down().await;
+}
+
 #[tokio::test]
 async fn large_response_headers_of_http2_hosts_are_accepted() {
     let backend = Backend::start(|_| async {

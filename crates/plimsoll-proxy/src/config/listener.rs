@@ -17,6 +17,7 @@ use serde::Deserialize;
 use super::access_log::AccessLogYaml;
 use super::bootstrap::{expect_type, socket_address};
 use super::dynamic::check_ads;
+use super::filters::{self, HttpFilterYaml};
 use super::tls::TransportSocketYaml;
 use super::{
     ClientCertDetails, Codec, EscapedSlashes, ForwardClientCert, HeadersWithUnderscores,
@@ -26,8 +27,6 @@ use crate::router::RouteTable;
 
 const HTTP_CONNECTION_MANAGER: &str =
     "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
-const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
-const BUFFER: &str = "envoy.extensions.filters.http.buffer.v3.Buffer";
 
 /// A listener (`Listener`): address, protocol and routes.
 #[derive(Debug, Deserialize)]
@@ -87,7 +86,7 @@ struct HttpConnectionManagerYaml {
     route_config: Option<FileMessage<RouteConfigurationMessage>>,
     /// Routes of the management server: their name, and `ads: {}` as the source.
     rds: Option<FileMessage<RdsMessage>>,
-    /// HTTP filters: the router must be last; a buffer filter before it limits request bodies.
+    /// HTTP filters: health check, local rate limit and buffer; the router must be last.
     #[serde(default)]
     http_filters: Vec<HttpFilterYaml>,
     /// Access logs. Default none.
@@ -203,33 +202,6 @@ struct UpgradeConfigYaml {
     upgrade_type: String,
     /// Whether the upgrade is allowed. Default true.
     enabled: Option<bool>,
-}
-
-/// An HTTP filter (`HttpFilter`): the router, or the buffer filter.
-#[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-struct HttpFilterYaml {
-    /// Name of the filter; has no effect.
-    #[serde(rename = "name", default)]
-    _name: String,
-    /// Type and settings of the filter.
-    typed_config: HttpFilterConfigYaml,
-}
-
-#[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-struct HttpFilterConfigYaml {
-    /// Must be `type.googleapis.com/envoy.extensions.filters.http.router.v3.Router` or
-    /// `type.googleapis.com/envoy.extensions.filters.http.buffer.v3.Buffer`.
-    #[serde(rename = "@type")]
-    type_url: String,
-    /// Limit of request bodies in bytes; larger ones get 413. Required by the buffer filter.
-    max_request_bytes: Option<Uint<u32>>,
-    /// Router: do not add `x-envoy-upstream-service-time` to responses. Default false.
-    #[serde(default)]
-    suppress_envoy_headers: bool,
 }
 
 impl ListenerYaml {
@@ -348,6 +320,7 @@ impl HttpConnectionManagerYaml {
                 upgrades.push(config.upgrade_type.to_ascii_lowercase());
             }
         }
+        let filters = filters::validate(&self.http_filters)?;
         let use_remote_address = self.use_remote_address.unwrap_or(false);
         let http2 = if use_remote_address {
             Http2Config::edge()
@@ -370,7 +343,7 @@ impl HttpConnectionManagerYaml {
             stream_idle_timeout: timeout(self.stream_idle_timeout, defaults.stream_idle_timeout),
             request_timeout: timeout(self.request_timeout, None),
             max_stream_duration: timeout(common.max_stream_duration, None),
-            max_request_bytes: self.max_request_bytes()?,
+            max_request_bytes: filters.max_request_bytes,
             http2: http2_config(&self.http2_protocol_options, http2)
                 .map_err(|error| error.under("http2_protocol_options"))?,
             use_remote_address,
@@ -379,8 +352,9 @@ impl HttpConnectionManagerYaml {
             always_set_request_id_in_response: self.always_set_request_id_in_response,
             server: self.server()?,
             upgrades,
-            suppress_envoy_headers: (self.http_filters.last())
-                .is_some_and(|router| router.typed_config.suppress_envoy_headers),
+            suppress_envoy_headers: filters.suppress_envoy_headers,
+            local_rate_limit: filters.local_rate_limit,
+            health_check_path: filters.health_check_path,
             path: PathOptions {
                 normalize: self.normalize_path,
                 merge_slashes: self.merge_slashes,
@@ -416,34 +390,6 @@ impl HttpConnectionManagerYaml {
         value
             .map(Some)
             .map_err(|_| FieldError::new("server_name", "is not a valid header value"))
-    }
-
-    /// Checks the HTTP filters: buffer filters, then a router. Returns the limit of request bodies.
-    fn max_request_bytes(&self) -> Result<Option<u64>, FieldError> {
-        let mut limit = None;
-        let last = self.http_filters.len().saturating_sub(1);
-        for (index, filter) in self.http_filters.iter().enumerate() {
-            let prefix = format!("http_filters[{index}].typed_config");
-            let config = &filter.typed_config;
-            let expected = if index == last { ROUTER } else { BUFFER };
-            expect_type(&config.type_url, expected).map_err(|error| error.under(&prefix))?;
-            if config.suppress_envoy_headers && index != last {
-                let path = format!("{prefix}.suppress_envoy_headers");
-                return Err(FieldError::new(path, "is a field of the router"));
-            }
-            match (config.max_request_bytes, index == last) {
-                (Some(bytes), false) => limit = Some(u64::from(bytes.0)),
-                (None, true) => {}
-                _ => {
-                    let path = format!("{prefix}.max_request_bytes");
-                    return Err(FieldError::new(
-                        path,
-                        "is required by the buffer filter and not allowed elsewhere",
-                    ));
-                }
-            }
-        }
-        Ok(limit)
     }
 }
 

@@ -173,6 +173,25 @@ fn unsupported_settings_are_rejected_with_their_path() {
             "http_filters[0].typed_config.@type: \"type.googleapis.com/x.Lua\" is not supported",
         ),
         (
+            "http_filters: [{typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.\
+             http.router.v3.Router, max_request_bytes: 1}}]",
+            "http_filters[0].typed_config.max_request_bytes: is not a field of this filter",
+        ),
+        (
+            "http_filters: [{typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.\
+             http.health_check.v3.HealthCheck, pass_through_mode: true}}, {typed_config: {}}]",
+            "http_filters[1].typed_config",
+        ),
+        (
+            "http_filters: [{typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.\
+             http.local_ratelimit.v3.LocalRateLimit, stat_prefix: a}}, {typed_config: {'@type': a}}]",
+            "http_filters[0].typed_config.filter_enabled: must be set",
+        ),
+        (
+            "strip_matching_host_port: true\n          strip_any_host_port: true",
+            "strip_any_host_port: ",
+        ),
+        (
             "access_log: [{typed_config: {'@type': type.googleapis.com/x.Http}}]",
             "access_log[0].typed_config.@type: ",
         ),

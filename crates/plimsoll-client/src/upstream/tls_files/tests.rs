@@ -2,10 +2,11 @@
 
 use super::*;
 
-#[path = "../../../tests/support/authority.rs"]
-mod authority;
-
-use authority::Authority;
+/// A new certificate, in PEM format.
+fn certificate() -> String {
+    let made = rcgen::generate_simple_self_signed(vec!["a.test".to_owned()]);
+    made.unwrap().cert.pem()
+}
 
 /// Stamps have the resolution of the file system, so that versions differ in length too.
 fn write(path: &str, text: &str, version: usize) {
@@ -24,7 +25,7 @@ async fn files_are_read_again_when_they_change() {
     let error = tls.current().await.unwrap_err();
     assert!(error.to_string().contains("ca.pem"), "{error}");
     // A file that appears later is found.
-    write(&ca, &Authority::new().pem, 0);
+    write(&ca, &certificate(), 0);
     tokio::time::advance(CHECK_INTERVAL).await;
     let first = tls.current().await.unwrap();
     tokio::time::advance(CHECK_INTERVAL).await;
@@ -32,7 +33,7 @@ async fn files_are_read_again_when_they_change() {
         Arc::ptr_eq(&first, &tls.current().await.unwrap()),
         "unchanged"
     );
-    write(&ca, &Authority::new().pem, 1);
+    write(&ca, &certificate(), 1);
     assert!(
         Arc::ptr_eq(&first, &tls.current().await.unwrap()),
         "checked once a second"
@@ -44,7 +45,7 @@ async fn files_are_read_again_when_they_change() {
     write(&ca, "nonsense", 2);
     tokio::time::advance(CHECK_INTERVAL).await;
     assert!(Arc::ptr_eq(&second, &tls.current().await.unwrap()));
-    write(&ca, &Authority::new().pem, 3);
+    write(&ca, &certificate(), 3);
     tokio::time::advance(CHECK_INTERVAL).await;
     assert!(!Arc::ptr_eq(&second, &tls.current().await.unwrap()));
 }

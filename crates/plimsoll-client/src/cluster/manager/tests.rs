@@ -93,6 +93,37 @@ async fn fractions_keep_their_age_for_clusters_added_later() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn stated_fractions_never_expire() {
+    let host = "{endpoint: {address: {socket_address: {address: 10.0.0.1, port_value: 1}}}}";
+    let zone = format!(
+        "{{locality: {{zone: a}}, observed_traffic_fraction: 10000, lb_endpoints: [{host}]}}"
+    );
+    let listed = format!("{{cluster_name: proxies, endpoints: [{zone}]}}");
+    let text = format!("name: proxies\ntype: STATIC\nload_assignment: {listed}");
+    let proxies = Arc::new(parse_upstream_cluster(&text).unwrap());
+    // The fleet comes from the program, or is one of its clusters that lists its hosts.
+    let given = vec![Update::StatedFleet(fleet())];
+    let cluster = vec![
+        Update::LocalCluster(Some("proxies".into())),
+        Update::Upstream(proxies),
+    ];
+    for updates in [given, cluster] {
+        let mut manager = manager();
+        updates
+            .into_iter()
+            .for_each(|update| manager.handle(update));
+        add(&mut manager, "early", &with_measured_demand());
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        manager.handle_timeout();
+        add(&mut manager, "later", &with_measured_demand());
+        for name in ["early", "later"] {
+            let stated = (FractionStatus::Fresh, None);
+            assert_eq!(status(&mut manager, name), stated, "{name}");
+        }
+    }
+}
+
 #[cfg(feature = "xds")]
 #[tokio::test]
 async fn the_fleet_is_needed_while_a_cluster_uses_it() {

@@ -69,8 +69,7 @@ plimsoll_core::log_lines! {
     FALLBACK_CLUSTER_USED = Warn, "initial fetch timed out; requests go to the fallback cluster",
         "Check the connection to the management server, as `reason` says.";
     /// What was missing has arrived: requests no longer go to the fallback cluster.
-    FALLBACK_CLUSTER_LEFT = Info, "initial fetch complete; the fallback cluster is not used anymore",
-        "";
+    FALLBACK_CLUSTER_LEFT = Info, "initial fetch complete; leaving the fallback cluster", "";
     /// `node.id` is empty, so load reports of this process cannot be attributed.
     NODE_ID_EMPTY = Warn, "node.id is empty; plimsoll control ignores load reports without it",
         "Set a unique `node.id`.";

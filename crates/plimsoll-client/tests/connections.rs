@@ -101,6 +101,12 @@ async fn max_pending_requests_rejects_and_counts_as_dropped() {
     tokio::task::yield_now().await;
     let third = service.call(request(Method::GET, "/")).await.unwrap_err();
     assert_eq!(third.kind(), ErrorKind::Overflow);
+    assert_eq!(
+        third.to_string(),
+        "circuit breaker max_pending_requests of cluster orders is open: 1 of 1; \
+         raise it with Cluster::max_pending_requests"
+    );
+    assert_eq!(third.address(), Some(actor.address));
     actor.seen.go.notify_one();
     for call in [first, second] {
         let response = call.await.unwrap().unwrap();

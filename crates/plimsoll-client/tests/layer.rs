@@ -1,8 +1,11 @@
 //! The layer over another HTTP client: hyper-util's, with its own connections.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[path = "support/actor.rs"]
+mod actor;
 mod support;
 
+use actor::{Actor, eventually};
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt as _, Empty};
@@ -55,4 +58,39 @@ async fn requests_of_another_http_client_are_balanced_and_counted() {
         6
     );
     assert!(client.layer("nowhere").is_err());
+}
+
+#[tokio::test]
+async fn dropped_requests_and_bodies_of_another_http_client_end() {
+    let actor = Actor::start().await;
+    let client = Client::builder()
+        .cluster_with_endpoints(
+            round_robin("orders"),
+            endpoints("orders", &[("a", &[actor.address])]),
+            UpstreamOptions::default(),
+        )
+        .try_build()
+        .unwrap();
+    let active = || {
+        let snapshot = client.snapshot("orders").unwrap();
+        let hosts = snapshot.hosts();
+        hosts.map(|host| host.active_requests()).sum::<u64>()
+    };
+    let http = legacy::Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+    let mut balanced = client.layer("orders").unwrap().layer(http);
+    let request = |path: &str| {
+        let request = Request::get(format!("http://orders.example{path}"));
+        request.body(Empty::new()).unwrap()
+    };
+    tokio::select! {
+        _ = balanced.call(request("/hang")) => panic!("answered"),
+        () = eventually("it arrives", async || actor.requests() == 1) => assert_eq!(active(), 1),
+    }
+    assert_eq!(active(), 0);
+    let response = balanced.call(request("/endless")).await.unwrap();
+    let mut body = response.into_body();
+    body.frame().await.unwrap().unwrap();
+    assert_eq!(active(), 1, "in flight until the body ends");
+    drop(body);
+    assert_eq!(active(), 0);
 }

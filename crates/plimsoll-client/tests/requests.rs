@@ -137,5 +137,11 @@ async fn the_circuit_breaker_opens_at_max_requests() {
     let mut service = client.service("orders").unwrap();
     let error = get(&mut service, "/").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Overflow);
+    assert_eq!(
+        error.to_string(),
+        "circuit breaker max_requests of cluster orders is open: 0 of 0; \
+         raise it with Cluster::max_requests"
+    );
+    assert_eq!(error.cluster(), Some("orders"));
     assert_eq!(backend.seen(), 0);
 }

@@ -21,7 +21,7 @@ pub(crate) const INITIAL_FETCH_TIMEOUT: Duration = Duration::from_secs(15);
 /// Settings and state that all clusters and targets of a client share.
 #[derive(Debug)]
 pub(crate) struct InitialFetch {
-    /// `None` is unlimited.
+    /// How long requests wait; `None` is unlimited.
     pub(crate) timeout: Option<Duration>,
     fallback_name: Option<Arc<str>>,
     /// The fallback cluster, while it exists.

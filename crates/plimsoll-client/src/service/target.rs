@@ -127,8 +127,8 @@ impl TargetService {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let own = request.extensions().get::<RequestOptions>();
-        let own = own.and_then(|options| options.timeout);
+        let options = request.extensions().get::<RequestOptions>();
+        let own = options.and_then(|options| options.timeout);
         let limit = own.into_iter().chain(deadline).min();
         let started = Instant::now();
         let waiting = self.client.routed_or_fallback(&self.listener);

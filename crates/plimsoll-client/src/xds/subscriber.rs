@@ -19,6 +19,7 @@ use plimsoll_xds::lrs::EdsNames;
 use plimsoll_xds::route::RouteConfiguration;
 use plimsoll_xds::wire;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::decode::{Compilers, Decoded, Routes, decode};
@@ -240,32 +241,12 @@ impl Subscriber {
         } = inputs;
         // Check once at the start: the program's own clusters may need the fleet already.
         fleet_needed.mark_changed();
-        let info = self.options.node_info();
-        let node = NodeMessage {
-            raw: wire::encode_node(&info),
-            info,
-        };
-        let client = Client::new(
-            self.options.variant,
-            node,
-            wire::resource_name,
-            self.client_settings(),
-        );
         let (events, mut ads_events) = mpsc::channel(QUEUE_CAPACITY);
         let (ads_commands, receiver) = mpsc::channel(QUEUE_CAPACITY);
-        let channels = AdsClientChannels {
+        let driver = self.spawn_driver(AdsClientChannels {
             events,
             commands: receiver,
-        };
-        let servers = self.servers.clone();
-        let compilers = Compilers {
-            routes: self.options.compile_routes.clone(),
-            listeners: self.options.compile_listeners.clone(),
-        };
-        let decode = move |type_url: &str, name: &str, body: &Bytes| {
-            decode(type_url, name, body, &compilers)
-        };
-        let driver = tokio::spawn(ads_client::run(servers, client, decode, channels));
+        });
         if self.options.load_reporting == LoadReporting::Always {
             self.report_load();
         }
@@ -301,6 +282,29 @@ impl Subscriber {
             }
         }
         driver.abort();
+    }
+
+    fn spawn_driver(&self, channels: AdsClientChannels<Decoded>) -> JoinHandle<()> {
+        let info = self.options.node_info();
+        let node = NodeMessage {
+            raw: wire::encode_node(&info),
+            info,
+        };
+        let client = Client::new(
+            self.options.variant,
+            node,
+            wire::resource_name,
+            self.client_settings(),
+        );
+        let compilers = Compilers {
+            routes: self.options.compile_routes.clone(),
+            listeners: self.options.compile_listeners.clone(),
+        };
+        let decode = move |type_url: &str, name: &str, body: &Bytes| {
+            decode(type_url, name, body, &compilers)
+        };
+        let servers = self.servers.clone();
+        tokio::spawn(ads_client::run(servers, client, decode, channels))
     }
 
     /// A resource counts as nonexistent after the time for its initial fetch.

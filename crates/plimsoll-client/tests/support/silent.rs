@@ -21,7 +21,7 @@ pub(crate) struct Silent {
 }
 
 impl Silent {
-    /// Connections are refused.
+    /// A port that nobody listens on: connections are refused.
     pub(crate) fn refusing() -> Self {
         Self {
             address: refused_address(),

@@ -64,12 +64,13 @@ async fn requests_are_sent_counted_and_weighed_by_load_reports() {
     let policy =
         EndpointPolicy::ClientSideWeightedRoundRobin(ClientSideWeightedRoundRobin::default());
     let client = Client::builder()
-        .cluster(
+        .cluster_with_endpoints(
             config(policy),
             endpoints(address),
             UpstreamOptions::default(),
         )
-        .build();
+        .try_build()
+        .unwrap();
     let mut orders = client.service("orders").unwrap();
     let request = http::Request::get("/").body(Empty::<Bytes>::new()).unwrap();
     let response = orders.call(request).await.unwrap();
@@ -87,7 +88,7 @@ async fn requests_are_sent_counted_and_weighed_by_load_reports() {
 
 #[tokio::test]
 async fn settings_that_need_a_feature_are_refused_with_its_name() {
-    let client = Client::builder().build();
+    let client = Client::builder().try_build().unwrap();
     let tls = UpstreamOptions {
         tls: Some(UpstreamTls::default()),
         ..Default::default()
@@ -103,11 +104,17 @@ async fn settings_that_need_a_feature_are_refused_with_its_name() {
         (tls, cfg!(feature = "tls"), "tls-ring"),
         (eds, cfg!(feature = "xds"), "xds"),
     ] {
-        let set = client
-            .set_cluster(config(EndpointPolicy::default()), options)
-            .await;
+        let orders = || config(EndpointPolicy::default());
+        let set = client.set_cluster(orders(), options.clone()).await;
         assert_eq!(set.is_ok(), compiled_in, "{set:?}");
-        if let Err(error) = set {
+        if compiled_in {
+            continue;
+        }
+        let address = SocketAddr::from(([127, 0, 0, 1], 80));
+        let built = Client::builder()
+            .cluster_with_endpoints(orders(), endpoints(address), options)
+            .try_build();
+        for error in [set.unwrap_err(), built.unwrap_err()] {
             let expected = format!("enable the feature {feature}");
             assert!(error.to_string().contains(&expected), "{error}");
         }

@@ -16,7 +16,7 @@ use plimsoll_xds::service_config::GrpcFeatures;
 use plimsoll_xds::upstream::{Discovery, EdsSource};
 use plimsoll_xds::upstream::{UpstreamCluster, UpstreamOptions};
 
-use super::{Client, Inner};
+use super::{Client, Inner, features};
 use crate::cluster::initial_fetch::{INITIAL_FETCH_TIMEOUT, InitialFetch};
 use crate::cluster::manager::{ClusterManager, Settings, Update};
 #[cfg(feature = "yaml")]
@@ -262,10 +262,19 @@ impl ClientBuilder {
             let message = "try_build: must be called within a tokio runtime";
             return Err(Error::new(ErrorKind::Config, message));
         }
+        self.check_features()?;
         let locality = self.own_locality();
         self.startup(&locality).check().map_err(invalid)?;
         self.check_fallback()?;
         Ok(self.start(&locality))
+    }
+
+    fn check_features(&self) -> Result<(), Error> {
+        let own = self.clusters.iter();
+        let own = own.map(|(config, _, options)| (config, options));
+        let upstreams = self.upstreams.iter();
+        let mut all = own.chain(upstreams.map(|upstream| (&upstream.config, &upstream.options)));
+        all.try_for_each(|(config, options)| features::check(config.name(), options))
     }
 
     fn check_fallback(&self) -> Result<(), Error> {

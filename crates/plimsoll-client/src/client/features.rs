@@ -33,7 +33,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs with all features, and with each alone in the step `features` of `make test`.
+    /// Runs with all features, and without any in the step `features` of `make test`.
     #[test]
     fn a_missing_feature_is_named() {
         let tls = UpstreamOptions {

@@ -449,5 +449,5 @@ fn balancers(
     managed.values_mut().map(|managed| &mut managed.balancer)
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "xds"))]
 mod tests;

@@ -449,5 +449,6 @@ fn balancers(
     managed.values_mut().map(|managed| &mut managed.balancer)
 }
 
-#[cfg(all(test, feature = "xds"))]
+#[cfg(test)]
+#[cfg(feature = "xds")]
 mod tests;

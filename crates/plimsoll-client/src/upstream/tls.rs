@@ -319,5 +319,6 @@ fn read_file(path: &str) -> std::io::Result<Vec<u8>> {
     std::fs::read(path)
 }
 
-#[cfg(all(test, any(feature = "tls-ring", feature = "tls-aws-lc-rs")))]
+#[cfg(test)]
+#[cfg(any(feature = "tls-ring", feature = "tls-aws-lc-rs"))]
 mod tests;

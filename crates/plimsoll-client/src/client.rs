@@ -497,7 +497,7 @@ impl Client {
         metrics::families(&self.0.clusters.load())
     }
 
-    /// Returns the counters and gauges of all clusters as they are now, without any metrics library.
+    /// Returns the counters and gauges of all clusters at present, without a metrics library.
     ///
     /// ```
     /// # fn example(client: &plimsoll_client::Client) {

@@ -287,11 +287,24 @@ async fn accept(
         }
     }
     // Accept the rest: closing the socket would reset connections in the accept queue.
+    let admit_last = |stream, peer| {
+        if let Some(connection) = acceptor.admit(stream, peer, &listener.load_full(), &stats) {
+            connection.start_drain();
+        }
+    };
     while let Ok(Ok((stream, peer))) =
         tokio::time::timeout(Duration::from_millis(5), socket.accept()).await
     {
-        if let Some(connection) = acceptor.admit(stream, peer, &listener.load_full(), &stats) {
-            connection.start_drain();
+        admit_last(stream, peer);
+    }
+    // The runtime may not have seen the newest ones yet: ask the kernel until it has none.
+    let Ok(socket) = socket.into_std() else {
+        return;
+    };
+    while let Ok((stream, peer)) = socket.accept() {
+        let stream = stream.set_nonblocking(true).map(|()| stream);
+        if let Ok(stream) = stream.and_then(TcpStream::from_std) {
+            admit_last(stream, peer);
         }
     }
 }

@@ -136,8 +136,8 @@ mod tests {
             dns: true,
             uri: true,
         };
-        let text = describe(std::slice::from_ref(&leaf), Some(&local), all).unwrap();
-        let text = text.to_str().unwrap();
+        let header = describe(std::slice::from_ref(&leaf), Some(&local), all).unwrap();
+        let text = header.to_str().unwrap();
         let elements: Vec<&str> = text.split(';').collect();
         assert_eq!(elements[0], "By=spiffe://td/edge");
         assert_eq!(elements[1].len(), "Hash=".len() + 64);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strangers_header_is_removed_unless_configured() {
+    fn a_header_of_the_client_is_removed_unless_configured() {
         let forged = HeaderValue::from_static("URI=spiffe://td/admin");
         let own = HeaderValue::from_static("Hash=1");
         let apply = |forward, own: Option<&HeaderValue>| {

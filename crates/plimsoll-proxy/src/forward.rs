@@ -27,10 +27,10 @@ use crate::local_reply::{self, LocalReply};
 use crate::log_lines;
 use crate::request_policy::{self, Refused};
 use crate::router::{
-    CompiledAction, CompiledRoute, Forward, HashPolicy, HashSource, RequestView, SelectedCluster,
-    WeightedCluster, is_grpc,
+    CompiledAction, CompiledRoute, DirectResponse, Forward, HashPolicy, HashSource, RequestView,
+    SelectedCluster, WeightedCluster, is_grpc,
 };
-use crate::stream_timeouts::{RouteLimits, StreamTimeouts};
+use crate::stream_timeouts::{Expiry, RouteLimits, StreamTimeouts};
 use crate::substitution::RequestInfo;
 use crate::upgrade;
 use crate::worker::{self, UpstreamResponse};
@@ -65,13 +65,8 @@ async fn respond(
         exchange.timeouts().request_ended(now);
     }
     let port = exchange.connection().local_port();
-    match request_policy::apply(&mut request, options, port) {
-        Ok(()) => {}
-        Err(Refused::Reply(reply)) => return reply.response(false, exchange),
-        Err(Refused::Redirect(path)) => {
-            let location = HeaderValue::from_str(path.as_str()).ok();
-            return local_reply::redirect(StatusCode::TEMPORARY_REDIRECT, location, exchange);
-        }
+    if let Err(refused) = request_policy::apply(&mut request, options, port) {
+        return refuse(refused, exchange);
     }
     let view = request_view(&request, exchange.connection().scheme);
     let Some(view) = view.filter(|_| !exchange.connection().has_ambiguous_length()) else {
@@ -112,10 +107,7 @@ async fn respond(
         }
         CompiledAction::Direct(direct) => {
             stats.rq_direct_response.increment();
-            let mut response = Response::new(());
-            *response.status_mut() = direct.status;
-            exchange.record_response(&response);
-            response.map(|()| ProxyBody::local(direct.body.clone(), exchange))
+            direct_response(direct, exchange)
         }
     };
     if let Some(info) = &mut info {
@@ -127,6 +119,23 @@ async fn respond(
         response.headers_mut().insert(SERVER, server.clone());
     }
     response
+}
+
+fn refuse(refused: Refused, exchange: Exchange) -> Response<ProxyBody> {
+    match refused {
+        Refused::Reply(reply) => reply.response(false, exchange),
+        Refused::Redirect(path) => {
+            let location = HeaderValue::from_str(path.as_str()).ok();
+            local_reply::redirect(StatusCode::TEMPORARY_REDIRECT, location, exchange)
+        }
+    }
+}
+
+fn direct_response(direct: &DirectResponse, mut exchange: Exchange) -> Response<ProxyBody> {
+    let mut response = Response::new(());
+    *response.status_mut() = direct.status;
+    exchange.record_response(&response);
+    response.map(|()| ProxyBody::local(direct.body.clone(), exchange))
 }
 
 /// Applies the health check filter and the local rate limit; returns their reply.
@@ -208,6 +217,18 @@ fn request_view<'a>(
     })
 }
 
+fn expired(expiry: Expiry, grpc: bool, exchange: Exchange) -> Response<ProxyBody> {
+    exchange.count_expiry(expiry);
+    let ended = exchange.timeouts().has_request_ended();
+    LocalReply::from_expiry(expiry, ended).response(grpc, exchange)
+}
+
+fn failed(error: &plimsoll_client::Error, grpc: bool, exchange: Exchange) -> Response<ProxyBody> {
+    let chain = format_args!("{error:#}");
+    log_line!(log_lines::UPSTREAM_REQUEST_FAILED, error = %chain);
+    LocalReply::from_client_error(error).response(grpc, exchange)
+}
+
 #[derive(Clone, Copy)]
 struct UpstreamRequest<'a> {
     runtime: &'a ListenerRuntime,
@@ -253,11 +274,7 @@ impl UpstreamRequest<'_> {
         if let Err(reply) = prepared {
             return reply.response(grpc, exchange);
         }
-        exchange.timeouts().apply_route(RouteLimits {
-            timeout: self.forward.timeout,
-            idle_timeout: self.forward.idle_timeout,
-            max_stream_duration: self.forward.max_stream_duration,
-        });
+        exchange.timeouts().apply_route(self.limits());
         let id = response_request_id(&request, options);
         let meter = meter(&mut request, options, &mut exchange);
         let request = request.map(|body| MeteredBody::new(body, meter.clone()));
@@ -265,11 +282,7 @@ impl UpstreamRequest<'_> {
         let result = match call {
             Ok(call) => match exchange.await_response(call).await {
                 Ok(result) => result,
-                Err(expiry) => {
-                    exchange.count_expiry(expiry);
-                    let ended = exchange.timeouts().has_request_ended();
-                    return LocalReply::from_expiry(expiry, ended).response(grpc, exchange);
-                }
+                Err(expiry) => return expired(expiry, grpc, exchange),
             },
             Err(error) => Err(error),
         };
@@ -284,11 +297,7 @@ impl UpstreamRequest<'_> {
             Err(_) if meter.is_some_and(|meter| meter.limit_exceeded()) => {
                 reply_too_large(grpc, exchange)
             }
-            Err(error) => {
-                let chain = format_args!("{error:#}");
-                log_line!(log_lines::UPSTREAM_REQUEST_FAILED, error = %chain);
-                LocalReply::from_client_error(&error).response(grpc, exchange)
-            }
+            Err(error) => failed(&error, grpc, exchange),
         };
         if let Some(id) = id {
             response.headers_mut().insert(X_REQUEST_ID, id);
@@ -297,6 +306,14 @@ impl UpstreamRequest<'_> {
             apply_weighted(weighted, &mut response, info);
         }
         response
+    }
+
+    const fn limits(&self) -> RouteLimits {
+        RouteLimits {
+            timeout: self.forward.timeout,
+            idle_timeout: self.forward.idle_timeout,
+            max_stream_duration: self.forward.max_stream_duration,
+        }
     }
 
     fn record_cluster(

@@ -83,7 +83,7 @@ pub(crate) struct Downstream<'a> {
     pub(crate) scheme: &'static str,
 }
 
-/// Headers by which an Envoy directs the next Envoy. They are removed from requests of strangers.
+/// Headers by which an Envoy directs the next Envoy. They are removed from external requests.
 const ENVOY_INTERNAL: &[&str] = &[
     "x-envoy-internal",
     "x-envoy-retriable-status-codes",
@@ -163,8 +163,8 @@ static MILLISECONDS: LazyLock<Vec<HeaderValue>> = LazyLock::new(|| {
 /// Sets the time that the upstream took for its response, in milliseconds.
 pub(crate) fn set_service_time(headers: &mut HeaderMap, time: Duration) {
     let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let known = usize::try_from(millis).ok();
-    let known = known.and_then(|millis| MILLISECONDS.get(millis)).cloned();
+    let index = usize::try_from(millis).ok();
+    let known = index.and_then(|index| MILLISECONDS.get(index)).cloned();
     let value = known.unwrap_or_else(|| HeaderValue::from(millis));
     headers.insert(X_ENVOY_UPSTREAM_SERVICE_TIME, value);
 }

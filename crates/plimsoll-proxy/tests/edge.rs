@@ -1,4 +1,4 @@
-//! What a proxy at the edge does with requests of strangers: first bytes, host, path, headers.
+//! What a proxy at the edge does with external requests: first bytes, host, path, headers.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests and their helpers")]
 
@@ -116,7 +116,7 @@ const FORGED: &str = "GET /secret HTTP/1.1\r\nhost: h\r\n\
     x-forwarded-for: 203.0.113.9\r\nconnection: close\r\n\r\n";
 
 #[tokio::test]
-async fn headers_that_strangers_forge_are_removed() {
+async fn forged_headers_of_external_requests_are_removed() {
     let backend = Backend::echo("a").await;
     let plain = proxy("", &backend).await;
     let response = client::send(plain.address(), FORGED).await;
@@ -165,7 +165,8 @@ async fn the_certificate_of_a_client_is_forwarded() {
         "    - transport_socket:\n        typed_config:\n          '@type': type.googleapis.com/\
          envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext\n          \
          common_tls_context:\n            tls_certificates:\n            \
-         - certificate_chain: {{filename: {}}}\n              private_key: {{filename: {}}}\n            \
+         - certificate_chain: {{filename: {}}}\n              \
+         private_key: {{filename: {}}}\n            \
          validation_context: {{trusted_ca: {{filename: {}}}}}\n      \
          filters:\n",
         write("chain.pem", &chain),

@@ -62,7 +62,7 @@ pub(crate) const fn fields(message: &[u8]) -> Fields<'_> {
     Fields { rest: message }
 }
 
-/// Iterator of [`fields`].
+/// Iterator over the fields of a message; from [`fields`].
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],
 }

@@ -270,8 +270,8 @@ impl ClientBuilder {
     }
 
     fn check_features(&self) -> Result<(), Error> {
-        let own = self.clusters.iter();
-        let own = own.map(|(config, _, options)| (config, options));
+        let clusters = self.clusters.iter();
+        let own = clusters.map(|(config, _, options)| (config, options));
         let upstreams = self.upstreams.iter();
         let mut all = own.chain(upstreams.map(|upstream| (&upstream.config, &upstream.options)));
         all.try_for_each(|(config, options)| features::check(config.name(), options))

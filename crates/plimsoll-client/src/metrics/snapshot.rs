@@ -17,7 +17,7 @@ pub struct Stat {
     pub cluster: Arc<str>,
     /// Name as in Envoy's `/stats`, without `cluster.<name>.`: `upstream_rq_total`.
     pub name: String,
-    /// Whether the value only grows ([`MetricKind::Counter`]) or also falls ([`MetricKind::Gauge`]).
+    /// Whether the value only grows ([`MetricKind::Counter`]) or may fall ([`MetricKind::Gauge`]).
     pub kind: MetricKind,
     pub value: u64,
 }

@@ -10,7 +10,7 @@ use super::{Outcome, PendingEntry};
 use crate::router::RequestView;
 use crate::substitution::{self, Field, FormatError, Operator, Piece};
 
-/// Envoy's default format.
+/// Format of lines whose log sets none, as in Envoy.
 const DEFAULT: &str = "[%START_TIME%] \"%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% \
      %PROTOCOL%\" %RESPONSE_CODE% %RESPONSE_FLAGS% %BYTES_RECEIVED% %BYTES_SENT% %DURATION% \
      %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% \"%REQ(X-FORWARDED-FOR)%\" \"%REQ(USER-AGENT)%\" \

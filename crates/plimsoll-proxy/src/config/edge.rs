@@ -63,7 +63,7 @@ pub enum StripHostPort {
 /// What to do with `x-forwarded-client-cert` of a request (`forward_client_cert_details`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardClientCert {
-    /// Remove the header.
+    /// Remove the header from every request.
     #[default]
     Sanitize,
     /// Keep the header of clients that have a certificate.

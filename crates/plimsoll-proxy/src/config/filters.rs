@@ -57,7 +57,7 @@ struct HttpFilterConfigYaml {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct PathConditionYaml {
-    /// Must be `:path`.
+    /// Must be `:path`: no other header is compared.
     name: String,
     /// The path, with its query.
     string_match: ExactYaml,
@@ -91,14 +91,14 @@ struct FractionYaml {
     #[serde(rename = "runtime_key", default)]
     _runtime_key: String,
     /// Must be 100 %.
-    default_value: PercentYaml,
+    default_value: EnforcedPercentYaml,
 }
 
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-struct PercentYaml {
-    /// Must be 100.
+struct EnforcedPercentYaml {
+    /// Must be 100: the limit holds for every request.
     numerator: Uint<u32>,
     /// Must be `HUNDRED`, the default.
     #[serde(default = "hundred")]

@@ -10,10 +10,12 @@ pub(crate) mod tls;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use plimsoll_proxy::{Bound, Context, Options};
 use plimsoll_serve::AdminOptions;
+use socket2::{Domain, Socket, Type};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -119,10 +121,18 @@ pub(crate) async fn counter(proxy: &Proxy, name: &str) -> u64 {
         .unwrap()
 }
 
-/// Returns an address on loopback that nobody listens on.
+/// Returns an address on loopback that nobody listens on. It stays reserved for this process, or
+/// another test would get it too and share it with the proxy (`SO_REUSEPORT`).
 pub(crate) fn free_address() -> SocketAddr {
-    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    socket.local_addr().unwrap()
+    static RESERVED: Mutex<Vec<Socket>> = Mutex::new(Vec::new());
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_reuse_address(true).unwrap();
+    socket.set_reuse_port(true).unwrap();
+    let any: SocketAddr = ([127, 0, 0, 1], 0).into();
+    socket.bind(&any.into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    RESERVED.lock().unwrap().push(socket);
+    address
 }
 
 /// Replaces a file atomically.

@@ -1,8 +1,8 @@
 //! Choice of the cryptography that rustls uses.
 //!
 //! The provider that the program has installed for the process comes first; then ring and
-//! aws-lc-rs, if their features are enabled. Features are additive, so a dependency may enable both:
-//! ring comes first because it is the default.
+//! aws-lc-rs, if their features are enabled. Features are additive, so a dependency may enable
+//! both: ring comes first because it is the default.
 
 use std::sync::Arc;
 

@@ -180,8 +180,8 @@ pub(crate) fn shares_from(counts: &Counts, from: &str) -> BTreeMap<String, f64> 
 }
 
 /// Asserts that the load per server of every zone is fair to within 5 % while `known` holds for the
-/// demand. On a busy machine a proxy's report may come late, the known demand deviates until the next
-/// one, and the split follows it: requests of such slices of time are not counted.
+/// demand. On a busy machine a proxy's report may come late, the known demand deviates until the
+/// next one, and the split follows it: requests of such slices of time are not counted.
 pub(crate) fn assert_fair(backends: &Backends, load: &Load, known: impl Fn() -> bool) {
     let (counts, left_out) = measure_while(backends, load, &known);
     let factors = load_factors(backends, &counts);

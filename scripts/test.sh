@@ -96,7 +96,7 @@ step_features() {
   done
   for feature in "" tls; do
     echo "   tests of plimsoll-client with ${feature:-no feature}"
-    cargo test --quiet -p plimsoll-client --no-default-features --features "$feature" --lib --test bare -- --quiet
+    cargo test --quiet -p plimsoll-client --no-default-features --features "$feature" --lib --test bare
   done
 }
 

@@ -18,6 +18,9 @@ impl Client {
     /// management server does not have the target, or sends no routes within
     /// [`ClientBuilder::initial_fetch_timeout`]. Needs [`ClientBuilder::xds`].
     ///
+    /// [`ClientBuilder::initial_fetch_timeout`]: crate::ClientBuilder::initial_fetch_timeout
+    /// [`ClientBuilder::xds`]: crate::ClientBuilder::xds
+    ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// use plimsoll_client::{Client, XdsOptions};
@@ -41,6 +44,9 @@ impl Client {
     /// They wait at most until their own timeout, or until
     /// [`ClientBuilder::initial_fetch_timeout`] after the target was first named; then they go to
     /// [`ClientBuilder::fallback_cluster`] or fail with the state of the management server.
+    ///
+    /// [`ClientBuilder::initial_fetch_timeout`]: crate::ClientBuilder::initial_fetch_timeout
+    /// [`ClientBuilder::fallback_cluster`]: crate::ClientBuilder::fallback_cluster
     pub fn target_lazy(&self, target: &str) -> Result<TargetService, Error> {
         let name = target_name(target)?;
         let xds = self.xds()?;

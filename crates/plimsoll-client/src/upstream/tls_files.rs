@@ -113,4 +113,5 @@ fn stamp(path: &str) -> Stamp {
 }
 
 #[cfg(test)]
+#[cfg(any(feature = "tls-ring", feature = "tls-aws-lc-rs"))]
 mod tests;

@@ -27,7 +27,7 @@ plimsoll_core::log_lines! {
     FRACTIONS_STALE = Warn, "traffic fractions are stale; falling back to host counts \
         unless another origin is fresh",
         "Check the connection to the control plane and that proxies send load reports to it.";
-    /// Measured fractions arrived after they had been stale.
+    /// New fractions of demand arrived; the previous ones had passed `staleness_threshold`.
     FRACTIONS_RECOVERED = Info, "traffic fractions are fresh again", "";
     /// The endpoints of a cluster changed.
     MEMBERSHIP_CHANGED = Debug, "hosts changed", "";

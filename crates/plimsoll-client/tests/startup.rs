@@ -17,11 +17,11 @@ fn orders() -> Cluster {
 }
 
 fn zone_aware() -> Cluster {
-    orders().policy(Policy::zone_aware())
+    orders().policy(Policy::zone_aware().min_cluster_size(2))
 }
 
 fn measured() -> Cluster {
-    orders().policy(Policy::zone_aware().measured())
+    orders().policy(Policy::zone_aware().measured().min_cluster_size(2))
 }
 
 /// A management server that cannot be reached: nothing here waits for it.
@@ -39,7 +39,7 @@ async fn what_cannot_work_is_refused() {
     let builder = || Client::builder().zone("zone-a");
     let demand = [("zone-a", 60), ("zone-b", 40)];
     let region = Locality::new("r1", "zone-a", "");
-    let cases: [(ClientBuilder, &str); 13] = [
+    let cases: [(ClientBuilder, &str); 14] = [
         (
             builder().cluster(Cluster::eds("orders")),
             "clusters[orders].eds_cluster_config: endpoints from EDS need a management server",
@@ -70,6 +70,13 @@ async fn what_cannot_work_is_refused() {
             "clusters[orders].policy.zone_aware_lb_config: zone-aware routing needs the zone",
         ),
         (
+            builder()
+                .cluster(orders().policy(Policy::zone_aware().measured()))
+                .demand(demand),
+            "clusters[orders].policy.zone_aware_lb_config.min_cluster_size: zone-aware routing \
+             needs 6 hosts and the cluster lists 2",
+        ),
+        (
             builder().cluster(measured()),
             "clusters[orders].policy.zone_aware_lb_config.locality_basis: needs the demand",
         ),
@@ -85,7 +92,7 @@ async fn what_cannot_work_is_refused() {
         ),
         (
             builder().cluster(measured()).demand([("zone-b", 1)]),
-            "demand[zone-a]: has no number for the zone of this process",
+            "demand[zone-a]: the zone of this process has no demand: add it to the list",
         ),
         (
             builder()
@@ -125,7 +132,7 @@ fn a_runtime_is_needed() {
 #[tokio::test]
 async fn what_may_work_is_accepted() {
     let builder = || Client::builder().zone("zone-a");
-    let declared = measured().zone("zone-x", [] as [&str; 0]);
+    let declared = measured().empty_zone("zone-x");
     for (name, builder) in [
         ("no cluster at all", Client::builder()),
         (
@@ -162,7 +169,8 @@ async fn what_may_work_is_accepted() {
         ),
         (
             "own response times",
-            builder().cluster(orders().policy(Policy::zone_aware().observed_load())),
+            builder()
+                .cluster(orders().policy(Policy::zone_aware().observed_load().min_cluster_size(2))),
         ),
     ] {
         let built = builder.try_build();

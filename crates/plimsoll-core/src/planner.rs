@@ -102,7 +102,7 @@ enum TimerKey {
 }
 
 impl Planner {
-    /// Creates a planner without fleets or reports.
+    /// Creates a planner that knows no fleets (processes that send requests) and no load reports.
     pub fn new(config: PlannerConfig, now: Instant) -> Self {
         Self {
             config,

@@ -5,11 +5,13 @@
 //! an empty message.
 
 use std::convert::Infallible;
-use std::future::{Ready, ready};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use http::{HeaderMap, HeaderValue, Request, Response, header};
-use http_body_util::{BodyExt as _, Full};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, header};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody};
 use plimsoll_orca::{OrcaLayer, OrcaRecorder};
 use tonic::body::Body;
 use tonic::server::NamedService;
@@ -26,7 +28,7 @@ impl NamedService for Hello {
 impl Service<Request<Body>> for Hello {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Ready<Result<Response<Body>, Infallible>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -37,16 +39,22 @@ impl Service<Request<Body>> for Hello {
         if let Some(orca) = request.extensions().get::<OrcaRecorder>() {
             let _ = orca.set_request_cost("greetings", 1.0);
         }
-        let empty = Full::from(&[0; 5][..]);
-        let trailers = async {
-            let ok = ("grpc-status", HeaderValue::from_static("0"));
-            let name = http::HeaderName::from_static(ok.0);
-            Some(Ok(HeaderMap::from_iter([(name, ok.1)])))
-        };
-        let mut response = Response::new(Body::new(empty.with_trailers(trailers)));
-        let grpc = HeaderValue::from_static("application/grpc");
-        response.headers_mut().insert(header::CONTENT_TYPE, grpc);
-        ready(Ok(response))
+        Box::pin(async move {
+            // A server that does not read the request resets the stream after its response.
+            let _ = request.into_body().collect().await;
+            let message = Frame::data(Bytes::from_static(&[0; 5]));
+            let status = (
+                HeaderName::from_static("grpc-status"),
+                HeaderValue::from_static("0"),
+            );
+            let trailers = Frame::trailers(HeaderMap::from_iter([status]));
+            let frames = [message, trailers].map(Ok::<_, tonic::Status>);
+            let body = StreamBody::new(tokio_stream::iter(frames));
+            let mut response = Response::new(Body::new(body));
+            let grpc = HeaderValue::from_static("application/grpc");
+            response.headers_mut().insert(header::CONTENT_TYPE, grpc);
+            Ok(response)
+        })
     }
 }
 

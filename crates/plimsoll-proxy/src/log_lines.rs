@@ -10,7 +10,7 @@ plimsoll_core::log_lines! {
     /// A request got no response from upstream, so the proxy answered by itself (local reply).
     UPSTREAM_REQUEST_FAILED = Debug, "upstream request failed; sending a local reply",
         "Look up the response flags of the request in the access log.";
-    /// Routes were compiled for a listener.
+    /// A route configuration is compiled; an error is logged or returned separately.
     ROUTES_COMPILED = Debug, "compiling routes", "";
     /// A listener cannot be bound. The other listeners keep serving.
     BIND_FAILED = Error, "cannot bind a listener",

@@ -7,8 +7,9 @@ plimsoll_core::log_lines! {
         "Check the servers that come earlier in the list.";
     /// A management server that comes earlier in the list accepts connections again and is used.
     SERVER_RESTORED = Info, "preferred management server is reachable again; switching back", "";
-    /// The xDS stream ended or could not be opened. Resources received before stay in use; the
-    /// next attempt follows after `retry_in_ms`. Logged again when the reason changes.
+    /// The xDS stream ended or could not be opened. Resources that were already received stay in
+    /// use, and the client reconnects after `retry_in_ms`. Further failed attempts are logged only
+    /// if the reason changes.
     ADS_STREAM_CLOSED = Warn, "xDS stream closed; keeping the resources and reconnecting",
         "If it stays closed, check the management server and the network.";
     /// A further attempt of an outage failed for the reason that was logged before.

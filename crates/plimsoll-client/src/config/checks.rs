@@ -97,6 +97,7 @@ impl Startup<'_> {
                           ClientBuilder::zone or set the environment variable PLIMSOLL_ZONE";
             return Err(FieldError::new("policy.zone_aware_lb_config", reason));
         }
+        check_size(cluster)?;
         let listed = localities(cluster);
         let own = self.own;
         if listed.is_empty() || listed.contains(&own) {
@@ -153,6 +154,27 @@ impl Startup<'_> {
     }
 }
 
+/// Checks that a cluster of listed hosts has enough of them for zone-aware routing.
+fn check_size(cluster: &UpstreamCluster) -> Result<(), FieldError> {
+    let Some(zone_aware) = cluster.config.zone_aware() else {
+        return Ok(());
+    };
+    let entries = cluster.load_assignment.iter();
+    let listed = entries.flat_map(|listed| &listed.endpoints);
+    let hosts: usize = listed.map(|entry| entry.endpoints.len()).sum();
+    let needed = zone_aware.min_cluster_size();
+    let is_static = matches!(cluster.options.discovery, Discovery::Static);
+    if !is_static || u64::try_from(hosts).is_ok_and(|hosts| hosts >= needed) {
+        return Ok(());
+    }
+    let reason = format!(
+        "zone-aware routing needs {needed} hosts and the cluster lists {hosts}: lower the limit \
+         with min_cluster_size of the policy"
+    );
+    let field = "policy.zone_aware_lb_config.min_cluster_size";
+    Err(FieldError::new(field, reason))
+}
+
 fn localities(cluster: &UpstreamCluster) -> Vec<&Locality> {
     let listed = cluster
         .load_assignment
@@ -171,7 +193,7 @@ pub(crate) fn check_demand(
         let path = format!("demand[{own}]");
         return Err(FieldError::new(
             path,
-            "has no number for the zone of this process",
+            "the zone of this process has no demand: add it to the list",
         ));
     }
     let unknown = |zone: &&Locality| {
@@ -188,7 +210,7 @@ pub(crate) fn check_demand(
                 .collect();
             let reason = format!(
                 "no cluster has this zone; known are {known:?}. A zone without hosts is declared \
-                 by Cluster::zone with an empty list"
+                 by Cluster::empty_zone"
             );
             Err(FieldError::new(format!("demand[{zone}]"), reason))
         }

@@ -80,7 +80,7 @@ impl Cluster {
         cluster
     }
 
-    /// Adds hosts in a zone. An empty list declares a zone without hosts.
+    /// Adds hosts in a zone.
     #[must_use]
     pub fn zone<E: Into<Endpoint>>(
         self,
@@ -88,6 +88,12 @@ impl Cluster {
         endpoints: impl IntoIterator<Item = E>,
     ) -> Self {
         self.locality(zone, endpoints)
+    }
+
+    /// Declares a zone without hosts, in which [demand](crate::ClientBuilder::demand) may arise.
+    #[must_use]
+    pub fn empty_zone(self, zone: &str) -> Self {
+        self.zone(zone, std::iter::empty::<Endpoint>())
     }
 
     /// Adds hosts in a locality, which may have a region and a sub-zone. Localities are the same

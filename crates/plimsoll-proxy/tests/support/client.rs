@@ -43,6 +43,13 @@ impl Raw {
             .expect("a whole response")
     }
 
+    /// Sends a request and reads its response; `None` if the connection ends before.
+    pub(crate) async fn exchange(&mut self, text: &str) -> Option<RawResponse> {
+        self.0.write_all(text.as_bytes()).await.ok()?;
+        let read = tokio::time::timeout(TIMEOUT, self.read());
+        read.await.expect("a response in time")
+    }
+
     async fn read(&mut self) -> Option<RawResponse> {
         let mut text = Vec::new();
         let end = loop {
@@ -112,6 +119,13 @@ pub(crate) async fn get(address: SocketAddr, path: &str) -> RawResponse {
         &format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n"),
     )
     .await
+}
+
+/// Like [`get`]; `None` if the connection fails, as it may while a listener closes.
+pub(crate) async fn try_get(address: SocketAddr, path: &str) -> Option<RawResponse> {
+    let mut raw = Raw(TcpStream::connect(address).await.ok()?);
+    let text = format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n");
+    raw.exchange(&text).await
 }
 
 /// Sends a raw request on a new connection.

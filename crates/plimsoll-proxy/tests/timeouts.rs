@@ -103,11 +103,17 @@ async fn upstream_is_free(proxy: &Proxy, backend: &Backend) {
 /// Reads a response whose window is never opened: it must be reset. Others on the connection are
 /// still served.
 async fn blocked_stream_is_reset(proxy: &Proxy, path: &str) {
-    let sender = http2(proxy, 0).await;
-    let mut sender = sender.ready().await.unwrap();
-    let (response, _) = sender.send_request(get(path), true).unwrap();
-    let response = tokio::time::timeout(TIMEOUT, response).await.unwrap();
-    let mut body = response.unwrap().into_body();
+    let mut sender = http2(proxy, 0).await.ready().await.unwrap();
+    // On a busy machine the limit may pass before the response begins: then it is a local reply.
+    let mut body = loop {
+        let (response, _) = sender.send_request(get(path), true).unwrap();
+        let response = tokio::time::timeout(TIMEOUT, response).await.unwrap();
+        let response = response.unwrap();
+        if response.status() == 200 {
+            break response.into_body();
+        }
+        sender = sender.ready().await.unwrap();
+    };
     let frame = tokio::time::timeout(TIMEOUT, body.data()).await;
     let error = frame.expect("an end in time").unwrap().unwrap_err();
     assert!(error.is_reset(), "{error:?}");
@@ -136,12 +142,10 @@ async fn idle_and_duration_limits_hold_while_flow_control_blocks() {
     blocked_stream_is_reset(&proxy, "/idle/big").await;
     blocked_stream_is_reset(&proxy, "/duration/big").await;
     upstream_is_free(&proxy, &backend).await;
-    assert_eq!(
-        counter(&proxy, "http.front.downstream_rq_idle_timeout").await,
-        1
-    );
-    let name = "http.front.downstream_rq_max_duration_reached";
-    assert_eq!(counter(&proxy, name).await, 1);
+    for name in ["rq_idle_timeout", "rq_max_duration_reached"] {
+        let name = format!("http.front.downstream_{name}");
+        assert!(counter(&proxy, &name).await >= 1, "{name}");
+    }
     proxy.shut_down().await;
     let proxy = start("stream_idle_timeout: 0.3s", &backend).await;
     blocked_stream_is_reset(&proxy, "/big").await;

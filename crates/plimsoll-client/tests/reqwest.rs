@@ -172,14 +172,15 @@ async fn a_timeout_covers_headers_and_body() {
     let actor = Actor::start().await;
     let client = client(&[actor.address]);
     let mut orders = service(&client);
-    let timed = |path: &str| {
+    let timed = |path: &str, millis| {
         let mut request = get(path);
-        *request.timeout_mut() = Some(Duration::from_millis(50));
+        *request.timeout_mut() = Some(Duration::from_millis(millis));
         request
     };
-    let error = within(orders.call(timed("/hang"))).await.unwrap_err();
+    let error = within(orders.call(timed("/hang", 50))).await.unwrap_err();
     assert!(error.is_timeout(), "{error:?}");
-    let mut endless = within(orders.call(timed("/endless"))).await.unwrap();
+    // Long enough for the headers, also on a busy machine.
+    let mut endless = within(orders.call(timed("/endless", 2000))).await.unwrap();
     let late = within(async {
         loop {
             if let Err(error) = endless.chunk().await {
